@@ -56,7 +56,7 @@ from attsvm.report.style import (  # noqa: E402
     logarithmic,
 )
 from attsvm.solvers import front, max_margin  # noqa: E402
-from attsvm.solvers.methods.pivoting import LARGEST_SYSTEM  # noqa: E402
+from attsvm.solvers.frobenius import LARGEST_SYSTEM  # noqa: E402
 
 Block = tuple[FloatArray, FloatArray, IntArray]
 

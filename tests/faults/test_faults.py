@@ -489,7 +489,7 @@ def _(b):
 
 @fault(
     "solutions are a thousandth too short",
-    "solvers/norms/test_frobenius.py::test_literal_toys",
+    "solvers/test_frobenius.py::test_literal_toys",
     "mmts-3 E1.3a",
     cells={"part": ["descent"]},
 )
@@ -728,7 +728,7 @@ def _(b):
 
 @fault(
     "a warm start is not read",
-    "solvers/norms/test_frobenius.py::test_warm_start_reaches_the_same_weights_sooner",
+    "solvers/test_frobenius.py::test_warm_start_reaches_the_same_weights_sooner",
     why="a warm start changes the time of a solution and not the solution",
 )
 def _(b):

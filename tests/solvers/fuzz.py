@@ -1,6 +1,6 @@
 """Calls compiled functions with arguments that do not fit.
 
-For example ``python fuzz.py 60 small.small_frobenius.settle``.
+For example ``python fuzz.py 60 frobenius.settle``.
 
 Arrays of a proper call are cut, lengthened, turned, strided, retyped and, where they hold
 positions, filled with positions elsewhere. Whatever is refused must be refused by an exception. The
@@ -26,60 +26,22 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
     offsets = np.array([0, 2, 5, 6])
     m = 6
     D, Z, W = (rng.standard_normal(shape) for shape in ((m, d_x), (n, d_z), (d_x, d_z)))
-    b, cap, dual = np.ones(m), np.full(m, 2.0), rng.random(m)
-    starts = np.concatenate([[0], np.cumsum(np.diff(offsets) ** 2)])
-    size = np.einsum("nd,nd->n", Z, Z)
-    grams = np.ones(int(starts[-1]))
-    blocks, asleep = (D, Z, offsets, b, cap), rng.random(m) < 0.2
+    b, dual = np.ones(m), rng.random(m)
     instances = np.array([0, 1, 3])
     return {
-        "programme.kernels.fitting": [offsets, m],
-        "programme.kernels.block_grams": [D, offsets, size, starts],
-        "programme.kernels._fitting_blocks": [offsets, starts],
-        "programme.kernels.smaller_blocks": [
-            grams,
-            starts,
-            offsets,
-            np.array([0, 2, 4, 5]),
-            np.array([0, 1, 3, 4]),
-            np.array([0, 1, 5, 6]),
-        ],
-        "programme.kernels._fitting_dual": [D, Z, offsets, b, cap, dual, W, asleep],
-        "programme.kernels.sweep_blocks": [*blocks, grams, starts, dual, W, 2, asleep, 0.1],
-        "programme.kernels.sweep_rows": [*blocks, np.ones(m), size, dual, W, 2, asleep, 0.1],
-        "programme.kernels.token_moments": [
-            D,
-            np.array([0, 2]),
-            np.array([2, 4]),
-            np.array([0, 1, 3, 5]),
-        ],
         "methods.energies.clipping_level": [np.sort(rng.random(5))[::-1].copy(), 1.0],
         "methods.energies.power_proximal": [W, 1.5, 0.3],
         "methods.energies.signed_power": [W, 1.5],
         "proofs.sharp_adjoint": [D, Z, offsets, dual],
         "proofs._sharp_dot": [b, dual],
-        "small.small_frobenius.solve_range": [
-            0,
-            2,
-            D,
-            Z,
-            offsets,
-            instances,
-            b,
-            np.zeros((2, d_x, d_z)),
-            np.zeros(m),
-            np.zeros((2, 4)),
-            np.zeros(2, dtype=np.int64),
-            np.zeros(2, dtype=np.int64),
-        ],
-        "small.small_frobenius.settle": [D, Z, offsets, instances, b],
+        "frobenius.settle": [D, Z, offsets, instances, b],
         "margins": [D, Z, offsets, b, np.zeros(m, dtype=int), np.zeros(n, dtype=int)],
     }
 
 
 EXOTIC = (
     "margins",
-    "small.small_frobenius.settle",
+    "frobenius.settle",
 )
 """Functions that get other dtypes, axes and strides too, for which numba compiles once more."""
 

@@ -13,8 +13,6 @@ from attsvm.errors import InputError
 from attsvm.geometry import parse_norm
 from attsvm.margins import Margins, graph_margins, order_margins, output_margins, ratio_margins
 from attsvm.solvers import max_margin
-from attsvm.solvers.methods.infeasibility import least_distance
-from attsvm.solvers.programme.programme import Programme
 
 NOTHING = np.zeros(0)
 NO_NUMBERS = np.zeros(0, dtype=np.int64)
@@ -74,15 +72,3 @@ def test_weights_without_entries_are_refused() -> None:
         ),
     ):
         max_margin(margins)
-
-
-def test_least_squares_without_columns_does_not_reach_scipy() -> None:
-    """Whose routine aborts the process there: the test would not fail, it would die."""
-    whole = sphere(3, 4, 4, 0).restricted([])
-    offsets = np.zeros(4, dtype=np.int64)
-    programme = Programme(
-        whole.differences, whole.queries, offsets, NO_NUMBERS, NOTHING, NOTHING, 0, NO_NUMBERS
-    )
-    u, distance = least_distance(programme)
-    assert u.shape == (0,)
-    assert distance == 1.0

@@ -68,6 +68,31 @@ class ActiveSet(ctypes.Structure):
     arrays: tuple[NDArray[Any], ...]
 
 
+class Batch(ctypes.Structure):
+    """Programmes that lie end to end, and what is found of each; made by
+    :func:`attsvm.solvers.frobenius.settle`.
+    """
+
+    _fields_ = (
+        ("dx", c_int64),
+        ("dz", c_int64),
+        ("D", c_void_p),
+        ("Z", c_void_p),
+        ("b", c_void_p),
+        ("offsets", c_void_p),
+        ("instances", c_void_p),
+        ("start", c_void_p),
+        ("slack", c_double),
+        ("W", c_void_p),
+        ("dual", c_void_p),
+        ("values", c_void_p),
+        ("figures", c_void_p),
+        ("outcome", c_void_p),
+        ("steps", c_void_p),
+    )
+    arrays: tuple[NDArray[Any], ...]
+
+
 def programme(
     D: NDArray[np.float64],
     Z: NDArray[np.float64],
@@ -104,8 +129,9 @@ def active_set(m: int) -> ActiveSet:
     return made
 
 
-STRUCTS: tuple[type[ctypes.Structure], ...] = (Programme, ActiveSet)
-_P, _A, _I, _F, _V = POINTER(Programme), POINTER(ActiveSet), c_int64, c_double, c_void_p
+STRUCTS: tuple[type[ctypes.Structure], ...] = (Programme, ActiveSet, Batch)
+_P, _A, _B = POINTER(Programme), POINTER(ActiveSet), POINTER(Batch)
+_I, _F, _V = c_int64, c_double, c_void_p
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "fast_processor": (_I, []),
     "sources": (c_char_p, []),
@@ -118,6 +144,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "exact_values": (None, [_V, _V, _V, _I, _I, _I, _V, _V, _V, _V]),
     "exact_adjoint": (None, [_V, _V, _V, _I, _I, _I, _V, _V, _V, _V, _V]),
     "exact_dot": (None, [_V, _V, _I, _V]),
+    "block_grams": (None, [_P, _V, _V]),
+    "ascend": (_F, [_P, _V, _V, _V, _V, _V, _V, _F, _I, _V]),
+    "token_moments": (None, [_V, _V, _I, _I, _V]),
+    "programme_room": (_I, [_I, _I, _I, _I]),
+    "solve_programmes": (None, [_B, _I, _I, _V]),
     "active_set_begin": (None, [_V, _V, _V, _A, _V]),
     "active_set": (_I, [_V, _V, _V, _V, _A, _F, _I, _V, _V, POINTER(c_int64)]),
 }

@@ -30,3 +30,17 @@ struct ActiveSet {
     int64_t *rows;     // (m) the free rows, in the order of the factor
     uint8_t *side;     // (m) where a multiplier is: ZERO, FREE, CAPPED
 };
+
+// Programmes of few rows that lie end to end, and what is found of each.
+struct Batch {
+    int64_t dx, dz;
+    const double *D, *Z, *b;   // (M, dx) differences, (N, dz) queries, (M) right-hand sides
+    const int64_t *offsets;    // (N + 1) where the rows of each sequence begin
+    const int64_t *instances;  // (B + 1) where the sequences of each programme begin
+    const double *start;       // (M) multipliers to begin with, or null
+    double slack;              // penalty of soft margins, infinite for hard ones
+    double *W, *dual;          // (B, dx, dz) weights, (M) multipliers
+    double *values;            // (M) margins of the weights
+    double *figures;           // (B, 4) norm, gap, violation and rounding of hard margins
+    int64_t *outcome, *steps;  // (B) unsettled, weights or contradiction; steps of active sets
+};

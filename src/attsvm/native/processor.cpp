@@ -31,6 +31,12 @@ PUBLIC int64_t layout(int64_t *out) {
     out[count++] = sizeof(ActiveSet);
     FIELD(ActiveSet, m), FIELD(ActiveSet, count), FIELD(ActiveSet, factor), FIELD(ActiveSet, work);
     FIELD(ActiveSet, rows), FIELD(ActiveSet, side);
+    out[count++] = sizeof(Batch);
+    FIELD(Batch, dx), FIELD(Batch, dz), FIELD(Batch, D), FIELD(Batch, Z), FIELD(Batch, b);
+    FIELD(Batch, offsets), FIELD(Batch, instances), FIELD(Batch, start), FIELD(Batch, slack);
+    FIELD(Batch, W);
+    FIELD(Batch, dual), FIELD(Batch, values), FIELD(Batch, figures), FIELD(Batch, outcome);
+    FIELD(Batch, steps);
 #undef FIELD
     return count;
 }

@@ -18,9 +18,9 @@ from scipy.optimize import linprog
 from attsvm.data import AttentionData
 from attsvm.geometry import Norm, parse_norm
 from attsvm.margins import Margins, MarginsBatch, selection_margins
-from attsvm.solvers import max_margin
+from attsvm.solvers import frobenius, max_margin
 from attsvm.solvers.answers.outcomes import Request
-from attsvm.solvers.small import interior_batch, small_frobenius
+from attsvm.solvers.small import interior_batch
 from attsvm.solvers.small.interior_batch import SOLVER
 
 NORMS = ("nuc", "spec", "l1", "linf", "lp:1.5")
@@ -222,8 +222,8 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
 
 def test_shares_are_consecutive_and_cover_everything() -> None:
     rows = np.array([0, 5, 5, 400, 401, 1000])
-    shares = small_frobenius.shares(rows)
+    shares = frobenius.shares(rows)
     assert shares[0][0] == 0
     assert shares[-1][1] == 5
     assert all(one[1] == other[0] for one, other in itertools.pairwise(shares))
-    assert small_frobenius.shares(np.array([0, 7])) == [(0, 1)]
+    assert frobenius.shares(np.array([0, 7])) == [(0, 1)]

@@ -1,7 +1,7 @@
 r"""Many programmes in one call, each with its own status.
 
 Small hard-margin programmes go through compiled code together, those of the Frobenius norm through
-:mod:`attsvm.solvers.small.small_frobenius` and those of other norms through
+:func:`attsvm.solvers.frobenius.settle` and those of other norms through
 :mod:`attsvm.solvers.small.interior_batch`; every other one, and every one that is not settled
 there, through the ordinary solver.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,12 @@ from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.presentation import cell
 from attsvm.printable import Compact
-from attsvm.solvers.answers.outcomes import Request, infeasible_solution, kept, solved
+from attsvm.solvers import frobenius
+from attsvm.solvers.answers.outcomes import Request, kept
 from attsvm.solvers.answers.solution import MarginSolution
+from attsvm.solvers.frobenius import Found
 from attsvm.solvers.programme.choice import FEW
-from attsvm.solvers.proofs import NO_MATTER, Certificate, certify_hard
+from attsvm.solvers.proofs import Certificate
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,30 +111,6 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
         return found.solution(self.margins[k], self._request, systems)
 
 
-class Found(NamedTuple):
-    """One programme's part of what :func:`attsvm.solvers.small.small_frobenius.settle` wrote."""
-
-    W: FloatArray
-    dual: FloatArray
-    norm: float
-    gap: float
-    violation: float
-    rounding: float
-
-    def solution(self, margins: Margins, request: Request, systems: int) -> MarginSolution:
-        """The same with support, message and all the rest."""
-        if self.norm == np.inf:
-            return infeasible_solution(
-                margins, self.dual, request, "least distance", systems, minimal=True
-            )
-        norm, gap, violation, rounding = (float(x) for x in self[2:])
-        if rounding > NO_MATTER:
-            proof = certify_hard(margins, Frobenius(), self.W, self.dual)
-        else:
-            proof = Certificate(self.W, self.dual, margins(self.W), norm, gap, violation, rounding)
-        return solved(margins, proof, request, "principal pivoting", systems)
-
-
 def solve_all(
     programmes: Sequence[Margins],
     norm: Norm,
@@ -167,20 +145,20 @@ def solve_all(
     systems = np.zeros(count, dtype=np.int64)
     written: dict[int, MarginSolution] = {}
     proofs: dict[int, Certificate] = {}
-    from attsvm.solvers.small import interior_batch, small_frobenius
+    from attsvm.solvers.small import interior_batch
 
     if together is not None:
         for batch, chosen in _stacks(programmes, shapes, _fits(programmes, norm, rows, shapes)):
             if norm == Frobenius():
                 arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
-                found = small_frobenius.settle(*arrays)
+                found = frobenius.settle(*arrays)
             else:
                 found, certified, solutions = interior_batch.certified(batch, norm, together)
                 proofs |= {int(chosen[j]): proof for j, proof in certified.items()}
                 for j, solution in solutions.items():
                     k = int(chosen[j])
                     written[k] = replace(solution, margins=programmes[k])
-            optimal = found.outcome == small_frobenius.WEIGHTS
+            optimal = found.outcome == frobenius.WEIGHTS
             optimal &= kept(
                 np.maximum(found.figures[:, 1], found.figures[:, 2]),
                 found.figures[:, 3],
@@ -194,7 +172,7 @@ def solve_all(
                 parts = np.split(found.dual, batch.rows[1:-1])
                 for k, weights, multipliers in zip(chosen.tolist(), found.W, parts, strict=True):
                     W[k], dual[rows[k] : rows[k + 1]] = weights, multipliers
-            for k in chosen[found.outcome == small_frobenius.CONTRADICTION].tolist():
+            for k in chosen[found.outcome == frobenius.CONTRADICTION].tolist():
                 part = slice(rows[k], rows[k + 1])
                 verdict = interior_batch.contradicted(
                     programmes[k], norm, dual[part], together, int(systems[k])

@@ -1,6 +1,6 @@
 r"""The least value of a quadratic model over non-negative multipliers, from multipliers near it.
 
-Block principal pivoting (:mod:`attsvm.solvers.methods.pivoting`) on a matrix that is written out:
+Block principal pivoting (:mod:`attsvm.solvers.frobenius`) on a matrix that is written out:
 the free multipliers solve a linear system, those with the wrong sign change sides. One
 factorisation serves several rounds, and gradients. Where few rows :math:`N` enter its rows
 :math:`F` and few rows :math:`R` leave them, the system is bordered,

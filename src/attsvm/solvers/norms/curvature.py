@@ -29,9 +29,9 @@ import numpy as np
 from attsvm.cores import shared_out
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
+from attsvm.solvers.frobenius import shares
 from attsvm.solvers.methods.energies import Proximal
 from attsvm.solvers.programme.programme import Programme
-from attsvm.solvers.small.small_frobenius import shares
 
 LARGEST = 1 << 25  # entries of the matrix
 _WORTH_SHARING = 500  # rows from which on threads save more than their start costs

@@ -14,11 +14,11 @@ from dataclasses import replace
 
 from attsvm.geometry import Lp, Norm
 from attsvm.margins import Margins
+from attsvm.solvers import frobenius
 from attsvm.solvers.answers.outcomes import Request, zero_solution
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.methods.energies import Energy
 from attsvm.solvers.methods.squared_norms import squared_norm
-from attsvm.solvers.norms import frobenius
 from attsvm.solvers.norms.entrywise_search import EntrywiseSearch, exponent_of
 from attsvm.solvers.norms.soft_search import SoftSearch
 from attsvm.solvers.small import interior_batch

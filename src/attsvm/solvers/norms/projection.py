@@ -14,9 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from attsvm.data import FloatArray
-from attsvm.solvers.methods.block_ascent import BlockAscent
-from attsvm.solvers.methods.infeasibility import least_distance
-from attsvm.solvers.methods.pivoting import pivot
+from attsvm.solvers.ascent import BlockAscent
+from attsvm.solvers.frobenius import active_set, pivot
 from attsvm.solvers.programme.programme import Programme
 
 EPOCHS = 2
@@ -60,8 +59,6 @@ def projected(
     """
     shifted = replace(p, b=p.b - p.values(centre))
     found = pivot(shifted, dual, _ROUNDS, math.inf)
-    if not found.settled:  # dependent rows: least squares know an independent choice of them
-        u, distance = least_distance(shifted)
-        if distance > 0.0:
-            found = pivot(shifted, u / distance, _ROUNDS, math.inf)
+    if not found.settled:  # dependent rows: active sets know an independent choice of them
+        found = active_set(shifted, dual, math.inf)
     return (centre + found.W, found.dual) if found.settled else None

@@ -26,12 +26,11 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Schatten, Spectral
 from attsvm.margins import Margins
-from attsvm.solvers import facts
+from attsvm.solvers import facts, frobenius
 from attsvm.solvers.answers.outcomes import HOPELESS, Request, infeasible_solution, solved
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.facts import length, singular_values, svd
 from attsvm.solvers.methods.energies import energy_of
-from attsvm.solvers.norms import frobenius
 from attsvm.solvers.norms.augmented import MANY, AugmentedLagrangian
 from attsvm.solvers.norms.projection import is_narrow
 from attsvm.solvers.norms.splitting import SINGULAR_VALUES, Splitting

@@ -20,11 +20,11 @@ import numpy as np
 from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
+from attsvm.solvers import frobenius
 from attsvm.solvers.answers.outcomes import HOPELESS, Request, solved
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.methods.dual_newton import LARGEST_SYSTEM, DualNewton
 from attsvm.solvers.methods.energies import Energy
-from attsvm.solvers.norms import frobenius
 from attsvm.solvers.norms.projection import is_narrow
 from attsvm.solvers.norms.splitting import Splitting
 from attsvm.solvers.programme.choice import SMALL

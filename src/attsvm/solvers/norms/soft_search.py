@@ -19,9 +19,9 @@ import numpy as np
 
 from attsvm.data import FloatArray
 from attsvm.geometry import Frobenius, Norm
+from attsvm.solvers import frobenius
 from attsvm.solvers.answers.outcomes import solved
 from attsvm.solvers.answers.solution import MarginSolution
-from attsvm.solvers.norms import frobenius
 from attsvm.solvers.norms.search import Search
 from attsvm.solvers.programme.programme import Programme
 from attsvm.solvers.proofs import Certificate, certify_soft

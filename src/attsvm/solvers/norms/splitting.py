@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.data import FloatArray
-from attsvm.solvers.methods.block_ascent import BlockAscent
+from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.norms.projection import EPOCHS, approach
 from attsvm.solvers.programme.programme import Programme
 

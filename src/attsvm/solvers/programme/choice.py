@@ -20,7 +20,7 @@ def module_of(kind: type[Norm]) -> str:
         return "attsvm.solvers.norms.entrywise"
     if issubclass(kind, Schatten):
         return "attsvm.solvers.norms.schatten"
-    return "attsvm.solvers.norms.frobenius" if kind is Frobenius else "attsvm.solvers.norms.general"
+    return "attsvm.solvers.frobenius" if kind is Frobenius else "attsvm.solvers.norms.general"
 
 
 def pointed(norm: Norm) -> bool:

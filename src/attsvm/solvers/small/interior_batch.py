@@ -1,6 +1,6 @@
 r"""Small hard-margin programmes of the other norms in compiled code, one alone or many at a time.
 
-The Frobenius kernel (:mod:`attsvm.solvers.small.small_frobenius`) decides which have weights, which
+The Frobenius kernel (:func:`attsvm.solvers.frobenius.settle`) decides which have weights, which
 does not depend on the norm, and interior points find them: :mod:`attsvm.solvers.small.interior` for
 entrywise norms,
 :mod:`attsvm.solvers.small.interior_spectra`, on the spans of differences and queries, for the
@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from attsvm.cores import shared_out
 from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Lp, Norm, Schatten
 from attsvm.margins import Margins, MarginsBatch
-from attsvm.solvers import facts
+from attsvm.solvers import facts, frobenius
 from attsvm.solvers.answers.outcomes import Request, infeasible_solution, kept, solved
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.facts import unique_weights
@@ -29,7 +29,6 @@ from attsvm.solvers.programme.choice import FEW, pointed
 from attsvm.solvers.programme.scaling import scaled
 from attsvm.solvers.programme.threads import one_thread
 from attsvm.solvers.proofs import Certificate, certify_hard
-from attsvm.solvers.small import small_frobenius
 from attsvm.solvers.small.interior_ranges import entrywise_points, spectral_points
 
 SOLVER = "interior points"
@@ -60,9 +59,9 @@ def alone(margins: Margins, norm: Norm, request: Request) -> MarginSolution | No
         return None
     whole = np.array([0, margins.n])
     found = settle(margins.differences, margins.queries, margins.offsets, whole, margins.rhs, norm)
-    if found.outcome[0] == small_frobenius.CONTRADICTION:
+    if found.outcome[0] == frobenius.CONTRADICTION:
         return contradicted(margins, norm, found.dual, request, int(found.systems[0]))
-    if found.outcome[0] != small_frobenius.WEIGHTS:
+    if found.outcome[0] != frobenius.WEIGHTS:
         return None
     proof = certify_hard(margins, norm, found.W[0], found.dual)
     if not kept(proof.error, proof.rounding, request.tol):
@@ -94,7 +93,7 @@ class Certified(NamedTuple):
     by position; and the solutions that had to be written to see whether they are complete.
     """
 
-    found: small_frobenius.Settled
+    found: frobenius.Settled
     proofs: dict[int, Certificate]
     written: dict[int, MarginSolution]
 
@@ -106,18 +105,18 @@ def certified(batch: MarginsBatch, norm: Norm, request: Request) -> Certified:
     proofs: dict[int, Certificate] = {}
     written: dict[int, MarginSolution] = {}
 
-    def certify(k: int, found: small_frobenius.Settled) -> None:
+    def certify(k: int, found: frobenius.Settled) -> None:
         each = batch[k]
         proof = certify_hard(each, norm, found.W[k], found.dual[batch.rows[k] : batch.rows[k + 1]])
         found.figures[k] = proof.norm, proof.gap, proof.violation, proof.rounding
-        found.outcome[k] = small_frobenius.UNSETTLED
+        found.outcome[k] = frobenius.UNSETTLED
         if not (kept(proof.error, proof.rounding, request.tol) and scaled(each).margins is each):
             return
         if ranked(norm):
             written[k] = finished(each, norm, proof, request, int(found.systems[k]))
             if not complete(written[k]):
                 return
-        found.outcome[k], found.W[k], proofs[k] = small_frobenius.WEIGHTS, proof.W, proof
+        found.outcome[k], found.W[k], proofs[k] = frobenius.WEIGHTS, proof.W, proof
 
     arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
     return Certified(settle(*arrays, norm, certify), proofs, written)
@@ -140,26 +139,26 @@ def settle(
     instances: IntArray,
     rhs: FloatArray,
     norm: Norm,
-    then: Callable[[int, small_frobenius.Settled], None] | None = None,
-) -> small_frobenius.Settled:
-    """Like :func:`attsvm.solvers.small.small_frobenius.settle` in such a norm; the figures are
+    then: Callable[[int, frobenius.Settled], None] | None = None,
+) -> frobenius.Settled:
+    """Like :func:`attsvm.solvers.frobenius.settle` in such a norm; the figures are
     not those of this norm. ``then`` is called with each position that has weights.
     """
     assert isinstance(norm, Lp | Schatten)
     spectra = isinstance(norm, Schatten)
-    D, Z, b = (small_frobenius.plain(array, np.float64) for array in (differences, queries, rhs))
+    D, Z, b = (_plain(array, np.float64) for array in (differences, queries, rhs))
     starts, parts = (
-        small_frobenius.plain(offsets, np.int64),
-        small_frobenius.plain(instances, np.int64),
+        _plain(offsets, np.int64),
+        _plain(instances, np.int64),
     )
     # entrywise points need no others to start from, but few rows are quickly seen to contradict
     if spectra or len(parts) > 2 or len(D) <= FEW:
-        found = small_frobenius.settle(D, Z, starts, parts, b)
+        found = frobenius.settle(D, Z, starts, parts, b)
     else:
-        found = small_frobenius.unsettled(D, Z, parts)
-        found.outcome[:] = small_frobenius.WEIGHTS
+        found = frobenius.unsettled(D, Z, parts)
+        found.outcome[:] = frobenius.WEIGHTS
 
-    W, dual, _, outcome, systems = found
+    W, dual, _, outcome, systems, _ = found
     sequence = np.repeat(np.arange(len(Z)), np.diff(starts))
     free = np.flatnonzero((b == 0.0) & ~(D.any(axis=1) & Z.any(axis=1)[sequence]))
 
@@ -176,8 +175,14 @@ def settle(
             dual[free[first:last]] = 0.0  # any multiplier solves a row that says 0 >= 0
             with certifying:
                 for k in range(*part):
-                    if then is not None and outcome[k] == small_frobenius.WEIGHTS:
+                    if then is not None and outcome[k] == frobenius.WEIGHTS:
                         then(k, found)
 
-    shared_out(share, small_frobenius.shares(starts[parts]))
+    shared_out(share, frobenius.shares(starts[parts]))
     return found
+
+
+def _plain(array: Any, kind: Any) -> Any:
+    """Contiguous and writable, because other arrays would be compiled for once more."""
+    plain = np.ascontiguousarray(array, kind)
+    return plain if plain.flags.writeable else plain.copy()

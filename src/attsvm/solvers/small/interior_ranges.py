@@ -15,11 +15,51 @@ from attsvm.jit import summing_kernel
 from attsvm.solvers.small.interior import interior_point
 from attsvm.solvers.small.interior_spectra import spectral_point
 from attsvm.solvers.small.small_algebra import margins, scales
-from attsvm.solvers.small.small_frobenius import UNSETTLED, WEIGHTS, fitting_range
 
 _DEPENDENT = 1e-24  # squared distance to earlier rows, relative, of rows that lie in their span
+UNSETTLED, WEIGHTS = 0, 1  # outcomes of :func:`attsvm.solvers.frobenius.settle`
 _NONE = -100_000
 _APART = 1e-8  # slack of rows that are not active, and multipliers that are none, relative
+
+
+@summing_kernel
+def fitting(offsets: IntArray, rows: int) -> None:
+    """Refuse offsets that do not cut ``rows`` rows into parts, one after the other."""
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != rows:
+        raise ValueError("offsets must begin at 0 and end at the number of rows")
+    for i in range(len(offsets) - 1):
+        if offsets[i] > offsets[i + 1]:
+            raise ValueError("offsets must not fall")
+
+
+@summing_kernel
+def fitting_range(
+    first: int,
+    last: int,
+    D: FloatArray,
+    Z: FloatArray,
+    offsets: IntArray,
+    instances: IntArray,
+    b: FloatArray,
+    W: FloatArray,
+    dual: FloatArray,
+    outcome: IntArray,
+    systems: IntArray,
+) -> None:
+    """Refuse arrays of the functions below that do not fit together."""
+    fitting(offsets, len(D))
+    fitting(instances, len(Z))
+    if len(offsets) != len(Z) + 1 or len(b) != len(D) or len(dual) != len(D):
+        raise ValueError(
+            "offsets must have an entry per query and one more, b and dual one per row"
+        )
+    count = len(instances) - 1
+    if len(W) != count or W.shape[1] != D.shape[1] or W.shape[2] != Z.shape[1]:
+        raise ValueError("W must have an entry per programme, of the widths of D and Z")
+    if len(outcome) != count or len(systems) != count or first < 0 or last > count:
+        raise ValueError(
+            "outcome and systems must have an entry per programme, first and last be among them"
+        )
 
 
 @summing_kernel

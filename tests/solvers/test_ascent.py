@@ -12,9 +12,9 @@ from instances import sphere
 
 from attsvm import AttentionData
 from attsvm.margins import Margins, selection_margins
+from attsvm.solvers import ascent as module
 from attsvm.solvers import max_margin
-from attsvm.solvers.methods import block_ascent
-from attsvm.solvers.methods.block_ascent import BlockAscent
+from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.programme.programme import equilibrate
 
 
@@ -30,13 +30,13 @@ def ascended(margins: Margins, **settings: Any) -> BlockAscent:
 @pytest.fixture(autouse=True)
 def sleeping(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small programmes stand for those whose rows may sleep."""
-    monkeypatch.setattr(block_ascent, "_WORTH_SLEEP", 0)
+    monkeypatch.setattr(module, "_WORTH_SLEEP", 0)
 
 
 def test_all_epochs_of_small_programmes_are_over_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     margins, found = sphere(40, 20, 30, 0), []
     for name, value in (("_WORTH_SLEEP", 1 << 60), ("_WORTH_SLEEP", 0), ("_WAKE", 1)):
-        monkeypatch.setattr(block_ascent, name, value)
+        monkeypatch.setattr(module, name, value)
         found.append(ascended(margins))
     small, some_asleep, all_awake = found
     np.testing.assert_array_equal(small.dual, all_awake.dual)
@@ -47,8 +47,10 @@ def test_all_epochs_of_small_programmes_are_over_all_rows(monkeypatch: pytest.Mo
 def test_rows_that_sleep_change_no_multiplier(monkeypatch: pytest.MonkeyPatch) -> None:
     margins = sphere(40, 20, 30, 0)
     some = ascended(margins)
-    assert some._asleep.mean() > 0.5  # the last epoch looked at all of them, and found them slack
-    monkeypatch.setattr(block_ascent, "_WAKE", 1)
+    assert (
+        some._parts[0]._asleep.mean() > 0.5
+    )  # the last epoch looked at all of them, and found them slack
+    monkeypatch.setattr(module, "_WAKE", 1)
     all_awake = ascended(margins)
     assert some.residual <= 1e-12
     assert all_awake.residual <= 1e-12
@@ -62,40 +64,28 @@ def test_a_row_that_is_needed_later_wakes_up() -> None:
     needed = np.flatnonzero(ascent.dual > 0.0)
     ascent.dual[:] = 0.0
     ascent.W[:] = 0.0
-    ascent._asleep[needed] = True
+    ascent._parts[0]._asleep[needed] = 1
     ascent.run(200, 1e-12, math.inf)
     assert ascent.residual <= 1e-12
     assert (ascent.dual[needed] > 0.0).all()
 
 
-@pytest.mark.parametrize("parts", [False, True])
 @pytest.mark.parametrize("largest_grams", [1 << 26, 0])
-def test_a_copy_of_the_rows_that_are_awake_gives_the_same_bits(
-    largest_grams: int, parts: bool, monkeypatch: pytest.MonkeyPatch
+def test_epochs_end_at_the_solution_with_and_without_gram_blocks(
+    largest_grams: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_ascent, "_LARGEST_GRAMS", largest_grams)
-    monkeypatch.setattr(block_ascent, "_LARGE", 0 if parts else 1 << 60)
-    margins, found, copies = sphere(40, 20, 30, 3), [], list[int]()
-    awake = block_ascent._Rows.awake
-
-    def counted(rows: block_ascent._Rows) -> Any:
-        copies.append(1)
-        return awake(rows)
-
-    monkeypatch.setattr(block_ascent._Rows, "awake", counted)
-    for copied in (1 << 60, 0):
-        monkeypatch.setattr(block_ascent, "_COPIED", copied)
-        ascent = ascended(margins)
-        assert bool(copies) == (copied == 0)
-        assert ascent.residual <= 1e-12
-        found.append((ascent.dual, ascent.W))
-    np.testing.assert_array_equal(found[0][0], found[1][0])
-    np.testing.assert_array_equal(found[0][1], found[1][1])
+    monkeypatch.setattr(module, "_LARGEST_GRAMS", largest_grams)
+    margins = sphere(40, 20, 30, 3)
+    ascent = ascended(margins)
+    assert ascent.residual <= 1e-12
+    p = ascent.programme
+    W, _ = p.restored(p.adjoint(ascent.dual), ascent.dual)
+    np.testing.assert_allclose(W, max_margin(margins).W, rtol=0, atol=1e-10)
 
 
 @pytest.fixture
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_ascent, "_LARGE", 0)
+    monkeypatch.setattr(module, "_LARGE", 0)
 
 
 @pytest.mark.usefixtures("in_parts")
@@ -103,7 +93,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parts_find_the_solution_with_the_same_bits_on_any_number_of_threads(
     largest_grams: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_ascent, "_LARGEST_GRAMS", largest_grams)
+    monkeypatch.setattr(module, "_LARGEST_GRAMS", largest_grams)
     margins = sphere(40, 10, 100, 2)
     found = []
     for threads in (1, 3):
@@ -113,7 +103,7 @@ def test_parts_find_the_solution_with_the_same_bits_on_any_number_of_threads(
         assert ascent.residual <= 1e-12
         found.append(ascent.dual)
     np.testing.assert_array_equal(*found)
-    monkeypatch.setattr(block_ascent, "_LARGE", 1 << 60)
+    monkeypatch.setattr(module, "_LARGE", 1 << 60)
     np.testing.assert_allclose(found[0], ascended(margins).dual, rtol=0, atol=1e-9)
     assert max_margin(margins, "fro").status == "optimal"
 

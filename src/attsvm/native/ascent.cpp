@@ -1,0 +1,158 @@
+// Block coordinate ascent on the dual of the Frobenius programme, one sequence at a time.
+#include "attsvm.h"
+#include "lanes.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace {
+
+constexpr double INF = std::numeric_limits<double>::infinity();
+
+// What an epoch works on: W z of a sequence, its change, slopes and steps of its rows.
+struct Room {
+    double *moved, *change, *slope, *step;
+    int64_t *awake;
+};
+
+inline double clipped(const Programme &p, int64_t c, double x) {
+    return std::min(std::max(x, p.free_sign[c] ? -INF : 0.0), p.cap[c]);
+}
+
+// How far a row's multiplier is from optimal: its slope, where the multiplier can follow it.
+inline double missed(const Programme &p, int64_t c, double lam, double slope, double curvature) {
+    if (p.free_sign[c]) return std::abs(slope);
+    if (slope < 0.0) return lam < p.cap[c] ? -slope : 0.0;
+    return lam > 0.0 ? std::min(slope, curvature * lam) : 0.0;
+}
+
+// Sweeps over the Gram block of a sequence; whether multipliers have changed.
+bool block(const Programme &p, int64_t first, int64_t count, int64_t taken, const double *gram,
+           double *lam, int64_t inner, Room &room) {
+    bool changed = false;
+    for (int64_t sweep = 0; sweep < inner; ++sweep) {
+        bool moving = false;
+        for (int64_t r = 0; r < taken; ++r) {
+            const int64_t c = room.awake[r];
+            const double *row = gram + c * count, before = lam[first + c];
+            if (row[c] <= 0.0) continue;
+            const double now = clipped(p, first + c, before - room.slope[c] / row[c]);
+            const double delta = now - before;
+            if (delta == 0.0) continue;
+            lam[first + c] = now;
+            room.step[c] += delta;
+            axpy(room.slope, delta, row, count);
+            moving = true;
+        }
+        if (!moving) break;
+        changed = true;
+    }
+    return changed;
+}
+
+// The same without stored Gram blocks: W z moves with every multiplier.
+bool rows(const Programme &p, int64_t first, int64_t taken, double size, const double *diagonal,
+          double *lam, int64_t inner, Room &room) {
+    bool changed = false;
+    for (int64_t sweep = 0; sweep < inner; ++sweep) {
+        bool moving = false;
+        for (int64_t r = 0; r < taken; ++r) {
+            const int64_t c = first + room.awake[r];
+            if (diagonal[c] <= 0.0) continue;
+            const double *D = p.D + c * p.dx, before = lam[c];
+            const double slope = dot(D, room.moved, p.dx) - p.b[c];
+            const double delta = clipped(p, c, before - slope / diagonal[c]) - before;
+            if (delta == 0.0) continue;
+            lam[c] += delta;
+            room.step[room.awake[r]] += delta;
+            axpy(room.moved, delta * size, D, p.dx);
+            moving = true;
+        }
+        if (!moving) break;
+        changed = true;
+    }
+    return changed;
+}
+
+}  // namespace
+
+// |z_i|^2 D_i D_i^T of every sequence, one after the other.
+PUBLIC void block_grams(const Programme *p, const int64_t *starts, double *grams) {
+    for (int64_t i = 0; i < p->n; ++i) {
+        const int64_t first = p->offsets[i], count = p->offsets[i + 1] - first;
+        const double size = dot(p->Z + i * p->dz, p->Z + i * p->dz, p->dz);
+        double *block = grams + starts[i];
+        for (int64_t c = 0; c < count; ++c)
+            for (int64_t q = 0; q <= c; ++q)
+                block[c * count + q] = block[q * count + c] =
+                    size * dot(p->D + (first + c) * p->dx, p->D + (first + q) * p->dx, p->dx);
+    }
+}
+
+// One epoch: per sequence `inner` sweeps over its multipliers, then one rank-one update of W. Rows
+// that are asleep are left out, and rows whose multiplier is zero fall asleep where their margin
+// exceeds its right-hand side by more than `bar`. The largest projected gradient met on the way,
+// before each sequence was changed. Without `grams` slopes come from W z_i as it moves.
+PUBLIC double ascend(const Programme *p, const double *grams, const int64_t *starts,
+                     const double *diagonal, double *lam, double *W, uint8_t *asleep, double bar,
+                     int64_t inner, double *work) {
+    int64_t longest = 0;
+    for (int64_t i = 0; i < p->n; ++i)
+        longest = std::max(longest, p->offsets[i + 1] - p->offsets[i]);
+    Room room{work, work + p->dx, work + 2 * p->dx, work + 2 * p->dx + longest,
+              (int64_t *)(work + 2 * p->dx + 2 * longest)};
+    double worst = 0.0;
+    for (int64_t i = 0; i < p->n; ++i) {
+        const int64_t first = p->offsets[i], count = p->offsets[i + 1] - first;
+        int64_t listed = 0, taken = 0;
+        for (int64_t c = 0; c < count; ++c)
+            if (!asleep[first + c]) room.awake[listed++] = c;
+        if (listed == 0) continue;
+        const double *z = p->Z + i * p->dz;
+        for (int64_t r = 0; r < p->dx; ++r) room.moved[r] = dot(W + r * p->dz, z, p->dz);
+        double most = 0.0;
+        for (int64_t r = 0; r < listed; ++r) {
+            const int64_t c = room.awake[r], row = first + c;
+            const double slope = dot(p->D + row * p->dx, room.moved, p->dx) - p->b[row];
+            room.slope[c] = slope;
+            room.step[c] = 0.0;
+            if (lam[row] == 0.0 && slope > bar && !p->free_sign[row]) {
+                asleep[row] = 1;
+                continue;
+            }
+            room.awake[taken++] = c;
+            most = std::max(most, missed(*p, row, lam[row], slope, diagonal[row]));
+        }
+        worst = std::max(worst, most);
+        if (most == 0.0) continue;
+        const bool changed =
+            grams ? block(*p, first, count, taken, grams + starts[i], lam, inner, room)
+                  : rows(*p, first, taken, dot(z, z, p->dz), diagonal, lam, inner, room);
+        if (!changed) continue;
+        std::memset(room.change, 0, sizeof(double) * p->dx);
+        for (int64_t r = 0; r < taken; ++r) {
+            const int64_t c = room.awake[r];
+            if (room.step[c] != 0.0) axpy(room.change, room.step[c], p->D + (first + c) * p->dx, p->dx);
+        }
+        for (int64_t r = 0; r < p->dx; ++r)
+            if (room.change[r] != 0.0) axpy(W + r * p->dz, room.change[r], z, p->dz);
+    }
+    return worst;
+}
+
+// Upper triangles of sum_c delta_c delta_c^T over the rows of every sequence; (n, dx (dx + 1) / 2).
+PUBLIC void token_moments(const double *D, const int64_t *offsets, int64_t n, int64_t dx,
+                          double *out) {
+    const int64_t size = dx * (dx + 1) / 2;
+    std::memset(out, 0, sizeof(double) * n * size);
+    for (int64_t i = 0; i < n; ++i)
+        for (int64_t c = offsets[i]; c < offsets[i + 1]; ++c) {
+            double *at = out + i * size;
+            for (int64_t a = 0; a < dx; ++a) {
+                axpy(at, D[c * dx + a], D + c * dx + a, dx - a);
+                at += dx - a;
+            }
+        }
+}

@@ -1,0 +1,467 @@
+// The Frobenius programme of few rows, hard or soft, in one call: its Gram matrix, sweeps of
+// coordinate ascent that guess the active rows, the method of active sets, refinement in the
+// weights, and the figures of the certificate.
+#include "active_set.hpp"
+
+namespace {
+
+enum Found : int64_t { UNSETTLED = 0, WEIGHTS = 1, CONTRADICTS = 2 };
+
+constexpr int64_t LARGEST_EXPONENT = 100;  // data within 2^+-100: no square leaves float64
+constexpr int64_t BLOCK = 4 * WIDE;        // columns of the Gram matrix that are made at a time
+constexpr int64_t SHORT = 64;  // rows up to which an update costs less than to foresee its need
+constexpr int64_t SWEEPS = 8;
+constexpr int REFINEMENTS = 5, CORRECTIONS = 3, RESCALINGS = 3;
+constexpr double EPS = 2.220446049250313e-16;
+constexpr double ROUNDING = 4e-16;    // a ratio of margins this near to one is one
+constexpr double NO_MATTER = 2e-13;   // rounding of margins that no tolerance minds
+constexpr double MISSED = 1e-14;      // slopes of the quadratic programme that count as zero
+constexpr double IDLE = 1e-12;        // share of the largest multiplier that is rounding
+constexpr double VANISHED = 1e-14;    // residual of a contradiction, relative to its gain
+// Margins of rows so much larger than others are lost in the rounding of weights of size one, and
+// are asked for a little more.
+constexpr double TINY_UNIT = 1.52587890625e-05, RAISED = 1e-13;
+constexpr double INF = std::numeric_limits<double>::infinity();
+
+inline int64_t padded(int64_t m) { return (m + 15) / 16 * 16; }
+
+// One programme of a batch and room to work in.
+struct Case {
+    int64_t m, n, dx, dz, width;
+    const double *D, *Z, *rhs, *start;  // the caller's rows; multipliers to begin with, or none
+    double slack;
+    double *W, *dual, *values, *figures;
+    // rows near one, and powers of two: of rows and queries, of sides, of multipliers
+    double *near, *turned, *queries, *size, *scale, *unit, *stretch, *b, *sides, *cap;
+    double *products, *G, *spread, *inverse, *slope, *lam, *moved, *step, *other;
+    int64_t *begin;  // where the rows of each sequence begin
+    uint8_t *signs;  // no row is free of sign
+    ActiveSet set;
+    double lift;  // W = lift * weights of the rows near one
+
+    // numbers of doubles of all these
+    static int64_t room(int64_t m, int64_t n, int64_t dx, int64_t dz) {
+        const int64_t w = padded(m);
+        return m * dx + dx * w + n * dz + n * n + 2 * (m * m + 16) + (n + 18) * (w + 16) + 2 * n + 2 +
+               dx + dx * dz;
+    }
+
+    void lay(double *at) {
+        width = padded(m);
+        auto take = [&](double *&p, int64_t count) { p = at, at += count; };
+        take(near, m * dx), take(turned, dx * width), take(queries, n * dz);
+        take(products, n * n), take(G, m * m + 16), take(set.factor, m * m + 16);
+        for (double **each : {&size, &unit, &stretch, &b, &sides, &cap, &inverse, &slope,
+                              &lam, &step})
+            take(*each, width + 16);
+        take(set.work, 4 * (width + 16)), take(scale, n), take(spread, n * width), take(moved, dx), take(other, dx * dz);
+        begin = (int64_t *)at, at += n + 1;
+        set.rows = (int64_t *)at, at += m;
+        set.side = (uint8_t *)at, signs = set.side + m;
+        std::memset(signs, 0, m);
+        set.m = m;
+    }
+};
+
+// Powers of two that bring the largest entry of every row into [1/2, 1), 1 for rows of zeros;
+// false outside the range.
+inline bool scales(const double *rows, int64_t count, int64_t d, double *factor) {
+    bool inside = true;
+    for (int64_t c = 0; c < count; ++c) {
+        double peak = 0.0;
+        for (int64_t k = 0; k < d; ++k) peak = std::max(peak, std::abs(rows[c * d + k]));
+        uint64_t bits;  // read and written as they lie in memory: frexp and ldexp are calls
+        std::memcpy(&bits, &peak, 8);
+        const int64_t exponent = bits ? (int64_t)(bits >> 52) - 1022 : 0;
+        inside &= -LARGEST_EXPONENT <= exponent && exponent <= LARGEST_EXPONENT;
+        bits = (uint64_t)(1023 - exponent) << 52;
+        std::memcpy(factor + c, &bits, 8);
+    }
+    return inside;
+}
+
+inline int64_t exponent_of(double x) {
+    int e;
+    std::frexp(x, &e);
+    return e;
+}
+
+// Rows, sides and caps near one; false where a size is out of range, or a row is zero and asks for
+// a margin.
+bool prepare(Case &p) {
+    const int64_t m = p.m, dx = p.dx, dz = p.dz, w = p.width;
+    if (!scales(p.D, m, dx, p.size) || !scales(p.Z, p.n, dz, p.scale)) return false;
+    for (int64_t i = 0; i < p.n; ++i)
+        for (int64_t k = 0; k < dz; ++k) p.queries[i * dz + k] = p.Z[i * dz + k] * p.scale[i];
+    for (int64_t i = 0; i < p.n; ++i)
+        for (int64_t j = 0; j <= i; ++j)
+            p.products[i * p.n + j] = p.products[j * p.n + i] =
+                dot(p.queries + i * dz, p.queries + j * dz, dz);
+    int64_t top = -100000, exponent = 0;
+    double known = 0.0;
+    for (int64_t i = 0; i < p.n; ++i)
+        for (int64_t c = p.begin[i]; c < p.begin[i + 1]; ++c) {
+            for (int64_t k = 0; k < dx; ++k)
+                p.turned[k * w + c] = p.near[c * dx + k] = p.D[c * dx + k] * p.size[c];
+            p.size[c] *= p.scale[i];
+            if (!(p.rhs[c] > 0.0)) continue;
+            if (p.rhs[c] != known) known = p.rhs[c], exponent = exponent_of(known);
+            if (std::abs(exponent) > LARGEST_EXPONENT) return false;
+            top = std::max(top, exponent + exponent_of(p.size[c]) - 1);
+        }
+    if (top == -100000) return false;
+    for (int64_t k = 0; k < dx; ++k)
+        for (int64_t c = m; c < w; ++c) p.turned[k * w + c] = 0.0;
+    const double down = std::ldexp(1.0, -top);
+    p.lift = std::ldexp(1.0, top);
+    for (int64_t c = 0; c < m; ++c) {
+        p.unit[c] = p.size[c] * down;
+        p.stretch[c] = p.size[c] * p.lift;
+        p.b[c] = p.rhs[c] * p.unit[c];
+        if (p.unit[c] < TINY_UNIT && p.slack == INF) p.b[c] += RAISED;
+        p.cap[c] = p.slack / p.stretch[c];
+    }
+    return true;
+}
+
+// Four parts of a row from `column` on, of which `m` entries exist, times weights.
+inline void store(double *row, int64_t m, int64_t column, const double *weight, Lane a, Lane b,
+                  Lane c, Lane d) {
+    double last[BLOCK], *to = column + BLOCK <= m ? row + column : last;
+    weight += column;
+    at(to) = a * at(weight), at(to + WIDE) = b * at(weight + WIDE);
+    at(to + 2 * WIDE) = c * at(weight + 2 * WIDE), at(to + 3 * WIDE) = d * at(weight + 3 * WIDE);
+    if (to == last) std::memcpy(row + column, last, sizeof(double) * (m - column));
+}
+
+// The Gram matrix, two rows at a time.
+void gram(Case &p) {
+    const int64_t m = p.m, dx = p.dx, w = p.width;
+    for (int64_t i = 0; i < p.n; ++i)
+        for (int64_t j = 0; j < p.n; ++j)
+            for (int64_t q = p.begin[j]; q < p.begin[j + 1]; ++q)
+                p.spread[i * w + q] = p.products[i * p.n + j];
+    int64_t i = 0;
+    for (int64_t c = 0; c < m; c += 2) {
+        const bool pair = c + 1 < m;
+        const double *a = p.near + c * dx, *b = pair ? a + dx : a;
+        while (p.begin[i + 1] <= c) ++i;
+        const double *mine = p.spread + i * w;
+        while (pair && p.begin[i + 1] <= c + 1) ++i;
+        const double *next = p.spread + i * w;
+        for (int64_t q = 0; q < m; q += BLOCK) {
+            const double *other = p.turned + q;
+            Lane s0 = a[0] * at(other), s1 = a[0] * at(other + WIDE);
+            Lane s2 = a[0] * at(other + 2 * WIDE), s3 = a[0] * at(other + 3 * WIDE);
+            Lane t0 = b[0] * at(other), t1 = b[0] * at(other + WIDE);
+            Lane t2 = b[0] * at(other + 2 * WIDE), t3 = b[0] * at(other + 3 * WIDE);
+            for (int64_t k = 1; k < dx; ++k) {
+                other += w;
+                s0 += a[k] * at(other), t0 += b[k] * at(other);
+                s1 += a[k] * at(other + WIDE), t1 += b[k] * at(other + WIDE);
+                s2 += a[k] * at(other + 2 * WIDE), t2 += b[k] * at(other + 2 * WIDE);
+                s3 += a[k] * at(other + 3 * WIDE), t3 += b[k] * at(other + 3 * WIDE);
+            }
+            store(p.G + c * m, m, q, mine, s0, s1, s2, s3);
+            if (pair) store(p.G + (c + 1) * m, m, q, next, t0, t1, t2, t3);
+        }
+    }
+}
+
+// Written out, so that each is one instruction.
+inline double clipped(double x, double cap) {
+    const double positive = x > 0.0 ? x : 0.0;
+    return positive < cap ? positive : cap;
+}
+
+// Coordinate ascent from zero. Two coordinates move at a time, and the slope of the next one is
+// read before all slopes are written, so that the loop waits for arithmetic and not for memory.
+void sweep(Case &p) {
+    const int64_t m = p.m;
+    double *RESTRICT x = p.lam, *RESTRICT slope = p.slope;
+    for (int64_t c = 0; c < m; ++c) {
+        const double square = p.G[c * m + c];
+        p.inverse[c] = square > 0.0 ? 1.0 / square : 0.0;
+        x[c] = 0.0;
+        slope[c] = -p.b[c];
+    }
+    double first = slope[0];
+    for (int64_t count = 0; count < SWEEPS; ++count)
+        for (int64_t c = 0; c < m; c += 2) {
+            const bool pair = c + 1 < m;
+            const double *row = p.G + c * m, *below = pair ? row + m : row;
+            const int64_t after = c + 2 < m ? c + 2 : 0;
+            const double change = clipped(x[c] - first * p.inverse[c], p.cap[c]) - x[c];
+            x[c] += change;
+            double other = 0.0;
+            if (pair) {
+                const double now = slope[c + 1] + change * row[c + 1];
+                other = clipped(x[c + 1] - now * p.inverse[c + 1], p.cap[c + 1]) - x[c + 1];
+                x[c + 1] += other;
+            }
+            first = slope[after] + change * row[after] + other * below[after];
+            if (m > SHORT && change == 0.0 && other == 0.0) continue;
+            int64_t q = 0;
+            for (; q + WIDE <= m; q += WIDE)
+                at(slope + q) += change * at(row + q) + other * at(below + q);
+            for (; q < m; ++q) slope[q] += change * row[q] + other * below[q];
+        }
+}
+
+// The free rows and sides of the multipliers, as in begin(), but with all rows of the factor at
+// once: each pivot is taken from all rows below, in sums that do not wait for one another. Upper
+// triangle first, then turned.
+void begin_at_once(const Quadratic &q, ActiveSet &set) {
+    const int64_t m = set.m;
+    double *U = set.factor;
+    int64_t count = 0, kept = 0;
+    for (int64_t c = 0; c < m; ++c) {
+        const bool inside = q.lam[c] > 0.0 && q.G[c * m + c] > 0.0;
+        set.side[c] = inside && q.lam[c] >= q.cap[c] ? CAPPED : ZERO;
+        if (inside && set.side[c] == ZERO) set.rows[count++] = c;
+    }
+    for (int64_t i = 0; i < count; ++i)
+        for (int64_t j = i; j < count; ++j) U[i * m + j] = q.G[set.rows[i] * m + set.rows[j]];
+    int64_t *from = (int64_t *)set.work;
+    for (int64_t i = 0; i < count; ++i) {
+        double *row = U + i * m;
+        const int64_t c = set.rows[i];
+        if (!(row[i] > DEPENDENT * q.G[c * m + c])) continue;
+        const double inverse = 1.0 / std::sqrt(row[i]);
+        for (int64_t j = i + 1; j < count; ++j) row[j] *= inverse;
+        row[i] = inverse;
+        for (int64_t j = i + 1; j < count; ++j) {
+            // whole registers: what lies left of the diagonal or past the end is not read
+            double *RESTRICT below = U + j * m;
+            for (int64_t k = j / WIDE * WIDE; k < count; k += WIDE)
+                at(below + k) -= row[j] * at((const double *)row + k);
+        }
+        from[kept] = i;
+        set.rows[kept++] = c;
+        set.side[c] = FREE;
+    }
+    for (int64_t i = 0; i < kept; ++i) {
+        for (int64_t j = 0; j < i; ++j) U[i * m + j] = U[from[j] * m + from[i]];
+        U[i * m + i] = U[from[i] * m + from[i]];
+    }
+    set.count = kept;
+}
+
+// W = sum_c x_c a_c of rows D with queries Z.
+void pull(const Case &p, const double *D, const double *Z, const double *x, double *W) {
+    std::memset(W, 0, sizeof(double) * p.dx * p.dz);
+    for (int64_t i = 0; i < p.n; ++i) {
+        bool any = false;
+        for (int64_t c = p.begin[i]; c < p.begin[i + 1]; ++c) {
+            if (x[c] == 0.0) continue;
+            if (!any) std::memset(p.moved, 0, sizeof(double) * p.dx);
+            any = true;
+            axpy(p.moved, x[c], D + c * p.dx, p.dx);
+        }
+        if (any)
+            for (int64_t r = 0; r < p.dx; ++r)
+                axpy(W + r * p.dz, p.moved[r], Z + i * p.dz, p.dz);
+    }
+}
+
+// v_c = <a_c, W>
+void margins(const Case &p, const double *D, const double *Z, const double *W, double *v) {
+    for (int64_t i = 0; i < p.n; ++i) {
+        for (int64_t r = 0; r < p.dx; ++r) p.moved[r] = dot(W + r * p.dz, Z + i * p.dz, p.dz);
+        for (int64_t c = p.begin[i]; c < p.begin[i + 1]; ++c)
+            v[c] = dot(D + c * p.dx, p.moved, p.dx);
+    }
+}
+
+inline double length(const Case &p, const double *W) {
+    return std::sqrt(dot(W, W, p.dx * p.dz));
+}
+
+// The weights of the multipliers, with free rows refined until their margins are met to rounding,
+// and the margins in p.values; false where that is not reached. `plain` says whether the weights
+// are still the sum over the multipliers.
+bool refine(Case &p, double &noise, bool &plain) {
+    const int64_t m = p.m, k = p.set.count, size = p.dx * p.dz;
+    pull(p, p.near, p.queries, p.lam, p.W);
+    plain = true;
+    double before = INF;
+    for (int count = 0; count <= REFINEMENTS; ++count) {
+        margins(p, p.near, p.queries, p.W, p.values);
+        noise = 8.0 * EPS * std::max(1.0, length(p, p.W));
+        double missed = 0.0;
+        for (int64_t i = 0; i < k; ++i) {
+            const int64_t c = p.set.rows[i];
+            p.set.work[i] = p.values[c] - p.b[c];
+            missed = std::max(missed, std::abs(p.set.work[i]));
+        }
+        if (missed <= noise / 4.0) return true;
+        if (!(missed <= before / 2.0)) return missed <= noise;
+        before = missed;
+        substitute(p.set.factor, m, k, p.set.work);
+        std::memset(p.step, 0, sizeof(double) * m);
+        for (int64_t i = 0; i < k; ++i) {
+            p.step[p.set.rows[i]] = p.set.work[i];
+            p.lam[p.set.rows[i]] -= p.set.work[i];
+        }
+        pull(p, p.near, p.queries, p.step, p.other);
+        axpy(p.W, -1.0, p.other, size);
+        plain = false;
+    }
+    return false;
+}
+
+// Whether some sign is wrong by more than rounding: of a free multiplier, or of another's slope.
+bool wrong(const Case &p, double noise) {
+    bool found = false;
+    for (int64_t c = 0; c < p.m; ++c) {
+        const double slope = p.values[c] - p.b[c];
+        const uint8_t side = p.set.side[c];
+        found |= side == FREE ? p.lam[c] < 0.0 || p.lam[c] > p.cap[c]
+                 : side == CAPPED ? slope > noise
+                                  : slope < -noise && p.G[c * p.m + c] > 0.0;
+    }
+    return found;
+}
+
+// Multipliers whose sum over rows vanishes, refined, without those that are only rounding, in the
+// caller's rows; whether the residual is at rounding level there.
+bool contradiction(Case &p) {
+    const int64_t m = p.m;
+    double largest = 0.0, widest = 0.0, highest = 0.0;
+    int64_t added = -1;
+    for (int64_t c = 0; c < m; ++c) {
+        largest = std::max(largest, p.lam[c]);
+        if (p.lam[c] > 0.0 && p.set.side[c] != FREE) added = c;
+    }
+    for (int64_t c = 0; c < m; ++c)
+        if (p.lam[c] < IDLE * largest) p.lam[c] = 0.0;
+    std::memcpy(p.step, p.lam, sizeof(double) * m);
+    if (added >= 0) p.lam[added] = 0.0;
+    begin(Quadratic{p.G, p.sides, p.cap, p.signs, p.lam, p.slope}, p.set);
+    std::memcpy(p.lam, p.step, sizeof(double) * m);
+    for (int64_t c = 0; c < m; ++c)
+        if (p.lam[c] > 0.0) {
+            widest = std::max(widest, std::sqrt(p.G[c * m + c]) / p.size[c]);
+            highest = std::max(highest, p.rhs[c]);
+        }
+    for (int count = 0; count < REFINEMENTS; ++count) {
+        double gain = 0.0;
+        for (int64_t c = 0; c < m; ++c) {
+            if (p.lam[c] < 0.0) return false;
+            p.dual[c] = p.lam[c] * p.stretch[c];
+            gain += p.rhs[c] * p.dual[c];
+        }
+        pull(p, p.D, p.Z, p.dual, p.other);
+        if (gain > 0.0 && length(p, p.other) * highest <= VANISHED * gain * widest) return true;
+        pull(p, p.near, p.queries, p.lam, p.W);
+        margins(p, p.near, p.queries, p.W, p.values);
+        for (int64_t i = 0; i < p.set.count; ++i) p.set.work[i] = p.values[p.set.rows[i]];
+        substitute(p.set.factor, m, p.set.count, p.set.work);
+        for (int64_t i = 0; i < p.set.count; ++i) p.lam[p.set.rows[i]] -= p.set.work[i];
+    }
+    return false;
+}
+
+// Weights, multipliers and margins of the caller's programme; for a hard margin the weights are
+// rescaled, and figures are norm, gap, violation and rounding.
+bool certify(Case &p, bool plain) {
+    const int64_t m = p.m, size = p.dx * p.dz;
+    double ratio = INF, top = 0.0, reach = 0.0, longest = 0.0, least = 1.0;
+    for (int64_t c = 0; c < m; ++c) {
+        p.dual[c] = p.lam[c] * p.stretch[c];
+        if (p.rhs[c] > 0.0) {
+            ratio = std::min(ratio, p.values[c] / p.b[c]);
+            least = std::min(least, p.rhs[c]);
+        }
+        p.values[c] /= p.unit[c];
+        const double row = std::sqrt(p.G[c * m + c]) / p.size[c];
+        longest = std::max(longest, row);
+        reach += row * p.dual[c];
+        top += p.rhs[c] * p.dual[c];
+    }
+    for (int64_t k = 0; k < size; ++k) p.W[k] *= p.lift;
+    if (p.slack < INF) return true;
+    if (!plain) pull(p, p.D, p.Z, p.dual, p.other);
+    const double combined = length(p, plain ? p.W : p.other);
+    for (int count = 0; count < RESCALINGS; ++count) {
+        if (!(ratio > 0.0 && ratio < INF)) return false;
+        if (std::abs(ratio - 1.0) <= ROUNDING) break;
+        const double inverse = 1.0 / ratio;
+        for (int64_t k = 0; k < size; ++k) p.W[k] *= inverse;
+        margins(p, p.D, p.Z, p.W, p.values);
+        ratio = INF;
+        for (int64_t c = 0; c < m; ++c)
+            if (p.rhs[c] > 0.0) ratio = std::min(ratio, p.values[c] / p.rhs[c]);
+    }
+    double violation = 0.0;
+    for (int64_t c = 0; c < m; ++c) violation = std::max(violation, p.rhs[c] - p.values[c]);
+    const double upper = length(p, p.W), lower = top / combined;
+    p.figures[0] = upper;
+    p.figures[1] = std::max(0.0, 1.0 - lower / upper);
+    p.figures[2] = violation;
+    // by Cauchy and Schwarz; where that is too much, the caller computes with more digits
+    p.figures[3] = EPS * std::max(longest * upper / least, reach / combined);
+    return true;
+}
+
+Found solved(Case &p, int64_t &steps) {
+    const int64_t m = p.m;
+    steps = 0;
+    if (!prepare(p)) return UNSETTLED;
+    gram(p);
+    const bool soft = p.slack < INF;
+    for (int64_t c = 0; c < m; ++c)
+        if (!soft && p.G[c * m + c] == 0.0 && p.rhs[c] > 0.0) return UNSETTLED;
+    if (p.start)
+        for (int64_t c = 0; c < m; ++c) p.lam[c] = clipped(p.start[c] / p.stretch[c], p.cap[c]);
+    else
+        sweep(p);
+    std::memcpy(p.sides, p.b, sizeof(double) * m);
+    const Quadratic q{p.G, p.sides, p.cap, p.signs, p.lam, p.slope};
+    begin_at_once(q, p.set);
+    for (int64_t c = 0; soft && c < m; ++c)  // margins of rows of zeros are missed
+        if (p.G[c * m + c] == 0.0 && p.rhs[c] > 0.0) p.set.side[c] = CAPPED;
+    bool plain = true;
+    double noise = 0.0;
+    for (int count = 0; count <= CORRECTIONS; ++count) {
+        const Outcome outcome = solve(q, p.set, MISSED, steps + 20 * m + 100, steps);
+        if (outcome == STOPPED) return UNSETTLED;
+        if (outcome == CONTRADICTION) {
+            if (!contradiction(p)) return UNSETTLED;
+            p.figures[0] = INF, p.figures[1] = 1.0, p.figures[3] = 0.0;
+            p.figures[2] = *std::max_element(p.rhs, p.rhs + m);
+            std::memset(p.W, 0, sizeof(double) * p.dx * p.dz);
+            return CONTRADICTS;
+        }
+        if (!refine(p, noise, plain)) return UNSETTLED;
+        if (!wrong(p, noise)) return certify(p, plain) ? WEIGHTS : UNSETTLED;
+        // what the Gram matrix takes for the slopes becomes what they are in the weights
+        slopes(q, p.set);
+        for (int64_t c = 0; c < m; ++c) p.sides[c] += p.slope[c] - (p.values[c] - p.b[c]);
+    }
+    return UNSETTLED;
+}
+
+}  // namespace
+
+PUBLIC int64_t programme_room(int64_t rows, int64_t sequences, int64_t dx, int64_t dz) {
+    return Case::room(rows, sequences, dx, dz);
+}
+
+// The programmes from `first` to before `last`; `room` is as large as the largest of them asks for.
+PUBLIC void solve_programmes(const Batch *batch, int64_t first, int64_t last, double *room) {
+    for (int64_t k = first; k < last; ++k) {
+        const int64_t from = batch->instances[k], start = batch->offsets[from];
+        Case p;
+        p.n = batch->instances[k + 1] - from;
+        p.m = batch->offsets[from + p.n] - start;
+        p.dx = batch->dx, p.dz = batch->dz, p.slack = batch->slack;
+        p.D = batch->D + start * p.dx, p.Z = batch->Z + from * p.dz, p.rhs = batch->b + start;
+        p.start = batch->start ? batch->start + start : nullptr;
+        p.W = batch->W + k * p.dx * p.dz, p.dual = batch->dual + start;
+        p.values = batch->values + start, p.figures = batch->figures + 4 * k;
+        p.lay(room);
+        for (int64_t i = 0; i <= p.n; ++i) p.begin[i] = batch->offsets[from + i] - start;
+        batch->outcome[k] = p.m > 0 ? solved(p, batch->steps[k]) : UNSETTLED;
+    }
+}
