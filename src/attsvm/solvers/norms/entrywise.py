@@ -10,10 +10,12 @@ programmes. Hard margins are found by
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from attsvm.geometry import Lp, Norm
 from attsvm.margins import Margins
+from attsvm.solvers import polyhedral
 from attsvm.solvers.answers.outcomes import Request, zero_solution
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.methods.energies import Energy
@@ -43,5 +45,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
         return replace(zero_solution(margins, norm, request), unique=True)
     if request.slack is not None:
         return SoftEntrywiseSearch(margins, norm, request).run()
+    if norm.p in (1.0, math.inf):
+        return polyhedral.solve(margins, norm, request)
     found = interior_batch.alone(margins, norm, request)
     return EntrywiseSearch(margins, norm, request).run() if found is None else found
