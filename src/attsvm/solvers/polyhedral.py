@@ -38,7 +38,11 @@ UNSETTLED, WEIGHTS = 0, 1
 _AIM = 1e-13  # relative gap: a vertex gives it nearly always
 _LARGEST = 1 << 14  # entries of the written-out rows up to which all rows are taken at once
 _NEAR = 1.1  # margins of the Frobenius weights, over their right-hand sides, of the first rows
-_ROUGH = (1e-2, 1e-4)  # gaps at which rows join
+# gaps at which rows join, and how far from tight, relative to their right-hand sides
+_ROUGH = ((1e-1, 0.05), (1e-2, 0.02), (1e-3, 0.002))
+_STAGES = 20
+_PAIRS = (("lam", "s"), ("u", "zu"), ("v", "zv"))  # whose products go to zero
+_FLOOR = 0.3  # least slack of new rows, in roots of these products
 _MOST = 60  # iterations on one set of rows
 _SHARES = 8  # for each thread, so that none waits long for another
 
@@ -102,16 +106,19 @@ class _Search:
         unit = p.weight_exponent + int(np.frexp(np.abs(W).max())[1])
         values = p.values(np.ldexp(start.W, -unit))
         chosen = (values <= _NEAR * p.b) | (dual != 0.0) | (self.free == 1)
-        state: _State | None = None
-        for target in (*_ROUGH, *[_AIM] * 20):
-            state = _State(p, np.flatnonzero(chosen), self.free, self.box, state)
+        loose: _State | None = None
+        for stage in range(_STAGES):
+            target, reach = _ROUGH[stage] if stage < len(_ROUGH) else (_AIM, 0.0)
+            state = _State(p, np.flatnonzero(chosen), self.free, self.box, loose)
             state.run(target, self.request)
+            if stage < len(_ROUGH):
+                loose = state
             W, lam = state.best()
             self.systems += state.at.systems
             values = p.values(W)
             ratio = state.ratio(values)
             missed = p.b - values / ratio if ratio > 0.0 else np.where(chosen, 0.0, 1.0)
-            bad = (missed > 0.1 * self.request.tol * p.b) & ~chosen
+            bad = (missed > (0.1 * self.request.tol - reach) * p.b) & ~chosen
             if target == _AIM or not bad.any():
                 full = np.zeros(p.m)
                 full[state.rows] = lam
@@ -164,7 +171,21 @@ class _State:
             self._go_on(before)
 
     def _go_on(self, before: _State) -> None:
-        pass
+        """Take over the point of ``before``; rows that are new get slacks from its weights and
+        multipliers of the same complementarity.
+        """
+        p, now, then = self.p, self.at.arrays, before.at.arrays
+        for name in ("w", "u", "v", "zu", "zv"):
+            now[name][:] = then[name]
+        self.at.tau = before.at.tau
+        products = sum(float(then[a] @ then[b]) for a, b in _PAIRS)
+        mu = products / (len(before.rows) + 2 * p.dof)
+        values = p.values(then["w"].reshape(p.D.shape[1], p.Z.shape[1]))[self.rows]
+        sides = p.b[self.rows] * (self.at.tau if self.at.box else 1.0)
+        now["s"][:] = np.maximum(values - sides, _FLOOR * np.sqrt(mu))
+        now["lam"][:] = mu / now["s"]
+        old = np.searchsorted(self.rows, before.rows)
+        now["s"][old], now["lam"][old] = then["s"], then["lam"]
 
     def run(self, enough: float, request: Request) -> None:
         """To a relative gap on these rows of ``enough``, or as far as they go."""
