@@ -37,10 +37,12 @@ SOLVER = "interior points"
 UNSETTLED, WEIGHTS = 0, 1
 _AIM = 1e-13  # relative gap: a vertex gives it nearly always
 _LARGEST = 1 << 14  # entries of the written-out rows up to which all rows are taken at once
-_NEAR = 1.1  # margins of the Frobenius weights, over their right-hand sides, of the first rows
+_NEAR = 1.04  # margins of the Frobenius weights, over their right-hand sides, of the first rows
 # gaps at which rows join, and how far from tight, relative to their right-hand sides
 _ROUGH = ((1e-1, 0.05), (1e-2, 0.02), (1e-3, 0.002))
-_STAGES = 20
+_KEPT = 5.0  # times as far are rows that stay
+_BEHIND = 0.3  # gap over what new rows miss, below which points are too near their boundary
+_STAGES = 30
 _PAIRS = (("lam", "s"), ("u", "zu"), ("v", "zv"))  # whose products go to zero
 _FLOOR = 0.3  # least slack of new rows, in roots of these products
 _MOST = 60  # iterations on one set of rows
@@ -106,28 +108,35 @@ class _Search:
         unit = p.weight_exponent + int(np.frexp(np.abs(W).max())[1])
         values = p.values(np.ldexp(start.W, -unit))
         chosen = (values <= _NEAR * p.b) | (dual != 0.0) | (self.free == 1)
-        loose: _State | None = None
-        for stage in range(_STAGES):
-            target, reach = _ROUGH[stage] if stage < len(_ROUGH) else (_AIM, 0.0)
+        loose: list[_State] = []
+        top = float(p.b.max())
+        for _ in range(_STAGES):
+            target, reach = _ROUGH[len(loose)] if len(loose) < len(_ROUGH) else (_AIM, 0.0)
             state = _State(p, np.flatnonzero(chosen), self.free, self.box, loose)
             state.run(target, self.request)
-            if stage < len(_ROUGH):
-                loose = state
-            W, lam = state.best()
             self.systems += state.at.systems
+            W, lam = state.best()
             values = p.values(W)
             ratio = state.ratio(values)
-            missed = p.b - values / ratio if ratio > 0.0 else np.where(chosen, 0.0, 1.0)
-            bad = (missed > (0.1 * self.request.tol - reach) * p.b) & ~chosen
+            missed = p.b - values / ratio if ratio > 0.0 else np.where(chosen, 0.0, top)
+            bad = (missed > 0.1 * self.request.tol * p.b) & ~chosen
             if target == _AIM or not bad.any():
                 full = np.zeros(p.m)
                 full[state.rows] = lam
-                weights = np.ldexp(W, unit)
                 multipliers = np.ldexp(full, p.dual_exponent)
-                self._consider(weights, self._unfolded(multipliers))
-            if self._good() or self.request.late or (target == _AIM and not bad.any()):
+                self._consider(np.ldexp(W, unit), self._unfolded(multipliers))
+            ended = target == _AIM or state.at.gap > target
+            if self._good() or self.request.late or (ended and not (bad.any() or loose)):
                 return
-            chosen |= bad
+            worst = float(missed[bad].max(initial=0.0)) / top
+            if state.at.gap > target:
+                loose = []
+            elif target != _AIM:
+                loose.append(state)
+                chosen &= (missed > -_KEPT * reach * top) | (self.free == 1)
+            while loose and loose[-1].at.gap < _BEHIND * worst:
+                loose.pop()
+            chosen |= missed > 0.1 * self.request.tol * p.b - reach * top
 
     def _unfolded(self, dual: FloatArray) -> FloatArray:
         """Multipliers of all rows, of a pair of opposite rows on the one that their sign says."""
@@ -155,7 +164,7 @@ class _State:
     """Interior points on some rows of a programme, from where they were on fewer rows."""
 
     def __init__(
-        self, p: Programme, rows: IntArray, free: FloatArray, box: bool, before: _State | None
+        self, p: Programme, rows: IntArray, free: FloatArray, box: bool, before: list[_State]
     ) -> None:
         self.p, self.rows = p, rows
         counts = np.bincount(p.sequence[rows], minlength=len(p.Z))
@@ -167,8 +176,8 @@ class _State:
         )
         self.at = native.interior(m, p.dof, box)
         native.library.interior_begin(self.programme, self.at)
-        if before is not None:
-            self._go_on(before)
+        if before:
+            self._go_on(before[-1])
 
     def _go_on(self, before: _State) -> None:
         """Take over the point of ``before``; rows that are new get slacks from its weights and
@@ -185,7 +194,9 @@ class _State:
         now["s"][:] = np.maximum(values - sides, _FLOOR * np.sqrt(mu))
         now["lam"][:] = mu / now["s"]
         old = np.searchsorted(self.rows, before.rows)
-        now["s"][old], now["lam"][old] = then["s"], then["lam"]
+        still = self.rows[np.minimum(old, len(self.rows) - 1)] == before.rows
+        for name in ("s", "lam"):
+            now[name][old[still]] = then[name][still]
 
     def run(self, enough: float, request: Request) -> None:
         """To a relative gap on these rows of ``enough``, or as far as they go."""
