@@ -22,6 +22,7 @@ constexpr double INF = std::numeric_limits<double>::infinity();
 constexpr double BOUNDARY = 0.995;  // share of the way to the boundary
 constexpr double CLEAR = 1e-2;        // gap from which a vertex may be seen
 constexpr int64_t IDLE = 8;         // iterations without half the gap
+constexpr int64_t BLIND = 20;       // iterations without weights that meet any scale
 constexpr int64_t OWN = 100;        // rows up to which the factor here is quicker than LAPACK's
 constexpr int64_t MOST = 60;        // iterations of a small programme
 constexpr int64_t FARTHEST = 480;   // exponents within which nothing leaves float64
@@ -361,7 +362,8 @@ struct Method {
     void run(double enough, int64_t most) {
         for (;;) {
             const double before = at.gap, now = consider(at.w, at.lam);
-            at.idle = now < 0.5 * before ? 0 : at.idle + 1;
+            const bool coming = now < 0.5 * before || (before == INF && at.systems < BLIND);
+            at.idle = coming ? 0 : at.idle + 1;
             if (getenv("DBG")) printf("%lld gap %.2e mu %.2e tau %.3g\n", (long long)at.systems, now, complementarity()/(m+2*k), at.tau);
             if (at.gap < CLEAR && at.gap > enough && settled()) {
                 vertex();
