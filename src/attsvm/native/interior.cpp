@@ -21,7 +21,8 @@ namespace {
 constexpr double INF = std::numeric_limits<double>::infinity();
 constexpr double BOUNDARY = 0.995;  // share of the way to the boundary
 constexpr double CLEAR = 1e-2;        // gap from which a vertex may be seen
-constexpr int64_t IDLE = 8;         // iterations without half the gap
+constexpr double ROUGH = 1e-3;        // gap to which any progress counts, and then half of it
+constexpr int64_t IDLE = 5;         // iterations without progress
 constexpr int64_t BLIND = 20;       // iterations without weights that meet any scale
 constexpr int64_t OWN = 100;        // rows up to which the factor here is quicker than LAPACK's
 constexpr int64_t MOST = 60;        // iterations of a small programme
@@ -362,7 +363,7 @@ struct Method {
     void run(double enough, int64_t most) {
         for (;;) {
             const double before = at.gap, now = consider(at.w, at.lam);
-            const bool coming = now < 0.5 * before || (before == INF && at.systems < BLIND);
+            const bool coming = now < (before > ROUGH ? 1.0 : 0.5) * before || (before == INF && at.systems < BLIND);
             at.idle = coming ? 0 : at.idle + 1;
             if (getenv("DBG")) printf("%lld gap %.2e mu %.2e tau %.3g\n", (long long)at.systems, now, complementarity()/(m+2*k), at.tau);
             if (at.gap < CLEAR && at.gap > enough && settled()) {

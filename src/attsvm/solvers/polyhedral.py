@@ -125,17 +125,19 @@ class _Search:
                 full[state.rows] = lam
                 multipliers = np.ldexp(full, p.dual_exponent)
                 self._consider(np.ldexp(W, unit), self._unfolded(multipliers))
-            ended = target == _AIM or state.at.gap > target
-            if self._good() or self.request.late or (ended and not (bad.any() or loose)):
+            if self._good() or self.request.late or (target == _AIM and not bad.any()):
+                return
+            if state.at.gap > target and not loose and not bad.any():
                 return
             worst = float(missed[bad].max(initial=0.0)) / top
             if state.at.gap > target:
                 loose = []
             elif target != _AIM:
                 loose.append(state)
-                chosen &= (missed > -_KEPT * reach * top) | (self.free == 1)
             while loose and loose[-1].at.gap < _BEHIND * worst:
                 loose.pop()
+            if loose and loose[-1] is state:
+                chosen &= (missed > -_KEPT * reach * top) | (self.free == 1)
             chosen |= missed > 0.1 * self.request.tol * p.b - reach * top
 
     def _unfolded(self, dual: FloatArray) -> FloatArray:
@@ -207,7 +209,7 @@ class _State:
             return
         for _ in range(_MOST):
             native.library.interior(self.programme, at, blas, enough, 1)
-            if at.gap <= enough or at.idle > 8 or request.late:
+            if at.gap <= enough or at.idle > 5 or request.late:
                 return
 
     def best(self) -> tuple[FloatArray, FloatArray]:
