@@ -46,6 +46,7 @@ _STAGES = 30
 _PAIRS = (("lam", "s"), ("u", "zu"), ("v", "zv"))  # whose products go to zero
 _FLOOR = 0.3  # least slack of new rows, in roots of these products
 _MOST = 60  # iterations on one set of rows
+_ROUNDING = 1e-14  # of the square of the norm and the bound, relative
 _SHARES = 8  # for each thread, so that none waits long for another
 
 
@@ -80,7 +81,7 @@ class _Search:
         request, part = self.request, self.part
         if request.warm_start is not None and request.warm_weights is not None:
             self._consider(request.warm_weights, request.warm_start)
-        if not self._good() and part.m <= FEW and part.m * part.shape[0] * part.shape[1] <= _LARGEST:
+        if not self._good() and fits(self.norm, part.m, part.n, part.shape):
             found = points(part, self.box, self.free)
             self.systems += int(found.systems[0])
             if found.gap[0] < 1.0:
@@ -97,7 +98,8 @@ class _Search:
             if not (start.status == "almost infeasible" and start.gap > HOPELESS):
                 self._on_working_sets(start)
         assert self.best is not None
-        return finished(self.margins, self.norm, self.best, request, self.systems)
+        proof = balanced(self.margins, self.norm, self.best)
+        return finished(self.margins, self.norm, proof, request, self.systems)
 
     def _on_working_sets(self, start: MarginSolution) -> None:
         """Interior points on the rows that the start has near tight, and on those that they miss."""
@@ -272,16 +274,66 @@ def points(margins: Margins | MarginsBatch, box: bool, free: FloatArray | None =
     return found
 
 
-def finished(
-    margins: Margins, norm: Lp, proof: Certificate, request: Request, systems: int
-) -> MarginSolution:
-    """The solution of a certificate, with multipliers such that ``b @ dual`` is the square of the
-    norm, and whether the weights are the only ones.
+class Settled(NamedTuple):
+    """What :func:`certified` says of programmes that lie end to end: certified weights and
+    multipliers; norm, gap, violation and rounding of each; whether there are weights; systems.
     """
+
+    W: FloatArray
+    dual: FloatArray
+    figures: FloatArray
+    outcome: IntArray
+    systems: IntArray
+
+
+class Certified(NamedTuple):
+    """Programmes of a batch, and the certificates of those that are settled, by position; every
+    solution can be written when it is asked for.
+    """
+
+    found: Settled
+    proofs: dict[int, Certificate]
+    written: dict[int, MarginSolution]
+
+
+def fits(norm: Norm, rows: int, queries: int, shape: tuple[int, int]) -> bool:
+    """Whether a programme is small enough for compiled code from end to end."""
+    return rows <= FEW and rows * shape[0] * shape[1] <= _LARGEST
+
+
+def certified(batch: MarginsBatch, norm: Norm, request: Request) -> Certified:
+    """Many programmes at once; those without a good point are left to :func:`solve`."""
+    assert isinstance(norm, Lp)
+    found = points(batch, norm.p != 1.0)
+    count = len(found.gap)
+    settled = Settled(
+        found.W, found.dual, np.zeros((count, 4)), np.zeros(count, np.int64), found.systems
+    )
+    proofs: dict[int, Certificate] = {}
+    for k in np.flatnonzero(found.gap <= request.tol).tolist():
+        each, rows = batch[k], slice(batch.rows[k], batch.rows[k + 1])
+        proof = balanced(each, norm, certify_hard(each, norm, found.W[k], found.dual[rows]))
+        if kept(proof.error, proof.rounding, request.tol) and scaled(each).margins is each:
+            settled.figures[k] = proof.norm, proof.gap, proof.violation, proof.rounding
+            found.W[k], found.dual[rows] = proof.W, proof.dual
+            settled.outcome[k], proofs[k] = WEIGHTS, proof
+    return Certified(settled, proofs, {})
+
+
+def balanced(margins: Margins, norm: Norm, proof: Certificate) -> Certificate:
+    """The certificate with multipliers such that ``b @ dual`` is the square of the norm."""
     total = float(margins.rhs @ proof.dual)
-    if total > 0.0 and proof.gap < 1.0 and abs(proof.norm * proof.norm / total - 1.0) > 1e-15:
-        dual = proof.dual * (proof.norm / total) * proof.norm
-        gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / proof.norm)  # rounded once more
-        proof = replace(proof, dual=dual, gap=gap)
+    if not (total > 0.0 and proof.gap < 1.0) or abs(proof.norm**2 / total - 1.0) <= _ROUNDING:
+        return proof
+    dual = proof.dual * (proof.norm / total) * proof.norm
+    gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / proof.norm)  # rounded once more
+    return replace(proof, dual=dual, gap=gap)
+
+
+def finished(
+    margins: Margins, norm: Norm, proof: Certificate, request: Request, systems: int
+) -> MarginSolution:
+    """The solution of a certificate, and whether its weights are the only ones."""
+    assert isinstance(norm, Lp)
     solution = replace(solved(margins, proof, request, SOLVER, systems), geometry=norm)
     return replace(solution, unique=unique_weights(solution, norm.p))

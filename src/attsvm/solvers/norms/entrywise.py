@@ -4,8 +4,8 @@ r"""The max-margin programme in the entrywise norms.
 
 The programmes that :math:`\ell_p` mirror descent converges to (Julistiono, Tarzanagh and Azizan,
 *Optimizing Attention with Mirror Descent*, 2024); :math:`p=1` and :math:`p=\infty` are linear
-programmes. Hard margins are found by
-:mod:`attsvm.solvers.norms.entrywise_search`, soft ones by :mod:`attsvm.solvers.norms.soft_search`.
+programmes, whose hard margins are for :mod:`attsvm.solvers.polyhedral`. Other hard margins are found
+by :mod:`attsvm.solvers.norms.entrywise_search`, soft ones by :mod:`attsvm.solvers.norms.soft_search`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from attsvm.solvers.methods.squared_norms import squared_norm
 from attsvm.solvers.norms import frobenius
 from attsvm.solvers.norms.entrywise_search import EntrywiseSearch, exponent_of
 from attsvm.solvers.norms.soft_search import SoftSearch
-from attsvm.solvers.small import interior_batch
 
 
 class SoftEntrywiseSearch(SoftSearch, EntrywiseSearch):
@@ -47,5 +46,4 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
         return SoftEntrywiseSearch(margins, norm, request).run()
     if norm.p in (1.0, math.inf):
         return polyhedral.solve(margins, norm, request)
-    found = interior_batch.alone(margins, norm, request)
-    return EntrywiseSearch(margins, norm, request).run() if found is None else found
+    return EntrywiseSearch(margins, norm, request).run()
