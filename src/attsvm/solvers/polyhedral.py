@@ -127,12 +127,13 @@ class _Search:
                 full[state.rows] = lam
                 multipliers = np.ldexp(full, p.dual_exponent)
                 self._consider(np.ldexp(W, unit), self._unfolded(multipliers))
+            reached = state.at.gap <= max(target, 0.1 * self.request.tol)
             if self._good() or self.request.late or (target == _AIM and not bad.any()):
                 return
-            if state.at.gap > target and not loose and not bad.any():
+            if not reached and not loose and not bad.any():
                 return
             worst = float(missed[bad].max(initial=0.0)) / top
-            if state.at.gap > target:
+            if not reached:
                 loose = []
             elif target != _AIM:
                 loose.append(state)
