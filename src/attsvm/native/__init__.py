@@ -70,6 +70,10 @@ class ActiveSet(ctypes.Structure):
     arrays: tuple[NDArray[Any], ...]
 
 
+_POINTS = ("lam", "s", "best_lam", "w", "u", "v", "zu", "zv", "best_w")
+_ROUTINES = ("gemm", "potrf", "getrf", "getrs")
+
+
 class Interior(ctypes.Structure):
     """State of interior points; made by :func:`interior`."""
 
@@ -77,8 +81,7 @@ class Interior(ctypes.Structure):
         *((name, c_int64) for name in ("box", "systems", "idle", "pattern", "tried")),
         ("tau", c_double),
         ("gap", c_double),
-        *((name, c_void_p) for name in ("lam", "s", "best_lam", "w", "u", "v", "zu", "zv")),
-        ("best_w", c_void_p),
+        *((name, c_void_p) for name in _POINTS),
     )
     arrays: dict[str, NDArray[np.float64]]
 
@@ -86,7 +89,7 @@ class Interior(ctypes.Structure):
 class Blas(ctypes.Structure):
     """Routines of SciPy; see :func:`blas`."""
 
-    _fields_ = tuple((name, c_void_p) for name in ("gemm", "potrf", "getrf", "getrs"))
+    _fields_ = tuple((name, c_void_p) for name in _ROUTINES)
 
 
 def programme(
@@ -127,11 +130,7 @@ def active_set(m: int) -> ActiveSet:
 
 def interior(m: int, k: int, box: bool) -> Interior:
     """Room for the interior points of ``m`` rows and ``k`` weights, at a gap of infinity."""
-    arrays = {
-        name: np.zeros(m if name in ("lam", "s", "best_lam") else k)
-        for name, kind in Interior._fields_
-        if kind is c_void_p
-    }
+    arrays = {name: np.zeros(m if name in ("lam", "s", "best_lam") else k) for name in _POINTS}
     of = (each.__array_interface__["data"][0] for each in arrays.values())
     made = Interior(box, 0, 0, 0, 0, -1.0, math.inf, *of)
     made.arrays = arrays
@@ -147,7 +146,7 @@ def blas() -> Blas:
     name.argtypes, name.restype = [ctypes.py_object], c_char_p
     pointer.argtypes, pointer.restype = [ctypes.py_object, c_char_p], c_void_p
     known = {**cython_blas.__pyx_capi__, **cython_lapack.__pyx_capi__}
-    capsules = [known[f"d{routine}"] for routine, _ in Blas._fields_]
+    capsules = [known[f"d{routine}"] for routine in _ROUTINES]
     return Blas(*(pointer(each, name(each)) for each in capsules))
 
 

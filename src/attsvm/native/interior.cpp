@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 
@@ -365,7 +364,6 @@ struct Method {
             const double before = at.gap, now = consider(at.w, at.lam);
             const bool coming = now < (before > ROUGH ? 1.0 : 0.5) * before || (before == INF && at.systems < BLIND);
             at.idle = coming ? 0 : at.idle + 1;
-            if (getenv("DBG")) printf("%lld gap %.2e mu %.2e tau %.3g\n", (long long)at.systems, now, complementarity()/(m+2*k), at.tau);
             if (at.gap < CLEAR && at.gap > enough && settled()) {
                 vertex();
                 gap(at.w, at.lam);  // what a step needs to know of the point

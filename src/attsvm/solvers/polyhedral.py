@@ -13,11 +13,11 @@ the caller's margins, and the best certified answer is returned.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attsvm import native
 from attsvm.cores import shared_out, threads
@@ -169,7 +169,7 @@ class _State:
     """Interior points on some rows of a programme, from where they were on fewer rows."""
 
     def __init__(
-        self, p: Programme, rows: IntArray, free: FloatArray, box: bool, before: list[_State]
+        self, p: Programme, rows: IntArray, free: NDArray[np.uint8], box: bool, before: list[_State]
     ) -> None:
         self.p, self.rows = p, rows
         counts = np.bincount(p.sequence[rows], minlength=len(p.Z))
@@ -235,7 +235,9 @@ class Points(NamedTuple):
     systems: IntArray
 
 
-def points(margins: Margins | MarginsBatch, box: bool, free: FloatArray | None = None) -> Points:
+def points(
+    margins: Margins | MarginsBatch, box: bool, free: NDArray[np.uint8] | None = None
+) -> Points:
     """The interior points of one programme or of many, with a gap below 1 where there are any."""
     D, Z, b = (
         np.ascontiguousarray(array, np.float64)

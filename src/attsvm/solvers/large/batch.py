@@ -174,9 +174,7 @@ def solve_all(
                 arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
                 found = small_frobenius.settle(*arrays)
             else:
-                found, certified, solutions = _points(norm).certified(
-                    batch, norm, together
-                )
+                found, certified, solutions = _points(norm).certified(batch, norm, together)
                 proofs |= {int(chosen[j]): proof for j, proof in certified.items()}
                 for j, solution in solutions.items():
                     k = int(chosen[j])

@@ -4,8 +4,9 @@ r"""The max-margin programme in the entrywise norms.
 
 The programmes that :math:`\ell_p` mirror descent converges to (Julistiono, Tarzanagh and Azizan,
 *Optimizing Attention with Mirror Descent*, 2024); :math:`p=1` and :math:`p=\infty` are linear
-programmes, whose hard margins are for :mod:`attsvm.solvers.polyhedral`. Other hard margins are found
-by :mod:`attsvm.solvers.norms.entrywise_search`, soft ones by :mod:`attsvm.solvers.norms.soft_search`.
+programmes, whose hard margins are for :mod:`attsvm.solvers.polyhedral`. Other hard margins are
+found by :mod:`attsvm.solvers.norms.entrywise_search`, soft ones by
+:mod:`attsvm.solvers.norms.soft_search`.
 """
 
 from __future__ import annotations

@@ -48,7 +48,11 @@ def alone(margins: Margins, norm: Norm, request: Request) -> MarginSolution | No
     module, or not settled.
     """
     if (
-        not (pointed(norm) and isinstance(norm, Schatten) and fits(norm, margins.m, margins.n, margins.shape))
+        not (
+            pointed(norm)
+            and isinstance(norm, Schatten)
+            and fits(norm, margins.m, margins.n, margins.shape)
+        )
         or request.slack is not None
         or not (request.warm_start is None and request.opposite is None)
     ):
