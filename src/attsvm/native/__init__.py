@@ -7,6 +7,8 @@ for a programme, with arrays that are checked then; functions of the library loo
 from __future__ import annotations
 
 import ctypes
+import functools
+import math
 import os
 import sys
 from ctypes import POINTER, c_char_p, c_double, c_int64, c_void_p
@@ -93,6 +95,28 @@ class Batch(ctypes.Structure):
     arrays: tuple[NDArray[Any], ...]
 
 
+_POINTS = ("lam", "s", "best_lam", "w", "u", "v", "zu", "zv", "best_w")
+_ROUTINES = ("gemm", "potrf", "getrf", "getrs")
+
+
+class Interior(ctypes.Structure):
+    """State of interior points; made by :func:`interior`."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("box", "systems", "idle", "pattern", "tried")),
+        ("tau", c_double),
+        ("gap", c_double),
+        *((name, c_void_p) for name in _POINTS),
+    )
+    arrays: dict[str, NDArray[np.float64]]
+
+
+class Blas(ctypes.Structure):
+    """Routines of SciPy; see :func:`blas`."""
+
+    _fields_ = tuple((name, c_void_p) for name in _ROUTINES)
+
+
 def programme(
     D: NDArray[np.float64],
     Z: NDArray[np.float64],
@@ -129,7 +153,29 @@ def active_set(m: int) -> ActiveSet:
     return made
 
 
-STRUCTS: tuple[type[ctypes.Structure], ...] = (Programme, ActiveSet, Batch)
+def interior(m: int, k: int, box: bool) -> Interior:
+    """Room for the interior points of ``m`` rows and ``k`` weights, at a gap of infinity."""
+    arrays = {name: np.zeros(m if name in ("lam", "s", "best_lam") else k) for name in _POINTS}
+    of = (each.__array_interface__["data"][0] for each in arrays.values())
+    made = Interior(box, 0, 0, 0, 0, -1.0, math.inf, *of)
+    made.arrays = arrays
+    return made
+
+
+@functools.cache
+def blas() -> Blas:
+    """SciPy's matrix product and factorisations, for kernels on matrices of many rows."""
+    from scipy.linalg import cython_blas, cython_lapack
+
+    name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name.argtypes, name.restype = [ctypes.py_object], c_char_p
+    pointer.argtypes, pointer.restype = [ctypes.py_object, c_char_p], c_void_p
+    known = {**cython_blas.__pyx_capi__, **cython_lapack.__pyx_capi__}
+    capsules = [known[f"d{routine}"] for routine in _ROUTINES]
+    return Blas(*(pointer(each, name(each)) for each in capsules))
+
+
+STRUCTS: tuple[type[ctypes.Structure], ...] = (Programme, ActiveSet, Batch, Interior, Blas)
 _P, _A, _B = POINTER(Programme), POINTER(ActiveSet), POINTER(Batch)
 _I, _F, _V = c_int64, c_double, c_void_p
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
@@ -149,6 +195,9 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "token_moments": (None, [_V, _V, _I, _I, _V]),
     "programme_room": (_I, [_I, _I, _I, _I]),
     "solve_programmes": (None, [_B, _I, _I, _V]),
+    "interior_begin": (_I, [_P, POINTER(Interior)]),
+    "interior": (_I, [_P, POINTER(Interior), POINTER(Blas), _F, _I]),
+    "interior_many": (_I, [_P, _V, _I, _I, _I, _F, _V, _V, _V, _V]),
     "active_set_begin": (None, [_V, _V, _V, _A, _V]),
     "active_set": (_I, [_V, _V, _V, _V, _A, _F, _I, _V, _V, POINTER(c_int64)]),
 }

@@ -44,3 +44,29 @@ struct Batch {
     double *figures;           // (B, 4) norm, gap, violation and rounding of hard margins
     int64_t *outcome, *steps;  // (B) unsettled, weights or contradiction; steps of active sets
 };
+// The state of interior points in l1, or with `box` in linf, of m rows and k = dx dz weights.
+struct Interior {
+    int64_t box, systems, idle;          // systems solved; iterations without half the gap
+    int64_t pattern, tried;              // of rows and entries of a vertex: the last, and that tried
+    double tau, gap;                     // the margin of linf; the least relative gap met
+    double *lam, *s, *best_lam;          // (m) multipliers and slacks; the best
+    double *w, *u, *v, *zu, *zv;         // (k) weights, their two parts, reduced costs
+    double *best_w;                      // (k)
+};
+
+// Products and factors of large matrices by SciPy's BLAS and LAPACK, in Fortran order.
+struct Blas {
+    void (*gemm)(const char *, const char *, const int *, const int *, const int *, const double *,
+                 const double *, const int *, const double *, const int *, const double *,
+                 double *, const int *);
+    void (*potrf)(const char *, const int *, double *, const int *, int *);
+    void (*getrf)(const int *, const int *, double *, const int *, int *, int *);
+    void (*getrs)(const char *, const int *, const int *, const double *, const int *, const int *,
+                  double *, const int *, int *);
+};
+
+PUBLIC void values(const Programme *, int64_t first, int64_t last, const double *W, double *moved,
+                   double *v);
+PUBLIC void adjoint(const Programme *, int64_t first, int64_t last, const double *lam,
+                    double *moved, double *W);
+PUBLIC void row_exponents(const double *rows, int64_t count, int64_t d, int64_t *exponent);

@@ -37,6 +37,14 @@ PUBLIC int64_t layout(int64_t *out) {
     FIELD(Batch, W);
     FIELD(Batch, dual), FIELD(Batch, values), FIELD(Batch, figures), FIELD(Batch, outcome);
     FIELD(Batch, steps);
+    out[count++] = sizeof(Interior);
+    FIELD(Interior, box), FIELD(Interior, systems), FIELD(Interior, idle);
+    FIELD(Interior, pattern), FIELD(Interior, tried), FIELD(Interior, tau);
+    FIELD(Interior, gap), FIELD(Interior, lam), FIELD(Interior, s), FIELD(Interior, best_lam);
+    FIELD(Interior, w), FIELD(Interior, u), FIELD(Interior, v), FIELD(Interior, zu);
+    FIELD(Interior, zv), FIELD(Interior, best_w);
+    out[count++] = sizeof(Blas);
+    FIELD(Blas, gemm), FIELD(Blas, potrf), FIELD(Blas, getrf), FIELD(Blas, getrs);
 #undef FIELD
     return count;
 }

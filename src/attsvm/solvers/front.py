@@ -114,7 +114,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             back, in which each has its own status, ``inaccurate`` where a solution leaves float64.
             Data with leading axes are several programmes. Small hard-margin programmes are solved
             together in the Frobenius, nuclear and spectral norm and in the entrywise norms with
-            p = 1, infinity, and 1.2 to 2, all others one by one, on all cores. Or a programme of
+            p = 1 and infinity, all others one by one, on all cores. Or a programme of
             blocks, :meth:`Margins.from_blocks`, see :mod:`attsvm.solvers.blocks`.
         tokens: ``(n,)``, the selected token of each sequence of the data, for the programme of
             :func:`~attsvm.margins.selection_margins`. Margins hold their tokens, and the norm

@@ -1,7 +1,8 @@
 r"""Many programmes in one call, each with its own status.
 
 Small hard-margin programmes go through compiled code together, those of the Frobenius norm through
-:func:`attsvm.solvers.frobenius.settle` and those of other norms through
+:func:`attsvm.solvers.frobenius.settle`, those of l1 and linf through
+:mod:`attsvm.solvers.polyhedral`, and those of the nuclear and the spectral norm through
 :mod:`attsvm.solvers.small.interior_batch`; every other one, and every one that is not settled
 there, through the ordinary solver.
 """
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from attsvm.cores import shared_out
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm
+from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.presentation import cell
 from attsvm.printable import Compact
@@ -95,9 +96,7 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
         assert self._request is not None
         systems = int(self._systems[k])
         if k in self._proofs:
-            from attsvm.solvers.small import interior_batch
-
-            return interior_batch.finished(
+            return _points(self._norm).finished(
                 self.margins[k], self._norm, self._proofs[k], self._request, systems
             )
         found = Found(
@@ -153,7 +152,7 @@ def solve_all(
                 arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
                 found = frobenius.settle(*arrays)
             else:
-                found, certified, solutions = interior_batch.certified(batch, norm, together)
+                found, certified, solutions = _points(norm).certified(batch, norm, together)
                 proofs |= {int(chosen[j]): proof for j, proof in certified.items()}
                 for j, solution in solutions.items():
                     k = int(chosen[j])
@@ -217,8 +216,6 @@ def _fits(
     programmes: Sequence[Margins], norm: Norm, rows: IntArray, shapes: list[tuple[int, int]]
 ) -> BoolArray:
     """The programmes that are small enough for compiled code."""
-    from attsvm.solvers.small import interior_batch
-
     few: BoolArray = np.diff(rows) <= FEW
     if norm == Frobenius():
         return few
@@ -228,7 +225,15 @@ def _fits(
         else [len(each.queries) for each in programmes]
     )
     sizes = zip(np.diff(rows).tolist(), queries, shapes, strict=True)
-    return few & np.array([interior_batch.fits(norm, *size) for size in sizes], dtype=np.bool_)
+    return few & np.array([_points(norm).fits(norm, *size) for size in sizes], dtype=np.bool_)
+
+
+def _points(norm: Norm) -> Any:
+    """The module that finds the points of small programmes in such a norm."""
+    from attsvm.solvers import polyhedral
+    from attsvm.solvers.small import interior_batch
+
+    return polyhedral if isinstance(norm, Lp) else interior_batch
 
 
 def _stacks(

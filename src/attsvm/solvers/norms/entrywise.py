@@ -4,24 +4,25 @@ r"""The max-margin programme in the entrywise norms.
 
 The programmes that :math:`\ell_p` mirror descent converges to (Julistiono, Tarzanagh and Azizan,
 *Optimizing Attention with Mirror Descent*, 2024); :math:`p=1` and :math:`p=\infty` are linear
-programmes. Hard margins are found by
-:mod:`attsvm.solvers.norms.entrywise_search`, soft ones by :mod:`attsvm.solvers.norms.soft_search`.
+programmes, whose hard margins are for :mod:`attsvm.solvers.polyhedral`. Other hard margins are
+found by :mod:`attsvm.solvers.norms.entrywise_search`, soft ones by
+:mod:`attsvm.solvers.norms.soft_search`.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from attsvm.geometry import Lp, Norm
 from attsvm.margins import Margins
-from attsvm.solvers import frobenius
+from attsvm.solvers import frobenius, polyhedral
 from attsvm.solvers.answers.outcomes import Request, zero_solution
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.methods.energies import Energy
 from attsvm.solvers.methods.squared_norms import squared_norm
 from attsvm.solvers.norms.entrywise_search import EntrywiseSearch, exponent_of
 from attsvm.solvers.norms.soft_search import SoftSearch
-from attsvm.solvers.small import interior_batch
 
 
 class SoftEntrywiseSearch(SoftSearch, EntrywiseSearch):
@@ -43,5 +44,6 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
         return replace(zero_solution(margins, norm, request), unique=True)
     if request.slack is not None:
         return SoftEntrywiseSearch(margins, norm, request).run()
-    found = interior_batch.alone(margins, norm, request)
-    return EntrywiseSearch(margins, norm, request).run() if found is None else found
+    if norm.p in (1.0, math.inf):
+        return polyhedral.solve(margins, norm, request)
+    return EntrywiseSearch(margins, norm, request).run()

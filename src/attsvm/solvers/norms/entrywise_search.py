@@ -6,16 +6,13 @@ from __future__ import annotations
 
 import math
 
-from attsvm.data import FloatArray
 from attsvm.geometry import Lp, Norm
 from attsvm.margins import Margins
 from attsvm.solvers.answers.outcomes import Request
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.methods.energies import Energy, energy_of
-from attsvm.solvers.methods.vertex import vertex
 from attsvm.solvers.norms.search import Search
-from attsvm.solvers.programme.programme import Programme
 
 _GENTLE = (1.04, 6.0)  # exponents for which splitting gains quickly
 # exponents beyond which the linear programme is a good start
@@ -44,11 +41,6 @@ class EntrywiseSearch(Search):
 
     def _reach(self, norm: Norm) -> float:
         return 100.0 if 1.0 < exponent_of(norm) < 2.0 else 10.0
-
-    def _corner(
-        self, p: Programme, W: FloatArray, dual: FloatArray
-    ) -> tuple[FloatArray, FloatArray] | None:
-        return vertex(p, W, dual, self._p) if self._p in (1.0, math.inf) else None
 
     def _unique(self, solution: MarginSolution) -> bool | None:
         return unique_weights(solution, self._p)

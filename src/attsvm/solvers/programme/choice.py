@@ -10,7 +10,6 @@ from attsvm.geometry import Frobenius, Lp, Norm, Schatten
 SMALL = 1 << 17  # entries of the written-out programme that non-negative least squares takes
 # rows up to which compiled code is quicker than the cascade on the random instances of the papers
 FEW = 256
-_LEAST = 1.2  # exponent above one whose duality map interior points follow
 
 
 @functools.cache
@@ -25,6 +24,4 @@ def module_of(kind: type[Norm]) -> str:
 
 def pointed(norm: Norm) -> bool:
     """Whether small programmes of the norm are solved by interior points."""
-    if isinstance(norm, Lp):
-        return norm.p in (1.0, math.inf) or _LEAST <= norm.p < 2.0
-    return isinstance(norm, Schatten) and norm.p in (1.0, math.inf)
+    return isinstance(norm, Lp | Schatten) and norm.p in (1.0, math.inf)

@@ -1,10 +1,8 @@
 r"""Small hard-margin programmes of the other norms in compiled code, one alone or many at a time.
 
-The Frobenius kernel (:func:`attsvm.solvers.frobenius.settle`) decides which have weights, which
-does not depend on the norm, and interior points find them: :mod:`attsvm.solvers.small.interior` for
-entrywise norms,
-:mod:`attsvm.solvers.small.interior_spectra`, on the spans of differences and queries, for the
-nuclear and the spectral norm. A programme gives the same bits alone and beside others. What comes
+The Frobenius kernel (:mod:`attsvm.solvers.frobenius`) decides which have weights, which
+does not depend on the norm, and interior points find them, on the spans of differences and queries:
+:mod:`attsvm.solvers.small.interior_spectra`, for the nuclear and the spectral norm. A programme gives the same bits alone and beside others. What comes
 out is certified from the caller's numbers; what is not good enough is left to the ordinary solvers.
 """
 
@@ -19,17 +17,16 @@ import numpy as np
 
 from attsvm.cores import shared_out
 from attsvm.data import FloatArray, IntArray
-from attsvm.geometry import Lp, Norm, Schatten
+from attsvm.geometry import Norm, Schatten
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers import facts, frobenius
 from attsvm.solvers.answers.outcomes import Request, infeasible_solution, kept, solved
 from attsvm.solvers.answers.solution import MarginSolution
-from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.programme.choice import FEW, pointed
 from attsvm.solvers.programme.scaling import scaled
 from attsvm.solvers.programme.threads import one_thread
 from attsvm.solvers.proofs import Certificate, certify_hard
-from attsvm.solvers.small.interior_ranges import entrywise_points, spectral_points
+from attsvm.solvers.small.interior_ranges import spectral_points
 
 SOLVER = "interior points"
 _LARGEST = 1 << 14  # entries of written-out rows up to which this is quicker than other methods
@@ -40,8 +37,6 @@ def fits(norm: Norm, rows: int, queries: int, shape: tuple[int, int]) -> bool:
     """Whether a programme of a norm of :func:`attsvm.solvers.programme.choice.pointed` is small
     enough.
     """
-    if isinstance(norm, Lp):
-        return rows * shape[0] * shape[1] <= _LARGEST
     assert isinstance(norm, Schatten)
     most = _MOST_ROWS if norm.p == 1.0 else FEW  # the unknowns of the nuclear norm
     return rows <= most and rows * min(shape[0], rows) * min(shape[1], queries) <= _LARGEST
@@ -52,7 +47,11 @@ def alone(margins: Margins, norm: Norm, request: Request) -> MarginSolution | No
     module, or not settled.
     """
     if (
-        not (pointed(norm) and fits(norm, margins.m, margins.n, margins.shape))
+        not (
+            pointed(norm)
+            and isinstance(norm, Schatten)
+            and fits(norm, margins.m, margins.n, margins.shape)
+        )
         or request.slack is not None
         or not (request.warm_start is None and request.opposite is None)
     ):
@@ -82,8 +81,6 @@ def finished(
 ) -> MarginSolution:
     """The solution of a certificate with what its norm has to say of rank and uniqueness."""
     solution = replace(solved(margins, proof, request, SOLVER, systems), geometry=norm)
-    if isinstance(norm, Lp):
-        return replace(solution, unique=unique_weights(solution, norm.p))
     assert isinstance(norm, Schatten)
     return replace(solution, **facts.facts(margins, norm, proof, norm.p)._asdict())
 
@@ -144,20 +141,13 @@ def settle(
     """Like :func:`attsvm.solvers.frobenius.settle` in such a norm; the figures are
     not those of this norm. ``then`` is called with each position that has weights.
     """
-    assert isinstance(norm, Lp | Schatten)
-    spectra = isinstance(norm, Schatten)
+    assert isinstance(norm, Schatten)
     D, Z, b = (_plain(array, np.float64) for array in (differences, queries, rhs))
     starts, parts = (
         _plain(offsets, np.int64),
         _plain(instances, np.int64),
     )
-    # entrywise points need no others to start from, but few rows are quickly seen to contradict
-    if spectra or len(parts) > 2 or len(D) <= FEW:
-        found = frobenius.settle(D, Z, starts, parts, b)
-    else:
-        found = frobenius.unsettled(D, Z, parts)
-        found.outcome[:] = frobenius.WEIGHTS
-
+    found = frobenius.settle(D, Z, starts, parts, b)
     W, dual, _, outcome, systems, _ = found
     sequence = np.repeat(np.arange(len(Z)), np.diff(starts))
     free = np.flatnonzero((b == 0.0) & ~(D.any(axis=1) & Z.any(axis=1)[sequence]))
@@ -167,10 +157,7 @@ def settle(
     def share(part: tuple[int, int]) -> None:
         arrays = *part, D, Z, starts, parts, b, W, dual, outcome, systems
         with one_thread():  # the cores belong to the programmes, and digits depend on threads
-            if spectra:
-                spectral_points(*arrays, norm.p == 1.0)
-            else:
-                entrywise_points(*arrays, norm.p)
+            spectral_points(*arrays, norm.p == 1.0)
             first, last = np.searchsorted(free, starts[parts[list(part)]])
             dual[free[first:last]] = 0.0  # any multiplier solves a row that says 0 >= 0
             with certifying:

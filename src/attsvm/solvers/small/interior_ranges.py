@@ -12,7 +12,6 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
-from attsvm.solvers.small.interior import interior_point
 from attsvm.solvers.small.interior_spectra import spectral_point
 from attsvm.solvers.small.small_algebra import margins, scales
 
@@ -63,44 +62,6 @@ def fitting_range(
 
 
 @summing_kernel
-def entrywise_points(
-    first: int,
-    last: int,
-    D: FloatArray,
-    Z: FloatArray,
-    offsets: IntArray,
-    instances: IntArray,
-    b: FloatArray,
-    W: FloatArray,
-    dual: FloatArray,
-    outcome: IntArray,
-    systems: IntArray,
-    p: float,
-) -> None:
-    """Weights and multipliers of the programmes ``first`` to ``last - 1`` whose outcome is
-    ``WEIGHTS``; it becomes ``UNSETTLED`` where none were found.
-    """
-    fitting_range(first, last, D, Z, offsets, instances, b, W, dual, outcome, systems)
-    for k in range(first, last):
-        if outcome[k] != WEIGHTS:
-            continue
-        outcome[k] = UNSETTLED
-        start, d, z, bounds, size, near, power = _opened(k, D, Z, offsets, instances, b)
-        if power == _NONE:
-            continue
-        rows = np.empty((len(d), W[k].size))
-        for i in range(len(z)):
-            for c in range(bounds[i], bounds[i + 1]):
-                for a in range(d.shape[1]):
-                    for e in range(z.shape[1]):
-                        rows[c, a * z.shape[1] + e] = d[c, a] * z[i, e]
-        flat, lam, systems[k] = interior_point(rows, near, p)
-        W[k] = flat.reshape(W[k].shape)
-        if _written(d, z, bounds, near, size, power, p, W[k], lam, dual[start : start + len(d)]):
-            outcome[k] = WEIGHTS
-
-
-@summing_kernel
 def spectral_points(
     first: int,
     last: int,
@@ -115,7 +76,9 @@ def spectral_points(
     systems: IntArray,
     nuclear: bool,
 ) -> None:
-    """The same from weights and multipliers of the Frobenius norm."""
+    """Weights and multipliers of the programmes ``first`` to ``last - 1`` whose outcome is
+    ``WEIGHTS``, from those of the Frobenius norm; it becomes ``UNSETTLED`` where none were found.
+    """
     fitting_range(first, last, D, Z, offsets, instances, b, W, dual, outcome, systems)
     for k in range(first, last):
         if outcome[k] != WEIGHTS:
@@ -135,7 +98,7 @@ def spectral_points(
             np.dot(d, left.T.copy()), np.dot(z, right.T.copy()), bounds, near, inner, lam, nuclear
         )
         W[k] = np.dot(np.dot(left.T.copy(), inner), right)
-        if _written(d, z, bounds, near, size, power, 0.0, W[k], lam, dual[start : start + len(d)]):
+        if _written(d, z, bounds, near, size, power, W[k], lam, dual[start : start + len(d)]):
             outcome[k] = WEIGHTS
 
 
@@ -229,13 +192,12 @@ def _written(
     near: FloatArray,
     size: FloatArray,
     power: int,
-    p: float,
     W: FloatArray,
     lam: FloatArray,
     dual: FloatArray,
 ) -> bool:
     """Weights that meet the margins and ``dual`` in the caller's units, where there are such."""
-    values, ratio, largest, total = np.empty(len(near)), np.inf, 0.0, 0.0
+    values, ratio, largest = np.empty(len(near)), np.inf, 0.0
     margins(d, z, offsets, W, np.empty(d.shape[1]), values)
     for c in range(len(near)):
         largest = max(largest, lam[c])
@@ -247,21 +209,9 @@ def _written(
         # what interior points leave to rows that are not active is what their gap is made of
         if values[c] / ratio - near[c] > _APART and lam[c] < _APART * largest:
             lam[c] = 0.0
-        total += near[c] * lam[c]
-    length, most = 0.0, 0.0
     for a in range(W.shape[0]):
         for e in range(W.shape[1]):
-            W[a, e] /= ratio
-            entry = abs(W[a, e])
-            most = max(most, entry)
-            if 0.0 < p < np.inf:
-                length += entry**p
-            W[a, e] = math.ldexp(W[a, e], power)
-    # entrywise, multipliers are those of half the square: b @ dual is the square of the norm
-    stretch = 1.0
-    if p > 0.0:
-        length = most if p == np.inf else length ** (1.0 / p)
-        stretch = math.ldexp(length * length / total, power)
+            W[a, e] = math.ldexp(W[a, e] / ratio, power)
     for c in range(len(near)):
-        dual[c] = stretch * (lam[c] * size[c])
+        dual[c] = lam[c] * size[c]
     return True

@@ -28,7 +28,6 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
-from attsvm.solvers.small.interior import reach
 from attsvm.solvers.small.small_algebra import length, margins, pull, substitute
 
 _MOST = 40  # iterations
@@ -40,6 +39,16 @@ _HALVINGS = 6  # of the interval in which the boundary lies
 _FLAT = 4e-15  # pivots of directions of a face on which nothing depends, over the largest entry
 _ASIDE, _CENTRE = 0.3, 1.1  # how far the first point is moved inside
 _LOW = 0.1
+
+
+@summing_kernel
+def reach(x: FloatArray, dx: FloatArray) -> float:
+    """The largest step, at most 1, that leaves positive numbers non-negative."""
+    t = 1.0
+    for i in range(len(x)):
+        if dx[i] < 0.0 and -x[i] > t * dx[i]:
+            t = -x[i] / dx[i]
+    return t
 
 
 @summing_kernel
