@@ -33,7 +33,7 @@ nuclear norm are :math:`U_kBV_k^\top` with :math:`B\succeq0` and :math:`U_k,V_k`
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -212,25 +212,12 @@ def _unit_rows(rows: FloatArray) -> FloatArray:
     return _unit(rows) / np.where(length > 0.0, length, 1.0)
 
 
-class Solved(Protocol):
-    """Of :class:`attsvm.solvers.MarginSolution`, what uniqueness is read off."""
+def unique_weights(solution: Any, p: float) -> bool | None:
+    """True or False where it is clear, ``None`` where it is not or the programme is too large.
 
-    @property
-    def margins(self) -> Margins: ...  # noqa: D102
-    @property
-    def status(self) -> str: ...  # noqa: D102
-    @property
-    def W(self) -> FloatArray: ...  # noqa: D102
-    @property
-    def dual(self) -> FloatArray: ...  # noqa: D102
-    @property
-    def gap(self) -> float: ...  # noqa: D102
-    @property
-    def slack(self) -> float | None: ...  # noqa: D102
-
-
-def unique_weights(solution: Solved, p: float) -> bool | None:
-    """True or False where it is clear, ``None`` where it is not or the programme is too large."""
+    ``solution`` is a :class:`attsvm.solvers.MarginSolution` in the norm of the ``p``-th powers of
+    the entries.
+    """
     if solution.status != "optimal":
         return None
     if 1.0 < p < math.inf:
@@ -270,7 +257,7 @@ def unique_weights(solution: Solved, p: float) -> bool | None:
     return False if movable.any() and not _independent(moved) else None
 
 
-def _columns(solution: Solved, rows: BoolArray, entries: BoolArray) -> FloatArray:
+def _columns(solution: Any, rows: BoolArray, entries: BoolArray) -> FloatArray:
     """The chosen rows, scaled to a largest entry of one, on the chosen entries."""
     margins = solution.margins
     a, e = np.nonzero(entries)
