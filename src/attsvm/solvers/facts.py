@@ -27,17 +27,18 @@ solution in linear programming*, 1979). The norm of soft-margin solutions is uni
 said holds with the rows :math:`0<\lambda_c<C` in place of :math:`\lambda_c>0`. Solutions of least
 nuclear norm are :math:`U_kBV_k^\top` with :math:`B\succeq0` and :math:`U_k,V_k` the first
 :math:`k=\operatorname{mult}(\mu_1)` singular vectors of :math:`M`; there is one where the rows with
-:math:`\lambda_c>0` determine a symmetric :math:`B`.
+:math:`\lambda_c>0` determine a symmetric :math:`B`. How far another solution can be then bounds
+its singular values too.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray
+from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.solvers.proofs import Certificate
@@ -131,13 +132,25 @@ def facts(margins: Margins, norm: Norm, found: Certificate, p: float) -> Facts:
     """Numerical rank, its certified bound (nuclear) and uniqueness of a certified solution in the
     Schatten norm of exponent ``p``.
     """
-    rank = numerical_rank(found.W)
+    values = singular_values(_unit(found.W))
+    rank = int((values > RELATIVE * values[0]).sum())
     if p != 1.0:
         return Facts(rank, None, True if p < math.inf else None)
-    left, mu, right = svd(_unit(margins.adjoint(found.dual / found.dual.max(initial=0.0))))
-    k = rank_bound(mu / mu[0], found.error)
-    determined = k is not None and _determined(margins, found.dual, left[:, :k], right[:k])
-    return Facts(rank, k, True if determined else None)
+    pulled = margins.adjoint(found.dual / found.dual.max(initial=0.0))
+    left, mu, right = svd(_unit(pulled))
+    pull, mu = float(mu[0] * np.abs(pulled).max()), mu / mu[0]
+    k = rank_bound(mu, found.error)
+    if k is None:
+        return Facts(rank, None, None)
+    rows = np.flatnonzero(found.dual > _CLEAR * found.dual.max())
+    least = _determined(margins, rows, left[:, :k], right[:k])
+    if least <= _INJECTIVE:
+        return Facts(rank, k, None)
+    shares = found.dual[rows] / found.dual.max() * margins.lengths[rows]
+    off, on = _distance(max(found.error, _ROUNDING), mu, k, pull / shares)
+    distance = (off + (on + len(rows) ** 0.5 * off) / least) * values.sum()
+    most = int((values + distance > RELATIVE * max(values[0] - distance, 0.0)).sum())
+    return Facts(rank, min(k, most), True)
 
 
 def numerical_rank(W: FloatArray) -> int:
@@ -158,18 +171,34 @@ def rank_bound(mu: FloatArray, gap: float) -> int | None:
     return None
 
 
-def _determined(margins: Margins, dual: FloatArray, left: FloatArray, right: FloatArray) -> bool:
-    r"""Whether the rows with positive multipliers determine :math:`B` in :math:`UBV^\top`, by the
-    singular values of :math:`B\mapsto(\langle A_c,UBV^\top\rangle)_c` on symmetric matrices.
+def _determined(margins: Margins, rows: IntArray, left: FloatArray, right: FloatArray) -> float:
+    r"""The smallest singular value of :math:`B\mapsto(\langle A_c,UBV^\top\rangle)_c` on symmetric
+    matrices, for rows of length one; 0 where it is too large to tell.
     """
-    rows = np.flatnonzero(dual > _CLEAR * dual.max(initial=0.0))
     i, j = np.triu_indices(left.shape[1])
     if not len(i) <= len(rows) <= _LARGEST // len(i):
-        return False
+        return 0.0
     D = _unit_rows(margins.differences[rows]) @ left
     Z = _unit_rows(margins.queries[margins.sequence[rows]]) @ right.T
     written = D[:, i] * Z[:, j] + D[:, j] * Z[:, i]
-    return bool(singular_values(written * np.where(i == j, 0.5, math.sqrt(0.5)))[-1] > _INJECTIVE)
+    return float(singular_values(written * np.where(i == j, 0.5, math.sqrt(0.5)))[-1])
+
+
+def _distance(gap: float, mu: FloatArray, k: int, held: FloatArray) -> tuple[float, float]:
+    r"""How far two points with this gap can be apart, as shares of their norm: off the face, and on
+    it beside what follows from that.
+
+    Off the face each is within :math:`2\sqrt{2\tau_k}+\sqrt{2\varepsilon'}`: parts outside the
+    first k singular vectors, and the part of :math:`B` that is not symmetric, with
+    :math:`\varepsilon'=\varepsilon+\tau_k+1-\mu_k`. On it the rows with positive multipliers, whose
+    margins exceed their right-hand sides by at most :math:`\varepsilon\|W\|/\lambda_c`, hold the
+    coordinates.
+    """
+    tail = gap / (1.0 - float(mu[k])) if k < len(mu) else 0.0
+    rest = gap + tail + 1.0 - float(mu[k - 1])
+    return 2.0 * (2.0 * math.sqrt(2.0 * tail) + math.sqrt(2.0 * rest)), gap * float(
+        np.linalg.norm(held)
+    )
 
 
 def singular_values(W: FloatArray) -> FloatArray:
@@ -212,25 +241,12 @@ def _unit_rows(rows: FloatArray) -> FloatArray:
     return _unit(rows) / np.where(length > 0.0, length, 1.0)
 
 
-class Solved(Protocol):
-    """Of :class:`attsvm.solvers.MarginSolution`, what uniqueness is read off."""
+def unique_weights(solution: Any, p: float) -> bool | None:
+    """True or False where it is clear, ``None`` where it is not or the programme is too large.
 
-    @property
-    def margins(self) -> Margins: ...  # noqa: D102
-    @property
-    def status(self) -> str: ...  # noqa: D102
-    @property
-    def W(self) -> FloatArray: ...  # noqa: D102
-    @property
-    def dual(self) -> FloatArray: ...  # noqa: D102
-    @property
-    def gap(self) -> float: ...  # noqa: D102
-    @property
-    def slack(self) -> float | None: ...  # noqa: D102
-
-
-def unique_weights(solution: Solved, p: float) -> bool | None:
-    """True or False where it is clear, ``None`` where it is not or the programme is too large."""
+    ``solution`` is a :class:`attsvm.solvers.MarginSolution` in the norm of the ``p``-th powers of
+    the entries.
+    """
     if solution.status != "optimal":
         return None
     if 1.0 < p < math.inf:
@@ -270,7 +286,7 @@ def unique_weights(solution: Solved, p: float) -> bool | None:
     return False if movable.any() and not _independent(moved) else None
 
 
-def _columns(solution: Solved, rows: BoolArray, entries: BoolArray) -> FloatArray:
+def _columns(solution: Any, rows: BoolArray, entries: BoolArray) -> FloatArray:
     """The chosen rows, scaled to a largest entry of one, on the chosen entries."""
     margins = solution.margins
     a, e = np.nonzero(entries)

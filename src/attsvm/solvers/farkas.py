@@ -64,8 +64,8 @@ class Rows(NamedTuple):
     def part(self, kept: BoolArray) -> Rows:
         """Some of the rows."""
         used, owner = np.unique(self.owner[kept], return_inverse=True)
-        parts = (each[kept] for each in (self.lam, self.b, self.positions))
-        return Rows(self.D[kept], self.Z[used], owner.reshape(-1), *parts)
+        lam, b, positions = self.lam[kept], self.b[kept], self.positions[kept]
+        return Rows(self.D[kept], self.Z[used], owner.reshape(-1), lam, b, positions)
 
 
 def proved(margins: Margins, dual: FloatArray) -> FloatArray | None:
