@@ -292,7 +292,10 @@ class _Search:
                     ascent.epochs,
                     minimal=True,
                 )
-                if claim.status == "infeasible" or not self._done():
+                if claim.status != "infeasible" and not self._late():
+                    # weights that nearly do not exist are made of the rows that nearly contradict
+                    self._pivot(p.scaled_dual(contradiction))
+                if not self._done():
                     return claim
             elif not self._done():
                 self._ascended_long(ascent)
