@@ -61,11 +61,11 @@ def few_rows(margins: Margins, dual: FloatArray) -> FloatArray:
         return dual
     programme = equilibrate(margins, None)
     few = programme.restored(np.zeros((1, 1)), _reduced(programme, programme.scaled_dual(dual)))[1]
+    if not few.any():
+        return dual
     few = few / few.max()
     return (
-        few
-        if few.any() and farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual))
-        else dual
+        few if farkas_residual(margins, few) <= max(1e-13, farkas_residual(margins, dual)) else dual
     )
 
 
