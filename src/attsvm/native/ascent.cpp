@@ -76,6 +76,30 @@ bool rows(const Programme &p, int64_t first, int64_t taken, double size, const d
     return changed;
 }
 
+// v_r = a_r . x for the listed rows, two at a time.
+void products(const double *rows, const int64_t *listed, int64_t count, int64_t d, const double *x,
+              double *v) {
+    int64_t r = 0;
+    for (; r + 1 < count; r += 2)
+        dot_two(rows + listed[r] * d, rows + listed[r + 1] * d, x, d, v[listed[r]],
+                v[listed[r + 1]]);
+    if (r < count) v[listed[r]] = dot(rows + listed[r] * d, x, d);
+}
+
+// W += change before^T, and then W z, while each row is at hand.
+void move(double *W, int64_t dx, int64_t dz, const double *change, const double *before,
+          const double *z, double *moved) {
+    for (int64_t r = 0; r < dx; r += 2) {
+        double *row = W + r * dz, *next = r + 1 < dx ? row + dz : row;
+        if (before) {
+            axpy(row, change[r], before, dz);
+            if (next != row) axpy(next, change[r + 1], before, dz);
+        }
+        double last;
+        dot_two(row, next, z, dz, moved[r], next != row ? moved[r + 1] : last);
+    }
+}
+
 }  // namespace
 
 // |z_i|^2 D_i D_i^T of every sequence, one after the other.
@@ -104,6 +128,7 @@ PUBLIC double ascend(const Programme *p, const double *grams, const int64_t *sta
     Room room{work, work + p->dx, work + 2 * p->dx, work + 2 * p->dx + longest,
               (int64_t *)(work + 2 * p->dx + 2 * longest)};
     double worst = 0.0;
+    const double *before = nullptr;  // query of the sequence whose change W has yet to take
     for (int64_t i = 0; i < p->n; ++i) {
         const int64_t first = p->offsets[i], count = p->offsets[i + 1] - first;
         int64_t listed = 0, taken = 0;
@@ -111,12 +136,13 @@ PUBLIC double ascend(const Programme *p, const double *grams, const int64_t *sta
             if (!asleep[first + c]) room.awake[listed++] = c;
         if (listed == 0) continue;
         const double *z = p->Z + i * p->dz;
-        for (int64_t r = 0; r < p->dx; ++r) room.moved[r] = dot(W + r * p->dz, z, p->dz);
+        move(W, p->dx, p->dz, room.change, before, z, room.moved);
+        before = nullptr;
+        products(p->D + first * p->dx, room.awake, listed, p->dx, room.moved, room.slope);
         double most = 0.0;
         for (int64_t r = 0; r < listed; ++r) {
             const int64_t c = room.awake[r], row = first + c;
-            const double slope = dot(p->D + row * p->dx, room.moved, p->dx) - p->b[row];
-            room.slope[c] = slope;
+            const double slope = room.slope[c] -= p->b[row];
             room.step[c] = 0.0;
             if (lam[row] == 0.0 && slope > bar && !p->free_sign[row]) {
                 asleep[row] = 1;
@@ -134,11 +160,13 @@ PUBLIC double ascend(const Programme *p, const double *grams, const int64_t *sta
         std::memset(room.change, 0, sizeof(double) * p->dx);
         for (int64_t r = 0; r < taken; ++r) {
             const int64_t c = room.awake[r];
-            if (room.step[c] != 0.0) axpy(room.change, room.step[c], p->D + (first + c) * p->dx, p->dx);
+            if (room.step[c] != 0.0)
+                axpy(room.change, room.step[c], p->D + (first + c) * p->dx, p->dx);
         }
-        for (int64_t r = 0; r < p->dx; ++r)
-            if (room.change[r] != 0.0) axpy(W + r * p->dz, room.change[r], z, p->dz);
+        before = z;
     }
+    for (int64_t r = 0; before && r < p->dx; ++r)
+        axpy(W + r * p->dz, room.change[r], before, p->dz);
     return worst;
 }
 

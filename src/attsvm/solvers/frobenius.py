@@ -119,6 +119,16 @@ def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
     return solution if solution.status in ("optimal", "infeasible") else None
 
 
+def contradicted(
+    margins: Margins, dual: FloatArray, request: Request, iterations: int
+) -> MarginSolution:
+    """The verdict on multipliers of active sets, whose rows but one are independent; more of them
+    than that are so by rounding alone, and can be spared.
+    """
+    least = int(np.count_nonzero(dual)) <= math.prod(margins.shape) + 1
+    return infeasible_solution(margins, dual, request, "active set", iterations, minimal=least)
+
+
 class Found(NamedTuple):
     """One programme's part of what :func:`settle` wrote."""
 
@@ -134,7 +144,7 @@ class Found(NamedTuple):
         """The same with support, message and all the rest."""
         W, dual = self.W, self.dual
         if self.norm == np.inf:
-            return infeasible_solution(margins, dual, request, "active set", systems, minimal=True)
+            return contradicted(margins, dual, request, systems)
         if request.slack is not None:
             dual = np.minimum(dual, request.slack)
             proof = certify_soft(margins, Frobenius(), W, dual, request.slack)
@@ -203,7 +213,10 @@ def settle(
         and (count == 1 or not (np.diff(parts) < 0).any())
         and not (starts[1:] < starts[:-1]).any()
     ):
-        raise ValueError("offsets and instances must rise from zero to the rows and queries")
+        raise ValueError(
+            "offsets and instances must rise to the numbers of rows and queries, and rhs have one"
+            " per row"
+        )
     batch = native.Batch(
         dx,
         dz,
@@ -284,15 +297,11 @@ class _Search:
         if not self._pivoted(ascent) and not self._late():
             contradiction = self._active(ascent.dual)
             if contradiction is not None:
-                claim = infeasible_solution(
-                    self.margins,
-                    contradiction,
-                    self.request,
-                    "active set",
-                    ascent.epochs,
-                    minimal=True,
-                )
-                if claim.status == "infeasible" or not self._done():
+                claim = contradicted(self.margins, contradiction, self.request, ascent.epochs)
+                if claim.status != "infeasible" and not self._late():
+                    # weights that nearly do not exist are made of the rows that nearly contradict
+                    self._pivot(p.scaled_dual(contradiction))
+                if not self._done():
                     return claim
             elif not self._done():
                 self._ascended_long(ascent)

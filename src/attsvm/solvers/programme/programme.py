@@ -25,6 +25,7 @@ from attsvm.solvers.programme.threads import all_threads
 
 _BLOCK = 256  # rows up to which sequences of one query are treated together
 _LARGE, _SHARES = 1 << 22, 8  # numbers in the differences from which a second core pays
+_RUNS = 4  # rows of a sequence from which its products of queries are not made for each
 _LARGEST_EXPONENT = 480  # weights within 2**480; their multipliers then stay within 2**960
 
 
@@ -119,10 +120,19 @@ class Programme:
 
     def gram(self, rows: IntArray) -> FloatArray:
         """Gram matrix of these rows, in Fortran order for LAPACK."""
-        D, Z = self.D[rows], self.Z[self.sequence[rows]]
+        D, sequence = self.D[rows], self.sequence[rows]
+        first = np.flatnonzero(np.diff(sequence, prepend=-1))
+        Z = self.Z[sequence[first]]
         with all_threads(len(D)):
             G = D @ D.T
-            G *= Z @ Z.T
+            if _RUNS * len(first) > len(rows):
+                Z = self.Z[sequence]
+                G *= Z @ Z.T
+            else:  # a sequence at a time: rows of one share their products of queries
+                ends = np.append(first, len(rows))
+                K = np.repeat(Z @ Z.T, np.diff(ends), axis=1)
+                for i in range(len(first)):
+                    G[ends[i] : ends[i + 1]] *= K[i]
         return G.T  # symmetric: the transposed view is the same matrix, column by column
 
     def restored(self, W: FloatArray, dual: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -20,7 +20,7 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Norm, Schatten
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers import facts, frobenius
-from attsvm.solvers.answers.outcomes import Request, infeasible_solution, kept, solved
+from attsvm.solvers.answers.outcomes import Request, kept, solved
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.programme.choice import FEW, pointed
 from attsvm.solvers.programme.scaling import scaled
@@ -72,7 +72,7 @@ def contradicted(
     margins: Margins, norm: Norm, dual: FloatArray, request: Request, systems: int
 ) -> MarginSolution | None:
     """The verdict that multipliers of the Frobenius kernel prove, ``None`` where they do not."""
-    claim = infeasible_solution(margins, dual, request, "least distance", systems, minimal=True)
+    claim = frobenius.contradicted(margins, dual, request, systems)
     return replace(claim, geometry=norm) if claim.status == "infeasible" else None
 
 
