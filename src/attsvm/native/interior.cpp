@@ -362,7 +362,7 @@ struct Method {
     void run(double enough, int64_t most) {
         for (;;) {
             const double before = at.gap, now = consider(at.w, at.lam);
-            const bool coming = now < (before > ROUGH ? 1.0 : 0.5) * before || (before == INF && at.systems < BLIND);
+            const bool coming = now < (before > ROUGH ? 1.0 : 0.5) * before || (before >= 1.0 && at.systems < BLIND);
             at.idle = coming ? 0 : at.idle + 1;
             if (at.gap < CLEAR && at.gap > enough && settled()) {
                 vertex();

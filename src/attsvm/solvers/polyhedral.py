@@ -13,6 +13,7 @@ the caller's margins, and the best certified answer is returned.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -102,7 +103,7 @@ class _Search:
         return finished(self.margins, self.norm, proof, request, self.systems)
 
     def _on_working_sets(self, start: MarginSolution) -> None:
-        """Interior points on the rows that the start has near tight, and on those that they miss."""
+        """Interior points on rows that the start has near tight, and on those that they miss."""
         p = equilibrate(self.part, None)
         W, dual = np.ldexp(start.W, -p.weight_exponent), start.dual[self.rows]
         # weights near one are what interior points begin with
@@ -273,7 +274,7 @@ def points(
         share((0, 1))
     else:
         ends = np.unique(np.linspace(0, count, _SHARES * threads() + 1).astype(int)).tolist()
-        shared_out(share, list(zip(ends[:-1], ends[1:], strict=True)))
+        shared_out(share, list(itertools.pairwise(ends)))
     return found
 
 

@@ -1,9 +1,10 @@
 r"""Small hard-margin programmes of the other norms in compiled code, one alone or many at a time.
 
 The Frobenius kernel (:mod:`attsvm.solvers.small.small_frobenius`) decides which have weights, which
-does not depend on the norm, and interior points find them, on the spans of differences and queries:
-:mod:`attsvm.solvers.small.interior_spectra`, for the nuclear and the spectral norm. A programme gives the same bits alone and beside others. What comes
-out is certified from the caller's numbers; what is not good enough is left to the ordinary solvers.
+does not depend on the norm, and :mod:`attsvm.solvers.small.interior_spectra` finds them by interior
+points, on the spans of differences and queries, for the nuclear and the spectral norm. A programme
+gives the same bits alone and beside others. What comes out is certified from the caller's numbers;
+what is not good enough is left to the ordinary solvers.
 """
 
 from __future__ import annotations
