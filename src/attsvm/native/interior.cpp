@@ -22,7 +22,8 @@ constexpr double BOUNDARY = 0.995;  // share of the way to the boundary
 constexpr double CLEAR = 1e-2;        // gap from which a vertex may be seen
 constexpr double ROUGH = 1e-3;        // gap to which any progress counts, and then half of it
 constexpr int64_t IDLE = 5;         // iterations without progress
-constexpr int64_t BLIND = 30;       // iterations without weights that meet any scale
+constexpr int64_t BLIND = 30;       // iterations without weights that meet the margins at any scale
+constexpr int64_t GLANCE = 10;      // the same in small programmes, which may have no weights
 constexpr int64_t OWN = 100;        // rows up to which the factor here is quicker than LAPACK's
 constexpr int64_t MOST = 60;        // iterations of a small programme
 constexpr int64_t FARTHEST = 480;   // exponents within which nothing leaves float64
@@ -64,6 +65,7 @@ struct Method {
     double *x, *theta, *shift, *ru, *rv, *du, *dv, *dzu, *dzv;
     int64_t *tight, *moving;
     int64_t count = 0, entries = 0;  // of the vertex: rows, and entries that move
+    int64_t blind = BLIND;
     double weight = 0.0;  // of b b^T in the matrix of linf, across whose kernel it is singular
 
     static int64_t room(const Programme &p) {
@@ -362,7 +364,7 @@ struct Method {
     void run(double enough, int64_t most) {
         for (;;) {
             const double before = at.gap, now = consider(at.w, at.lam);
-            const bool coming = now < (before > ROUGH ? 1.0 : 0.5) * before || (before >= 1.0 && at.systems < BLIND);
+            const bool coming = now < (before > ROUGH ? 1.0 : 0.5) * before || (before >= 1.0 && at.systems < blind);
             at.idle = coming ? 0 : at.idle + 1;
             if (at.gap < CLEAR && at.gap > enough && settled()) {
                 vertex();
@@ -664,6 +666,7 @@ PUBLIC int64_t interior_many(const Programme *all, const int64_t *instances, int
         place(at, state, p.m, k);
         Method method(p, at, nullptr, memory);
         begin(p, at, method.x, method.moved);
+        method.blind = GLANCE;
         method.run(enough, MOST);
         systems[g] = at.systems;
         if (!(at.gap < 1.0)) continue;
