@@ -4,8 +4,11 @@
 //   l1:    min sum(u + v)  s.t.  A (u - v) - s = b,       u, v, s >= 0,  zu = 1 - x, zv = 1 + x
 //   linf:  max tau         s.t.  A w - s = tau b, u = 1 - w, v = 1 + w,  zu - zv = x, b^T lam = 1
 //
-// with x = A^T lam. Every Newton system is reduced to the multipliers, (A Theta A^T + diag(s / lam))
-// dlam = ..., whose matrix needs the rows in factors only. Rows of free sign have s = 0.
+// with x = A^T lam. Every Newton system is reduced to the multipliers,
+//
+//   (A Theta A^T + diag(s / lam)) dlam = ...,
+//
+// and its matrix needs the rows in factors only. Rows of free sign have s = 0.
 #include "attsvm.h"
 #include "dense.hpp"
 
@@ -319,7 +322,8 @@ struct Method {
                 shift[e] = (off + ru[e] / at.u[e] - rv[e] / at.v[e]) * theta[e];
             } else {
                 const double plus = 1.0 - x[e] - at.zu[e], minus = 1.0 + x[e] - at.zv[e];
-                shift[e] = (rv[e] - at.v[e] * minus) / at.zv[e] - (ru[e] - at.u[e] * plus) / at.zu[e];
+                shift[e] = (rv[e] - at.v[e] * minus) / at.zv[e] -
+                           (ru[e] - at.u[e] * plus) / at.zu[e];
             }
         values(shift, dlam);
         for (int64_t c = 0; c < m; ++c)
@@ -364,7 +368,8 @@ struct Method {
     void run(double enough, int64_t most) {
         for (;;) {
             const double before = at.gap, now = consider(at.w, at.lam);
-            const bool coming = now < (before > ROUGH ? 1.0 : 0.5) * before || (before >= 1.0 && at.systems < blind);
+            const bool coming = now < (before > ROUGH ? 1.0 : 0.5) * before ||
+                                (before >= 1.0 && at.systems < blind);
             at.idle = coming ? 0 : at.idle + 1;
             if (at.gap < CLEAR && at.gap > enough && settled()) {
                 vertex();
@@ -379,7 +384,8 @@ struct Method {
     bool settled() {
         double scale = 0.0;
         for (int64_t e = 0; e < k; ++e)
-            scale = at.box ? scale + (at.zu[e] + at.zv[e]) / k : std::max(scale, std::fabs(at.w[e]));
+            scale = at.box ? scale + (at.zu[e] + at.zv[e]) / k
+                           : std::max(scale, std::fabs(at.w[e]));
         count = 0;
         for (int64_t e = 0; e < k; ++e) {
             const double low = std::min(at.u[e], at.v[e]), high = std::max(at.u[e], at.v[e]);
@@ -400,7 +406,8 @@ struct Method {
         std::sort(tight, tight + count);
         uint64_t pattern = 14695981039346656037u;
         for (int64_t i = 0; i < count; ++i) pattern = (pattern ^ tight[i]) * 1099511628211u;
-        for (int64_t i = 0; i < entries; ++i) pattern = (pattern ^ (moving[i] + m)) * 1099511628211u;
+        for (int64_t i = 0; i < entries; ++i)
+            pattern = (pattern ^ (moving[i] + m)) * 1099511628211u;
         const bool again = (int64_t)pattern == at.pattern && at.pattern != at.tried;
         at.pattern = pattern;
         return again;
@@ -474,7 +481,8 @@ struct Method {
             order[i] = best;
             if (!(std::fabs(B[best * count + i]) > 1e-14)) return false;
             if (best != i)
-                for (int64_t j = 0; j < count; ++j) std::swap(B[i * count + j], B[best * count + j]);
+                for (int64_t j = 0; j < count; ++j)
+                    std::swap(B[i * count + j], B[best * count + j]);
             for (int64_t q = i + 1; q < count; ++q) {
                 const double by = B[q * count + i] /= B[i * count + i];
                 if (by != 0.0)
@@ -539,8 +547,8 @@ void begin(const Programme &p, Interior &at, double *x, double *moved) {
     at.tau = -1.0;
 }
 
-// Weights that meet the margins, b^T lam = |W|^2, and no multipliers where rows are not active: what
-// interior points leave there is what their gap is made of.
+// Weights that meet the margins, b^T lam = |W|^2, and no multipliers where rows are not active:
+// what interior points leave there is what their gap is made of.
 void finish(const Programme &p, Interior &at, double *val, double *moved) {
     const int64_t m = p.m, k = p.dx * p.dz;
     values(&p, 0, p.n, at.best_w, moved, val);

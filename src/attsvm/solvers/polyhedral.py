@@ -112,6 +112,8 @@ class _Search:
         values = p.values(np.ldexp(start.W, -unit))
         chosen = (values <= _NEAR * p.b) | (dual != 0.0) | (self.free == 1)
         loose: list[_State] = []
+        leave = True  # rows far from tight leave, until points had to begin anew without some
+        left = False
         top = float(p.b.max())
         for _ in range(_STAGES):
             target, reach = _ROUGH[len(loose)] if len(loose) < len(_ROUGH) else (_AIM, 0.0)
@@ -140,8 +142,11 @@ class _Search:
                 loose.append(state)
             while loose and loose[-1].at.gap < _BEHIND * worst:
                 loose.pop()
-            if loose and loose[-1] is state:
-                chosen &= (missed > -_KEPT * reach * top) | (self.free == 1)
+            leave &= bool(loose) or not left
+            if leave and loose and loose[-1] is state:
+                near = (missed > -_KEPT * reach * top) | (self.free == 1)
+                left |= bool((chosen & ~near).any())
+                chosen &= near
             chosen |= missed > 0.1 * self.request.tol * p.b - reach * top
 
     def _unfolded(self, dual: FloatArray) -> FloatArray:
