@@ -47,7 +47,7 @@ struct Batch {
 // The state of interior points in l1, or with `box` in linf, of m rows and k = dx dz weights.
 struct Interior {
     int64_t box, systems, idle;          // systems solved; iterations without half the gap
-    int64_t pattern, tried;              // of rows and entries of a vertex: the last, and that tried
+    int64_t pattern, tried;              // rows and entries of a vertex: the last, and those tried
     double tau, gap;                     // the margin of linf; the least relative gap met
     double *lam, *s, *best_lam;          // (m) multipliers and slacks; the best
     double *w, *u, *v, *zu, *zv;         // (k) weights, their two parts, reduced costs

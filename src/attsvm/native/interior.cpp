@@ -4,8 +4,11 @@
 //   l1:    min sum(u + v)  s.t.  A (u - v) - s = b,       u, v, s >= 0,  zu = 1 - x, zv = 1 + x
 //   linf:  max tau         s.t.  A w - s = tau b, u = 1 - w, v = 1 + w,  zu - zv = x, b^T lam = 1
 //
-// with x = A^T lam. Every Newton system is reduced to the multipliers, (A Theta A^T + diag(s / lam))
-// dlam = ..., whose matrix needs the rows in factors only. Rows of free sign have s = 0.
+// with x = A^T lam. Every Newton system is reduced to the multipliers,
+//
+//   (A Theta A^T + diag(s / lam)) dlam = ...,
+//
+// and its matrix needs the rows in factors only. Rows of free sign have s = 0.
 #include "attsvm.h"
 #include "dense.hpp"
 
@@ -22,7 +25,8 @@ constexpr double BOUNDARY = 0.995;  // share of the way to the boundary
 constexpr double CLEAR = 1e-2;        // gap from which a vertex may be seen
 constexpr double ROUGH = 1e-3;        // gap to which any progress counts, and then half of it
 constexpr int64_t IDLE = 5;         // iterations without progress
-constexpr int64_t BLIND = 30;       // iterations without weights that meet any scale
+constexpr int64_t BLIND = 30;       // iterations without weights that meet the margins at any scale
+constexpr int64_t GLANCE = 10;      // the same in small programmes, which may have no weights
 constexpr int64_t OWN = 100;        // rows up to which the factor here is quicker than LAPACK's
 constexpr int64_t MOST = 60;        // iterations of a small programme
 constexpr int64_t FARTHEST = 480;   // exponents within which nothing leaves float64
@@ -64,6 +68,7 @@ struct Method {
     double *x, *theta, *shift, *ru, *rv, *du, *dv, *dzu, *dzv;
     int64_t *tight, *moving;
     int64_t count = 0, entries = 0;  // of the vertex: rows, and entries that move
+    int64_t blind = BLIND;
     double weight = 0.0;  // of b b^T in the matrix of linf, across whose kernel it is singular
 
     static int64_t room(const Programme &p) {
@@ -317,7 +322,8 @@ struct Method {
                 shift[e] = (off + ru[e] / at.u[e] - rv[e] / at.v[e]) * theta[e];
             } else {
                 const double plus = 1.0 - x[e] - at.zu[e], minus = 1.0 + x[e] - at.zv[e];
-                shift[e] = (rv[e] - at.v[e] * minus) / at.zv[e] - (ru[e] - at.u[e] * plus) / at.zu[e];
+                shift[e] = (rv[e] - at.v[e] * minus) / at.zv[e] -
+                           (ru[e] - at.u[e] * plus) / at.zu[e];
             }
         values(shift, dlam);
         for (int64_t c = 0; c < m; ++c)
@@ -362,7 +368,8 @@ struct Method {
     void run(double enough, int64_t most) {
         for (;;) {
             const double before = at.gap, now = consider(at.w, at.lam);
-            const bool coming = now < (before > ROUGH ? 1.0 : 0.5) * before || (before == INF && at.systems < BLIND);
+            const bool coming = now < (before > ROUGH ? 1.0 : 0.5) * before ||
+                                (before >= 1.0 && at.systems < blind);
             at.idle = coming ? 0 : at.idle + 1;
             if (at.gap < CLEAR && at.gap > enough && settled()) {
                 vertex();
@@ -377,7 +384,8 @@ struct Method {
     bool settled() {
         double scale = 0.0;
         for (int64_t e = 0; e < k; ++e)
-            scale = at.box ? scale + (at.zu[e] + at.zv[e]) / k : std::max(scale, std::fabs(at.w[e]));
+            scale = at.box ? scale + (at.zu[e] + at.zv[e]) / k
+                           : std::max(scale, std::fabs(at.w[e]));
         count = 0;
         for (int64_t e = 0; e < k; ++e) {
             const double low = std::min(at.u[e], at.v[e]), high = std::max(at.u[e], at.v[e]);
@@ -398,7 +406,8 @@ struct Method {
         std::sort(tight, tight + count);
         uint64_t pattern = 14695981039346656037u;
         for (int64_t i = 0; i < count; ++i) pattern = (pattern ^ tight[i]) * 1099511628211u;
-        for (int64_t i = 0; i < entries; ++i) pattern = (pattern ^ (moving[i] + m)) * 1099511628211u;
+        for (int64_t i = 0; i < entries; ++i)
+            pattern = (pattern ^ (moving[i] + m)) * 1099511628211u;
         const bool again = (int64_t)pattern == at.pattern && at.pattern != at.tried;
         at.pattern = pattern;
         return again;
@@ -472,7 +481,8 @@ struct Method {
             order[i] = best;
             if (!(std::fabs(B[best * count + i]) > 1e-14)) return false;
             if (best != i)
-                for (int64_t j = 0; j < count; ++j) std::swap(B[i * count + j], B[best * count + j]);
+                for (int64_t j = 0; j < count; ++j)
+                    std::swap(B[i * count + j], B[best * count + j]);
             for (int64_t q = i + 1; q < count; ++q) {
                 const double by = B[q * count + i] /= B[i * count + i];
                 if (by != 0.0)
@@ -537,8 +547,8 @@ void begin(const Programme &p, Interior &at, double *x, double *moved) {
     at.tau = -1.0;
 }
 
-// Weights that meet the margins, b^T lam = |W|^2, and no multipliers where rows are not active: what
-// interior points leave there is what their gap is made of.
+// Weights that meet the margins, b^T lam = |W|^2, and no multipliers where rows are not active:
+// what interior points leave there is what their gap is made of.
 void finish(const Programme &p, Interior &at, double *val, double *moved) {
     const int64_t m = p.m, k = p.dx * p.dz;
     values(&p, 0, p.n, at.best_w, moved, val);
@@ -664,6 +674,7 @@ PUBLIC int64_t interior_many(const Programme *all, const int64_t *instances, int
         place(at, state, p.m, k);
         Method method(p, at, nullptr, memory);
         begin(p, at, method.x, method.moved);
+        method.blind = GLANCE;
         method.run(enough, MOST);
         systems[g] = at.systems;
         if (!(at.gap < 1.0)) continue;

@@ -13,6 +13,7 @@ the caller's margins, and the best certified answer is returned.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -102,7 +103,7 @@ class _Search:
         return finished(self.margins, self.norm, proof, request, self.systems)
 
     def _on_working_sets(self, start: MarginSolution) -> None:
-        """Interior points on the rows that the start has near tight, and on those that they miss."""
+        """Interior points on rows that the start has near tight, and on those that they miss."""
         p = equilibrate(self.part, None)
         W, dual = np.ldexp(start.W, -p.weight_exponent), start.dual[self.rows]
         # weights near one are what interior points begin with
@@ -111,6 +112,8 @@ class _Search:
         values = p.values(np.ldexp(start.W, -unit))
         chosen = (values <= _NEAR * p.b) | (dual != 0.0) | (self.free == 1)
         loose: list[_State] = []
+        leave = True  # rows far from tight leave, until points had to begin anew without some
+        left = False
         top = float(p.b.max())
         for _ in range(_STAGES):
             target, reach = _ROUGH[len(loose)] if len(loose) < len(_ROUGH) else (_AIM, 0.0)
@@ -139,8 +142,11 @@ class _Search:
                 loose.append(state)
             while loose and loose[-1].at.gap < _BEHIND * worst:
                 loose.pop()
-            if loose and loose[-1] is state:
-                chosen &= (missed > -_KEPT * reach * top) | (self.free == 1)
+            leave &= bool(loose) or not left
+            if leave and loose and loose[-1] is state:
+                near = (missed > -_KEPT * reach * top) | (self.free == 1)
+                left |= bool((chosen & ~near).any())
+                chosen &= near
             chosen |= missed > 0.1 * self.request.tol * p.b - reach * top
 
     def _unfolded(self, dual: FloatArray) -> FloatArray:
@@ -273,7 +279,7 @@ def points(
         share((0, 1))
     else:
         ends = np.unique(np.linspace(0, count, _SHARES * threads() + 1).astype(int)).tolist()
-        shared_out(share, list(zip(ends[:-1], ends[1:], strict=True)))
+        shared_out(share, list(itertools.pairwise(ends)))
     return found
 
 
