@@ -68,6 +68,29 @@ class ActiveSet(ctypes.Structure):
     arrays: tuple[NDArray[Any], ...]
 
 
+class Gauge(ctypes.Structure):
+    """The function that a splitting minimises."""
+
+    _fields_ = (("lift", c_int64), ("p", c_double), ("degree", c_double), ("svd", c_void_p))
+
+
+class Iterate(ctypes.Structure):
+    """Where a splitting is, and what it is asked."""
+
+    _fields_ = (
+        ("W", c_void_p),
+        ("lam", c_void_p),
+        ("room", c_void_p),
+        ("t", c_double),
+        ("target", c_double),
+        ("error", c_double),
+        ("most", c_int64),
+        ("warm", c_int64),
+        ("iterations", c_int64),
+        ("exchanges", c_int64),
+    )
+
+
 def programme(
     D: NDArray[np.float64],
     Z: NDArray[np.float64],
@@ -104,7 +127,7 @@ def active_set(m: int) -> ActiveSet:
     return made
 
 
-STRUCTS: tuple[type[ctypes.Structure], ...] = (Programme, ActiveSet)
+STRUCTS: tuple[type[ctypes.Structure], ...] = (Programme, ActiveSet, Gauge, Iterate)
 _P, _A, _I, _F, _V = POINTER(Programme), POINTER(ActiveSet), c_int64, c_double, c_void_p
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "fast_processor": (_I, []),
@@ -115,6 +138,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "row_values": (None, [_V, _V, _I, _I, _V, _V]),
     "pull_rows": (None, [_V, _V, _I, _I, _V, _V]),
     "row_exponents": (None, [_V, _I, _I, _V]),
+    "splitting_room": (_I, [_I, _I, _I, _I]),
+    "splitting": (_I, [_P, POINTER(Gauge), _V, _V, POINTER(Iterate)]),
     "active_set_begin": (None, [_V, _V, _V, _A, _V]),
     "active_set": (_I, [_V, _V, _V, _V, _A, _F, _I, _V, _V, POINTER(c_int64)]),
 }

@@ -30,3 +30,22 @@ struct ActiveSet {
     int64_t *rows;     // (m) the free rows, in the order of the factor
     uint8_t *side;     // (m) where a multiplier is: ZERO, FREE, CAPPED
 };
+
+// The function f of the splitting: ||.||^degree / degree for the gauge of p of entries, singular
+// values or lengths of rows; the degree is 1, 2 (soft margins) or p.
+enum Lift : int64_t { ENTRIES = 0, SINGULAR = 1, ROWS = 2 };
+struct Gauge {
+    int64_t lift;
+    double p, degree;
+    void *svd;  // dgesdd of LAPACK
+};
+
+// Where the splitting of a programme is, and what it is asked.
+struct Iterate {
+    double *W;                     // (dx, dz) weights
+    double *lam;                   // (m) multipliers
+    double *room;                  // of splitting_room numbers
+    double t, target, error;       // step of the proximal map, error aimed at, error reached
+    int64_t most, warm;            // iterations; whether W and lam are a start
+    int64_t iterations, exchanges; // that were made; of rows in all projections
+};

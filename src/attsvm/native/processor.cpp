@@ -31,6 +31,12 @@ PUBLIC int64_t layout(int64_t *out) {
     out[count++] = sizeof(ActiveSet);
     FIELD(ActiveSet, m), FIELD(ActiveSet, count), FIELD(ActiveSet, factor), FIELD(ActiveSet, work);
     FIELD(ActiveSet, rows), FIELD(ActiveSet, side);
+    out[count++] = sizeof(Gauge);
+    FIELD(Gauge, lift), FIELD(Gauge, p), FIELD(Gauge, degree), FIELD(Gauge, svd);
+    out[count++] = sizeof(Iterate);
+    FIELD(Iterate, W), FIELD(Iterate, lam), FIELD(Iterate, room), FIELD(Iterate, t);
+    FIELD(Iterate, target), FIELD(Iterate, error), FIELD(Iterate, most), FIELD(Iterate, warm);
+    FIELD(Iterate, iterations), FIELD(Iterate, exchanges);
 #undef FIELD
     return count;
 }

@@ -1,0 +1,223 @@
+// Proximal maps and lengths of gauges of vectors, and of the matrices that they measure.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "attsvm.h"
+#include "lanes.hpp"
+
+namespace {
+
+constexpr double INFINITE = std::numeric_limits<double>::infinity();
+
+// ||s||_p of non-negative numbers; divided by the largest before they are raised to a power.
+inline double length(const double *s, int64_t k, double p) {
+    double largest = 0.0, sum = 0.0;
+    for (int64_t i = 0; i < k; ++i) largest = std::max(largest, s[i]);
+    if (std::isinf(p) || !(largest > 0.0)) return largest;
+    if (p == 1.0) {
+        for (int64_t i = 0; i < k; ++i) sum += s[i];
+        return sum;
+    }
+    for (int64_t i = 0; i < k; ++i) {
+        const double unit = s[i] / largest;
+        sum += p == 2.0 ? unit * unit : std::pow(unit, p);
+    }
+    return largest * std::pow(sum, 1.0 / p);
+}
+
+// u^r for r >= 0, by products where they are exact.
+inline double raised(double u, double r) {
+    if (r == 1.0) return u;
+    if (r == 2.0) return u * u;
+    if (r == 0.5) return std::sqrt(u);
+    return r == 0.0 ? 1.0 : std::pow(u, r);
+}
+
+// The root x of x + mu x^(p-1) = v, for v > 0. For p < 2 it is found as y = x^(p-1), so that the
+// equation a u + b u^R = v is convex in its unknown, and Newton's steps descend from any bound.
+inline double shrunk(double v, double mu, double p) {
+    const bool steep = p < 2.0;
+    const double R = steep ? 1.0 / (p - 1.0) : p - 1.0, a = steep ? mu : 1.0, b = steep ? 1.0 : mu;
+    if (!(a > 0.0)) return v;
+    double u = v / a;
+    if (b > 0.0 && R > 1.0) u = std::min(u, std::pow(v / b, 1.0 / R));
+    double power = raised(u, R - 1.0);
+    for (int step = 0; step < 100; ++step) {
+        const double change = (a * u + b * power * u - v) / (a + b * R * power);
+        if (!(change > 1e-16 * u)) break;
+        u -= change;
+        power = raised(u, R - 1.0);
+        if (change < 1e-9 * u / R) break;
+    }
+    if (!steep) return u;
+    return power * u < 0.5 * v ? power * u : v - mu * u;
+}
+
+// s <- prox of t ||.||^degree / degree in the gauge of p, and its length; degree is 1, 2 or p.
+// `guess` keeps the multiplier of the last call.
+inline double shrink(double *s, int64_t k, double p, double degree, double t, double *guess,
+                     double *x) {
+    if (p == 1.0 || std::isinf(p)) {
+        // the level c with sum max(s - c, 0) = t, or c = t sum max(s - c, 0) and the other way
+        const bool square = degree == 2.0, sum = p == 1.0;
+        double level = sum && !square ? t : 0.0;
+        for (int64_t before = -1, count = 0; !(sum && !square) && count != before;) {
+            before = count;
+            double above = 0.0;
+            count = 0;
+            for (int64_t i = 0; i < k; ++i)
+                if (s[i] > level) {
+                    above += s[i];
+                    ++count;
+                }
+            if (count == 0) break;
+            level = sum      ? t * above / (1.0 + t * count)
+                    : square ? above / (count + t)
+                             : (above - t) / count;
+            level = std::max(level, 0.0);
+        }
+        for (int64_t i = 0; i < k; ++i) s[i] = sum ? std::max(s[i] - level, 0.0) : std::min(s[i], level);
+        return length(s, k, p);
+    }
+    if (degree == p) {
+        for (int64_t i = 0; i < k; ++i) s[i] = s[i] > 0.0 ? shrunk(s[i], t, p) : 0.0;
+        return length(s, k, p);
+    }
+    const double q = p / (p - 1.0), whole = length(s, k, p);
+    if (!(whole > 0.0) || (degree == 1.0 && length(s, k, q) <= t)) {
+        std::memset(s, 0, sizeof(double) * k);
+        return 0.0;
+    }
+    // log mu = log t + (degree - p) log ||x(mu)||, by Newton's method between bounds
+    const double e = degree - p, start = std::log(t);
+    double low = -700.0, high = 700.0, size = whole;
+    double log_mu = *guess > 0.0 ? std::log(*guess) : start + e * std::log(whole);
+    for (int step = 0; step < 100; ++step) {
+        const double mu = std::exp(log_mu);
+        double largest = 0.0, sum = 0.0, bend = 0.0;
+        for (int64_t i = 0; i < k; ++i) {
+            x[i] = s[i] > 0.0 ? shrunk(s[i], mu, p) : 0.0;
+            largest = std::max(largest, x[i]);
+        }
+        if (!(largest > 0.0)) {
+            high = log_mu;
+            log_mu = 0.5 * (low + high);
+            continue;
+        }
+        for (int64_t i = 0; i < k; ++i) {
+            if (!(x[i] > 0.0)) continue;
+            const double weight = std::pow(x[i] / largest, p), pull = s[i] - x[i];
+            sum += weight;
+            bend += weight * pull / (x[i] + (p - 1.0) * pull);  // pull = mu x^(p-1)
+        }
+        size = largest * std::pow(sum, 1.0 / p);
+        const double off = log_mu - start - e * std::log(size), slope = 1.0 + e * bend / sum;
+        (off > 0.0 ? high : low) = log_mu;
+        double next = log_mu - off / slope;
+        if (!(next > low && next < high)) next = 0.5 * (low + high);
+        const double change = std::abs(next - log_mu);
+        log_mu = next;
+        if (change < 1e-13 || std::abs(off) < 1e-14 || high - low < 1e-14) break;
+    }
+    *guess = std::exp(log_mu);
+    std::memcpy(s, x, sizeof(double) * k);
+    return length(s, k, p);
+}
+
+typedef void (*Decompose)(char *, int *, int *, double *, int *, double *, double *, int *,
+                          double *, int *, double *, int *, int *, int *);
+
+// Matrices (dx, dz) whose norm is a gauge of their entries, singular values or lengths of rows.
+struct Measure {
+    const Gauge &gauge;
+    int64_t dx, dz;
+    double *room;  // of size(dx, dz)
+    double guess;  // of the last proximal map's multiplier
+
+    static int64_t work(int64_t dx, int64_t dz) {
+        const int64_t q = std::min(dx, dz);
+        return 16 * q * q + 72 * (dx + dz) + 128;
+    }
+    static int64_t size(int64_t dx, int64_t dz) {
+        const int64_t q = std::min(dx, dz);
+        return 4 * dx * dz + q * (dx + dz) + work(dx, dz) + 4 * q + 8;
+    }
+    int64_t count() const {
+        return gauge.lift == ENTRIES ? dx * dz : gauge.lift == ROWS ? dx : std::min(dx, dz);
+    }
+    double *numbers() { return room; }           // (count) what the gauge is of
+    double *old() { return room + count(); }     // (count)
+    double *spare() { return old() + count(); }  // (count)
+    double *left() { return spare() + count() + dx * dz; }    // (q, dz)
+    double *right() { return left() + dz * std::min(dx, dz); }  // (dx, q)
+
+    // The numbers of X, and its singular vectors where they are asked for.
+    bool measure(const double *X, bool vectors) {
+        double *s = numbers();
+        if (gauge.lift == ENTRIES) {
+            for (int64_t i = 0; i < dx * dz; ++i) s[i] = std::abs(X[i]);
+            return true;
+        }
+        if (gauge.lift == ROWS) {
+            for (int64_t r = 0; r < dx; ++r) s[r] = std::sqrt(dot(X + r * dz, X + r * dz, dz));
+            return true;
+        }
+        int rows = int(dz), columns = int(dx), q = int(std::min(dx, dz)), info = 0;
+        int length_of_work = int(work(dx, dz));
+        double *copy = spare() + count(), *rest = right() + q * dx;
+        std::memcpy(copy, X, sizeof(double) * dx * dz);
+        char job = vectors ? 'S' : 'N';
+        ((Decompose)gauge.svd)(&job, &rows, &columns, copy, &rows, s, left(), &rows, right(), &q,
+                               rest, &length_of_work, (int *)(rest + length_of_work), &info);
+        return info == 0;
+    }
+
+    double value(const double *X) {
+        return measure(X, false) ? length(numbers(), count(), gauge.p) : INFINITE;
+    }
+    double dual_value(const double *X) {
+        if (!measure(X, false)) return INFINITE;
+        const double p = gauge.p;
+        return length(numbers(), count(), p == 1.0        ? INFINITE
+                                          : std::isinf(p) ? 1.0
+                                                          : p / (p - 1.0));
+    }
+
+    // V = prox of t f at X, and its norm; negative where the singular values are not found.
+    double proximal(const double *X, double t, double *V) {
+        if (!measure(X, true)) return -1.0;
+        const int64_t k = count();
+        double *s = numbers(), *before = old();
+        std::memcpy(before, s, sizeof(double) * k);
+        const double norm = shrink(s, k, gauge.p, gauge.degree, t, &guess, spare());
+        if (gauge.lift == ENTRIES) {
+            for (int64_t i = 0; i < k; ++i) V[i] = X[i] < 0.0 ? -s[i] : s[i];
+        } else if (gauge.lift == ROWS) {
+            for (int64_t r = 0; r < dx; ++r) {
+                const double share = before[r] > 0.0 ? s[r] / before[r] : 0.0;
+                for (int64_t c = 0; c < dz; ++c) V[r * dz + c] = share * X[r * dz + c];
+            }
+        } else {
+            int64_t positive = 0, moved = 0;
+            for (int64_t i = 0; i < k; ++i) {
+                positive += s[i] > 0.0;
+                moved += s[i] != before[i];
+            }
+            const bool from = moved < positive;  // fewer products from X than from zero
+            if (from) std::memcpy(V, X, sizeof(double) * dx * dz);
+            else std::memset(V, 0, sizeof(double) * dx * dz);
+            for (int64_t i = 0; i < k; ++i) {
+                const double weight = from ? s[i] - before[i] : s[i];
+                if (weight == 0.0) continue;
+                for (int64_t r = 0; r < dx; ++r)
+                    axpy(V + r * dz, weight * right()[r * k + i], left() + i * dz, dz);
+            }
+        }
+        return norm;
+    }
+};
+
+}  // namespace
