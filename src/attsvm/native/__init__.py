@@ -140,6 +140,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "row_exponents": (None, [_V, _I, _I, _V]),
     "splitting_room": (_I, [_I, _I, _I, _I]),
     "splitting": (_I, [_P, POINTER(Gauge), _V, _V, POINTER(Iterate)]),
+    "proximal_room": (_I, [_I, _I]),
+    "proximal": (_F, [POINTER(Gauge), _I, _I, _V, _F, _V, _V]),
     "active_set_begin": (None, [_V, _V, _V, _A, _V]),
     "active_set": (_I, [_V, _V, _V, _V, _A, _F, _I, _V, _V, POINTER(c_int64)]),
 }

@@ -13,6 +13,7 @@ constexpr int64_t CHECKED = 5;         // iterations between certificates
 constexpr int64_t BALANCED = 10;       // iterations between changes of the step,
 constexpr int64_t LAST_BALANCED = 400; // which end here
 constexpr double ROUNDING = 4e-15;     // of a margin of a unit row, beside weights of size one
+constexpr int64_t SWEEPS = 8;          // of coordinates, before rows are exchanged one by one
 constexpr double RIDGE = 1e-10;        // of the least squares of the acceleration
 
 // A slice of the scratch space.
@@ -157,15 +158,14 @@ struct Splitting {
         return std::max(missed / largest, 1.0 - ratio * top / (bottom * size));
     }
 
-    void keep(const double *X, double error) {
+    // Multipliers of half the squared norm: of hard margins b^T lambda is the square of the bound.
+    void keep(const double *X, double error, double top, double bottom) {
         if (!(error < out.error)) return;
         out.error = error;
         for (int64_t i = 0; i < d; ++i) out.W[i] = X[i] * scale;
-        const double unit = scale_of_multipliers();
+        const double unit = scale * (soft() ? 1.0 / out.t : top / (bottom * bottom));
         for (int64_t c = 0; c < rows.m; ++c) out.lam[c] = quadratic.lam[c] * unit / lengths[c];
     }
-
-    double scale_of_multipliers() const { return (soft() ? scale : 1.0) / out.t; }
 
     // Certify the proximal point and the projection.
     void check(double size) {
@@ -176,10 +176,10 @@ struct Splitting {
         std::memset(pulled, 0, sizeof(double) * d);
         pull(quadratic.lam, pulled);
         const double bottom = norm.dual_value(pulled);
-        keep(V, error_of(V, size, top, bottom));
+        keep(V, error_of(V, size, top, bottom), top, bottom);
         if (out.error <= out.target) return;
         if (!soft()) refine();
-        keep(W, error_of(W, norm.value(W), top, bottom));
+        keep(W, error_of(W, norm.value(W), top, bottom), top, bottom);
     }
 
     // The step at which distance of the copies and change of the multipliers are alike.
@@ -210,6 +210,35 @@ struct Splitting {
             quadratic.lam[c] *= factor;
             cap[c] *= factor;
         }
+    }
+
+    // Multipliers near those of the Frobenius norm, and the rows that they make free.
+    void sweep() {
+        const int64_t m = rows.m;
+        double *lam = quadratic.lam, *slope = quadratic.slope;
+        for (int64_t c = 0; c < m; ++c) {
+            lam[c] = 0.0;
+            slope[c] = -sides[c];
+        }
+        for (int64_t round = 0; round < SWEEPS; ++round)
+            for (int64_t c = 0; c < m; ++c) {
+                const double *row = quadratic.G + c * m;
+                if (!(row[c] > 0.0)) continue;
+                const double next = std::min(std::max(lam[c] - slope[c] / row[c], 0.0), caps[c]);
+                if (next == lam[c]) continue;
+                axpy(slope, next - lam[c], row, m);
+                lam[c] = next;
+            }
+    }
+
+    // Rows of zeros miss their right-hand sides whatever the weights are; false where they may not.
+    bool silent() {
+        for (int64_t c = 0; c < rows.m; ++c)
+            if (!(quadratic.G[c * rows.m + c] > 0.0) && sides[c] > 0.0) {
+                if (!soft()) return false;
+                set.side[c] = CAPPED;
+            }
+        return true;
     }
 
     // Weights of norm one and multipliers of a subgradient, from a start of any scale.
@@ -255,11 +284,12 @@ struct Splitting {
             for (int64_t i = 0; i < d; ++i) W[i] = out.W[i];
             for (int64_t c = 0; c < rows.m; ++c) quadratic.lam[c] = out.lam[c] * lengths[c];
             begin(quadratic, set);
+            if (!silent()) return STOPPED;
         } else {
             out.t = 0.0;
-            std::memset(quadratic.lam, 0, sizeof(double) * rows.m);
-            set.count = 0;
-            std::memset(set.side, 0, rows.m);
+            sweep();
+            begin(quadratic, set);
+            if (!silent()) return STOPPED;
             std::memset(centre, 0, sizeof(double) * d);
             const Outcome found = project();
             if (found == CONTRADICTION)
@@ -296,6 +326,15 @@ PUBLIC int64_t splitting_room(int64_t m, int64_t n, int64_t dx, int64_t dz) {
     const int64_t d = dx * dz;
     return 2 * m * m + n * n + (m + 6) * dx + n * dz + 14 * m + 8 + (8 + 2 * MEMORY) * d
            + Measure::size(dx, dz);
+}
+
+PUBLIC int64_t proximal_room(int64_t dx, int64_t dz) { return Measure::size(dx, dz); }
+
+// V = prox of t f at X (dx, dz), and its norm; negative where singular values are not found.
+PUBLIC double proximal(const Gauge *gauge, int64_t dx, int64_t dz, const double *X, double t,
+                       double *room, double *V) {
+    Measure norm{*gauge, dx, dz, room, 0.0};
+    return norm.proximal(X, t, V);
 }
 
 // Minimise f over the margins, from the start that the iterate holds or from the Frobenius

@@ -16,11 +16,10 @@ _LEAST = 1.2  # exponent above one whose duality map interior points follow
 @functools.cache
 def module_of(kind: type[Norm]) -> str:
     """The module whose ``solve`` is the default for norms of this class."""
-    if issubclass(kind, Lp):
-        return "attsvm.solvers.norms.entrywise"
-    if issubclass(kind, Schatten):
-        return "attsvm.solvers.norms.schatten"
-    return "attsvm.solvers.norms.frobenius" if kind is Frobenius else "attsvm.solvers.norms.general"
+    if kind is Frobenius:
+        return "attsvm.solvers.norms.frobenius"
+    entries = issubclass(kind, Lp)
+    return "attsvm.solvers.norms.entrywise" if entries else "attsvm.solvers.splitting"
 
 
 def pointed(norm: Norm) -> bool:
