@@ -10,6 +10,8 @@
 
 namespace {
 
+constexpr int64_t LARGEST_ROTATED = 32;
+constexpr int64_t LONGEST_KEPT = 64;  // products of rotations, whose rounding adds up
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 
 // ||s||_p of non-negative numbers; divided by the largest before they are raised to a power.
@@ -130,12 +132,59 @@ inline double shrink(double *s, int64_t k, double p, double degree, double t, do
 typedef void (*Decompose)(char *, int *, int *, double *, int *, double *, double *, int *,
                           double *, int *, double *, int *, int *, int *);
 
+// y <- c y - s z and z <- s y + c z.
+inline void rotate(double *RESTRICT y, double *RESTRICT z, double c, double s, int64_t n) {
+    int64_t k = 0;
+    for (; k + WIDE <= n; k += WIDE) {
+        const Lane a = at(y + k), b = at(z + k);
+        at(y + k) = c * a - s * b;
+        at(z + k) = s * a + c * b;
+    }
+    for (; k < n; ++k) {
+        const double a = y[k], b = z[k];
+        y[k] = c * a - s * b;
+        z[k] = s * a + c * b;
+    }
+}
+
+// Rows of Y (q, n) made orthogonal by rotations (Hestenes 1958), which turn the rows of Q (q, q) as
+// well; their lengths are the singular values. From rows that are nearly orthogonal, two sweeps.
+inline bool orthogonalise(double *Y, double *Q, double *s, int64_t q, int64_t n) {
+    for (int sweep = 0; sweep < 30; ++sweep) {
+        double largest = 0.0;
+        for (int64_t i = 0; i < q; ++i) largest = std::max(largest, s[i] = dot(Y + i * n, Y + i * n, n));
+        bool turned = false;
+        for (int64_t i = 0; i < q; ++i)
+            for (int64_t j = i + 1; j < q; ++j) {
+                const double c = dot(Y + i * n, Y + j * n, n), size = std::sqrt(s[i] * s[j]);
+                if (!(std::abs(c) > 1e-14 * size && size > 1e-24 * largest)) continue;
+                const double zeta = (s[j] - s[i]) / (2.0 * c);
+                const double t = std::copysign(1.0, zeta)
+                                 / (std::abs(zeta) + std::sqrt(1.0 + zeta * zeta));
+                const double cosine = 1.0 / std::sqrt(1.0 + t * t);
+                rotate(Y + i * n, Y + j * n, cosine, cosine * t, n);
+                rotate(Q + i * q, Q + j * q, cosine, cosine * t, q);
+                s[i] -= t * c;
+                s[j] += t * c;
+                turned |= std::abs(c) > 1e-8 * size;  // the next sweep would find rounding
+            }
+        if (turned) continue;
+        for (int64_t i = 0; i < q; ++i) s[i] = std::sqrt(dot(Y + i * n, Y + i * n, n));
+        return true;
+    }
+    return false;
+}
+
 // Matrices (dx, dz) whose norm is a gauge of their entries, singular values or lengths of rows.
 struct Measure {
     const Gauge &gauge;
     int64_t dx, dz;
     double *room;  // of size(dx, dz)
     double guess;  // of the last proximal map's multiplier
+    int64_t kept;  // how long the rotations of singular vectors have been kept; -1 for never
+
+    // Sizes up to which rotations from the last singular vectors are quicker than LAPACK.
+    bool small() const { return kept >= 0 && std::min(dx, dz) <= LARGEST_ROTATED; }
 
     static int64_t work(int64_t dx, int64_t dz) {
         const int64_t q = std::min(dx, dz);
@@ -143,7 +192,7 @@ struct Measure {
     }
     static int64_t size(int64_t dx, int64_t dz) {
         const int64_t q = std::min(dx, dz);
-        return 4 * dx * dz + q * (dx + dz) + work(dx, dz) + 4 * q + 8;
+        return 4 * dx * dz + q * (dx + dz + q) + work(dx, dz) + 4 * q + 8;
     }
     int64_t count() const {
         return gauge.lift == ENTRIES ? dx * dz : gauge.lift == ROWS ? dx : std::min(dx, dz);
@@ -153,6 +202,36 @@ struct Measure {
     double *spare() { return old() + count(); }  // (count)
     double *left() { return spare() + count() + dx * dz; }    // (q, dz)
     double *right() { return left() + dz * std::min(dx, dz); }  // (dx, q)
+
+    double *turns() { return right() + dx * std::min(dx, dz); }  // (q, q)
+
+    // Of X, or of its transpose where that has fewer rows: orthogonal rows in left().
+    bool rotated(const double *X) {
+        const int64_t q = std::min(dx, dz), n = std::max(dx, dz);
+        double *Q = turns(), *Y = left();
+        if (kept % LONGEST_KEPT == 0)
+            for (int64_t i = 0; i < q * q; ++i) Q[i] = i % (q + 1) == 0 ? 1.0 : 0.0;
+        ++kept;
+        std::memset(Y, 0, sizeof(double) * q * n);
+        for (int64_t i = 0; i < q; ++i)
+            if (dx <= dz)
+                for (int64_t r = 0; r < q; ++r) axpy(Y + i * n, Q[i * q + r], X + r * dz, n);
+            else
+                for (int64_t r = 0; r < n; ++r) Y[i * n + r] = dot(Q + i * q, X + r * dz, q);
+        return orthogonalise(Y, Q, numbers(), q, n);
+    }
+
+    // V += sum_i weight_i u_i v_i^T of the singular vectors, weight in units of the singular values.
+    void add(const double *share, double *V) {
+        const int64_t q = std::min(dx, dz), n = std::max(dx, dz);
+        const double *Q = turns(), *Y = left();
+        for (int64_t i = 0; i < q; ++i) {
+            if (share[i] == 0.0) continue;
+            for (int64_t r = 0; r < dx; ++r)
+                if (dx <= dz) axpy(V + r * dz, share[i] * Q[i * q + r], Y + i * n, dz);
+                else axpy(V + r * dz, share[i] * Y[i * n + r], Q + i * q, dz);
+        }
+    }
 
     // The numbers of X, and its singular vectors where they are asked for.
     bool measure(const double *X, bool vectors) {
@@ -165,6 +244,7 @@ struct Measure {
             for (int64_t r = 0; r < dx; ++r) s[r] = std::sqrt(dot(X + r * dz, X + r * dz, dz));
             return true;
         }
+        if (small()) return rotated(X);
         int rows = int(dz), columns = int(dx), q = int(std::min(dx, dz)), info = 0;
         int length_of_work = int(work(dx, dz));
         double *copy = spare() + count(), *rest = right() + q * dx;
@@ -211,10 +291,15 @@ struct Measure {
             else std::memset(V, 0, sizeof(double) * dx * dz);
             for (int64_t i = 0; i < k; ++i) {
                 const double weight = from ? s[i] - before[i] : s[i];
+                if (small()) {
+                    s[i] = before[i] > 0.0 ? weight / before[i] : 0.0;
+                    continue;
+                }
                 if (weight == 0.0) continue;
                 for (int64_t r = 0; r < dx; ++r)
                     axpy(V + r * dz, weight * right()[r * k + i], left() + i * dz, dz);
             }
+            if (small()) add(s, V);
         }
         return norm;
     }

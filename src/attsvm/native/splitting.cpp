@@ -333,7 +333,7 @@ PUBLIC int64_t proximal_room(int64_t dx, int64_t dz) { return Measure::size(dx, 
 // V = prox of t f at X (dx, dz), and its norm; negative where singular values are not found.
 PUBLIC double proximal(const Gauge *gauge, int64_t dx, int64_t dz, const double *X, double t,
                        double *room, double *V) {
-    Measure norm{*gauge, dx, dz, room, 0.0};
+    Measure norm{*gauge, dx, dz, room, 0.0, -1};
     return norm.proximal(X, t, V);
 }
 
@@ -376,7 +376,7 @@ PUBLIC int64_t splitting(const Programme *p, const Gauge *gauge, int64_t *rows_o
     Splitting state{rows,
                     Quadratic{G, b, cap, p->free_sign, lam, slope},
                     ActiveSet{m, 0, factor, work, rows_of_set, side},
-                    Measure{*gauge, p->dx, p->dz, room.next, 0.0},
+                    Measure{*gauge, p->dx, p->dz, room.next, 0.0, 0},
                     *out,
                     d,
                     lengths,
