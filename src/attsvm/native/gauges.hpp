@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr int64_t LARGEST_ROTATED = 32;
+constexpr int64_t LARGEST_ROTATED = 128;
 constexpr int64_t LONGEST_KEPT = 64;  // products of rotations, whose rounding adds up
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 
@@ -181,10 +181,10 @@ struct Measure {
     int64_t dx, dz;
     double *room;  // of size(dx, dz)
     double guess;  // of the last proximal map's multiplier
-    int64_t kept;  // how long the rotations of singular vectors have been kept; -1 for never
+    int64_t kept;  // how long the rotations of singular vectors have been kept
 
     // Sizes up to which rotations from the last singular vectors are quicker than LAPACK.
-    bool small() const { return kept >= 0 && std::min(dx, dz) <= LARGEST_ROTATED; }
+    bool small() const { return std::min(dx, dz) <= LARGEST_ROTATED; }
 
     static int64_t work(int64_t dx, int64_t dz) {
         const int64_t q = std::min(dx, dz);

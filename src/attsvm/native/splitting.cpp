@@ -328,13 +328,26 @@ PUBLIC int64_t splitting_room(int64_t m, int64_t n, int64_t dx, int64_t dz) {
            + Measure::size(dx, dz);
 }
 
-PUBLIC int64_t proximal_room(int64_t dx, int64_t dz) { return Measure::size(dx, dz); }
+PUBLIC int64_t measure_room(int64_t dx, int64_t dz) { return 2 + Measure::size(dx, dz); }
 
-// V = prox of t f at X (dx, dz), and its norm; negative where singular values are not found.
+// V = prox of t f at X (dx, dz), and its norm; negative where singular values are not found. The
+// room begins with two zeros, and goes on to the next matrix, which is quicker where that is near.
 PUBLIC double proximal(const Gauge *gauge, int64_t dx, int64_t dz, const double *X, double t,
                        double *room, double *V) {
-    Measure norm{*gauge, dx, dz, room, 0.0, -1};
-    return norm.proximal(X, t, V);
+    Measure norm{*gauge, dx, dz, room + 2, room[0], int64_t(room[1])};
+    const double found = norm.proximal(X, t, V);
+    room[0] = norm.guess;
+    room[1] = double(norm.kept);
+    return found;
+}
+
+// The norm of X, or its dual norm.
+PUBLIC double measure(const Gauge *gauge, int64_t dx, int64_t dz, const double *X, int64_t dual,
+                      double *room) {
+    Measure norm{*gauge, dx, dz, room + 2, room[0], int64_t(room[1])};
+    const double found = dual ? norm.dual_value(X) : norm.value(X);
+    room[1] = double(norm.kept);
+    return found;
 }
 
 // Minimise f over the margins, from the start that the iterate holds or from the Frobenius

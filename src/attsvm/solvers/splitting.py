@@ -15,8 +15,7 @@ a Frobenius programme with other right-hand sides, :math:`W=2V-z+A^\top\lambda` 
 :math:`0\le\lambda\le tC`. At the fixed point :math:`W=V` and
 :math:`A^\top\lambda=z-V\in t\,\partial f(V)`, so :math:`\lambda` certifies :math:`V`. The
 projection is exact, by the dual method of active sets with a factor that is kept between
-iterations; where rows are many, it is two warm epochs of block ascent. Exact iterations are
-extrapolated (Anderson 1965; Walker and Ni, *Anderson acceleration for fixed-point iterations*,
+iterations; where rows are many, it is two warm epochs of block ascent. Iterations are extrapolated (Anderson 1965; Walker and Ni, *Anderson acceleration for fixed-point iterations*,
 2011) as long as their residual does not grow. The better certified of both, :math:`V` and
 :math:`W`, is the answer.
 
@@ -69,7 +68,7 @@ _CHECK_EVERY = 5
 _STALL = 6  # checks within which the first attempt must halve the error
 _MEMORY = 10  # columns of the extrapolation
 _RIDGE = 1e-10  # of its least squares
-_EPOCHS, _SWEEPS, _RELAXATION = 2, 3, 1.6  # of projections that are not exact
+_EPOCHS, _SWEEPS = 2, 3  # of projections that are not exact
 _BALANCE_EVERY, _LAST_BALANCE = 10, 400
 _LEAST_FACTOR, _LARGEST_FACTOR = 3.0**0.5, 4.0  # by which the step changes
 _ROUNDING = 4e-15  # of the margin of a unit row, beside weights of size one
@@ -92,6 +91,7 @@ class Energy:
     def __init__(self, norm: Norm, soft: bool) -> None:
         self.norm, self.soft = norm, soft
         self.gauge: native.Gauge | None = None
+        self._kept: FloatArray | None = None
         if isinstance(norm, Lifted):
             lifts = {Entrywise: 0, SingularValues: 1, RowLengths: 2}
             lift = next(number for kind, number in lifts.items() if isinstance(norm, kind))
@@ -103,9 +103,25 @@ class Energy:
         if self.gauge is None:
             return self._of_the_norm(X, t)
         X = np.ascontiguousarray(X)
-        V, room = np.empty_like(X), _room(library.proximal_room(*X.shape))
-        given = address(X, np.float64, *X.shape), t, room, address(V, np.float64, *X.shape)
-        return V if library.proximal(self.gauge, *X.shape, *given) >= 0.0 else X
+        V = np.empty_like(X)
+        given = address(X, np.float64, *X.shape), t, self._state(X)
+        found = library.proximal(self.gauge, *X.shape, *given, address(V, np.float64, *X.shape))
+        return V if found >= 0.0 else X
+
+    def size(self, X: FloatArray, dual: bool = False) -> float:
+        """The norm, or the dual norm."""
+        if self.gauge is None:
+            return float(self.norm.dual_value(X) if dual else self.norm.value(X))
+        X = np.ascontiguousarray(X)
+        given = address(X, np.float64, *X.shape), int(dual), self._state(X)
+        return float(library.measure(self.gauge, *X.shape, *given))
+
+    def _state(self, X: FloatArray) -> int:
+        """What compiled code keeps from one matrix to the next."""
+        if self._kept is None:
+            self._kept = np.empty(library.measure_room(*X.shape))
+            self._kept[:2] = 0.0
+        return address(self._kept, np.float64, len(self._kept))
 
     def _of_the_norm(self, X: FloatArray, t: float) -> FloatArray:
         """By the proximal map of the norm; of the half square with the threshold ``s`` at which
@@ -314,7 +330,7 @@ class _Search:
         energy; :attr:`scale` is that of the weights.
         """
         p, (W, dual) = self.reduction.programme, point
-        size, pull = float(self.norm.value(W)), float(self.norm.dual_value(p.adjoint(dual)))
+        size, pull = self.energy.size(W), self.energy.size(p.adjoint(dual), dual=True)
         self.scale = scale = size if size > 0.0 else 1.0
         if self.request.slack is not None:
             dual = dual / scale
@@ -324,8 +340,8 @@ class _Search:
 
     def _error(self, p: Programme, W: FloatArray, dual: FloatArray) -> float:
         """The larger of the relative gap and the relative violation, in floating point."""
-        values, pull = p.values(W), float(self.norm.dual_value(p.adjoint(dual)))
-        top, size = float(p.b @ dual), float(self.norm.value(W))
+        values, pull = p.values(W), self.energy.size(p.adjoint(dual), dual=True)
+        top, size = float(p.b @ dual), self.energy.size(W)
         if self.request.slack is not None:
             primal = 0.5 * size * size + float(p.cap @ np.maximum(p.b - values, 0.0))
             return (primal - top + 0.5 * pull * pull) / primal if primal > 0.0 else math.inf
@@ -406,7 +422,7 @@ class Splitting:
         self._margins: _ActiveSet | _Ascent = (_ActiveSet if exact else _Ascent)(
             scaled, dual * self.t
         )
-        self._extrapolation = _Extrapolation() if exact else None
+        self._extrapolation = _Extrapolation()
 
     @property
     def dual(self) -> FloatArray:
@@ -424,16 +440,13 @@ class Splitting:
             factor = 1.0
             if self.iterations % _BALANCE_EVERY == 0 and self.iterations <= _LAST_BALANCE:
                 factor = self._balance(residual, before)
-            if factor != 1.0 or self._extrapolation is None:
-                step = 1.0 if self._extrapolation is not None else _RELAXATION
-                self._z = self.V + (self._z + step * residual - self.V) * factor
-            else:
+            if factor == 1.0:
                 self._z = self._extrapolation.advanced(self._z, residual)
-            if factor != 1.0:
-                self.t *= factor
-                self._margins.rescale(factor)
-                if self._extrapolation is not None:
-                    self._extrapolation = _Extrapolation()
+                continue
+            self._z = self.V + (self._z + residual - self.V) * factor
+            self.t *= factor
+            self._margins.rescale(factor)
+            self._extrapolation = _Extrapolation()
 
     def _balance(self, residual: FloatArray, before: FloatArray) -> float:
         """By which the step must change to bring the relative distance of the copies and the
