@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr int64_t LARGEST_ROTATED = 128;
+constexpr int64_t LARGEST_ROTATED = 64;
 constexpr int64_t LONGEST_KEPT = 64;  // products of rotations, whose rounding adds up
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 

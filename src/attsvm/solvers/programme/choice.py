@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
-from attsvm.geometry import Frobenius, Lp, Norm, Schatten
+from attsvm.geometry import Frobenius, Lp, Norm
 
 SMALL = 1 << 17  # entries of the written-out programme that non-negative least squares takes
 # rows up to which compiled code is quicker than the cascade on the random instances of the papers
 FEW = 256
-_LEAST = 1.2  # exponent above one whose duality map interior points follow
 
 
-@functools.cache
-def module_of(kind: type[Norm]) -> str:
-    """The module whose ``solve`` is the default for norms of this class."""
-    if kind is Frobenius:
+def module_of(norm: Norm, soft: bool) -> str:
+    """The module whose ``solve`` takes programmes of this norm, of soft or of hard margins."""
+    if type(norm) is Frobenius:
         return "attsvm.solvers.norms.frobenius"
-    entries = issubclass(kind, Lp)
-    return "attsvm.solvers.norms.entrywise" if entries else "attsvm.solvers.splitting"
+    if isinstance(norm, Lp) and norm.p in (1.0, math.inf) and not soft:
+        return "attsvm.solvers.polyhedral"
+    return "attsvm.solvers.splitting"
 
 
 def pointed(norm: Norm) -> bool:
     """Whether small programmes of the norm are solved by interior points."""
-    if isinstance(norm, Lp):
-        return norm.p in (1.0, math.inf) or _LEAST <= norm.p < 2.0
-    return isinstance(norm, Schatten) and norm.p in (1.0, math.inf)
+    return isinstance(norm, Lp) and norm.p in (1.0, math.inf)
