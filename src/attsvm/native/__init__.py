@@ -86,6 +86,7 @@ class Iterate(ctypes.Structure):
         ("error", c_double),
         ("most", c_int64),
         ("warm", c_int64),
+        ("easy", c_int64),
         ("iterations", c_int64),
         ("exchanges", c_int64),
     )

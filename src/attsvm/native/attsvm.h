@@ -46,6 +46,6 @@ struct Iterate {
     double *lam;                   // (m) multipliers
     double *room;                  // of splitting_room numbers
     double t, target, error;       // step of the proximal map, error aimed at, error reached
-    int64_t most, warm;            // iterations; whether W and lam are a start
+    int64_t most, warm, easy;      // iterations; whether W and lam are a start; see Anderson
     int64_t iterations, exchanges; // that were made; of rows in all projections
 };

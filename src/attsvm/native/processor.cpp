@@ -36,6 +36,7 @@ PUBLIC int64_t layout(int64_t *out) {
     out[count++] = sizeof(Iterate);
     FIELD(Iterate, W), FIELD(Iterate, lam), FIELD(Iterate, room), FIELD(Iterate, t);
     FIELD(Iterate, target), FIELD(Iterate, error), FIELD(Iterate, most), FIELD(Iterate, warm);
+    FIELD(Iterate, easy);
     FIELD(Iterate, iterations), FIELD(Iterate, exchanges);
 #undef FIELD
     return count;

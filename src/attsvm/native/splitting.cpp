@@ -8,13 +8,17 @@ PUBLIC void adjoint(const Programme *, int64_t, int64_t, const double *, double 
 
 namespace {
 
-constexpr int64_t MEMORY = 10;         // columns of the acceleration
+constexpr int64_t MEMORY = 40;         // columns of the acceleration at most,
+constexpr int64_t EASY = 10, LATE = 150; // and up to which iteration fewer where these are enough
+constexpr int64_t WINDOW = 60;         // iterations in which the residual must fall,
+constexpr double FALLEN = 0.7;         // to this share,
+constexpr int64_t PLAIN = 20;          // or so many are made without acceleration
 constexpr int64_t CHECKED = 5;         // iterations between certificates
 constexpr int64_t BALANCED = 10;       // iterations between changes of the step,
 constexpr int64_t LAST_BALANCED = 400; // which end here
 constexpr double ROUNDING = 4e-15;     // of a margin of a unit row, beside weights of size one
 constexpr int64_t SWEEPS = 8;          // of coordinates, before rows are exchanged one by one
-constexpr double RIDGE = 1e-10;        // of the least squares of the acceleration
+constexpr double RIDGE = 1e-12;        // of the least squares of the acceleration
 
 // A slice of the scratch space.
 struct Room {
@@ -26,43 +30,66 @@ struct Room {
     }
 };
 
-// Anderson's extrapolation of the fixed point of z -> z + r(z).
+// Anderson's extrapolation of the fixed point of z -> z + r(z). Where a residual grows after it, the
+// plain step is taken instead; where none falls for long, plain steps go on for a while.
 struct Anderson {
-    int64_t d, held, at;
-    double *dz, *dr, *z, *r;                 // (MEMORY, d) differences; (d) the last point
+    int64_t d, memory, held, at, seen, plain;
+    double *dz, *dr, *z, *r, *next;          // (MEMORY, d) differences; (d) the last point
     double H[MEMORY * MEMORY], L[MEMORY * MEMORY], gamma[MEMORY];
-    double before;
-    bool fresh;
+    double before, least, window;
+    bool fresh, extrapolated;
 
     void forget() {
         held = at = 0;
         fresh = true;
+        extrapolated = false;
+    }
+    void start() {
+        forget();
+        seen = plain = 0;
+        before = least = window = INFINITE;
     }
 
-    // Advances `point` by its residual, extrapolated where the residual has not grown.
+    // Advances `point` by its residual.
     void advance(double *point, const double *residual, double size) {
+        if (extrapolated && size > 2.0 * before) {
+            std::memcpy(point, next, sizeof(double) * d);
+            before = INFINITE;
+            forget();
+            return;
+        }
+        before = size;
+        window = std::min(window, size);
+        if (++seen % WINDOW == 0) {
+            const bool stuck = window > FALLEN * least;
+            least = stuck ? INFINITE : std::min(least, window);
+            window = INFINITE;
+            if (stuck) {
+                forget();
+                plain = PLAIN;
+            }
+        }
         if (!fresh) {
             double *a = dz + at * d, *b = dr + at * d;
             for (int64_t i = 0; i < d; ++i) a[i] = point[i] - z[i];
             for (int64_t i = 0; i < d; ++i) b[i] = residual[i] - r[i];
-            held = std::min(held + 1, MEMORY);
+            held = std::min(held + 1, memory);
             for (int64_t i = 0; i < held; ++i)
                 H[at * MEMORY + i] = H[i * MEMORY + at] = dot(dr + i * d, b, d);
-            at = (at + 1) % MEMORY;
+            at = (at + 1) % memory;
         }
         std::memcpy(z, point, sizeof(double) * d);
         std::memcpy(r, residual, sizeof(double) * d);
         fresh = false;
-        const bool safe = held > 1 && size <= 2.0 * before && coefficients();
-        before = size;
         axpy(point, 1.0, residual, d);
-        if (safe)
-            for (int64_t i = 0; i < held; ++i) {
-                axpy(point, -gamma[i], dz + i * d, d);
-                axpy(point, -gamma[i], dr + i * d, d);
-            }
-        else if (held > 1)
-            held = at = 0;
+        extrapolated = plain == 0 && held > 1 && coefficients();
+        plain = std::max<int64_t>(plain - 1, 0);
+        if (!extrapolated) return;
+        std::memcpy(next, point, sizeof(double) * d);
+        for (int64_t i = 0; i < held; ++i) {
+            axpy(point, -gamma[i], dz + i * d, d);
+            axpy(point, -gamma[i], dr + i * d, d);
+        }
     }
 
     // The combination of differences that leaves the least residual.
@@ -297,15 +324,17 @@ struct Splitting {
             if (found != SOLVED) return found;
         }
         if (!begin_at()) return STOPPED;
-        anderson.before = INFINITE;
-        anderson.forget();
+        anderson.start();
         while (out.iterations < out.most) {
             const double size = norm.proximal(point, out.t, V);
             if (!(size >= 0.0 && size < INFINITE)) return STOPPED;
             for (int64_t i = 0; i < d; ++i) centre[i] = 2.0 * V[i] - point[i];
             if (project() == CONTRADICTION) return STOPPED;
             for (int64_t i = 0; i < d; ++i) r[i] = W[i] - V[i];
-            ++out.iterations;
+            if (++out.iterations == LATE && anderson.memory < MEMORY) {
+                anderson.memory = MEMORY;
+                anderson.forget();
+            }
             if (out.iterations % CHECKED == 0) {
                 check(size);
                 if (out.error <= out.target) return SOLVED;
@@ -324,7 +353,7 @@ struct Splitting {
 
 PUBLIC int64_t splitting_room(int64_t m, int64_t n, int64_t dx, int64_t dz) {
     const int64_t d = dx * dz;
-    return 2 * m * m + n * n + (m + 6) * dx + n * dz + 14 * m + 8 + (8 + 2 * MEMORY) * d
+    return 2 * m * m + n * n + (m + 6) * dx + n * dz + 14 * m + 8 + (9 + 2 * MEMORY) * d
            + Measure::size(dx, dz);
 }
 
@@ -361,7 +390,7 @@ PUBLIC int64_t splitting(const Programme *p, const Gauge *gauge, int64_t *rows_o
     double *lengths = room.take(m), *sides = room.take(m), *caps = room.take(m);
     double *b = room.take(m), *cap = room.take(m), *lam = room.take(m), *slope = room.take(m);
     double *margins = room.take(m), *change = room.take(m), *work = room.take(4 * m);
-    double *moved = room.take(p->dx), *vectors = room.take(8 * d);
+    double *moved = room.take(p->dx), *vectors = room.take(9 * d);
     double *differences = room.take(2 * MEMORY * d);
     for (int64_t i = 0; i < n; ++i) {
         const double *z = p->Z + i * p->dz;
@@ -407,6 +436,8 @@ PUBLIC int64_t splitting(const Programme *p, const Gauge *gauge, int64_t *rows_o
                     1.0,
                     {}};
     state.anderson.d = d;
+    state.anderson.memory = out->easy ? EASY : MEMORY;
+    state.anderson.next = vectors + 8 * d;
     state.anderson.z = vectors + 6 * d;
     state.anderson.r = vectors + 7 * d;
     state.anderson.dz = differences;

@@ -61,13 +61,16 @@ _EXACT_ROWS = 3000  # up to which projections may be exact
 _AIM, _ENOUGH = 3e-10, 0.3  # error that is aimed at, and that in units of the tolerance
 _ROUGH_START = 3e-2  # gap of a first solution that need not be exact
 _POWERS = 6.0  # exponent up to which the p-th power converges sooner than the norm
+_EASY_POWERS = 1.05, 6.0  # of entries
 _FIRST, _MOST = 300, 4000  # iterations in compiled code before Newton's method, and in all
 _AT_ONCE = 500  # iterations between two looks at the clock
 _ITERATIONS = (150, 500, 2000, 6000)  # of the attempts elsewhere
 _CHECK_EVERY = 5
 _STALL = 6  # checks within which the first attempt must halve the error
-_MEMORY = 10  # columns of the extrapolation
-_RIDGE = 1e-10  # of its least squares
+_MEMORY, _EASY = 40, 10  # columns of the extrapolation, and where these are enough
+_RIDGE = 1e-12  # of its least squares
+# iterations in which the residual must fall, to which share, or so many are not extrapolated
+_WINDOW, _FALLEN, _PLAIN = 60, 0.7, 20
 _EPOCHS, _SWEEPS = 2, 3  # of projections that are not exact
 _BALANCE_EVERY, _LAST_BALANCE = 10, 400
 _LEAST_FACTOR, _LARGEST_FACTOR = 3.0**0.5, 4.0  # by which the step changes
@@ -85,13 +88,15 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
 
 class Energy:
     """What is minimised in place of a norm: the norm itself, its half square, or for a gauge of
-    moderate exponent p its p-th power over p.
+    moderate exponent p its p-th power over p. Exponents far from two are not ``easy``, and points
+    of linear programmes.
     """
 
     def __init__(self, norm: Norm, soft: bool) -> None:
         self.norm, self.soft = norm, soft
         self.gauge: native.Gauge | None = None
         self._kept: FloatArray | None = None
+        self.easy = not isinstance(norm, Entrywise) or _EASY_POWERS[0] <= norm.p <= _EASY_POWERS[1]
         if isinstance(norm, Lifted):
             lifts = {Entrywise: 0, SingularValues: 1, RowLengths: 2}
             lift = next(number for kind, number in lifts.items() if isinstance(norm, kind))
@@ -263,6 +268,7 @@ class _Search:
         state = native.Iterate(
             address(W, np.float64, *shape), address(dual, np.float64, p.m), room, target=self.aim
         )
+        state.easy = int(self.energy.easy)
         if start is not None:
             W[:], dual[:], state.warm = start.W, start.dual, 1
         places = address(order, np.int64, p.m), address(side, np.uint8, p.m)
@@ -422,7 +428,7 @@ class Splitting:
         self._margins: _ActiveSet | _Ascent = (_ActiveSet if exact else _Ascent)(
             scaled, dual * self.t
         )
-        self._extrapolation = _Extrapolation()
+        self._extrapolation = _Extrapolation(_EASY if energy.easy else _MEMORY)
 
     @property
     def dual(self) -> FloatArray:
@@ -446,7 +452,7 @@ class Splitting:
             self._z = self.V + (self._z + residual - self.V) * factor
             self.t *= factor
             self._margins.rescale(factor)
-            self._extrapolation = _Extrapolation()
+            self._extrapolation.forget()
 
     def _balance(self, residual: FloatArray, before: FloatArray) -> float:
         """By which the step must change to bring the relative distance of the copies and the
@@ -470,34 +476,69 @@ def _relative(change: FloatArray, size: FloatArray) -> float:
 
 
 class _Extrapolation:
-    """Anderson's: the combination of the last points whose residual is least."""
+    """Anderson's: the combination of the last points whose residual is least. Where a residual
+    grows after it, the plain step is taken instead; where none falls for long, plain steps go on
+    for a while.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: int) -> None:
+        self._memory = memory
+        self._before = self._least = self._window = math.inf
+        self._seen = self._plain = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin again with the next point."""
         self._last: tuple[FloatArray, FloatArray] | None = None
-        self._moves: list[FloatArray] = []
-        self._changes: list[FloatArray] = []
-        self._size = math.inf
+        self._next: FloatArray | None = None
+        self._count = 0
 
     def advanced(self, z: FloatArray, residual: FloatArray) -> FloatArray:
-        """The next point; plain where the residual has grown."""
+        """The next point."""
+        size = float(np.linalg.norm(residual))
+        if self._next is not None and size > 2.0 * self._before:
+            found, self._before = self._next, math.inf
+            self.forget()
+            return found
+        self._before, self._window = size, min(self._window, size)
+        self._seen += 1
+        if self._seen % _WINDOW == 0:
+            stuck = self._window > _FALLEN * self._least
+            self._least = math.inf if stuck else min(self._least, self._window)
+            self._window = math.inf
+            if stuck:
+                self.forget()
+                self._plain = _PLAIN
+        self._remember(z, residual)
+        plain: FloatArray = z + residual
+        self._next = None
+        self._plain -= 1
+        held = min(self._count, self._memory)
+        if held < 2 or self._plain >= 0:
+            return plain
+        normal = self._normal[:held, :held].copy()
+        normal[np.diag_indices(held)] += _RIDGE * np.trace(normal) + 1e-300
+        shares = np.linalg.solve(normal, self._changes[:held] @ residual.reshape(-1))
+        self._next = plain
+        found = plain - (shares @ self._moves[:held]).reshape(z.shape)
+        return found
+
+    def _remember(self, z: FloatArray, residual: FloatArray) -> None:
+        """The change since the last point, in place of the oldest."""
         if self._last is not None:
-            self._moves = [*self._moves, z - self._last[0]][-_MEMORY:]
-            self._changes = [*self._changes, residual - self._last[1]][-_MEMORY:]
+            if self._count == 0:
+                self._changes = np.empty((self._memory, z.size))
+                self._moves = np.empty((self._memory, z.size))
+                self._normal = np.empty((self._memory, self._memory))
+            at = self._count % self._memory
+            self._count += 1
+            held = min(self._count, self._memory)
+            np.subtract(residual, self._last[1], out=self._changes[at].reshape(z.shape))
+            np.subtract(z, self._last[0], out=self._moves[at].reshape(z.shape))
+            self._moves[at] += self._changes[at]
+            products = self._changes[:held] @ self._changes[at]
+            self._normal[at, :held] = self._normal[:held, at] = products
         self._last = z, residual
-        size, grown = float(np.linalg.norm(residual)), 2.0 * self._size
-        self._size = size
-        plain = z + residual
-        if len(self._changes) < 2:
-            return plain
-        if size > grown:
-            self._moves, self._changes = [], []
-            return plain
-        changes = np.array(self._changes).reshape(len(self._changes), -1)
-        normal = changes @ changes.T
-        normal[np.diag_indices(len(normal))] += _RIDGE * np.trace(normal) + 1e-300
-        shares = np.linalg.solve(normal, changes @ residual.reshape(-1))
-        moves = np.array(self._moves).reshape(changes.shape) + changes
-        return plain - (shares @ moves).reshape(z.shape)
 
 
 class _Ascent:
