@@ -38,30 +38,48 @@ inline double raised(double u, double r) {
     return r == 0.0 ? 1.0 : std::pow(u, r);
 }
 
-// The root x of x + mu x^(p-1) = v, for v > 0. For p < 2 it is found as y = x^(p-1), so that the
-// equation a u + b u^R = v is convex in its unknown, and Newton's steps descend from any bound.
-inline double shrunk(double v, double mu, double p) {
+// The root x of x + mu x^(p-1) = v, for v > 0, and z = x^(p-1). For p < 2 the unknown is z, so that
+// the equation a u + b u^R = v is convex, and Newton's steps descend from any bound; from a guess,
+// the first lands above the root.
+struct Root {
+    double x, z;
+};
+inline Root shrunk(double v, double mu, double p, double &guess) {
     const bool steep = p < 2.0;
     const double R = steep ? 1.0 / (p - 1.0) : p - 1.0, a = steep ? mu : 1.0, b = steep ? 1.0 : mu;
-    if (!(a > 0.0)) return v;
-    double u = v / a;
-    if (b > 0.0 && R > 1.0) u = std::min(u, std::pow(v / b, 1.0 / R));
-    double power = raised(u, R - 1.0);
+    double u = guess, power = 0.0;
+    bool bounded = !(u > 0.0);
     for (int step = 0; step < 100; ++step) {
-        const double change = (a * u + b * power * u - v) / (a + b * R * power);
-        if (!(change > 1e-16 * u)) break;
-        u -= change;
+        if (bounded && step == 0) {
+            u = v / a;
+            if (b > 0.0 && R > 1.0) u = std::min(u, std::pow(v / b, 1.0 / R));
+        }
         power = raised(u, R - 1.0);
-        if (change < 1e-9 * u / R) break;
+        const double change = (a * u + b * power * u - v) / (a + b * R * power);
+        const double next = u - change;
+        if (!bounded && (!(next > 0.0) || a * next > v || (next > 2.0 * u && R > 4.0))) {
+            bounded = true;  // the guess is far away
+            step = -1;
+            continue;
+        }
+        if (bounded && !(change > 1e-16 * u)) break;
+        bounded = bounded || step == 0;
+        const bool close = std::abs(change) < 1e-8 * u / R;
+        u = next;
+        if (close) {
+            power *= 1.0 - (R - 1.0) * change / (u + change);
+            break;
+        }
     }
-    if (!steep) return u;
-    return power * u < 0.5 * v ? power * u : v - mu * u;
+    guess = u;
+    if (!steep) return {u, power * u};
+    return {power * u < 0.5 * v ? power * u : v - mu * u, u};
 }
 
 // s <- prox of t ||.||^degree / degree in the gauge of p, and its length; degree is 1, 2 or p.
-// `guess` keeps the multiplier of the last call.
+// `guess` keeps the multiplier of the last call, `roots` its unknowns.
 inline double shrink(double *s, int64_t k, double p, double degree, double t, double *guess,
-                     double *x) {
+                     double *x, double *roots) {
     if (p == 1.0 || std::isinf(p)) {
         // the level c with sum max(s - c, 0) = t, or c = t sum max(s - c, 0) and the other way
         const bool square = degree == 2.0, sum = p == 1.0;
@@ -85,7 +103,7 @@ inline double shrink(double *s, int64_t k, double p, double degree, double t, do
         return length(s, k, p);
     }
     if (degree == p) {
-        for (int64_t i = 0; i < k; ++i) s[i] = s[i] > 0.0 ? shrunk(s[i], t, p) : 0.0;
+        for (int64_t i = 0; i < k; ++i) s[i] = s[i] > 0.0 ? shrunk(s[i], t, p, roots[i]).x : 0.0;
         return length(s, k, p);
     }
     const double q = p / (p - 1.0), whole = length(s, k, p);
@@ -95,38 +113,38 @@ inline double shrink(double *s, int64_t k, double p, double degree, double t, do
     }
     // log mu = log t + (degree - p) log ||x(mu)||, by Newton's method between bounds
     const double e = degree - p, start = std::log(t);
+    const double tight = 1e-15 * (10.0 + p);
     double low = -700.0, high = 700.0, size = whole;
     double log_mu = *guess > 0.0 ? std::log(*guess) : start + e * std::log(whole);
     for (int step = 0; step < 100; ++step) {
         const double mu = std::exp(log_mu);
-        double largest = 0.0, sum = 0.0, bend = 0.0;
+        double sum = 0.0, bend = 0.0;
         for (int64_t i = 0; i < k; ++i) {
-            x[i] = s[i] > 0.0 ? shrunk(s[i], mu, p) : 0.0;
-            largest = std::max(largest, x[i]);
+            x[i] = 0.0;
+            if (!(s[i] > 0.0)) continue;
+            const Root found = shrunk(s[i], mu, p, roots[i]);
+            const double weight = found.x * found.z, pull = mu * found.z;
+            x[i] = found.x;
+            sum += weight;
+            bend += weight * pull / (found.x + (p - 1.0) * pull);
         }
-        if (!(largest > 0.0)) {
+        if (!(sum > 0.0)) {
             high = log_mu;
             log_mu = 0.5 * (low + high);
             continue;
         }
-        for (int64_t i = 0; i < k; ++i) {
-            if (!(x[i] > 0.0)) continue;
-            const double weight = std::pow(x[i] / largest, p), pull = s[i] - x[i];
-            sum += weight;
-            bend += weight * pull / (x[i] + (p - 1.0) * pull);  // pull = mu x^(p-1)
-        }
-        size = largest * std::pow(sum, 1.0 / p);
+        size = std::pow(sum, 1.0 / p);
         const double off = log_mu - start - e * std::log(size), slope = 1.0 + e * bend / sum;
         (off > 0.0 ? high : low) = log_mu;
         double next = log_mu - off / slope;
         if (!(next > low && next < high)) next = 0.5 * (low + high);
         const double change = std::abs(next - log_mu);
         log_mu = next;
-        if (change < 1e-13 || std::abs(off) < 1e-14 || high - low < 1e-14) break;
+        if (change < tight || std::abs(off) < tight || high - low < tight) break;
     }
     *guess = std::exp(log_mu);
     std::memcpy(s, x, sizeof(double) * k);
-    return length(s, k, p);
+    return size;
 }
 
 typedef void (*Decompose)(char *, int *, int *, double *, int *, double *, double *, int *,
@@ -192,13 +210,14 @@ struct Measure {
     }
     static int64_t size(int64_t dx, int64_t dz) {
         const int64_t q = std::min(dx, dz);
-        return 4 * dx * dz + q * (dx + dz + q) + work(dx, dz) + 4 * q + 8;
+        return 5 * dx * dz + q * (dx + dz + q) + work(dx, dz) + 4 * q + 8;
     }
     int64_t count() const {
         return gauge.lift == ENTRIES ? dx * dz : gauge.lift == ROWS ? dx : std::min(dx, dz);
     }
-    double *numbers() { return room; }           // (count) what the gauge is of
-    double *old() { return room + count(); }     // (count)
+    double *roots() { return room; }                    // (count)
+    double *numbers() { return room + count(); }  // (count) what the gauge is of
+    double *old() { return numbers() + count(); }     // (count)
     double *spare() { return old() + count(); }  // (count)
     double *left() { return spare() + count() + dx * dz; }    // (q, dz)
     double *right() { return left() + dz * std::min(dx, dz); }  // (dx, q)
@@ -272,7 +291,7 @@ struct Measure {
         const int64_t k = count();
         double *s = numbers(), *before = old();
         std::memcpy(before, s, sizeof(double) * k);
-        const double norm = shrink(s, k, gauge.p, gauge.degree, t, &guess, spare());
+        const double norm = shrink(s, k, gauge.p, gauge.degree, t, &guess, spare(), roots());
         if (gauge.lift == ENTRIES) {
             for (int64_t i = 0; i < k; ++i) V[i] = X[i] < 0.0 ? -s[i] : s[i];
         } else if (gauge.lift == ROWS) {

@@ -12,6 +12,7 @@ constexpr int64_t MEMORY = 40;         // columns of the acceleration at most,
 constexpr int64_t EASY = 10, LATE = 150; // and up to which iteration fewer where these are enough
 constexpr int64_t WINDOW = 60;         // iterations in which the residual must fall,
 constexpr double FALLEN = 0.7;         // to this share,
+constexpr double FARTHEST = 1e3;       // step in units of the residual
 constexpr int64_t PLAIN = 20;          // or so many are made without acceleration
 constexpr int64_t CHECKED = 5;         // iterations between certificates
 constexpr int64_t BALANCED = 10;       // iterations between changes of the step,
@@ -90,6 +91,11 @@ struct Anderson {
             axpy(point, -gamma[i], dz + i * d, d);
             axpy(point, -gamma[i], dr + i * d, d);
         }
+        double far = 0.0;
+        for (int64_t i = 0; i < d; ++i) far += (point[i] - z[i]) * (point[i] - z[i]);
+        if (std::sqrt(far) <= FARTHEST * size) return;
+        std::memcpy(point, next, sizeof(double) * d);
+        forget();
     }
 
     // The combination of differences that leaves the least residual.
@@ -126,6 +132,7 @@ struct Splitting {
     double *point, *V, *before, *centre, *W, *r;  // (d)
     double *margins, *change, *moved;             // (m), (m), (dx)
     double scale;                                 // of the weights
+    int64_t since;                                // exchanges of rows since the last factorisation
     Anderson anderson;
 
     bool soft() const { return !std::isinf(caps[0]); }
@@ -141,8 +148,14 @@ struct Splitting {
         double size = 1.0;
         for (int64_t i = 0; i < d; ++i) size = std::max(size, std::abs(centre[i]));
         int64_t steps = 0;
+        if (since > m) {  // rotations of the factor have rounded often enough
+            begin(quadratic, set);
+            silent();
+            since = 0;
+        }
         const Outcome found = solve(quadratic, set, ROUNDING * size, 4 * m + 100, steps);
         out.exchanges += steps;
+        since += steps;
         std::memcpy(W, centre, sizeof(double) * d);
         if (found != CONTRADICTION) pull(quadratic.lam, W);
         return found;
@@ -434,7 +447,9 @@ PUBLIC int64_t splitting(const Programme *p, const Gauge *gauge, int64_t *rows_o
                     change,
                     moved,
                     1.0,
+                    0,
                     {}};
+    std::memset(state.norm.roots(), 0, sizeof(double) * state.norm.count());
     state.anderson.d = d;
     state.anderson.memory = out->easy ? EASY : MEMORY;
     state.anderson.next = vectors + 8 * d;

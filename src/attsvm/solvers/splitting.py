@@ -124,8 +124,7 @@ class Energy:
     def _state(self, X: FloatArray) -> int:
         """What compiled code keeps from one matrix to the next."""
         if self._kept is None:
-            self._kept = np.empty(library.measure_room(*X.shape))
-            self._kept[:2] = 0.0
+            self._kept = np.zeros(library.measure_room(*X.shape))
         return address(self._kept, np.float64, len(self._kept))
 
     def _of_the_norm(self, X: FloatArray, t: float) -> FloatArray:
