@@ -291,7 +291,6 @@ class _Search:
         p, W, dual = self._normalised(start)
         exact = p.m <= FEW_ROWS or (attempt > 0 and p.m <= _EXACT_ROWS)
         state = Splitting(p, self.energy, W, dual, exact)
-        scale = self.scale
         met: list[float] = []
         while state.iterations < most and not self._late():
             state.run(_CHECK_EVERY)
@@ -304,19 +303,19 @@ class _Search:
             if attempt == 0 and self.spectra and stalled:
                 break
         self.iterations += state.iterations
-        self._consider(scale * state.V, state.dual, "splitting")
+        found = self._restored(state.V, state.dual)
+        self._consider(*found, "splitting")
         if exact and not self._done():
-            self._consider(scale * state.W, state.dual, "splitting")
-        return _Point(scale * state.V, state.dual)
+            self._consider(*self._restored(state.W, state.dual), "splitting")
+        return found
 
     def _newton(self, point: _Point) -> _Point:
         """Newton's method from a point, as far as it goes."""
         p, W, dual = self._normalised(point)
-        scale = self.scale
         t = float(np.linalg.norm(W) / np.linalg.norm(p.adjoint(dual)))
 
         def consider(W: FloatArray, dual: FloatArray) -> float:
-            self._consider(scale * W, dual, "splitting + Newton")
+            self._consider(*self._restored(W, dual), "splitting + Newton")
             assert self.best is not None
             return self.best.error
 
@@ -328,7 +327,16 @@ class _Search:
             consider,
             (self.aim, self.request.tol, self.deadline),
         )
-        return _Point(scale * W, dual)
+        return self._restored(W, dual)
+
+    def _restored(self, W: FloatArray, dual: FloatArray) -> _Point:
+        """The inverse of :meth:`_normalised`, with multipliers of half the squared norm."""
+        unit = self.scale
+        if self.request.slack is None:
+            p = self.reduction.programme
+            pull = self.energy.size(p.adjoint(dual), dual=True)
+            unit = float(p.b @ dual) / pull**2 if pull > 0.0 else 1.0
+        return _Point(self.scale * W, unit * dual)
 
     def _normalised(self, point: _Point) -> tuple[Programme, FloatArray, FloatArray]:
         """The programme scaled so that its solution has norm about one, with multipliers of the
