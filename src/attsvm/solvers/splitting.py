@@ -15,7 +15,8 @@ a Frobenius programme with other right-hand sides, :math:`W=2V-z+A^\top\lambda` 
 :math:`0\le\lambda\le tC`. At the fixed point :math:`W=V` and
 :math:`A^\top\lambda=z-V\in t\,\partial f(V)`, so :math:`\lambda` certifies :math:`V`. The
 projection is exact, by the dual method of active sets with a factor that is kept between
-iterations; where rows are many, it is two warm epochs of block ascent. Iterations are extrapolated (Anderson 1965; Walker and Ni, *Anderson acceleration for fixed-point iterations*,
+iterations; where rows are many, it is two warm epochs of block ascent. Iterations are
+extrapolated (Anderson 1965; Walker and Ni, *Anderson acceleration for fixed-point iterations*,
 2011) as long as their residual does not grow. The better certified of both, :math:`V` and
 :math:`W`, is the answer.
 
@@ -527,8 +528,8 @@ class _Extrapolation:
         normal[np.diag_indices(held)] += _RIDGE * np.trace(normal) + 1e-300
         shares = np.linalg.solve(normal, self._changes[:held] @ residual.reshape(-1))
         self._next = plain
-        found = plain - (shares @ self._moves[:held]).reshape(z.shape)
-        return found
+        extrapolated: FloatArray = plain - (shares @ self._moves[:held]).reshape(z.shape)
+        return extrapolated
 
     def _remember(self, z: FloatArray, residual: FloatArray) -> None:
         """The change since the last point, in place of the oldest."""

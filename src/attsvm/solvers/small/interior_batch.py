@@ -1,11 +1,9 @@
 r"""Small hard-margin programmes of the other norms in compiled code, one alone or many at a time.
 
 The Frobenius kernel (:mod:`attsvm.solvers.small.small_frobenius`) decides which have weights, which
-does not depend on the norm, and interior points find them: :mod:`attsvm.solvers.small.interior` for
-entrywise norms,
-:mod:`attsvm.solvers.small.interior_spectra`, on the spans of differences and queries, for the
-nuclear and the spectral norm. A programme gives the same bits alone and beside others. What comes
-out is certified from the caller's numbers; what is not good enough is left to the ordinary solvers.
+does not depend on the norm, and interior points find them: :mod:`attsvm.solvers.small.interior`. A
+programme gives the same bits alone and beside others. What comes out is certified from the caller's
+numbers; what is not good enough is left to the ordinary solvers.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import numpy as np
 
 from attsvm.cores import shared_out
 from attsvm.data import FloatArray, IntArray
-from attsvm.geometry import Lp, Norm, Schatten
+from attsvm.geometry import Lp, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers.answers.outcomes import Request, infeasible_solution, kept, solved
 from attsvm.solvers.answers.solution import MarginSolution
@@ -27,25 +25,19 @@ from attsvm.solvers.answers.uniqueness import unique_weights
 from attsvm.solvers.programme.choice import FEW, pointed
 from attsvm.solvers.programme.scaling import scaled
 from attsvm.solvers.programme.threads import one_thread
-from attsvm.solvers.proofs import rank
 from attsvm.solvers.proofs.certificates import Certificate, certify_hard
 from attsvm.solvers.small import small_frobenius
-from attsvm.solvers.small.interior_ranges import entrywise_points, spectral_points
+from attsvm.solvers.small.interior_ranges import entrywise_points
 
 SOLVER = "interior points"
 _LARGEST = 1 << 14  # entries of written-out rows up to which this is quicker than other methods
-_MOST_ROWS = 160
 
 
 def fits(norm: Norm, rows: int, queries: int, shape: tuple[int, int]) -> bool:
     """Whether a programme of a norm of :func:`attsvm.solvers.programme.choice.pointed` is small
     enough.
     """
-    if isinstance(norm, Lp):
-        return rows * shape[0] * shape[1] <= _LARGEST
-    assert isinstance(norm, Schatten)
-    most = _MOST_ROWS if norm.p == 1.0 else FEW  # the unknowns of the nuclear norm
-    return rows <= most and rows * min(shape[0], rows) * min(shape[1], queries) <= _LARGEST
+    return rows * shape[0] * shape[1] <= _LARGEST
 
 
 def alone(margins: Margins, norm: Norm, request: Request) -> MarginSolution | None:
@@ -83,10 +75,8 @@ def finished(
 ) -> MarginSolution:
     """The solution of a certificate with what its norm has to say of rank and uniqueness."""
     solution = replace(solved(margins, proof, request, SOLVER, systems), geometry=norm)
-    if isinstance(norm, Lp):
-        return replace(solution, unique=unique_weights(solution, norm.p))
-    assert isinstance(norm, Schatten)
-    return replace(solution, **rank.facts(margins, norm, proof, norm.p)._asdict())
+    assert isinstance(norm, Lp)
+    return replace(solution, unique=unique_weights(solution, norm.p))
 
 
 class Certified(NamedTuple):
@@ -113,27 +103,10 @@ def certified(batch: MarginsBatch, norm: Norm, request: Request) -> Certified:
         found.outcome[k] = small_frobenius.UNSETTLED
         if not (kept(proof.error, proof.rounding, request.tol) and scaled(each).margins is each):
             return
-        if ranked(norm):
-            written[k] = finished(each, norm, proof, request, int(found.systems[k]))
-            if not complete(written[k]):
-                return
         found.outcome[k], found.W[k], proofs[k] = small_frobenius.WEIGHTS, proof.W, proof
 
     arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
     return Certified(settle(*arrays, norm, certify), proofs, written)
-
-
-def ranked(norm: Norm) -> bool:
-    """Whether solutions may not be :func:`complete`."""
-    return isinstance(norm, Schatten) and norm.p == 1.0
-
-
-def complete(solution: MarginSolution) -> bool:
-    """False where the rank of nuclear solutions asks for more digits, which are found elsewhere."""
-    return (
-        not ranked(solution.geometry)
-        or solution.rank == solution.rank_bound == solution.rank_proved
-    )
 
 
 def settle(
@@ -148,15 +121,14 @@ def settle(
     """Like :func:`attsvm.solvers.small.small_frobenius.settle` in such a norm; the figures are
     not those of this norm. ``then`` is called with each position that has weights.
     """
-    assert isinstance(norm, Lp | Schatten)
-    spectra = isinstance(norm, Schatten)
+    assert isinstance(norm, Lp)
     D, Z, b = (small_frobenius.plain(array, np.float64) for array in (differences, queries, rhs))
     starts, parts = (
         small_frobenius.plain(offsets, np.int64),
         small_frobenius.plain(instances, np.int64),
     )
     # entrywise points need no others to start from, but few rows are quickly seen to contradict
-    if spectra or len(parts) > 2 or len(D) <= FEW:
+    if len(parts) > 2 or len(D) <= FEW:
         found = small_frobenius.settle(D, Z, starts, parts, b)
     else:
         found = small_frobenius.unsettled(D, Z, parts)
@@ -171,10 +143,7 @@ def settle(
     def share(part: tuple[int, int]) -> None:
         arrays = *part, D, Z, starts, parts, b, W, dual, outcome, systems
         with one_thread():  # the cores belong to the programmes, and digits depend on threads
-            if spectra:
-                spectral_points(*arrays, norm.p == 1.0)
-            else:
-                entrywise_points(*arrays, norm.p)
+            entrywise_points(*arrays, norm.p)
             first, last = np.searchsorted(free, starts[parts[list(part)]])
             dual[free[first:last]] = 0.0  # any multiplier solves a row that says 0 >= 0
             with certifying:

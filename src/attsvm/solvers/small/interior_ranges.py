@@ -13,7 +13,6 @@ import numpy as np
 from attsvm.data import FloatArray, IntArray
 from attsvm.jit import summing_kernel
 from attsvm.solvers.small.interior import interior_point
-from attsvm.solvers.small.interior_spectra import spectral_point
 from attsvm.solvers.small.small_algebra import margins, scales
 from attsvm.solvers.small.small_frobenius import UNSETTLED, WEIGHTS, fitting_range
 
@@ -57,45 +56,6 @@ def entrywise_points(
         flat, lam, systems[k] = interior_point(rows, near, p)
         W[k] = flat.reshape(W[k].shape)
         if _written(d, z, bounds, near, size, power, p, W[k], lam, dual[start : start + len(d)]):
-            outcome[k] = WEIGHTS
-
-
-@summing_kernel
-def spectral_points(
-    first: int,
-    last: int,
-    D: FloatArray,
-    Z: FloatArray,
-    offsets: IntArray,
-    instances: IntArray,
-    b: FloatArray,
-    W: FloatArray,
-    dual: FloatArray,
-    outcome: IntArray,
-    systems: IntArray,
-    nuclear: bool,
-) -> None:
-    """The same from weights and multipliers of the Frobenius norm."""
-    fitting_range(first, last, D, Z, offsets, instances, b, W, dual, outcome, systems)
-    for k in range(first, last):
-        if outcome[k] != WEIGHTS:
-            continue
-        outcome[k] = UNSETTLED
-        start, d, z, bounds, size, near, power = _opened(k, D, Z, offsets, instances, b)
-        if power == _NONE:
-            continue
-        left, right, lam = _span(d), _span(z), np.empty(len(d))
-        for c in range(len(d)):
-            lam[c] = dual[start + c] / size[c]
-        inner = np.dot(np.dot(left, W[k]), right.T.copy())
-        for a in range(len(left)):
-            for e in range(len(right)):
-                inner[a, e] = math.ldexp(inner[a, e], -power)
-        inner, lam, systems[k] = spectral_point(
-            np.dot(d, left.T.copy()), np.dot(z, right.T.copy()), bounds, near, inner, lam, nuclear
-        )
-        W[k] = np.dot(np.dot(left.T.copy(), inner), right)
-        if _written(d, z, bounds, near, size, power, 0.0, W[k], lam, dual[start : start + len(d)]):
             outcome[k] = WEIGHTS
 
 
@@ -150,35 +110,6 @@ def _near_one(
     for c in range(len(near)):
         near[c] = math.ldexp(near[c], -power)
     return power
-
-
-@summing_kernel
-def _span(rows: FloatArray) -> FloatArray:
-    """An orthonormal basis of a space that holds the rows, as rows; all of it unless there are
-    fewer rows than columns. Gram and Schmidt's method, twice.
-    """
-    count, width = rows.shape
-    if count >= width:
-        return np.eye(width)
-    basis, found = np.zeros((count, width)), 0
-    for c in range(count):
-        v = basis[found]
-        before = 0.0
-        for e in range(width):
-            v[e] = rows[c, e]
-            before += v[e] * v[e]
-        for _ in range(2):
-            for other in range(found):
-                along = np.dot(basis[other], v)
-                for e in range(width):
-                    v[e] -= along * basis[other, e]
-        left = np.dot(v, v)
-        if left > _DEPENDENT * before:
-            v /= math.sqrt(left)
-            found += 1
-        else:
-            v[:] = 0.0
-    return basis[:found]
 
 
 @summing_kernel
