@@ -136,11 +136,9 @@ def test_equalities_and_warm_starts(margins):
     assert again.norm == pytest.approx(solution.norm, rel=1e-8)
 
 
-def test_the_derivative_and_the_projection_follow_from_the_proximal_map():
+def test_the_projection_follows_from_the_proximal_map():
     rng = np.random.default_rng(0)
-    W, H, t, norm = rng.standard_normal((4, 3)), rng.standard_normal((2, 4, 3)), 0.9, SumOfRows()
-    moved = (norm.prox(W + 1e-6 * H, t) - norm.prox(W - 1e-6 * H, t)) / 2e-6
-    np.testing.assert_allclose(norm.prox_derivative(W, t, H), moved, atol=1e-6)
+    W, t, norm = rng.standard_normal((4, 3)), 0.9, SumOfRows()
     near = norm.project(W, 2.0)
     assert norm.value(near) == pytest.approx(2.0, rel=1e-12)
     slack = 2.0 * norm.dual_value(W - near) - np.sum((W - near) * near)

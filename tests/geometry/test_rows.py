@@ -46,15 +46,6 @@ def test_rotations_of_the_queries_and_orders_of_the_rows_change_nothing(norm: No
 
 
 @BOTH
-@pytest.mark.parametrize("t", [0.05, 0.9, 2.5])
-def test_derivative_of_the_proximal_map(norm: Norm, t: float) -> None:
-    W, H = gaussian(4, 3), gaussian(6, 4, 3)
-    moved = (norm.prox(W + 1e-6 * H, t) - norm.prox(W - 1e-6 * H, t)) / 2e-6
-    np.testing.assert_allclose(norm.prox_derivative(W, t, H), moved, atol=1e-6)
-    assert not norm.prox_derivative(np.zeros((4, 3)), t, H).any()
-
-
-@BOTH
 def test_no_token_moves_a_logit_farther_than_the_reach(norm: Norm) -> None:
     tokens, queries = gaussian(3, 5, 4), gaussian(3, 2)
     own = max(

@@ -29,9 +29,6 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
     b, dual = np.ones(m), rng.random(m)
     instances = np.array([0, 1, 3])
     return {
-        "methods.energies.clipping_level": [np.sort(rng.random(5))[::-1].copy(), 1.0],
-        "methods.energies.power_proximal": [W, 1.5, 0.3],
-        "methods.energies.signed_power": [W, 1.5],
         "proofs.sharp_adjoint": [D, Z, offsets, dual],
         "proofs._sharp_dot": [b, dual],
         "frobenius.settle": [D, Z, offsets, instances, b],

@@ -70,8 +70,8 @@ class Norm(ABC):
 
     That is enough for :func:`attsvm.max_margin`, steepest descent, ``AttentionSVC`` and the
     commands. The rest has defaults that are right for every norm, and that a class overrides where
-    it knows better: :meth:`prox_derivative` makes the solver quicker, :meth:`cones` lets CLARABEL
-    check it. A class whose ``name`` is a constant is found by :func:`parse_norm` from then on.
+    it knows better: :attr:`invariant` makes programmes smaller, :meth:`cones` lets CLARABEL check
+    it. A class whose ``name`` is a constant is found by :func:`parse_norm` from then on.
 
     ``W`` and ``G`` are ``(..., d_x, d_z)``, values are ``(...)``. Norms are compared by ``name``,
     which is canonical: two objects are equal exactly when they are the same function of a matrix,
@@ -153,21 +153,6 @@ class Norm(ABC):
             t: :math:`t\ge0`, one number or one per run, ``(...)``.
         """
         return W - self.dual.project(W, t)
-
-    def prox_derivative(self, W: Array, t: float, H: Array) -> Array:
-        """The derivative of ``prox(W, t)`` along each ``H``, a generalised one where there is a
-        kink; a difference quotient unless a class knows better.
-
-        Args:
-            W: one matrix, ``(d_x, d_z)``.
-            t: positive.
-            H: directions, ``(k, d_x, d_z)``.
-        """
-        xp = namespace(W, H)
-        size = xp.max(xp.abs(H), axis=(-2, -1))[..., None, None]
-        scale = float(xp.finfo(W.dtype).eps) ** 0.5 * max(t, float(xp.max(xp.abs(W))))
-        step = scale / xp.where(size > 0, size, xp.ones_like(size))
-        return (self.prox(W + step * H, t) - self.prox(W, t)) / step
 
     def project(self, W: Array, radius: Any = 1.0) -> Array:
         r"""The nearest point of the ball, :math:`\arg\min_{\|V\|\le r}\|V-W\|_F`: the proximal

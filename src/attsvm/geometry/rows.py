@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from attsvm.geometry import conic
-from attsvm.geometry.arrays import namespace
-from attsvm.geometry.lifts import EUCLIDEAN, RowLengths
+from attsvm.geometry.lifts import RowLengths
 from attsvm.geometry.norm import Descent, Norm
 
 Array = Any
@@ -36,17 +35,6 @@ class Rows(RowLengths):
     def dual(self) -> Norm:
         """The largest length of a row."""
         return MaxRow()
-
-    def prox_derivative(self, W: Array, t: float, H: Array) -> Array:
-        r"""See :meth:`Norm.prox_derivative`: a row :math:`w` of length :math:`l>t` moves by
-        :math:`h-\frac tl(h-\hat w\hat w^\top h)`.
-        """
-        xp = namespace(W, H)
-        length, unit = EUCLIDEAN.length(W)[:, None], EUCLIDEAN.aligned(W)
-        kept = length > t
-        share = xp.where(kept, t / xp.where(kept, length, xp.ones_like(length)), 0.0 * length)
-        along = xp.sum(H * unit, axis=-1)[..., None] * unit
-        return xp.where(kept, H - share * (H - along), xp.zeros_like(H))
 
     def cones(self, shape: tuple[int, int]) -> conic.Cones:
         """See :meth:`Norm.cones`."""

@@ -89,11 +89,6 @@ class Schatten(SingularValues):
         """What the best first-order solvers reach where a semidefinite programme is needed."""
         return 1e-9 if self.strictly_convex else 1e-6
 
-    @property
-    def takes_slack(self) -> bool:
-        """See :attr:`Norm.takes_slack`."""
-        return self.p == 2.0
-
     def cones(self, shape: tuple[int, int]) -> conic.Cones | None:
         """See :meth:`Norm.cones`: of the nuclear and the spectral norm."""
         return None if self.strictly_convex else conic.of_singular_values(shape, self.p)

@@ -115,6 +115,28 @@ class Blas(ctypes.Structure):
     """Routines of SciPy; see :func:`blas`."""
 
     _fields_ = tuple((name, c_void_p) for name in _ROUTINES)
+class Gauge(ctypes.Structure):
+    """The function that a splitting minimises."""
+
+    _fields_ = (("lift", c_int64), ("p", c_double), ("degree", c_double), ("svd", c_void_p))
+
+
+class Iterate(ctypes.Structure):
+    """Where a splitting is, and what it is asked."""
+
+    _fields_ = (
+        ("W", c_void_p),
+        ("lam", c_void_p),
+        ("room", c_void_p),
+        ("t", c_double),
+        ("target", c_double),
+        ("error", c_double),
+        ("most", c_int64),
+        ("warm", c_int64),
+        ("easy", c_int64),
+        ("iterations", c_int64),
+        ("exchanges", c_int64),
+    )
 
 
 def programme(
@@ -175,7 +197,9 @@ def blas() -> Blas:
     return Blas(*(pointer(each, name(each)) for each in capsules))
 
 
-STRUCTS: tuple[type[ctypes.Structure], ...] = (Programme, ActiveSet, Batch, Interior, Blas)
+STRUCTS: tuple[type[ctypes.Structure], ...] = (
+    *(Programme, ActiveSet, Batch, Interior, Blas, Gauge, Iterate),
+)
 _P, _A, _B = POINTER(Programme), POINTER(ActiveSet), POINTER(Batch)
 _I, _F, _V = c_int64, c_double, c_void_p
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
@@ -198,6 +222,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "interior_begin": (_I, [_P, POINTER(Interior)]),
     "interior": (_I, [_P, POINTER(Interior), POINTER(Blas), _F, _I]),
     "interior_many": (_I, [_P, _V, _I, _I, _I, _F, _V, _V, _V, _V]),
+    "splitting_room": (_I, [_I, _I, _I, _I]),
+    "splitting": (_I, [_P, POINTER(Gauge), _V, _V, POINTER(Iterate)]),
+    "measure_room": (_I, [_I, _I]),
+    "measure": (_F, [POINTER(Gauge), _I, _I, _V, _I, _V]),
+    "proximal": (_F, [POINTER(Gauge), _I, _I, _V, _F, _V, _V]),
     "active_set_begin": (None, [_V, _V, _V, _A, _V]),
     "active_set": (_I, [_V, _V, _V, _V, _A, _F, _I, _V, _V, POINTER(c_int64)]),
 }

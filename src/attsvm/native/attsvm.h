@@ -70,3 +70,21 @@ PUBLIC void values(const Programme *, int64_t first, int64_t last, const double 
 PUBLIC void adjoint(const Programme *, int64_t first, int64_t last, const double *lam,
                     double *moved, double *W);
 PUBLIC void row_exponents(const double *rows, int64_t count, int64_t d, int64_t *exponent);
+// The function f of the splitting: ||.||^degree / degree for the gauge of p of entries, singular
+// values or lengths of rows; the degree is 1, 2 (soft margins) or p.
+enum Lift : int64_t { ENTRIES = 0, SINGULAR = 1, ROWS = 2 };
+struct Gauge {
+    int64_t lift;
+    double p, degree;
+    void *svd;  // dgesdd of LAPACK
+};
+
+// Where the splitting of a programme is, and what it is asked.
+struct Iterate {
+    double *W;                     // (dx, dz) weights
+    double *lam;                   // (m) multipliers
+    double *room;                  // of splitting_room numbers
+    double t, target, error;       // step of the proximal map, error aimed at, error reached
+    int64_t most, warm, easy;      // iterations; whether W and lam are a start; see Anderson
+    int64_t iterations, exchanges; // that were made; of rows in all projections
+};

@@ -45,6 +45,13 @@ PUBLIC int64_t layout(int64_t *out) {
     FIELD(Interior, zv), FIELD(Interior, best_w);
     out[count++] = sizeof(Blas);
     FIELD(Blas, gemm), FIELD(Blas, potrf), FIELD(Blas, getrf), FIELD(Blas, getrs);
+    out[count++] = sizeof(Gauge);
+    FIELD(Gauge, lift), FIELD(Gauge, p), FIELD(Gauge, degree), FIELD(Gauge, svd);
+    out[count++] = sizeof(Iterate);
+    FIELD(Iterate, W), FIELD(Iterate, lam), FIELD(Iterate, room), FIELD(Iterate, t);
+    FIELD(Iterate, target), FIELD(Iterate, error), FIELD(Iterate, most), FIELD(Iterate, warm);
+    FIELD(Iterate, easy);
+    FIELD(Iterate, iterations), FIELD(Iterate, exchanges);
 #undef FIELD
     return count;
 }

@@ -113,9 +113,9 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             sequence or a :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch` comes
             back, in which each has its own status, ``inaccurate`` where a solution leaves float64.
             Data with leading axes are several programmes. Small hard-margin programmes are solved
-            together in the Frobenius, nuclear and spectral norm and in the entrywise norms with
-            p = 1 and infinity, all others one by one, on all cores. Or a programme of
-            blocks, :meth:`Margins.from_blocks`, see :mod:`attsvm.solvers.blocks`.
+            together in the Frobenius norm and in the entrywise norms with p = 1 and infinity, all
+            others one by one, on all cores. Or a programme of blocks, :meth:`Margins.from_blocks`,
+            see :mod:`attsvm.solvers.blocks`.
         tokens: ``(n,)``, the selected token of each sequence of the data, for the programme of
             :func:`~attsvm.margins.selection_margins`. Margins hold their tokens, and the norm
             follows them: ``max_margin(data, tokens, "nuc")``, ``max_margin(margins, "nuc")``.
@@ -305,7 +305,7 @@ def _direct(
                 warm_weights=start.W if unchanged else None,
                 warm_step=start.step if unchanged else None,
             )
-    solve = _solver_of(type(norm))
+    solve = _solver_of(module_of(norm, slack is not None))
     # A method that loses its way may leave float64; what it finds is certified all the same.
     with np.errstate(over="ignore"):
         found = (
@@ -321,9 +321,9 @@ def _direct(
 
 
 @functools.cache
-def _solver_of(kind: type[Norm]) -> Solver:
-    """The default solver of norms of this class, imported where it is first asked for."""
-    solve: Solver = importlib.import_module(module_of(kind)).solve
+def _solver_of(module: str) -> Solver:
+    """The solver of a module, imported where it is first asked for."""
+    solve: Solver = importlib.import_module(module).solve
     return solve
 
 

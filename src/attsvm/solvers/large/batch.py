@@ -2,9 +2,8 @@ r"""Many programmes in one call, each with its own status.
 
 Small hard-margin programmes go through compiled code together, those of the Frobenius norm through
 :func:`attsvm.solvers.frobenius.settle`, those of l1 and linf through
-:mod:`attsvm.solvers.polyhedral`, and those of the nuclear and the spectral norm through
-:mod:`attsvm.solvers.small.interior_batch`; every other one, and every one that is not settled
-there, through the ordinary solver.
+:mod:`attsvm.solvers.polyhedral`; every other one, and every one that is not settled there, through
+the ordinary solver.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.presentation import cell
 from attsvm.printable import Compact
-from attsvm.solvers import frobenius
-from attsvm.solvers.answers.outcomes import Request, kept
+from attsvm.solvers import frobenius, polyhedral
+from attsvm.solvers.answers.outcomes import Request, infeasible_solution, kept
 from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.frobenius import Found
 from attsvm.solvers.programme.choice import FEW
@@ -96,7 +95,7 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
         assert self._request is not None
         systems = int(self._systems[k])
         if k in self._proofs:
-            return _points(self._norm).finished(
+            return polyhedral.finished(
                 self.margins[k], self._norm, self._proofs[k], self._request, systems
             )
         found = Found(
@@ -144,15 +143,13 @@ def solve_all(
     systems = np.zeros(count, dtype=np.int64)
     written: dict[int, MarginSolution] = {}
     proofs: dict[int, Certificate] = {}
-    from attsvm.solvers.small import interior_batch
-
     if together is not None:
         for batch, chosen in _stacks(programmes, shapes, _fits(programmes, norm, rows, shapes)):
             if norm == Frobenius():
                 arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
                 found = frobenius.settle(*arrays)
             else:
-                found, certified, solutions = _points(norm).certified(batch, norm, together)
+                found, certified, solutions = polyhedral.certified(batch, norm, together)
                 proofs |= {int(chosen[j]): proof for j, proof in certified.items()}
                 for j, solution in solutions.items():
                     k = int(chosen[j])
@@ -173,11 +170,13 @@ def solve_all(
                     W[k], dual[rows[k] : rows[k + 1]] = weights, multipliers
             for k in chosen[found.outcome == frobenius.CONTRADICTION].tolist():
                 part = slice(rows[k], rows[k + 1])
-                verdict = interior_batch.contradicted(
-                    programmes[k], norm, dual[part], together, int(systems[k])
+                verdict = infeasible_solution(
+                    *(programmes[k], dual[part], together, "active set", int(systems[k])),
+                    minimal=True,
                 )
-                if verdict is not None:
-                    written[k], status[k], dual[part] = verdict, "infeasible", verdict.dual
+                if verdict.status == "infeasible":
+                    written[k] = replace(verdict, geometry=norm)
+                    status[k], dual[part] = "infeasible", verdict.dual
 
     def settled(k: int) -> MarginSolution:
         try:
@@ -225,15 +224,7 @@ def _fits(
         else [len(each.queries) for each in programmes]
     )
     sizes = zip(np.diff(rows).tolist(), queries, shapes, strict=True)
-    return few & np.array([_points(norm).fits(norm, *size) for size in sizes], dtype=np.bool_)
-
-
-def _points(norm: Norm) -> Any:
-    """The module that finds the points of small programmes in such a norm."""
-    from attsvm.solvers import polyhedral
-    from attsvm.solvers.small import interior_batch
-
-    return polyhedral if isinstance(norm, Lp) else interior_batch
+    return few & np.array([polyhedral.fits(norm, *size) for size in sizes], dtype=np.bool_)
 
 
 def _stacks(

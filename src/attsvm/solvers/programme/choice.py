@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
-from attsvm.geometry import Frobenius, Lp, Norm, Schatten
+from attsvm.geometry import Frobenius, Lp, Norm
 
 SMALL = 1 << 17  # entries of the written-out programme that non-negative least squares takes
 # rows up to which compiled code is quicker than the cascade on the random instances of the papers
 FEW = 256
 
 
-@functools.cache
-def module_of(kind: type[Norm]) -> str:
-    """The module whose ``solve`` is the default for norms of this class."""
-    if issubclass(kind, Lp):
-        return "attsvm.solvers.norms.entrywise"
-    if issubclass(kind, Schatten):
-        return "attsvm.solvers.norms.schatten"
-    return "attsvm.solvers.frobenius" if kind is Frobenius else "attsvm.solvers.norms.general"
+def module_of(norm: Norm, soft: bool) -> str:
+    """The module whose ``solve`` takes programmes of this norm, of soft or of hard margins."""
+    if type(norm) is Frobenius:
+        return "attsvm.solvers.frobenius"
+    if isinstance(norm, Lp) and norm.p in (1.0, math.inf) and not soft:
+        return "attsvm.solvers.polyhedral"
+    return "attsvm.solvers.splitting"
 
 
 def pointed(norm: Norm) -> bool:
     """Whether small programmes of the norm are solved by interior points."""
-    return isinstance(norm, Lp | Schatten) and norm.p in (1.0, math.inf)
+    return isinstance(norm, Lp) and norm.p in (1.0, math.inf)

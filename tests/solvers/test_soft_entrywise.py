@@ -18,7 +18,6 @@ from instances import prompt, ragged, sphere, with_rhs, written_out
 from attsvm.cli import main
 from attsvm.geometry import Lp
 from attsvm.solvers import MarginSolution, max_margin
-from attsvm.solvers.methods.squared_norms import squared_norm
 
 INF = float("inf")
 EXPONENTS = [1.0, 1.0001, 1.1, 1.75, 3.0, 8.0, INF]
@@ -161,27 +160,6 @@ def test_a_flat_direction_is_not_called_unique() -> None:
     assert max_margin(margins, Lp(1), slack=0.1).unique is not True
     assert max_margin(margins, Lp(INF), slack=0.1).unique is True
     assert max_margin(with_rhs(margins, np.zeros(1)), Lp(1), slack=0.1).unique is True
-
-
-@pytest.mark.parametrize("p", [1.0, 1.0001, 1.3, 3.0, 200.0, INF])
-@pytest.mark.parametrize("tau", [1e-3, 1.0, 1e3])
-def test_proximal_map_of_the_squared_norm(p: float, tau: float) -> None:
-    r"""Moreau: :math:`(x-w)/\tau` is a subgradient of the energy at ``w``; and the derivative is
-    that of finite differences.
-    """
-    energy = squared_norm(p)
-    rng = np.random.default_rng(3)
-    x = rng.standard_normal((3, 4))
-    found = energy.proximal(x, tau)
-    slope = (x - found.W) / tau
-    size, norm = float(Lp(p).value(found.W)), Lp(p)
-    assert float(norm.dual_value(slope)) == pytest.approx(size, rel=1e-9)
-    assert float((slope * found.W).sum()) == pytest.approx(size**2, rel=1e-9)
-    h = rng.standard_normal((3, 4)) * 1e-6
-    assert found.joint is not None
-    predicted = found.rate * h + found.sign * found.joint * float((found.joint * h).sum())
-    moved = 0.5 * (energy.proximal(x + h, tau).W - energy.proximal(x - h, tau).W)
-    np.testing.assert_allclose(moved, predicted, atol=2e-5 * np.abs(h).max())
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,1 +1,0 @@
-"""One solver for each family of norms, put together from methods and proofs."""

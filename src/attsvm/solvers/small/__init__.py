@@ -1,1 +1,0 @@
-"""Programmes of at most some hundred rows, solved in compiled code."""
