@@ -115,6 +115,8 @@ class Blas(ctypes.Structure):
     """Routines of SciPy; see :func:`blas`."""
 
     _fields_ = tuple((name, c_void_p) for name in _ROUTINES)
+
+
 class Gauge(ctypes.Structure):
     """The function that a splitting minimises."""
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from attsvm.cores import shared_out
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm
+from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.presentation import cell
 from attsvm.printable import Compact
