@@ -19,7 +19,7 @@ def test_every_rank_is_decided_and_the_nuclear_one_proved() -> None:
     assert found["feasible"].tolist() == feasible(data, optimal_tokens(data, heads)).tolist()
     kept = found["feasible"]
     assert kept.any()
-    assert (found["nuc_proved"][kept] == found["nuc_rank"][kept]).all()
+    assert (found["nuc_bound"][kept] == found["nuc_rank"][kept]).all()
 
 
 @pytest.mark.parametrize("factors", [False, True])
