@@ -112,8 +112,7 @@ class _Search:
         values = p.values(np.ldexp(start.W, -unit))
         chosen = (values <= _NEAR * p.b) | (dual != 0.0) | (self.free == 1)
         loose: list[_State] = []
-        leave = True  # rows far from tight leave, until points had to begin anew without some
-        left = False
+        left = np.zeros(p.m, np.bool_)  # rows that have left once stay when they join again
         top = float(p.b.max())
         for _ in range(_STAGES):
             target, reach = _ROUGH[len(loose)] if len(loose) < len(_ROUGH) else (_AIM, 0.0)
@@ -142,11 +141,10 @@ class _Search:
                 loose.append(state)
             while loose and loose[-1].at.gap < _BEHIND * worst:
                 loose.pop()
-            leave &= bool(loose) or not left
-            if leave and loose and loose[-1] is state:
-                near = (missed > -_KEPT * reach * top) | (self.free == 1)
-                left |= bool((chosen & ~near).any())
-                chosen &= near
+            if loose and loose[-1] is state:
+                stays = (missed > -_KEPT * reach * top) | (self.free == 1) | left
+                left |= chosen & ~stays
+                chosen &= stays
             chosen |= missed > 0.1 * self.request.tol * p.b - reach * top
 
     def _unfolded(self, dual: FloatArray) -> FloatArray:
