@@ -218,7 +218,9 @@ struct Splitting {
         pull(quadratic.lam, pulled);
         const double bottom = norm.dual_value(pulled);
         keep(V, error_of(V, size, top, bottom), top, bottom);
-        if (out.error <= out.target) return;
+        // for p < 2 small entries of V are powers of multipliers to the last digit, those of W are not
+        const bool fine = norm.gauge.p > 1.0 && norm.gauge.p < 2.0;
+        if (out.error <= (fine ? out.enough : out.target)) return;
         if (!soft()) refine();
         keep(W, error_of(W, norm.value(W), top, bottom), top, bottom);
     }

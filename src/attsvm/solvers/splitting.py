@@ -59,12 +59,13 @@ from attsvm.solvers.proofs.certificates import Certificate, certify_hard, certif
 
 FEW_ROWS = 600  # up to which a programme runs in compiled code
 _EXACT_ROWS = 3000  # up to which projections may be exact
-# error that is aimed at, where norms are strictly convex and not extreme, and of all others; and
-# that in units of the tolerance
+# error that is aimed at, in gauges of moderate exponents and in all other norms; in units of the
+# tolerance
 _SHARP_AIM, _AIM, _ENOUGH = 1e-12, 3e-10, 0.3
 _ROUGH_START = 3e-2  # gap of a first solution that need not be exact
 _POWERS = 6.0  # exponent up to which the p-th power converges sooner than the norm
 _EASY_POWERS = 1.05, 6.0  # of entries
+_SHARP_POWERS = 1.25, 6.0
 _FIRST, _MOST = 300, 4000  # iterations in compiled code before Newton's method, and in all
 _AT_ONCE = 500  # iterations between two looks at the clock
 _ITERATIONS = (150, 500, 2000, 6000)  # of the attempts elsewhere
@@ -197,7 +198,7 @@ class _Search:
             math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
         )
         self.energy = Energy(norm, request.slack is not None)
-        sharp = norm.strictly_convex and self.energy.easy
+        sharp = isinstance(norm, Lifted) and _SHARP_POWERS[0] <= norm.p <= _SHARP_POWERS[1]
         self.aim = min(_ENOUGH * request.tol, _SHARP_AIM if sharp else _AIM)
         self.best: Certificate | None = None
         self.solver, self.iterations = "splitting", 0
