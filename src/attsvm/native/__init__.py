@@ -132,6 +132,7 @@ class Iterate(ctypes.Structure):
         ("room", c_void_p),
         ("t", c_double),
         ("target", c_double),
+        ("enough", c_double),
         ("error", c_double),
         ("most", c_int64),
         ("warm", c_int64),

@@ -84,7 +84,8 @@ struct Iterate {
     double *W;                     // (dx, dz) weights
     double *lam;                   // (m) multipliers
     double *room;                  // of splitting_room numbers
-    double t, target, error;       // step of the proximal map, error aimed at, error reached
+    double t, target, enough;      // step of the proximal map; error aimed at, and that is enough
+    double error;                  // that was reached
     int64_t most, warm, easy;      // iterations; whether W and lam are a start; see Anderson
     int64_t iterations, exchanges; // that were made; of rows in all projections
 };

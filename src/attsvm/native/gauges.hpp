@@ -77,7 +77,7 @@ inline Root shrunk(double v, double mu, double p, double &guess) {
 }
 
 // s <- prox of t ||.||^degree / degree in the gauge of p, and its length; degree is 1, 2 or p.
-// `guess` keeps the multiplier of the last call, `roots` its unknowns.
+// `guess` keeps the length of the last point, `roots` its unknowns.
 inline double shrink(double *s, int64_t k, double p, double degree, double t, double *guess,
                      double *x, double *roots) {
     if (p == 1.0 || std::isinf(p)) {
@@ -111,38 +111,33 @@ inline double shrink(double *s, int64_t k, double p, double degree, double t, do
         std::memset(s, 0, sizeof(double) * k);
         return 0.0;
     }
-    // log mu = log t + (degree - p) log ||x(mu)||, by Newton's method between bounds
-    const double e = degree - p, start = std::log(t);
-    const double tight = 1e-15 * (10.0 + p);
-    double low = -700.0, high = 700.0, size = whole;
-    double log_mu = *guess > 0.0 ? std::log(*guess) : start + e * std::log(whole);
-    for (int step = 0; step < 100; ++step) {
-        const double mu = std::exp(log_mu);
+    // In units of the length nu of the point, y + t nu^(degree - 2) y^(p-1) = s / nu with ||y|| = 1:
+    // Newton's method for log nu between bounds.
+    const double tight = 1e-15 * (10.0 + std::min(p, 1000.0));
+    double low = -INFINITE, high = std::log(whole), size = whole;
+    double log_nu = *guess > 0.0 && std::log(*guess) < high ? std::log(*guess) : high;
+    for (int step = 0; step < 200; ++step) {
+        const double nu = std::exp(log_nu), mu = t * std::pow(nu, degree - 2.0);
         double sum = 0.0, bend = 0.0;
         for (int64_t i = 0; i < k; ++i) {
             x[i] = 0.0;
             if (!(s[i] > 0.0)) continue;
-            const Root found = shrunk(s[i], mu, p, roots[i]);
+            const Root found = shrunk(s[i] / nu, mu, p, roots[i]);
             const double weight = found.x * found.z, pull = mu * found.z;
-            x[i] = found.x;
+            x[i] = nu * found.x;
             sum += weight;
             bend += weight * pull / (found.x + (p - 1.0) * pull);
         }
-        if (!(sum > 0.0)) {
-            high = log_mu;
-            log_mu = 0.5 * (low + high);
-            continue;
-        }
-        size = std::pow(sum, 1.0 / p);
-        const double off = log_mu - start - e * std::log(size), slope = 1.0 + e * bend / sum;
-        (off > 0.0 ? high : low) = log_mu;
-        double next = log_mu - off / slope;
-        if (!(next > low && next < high)) next = 0.5 * (low + high);
-        const double change = std::abs(next - log_mu);
-        log_mu = next;
+        size = nu;
+        const double off = std::log(sum) / p, slope = sum > 0.0 ? (p - degree) * bend / sum - 1.0 : 0.0;
+        (off > 0.0 ? low : high) = log_nu;
+        double next = log_nu - off / slope;
+        if (!(next > low && next < high)) next = low > -INFINITE ? 0.5 * (low + high) : log_nu - 1.0;
+        const double change = std::abs(next - log_nu);
+        log_nu = next;
         if (change < tight || std::abs(off) < tight || high - low < tight) break;
     }
-    *guess = std::exp(log_mu);
+    *guess = size;
     std::memcpy(s, x, sizeof(double) * k);
     return size;
 }
@@ -198,7 +193,7 @@ struct Measure {
     const Gauge &gauge;
     int64_t dx, dz;
     double *room;  // of size(dx, dz)
-    double guess;  // of the last proximal map's multiplier
+    double guess;  // of the length of the next proximal point
     int64_t kept;  // how long the rotations of singular vectors have been kept
 
     // Sizes up to which rotations from the last singular vectors are quicker than LAPACK.

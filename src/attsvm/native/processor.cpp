@@ -49,7 +49,8 @@ PUBLIC int64_t layout(int64_t *out) {
     FIELD(Gauge, lift), FIELD(Gauge, p), FIELD(Gauge, degree), FIELD(Gauge, svd);
     out[count++] = sizeof(Iterate);
     FIELD(Iterate, W), FIELD(Iterate, lam), FIELD(Iterate, room), FIELD(Iterate, t);
-    FIELD(Iterate, target), FIELD(Iterate, error), FIELD(Iterate, most), FIELD(Iterate, warm);
+    FIELD(Iterate, target), FIELD(Iterate, enough);
+    FIELD(Iterate, error), FIELD(Iterate, most), FIELD(Iterate, warm);
     FIELD(Iterate, easy);
     FIELD(Iterate, iterations), FIELD(Iterate, exchanges);
 #undef FIELD

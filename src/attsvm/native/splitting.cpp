@@ -17,6 +17,7 @@ constexpr int64_t PLAIN = 20;          // or so many are made without accelerati
 constexpr int64_t CHECKED = 5;         // iterations between certificates
 constexpr int64_t BALANCED = 10;       // iterations between changes of the step,
 constexpr int64_t LAST_BALANCED = 400; // which end here
+constexpr int64_t PATIENT = 40;        // iterations without gain once the error is enough
 constexpr double ROUNDING = 4e-15;     // of a margin of a unit row, beside weights of size one
 constexpr int64_t SWEEPS = 8;          // of coordinates, before rows are exchanged one by one
 constexpr double RIDGE = 1e-12;        // of the least squares of the acceleration
@@ -217,7 +218,9 @@ struct Splitting {
         pull(quadratic.lam, pulled);
         const double bottom = norm.dual_value(pulled);
         keep(V, error_of(V, size, top, bottom), top, bottom);
-        if (out.error <= out.target) return;
+        // for p < 2 small entries of V are powers of multipliers to the last digit, those of W are not
+        const bool fine = norm.gauge.p > 1.0 && norm.gauge.p < 2.0;
+        if (out.error <= (fine ? out.enough : out.target)) return;
         if (!soft()) refine();
         keep(W, error_of(W, norm.value(W), top, bottom), top, bottom);
     }
@@ -337,6 +340,7 @@ struct Splitting {
             if (found != SOLVED) return found;
         }
         if (!begin_at()) return STOPPED;
+        int64_t gained = 0;
         anderson.start();
         while (out.iterations < out.most) {
             const double size = norm.proximal(point, out.t, V);
@@ -349,8 +353,11 @@ struct Splitting {
                 anderson.forget();
             }
             if (out.iterations % CHECKED == 0) {
+                const double before_check = out.error;
                 check(size);
                 if (out.error <= out.target) return SOLVED;
+                if (out.error < 0.5 * before_check) gained = out.iterations;
+                if (out.error <= out.enough && out.iterations - gained >= PATIENT) return SOLVED;
             }
             if (out.iterations % BALANCED == 0 && out.iterations <= LAST_BALANCED && balance())
                 anderson.forget();

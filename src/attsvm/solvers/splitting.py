@@ -57,10 +57,13 @@ from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft, scale
 
 FEW_ROWS = 600  # up to which a programme runs in compiled code
 _EXACT_ROWS = 3000  # up to which projections may be exact
-_AIM, _ENOUGH = 3e-10, 0.3  # error that is aimed at, and that in units of the tolerance
+# error that is aimed at, in gauges of moderate exponents and in all other norms; in units of the
+# tolerance
+_SHARP_AIM, _AIM, _ENOUGH = 1e-12, 3e-10, 0.3
 _ROUGH_START = 3e-2  # gap of a first solution that need not be exact
 _POWERS = 6.0  # exponent up to which the p-th power converges sooner than the norm
 _EASY_POWERS = 1.05, 6.0  # of entries
+_SHARP_POWERS = 1.25, 6.0
 _FIRST, _MOST = 300, 4000  # iterations in compiled code before Newton's method, and in all
 _AT_ONCE = 500  # iterations between two looks at the clock
 _ITERATIONS = (150, 500, 2000, 6000)  # of the attempts elsewhere
@@ -193,7 +196,8 @@ class _Search:
             math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
         )
         self.energy = Energy(norm, request.slack is not None)
-        self.aim = min(_ENOUGH * request.tol, _AIM)
+        sharp = isinstance(norm, Lifted) and _SHARP_POWERS[0] <= norm.p <= _SHARP_POWERS[1]
+        self.aim = min(_ENOUGH * request.tol, _SHARP_AIM if sharp else _AIM)
         self.best: Certificate | None = None
         self.solver, self.iterations = "splitting", 0
         exponent = norm.p if isinstance(norm, Schatten) else 0.0
@@ -205,6 +209,8 @@ class _Search:
         warm = self._warm()
         few = self.energy.gauge is not None and p.m <= FEW_ROWS
         point = self._compiled(warm, _FIRST if self.spectra else _MOST) if few else None
+        if point is not None and self.request.slack is not None and self.norm.strictly_convex:
+            self._pointed(point.dual)
         if warm is not None and not few:
             self._attempt(warm, 0, 2 * _ITERATIONS[0])
         if self._good():
@@ -266,6 +272,7 @@ class _Search:
         state = native.Iterate(
             address(W, np.float64, *shape), address(dual, np.float64, p.m), room, target=self.aim
         )
+        state.enough = 0.5 * self.request.tol
         state.easy = int(self.energy.easy)
         if start is not None:
             W[:], dual[:], state.warm = start.W, start.dual, 1
@@ -282,6 +289,14 @@ class _Search:
             state.warm = 1
         self._consider(W, dual, "splitting")
         return _Point(W, dual)
+
+    def _pointed(self, dual: FloatArray) -> None:
+        """Of soft margins, the weights that the multipliers point to: exact where these are."""
+        pulled = self.full.restored(np.zeros((1, 1)), self.full.cancelled(dual))[1]
+        pulled = self.margins.adjoint(np.minimum(pulled, self.request.slack or 0.0))
+        W = float(self.norm.dual_value(pulled)) * np.asarray(self.norm.steepest(pulled))
+        W = self.reduction.coordinates(np.ldexp(W, -self.full.weight_exponent))
+        self._consider(W, dual, "splitting")
 
     def _attempt(self, start: _Point, attempt: int, most: int) -> _Point:
         """Up to so many iterations of splitting, until the error is what is aimed at, or on the
