@@ -167,8 +167,8 @@ if TYPE_CHECKING:
         RegularizationPath,
         Trajectory,
         regularization_path,
-        train,
     )
+    from attsvm.dynamics.train import train
     from attsvm.errors import AttsvmError, InputError
     from attsvm.geometry import (
         Frobenius,

@@ -25,7 +25,7 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
     n, d_x, d_z = 3, 4, 2
     offsets = np.array([0, 2, 5, 6])
     m = 6
-    D, Z, W = (rng.standard_normal(shape) for shape in ((m, d_x), (n, d_z), (d_x, d_z)))
+    D, Z = rng.standard_normal((m, d_x)), rng.standard_normal((n, d_z))
     b, dual = np.ones(m), rng.random(m)
     instances = np.array([0, 1, 3])
     return {
