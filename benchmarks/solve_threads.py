@@ -18,8 +18,7 @@ from unittest import mock
 import numba
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
-from attsvm.solvers import max_margin
-from attsvm.solvers.programme import threads
+from attsvm.solvers import max_margin, threads
 from programmes import SIZES, random_instance
 
 WAYS = ("default", "one", "all")

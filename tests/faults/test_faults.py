@@ -717,7 +717,7 @@ def _(b):
     "ntp-7 SL3",
 )
 def _(b):
-    from attsvm.solvers.answers import equalities
+    from attsvm.solvers import equalities
 
     def wrong(right, margins, norm, request, solver):
         found = solver(replace(margins, equality=None), norm, request)
@@ -732,7 +732,7 @@ def _(b):
     why="a warm start changes the time of a solution and not the solution",
 )
 def _(b):
-    from attsvm.solvers.answers import starts
+    from attsvm.solvers import starts
 
     b.around(starts.carried, lambda right, *a: None)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm.solvers.programme.programme import pulled, row_values, unit_rows
+from attsvm.solvers.programme import pulled, row_values, unit_rows
 
 SIZES = st.floats(-1e300, 1e300) | st.floats(-1e-300, 1e-300) | st.floats(-2.0, 2.0)
 

@@ -15,7 +15,7 @@ from attsvm.margins import Margins, selection_margins
 from attsvm.solvers import ascent as module
 from attsvm.solvers import max_margin
 from attsvm.solvers.ascent import BlockAscent
-from attsvm.solvers.programme.programme import equilibrate
+from attsvm.solvers.programme import equilibrate
 
 
 def ascended(margins: Margins, **settings: Any) -> BlockAscent:

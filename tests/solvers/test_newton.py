@@ -13,8 +13,7 @@ from attsvm.geometry import Schatten
 from attsvm.margins import Margins
 from attsvm.solvers import max_margin, newton
 from attsvm.solvers.newton import QuadraticModel, curvature, derivative, proximal
-from attsvm.solvers.programme.programme import equilibrate
-from attsvm.solvers.programme.reduction import reduce
+from attsvm.solvers.programme import equilibrate, reduce
 from attsvm.solvers.splitting import Energy, Splitting
 
 SPECTRAL = [False, True]

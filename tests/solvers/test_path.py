@@ -79,7 +79,7 @@ def test_selections_of_a_training_run(norm: Norm) -> None:
 
 
 def test_rows_are_matched_by_sequence_and_tokens() -> None:
-    from attsvm.solvers.answers.starts import carried
+    from attsvm.solvers.starts import carried
 
     before, after = selections(1)
     found = max_margin(before)

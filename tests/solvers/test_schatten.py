@@ -19,8 +19,7 @@ from attsvm.geometry import Frobenius, Norm, Nuclear, Schatten, Spectral
 from attsvm.margins import Margins, selection_margins
 from attsvm.selection import optimal_tokens
 from attsvm.solvers import MarginSolution, max_margin
-from attsvm.solvers.programme.programme import equilibrate
-from attsvm.solvers.programme.reduction import reduce
+from attsvm.solvers.programme import equilibrate, reduce
 
 EXPONENTS = [1.0, 1.1, 1.5, 3.0, 10.0, math.inf]
 

@@ -12,7 +12,7 @@ from instances import sphere
 from attsvm.geometry import Norm, parse_norm
 from attsvm.margins import Margins
 from attsvm.solvers import max_margin
-from attsvm.solvers.programme.programme import equilibrate
+from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.splitting import Energy, Splitting
 
 HARD = ["nuc", "spec", "schatten:1.3", "schatten:3", "rows", "maxrow", "lp:1.1", "lp:1.75", "lp:10"]

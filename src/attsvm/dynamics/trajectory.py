@@ -19,7 +19,7 @@ from attsvm.store import flatten, gather
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from attsvm.solvers.answers.solution import MarginSolution
+    from attsvm.solvers.solution import MarginSolution
 
 
 @dataclass(frozen=True)

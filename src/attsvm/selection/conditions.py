@@ -25,7 +25,7 @@ from attsvm.errors import InputError
 from attsvm.margins import Margins, selection_margins
 from attsvm.selection.tokens import optimal_tokens, token_scores
 from attsvm.solvers import max_margin
-from attsvm.solvers.answers.solution import MarginSolution
+from attsvm.solvers.solution import MarginSolution
 
 LossName = Literal["logistic", "exponential", "linear"]
 

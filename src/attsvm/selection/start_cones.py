@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from attsvm.data import BoolArray, FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Lp
-from attsvm.solvers.answers.solution import MarginSolution
+from attsvm.solvers.solution import MarginSolution
 
 
 def in_angular_cone(

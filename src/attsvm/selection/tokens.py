@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, real_array, require_data
 from attsvm.errors import InputError
-from attsvm.solvers.answers.solution import MarginSolution
+from attsvm.solvers.solution import MarginSolution
 
 
 def token_scores(data: AttentionData, head: ArrayLike) -> FloatArray:

@@ -1,14 +1,12 @@
-"""Max-margin solvers: the front door :func:`max_margin` and what it hands back. Numba is imported
-by the first solve.
-"""
+"""Max-margin solvers: the front door :func:`max_margin` and what it hands back."""
 
 from __future__ import annotations
 
-from attsvm.solvers.answers.solution import MarginSolution, Status
+from attsvm.solvers.batch import SolutionBatch
 from attsvm.solvers.facts import Residuals
 from attsvm.solvers.front import max_margin
-from attsvm.solvers.large.batch import SolutionBatch
 from attsvm.solvers.path import margin_path
+from attsvm.solvers.solution import MarginSolution, Status
 
 __all__ = [
     "MarginSolution",

@@ -28,7 +28,7 @@ import numpy as np
 from attsvm.cores import shared_out
 from attsvm.data import FloatArray
 from attsvm.native import address, library, programme
-from attsvm.solvers.programme.programme import Programme
+from attsvm.solvers.programme import Programme
 
 _INNER_SWEEPS = 5
 _REFRESH = 25  # epochs between recomputations of W from the multipliers

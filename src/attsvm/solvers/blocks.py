@@ -23,11 +23,11 @@ from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import MarginBlocks
 from attsvm.margins.block_rows import block_rows
 from attsvm.printable import kind
-from attsvm.solvers.answers.outcomes import Request, solved
-from attsvm.solvers.answers.solution import MarginSolution
-from attsvm.solvers.programme.threads import one_thread
+from attsvm.solvers.outcomes import Request, solved
 from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.rows import Best, Priced, Rows, Wanted, joined, priced
+from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers.threads import one_thread
 from attsvm.workers import PROCESS_ENDED, Workers, executor_slots, wait_for_any
 
 _MEMORY = "2GiB"

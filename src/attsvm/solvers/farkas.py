@@ -72,7 +72,7 @@ def proved(margins: Margins, dual: FloatArray) -> FloatArray | None:
     """Multipliers near ``dual`` that are a proof that no weights meet ``margins``, rounded.
 
     Args:
-        margins: the programme, at a scale near one (see :mod:`attsvm.solvers.programme.scaling`).
+        margins: the programme, at a scale near one (see :mod:`attsvm.solvers.scaling`).
         dual: ``(m,)`` multipliers, of any sign on equalities.
 
     Returns:

@@ -43,17 +43,17 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.native import address, library
-from attsvm.solvers.answers.outcomes import Request, infeasible_solution, solved, zero_solution
-from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.ascent import BlockAscent
-from attsvm.solvers.programme.programme import (
+from attsvm.solvers.outcomes import Request, infeasible_solution, solved, zero_solution
+from attsvm.solvers.programme import (
     Programme,
     empty_rows,
     equilibrate,
     explicit_rows,
 )
-from attsvm.solvers.programme.threads import all_threads
 from attsvm.solvers.proofs import NO_MATTER, Certificate, certify_hard, certify_soft
+from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers.threads import all_threads
 
 UNSETTLED, WEIGHTS, CONTRADICTION = 0, 1, 2  # what is found of a programme of few rows
 FEW = 320

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm, as_norm
+from attsvm.geometry import Frobenius, Lp, Norm, as_norm
 from attsvm.margins import (
     MarginBlocks,
     Margins,
@@ -26,15 +26,13 @@ from attsvm.margins import (
 )
 from attsvm.margins.consistency import check_arrays, check_batch
 from attsvm.printable import kind
-from attsvm.solvers import rows
-from attsvm.solvers.answers import equalities
-from attsvm.solvers.answers.outcomes import Request, Solver, out_of_range, rescaled
-from attsvm.solvers.answers.solution import MarginSolution
-from attsvm.solvers.answers.starts import Start, carried
-from attsvm.solvers.large.batch import SolutionBatch, solve_all
-from attsvm.solvers.programme.choice import module_of, pointed
-from attsvm.solvers.programme.scaling import OutOfRangeError, scaled
-from attsvm.solvers.programme.threads import threads_that_pay
+from attsvm.solvers import equalities, rows
+from attsvm.solvers.batch import SolutionBatch, solve_all, spread
+from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
+from attsvm.solvers.scaling import OutOfRangeError, scaled
+from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers.starts import Start, carried
+from attsvm.solvers.threads import threads_that_pay
 
 
 @overload
@@ -106,7 +104,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
        \min_W \tfrac12\|W\|^2 + C\sum_c (b_c-\langle A_c,W\rangle)_+ .
 
     Rows marked in ``margins.equality`` are met with equality; see
-    :mod:`attsvm.solvers.answers.equalities`.
+    :mod:`attsvm.solvers.equalities`.
 
     Args:
         margins: data, with the tokens that are selected; or one programme; or several, as a
@@ -127,7 +125,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
             several digits.
         warm_start: an earlier solution, of any norm, for the same sequences (rows are matched by
             sequence and tokens, see
-            :mod:`attsvm.solvers.answers.starts`), or multipliers ``(m,)``.
+            :mod:`attsvm.solvers.starts`), or multipliers ``(m,)``.
         max_seconds: wall-clock limit for each programme, checked between steps; the best certified
             weights so far come back.
         memory: of a programme of blocks, what the solver takes beside what the process has: bytes,
@@ -188,8 +186,6 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
                 " one to warm-start them"
             )
         if executor is not None and len(margins) > 1:
-            from attsvm.solvers.large.spread import spread
-
             return spread(margins, partial(_several, norm, positive), executor)
         return _several(norm, positive, 0, margins)
     if executor is not None:
@@ -235,7 +231,7 @@ def _several(
         except OutOfRangeError as error:
             return replace(out_of_range(each, tol, options["slack"], str(error)), geometry=norm)
 
-    together = (norm == Frobenius() or pointed(norm)) and options["slack"] is None
+    together = (norm == Frobenius() or _polyhedral(norm)) and options["slack"] is None
     request = Request(tol, None, None, options["max_seconds"]) if together else None
     return solve_all(programmes, norm, alone, request, first)
 
@@ -305,7 +301,7 @@ def _direct(
                 warm_weights=start.W if unchanged else None,
                 warm_step=start.step if unchanged else None,
             )
-    solve = _solver_of(module_of(norm, slack is not None))
+    solve = _solver_of(_module_of(norm, slack is not None))
     # A method that loses its way may leave float64; what it finds is certified all the same.
     with np.errstate(over="ignore"):
         found = (
@@ -318,6 +314,19 @@ def _direct(
     if near.margins is not margins:
         found = rescaled(found, margins, near)
     return found
+
+
+def _polyhedral(norm: Norm) -> bool:
+    return isinstance(norm, Lp) and norm.p in (1.0, math.inf)
+
+
+def _module_of(norm: Norm, soft: bool) -> str:
+    """The module that solves programmes of this norm, of soft or of hard margins."""
+    if type(norm) is Frobenius:
+        return "attsvm.solvers.frobenius"
+    if _polyhedral(norm) and not soft:
+        return "attsvm.solvers.polyhedral"
+    return "attsvm.solvers.splitting"
 
 
 @functools.cache

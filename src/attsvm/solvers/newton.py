@@ -54,8 +54,8 @@ import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.solvers.facts import svd
-from attsvm.solvers.programme.programme import Programme
-from attsvm.solvers.programme.threads import all_threads
+from attsvm.solvers.programme import Programme
+from attsvm.solvers.threads import all_threads
 
 MANY = 500  # positive multipliers from which digits beyond the tolerance are not cheap
 _PROXIMAL = 0.1  # nu in units of |W|^2 / (sigma |dual|^2)

@@ -1,6 +1,6 @@
 r"""Sequences of related programmes, each solved from the solution of the one before.
 
-What goes from one solution to the next is in :mod:`attsvm.solvers.answers.starts`. Every solution
+What goes from one solution to the next is in :mod:`attsvm.solvers.starts`. Every solution
 is certified from its own margins, as if it had been solved alone; a start only saves time.
 """
 
@@ -12,8 +12,8 @@ from attsvm.errors import InputError
 from attsvm.geometry import Norm, as_norm
 from attsvm.margins import Margins
 from attsvm.printable import kind
-from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.front import max_margin
+from attsvm.solvers.solution import MarginSolution
 
 
 def margin_path(

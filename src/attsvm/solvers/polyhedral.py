@@ -26,13 +26,13 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers import frobenius
-from attsvm.solvers.answers.outcomes import HOPELESS, Request, kept, solved, zero_solution
-from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.facts import unique_weights
-from attsvm.solvers.programme.choice import FEW
-from attsvm.solvers.programme.programme import Programme, equilibrate
-from attsvm.solvers.programme.scaling import scaled
+from attsvm.solvers.outcomes import HOPELESS, Request, kept, solved, zero_solution
+from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.proofs import Certificate, certify_hard, lower_bound
+from attsvm.solvers.scaling import scaled
+from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers.threads import FEW
 
 SOLVER = "interior points"
 UNSETTLED, WEIGHTS = 0, 1

@@ -38,9 +38,9 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins, PairMargins
 from attsvm.margins.block_rows import BlockRows, block_rows
-from attsvm.solvers.answers.outcomes import Request, solved
-from attsvm.solvers.answers.solution import MarginSolution
+from attsvm.solvers.outcomes import Request, solved
 from attsvm.solvers.proofs import certify_hard, certify_soft, lower_bound
+from attsvm.solvers.solution import MarginSolution
 
 _UNIT = 2.0**-53
 _WRITTEN = 1 << 21  # entries up to which rows are written out and solved together

@@ -46,20 +46,19 @@ from attsvm.geometry.lifts import Entrywise, Lifted, RowLengths, SingularValues
 from attsvm.margins import Margins
 from attsvm.native import address, library
 from attsvm.solvers import facts, frobenius, newton
-from attsvm.solvers.answers.outcomes import HOPELESS, Request, solved, zero_solution
-from attsvm.solvers.answers.solution import MarginSolution
 from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.facts import unique_weights
-from attsvm.solvers.programme.choice import SMALL
-from attsvm.solvers.programme.programme import Programme, equilibrate
-from attsvm.solvers.programme.reduction import reduce
+from attsvm.solvers.outcomes import HOPELESS, Request, solved, zero_solution
+from attsvm.solvers.programme import Programme, equilibrate, reduce
 from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft, scale_rows
+from attsvm.solvers.solution import MarginSolution
 
 FEW_ROWS = 600  # up to which a programme runs in compiled code
 _EXACT_ROWS = 3000  # up to which projections may be exact
 # error that is aimed at, in gauges of moderate exponents and in all other norms; in units of the
 # tolerance
 _SHARP_AIM, _AIM, _ENOUGH = 1e-12, 3e-10, 0.3
+_SMALL = 1 << 17  # entries of written-out rows up to which an exact start costs nothing
 _ROUGH_START = 3e-2  # gap of a first solution that need not be exact
 _POWERS = 6.0  # exponent up to which the p-th power converges sooner than the norm
 _EASY_POWERS = 1.05, 6.0  # of entries
@@ -253,7 +252,7 @@ class _Search:
         precise = replace(
             self.request, tol=1e-9, warm_start=None, warm_weights=None, warm_step=None
         )
-        if p.m * p.dof > SMALL and p.hard and bool((p.b > 0.0).all()):
+        if p.m * p.dof > _SMALL and p.hard and bool((p.b > 0.0).all()):
             rough = replace(precise, tol=_ROUGH_START, rough=True)
             start = frobenius.solve(self.margins, Frobenius(), rough)
             if start.status in ("optimal", "infeasible"):

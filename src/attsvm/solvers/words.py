@@ -10,7 +10,7 @@ import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
-from attsvm.solvers.programme.programme import equilibrate, explicit_rows
+from attsvm.solvers.programme import equilibrate, explicit_rows
 from attsvm.solvers.proofs import farkas_residual
 
 _NAMED = 3  # demands spelled out in a message

@@ -29,11 +29,10 @@ from attsvm.margins import (
     split,
 )
 from attsvm.selection import neighbours
-from attsvm.solvers import max_margin
-from attsvm.solvers.answers import equalities
-from attsvm.solvers.answers.outcomes import Request
-from attsvm.solvers.programme.opposite_pairs import opposite_pairs
-from attsvm.solvers.programme.programme import equilibrate
+from attsvm.solvers import equalities, max_margin
+from attsvm.solvers.equalities import opposite_pairs
+from attsvm.solvers.outcomes import Request
+from attsvm.solvers.programme import equilibrate
 
 
 def eliminated(margins: Margins) -> np.ndarray | None:

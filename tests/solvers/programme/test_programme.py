@@ -5,12 +5,12 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
+from attsvm.solvers.methods import energies
 from instances import sphere
 
 from attsvm.margins import operator
-from attsvm.solvers.methods import energies
-from attsvm.solvers.programme import programme
-from attsvm.solvers.programme.programme import equilibrate
+from attsvm.solvers import programme
+from attsvm.solvers.programme import equilibrate
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attsvm.solvers.small import interior_batch
 from instances import sphere
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from attsvm.errors import InputError
 from attsvm.margins import Margins
-from attsvm.solvers import front, max_margin
-from attsvm.solvers.programme import threads
-from attsvm.solvers.programme.threads import all_threads, one_thread, threads_that_pay
-from attsvm.solvers.small import interior_batch
+from attsvm.solvers import front, max_margin, threads
+from attsvm.solvers.threads import all_threads, one_thread, threads_that_pay
 
 importlib.import_module("scipy.linalg.lapack")  # brings a BLAS of its own
 

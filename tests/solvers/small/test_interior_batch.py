@@ -10,6 +10,8 @@ import math
 import cvxpy
 import numpy as np
 import pytest
+from attsvm.solvers.small import interior_batch
+from attsvm.solvers.small.interior_batch import SOLVER
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from instances import cross, ragged, sphere, with_rhs, written_out
@@ -19,9 +21,7 @@ from attsvm.data import AttentionData
 from attsvm.geometry import Norm, parse_norm
 from attsvm.margins import Margins, MarginsBatch, selection_margins
 from attsvm.solvers import frobenius, max_margin
-from attsvm.solvers.answers.outcomes import Request
-from attsvm.solvers.small import interior_batch
-from attsvm.solvers.small.interior_batch import SOLVER
+from attsvm.solvers.outcomes import Request
 
 NORMS = ("nuc", "spec", "l1", "linf")
 

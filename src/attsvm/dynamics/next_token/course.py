@@ -19,7 +19,7 @@ from attsvm.geometry import Frobenius
 from attsvm.printable import Compact
 
 if TYPE_CHECKING:
-    from attsvm.solvers.answers.solution import MarginSolution
+    from attsvm.solvers.solution import MarginSolution
 
 
 @dataclass(frozen=True, eq=False, repr=False)

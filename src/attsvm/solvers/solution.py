@@ -13,10 +13,10 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.presentation import cell, plot
-from attsvm.solvers.answers.saving import load, save
 from attsvm.solvers.facts import Residuals, residuals_of
-from attsvm.solvers.programme.scaling import scaled
 from attsvm.solvers.proofs import farkas_residual, lower_bound
+from attsvm.solvers.saving import load, save
+from attsvm.solvers.scaling import scaled
 from attsvm.solvers.words import few_rows
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class MarginSolution:
 
     def near(self) -> MarginSolution:
         """The same solution at a scale near one, where squares and products stay within float64;
-        see :mod:`attsvm.solvers.programme.scaling`.
+        see :mod:`attsvm.solvers.scaling`.
         """
         near = scaled(self.margins)
         if near.margins is self.margins:

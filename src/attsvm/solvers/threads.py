@@ -14,8 +14,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from attsvm.solvers.programme.choice import FEW
 from attsvm.thread_limits import at_most_threads, lifted, thread_pools
+
+FEW = 256
+"""Rows of programmes that one compiled call takes whole."""
 
 _LARGE = 1 << 30  # rows times the rows that can be active from which factorisations may be large
 _MANY = 1500  # rows from which one pays

@@ -12,10 +12,10 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
-from attsvm.solvers.answers.solution import MarginSolution, Status
 from attsvm.solvers.farkas import proved
-from attsvm.solvers.programme.scaling import Scaling
 from attsvm.solvers.proofs import NO_MATTER, Certificate, farkas_residual
+from attsvm.solvers.scaling import Scaling
+from attsvm.solvers.solution import MarginSolution, Status
 from attsvm.solvers.words import contradiction, few_rows
 
 _SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as supporting

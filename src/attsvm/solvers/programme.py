@@ -5,13 +5,18 @@ multiplied by a power of two that brings :math:`\|\delta_c\|` and :math:`\|z_i\|
 :math:`[1/4, 1)`, then all right-hand sides by one more. Powers of two are exact, so both programmes
 have the same solutions bit for bit, at any scale of the data, and token pairs that nearly coincide
 become rows like any other.
+
+With orthonormal bases :math:`P` of :math:`\operatorname{span}\{\delta_c\}` and :math:`Q` of
+:math:`\operatorname{span}\{z_i\}`, :math:`W\mapsto PP^\top W QQ^\top` keeps every margin and raises
+no unitarily invariant norm, so the programme may be solved in the coordinates :math:`B` of
+:math:`W=PBQ^\top`, with the same multipliers (:func:`reduce`). Not valid for entrywise norms.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,8 +25,8 @@ from attsvm.cores import shared_out
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.native import address, library
-from attsvm.solvers.programme.scaling import OutOfRangeError
-from attsvm.solvers.programme.threads import all_threads
+from attsvm.solvers.scaling import OutOfRangeError
+from attsvm.solvers.threads import all_threads
 
 _BLOCK = 256  # rows up to which sequences of one query are treated together
 _LARGE, _SHARES = 1 << 22, 8  # numbers in the differences from which a second core pays
@@ -280,3 +285,46 @@ def unit_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
         ends = np.linspace(0, len(rows), _SHARES + 1).astype(int).tolist()
         shared_out(part, [slice(*each) for each in itertools.pairwise(ends)])
     return unit, exponent
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """A programme in coordinates and its bases.
+
+    Attributes:
+        programme: the programme of ``B``; the one given when nothing shrinks.
+        left: ``(d_x, k_x)`` with orthonormal columns, or ``None`` for the identity.
+        right: ``(d_z, k_z)`` likewise.
+    """
+
+    programme: Programme
+    left: FloatArray | None
+    right: FloatArray | None
+
+    def coordinates(self, W: FloatArray) -> FloatArray:
+        """The ``B`` of the weights nearest to ``W`` in the spans."""
+        B = W if self.left is None else self.left.T @ W
+        return B if self.right is None else B @ self.right
+
+    def lifted(self, B: FloatArray) -> FloatArray:
+        """The weights ``left B right^T``."""
+        W = B if self.left is None else self.left @ B
+        return W if self.right is None else W @ self.right.T
+
+
+def reduce(p: Programme, differences: bool = True, queries: bool = True) -> Reduction:
+    """The programme in the smaller of the given coordinates and those of the spans, side by side,
+    on the sides that the norm allows (:attr:`attsvm.geometry.Norm.invariant`).
+    """
+    left, D = _coordinates(p.D) if differences else (None, p.D)
+    right, Z = _coordinates(p.Z) if queries else (None, p.Z)
+    return Reduction(p if left is None and right is None else replace(p, D=D, Z=Z), left, right)
+
+
+def _coordinates(rows: FloatArray) -> tuple[FloatArray | None, FloatArray]:
+    """Basis and coordinates of fewer rows than columns; the rows as they are otherwise."""
+    count, width = rows.shape
+    if count >= width:
+        return None, rows
+    basis, R = np.linalg.qr(rows.T)
+    return basis, np.ascontiguousarray(R.T)

@@ -19,10 +19,9 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins, least_norm
-from attsvm.solvers.answers.outcomes import Request, Solver, infeasible_solution, solved
-from attsvm.solvers.answers.solution import MarginSolution
-from attsvm.solvers.programme.opposite_pairs import opposite_pairs
+from attsvm.solvers.outcomes import Request, Solver, infeasible_solution, solved
 from attsvm.solvers.proofs import Certificate, lower_bound
+from attsvm.solvers.solution import MarginSolution
 
 _PROVED = 1e-12  # Farkas residual of contradictory equalities below which the verdict is given
 
@@ -107,3 +106,28 @@ def _least_norm(margins: Margins, norm: Norm, request: Request) -> MarginSolutio
         "least norm",
         1,
     )
+
+
+def opposite_pairs(margins: Margins) -> tuple[Margins, IntArray, FloatArray]:
+    """The programme with every equality as two opposite inequalities, and row and sign that each of
+    its rows comes from.
+    """
+    equal = np.flatnonzero(margins.equalities)
+    source = np.concatenate([np.arange(margins.m), equal])
+    sign = np.concatenate([np.ones(margins.m), -np.ones(len(equal))])
+    order = np.argsort(margins.sequence[source], kind="stable")
+    source, sign = source[order], sign[order]
+    offsets = np.concatenate(
+        [[0], np.cumsum(np.bincount(margins.sequence[source], minlength=margins.n))]
+    )
+    differences = sign[:, None] * margins.differences[source]
+    rhs = sign * margins.rhs[source] + 0.0
+    pairs = replace(
+        margins,
+        differences=differences,
+        offsets=offsets,
+        rhs=rhs,
+        token=margins.token[source],
+        equality=None,
+    )
+    return pairs, source, sign

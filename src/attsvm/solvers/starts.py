@@ -14,7 +14,7 @@ import numpy as np
 from attsvm.data import FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.margins import Margins
-from attsvm.solvers.answers.solution import MarginSolution
+from attsvm.solvers.solution import MarginSolution
 
 
 class Start(NamedTuple):

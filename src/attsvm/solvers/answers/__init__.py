@@ -1,1 +1,0 @@
-"""What a solver is asked and what it hands back."""

@@ -1,1 +1,0 @@
-"""Many programmes at once, and programmes of very many rows."""
