@@ -575,7 +575,8 @@ def _system(p: Programme, free: BoolArray, upper: BoolArray) -> _System | None:
     found = None
     if factor is not None:
         found = _refined(p, rows, dual, W, lambda r: dpotrs(factor, r, lower=1)[0])
-    if (found is None or found.missed > found.noise) and len(rows) * p.dof <= _WRITTEN:
+    poor = found is None or found.missed > found.noise
+    if poor and len(rows) <= p.dof and len(rows) * p.dof <= _WRITTEN:
         # The Gram matrix squares the condition of the rows; a QR factorisation of the rows
         # themselves does not.
         from scipy.linalg import qr
@@ -626,6 +627,11 @@ def active_set(p: Programme, dual: FloatArray, deadline: float) -> Point:
     dual = np.clip(p.cancelled(dual), 0.0, p.cap)
     usable = p.diagonal > 0.0
     rows = np.flatnonzero((dual > 0.0) & (dual < p.cap) & usable)
+    if len(rows) > p.dof:  # not all of them can be independent
+        size = dual[rows] * np.sqrt(p.diagonal[rows])
+        kept = np.argpartition(-size, p.dof)
+        dual[rows[kept[p.dof :]]] = 0.0
+        rows = np.sort(rows[kept[: p.dof]])
     best: Point | None = None
     for _ in range(_ROUNDS):
         if len(rows) == 0:
