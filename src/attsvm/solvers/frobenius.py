@@ -109,8 +109,11 @@ def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
     """The solution or the contradiction of a programme of few rows, ``None`` where compiled code
     does not settle it.
     """
-    whole = np.array([0, margins.n])
-    arrays = margins.differences, margins.queries, margins.offsets, whole, margins.rhs
+    Z, offsets = margins.queries, margins.offsets
+    if margins.n > margins.m:  # of many sequences few have rows
+        filled = np.flatnonzero(np.diff(offsets))
+        Z, offsets = Z[filled], np.append(offsets[filled], margins.m)
+    arrays = margins.differences, Z, offsets, np.array([0, len(Z)]), margins.rhs
     found = settle(*arrays, request.slack, request.warm_start)
     if found.outcome[0] == UNSETTLED:
         return None

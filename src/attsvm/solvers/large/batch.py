@@ -220,13 +220,13 @@ def _fits(
     from attsvm.solvers.small import interior_batch
 
     few: BoolArray = np.diff(rows) <= FEW
-    if norm == Frobenius():
-        return few
     queries = (
         np.diff(programmes.instances).tolist()
         if isinstance(programmes, MarginsBatch)
         else [len(each.queries) for each in programmes]
     )
+    if norm == Frobenius():
+        return few & (np.array(queries) <= FEW)
     sizes = zip(np.diff(rows).tolist(), queries, shapes, strict=True)
     return few & np.array([interior_batch.fits(norm, *size) for size in sizes], dtype=np.bool_)
 
