@@ -29,6 +29,10 @@ from attsvm.solvers.frobenius import Found
 from attsvm.solvers.programme.choice import FEW
 from attsvm.solvers.proofs.certificates import Certificate
 
+# The C library keeps freed memory up to twice the largest block that was given back to it. Without
+# one of this size, which is never written to, each batch would ask the system for its arrays anew.
+np.empty(1 << 21)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SolutionBatch(Compact, Sequence[MarginSolution]):
