@@ -145,8 +145,8 @@ EDITS = {
         "d, seed, cyclic",
         "d, 1, cyclic",
     ),
-    "a kernel that a solver calls": (
-        "solvers/programme/kernels.py",
+    "a stage that a solver runs": (
+        "solvers/ascent.py",
         "from __future__ import annotations\n",
         "from __future__ import annotations\nEDITED = 1\n",
     ),

@@ -29,6 +29,10 @@ from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.threads import FEW
 
+# The C library keeps freed memory up to twice the largest block that was given back to it. Without
+# one of this size, which is never written to, each batch would ask the system for its arrays anew.
+np.empty(1 << 21)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SolutionBatch(Compact, Sequence[MarginSolution]):
@@ -217,13 +221,13 @@ def _fits(
 ) -> BoolArray:
     """The programmes that are small enough for compiled code."""
     few: BoolArray = np.diff(rows) <= FEW
-    if norm == Frobenius():
-        return few
     queries = (
         np.diff(programmes.instances).tolist()
         if isinstance(programmes, MarginsBatch)
         else [len(each.queries) for each in programmes]
     )
+    if norm == Frobenius():
+        return few & (np.array(queries) <= FEW)
     sizes = zip(np.diff(rows).tolist(), queries, shapes, strict=True)
     return few & np.array([polyhedral.fits(norm, *size) for size in sizes], dtype=np.bool_)
 

@@ -109,8 +109,11 @@ def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
     """The solution or the contradiction of a programme of few rows, ``None`` where compiled code
     does not settle it.
     """
-    whole = np.array([0, margins.n])
-    arrays = margins.differences, margins.queries, margins.offsets, whole, margins.rhs
+    Z, offsets = margins.queries, margins.offsets
+    if margins.n > margins.m:  # of many sequences few have rows
+        filled = np.flatnonzero(np.diff(offsets))
+        Z, offsets = Z[filled], np.append(offsets[filled], margins.m)
+    arrays = margins.differences, Z, offsets, np.array([0, len(Z)]), margins.rhs
     found = settle(*arrays, request.slack, request.warm_start)
     if found.outcome[0] == UNSETTLED:
         return None
@@ -575,7 +578,8 @@ def _system(p: Programme, free: BoolArray, upper: BoolArray) -> _System | None:
     found = None
     if factor is not None:
         found = _refined(p, rows, dual, W, lambda r: dpotrs(factor, r, lower=1)[0])
-    if (found is None or found.missed > found.noise) and len(rows) * p.dof <= _WRITTEN:
+    poor = found is None or found.missed > found.noise
+    if poor and len(rows) <= p.dof and len(rows) * p.dof <= _WRITTEN:
         # The Gram matrix squares the condition of the rows; a QR factorisation of the rows
         # themselves does not.
         from scipy.linalg import qr
@@ -626,6 +630,11 @@ def active_set(p: Programme, dual: FloatArray, deadline: float) -> Point:
     dual = np.clip(p.cancelled(dual), 0.0, p.cap)
     usable = p.diagonal > 0.0
     rows = np.flatnonzero((dual > 0.0) & (dual < p.cap) & usable)
+    if len(rows) > p.dof:  # not all of them can be independent
+        size = dual[rows] * np.sqrt(p.diagonal[rows])
+        kept = np.argpartition(-size, p.dof)
+        dual[rows[kept[p.dof :]]] = 0.0
+        rows = np.sort(rows[kept[: p.dof]])
     best: Point | None = None
     for _ in range(_ROUNDS):
         if len(rows) == 0:
