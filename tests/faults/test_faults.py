@@ -471,7 +471,7 @@ def _(b):
 
 @fault(
     "the nuclear norm is the Frobenius norm",
-    "solvers/norms/test_schatten.py::test_published_nuclear_direction",
+    "solvers/test_schatten.py::test_published_nuclear_direction",
     "tfsvm-1 T23b",
     cells={"method": [1]},
     steps=2000,

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from fuzz import proper
 
-from attsvm.solvers.methods import energies
 from attsvm.solvers.programme import kernels
 from attsvm.solvers.proofs import double_double
 
@@ -33,7 +32,7 @@ def test_no_arguments_crash() -> None:
 
 def test_every_kernel_that_python_calls_is_among_them() -> None:
     listed = set(proper(np.random.default_rng(0)))
-    for module in (kernels, energies, double_double):
+    for module in (kernels, double_double):
         for name, function in vars(module).items():
             own = getattr(getattr(function, "py_func", None), "__module__", "") == module.__name__
             if own and not (module is double_double and name.startswith("_")):

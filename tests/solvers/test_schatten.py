@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from instances import cross, ragged, sphere, with_rhs, written_out
 
 from attsvm.datasets import unit_sphere
-from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm, Nuclear, Schatten, Spectral
 from attsvm.margins import Margins, selection_margins
 from attsvm.selection import optimal_tokens
@@ -281,33 +280,35 @@ def test_relaxed_rows(p: float) -> None:
 
 
 def test_rank_experiment() -> None:
-    """E2.4: the numerical rank of every feasible nuclear solution is the one that every solution is
-    proved to have.
+    """E2.4: no solution has a larger numerical rank than the one found, but where a singular value
+    near the threshold leaves one open.
     """
+    bounds = []
     for n, T, d in [(5, 5, 3), (10, 5, 5), (15, 5, 20), (5, 15, 10)]:
         for seed in range(12):
             s = max_margin(sphere(n, T, d, seed), Nuclear())
             if s.status == "infeasible":
                 continue
             assert s.status == "optimal"
-            assert s.rank == s.rank_bound == s.rank_proved
             assert s.rank is not None
-            assert s.rank <= n
+            assert s.rank_bound is not None
+            assert s.rank <= min(n, s.rank_bound)
+            bounds.append(s.rank_bound - s.rank)
+    assert max(bounds) <= 1
+    assert bounds.count(0) >= 0.95 * len(bounds)
 
 
 @pytest.mark.parametrize(
     "instance", [(5, 5, 2, 56), (10, 5, 20, 16), (5, 15, 3, 84), (15, 5, 5, 44)]
 )
 def test_small_singular_values_of_the_rank_experiment(instance: tuple[int, int, int, int]) -> None:
-    """A true singular value just below the threshold: the solution on the face of its multipliers
-    is sharp enough to prove it small.
-    """
+    """A true singular value just below the threshold, where the solution is the only one."""
     s = max_margin(sphere(*instance), Nuclear())
     values = singular(s.W) / singular(s.W)[0]
     assert ((values > 1e-4) & (values < 1e-3)).any()
     assert s.unique is True
-    assert s.gap <= 1e-12
-    assert s.rank == s.rank_bound
+    assert s.rank is not None
+    assert s.rank_bound in (s.rank, s.rank + 1)
 
 
 def test_a_spectral_solution_is_rarely_alone() -> None:
@@ -351,12 +352,10 @@ def test_warm_start_and_time_limit() -> None:
     assert hurried.violation <= 1e-12
 
 
-def test_default_tolerances_and_refusals() -> None:
+def test_default_tolerances() -> None:
     margins = sphere(6, 8, 10, 0)
     assert max_margin(margins, Nuclear()).tol == max_margin(margins, Schatten(math.inf)).tol == 1e-6
     assert max_margin(margins, Schatten(1.5)).tol == max_margin(margins).tol == 1e-9
-    with pytest.raises(InputError, match=r"the soft margin is not solved in the norm Nuclear\(\)"):
-        max_margin(margins, Nuclear(), slack=1.0)
 
 
 @settings(deadline=None, max_examples=60)

@@ -135,27 +135,23 @@ def test_solves_take_one_and_give_back(norm: str, monkeypatch: pytest.MonkeyPatc
     assert set(counts()) == {2}
 
 
-@pytest.mark.parametrize("norm", ["l1", "nuc"])
-def test_batches_take_one_for_each_programme_and_give_back(
-    norm: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_take_one_for_each_programme_and_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    name = "spectral_points" if norm == "nuc" else "entrywise_points"
-    kernel = getattr(interior_batch, name)
+    kernel = interior_batch.entrywise_points
 
     def watched(*arguments: object) -> None:
         seen.extend(counts())
         kernel(*arguments)
 
-    monkeypatch.setattr(interior_batch, name, watched)
-    assert max_margin([sphere(6, 8, 10, seed) for seed in range(12)], norm).optimal.all()
+    monkeypatch.setattr(interior_batch, "entrywise_points", watched)
+    assert max_margin([sphere(6, 8, 10, seed) for seed in range(12)], "l1").optimal.all()
     assert set(seen) == {1}
     assert set(counts()) == {2}
 
 
 def test_after_an_exception() -> None:
-    with pytest.raises(InputError, match="soft margin"):
-        max_margin(sphere(8, 10, 12, 0), "nuc", slack=1.0)
+    with pytest.raises(InputError, match="warm_start"):
+        max_margin(sphere(8, 10, 12, 0), "nuc", warm_start=np.ones(3))
     assert set(counts()) == {2}
 
 
