@@ -338,6 +338,8 @@ class _Search:
         """Newton's method from a point, as far as it goes."""
         p, W, dual = self._normalised(point)
         t = float(np.linalg.norm(W) / np.linalg.norm(p.adjoint(dual)))
+        if not (0.0 < t < math.inf and np.isfinite(p.b).all()):
+            return point
 
         def consider(W: FloatArray, dual: FloatArray) -> float:
             self._consider(*self._restored(W, dual), "splitting + Newton")
