@@ -471,7 +471,7 @@ def _(b):
 
 @fault(
     "the nuclear norm is the Frobenius norm",
-    "solvers/norms/test_schatten.py::test_published_nuclear_direction",
+    "solvers/test_schatten.py::test_published_nuclear_direction",
     "tfsvm-1 T23b",
     cells={"method": [1]},
     steps=2000,
@@ -713,7 +713,7 @@ def _(b):
 
 @fault(
     "multipliers of equalities are never negative",
-    "solvers/answers/test_equalities.py::test_random_programmes",
+    "solvers/test_equalities.py::test_random_programmes",
     "ntp-7 SL3",
 )
 def _(b):

@@ -23,11 +23,10 @@ from attsvm.margins import Margins, MarginsBatch
 from attsvm.presentation import cell
 from attsvm.printable import Compact
 from attsvm.solvers import frobenius, polyhedral
-from attsvm.solvers.frobenius import Found
-from attsvm.solvers.outcomes import Request, infeasible_solution, kept
+from attsvm.solvers.frobenius import FEW, Found
+from attsvm.solvers.outcomes import Request, kept
 from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.threads import FEW
 
 # The C library keeps freed memory up to twice the largest block that was given back to it. Without
 # one of this size, which is never written to, each batch would ask the system for its arrays anew.
@@ -154,11 +153,8 @@ def solve_all(
                 arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
                 found = frobenius.settle(*arrays)
             else:
-                found, certified, solutions = polyhedral.certified(batch, norm, together)
+                found, certified = polyhedral.certified(batch, norm, together)
                 proofs |= {int(chosen[j]): proof for j, proof in certified.items()}
-                for j, solution in solutions.items():
-                    k = int(chosen[j])
-                    written[k] = replace(solution, margins=programmes[k])
             optimal = found.outcome == frobenius.WEIGHTS
             optimal &= kept(
                 np.maximum(found.figures[:, 1], found.figures[:, 2]),
@@ -175,9 +171,8 @@ def solve_all(
                     W[k], dual[rows[k] : rows[k + 1]] = weights, multipliers
             for k in chosen[found.outcome == frobenius.CONTRADICTION].tolist():
                 part = slice(rows[k], rows[k + 1])
-                verdict = infeasible_solution(
-                    *(programmes[k], dual[part], together, "active set", int(systems[k])),
-                    minimal=True,
+                verdict = frobenius.contradicted(
+                    programmes[k], dual[part], together, int(systems[k])
                 )
                 if verdict.status == "infeasible":
                     written[k] = replace(verdict, geometry=norm)

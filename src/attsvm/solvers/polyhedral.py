@@ -32,11 +32,11 @@ from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.proofs import Certificate, certify_hard, lower_bound
 from attsvm.solvers.scaling import scaled
 from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.threads import FEW
 
 SOLVER = "interior points"
 UNSETTLED, WEIGHTS = 0, 1
 _AIM = 1e-13  # relative gap: a vertex gives it nearly always
+_FEW = 256  # rows, and
 _LARGEST = 1 << 14  # entries of the written-out rows up to which all rows are taken at once
 _NEAR = 1.04  # margins of the Frobenius weights, over their right-hand sides, of the first rows
 # gaps at which rows join, and how far from tight, relative to their right-hand sides
@@ -294,18 +294,15 @@ class Settled(NamedTuple):
 
 
 class Certified(NamedTuple):
-    """Programmes of a batch, and the certificates of those that are settled, by position; every
-    solution can be written when it is asked for.
-    """
+    """Programmes of a batch, and the certificates of those that are settled, by position."""
 
     found: Settled
     proofs: dict[int, Certificate]
-    written: dict[int, MarginSolution]
 
 
 def fits(norm: Norm, rows: int, queries: int, shape: tuple[int, int]) -> bool:
     """Whether a programme is small enough for compiled code from end to end."""
-    return rows <= FEW and rows * shape[0] * shape[1] <= _LARGEST
+    return rows <= _FEW and rows * shape[0] * shape[1] <= _LARGEST
 
 
 def certified(batch: MarginsBatch, norm: Norm, request: Request) -> Certified:
@@ -324,7 +321,7 @@ def certified(batch: MarginsBatch, norm: Norm, request: Request) -> Certified:
             settled.figures[k] = proof.norm, proof.gap, proof.violation, proof.rounding
             found.W[k], found.dual[rows] = proof.W, proof.dual
             settled.outcome[k], proofs[k] = WEIGHTS, proof
-    return Certified(settled, proofs, {})
+    return Certified(settled, proofs)
 
 
 def balanced(margins: Margins, norm: Norm, proof: Certificate) -> Certificate:

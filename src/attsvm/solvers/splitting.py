@@ -183,6 +183,10 @@ class _Point(NamedTuple):
     W: FloatArray
     dual: FloatArray
 
+    def usable(self) -> bool:
+        """Whether there is something to go on from."""
+        return all(each.any() and bool(np.isfinite(each).all()) for each in self)
+
 
 class _Search:
     """One solve: the programme in coordinates, the best certificate so far, and the clock."""
@@ -211,7 +215,8 @@ class _Search:
         if point is not None and self.request.slack is not None and self.norm.strictly_convex:
             self._pointed(point.dual)
         if warm is not None and not few:
-            self._attempt(warm, 0, 2 * _ITERATIONS[0])
+            with np.errstate(all="ignore"):
+                self._attempt(warm, 0, 2 * _ITERATIONS[0])
         if self._good():
             return self._answer()
         if point is None:
@@ -225,15 +230,19 @@ class _Search:
             self._consider(*point, start.solver)
             if start.status == "almost infeasible" and start.gap > HOPELESS:
                 return self._answer()
-        for attempt, most in enumerate(_ITERATIONS):
-            if attempt > 0 or not few:
-                point = self._attempt(point, attempt, most)
-            if self._done() or self._late():
-                break
-            if self.spectra:
-                point = self._newton(point)
-            if self._good() or self._late():
-                break
+        # A method that loses its way leaves float64, and then nothing is kept of it.
+        with np.errstate(all="ignore"):
+            for attempt, most in enumerate(_ITERATIONS):
+                if not point.usable():
+                    break
+                if attempt > 0 or not few:
+                    point = self._attempt(point, attempt, most)
+                if self._done() or self._late():
+                    break
+                if self.spectra and point.usable():
+                    point = self._newton(point)
+                if self._good() or self._late():
+                    break
         return self._answer()
 
     def _warm(self) -> _Point | None:
@@ -326,6 +335,8 @@ class _Search:
         """Newton's method from a point, as far as it goes."""
         p, W, dual = self._normalised(point)
         t = float(np.linalg.norm(W) / np.linalg.norm(p.adjoint(dual)))
+        if not (0.0 < t < math.inf and np.isfinite(p.b).all()):
+            return point
 
         def consider(W: FloatArray, dual: FloatArray) -> float:
             self._consider(*self._restored(W, dual), "splitting + Newton")

@@ -16,9 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from attsvm.thread_limits import at_most_threads, lifted, thread_pools
 
-FEW = 256
-"""Rows of programmes that one compiled call takes whole."""
-
+_FEW = 320  # rows of programmes that one compiled call takes whole
 _LARGE = 1 << 30  # rows times the rows that can be active from which factorisations may be large
 _MANY = 1500  # rows from which one pays
 # OpenBLAS takes one thread for products of matrices with so few multiplications, and for products
@@ -38,7 +36,7 @@ def threads_that_pay(rows: int, unknowns: int) -> Iterator[None]:
     before = getattr(_here, "large", False)
     _here.large = rows * min(rows, unknowns) >= _LARGE
     try:
-        with one_thread(scipy=rows > FEW):  # smaller ones may do without SciPy's
+        with one_thread(scipy=rows > _FEW):  # smaller ones may do without SciPy's
             yield
     finally:
         _here.large = before

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attsvm.solvers.small import interior_batch
 from instances import sphere
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -132,25 +131,9 @@ def test_solves_take_one_and_give_back(norm: str, monkeypatch: pytest.MonkeyPatc
     assert set(counts()) == {2}
 
 
-def test_batches_take_one_for_each_programme_and_give_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen: list[int] = []
-    kernel = interior_batch.spectral_points
-
-    def watched(*arguments: object) -> None:
-        seen.extend(counts())
-        kernel(*arguments)
-
-    monkeypatch.setattr(interior_batch, "spectral_points", watched)
-    assert max_margin([sphere(6, 8, 10, seed) for seed in range(12)], "nuc").optimal.all()
-    assert set(seen) == {1}
-    assert set(counts()) == {2}
-
-
 def test_after_an_exception() -> None:
-    with pytest.raises(InputError, match="soft margin"):
-        max_margin(sphere(8, 10, 12, 0), "nuc", slack=1.0)
+    with pytest.raises(InputError, match="warm_start"):
+        max_margin(sphere(8, 10, 12, 0), "nuc", warm_start=np.ones(3))
     assert set(counts()) == {2}
 
 

@@ -10,8 +10,6 @@ import math
 import cvxpy
 import numpy as np
 import pytest
-from attsvm.solvers.small import interior_batch
-from attsvm.solvers.small.interior_batch import SOLVER
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from instances import cross, ragged, sphere, with_rhs, written_out
@@ -21,7 +19,6 @@ from attsvm.data import AttentionData
 from attsvm.geometry import Norm, parse_norm
 from attsvm.margins import Margins, MarginsBatch, selection_margins
 from attsvm.solvers import frobenius, max_margin
-from attsvm.solvers.outcomes import Request
 
 NORMS = ("nuc", "spec", "l1", "linf")
 
@@ -116,22 +113,17 @@ def test_a_mixture_is_solved_as_each_alone_and_as_another_solver_does(name: str)
             assert solution.norm == pytest.approx(least_norm(margins, name), rel=1e-5)
     assert [s.status for s in batch].count("infeasible") == 3
     assert [s.status for s in batch].count("optimal") == 8
-    assert sum(s.solver == SOLVER for s in batch) >= 4
 
 
 @pytest.mark.parametrize("name", NORMS)
-def test_the_random_family_is_settled_here(name: str) -> None:
-    """All of it but the few nuclear solutions whose rank asks for more digits."""
+def test_the_random_family_is_optimal(name: str) -> None:
     programmes = [sphere(6, 8, 10, seed) for seed in range(40)]
     batch = max_margin(MarginsBatch.stack(programmes), name, tol=1e-9)
     assert batch.optimal.all()
-    settled = [k for k in range(40) if batch[k].solver == SOLVER]
-    assert len(settled) >= 36
-    for k in settled[::9]:
+    for k in range(0, 40, 9):
         part = batch.dual[batch.rows[k] : batch.rows[k + 1]]
         assert proved_gap(programmes[k], parse_norm(name), batch.W[k], part) <= 1e-9
         assert (part == 0.0).any()  # rows that are not active have no multiplier
-        assert max(batch[k].kkt()) <= 1e-8
 
 
 @pytest.mark.parametrize("name", ["nuc", "spec", "linf"])
@@ -193,30 +185,6 @@ def test_optimal_is_a_promise(
         assert first.norm == pytest.approx(scale * second.norm, rel=3e-6)
         assert (A @ first.W.ravel() >= margins.rhs - 1e-9).all()
         assert proved_gap(margins, parse_norm(norm), first.W, first.dual) <= first.tol
-
-
-def test_what_is_not_for_interior_points_is_left_to_the_others() -> None:
-    margins, norm = sphere(6, 8, 10, 0), parse_norm("nuc")
-    asked = Request(tol=1e-6, slack=None, warm_start=None, max_seconds=None)
-    assert interior_batch.alone(margins, norm, asked) is not None
-    assert interior_batch.alone(margins, parse_norm("schatten:3"), asked) is None
-    assert interior_batch.alone(margins, parse_norm("lp:3"), asked) is None
-    assert interior_batch.alone(sphere(30, 16, 32, 0), norm, asked) is None
-    found = interior_batch.alone(sphere(6, 8, 2, 1), norm, asked)
-    assert found is not None
-    assert found.status == "infeasible"
-    # a tolerance beyond them
-    finest = Request(tol=1e-15, slack=None, warm_start=None, max_seconds=None)
-    assert interior_batch.alone(margins, norm, finest) is None
-    assert max_margin([margins], norm, tol=1e-12)[0].solver != SOLVER
-
-
-def test_arrays_that_do_not_fit_are_refused() -> None:
-    m = sphere(6, 8, 10, 0)
-    whole = np.array([0, m.n])
-    arrays = m.differences, m.queries, m.offsets, whole, m.rhs[:-1]
-    with pytest.raises(ValueError, match=r"one per row|broadcast"):
-        interior_batch.settle(*arrays, parse_norm("nuc"))
 
 
 def test_shares_are_consecutive_and_cover_everything() -> None:

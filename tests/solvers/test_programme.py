@@ -5,7 +5,6 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
-from attsvm.solvers.methods import energies
 from instances import sphere
 
 from attsvm.margins import operator
@@ -48,13 +47,3 @@ def test_margins_of_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = margins(W), margins.adjoint(dual), margins.along_sizes(moved)
     for some, all_at_once in zip(shared, plain, strict=True):
         np.testing.assert_array_equal(some, all_at_once)
-
-
-def test_roots_of_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = np.random.default_rng(2).standard_normal((20, 7))
-    plain = energies.Power(1.75).proximal(x, 0.3)
-    monkeypatch.setattr(energies, "_WORTH_SHARING", 0)
-    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 3)
-    shared = energies.Power(1.75).proximal(x, 0.3)
-    np.testing.assert_array_equal(shared.W, plain.W)
-    np.testing.assert_array_equal(shared.rate, plain.rate)
