@@ -237,7 +237,7 @@ def equilibrate(
         raise OutOfRangeError(
             "weights for rows (differences of tokens times queries) of sizes from"
             f" 2^{int(sizes.min())} to 2^{int(sizes.max())} leave the range of float64; divide the"
-            " tokens or the queries by a constant first"
+            " tokens or the query of each sequence by their own size"
         )
     b = np.where(margins.rhs != 0, np.ldexp(mantissa, exponent - weight_exponent), 0.0)
     cap = (

@@ -36,15 +36,32 @@ class Scaling:
 
     Attributes:
         margins: the scaled programme; the given one when nothing had to change.
-        weights: ``W = 2**weights * W_scaled``.
-        multipliers: ``dual = 2**multipliers * dual_scaled``, and likewise for the penalty C.
-        sides: exponent of the right-hand sides.
+        tokens: exponent of the power of two by which the differences were divided.
+        queries: that of the queries.
+        sides: that of the right-hand sides.
     """
 
     margins: Margins
-    weights: int = 0
-    multipliers: int = 0
+    tokens: int = 0
+    queries: int = 0
     sides: int = 0
+
+    @property
+    def weights(self) -> int:
+        """``W = 2**weights * W_scaled``."""
+        return self.sides - self.tokens - self.queries
+
+    @property
+    def multipliers(self) -> int:
+        """``dual = 2**multipliers * dual_scaled``, and likewise for the penalty C."""
+        return self.sides - 2 * (self.tokens + self.queries)
+
+    @property
+    def advice(self) -> str:
+        """By what to divide, where the solution leaves float64."""
+        parts = {"tokens": self.tokens, "queries": self.queries, "right-hand sides": self.sides}
+        far = [f"the {name} by 2.0**{power}" for name, power in parts.items() if power]
+        return "divide " + " and ".join(far)
 
     def penalty(self, slack: float) -> float:
         """The penalty C of the scaled programme.
@@ -57,7 +74,7 @@ class Scaling:
         if not _TINY <= scaled < np.inf:
             raise OutOfRangeError(
                 f"slack {slack:g} leaves the range of float64 at the scale of these margins;"
-                f" {_ADVICE}"
+                f" {self.advice}"
             )
         return scaled
 
@@ -75,10 +92,25 @@ class Scaling:
         Raises:
             InputError: they are not float64 numbers.
         """
-        return _moved("weights", W, self.weights), _moved("multipliers", dual, self.multipliers)
+        return (
+            self._moved("weights", W, self.weights),
+            self._moved("multipliers", dual, self.multipliers),
+        )
 
-
-_ADVICE = "divide the tokens or the queries by a constant first"
+    def _moved(self, what: str, array: FloatArray, exponent: int) -> FloatArray:
+        if exponent == 0:
+            return array
+        with np.errstate(over="ignore", under="ignore"):
+            moved: FloatArray = np.ldexp(array, exponent)
+        size = np.abs(array)
+        counted = size > _COUNTED * size.max(initial=0.0)
+        if not np.isfinite(moved).all() or (np.abs(moved[counted]) < _TINY).any():
+            power = int(np.frexp(size.max())[1]) + exponent
+            raise OutOfRangeError(
+                f"the {what} of the solution (about 2.0**{power}) leave the range of float64;"
+                f" {self.advice}"
+            )
+        return moved
 
 
 def scaled(margins: Margins) -> Scaling:
@@ -95,7 +127,7 @@ def scaled(margins: Margins) -> Scaling:
         queries=_divided(margins.queries, b),
         rhs=_divided(margins.rhs, c),
     )
-    return Scaling(near, c - a - b, c - 2 * (a + b), c)
+    return Scaling(near, a, b, c)
 
 
 def _far(array: FloatArray) -> int:
@@ -120,18 +152,3 @@ def _divided(array: FloatArray, exponent: int) -> FloatArray:
     with np.errstate(under="ignore"):
         divided: FloatArray = np.ldexp(array, -exponent)
     return divided
-
-
-def _moved(what: str, array: FloatArray, exponent: int) -> FloatArray:
-    if exponent == 0:
-        return array
-    with np.errstate(over="ignore", under="ignore"):
-        moved: FloatArray = np.ldexp(array, exponent)
-    size = np.abs(array)
-    counted = size > _COUNTED * size.max(initial=0.0)
-    if not np.isfinite(moved).all() or (np.abs(moved[counted]) < _TINY).any():
-        power = int(np.frexp(size.max())[1]) + exponent
-        raise OutOfRangeError(
-            f"the {what} of the solution (about 2^{power}) leave the range of float64; {_ADVICE}"
-        )
-    return moved
