@@ -74,7 +74,7 @@ _MEMORY, _EASY = 40, 10  # columns of the extrapolation, and where these are eno
 _RIDGE = 1e-12  # of its least squares
 # iterations in which the residual must fall, to which share, or so many are not extrapolated
 _WINDOW, _FALLEN, _PLAIN = 60, 0.7, 20
-_EPOCHS, _SWEEPS = 2, 3  # of projections that are not exact
+_EPOCHS, _SWEEPS = (2, 40), 3  # of projections that are not exact, first and later ones
 _BALANCE_EVERY, _LAST_BALANCE = 10, 400
 _LEAST_FACTOR, _LARGEST_FACTOR = 3.0**0.5, 4.0  # by which the step changes
 _ROUNDED = 1e-15  # relative gaps are rounded to about so much
@@ -337,7 +337,8 @@ class _Search:
         """
         p, W, dual = self._normalised(start)
         exact = p.m <= FEW_ROWS or (attempt > 0 and p.m <= _EXACT_ROWS)
-        state = Splitting(p, self.energy, W, dual, exact)
+        epochs = 0 if exact else _EPOCHS[attempt > 0]
+        state = Splitting(p, self.energy, W, dual, epochs)
         met: list[float] = []
         while state.iterations < most and not self._late():
             state.run(_CHECK_EVERY)
@@ -470,11 +471,12 @@ class Splitting:
     """
 
     def __init__(
-        self, p: Programme, energy: Energy, W: FloatArray, dual: FloatArray, exact: bool
+        self, p: Programme, energy: Energy, W: FloatArray, dual: FloatArray, epochs: int
     ) -> None:
         """Start from weights, ``(d_x, d_z)``, and multipliers of the energy's programme, ``(m,)``.
 
-        ``exact`` projects by the method of active sets, else by block ascent.
+        Projections take so many epochs of block ascent; none stands for the exact ones of the
+        method of active sets.
         """
         pulled = p.adjoint(dual)
         self.programme, self.energy = p, energy
@@ -483,8 +485,9 @@ class Splitting:
         self.iterations = 0
         self._z = W + self.t * pulled
         scaled = replace(p, cap=p.cap * self.t)
-        self._margins: _ActiveSet | _Ascent = (_ActiveSet if exact else _Ascent)(
-            scaled, dual * self.t
+        dual = dual * self.t
+        self._margins: _ActiveSet | _Ascent = (
+            _Ascent(scaled, dual, epochs) if epochs else _ActiveSet(scaled, dual)
         )
         self._extrapolation = _Extrapolation(_EASY if energy.easy else _MEMORY)
 
@@ -602,8 +605,8 @@ class _Extrapolation:
 class _Ascent:
     """Projections by epochs of block ascent from the multipliers of the last one."""
 
-    def __init__(self, p: Programme, dual: FloatArray) -> None:
-        self.programme, self._ascent = p, BlockAscent(p, dual)
+    def __init__(self, p: Programme, dual: FloatArray, epochs: int) -> None:
+        self.programme, self._ascent, self._epochs = p, BlockAscent(p, dual), epochs
 
     @property
     def dual(self) -> FloatArray:
@@ -611,7 +614,7 @@ class _Ascent:
 
     def nearest(self, centre: FloatArray) -> FloatArray:
         W: FloatArray = centre + self.programme.adjoint(self.dual)
-        for _ in range(_EPOCHS):
+        for _ in range(self._epochs):
             self._ascent.sweep(self.dual, W, _SWEEPS)
         return W
 
