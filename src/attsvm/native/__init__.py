@@ -219,7 +219,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "exact_dot": (None, [_V, _V, _I, _V]),
     "block_grams": (None, [_P, _V, _V]),
     "ascend": (_F, [_P, _V, _V, _V, _V, _V, _V, _F, _I, _V]),
-    "token_moments": (None, [_V, _V, _I, _I, _V]),
     "programme_room": (_I, [_I, _I, _I, _I]),
     "solve_programmes": (None, [_B, _I, _I, _V]),
     "interior_begin": (_I, [_P, POINTER(Interior)]),
