@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "attsvm.h"
 #include "lanes.hpp"
@@ -12,7 +11,6 @@ namespace {
 
 constexpr int64_t LARGEST_ROTATED = 64;
 constexpr int64_t LONGEST_KEPT = 64;  // products of rotations, whose rounding adds up
-constexpr double INFINITE = std::numeric_limits<double>::infinity();
 
 // ||s||_p of non-negative numbers; divided by the largest before they are raised to a power.
 inline double length(const double *s, int64_t k, double p) {
@@ -114,7 +112,7 @@ inline double shrink(double *s, int64_t k, double p, double degree, double t, do
     // In units of the length nu of the point, y + t nu^(degree - 2) y^(p-1) = s / nu with ||y|| = 1:
     // Newton's method for log nu between bounds.
     const double tight = 1e-15 * (10.0 + std::min(p, 1000.0));
-    double low = -INFINITE, high = std::log(whole), size = whole;
+    double low = -INF, high = std::log(whole), size = whole;
     double log_nu = *guess > 0.0 && std::log(*guess) < high ? std::log(*guess) : high;
     for (int step = 0; step < 200; ++step) {
         const double nu = std::exp(log_nu), mu = t * std::pow(nu, degree - 2.0);
@@ -132,7 +130,7 @@ inline double shrink(double *s, int64_t k, double p, double degree, double t, do
         const double off = std::log(sum) / p, slope = sum > 0.0 ? (p - degree) * bend / sum - 1.0 : 0.0;
         (off > 0.0 ? low : high) = log_nu;
         double next = log_nu - off / slope;
-        if (!(next > low && next < high)) next = low > -INFINITE ? 0.5 * (low + high) : log_nu - 1.0;
+        if (!(next > low && next < high)) next = low > -INF ? 0.5 * (low + high) : log_nu - 1.0;
         const double change = std::abs(next - log_nu);
         log_nu = next;
         if (change < tight || std::abs(off) < tight || high - low < tight) break;
@@ -270,12 +268,12 @@ struct Measure {
     }
 
     double value(const double *X) {
-        return measure(X, false) ? length(numbers(), count(), gauge.p) : INFINITE;
+        return measure(X, false) ? length(numbers(), count(), gauge.p) : INF;
     }
     double dual_value(const double *X) {
-        if (!measure(X, false)) return INFINITE;
+        if (!measure(X, false)) return INF;
         const double p = gauge.p;
-        return length(numbers(), count(), p == 1.0        ? INFINITE
+        return length(numbers(), count(), p == 1.0        ? INF
                                           : std::isinf(p) ? 1.0
                                                           : p / (p - 1.0));
     }
