@@ -1,8 +1,8 @@
 """Judge solvers on hard programmes: ``python tests/solvers/judge/run.py --seed 0 --count 1000``.
 
-Programme i is of kind i mod K, in the norm that is (i div K)-th, with seed ``seed + i``; so any consecutive K * 13 programmes hold every kind in every norm, and every
-line of the report names what makes the programme again:
-``--kind KIND --norm NORM --seed SEED --count 1``.
+Programme i is of kind i mod K, in the norm that is (i div K)-th, with seed ``seed + i``; so any
+consecutive K * 13 programmes hold every kind in every norm, and every line of the report names what
+makes the programme again: ``--kind KIND --norm NORM --seed SEED --count 1``.
 """
 
 from __future__ import annotations
