@@ -60,6 +60,8 @@ FEW = 320
 """Rows up to which one compiled call is quicker than stages of array operations."""
 LARGEST_SYSTEM = 6000
 """Free rows: a Cholesky factor of 288 MB."""
+JOINING = 400
+"""Rows that join a working set in one round, at most."""
 
 _WORTH_SHARING = 4000  # rows of a batch from which on threads save more than their start costs
 _EPS = float(np.finfo(np.float64).eps)
@@ -81,7 +83,6 @@ _RIDGE = 1e-14  # relative to the diagonal; refinement takes its effect away aga
 _HOPELESS = 1e100  # a step of this size comes from a singular system
 _ROUNDS = 60  # working sets of the method of active sets,
 _SOFT_ROUNDS = 1000  # and of soft margins, of which each brings few more multipliers to their bound
-_JOINING = 400  # rows that join one at most
 _SLICE = 500  # steps between two looks at the clock
 _MISSED = 1e-14  # slopes that are zero in units of rows and right-hand sides at most one
 _DEPENDENT = 1e-13  # square of a pivot, of its row's square, below which the row depends on others
@@ -671,9 +672,9 @@ def active_set(p: Programme, dual: FloatArray, deadline: float) -> Point:
             clipped = np.clip(at.dual, 0.0, p.cap)
             plain = np.array_equal(clipped, at.dual)
             return Point(clipped, at.W if plain else p.adjoint(clipped), plain)
-        if len(found) > _JOINING:
+        if len(found) > JOINING:
             size = np.abs(at.slope[found])
-            found = found[np.argpartition(-size, _JOINING)[:_JOINING]]
+            found = found[np.argpartition(-size, JOINING)[:JOINING]]
         rows = np.union1d(np.flatnonzero(split.free), found)
     return Point(dual, p.adjoint(dual), False) if best is None else best
 
