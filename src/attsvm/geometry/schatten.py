@@ -85,7 +85,7 @@ class Schatten(SingularValues):
 
     @property
     def tolerance(self) -> float:
-        """What the best first-order solvers reach where a semidefinite programme is needed."""
+        """1e-6 of the nuclear and the spectral norm, which solvers reach slowly near their end."""
         return 1e-9 if self.strictly_convex else 1e-6
 
     def value(self, W: Array) -> Array:

@@ -42,8 +42,8 @@ struct Case {
     // numbers of doubles of all these
     static int64_t room(int64_t m, int64_t n, int64_t dx, int64_t dz) {
         const int64_t w = padded(m);
-        return m * dx + dx * w + n * dz + n * n + 2 * (m * m + 16) + (n + 18) * (w + 16) + 2 * n + 2 +
-               dx + dx * dz;
+        return m * dx + dx * w + n * dz + n * n + 2 * (m * m + 16) + (n + 18) * (w + 16)
+               + 2 * n + 2 + dx + dx * dz;
     }
 
     void lay(double *at) {

@@ -19,8 +19,8 @@ constexpr double ROUNDING = 4e-15;     // of a margin of a unit row, beside weig
 constexpr int64_t SWEEPS = 8;          // of coordinates, before rows are exchanged one by one
 constexpr double RIDGE = 1e-12;        // of the least squares of the acceleration
 
-// Anderson's extrapolation of the fixed point of z -> z + r(z). Where a residual grows after it, the
-// plain step is taken instead; where none falls for long, plain steps go on for a while.
+// Anderson's extrapolation of the fixed point of z -> z + r(z). Where a residual grows after it,
+// the plain step is taken instead; where none falls for long, plain steps go on for a while.
 struct Anderson {
     int64_t d, memory, held, at, seen, plain;
     double *dz, *dr, *z, *r, *next;          // (MEMORY, d) differences; (d) the last point
@@ -205,7 +205,7 @@ struct Splitting {
         pull(quadratic.lam, pulled);
         const double bottom = norm.dual_value(pulled);
         keep(V, error_of(V, size, top, bottom), top, bottom);
-        // for p < 2 small entries of V are powers of multipliers to the last digit, those of W are not
+        // for p < 2 small entries of V are powers of multipliers to the last digit, unlike those of W
         const bool fine = norm.gauge.p > 1.0 && norm.gauge.p < 2.0;
         if (out.error <= (fine ? out.enough : out.target)) return;
         if (!soft()) refine();
@@ -287,7 +287,8 @@ struct Splitting {
         scale = size;
         if (soft()) {
             share = out.warm ? 1.0 : std::min(1.0, std::max(top / (pulled * pulled), 1e-3));
-            scale = share * pulled > 0.1 * size && share * pulled < 10.0 * size ? share * pulled : size;
+            const double own = share * pulled;
+            scale = own > 0.1 * size && own < 10.0 * size ? own : size;
         }
         for (int64_t c = 0; c < m; ++c) {
             sides[c] /= scale;

@@ -81,7 +81,8 @@ _REFINEMENTS = 6
 _WRITTEN = 1 << 18
 _RIDGE = 1e-14  # relative to the diagonal; refinement takes its effect away again
 _HOPELESS = 1e100  # a step of this size comes from a singular system
-_ROUNDS = 60  # working sets of the method of active sets
+_ROUNDS = 60  # working sets of the method of active sets,
+_SOFT_ROUNDS = 1000  # and of soft margins, of which each brings few more multipliers to their bound
 _SLICE = 500  # steps between two looks at the clock
 _MISSED = 1e-14  # slopes that are zero in units of rows and right-hand sides at most one
 _DEPENDENT = 1e-13  # square of a pivot, of its row's square, below which the row depends on others
@@ -637,7 +638,7 @@ def active_set(p: Programme, dual: FloatArray, deadline: float) -> Point:
         dual[rows[kept[p.dof :]]] = 0.0
         rows = np.sort(rows[kept[: p.dof]])
     best: Point | None = None
-    for _ in range(_ROUNDS):
+    for _ in range(_ROUNDS if p.hard else _SOFT_ROUNDS):
         if len(rows) == 0:
             slope = np.where(usable, p.values(p.adjoint(dual)) - p.b, np.inf)
             rows = np.array([int(np.argmin(slope))])
