@@ -44,6 +44,7 @@ from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.native import address, library
 from attsvm.solvers.ascent import BlockAscent
+from attsvm.solvers.hinges import smoothed
 from attsvm.solvers.outcomes import Request, infeasible_solution, solved, zero_solution
 from attsvm.solvers.programme import (
     Programme,
@@ -82,7 +83,6 @@ _WRITTEN = 1 << 18
 _RIDGE = 1e-14  # relative to the diagonal; refinement takes its effect away again
 _HOPELESS = 1e100  # a step of this size comes from a singular system
 _ROUNDS = 60  # working sets of the method of active sets,
-_SOFT_ROUNDS = 1000  # and of soft margins, of which each brings few more multipliers to their bound
 _SLICE = 500  # steps between two looks at the clock
 _MISSED = 1e-14  # slopes that are zero in units of rows and right-hand sides at most one
 _DEPENDENT = 1e-13  # square of a pivot, of its row's square, below which the row depends on others
@@ -299,7 +299,7 @@ class _Search:
             start = np.where((p.diagonal == 0.0) & (p.b > 0.0), p.cap, start)
         ascent = BlockAscent(p, start)
         contradiction = None
-        if not self._pivoted(ascent) and not self._late():
+        if not self._pivoted(ascent) and not self._late() and not self._smoothed(ascent.dual):
             contradiction = self._active(ascent.dual)
             if contradiction is not None:
                 claim = contradicted(self.margins, contradiction, self.request, ascent.epochs)
@@ -387,10 +387,22 @@ class _Search:
         size = min(self._free(ascent.dual), p.dof)
         return float(size**3 / 3.0 + size**2 * sum(p.D.shape[1:] + p.Z.shape[1:]) / 2.0)
 
-    def _pivot(self, dual: FloatArray) -> None:
+    def _pivot(self, dual: FloatArray, solver: str = "block ascent + pivoting") -> None:
         found = pivot(self.programme, dual, _PIVOTS, self.deadline)
-        self._consider(found.dual, "block ascent + pivoting", found.W)
+        self._consider(found.dual, solver, found.W)
         self.settled = found.settled
+
+    def _smoothed(self, dual: FloatArray) -> bool:
+        """Pivoting from where soft margins with smoothed hinges come to rest."""
+        p = self.programme
+        if p.hard or p.opposite is not None:
+            return False
+        for near in smoothed(p, dual, self.deadline):
+            if self._free(near) <= p.dof:
+                self._pivot(near, "smoothed hinges + pivoting")
+                if self._done():
+                    return True
+        return self._late()
 
     def _active(self, dual: FloatArray) -> FloatArray | None:
         """The method of active sets: its multipliers in the caller's rows where they contradict
@@ -638,7 +650,7 @@ def active_set(p: Programme, dual: FloatArray, deadline: float) -> Point:
         dual[rows[kept[p.dof :]]] = 0.0
         rows = np.sort(rows[kept[: p.dof]])
     best: Point | None = None
-    for _ in range(_ROUNDS if p.hard else _SOFT_ROUNDS):
+    for _ in range(_ROUNDS):
         if len(rows) == 0:
             slope = np.where(usable, p.values(p.adjoint(dual)) - p.b, np.inf)
             rows = np.array([int(np.argmin(slope))])
