@@ -4,8 +4,7 @@ A transformer of two pre-norm blocks is trained from scratch on images with Adam
 learning rate of 0.001. At each record the attention rows of [CLS] on 300 test images give the two
 measures of soft sparsity, and the query and key weights their norm.
 
-Source: Max-Margin Token Selection, figure of a vision transformer (recalled, low confidence);
-specification E1.8
+Source: Max-Margin Token Selection, figure of a vision transformer (recalled, low confidence)
 
 Notes: The paper trained on CIFAR-10 for about 400 epochs; network, optimiser and measure are not
 known to us, so only signs are claimed. MNIST and CIFAR-10 take part where ATTSVM_DATA names a
