@@ -3,8 +3,7 @@
 E2.3, E2.4 (n = T = 5) and E2.5 with the first token of each sequence as its query, and random
 selections at d = max(T - 1, n) for cross- and self-attention.
 
-Source: Transformers as Support Vector Machines (the released code has the switch); specification
-E2.11
+Source: Transformers as Support Vector Machines (the released code has the switch)
 
 Notes: Where the optimal token is the query itself nothing changes in the formulas.
 """
