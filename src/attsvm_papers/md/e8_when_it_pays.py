@@ -8,7 +8,7 @@ training as long, on a seed of its own, ends with the highest validation accurac
 accuracies at the last epoch, with right labels, and in the first setting what is lost when each
 query keeps only its top token of attention.
 
-Source: ours
+Source: this project
 
 Notes: Small: two blocks of width 32 on patches of 7 pixels, five seeds. It is the scale small of
 md-4 with other numbers of epochs and examples, and says nothing about texts or larger networks.
