@@ -19,7 +19,7 @@ FloatArray = NDArray[np.float64]
 KINDS = ("bipartite", "total")
 """Generators without and with confused tokens; columns of evidence hold the position."""
 PUBLISHED = 10_000
-"""Steps of stage 2 in the paper's figure, after which the specification's bounds are asked for."""
+"""Steps of stage 2 in the paper's figure, after which bounds are asked for."""
 
 
 def rates(d: int) -> tuple[float, float]:
