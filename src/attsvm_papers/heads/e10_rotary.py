@@ -16,7 +16,7 @@ rotary heads as well: the head's two subspaces with rotated features, features p
 another frequency (permuted), random subspaces, inputs reflected as in heads-8, and the layer's
 other heads on this head's programme.
 
-Source: ours; specification 08-probe, section 2
+Source: this project
 
 Notes: One model is one trial. A head that is sure of fewer than ten queries is scaled until it is
 sure of ten.
@@ -212,7 +212,7 @@ WHOLE = {"all forty heads": lambda e: len(e.where(norm=NORMS.index("fro"))["head
 
 @each(
     claim(
-        at_least(0.02, "median over heads, the bar of H10"),
+        at_least(0.02, "median over heads, as in H10"),
         id=f"H13{letter}",
         statement=words,
         assumes=WHOLE,
@@ -233,7 +233,7 @@ def median(e, nulls):
 
 
 @claim(
-    at_least(0.75, "share of the heads, the bar of H10a"),
+    at_least(0.75, "share of the heads, as in H10a"),
     assumes=WHOLE,
     explanation=away,
     null=ROTATED,

@@ -10,7 +10,7 @@ and how often does the most frequent relative position? Two programmes of 80 que
 same texts, are compared: cosine of their solutions, and the share of tokens in support that both
 name, beside the share for as many rivals drawn at random.
 
-Source: ours; specification 08-probe, section 2
+Source: this project
 """
 
 from dataclasses import asdict
@@ -135,7 +135,7 @@ def of(e, norm="nuc", **where):
 
 @each(
     claim(
-        at_least(0.03, "the bar of H1; mean over layers and seeds, one optimiser and number each"),
+        at_least(0.03, "as in H1; mean over layers and seeds, one optimiser and number each"),
         id=f"H8{letter}",
         statement=words,
         assumes=REAL,
@@ -153,7 +153,7 @@ def by_number(e, norm):
 
 
 @claim(
-    at_least(0.03, "the bar of H1; mean over layers and seeds, one optimiser and threshold each"),
+    at_least(0.03, "as in H1; mean over layers and seeds, one optimiser and threshold each"),
     assumes=REAL,
     null=ROTATED,
 )
