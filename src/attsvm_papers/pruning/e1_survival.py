@@ -14,7 +14,8 @@ Source: this project
 Notes: Trials are seeds, of first weights and batches alike. The bound of S1 is set on seed 0, which
 has .24 nats without and .17 with weight decay. The level of the loss and the largest factor are set
 on six trainings with seeds 10000 and 10001: AdamW does not reach a level of 1.9, and Muon's heads
-are six times as large. Verdict seeds begin at 20000. At the scale medium there are four blocks, a context of 128, and six optimisers.
+are six times as large. Verdict seeds begin at 20000. At the scale medium there are four blocks, a
+context of 128, and six optimisers.
 """
 
 from dataclasses import asdict
