@@ -274,9 +274,9 @@ MOST_RUNS = (0.05, 0.95)
     name="paths-and-cones",
 )
 def paths_and_cones(evidence, axes):
-    """Left: median, 5 to 95 % and largest of all seeds; crosses: an independent program.
-    Right: median, and 5 to 95 %, of runs that start at the edge of a cone around a locally optimal
-    direction; none should rise above one.
+    """Left: median, 5 to 95 % and largest of all seeds. Right: median, and 5 to
+    95 %, of runs that start at the edge of a cone around a locally optimal direction; none should
+    rise above one.
     """
     colours = dict(zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True))
     for p in POTENTIALS:
