@@ -8,13 +8,14 @@ logit of a query :math:`z` and a key :math:`x` that is :math:`\delta` tokens bac
 
 That is one matrix :math:`W=(C_j, S_j)_j` on keys that are told how far back they are,
 :math:`x\otimes(\cos\omega_j\delta,\sin\omega_j\delta)_j`, and its max-margin programme is like that
-of any other head. All 40 heads of the tiny Llama that comes with the package (5 layers of 8 heads
-that share 4 sets of keys, width 64, heads of 8: keys of 512 numbers), on 16 stories of 64 tokens
-that it writes itself, each token drawn from its softmax; 80 queries of which the head is sure. Its
-Frobenius solution, and for the first head of each layer the nuclear one, beside nulls that are
-rotary heads as well: the head's two subspaces with rotated features, features paired with those of
-another frequency (permuted), random subspaces, inputs reflected as in heads-8, and the layer's
-other heads on this head's programme.
+of any other head. All 40 heads of the tiny Llama that comes with the package are measured: 5 layers
+of 8 heads that share 4 sets of keys, width 64, heads of 8, so keys of 512 numbers. Inputs are 16
+stories of 64 tokens that it writes itself, each token drawn from its softmax; a programme has 80
+queries of which the head is sure. Solutions are those of the Frobenius norm, and for the first head
+of each layer also of the nuclear norm. Nulls are rotary heads as well: the head's two subspaces
+with rotated features, features paired with those of another frequency (permuted), random subspaces,
+and inputs reflected as in heads-8. Beside them stand the layer's other heads on this head's
+programme.
 
 Source: this project
 

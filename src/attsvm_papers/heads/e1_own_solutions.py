@@ -2,17 +2,18 @@
 
 A decoder of two blocks (width 128, four heads, context 64, learned positions, layer norms, queries
 and keys without bias) learns the characters of tinyshakespeare for 450 steps of 8 texts (900 at the
-scale ``paper``). Queries and keys are trained by AdamW, gradient descent
-with momentum, Muon, sign descent with momentum or mirror descent of p = 1.1, everything else by
-AdamW; rates are those of heads-7. The weights W of two heads of each layer are measured on the
-inputs of their own attention for 64 held-out texts: the cosine of W and the certified max-margin
-solution of what W selects at 80 drawn queries of which it is sure (largest softmax weight above one
-half, eight rivals at least), in the nuclear and in the Frobenius norm. Nulls are other weights with
-their own selections on the same inputs, as sure of as many queries: the same subspaces with rotated
-singular vectors, singular vectors paired anew, for one of the two heads also random singular
-vectors; and the layer's other heads on the programme of this one. The excess is what is left above
-the strictest. That is after all steps; one head of each layer is measured in the nuclear norm once
-more, at the checkpoint whose held-out loss is nearest to a level that all reach.
+scale ``paper``). Queries and keys are trained by AdamW, gradient descent with momentum, Muon, sign
+descent with momentum or mirror descent of p = 1.1, everything else by AdamW; rates are those of
+heads-7. The weights W of two heads of each layer are measured on the inputs of their own attention
+for 64 held-out texts. A programme has 80 drawn queries of which W is sure: largest softmax weight
+above one half, eight rivals at least. Measured is the cosine of W and the certified max-margin
+solution of what W selects there, in the nuclear and in the Frobenius norm. Nulls are other weights
+with their own selections on the same inputs, as sure of as many queries: rotated singular vectors
+of the same subspaces, singular vectors paired anew, for one of the two heads also random singular
+vectors. Another null is the layer's other heads on the programme of this one. The excess is the
+cosine less that of the strictest null. That is after all steps; one head of each layer is measured
+in the nuclear norm once more, at the checkpoint whose held-out loss is nearest to a level that all
+reach.
 
 Source: this project
 

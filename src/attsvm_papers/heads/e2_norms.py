@@ -12,9 +12,9 @@ Source: this project
 Notes: Descent of the factors of W = K'Q in a norm is biased to a norm of the product: Euclidean
 descent to the nuclear one, spectral descent to the larger of the factors' spectral norms, which
 bounds the spectral one, sign descent to entries, mirror descent of p = 1.1 to the sum of entries.
-So the share of the best margin is measured for the factors, too: every norm of W is at most a
-product of norms of K and Q (Frobenius ones for the nuclear norm, spectral ones for the spectral
-norm, sums of entries, and d times largest entries), with which W's margin is divided instead.
+So the share of the best margin is measured for the factors, too. Every norm of W is at most a
+product of norms of K and Q, by which W's margin is divided instead: Frobenius ones for the nuclear
+norm, spectral ones for the spectral norm, sums of entries, and d times largest entries.
 """
 
 import numpy as np

@@ -3,7 +3,7 @@
 Trainings as in heads-1 under AdamW and Muon with one size changed at a time: twice the context,
 half the width (heads of 16 instead of 32), twice the depth. The first head of the first and of the
 last layer is measured after all steps, in the nuclear norm, beside its two strict nulls and the
-layer's other heads; rates are those of heads-7, which were chosen at the sizes of heads-1.
+layer's other heads. Rates are those of heads-7, chosen at the sizes of heads-1.
 
 Source: this project
 """

@@ -76,7 +76,7 @@ def over_seeds(evidence: Evidence, values: ArrayLike) -> float:
 
 
 def known(evidence: Evidence, names: Sequence[str]) -> list[str]:
-    """Those of the optimisers that were run, in our order."""
+    """Those of the optimisers that were run, in the order of this file."""
     return [name for name in names if np.any(evidence["optimiser"] == name)]
 
 

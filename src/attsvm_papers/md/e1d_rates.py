@@ -1,8 +1,8 @@
 """Rates of plain mirror descent.
 
 The instances of md-1. Plain (not normalised) mirror descent with step 1 and p = 1.5, 2, 3 from
-Gaussian weights of standard deviation 0.1, 30 000 steps; the divergence from the solution of the
-tokens selected at the end over the rate of the theorem.
+Gaussian weights of standard deviation 0.1, 30 000 steps. Measured is the divergence from the
+solution of the tokens selected at the end, over the rate of the theorem.
 
 Source: Optimizing Attention with Mirror Descent, rate of convergence (number recalled)
 """

@@ -1,10 +1,9 @@
 """The joint regularisation path.
 
 Best pairs of W and v with both sizes bounded in the norm of p = 1.75, 2, 3, on the data of md-3 and
-on random tokens and queries on the unit sphere, n = 2, T = 3, d = 4. The assumption of the theorem,
-that the label margin drops in proportion to the attention that leaves the best selection, is proven
-for each instance and p by a lower bound over all attention; instances where it is not are not
-counted.
+on random tokens and queries on the unit sphere, n = 2, T = 3, d = 4. The theorem assumes that
+the label margin drops in proportion to the attention that leaves the best selection. That is proven
+for each instance and p by a lower bound over all attention; other instances are not counted.
 
 Source: Optimizing Attention with Mirror Descent, joint convergence (number recalled)
 

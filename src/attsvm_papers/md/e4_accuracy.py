@@ -81,7 +81,7 @@ first two.
 
 def published(depth: int) -> Study:
     """The published text network with this many blocks and heads; the learning rates of Adam and
-    spectral descent are ours, untuned.
+    spectral descent are this project's, untuned.
     """
     task = Task(
         "imdb",

@@ -1,9 +1,9 @@
 """Attention at the word of opinion.
 
-68 sentences of our own with one designated word of opinion each are given to the networks that md-4
-has trained on texts. The attention of [CLS] in the last block, the mean over heads before dropout,
-is scaled to run from 0 to 1 over the sentence, [CLS] and [SEP] included; the score is its value at
-the designated word. Sentences whose word is not a single token are left out.
+68 sentences of this project with one designated word of opinion each are given to the networks that
+md-4 has trained on texts. The attention of [CLS] in the last block, the mean over heads before
+dropout, is scaled to run from 0 to 1 over the sentence, [CLS] and [SEP] included; the score is its
+value at the designated word. Sentences whose word is not a single token are left out.
 
 Source: Optimizing Attention with Mirror Descent, tables of attention maps (notebook outputs seen)
 

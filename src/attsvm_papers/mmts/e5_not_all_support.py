@@ -5,7 +5,8 @@ descent on both. The sweep starts at p = (1, 0), v = (0, 1) and takes head steps
 
 Source: Max-Margin Token Selection, Figure 3b
 
-Notes: Interpolation between the two programmes (T8') is ours and not claimed in the paper.
+Notes: Interpolation between the two programmes (T8') is this project's and not claimed in the
+paper.
 """
 
 from typing import Any

@@ -2,11 +2,11 @@
 
 Random instances on the unit sphere (n = 4, T = 5, d = 6 for descent; n = 2, T = 3 for
 enumerations), orthonormal tokens for the concave head. Normalised descent on the prompt takes steps
-of a tenth of the solution's norm: n = 1 and 4, T = 4, d = 12 with equal scores of all but the
-optimal tokens, from starts of 0.1 to 20 norms; n = 2 with T = 4, d = 4 and with T = 3, d = 16 from
-the neighbourhood of every direction whose other rivals stand a tenth of the margin behind. Paths
-are searched on spheres by BFGS, those of factors in cones by SLSQP before it, those of head and
-prompt (n = 4, T = 3, d = 8) at 2000 and 40 solution norms.
+of a tenth of the solution's norm. With equal scores of all but the optimal tokens (n = 1 and 4, T =
+4, d = 12) it starts at 0.1 to 20 norms. With n = 2 (T = 4, d = 4, and T = 3, d = 16) it starts near
+every direction whose other rivals stand a tenth of the margin behind. Paths are searched on spheres
+by BFGS, those of factors in cones by SLSQP before it, those of head and prompt (n = 4, T = 3, d =
+8) at 2000 and 40 solution norms.
 
 Source: Max-Margin Token Selection and Transformers as Support Vector Machines
 

@@ -5,8 +5,7 @@ descent with step 0.2 / sqrt(d), 1000 steps. Identity and random orthogonal embe
 
 Source: Huang, Liang and Yang (2024), Figure 2, left three panels
 
-Notes: The number of steps is ours; the root sign in the step size is lost in the extract that was
-read.
+Notes: The number of steps is this project's; whether the step has the root of d is unverified.
 """
 
 import math

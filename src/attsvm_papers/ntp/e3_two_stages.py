@@ -7,7 +7,7 @@ query-key matrix. Solutions are certified.
 Source: Huang, Liang and Yang (2024), Algorithm 1 and Figure 2
 
 Notes: The paper says only that its data are random, realizable and of 20 tokens; generators and
-numbers of steps are ours.
+numbers of steps are this project's.
 """
 
 import math

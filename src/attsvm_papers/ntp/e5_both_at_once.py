@@ -1,7 +1,7 @@
 """Ablation: both matrices from the start.
 
-Data as in ntp-3 without confused tokens, sentences of one token included; 10 000 normalised steps
-of both matrices from zero, 0.2 / sqrt(d) for the output and 0.05 / sqrt(d) for the query-key
+Data as in ntp-3 without confused tokens, sentences of one token included. Both matrices take 10 000
+normalised steps from zero, of 0.2 / sqrt(d) for the output and 0.05 / sqrt(d) for the query-key
 matrix; with a norm per matrix, and with one for the pair.
 
 Source: this project

@@ -23,8 +23,8 @@ PUBLISHED = 10_000
 
 
 def rates(d: int) -> tuple[float, float]:
-    """Steps of both stages of the paper: 0.2 and 0.05 over the root of d (the root's sign is lost
-    in the extract that was read).
+    """Steps of both stages of the paper: 0.2 and 0.05 over the root of d, where the root is
+    unverified.
     """
     return 0.2 / math.sqrt(d), 0.05 / math.sqrt(d)
 

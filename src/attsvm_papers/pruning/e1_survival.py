@@ -4,10 +4,10 @@ A decoder of characters (two blocks, width 128, four heads, context 64) is train
 with Muon on the matrices of its blocks, with rates of pruning-2 that fall along a cosine, without
 weight decay and with .1. Then every query of every head keeps only its top token of attention,
 renormalised, without retraining: the cost is the held-out loss after that minus the loss before.
-Beside it: the cost at the checkpoint whose loss is nearest to a level that all reach; the cost
-where logits of attention are scaled until the weights W of the heads have the same Frobenius norm;
-the cost when random tokens, or those at the nearest positions, are kept; the share of queries that
-copy themselves, the token before, or one of the same kind.
+Beside it stand the cost at the checkpoint whose loss is nearest to a level that all reach, and the
+cost where logits of attention are scaled until the weights W of the heads have the same Frobenius
+norm. So do the cost when random tokens, or those at the nearest positions, are kept, and the share
+of queries that copy themselves, the token before, or one of the same kind.
 
 Source: this project
 

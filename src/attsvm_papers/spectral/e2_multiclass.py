@@ -1,9 +1,9 @@
 """Sign, gradient, spectral descent and Adam on multiclass data.
 
 Ten standard Gaussian class centres in 25 dimensions, 50 points around each with deviation 0.1,
-cross-entropy from W = 0, 10 000 steps of eta0/√(t+1): eta0 = 0.1 for signs, gradients and Adam
-(betas 0.9 and 0.999 or 0.95, no stability constant), 0.05 for the exact polar factor. Momentum 0.9
-for Signum, NMD-GD and Muon. Best margins in three norms are certified to 1e-6.
+cross-entropy from W = 0, 10 000 steps of eta0/√(t+1). The first, eta0, is 0.1 for signs, gradients
+and Adam (betas 0.9 and 0.999 or 0.95, no stability constant), 0.05 for the exact polar factor.
+Momentum 0.9 for Signum, NMD-GD and Muon. Best margins in three norms are certified to 1e-6.
 
 Source: Implicit Bias of Spectral Descent and Muon on Multiclass Separable Data, synthetic
 experiment

@@ -7,7 +7,7 @@ polar factors of the whole matrix (Muon, 0.03), polar factors of W beside signs 
 0.03) or Adam on b (Muon-Adam, 0.03), and Adam (0.9 and 0.95) on all (0.02). Programmes are linear
 around the last weights, certified.
 
-Source: ours; Gronich and Vardi (2026) prove it for smooth homogeneous networks
+Source: this project; Gronich and Vardi (2026) prove it for smooth homogeneous networks
 
 Notes: What is measured is how nearly the weights solve the programme that is linear around
 themselves (Karush, Kuhn, Tucker): their smallest linearised margin over the best that weights of

@@ -1,9 +1,10 @@
 """Regularisation paths in three norms.
 
 Two small instances, and random ones with n = 2, T = 4, d = 3; the excess loss is minimised in log
-space at fixed size, from random starts and the max-margin direction: W in the Frobenius and the l3
-norm, K and Q of bounded size, and W inside a cone around a locally optimal direction: of 5 degrees
-on the two instances, on random ones as narrow as the theorem asks for, up to 30 000 norms.
+space at fixed size, from random starts and the max-margin direction. That is done for W in the
+Frobenius and the l3 norm, for K and Q of bounded size, and for W inside a cone around a locally
+optimal direction. Cones have 5 degrees on the two instances; on random ones they are as narrow as
+the theorem asks for, up to 30 000 norms.
 
 Source: Transformers as Support Vector Machines, Theorem 2
 

@@ -8,7 +8,7 @@ at the end are certified.
 Source: Transformers as Support Vector Machines, figure of local convergence (number uncertain)
 
 Notes: The released code does not seed its starts, so only averages can be compared. Its ridge
-exists because gradients underflow; ours do not, and the second figure shows both.
+exists because gradients underflow; those in log space do not. The second figure shows both.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Global and local convergence against dimension, sequences and tokens.
 
 Random tokens, queries and head on the unit sphere; normalised gradient descent on W from zero with
-step 0.1. A run is saturated when every sequence gives one token more than 0.99; it is global when
+step 0.1. A run is saturated when every sequence gives one token more than 0.99. It is global when
 these are the tokens of highest score, and local when its selection is feasible and every selected
 token beats its neighbours at the margin.
 
