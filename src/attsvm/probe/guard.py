@@ -10,8 +10,8 @@ With ``action="clip"`` it rescales the query and key weights of a head whose lar
 Kimi Team, *Kimi K2: Open Agentic Intelligence*, 2025; :mod:`attsvm.probe.head_weights` says for
 which heads how). Clipped weights would turn further in each step of the same length, so their later
 steps are shortened by the same factors (``shorten``): relative to its weights, a head then moves as
-if it had never been clipped. Weights
-under normalised queries and keys slow themselves down in the same way, as they grow.
+if it had never been clipped. Weights under normalised queries and keys slow themselves down in the
+same way, as they grow.
 """
 
 from __future__ import annotations
