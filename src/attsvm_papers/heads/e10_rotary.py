@@ -247,8 +247,8 @@ def H13a(e):
 @picture("Rotary heads", "A scatter of heads about the diagonal.", 3.3, width=4.2)
 def heads(evidence, panels):
     """A point per head, Frobenius norm: cosine of its weights and its own solution against the
-    strictest null, and against reflected weights. On the line a head is no nearer than weights that
-    nobody trained.
+    strictest null, and against reflected weights. On the line a head is no nearer than untrained
+    weights.
     """
     ax, rows = panels[0], evidence.where(norm=NORMS.index("fro"))
     looks = zip(CHOICES, (ATTENTION, TRAINED), ("strictest", "reflected"), strict=True)
