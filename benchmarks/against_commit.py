@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-LIMIT = 1.05
+BAR = 1.05
 NORMS = ("fro", "l1", "lp:1.1", "lp:1.75", "lp:3", "linf", "nuc", "spec", "schatten:3")
 SOFT = ("fro", "l1", "lp:1.75", "linf")
 STARTS = {
@@ -227,7 +227,7 @@ def compared(mine: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> dict[s
         "memory": [statistics.median(each["memory"] for each in rows) for rows in (mine, theirs)],
         "result": [mine[0]["result"][:2], theirs[0]["result"][:2]],
         "difference": max((abs(a - b) / max(1.0, abs(b)) for a, b in pairs), default=0.0),
-        "slower": low > LIMIT,
+        "slower": low > BAR,
     }
 
 
