@@ -40,9 +40,9 @@ Fixed before any run of the verdict was made:
 * ``pace`` asks the same of the guard's present rule, with constant runs among the healthy ones, on
   seeds from 40,000 on. What the rule asks of the pace was chosen on all earlier runs and on
   constant ones of seeds 0 and 1. The course of a constant run is the mean of its last 125 losses:
-  of 25 it rises by .18 through noise alone. Its bars: nine tenths of the runs that break are warned
-  of in time, and at most one tenth of the healthy ones, constant ones counted by themselves, too,
-  and with measurements every 50 steps.
+  of 25 it rises by .18 through noise alone. It asks that nine tenths of the runs that break are
+  warned of in time, and at most one tenth of the healthy ones, constant ones counted by themselves,
+  too, and with measurements every 50 steps.
 * When the guard measures by default (every 50 steps, and sooner while logits grow fast) was chosen
   on the runs of seeds below 40,000: of factors 1.5, 2 and 2.7 by which logits may grow before they
   are measured again, the middle one. Its verdict is that of the recorded runs of ``pace``, and of

@@ -42,7 +42,7 @@ from attsvm.probe import capture
 from attsvm.probe.logits import firmness
 
 LAYER, HEAD = 10, 5
-BARS = {"reactions": 0.83, "atoms": 0.87}
+ASKED = {"reactions": 0.83, "atoms": 0.87}
 Array = NDArray[np.float64]
 
 
@@ -196,7 +196,7 @@ def table(found: list[dict[str, Array]], draws: int) -> list[dict[str, Any]]:
                     shuffled = rng.permutation(np.concatenate(values))
                     row["null"] = auroc(shuffled, np.concatenate(truth))
                     if target == "right":
-                        row["bar"] = BARS[unit]
+                        row["asked"] = ASKED[unit]
                 rows.append(row)
     return rows
 
@@ -237,12 +237,12 @@ def main() -> None:
             found.append(one)
     rows = table(found, options.draws)
     for row in rows:
-        bar = f"  bar {row['bar']:.2f}" if "bar" in row else ""
+        asked = f"  asked {row['asked']:.2f}" if "asked" in row else ""
         null = f"  null {row['null']:.3f}" if "null" in row else ""
         print(
             f"{row['errors of']:<22}{row['confidence']:<19}{row['unit']:<11}"
             f"{row['auroc']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
-            f"  right {100 * row['share right']:.1f} % of {row['units']}{null}{bar}"
+            f"  right {100 * row['share right']:.1f} % of {row['units']}{null}{asked}"
         )
     print(f"{len(found)} reactions, {time.process_time() - started:.0f} CPU seconds")
     if options.json:

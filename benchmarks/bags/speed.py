@@ -14,7 +14,7 @@ from shared import Scale, one_by_one
 
 from attsvm.bags import Bags
 
-BARS = {"musk1": 2.0, "elephant": 5.0, "100 x 50 x 64": None, "10,000 x 50 x 64": 60.0}
+ASKED = {"musk1": 2.0, "elephant": 5.0, "100 x 50 x 64": None, "10,000 x 50 x 64": 60.0}
 LARGE = "10,000 x 50 x 64"
 
 
@@ -53,7 +53,7 @@ def run(folder: Path, data: Path, say: Callable[[str], None], until: float) -> N
     """
     path = folder / "speed.json"
     answers = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for name in BARS:
+    for name in ASKED:
         bags, y = (
             made(int(name.split()[0].replace(",", ""))) if " x " in name else sets.load(name, data)
         )
@@ -78,8 +78,8 @@ def table(folder: Path, show: Callable[[list[str], list[list[str]]], None]) -> N
     if not (folder / "speed.json").exists():
         return
     for name, found in json.loads((folder / "speed.json").read_text(encoding="utf-8")).items():
-        bar = "no bar" if BARS[name] is None else f"a fit within {BARS[name]:g} s"
-        print(f"{name}: {bar}\n")
+        asked = "no bound" if ASKED[name] is None else f"a fit within {ASKED[name]:g} s"
+        print(f"{name}: {asked}\n")
         peers = [found.get(peer, [np.nan])[0] for peer in ("attention-MIL", "sawmil NSK")]
         show(
             ["method", "CPU s", "wall s", "CPU, attention-MIL = 1", "CPU, sawmil NSK = 1"],

@@ -1,4 +1,4 @@
-"""Results as tables, with the bar of each beside it."""
+"""Results as tables, with what is asked of each beside it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS = {
     "texts": {"accuracy": "accuracy", "text": "TF-IDF", "precision": "selected agree"},
 }
 EVIDENCE = {"sufficiency": "sufficiency", "necessity": "necessity", "chance": "chance"}
-BARS = {
+ASKED = {
     "assumption": "test AUC at least .95 with `standard`",
     "witnesses": "precision at 1 at least .98, shell/10 at least .90",
     "images": "AUC of instances at least .98 at 50",
@@ -54,7 +54,7 @@ def show_all(folder: Path, what: str) -> None:
 def grades(folder: Path, what: str, methods: list[str]) -> None:
     """Means over the seeds, one table for each task."""
     columns = COLUMNS[what] | ({} if what == "assumption" else EVIDENCE)
-    print(f"{what}: {BARS[what]}\n")
+    print(f"{what}: {ASKED[what]}\n")
     for name in graded.names(what):
         rows = []
         for method in methods:
@@ -76,7 +76,7 @@ def benchmarks(folder: Path, methods: list[str]) -> None:
     in the repetitions that both have, AUC, seconds per fold.
     """
     for name in NAMES:
-        print(f"{name}: {len(SEEDS)} x 10 folds; {BARS['benchmarks']}\n")
+        print(f"{name}: {len(SEEDS)} x 10 folds; {ASKED['benchmarks']}\n")
         found = {method: repetitions(folder, name, method) for method in methods}
         found = {method: answer for method, answer in found.items() if answer[0]}
         lines = []

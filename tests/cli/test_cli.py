@@ -52,7 +52,7 @@ def test_help_starts_quickly_and_without_torch():
     )
     bare = min(_cpu_seconds([sys.executable, "-c", "import numpy"]) for _ in range(3))
     ours = min(_cpu_seconds([sys.executable, "-m", "attsvm", "--help"]) for _ in range(3))
-    # The bar is 0.4 s of wall clock on a quiet machine; processor time beside numpy's own import
+    # Asked for is 0.4 s of wall clock on a quiet machine; processor time beside numpy's own import
     # does not depend on the load.
     assert ours < bare + 0.3
 

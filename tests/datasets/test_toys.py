@@ -1,4 +1,4 @@
-"""The papers' toy points: the literals of the specification, and that their solutions solve."""
+"""The papers' toy points: the literals of the released code, and that their solutions solve."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ STARTS = [1.0, 0.5, 0.0, -0.5, -1.0, -1.5]
 
 
 def toy(last_score: float) -> tuple[AttentionData, np.ndarray, np.ndarray]:
-    """E1.1 (last score 0.9) and E1.2 (0): one sequence, keys in the plane, the score as a third
+    """mmts-1 (last score 0.9) and mmts-2 (0): one sequence, keys in the plane, the score as a third
     coordinate that attention does not see.
 
     The prompt is a one-column W; the hidden coordinate is hidden by giving every run the same plane
@@ -77,7 +77,7 @@ def test_one_hundred_seeds_converge_to_their_svm_and_keep_converging() -> None:
     early, _ = gaps(1000)
     assert early[-1].mean() <= 6e-3
     late, log_norm = gaps(20_000)
-    assert late[-1, :20].mean() <= 5e-5  # the twenty seeds of the specification
+    assert late[-1, :20].mean() <= 5e-5
     assert np.median(late[-1]) <= 2e-5
     assert (
         late[-1] <= 2e-4

@@ -103,7 +103,7 @@ def test_descent_under_a_fixed_prompt_is_descent_on_the_prompt() -> None:
 
 
 def test_lifted_toys_reach_their_limits_from_every_start() -> None:
-    # E1.1 and E1.2, as the paper draws them: 3-D tokens of which attention sees two coordinates.
+    # mmts-1 and mmts-2 as the paper has them: 3-D tokens of which attention sees two coordinates.
     for name, last in (("single_global", [0] * 6), ("single_local", [0, 0, 0, 0, 1, 1])):
         problem = toy(name)
         model = Attention.prompt(
@@ -119,7 +119,7 @@ def test_lifted_toys_reach_their_limits_from_every_start() -> None:
 
 
 def test_offsets_of_the_losses_have_their_closed_form() -> None:
-    # E1.6: p_2 tends to log(C |l'(C)| / |l'(1)|) / 2.
+    # mmts-6: p_2 tends to log(C |l'(C)| / |l'(1)|) / 2.
     cases = [(C, loss) for C in (2.0, 5.0, 10.0, 100.0) for loss in LOSSES]
     tokens = np.stack([toy("losses", C=C).lifted.tokens for C, _ in cases])
     data = AttentionData(tokens, np.ones((12, 2)), np.ones((12, 2, 1)))
@@ -139,7 +139,7 @@ def test_offsets_of_the_losses_have_their_closed_form() -> None:
 
 
 def test_ratio_of_step_sizes_moves_the_limit_of_the_prompt() -> None:
-    # T8': E1.5 with eta_v = kappa eta_p.
+    # T8': mmts-5 with eta_v = kappa eta_p.
     problem = toy("joint_nonsupport")
     kappa = np.array([0.1, 0.3, 0.5, 0.7, 1.0, 2.0])
     model = Attention.cross(
@@ -160,7 +160,7 @@ def test_ratio_of_step_sizes_moves_the_limit_of_the_prompt() -> None:
 
 
 def test_factors_reach_the_nuclear_solution_and_the_penalty_freezes_them() -> None:
-    # E2.1. Steps of fixed length circle around the penalised optimum, so they shrink at the end.
+    # tfsvm-1. Steps of fixed length circle around the penalised optimum, so they shrink at the end.
     problem = toy("plane")
     margins = selection_margins(problem.data, optimal_tokens(problem.data, problem.head))
     frobenius, nuclear = max_margin(margins), max_margin(margins, Nuclear())

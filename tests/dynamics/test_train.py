@@ -283,7 +283,7 @@ def test_joint_training_of_the_head(
 
 
 def test_joint_toy_of_the_paper_turns_as_measured() -> None:
-    # E1.4: all inputs support; angle of p at steps 50 ... 1000.
+    # mmts-4: all inputs support; angle of p at steps 50 ... 1000.
     tokens = [[[0, 0], [1, 1]], [[0, 0], [1, -1]], [[0, 0], [0.5, 1]]]
     data = AttentionData(np.array(tokens, dtype=float), [1, -1, 1], np.ones((3, 1)))
     for steps, angle in ((50, 11.17), (100, 12.03), (200, 13.01), (1000, 13.84)):

@@ -1,6 +1,4 @@
-"""Output matrices and partial orders against loops, the golden examples of the specification, and
-closed forms.
-"""
+"""Output matrices and partial orders against loops, worked examples and closed forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompt vectors, relaxed margins and decoders: loops, the literal toys E1.4 and E1.5,
+"""Prompt vectors, relaxed margins and decoders: loops, the literal toys mmts-4 and mmts-5,
 scikit-learn.
 """
 

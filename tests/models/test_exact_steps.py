@@ -95,8 +95,8 @@ def slopes_of_head(head: str, o: mpmath.matrix) -> tuple[mpmath.mpf, mpmath.matr
 
 
 def exact_step(model: Attention, form: str, head: str, lr: float) -> dict[str, np.ndarray]:
-    """Parameters after one step of length ``lr`` along each normalised gradient: section 6.1 with
-    as many digits as it takes.
+    """Parameters after one step of length ``lr`` along each normalised gradient: its closed form
+    with as many digits as it takes.
     """
     weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
     combined = model.combined().detach().numpy()

@@ -1,4 +1,4 @@
-"""Priority graphs: numbers of the specification at a small scale, and the mathematics that the
+"""Priority graphs: the numbers of the claims at a small scale, and the mathematics that the
 experiments lean on.
 """
 
@@ -26,7 +26,7 @@ def test_slopes_are_those_of_a_power() -> None:
 
 def test_acyclic_training_meets_the_programme() -> None:
     found = graph_1.run(1, [6, 4, 6, 8], 0.1, 2000, range(8))
-    assert found["cosine"][:, -1].mean() >= 0.997  # the specification's number
+    assert found["cosine"][:, -1].mean() >= 0.997  # that of C4.3's experiment
     assert found["optimal"].all()
     assert (np.diff(found["step"][0]) > 0).all()
 

@@ -165,7 +165,7 @@ def test_the_joint_path_needs_the_assumption() -> None:
     assert np.isnan(found["path_W"]).all()
     found = md_3b.path(md_3.problem(), 2.0, 0)
     assert found["best"].tolist() == [0, 0]
-    # margins of the two best selections, specification E3
+    # margins of the two best selections differ by this share
     assert found["lead"] == pytest.approx(1 / 831, rel=0.01)
     assert found["drop"] > md_3b.PROVEN
     assert (np.diff(found["path_W"]) < 0).all()

@@ -1,4 +1,4 @@
-"""E2.1 and E2.2: reference numbers of the toys in the plane."""
+"""tfsvm-1 and tfsvm-2: reference numbers of the toys in the plane."""
 
 import numpy as np
 import pytest

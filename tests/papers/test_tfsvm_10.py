@@ -1,4 +1,4 @@
-"""E2.10: regularisation paths against the specification's numbers."""
+"""tfsvm-10: regularisation paths against the numbers of an independent program."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""E2.11: self-attention."""
+"""tfsvm-11: self-attention."""
 
 import pytest
 

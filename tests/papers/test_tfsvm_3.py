@@ -1,4 +1,4 @@
-"""E2.3: local convergence at a small scale."""
+"""tfsvm-3: local convergence at a small scale."""
 
 import numpy as np
 

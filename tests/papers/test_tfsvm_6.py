@@ -1,4 +1,4 @@
-"""E2.6: which instances count as those whose tokens all support."""
+"""tfsvm-6: which instances count as those whose tokens all support."""
 
 from attsvm_papers.kit import experiment
 

@@ -1,4 +1,4 @@
-"""E2.7: which runs are accepted, and what is said of them."""
+"""tfsvm-7: which runs are accepted, and what is said of them."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""E2.8: the selected sets of the concave head are known before training."""
+"""tfsvm-8: the selected sets of the concave head are known before training."""
 
 import numpy as np
 from scipy.optimize import check_grad

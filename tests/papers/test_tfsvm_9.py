@@ -1,4 +1,4 @@
-"""E2.9: an output at every position."""
+"""tfsvm-9: an output at every position."""
 
 import numpy as np
 import pytest

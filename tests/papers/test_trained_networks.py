@@ -140,7 +140,7 @@ def test_the_published_table_is_one_command_and_its_smallest_networks_come_first
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(trained_networks, "files_digest", lambda data: "some files")
-    # specification E4
+    # of the released code
     rates = {3: (8e-4, 4e-4, 4e-6), 4: (6e-4, 4e-4, 6e-6), 6: (1e-3, 1e-3, 1e-5)}
     chosen = experiment("md-4")
     whole = list(chosen.cells(chosen.at(scale="paper", sizes=(3, 4, 6), seeds=2)))

@@ -88,7 +88,7 @@ def test_heads_at_their_limit_stand_out_and_random_heads_do_not(seeds: range) ->
 )
 def test_random_weights_on_real_keys_are_inside_the_null_band(layers, copies: int) -> None:
     """The heads of the stories model with queries turned at random: on its keys and queries that is
-    the null ``random`` itself. The bar for many heads is 95 % less three standard errors.
+    the null ``random`` itself. Of many heads 95 % are inside, less three standard errors.
     """
     model, _, batch = story(tokens=200)
     inside = []

@@ -1,5 +1,5 @@
-"""Sufficient conditions of the theorems: the tables of the specification, identities, and agreement
-with the solver.
+"""Sufficient conditions of the theorems: tables of an independent program, identities, and
+agreement with the solver.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from attsvm.solvers import max_margin
 def test_share_of_instances_in_which_all_tokens_support(
     n: int, T: int, shares: dict[int, float]
 ) -> None:
-    for d, share in shares.items():  # E2.6, 200 seeds
+    for d, share in shares.items():  # tfsvm-6, 200 seeds
         data, v = unit_sphere(n, T, d, seed=list(range(200)))
         assert 100 * all_support(data, optimal_tokens(data, v)).mean() == share
 

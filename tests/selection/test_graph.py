@@ -61,7 +61,7 @@ def test_soft_composition_is_the_frequency_of_the_labels_for_all_embeddings(
     np.testing.assert_allclose(masses[6], [1 / 2, 1 / 3, 1 / 6], atol=1e-12)
     entropy = -sum(p * np.log(p) for p in (1 / 6, 1 / 3, 1 / 2))
     assert found.floor == pytest.approx(entropy, rel=1e-13)
-    assert found.floor == pytest.approx(1.01140, abs=5e-6)  # the specification's digits
+    assert found.floor == pytest.approx(1.01140, abs=5e-6)
 
 
 @settings(max_examples=15)

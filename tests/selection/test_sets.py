@@ -31,7 +31,7 @@ def test_hidden_tokens_get_nothing() -> None:
 
 
 def test_training_selects_the_predicted_mixture() -> None:
-    # T21 and E2.8, with steps that shrink: no peeking at the trained softmax.
+    # T21 and tfsvm-8, with steps that shrink: no peeking at the trained softmax.
     data, v = orthonormal(3, 4, seed=list(range(20)))
     sizes = []
     for strength in (0.05, 0.3, 1.0):

@@ -1,4 +1,4 @@
-"""Programmes for the tests: the random family of the papers (G2), their literal toys, ragged
+"""Programmes for the tests: the random family of the papers, their literal toys, ragged
 programmes, explicit tensors.
 """
 
@@ -13,8 +13,8 @@ from attsvm.margins import Margins, selection_margins
 
 
 def sphere(n: int, T: int, d: int, seed: int) -> Margins:
-    """G2 of the specification: drawn in float32 in the order v, Y, X, Z; the best token under v is
-    selected.
+    """Random data as in the released code of Transformers as Support Vector Machines: drawn in
+    float32 in the order v, Y, X, Z. The best token under v is selected.
     """
     rng = np.random.default_rng(seed)
 

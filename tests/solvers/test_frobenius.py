@@ -94,7 +94,16 @@ def assert_optimal(solution: MarginSolution, tol: float = 1e-11) -> None:
         (cross(E21_X, E21_Z, [0, 2]), [[2.85369, -2.70294], [5.37124, 5.58053]], 3e-4),
         (cross(E22_X, E22_Z, [0, 0]), [[0.79255, -1.08647], [-0.63303, -0.34711]], 2e-5),
     ],
-    ids=["E1.1", "E1.1 token 2", "E1.3", "E1.4", "E1.5", "E1.5 relaxed", "E2.1", "E2.2"],
+    ids=[
+        "mmts-1",
+        "mmts-1 token 2",
+        "mmts-3",
+        "mmts-4",
+        "mmts-5",
+        "mmts-5 relaxed",
+        "tfsvm-1",
+        "tfsvm-2",
+    ],
 )
 def test_literal_toys(margins: Margins, W: list[list[float]], digits: float) -> None:
     solution = max_margin(margins)

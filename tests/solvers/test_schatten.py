@@ -279,8 +279,8 @@ def test_relaxed_rows(p: float) -> None:
 
 
 def test_rank_experiment() -> None:
-    """E2.4: no solution has a larger numerical rank than the one found, but where a singular value
-    near the threshold leaves one open.
+    """No solution has a larger numerical rank than the one found, but where a singular value near
+    the threshold leaves one open.
     """
     bounds = []
     for n, T, d in [(5, 5, 3), (10, 5, 5), (15, 5, 20), (5, 15, 10)]:

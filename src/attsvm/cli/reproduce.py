@@ -62,7 +62,7 @@ def add_parser(commands: Any) -> None:
         type=positive_int,
         metavar="N",
         default=0,
-        help="add N to every seed: the same claims on trials that nobody has looked at",
+        help="add N to every seed: the same claims on other trials",
     )
     parser.add_argument(
         "--tuning-seeds",
@@ -176,7 +176,7 @@ def _sentence(claim: dict[str, Any]) -> str:
     if claim["verdict"] == "not applicable":
         return f"{claim['statement']} (no instance has: {', '.join(claim['unmet'])})"
     counts = f", {claim['passed']} of {claim['counted']}" if claim["counted"] > 1 else ""
-    interval, null = claim.get("interval"), claim.get("null")  # earlier versions have none
+    interval, null = claim.get("interval"), claim.get("null")  # a file may lack them
     mean = (
         ""
         if interval is None

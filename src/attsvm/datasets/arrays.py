@@ -21,8 +21,9 @@ from attsvm.queries import bag_queries
 
 def array(path: str | Path) -> Dataset:
     """The data of an ``.npz`` or ``.safetensors`` file (arrays ``X``, ``y``, optional ``Z``,
-    ``mask``); or of an ``.npz`` file of bags: rows ``X`` of shape ``(N, d)``, the bag of each row
-    in ``groups``, and one label per bag in ``y``, in the order in which bags first appear.
+    ``mask``), or of an ``.npz`` file of bags. Such a file has rows ``X`` of shape ``(N, d)``, the
+    bag of each row in ``groups``, and one label per bag in ``y``, in the order in which bags first
+    appear.
 
     Raises:
         InputError: what :meth:`attsvm.AttentionData.read` and :func:`attsvm.bags.as_bags` refuse, a

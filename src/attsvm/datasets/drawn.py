@@ -2,7 +2,7 @@
 and such on which every descent selects the optimal tokens, whatever its start.
 
 The last are those of *Implicit Bias and Fast Convergence Rates for Self-attention* (Vasudeva, Deora
-and Thrampoulidis 2024): its data conditions ask that the tokens of a sequence which are not optimal
+and Thrampoulidis 2024). Its data conditions ask that the tokens of a sequence which are not optimal
 look alike to the head. :func:`attsvm.datasets.unit_sphere` is the control that meets no such
 condition.
 """
@@ -28,9 +28,9 @@ def unit_sphere(
 ) -> tuple[AttentionData, FloatArray]:
     r"""Tokens, queries and a head drawn uniformly from the unit sphere of :math:`\mathbb R^d`.
 
-    The generator of *Transformers as Support Vector Machines*, to the bit: one PyTorch generator
-    per seed, drawn in float32 in the order head v, labels (the sign of n Gaussians, zero counts as
-    -1), tokens, queries, each vector divided by its length in float32, then cast to float64.
+    The generator of *Transformers as Support Vector Machines*, to the bit. One PyTorch generator
+    per seed draws in float32, in this order: head v, labels (the sign of n Gaussians, zero counts
+    as -1), tokens, queries. Each vector is divided by its length in float32, then cast to float64.
     PyTorch's global generator is left as it is.
 
     Tokens count from 0 here: the optimal tokens :math:`\arg\max_t Y_i v^\top x_{it}` of

@@ -73,21 +73,21 @@ class Toy(Compact):
 
 
 TITLES = {
-    "single_global": "One sequence, every start reaches the optimal token (mmts, E1.1)",
+    "single_global": "One sequence, every start reaches the optimal token (mmts-1)",
     "single_local": (
-        "One sequence, two limits: the optimal token or a locally optimal one (mmts, E1.2)"
+        "One sequence, two limits: the optimal token or a locally optimal one (mmts-2)"
     ),
-    "multiple_global": "Three sequences, normalised against plain gradient descent (mmts, E1.3)",
-    "joint": "Prompt and head trained together, every sequence a support vector (mmts, E1.4)",
+    "multiple_global": "Three sequences, normalised against plain gradient descent (mmts-3)",
+    "joint": "Prompt and head trained together, every sequence a support vector (mmts-4)",
     "joint_nonsupport": (
-        "Prompt and head trained together, one sequence not a support vector (mmts, E1.5)"
+        "Prompt and head trained together, one sequence not a support vector (mmts-5)"
     ),
     "losses": (
         "Two sequences with optimal scores C and 1: the loss moves offsets, not the direction"
-        " (mmts, E1.6)"
+        " (mmts-6)"
     ),
-    "plane": "Two sequences in the plane: weights against factors (tfsvm, E2.1)",
-    "plane_margins": "Two sequences in the plane with their decision lines (tfsvm, E2.2)",
+    "plane": "Two sequences in the plane: weights against factors (tfsvm-1)",
+    "plane_margins": "Two sequences in the plane with their decision lines (tfsvm-2)",
 }
 
 

@@ -34,7 +34,7 @@ class AutogradEngine:
     """Trains the model's own parameters in place.
 
     Where every step is a normalised one of its gradient alone, the gradients are rescaled per run,
-    so they never underflow; other optimisers, steepest or mirror descent with momentum or Polyak's
+    so they never underflow. Other optimisers, steepest or mirror descent with momentum or Polyak's
     step, subclasses with methods of their own and callers' hooks get the true gradients.
     """
 

@@ -212,9 +212,9 @@ class Factors:
     @property
     def slack(self) -> Slack | None:
         """Cosine between the product and the axis of the cone, from 0 at the edge to 1 on the axis;
-        and its nuclear norm, from 0 at half the size to 1 at all of it: factors bound the norm from
-        above, and the local theorem speaks of large weights. In a cone the loss of small ones may
-        lie below that of the tokens that its axis selects.
+        and its nuclear norm, from 0 at half the size to 1 at all of it. (Factors bound the norm
+        from above, and the local theorem speaks of large weights.) In a cone the loss of small ones
+        may lie below that of the tokens that its axis selects.
         """
         if self._cone is None:
             return None

@@ -1,15 +1,15 @@
 """Attention compiled for float64 on the CPU: the operation, from moved queries to outputs and back,
 in one pass each; and with a linear head and the loss on top, in one pass for all.
 
-The same arithmetic as the torch operations in :mod:`attsvm.models.softmax`; a step of many small
-runs is not worth twenty kernel launches. Row ``i`` of a run asks sequence ``i // q``. Large batches
-share their runs out among the cores, so the bits do not depend on their number; small ones stay
-away from the thread pool, which on a busy machine costs more than the pass.
+The arithmetic is that of the torch operations in :mod:`attsvm.models.softmax`, without their twenty
+kernel launches per step. Row ``i`` of a run asks sequence ``i // q``. Large batches share their
+runs out among the cores, so the bits do not depend on their number; small ones stay away from the
+thread pool, which on a busy machine costs more than the pass.
 
 The stages of the fused loss (logits, comparison with the winner, slopes, coefficients, gradients)
-go through all rows of a run, so that a loop is long enough for vector instructions, and take whole
-arrays and the index of the run: a view of an array costs as much as the arithmetic of a row. See
-:mod:`attsvm.models.softmax_kernels` for what the letters mean.
+go through all rows of a run, so that a loop is long enough for vector instructions. They take
+whole arrays and the index of the run: a view of an array costs as much as the arithmetic of a row.
+See :mod:`attsvm.models.softmax_kernels` for what the letters mean.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ to the logits is
 
 where :math:`\Delta_t=(x_t-x_\alpha)^\top\partial L/\partial o`. All terms of the textbook form
 :math:`s_\alpha(\gamma_\alpha-\bar\gamma)` that nearly cancel once :math:`s_\alpha\to1` have
-cancelled on paper, so no digit is lost at any saturation; and since every term carries an
-:math:`s_t`, the largest can be taken out as a factor before it underflows.
+cancelled on paper, so no digit is lost at any saturation. Every term carries an :math:`s_t`, so the
+largest can be taken out as a factor before it underflows.
 """
 
 from __future__ import annotations

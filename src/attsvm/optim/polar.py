@@ -5,7 +5,7 @@ Three ways to it, on a batch of matrices at once:
 
 ``exact``
     All singular values are one to rounding. Float32 matrices of up to 128 rows or columns (on a GPU
-    all) take a composition of the best odd quintic polynomials, checked by its own residual; what
+    all) take a composition of the best odd quintic polynomials, checked by its own residual. What
     does not pass, because it is singular or close to it, and everything else on a CPU, takes a
     singular value decomposition. Singular values below :math:`\max(m,n)\,\epsilon\,\sigma_1` are
     rounding and give no direction, as in :class:`attsvm.geometry.Schatten`.

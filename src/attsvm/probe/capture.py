@@ -2,8 +2,8 @@ r"""What attention saw: keys and queries of every head while a model ran, withou
 
 Every fused attention of torch is one call, ``scaled_dot_product_attention(q, k, v, mask)``, and so
 is that of Hugging Face's models, of ``torch.nn.MultiheadAttention`` and of most layers that people
-write. :func:`capture` watches these calls: post-rotary keys and queries are copied, the model's own
-fused kernel computes what it always does, and nothing of size :math:`T^2` is kept. The copies are
+write. :func:`capture` watches these calls and copies post-rotary keys and queries. The model's own
+fused kernel computes as without it, and nothing of size :math:`T^2` is kept. The copies are
 in the model's precision; statistics are computed from them later, see :mod:`attsvm.probe.audit`.
 """
 

@@ -8,10 +8,10 @@ about to rise. :class:`LogitGuard` measures both now and then (:mod:`attsvm.prob
 With ``action="clip"`` it rescales the query and key weights of a head whose largest logit is
 :math:`S>\tau` so that its logits shrink by :math:`\tau/S`, after the optimiser's step (QK-clip,
 Kimi Team, *Kimi K2: Open Agentic Intelligence*, 2025; :mod:`attsvm.probe.head_weights` says for
-which heads how). Weights that are kept small while the optimiser's steps stay as long turn ever
-further in each of them, so later steps of clipped weights are shortened by the same factors
-(``shorten``): relative to its weights, a head then moves as if it had never been clipped. Weights
-under normalised queries and keys slow themselves down in the same way, as they grow.
+which heads how). Clipped weights would turn further in each step of the same length, so their later
+steps are shortened by the same factors (``shorten``): relative to its weights, a head then moves as
+if it had never been clipped. Weights under normalised queries and keys slow themselves down in the
+same way, as they grow.
 """
 
 from __future__ import annotations

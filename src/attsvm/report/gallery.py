@@ -76,7 +76,7 @@ def write_index(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def without_null(claims: Iterable[Mapping[str, Any]]) -> int:
-    """How many of the claims that were judged have no null; runs of earlier versions have none."""
+    """How many of the claims that were judged have no null."""
     judged = [claim for claim in claims if claim["verdict"] != "not applicable"]
     return sum(claim.get("null") is None for claim in judged)
 

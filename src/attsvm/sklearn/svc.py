@@ -74,7 +74,7 @@ class AttentionSVC(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[m
     * ``collective``: all instances have a say,
       :math:`f(X, z) = v^\top X^\top\mathrm{softmax}(X W z) + b`. Training starts from mean pooling
       (:math:`W=0`). Without a ``penalty`` :math:`W` and head are trained by normalised gradient
-      descent, the step chosen on bags kept aside; with one, or for several ``heads``, more than two
+      descent, the step chosen on bags kept aside. With one, or for several ``heads``, more than two
       classes or weighted bags, the penalised loss is minimised, the penalty chosen on bags left out
       in turn (:mod:`attsvm.fitting.penalised`).
     * ``standard``: a bag is positive because it holds a witness, and a negative bag holds none.

@@ -7,7 +7,7 @@ steps of :math:`5n/d`, and for two steps by eight other lengths. SNR, :math:`\rh
 half to six times :math:`1/\sqrt n`.
 
 Source: Benign Overfitting in Single-Head Attention (Magen et al., 2024), read in its abstract and
-in public reviews; sizes and constants are ours
+in public reviews; sizes and constants are this project's
 
 Notes: Errors are probabilities on fresh sequences with right labels, computed and not sampled. The
 paper asks of two steps that the SNR is of the order of :math:`1/\sqrt n`, not more and not less.
@@ -120,7 +120,7 @@ NEARLY = "near-optimal: a hundredth beside the share of wrong labels"
 @claim(
     true("with high probability", share=MOST),
     "paper",
-    "abstract: benign overfitting already after two steps; the SNR is ours",
+    "abstract: benign overfitting already after two steps; the SNR is this project's",
     null=earlier("after one step", "fitted"),
 )
 def BO1(e):
@@ -131,7 +131,7 @@ def BO1(e):
 @claim(
     at_most(NEAR, NEARLY, share=MOST),
     "paper",
-    "abstract: near-optimal test performance; the SNR is ours",
+    "abstract: near-optimal test performance; the SNR is this project's",
     null=exchanged("a quarter of the signal", "snr", RIGHT, LOWEST),
 )
 def BO1e(e):

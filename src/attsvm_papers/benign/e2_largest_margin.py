@@ -8,7 +8,8 @@ are solved. Forty sequences: the four selections in which a class uses its signa
 noise, and descent on p and v from zero, each normalised, 400 steps of 0.02.
 
 Source: Benign Overfitting in Single-Head Attention (Magen et al., 2024), read in its abstract and
-in public reviews; sizes, closed forms and constants are ours
+in public reviews; sizes, closed forms and constants are this
+project's
 
 Notes: A class with :math:`n_c` right labels pays :math:`1/\rho^2` for its signal in the square of
 the norm of v, or about :math:`1/d` for the noise of each, so it uses the signal where
@@ -194,7 +195,8 @@ def BO7(e):
 @claim(
     at_most(NEAR, "near-optimal: a hundredth beside the share of wrong labels", share=MOST),
     "paper",
-    "abstract: a maximum-margin interpolator exhibits benign overfitting; the SNR is ours",
+    "abstract: a maximum-margin interpolator exhibits benign overfitting; the SNR is this"
+    " project's",
     assumes=CERTIFIED,
     null=TIMES,
 )
@@ -209,7 +211,7 @@ def BO8(e):
 @claim(
     at_least(HARM, f"{HARM:g} is the bound recalled of the paper's theorem", share=MOST),
     "paper",
-    "abstract: a sufficiently large SNR is necessary; the SNR is ours",
+    "abstract: a sufficiently large SNR is necessary; the SNR is this project's",
     null=TIMES,
 )
 def BO9(e):

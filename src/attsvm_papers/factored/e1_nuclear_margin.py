@@ -5,10 +5,10 @@ the attention mass. Steps of 0.01 in the joint norm of K and Q, gradients in log
 starts; for comparison one matrix W from zero with steps of 0.05. Both max-margin programmes are
 certified.
 
-Source: Implicit Regularization of Gradient Flow on One-Layer Softmax Attention; specification P6-E1
+Source: Implicit Regularization of Gradient Flow on One-Layer Softmax Attention
 
 Notes: The paper trains classification with an exponential loss and proves the bias for aligned or
-diagonal starts; data, loss and starts are the specification's.
+diagonal starts; data, loss and starts are this project's.
 """
 
 from collections.abc import Sequence
@@ -53,8 +53,8 @@ from attsvm_papers.kit import (
 )
 from attsvm_papers.rates.adaptive import marks
 
-# Token-priority data without cycles, n = 4, T = 6, K = d = 8; ``steps`` of 0.01 are the
-# specification's, then on to ``far``.
+# Token-priority data without cycles, n = 4, T = 6, K = d = 8; ``steps`` of 0.01, then on
+# to ``far``.
 SCALES = scales(
     steps=20_000,
     far=100_000,
@@ -162,9 +162,9 @@ LONG = {"100 000 steps": lambda e: np.array(np.nanmax(e["step"]) >= FAR)}
 
 
 @claim(
-    at_least(0.93, "the specification's; one on the limit", share=MOST),
+    at_least(0.93, "set by this project; one in the limit", share=MOST),
     "paper",
-    "P6, implicit bias of key and query; specification P6-E1",
+    "P6, implicit bias of key and query",
     null=matrix_in_place,
 )
 def C6_1(e):
@@ -175,7 +175,7 @@ def C6_1(e):
 
 
 @claim(
-    at_least(0.98, "the specification's", share=0.5),
+    at_least(0.98, "set by this project", share=0.5),
     null=matrix_in_place,
 )
 def C6_1a(e):
@@ -184,7 +184,7 @@ def C6_1a(e):
 
 
 @claim(
-    at_least(0.0, "the specification's; factors prefer another norm", share=MOST),
+    at_least(0.0, "factors prefer another norm", share=MOST),
     explanation=(
         "Where the Frobenius solution itself has nearly the best nuclear margin, a small start has"
         " not passed it yet."

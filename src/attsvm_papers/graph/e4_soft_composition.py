@@ -4,8 +4,7 @@ Twelve sentences of the tokens 0, 1, 2: six end in 2 with labels 0, 1, 1, 2, 2, 
 labels 2, 1, 1, 0, 0, 0. Gradient descent with step 1 on the log loss, 2000 steps from W uniform in
 ±1/√d; d = 8.
 
-Source: Mechanics of Next Token Prediction with Self-Attention, soft composition; specification
-P4-E4
+Source: Mechanics of Next Token Prediction with Self-Attention, soft composition
 """
 
 from typing import Any

@@ -5,8 +5,7 @@ of the softmax of the output through the embeddings (n = 6, T = 4, K = 6); cross
 loss of the attention mass per token (n = 4, T = 6, K = 8). Tokens of final mass above .01 are
 winners of the local graphs, those in (.009, .01] are left out.
 
-Source: Mechanics of Next Token Prediction with Self-Attention, local convergence; specification
-P4-E5
+Source: Mechanics of Next Token Prediction with Self-Attention, local convergence
 
 Notes: Settings of the identity heads are read from the names of the authors' stored figures.
 """

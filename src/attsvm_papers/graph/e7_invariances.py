@@ -4,7 +4,7 @@ Cyclic data of graph-2, changed in six ways; both components of each, and 2000 s
 descent with step 1 on the log loss from corresponding starts, are compared with those of the
 original.
 
-Source: Mechanics of Next Token Prediction with Self-Attention; specification P4-E7
+Source: Mechanics of Next Token Prediction with Self-Attention
 """
 
 from typing import Any

@@ -8,15 +8,16 @@ logit of a query :math:`z` and a key :math:`x` that is :math:`\delta` tokens bac
 
 That is one matrix :math:`W=(C_j, S_j)_j` on keys that are told how far back they are,
 :math:`x\otimes(\cos\omega_j\delta,\sin\omega_j\delta)_j`, and its max-margin programme is like that
-of any other head. All 40 heads of the tiny Llama that comes with the package (5 layers of 8 heads
-that share 4 sets of keys, width 64, heads of 8: keys of 512 numbers), on 16 stories of 64 tokens
-that it writes itself, each token drawn from its softmax; 80 queries of which the head is sure. Its
-Frobenius solution, and for the first head of each layer the nuclear one, beside nulls that are
-rotary heads as well: the head's two subspaces with rotated features, features paired with those of
-another frequency (permuted), random subspaces, inputs reflected as in heads-8, and the layer's
-other heads on this head's programme.
+of any other head. All 40 heads of the tiny Llama that comes with the package are measured: 5 layers
+of 8 heads that share 4 sets of keys, width 64, heads of 8, so keys of 512 numbers. Inputs are 16
+stories of 64 tokens that it writes itself, each token drawn from its softmax; a programme has 80
+queries of which the head is sure. Solutions are those of the Frobenius norm, and for the first head
+of each layer also of the nuclear norm. Nulls are rotary heads as well: the head's two subspaces
+with rotated features, features paired with those of another frequency (permuted), random subspaces,
+and inputs reflected as in heads-8. Beside them stand the layer's other heads on this head's
+programme.
 
-Source: ours; specification 08-probe, section 2
+Source: this project
 
 Notes: One model is one trial. A head that is sure of fewer than ten queries is scaled until it is
 sure of ten.
@@ -212,7 +213,7 @@ WHOLE = {"all forty heads": lambda e: len(e.where(norm=NORMS.index("fro"))["head
 
 @each(
     claim(
-        at_least(0.02, "median over heads, the bar of H10"),
+        at_least(0.02, "median over heads, as in H10"),
         id=f"H13{letter}",
         statement=words,
         assumes=WHOLE,
@@ -233,7 +234,7 @@ def median(e, nulls):
 
 
 @claim(
-    at_least(0.75, "share of the heads, the bar of H10a"),
+    at_least(0.75, "share of the heads, as in H10a"),
     assumes=WHOLE,
     explanation=away,
     null=ROTATED,
@@ -246,8 +247,8 @@ def H13a(e):
 @picture("Rotary heads", "A scatter of heads about the diagonal.", 3.3, width=4.2)
 def heads(evidence, panels):
     """A point per head, Frobenius norm: cosine of its weights and its own solution against the
-    strictest null, and against reflected weights. On the line a head is no nearer than weights that
-    nobody trained.
+    strictest null, and against reflected weights. On the line a head is no nearer than untrained
+    weights.
     """
     ax, rows = panels[0], evidence.where(norm=NORMS.index("fro"))
     looks = zip(CHOICES, (ATTENTION, TRAINED), ("strictest", "reflected"), strict=True)

@@ -1,20 +1,20 @@
 """Which norm's max-margin solution a trained head is nearest to, by optimiser.
 
-The trainings of heads-1. The first head of one layer, the layers by turns, is looked at after all
+The trainings of heads-1. The first head of one layer, the layers by turns, is measured after all
 steps in the nuclear, Frobenius and spectral norms, that of the sum of entries and that of the
 largest entry. Nulls are the same weights in all norms: rotated and permuted singular vectors with
 their own selections, and the layer's other heads. Compared are differences to the strictest null,
 seed by seed, and the share of the best margin that the head attains. (Ratios mislead where the null
 is near zero, as in the spectral norm.)
 
-Source: ours; specification 08-probe, section 2
+Source: this project
 
 Notes: Descent of the factors of W = K'Q in a norm is biased to a norm of the product: Euclidean
 descent to the nuclear one, spectral descent to the larger of the factors' spectral norms, which
 bounds the spectral one, sign descent to entries, mirror descent of p = 1.1 to the sum of entries.
-So the share of the best margin is measured for the factors, too: every norm of W is at most a
-product of norms of K and Q (Frobenius ones for the nuclear norm, spectral ones for the spectral
-norm, sums of entries, and d times largest entries), with which W's margin is divided instead.
+So the share of the best margin is measured for the factors, too. Every norm of W is at most a
+product of norms of K and Q, by which W's margin is divided instead: Frobenius ones for the nuclear
+norm, spectral ones for the spectral norm, sums of entries, and d times largest entries.
 """
 
 import numpy as np
@@ -70,7 +70,7 @@ def bounds(block):
 
 
 def excesses(e, optimiser):
-    """``(seeds,)`` by norm: its excess in every norm in which it was looked at."""
+    """``(seeds,)`` by norm: its excess in every norm in which it was measured."""
     rows = e.where(optimiser=optimiser)
     parts = {NORMS[int(k)]: rows.where(norm=k) for k in rows.levels("norm")}
     return {norm: by_seed(part, excess(part)) for norm, part in parts.items()}

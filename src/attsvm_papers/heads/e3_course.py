@@ -1,12 +1,12 @@
 """The course over training: from initialisation on.
 
 The trainings of heads-1 under AdamW and Muon, at twenty checkpoints from the first weights on,
-which are random. The first head of each layer is looked at in the nuclear norm beside its two
+which are random. The first head of each layer is measured in the nuclear norm beside its two
 strict nulls, at 80 queries; where a head is sure of fewer it is scaled until it is sure of 80,
 which moves no selection. Beside the excess stand the share of queries of which the head is sure as
 it is, the Frobenius norm of its weights, their stable rank, and the held-out loss of the network.
 
-Source: ours; specification 08-probe, section 2
+Source: this project
 """
 
 from dataclasses import asdict
@@ -101,7 +101,7 @@ def H7(e):
     return np.concatenate([courses(e, name, excess(e))[:, 0] for name in known(e, OPTIMISERS)])
 
 
-@claim(at_least(0.03, "the bar of H1"), assumes=REAL, null=ROTATED)
+@claim(at_least(0.03, "as in H1"), assumes=REAL, null=ROTATED)
 def H7a(e):
     """It grows from the first weights to the last, training by training."""
     found = [courses(e, name, excess(e)) for name in known(e, OPTIMISERS)]

@@ -2,15 +2,15 @@
 
 Trainings of heads-1 under AdamW and Muon after all steps, the first head of each layer, nuclear and
 Frobenius norms, rotated and permuted nulls. Programmes have 20 to 640 queries with largest softmax
-weight above one half, those of more than 160 from three times as many texts and in the Frobenius
-norm alone (nuclear at the scale ``paper``: one of them takes minutes), or 80 above .3 to .95 (a
-head that is sure of fewer is scaled until it is sure of enough).
-Held-out: does the solution select, at sure queries outside its programme, what the head selects,
-and how often does the most frequent relative position? Two programmes of 80 queries, drawn from the
-same texts, are compared: cosine of their solutions, and the share of tokens in support that both
-name, beside the share for as many rivals drawn at random.
+weight above one half, or 80 above .3 to .95; a head that is sure of fewer is scaled until it is
+sure of enough. Those of more than 160 queries are from three times as many texts and in the
+Frobenius norm alone, at the scale ``paper`` also in the nuclear norm. Held-out: does the solution
+select, at sure queries outside its programme, what the head selects, and how often does the most
+frequent relative position? Two programmes of 80 queries, drawn from the same texts, are compared:
+the cosine of their solutions, and the share of support tokens that both name. Beside it stands the
+share for as many rivals drawn at random.
 
-Source: ours; specification 08-probe, section 2
+Source: this project
 """
 
 from dataclasses import asdict
@@ -135,7 +135,7 @@ def of(e, norm="nuc", **where):
 
 @each(
     claim(
-        at_least(0.03, "the bar of H1; mean over layers and seeds, one optimiser and number each"),
+        at_least(0.03, "as in H1; mean over layers and seeds, one optimiser and number each"),
         id=f"H8{letter}",
         statement=words,
         assumes=REAL,
@@ -153,7 +153,7 @@ def by_number(e, norm):
 
 
 @claim(
-    at_least(0.03, "the bar of H1; mean over layers and seeds, one optimiser and threshold each"),
+    at_least(0.03, "as in H1; mean over layers and seeds, one optimiser and threshold each"),
     assumes=REAL,
     null=ROTATED,
 )

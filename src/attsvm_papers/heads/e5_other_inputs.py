@@ -9,7 +9,7 @@ so that relative position says nothing. *scrambled*: the characters of each text
 *surrogate*: Gaussian vectors of the same mean and covariance, put through the layer norm. The null
 with random singular vectors on the same inputs stands for inputs that were adapted to W.
 
-Source: ours; specification 08-probe, section 2
+Source: this project
 """
 
 from typing import Any
@@ -126,7 +126,7 @@ def scrambled(change):
 
 
 @claim(
-    at_least(0.03, "the bar of H1; mean over layers and seeds, one optimiser each"),
+    at_least(0.03, "as in H1; mean over layers and seeds, one optimiser each"),
     assumes=REAL,
     null=ROTATED,
 )
@@ -136,7 +136,7 @@ def H9(e):
 
 
 @claim(
-    at_least(0.03, "the bar of H1; mean over layers and seeds, one optimiser each"),
+    at_least(0.03, "as in H1; mean over layers and seeds, one optimiser each"),
     assumes=REAL,
     null=ROTATED,
 )

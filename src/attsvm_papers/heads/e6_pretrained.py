@@ -10,7 +10,7 @@ Frobenius norms, beside rotated and permuted singular vectors with their own sel
 other heads, and weights that no Gaussian inputs of the same mean and covariance tell from the
 head's (reflected). A head that is sure of fewer than ten queries is left out.
 
-Source: ours; specification 08-probe, section 2
+Source: this project
 
 Notes: MiniLM is read from all-MiniLM-L6-v2 in the folder ATTSVM_DATA, reviews from imdb, the mapper
 and reactions from rxnmapper and reactions, digits from mnist. One model is one trial: heads of a
@@ -211,7 +211,7 @@ REAL = {"a real model": lambda e: bool(np.all(e["model"] != MADE))}
         ("", NULLS, ROTATED, "median over heads, one model each; .03 to .16 in six heads of MiniLM",
          "Heads of other models are nearer to their own nuclear solutions than the stricter of"
          " two nulls and the layer's other heads."),
-        ("b", ("reflected",), MIRRORED, "the bar of H10",
+        ("b", ("reflected",), MIRRORED, "as in H10",
          "They are nearer than weights that no Gaussian inputs with these moments tell from"
          " theirs."),
     )

@@ -3,7 +3,7 @@
 One training of 300 steps per rate with tuning seed 0: the rate with the least held-out loss is used
 in heads-1 to heads-5. Everything else is trained by AdamW with a rate of .001.
 
-Source: ours
+Source: this project
 """
 
 from dataclasses import asdict

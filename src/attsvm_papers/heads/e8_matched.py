@@ -7,11 +7,11 @@ and random signs :math:`\epsilon_i=\pm1`, a reflection :math:`R` multiplies :mat
 :math:`\epsilon_i` and leaves the mean. *apart*: :math:`RWR'` with two reflections has the singular
 values of :math:`W`, and each of its singular vectors has the same energy in every :math:`v_i`.
 *reflected*: :math:`RWR` keeps as well which directions of keys and queries go together: on Gaussian
-inputs with this covariance around this mean nothing tells it from :math:`W`. Both are looked at as
+inputs with this covariance around this mean nothing tells it from :math:`W`. Both are measured as
 the nulls of heads-1 are, with their own selections, and scaled until they are as sure of as many
 queries. The first head of each layer after all steps, nuclear norm, three draws of each.
 
-Source: ours; specification 08-probe, section 2
+Source: this project
 
 Notes: The excess over these is the cosine minus their mean, that of heads-1 minus the largest of
 its nulls, which is the stricter measure by about the noise of one null.
@@ -96,12 +96,12 @@ def over(e, optimiser, kind, own="cosine"):
 
 
 def drawn(kind):
-    """A draw of a null, looked at as if it were the head, against the others."""
+    """A draw of a null, measured as if it were the head, against the others."""
     own: dict[str, Any] = {"cosine": f"{kind} 0", f"{kind} 0": lambda e: np.full(e.rows, np.nan)}
-    return replaced(f"one of the {kind} draws, looked at as if it were the head", **own)
+    return replaced(f"one of the {kind} draws, measured as if it were the head", **own)
 
 
-WHY = "the bar of H1: one optimiser each, lower end of the 95% interval over seeds"
+WHY = "as in H1: one optimiser each, lower end of the 95% interval over seeds"
 
 
 @each(

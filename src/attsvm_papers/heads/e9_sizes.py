@@ -2,10 +2,10 @@
 
 Trainings as in heads-1 under AdamW and Muon with one size changed at a time: twice the context,
 half the width (heads of 16 instead of 32), twice the depth. The first head of the first and of the
-last layer is looked at after all steps, in the nuclear norm, beside its two strict nulls and the
-layer's other heads; rates are those of heads-7, which were chosen at the sizes of heads-1.
+last layer is measured after all steps, in the nuclear norm, beside its two strict nulls and the
+layer's other heads. Rates are those of heads-7, chosen at the sizes of heads-1.
 
-Source: ours; specification 08-probe, section 2
+Source: this project
 """
 
 from dataclasses import asdict
@@ -76,7 +76,7 @@ def means(e, values):
 
 
 @claim(
-    at_least(0.03, "the bar of H1; mean over layers and seeds, one optimiser and size each"),
+    at_least(0.03, "as in H1; mean over layers and seeds, one optimiser and size each"),
     assumes=REAL,
     null=ROTATED,
 )

@@ -137,7 +137,7 @@ def files(parameters: Any) -> list[str]:
 
 
 def held_out_texts(text: str, sizes: Sizes, seed: int, count: int = LOOKED_AT) -> Tensor:
-    """``(count, context)`` held-out texts on which heads are looked at."""
+    """``(count, context)`` held-out texts on which heads are measured."""
     return windows(characters(text)[1], count, sizes.context, 2 + seed)
 
 

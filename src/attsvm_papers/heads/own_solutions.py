@@ -40,7 +40,7 @@ SECONDS = 60.0  # of the clock for one programme: none has come near
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """How heads are looked at.
+    """How heads are measured.
 
     Attributes:
         queries: drawn into a programme.
@@ -144,7 +144,7 @@ def own_solutions(
         inputs: ``(n, T, width)``.
         tokens: ``(n, T)`` numbers of the characters.
         norms: their names.
-        look: how it is looked at.
+        look: how it is measured.
         seed: of nulls and draws.
         draw: another number draws other queries for the head, with the same nulls.
     """

@@ -76,7 +76,7 @@ def over_seeds(evidence: Evidence, values: ArrayLike) -> float:
 
 
 def known(evidence: Evidence, names: Sequence[str]) -> list[str]:
-    """Those of the optimisers that were run, in our order."""
+    """Those of the optimisers that were run, in the order of this file."""
     return [name for name in names if np.any(evidence["optimiser"] == name)]
 
 
@@ -92,16 +92,16 @@ REAL = {
 """What claims about trained heads assume."""
 
 ROTATED = replaced(
-    "rotated weights, looked at as if they were the head",
+    "rotated weights, measured as if they were the head",
     cosine="rotated",
     rotated=lambda e: np.full(e.rows, np.nan),
 )
 MIRRORED = replaced(
-    "a reflected draw, looked at as if it were the head, and the head as if it were the draw",
+    "a reflected draw, measured as if it were the head, and the head as if it were the draw",
     cosine="reflected",
     reflected="cosine",
 )
-AGAIN = replaced("another permuted draw, looked at as if it were the head", cosine="again")
+AGAIN = replaced("another permuted draw, measured as if it were the head", cosine="again")
 """Nulls of claims about excesses. The last is stricter than the first, and there for some heads
 alone.
 """

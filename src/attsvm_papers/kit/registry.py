@@ -22,9 +22,9 @@ PAPERS = {
     "factored": "Implicit Regularization of Gradient Flow on One-Layer Softmax Attention",
     "spectral": "Implicit Bias of Spectral Descent and Muon",
     "benign": "Benign Overfitting in Single-Head Attention",
-    "heads": "The support vector machine inside trained heads (a study of our own)",
-    "multihead": "Several heads and layers, starts and noise (a study of our own)",
-    "pruning": "Attention that survives pruning (a study of our own)",
+    "heads": "The support vector machine inside trained heads (a study of this project)",
+    "multihead": "Several heads and layers, starts and noise (a study of this project)",
+    "pruning": "Attention that survives pruning (a study of this project)",
 }
 """Key of each paper on the command line, and its title."""
 

@@ -5,7 +5,7 @@ Normalised descent with p = 1.75, 2, 3, step 0.1, from Gaussian weights of its o
 1500, 2000 and 20 000 steps. Twice: as the released code rounds, and in exact (log-space)
 arithmetic. Solutions are those of the tokens selected at the end, certified.
 
-Source: Optimizing Attention with Mirror Descent, figure of directional divergence; specification E1
+Source: Optimizing Attention with Mirror Descent, figure of directional divergence
 
 Notes: The released code seeds the data and not the starts, and compares with solutions of other
 runs' tokens, which agree on half of the seeds only: most of the published off-diagonal divergence
@@ -158,7 +158,7 @@ OTHER_RUN = replaced(
 
 @claim(
     true("generic differences and queries are linearly independent"),
-    reference="specification T0",
+    reference="derived: feasible for generic data if d >= max(T - 1, n)",
     null=replaced("the same sequences, of two features", feasible="feasible_low"),
 )
 def M0(e):
@@ -173,7 +173,7 @@ def M0(e):
         2e-6,
         "a share of at most 1e-6 of the attention is elsewhere, and scores differ by at most 2",
     ),
-    reference="specification T2'",
+    reference="derived from P3, local convergence (number recalled)",
     assumes={
         "a run with attention above 1 - 1e-6 everywhere": lambda e: (
             e["probability"] > 1 - 1e-6
@@ -189,9 +189,9 @@ def M2b(e):
 
 
 @claim(
-    at_most(0.01, "the specification's, at the published number of steps; one value for each p"),
+    at_most(0.01, "at the published number of steps; one value for each p"),
     "recalled",
-    "P3, convergence of directions (number recalled); specification T3",
+    "P3, convergence of directions (number recalled)",
     assumes=SCALE,
     null=ANOTHER,
 )
@@ -210,7 +210,7 @@ def M3(evidence):
         share=MOST,
     ),
     "recalled",
-    "specification T6, E1",
+    "P3, figure of directional divergence",
     null=ANOTHER,
 )
 def M6(e):
@@ -230,7 +230,7 @@ def M6b(e):
 
 
 @claim(
-    between(-1.0, 1.0, "in the tolerances of the specification, .05 and, for the own pair, .003"),
+    between(-1.0, 1.0, "in tolerances of .05 and, for the own pair, .003"),
     "authors' code",
     "P3, figure of directional divergence (digitised)",
     assumes=SCALE,
@@ -254,7 +254,7 @@ def E1_3(evidence):
 
 
 @claim(
-    at_most(0.004, "the specification's; it measured .0019"),
+    at_most(0.004, "an independent program has .0019"),
     assumes=SCALE,
     null=exchanged("the published arithmetic in its place", "mode", EXACT, PUBLISHED),
 )
@@ -264,7 +264,7 @@ def E1_4(e):
 
 
 @claim(
-    at_most(1e-7, "relative duality gap, the specification's"),
+    at_most(1e-7, "relative duality gap"),
     null=replaced("the solution of another norm", certified="gap_other"),
 )
 def E1_10(e):

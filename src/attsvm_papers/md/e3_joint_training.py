@@ -4,7 +4,7 @@ Two sequences of three tokens in the plane, W = 0 and v = 0. Normalised joint de
 2, 3 and steps of 0.1 in both, each by its own norm; 1500, 2000 and 20 000 iterations, in the
 published arithmetic and in the exact one.
 
-Source: Optimizing Attention with Mirror Descent, figures of joint training; specification E3
+Source: Optimizing Attention with Mirror Descent, figures of joint training
 
 Notes: For p = 2 descent selects (1, 0) while the largest label margin belongs to (0, 0), by one
 part in 700: joint training is local. The regularisation path of the pair, md-3b, is global.
@@ -49,7 +49,7 @@ from attsvm_papers.md.published import published_descent
 TOKENS = (((-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)), ((0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)))
 FIRST = 101  # iterations of which both probabilities are read
 
-# Measured for the specification; the selections are printed in the authors' notebook.
+# Measured by an independent program; the selections are printed in the authors' notebook.
 SELECTED = {1.75: (1, 0), 2.0: (1, 0), 3.0: (0, 0)}
 AT = (0, 1, 2, 5, 10, 20)
 LOGISTIC = {
@@ -151,7 +151,7 @@ def E3_1(e):
 
 
 @claim(
-    at_least(0.999, "the specification's"),
+    at_least(0.999, "set by this project"),
     null=at_start("logistic", "softmax"),
 )
 def E3_3(evidence):
@@ -160,7 +160,7 @@ def E3_3(evidence):
 
 
 @claim(
-    at_most(1e-3, "the specification's"),
+    at_most(1e-3, "set by this project"),
     null=at_start("divergence_W", "divergence_v", words="after 30 iterations"),
 )
 def E3_5(evidence):
@@ -181,7 +181,7 @@ def E3_5(evidence):
     name="joint-training",
 )
 def joint_training(evidence, axes):
-    """Above, how sure head and attention are; crosses: the specification's table. Below,
+    """Above, how sure head and attention are; crosses: an independent program. Below,
     divergences of W and v from the solutions of the tokens selected at the end; dashed: as the
     released code rounds.
     """

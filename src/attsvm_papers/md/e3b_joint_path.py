@@ -1,13 +1,11 @@
 """The joint regularisation path.
 
 Best pairs of W and v with both sizes bounded in the norm of p = 1.75, 2, 3, on the data of md-3 and
-on random tokens and queries on the unit sphere, n = 2, T = 3, d = 4. The assumption of the theorem,
-that the label margin drops in proportion to the attention that leaves the best selection, is proven
-for each instance and p by a lower bound over all attention; instances where it is not are not
-counted.
+on random tokens and queries on the unit sphere, n = 2, T = 3, d = 4. The theorem assumes that
+the label margin drops in proportion to the attention that leaves the best selection. That is proven
+for each instance and p by a lower bound over all attention; other instances are not counted.
 
-Source: Optimizing Attention with Mirror Descent, joint convergence (number recalled); specification
-T5
+Source: Optimizing Attention with Mirror Descent, joint convergence (number recalled)
 
 Notes: Sizes of W end at 24 solutions, because what W still changes there is e^-24 of the margins,
 close to the rounding of the loss.
@@ -156,11 +154,9 @@ WHERE = (
 
 @each(
     claim(
-        at_most(
-            0.0, "logarithm of the ratio of neighbours; the specification's: decreasing", share=MOST
-        ),
+        at_most(0.0, "logarithm of the ratio of neighbours: decreasing", share=MOST),
         "recalled",
-        "P3, joint convergence (number recalled); specification T5",
+        "P3, joint convergence (number recalled)",
         id=f"M5{letter}",
         statement="{where} the joint regularisation path of W and v turns to the pair of solutions"
         " of largest label margin: both divergences fall at every size.",
@@ -178,9 +174,9 @@ def falls(e, part):
 
 @each(
     claim(
-        at_most(0.01, "the specification's", share=MOST),
+        at_most(0.01, "set by this project", share=MOST),
         "recalled",
-        "specification T5",
+        "P3, joint convergence (number recalled)",
         id=f"M5{letter}",
         statement="{where} at the largest sizes of W and v, 24 and 5120 solutions, both divergences"
         " are small.",
@@ -202,7 +198,7 @@ def ends(e, part):
         "the theorem's, at large sizes; 8 was chosen after a look at seeds 1 to 100",
         share=MOST,
     ),
-    reference="specification T5",
+    reference="P3, joint convergence (number recalled)",
     assumes={ASSUMPTION: lambda e: _proven(e, RANDOM)},
     null=MIXED,
 )

@@ -5,7 +5,7 @@ md-4. At the published width of 384 weights above .06 are called large; at other
 threshold keeps its ratio to the bound of the initial weights.
 
 Source: Optimizing Attention with Mirror Descent, figure of weight histograms (notebook outputs
-seen); specification E5
+seen)
 
 Notes: Nothing is trained that md-4 has trained. The published figure shows one run of the network
 of six blocks.
@@ -67,7 +67,7 @@ SIZES = (
         "largest",
         "the largest query, key and value weight under p = 1.1 is at least 1.5 times that under"
         " gradient descent.",
-        at_least(1.5, "specification E5; the published figure gives 1.8, 2.6 and 4.0"),
+        at_least(1.5, "the published figure gives 1.8, 2.6 and 4.0"),
         "In the published figure the queries have the least of it.",
     ),
 )

@@ -1,14 +1,14 @@
 """When l1.1 pays: few epochs, few examples, wrong labels, pruned attention.
 
-Small vision transformers are trained on images of MNIST by un-normalised mirror descent with
-p = 1.1 and p = 2 (gradient descent) on all parameters, and by Adam, in four settings: 2000 images
-and 20 epochs; the same images and 3 epochs; 250 images and 60 epochs; 2000 images of which a fifth
-has its label drawn anew, and 20 epochs. In each setting each optimiser has the rate with which a
-training as long, on a seed of its own, ends with the highest validation accuracy. Compared are test
-accuracies at the last epoch, with right labels, and in the first setting what is lost when each
-query keeps only its top token of attention.
+Small vision transformers are trained on images of MNIST by un-normalised mirror descent with p =
+1.1 and p = 2 (gradient descent) on all parameters, and by Adam. There are four settings: 2000
+images and 20 epochs; the same images and 3 epochs; 250 images and 60 epochs; 2000 images of which a
+fifth has its label drawn anew, and 20 epochs. In each setting each optimiser has the rate with
+which a training as long, on a seed of its own, ends with the highest validation accuracy. Compared
+are test accuracies at the last epoch, with right labels, and in the first setting what is lost when
+each query keeps only its top token of attention.
 
-Source: ours
+Source: this project
 
 Notes: Small: two blocks of width 32 on patches of 7 pixels, five seeds. It is the scale small of
 md-4 with other numbers of epochs and examples, and says nothing about texts or larger networks.

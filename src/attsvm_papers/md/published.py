@@ -34,9 +34,9 @@ def published_descent(
     does not have.
 
     The gradient of the softmax is the textbook one, :math:`s_t(\gamma_t-\bar\gamma)`, which cancels
-    at the selected token once its probability rounds to one; the dual norm is a plain sum of
+    at the selected token once its probability rounds to one. The dual norm is a plain sum of
     powers, with machine epsilon added to it, so steps shrink once the gradient is smaller than
-    that; and the dual iterate is made from the weights at every step.
+    that. The dual iterate is made from the weights at every step.
 
     Args:
         data: one instance per run, all sequences of the same length.

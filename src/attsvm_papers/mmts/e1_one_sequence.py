@@ -4,7 +4,7 @@ One sequence of three tokens with scores 1, 0.9, 0.9; logistic loss; normalised 
 the prompt with step 0.1 from six starts, and from the ray of token 2. The regularisation path is
 searched on circles in log space.
 
-Source: Max-Margin Token Selection, Figure 1 (panel recalled); specification E1.1
+Source: Max-Margin Token Selection, Figure 1 (panel recalled)
 
 Notes: The papers draw the ray of token 1 in red and that of token 2 in blue.
 """
@@ -142,7 +142,7 @@ def E1_1a(evidence):
 
 
 @claim(
-    at_most(1e-7, "1 - cosine after 100000 steps, the specification's bar"),
+    at_most(1e-7, "1 - cosine after 100000 steps"),
     "authors' code",
     "P1, Figure 1 (panel recalled)",
     null=LOWER,

@@ -4,7 +4,7 @@ The sequence of mmts-1 with score 0 instead of 0.9 for token 3; normalised gradi
 step 0.1 from six starts; regularisation paths on the whole circle and inside cones around the
 direction of token 2. Runs in single precision take 400 steps.
 
-Source: Max-Margin Token Selection, Figure 1; specification E1.2
+Source: Max-Margin Token Selection, Figure 1
 
 Notes: The papers draw the ray of token 1 in red and that of token 2 in blue. In single precision,
 which the released code uses, the two runs at token 2 turn away from it once the margin passes 24
@@ -63,7 +63,7 @@ SCALES = scales(
 )
 
 LOCAL = (4, 5)  # the starts at -1 and -1.5
-# Measured for the specification with an independent implementation.
+# Measured by an independent program of this project.
 AT_1000 = ((99.9, 0.92), (99.97, -0.81))  # prompts of these two starts
 
 
@@ -162,7 +162,7 @@ def N1(e):
 
 
 @claim(
-    at_most(0.001, "1 - cosine, measured for the specification"),
+    at_most(0.001, "1 - cosine, measured by an independent program of this project"),
     null=RAISED,
 )
 def E1_2a(e):

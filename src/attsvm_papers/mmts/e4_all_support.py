@@ -3,7 +3,7 @@
 Three sequences of a zero token and one other; logistic loss; normalised gradient descent with step
 0.1 on the prompt and on the head, each normalised by itself.
 
-Source: Max-Margin Token Selection, Figures 3a and 3c; specification E1.4
+Source: Max-Margin Token Selection, Figures 3a and 3c
 """
 
 from typing import Any
@@ -49,7 +49,8 @@ SCALES = scales(
     quick={"samples": 500},
 )
 
-# Computed for the specification: prompt, half its squared norm, multipliers, angle in degrees.
+# Computed by an independent program of this project: prompt, half its squared norm, multipliers,
+# angle in degrees.
 PROMPT, OBJECTIVE, DUAL, ANGLE = (4 / 3, 1 / 3), 0.9444, (0.0, 0.7778, 1.1111), 14.036
 KEPT = {0: 0.423, 7: 0.3816, 30: 0.7186, 60: 0.9669, 90: 0.9963}
 LOGISTIC = {0: 0.5249, 30: 0.8686, 60: 0.9963}

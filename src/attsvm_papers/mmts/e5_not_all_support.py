@@ -3,9 +3,10 @@
 The data of mmts-4 with third token (0.5, 1.5), whose label margin is 1.5; normalised gradient
 descent on both. The sweep starts at p = (1, 0), v = (0, 1) and takes head steps of 0.1 kappa.
 
-Source: Max-Margin Token Selection, Figure 3b; specification E1.5
+Source: Max-Margin Token Selection, Figure 3b
 
-Notes: Interpolation between the two programmes (T8') is ours and not claimed in the paper.
+Notes: Interpolation between the two programmes (T8') is this project's and not claimed in the
+paper.
 """
 
 from typing import Any
@@ -214,8 +215,7 @@ def T7d(e):
 @claim(
     at_most(
         1e-4,
-        "distance of unit vectors after 60000 steps, the specification's bar; the angle falls"
-        " as 1/k",
+        "distance of unit vectors after 60000 steps; the angle falls as 1/k",
     ),
     id="T8'",
     null=OTHER_RATIO,

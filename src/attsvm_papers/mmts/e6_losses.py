@@ -3,7 +3,7 @@
 Two sequences of two tokens, optimal scores C and 1, others 0; normalised gradient descent with step
 0.1 from zero under linear, logistic and exponential loss.
 
-Source: Max-Margin Token Selection, Figure 4 (number recalled); specification E1.6
+Source: Max-Margin Token Selection, Figure 4 (number recalled)
 
 Notes: The paper shows the linear and the logistic loss. Runs with C = 1 go straight along the ray.
 """
@@ -133,7 +133,7 @@ OTHER_FORM = shuffled("predicted", within="part C", words="the closed form of an
 @claim(
     at_most(
         1.2e-5,
-        "no bar stated; 1 - cosine after 100000 steps: an offset of 47.04 (C = 100) at a norm"
+        "1 - cosine after 100000 steps: an offset of 47.04 (C = 100) at a norm"
         " of 10000 is a gap of 1.11e-5",
     ),
     null=first_step,
@@ -144,7 +144,7 @@ def T22(e):
 
 
 @claim(
-    close_to(0.0, 1e-3, "the specification's bar; the closed form is derived"),
+    close_to(0.0, 1e-3, "to three decimals; the closed form is derived"),
     null=OTHER_FORM,
 )
 def T22b(e):

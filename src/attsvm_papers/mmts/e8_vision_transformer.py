@@ -4,11 +4,10 @@ A transformer of two pre-norm blocks is trained from scratch on images with Adam
 learning rate of 0.001. At each record the attention rows of [CLS] on 300 test images give the two
 measures of soft sparsity, and the query and key weights their norm.
 
-Source: Max-Margin Token Selection, figure of a vision transformer (recalled, low confidence);
-specification E1.8
+Source: Max-Margin Token Selection, figure of a vision transformer (recalled, low confidence)
 
-Notes: The paper trained on CIFAR-10 for about 400 epochs; network, optimiser and measure are not
-known to us, so only signs are claimed. MNIST and CIFAR-10 take part where ATTSVM_DATA names a
+Notes: The paper trained on CIFAR-10 for about 400 epochs; network, optimiser and measure are
+unverified, so only signs are claimed. MNIST and CIFAR-10 take part where ATTSVM_DATA names a
 folder that holds them (see attsvm.datasets.image_set). The fall belongs to the first epochs:
 afterwards the two measures drift, on digits slightly up, while the norm goes on growing.
 """

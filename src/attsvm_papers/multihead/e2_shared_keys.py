@@ -6,7 +6,7 @@ attention), or each has its own, :math:`W_h=K_hQ_h^\top`; normalised gradient de
 on each factor from uniform random ones. Programmes of the last selection in two norms: the nuclear
 norm of :math:`[W_1\,W_2]`, and the sum of the nuclear norms of the heads.
 
-Source: ours; the papers name several heads as a direction to go
+Source: this project; the papers name several heads as a direction to go
 
 Notes: :math:`\min\frac12(\|K\|_F^2+\|Q_1\|_F^2+\|Q_2\|_F^2)` over factors of given heads is
 :math:`\|[W_1\,W_2]\|_*` with shared keys, and :math:`\|W_1\|_*+\|W_2\|_*` with keys of their own.

@@ -6,8 +6,8 @@ one also dealt out epoch by epoch. Steps are normalised to 0.1, normalised to 0.
 gradients with momentum 0.9, or plain, 20 times the gradient. Programmes are those of the last
 selection, certified.
 
-Source: ours; Implicit Bias of Steepest Descent with Mini-batch Stochastic Gradient (2026) treats
-linear models
+Source: this project; Implicit Bias of Steepest Descent with Mini-batch Stochastic Gradient (2026)
+treats linear models
 
 Notes: A plain step is the true gradient in the mean. A normalised one is equally long whatever the
 batch holds: a sequence far beyond the margin, alone in its batch, pulls as hard as one that

@@ -7,13 +7,13 @@ under a fixed query and a fixed decoder,
 together from uniform random weights, normalised gradient descent with step 0.1, one norm for both.
 Programmes are those of the last selections, certified.
 
-Source: ours; the papers name several layers as a direction to go
+Source: this project; the papers name several layers as a direction to go
 
 Notes: The second layer selects a position of every sequence, which is *read*. Where the first layer
 is saturated, the second is one head on the inputs :math:`x_{it}+x_{i\alpha_{it}}`, and has their
 max-margin solution. The first layer has margins of one at the positions that are read, and of zero
-at the others: these select for the second layer alone, whose logits grow without bound, so that any
-lead, however small beside the weights, is enough. It is the relaxed programme of joint training.
+at the others. These select for the second layer alone, whose logits grow without bound, so any
+lead is enough, however small beside the weights. It is the relaxed programme of joint training.
 """
 
 import numpy as np

@@ -3,10 +3,9 @@
 K = d = 20, a random permutation as collocation, uniform weights, zero start, normalised gradient
 descent with step 0.2 / sqrt(d), 1000 steps. Identity and random orthogonal embeddings.
 
-Source: Huang, Liang and Yang (2024), Figure 2, left three panels; specification P3-E1
+Source: Huang, Liang and Yang (2024), Figure 2, left three panels
 
-Notes: The number of steps is ours; the root sign in the step size is lost in the extract that was
-read.
+Notes: The number of steps is this project's; whether the step has the root of d is unverified.
 """
 
 import math
@@ -79,12 +78,12 @@ def _uneven(data: NextTokenData, seed: int) -> NextTokenData:
 
 
 UNEVEN = replaced("unequal weights", norm="norm_uneven", loss="loss_uneven", error="error_uneven")
-REFERENCE = "P3, Figure 2, left panels; specification C3.1"
+REFERENCE = "P3, Figure 2, left panels"
 
 
 @claim(
-    at_most(1e-12, "1 - cosine at every record from step 1: rounding, the specification's"),
-    reference=(REFERENCE),
+    at_most(1e-12, "1 - cosine at every record from step 1: rounding"),
+    reference=REFERENCE,
     null=UNEVEN,
 )
 def C3_1a(evidence):

@@ -4,7 +4,7 @@ Training as in ntp-3 for 10 000 steps, then sentences that no training sentence 
 with its query, 50 per query and group where that many exist. G6, G7 and G8 are reported; data of G7
 and G8 never mention the last token but in its collocation.
 
-Source: Huang, Liang and Yang (2024), generalisation; specification P3-E4 and 8.1
+Source: Huang, Liang and Yang (2024), generalisation
 """
 
 from typing import Any
@@ -136,14 +136,14 @@ def drawn(name):
     return {f"a sentence of {name}": lambda e: e[f"{name}_count"] > 0}
 
 
-PROTOCOL = "specification 8.1; P3 calls it the extended query-dependent partial order"
+PROTOCOL = "groups of this project; P3 has the extended query-dependent partial order"
 
 
 @each(
     claim(
-        at_least(1.0, "the specification's, after 10 000 steps", share=MOST),
+        at_least(1.0, "after 10 000 steps", share=MOST),
         "ours",
-        reference=f"C3.11, {PROTOCOL}" if name != "G5" else f"C3.12, {PROTOCOL}",
+        reference=PROTOCOL,
         id=f"P3-E4{name}",
         statement=(f"{name}, {GROUPS[name]}: every unseen sentence is predicted."),
         assumes=drawn(name),
@@ -162,7 +162,6 @@ def predicted(e, name):
         "strict signs; the sign theorem is of the solution, which the trained weights approach",
         share=MOST,
     ),
-    reference="specification C3.10",
     null=OTHER_QUERY,
 )
 def C3_10a(e):
@@ -177,7 +176,6 @@ def C3_10a(e):
         0.0,
         "gradients never touch these coordinates from a zero start, with identity embeddings",
     ),
-    reference="specification C3.10",
     null=OTHER_QUERY,
 )
 def C3_10b(e):
@@ -186,8 +184,8 @@ def C3_10b(e):
 
 
 @claim(
-    at_least(1.0, "the specification's", share=MOST),
-    reference=(PROTOCOL),
+    at_least(1.0, "every prediction", share=MOST),
+    reference=PROTOCOL,
     assumes=drawn("G2"),
     null=OTHER_QUERY,
 )
@@ -198,7 +196,6 @@ def C3_11(e):
 
 @claim(
     at_least(-1e-7, "margins of the arcs add up along a path; solver accuracy"),
-    reference="specification C3.12",
     null=replaced("trained weights of the same norm", gap_excess="gap_trained"),
 )
 def C3_12(e):
@@ -210,7 +207,6 @@ def C3_12(e):
 
 @claim(
     at_most(0.0, "from a zero start"),
-    reference="specification C3.13",
     null=OTHER_QUERY,
 )
 def C3_13a(e):
@@ -220,7 +216,6 @@ def C3_13a(e):
 
 @claim(
     at_least(1.0, "uniform attention"),
-    reference="specification C3.13",
     assumes={
         "a sentence with one most frequent token": lambda e: np.isfinite(e["unique_accuracy"])
     },
@@ -236,8 +231,7 @@ def C3_13b(e):
 @claim(
     at_least(
         1.0,
-        "reported, not judged, by the specification, which saw 100 % agreement; heads that beat"
-        " the same tokens are tied",
+        "an independent program has 100 % agreement; heads that beat the same tokens are tied",
         share=MOST,
     ),
     reference=(PROTOCOL),

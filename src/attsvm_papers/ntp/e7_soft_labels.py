@@ -1,11 +1,11 @@
 r"""Soft labels: what an output matrix learns where several tokens follow a context.
 
-Eight contexts, ten tokens, cross-entropy of a linear output matrix from zero; the first kind of
-labels has random unit embeddings with d = 16 and one to four tokens that follow each context, the
-second two topics with d = 3 whose odds no weights meet, the third is the first with d = 3, which
-nothing separates. 40 000 steps: of plain gradient descent with step 1 / L, of normalised descent
-with steps of 0.05, or with steps of 0.5 / sqrt(t). Paths are minimisers in balls. Shares are of
-twelve contexts and six tokens, by dimension.
+Eight contexts, ten tokens, cross-entropy of a linear output matrix from zero. The first kind of
+labels has random unit embeddings with d = 16 and one to four tokens that follow each context. The
+second has two topics with d = 3 whose odds no weights meet; the third is the first with d = 3,
+which nothing separates. 40 000 steps: of plain gradient descent with step 1 / L, of normalised
+descent with steps of 0.05, or with steps of 0.5 / sqrt(t). Paths are minimisers in balls. Shares
+are of twelve contexts and six tokens, by dimension.
 
 Source: Thrampoulidis, Implicit Optimization Bias of Next-token Prediction in Linear Models (2024),
 arXiv 2402.18551, abstract; another paper than that of ntp-1 to ntp-6
@@ -13,7 +13,7 @@ arXiv 2402.18551, abstract; another paper than that of ntp-1 to ntp-6
 Notes: Counts of the contexts are 1 to 9. Labels are compatible where log-odds have a solution, and
 separable where the margin programme has one; every answer is proved by multipliers. Where labels
 are separable and not compatible, the finite part is the minimiser of the loss inside supports, and
-the infimum of the loss is above the entropy: ours, after Ji and Telgarsky.
+the infimum of the loss is above the entropy: this project, after Ji and Telgarsky.
 """
 
 from typing import Any

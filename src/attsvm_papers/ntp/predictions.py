@@ -103,9 +103,7 @@ def signs(data: NextTokenData, W: FloatArray) -> dict[str, float]:
 
 
 def gap_excess(data: NextTokenData, W: FloatArray) -> float:
-    """Least of score gap minus longest path, over all ordered pairs of the solution (specification
-    C3.12).
-    """
+    """Least of score gap minus longest path, over all ordered pairs of the solution."""
     orders = partial_order(data)
     scores = data.embeddings @ W @ data.embeddings.T
     least = np.inf

@@ -19,12 +19,12 @@ FloatArray = NDArray[np.float64]
 KINDS = ("bipartite", "total")
 """Generators without and with confused tokens; columns of evidence hold the position."""
 PUBLISHED = 10_000
-"""Steps of stage 2 in the paper's figure, after which the specification's bounds are asked for."""
+"""Steps of stage 2 in the paper's figure, after which bounds are asked for."""
 
 
 def rates(d: int) -> tuple[float, float]:
-    """Steps of both stages of the paper: 0.2 and 0.05 over the root of d (the root's sign is lost
-    in the extract that was read).
+    """Steps of both stages of the paper: 0.2 and 0.05 over the root of d, where the root is
+    unverified.
     """
     return 0.2 / math.sqrt(d), 0.05 / math.sqrt(d)
 

@@ -1,6 +1,4 @@
-"""Sentences that were not trained on, in the groups of the generalisation protocol (specification
-8.1).
-"""
+"""Sentences that were not trained on, in the groups of the generalisation protocol of ntp-4."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,8 @@
 """Small decoders of characters under six optimisers, and what pruning costs them.
 
-The decoder is that of :mod:`attsvm_papers.heads.decoder`. AdamW, Muon and our spectral descent move
-all matrices of its blocks; mirror descent moves queries and keys, with AdamW on the other matrices.
-Everything else is trained by AdamW. Rates fall to zero along a cosine.
+The decoder is that of :mod:`attsvm_papers.heads.decoder`. AdamW, Muon and this project's spectral
+descent move all matrices of its blocks; mirror descent moves queries and keys, with AdamW on the
+other matrices. Everything else is trained by AdamW. Rates fall to zero along a cosine.
 """
 
 from __future__ import annotations

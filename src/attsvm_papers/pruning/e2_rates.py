@@ -4,7 +4,7 @@ One training of a third of the steps per rate with tuning seed 0 and without wei
 with the least held-out loss is used in pruning-1. What the optimiser is not named for is trained by
 AdamW with a rate of .001, other matrices of the blocks with AdamW's own.
 
-Source: ours
+Source: this project
 """
 
 from dataclasses import asdict

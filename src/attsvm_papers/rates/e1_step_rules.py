@@ -6,10 +6,10 @@ as floor, and gradient descent with step 1. Slopes are least squares on log-spac
 1000 to 10 000.
 
 Source: Implicit Bias and Fast Convergence Rates for Self-attention, rates of NGD and Polyak
-(recalled); specification P5-E1
+(recalled)
 
-Notes: Data and step sizes are the specification's: the paper's were not readable. Polyak's factor
-of 2 is recalled. Its gap is computed without cancellation: after 10 000 steps the loss is above its
+Notes: Data and step sizes are this project's; the paper's are unverified. Polyak's factor of 2 is
+recalled. Its gap is computed without cancellation: after 10 000 steps the loss is above its
 floor by less than 1e-2000.
 """
 
@@ -99,7 +99,6 @@ def _spread(values: Any) -> str:
     at_most(
         3.0, "largest over smallest at step 10 000; a limit up to logarithms, derived", share=MOST
     ),
-    reference="specification C5.2",
     null=shuffled("norm", words="each rule with the norm of another"),
 )
 def C5_2(evidence):
@@ -116,7 +115,7 @@ def C5_2(evidence):
 
 
 @claim(
-    at_most(-0.75, "-1 is derived, up to a logarithm; the specification's threshold", share=MOST),
+    at_most(-0.75, "-1 is derived, up to a logarithm", share=MOST),
     interval=True,
     null=_instead(CONSTANT, ROOT),
 )
@@ -126,9 +125,7 @@ def C5_2e(e):
 
 
 @claim(
-    between(
-        -0.6, -0.3, "-1/2 is derived, up to a logarithm; the specification's thresholds", share=MOST
-    ),
+    between(-0.6, -0.3, "-1/2 is derived, up to a logarithm", share=MOST),
     interval=True,
     null=_instead(ROOT, CONSTANT),
 )
@@ -140,7 +137,7 @@ def C5_2f(e):
 @claim(
     at_least(
         -0.15,
-        "1/log t has slope -0.125 between these steps; the specification's threshold",
+        "1/log t has slope -0.125 between these steps",
         share=MOST,
     ),
     explanation=lambda e: (

@@ -4,8 +4,7 @@ The runs of rates-1: four step rules on Gaussian tokens. Attention off the optim
 from differences of logits, so it is exact far below the spacing of floats; slopes are fitted from
 step 1000 on.
 
-Source: Implicit Bias and Fast Convergence Rates for Self-attention, sparsification rate (recalled);
-specification P5-E2
+Source: Implicit Bias and Fast Convergence Rates for Self-attention, sparsification rate (recalled)
 """
 
 import numpy as np
@@ -61,8 +60,7 @@ def run(rule, seeds, steps):
 
 @each(
     claim(
-        close_to(1.0, 0.1, "the specification's 10 %; derived, up to o(1)", share=MOST),
-        reference="specification C5.3",
+        close_to(1.0, 0.1, "derived, up to o(1)", share=MOST),
         id=f"C5.3{letter}",
         statement=(
             f"{NAMES[rule].capitalize()}: the logarithm of the attention off the optimal token"

@@ -4,8 +4,7 @@ Gaussian tokens, n = 6, T = 5, d = 48, both parts from zero, each with its own n
 0.05 for the attention weights, (t+1)^(-2/3) for the decoder, which has no intercept. Solutions are
 those of the tokens that are optimal under the last decoder.
 
-Source: Implicit Bias and Fast Convergence Rates for Self-attention, joint training; specification
-P5-E3
+Source: Implicit Bias and Fast Convergence Rates for Self-attention, joint training
 
 Notes: Which tokens are optimal is decided by the decoder, so with a trained one it is part of the
 result. From zero about four runs in ten settle on another selection than the planted head's, and
@@ -44,7 +43,7 @@ from attsvm_papers.kit import (
 )
 from attsvm_papers.rates.adaptive import marks
 
-# Instances of :func:`attsvm.datasets.gauss`; the number of steps is that of the specification.
+# Instances of :func:`attsvm.datasets.gauss`.
 SCALES = scales(
     steps=100_000,
     seeds=10,
@@ -117,7 +116,7 @@ LONG = {"100 000 steps": lambda e: np.full(e.rows, e["step"].max() >= WINDOW[1])
 
 
 @claim(
-    between(0.3, 0.4, "1/3 with the factors of a finite time; the specification's", share=MOST),
+    between(0.3, 0.4, "1/3 with the factors of a finite time", share=MOST),
     "paper",
     "P5, joint training, exp(-t^(1/3)); the decoder's step is derived",
     assumes=LONG,
@@ -132,7 +131,7 @@ def C5_4(e):
 
 
 @claim(
-    at_least(0.99, "the specification's, at step 100 000", share=MOST),
+    at_least(0.99, "at step 100 000", share=MOST),
     "recalled",
     "P5, joint training",
     assumes=LONG,
@@ -146,7 +145,7 @@ def C5_4a(e):
 
 
 @claim(
-    at_least(0.999, "the specification's, at step 100 000", share=MOST),
+    at_least(0.999, "at step 100 000", share=MOST),
     "recalled",
     "P5, joint training",
     assumes=LONG,

@@ -4,8 +4,7 @@ Normalised descent with step 0.1 for 3000 steps from random weights of norm 20 (
 fixed head. Orthonormal and Gaussian tokens (n = 6, T = 5, d = 48), tokens and queries on the unit
 sphere (n = 6, T = 8, d = 10) as control.
 
-Source: Implicit Bias and Fast Convergence Rates for Self-attention, global convergence (recalled);
-specification P5-E4
+Source: Implicit Bias and Fast Convergence Rates for Self-attention, global convergence (recalled)
 """
 
 import numpy as np
@@ -120,7 +119,7 @@ def C5_1(e):
 
 
 @claim(
-    at_least(0.99, "the specification's", share=MOST),
+    at_least(0.99, "set by this project", share=MOST),
     "recalled",
     "P5, global convergence",
     null=SPHERE_TOO,
@@ -131,7 +130,7 @@ def C5_1a(e):
 
 
 @claim(
-    at_most(0.9, "reported, not judged, by the specification, which saw 7 of 8 from other starts"),
+    at_most(0.9, "an independent program has 7 of 8 from other starts"),
     null=exchanged("orthonormal tokens in its place", "source", SPHERE, ORTH),
 )
 def C5_1b(e):

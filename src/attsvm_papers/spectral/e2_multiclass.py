@@ -1,12 +1,12 @@
 """Sign, gradient, spectral descent and Adam on multiclass data.
 
 Ten standard Gaussian class centres in 25 dimensions, 50 points around each with deviation 0.1,
-cross-entropy from W = 0, 10 000 steps of eta0/√(t+1): eta0 = 0.1 for signs, gradients and Adam
-(betas 0.9 and 0.999 or 0.95, no stability constant), 0.05 for the exact polar factor. Momentum 0.9
-for Signum, NMD-GD and Muon. Best margins in three norms are certified to 1e-6.
+cross-entropy from W = 0, 10 000 steps of eta0/√(t+1). The first, eta0, is 0.1 for signs, gradients
+and Adam (betas 0.9 and 0.999 or 0.95, no stability constant), 0.05 for the exact polar factor.
+Momentum 0.9 for Signum, NMD-GD and Muon. Best margins in three norms are certified to 1e-6.
 
 Source: Implicit Bias of Spectral Descent and Muon on Multiclass Separable Data, synthetic
-experiment; specification P7-E2
+experiment
 """
 
 from collections.abc import Sequence
@@ -154,10 +154,7 @@ def _rates(evidence: Evidence, optimiser: int) -> Any:
     return slopes(np.log(step), np.log(np.where(inside, gap, 1.0)), inside)
 
 
-BAR = (
-    "the specification's bar of P7-E1; the theorem has -1/2, up to a logarithm, as an upper bound"
-    " on the gap"
-)
+WHY = "the theorem has -1/2, up to a logarithm, as an upper bound on the gap"
 SLOW = (
     "With n = 500 the bound (log t + n)/√t is above one until long after these steps, so the"
     " theorem does not forbid it."
@@ -166,7 +163,7 @@ SLOW = (
 
 @each(
     claim(
-        at_least(0.0, "the ordering of the paper's figure; the specification's P7-E2", share=MOST),
+        at_least(0.0, "the order of the paper's figure", share=MOST),
         "paper",
         reference="P7, Figure of synthetic multiclass data",
         id=f"C7.{number}",
@@ -195,7 +192,7 @@ def own_margin_leads(e, norm, without):
 @claim(
     at_least(
         0.0,
-        "its limit is the max-norm margin; the order of the columns is the specification's P7-E2",
+        "its limit is the max-norm margin; the order is that of the paper's figure",
         share=MOST,
     ),
     "paper",
@@ -241,7 +238,7 @@ def C7_3b(e):
 
 @each(
     claim(
-        at_most(-0.3, BAR, share=MOST),
+        at_most(-0.3, WHY, share=MOST),
         "paper",
         reference="P7, rates of NSD and NMD",
         id=f"C7.{number}",

@@ -7,7 +7,7 @@ polar factors of the whole matrix (Muon, 0.03), polar factors of W beside signs 
 0.03) or Adam on b (Muon-Adam, 0.03), and Adam (0.9 and 0.95) on all (0.02). Programmes are linear
 around the last weights, certified.
 
-Source: ours; Gronich and Vardi (2026) prove it for smooth homogeneous networks
+Source: this project; Gronich and Vardi (2026) prove it for smooth homogeneous networks
 
 Notes: What is measured is how nearly the weights solve the programme that is linear around
 themselves (Karush, Kuhn, Tucker): their smallest linearised margin over the best that weights of
@@ -125,14 +125,14 @@ NEAREST = {
     "Adam": "NMD",
     "Muon-Adam": "Muon",
 }
-BARS = (0.65, 0.95, 0.86, 0.86, 0.75, 0.86)
+LEAST = (0.65, 0.95, 0.86, 0.86, 0.75, 0.86)
 """Of the share; what six tuning seeds had after 4000 steps, less a little."""
 
 
 @each(
     claim(
         at_least(
-            BARS[k], "1 in the limit; tuning seeds had a little more after 4000 steps", share=MOST
+            LEAST[k], "1 in the limit; tuning seeds had a little more after 4000 steps", share=MOST
         ),
         reference="Gronich and Vardi, 2026, prove the limit",
         id=f"HN{k + 1}",

@@ -1,11 +1,12 @@
 """Regularisation paths in three norms.
 
 Two small instances, and random ones with n = 2, T = 4, d = 3; the excess loss is minimised in log
-space at fixed size, from random starts and the max-margin direction: W in the Frobenius and the l3
-norm, K and Q of bounded size, and W inside a cone around a locally optimal direction: of 5 degrees
-on the two instances, on random ones as narrow as the theorem asks for, up to 30 000 norms.
+space at fixed size, from random starts and the max-margin direction. That is done for W in the
+Frobenius and the l3 norm, for K and Q of bounded size, and for W inside a cone around a locally
+optimal direction. Cones have 5 degrees on the two instances; on random ones they are as narrow as
+the theorem asks for, up to 30 000 norms.
 
-Source: Transformers as Support Vector Machines, Theorem 2; specification E2.10
+Source: Transformers as Support Vector Machines, Theorem 2
 
 Notes: Where an instance has no locally optimal direction beside the global one, the cone is around
 the global one.
@@ -70,7 +71,7 @@ EXPONENT = 3.0
 SHAPE = (2, 4, 3)  # n, T, d of random instances, of which many have several local optima
 FARTHEST = 1000.0  # their radius, in norms of the solution
 
-# Measured for the specification at the radii 10, 30, 100, 300, 1000: direction gaps (Frobenius),
+# Of an independent program at the radii 10, 30, 100, 300, 1000: direction gaps (Frobenius),
 # set distances (nuclear).
 REFERENCE = {
     (0, FROBENIUS): (0.146, 6.3e-3, 5.1e-4, 5.8e-5, 5.2e-6),
@@ -328,7 +329,7 @@ def T18b(e):
 )
 def paths(evidence, axes):
     """How far the minimiser of the loss at size R is from the max-margin solution in the same norm.
-    Crosses: the specification's own computation. Slopes are -2 for cosines and -1 for distances.
+    Crosses: an independent program. Slopes are -2 for cosines and -1 for distances.
     """
     for instance, ax in enumerate(axes):
         for bound, colour, label in (

@@ -1,10 +1,9 @@
 """Self-attention: the statistics repeated.
 
-E2.3, E2.4 (n = T = 5) and E2.5 with the first token of each sequence as its query, and random
-selections at d = max(T - 1, n) for cross- and self-attention.
+tfsvm-3, tfsvm-4 (n = T = 5) and tfsvm-5 with the first token of each sequence as its query, and
+random selections at d = max(T - 1, n) for cross- and self-attention.
 
-Source: Transformers as Support Vector Machines (the released code has the switch); specification
-E2.11
+Source: Transformers as Support Vector Machines (the released code has the switch)
 
 Notes: Where the optimal token is the query itself nothing changes in the formulas.
 """
@@ -40,7 +39,7 @@ from attsvm_papers.tfsvm.convergence import mixed
 from attsvm_papers.tfsvm.local_runs import local_runs
 
 LOCAL, RANKS, OUTCOMES, FEASIBLE = "local", "ranks", "outcomes", "random_selections"
-"""What is repeated: E2.3, E2.4, E2.5; and random selections at the smallest dimension that is
+"""What is repeated: tfsvm-3, -4 and -5; and random selections at the smallest dimension that is
 always enough.
 """
 
@@ -110,7 +109,7 @@ def T10(e):
 
 
 @claim(
-    at_least(0.1, "as for cross-attention (E2.3)"),
+    at_least(0.1, "as for cross-attention (tfsvm-3)"),
     reference="P2 (the released code has the switch)",
     null=at_start("frobenius", "nuclear"),
 )
@@ -139,7 +138,7 @@ def T11(e):
 
 
 @claim(
-    at_least(1e-9, "strictly lower, on average over each cell, as for cross-attention (E2.4)"),
+    at_least(1e-9, "strictly lower, on average over each cell, as for cross-attention (tfsvm-4)"),
     null=replaced("the two solutions exchanged", fro_rank="nuc_rank", nuc_rank="fro_rank"),
 )
 def E2_11a(evidence):
@@ -170,7 +169,7 @@ def E2_11c(evidence):
 
 
 @claim(
-    at_most(0.01, "8 degrees, as for cross-attention (E2.5)", share=MOST),
+    at_most(0.01, "8 degrees, as for cross-attention (tfsvm-5)", share=MOST),
     "recalled",
     assumes={"aligned and feasible": lambda e: np.isfinite(_kind(e, OUTCOMES)["far_gap"])},
     null=replaced("the long first step alone", far_gap="far_first"),

@@ -4,8 +4,7 @@ Random tokens on the unit sphere, the token of highest score selected in each se
 max-margin solutions, of least Frobenius and of least nuclear norm, are certified; their ranks count
 singular values above a thousandth of the largest.
 
-Source: Transformers as Support Vector Machines, figure of ranks (number recalled); specification
-E2.4
+Source: Transformers as Support Vector Machines, figure of ranks (number recalled)
 
 Notes: Two artefacts of the published curves are drawn in the second figure: an instance without
 solution was counted as rank 1, and the nuclear solutions came from a first-order solver whose
@@ -120,9 +119,8 @@ def T11(e):
 @claim(
     at_most(
         0.0,
-        "the specification says min(n, d), and 4.75 on average at n = d = 5: a sequence without"
-        " a support constraint adds no rank; counted above 1e-7, above the error that a gap of"
-        " 1e-15 leaves",
+        "at most min(n, d): a sequence without a support constraint adds no rank; counted above"
+        " 1e-7, above the error that a gap of 1e-15 leaves",
     ),
     assumes="feasible",
     null=replaced("the rank of the nuclear solution", fro_absolute="nuc_rank"),

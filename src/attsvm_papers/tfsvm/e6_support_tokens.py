@@ -5,8 +5,7 @@ every constraint of its certified max-margin solution holds with equality. Desce
 n = 2, T = 4, d = 16, normalised steps of a tenth of the solution's norm from 20 random directions
 of each of three sizes, in the span of tokens and queries.
 
-Source: Transformers as Support Vector Machines, over-parameterisation (Assumption B, recalled);
-specification E2.6
+Source: Transformers as Support Vector Machines, over-parameterisation (Assumption B, recalled)
 """
 
 from itertools import product
@@ -72,7 +71,7 @@ SCALES = scales(
     },
 )
 
-# Percent of 200 instances, measured for the specification, at the dimensions of the full scale.
+# Percent of 200 instances in an independent program, at the dimensions of the full scale.
 REFERENCE = {
     (2, 4): (15, 51.5, 86.5, 98.5, 100, 100, 100),
     (4, 5): (0, 2, 20.5, 66, 96.5, 100, 100),
@@ -297,8 +296,7 @@ def T14(e):
 @claim(
     at_most(
         1e-12,
-        "relative to the sum of absolute weights; the specification saw 1e-16 on one shape,"
-        " margins are exact to 1e-13",
+        "relative to the sum of absolute weights; margins are exact to 1e-13",
     ),
     assumes=ALL_SUPPORT,
     null=others("identity"),
@@ -377,7 +375,7 @@ def E2_6b(evidence):
     close_to(
         1.0,
         0.0,
-        "a count; the specification measured 1.0 on average",
+        "a count; an independent program has 1.0 on average",
         share=MOST,
     ),
     null=replaced("d = 3 in their place", local_selections=_in_three_dimensions),
@@ -398,8 +396,8 @@ def T17b(e):
     name="all-support",
 )
 def all_support(evidence, axes):
-    """Share of random instances in which all non-selected tokens stand at the margin. Crosses: the
-    specification's measurement.
+    """Share of random instances in which all non-selected tokens stand at the margin. Crosses: an
+    independent program.
     """
     ax, ends = axes[0], []
     shares = _shares(evidence)

@@ -4,8 +4,7 @@ n = 3 sequences of T = d = 4 orthonormal tokens with label +1; head v'o - streng
 zero, logistic loss, normalised gradient descent with step 0.1 for 3000 steps, or decaying for 6000.
 Predictions use the scores alone, never the trained softmax.
 
-Source: Transformers as Support Vector Machines, mode of the released code (figure recalled);
-specification E2.8
+Source: Transformers as Support Vector Machines, mode of the released code (figure recalled)
 """
 
 from typing import Any
@@ -66,7 +65,7 @@ SCALES = scales(
     quick={"strengths": (0.05, 0.2, 0.5, 1.0, 2.0), "seeds": 10},
 )
 
-# Measured for the specification at other draws: strength, mean number of selected tokens, median
+# Of an independent program at other draws: strength, mean number of selected tokens, median
 # cosines to both parts and to the max-margin part.
 REFERENCE = {
     0.05: (1.20, 0.996, 0.996),
@@ -254,8 +253,8 @@ def _median(evidence: Evidence, column: str) -> Any:
 @claim(
     at_most(
         1e-3,
-        "the specification's bar for decaying steps, asked of the median draw as its .016 for"
-        " fixed steps is; the others are still moving or at another local optimum",
+        "of the median draw, for decaying steps; the others are still moving or at another"
+        " local optimum",
     ),
     reference="derived; P2 has a related lemma (recalled)",
     null=replaced(
@@ -323,7 +322,7 @@ def E2_8a(e):
 @claim(
     at_least(
         0.0,
-        "of one draw, at strength 1 over .05; the specification measured medians of 0, 0, .001,"
+        "of one draw, at strength 1 over .05; an independent program has medians 0, 0, .001,"
         " .005, .018, .028, .086",
         share=MOST,
     ),
@@ -363,7 +362,7 @@ def E2_8e(e):
 )
 def draw_strength(evidence, axes):
     """Selected sets and probabilities are predicted before training by a sparsemax of the scores.
-    Crosses: the specification's own run. Errors below 1e-6 are drawn at 1e-6.
+    Crosses: an independent program. Errors below 1e-6 are drawn at 1e-6.
     """
     strengths = evidence.levels("strength")
     axes[0].plot(

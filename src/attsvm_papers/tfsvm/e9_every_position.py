@@ -5,11 +5,10 @@ positions; W from zero, normalised gradient descent with step 0.1, 6000 steps. T
 of the tokens that each position selects at the end. Ranks are those of solutions for the best
 tokens with T = 3 and d = 12, fewer positions than dimensions.
 
-Source: Transformers as Support Vector Machines, appendix on sequence outputs, Theorem 11;
-specification E2.9
+Source: Transformers as Support Vector Machines, appendix on sequence outputs, Theorem 11
 
-Notes: The theorem is seen in the paper's text; the experiment and its numbers are the
-specification's.
+Notes: The theorem is seen in the paper's text; the experiment and its numbers are this
+project's.
 """
 
 from typing import Any
@@ -66,7 +65,7 @@ SCALES = scales(
     quick={"seeds": 20},
 )
 
-COSINE = 0.9996  # least cosine of the specification's ten draws
+COSINE = 0.9996  # least cosine of ten draws of an independent program
 PATHS = 5  # draws whose best weights of a large size are searched
 FARTHEST = 1000.0  # that size, in norms of the solution
 MARKS = (*range(0, 1000, 50), *range(1000, 6001, 200))
@@ -172,7 +171,7 @@ RANDOM_TOKENS = replaced(
 
 
 @claim(
-    at_least(COSINE, "the specification's bound, of its 10 draws; the rest still turn", share=MOST),
+    at_least(COSINE, "the least of an independent program's 10; the rest still turn", share=MOST),
     "paper",
     "P2, Theorem 11",
     assumes=CHOSEN,
@@ -245,8 +244,7 @@ def T11(e):
 )
 def sequence(evidence, axes):
     """Direction gap between trained W and the max-margin solution of the selection that it ends
-    with; one thin line per draw, the thick one is the median, dotted the specification's bound of
-    .9996.
+    with; one thin line per draw, the thick one is the median, dotted the bound of .9996.
     """
     for ax, causal, colour in zip(axes, (False, True), (TRAINED, ATTENTION), strict=True):
         rows = evidence.where(part="trained", causal=causal)

@@ -3,8 +3,7 @@ rival overtakes its neighbours.
 
 With :math:`\rho` the least margin of a non-neighbour, :math:`B=\max\|A_{it}\|_F` and
 :math:`\Theta=1/\|W^{mm}\|_F`, the margins of unit directions at a chord c move by at most Bc, and a
-third of :math:`\Theta(\rho-1)` leaves the neighbours in front (specification, local cone
-constants).
+third of :math:`\Theta(\rho-1)` leaves the neighbours in front.
 """
 
 import numpy as np

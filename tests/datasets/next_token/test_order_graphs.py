@@ -174,9 +174,7 @@ def test_roles_decide_where_nothing_is_confused() -> None:
 
 @given(st.integers(0, 10_000))
 def test_renaming_and_reordering(seed: int) -> None:
-    """Specification 03, section 8.2, item 9: tokens inside a sentence but the last, sentences, and
-    names do not matter.
-    """
+    """Neither the order of a sentence but its last token, that of sentences, nor names matter."""
     rng = np.random.default_rng(seed)
     data = [
         bipartite(K, 3, seed),

@@ -1,6 +1,4 @@
-"""Findings of the realizability check: the table of edge cases of specification 03, section 9, a
-test per row that is about data.
-"""
+"""Findings of the realizability check: a test per kind of data that is no next-token data."""
 
 from __future__ import annotations
 
@@ -205,7 +203,7 @@ def test_counts_and_names() -> None:
 
 @given(st.integers(0, 10_000))
 def test_a_flipped_label_is_caught_with_its_cycle(seed: int) -> None:
-    """Specification 03, section 8.2, item 4: repeat a sentence with a loser as the winner."""
+    """A sentence is repeated with a loser as the winner."""
     data = bipartite(8, 3, seed)
     several = np.flatnonzero(np.bincount(data.occurrences.sentence) > 1)
     n = int(several[seed % len(several)])

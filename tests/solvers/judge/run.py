@@ -226,7 +226,7 @@ class Summary:
 
     @property
     def between(self) -> list[Line]:
-        """What is called neither by a name of the bar nor refused, such as almost infeasible."""
+        """What is neither called by a known name nor refused, such as almost infeasible."""
         return [each for each in self.lines if each.status not in NAMED]
 
     @property

@@ -47,8 +47,8 @@ def bipartite(
     only lose.
 
     Draws: n, a permutation; for each query q a shuffle of the other tokens, 1 to 3 for the number
-    of heads and 4 to 8 for that of tails; with probability 0.2 q is the only head and the tails are
-    the first others, otherwise the heads are the first others and the tails q and the next ones. A
+    of heads and 4 to 8 for that of tails. With probability 0.2 q is the only head and the tails are
+    the first others. Otherwise the heads are the first others and the tails q and the next ones. A
     sentence has 2 to 6 tokens: one head, tails with replacement, shuffled, then q. The embeddings
     come last.
 

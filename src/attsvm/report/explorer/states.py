@@ -81,7 +81,7 @@ def presets() -> list[Preset]:
         ),
         Preset(
             "one",
-            "One sequence (Max-Margin Token Selection, E1.1)",
+            "One sequence (Max-Margin Token Selection, mmts-1)",
             "One sequence of three tokens. Training starts at the blue diamond and ends on the"
             " green ray from wherever you put it.",
             _toy("single_global", start=3),
@@ -89,7 +89,7 @@ def presets() -> list[Preset]:
         ),
         Preset(
             "trap",
-            "A trap: a choice that is only locally best (E1.2)",
+            "A trap: a choice that is only locally best (mmts-2)",
             "A1 has the best score, yet training from this start chooses A2 for ever: the only"
             " rival close to A2 is worthless, so nothing pulls it away. Drag the blue diamond up.",
             _toy("single_local", start=5),
@@ -97,7 +97,7 @@ def presets() -> list[Preset]:
         ),
         Preset(
             "seven",
-            "Three sequences of seven tokens (E1.3)",
+            "Three sequences of seven tokens (mmts-3)",
             "Three sequences of seven tokens each. Only the tokens with a green ring decide the"
             " prompt; all others could move a little without changing anything.",
             _toy("multiple_global", start=5),
@@ -105,7 +105,7 @@ def presets() -> list[Preset]:
         ),
         Preset(
             "joint",
-            "Head and attention trained together (E1.4)",
+            "Head and attention trained together (mmts-4)",
             "The head that reads the chosen token is trained too, to tell sequence B from A and C."
             " Head and prompt both turn towards solutions of largest margin.",
             _toy("joint"),
@@ -113,7 +113,7 @@ def presets() -> list[Preset]:
         ),
         Preset(
             "relaxed",
-            "Trained together, one sequence is easy (E1.5)",
+            "Trained together, one sequence is easy (mmts-5)",
             "C lies far from the head's boundary. It does not have to be chosen with a margin, and"
             " the best prompt has to beat its rival only just.",
             _toy("joint_nonsupport"),
@@ -121,7 +121,7 @@ def presets() -> list[Preset]:
         ),
         Preset(
             "losses",
-            "Two sequences of unequal worth (E1.6)",
+            "Two sequences of unequal worth (mmts-6)",
             "Being right about A is worth ten times as much as about B, so the loss soon cares"
             " little about A. The path ends parallel to the green ray, 3.2 below it; as the prompt"
             " grows, its direction still turns towards the ray.",
