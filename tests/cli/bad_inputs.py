@@ -611,20 +611,6 @@ def names_of_everything_else(random: Random, folder: Path) -> list[str]:
         ["reproduce", "--paper", strange],
         ["reproduce", "tfsvm-3", "--scale", strange],
         ["reproduce", "tfsvm-3", "--quick", "--scale", "small"],
-        ["bench"],
-        ["bench", strange],
-        ["bench", "solve", "--norms", strange],
-        ["bench", "solve", "--sizes", strange],
-        [
-            "bench",
-            "solve",
-            "--accuracies",
-            pick(random, "", "x", "0", "-1", "nan", "inf", "1e-3,y"),
-        ],
-        ["bench", "solve", "--peers", strange],
-        ["bench", "step", "--parameters", strange],
-        ["bench", "step", "--optimisers", strange],
-        ["bench", "step", "--device", strange],
         ["report"],
         ["report", strange or "x"],
         ["order"],
@@ -753,7 +739,6 @@ def wrong_place_for_a_run(random: Random, folder: Path) -> list[str]:
         ["fit", "data.npz", "--quiet"],
         ["order", "a.txt"],
         ["reproduce", "tfsvm-3", "--quick", "--jobs", "1"],
-        ["bench", "train", "--quick", "--quiet"],
     )
     if command[0] == "fit":
         out = pick(random, out, "mine")
