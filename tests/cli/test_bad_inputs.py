@@ -19,7 +19,6 @@ from bad_inputs import MAKERS, cases, good, special, text_rows
 from attsvm.cli import main
 from attsvm.data import AttentionData
 from attsvm.datasets import WordPiece, image_set, imdb
-from attsvm.datasets.next_token import corpus
 from attsvm.datasets.readers import read_texts
 from attsvm.errors import InputError, MissingExtraError
 from attsvm.files import load_arrays
@@ -148,8 +147,6 @@ READERS = {
     "a table": (".csv", read_texts),
     "packed lines": (".jsonl.gz", read_texts),
     "rows": (".parquet", read_texts),
-    "corpus": (".txt", corpus),
-    "packed corpus": (".xz", corpus),
     "vocabulary": (".txt", WordPiece.load),
     "tokeniser": (".json", _tokeniser),
     "idx": ("", _mnist),

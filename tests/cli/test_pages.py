@@ -15,7 +15,6 @@ TEXT = "a b x a . b a x b . a b y a . b c y b"
 SHORT = ["--joint-steps", "3", "--steps", "9", "--records", "2", "--quiet"]
 WORDS = {
     "fit": ["digits", *SHORT],
-    "order": ["{text}", "--level", "char", "--context", "3"],
     "probe": ["demo", "--tokens", "40", "--norm", "fro", "--null", "permuted", "--quiet"],
     "reproduce": ["tfsvm-1", "--quick", "--jobs", "1"],
 }
