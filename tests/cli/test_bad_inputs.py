@@ -22,7 +22,6 @@ from attsvm.datasets import WordPiece, image_set, imdb
 from attsvm.datasets.readers import read_texts
 from attsvm.errors import InputError, MissingExtraError
 from attsvm.files import load_arrays
-from attsvm.report.curves import learning_curves
 from attsvm.store import read_json
 
 SECONDS = 30
@@ -131,11 +130,6 @@ def _reviews(path):
     return imdb(path.parent)
 
 
-def _curves(path):
-    shutil.copy(path, path.parent / "history.jsonl")
-    return learning_curves({"a": path.parent})
-
-
 def _tokeniser(path):
     return WordPiece.load(path.rename(path.with_name("tokenizer.json")))
 
@@ -153,7 +147,6 @@ READERS = {
     "batches": ("", _cifar),
     "archive": ("", _cifar_archive),
     "reviews": ("", _reviews),
-    "history": ("", _curves),
     "a file of a run": (".json", read_json),
 }
 CONTENTS = {
