@@ -104,6 +104,15 @@ def compile_all(folder: Path = HERE, sanitize: bool = False) -> list[Path]:
     return libraries
 
 
+def standing() -> list[Path]:
+    """The libraries that lie beside the sources, where they are of these sources."""
+    levels = ("baseline", "avx2") if x86() else ("baseline",)
+    found = [HERE / f"attsvm.{level}{suffix()}" for level in levels]
+    stamp = digest().encode()
+    whole = all(each.is_file() and stamp in each.read_bytes() for each in found)
+    return found if whole else []
+
+
 def placed(library: Path, folder: Path) -> Path:
     """The library in its folder, where a process that has loaded the former one keeps that."""
     target = folder / library.name
@@ -149,7 +158,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         """Compile, and name the libraries among the files of the wheel."""
         if self.target_name != "wheel":
             return
-        for library in compile_all():
+        for library in standing() or compile_all():
             build_data["artifacts"].append(f"src/attsvm/native/{library.name}")
         build_data["pure_python"] = False
         build_data["tag"] = tag()

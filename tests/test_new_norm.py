@@ -13,7 +13,6 @@ import torch
 import attsvm
 from attsvm.cli import main
 from attsvm.geometry import Norm, parse_norm
-from attsvm.geometry.conic import Cone, Cones
 from attsvm.optim import SteepestDescent
 from attsvm.sklearn import AttentionSVC
 
@@ -44,16 +43,6 @@ class SumOfRows(Norm):
         lengths = self._lengths(W)
         left = lengths - (np.asarray(t)[..., None] if isinstance(W, np.ndarray) else t)
         return (left * (left > 0))[..., None] * self.subgradient(W)
-
-    def cones(self, shape):
-        rows, columns = shape
-        blocks = []
-        for i in range(rows):
-            row, of = np.eye(rows)[[i]], np.eye(columns)
-            weights = np.vstack([np.zeros((1, rows * columns)), np.kron(row, of)])
-            extra = np.vstack([row, np.zeros((columns, rows))])
-            blocks.append(Cone("second order", weights, extra))
-        return Cones(np.ones(rows), tuple(blocks))
 
     def _lengths(self, W):
         return (W * W).sum(-1) ** 0.5

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -25,14 +26,21 @@ def threads() -> int:
     """
     if getattr(_here, "at_work", False):
         return 1
-    import numba  # where it is needed: whoever imports the solvers need not wait for it
-
-    most = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    numba: Any = sys.modules.get("numba")
+    if not hasattr(numba, "threading_layer"):  # not loaded, which takes longer than most solves
+        return max(1, int(os.environ.get("NUMBA_NUM_THREADS") or _processors()))
+    most = int(numba.config.NUMBA_NUM_THREADS)
     try:
-        numba.threading_layer()  # type: ignore[attr-defined]
+        numba.threading_layer()
     except ValueError:  # numba has no threads yet, and to ask for their number would start them
         return most
     return min(most, int(numba.get_num_threads()))
+
+
+def _processors() -> int:
+    """Those that this process may run on."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return (os.cpu_count() or 1) if allowed is None else len(allowed(0))
 
 
 def shared_out(
@@ -87,6 +95,6 @@ def _next(left: deque[tuple[int, Part]]) -> tuple[int, Part] | None:
 
 @functools.cache
 def _helpers(process: int, count: int) -> ThreadPoolExecutor:
-    from concurrent.futures import ThreadPoolExecutor  # as numba above
+    from concurrent.futures import ThreadPoolExecutor  # where it is needed
 
     return ThreadPoolExecutor(count, "attsvm")

@@ -53,6 +53,20 @@ def test_names_lead_to_the_norm_and_back(text: str, norm: Norm, name: str) -> No
     assert parse_norm(name) == norm
 
 
+def test_a_norm_of_ones_own_may_have_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Norm, "known", dict(Norm.known))
+
+    class Mine(Lp):
+        name = "mine:of two"
+
+        @classmethod
+        def spelled(cls, _family: str, _exponent: float | None) -> Norm:
+            return cls(2.5)
+
+    Norm.known["mine:of two"] = Mine
+    assert isinstance(parse_norm("mine:of two"), Mine)
+
+
 def test_a_norm_without_a_docstring_is_listed_by_its_class(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -128,8 +128,6 @@ def test_what_the_data_decide() -> None:
     data = AttentionData(np.stack(BAGS), 2.0 * LABELS - 1.0, np.ones((24, 1)))
     with pytest.warns(UserWarning, match="query without effect"):
         AttentionSVC(query="mean", penalty=0.01).fit(data)
-    with pytest.warns(UserWarning, match="slack without effect: read by norms"):
-        AttentionSVC(norm="nuc", slack=0.5, explain=True, selection_steps=5).fit(BAGS, LABELS)
 
 
 def test_searches_over_parameters_that_are_read_are_quiet() -> None:

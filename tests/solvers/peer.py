@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,9 @@ def least(margins: Margins, norm: Norm, unit: float = 1.0) -> float | None:
     conditions = [made[equal] == sides[equal]] if equal.any() else []
     conditions += [made[~equal] >= sides[~equal]] if not equal.all() else []
     problem = cp.Problem(cp.Minimize(_size(cp, W, norm)), conditions)
-    problem.solve(solver="CLARABEL", max_iter=500, tol_infeas_abs=1e-12, **TIGHT)
+    with warnings.catch_warnings():  # of inaccurate solutions, which the status tells, too
+        warnings.simplefilter("ignore", UserWarning)
+        problem.solve(solver="CLARABEL", max_iter=500, tol_infeas_abs=1e-12, **TIGHT)
     if problem.status.startswith("infeasible"):
         return math.inf
     return float(problem.value) * unit if problem.status == "optimal" else None

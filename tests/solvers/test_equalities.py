@@ -29,9 +29,8 @@ from attsvm.margins import (
     split,
 )
 from attsvm.selection import neighbours
-from attsvm.solvers import equalities, max_margin
+from attsvm.solvers import max_margin
 from attsvm.solvers.equalities import opposite_pairs
-from attsvm.solvers.outcomes import Request
 from attsvm.solvers.programme import equilibrate
 
 
@@ -225,19 +224,6 @@ def test_scale_does_not_matter(exponent: int) -> None:
     margins, _ = sets_programme(8, 6, 6, 7, 7)
     scaled = replace(margins, differences=np.ldexp(margins.differences, exponent))
     np.testing.assert_array_equal(max_margin(scaled).W, np.ldexp(max_margin(margins).W, -exponent))
-
-
-def test_a_norm_whose_solver_takes_none() -> None:
-    class Other(Frobenius):
-        name = "without equalities"
-        takes_equalities = False
-
-    margins, _ = sets_programme(3, 4, 5, 6, 6)
-    assert all(parse_norm(name).takes_equalities for name in ("fro", "l1", "nuc", "schatten:3"))
-    with pytest.raises(
-        InputError, match=r"the solver for the norm Other\(\) does not take equalities yet"
-    ):
-        equalities.solve(margins, Other(), Request(1e-9, None, None, None), None)
 
 
 def test_a_column_without_marks_changes_nothing() -> None:

@@ -132,7 +132,7 @@ def test_outer_steps_finish_what_splitting_began(p: float) -> None:
     scale = float(norm.value(start.W))
     scaled = replace(q, b=q.b / scale)
     pull = float(norm.dual_value(scaled.adjoint(start.dual)))
-    state = Splitting(scaled, Energy(norm, False), start.W / scale, start.dual / pull, True)
+    state = Splitting(scaled, Energy(norm, False), start.W / scale, start.dual / pull, 0)
     state.run(20)
 
     def error(W: np.ndarray, dual: np.ndarray) -> float:

@@ -11,6 +11,8 @@ from instances import prompt, ragged, sphere, written_out
 from scipy import sparse
 from sklearn.svm import LinearSVC
 
+from attsvm.datasets import unit_sphere
+from attsvm.margins import selection_margins
 from attsvm.solvers import MarginSolution, max_margin
 
 
@@ -49,6 +51,16 @@ def test_conditions_over_random_ragged_programmes(seed: int, C: float, feasible:
     )
     if margins.m:
         assert_soft_optimal(max_margin(margins, slack=C), 1e-9)
+
+
+@pytest.mark.parametrize("C", [1e2, 1e4])
+def test_a_thousand_rows_that_nothing_separates(C: float) -> None:
+    """Most multipliers are at their bound."""
+    rng = np.random.default_rng(0)
+    data = unit_sphere(70, 16, 6, seed=0)[0]
+    solution = max_margin(selection_margins(data, rng.integers(0, 16, 70)), slack=C)
+    assert_soft_optimal(solution)
+    assert (solution.dual == C).mean() > 0.5
 
 
 @pytest.mark.parametrize("C", [0.05, 1.0, 20.0])

@@ -61,7 +61,7 @@ def test_exact_projections_meet_their_conditions(margins: Margins, slack: float 
     p = equilibrate(margins, slack)
     start = max_margin(margins, slack=slack)
     W, dual = np.ldexp(start.W, -p.weight_exponent), p.scaled_dual(start.dual)
-    state = Splitting(p, Energy(parse_norm("nuc"), slack is not None), W, dual, exact=True)
+    state = Splitting(p, Energy(parse_norm("nuc"), slack is not None), W, dual, epochs=0)
     C = W + 0.3 * np.random.default_rng(0).standard_normal(W.shape)
     near, lam = state._margins.nearest(C), state._margins.dual
     cap = p.cap * state.t

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from attsvm.geometry import conic
 from attsvm.geometry.exponents import exponent_text
 from attsvm.geometry.lifts import Entrywise
 from attsvm.geometry.norm import Descent, MirrorMap, Norm
@@ -73,10 +72,6 @@ class Lp(Entrywise):
     def mirror_map(self) -> MirrorMap | None:
         """See :attr:`Norm.mirror_map`."""
         return MirrorMap("power", self.p) if self.strictly_convex else None
-
-    def cones(self, shape: tuple[int, int]) -> conic.Cones:
-        """See :meth:`Norm.cones`."""
-        return conic.of_entries(shape, self.p)
 
     def direction_divergence(self, V: Array, W: Array) -> Array:
         """See :meth:`Norm.direction_divergence`; here nothing cancels

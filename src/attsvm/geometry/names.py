@@ -27,7 +27,7 @@ def parse_norm(text: str) -> Norm:
     """
     given = text.strip().lower()
     given = _WORDS.get(given, given)
-    if given in Norm.known and ":" not in given:
+    if given in Norm.known:
         return Norm.known[given].spelled(given, None)
     family, _, exponent = given.partition(":")
     if family == "dual" and exponent:

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from attsvm.errors import InputError
 from attsvm.geometry.arrays import floating, namespace
-from attsvm.geometry.conic import Cones
 from attsvm.geometry.exponents import non_negative
 
 Array = Any  # numpy.ndarray or torch.Tensor: whatever array_api_compat understands
@@ -70,8 +69,8 @@ class Norm(ABC):
 
     That is enough for :func:`attsvm.max_margin`, steepest descent, ``AttentionSVC`` and the
     commands. The rest has defaults that are right for every norm, and that a class overrides where
-    it knows better: :attr:`invariant` makes programmes smaller, :meth:`cones` lets CLARABEL check
-    it. A class whose ``name`` is a constant is found by :func:`parse_norm` from then on.
+    it knows better, such as :attr:`invariant`, which makes programmes smaller. A class whose
+    ``name`` is a constant is found by :func:`parse_norm` from then on.
 
     ``W`` and ``G`` are ``(..., d_x, d_z)``, values are ``(...)``. Norms are compared by ``name``,
     which is canonical: two objects are equal exactly when they are the same function of a matrix,
@@ -218,22 +217,6 @@ class Norm(ABC):
         (right).
         """
         return False, False
-
-    @property
-    def takes_equalities(self) -> bool:
-        """Whether the solver takes equalities, as pairs of opposite rows."""
-        return True
-
-    @property
-    def takes_slack(self) -> bool:
-        """Whether the solver takes soft margins."""
-        return True
-
-    def cones(self, shape: tuple[int, int]) -> Cones | None:
-        """The norm of matrices of this shape as a conic programme, for solvers of others; None
-        where there is none.
-        """
-        return None
 
     def direction_divergence(self, V: Array, W: Array) -> Array:
         r"""The directional Bregman divergence of :math:`\psi=\frac1p\|W\|^p`, :math:`1<p<\infty`,

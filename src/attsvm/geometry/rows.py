@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from attsvm.geometry import conic
 from attsvm.geometry.lifts import RowLengths
 from attsvm.geometry.norm import Descent, Norm
 
@@ -36,10 +35,6 @@ class Rows(RowLengths):
         """The largest length of a row."""
         return MaxRow()
 
-    def cones(self, shape: tuple[int, int]) -> conic.Cones:
-        """See :meth:`Norm.cones`."""
-        return conic.of_rows(shape, self.p)
-
     __repr__ = Norm.__repr__
 
 
@@ -64,9 +59,5 @@ class MaxRow(RowLengths):
     def dual(self) -> Norm:
         """The sum of the lengths of the rows."""
         return Rows()
-
-    def cones(self, shape: tuple[int, int]) -> conic.Cones:
-        """See :meth:`Norm.cones`."""
-        return conic.of_rows(shape, self.p)
 
     __repr__ = Norm.__repr__

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from attsvm.geometry import conic
 from attsvm.geometry.exponents import exponent_text
 from attsvm.geometry.frobenius import Frobenius
 from attsvm.geometry.lifts import SingularValues
@@ -86,12 +85,8 @@ class Schatten(SingularValues):
 
     @property
     def tolerance(self) -> float:
-        """What the best first-order solvers reach where a semidefinite programme is needed."""
+        """1e-6 of the nuclear and the spectral norm, which solvers reach slowly near their end."""
         return 1e-9 if self.strictly_convex else 1e-6
-
-    def cones(self, shape: tuple[int, int]) -> conic.Cones | None:
-        """See :meth:`Norm.cones`: of the nuclear and the spectral norm."""
-        return None if self.strictly_convex else conic.of_singular_values(shape, self.p)
 
     def value(self, W: Array) -> Array:
         """See :meth:`Norm.value`."""

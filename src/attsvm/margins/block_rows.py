@@ -101,7 +101,7 @@ class BlockRows(ABC):
 
     def checksum(self) -> int:
         """Of all bytes: another number for another block, but for a chance in :math:`2^{64}`."""
-        from attsvm.margins.checksums import checksum  # brings numba
+        from attsvm.margins.checksums import checksum
 
         found = 0
         for each in self.arrays:

@@ -11,7 +11,7 @@ import functools
 import math
 import os
 import sys
-from ctypes import POINTER, c_char_p, c_double, c_int64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -217,9 +217,9 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "exact_values": (None, [_V, _V, _V, _I, _I, _I, _V, _V, _V, _V]),
     "exact_adjoint": (None, [_V, _V, _V, _I, _I, _I, _V, _V, _V, _V, _V]),
     "exact_dot": (None, [_V, _V, _I, _V]),
+    "checksum": (c_uint64, [_V, _I, c_uint64, c_uint64]),
     "block_grams": (None, [_P, _V, _V]),
     "ascend": (_F, [_P, _V, _V, _V, _V, _V, _V, _F, _I, _V]),
-    "token_moments": (None, [_V, _V, _I, _I, _V]),
     "programme_room": (_I, [_I, _I, _I, _I]),
     "solve_programmes": (None, [_B, _I, _I, _V]),
     "interior_begin": (_I, [_P, POINTER(Interior)]),

@@ -1,7 +1,6 @@
 // The dual active-set method of Goldfarb and Idnani on a Gram matrix, with boxes and free signs.
 #pragma once
 #include <algorithm>
-#include <limits>
 
 #include "attsvm.h"
 #include "dense.hpp"
@@ -85,7 +84,6 @@ inline int64_t most_missed(const Quadratic &p, const ActiveSet &set, double tol,
 // From the free rows and sides that are there to the solution. A contradiction leaves multipliers
 // with sum lambda_c a_c = 0 and b^T lambda > 0.
 inline Outcome solve(const Quadratic &p, ActiveSet &set, double tol, int64_t most, int64_t &steps) {
-    const double inf = std::numeric_limits<double>::infinity();
     const int64_t m = set.m;
     double *half = set.work, *r = half + m, *change = r + m;
     steps += settle(p, set);
@@ -111,11 +109,11 @@ inline Outcome solve(const Quadratic &p, ActiveSet &set, double tol, int64_t mos
             std::memcpy(r, half, sizeof(double) * k);
             backward(set.factor, m, k, r);
             const double curvature = diagonal - dot(half, half, k);
-            double own = p.free_sign[row] ? inf
+            double own = p.free_sign[row] ? INF
                          : sign > 0.0     ? p.cap[row] - p.lam[row]
                                           : p.lam[row];
             const double whole =
-                curvature > DEPENDENT * diagonal ? std::abs(p.slope[row]) / curvature : inf;
+                curvature > DEPENDENT * diagonal ? std::abs(p.slope[row]) / curvature : INF;
             double length = std::min(own, whole);
             int64_t first = -1;
             for (int64_t i = 0; i < k; ++i) {
@@ -124,13 +122,13 @@ inline Outcome solve(const Quadratic &p, ActiveSet &set, double tol, int64_t mos
                 const double down = sign * r[i];
                 const double far = down > 0.0   ? p.lam[c] / down
                                    : down < 0.0 ? (p.cap[c] - p.lam[c]) / -down
-                                                : inf;
+                                                : INF;
                 if (far < length) {
                     length = far;
                     first = i;
                 }
             }
-            if (!(length < inf)) {
+            if (!(length < INF)) {
                 std::memset(p.lam, 0, sizeof(double) * m);
                 for (int64_t i = 0; i < k; ++i) {
                     const int64_t c = set.rows[i];

@@ -5,11 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 namespace {
-
-constexpr double INF = std::numeric_limits<double>::infinity();
 
 // What an epoch works on: W z of a sequence, its change, slopes and steps of its rows.
 struct Room {
@@ -168,19 +165,4 @@ PUBLIC double ascend(const Programme *p, const double *grams, const int64_t *sta
     for (int64_t r = 0; before && r < p->dx; ++r)
         axpy(W + r * p->dz, room.change[r], before, p->dz);
     return worst;
-}
-
-// Upper triangles of sum_c delta_c delta_c^T over the rows of every sequence; (n, dx (dx + 1) / 2).
-PUBLIC void token_moments(const double *D, const int64_t *offsets, int64_t n, int64_t dx,
-                          double *out) {
-    const int64_t size = dx * (dx + 1) / 2;
-    std::memset(out, 0, sizeof(double) * n * size);
-    for (int64_t i = 0; i < n; ++i)
-        for (int64_t c = offsets[i]; c < offsets[i + 1]; ++c) {
-            double *at = out + i * size;
-            for (int64_t a = 0; a < dx; ++a) {
-                axpy(at, D[c * dx + a], D + c * dx + a, dx - a);
-                at += dx - a;
-            }
-        }
 }

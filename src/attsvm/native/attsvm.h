@@ -44,6 +44,7 @@ struct Batch {
     double *figures;           // (B, 4) norm, gap, violation and rounding of hard margins
     int64_t *outcome, *steps;  // (B) unsettled, weights or contradiction; steps of active sets
 };
+
 // The state of interior points in l1, or with `box` in linf, of m rows and k = dx dz weights.
 struct Interior {
     int64_t box, systems, idle;          // systems solved; iterations without half the gap
@@ -65,11 +66,6 @@ struct Blas {
                   double *, const int *, int *);
 };
 
-PUBLIC void values(const Programme *, int64_t first, int64_t last, const double *W, double *moved,
-                   double *v);
-PUBLIC void adjoint(const Programme *, int64_t first, int64_t last, const double *lam,
-                    double *moved, double *W);
-PUBLIC void row_exponents(const double *rows, int64_t count, int64_t d, int64_t *exponent);
 // The function f of the splitting: ||.||^degree / degree for the gauge of p of entries, singular
 // values or lengths of rows; the degree is 1, 2 (soft margins) or p.
 enum Lift : int64_t { ENTRIES = 0, SINGULAR = 1, ROWS = 2 };
@@ -89,3 +85,11 @@ struct Iterate {
     int64_t most, warm, easy;      // iterations; whether W and lam are a start; see Anderson
     int64_t iterations, exchanges; // that were made; of rows in all projections
 };
+
+// v_c = <a_c, W> for the rows of the sequences from `first` to before `last`, and
+// W += sum_c lambda_c a_c over them; `moved` has room for dx numbers.
+PUBLIC void values(const Programme *, int64_t first, int64_t last, const double *W, double *moved,
+                   double *v);
+PUBLIC void adjoint(const Programme *, int64_t first, int64_t last, const double *lam,
+                    double *moved, double *W);
+PUBLIC void row_exponents(const double *rows, int64_t count, int64_t d, int64_t *exponent);

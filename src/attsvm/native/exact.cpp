@@ -4,8 +4,8 @@
 // A number is high + low, kept by the error-free sum of Knuth and the error-free product of Dekker
 // and Veltkamp (T. J. Dekker, A floating-point technique for extending the available precision,
 // 1971), or of one fused product where the processor has it. A sum is wrong by at most 2^-98 of the
-// sum of the sizes of its terms, up to a million terms. Entries are zero or between 2^-400 and 2^400
-// in size; what is smaller loses digits, and no more than 2^-900.
+// sum of the sizes of its terms, up to a million terms. Entries are zero or between 2^-400 and
+// 2^400 in size; what is smaller loses digits, and no more than 2^-900.
 #include "attsvm.h"
 
 #include <cmath>

@@ -2,6 +2,7 @@
 // coordinate ascent that guess the active rows, the method of active sets, refinement in the
 // weights, and the figures of the certificate.
 #include "active_set.hpp"
+#include "rows.hpp"
 
 namespace {
 
@@ -21,7 +22,6 @@ constexpr double VANISHED = 1e-14;    // residual of a contradiction, relative t
 // Margins of rows so much larger than others are lost in the rounding of weights of size one, and
 // are asked for a little more.
 constexpr double TINY_UNIT = 1.52587890625e-05, RAISED = 1e-13;
-constexpr double INF = std::numeric_limits<double>::infinity();
 
 inline int64_t padded(int64_t m) { return (m + 15) / 16 * 16; }
 
@@ -42,19 +42,20 @@ struct Case {
     // numbers of doubles of all these
     static int64_t room(int64_t m, int64_t n, int64_t dx, int64_t dz) {
         const int64_t w = padded(m);
-        return m * dx + dx * w + n * dz + n * n + 2 * (m * m + 16) + (n + 18) * (w + 16) + 2 * n + 2 +
-               dx + dx * dz;
+        return m * dx + dx * w + n * dz + n * n + 2 * (m * m + 16) + (n + 18) * (w + 16)
+               + 2 * n + 2 + dx + dx * dz;
     }
 
     void lay(double *at) {
         width = padded(m);
-        auto take = [&](double *&p, int64_t count) { p = at, at += count; };
-        take(near, m * dx), take(turned, dx * width), take(queries, n * dz);
-        take(products, n * n), take(G, m * m + 16), take(set.factor, m * m + 16);
+        auto place = [&](double *&p, int64_t count) { p = at, at += count; };
+        place(near, m * dx), place(turned, dx * width), place(queries, n * dz);
+        place(products, n * n), place(G, m * m + 16), place(set.factor, m * m + 16);
         for (double **each : {&size, &unit, &stretch, &b, &sides, &cap, &inverse, &slope,
                               &lam, &step})
-            take(*each, width + 16);
-        take(set.work, 4 * (width + 16)), take(scale, n), take(spread, n * width), take(moved, dx), take(other, dx * dz);
+            place(*each, width + 16);
+        place(set.work, 4 * (width + 16)), place(scale, n), place(spread, n * width);
+        place(moved, dx), place(other, dx * dz);
         begin = (int64_t *)at, at += n + 1;
         set.rows = (int64_t *)at, at += m;
         set.side = (uint8_t *)at, signs = set.side + m;
@@ -250,27 +251,12 @@ void begin_at_once(const Quadratic &q, ActiveSet &set) {
 // W = sum_c x_c a_c of rows D with queries Z.
 void pull(const Case &p, const double *D, const double *Z, const double *x, double *W) {
     std::memset(W, 0, sizeof(double) * p.dx * p.dz);
-    for (int64_t i = 0; i < p.n; ++i) {
-        bool any = false;
-        for (int64_t c = p.begin[i]; c < p.begin[i + 1]; ++c) {
-            if (x[c] == 0.0) continue;
-            if (!any) std::memset(p.moved, 0, sizeof(double) * p.dx);
-            any = true;
-            axpy(p.moved, x[c], D + c * p.dx, p.dx);
-        }
-        if (any)
-            for (int64_t r = 0; r < p.dx; ++r)
-                axpy(W + r * p.dz, p.moved[r], Z + i * p.dz, p.dz);
-    }
+    add_rows(D, Z, p.begin, 0, p.n, p.dx, p.dz, x, p.moved, W);
 }
 
 // v_c = <a_c, W>
 void margins(const Case &p, const double *D, const double *Z, const double *W, double *v) {
-    for (int64_t i = 0; i < p.n; ++i) {
-        for (int64_t r = 0; r < p.dx; ++r) p.moved[r] = dot(W + r * p.dz, Z + i * p.dz, p.dz);
-        for (int64_t c = p.begin[i]; c < p.begin[i + 1]; ++c)
-            v[c] = dot(D + c * p.dx, p.moved, p.dx);
-    }
+    margins_of(D, Z, p.begin, 0, p.n, p.dx, p.dz, W, p.moved, v);
 }
 
 inline double length(const Case &p, const double *W) {

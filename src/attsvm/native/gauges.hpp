@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "attsvm.h"
 #include "lanes.hpp"
@@ -12,7 +11,6 @@ namespace {
 
 constexpr int64_t LARGEST_ROTATED = 64;
 constexpr int64_t LONGEST_KEPT = 64;  // products of rotations, whose rounding adds up
-constexpr double INFINITE = std::numeric_limits<double>::infinity();
 
 // ||s||_p of non-negative numbers; divided by the largest before they are raised to a power.
 inline double length(const double *s, int64_t k, double p) {
@@ -99,7 +97,8 @@ inline double shrink(double *s, int64_t k, double p, double degree, double t, do
                              : (above - t) / count;
             level = std::max(level, 0.0);
         }
-        for (int64_t i = 0; i < k; ++i) s[i] = sum ? std::max(s[i] - level, 0.0) : std::min(s[i], level);
+        for (int64_t i = 0; i < k; ++i)
+            s[i] = sum ? std::max(s[i] - level, 0.0) : std::min(s[i], level);
         return length(s, k, p);
     }
     if (degree == p) {
@@ -111,10 +110,10 @@ inline double shrink(double *s, int64_t k, double p, double degree, double t, do
         std::memset(s, 0, sizeof(double) * k);
         return 0.0;
     }
-    // In units of the length nu of the point, y + t nu^(degree - 2) y^(p-1) = s / nu with ||y|| = 1:
-    // Newton's method for log nu between bounds.
+    // In units of the length nu of the point, y + t nu^(degree - 2) y^(p-1) = s / nu with
+    // ||y|| = 1: Newton's method for log nu between bounds.
     const double tight = 1e-15 * (10.0 + std::min(p, 1000.0));
-    double low = -INFINITE, high = std::log(whole), size = whole;
+    double low = -INF, high = std::log(whole), size = whole;
     double log_nu = *guess > 0.0 && std::log(*guess) < high ? std::log(*guess) : high;
     for (int step = 0; step < 200; ++step) {
         const double nu = std::exp(log_nu), mu = t * std::pow(nu, degree - 2.0);
@@ -129,10 +128,11 @@ inline double shrink(double *s, int64_t k, double p, double degree, double t, do
             bend += weight * pull / (found.x + (p - 1.0) * pull);
         }
         size = nu;
-        const double off = std::log(sum) / p, slope = sum > 0.0 ? (p - degree) * bend / sum - 1.0 : 0.0;
+        const double off = std::log(sum) / p;
+        const double slope = sum > 0.0 ? (p - degree) * bend / sum - 1.0 : 0.0;
         (off > 0.0 ? low : high) = log_nu;
         double next = log_nu - off / slope;
-        if (!(next > low && next < high)) next = low > -INFINITE ? 0.5 * (low + high) : log_nu - 1.0;
+        if (!(next > low && next < high)) next = low > -INF ? 0.5 * (low + high) : log_nu - 1.0;
         const double change = std::abs(next - log_nu);
         log_nu = next;
         if (change < tight || std::abs(off) < tight || high - low < tight) break;
@@ -165,7 +165,10 @@ inline void rotate(double *RESTRICT y, double *RESTRICT z, double c, double s, i
 inline bool orthogonalise(double *Y, double *Q, double *s, int64_t q, int64_t n) {
     for (int sweep = 0; sweep < 30; ++sweep) {
         double largest = 0.0;
-        for (int64_t i = 0; i < q; ++i) largest = std::max(largest, s[i] = dot(Y + i * n, Y + i * n, n));
+        for (int64_t i = 0; i < q; ++i) {
+            s[i] = dot(Y + i * n, Y + i * n, n);
+            largest = std::max(largest, s[i]);
+        }
         bool turned = false;
         for (int64_t i = 0; i < q; ++i)
             for (int64_t j = i + 1; j < q; ++j) {
@@ -235,7 +238,7 @@ struct Measure {
         return orthogonalise(Y, Q, numbers(), q, n);
     }
 
-    // V += sum_i weight_i u_i v_i^T of the singular vectors, weight in units of the singular values.
+    // V += sum_i weight_i u_i v_i^T of the singular vectors, weights in units of singular values.
     void add(const double *share, double *V) {
         const int64_t q = std::min(dx, dz), n = std::max(dx, dz);
         const double *Q = turns(), *Y = left();
@@ -270,12 +273,12 @@ struct Measure {
     }
 
     double value(const double *X) {
-        return measure(X, false) ? length(numbers(), count(), gauge.p) : INFINITE;
+        return measure(X, false) ? length(numbers(), count(), gauge.p) : INF;
     }
     double dual_value(const double *X) {
-        if (!measure(X, false)) return INFINITE;
+        if (!measure(X, false)) return INF;
         const double p = gauge.p;
-        return length(numbers(), count(), p == 1.0        ? INFINITE
+        return length(numbers(), count(), p == 1.0        ? INF
                                           : std::isinf(p) ? 1.0
                                                           : p / (p - 1.0));
     }

@@ -20,7 +20,6 @@
 
 namespace {
 
-constexpr double INF = std::numeric_limits<double>::infinity();
 constexpr double BOUNDARY = 0.995;  // share of the way to the boundary
 constexpr double CLEAR = 1e-2;        // gap from which a vertex may be seen
 constexpr double ROUGH = 1e-3;        // gap to which any progress counts, and then half of it
@@ -31,12 +30,6 @@ constexpr int64_t OWN = 100;        // rows up to which the factor here is quick
 constexpr int64_t MOST = 60;        // iterations of a small programme
 constexpr int64_t FARTHEST = 480;   // exponents within which nothing leaves float64
 constexpr double APART = 1e-8;      // slack of rows that are not active, and multipliers of none
-
-double *take(double *&room, int64_t count) {
-    double *found = room;
-    room += count;
-    return found;
-}
 
 // The step, at most 1, that leaves positive numbers positive.
 double reach(const double *x, const double *dx, int64_t n) {
@@ -57,7 +50,6 @@ double ahead(const double *a, const double *da, double t, const double *b, const
              double r, int64_t n) {
     return dot(a, b, n) + t * dot(da, b, n) + r * dot(a, db, n) + t * r * dot(da, db, n);
 }
-
 struct Method {
     const Programme &p;
     Interior &at;

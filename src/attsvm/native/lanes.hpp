@@ -1,10 +1,20 @@
 // Sums in explicit lanes: the same order of additions in every process, and no fast-math.
 #pragma once
 #include <cstdint>
+#include <limits>
 
 #define RESTRICT __restrict
 
 namespace {
+
+constexpr double INF = std::numeric_limits<double>::infinity();
+
+// The next numbers of a room that the caller hands over.
+inline double *take(double *&room, int64_t count) {
+    double *found = room;
+    room += count;
+    return found;
+}
 
 #if defined(__AVX__)
 constexpr int WIDE = 4;  // numbers in a register

@@ -3,9 +3,6 @@
 #include "active_set.hpp"
 #include "gauges.hpp"
 
-PUBLIC void values(const Programme *, int64_t, int64_t, const double *, double *, double *);
-PUBLIC void adjoint(const Programme *, int64_t, int64_t, const double *, double *, double *);
-
 namespace {
 
 constexpr int64_t MEMORY = 40;         // columns of the acceleration at most,
@@ -22,18 +19,8 @@ constexpr double ROUNDING = 4e-15;     // of a margin of a unit row, beside weig
 constexpr int64_t SWEEPS = 8;          // of coordinates, before rows are exchanged one by one
 constexpr double RIDGE = 1e-12;        // of the least squares of the acceleration
 
-// A slice of the scratch space.
-struct Room {
-    double *next;
-    double *take(int64_t count) {
-        double *found = next;
-        next += count;
-        return found;
-    }
-};
-
-// Anderson's extrapolation of the fixed point of z -> z + r(z). Where a residual grows after it, the
-// plain step is taken instead; where none falls for long, plain steps go on for a while.
+// Anderson's extrapolation of the fixed point of z -> z + r(z). Where a residual grows after it,
+// the plain step is taken instead; where none falls for long, plain steps go on for a while.
 struct Anderson {
     int64_t d, memory, held, at, seen, plain;
     double *dz, *dr, *z, *r, *next;          // (MEMORY, d) differences; (d) the last point
@@ -49,14 +36,14 @@ struct Anderson {
     void start() {
         forget();
         seen = plain = 0;
-        before = least = window = INFINITE;
+        before = least = window = INF;
     }
 
     // Advances `point` by its residual.
     void advance(double *point, const double *residual, double size) {
         if (extrapolated && size > 2.0 * before) {
             std::memcpy(point, next, sizeof(double) * d);
-            before = INFINITE;
+            before = INF;
             forget();
             return;
         }
@@ -64,8 +51,8 @@ struct Anderson {
         window = std::min(window, size);
         if (++seen % WINDOW == 0) {
             const bool stuck = window > FALLEN * least;
-            least = stuck ? INFINITE : std::min(least, window);
-            window = INFINITE;
+            least = stuck ? INF : std::min(least, window);
+            window = INF;
             if (stuck) {
                 forget();
                 plain = PLAIN;
@@ -186,7 +173,7 @@ struct Splitting {
             return (primal - (top / out.t - 0.5 * bottom * bottom / (out.t * out.t))) / primal;
         }
         bool negative = false;
-        double largest = 0.0, ratio = INFINITE, missed = 0.0;
+        double largest = 0.0, ratio = INF, missed = 0.0;
         for (int64_t c = 0; c < m; ++c) {
             negative |= sides[c] < 0.0;
             largest = std::max(largest, sides[c]);
@@ -194,7 +181,7 @@ struct Splitting {
         for (int64_t c = 0; c < m; ++c)
             if (sides[c] > (negative ? 0.5 * largest : 0.0))
                 ratio = std::min(ratio, margins[c] / sides[c]);
-        if (!(ratio > 0.0) || !(bottom > 0.0)) return INFINITE;
+        if (!(ratio > 0.0) || !(bottom > 0.0)) return INF;
         for (int64_t c = 0; c < m; ++c) missed = std::max(missed, sides[c] - margins[c] / ratio);
         return std::max(missed / largest, 1.0 - ratio * top / (bottom * size));
     }
@@ -218,7 +205,7 @@ struct Splitting {
         pull(quadratic.lam, pulled);
         const double bottom = norm.dual_value(pulled);
         keep(V, error_of(V, size, top, bottom), top, bottom);
-        // for p < 2 small entries of V are powers of multipliers to the last digit, those of W are not
+        // for p < 2 small entries of V are powers of multipliers to the last digit, unlike those of W
         const bool fine = norm.gauge.p > 1.0 && norm.gauge.p < 2.0;
         if (out.error <= (fine ? out.enough : out.target)) return;
         if (!soft()) refine();
@@ -290,7 +277,7 @@ struct Splitting {
         std::memset(centre, 0, sizeof(double) * d);
         pull(quadratic.lam, centre);
         const double size = norm.value(W), pulled = norm.dual_value(centre);
-        if (!(size > 0.0 && size < INFINITE && pulled > 0.0 && pulled < INFINITE)) return false;
+        if (!(size > 0.0 && size < INF && pulled > 0.0 && pulled < INF)) return false;
         const double lengthW = std::sqrt(dot(W, W, d));
         const double lengthU = std::sqrt(dot(centre, centre, d));
         double top = 0.0;
@@ -300,7 +287,8 @@ struct Splitting {
         scale = size;
         if (soft()) {
             share = out.warm ? 1.0 : std::min(1.0, std::max(top / (pulled * pulled), 1e-3));
-            scale = share * pulled > 0.1 * size && share * pulled < 10.0 * size ? share * pulled : size;
+            const double own = share * pulled;
+            scale = own > 0.1 * size && own < 10.0 * size ? own : size;
         }
         for (int64_t c = 0; c < m; ++c) {
             sides[c] /= scale;
@@ -322,7 +310,7 @@ struct Splitting {
 
     Outcome run() {
         out.iterations = out.exchanges = 0;
-        out.error = INFINITE;
+        out.error = INF;
         if (out.warm) {
             for (int64_t i = 0; i < d; ++i) W[i] = out.W[i];
             for (int64_t c = 0; c < rows.m; ++c) quadratic.lam[c] = out.lam[c] * lengths[c];
@@ -344,7 +332,7 @@ struct Splitting {
         anderson.start();
         while (out.iterations < out.most) {
             const double size = norm.proximal(point, out.t, V);
-            if (!(size >= 0.0 && size < INFINITE)) return STOPPED;
+            if (!(size >= 0.0 && size < INF)) return STOPPED;
             for (int64_t i = 0; i < d; ++i) centre[i] = 2.0 * V[i] - point[i];
             if (project() == CONTRADICTION) return STOPPED;
             for (int64_t i = 0; i < d; ++i) r[i] = W[i] - V[i];
@@ -404,14 +392,14 @@ PUBLIC double measure(const Gauge *gauge, int64_t dx, int64_t dz, const double *
 PUBLIC int64_t splitting(const Programme *p, const Gauge *gauge, int64_t *rows_of_set,
                          uint8_t *side, Iterate *out) {
     const int64_t m = p->m, n = p->n, d = p->dx * p->dz;
-    Room room{out->room};
-    double *G = room.take(m * m), *factor = room.take(m * m), *between = room.take(n * n);
-    double *D = room.take(m * p->dx), *Z = room.take(n * p->dz);
-    double *lengths = room.take(m), *sides = room.take(m), *caps = room.take(m);
-    double *b = room.take(m), *cap = room.take(m), *lam = room.take(m), *slope = room.take(m);
-    double *margins = room.take(m), *change = room.take(m), *work = room.take(4 * m);
-    double *moved = room.take(p->dx), *vectors = room.take(9 * d);
-    double *differences = room.take(2 * MEMORY * d);
+    double *room = out->room;
+    double *G = take(room, m * m), *factor = take(room, m * m), *between = take(room, n * n);
+    double *D = take(room, m * p->dx), *Z = take(room, n * p->dz);
+    double *lengths = take(room, m), *sides = take(room, m), *caps = take(room, m);
+    double *b = take(room, m), *cap = take(room, m), *lam = take(room, m), *slope = take(room, m);
+    double *margins = take(room, m), *change = take(room, m), *work = take(room, 4 * m);
+    double *moved = take(room, p->dx), *vectors = take(room, 9 * d);
+    double *differences = take(room, 2 * MEMORY * d);
     for (int64_t i = 0; i < n; ++i) {
         const double *z = p->Z + i * p->dz;
         const double query = std::sqrt(dot(z, z, p->dz));
@@ -438,7 +426,7 @@ PUBLIC int64_t splitting(const Programme *p, const Gauge *gauge, int64_t *rows_o
     Splitting state{rows,
                     Quadratic{G, b, cap, p->free_sign, lam, slope},
                     ActiveSet{m, 0, factor, work, rows_of_set, side},
-                    Measure{*gauge, p->dx, p->dz, room.next, 0.0, 0},
+                    Measure{*gauge, p->dx, p->dz, room, 0.0, 0},
                     *out,
                     d,
                     lengths,

@@ -25,6 +25,7 @@ from attsvm.margins.checks import reals, selected_tokens
 from attsvm.solvers import max_margin
 
 _SELECTIONS = 1_000_000
+_ROUNDED = 1e-14  # relative, of a margin and of the lengths that are compared with it
 _PIECES = 16
 
 
@@ -135,7 +136,7 @@ def margin_drop_bound(
         raise InputError(
             "no head separates the selected tokens by label, so there is no margin that could drop"
         )
-    top, weights = 1.0 / best.norm, best.dual / best.dual.sum()
+    top, weights = (1.0 - _ROUNDED) / best.norm, best.dual / best.dual.sum()
     signed = np.asarray(data.labels)[:, None, None] * data.tokens
     rivals = np.array(list(itertools.product(*(np.flatnonzero(row) for row in data.mask))))
     rivals = rivals[(rivals != selected).any(axis=1)]

@@ -445,7 +445,7 @@ class AttentionSVC(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[m
         solution: MarginSolution = max_margin(
             margins, self.norm_, tol=self.tol, max_seconds=self.solve_seconds
         )
-        if solution.status in ("infeasible", "almost infeasible") and self.norm_.takes_slack:
+        if solution.status in ("infeasible", "almost infeasible"):
             solution = max_margin(
                 margins, self.norm_, tol=self.tol, slack=self.slack, max_seconds=self.solve_seconds
             )
@@ -670,7 +670,6 @@ class AttentionSVC(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[m
         read = {
             "joint": joint,
             "explained": explained,
-            "slack": not explained or self.norm_.takes_slack,
             "selection": explained and collective,
             "descent": joint or (explained and collective),
             "folder": joint or explained,
@@ -777,7 +776,6 @@ _READERS = {
         " of equal weight)",
     ),
     "explained": (("norm", "slack", "tol", "solve_seconds"), "explain=True"),
-    "slack": (("slack",), "norms that have a soft margin"),
     "selection": (("selection_steps", "lr"), "assumption='collective' with explain=True"),
     "descent": (("records",), "joint training and assumption='collective' with explain=True"),
     "folder": (("checkpoint",), "joint training and explain=True"),

@@ -148,7 +148,6 @@ def solve_all(
     proofs: dict[int, Certificate] = {}
     if together is not None:
         for batch, chosen in _stacks(programmes, shapes, _fits(programmes, norm, rows, shapes)):
-            found: frobenius.Settled | polyhedral.Settled
             if norm == Frobenius():
                 arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
                 found = frobenius.settle(*arrays)
@@ -216,15 +215,15 @@ def _fits(
 ) -> BoolArray:
     """The programmes that are small enough for compiled code."""
     few: BoolArray = np.diff(rows) <= FEW
-    queries = (
-        np.diff(programmes.instances).tolist()
-        if isinstance(programmes, MarginsBatch)
-        else [len(each.queries) for each in programmes]
-    )
     if norm == Frobenius():
-        return few & (np.array(queries) <= FEW)
-    sizes = zip(np.diff(rows).tolist(), queries, shapes, strict=True)
-    return few & np.array([polyhedral.fits(norm, *size) for size in sizes], dtype=np.bool_)
+        queries = (
+            np.diff(programmes.instances)
+            if isinstance(programmes, MarginsBatch)
+            else np.array([len(each.queries) for each in programmes])
+        )
+        return few & (queries <= FEW)
+    sizes = zip(np.diff(rows).tolist(), shapes, strict=True)
+    return few & np.array([polyhedral.fits(*size) for size in sizes], dtype=np.bool_)
 
 
 def _stacks(

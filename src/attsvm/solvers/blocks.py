@@ -23,6 +23,7 @@ from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import MarginBlocks
 from attsvm.margins.block_rows import block_rows
 from attsvm.printable import kind
+from attsvm.solvers.frobenius import JOINING
 from attsvm.solvers.outcomes import Request, solved
 from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.rows import Best, Priced, Rows, Wanted, joined, priced
@@ -36,7 +37,7 @@ _UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _COPIES = 4  # of the rows of the working set and of their queries, in a solver and beside it
 _BESIDE = 16  # numbers that a row has beside its difference
 _SYSTEM = 4000  # equations of the largest linear system of a solver
-_SQUARES = 2  # matrices of that size
+_SQUARES = 4  # matrices of that size
 _NEW, _LEAST = 4, 1000  # rows that join in a round: so many per unknown, and at least so many
 _AHEAD = 2  # calls of an executor that wait for each one that runs
 
@@ -126,8 +127,8 @@ class InBlocks:
             left -= queries * self.sequences
         else:
             each += queries
-        # in the Frobenius norm systems have at most as many equations as unknowns
-        system = min(_SYSTEM, dx * dz) if self.norm == Frobenius() else _SYSTEM
+        # in the Frobenius norm few more rows than unknowns are looked at together
+        system = min(_SYSTEM, dx * dz + JOINING) if self.norm == Frobenius() else _SYSTEM
         square = 8 * _SQUARES
         most = (left - square * system**2) // each
         if most < system:  # the matrices are of all rows then: square m^2 + each m = left

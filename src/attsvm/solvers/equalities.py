@@ -30,13 +30,9 @@ def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> Mar
     """The solution of a programme with equalities.
 
     Raises:
-        InputError: a norm whose solver does not take equalities, or a soft margin.
+        InputError: a soft margin.
     """
     equal = margins.equalities
-    if not norm.takes_equalities:
-        raise InputError(
-            f"the solver for the norm {norm!r} does not take equalities yet; use the Frobenius norm"
-        )
     if request.slack is not None:
         raise InputError(
             "the soft margin takes no equalities; leave out slack, or penalise fewer constraints"

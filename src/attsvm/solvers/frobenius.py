@@ -60,6 +60,8 @@ FEW = 320
 """Rows up to which one compiled call is quicker than stages of array operations."""
 LARGEST_SYSTEM = 6000
 """Free rows: a Cholesky factor of 288 MB."""
+JOINING = 400
+"""Rows that join a working set in one round, at most."""
 
 _WORTH_SHARING = 4000  # rows of a batch from which on threads save more than their start costs
 _EPS = float(np.finfo(np.float64).eps)
@@ -79,8 +81,8 @@ _REFINEMENTS = 6
 _WRITTEN = 1 << 18
 _RIDGE = 1e-14  # relative to the diagonal; refinement takes its effect away again
 _HOPELESS = 1e100  # a step of this size comes from a singular system
-_ROUNDS = 60  # working sets of the method of active sets
-_JOINING = 400  # rows that join one at most
+_ROUNDS = 60  # working sets of the method of active sets,
+_SOFT_ROUNDS = 1000  # and of soft margins, of which each brings few more multipliers to their bound
 _SLICE = 500  # steps between two looks at the clock
 _MISSED = 1e-14  # slopes that are zero in units of rows and right-hand sides at most one
 _DEPENDENT = 1e-13  # square of a pivot, of its row's square, below which the row depends on others
@@ -636,7 +638,7 @@ def active_set(p: Programme, dual: FloatArray, deadline: float) -> Point:
         dual[rows[kept[p.dof :]]] = 0.0
         rows = np.sort(rows[kept[: p.dof]])
     best: Point | None = None
-    for _ in range(_ROUNDS):
+    for _ in range(_ROUNDS if p.hard else _SOFT_ROUNDS):
         if len(rows) == 0:
             slope = np.where(usable, p.values(p.adjoint(dual)) - p.b, np.inf)
             rows = np.array([int(np.argmin(slope))])
@@ -670,9 +672,9 @@ def active_set(p: Programme, dual: FloatArray, deadline: float) -> Point:
             clipped = np.clip(at.dual, 0.0, p.cap)
             plain = np.array_equal(clipped, at.dual)
             return Point(clipped, at.W if plain else p.adjoint(clipped), plain)
-        if len(found) > _JOINING:
+        if len(found) > JOINING:
             size = np.abs(at.slope[found])
-            found = found[np.argpartition(-size, _JOINING)[:_JOINING]]
+            found = found[np.argpartition(-size, JOINING)[:JOINING]]
         rows = np.union1d(np.flatnonzero(split.free), found)
     return Point(dual, p.adjoint(dual), False) if best is None else best
 

@@ -34,7 +34,6 @@ from attsvm.solvers.scaling import scaled
 from attsvm.solvers.solution import MarginSolution
 
 SOLVER = "interior points"
-UNSETTLED, WEIGHTS = 0, 1
 _AIM = 1e-13  # relative gap: a vertex gives it nearly always
 _FEW = 256  # rows, and
 _LARGEST = 1 << 14  # entries of the written-out rows up to which all rows are taken at once
@@ -82,7 +81,7 @@ class _Search:
         request, part = self.request, self.part
         if request.warm_start is not None and request.warm_weights is not None:
             self._consider(request.warm_weights, request.warm_start)
-        if not self._good() and fits(self.norm, part.m, part.n, part.shape):
+        if not self._good() and fits(part.m, part.shape):
             found = points(part, self.box, self.free)
             self.systems += int(found.systems[0])
             if found.gap[0] < 1.0:
@@ -281,26 +280,14 @@ def points(
     return found
 
 
-class Settled(NamedTuple):
-    """What :func:`certified` says of programmes that lie end to end: certified weights and
-    multipliers; norm, gap, violation and rounding of each; whether there are weights; systems.
-    """
-
-    W: FloatArray
-    dual: FloatArray
-    figures: FloatArray
-    outcome: IntArray
-    systems: IntArray
-
-
 class Certified(NamedTuple):
     """Programmes of a batch, and the certificates of those that are settled, by position."""
 
-    found: Settled
+    found: frobenius.Settled
     proofs: dict[int, Certificate]
 
 
-def fits(norm: Norm, rows: int, queries: int, shape: tuple[int, int]) -> bool:
+def fits(rows: int, shape: tuple[int, int]) -> bool:
     """Whether a programme is small enough for compiled code from end to end."""
     return rows <= _FEW and rows * shape[0] * shape[1] <= _LARGEST
 
@@ -309,9 +296,8 @@ def certified(batch: MarginsBatch, norm: Norm, request: Request) -> Certified:
     """Many programmes at once; those without a good point are left to :func:`solve`."""
     assert isinstance(norm, Lp)
     found = points(batch, norm.p != 1.0)
-    count = len(found.gap)
-    settled = Settled(
-        found.W, found.dual, np.zeros((count, 4)), np.zeros(count, np.int64), found.systems
+    settled = frobenius.unsettled(batch.differences, batch.queries, batch.instances)._replace(
+        W=found.W, dual=found.dual, systems=found.systems
     )
     proofs: dict[int, Certificate] = {}
     for k in np.flatnonzero(found.gap <= request.tol).tolist():
@@ -320,7 +306,7 @@ def certified(batch: MarginsBatch, norm: Norm, request: Request) -> Certified:
         if kept(proof.error, proof.rounding, request.tol) and scaled(each).margins is each:
             settled.figures[k] = proof.norm, proof.gap, proof.violation, proof.rounding
             found.W[k], found.dual[rows] = proof.W, proof.dual
-            settled.outcome[k], proofs[k] = WEIGHTS, proof
+            settled.outcome[k], proofs[k] = frobenius.WEIGHTS, proof
     return Certified(settled, proofs)
 
 

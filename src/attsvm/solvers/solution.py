@@ -234,7 +234,7 @@ class MarginSolution:
         )
 
     def farkas_residual(self) -> float:
-        """See :func:`attsvm.solvers.farkas_residual`: how far ``dual`` is from
+        """See :func:`attsvm.solvers.proofs.farkas_residual`: how far ``dual`` is from
         a contradiction, relative to its own terms; at rounding level when ``infeasible``.
         """
         return farkas_residual(self.margins, self.dual)

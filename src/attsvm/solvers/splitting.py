@@ -63,7 +63,8 @@ _ROUGH_START = 3e-2  # gap of a first solution that need not be exact
 _POWERS = 6.0  # exponent up to which the p-th power converges sooner than the norm
 _EASY_POWERS = 1.05, 6.0  # of entries
 _SHARP_POWERS = 1.25, 6.0
-_NEARLY = 1e-7  # distance to one, or to infinity of the reciprocal, of nearly linear programmes
+# distance to one, or to infinity of the reciprocal, of exponents that begin from linear programmes
+_NEARLY = 2e-3
 _FIRST, _MOST = 300, 4000  # iterations in compiled code before Newton's method, and in all
 _AT_ONCE = 500  # iterations between two looks at the clock
 _ITERATIONS = (150, 500, 2000, 6000)  # of the attempts elsewhere
@@ -73,9 +74,10 @@ _MEMORY, _EASY = 40, 10  # columns of the extrapolation, and where these are eno
 _RIDGE = 1e-12  # of its least squares
 # iterations in which the residual must fall, to which share, or so many are not extrapolated
 _WINDOW, _FALLEN, _PLAIN = 60, 0.7, 20
-_EPOCHS, _SWEEPS = 2, 3  # of projections that are not exact
+_EPOCHS, _SWEEPS = (2, 40), 3  # of projections that are not exact, first and later ones
 _BALANCE_EVERY, _LAST_BALANCE = 10, 400
 _LEAST_FACTOR, _LARGEST_FACTOR = 3.0**0.5, 4.0  # by which the step changes
+_ROUNDED = 1e-15  # relative gaps are rounded to about so much
 _ROUNDING = 4e-15  # of the margin of a unit row, beside weights of size one
 
 
@@ -210,11 +212,9 @@ class _Search:
     def run(self) -> MarginSolution:
         """The best certified solution that the stages reach."""
         p = self.reduction.programme
-        if isinstance(self.norm, Lp) and self.request.slack is None:
-            self._nearly_linear(self.norm.p)
-            if self._good():
-                return self._answer()
-        warm = self._warm()
+        warm = self._warm() or self._linear()
+        if self._good():
+            return self._answer()
         few = self.energy.gauge is not None and p.m <= FEW_ROWS
         point = self._compiled(warm, _FIRST if self.spectra else _MOST) if few else None
         if point is not None and self.request.slack is not None and self.norm.strictly_convex:
@@ -250,19 +250,25 @@ class _Search:
                     break
         return self._answer()
 
-    def _nearly_linear(self, exponent: float) -> None:
-        """Of exponents next to one and infinity, the solution of the linear programme: its gap is
-        at most about the logarithm of the number of entries times the distance, 1e-9 and less.
+    def _linear(self) -> _Point | None:
+        """Of entries with an exponent next to one or infinity, the solution of the linear
+        programme; its gap is about the distance times the logarithm of the number of entries.
         """
-        if 1.0 + _NEARLY < exponent < 1.0 / _NEARLY:
-            return
+        norm, limit = self.norm, self.request.slack
+        if not isinstance(norm, Lp) or limit is not None:
+            return None
+        if 1.0 + _NEARLY < norm.p < 1.0 / _NEARLY:
+            return None
         from attsvm.solvers import polyhedral
 
-        end = Lp(1.0 if exponent < 2.0 else math.inf)
+        end = Lp(1.0 if norm.p < 2.0 else math.inf)
         found = polyhedral.solve(self.margins, end, replace(self.request, warm_start=None))
-        if found.has_weights:
-            W = np.ldexp(found.W, -self.full.weight_exponent)
-            self._consider(W, self.full.scaled_dual(found.dual), found.solver)
+        if not found.has_weights:
+            return None
+        W = self.reduction.coordinates(np.ldexp(found.W, -self.full.weight_exponent))
+        dual = self.full.scaled_dual(found.dual)
+        self._consider(W, dual, found.solver)
+        return _Point(W, dual)
 
     def _warm(self) -> _Point | None:
         """The caller's weights and multipliers."""
@@ -323,7 +329,7 @@ class _Search:
         pulled = self.margins.adjoint(np.minimum(pulled, self.request.slack or 0.0))
         W = float(self.norm.dual_value(pulled)) * np.asarray(self.norm.steepest(pulled))
         W = self.reduction.coordinates(np.ldexp(W, -self.full.weight_exponent))
-        self._consider(W, dual, "splitting")
+        self._consider(W, dual, "splitting", _ROUNDED)
 
     def _attempt(self, start: _Point, attempt: int, most: int) -> _Point:
         """Up to so many iterations of splitting, until the error is what is aimed at, or on the
@@ -331,7 +337,8 @@ class _Search:
         """
         p, W, dual = self._normalised(start)
         exact = p.m <= FEW_ROWS or (attempt > 0 and p.m <= _EXACT_ROWS)
-        state = Splitting(p, self.energy, W, dual, exact)
+        epochs = 0 if exact else _EPOCHS[attempt > 0]
+        state = Splitting(p, self.energy, W, dual, epochs)
         met: list[float] = []
         while state.iterations < most and not self._late():
             state.run(_CHECK_EVERY)
@@ -408,8 +415,10 @@ class _Search:
         missed = float((p.b - values / ratio).max()) / float(p.b.max())
         return max(0.0, missed, 1.0 - top * ratio / (pull * size))
 
-    def _consider(self, W: FloatArray, dual: FloatArray, solver: str) -> None:
-        """Keep weights and multipliers if they are better certified than what is there."""
+    def _consider(self, W: FloatArray, dual: FloatArray, solver: str, worse: float = 0.0) -> None:
+        """Keep weights and multipliers if they are better certified than what is there, or less
+        than so much ``worse``.
+        """
         if not (np.isfinite(W).all() and np.isfinite(dual).all()):
             return
         slack, margins = self.request.slack, self.margins
@@ -418,7 +427,7 @@ class _Search:
             found = certify_hard(margins, self.norm, lifted, dual)
         else:
             found = certify_soft(margins, self.norm, lifted, np.minimum(dual, slack), slack)
-        if self.best is None or found.error < self.best.error:
+        if self.best is None or found.error < self.best.error + worse:
             self.best, self.solver = found, solver
 
     def _answer(self) -> MarginSolution:
@@ -462,11 +471,12 @@ class Splitting:
     """
 
     def __init__(
-        self, p: Programme, energy: Energy, W: FloatArray, dual: FloatArray, exact: bool
+        self, p: Programme, energy: Energy, W: FloatArray, dual: FloatArray, epochs: int
     ) -> None:
         """Start from weights, ``(d_x, d_z)``, and multipliers of the energy's programme, ``(m,)``.
 
-        ``exact`` projects by the method of active sets, else by block ascent.
+        Projections take so many epochs of block ascent; none stands for the exact ones of the
+        method of active sets.
         """
         pulled = p.adjoint(dual)
         self.programme, self.energy = p, energy
@@ -475,8 +485,9 @@ class Splitting:
         self.iterations = 0
         self._z = W + self.t * pulled
         scaled = replace(p, cap=p.cap * self.t)
-        self._margins: _ActiveSet | _Ascent = (_ActiveSet if exact else _Ascent)(
-            scaled, dual * self.t
+        dual = dual * self.t
+        self._margins: _ActiveSet | _Ascent = (
+            _Ascent(scaled, dual, epochs) if epochs else _ActiveSet(scaled, dual)
         )
         self._extrapolation = _Extrapolation(_EASY if energy.easy else _MEMORY)
 
@@ -594,8 +605,8 @@ class _Extrapolation:
 class _Ascent:
     """Projections by epochs of block ascent from the multipliers of the last one."""
 
-    def __init__(self, p: Programme, dual: FloatArray) -> None:
-        self.programme, self._ascent = p, BlockAscent(p, dual)
+    def __init__(self, p: Programme, dual: FloatArray, epochs: int) -> None:
+        self.programme, self._ascent, self._epochs = p, BlockAscent(p, dual), epochs
 
     @property
     def dual(self) -> FloatArray:
@@ -603,7 +614,7 @@ class _Ascent:
 
     def nearest(self, centre: FloatArray) -> FloatArray:
         W: FloatArray = centre + self.programme.adjoint(self.dual)
-        for _ in range(_EPOCHS):
+        for _ in range(self._epochs):
             self._ascent.sweep(self.dual, W, _SWEEPS)
         return W
 

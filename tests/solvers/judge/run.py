@@ -1,9 +1,8 @@
 """Judge solvers on hard programmes: ``python tests/solvers/judge/run.py --seed 0 --count 1000``.
 
-Programme i is of kind i mod K, in the norm that is (i div K)-th of those that take the kind, with
-seed ``seed + i``; so any consecutive K * 13 programmes hold every kind in every norm, and every
-line of the report names what makes the programme again:
-``--kind KIND --norm NORM --seed SEED --count 1``.
+Programme i is of kind i mod K, in the norm that is (i div K)-th, with seed ``seed + i``; so any
+consecutive K * 13 programmes hold every kind in every norm, and every line of the report names what
+makes the programme again: ``--kind KIND --norm NORM --seed SEED --count 1``.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ NORMS = (
     "lp:10",
     "linf",
 )
-SPECTRAL = ("nuc", "spec", "schatten:1.5", "schatten:3")  # no soft margin is offered in these
 NAMED = ("optimal", "infeasible", "inaccurate", "refused", "error", "stopped")
 SECONDS = 5.0
 TOLERANCE = 1e-9  # where no solution says which it was
@@ -82,11 +80,8 @@ def plan(
     seed: int, count: int, kinds: Sequence[str] = tuple(KINDS), norms: Sequence[str] = NORMS
 ) -> Iterator[tuple[str, str, int]]:
     """Kind, norm and seed of each programme."""
-    entrywise = [norm for norm in norms if norm not in SPECTRAL]
     for i in range(count):
-        kind = kinds[i % len(kinds)]
-        taken = entrywise if kind.startswith("soft") and entrywise else norms
-        yield kind, taken[i // len(kinds) % len(taken)], seed + i
+        yield kinds[i % len(kinds)], norms[i // len(kinds) % len(norms)], seed + i
 
 
 class TooLong(BaseException):
