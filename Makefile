@@ -56,8 +56,8 @@ docs: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/first_call.py
 	$(BIN)/python benchmarks/peers.py
-	$(BIN)/attsvm bench step --parameters 10M
-	$(BIN)/attsvm bench train
+	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/train.py
 	$(BIN)/python benchmarks/solve_batch.py
 	$(BIN)/python benchmarks/path.py
 

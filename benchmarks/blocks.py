@@ -42,7 +42,6 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 
 import numpy as np  # noqa: E402
 
-from attsvm.bench.record import versions  # noqa: E402
 from attsvm.data import FloatArray, IntArray  # noqa: E402
 from attsvm.geometry import parse_norm  # noqa: E402
 from attsvm.margins import Margins  # noqa: E402
@@ -57,6 +56,8 @@ from attsvm.report.style import (  # noqa: E402
 )
 from attsvm.solvers import front, max_margin  # noqa: E402
 from attsvm.solvers.frobenius import LARGEST_SYSTEM  # noqa: E402
+from attsvm.store import versions  # noqa: E402
+from programmes import PACKAGES  # noqa: E402
 
 Block = tuple[FloatArray, FloatArray, IntArray]
 
@@ -295,7 +296,11 @@ def main() -> int:
     for each in results:
         print(json.dumps(each), flush=True)
     if options.json:
-        record = {"results": results, "versions": versions(), "machine": platform.machine()}
+        record = {
+            "results": results,
+            "versions": versions(*PACKAGES),
+            "machine": platform.machine(),
+        }
         options.json.write_text(json.dumps(record, indent=1))
     return 0
 

@@ -22,16 +22,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attsvm.bench.record import versions  # sets one thread before NumPy is imported
-from programmes import SIZES
-from programmes import random_instance as instance
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 
-import numpy as np  # isort: skip
+import numpy as np  # noqa: E402
 
-import attsvm
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Spectral
-from attsvm.margins import Margins, selection_margins
-from attsvm.solvers import MarginSolution, margin_path, max_margin
+import attsvm  # noqa: E402
+from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Spectral  # noqa: E402
+from attsvm.margins import Margins, selection_margins  # noqa: E402
+from attsvm.solvers import MarginSolution, margin_path, max_margin  # noqa: E402
+from attsvm.store import versions  # noqa: E402
+from programmes import PACKAGES, SIZES  # noqa: E402
+from programmes import random_instance as instance  # noqa: E402
 
 EXPONENTS = (2.0, 1.75, 1.5, 1.3, 1.2, 1.1, 1.05)
 NORMS: tuple[Norm, ...] = (Frobenius(), Lp(1.1), Nuclear(), Spectral())
@@ -134,10 +136,12 @@ def main() -> int:
         )
     print(
         f"\nLoad {os.getloadavg()[0]:.1f}; {platform.machine()}, {os.cpu_count()} cores;"
-        f" {versions()}"
+        f" {versions(*PACKAGES)}"
     )
     if options.json:
-        options.json.write_text(json.dumps({"results": results, "versions": versions()}, indent=1))
+        options.json.write_text(
+            json.dumps({"results": results, "versions": versions(*PACKAGES)}, indent=1)
+        )
     return 0
 
 

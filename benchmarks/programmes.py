@@ -23,6 +23,12 @@ SIZES = {
 }
 """``(n, T, d)`` by name, smallest first."""
 
+PACKAGES = (
+    *("attsvm", "numpy", "scipy", "scikit-learn", "torch", "cvxpy"),
+    *("clarabel", "daqp", "highspy", "osqp", "piqp", "quadprog", "scs"),
+)
+"""Whose versions a benchmark tells."""
+
 WRITTEN_ENTRIES = 1 << 25
 """Largest matrix that another solver is handed: 256 MiB."""
 

@@ -10,7 +10,6 @@ same with these and prints how far apart they are: weights of 30 instances in fi
 after 100 and 20 000 steps (``--long``: and after a million), as one minus the cosine and as the
 largest relative difference; twenty optimisers, each loaded from the kept checkpoint in the middle
 and trained to the end; verdicts of ``attsvm reproduce --all --quick`` (``--verdicts``, minutes).
-Times beside another commit are those of ``against_commit.py``.
 """
 
 from __future__ import annotations

@@ -37,15 +37,15 @@ import piqp  # noqa: E402
 from scipy.linalg import solve_triangular  # noqa: E402
 from scipy.optimize import nnls  # noqa: E402
 
-from attsvm.bench.record import versions  # noqa: E402
 from attsvm.datasets import unit_sphere  # noqa: E402
 from attsvm.geometry import Frobenius, parse_norm  # noqa: E402
 from attsvm.margins import Margins, MarginsBatch, selection_batch  # noqa: E402
 from attsvm.selection import optimal_tokens  # noqa: E402
 from attsvm.solvers import SolutionBatch, max_margin  # noqa: E402
 from attsvm.solvers.proofs import certify_hard  # noqa: E402
+from attsvm.store import versions  # noqa: E402
 from peers import OURS, PEERS, kind, missing  # noqa: E402
-from programmes import certified_gap  # noqa: E402
+from programmes import PACKAGES, certified_gap  # noqa: E402
 from programmes import written_out as rows  # noqa: E402
 
 Answer = tuple[np.ndarray, np.ndarray]
@@ -176,7 +176,7 @@ def main() -> int:
     separate = list(batch)
     if options.norms:
         other_norms(options.norms.split(","), options.peers.split(","), separate, options.repeats)
-        print(f"\nload average {before:.1f} before; {platform.machine()}; {versions()}")
+        print(f"\nload average {before:.1f} before; {platform.machine()}; {versions(*PACKAGES)}")
         return 0
     m, k = separate[0].m, data.d_x * data.d_z
 
@@ -235,14 +235,14 @@ def main() -> int:
     after = os.getloadavg()[0]
     print(
         f"\n{threads} threads; load average {before:.1f} before, {after:.1f} after;"
-        f" {platform.machine()}; {versions()}"
+        f" {platform.machine()}; {versions(*PACKAGES)}"
     )
     if options.json:
         record = {
             "results": results,
             "threads": threads,
             "load": [before, after],
-            "versions": versions(),
+            "versions": versions(*PACKAGES),
         }
         options.json.write_text(json.dumps(record, indent=1))
     return 0

@@ -25,10 +25,9 @@ from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from attsvm.models import TextClassifier
-from attsvm.training import TrainingPlan, build_optimizer
-from attsvm.training.evaluation import logits_of, matrix_products, summed_loss
-from attsvm.training.labelled import Examples, Placed, Schedule
 from attsvm_papers.heads.decoder import Decoder, Sizes
+from attsvm_papers.networks.labelled import Examples
+from attsvm_papers.networks.training import Plan, logits_of, optimizer_of, summed_loss
 from attsvm_papers.pruning.decoders import OPTIMISERS, RATES, optimiser
 
 PEER = "torch AdamW fused"
@@ -41,21 +40,22 @@ def reviews(n: int, vocabulary: int, length: int) -> Examples:
     lengths = np.clip(rng.lognormal(np.log(220), 0.6, n).astype(int), 20, length)
     mask = np.arange(length) < lengths[:, None]
     ids = np.where(mask, rng.integers(5, vocabulary, (n, length)), 0)
-    return Examples(ids, rng.integers(0, 2, n), mask)
+    labels = rng.integers(0, 2, n)
+    return Examples(torch.tensor(ids), torch.tensor(labels), torch.tensor(mask))
 
 
 def classifiers(options):
     """The gradients and the optimiser of each contender, and the tokens of a step."""
     sizes = MEDIUM if options.network == "medium" else {}
     texts = reviews(options.batch, sizes.get("vocabulary", 30522), sizes.get("length", 512))
-    examples = Placed(texts, torch.device(options.device))
-    schedule = Schedule(examples, [np.arange(options.batch)], options.parts)
+    examples = texts.to(torch.device(options.device))
+    (pieces,) = examples.pieces([np.arange(options.batch)], options.parts)
 
     def gradients(model):
-        for index, longest in schedule.pieces(0):
-            inputs, labels = examples.take(index, longest)
+        for piece in pieces:
+            inputs, labels = examples.take(piece)
             with record_function("1 forward"):
-                loss = summed_loss(logits_of(model, inputs, options.precision, 2), labels)
+                loss = summed_loss(logits_of(model, inputs, options.precision == "bf16"), labels)
             with record_function("2 backward"):
                 loss.backward()
 
@@ -71,7 +71,7 @@ def classifiers(options):
     }.items():
         torch.manual_seed(0)
         model = TextClassifier(**sizes).to(options.device)
-        optimizer = build_optimizer(model, TrainingPlan(**{"lr": 8e-4} | settings))
+        optimizer = optimizer_of(model, Plan(**{"lr": 8e-4, "epochs": 1, "batch": 1} | settings))
         found[name] = partial(gradients, model), optimizer
     return found, int(examples.lengths.sum())
 
@@ -120,7 +120,7 @@ def main():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--parts", type=int, default=4)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--precision", choices=("float32", "bf16"), default="float32")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--network", choices=("full", "medium", "decoder"), default="full")
     parser.add_argument("--only", nargs="*", default=[], help="words in names, beside AdamW's")
@@ -137,53 +137,49 @@ def main():
     names = list(contenders)
     order = np.random.default_rng(0)
     seconds = np.empty((options.rounds, len(names)))
-    with matrix_products(options.precision):
-        for number in range(-1, options.rounds):  # the first round compiles and allocates
-            for at in order.permutation(len(names)):
-                spent = clocked(options.device, partial(step, *contenders[names[at]]))
-                seconds[max(number, 0), at] = spent
+    for number in range(-1, options.rounds):  # the first round compiles and allocates
+        for at in order.permutation(len(names)):
+            spent = clocked(options.device, partial(step, *contenders[names[at]]))
+            seconds[max(number, 0), at] = spent
+    print(
+        f"{options.network}, {options.batch} texts, {tokens} tokens, {options.parts} parts,"
+        f" {options.device}, {options.precision}, {options.rounds} rounds"
+    )
+    draws = order.integers(options.rounds, size=(2000, options.rounds))
+    for at, name in enumerate(names):
+        own = seconds[:, at]
+        ratios = seconds[:, names.index(PEER)] / own
+        low, high = np.quantile(np.median(ratios[draws], axis=1), (0.025, 0.975))
         print(
-            f"{options.network}, {options.batch} texts, {tokens} tokens, {options.parts} parts,"
-            f" {options.device}, {options.precision}, {options.rounds} rounds"
+            f"{name:22s}{tokens / np.median(own):10.0f} tokens/s{np.median(ratios):8.3f} of"
+            f" AdamW's ({low:.3f} to {high:.3f})   {1e3 * np.median(own):.1f} ms a step"
         )
-        draws = order.integers(options.rounds, size=(2000, options.rounds))
-        for at, name in enumerate(names):
-            own = seconds[:, at]
-            ratios = seconds[:, names.index(PEER)] / own
-            low, high = np.quantile(np.median(ratios[draws], axis=1), (0.025, 0.975))
+    if options.profile:
+        for name in names:
+            activities = [
+                ProfilerActivity.CPU,
+                *([ProfilerActivity.CUDA] if options.device == "cuda" else []),
+            ]
+            with profile(activities=activities) as found:
+                step(*contenders[name])
+            stages = {event.key: event for event in found.key_averages() if event.key[0].isdigit()}
+            spent = {
+                key: getattr(event, f"{options.device}_time_total") for key, event in stages.items()
+            }
+            total = sum(spent.values())
             print(
-                f"{name:22s}{tokens / np.median(own):10.0f} tokens/s{np.median(ratios):8.3f} of"
-                f" AdamW's ({low:.3f} to {high:.3f})   {1e3 * np.median(own):.1f} ms a step"
+                f"{name}: "
+                + ", ".join(
+                    f"{key[2:]} {value / total:.1%}" for key, value in sorted(spent.items())
+                )
             )
-        if options.profile:
-            for name in names:
-                activities = [
-                    ProfilerActivity.CPU,
-                    *([ProfilerActivity.CUDA] if options.device == "cuda" else []),
-                ]
-                with profile(activities=activities) as found:
-                    step(*contenders[name])
-                stages = {
-                    event.key: event for event in found.key_averages() if event.key[0].isdigit()
-                }
-                spent = {
-                    key: getattr(event, f"{options.device}_time_total")
-                    for key, event in stages.items()
-                }
-                total = sum(spent.values())
-                print(
-                    f"{name}: "
-                    + ", ".join(
-                        f"{key[2:]} {value / total:.1%}" for key, value in sorted(spent.items())
-                    )
+            print(
+                found.key_averages().table(
+                    sort_by=f"self_{options.device}_time_total",
+                    row_limit=8,
+                    max_name_column_width=40,
                 )
-                print(
-                    found.key_averages().table(
-                        sort_by=f"self_{options.device}_time_total",
-                        row_limit=8,
-                        max_name_column_width=40,
-                    )
-                )
+            )
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from order_drawing import draw_order
 
 import attsvm
 from attsvm.datasets.next_token import NextTokenData, partial_order
 from attsvm.dynamics.next_token import Problem, Rule, attention_stage, two_stage
-from attsvm.report.orders import draw_order
 from attsvm.report.style import (
     ATTENTION,
     BEST,

@@ -21,15 +21,14 @@ import sys
 import time
 from pathlib import Path
 
-from attsvm.bench.record import versions  # sets one thread before NumPy is imported
-
-import folds  # isort: skip
+import folds
 import graded
 import sets
 import speed
 import tables
 
 import peers
+from attsvm.store import versions
 
 
 def main() -> int:
@@ -74,7 +73,14 @@ def main() -> int:
     elif options.what == "speed":
         speed.run(options.results, options.data, _say, until)
     tables.show_all(options.results, options.what)
-    print(", ".join(f"{name} {version}" for name, version in versions().items()))
+    print(
+        ", ".join(
+            f"{name} {version}"
+            for name, version in versions(
+                "attsvm", "numpy", "scikit-learn", "torch", "sawmil", "osqp"
+            ).items()
+        )
+    )
     return 0
 
 

@@ -140,7 +140,6 @@ __all__ = [
     "strong_components",
     "token_scores",
     "train",
-    "training",
 ]
 
 if TYPE_CHECKING:
@@ -157,7 +156,6 @@ if TYPE_CHECKING:
         sklearn,
         solvers,
         store,
-        training,
     )
     from attsvm.data import AttentionData
     from attsvm.dynamics import (

@@ -14,14 +14,9 @@ _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
-def escaped(text: str, keep: str = "") -> str:
-    r"""The same text on one line of a terminal: what steers it is written out, as ``\x1b``.
-
-    Args:
-        text: anything.
-        keep: characters that stay as they are, such as line ends.
-    """
-    return _HIDDEN.sub(lambda found: found[0] if found[0] in keep else _code(found[0]), text)
+def escaped(text: str) -> str:
+    r"""The same text on one line of a terminal: what steers it is written out, as ``\x1b``."""
+    return _HIDDEN.sub(lambda found: _code(found[0]), text)
 
 
 def visible(text: str) -> str:

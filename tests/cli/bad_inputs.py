@@ -331,8 +331,7 @@ def not_a_file(random: Random, folder: Path) -> list[str]:
     path = folder / f"data{suffix}"
     kind = pick(random, "folder", "pipe", "socket", "dangling", "loop", "nothing", "link to pipe")
     special(kind, path)
-    command = on_arrays(random, path.name)
-    return ["order", path.name] if random.integers(3) == 0 else command
+    return on_arrays(random, path.name)
 
 
 def special(kind: str, path: Path) -> None:
@@ -442,7 +441,7 @@ def packed_badly(random: Random, folder: Path) -> list[str]:
     cut = int(random.integers(1, len(content) - 12))
     broken = pick(random, content[:cut], content[:20] + bytes(len(content) - 20), b"no" + content)
     (folder / f"data.jsonl{suffix}").write_bytes(broken)
-    return pick(random, on_texts(random, f"data.jsonl{suffix}"), ["order", f"data.jsonl{suffix}"])
+    return on_texts(random, f"data.jsonl{suffix}")
 
 
 @maker
@@ -523,24 +522,6 @@ def reading_options_of_another_kind(random: Random, folder: Path) -> list[str]:
     return ["fit", data, option]
 
 
-@maker
-def wrong_text_for_order(random: Random, folder: Path) -> list[str]:
-    (folder / "a.txt").write_bytes(
-        pick(random, b"", b"one", b"  \n", b"caf\xe9 noir", b"\xff\xfea\0b\0", b"\xed\xa0\x80 a b")
-    )
-    return ["order", "a.txt"]
-
-
-@maker
-def wrong_option_of_order(random: Random, folder: Path) -> list[str]:
-    (folder / "a.txt").write_text("the cat and the dog and the cat")
-    return [
-        "order",
-        "a.txt",
-        *pick(random, ["--vocabulary", "1"], ["--level", "line"], ["--out", "a.txt"]),
-    ]
-
-
 # --- names
 
 
@@ -611,23 +592,8 @@ def names_of_everything_else(random: Random, folder: Path) -> list[str]:
         ["reproduce", "--paper", strange],
         ["reproduce", "tfsvm-3", "--scale", strange],
         ["reproduce", "tfsvm-3", "--quick", "--scale", "small"],
-        ["bench"],
-        ["bench", strange],
-        ["bench", "solve", "--norms", strange],
-        ["bench", "solve", "--sizes", strange],
-        [
-            "bench",
-            "solve",
-            "--accuracies",
-            pick(random, "", "x", "0", "-1", "nan", "inf", "1e-3,y"),
-        ],
-        ["bench", "solve", "--peers", strange],
-        ["bench", "step", "--parameters", strange],
-        ["bench", "step", "--optimisers", strange],
-        ["bench", "step", "--device", strange],
         ["report"],
         ["report", strange or "x"],
-        ["order"],
         ["list", "more"],
         ["frobnicate"],
         [],
@@ -661,7 +627,6 @@ OPTIONS = list(options_of(whole_parser()))
 VALID = {
     ("fit",): ["digits"],
     ("solve",): ["tfsvm-1"],
-    ("order",): ["a.txt"],
     ("report",): ["a"],
     ("reproduce",): ["tfsvm-3"],
 }
@@ -751,9 +716,7 @@ def wrong_place_for_a_run(random: Random, folder: Path) -> list[str]:
         random,
         ["fit", "data.npz", "--quiet"],
         ["fit", "data.npz", "--quiet"],
-        ["order", "a.txt"],
         ["reproduce", "tfsvm-3", "--quick", "--jobs", "1"],
-        ["bench", "train", "--quick", "--quiet"],
     )
     if command[0] == "fit":
         out = pick(random, out, "mine")

@@ -19,11 +19,9 @@ from bad_inputs import MAKERS, cases, good, special, text_rows
 from attsvm.cli import main
 from attsvm.data import AttentionData
 from attsvm.datasets import WordPiece, image_set, imdb
-from attsvm.datasets.next_token import corpus
 from attsvm.datasets.readers import read_texts
 from attsvm.errors import InputError, MissingExtraError
 from attsvm.files import load_arrays
-from attsvm.report.curves import learning_curves
 from attsvm.store import read_json
 
 SECONDS = 30
@@ -132,11 +130,6 @@ def _reviews(path):
     return imdb(path.parent)
 
 
-def _curves(path):
-    shutil.copy(path, path.parent / "history.jsonl")
-    return learning_curves({"a": path.parent})
-
-
 def _tokeniser(path):
     return WordPiece.load(path.rename(path.with_name("tokenizer.json")))
 
@@ -148,15 +141,12 @@ READERS = {
     "a table": (".csv", read_texts),
     "packed lines": (".jsonl.gz", read_texts),
     "rows": (".parquet", read_texts),
-    "corpus": (".txt", corpus),
-    "packed corpus": (".xz", corpus),
     "vocabulary": (".txt", WordPiece.load),
     "tokeniser": (".json", _tokeniser),
     "idx": ("", _mnist),
     "batches": ("", _cifar),
     "archive": ("", _cifar_archive),
     "reviews": ("", _reviews),
-    "history": ("", _curves),
     "a file of a run": (".json", read_json),
 }
 CONTENTS = {

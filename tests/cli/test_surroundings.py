@@ -143,11 +143,7 @@ def test_an_encoding_that_lacks_characters_is_enough(words):
 
 def test_what_files_hold_does_not_steer_the_terminal(texts, capsys, monkeypatch):
     monkeypatch.chdir(texts.parent)
-    plain = texts.with_suffix(".txt")
-    plain.write_text(f"one {STEERING} two one {STEERING} two one three", encoding="utf-8")
     for words in (
-        ["order", "texts.txt", "--level", "char"],
-        ["order", "texts.txt", "--level", "char", "--json"],
         ["fit", "texts.jsonl", "--dimension", "4", "--label", STEERING],
         ["fit", f"{STEERING}.npz"],
     ):

@@ -36,7 +36,6 @@ PACKAGES = (
     "attsvm.selection",
     "attsvm.sklearn",
     "attsvm.solvers",
-    "attsvm.training",
 )
 """What a user imports from. ``attsvm.store`` is for the house."""
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.preprocessing import FunctionTransformer
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from attsvm.data import AttentionData
 from attsvm.errors import InputError
 from attsvm.models import BagClassifier
 from attsvm.sklearn import AttentionSVC, BagFeatures
-from attsvm.training import Examples, TrainingPlan, train_classifier
 
 
 def rings(n, seed):
@@ -25,12 +25,18 @@ def rings(n, seed):
 def test_an_embedding_learns_what_no_linear_score_can():
     bags, labels = rings(160, 0)
     data = AttentionData.from_bags(bags, 2.0 * labels - 1.0)
-    examples = Examples(torch.tensor(data.tokens).float(), labels, data.mask.copy())
+    examples, mask = torch.tensor(data.tokens).float(), torch.tensor(data.mask)
+    targets = torch.tensor(labels).float()
     torch.manual_seed(0)
     embedding = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.Tanh())
     model = BagClassifier(embedding, 16)
-    plan = TrainingPlan(optimizer="adam", lr=0.03, epochs=60, batch=40, stop_accuracy=0.99)
-    train_classifier(model, examples, {}, plan)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+    for _ in range(240):
+        rows = torch.randint(160, (40,))
+        logits = model(examples[rows], mask[rows])
+        optimizer.zero_grad()
+        binary_cross_entropy_with_logits(logits, targets[rows]).backward()
+        optimizer.step()
     features = BagFeatures(FunctionTransformer(model.embed)).fit(bags)
     estimator = AttentionSVC(assumption="standard").fit(features.transform(bags), labels)
     test, expected = rings(80, 1)

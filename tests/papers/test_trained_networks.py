@@ -22,11 +22,10 @@ from attsvm.errors import InputError, UnavailableError
 from attsvm.files import load_arrays
 from attsvm.optim import MirrorDescent, lr_from_sgd
 from attsvm.store.code import closure
-from attsvm.training import classifier as training_classifier
 from attsvm_papers.kit import experiment
 from attsvm_papers.md import e4_accuracy as md_4
 from attsvm_papers.md import e7_vision_transformer as md_7
-from attsvm_papers.networks import trained_networks
+from attsvm_papers.networks import trained_networks, training
 from attsvm_papers.networks.accuracy_table import at_equal
 from attsvm_papers.networks.examples import examples, network
 from attsvm_papers.networks.trained_networks import (
@@ -333,7 +332,7 @@ def test_a_kept_training_is_read_and_not_trained_anew(tmp_path, monkeypatch) -> 
     before = run(short(), METHOD, seed=0, digest="")
     (kept,) = tmp_path.iterdir()
     monkeypatch.setattr(trained_networks, "_looked_at", lambda *_: {"other": 1.0})
-    monkeypatch.setattr(training_classifier._Run, "_step", None)
+    monkeypatch.setattr(training, "_epoch", None)
     after = run(short(), METHOD, seed=0, digest="")
     assert after["other"] == [1.0]
     for name in ("train_accuracy", "test_accuracy", "epochs"):
@@ -345,14 +344,14 @@ def test_what_a_training_depends_on_and_what_not() -> None:
     """Readers of networks, other rooms, pages and pictures throw no training away."""
     decides = set(closure(trained_networks._trained))
     for name in (
-        *("attsvm.training.classifier", "attsvm.optim.mirror", "attsvm.models.classifiers"),
-        *("attsvm.datasets.wordpiece", "attsvm_papers.networks.examples"),
+        *("attsvm.optim.mirror", "attsvm.models.classifiers", "attsvm.datasets.wordpiece"),
+        *("attsvm_papers.networks.training", "attsvm_papers.networks.examples"),
     ):
         assert name in decides
     rooms = {".".join(name.split(".")[:2]) for name in decides}
     assert not rooms & {
         *("attsvm.probe", "attsvm.report", "attsvm.solvers", "attsvm.margins", "attsvm.dynamics"),
-        *("attsvm.selection", "attsvm.claims", "attsvm.pipeline", "attsvm.cli", "attsvm.bench"),
+        *("attsvm.selection", "attsvm.claims", "attsvm.pipeline", "attsvm.cli"),
         *("attsvm.sklearn", "attsvm.fitting", "attsvm_papers.md", "attsvm_papers.kit"),
     }
     assert not decides & {
@@ -363,23 +362,15 @@ def test_what_a_training_depends_on_and_what_not() -> None:
 
 
 KILLED = """
-import sys
+import os, signal
 from pathlib import Path
-import attsvm.training.classifier as classifier
-from attsvm_papers.networks import trained_networks
-from attsvm_papers.networks.accuracy_table import at_equal
-plain = classifier.train_classifier
-def often(*given, **named):
-    return plain(*given, **named, checkpoint_seconds=0.0)
-import attsvm.training
-attsvm.training.train_classifier = often
-step, saved = classifier._Run._step, []
-def killed(self, *given):
-    if [self.state.epoch, self.state.step] == {at!r}:
-        import os, signal
+from attsvm_papers.networks import trained_networks, training
+seed = training._seed
+def killed(*numbers):
+    if list(numbers[1:3]) == {at!r}:
         os.kill(os.getpid(), signal.SIGKILL)
-    return step(self, *given)
-classifier._Run._step = killed
+    return seed(*numbers)
+training._seed = killed
 trained_networks.run({task!r}, {method!r}, seed=0, digest="", folder=Path({folder!r}))
 """
 
@@ -400,7 +391,7 @@ def medium() -> dict:
 def test_killed_inside_an_epoch_it_ends_with_the_same_numbers(
     scale, kills, tmp_path, monkeypatch
 ) -> None:
-    """SIGKILL at an epoch and a step, the last checkpoint inside it."""
+    """SIGKILL at an epoch and a step."""
     if scale == "medium" and not os.environ.get(VARIABLE):
         pytest.skip(f"{VARIABLE} names no folder with the reviews")
     monkeypatch.delenv("ATTSVM_TRAINED", raising=False)
@@ -414,8 +405,7 @@ def test_killed_inside_an_epoch_it_ends_with_the_same_numbers(
             script = KILLED.format(task=task, method=method, folder=str(folder), at=at)
             done = subprocess.run([sys.executable, "-c", script], env=environment)
             assert done.returncode == -signal.SIGKILL
-            place = load_arrays(folder / "checkpoint" / "training.partial.safetensors")["place"]
-            assert place.tolist() == at, "inside the epoch"
+            assert (folder / "training.pt").exists() == (at[0] > 0), "after every epoch"
             resumed = run(task, method, seed=0, digest="", folder=folder)
             for column in {*whole} - {"elapsed", "seconds", "speed"}:
                 assert np.array_equal(whole[column], resumed[column], equal_nan=True), column
@@ -424,11 +414,13 @@ def test_killed_inside_an_epoch_it_ends_with_the_same_numbers(
 def test_a_training_that_chooses_a_rate_is_tested_on_few_examples(monkeypatch) -> None:
     seen = {}
 
-    def watched(model, train, held, plan, **named):
-        seen[plan.seed] = len(held["test"])
-        return training_classifier.train_classifier(model, train, held, plan, **named)
+    plain = training.train
 
-    monkeypatch.setattr("attsvm.training.train_classifier", watched)
+    def watched(model, examples, held, plan, folder):
+        seen[plan.seed] = len(held["test"])
+        return plain(model, examples, held, plan, folder)
+
+    monkeypatch.setattr(training, "train", watched)
     monkeypatch.setattr(trained_networks, "PRUNED", 7)
     for seed in (0, TUNING_SEED):
         row = run(short(tuning_epochs=1, timed=True), METHOD, seed=seed, digest="")
@@ -454,13 +446,13 @@ def test_killed_in_the_middle_of_a_training_it_ends_with_the_same_numbers(
     )
     while process.poll() is None:
         if list(killed.glob("cells/*/*.safetensors")) and list(
-            killed.glob("cells/*/*/history.jsonl")
+            killed.glob("cells/*/*/training.pt")
         ):
             os.kill(process.pid, signal.SIGKILL)
             break
         time.sleep(0.002)
     assert process.wait() == -signal.SIGKILL, "it was over before it could be killed"
-    (kept,) = killed.glob("cells/trained-networks/*/checkpoint")
+    (kept,) = killed.glob("cells/trained-networks/*/training.pt")
     for folder in (killed, whole):
         assert main([*WORDS, "--out", str(folder)]) == 0
     capsys.readouterr()

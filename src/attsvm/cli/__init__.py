@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import attsvm
-from attsvm.cli import bench, fit, listing, order, output, probe, report, reproduce, solve
+from attsvm.cli import fit, listing, output, probe, report, reproduce, solve
 from attsvm.errors import AttsvmError, InputError
 from attsvm.printable import name_of
 
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"attsvm {attsvm.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (fit, solve, order, probe, reproduce, report, bench, listing):
+    for command in (fit, solve, probe, reproduce, report, listing):
         command.add_parser(commands)
     return top
 

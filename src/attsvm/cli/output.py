@@ -27,11 +27,6 @@ def show(text: object) -> None:
     print(escaped(str(text)))
 
 
-def show_lines(text: str) -> None:
-    """Print a text of several lines."""
-    print(escaped(text, keep="\n"))
-
-
 def show_json(value: Any) -> None:
     """Print JSON: characters as they are, but for those that steer a terminal or that its encoding
     lacks.

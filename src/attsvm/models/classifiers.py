@@ -424,9 +424,8 @@ class BagClassifier(nn.Module):
       :math:`\log\sum_te^{g_t}`;
     * ``collective``: attention pooling, :math:`\sum_t\mathrm{softmax}_t(u^\top\phi(x_t))\,g_t`.
 
-    :func:`attsvm.training.train_classifier` trains it on ``Examples(tokens, labels, mask)``; the
-    embedding is then a transformer of instances for :class:`attsvm.sklearn.BagFeatures`, see
-    :meth:`embed`.
+    Trained, its embedding is a transformer of instances for :class:`attsvm.sklearn.BagFeatures`,
+    see :meth:`embed`.
 
     Args:
         embedding: maps ``(..., d)`` to ``(..., width)``, instance by instance.

@@ -7,7 +7,6 @@ from attsvm.store.entries import entry_path, load_entry, save_entry
 from attsvm.store.environment import environment, versions
 from attsvm.store.folder import RunFolder, announce, finished_run, read_run
 from attsvm.store.json_files import fingerprint, read_json, write_json
-from attsvm.store.ledger import in_the_way
 from attsvm.store.stages import Stages, flatten, gather, remove_stages
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "finished_run",
     "flatten",
     "gather",
-    "in_the_way",
     "load_entry",
     "read_json",
     "read_run",

@@ -184,11 +184,6 @@ class RunFolder:
         with self._alone():
             self._ledger = (_ledger(self.path) or self._ledger).adding(names)
 
-    def remove_others(self, names: Iterable[str]) -> None:
-        """Delete the run's files that an earlier call has written and that are not among these."""
-        self._ledger.remove(self._ledger.files - frozenset(names))
-        self._ledger = replace(self._ledger, files=frozenset(names)).write()
-
     @property
     def checkpoint(self) -> Path:
         """Where unfinished work is kept."""

@@ -159,10 +159,12 @@ def vision(home):
     from attsvm.datasets import image_set
     from attsvm.models import VisionTransformer
     from attsvm.thread_limits import at_most_threads
-    from attsvm.training import Examples, Pixels, TrainingPlan, train_classifier
+    from attsvm_papers.networks.labelled import Examples
+    from attsvm_papers.networks.pixels import Pixels
+    from attsvm_papers.networks.training import Plan, train
 
     images = image_set(home.name)
-    train, test = (torch.tensor(np.moveaxis(part, -1, 1)) for part in (images.train, images.test))
+    seen, test = (torch.tensor(np.moveaxis(part, -1, 1)) for part in (images.train, images.test))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = VisionTransformer(
@@ -170,10 +172,10 @@ def vision(home):
         )
     grey = images.train / 255
     model = Pixels(network, [grey.mean()], [grey.std()], 28)
-    plan = TrainingPlan("adamw", lr=1e-3, epochs=1, batch=64, loss_reduction="mean")
+    plan = Plan("adamw", lr=1e-3, epochs=1, batch=64, mean=True)
     labels = torch.tensor(images.train_labels)
     with at_most_threads(1, torch):
-        train_classifier(model, Examples(train, labels), {}, plan)
+        train(model, Examples(seen, labels), {}, plan)
     order = np.random.default_rng(0).permutation(len(test))[:64]
     return model.eval(), [test[k : k + 1] for k in order]
 

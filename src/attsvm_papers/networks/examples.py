@@ -14,7 +14,8 @@ from attsvm import InputError
 from attsvm.datasets import WordPiece, image_digest, image_set, imdb
 from attsvm.errors import UnavailableError
 from attsvm.models import TextClassifier, VisionTransformer
-from attsvm.training import Examples, Pixels
+from attsvm_papers.networks.labelled import Examples
+from attsvm_papers.networks.pixels import Pixels
 from attsvm_papers.networks.sentences import SENTENCES
 
 Ids = NDArray[np.integer[Any]]
@@ -57,7 +58,7 @@ class Task:
         tuning_epochs: epochs of each training that chooses a learning rate.
         accelerator: whether it takes a GPU; there, products are in bfloat16 and the network is
             compiled.
-        parts: see :class:`attsvm.training.TrainingPlan`.
+        parts: see :class:`attsvm_papers.networks.training.Plan`.
         noise: share of the training labels that are drawn anew, from all classes alike; the same
             ones for every seed and optimiser.
         timed: whether its rows hold times, for comparisons at equal time; rows without them have

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attsvm.claims import Evidence
-    from attsvm.training import Examples, History
     from attsvm_papers.networks.examples import Known
+    from attsvm_papers.networks.labelled import Examples
+    from attsvm_papers.networks.training import History
 
 DATA = (
     *("sentences", "imdb", "digits", "mnist", "cifar10"),
@@ -277,8 +278,8 @@ def _trained(
     """The trained network, its examples and its learning curves."""
     import torch
 
-    from attsvm.training import TrainingPlan, train_classifier
     from attsvm_papers.networks.examples import examples, network
+    from attsvm_papers.networks.training import Plan, train
 
     name, tuning = method["name"], seed == TUNING_SEED
     known = examples(task)
@@ -286,7 +287,7 @@ def _trained(
         torch.manual_seed(seed)
         model = network(task, known)
     mirror = name.startswith("l")
-    plan = TrainingPlan(
+    plan = Plan(
         optimizer="mirror" if mirror else "sgd" if name == "momentum" else name,
         p=float(name[1:]) if mirror else 2.0,
         lr=method["lr"],
@@ -298,15 +299,12 @@ def _trained(
         seed=seed,
         stop_accuracy=task.stop_accuracy or None,
         augment=task.augment,
-        precision="bf16" if task.accelerator else "float32",
-        compile=task.accelerator,
         parts=task.parts,
+        accelerator=task.accelerator,
     )
     test = known.test[:PRUNED] if tuning else known.test  # of which no rate depends
     held = {"validation": known.validation, "test": test}
-    device = "cuda" if task.accelerator else None
-    history = train_classifier(model, known.train, held, plan, folder=folder, device=device)
-    return model, known, history
+    return model, known, train(model, known.train, held, plan, folder)
 
 
 def _courses(history: History, timed: bool, accelerator: bool) -> dict[str, Any]:
@@ -330,8 +328,8 @@ def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
     """What is read off the network at the end of training."""
     import torch
 
-    from attsvm.training import predict
     from attsvm_papers.networks.selectivity import attention_weights, opinion_scores, weight_sizes
+    from attsvm_papers.networks.training import predict
 
     logits = predict(model, known.test).cpu()
     right = (logits > 0 if logits.ndim == 1 else logits.argmax(dim=1)) == known.test.labels

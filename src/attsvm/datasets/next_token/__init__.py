@@ -1,8 +1,7 @@
-"""Next-token prediction: sentences, the orders they imply, generators, and a user's own corpus."""
+"""Next-token prediction: sentences, the orders they imply, and generators."""
 
 from __future__ import annotations
 
-from attsvm.datasets.next_token.corpus import Corpus, corpus
 from attsvm.datasets.next_token.embeddings import embed
 from attsvm.datasets.next_token.generators import (
     bipartite,
@@ -38,7 +37,6 @@ from attsvm.datasets.next_token.stacked import NextTokenBatch, stack
 __all__ = [
     "Arcs",
     "CollocationMissing",
-    "Corpus",
     "CyclicOrder",
     "Distinct",
     "Finding",
@@ -57,7 +55,6 @@ __all__ = [
     "check_realizable",
     "collocations",
     "components",
-    "corpus",
     "embed",
     "partial_order",
     "planted",

@@ -182,49 +182,21 @@ class PartialOrders(Compact):
         Raises:
             InputError: a query outside the vocabulary, or one whose order has a cycle.
         """
-        nodes, small = self._longest(query)
-        longest = np.zeros((self.K, self.K), dtype=np.int64)
-        longest[np.ix_(nodes, nodes)] = small
-        return longest
-
-    def longest_chain(self, query: int) -> IntArray:
-        """The tokens of a longest path, from the top down; empty for a query without arcs.
-
-        Raises:
-            InputError: a query outside the vocabulary, or one whose order has a cycle.
-        """
-        nodes, longest = self._longest(query)
-        if len(nodes) == 0:
-            return nodes
-        top, bottom = np.unravel_index(np.argmax(longest), longest.shape)
-        on_it = (
-            (longest[top] + longest[:, bottom] == longest[top, bottom])
-            & (longest[top] > 0)
-            & (longest[:, bottom] > 0)
-        )
-        depth = longest[top]
-        chain = [int(top)]
-        for level in range(1, int(longest[top, bottom])):
-            chain.append(
-                int(np.flatnonzero(on_it & (depth == level) & (longest[chain[-1]] > 0))[0])
-            )
-        return nodes[[*chain, int(bottom)]]
-
-    def _longest(self, query: int) -> tuple[IntArray, IntArray]:
-        """Tokens with an arc, and the longest paths between them."""
         nodes, ends, below = self._closed(query)
         if below.diagonal().any():
             where = int(nodes[np.argmax(below.diagonal())])
             raise InputError(
                 f"the order of query {query} has a cycle through {where}; it has no longest path"
             )
-        longest = np.zeros(below.shape, dtype=np.int64)
+        small = np.zeros(below.shape, dtype=np.int64)
         # whatever lies below a token comes before it
         for winner in np.argsort(below.sum(axis=1), kind="stable"):
             under = ends[ends[:, 0] == winner, 1]
             if len(under):
-                longest[winner] = _extend(longest[under], below[under], under)
-        return nodes, longest
+                small[winner] = _extend(small[under], below[under], under)
+        longest = np.zeros((self.K, self.K), dtype=np.int64)
+        longest[np.ix_(nodes, nodes)] = small
+        return longest
 
     def greatest(self, sentence: ArrayLike) -> int:
         """The token of a sentence that the extended order puts above every other one; -1 without

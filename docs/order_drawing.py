@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.next_token import components, transitive
-from attsvm.report.style import ATTENTION, BEST, FAINT, INK, Picture, canvas, render
+from attsvm.report.style import ATTENTION, BEST, FAINT, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,26 +88,6 @@ def draw_order(
     axes.set_ylim(y.min() - 0.36, y.max() + 0.36)
     axes.axis("off")
     return width, height
-
-
-def order_picture(
-    name: str, query: str, arcs: ArrayLike, names: Sequence[str], notes: Sequence[str] | None = None
-) -> Picture:
-    """The graph of one query as a :class:`~attsvm.report.style.Picture` of its own size."""
-    with canvas(1.0) as (trial, axes):
-        width, height = draw_order(axes[0], arcs, names, notes)
-        trial.clear()
-    with canvas(height + 0.5, width=max(2.4, width + 0.3)) as (figure, axes):
-        draw_order(axes[0], arcs, names, notes)
-        axes[0].set_title(f"after “{query}”")
-        words = "Names in rows; arrows lead from winners down to losers; tied names share a frame."
-        return render(
-            figure,
-            name,
-            f"Order under the query {query}",
-            "A token wins against those that its arrows lead to.",
-            words,
-        )
 
 
 def _reduced(below: BoolArray) -> BoolArray:

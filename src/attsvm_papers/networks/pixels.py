@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attsvm.errors import InputError
-
 
 class Pixels(nn.Module):
     """A classifier of 8-bit images: brings them to its size and scale, then calls the network.
@@ -38,11 +36,6 @@ class Pixels(nn.Module):
         side: int | None = None,
     ) -> None:
         super().__init__()
-        if len(mean) != len(std) or not mean or min(std) <= 0:
-            raise InputError(
-                f"mean has {len(mean)} and std {len(std)} numbers; give one of each per channel,"
-                " deviations above 0"
-            )
         self.network = network
         self.side = side
         self.length = getattr(network, "length", 1)
@@ -83,15 +76,7 @@ def draw_shifts(n: int, side: int, seed: int, epoch: int) -> Tensor:
 def cropped_and_flipped(images: Tensor, shifts: Tensor) -> Tensor:
     """Images ``(n, channels, side, side)`` with a black border of an eighth of their side, cropped
     where ``shifts`` ``(3, n)`` says.
-
-    Raises:
-        InputError: what is not square images.
     """
-    if images.ndim != 4 or images.shape[2] != images.shape[3]:
-        raise InputError(
-            "augment needs square images (n, channels, side, side), and the inputs have shape"
-            f" {tuple(images.shape)}"
-        )
     n, channels, side, _ = images.shape
     steps = torch.arange(side, device=images.device)
     rows, columns = shifts[0, :, None] + steps, shifts[1, :, None] + steps

@@ -1,0 +1,307 @@
+"""A classifier trained on all its parameters with one optimiser and a constant step length.
+
+A checkpoint follows every epoch. All randomness is a function of seed, epoch and step, so that in
+float32 on a CPU, with one number of threads, a training that was killed and called again ends with
+the bits of one that was not.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+from attsvm.data import FloatArray
+from attsvm.files import write_file
+from attsvm.geometry import Spectral
+from attsvm.models.classifiers import FusedSelfAttention
+from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
+from attsvm_papers.networks.labelled import Examples, shuffled
+from attsvm_papers.networks.pixels import cropped_and_flipped, draw_shifts
+
+Columns = dict[str, list[float]]
+Forward = Callable[..., Tensor]
+TOGETHER = 256  # examples of one forward pass without gradients
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What decides the numbers.
+
+    Attributes:
+        optimizer: ``mirror`` (mirror descent on all parameters, as one group), ``sgd``, ``adam``,
+            ``adamw``, or ``spectral``: see :func:`optimizer_of`.
+        lr: step length, constant.
+        p: exponent of the potential of mirror descent.
+        rest_lr: step length of Adam beside spectral steps; ``lr`` when left out.
+        momentum: of ``sgd``.
+        weight_decay: of ``adamw``.
+        epochs: most passes over the training examples.
+        batch: examples of one step.
+        seed: of the order of the data, of dropout and of augmentation.
+        stop_accuracy: stop after an epoch whose accuracy, on its batches as they were trained, is
+            at least this.
+        mean: whether the loss of a step is the mean over its examples; their sum otherwise.
+        augment: images are cropped at random after a border of an eighth of their side, and
+            flipped.
+        parts: a batch goes through the model in this many parts of texts of similar length; the
+            gradient is that of the whole batch.
+        accelerator: on a GPU, compiled, with products in bfloat16.
+    """
+
+    optimizer: str
+    lr: float
+    epochs: int
+    batch: int
+    p: float = 2.0
+    rest_lr: float | None = None
+    momentum: float = 0.0
+    weight_decay: float = 0.01
+    seed: int = 0
+    stop_accuracy: float | None = None
+    mean: bool = False
+    augment: bool = False
+    parts: int = 1
+    accelerator: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """Learning curves.
+
+    Attributes:
+        columns: name to ``(epochs,)``: ``train_loss`` (mean per example) and ``train_accuracy``,
+            over the batches as they were trained; ``<held>_loss`` and ``<held>_accuracy`` of every
+            held-out set after the epoch; ``seconds``, ``cpu_seconds`` and ``tokens_per_second``
+            (padding not counted) of its training.
+        stopped: ``accuracy``, ``epochs``, or ``diverged`` for a loss that is no number.
+    """
+
+    columns: Mapping[str, FloatArray]
+    stopped: str
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that were trained."""
+        return len(self.columns["train_loss"])
+
+    def __getitem__(self, column: str) -> FloatArray:
+        return self.columns[column]
+
+
+def train(
+    model: nn.Module,
+    examples: Examples,
+    held: Mapping[str, Examples],
+    plan: Plan,
+    folder: Path | None = None,
+) -> History:
+    """Train ``model`` in place and look at the held-out sets after every epoch; none of them is
+    used for a decision.
+
+    Args:
+        model: maps inputs (and their mask, where there is one) to logits ``(n,)`` of two classes,
+            or to scores ``(n, classes)``.
+        examples: training examples.
+        held: held-out sets by name.
+        plan: what decides the numbers.
+        folder: of the checkpoint, ``training.pt``; called again with the same model, examples and
+            plan, a training goes on from there, and a finished one is read back.
+    """
+    device = torch.device("cuda" if plan.accelerator else "cpu")
+    model.to(device)
+    optimizer = optimizer_of(model, plan)
+    forward: Forward = torch.compile(model, dynamic=True) if plan.accelerator else model
+    examples = examples.to(device)
+    held = {name: each.to(device) for name, each in held.items()}
+    path = None if folder is None else folder / "training.pt"
+    columns = {} if path is None or not path.exists() else _load(path, model, optimizer)
+    with torch.random.fork_rng([device] if plan.accelerator else []):
+        while (stopped := _stopped(columns, plan)) is None:
+            epoch = len(columns.get("train_loss", ()))
+            row = _epoch(model, forward, optimizer, examples, plan, epoch)
+            for name, each in held.items():
+                found = _scores(forward, model, each, plan.accelerator)
+                row[f"{name}_loss"], row[f"{name}_accuracy"] = found
+            for name, value in row.items():
+                columns.setdefault(name, []).append(value)
+            if path is not None:
+                _save(path, model, optimizer, columns)
+    return History({name: np.array(values) for name, values in columns.items()}, stopped)
+
+
+def _stopped(columns: Columns, plan: Plan) -> str | None:
+    """Why training is over, or None."""
+    if not columns:
+        return None
+    if not np.isfinite(columns["train_loss"][-1]):
+        return "diverged"
+    if plan.stop_accuracy is not None and columns["train_accuracy"][-1] >= plan.stop_accuracy:
+        return "accuracy"
+    return "epochs" if len(columns["train_loss"]) >= plan.epochs else None
+
+
+def _epoch(
+    model: nn.Module,
+    forward: Forward,
+    optimizer: Optimizer,
+    examples: Examples,
+    plan: Plan,
+    epoch: int,
+) -> dict[str, float]:
+    """One pass over the examples, and its row of the learning curves."""
+    n, device = len(examples), examples.labels.device
+    steps = shuffled(n, plan.batch, plan.seed, epoch)
+    pieces = examples.pieces(steps, plan.parts)
+    if plan.augment:
+        shifts = draw_shifts(n, examples.inputs.shape[-1], plan.seed, epoch).to(device)
+    sums = torch.zeros(2, dtype=torch.float64, device=device)
+    model.train()
+    began = _clocks()
+    for step, rows in enumerate(steps):
+        torch.manual_seed(_seed(plan.seed, epoch, step, 0))
+        optimizer.zero_grad(set_to_none=True)
+        for piece in pieces[step]:
+            inputs, labels = examples.take(piece)
+            if plan.augment:
+                inputs = (cropped_and_flipped(inputs[0], shifts[:, piece[0]]),)
+            logits = logits_of(forward, inputs, plan.accelerator)
+            loss = summed_loss(logits, labels)
+            (loss / len(rows) if plan.mean else loss).backward()  # type: ignore[no-untyped-call]
+            with torch.no_grad():
+                sums += torch.stack([loss.double(), _right(logits, labels).double()])
+        optimizer.step()
+    loss_and_accuracy = (sums / n).tolist()
+    seconds, processor = (_clocks() - began).tolist()
+    if examples.mask is None:
+        tokens = n * int(getattr(model, "length", 1))
+    else:
+        tokens = int(examples.lengths.sum())
+    return {
+        "train_loss": loss_and_accuracy[0],
+        "train_accuracy": loss_and_accuracy[1],
+        "seconds": seconds,
+        "cpu_seconds": processor,
+        "tokens_per_second": tokens / seconds,
+    }
+
+
+def _clocks() -> FloatArray:
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def _seed(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
+
+
+def _save(path: Path, model: nn.Module, optimizer: Optimizer, columns: Columns) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
+    torch.save((model.state_dict(), optimizer.state_dict()["state"], columns), buffer)
+    write_file(path, buffer.getvalue())
+
+
+def _load(path: Path, model: nn.Module, optimizer: Optimizer) -> Columns:
+    weights, state, columns = torch.load(path, weights_only=True, map_location="cpu")
+    model.load_state_dict(weights)
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    found: Columns = columns
+    return found
+
+
+def logits_of(forward: Forward, inputs: tuple[Tensor, ...], accelerator: bool) -> Tensor:
+    """The model's logits, in float32 or better; its products in bfloat16 on an accelerator."""
+    with torch.autocast(inputs[0].device.type, torch.bfloat16, enabled=accelerator):
+        logits = forward(*inputs)
+    return logits if logits.dtype.itemsize >= 4 else logits.float()
+
+
+def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """The logistic loss of logits ``(n,)``, or the cross-entropy of scores ``(n, classes)``, summed
+    over examples.
+    """
+    if logits.ndim == 1:
+        return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
+    return F.cross_entropy(logits, labels, reduction="sum")
+
+
+def _right(logits: Tensor, labels: Tensor) -> Tensor:
+    found = logits > 0 if logits.ndim == 1 else logits.argmax(dim=1)
+    return (found == labels).sum()
+
+
+def _scores(
+    forward: Forward, model: nn.Module, examples: Examples, accelerator: bool
+) -> tuple[float, float]:
+    """Mean loss and accuracy in evaluation mode."""
+    sums = torch.zeros(2, dtype=torch.float64, device=examples.labels.device)
+    model.eval()
+    with torch.no_grad():
+        for piece in _all(examples):
+            inputs, labels = examples.take(piece)
+            logits = logits_of(forward, inputs, accelerator)
+            sums += torch.stack(
+                [summed_loss(logits, labels).double(), _right(logits, labels).double()]
+            )
+    loss, accuracy = (sums / len(examples)).tolist()
+    return loss, accuracy
+
+
+def _all(examples: Examples) -> list[tuple[Tensor, int]]:
+    return examples.pieces([np.arange(len(examples))], -(-len(examples) // TOGETHER))[0]
+
+
+def predict(model: nn.Module, examples: Examples) -> Tensor:
+    """Logits ``(n,)`` or scores ``(n, classes)`` of the model in evaluation mode, in the order of
+    the examples.
+    """
+    examples = examples.to(next(model.parameters()).device)
+    model.eval()
+    with torch.no_grad():
+        found = [
+            (piece[0], logits_of(model, examples.take(piece)[0], False)) for piece in _all(examples)
+        ]
+    rows = torch.cat([index for index, _ in found])
+    return torch.cat([logits for _, logits in found])[rows.argsort()]
+
+
+def optimizer_of(model: nn.Module, plan: Plan) -> Optimizer:
+    """The optimiser of ``plan`` over all parameters of ``model``.
+
+    ``spectral`` is :class:`attsvm.optim.SteepestDescent` in the spectral norm with Nesterov
+    momentum .95 for the matrices inside the blocks (queries, keys and values of a fused map each
+    their own), and Adam for everything else.
+    """
+    parameters, lr = list(model.parameters()), plan.lr
+    if plan.optimizer == "mirror":
+        return MirrorDescent(parameters, lr=lr, p=plan.p)
+    if plan.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=lr, momentum=plan.momentum)
+    if plan.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=lr, fused=True)
+    if plan.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, lr=lr, weight_decay=plan.weight_decay, fused=True)
+    whole: list[Tensor] = []
+    fused: list[Tensor] = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and ".blocks." in f".{name}.":
+            parent = model.get_submodule(name.rpartition(".")[0])
+            joined = isinstance(parent, FusedSelfAttention) and name.endswith("qkv")
+            (fused if joined else whole).append(module.weight)
+    groups: list[dict[str, Any]] = [{"params": whole}, {"params": fused, "blocks": 3}]
+    options: dict[str, Any] = {"momentum": 0.95, "nesterov": True, "polar": "polar-express"}
+    groups = [group for group in groups if group["params"]]
+    matrices = SteepestDescent(groups, lr=lr, norm=Spectral(), **options)
+    moved = {id(parameter) for parameter in (*whole, *fused)}
+    rest = [parameter for parameter in parameters if id(parameter) not in moved]
+    return CombinedOptimizer([matrices, torch.optim.Adam(rest, lr=plan.rest_lr or lr, fused=True)])
