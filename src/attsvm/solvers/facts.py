@@ -14,7 +14,7 @@ parts of :math:`u_i,v_i` outside the first :math:`k` singular vectors of :math:`
 Once that is small against :math:`\sigma_1\ge(1-\tau_k)\|W^\star\|_\star/k`, no solution has
 numerical rank above :math:`k`. For :math:`\varepsilon=0` this is
 :math:`\operatorname{rank}W^\star\le\operatorname{mult}(\mu_1)` (*Transformers as Support Vector
-Machines*, section 2).
+Machines*, Lemma 1; wording recalled).
 
 *Uniqueness.* For :math:`1<p<\infty` the norm is strictly convex and the solution is the only one.
 For :math:`p=1,\infty` of the entries a multiplier vector :math:`\lambda` that proves optimality
