@@ -72,6 +72,20 @@ def test_equalities_keep_rows_of_free_sign(name: str, size: tuple[int, int, int]
 
 
 @pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize(("equalities", "others"), [(1, 0), (3, 0), (2, 4)])
+def test_only_equalities_ask_for_anything(name: str, equalities: int, others: int) -> None:
+    plain = sphere(equalities + others, 2, 6, 7)
+    equality = np.arange(plain.m) < equalities
+    margins = replace(plain, equality=equality, rhs=np.where(equality, 1.0 + plain.sequence, 0.0))
+    solution = max_margin(margins, name)
+    assert solution.status == "optimal", solution.message
+    missed = written_out(margins) @ solution.W.ravel() - margins.rhs
+    assert np.abs(missed[equality]).max() <= 1e-9
+    assert missed.min() >= -1e-9
+    assert proved_gap(margins, name, solution.W, solution.dual) <= 1e-8
+
+
+@pytest.mark.parametrize("name", NORMS)
 def test_a_warm_start_at_the_solution_solves_nothing(name: str) -> None:
     margins = sphere(30, 14, 24, 1)
     cold = max_margin(margins, name)

@@ -508,7 +508,8 @@ struct Method {
     }
 };
 
-// Where the interior points begin when nothing is known: rows of one size, multipliers of one.
+// Where the interior points begin when nothing is known: rows of one size, multipliers of one; of
+// equalities alone like their sides.
 void begin(const Programme &p, Interior &at, double *x, double *moved) {
     const int64_t m = p.m, k = p.dx * p.dz;
     double sum = 0.0, largest = 0.0, mean = 0.0, highest = 0.0;
@@ -517,6 +518,11 @@ void begin(const Programme &p, Interior &at, double *x, double *moved) {
         sum += at.lam[c] * p.b[c];
         highest = std::max(highest, p.b[c]);
     }
+    if (sum == 0.0)  // only equalities ask for anything
+        for (int64_t c = 0; c < m; ++c) {
+            if (p.free_sign[c]) at.lam[c] = p.b[c];
+            sum += at.lam[c] * p.b[c];
+        }
     std::memset(x, 0, sizeof(double) * k);
     adjoint(&p, 0, p.n, at.lam, moved, x);
     for (int64_t e = 0; e < k; ++e) {
