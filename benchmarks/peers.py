@@ -265,6 +265,8 @@ def cells(peer: str, norm: str, size: str, options: argparse.Namespace) -> dict[
             command, env=environment, capture_output=True, text=True, timeout=limit, check=False
         )
         printed, stopped = done.stdout, done.stderr.strip().splitlines()[-1:]
+        if done.returncode == 0:  # what a solver warned of is not what stopped it
+            stopped = []
     except subprocess.TimeoutExpired as over:
         printed, stopped = (over.stdout or b"").decode(), ["over the limit"]
     found = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]

@@ -23,7 +23,6 @@ from torch.optim import Optimizer
 from attsvm.data import FloatArray
 from attsvm.files import write_file
 from attsvm.geometry import Spectral
-from attsvm.models.classifiers import FusedSelfAttention
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 from attsvm_papers.networks.labelled import Examples, shuffled
 from attsvm_papers.networks.pixels import cropped_and_flipped, draw_shifts
@@ -295,8 +294,7 @@ def optimizer_of(model: nn.Module, plan: Plan) -> Optimizer:
     fused: list[Tensor] = []
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and ".blocks." in f".{name}.":
-            parent = model.get_submodule(name.rpartition(".")[0])
-            joined = isinstance(parent, FusedSelfAttention) and name.endswith("qkv")
+            joined = name.endswith("qkv")  # keys, queries and values of one self-attention
             (fused if joined else whole).append(module.weight)
     groups: list[dict[str, Any]] = [{"params": whole}, {"params": fused, "blocks": 3}]
     options: dict[str, Any] = {"momentum": 0.95, "nesterov": True, "polar": "polar-express"}
