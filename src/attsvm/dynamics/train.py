@@ -8,13 +8,14 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
 from attsvm.data import AttentionData, FloatArray, floats, require_data
-from attsvm.dynamics.planning import Backend, Plan, make_engine, plan, trains_head
+from attsvm.dynamics.autograd import AutogradEngine, Schedule
+from attsvm.dynamics.native_loop import NativeLoop, unsupported
 from attsvm.dynamics.trajectory import (
     AtSteps,
     DirectionWithin,
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch.optim import Optimizer
 
-    from attsvm.dynamics.autograd import Schedule
     from attsvm.dynamics.engine import Engine
 
 Observe = Callable[[int, FloatArray, FloatArray, FloatArray], Mapping[str, Any]]
 Progress = Callable[[int, int, Mapping[str, Any]], None]
+Backend = Literal["auto", "compiled", "autograd"]
 
 _BLOCK_SECONDS = 0.1  # how long the loop is away in a kernel before it looks at the clock again
 _PROGRESS_SECONDS = 0.2
@@ -123,15 +124,16 @@ def train(
     if not checkpoint_seconds >= 0:
         raise InputError(f"checkpoint_seconds is {checkpoint_seconds!r}; give 0 or more seconds")
     _check_schedule(model, schedule)
-    chosen = plan(model, data, optimizer, backend, schedule)
-    trained_head = trains_head(model, optimizer)
+    readout = getattr(model.head, "readout", None)
+    trained_head = any(each is readout for group in optimizer.param_groups for each in group["params"])
     scales = _step_scales(model, step_scale)
-    engine = make_engine(chosen, model, data, optimizer, scales, schedule)
+    loop = _loop(model, optimizer, backend, schedule)
+    engine: Engine = loop(model, data, optimizer, scales, schedule)
     due = (LogSpaced() if record is None else record).steps(int(steps))
     fingerprint = (
         ""
         if checkpoint is None and resume is None
-        else _fingerprint(model, data, optimizer, chosen, due, scales, schedule)
+        else _fingerprint(model, data, optimizer, engine.name, due, scales, schedule)
     )
 
     def ends(last: Record) -> bool:
@@ -150,7 +152,6 @@ def train(
         verdicts = [ends(earlier) for earlier in records]  # all of them: a rule may remember
         ended = any(verdicts)
     clock, told = _Clock(checkpoint_seconds), _told(progress)
-    engine.advance(step, 0)  # compiles, outside the measured time
     while not ended:
         if step == due[len(records)]:
             records.append(_record(engine, model, step, seconds, observe))
@@ -172,13 +173,40 @@ def train(
         if checkpoint is not None and clock.checkpoint_due():
             checkpoint(TrainState(step, seconds, fingerprint, engine.state(), tuple(records)))
 
-    if engine.name != "autograd":  # which trains the model itself
+    if engine.name == "native":  # the other trains the model itself
         with torch.no_grad():
             _write_back(model, records[-1], trained_head)
     stopped_at = engine.stopped_at.copy() if model.runs is not None else engine.stopped_at[0].copy()
     return Trajectory.from_records(
         records, np.asarray(stopped_at), engine.name, snapshots, trained_head
     )
+
+
+def _loop(
+    model: Attention, optimizer: Optimizer, backend: Backend, schedule: Schedule | None
+) -> type[NativeLoop] | type[AutogradEngine]:
+    """The loop that trains.
+
+    Raises:
+        InputError: an unknown backend, an optimiser of another model's parameters, or ``compiled``
+            for what the compiled loop does not know.
+    """
+    if backend not in ("auto", "compiled", "autograd"):
+        raise InputError(f"backend is {backend!r}; use 'auto', 'compiled' or 'autograd'")
+    own = {id(parameter) for parameter in model.parameters()}
+    for group in optimizer.param_groups:
+        if any(id(parameter) not in own for parameter in group["params"]):
+            raise InputError(
+                "the optimizer holds a parameter that the model does not have; build it from this"
+                " model's parameters()"
+            )
+    reason = None if backend == "autograd" else unsupported(model, optimizer, schedule)
+    if reason is not None and backend == "compiled":
+        raise InputError(
+            f"the compiled loop does not train this because {reason}; use backend='auto' or"
+            " 'autograd'"
+        )
+    return AutogradEngine if reason is not None or backend == "autograd" else NativeLoop
 
 
 def _told(progress: Progress | bool | None) -> Progress | None:
@@ -307,7 +335,7 @@ def _fingerprint(
     model: Attention,
     data: AttentionData,
     optimizer: Optimizer,
-    chosen: Plan,
+    backend: str,
     due: Any,
     scales: Mapping[str, FloatArray],
     schedule: Schedule | None,
@@ -377,7 +405,7 @@ def _fingerprint(
     )
     digest.update(
         repr(
-            (chosen.engine, type(optimizer).__name__, groups, members, shapes, kind, order)
+            (backend, type(optimizer).__name__, groups, members, shapes, kind, order)
         ).encode()
     )
     return digest.hexdigest()

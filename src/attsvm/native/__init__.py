@@ -142,6 +142,43 @@ class Iterate(ctypes.Structure):
     )
 
 
+class Sequences(ctypes.Structure):
+    """The sequences of an instance; made by :mod:`attsvm.dynamics.native_loop`."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("n", "N", "d_k", "d_x", "d_z", "chunks", "longest")),
+        *((name, c_void_p) for name in ("keys", "queries", "labels", "values", "means", "zero")),
+        *((name, c_void_p) for name in ("start", "bounds")),
+    )
+    arrays: tuple[Any, ...]
+
+
+class Rule(ctypes.Structure):
+    """How a parameter moves along its gradient."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("kind", "normalize", "keeps")),
+        *((name, c_double) for name in ("lr", "eps", "inverse_whole", "inverse_rest")),
+        *((name, c_double) for name in ("forward_whole", "forward_rest")),
+    )
+
+
+class Descent(ctypes.Structure):
+    """A run of descent; made by :mod:`attsvm.dynamics.native_loop`."""
+
+    _fields_ = (
+        ("data", POINTER(Sequences)),
+        *((name, c_int64) for name in ("loss", "width", "inner", "stacked", "stopped_at")),
+        *((name, c_double) for name in ("penalty", "beyond", "factor")),
+        ("rules", Rule * 2),
+        *((name, c_void_p) for name in ("W", "K", "Q", "dual", "head_dual", "head")),
+        *((name, c_void_p) for name in ("score", "shift", "best", "winner", "margin", "mass")),
+        ("log_norm", c_double),
+        ("value", c_double),
+        ("room", c_void_p),
+    )
+
+
 def programme(
     D: NDArray[np.float64],
     Z: NDArray[np.float64],
@@ -202,9 +239,10 @@ def blas() -> Blas:
 
 STRUCTS: tuple[type[ctypes.Structure], ...] = (
     *(Programme, ActiveSet, Batch, Interior, Blas, Gauge, Iterate),
+    *(Sequences, Rule, Descent),
 )
 _P, _A, _B = POINTER(Programme), POINTER(ActiveSet), POINTER(Batch)
-_I, _F, _V = c_int64, c_double, c_void_p
+_D, _I, _F, _V = POINTER(Descent), c_int64, c_double, c_void_p
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "fast_processor": (_I, []),
     "sources": (c_char_p, []),
@@ -231,6 +269,17 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "measure": (_F, [POINTER(Gauge), _I, _I, _V, _I, _V]),
     "proximal": (_F, [POINTER(Gauge), _I, _I, _V, _F, _V, _V]),
     "active_set_begin": (None, [_V, _V, _V, _A, _V]),
+    "descent_room": (_I, [_D]),
+    "descend": (None, [_D, _I, _I, _I, _V, _V, _I, _V]),
+    "form_weights": (None, [_D]),
+    "read_chunks": (None, [_D, _I, _I]),
+    "sum_chunks": (None, [_D, _I, _I]),
+    "finish_step": (None, [_D, _I, _F, _F]),
+    "look": (None, [_D, _I, _I, _V]),
+    "signed_powers": (None, [_V, _V, _I, _F, _F]),
+    "exponentials": (None, [_V, _V, _I]),
+    "log_excess_of": (_F, [_F, _F, _I]),
+    "products": (None, [_V, _I, _I, _V, _I, _V]),
     "active_set": (_I, [_V, _V, _V, _V, _A, _F, _I, _V, _V, POINTER(c_int64)]),
 }
 

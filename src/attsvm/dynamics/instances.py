@@ -1,0 +1,165 @@
+r"""Instances as the compiled loop reads them: visible tokens end to end, keys measured from the mean
+of their sequence, and keys and queries in coordinates of what they span.
+
+Steps of descent move :math:`W` by sums of :math:`x_{it}z_i^\top`, so what of :math:`W` is outside
+the spans of centred keys and queries never moves. With orthonormal bases :math:`U,V` of both,
+descent on :math:`U^\top WV` is descent on :math:`W`, in Frobenius's norm, on rows that may be much
+shorter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm import native
+from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, mean_tokens
+
+_WHOLE = 1 << 16  # numbers of keys that one chunk holds
+_CHUNKS = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """One instance.
+
+    Attributes:
+        sequences: what the compiled core reads; it keeps the arrays alive.
+        labels: ``(n,)``.
+        tokens: ``(N, d_x)``, all visible tokens.
+        start: ``(n + 1,)``, where each sequence begins.
+        positions: ``(N,)``, where each token stands in its sequence.
+        U: ``(r_k, d_k)``, orthonormal rows that span the centred keys; None for all of them.
+        V: ``(r_z, d_z)``, the same for queries.
+    """
+
+    sequences: native.Sequences
+    labels: FloatArray
+    tokens: FloatArray
+    start: IntArray
+    positions: IntArray
+    U: FloatArray | None
+    V: FloatArray | None
+
+    def scores(self, head: FloatArray) -> FloatArray:
+        """``(N,)``: label times score of every token, without the intercept. Equal tokens have equal
+        bits.
+        """
+        values = products(self.tokens, np.ascontiguousarray(head[None]))[:, 0]
+        return np.repeat(self.labels, np.diff(self.start)) * values
+
+    def inside(self, W: FloatArray) -> FloatArray:
+        r"""``(r_z, r_k)``: the transpose of :math:`U^\top WV` for ``W`` ``(d_k, d_z)``."""
+        return np.ascontiguousarray(inside(inside(W, self.U).T, self.V))
+
+
+def inside(rows: FloatArray, basis: FloatArray | None) -> FloatArray:
+    """Rows of factors or weights in coordinates of a basis."""
+    return rows if basis is None else basis @ rows
+
+
+def outside(rows: FloatArray, basis: FloatArray | None) -> FloatArray:
+    """The rows whose coordinates these are."""
+    return rows if basis is None else basis.T @ rows
+
+
+def products(rows: FloatArray, basis: FloatArray) -> FloatArray:
+    """``rows @ basis.T``, row by row, so that equal rows have equal bits."""
+    (count, d), k = rows.shape, len(basis)
+    out = np.empty((count, k))
+    rows, basis = np.ascontiguousarray(rows), np.ascontiguousarray(basis)
+    native.library.products(
+        native.address(rows, np.float64, count, d),
+        count,
+        d,
+        native.address(basis, np.float64, k, d),
+        k,
+        native.address(out, np.float64, count, k),
+    )
+    return out
+
+
+def read(
+    data: AttentionData,
+    keys: FloatArray | None,
+    prompt: bool,
+    trained: bool,
+    reduce: bool,
+) -> list[Instance]:
+    """The instances of ``data``, all with weights of one shape.
+
+    Args:
+        data: one instance, or one per run.
+        keys: ``(d_k, d_x)``, the map from tokens to keys; None for the identity.
+        prompt: whether every query counts as a one.
+        trained: whether a head is trained, which needs the tokens.
+        reduce: whether keys and queries may be taken in coordinates of what they span.
+    """
+    ones = [data.instance(r) for r in range(data.batch_shape[0])] if data.batch_shape else [data]
+    span = max(int(one.mask.sum()) for one in ones) - data.n
+    return [_read(one, keys, prompt, trained, span if reduce else None) for one in ones]
+
+
+def _read(
+    data: AttentionData, keys: FloatArray | None, prompt: bool, trained: bool, span: int | None
+) -> Instance:
+    lengths, means = data.lengths, mean_tokens(data)
+    tokens = np.ascontiguousarray(data.tokens[data.mask])
+    centred = tokens - np.repeat(means, lengths, axis=0)
+    start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    rows = centred if keys is None else products(centred, keys)
+    queries = np.ones((data.n, 1)) if prompt else np.array(data.queries)
+    U = V = None
+    if span is not None:
+        # the last token of a sequence is minus the sum of the others
+        U = _basis(np.delete(rows, start[1:] - 1, axis=0), span)
+        V = _basis(queries, data.n)
+    rows = rows if U is None else products(rows, U)
+    queries = queries if V is None else products(queries, V)
+    zero = ~tokens.any(axis=1) if trained else np.zeros(0, np.bool_)
+    sequences = _sequences(
+        rows, queries, np.array(data.labels), start, (centred, means, zero) if trained else None
+    )
+    positions = np.nonzero(data.mask)[1]
+    return Instance(sequences, np.array(data.labels), tokens, start, positions, U, V)
+
+
+def _basis(rows: FloatArray, count: int) -> FloatArray | None:
+    """``(count, d)``: orthonormal rows, or zeros, that span these; None where they are no fewer."""
+    if count >= rows.shape[1] or count == 0:
+        return None
+    basis = np.zeros((count, rows.shape[1]))
+    found = np.linalg.qr(rows.T)[0].T
+    basis[: len(found)] = found
+    return basis
+
+
+def _sequences(
+    keys: FloatArray,
+    queries: FloatArray,
+    labels: FloatArray,
+    start: IntArray,
+    values: tuple[FloatArray, FloatArray, BoolArray] | None,
+) -> native.Sequences:
+    """The struct of these arrays, which it keeps alive."""
+    (N, d_k), (n, d_z), lengths = keys.shape, queries.shape, np.diff(start)
+    chunks = 1 if N * d_k <= _WHOLE else min(_CHUNKS, n)
+    # a sequence costs about one token beside its tokens
+    goals = np.linspace(0, N + n, chunks + 1)
+    bounds = np.searchsorted(start + np.arange(n + 1), goals).astype(np.int64)
+    keys = np.ascontiguousarray(keys)
+    made = native.Sequences(n, N, d_k, 0, d_z, chunks, int(lengths.max()))
+    made.keys = native.address(keys, np.float64, N, d_k)
+    made.queries = native.address(queries, np.float64, n, d_z)
+    made.labels = native.address(labels, np.float64, n)
+    made.start = native.address(start, np.int64, n + 1)
+    made.bounds = native.address(bounds, np.int64, chunks + 1)
+    made.arrays = keys, queries, labels, start, bounds, values
+    if values is not None:
+        tokens, means, zero = values
+        made.d_x = tokens.shape[1]
+        made.values = native.address(tokens, np.float64, N, made.d_x)
+        made.means = native.address(means, np.float64, n, made.d_x)
+        made.zero = native.address(zero, np.bool_, N) if zero.any() else None
+    return made
