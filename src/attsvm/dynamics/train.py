@@ -1,4 +1,4 @@
-"""The training loop: many runs at once, by compiled kernels where they apply and by torch autograd
+"""Training: many runs at once, by the compiled loop where it knows all that is asked and by torch
 everywhere else.
 """
 
@@ -73,8 +73,8 @@ def train(
         data: one instance for all runs, or one per run.
         optimizer: any torch optimiser of the model's parameters.
             :class:`~attsvm.optim.SteepestDescent` in the Frobenius norm and
-            :class:`~attsvm.optim.MirrorDescent` on small instances run in compiled kernels; see
-            :func:`~attsvm.dynamics.plan`.
+            :class:`~attsvm.optim.MirrorDescent` are taken by the compiled loop where nothing is in
+            the way.
         steps: number of steps, 0 for a look at the start only.
         record: which steps are recorded, ``LogSpaced(count)`` or ``AtSteps(marks)``;
             ``LogSpaced(50)`` when left out.
@@ -87,8 +87,8 @@ def train(
             keeps its steps); or a torch scheduler of ``optimizer``, stepped after every step
             (``ReduceLROnPlateau`` with the mean loss of the runs).
         until: ends training at the first record at which every run is that close to its solution.
-        backend: ``auto`` takes a compiled kernel where one applies; ``compiled`` insists on it;
-            ``autograd`` never does.
+        backend: ``auto`` takes the compiled loop where it knows all that is asked;
+            ``compiled`` insists on it; ``autograd`` takes torch's.
         checkpoint: called with the :class:`~attsvm.dynamics.TrainState`, at most every
             ``checkpoint_seconds`` (0: after every step).
         checkpoint_seconds: shortest time between two checkpoints.
@@ -104,9 +104,9 @@ def train(
         snapshots: whether ``W`` is kept at every record or only at the last.
 
     Raises:
-        InputError: arguments out of range, data that does not fit the model, a state of another
-            run, and what
-            :func:`~attsvm.dynamics.plan` refuses.
+        InputError: arguments out of range, data or an optimiser that does not fit the model, a
+            state of another run, and ``backend="compiled"`` for what the compiled loop does not
+            know; the message says why.
     """
     if not isinstance(model, Attention):
         raise InputError(
