@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import attsvm
+from attsvm import native
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps, LogSpaced, Record, Trajectory, train
@@ -92,8 +93,14 @@ def extended(data: AttentionData, v: np.ndarray, steps: int) -> np.ndarray:
     np.finfo(np.longdouble).minexp > -16000, reason="np.longdouble is no wider than float64 here"
 )
 @pytest.mark.parametrize("size", [(6, 8, 10), (4, 5, 40)])
-def test_twenty_thousand_steps_keep_twelve_digits(size: tuple[int, int, int]) -> None:
-    # Logits are rounded at 1e-13 of their size of hundreds; a step of the wrong sign would be seen.
+@pytest.mark.parametrize("level", ["baseline", "avx2"])
+def test_twenty_thousand_steps_keep_twelve_digits(
+    level: str, size: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Logits of hundreds are rounded at 1e-13, and attention by as much.
+    if level == "avx2" and not native.library.fast_processor():
+        pytest.skip("this processor has no AVX2")
+    monkeypatch.setattr(native, "library", native._open(level))
     data, v = unit_sphere(*size, seed=3)
     found = run(data, v, 20_000, record=LogSpaced(1))
     assert found.log_gradient_norm[-1] < -300.0

@@ -1,5 +1,5 @@
-r"""Instances as the compiled loop reads them: visible tokens end to end, keys measured from the mean
-of their sequence, and keys and queries in coordinates of what they span.
+r"""Instances as the compiled loop reads them: visible tokens end to end, keys measured from the
+mean of their sequence, and keys and queries in coordinates of what they span.
 
 Steps of descent move :math:`W` by sums of :math:`x_{it}z_i^\top`, so what of :math:`W` is outside
 the spans of centred keys and queries never moves. With orthonormal bases :math:`U,V` of both,
@@ -43,8 +43,8 @@ class Instance:
     V: FloatArray | None
 
     def scores(self, head: FloatArray) -> FloatArray:
-        """``(N,)``: label times score of every token, without the intercept. Equal tokens have equal
-        bits.
+        """``(N,)``: label times score of every token, without the intercept. Equal tokens have
+        equal bits.
         """
         values = products(self.tokens, np.ascontiguousarray(head[None]))[:, 0]
         return np.repeat(self.labels, np.diff(self.start)) * values
@@ -117,10 +117,8 @@ def _read(
         V = _basis(queries, data.n)
     rows = rows if U is None else products(rows, U)
     queries = queries if V is None else products(queries, V)
-    zero = ~tokens.any(axis=1) if trained else np.zeros(0, np.bool_)
-    sequences = _sequences(
-        rows, queries, np.array(data.labels), start, (centred, means, zero) if trained else None
-    )
+    values = (centred, means, (tokens == 0.0).all(axis=1)) if trained else None
+    sequences = _sequences(rows, queries, np.array(data.labels), start, values)
     positions = np.nonzero(data.mask)[1]
     return Instance(sequences, np.array(data.labels), tokens, start, positions, U, V)
 

@@ -21,7 +21,7 @@ from attsvm.cores import shared_out, threads
 from attsvm.data import AttentionData, FloatArray, IntArray, spread
 from attsvm.dynamics import instances
 from attsvm.dynamics.engine import Look, hooked, values
-from attsvm.dynamics.instances import Instance, inside, outside
+from attsvm.dynamics.instances import inside, outside
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
 from attsvm.models import Attention, FactoredAttention, FixedPromptAttention
@@ -177,9 +177,7 @@ class NativeLoop:
         bounds = [runs * k // (4 * workers) for k in range(4 * workers + 1)]
         shared_out(descend, list(itertools.pairwise(bounds)), workers)
 
-    def _advance_large(
-        self, r: int, step: int, factors: FloatArray, others: FloatArray
-    ) -> None:
+    def _advance_large(self, r: int, step: int, factors: FloatArray, others: FloatArray) -> None:
         """Steps of one run, whose chunks are shared out."""
         core, run = native.library, self._descents[r]
         run.room = self._room.ctypes.data
@@ -302,11 +300,8 @@ def _image(weights: FloatArray, group: dict[str, Any]) -> FloatArray:
     return image
 
 
-def _rate(
-    group: dict[str, Any], scales: Mapping[str, FloatArray], name: str, r: int
-) -> float:
-    lr = group["lr"].item() if isinstance(group["lr"], torch.Tensor) else group["lr"]
-    return float(lr) * float(scales[name][r] if name in scales else 1.0)
+def _rate(group: dict[str, Any], scales: Mapping[str, FloatArray], name: str, r: int) -> float:
+    return float(group["lr"]) * float(scales[name][r] if name in scales else 1.0)
 
 
 def _rule(group: dict[str, Any], lr: float) -> native.Rule:

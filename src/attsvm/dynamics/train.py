@@ -125,7 +125,9 @@ def train(
         raise InputError(f"checkpoint_seconds is {checkpoint_seconds!r}; give 0 or more seconds")
     _check_schedule(model, schedule)
     readout = getattr(model.head, "readout", None)
-    trained_head = any(each is readout for group in optimizer.param_groups for each in group["params"])
+    trained_head = any(
+        each is readout for group in optimizer.param_groups for each in group["params"]
+    )
     scales = _step_scales(model, step_scale)
     loop = _loop(model, optimizer, backend, schedule)
     engine: Engine = loop(model, data, optimizer, scales, schedule)
@@ -404,9 +406,7 @@ def _fingerprint(
         ),
     )
     digest.update(
-        repr(
-            (backend, type(optimizer).__name__, groups, members, shapes, kind, order)
-        ).encode()
+        repr((backend, type(optimizer).__name__, groups, members, shapes, kind, order)).encode()
     )
     return digest.hexdigest()
 
