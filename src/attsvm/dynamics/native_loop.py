@@ -319,8 +319,8 @@ def _beyond(best: FloatArray, loss: int, floor: float) -> float:
     """Loss of the best tokens above the floor that was given; nothing where that is the rounding of
     a mean.
     """
-    each = {0: lambda: np.logaddexp(0.0, -best), 1: lambda: np.exp(-best), 2: lambda: -best}[loss]()
-    beyond = float(np.mean(each)) - floor
+    losses = np.logaddexp(0.0, -best), np.exp(-best), -best
+    beyond = float(np.mean(losses[loss])) - floor
     return 0.0 if abs(beyond) <= _ROUNDED * abs(floor) else beyond
 
 
