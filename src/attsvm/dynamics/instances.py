@@ -61,7 +61,7 @@ def inside(rows: FloatArray, basis: FloatArray | None) -> FloatArray:
 
 def outside(rows: FloatArray, basis: FloatArray | None) -> FloatArray:
     """The rows whose coordinates these are."""
-    return rows if basis is None else basis.T @ rows
+    return rows if basis is None else basis.mT @ rows
 
 
 def products(rows: FloatArray, basis: FloatArray) -> FloatArray:

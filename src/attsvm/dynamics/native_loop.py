@@ -86,7 +86,13 @@ class NativeLoop:
         self._found = [np.zeros((runs, data.n), dtype) for dtype in (np.int64, float, float)]
         for r in range(runs):
             self._fill(r, step_scale or {})
-        self._room = self._new_room()
+        self._size = max(native.library.descent_room(each) for each in self._descents)
+        self._room = np.empty(self._size)
+        self._operations = [_operations(each) for each in self._descents]
+        self._U, self._V = (
+            None if read[0].U is None else np.stack([one.U for one in read]),
+            None if read[0].V is None else np.stack([one.V for one in read]),
+        )
 
     def _arrays(self, mirror: bool) -> dict[str, Any]:
         """What moves: weights transposed, in coordinates of what keys and queries span."""
@@ -138,9 +144,6 @@ class NativeLoop:
             native.address(found[r], found.dtype.type, s.n) for found in self._found
         )
 
-    def _new_room(self) -> FloatArray:
-        return np.empty(max(native.library.descent_room(each) for each in self._descents))
-
     @property
     def stopped_at(self) -> IntArray:
         """The step at which the gradient of each run was exactly zero, -1 where it never was."""
@@ -150,16 +153,15 @@ class NativeLoop:
         """Take ``count`` steps, the first of which is number ``step``."""
         factors, others = (values(each, step, count) for each in self._schedules)
         runs = len(self._descents)
-        operations = sum(_operations(each) for each in self._descents) * count
-        workers = threads() if operations > _WORTH_SHARING else 1
+        workers = threads() if sum(self._operations) * count > _WORTH_SHARING else 1
         chunks = self._instances[0].sequences.chunks
-        if workers > 1 and chunks > 1 and _operations(self._descents[0]) > _WORTH_SHARING:
+        if workers > 1 and chunks > 1 and self._operations[0] > _WORTH_SHARING:
             for r in range(runs):
                 self._advance_large(r, step, factors, others)
             return
 
         def descend(part: tuple[int, int], room: FloatArray | None = None) -> None:
-            room = self._new_room() if room is None else room
+            room = np.empty(self._size) if room is None else room
             native.library.descend(
                 self._descents,
                 *part,
@@ -194,8 +196,7 @@ class NativeLoop:
         """Loss, selection and norms at the present weights."""
         native.library.look(self._descents, 0, len(self._descents), self._room.ctypes.data)
         winner, _, mass = self._found
-        present = [self._weights(r) for r in range(len(self._descents))]
-        parts = [np.stack(part) for part in zip(*present, strict=True)]
+        parts = self._weights()
         loss = np.array([each.value for each in self._descents])
         if self._penalty.any():
             squares = sum(np.einsum("rij,rij->r", part, part) for part in parts)
@@ -217,17 +218,22 @@ class NativeLoop:
             named,
         )
 
-    def _weights(self, r: int) -> list[FloatArray]:
-        """W of a run, or its factors, in full."""
-        one, state = self._instances[r], self._state
+    def _weights(self) -> list[FloatArray]:
+        """``(runs, d_k, d_z)``: W in full, or its factors."""
+        state = self._state
         if len(self._start) == 2:
-            K, Q = (start[r] for start in self._start)
-            return [_full(K, state["K"][r].T, one.U), _full(Q, state["Q"][r], one.V)]
-        if one.U is None and one.V is None:
-            return [state["W"][r].T.copy()]
-        start = self._start[0][r]
-        moved = (state["W"][r] - one.inside(start)).T
-        return [start + outside(outside(moved, one.U).T, one.V).T]
+            K, Q = self._start
+            return [_full(K, state["K"].mT, self._U), _full(Q, state["Q"], self._V)]
+        if self._U is None and self._V is None:
+            return [np.array(state["W"].mT, order="C")]
+        (start,) = self._start
+        moved = state["W"].mT
+        if start.any():
+            moved = moved - inside(inside(start, self._U).mT, self._V).mT
+        found = outside(moved, self._U)
+        found = np.array(found) if self._V is None else found @ self._V
+        found += start if start.any() else 0.0
+        return [found]
 
     def state(self) -> dict[str, Any]:
         """Arrays from which :meth:`restore` continues to the same bits, copied."""
@@ -287,8 +293,8 @@ def _stacked(arrays: Iterable[FloatArray]) -> FloatArray:
 
 
 def _full(start: FloatArray, now: FloatArray, basis: FloatArray | None) -> FloatArray:
-    """Rows that were ``start`` and have these coordinates now."""
-    return now.copy() if basis is None else start + basis.T @ (now - basis @ start)
+    """``(runs, d, m)``: rows that were ``start`` and have these coordinates now."""
+    return now.copy() if basis is None else start + basis.mT @ (now - basis @ start)
 
 
 def _image(weights: FloatArray, group: dict[str, Any]) -> FloatArray:
