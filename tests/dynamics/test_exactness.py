@@ -221,10 +221,13 @@ def test_mirror_descent_is_closer_to_its_own_solution_at_1e4_than_at_1e3(
     toy_case = case(name, form)
     model = toy_case.model()
     optimizer = MirrorDescent(model.parameters(), lr=0.1, p=p, normalize="run")
-    trajectory = train(model, toy_case.data, optimizer, 10_000, AtSteps([1_000, 10_000]))
-    early, late = toy_case.gaps(trajectory, Lp(p))[-2:]
+    # A step of constant length turns a prompt to and fro about its limit: gaps of single steps are
+    # anything up to an envelope, which falls.
+    marks = [*range(910, 1_010, 10), *range(9_910, 10_000, 10)]
+    trajectory = train(model, toy_case.data, optimizer, 10_000, AtSteps(marks))
+    gaps = toy_case.gaps(trajectory, Lp(p))
     assert (trajectory.stopped_at == -1).all()
-    assert (late < early).all()
+    assert (gaps[-10:].max(axis=0) < gaps[1:11].max(axis=0)).all()
 
 
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
