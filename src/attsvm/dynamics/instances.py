@@ -18,6 +18,7 @@ from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, mean_tok
 
 _WHOLE = 1 << 16  # numbers of keys that one chunk holds
 _CHUNKS = 32
+_LANES = 4  # numbers of a register: shorter rows end in zeros
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,8 @@ class Instance:
         tokens: ``(N, d_x)``, all visible tokens.
         start: ``(n + 1,)``, where each sequence begins.
         positions: ``(N,)``, where each token stands in its sequence.
-        U: ``(r_k, d_k)``, orthonormal rows that span the centred keys; None for all of them.
+        U: ``(r_k, d_k)``, orthonormal rows that span the centred keys, and zeros; None for all of
+            them.
         V: ``(r_z, d_z)``, the same for queries.
     """
 
@@ -51,7 +53,12 @@ class Instance:
 
     def inside(self, W: FloatArray) -> FloatArray:
         r"""``(r_z, r_k)``: the transpose of :math:`U^\top WV` for ``W`` ``(d_k, d_z)``."""
-        return np.ascontiguousarray(inside(inside(W, self.U).T, self.V))
+        return inside(self.keys_inside(W).T, self.V)
+
+    def keys_inside(self, rows: FloatArray) -> FloatArray:
+        """``(r_k, m)``: rows ``(d_k, m)`` in coordinates of the keys."""
+        found = inside(rows, self.U)
+        return np.pad(found, ((0, int(self.sequences.d_k) - len(found)), (0, 0)))
 
 
 def inside(rows: FloatArray, basis: FloatArray | None) -> FloatArray:
@@ -59,9 +66,9 @@ def inside(rows: FloatArray, basis: FloatArray | None) -> FloatArray:
     return rows if basis is None else basis @ rows
 
 
-def outside(rows: FloatArray, basis: FloatArray | None) -> FloatArray:
-    """The rows whose coordinates these are."""
-    return rows if basis is None else basis.mT @ rows
+def outside(rows: FloatArray, basis: FloatArray | None, count: int) -> FloatArray:
+    """The ``count`` rows whose coordinates these are."""
+    return rows[..., :count, :] if basis is None else basis.mT @ rows
 
 
 def products(rows: FloatArray, basis: FloatArray) -> FloatArray:
@@ -94,7 +101,8 @@ def read(
         keys: ``(d_k, d_x)``, the map from tokens to keys; None for the identity.
         prompt: whether every query counts as a one.
         trained: whether a head is trained, which needs the tokens.
-        reduce: whether keys and queries may be taken in coordinates of what they span.
+        reduce: whether keys and queries may be taken in coordinates of what they span, and keys
+            end in zeros.
     """
     ones = [data.instance(r) for r in range(data.batch_shape[0])] if data.batch_shape else [data]
     span = max(int(one.mask.sum()) for one in ones) - data.n
@@ -113,9 +121,11 @@ def _read(
     U = V = None
     if span is not None:
         # the last token of a sequence is minus the sum of the others
-        U = _basis(np.delete(rows, start[1:] - 1, axis=0), span)
+        U = _basis(np.delete(rows, start[1:] - 1, axis=0), -(-span // _LANES) * _LANES)
         V = _basis(queries, data.n)
     rows = rows if U is None else products(rows, U)
+    if span is not None:
+        rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % _LANES)))
     queries = queries if V is None else products(queries, V)
     values = (centred, means, (tokens == 0.0).all(axis=1)) if trained else None
     sequences = _sequences(rows, queries, np.array(data.labels), start, values)

@@ -100,7 +100,7 @@ class NativeLoop:
         pairs = list(enumerate(self._instances))
         if len(self._start) == 2:
             K, Q = self._start
-            state["K"] = _stacked(inside(K[r], one.U).T for r, one in pairs)
+            state["K"] = _stacked(one.keys_inside(K[r]).T for r, one in pairs)
             state["Q"] = _stacked(inside(Q[r], one.V) for r, one in pairs)
         else:
             state["W"] = _stacked(one.inside(self._start[0][r]) for r, one in pairs)
@@ -224,15 +224,17 @@ class NativeLoop:
         if len(self._start) == 2:
             K, Q = self._start
             return [_full(K, state["K"].mT, self._U), _full(Q, state["Q"], self._V)]
-        if self._U is None and self._V is None:
-            return [np.array(state["W"].mT, order="C")]
         (start,) = self._start
-        moved = state["W"].mT
-        if start.any():
-            moved = moved - inside(inside(start, self._U).mT, self._V).mT
-        found = outside(moved, self._U)
-        found = np.array(found) if self._V is None else found @ self._V
-        found += start if start.any() else 0.0
+        moved, (_, d_k, d_z) = state["W"].mT, start.shape
+        whole = self._U is None and self._V is None
+        if not whole and start.any():
+            moved = moved - np.stack(
+                [one.inside(start[r]).T for r, one in enumerate(self._instances)]
+            )
+        found = outside(moved, self._U, d_k)
+        found = np.array(found, order="C") if self._V is None else found @ self._V
+        if not whole and start.any():
+            found += start
         return [found]
 
     def state(self) -> dict[str, Any]:
@@ -294,7 +296,9 @@ def _stacked(arrays: Iterable[FloatArray]) -> FloatArray:
 
 def _full(start: FloatArray, now: FloatArray, basis: FloatArray | None) -> FloatArray:
     """``(runs, d, m)``: rows that were ``start`` and have these coordinates now."""
-    return now.copy() if basis is None else start + basis.mT @ (now - basis @ start)
+    if basis is None:
+        return outside(now, None, start.shape[-2]).copy()
+    return start + basis.mT @ (now - basis @ start)
 
 
 def _image(weights: FloatArray, group: dict[str, Any]) -> FloatArray:

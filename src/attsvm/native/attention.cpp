@@ -139,12 +139,12 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1, do
         std::memset(moved, 0, sizeof(double) * s.d_k);
         add_rows(moved, s.queries + i * s.d_z, run.W, s.d_z, s.d_k);
         const double *keys = s.keys + base * s.d_k;
-        for (int64_t t = lo; t < hi; ++t) a[t] = dot(keys + t * s.d_k, moved, s.d_k);
+        dot_rows(keys + lo * s.d_k, moved, hi - lo, s.d_k, a + lo);
         const double *score = run.score ? run.score + base : scores;
         if (!run.score) {
             const double *values = s.values + base * s.d_x;
-            for (int64_t t = lo; t < hi; ++t)
-                scores[t] = s.labels[i] * dot(values + t * s.d_x, run.head, s.d_x);
+            dot_rows(values + lo * s.d_x, run.head, hi - lo, s.d_x, scores + lo);
+            for (int64_t t = lo; t < hi; ++t) scores[t] *= s.labels[i];
         }
         int64_t w = lo;
         for (int64_t t = lo + 1; t < hi; ++t)
@@ -534,6 +534,5 @@ PUBLIC double log_excess_of(double best, double log_fall, int64_t loss) {
 // Products of every row with those of a basis: equal rows have equal bits.
 PUBLIC void products(const double *rows, int64_t count, int64_t d, const double *basis, int64_t k,
                      double *out) {
-    for (int64_t t = 0; t < count; ++t)
-        for (int64_t j = 0; j < k; ++j) out[t * k + j] = dot(rows + t * d, basis + j * d, d);
+    for (int64_t t = 0; t < count; ++t) dot_rows(basis, rows + t * d, k, d, out + t * k);
 }
