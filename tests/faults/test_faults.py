@@ -552,7 +552,7 @@ def _(b):
         return found
 
     b.patch.setattr(linear, "_SMALL", 0)  # the gradient of moved queries, sequence by sequence
-    b.patch.setattr(linear._Compiled, "backward", staticmethod(wrong))
+    b.patch.setattr(linear._Fused, "backward", staticmethod(wrong))
 
 
 @fault(
@@ -602,12 +602,12 @@ def _(b):
     "mmts-3 E1.3f",
 )
 def _(b):
-    from attsvm.dynamics import instances
+    from attsvm import native
 
     def wrong(right, keys, *arguments):
         return right(1.01 * keys, *arguments)
 
-    b.around(instances._sequences, wrong)
+    b.around(native.sequences, wrong)
 
 
 @fault(

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm import native
-from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, mean_tokens
+from attsvm.data import AttentionData, FloatArray, IntArray, mean_tokens
 
-_WHOLE = 1 << 16  # numbers of keys that one chunk holds
-_CHUNKS = 32
 _LANES = 4  # numbers of a register: shorter rows end in zeros
 
 
@@ -48,7 +46,7 @@ class Instance:
         """``(N,)``: label times score of every token, without the intercept. Equal tokens have
         equal bits.
         """
-        values = products(self.tokens, np.ascontiguousarray(head[None]))[:, 0]
+        values = native.products(self.tokens, head[None])[:, 0]
         return np.repeat(self.labels, np.diff(self.start)) * values
 
     def inside(self, W: FloatArray) -> FloatArray:
@@ -69,22 +67,6 @@ def inside(rows: FloatArray, basis: FloatArray | None) -> FloatArray:
 def outside(rows: FloatArray, basis: FloatArray | None, count: int) -> FloatArray:
     """The ``count`` rows whose coordinates these are."""
     return rows[..., :count, :] if basis is None else basis.mT @ rows
-
-
-def products(rows: FloatArray, basis: FloatArray) -> FloatArray:
-    """``rows @ basis.T``, row by row, so that equal rows have equal bits."""
-    (count, d), k = rows.shape, len(basis)
-    out = np.empty((count, k))
-    rows, basis = np.ascontiguousarray(rows), np.ascontiguousarray(basis)
-    native.library.products(
-        native.address(rows, np.float64, count, d),
-        count,
-        d,
-        native.address(basis, np.float64, k, d),
-        k,
-        native.address(out, np.float64, count, k),
-    )
-    return out
 
 
 def read(
@@ -116,19 +98,19 @@ def _read(
     tokens = np.ascontiguousarray(data.tokens[data.mask])
     centred = tokens - np.repeat(means, lengths, axis=0)
     start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    rows = centred if keys is None else products(centred, keys)
+    rows = centred if keys is None else native.products(centred, keys)
     queries = np.ones((data.n, 1)) if prompt else np.array(data.queries)
     U = V = None
     if span is not None:
         # the last token of a sequence is minus the sum of the others
         U = _basis(np.delete(rows, start[1:] - 1, axis=0), -(-span // _LANES) * _LANES)
         V = _basis(queries, data.n)
-    rows = rows if U is None else products(rows, U)
+    rows = rows if U is None else native.products(rows, U)
     if span is not None:
         rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % _LANES)))
-    queries = queries if V is None else products(queries, V)
+    queries = queries if V is None else native.products(queries, V)
     values = (centred, means, (tokens == 0.0).all(axis=1)) if trained else None
-    sequences = _sequences(rows, queries, np.array(data.labels), start, values)
+    sequences = native.sequences(rows, queries, np.array(data.labels), start, values)
     positions = np.nonzero(data.mask)[1]
     return Instance(sequences, np.array(data.labels), tokens, start, positions, U, V)
 
@@ -141,33 +123,3 @@ def _basis(rows: FloatArray, count: int) -> FloatArray | None:
     found = np.linalg.qr(rows.T)[0].T
     basis[: len(found)] = found
     return basis
-
-
-def _sequences(
-    keys: FloatArray,
-    queries: FloatArray,
-    labels: FloatArray,
-    start: IntArray,
-    values: tuple[FloatArray, FloatArray, BoolArray] | None,
-) -> native.Sequences:
-    """The struct of these arrays, which it keeps alive."""
-    (N, d_k), (n, d_z), lengths = keys.shape, queries.shape, np.diff(start)
-    chunks = 1 if N * d_k <= _WHOLE else min(_CHUNKS, n)
-    # a sequence costs about one token beside its tokens
-    goals = np.linspace(0, N + n, chunks + 1)
-    bounds = np.searchsorted(start + np.arange(n + 1), goals).astype(np.int64)
-    keys = np.ascontiguousarray(keys)
-    made = native.Sequences(n, N, d_k, 0, d_z, chunks, int(lengths.max()))
-    made.keys = native.address(keys, np.float64, N, d_k)
-    made.queries = native.address(queries, np.float64, n, d_z)
-    made.labels = native.address(labels, np.float64, n)
-    made.start = native.address(start, np.int64, n + 1)
-    made.bounds = native.address(bounds, np.int64, chunks + 1)
-    made.arrays = keys, queries, labels, start, bounds, values
-    if values is not None:
-        tokens, means, zero = values
-        made.d_x = tokens.shape[1]
-        made.values = native.address(tokens, np.float64, N, made.d_x)
-        made.means = native.address(means, np.float64, n, made.d_x)
-        made.zero = native.address(zero, np.bool_, N) if zero.any() else None
-    return made

@@ -89,10 +89,7 @@ class NativeLoop:
         self._size = max(native.library.descent_room(each) for each in self._descents)
         self._room = np.empty(self._size)
         self._operations = [_operations(each) for each in self._descents]
-        self._U, self._V = (
-            None if read[0].U is None else np.stack([one.U for one in read]),
-            None if read[0].V is None else np.stack([one.V for one in read]),
-        )
+        self._U, self._V = _bases([one.U for one in read]), _bases([one.V for one in read])
 
     def _arrays(self, mirror: bool) -> dict[str, Any]:
         """What moves: weights transposed, in coordinates of what keys and queries span."""
@@ -225,7 +222,7 @@ class NativeLoop:
             K, Q = self._start
             return [_full(K, state["K"].mT, self._U), _full(Q, state["Q"], self._V)]
         (start,) = self._start
-        moved, (_, d_k, d_z) = state["W"].mT, start.shape
+        moved, d_k = state["W"].mT, start.shape[1]
         whole = self._U is None and self._V is None
         if not whole and start.any():
             moved = moved - np.stack(
@@ -288,6 +285,12 @@ def _head(model: Attention, runs: int) -> FloatArray:
     readout = model.head.readout.detach()[..., 0].expand(runs, -1).numpy()
     missing = np.zeros((runs, 0 if model.head.has_intercept else 1))
     return np.concatenate([readout, missing], axis=1)
+
+
+def _bases(of: list[FloatArray | None]) -> FloatArray | None:
+    """Those of all instances, or None."""
+    found = [basis for basis in of if basis is not None]
+    return np.stack(found) if found else None
 
 
 def _stacked(arrays: Iterable[FloatArray]) -> FloatArray:

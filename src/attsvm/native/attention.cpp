@@ -136,10 +136,15 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1, do
            *ratio = part + MEMBERS, *near = ratio + MEMBERS;
     for (int64_t k = 0; k < n; ++k) {
         const int64_t i = i0 + k, lo = s.start[i] - base, hi = s.start[i + 1] - base;
-        std::memset(moved, 0, sizeof(double) * s.d_k);
-        add_rows(moved, s.queries + i * s.d_z, run.W, s.d_z, s.d_k);
+        const double *of_query = moved;
+        if (run.moved)
+            of_query = run.moved + i * s.d_k;
+        else {
+            std::memset(moved, 0, sizeof(double) * s.d_k);
+            add_rows(moved, s.queries + i * s.d_z, run.W, s.d_z, s.d_k);
+        }
         const double *keys = s.keys + base * s.d_k;
-        dot_rows(keys + lo * s.d_k, moved, hi - lo, s.d_k, a + lo);
+        dot_rows(keys + lo * s.d_k, of_query, hi - lo, s.d_k, a + lo);
         const double *score = run.score ? run.score + base : scores;
         if (!run.score) {
             const double *values = s.values + base * s.d_x;
@@ -164,7 +169,8 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1, do
         run.margin[i] =
             best + (run.score ? run.shift[i]
                               : s.labels[i] * (dot(s.means + i * s.d_x, run.head, s.d_x) +
-                                               run.head[s.d_x]));
+                                               run.head[s.d_x])) +
+            e[w];  // 0, or NaN where a logit is not finite
     }
     exp_into(e, S, N);
     exp_into(below, Q, N);
@@ -202,8 +208,9 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1, do
         std::fill(rise, rise + n, 0.0);
     for (int64_t k = 0; k < n; ++k) {
         const int64_t i = i0 + k, lo = s.start[i] - base, hi = s.start[i + 1] - base;
-        const double slope = 1.0 / (1.0 + rise[k]), factor = slope / run.mass[i], r = ratio[k];
-        room.own[i] = mild(run.margin[i], run.loss);
+        const double share = s.weights ? s.weights[i] : 1.0, slope = share / (1.0 + rise[k]);
+        const double factor = slope / run.mass[i], r = ratio[k];
+        room.own[i] = share != 0.0 ? mild(run.margin[i], run.loss) : -INF;
         room.log[i] = top[k] + room.own[i];
         room.slope[i] = s.labels[i] * slope;
         double total = 0.0;
@@ -236,7 +243,7 @@ double largest(const double *log, int64_t n) {
     return found;
 }
 
-inline double finite(double log) { return log > -INF ? log : 0.0; }
+inline double base_of(double log) { return log > -INF ? log : 0.0; }
 
 void sum_chunk(const Descent &run, const Room &room, int64_t chunk, double log_W, double log_head) {
     const Sequences &s = *run.data;
@@ -310,8 +317,8 @@ Ascent gather(const Descent &run, const Room &room) {
             }
     }
     const double log_n = std::log((double)s.n), loudest = largest(room.log, s.n) - log_n;
-    const double log_head = run.width ? finite(largest(room.own, s.n)) - log_n : 0.0;
-    double total = finite(loudest);
+    const double log_head = run.width ? base_of(largest(room.own, s.n)) - log_n : 0.0;
+    double total = base_of(loudest);
     if (run.penalty > 0.0) {
         const double own = std::log(run.penalty);
         total = std::max(loudest, own);
@@ -448,8 +455,8 @@ bool move(const Descent &run, const Room &room, const Ascent &up, double factor,
 
 // The second pass over some chunks, when every chunk was read.
 void sum_chunks_of(const Descent &run, const Room &room, int64_t begin, int64_t end) {
-    const double log_W = finite(largest(room.log, run.data->n));
-    const double log_head = run.width ? finite(largest(room.own, run.data->n)) : 0.0;
+    const double log_W = base_of(largest(room.log, run.data->n));
+    const double log_head = run.width ? base_of(largest(room.own, run.data->n)) : 0.0;
     for (int64_t chunk = begin; chunk < end; ++chunk) sum_chunk(run, room, chunk, log_W, log_head);
 }
 
@@ -518,6 +525,48 @@ PUBLIC void look(Descent *runs, int64_t begin, int64_t end, double *room_of_run)
         double total = 0.0;
         for (int64_t i = 0; i < s.n; ++i) total += loss_of(run.margin[i], run.loss);
         run.value = total / (double)s.n;
+    }
+}
+
+// Losses and gradients of the runs from `begin` to before `end`, of `count` in all: (count, d_z, d_k)
+// in the weights or (count, n, d_k) in the moved queries, and (count, width) in the head. With
+// `rescale` they are divided by the factors whose logarithms are written: found is (4, count), the
+// loss, the logarithm of the largest slope, that of the weights' factor over it, and the head's.
+PUBLIC void losses(Descent *runs, int64_t begin, int64_t end, int64_t count, int64_t rescale,
+                   double *gradients, double *columns, double *found, double *room_of_run) {
+    for (int64_t r = begin; r < end; ++r) {
+        Descent &run = runs[r];
+        const Sequences &s = *run.data;
+        run.room = room_of_run;
+        const Room room(run);
+        read_chunk(run, room, 0);
+        double value = 0.0, steepest = -INF;
+        for (int64_t i = 0; i < s.n; ++i) {
+            const double share = s.weights ? s.weights[i] : 1.0;
+            if (share == 0.0) continue;
+            value += share * loss_of(run.margin[i], run.loss);
+            steepest = std::max(steepest, mild(run.margin[i], run.loss));
+        }
+        const double log_W = largest(room.log, s.n);
+        const double log_head = run.width ? largest(room.own, s.n) : steepest;
+        found[r] = value / (double)s.n;
+        found[count + r] = steepest;
+        found[2 * count + r] = log_W - base_of(steepest);
+        found[3 * count + r] = log_head;
+        sum_chunk(run, room, 0, base_of(log_W), base_of(log_head));
+        const double scale = (rescale ? -1.0 : -std::exp(base_of(log_W))) / (double)s.n;
+        const double head_scale = (rescale ? -1.0 : -std::exp(base_of(log_head))) / (double)s.n;
+        double *G = gradients + r * (run.moved ? s.n : s.d_z) * s.d_k;
+        if (run.moved)
+            for (int64_t i = 0; i < s.n; ++i) {
+                const double factor = scale * std::exp(room.log[i] - base_of(log_W));
+                for (int64_t k = 0; k < s.d_k; ++k)
+                    G[i * s.d_k + k] = factor * room.pulled[i * s.d_k + k];
+            }
+        else
+            for (int64_t j = 0; j < s.d_z * s.d_k; ++j) G[j] = scale * room.G[j];
+        for (int64_t j = 0; j < run.width; ++j)
+            columns[r * run.width + j] = head_scale * room.g[j];
     }
 }
 

@@ -102,6 +102,7 @@ struct Sequences {
     const uint8_t *zero;          // (N) whether a token is zero, or null where none is
     const int64_t *start;         // (n + 1) where each sequence begins
     const int64_t *bounds;        // (chunks + 1) where each chunk begins
+    const double *weights;        // (n) of the sequences in the loss, times n, or null for ones
 };
 
 // How a parameter moves along its gradient: a step of Frobenius's norm, or of mirror descent in the
@@ -122,6 +123,7 @@ struct Descent {
     double beyond, factor;                // Polyak's: loss of the best tokens above the floor
     Rule rules[2];                        // of W or K, and of the head or Q
     double *W;                            // (d_z, d_k), the transpose of the weights
+    const double *moved;                  // (n, d_k) queries that the weights have moved, or null
     double *K, *Q;                        // (inner, d_k) and (d_z, inner), W = Q K
     double *dual, *head_dual;             // mirror images of W and the head
     double *head;                         // (d_x + 1), the intercept last
