@@ -45,10 +45,11 @@ class Fused:
         self.width = d_x + has_intercept
         self._rows = np.zeros((runs, d_z if matrix else n, d_k))
         self._head = np.zeros((runs, d_x + 1))
-        self._codes = np.full(runs, -1, dtype=np.int64)
+        self._codes: IntArray | None = None
         self._found = [np.zeros((runs, n), dtype) for dtype in (np.int64, float, float)]
         self._descents = (native.Descent * runs)()
         self._scored: list[Any] = []
+        self._readout = b""
         for r, made in enumerate(self._descents):
             made.data = ctypes.pointer(self._parts[r])
             made.width = self.width if trained else 0
@@ -58,7 +59,14 @@ class Fused:
             made.winner, made.margin, made.mass = (
                 native.address(found[r], found.dtype.type, n) for found in self._found
             )
-        self._room = max(native.library.descent_room(each) for each in self._descents)
+        self._size = max(native.library.descent_room(each) for each in self._descents)
+        self._outputs = (
+            np.empty(self._rows.shape),
+            np.empty((runs, self.width if trained else 0)),
+            np.empty((4, runs)),
+        )
+        self._room = np.empty(self._size)
+        self._where = [each.ctypes.data for each in (*self._outputs, self._room)]
         operations = sum(int(s.N) * (60 + 4 * (d_k + d_x)) for s in self._parts)
         self._shared = operations > _WORTH_SHARING and runs > 1
         self._lock = threading.Lock()
@@ -92,38 +100,41 @@ class Fused:
                 f"the readout has shape {readout.shape} for {len(codes)} losses; give one, or"
                 f" {runs}, of {self.width} entries"
             )
-        gradients = np.empty(self._rows.shape)
-        columns, found = np.empty((runs, self.width if self._trained else 0)), np.empty((4, runs))
 
         def evaluate(part: tuple[int, int]) -> None:
-            room = np.empty(self._room)
-            outputs = (gradients, columns, found, room)
-            where = (each.ctypes.data for each in outputs)
+            room = np.empty(self._size)
+            where = (*self._where[:3], room.ctypes.data)
             native.library.losses(self._descents, *part, runs, rescale, *where)
 
         with self._lock:
             self._rows[...] = rows
             self._take_head(readout)
-            if (self._codes != codes).any():
-                self._codes[:] = codes
-                for made, code in zip(self._descents, self._codes.tolist(), strict=True):
+            if codes is not self._codes:
+                self._codes = codes
+                for made, code in zip(self._descents, np.resize(codes, runs).tolist(), strict=True):
                     made.loss = code
             if self._shared:
                 workers = 4 * threads()
                 bounds = [runs * k // workers for k in range(workers + 1)]
                 shared_out(evaluate, list(itertools.pairwise(bounds)))
             else:
-                evaluate((0, runs))
-        return gradients.swapaxes(-1, -2) if self._matrix else gradients, columns, found
+                native.library.losses(self._descents, 0, runs, runs, rescale, *self._where)
+            gradients, columns, found = self._outputs
+            gradients = gradients.swapaxes(-1, -2) if self._matrix else gradients
+            return np.array(gradients, order="C"), columns.copy(), found.copy()
 
     def _take_head(self, readout: FloatArray) -> None:
         """The scores of a head that is not trained are kept while it stays the same, to the bit:
         memory may be written without torch's knowledge.
         """
-        before = self._head.tobytes()
-        self._head[:, : self.width] = readout
-        if self._trained or (self._scored and self._head.tobytes() == before):
+        if self._trained:
+            self._head[:, : self.width] = readout
             return
+        written = readout.tobytes()
+        if self._scored and written == self._readout:
+            return
+        self._readout = written
+        self._head[:, : self.width] = readout
         self._scored.clear()
         for r, (made, s) in enumerate(zip(self._descents, self._parts, strict=True)):
             labels, start, (tokens, _, _) = s.arrays[2], s.arrays[3], s.arrays[5]
