@@ -221,10 +221,13 @@ def test_mirror_descent_is_closer_to_its_own_solution_at_1e4_than_at_1e3(
     toy_case = case(name, form)
     model = toy_case.model()
     optimizer = MirrorDescent(model.parameters(), lr=0.1, p=p, normalize="run")
-    trajectory = train(model, toy_case.data, optimizer, 10_000, AtSteps([1_000, 10_000]))
-    early, late = toy_case.gaps(trajectory, Lp(p))[-2:]
+    # A step of constant length turns a prompt to and fro about its limit: gaps of single steps are
+    # anything up to an envelope, which falls.
+    marks = [*range(910, 1_010, 10), *range(9_910, 10_000, 10)]
+    trajectory = train(model, toy_case.data, optimizer, 10_000, AtSteps(marks))
+    gaps = toy_case.gaps(trajectory, Lp(p))
     assert (trajectory.stopped_at == -1).all()
-    assert (late < early).all()
+    assert (gaps[-10:].max(axis=0) < gaps[1:11].max(axis=0)).all()
 
 
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
@@ -279,14 +282,13 @@ def gradients(
 
 
 @pytest.mark.parametrize(
-    ("engine", "backend"),
+    ("form", "backend"),
     [
-        *(("gram", "gram"), ("gram", "autograd"), ("factored", "factored")),
-        *(("factored", "autograd"), ("ragged", "ragged"), ("ragged", "autograd")),
-        *(("mirror", "mirror"), ("mirror", "autograd")),
+        *(("W", "native"), ("W", "torch"), ("factors", "native"), ("factors", "torch")),
+        *(("head", "native"), ("head", "torch"), ("mirror", "native"), ("mirror", "torch")),
     ],
 )
-def test_one_step_weighs_every_sequence_by_its_slope(engine: str, backend: str) -> None:
+def test_one_step_weighs_every_sequence_by_its_slope(form: str, backend: str) -> None:
     # Slopes of the loss differ by a factor of thirty here, and every sequence has a say.
     rng = np.random.default_rng(30)
     n, T, d, v = 4, 5, 4, 2.0 * rng.standard_normal(4)
@@ -296,27 +298,27 @@ def test_one_step_weighs_every_sequence_by_its_slope(engine: str, backend: str) 
         rng.standard_normal((n, d)),
     )
     K, Q = 0.3 * rng.standard_normal((2, d, d))
-    W = K @ Q.T if engine == "factored" else K
+    W = K @ Q.T if form == "factors" else K
     parts, of_head, slope = gradients(data, W, v)
     ascent = parts.sum(axis=0)
     assert slope.max() > 30 * slope.min()
     assert (np.linalg.norm(parts, axis=(1, 2)) > 0.01 * np.linalg.norm(ascent)).all()
-    if engine == "factored":
+    if form == "factors":
         model = Attention.cross(data, v, parameterization="KQ", stacked=False, init=(K, Q))
         wanted = {"K": K + ascent @ Q, "Q": Q + ascent.T @ K}
     else:
-        model = Attention.cross(data, v, init=W, train_head=engine == "ragged", intercept=None)
+        model = Attention.cross(data, v, init=W, train_head=form == "head", intercept=None)
         wanted = {"W": W + ascent}
     optimizer: SteepestDescent | MirrorDescent = SteepestDescent(
         model.parameters(), lr=1.0, normalize=False
     )
-    if engine == "ragged":
+    if form == "head":
         wanted["head.readout"] = (v + of_head.sum(axis=0))[:, None]
-    if engine == "mirror":
+    if form == "mirror":
         optimizer = MirrorDescent(model.parameters(), lr=1.0, p=3.0)
         moved = np.sign(W) * W**2 + ascent
         wanted["W"] = np.sign(moved) * np.sqrt(np.abs(moved))
-    how = "autograd" if backend == "autograd" else "auto"
+    how = "autograd" if backend == "torch" else "auto"
     assert train(model, data, optimizer, 1, AtSteps([1]), backend=how).backend == backend
     for name, value in wanted.items():
         found = model.get_parameter(name).detach().numpy()

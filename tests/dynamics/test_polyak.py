@@ -1,4 +1,4 @@
-"""Polyak's step in compiled kernels: the autograd step while that has digits, and the exact one
+"""Polyak's step in the compiled loop: the autograd step while that has digits, and the exact one
 after.
 """
 
@@ -15,10 +15,11 @@ import torch
 
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps, LogSpaced, Trajectory, plan, train
+from attsvm.dynamics import AtSteps, LogSpaced, Trajectory, train
+from attsvm.dynamics.native_loop import unsupported
 from attsvm.errors import InputError
 from attsvm.models import Attention, Exponential, Linear, Logistic, Loss
-from attsvm.models.softmax_kernels import log_excess
+from attsvm.native import library
 from attsvm.optim import SteepestDescent
 from attsvm.selection import token_scores
 
@@ -71,7 +72,7 @@ def test_compiled_steps_are_the_autograd_ones(code: int, floor: float, normalize
         run(data, v, LOSSES[code], steps, backend, floor, normalize=normalize)
         for backend in ("compiled", "autograd")
     ]
-    assert pair[0].backend == "gram"
+    assert pair[0].backend == "native"
     # eight steps leave a loss 1e-3 above its floor at least, so the difference of the autograd path
     # keeps ten digits
     np.testing.assert_allclose(pair[0].W, pair[1].W, rtol=1e-9, atol=1e-9)
@@ -86,7 +87,7 @@ def test_the_excess_of_a_loss_is_exact(code: int) -> None:
             loss = {0: lambda u: mp.log1p(mp.e**-u), 1: lambda u: mp.e**-u, 2: lambda u: -u}[code]
             exact = mp.log(loss(mp.mpf(best) - fall) - loss(mp.mpf(best)))
             # relative rounding of the excess, plus that of exp(log_fall) with its argument up to 90
-            assert abs(log_excess(best, log_fall, code) - float(exact)) < 1e-13 * max(
+            assert abs(library.log_excess_of(best, log_fall, code) - float(exact)) < 1e-13 * max(
                 1.0, abs(float(exact)), np.exp(log_fall)
             )
 
@@ -162,13 +163,11 @@ def test_floors_of_another_number_of_runs_are_refused() -> None:
         train(model, data, optimizer, 1)
 
 
-def test_the_plan_of_a_trained_head_is_autograd() -> None:
+def test_the_step_of_a_trained_head_is_left_to_torch() -> None:
     data, v = unit_sphere(4, 4, 5, seed=0)
     model = Attention.cross(data, v, train_head=True)
-    assert (
-        "Polyak"
-        in plan(model, data, SteepestDescent(model.parameters(), lr=1.0, step_size="polyak")).reason
-    )
+    optimizer = SteepestDescent(model.parameters(), lr=1.0, step_size="polyak")
+    assert "Polyak" in str(unsupported(model, optimizer, None))
 
 
 def falling(step: int) -> float:
@@ -193,7 +192,7 @@ def test_schedules_by_name_are_those_of_groups() -> None:
         )
 
     compiled, autograd = trained("compiled"), trained("autograd")
-    assert compiled.backend == "ragged"
+    assert compiled.backend == "native"
     np.testing.assert_allclose(compiled.W, autograd.W, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(compiled.head, autograd.head, rtol=1e-11, atol=1e-11)
     total = 0.02 * sum(falling(step) for step in range(60))

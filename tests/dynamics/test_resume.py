@@ -17,7 +17,7 @@ from attsvm.optim import SteepestDescent
 
 STEPS = 60
 DATA, V = unit_sphere(5, 6, 4, seed=[0, 1])
-KINDS = ["gram", "ragged", "joint", "autograd", "adam"]
+KINDS = ["weights", "joint", "autograd", "adam"]
 
 
 def start(kind: str, **options: object) -> Trajectory:
@@ -40,13 +40,6 @@ def start(kind: str, **options: object) -> Trajectory:
     )
 
 
-@pytest.fixture(autouse=True)
-def _choose(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = getattr(request.node, "callspec", None)
-    if case is not None and case.params.get("kind") == "ragged":
-        monkeypatch.setattr("attsvm.dynamics.costs.gram_cost", lambda data: None)
-
-
 def same(a: Trajectory, b: Trajectory) -> None:
     left, right = a.to_arrays(), b.to_arrays()
     assert left.keys() == right.keys()
@@ -60,7 +53,7 @@ def test_resumed_at_every_step_ends_in_the_same_bits(kind: str) -> None:
     whole = start(kind)
     same(whole, start(kind, checkpoint=states.append, checkpoint_seconds=0.0))
     assert [state.step for state in states] == list(range(1, STEPS + 1))
-    for state in states[:: 3 if kind == "gram" else 9]:
+    for state in states[:: 3 if kind == "weights" else 9]:
         arrays = {name: np.array(value) for name, value in state.to_arrays().items()}
         same(whole, start(kind, resume=TrainState.from_arrays(arrays)))
 
@@ -68,7 +61,7 @@ def test_resumed_at_every_step_ends_in_the_same_bits(kind: str) -> None:
 @settings(max_examples=15)
 @given(cuts=st.lists(st.integers(1, STEPS - 1), min_size=2, max_size=3, unique=True).map(sorted))
 def test_cut_several_times(cuts: list[int]) -> None:
-    whole, state = start("gram"), None
+    whole, state = start("weights"), None
 
     class KilledError(Exception):
         pass
@@ -82,8 +75,8 @@ def test_cut_several_times(cuts: list[int]) -> None:
                 raise KilledError
 
         with pytest.raises(KilledError):
-            start("gram", resume=state, checkpoint=kill, checkpoint_seconds=0.0)
-    same(whole, start("gram", resume=state))
+            start("weights", resume=state, checkpoint=kill, checkpoint_seconds=0.0)
+    same(whole, start("weights", resume=state))
 
 
 def test_a_stopping_rule_that_remembers_is_rebuilt() -> None:
@@ -96,23 +89,23 @@ def test_a_stopping_rule_that_remembers_is_rebuilt() -> None:
 
         return stop
 
-    whole = start("gram", stop=patient())
+    whole = start("weights", stop=patient())
     assert len(whole.steps) == 7
     states: list[TrainState] = []
-    start("gram", stop=patient(), checkpoint=states.append, checkpoint_seconds=0.0)
+    start("weights", stop=patient(), checkpoint=states.append, checkpoint_seconds=0.0)
     for state in states[::3]:
-        same(whole, start("gram", stop=patient(), resume=state))
+        same(whole, start("weights", stop=patient(), resume=state))
 
 
 def test_checkpoints_are_no_more_frequent_than_asked() -> None:
     states: list[TrainState] = []
-    start("gram", checkpoint=states.append, checkpoint_seconds=1000.0)
+    start("weights", checkpoint=states.append, checkpoint_seconds=1000.0)
     assert states == []
 
 
 def test_a_state_of_another_run_is_refused() -> None:
     states: list[TrainState] = []
-    start("gram", checkpoint=states.append, checkpoint_seconds=0.0)
+    start("weights", checkpoint=states.append, checkpoint_seconds=0.0)
     with pytest.raises(InputError, match="the checkpoint belongs to another run"):
         start("joint", resume=states[3])
     model = Attention.cross(DATA, V)

@@ -12,7 +12,8 @@ import torch
 
 from attsvm import max_margin, optimal_tokens, selection_margins, token_scores
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import LogSpaced, Trajectory, plan, train
+from attsvm.dynamics import LogSpaced, Trajectory, train
+from attsvm.dynamics.native_loop import unsupported
 from attsvm.geometry import Frobenius, Lp, MaxRow, Norm, Nuclear, Rows, Schatten, Spectral
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
@@ -91,10 +92,10 @@ def test_spectral_descent_of_attention_finds_the_spectral_margin() -> None:
     assert ratios[1] > max(0.8, ratios[0] + 0.2)
 
 
-def test_the_plan_says_why_no_kernel_applies() -> None:
+def test_it_says_why_the_compiled_loop_does_not_apply() -> None:
     data, v = unit_sphere(4, 4, 5, seed=0)
     model = Attention.cross(data, v)
-    assert plan(model, data, SteepestDescent(model.parameters(), lr=0.1)).engine != "autograd"
+    assert unsupported(model, SteepestDescent(model.parameters(), lr=0.1), None) is None
     for settings, reason in [
         ({"norm": Spectral()}, "norm is not Frobenius"),
         ({"momentum": 0.9}, "momentum"),
@@ -102,6 +103,5 @@ def test_the_plan_says_why_no_kernel_applies() -> None:
         ({"maximize": True}, "maximises"),
         ({"blocks": 5}, "blocks"),
     ]:
-        chosen = plan(model, data, SteepestDescent(model.parameters(), lr=0.1, **settings))
-        assert chosen.engine == "autograd"
-        assert reason in chosen.reason
+        optimizer = SteepestDescent(model.parameters(), lr=0.1, **settings)
+        assert reason in str(unsupported(model, optimizer, None))

@@ -523,23 +523,24 @@ def _(b):
 
 @fault(
     "the gradient of one sequence is 1% off",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-gram]",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-native]",
     "mmts-6 T22b",
     cells={"part": ["descent"]},
 )
 def _(b):
-    from attsvm.dynamics.gram import GramEngine
+    from attsvm.dynamics.instances import Instance
 
-    def wrong(right, self, data, setup):
-        right(self, data, setup)
-        self._score[:, : self._gram.offsets[0, 1]] *= 1.01
+    def wrong(right, self, head):
+        score = right(self, head)
+        score[: self.start[1]] *= 1.01
+        return score
 
-    b.method(GramEngine, "__init__", wrong)
+    b.method(Instance, "scores", wrong)
 
 
 @fault(
     "the gradient of one sequence is 1% off in torch",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-autograd]",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-torch]",
     why="limits do not depend on positive weights of sequences",
 )
 def _(b):
@@ -551,7 +552,7 @@ def _(b):
         return found
 
     b.patch.setattr(linear, "_SMALL", 0)  # the gradient of moved queries, sequence by sequence
-    b.patch.setattr(linear._Compiled, "backward", staticmethod(wrong))
+    b.patch.setattr(linear._Fused, "backward", staticmethod(wrong))
 
 
 @fault(
@@ -564,15 +565,13 @@ def _(b):
     starts=1,
 )
 def _(b):
-    from attsvm.dynamics.factored import FactorEngine
+    from attsvm.dynamics.native_loop import NativeLoop
 
-    b.method(
-        FactorEngine,
-        "__init__",
-        lambda right, self, data, setup, factors: right(
-            self, data, setup, replace(factors, stacked=True)
-        ),
-    )
+    def wrong(right, self, r, scales):
+        right(self, r, scales)
+        self._descents[r].stacked = 1
+
+    b.method(NativeLoop, "_fill", wrong)
 
 
 @fault(
@@ -583,7 +582,7 @@ def _(b):
 def _(b):
     from attsvm.dynamics import engine
 
-    b.around(engine._values, lambda right, schedule, step, count: np.ones(count))
+    b.around(engine.values, lambda right, schedule, step, count: np.ones(count))
 
 
 @fault(
@@ -592,29 +591,23 @@ def _(b):
     "mmts-2 E1.2b",
 )
 def _(b):
-    from attsvm.dynamics.gram import GramEngine
+    from attsvm.dynamics import native_loop
 
-    b.method(
-        GramEngine,
-        "__init__",
-        lambda right, self, data, setup: right(self, data, replace(setup, lr=1.1 * setup.lr)),
-    )
+    b.around(native_loop._rate, lambda right, *arguments: 1.1 * right(*arguments))
 
 
 @fault(
     "logits are 1% too large",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-gram]",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-native]",
     "mmts-3 E1.3f",
 )
 def _(b):
-    from attsvm.dynamics.gram import GramEngine
+    from attsvm import native
 
-    def wrong(right, self, data, setup):
-        right(self, data, setup)
-        self._gram = self._gram._replace(K=1.01 * self._gram.K)
-        self._logits = 1.01 * self._logits
+    def wrong(right, keys, *arguments):
+        return right(1.01 * keys, *arguments)
 
-    b.method(GramEngine, "__init__", wrong)
+    b.around(native.sequences, wrong)
 
 
 @fault(
@@ -624,18 +617,17 @@ def _(b):
     cells={"part": ["courses"]},
 )
 def _(b):
-    from attsvm.dynamics.ragged import RaggedEngine
+    from attsvm.dynamics import native_loop
 
-    def wrong(right, self, data, setup):
-        slow = None if setup.head_lr is None else 0.0 * setup.head_lr
-        right(self, data, replace(setup, head_lr=slow))
+    def wrong(right, group, scales, name, r):
+        return right(group, scales, name, r) * (name != "head.readout")
 
-    b.method(RaggedEngine, "__init__", wrong)
+    b.around(native_loop._rate, wrong)
 
 
 @fault(
     "the logistic loss is the exponential one",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-gram]",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-native]",
     "mmts-6 T22b",
     cells={"part": ["descent"], "loss_name": ["linear", "logistic"]},
 )
@@ -645,17 +637,16 @@ def _(b):
 
 @fault(
     "starts are not read",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[gram-gram]",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-native]",
     "mmts-2 N1",
 )
 def _(b):
-    from attsvm.dynamics.gram import GramEngine
+    from attsvm.dynamics import native_loop
 
-    b.method(
-        GramEngine,
-        "__init__",
-        lambda right, self, data, setup: right(self, data, replace(setup, W=0 * setup.W)),
-    )
+    def wrong(right, *arguments):
+        return [0.0 * part for part in right(*arguments)]
+
+    b.around(native_loop._starts, wrong)
 
 
 @fault(
@@ -739,16 +730,16 @@ def _(b):
 
 @fault(
     "hidden tokens are trained on where lengths differ",
-    "dynamics/test_train.py::test_engines_agree_on_ragged_data",
+    "dynamics/test_train.py::test_loops_agree_on_ragged_data",
     why="sequences of the quick experiments have no hidden tokens",
 )
 def _(b):
-    from attsvm.dynamics import packed
+    from attsvm.dynamics import instances
 
     def wrong(right, data, *arguments):
         return right(replace(data, mask=np.ones_like(data.mask)), *arguments)
 
-    b.around(packed.pack, wrong)
+    b.around(instances._read, wrong)
 
 
 @fault(
@@ -759,7 +750,7 @@ def _(b):
 def _(b):
     from attsvm.dynamics import engine
 
-    b.around(engine._values, lambda right, schedule, step, count: right(schedule, 0, count))
+    b.around(engine.values, lambda right, schedule, step, count: right(schedule, 0, count))
 
 
 @fault(

@@ -5,6 +5,7 @@ each other at saturation.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,6 @@ from attsvm.models import (
     Loss,
     MLPHead,
 )
-from attsvm.models.softmax import _Attend, attend_moved, query_logits
 from attsvm.queries import sequence_pairs
 
 RNG = np.random.default_rng(0)
@@ -120,36 +120,44 @@ def test_loss_and_gradients_equal_the_textbook(form: str, head: str, loss: str) 
             )
 
 
-@pytest.mark.parametrize("runs", [None, 3])
-@pytest.mark.parametrize(("size", "shared"), [(1.0, False), (1e3, False), (1.0, True)])
-def test_compiled_operation_equals_the_torch_one(
-    runs: int | None, size: float, shared: bool, monkeypatch: pytest.MonkeyPatch
+class Unknown(Logistic):
+    """The logistic loss, which the compiled pass does not know by this name."""
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("trained", [None, 0.3, "without an intercept"])
+@pytest.mark.parametrize("size", [1.0, 30.0])
+@pytest.mark.parametrize("causal", [None, False, True])
+def test_the_compiled_pass_is_the_torch_one(
+    causal: bool | None, size: float, trained: float | str | None, scaled: bool
 ) -> None:
-    monkeypatch.setattr("attsvm.models.softmax.worth_sharing", lambda logits, width: shared)
-    model = (
-        build("W", ragged(), V, Logistic(), size=size)
-        if runs is None
-        else Attention.cross(ragged(), V, runs=3, init=("uniform", 5))
-    )
-    sequences = model.sequences(ragged())
-    moved = model.moved(sequences.queries).detach().requires_grad_()
-    weights = torch.tensor(np.random.default_rng(6).standard_normal((*moved.shape[:-1], 4)))
-    results = []
-    for compiled in (True, False):
-        for scale in (None, LogScale()):
-            if compiled:
-                outputs = attend_moved(moved, sequences, scale)
-            else:
-                outputs = _Attend.apply(
-                    query_logits(moved, sequences), sequences.tokens, sequences.mask, scale
-                ).flatten(-3, -2)
-            (gradient,) = torch.autograd.grad((outputs * weights).sum(), moved)
-            results.append(
-                (outputs.detach(), gradient, torch.zeros(()) if scale is None else scale.attention)
-            )
-    for ours, theirs in zip(results[:2], results[2:], strict=True):
-        for a, b in zip(ours, theirs, strict=True):  # logits of size 1e3 carry rounding of 1e-13
-            torch.testing.assert_close(a, b, rtol=1e-13 * max(size, 10.0), atol=1e-15)
+    # logits of size 100 carry roundings of 1e-14
+    data = ragged()
+    rng = np.random.default_rng(6)
+    head = rng.standard_normal(data.d_x)
+    labels = np.sign(rng.standard_normal(data.mask.shape))
+    intercept = trained if isinstance(trained, float) else None
+    common: dict[str, Any] = {"init": ("uniform", 5), "runs": 3}
+    common |= {"intercept": intercept, "train_head": trained is not None}
+    found = []
+    for loss in (Logistic(), Unknown()):
+        common["loss"] = loss
+        if causal is None:
+            model = Attention.cross(data, head, **common)
+        else:
+            model = Attention.sequence(data, labels, head, causal=causal, **common)
+        with torch.no_grad():
+            model.W *= size
+        scale = LogScale()
+        value = model.loss(data, scale if scaled else None)
+        value.sum().backward()
+        factors = {"W": scale.weights, "head.readout": scale.head} if scaled else {}
+        found.append([value.detach()])
+        for name, parameter in model.named_parameters():  # a factor is anybody's choice
+            factor = torch.exp(factors[name])[:, None, None] if scaled else 1.0
+            found[-1].append(factor * parameter.grad)
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("size", [1e2, 1e4, 1e6])

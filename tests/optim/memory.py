@@ -22,12 +22,8 @@ from torch import nn
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.datasets.next_token import bipartite
-from attsvm.dynamics.engine import Setup
-from attsvm.dynamics.factored import FactorEngine, FactorSetup
-from attsvm.dynamics.gram import GramEngine
-from attsvm.dynamics.mirror_engine import Mirror, MirrorEngine
+from attsvm.dynamics.native_loop import NativeLoop, unsupported
 from attsvm.dynamics.next_token import Problem, Rule, attention_stage
-from attsvm.dynamics.ragged import RaggedEngine
 from attsvm.models import Attention, Logistic
 from attsvm.models.linear import linear_loss, matrix_loss
 from attsvm.models.softmax import attend_moved
@@ -110,53 +106,34 @@ def sequences_pass(draw: np.random.Generator, spoil: Callable[[Array], Array]) -
     for each in (readout, matrix, moved):
         if each.is_floating_point():
             each.requires_grad_()
-    loss, which = Logistic(), draw.integers(4)
+    loss, which = Logistic(), draw.integers(3)
     if which == 0:
         linear_loss(moved, readout, True, bad, loss).sum().backward()
     elif which == 1:
         matrix_loss(matrix, readout, True, bad, loss).sum().backward()
-    elif which == 2:
-        attend_moved(moved, bad).sum().backward()
     else:
-        bad.scores(spoil(guarded(np.ones((2, 4)))))
+        attend_moved(moved, bad).sum().backward()
 
 
-def engines(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> None:
+def descents(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> None:
     data, v = problem_data(draw)
     if draw.integers(3) == 0:
         data = data.instance(0)
-    runs = 2
-    setup = Setup(
-        W=spoil(guarded(np.ones((runs, 4, 4)))),
-        head=spoil(guarded(v)),
-        intercept=spoil(guarded(np.zeros(runs))),
-        lr=spoil(guarded(np.full(runs, 0.1))),
-        normalize=True,
-        loss=spoil(guarded(np.zeros(runs, dtype=np.int64))),
-        head_lr=spoil(guarded(np.full(runs, 0.1))) if draw.integers(2) else None,
-        keys=spoil(guarded(np.eye(4))) if draw.integers(4) == 0 else None,
-    )
-    mirror = Mirror.of({"p": 1.75, "dual_state": True, "eps": 0.0})
-    factors = FactorSetup(
-        spoil(guarded(np.ones((runs, 4, 3)))),
-        spoil(guarded(np.ones((runs, 4, 3)))),
-        spoil(guarded(np.full((2, runs), 0.1))),
-        np.array([True, True]),
-        False,
-        spoil(guarded(np.zeros(runs))),
-    )
-    head = None if setup.head_lr is None else mirror
-    makes: list[Callable[[], Any]] = [
-        lambda: GramEngine(data, setup),
-        lambda: RaggedEngine(data, setup),
-        lambda: MirrorEngine(data, setup, mirror, head),
-        lambda: FactorEngine(data, setup, factors),
-    ]
-    engine = makes[draw.integers(len(makes))]()
-    engine.advance(0, 2)
-    engine.restore({name: spoil(guarded(value)) for name, value in engine.state().items()})
-    engine.advance(2, 2)
-    engine.look()
+    kind = draw.integers(3)
+    form: dict[str, Any] = {"train_head": True} if kind else {"parameterization": "KQ"}
+    model = Attention.cross(data, v, runs=2, init=("uniform", 0), **form)
+    make: Any = MirrorDescent if kind == 2 else SteepestDescent
+    options: dict[str, Any] = {"p": 1.75, "normalize": "run"} if kind == 2 else {}
+    for parameter in model.parameters():
+        parameter.data = tensor(spoil(guarded(parameter.detach().numpy())))
+    optimizer = make(model.parameters(), lr=0.1, **options)
+    if unsupported(model, optimizer, None) is not None:
+        return
+    loop = NativeLoop(model, data, optimizer)
+    loop.advance(0, 2)
+    loop.restore({name: spoil(guarded(value)) for name, value in loop.state().items()})
+    loop.advance(2, 2)
+    loop.look()
 
 
 def sentences(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> None:
@@ -217,7 +194,7 @@ def published(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> Non
 
 ENTRIES = {
     "sequences": sequences_pass,
-    "engines": engines,
+    "descents": descents,
     "sentences": sentences,
     "optimisers": optimisers,
     "published": published,

@@ -1,7 +1,6 @@
 """Training many runs at once, and what is kept of it."""
 
 from attsvm.dynamics.ball import BallPath, ball_path
-from attsvm.dynamics.planning import Plan, plan
 from attsvm.dynamics.radius_path import Cone, RegularizationPath, regularization_path
 from attsvm.dynamics.train import train
 from attsvm.dynamics.trajectory import (
@@ -20,14 +19,12 @@ __all__ = [
     "Cone",
     "DirectionWithin",
     "LogSpaced",
-    "Plan",
     "Record",
     "RegularizationPath",
     "TrainState",
     "Trajectory",
     "ball_path",
     "direction_gap",
-    "plan",
     "regularization_path",
     "train",
 ]

@@ -38,7 +38,7 @@ class AutogradEngine:
     step, subclasses with methods of their own and callers' hooks get the true gradients.
     """
 
-    name = "autograd"
+    name = "torch"
 
     def __init__(
         self,

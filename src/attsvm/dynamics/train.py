@@ -1,4 +1,4 @@
-"""The training loop: many runs at once, by compiled kernels where they apply and by torch autograd
+"""Training: many runs at once, by the compiled loop where it knows all that is asked and by torch
 everywhere else.
 """
 
@@ -8,13 +8,14 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
 from attsvm.data import AttentionData, FloatArray, floats, require_data
-from attsvm.dynamics.planning import Backend, Plan, make_engine, plan, trains_head
+from attsvm.dynamics.autograd import AutogradEngine, Schedule
+from attsvm.dynamics.native_loop import NativeLoop, unsupported
 from attsvm.dynamics.trajectory import (
     AtSteps,
     DirectionWithin,
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch.optim import Optimizer
 
-    from attsvm.dynamics.autograd import Schedule
     from attsvm.dynamics.engine import Engine
 
 Observe = Callable[[int, FloatArray, FloatArray, FloatArray], Mapping[str, Any]]
 Progress = Callable[[int, int, Mapping[str, Any]], None]
+Backend = Literal["auto", "compiled", "autograd"]
 
 _BLOCK_SECONDS = 0.1  # how long the loop is away in a kernel before it looks at the clock again
 _PROGRESS_SECONDS = 0.2
@@ -72,8 +73,8 @@ def train(
         data: one instance for all runs, or one per run.
         optimizer: any torch optimiser of the model's parameters.
             :class:`~attsvm.optim.SteepestDescent` in the Frobenius norm and
-            :class:`~attsvm.optim.MirrorDescent` on small instances run in compiled kernels; see
-            :func:`~attsvm.dynamics.plan`.
+            :class:`~attsvm.optim.MirrorDescent` are taken by the compiled loop where nothing is in
+            the way.
         steps: number of steps, 0 for a look at the start only.
         record: which steps are recorded, ``LogSpaced(count)`` or ``AtSteps(marks)``;
             ``LogSpaced(50)`` when left out.
@@ -86,8 +87,8 @@ def train(
             keeps its steps); or a torch scheduler of ``optimizer``, stepped after every step
             (``ReduceLROnPlateau`` with the mean loss of the runs).
         until: ends training at the first record at which every run is that close to its solution.
-        backend: ``auto`` takes a compiled kernel where one applies; ``compiled`` insists on it;
-            ``autograd`` never does.
+        backend: ``auto`` takes the compiled loop where it knows all that is asked;
+            ``compiled`` insists on it; ``autograd`` takes torch's.
         checkpoint: called with the :class:`~attsvm.dynamics.TrainState`, at most every
             ``checkpoint_seconds`` (0: after every step).
         checkpoint_seconds: shortest time between two checkpoints.
@@ -103,9 +104,9 @@ def train(
         snapshots: whether ``W`` is kept at every record or only at the last.
 
     Raises:
-        InputError: arguments out of range, data that does not fit the model, a state of another
-            run, and what
-            :func:`~attsvm.dynamics.plan` refuses.
+        InputError: arguments out of range, data or an optimiser that does not fit the model, a
+            state of another run, and ``backend="compiled"`` for what the compiled loop does not
+            know; the message says why.
     """
     if not isinstance(model, Attention):
         raise InputError(
@@ -123,15 +124,18 @@ def train(
     if not checkpoint_seconds >= 0:
         raise InputError(f"checkpoint_seconds is {checkpoint_seconds!r}; give 0 or more seconds")
     _check_schedule(model, schedule)
-    chosen = plan(model, data, optimizer, backend, schedule)
-    trained_head = trains_head(model, optimizer)
+    readout = getattr(model.head, "readout", None)
+    trained_head = any(
+        each is readout for group in optimizer.param_groups for each in group["params"]
+    )
     scales = _step_scales(model, step_scale)
-    engine = make_engine(chosen, model, data, optimizer, scales, schedule)
+    loop = _loop(model, optimizer, backend, schedule)
+    engine: Engine = loop(model, data, optimizer, scales, schedule)
     due = (LogSpaced() if record is None else record).steps(int(steps))
     fingerprint = (
         ""
         if checkpoint is None and resume is None
-        else _fingerprint(model, data, optimizer, chosen, due, scales, schedule)
+        else _fingerprint(model, data, optimizer, engine.name, due, scales, schedule)
     )
 
     def ends(last: Record) -> bool:
@@ -150,7 +154,6 @@ def train(
         verdicts = [ends(earlier) for earlier in records]  # all of them: a rule may remember
         ended = any(verdicts)
     clock, told = _Clock(checkpoint_seconds), _told(progress)
-    engine.advance(step, 0)  # compiles, outside the measured time
     while not ended:
         if step == due[len(records)]:
             records.append(_record(engine, model, step, seconds, observe))
@@ -172,13 +175,40 @@ def train(
         if checkpoint is not None and clock.checkpoint_due():
             checkpoint(TrainState(step, seconds, fingerprint, engine.state(), tuple(records)))
 
-    if engine.name != "autograd":  # which trains the model itself
+    if engine.name == "native":  # the other trains the model itself
         with torch.no_grad():
             _write_back(model, records[-1], trained_head)
     stopped_at = engine.stopped_at.copy() if model.runs is not None else engine.stopped_at[0].copy()
     return Trajectory.from_records(
         records, np.asarray(stopped_at), engine.name, snapshots, trained_head
     )
+
+
+def _loop(
+    model: Attention, optimizer: Optimizer, backend: Backend, schedule: Schedule | None
+) -> type[NativeLoop] | type[AutogradEngine]:
+    """The loop that trains.
+
+    Raises:
+        InputError: an unknown backend, an optimiser of another model's parameters, or ``compiled``
+            for what the compiled loop does not know.
+    """
+    if backend not in ("auto", "compiled", "autograd"):
+        raise InputError(f"backend is {backend!r}; use 'auto', 'compiled' or 'autograd'")
+    own = {id(parameter) for parameter in model.parameters()}
+    for group in optimizer.param_groups:
+        if any(id(parameter) not in own for parameter in group["params"]):
+            raise InputError(
+                "the optimizer holds a parameter that the model does not have; build it from this"
+                " model's parameters()"
+            )
+    reason = None if backend == "autograd" else unsupported(model, optimizer, schedule)
+    if reason is not None and backend == "compiled":
+        raise InputError(
+            f"the compiled loop does not train this because {reason}; use backend='auto' or"
+            " 'autograd'"
+        )
+    return AutogradEngine if reason is not None or backend == "autograd" else NativeLoop
 
 
 def _told(progress: Progress | bool | None) -> Progress | None:
@@ -307,7 +337,7 @@ def _fingerprint(
     model: Attention,
     data: AttentionData,
     optimizer: Optimizer,
-    chosen: Plan,
+    backend: str,
     due: Any,
     scales: Mapping[str, FloatArray],
     schedule: Schedule | None,
@@ -376,9 +406,7 @@ def _fingerprint(
         ),
     )
     digest.update(
-        repr(
-            (chosen.engine, type(optimizer).__name__, groups, members, shapes, kind, order)
-        ).encode()
+        repr((backend, type(optimizer).__name__, groups, members, shapes, kind, order)).encode()
     )
     return digest.hexdigest()
 

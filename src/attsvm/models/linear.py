@@ -20,21 +20,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attsvm.errors import InputError
+from attsvm.models.fused import fused
 from attsvm.models.losses import LogScale, Loss
 from attsvm.models.sequences import Sequences
-from attsvm.models.softmax import by_sequence, query_logits, select, worth_sharing
+from attsvm.models.softmax import by_sequence, query_logits, select
 
 if TYPE_CHECKING:
-    from attsvm.data import FloatArray, IntArray
+    from attsvm.data import IntArray
 
 _SMALL = 20_000  # products of one run
-_NO_SCORES = np.empty((0, 0, 0))
 
 
 def linear_loss(
@@ -62,10 +60,9 @@ def linear_loss(
         ``([runs])``.
     """
     codes = _codes(loss, moved)
-    operation = _Torch if codes is None else _Compiled
-    return operation.apply(
-        moved, readout, has_intercept, sequences, loss if codes is None else codes, scale
-    )  # type: ignore[no-untyped-call]
+    operation = _Torch if codes is None else _Fused
+    how = loss if codes is None else (codes, False)
+    return operation.apply(moved, readout, has_intercept, sequences, how, scale)  # type: ignore[no-untyped-call]
 
 
 def matrix_loss(
@@ -90,8 +87,8 @@ def matrix_loss(
         return linear_loss(
             sequences.queries @ matrix.mT, readout, has_intercept, sequences, loss, scale
         )
-    return _CompiledMatrix.apply(  # type: ignore[no-untyped-call]
-        matrix, readout, has_intercept, sequences, codes, scale
+    return _Fused.apply(  # type: ignore[no-untyped-call]
+        matrix, readout, has_intercept, sequences, (codes, True), scale
     )
 
 
@@ -125,105 +122,35 @@ def _unexpand(column: Tensor, ctx: Any) -> Tensor:
     return column.sum(dim=0) if column.ndim > int(ctx.readout_ndim) else column
 
 
-class _Compiled(_Gradients):
+class _Fused(_Gradients):
+    """The compiled pass: from the weights, or from the queries that they have moved."""
+
     @staticmethod
     def forward(
         ctx: Any,
-        moved: Tensor,
+        weights: Tensor,
         readout: Tensor,
         has_intercept: bool,
         sequences: Sequences,
-        codes: IntArray,
+        how: tuple[IntArray, bool],
         scale: LogScale | None,
     ) -> Tensor:
-        from attsvm.models import compiled  # and with it numba, which no other path needs
-
-        keys, _, _, labels, _ = sequences.arrays
-        moving = _three(moved.numpy())
-        _check("the moved queries", moving, (labels.shape[1], keys.shape[3]), sequences.instances)
-        return _compiled(
-            ctx, compiled.loss, moved, (moving,), readout, has_intercept, sequences, codes, scale
+        codes, matrix = how
+        front, length = tuple(weights.shape[:-2]), readout.shape[-2]
+        runs, joint = weights.shape[0] if front else 1, ctx.needs_input_grad[1]
+        passing = fused(sequences, runs, joint, has_intercept, matrix)
+        given, columns = weights.numpy(), readout.numpy().reshape(-1, length)
+        gradient, column, found = passing(
+            given if front else given[None], columns, codes, scale is not None
         )
-
-
-class _CompiledMatrix(_Gradients):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        matrix: Tensor,
-        readout: Tensor,
-        has_intercept: bool,
-        sequences: Sequences,
-        codes: IntArray,
-        scale: LogScale | None,
-    ) -> Tensor:
-        from attsvm.models import compiled
-
-        moving = _three(np.ascontiguousarray(matrix.numpy())), _three(sequences.queries.numpy())
-        keys, _, _, labels, _ = sequences.arrays
-        _check("the matrix", moving[0], (keys.shape[3], moving[1].shape[-1]), sequences.instances)
-        rows = labels.shape[1], moving[1].shape[-1]
-        _check("the queries", moving[1], rows, 1, (1, len(moving[0])))
-        passes = compiled.matrix_loss
-        return _compiled(
-            ctx, passes, matrix, moving, readout, has_intercept, sequences, codes, scale
+        losses, *factors = (
+            torch.from_numpy(row if front else row[0:1].reshape(())) for row in found
         )
-
-
-def _compiled(
-    ctx: Any,
-    passes: tuple[Any, Any],
-    like: Tensor,
-    moving: tuple[FloatArray, ...],
-    readout: Tensor,
-    has_intercept: bool,
-    sequences: Sequences,
-    codes: IntArray,
-    scale: LogScale | None,
-) -> Tensor:
-    """One pass, on one core or on all; ``like`` is what the gradient is of. Small things are made
-    by NumPy, which is quicker to ask.
-    """
-    front, length = tuple(like.shape[:-2]), readout.shape[-2]
-    runs, joint = moving[0].shape[0], ctx.needs_input_grad[1]
-    pulled, column = np.empty(moving[0].shape), np.empty((runs, length if joint else 0))
-    found = np.empty((4, runs))
-    shared = worth_sharing(
-        runs * sequences.labels.shape[-1] * sequences.tokens.shape[-2], sequences.tokens.shape[-1]
-    )
-    columns = np.ascontiguousarray(readout.numpy().reshape(-1, length), dtype=np.float64)
-    width = sequences.tokens.shape[-1] + int(has_intercept)
-    _check("the readout", columns, (width,), 1, (1, runs))
-    _check("the losses", codes, (), 1, (1, runs))
-    scores = _NO_SCORES if joint else sequences.scores(columns)
-    asked = (sequences.arrays, columns, scores, has_intercept, codes, scale is not None)
-    passes[shared](runs if shared else 1, *moving, asked, pulled, column, found)
-    losses, *factors = (torch.from_numpy(row if front else row[0:1].reshape(())) for row in found)
-    gradient = torch.from_numpy(pulled if front else pulled[0])
-    ctx.factors, ctx.scale, ctx.readout_ndim = factors, scale, readout.ndim
-    ctx.gradients = gradient, torch.from_numpy(column.reshape(*front, length, 1)) if joint else None
-    return losses
-
-
-def _check(
-    what: str,
-    array: FloatArray | IntArray,
-    rows: tuple[int, ...],
-    instances: int,
-    counts: tuple[int, ...] = (),
-) -> None:
-    """Raise unless the array is what a kernel will walk through, which looks at nothing."""
-    shape = array.shape
-    if shape[1:] != rows or instances not in (1, shape[0]) or (counts and shape[0] not in counts):
-        raise InputError(
-            f"{what} of {shape[0]} runs and shape {shape[1:]} do not fit: the data has {instances}"
-            f" instances and asks for {rows}{f', of one run or {counts[-1]}' if counts else ''}"
-        )
-
-
-def _three(array: FloatArray) -> FloatArray:
-    """The array with one axis of runs."""
-    return array if array.ndim == 3 else array[None]
+        gradients = torch.from_numpy(gradient if front else gradient[0])
+        ctx.factors, ctx.scale, ctx.readout_ndim = factors, scale, readout.ndim
+        own = torch.from_numpy(column.reshape(*front, length, 1)) if joint else None
+        ctx.gradients = gradients, own
+        return losses
 
 
 class _Torch(_Gradients):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -39,78 +36,6 @@ class Sequences:
     labels: Tensor
     mask: Tensor
     weights: Tensor | None = None
-
-    @cached_property
-    def arrays(self) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray, FloatArray]:
-        """Keys, tokens, mask, labels and weights (empty for the plain mean) as a compiled pass
-        takes them, with one axis of instances.
-
-        Raises:
-            InputError: shapes that do not belong together.
-        """
-        n, q, T = self.mask.shape[-3:]
-        weights = self.labels.new_empty((0, n * q)) if self.weights is None else self.weights
-        return (
-            self._array("centred", self.centred, (n, T, self.centred.shape[-1])),
-            self._array("tokens", self.tokens, (n, T, self.tokens.shape[-1])),
-            self._array("mask", self.mask, (n, q, T)),
-            self._array("labels", self.labels, (n * q,)),
-            self._array("weights", weights, (n * q,)),
-        )
-
-    def _array(self, name: str, tensor: Tensor, shape: tuple[int, ...]) -> Any:
-        front = tuple(tensor.shape[: max(tensor.ndim - len(shape), 0)])
-        if tuple(tensor.shape[len(front) :]) != shape or 0 in shape:
-            raise InputError(
-                f"{name} has shape {tuple(tensor.shape)} beside a mask of shape"
-                f" {tuple(self.mask.shape)}; give (..., {', '.join(map(str, shape))}), none of"
-                " them 0"
-            )
-        if tensor.dtype not in (torch.float64, torch.bool):
-            raise InputError(f"{name} is {tensor.dtype}; the compiled passes take torch.float64")
-        return tensor.detach().reshape(math.prod(front), *shape).contiguous().numpy()
-
-    @cached_property
-    def instances(self) -> int:
-        """How many instances the arrays hold: one, or one per run.
-
-        Raises:
-            InputError: arrays of different numbers.
-        """
-        counts = {len(array) for array in self.arrays[:4]} | {1}
-        counts |= {len(self.arrays[4])} - {0}
-        if len(counts) > 2 or 0 in counts:
-            raise InputError(
-                f"keys, tokens, mask, labels and weights are of {sorted(counts)} instances; give"
-                " one for all runs, or one per run"
-            )
-        return max(counts)
-
-    def scores(self, readout: FloatArray) -> FloatArray:
-        r"""``(k, n, T)``: values :math:`v^\top x_{it}` of all tokens; kept while the readout stays
-        the same, as a fixed head does.
-
-        Args:
-            readout: ``(runs or 1, d_x)``, or with an intercept as the last entry, which plays no
-                part.
-        """
-        instances, rows = self.instances, len(readout) if readout.ndim == 2 else 0
-        width = self.tokens.shape[-1]
-        if rows == 0 or readout.shape[1] not in (width, width + 1) or 1 < instances != rows > 1:
-            raise InputError(
-                f"the readout has shape {readout.shape} for {instances} instances; give (1 or runs,"
-                f" {width}), or one more with an intercept"
-            )
-        known: tuple[bytes, FloatArray] | None = self.__dict__.get("_scored")
-        asked = readout.tobytes()  # bits, for memory may be written without torch's knowledge
-        if known is None or known[0] != asked:
-            from attsvm.models.compiled import token_scores
-
-            tokens = self.arrays[1]
-            known = asked, np.empty((max(len(tokens), len(readout)), *tokens.shape[1:3]))
-            token_scores(tokens, readout, known[1])
-            self.__dict__["_scored"] = known  # where cached_property keeps its values too
-        return known[1]
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attsvm.errors import InputError
 from attsvm.models.losses import LogScale
 from attsvm.models.sequences import Sequences
 
@@ -91,8 +89,6 @@ def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = N
     """:func:`attend` for all queries of ``sequences``, from the moved queries: logits are centred
     keys times these.
 
-    On the CPU in float64 logits, softmax and outputs are one compiled pass.
-
     Args:
         moved: ``(..., N, d_k)``, row ``i`` being :math:`Wz_i`.
         sequences: what is attended to.
@@ -101,8 +97,6 @@ def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = N
     Returns:
         ``(..., N, d_x)``.
     """
-    if moved.dtype == torch.float64 and moved.device.type == "cpu" and 2 <= moved.ndim <= 3:
-        return _Compiled.apply(moved, sequences, scale)  # type: ignore[no-untyped-call]
     return attend_rows(query_logits(moved, sequences), sequences, scale)
 
 
@@ -156,63 +150,3 @@ class _Attend(torch.autograd.Function):
         gradient = first - torch.exp(log_s) * first.sum(dim=-1, keepdim=True)
         gradient = gradient.scatter(-1, winner, 0.0)
         return gradient.scatter(-1, winner, -gradient.sum(dim=-1, keepdim=True)), None, None, None
-
-
-class _Compiled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, moved: Tensor, sequences: Sequences, scale: LogScale | None) -> Tensor:
-        from attsvm.models import compiled
-
-        keys, tokens, mask, *_ = sequences.arrays
-        _, n, q, T = mask.shape
-        runs = moved.shape[0] if moved.ndim == 3 else 1
-        if moved.shape[-2:] != (n * q, keys.shape[-1]) or sequences.instances not in (1, runs):
-            raise InputError(
-                f"the moved queries have shape {tuple(moved.shape)} for {sequences.instances}"
-                f" instances; give ([runs,] {n * q}, {keys.shape[-1]})"
-            )
-        ctx.inputs = keys, tokens
-        outputs = torch.empty((*moved.shape[:-1], tokens.shape[-1]), dtype=torch.float64)
-        ctx.log_s, ctx.winners = np.empty((runs, n * q, T)), np.empty((runs, n * q), dtype=np.int64)
-        ctx.q, ctx.scale = q, scale
-        passing: Any = compiled.forward[worth_sharing(ctx.log_s.size, tokens.shape[-1])]
-        passing(
-            moved.contiguous().numpy().reshape(runs, n * q, -1),
-            *ctx.inputs,
-            mask,
-            outputs.numpy().reshape(runs, n * q, -1),
-            ctx.log_s,
-            ctx.winners,
-        )
-        return outputs
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        from attsvm.models import compiled
-
-        keys, tokens = ctx.inputs
-        runs, N, _ = ctx.log_s.shape
-        pulled = torch.empty((*grad.shape[:-1], keys.shape[-1]), dtype=torch.float64)
-        factors = torch.empty(grad.shape[:-2], dtype=torch.float64)
-        compiled.backward[worth_sharing(ctx.log_s.size, tokens.shape[-1])](
-            grad.contiguous().numpy().reshape(runs, N, -1),
-            keys,
-            tokens,
-            ctx.log_s,
-            ctx.winners,
-            ctx.q,
-            ctx.scale is not None,
-            pulled.numpy().reshape(runs, N, -1),
-            factors.numpy().reshape(runs),
-        )
-        if ctx.scale is not None:
-            ctx.scale.attention = factors
-        return pulled, None, None
-
-
-def worth_sharing(logits: int, width: int) -> bool:
-    """Whether one pass over this many logits takes more than about half a millisecond on one
-    core.
-    """
-    return logits * (10.0 + 0.5 * width) > 5e5

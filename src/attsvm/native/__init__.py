@@ -142,6 +142,43 @@ class Iterate(ctypes.Structure):
     )
 
 
+class Sequences(ctypes.Structure):
+    """The sequences of an instance; made by :func:`sequences`."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("n", "N", "d_k", "d_x", "d_z", "chunks", "longest")),
+        *((name, c_void_p) for name in ("keys", "queries", "labels", "values", "means", "zero")),
+        *((name, c_void_p) for name in ("start", "bounds", "weights")),
+    )
+    arrays: tuple[Any, ...]
+
+
+class Rule(ctypes.Structure):
+    """How a parameter moves along its gradient."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("kind", "normalize", "keeps")),
+        *((name, c_double) for name in ("lr", "eps", "inverse_whole", "inverse_rest")),
+        *((name, c_double) for name in ("forward_whole", "forward_rest")),
+    )
+
+
+class Descent(ctypes.Structure):
+    """A run of descent; made by :mod:`attsvm.dynamics.native_loop`."""
+
+    _fields_ = (
+        ("data", POINTER(Sequences)),
+        *((name, c_int64) for name in ("loss", "width", "inner", "stacked", "stopped_at")),
+        *((name, c_double) for name in ("penalty", "beyond", "factor")),
+        ("rules", Rule * 2),
+        *((name, c_void_p) for name in ("W", "moved", "K", "Q", "dual", "head_dual", "head")),
+        *((name, c_void_p) for name in ("score", "shift", "best", "winner", "margin", "mass")),
+        ("log_norm", c_double),
+        ("value", c_double),
+        ("room", c_void_p),
+    )
+
+
 def programme(
     D: NDArray[np.float64],
     Z: NDArray[np.float64],
@@ -200,11 +237,72 @@ def blas() -> Blas:
     return Blas(*(pointer(each, name(each)) for each in capsules))
 
 
+_WHOLE, _CHUNKS = 1 << 16, 32  # numbers of keys that one chunk holds
+
+
+def sequences(
+    keys: NDArray[np.float64],
+    queries: NDArray[np.float64],
+    labels: NDArray[np.float64],
+    start: NDArray[np.int64],
+    values: tuple[NDArray[Any], ...] | None = None,
+    weights: NDArray[np.float64] | None = None,
+    chunks: int | None = None,
+) -> Sequences:
+    """The struct of these arrays, which it keeps alive.
+
+    Args:
+        keys: ``(N, d_k)``, sequences end to end.
+        queries: ``(n, d_z)``.
+        labels: ``(n,)``.
+        start: ``(n + 1,)``, where each sequence begins; none is empty.
+        values: tokens ``(N, d_x)`` less means ``(n, d_x)``, the means, and which tokens are zero.
+        weights: ``(n,)`` of the sequences in the loss, times n.
+        chunks: groups of sequences whose sums are taken apart; as many as the size asks for when
+            left out.
+    """
+    keys = np.ascontiguousarray(keys)
+    (N, d_k), (n, d_z), lengths = keys.shape, queries.shape, np.diff(start)
+    if start[0] != 0 or start[-1] != N or lengths.min() < 1:
+        raise TypeError("starts of sequences must rise from 0 to the number of their tokens")
+    count = chunks or (1 if N * d_k <= _WHOLE else min(_CHUNKS, n))
+    # a sequence costs about one token beside its tokens
+    goals = np.linspace(0, N + n, count + 1)
+    bounds = np.searchsorted(start + np.arange(n + 1), goals).astype(np.int64)
+    made = Sequences(n, N, d_k, 0, d_z, count, int(lengths.max()))
+    made.keys, made.queries = (
+        address(keys, np.float64, N, d_k),
+        address(queries, np.float64, n, d_z),
+    )
+    made.labels, made.start = address(labels, np.float64, n), address(start, np.int64, n + 1)
+    made.bounds = address(bounds, np.int64, count + 1)
+    made.weights = None if weights is None else address(weights, np.float64, n)
+    made.arrays = keys, queries, labels, start, bounds, values, weights
+    if values is not None:
+        tokens, means, zero = values
+        made.d_x = tokens.shape[1]
+        made.values = address(tokens, np.float64, N, made.d_x)
+        made.means = address(means, np.float64, n, made.d_x)
+        made.zero = address(zero, np.bool_, N) if zero.any() else None
+    return made
+
+
+def products(rows: NDArray[np.float64], basis: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``rows @ basis.T``, row by row, so that equal rows have equal bits."""
+    (count, d), k = rows.shape, len(basis)
+    out = np.empty((count, k))
+    rows, basis = np.ascontiguousarray(rows), np.ascontiguousarray(basis)
+    where = address(rows, np.float64, count, d), address(basis, np.float64, k, d)
+    library.products(where[0], count, d, where[1], k, address(out, np.float64, count, k))
+    return out
+
+
 STRUCTS: tuple[type[ctypes.Structure], ...] = (
     *(Programme, ActiveSet, Batch, Interior, Blas, Gauge, Iterate),
+    *(Sequences, Rule, Descent),
 )
 _P, _A, _B = POINTER(Programme), POINTER(ActiveSet), POINTER(Batch)
-_I, _F, _V = c_int64, c_double, c_void_p
+_D, _I, _F, _V = POINTER(Descent), c_int64, c_double, c_void_p
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "fast_processor": (_I, []),
     "sources": (c_char_p, []),
@@ -231,6 +329,18 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "measure": (_F, [POINTER(Gauge), _I, _I, _V, _I, _V]),
     "proximal": (_F, [POINTER(Gauge), _I, _I, _V, _F, _V, _V]),
     "active_set_begin": (None, [_V, _V, _V, _A, _V]),
+    "descent_room": (_I, [_D]),
+    "descend": (None, [_D, _I, _I, _I, _V, _V, _I, _V]),
+    "form_weights": (None, [_D]),
+    "read_chunks": (None, [_D, _I, _I]),
+    "sum_chunks": (None, [_D, _I, _I]),
+    "finish_step": (None, [_D, _I, _F, _F]),
+    "look": (None, [_D, _I, _I, _V]),
+    "losses": (None, [_D, _I, _I, _I, _I, _V, _V, _V, _V]),
+    "signed_powers": (None, [_V, _V, _I, _F, _F]),
+    "exponentials": (None, [_V, _V, _I]),
+    "log_excess_of": (_F, [_F, _F, _I]),
+    "products": (None, [_V, _I, _I, _V, _I, _V]),
     "active_set": (_I, [_V, _V, _V, _V, _A, _F, _I, _V, _V, POINTER(c_int64)]),
 }
 

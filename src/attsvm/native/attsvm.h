@@ -93,3 +93,48 @@ PUBLIC void values(const Programme *, int64_t first, int64_t last, const double 
 PUBLIC void adjoint(const Programme *, int64_t first, int64_t last, const double *lam,
                     double *moved, double *W);
 PUBLIC void row_exponents(const double *rows, int64_t count, int64_t d, int64_t *exponent);
+
+// The sequences of one instance as descent reads them, visible tokens end to end.
+struct Sequences {
+    int64_t n, N, d_k, d_x, d_z;  // sequences, tokens, sizes of a key, a token and a query
+    int64_t chunks, longest;      // groups of sequences whose sums are taken apart; tokens
+    const double *keys;           // (N, d_k) minus the mean of their sequence
+    const double *queries;        // (n, d_z)
+    const double *labels;         // (n)
+    const double *values;         // (N, d_x) tokens minus the mean, or null under a fixed head
+    const double *means;          // (n, d_x), or null
+    const uint8_t *zero;          // (N) whether a token is zero, or null where none is
+    const int64_t *start;         // (n + 1) where each sequence begins
+    const int64_t *bounds;        // (chunks + 1) where each chunk begins
+    const double *weights;        // (n) of the sequences in the loss, times n, or null for ones
+};
+
+// How a parameter moves along its gradient: a step of Frobenius's norm, or of mirror descent in the
+// powers |y|^(whole + rest).
+enum Kind : int64_t { STEEPEST = 0, POLYAK = 1, MIRROR = 2 };
+struct Rule {
+    int64_t kind, normalize, keeps;  // keeps: the dual iterate is not taken anew from the weights
+    double lr, eps;
+    double inverse_whole, inverse_rest, forward_whole, forward_rest;
+};
+
+// One run: where it is, how it moves, and what was found of every sequence.
+struct Descent {
+    const Sequences *data;
+    int64_t loss, width, inner, stacked;  // width of a trained head, columns of factors or 0
+    int64_t stopped_at;                   // step whose gradient was zero, or -1
+    double penalty;                       // of the squared weights
+    double beyond, factor;                // Polyak's: loss of the best tokens above the floor
+    Rule rules[2];                        // of W or K, and of the head or Q
+    double *W;                            // (d_z, d_k), the transpose of the weights
+    const double *moved;                  // (n, d_k) queries that the weights have moved, or null
+    double *K, *Q;                        // (inner, d_k) and (d_z, inner), W = Q K
+    double *dual, *head_dual;             // mirror images of W and the head
+    double *head;                         // (d_x + 1), the intercept last
+    const double *score, *shift;          // (N), (n) of a fixed head, label times intercept
+    const double *best;                   // (n) score of the best token, for Polyak's rule
+    int64_t *winner;                      // (n), counted over all tokens
+    double *margin, *mass;                // (n), softmax sums over the winner's term
+    double log_norm, value;               // of the gradient; the loss
+    double *room;                         // of descent_room numbers
+};

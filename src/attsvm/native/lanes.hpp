@@ -82,6 +82,50 @@ inline void dot_two(const double *RESTRICT a, const double *RESTRICT b, const do
     }
 }
 
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLES
+#endif
+#endif
+
+// The totals of four registers, each by the same additions.
+inline void totals(Lane a, Lane b, Lane c, Lane d, double *out) {
+#if defined(SHUFFLES) && defined(__AVX__)
+    const Lane low = __builtin_shufflevector(a, b, 0, 4, 2, 6) +
+                     __builtin_shufflevector(a, b, 1, 5, 3, 7);
+    const Lane high = __builtin_shufflevector(c, d, 0, 4, 2, 6) +
+                      __builtin_shufflevector(c, d, 1, 5, 3, 7);
+    at(out) = __builtin_shufflevector(low, high, 0, 1, 4, 5) +
+              __builtin_shufflevector(low, high, 2, 3, 6, 7);
+#else
+    out[0] = total(a), out[1] = total(b), out[2] = total(c), out[3] = total(d);
+#endif
+}
+
+// out_j = sum_k x_jk c_k for m rows of x, in the same order for every row.
+inline void dot_rows(const double *RESTRICT x, const double *RESTRICT c, int64_t m, int64_t n,
+                     double *RESTRICT out) {
+    double rest[4];
+    for (int64_t j = 0; j < m; j += 4) {
+        const int64_t last = m - 1 - j;  // rows past the end repeat the last
+        const double *p = x + j * n, *q = p + (last < 1 ? 0 : 1) * n,
+                     *r = p + (last < 2 ? last : 2) * n, *s = p + (last < 3 ? last : 3) * n;
+        Lane a = {}, b = {}, e = {}, f = {};
+        int64_t k = 0;
+        for (; k + WIDE <= n; k += WIDE) {
+            const Lane shared = at(c + k);
+            a += at(p + k) * shared, b += at(q + k) * shared;
+            e += at(r + k) * shared, f += at(s + k) * shared;
+        }
+        totals(a, b, e, f, rest);
+        for (; k < n; ++k) {
+            rest[0] += p[k] * c[k], rest[1] += q[k] * c[k];
+            rest[2] += r[k] * c[k], rest[3] += s[k] * c[k];
+        }
+        for (int64_t i = 0; i < 4 && i <= last; ++i) out[j + i] = rest[i];
+    }
+}
+
 // y += w x
 inline void axpy(double *RESTRICT y, double w, const double *RESTRICT x, int64_t n) {
     int64_t k = 0;

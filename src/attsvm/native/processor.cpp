@@ -53,6 +53,25 @@ PUBLIC int64_t layout(int64_t *out) {
     FIELD(Iterate, error), FIELD(Iterate, most), FIELD(Iterate, warm);
     FIELD(Iterate, easy);
     FIELD(Iterate, iterations), FIELD(Iterate, exchanges);
+    out[count++] = sizeof(Sequences);
+    FIELD(Sequences, n), FIELD(Sequences, N), FIELD(Sequences, d_k), FIELD(Sequences, d_x);
+    FIELD(Sequences, d_z), FIELD(Sequences, chunks), FIELD(Sequences, longest);
+    FIELD(Sequences, keys), FIELD(Sequences, queries), FIELD(Sequences, labels);
+    FIELD(Sequences, values), FIELD(Sequences, means), FIELD(Sequences, zero);
+    FIELD(Sequences, start), FIELD(Sequences, bounds), FIELD(Sequences, weights);
+    out[count++] = sizeof(Rule);
+    FIELD(Rule, kind), FIELD(Rule, normalize), FIELD(Rule, keeps), FIELD(Rule, lr);
+    FIELD(Rule, eps), FIELD(Rule, inverse_whole), FIELD(Rule, inverse_rest);
+    FIELD(Rule, forward_whole), FIELD(Rule, forward_rest);
+    out[count++] = sizeof(Descent);
+    FIELD(Descent, data), FIELD(Descent, loss), FIELD(Descent, width), FIELD(Descent, inner);
+    FIELD(Descent, stacked), FIELD(Descent, stopped_at), FIELD(Descent, penalty);
+    FIELD(Descent, beyond), FIELD(Descent, factor), FIELD(Descent, rules), FIELD(Descent, W);
+    FIELD(Descent, moved);
+    FIELD(Descent, K), FIELD(Descent, Q), FIELD(Descent, dual), FIELD(Descent, head_dual);
+    FIELD(Descent, head), FIELD(Descent, score), FIELD(Descent, shift), FIELD(Descent, best);
+    FIELD(Descent, winner), FIELD(Descent, margin), FIELD(Descent, mass);
+    FIELD(Descent, log_norm), FIELD(Descent, value), FIELD(Descent, room);
 #undef FIELD
     return count;
 }

@@ -31,8 +31,39 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.jit import kernel
-from attsvm.models.softmax_kernels import dot, exp_into
+from attsvm.jit import kernel, summing_kernel
+
+_LOG2E = 1.0 / math.log(2.0)
+_LN2_HIGH = 6.93147180369123816490e-01  # its product with an exponent below 2^20 is exact
+_LN2_LOW = 1.90821492927058770002e-10
+_ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the rounded integer in the low bits
+_C = tuple(1.0 / math.factorial(k) for k in range(14))
+_C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13 = _C[2:]
+
+
+@kernel
+def exp_into(x: FloatArray, out: FloatArray, start: int, stop: int) -> None:
+    """``out = exp(x)`` for ``x <= 0`` to about one unit in the last place, as vector code; below
+    -708 the answer is 0.
+    """
+    for j in range(start, stop):
+        y = x[j] if x[j] > -708.0 else -708.0
+        shifted = y * _LOG2E + _ROUND
+        k = shifted - _ROUND
+        r = (y - k * _LN2_HIGH) - k * _LN2_LOW
+        q = _C8 + r * (_C9 + r * (_C10 + r * (_C11 + r * (_C12 + r * _C13))))
+        q = _C2 + r * (_C3 + r * (_C4 + r * (_C5 + r * (_C6 + r * (_C7 + r * q)))))
+        power = np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
+        out[j] = power * (1.0 + (r + r * r * q)) if x[j] > -708.0 else 0.0
+
+
+@summing_kernel
+def dot(a: FloatArray, b: FloatArray) -> float:
+    """Inner product."""
+    total = 0.0
+    for j in range(a.shape[0]):
+        total += a[j] * b[j]
+    return total
 
 
 class Corpus(NamedTuple):
