@@ -46,7 +46,7 @@ def test_compiled_steps_are_those_of_autograd(
             )
         )
     auto, compiled = found
-    assert (auto.backend, compiled.backend) == ("torch", "native")
+    assert (auto.backend, compiled.backend) == ("autograd", "compiled")
     # Twenty steps of a few units in the last place; at p = 1.1 a weight has ten times the relative
     # error of its dual.
     for name in ("W", "head", "intercept", "loss", "log_gradient_norm", "softmax_probability"):
@@ -140,7 +140,7 @@ def test_resumed_anywhere_it_ends_in_the_same_bits(joint: bool) -> None:
             LogSpaced(3),
             **options,
         )
-        assert trajectory.backend == "native"
+        assert trajectory.backend == "compiled"
         return trajectory.W[-1], trajectory.head[-1]
 
     whole = trained()

@@ -75,7 +75,7 @@ def test_compiled_step_equals_autograd(name: str, normalize: bool, size: float) 
             )
         )
     (compiled, ours), (auto, theirs) = results
-    assert compiled.backend == "native"
+    assert compiled.backend == "compiled"
     for key, value in ours.items():
         assert np.abs(value - theirs[key]).max() <= 1e-12 * max(np.abs(theirs[key]).max(), 1.0), key
     assert compiled.parameters.keys() == auto.parameters.keys()
@@ -275,7 +275,7 @@ def test_torch_schedulers_step_with_the_optimizer_and_resume() -> None:
 
     states: list[TrainState] = []
     whole, backend = start()
-    assert backend == "torch"
+    assert backend == "autograd"
     cut, _ = start(checkpoint=states.append, checkpoint_seconds=0.0)
     assert (cut == whole).all()
     for state in states[4::9]:

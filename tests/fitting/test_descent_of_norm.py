@@ -88,7 +88,7 @@ def test_the_frobenius_norm_is_normalised_gradient_descent_with_steps_of_16(inst
     before = attsvm.train(model, data, optimizer, 300, record=attsvm.LogSpaced(8))
     after = trained("lp:2", data, start, 300)
     assert after.W.tobytes() == before.W.tobytes()
-    assert after.backend == before.backend == "native"
+    assert after.backend == before.backend == "compiled"
 
 
 @pytest.mark.parametrize("rank", [0, 1, 3])

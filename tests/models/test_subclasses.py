@@ -214,7 +214,7 @@ def test_a_subclass_that_overrides_nothing_trains_compiled() -> None:
         title = "mine"
 
     model = Named.cross(DATA, V, init=("uniform", 0))
-    assert train(model, DATA, SteepestDescent([model.W], lr=0.1), 3).backend == "native"
+    assert train(model, DATA, SteepestDescent([model.W], lr=0.1), 3).backend == "compiled"
 
 
 def trained(model: Attention, optimizer: torch.optim.Optimizer) -> np.ndarray:

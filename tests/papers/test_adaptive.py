@@ -58,7 +58,7 @@ def test_polyak_is_ahead_and_the_norms_grow_as_derived() -> None:
         rule: adaptive.trained(rule, range(2), 1000).trajectory
         for rule in (adaptive.CONSTANT, adaptive.ROOT, adaptive.POLYAK)
     }
-    assert {trajectory.backend for trajectory in found.values()} == {"native"}
+    assert {trajectory.backend for trajectory in found.values()} == {"compiled"}
     norms = {rule: trajectory.norm[-1] for rule, trajectory in found.items()}
     assert (norms[adaptive.CONSTANT] <= 1000 * 0.05 * (1 + 1e-12)).all()
     assert (norms[adaptive.ROOT] <= 0.5 * np.sum(np.arange(1, 1001) ** -0.5) * (1 + 1e-12)).all()

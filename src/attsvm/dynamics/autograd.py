@@ -38,7 +38,7 @@ class AutogradEngine:
     step, subclasses with methods of their own and callers' hooks get the true gradients.
     """
 
-    name = "torch"
+    name = "autograd"
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ class NativeLoop:
     iterates.
     """
 
-    name = "native"
+    name = "compiled"
 
     def __init__(
         self,

@@ -175,7 +175,7 @@ def train(
         if checkpoint is not None and clock.checkpoint_due():
             checkpoint(TrainState(step, seconds, fingerprint, engine.state(), tuple(records)))
 
-    if engine.name == "native":  # the other trains the model itself
+    if engine.name == "compiled":  # the other trains the model itself
         with torch.no_grad():
             _write_back(model, records[-1], trained_head)
     stopped_at = engine.stopped_at.copy() if model.runs is not None else engine.stopped_at[0].copy()

@@ -198,8 +198,7 @@ class Trajectory:
         intercept: ``(R[, runs])`` when a linear head is trained, else ``(1[, runs])``.
         stopped_at: ``([runs])`` integers, the step at which the gradient was exactly zero and the
             run stopped; -1 if it never was.
-        backend: ``gram``, ``ragged``, ``factored``, ``mirror`` or ``autograd``, whichever did the
-            work.
+        backend: ``compiled`` or ``autograd``, whichever did the work.
         parameters: the attention parameters where ``W`` is not one: ``K`` and ``Q``, the stacked
             ``KQ``, or the trained key map; ``(R[, runs], ...)`` with snapshots, else
             ``(1[, runs], ...)``.
