@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm import native
-from attsvm.data import AttentionData, FloatArray, IntArray, centred_tokens, mean_tokens
+from attsvm.data import AttentionData, FloatArray, IntArray, mean_tokens
 
 _LANES = 4  # numbers of a register: shorter rows end in zeros
 
@@ -88,9 +88,9 @@ def read(
         reduce: whether keys and queries may be taken in coordinates of what they span, and keys
             end in zeros.
     """
-    tokens, centred, mask = (
+    tokens, mask = (
         array.reshape(-1, *array.shape[len(data.batch_shape) :])
-        for array in (data.tokens, centred_tokens(data), data.mask)
+        for array in (data.tokens, data.mask)
     )
     means, labels = mean_tokens(data).reshape(-1, data.n, data.d_x), data.labels.reshape(-1, data.n)
     count = len(tokens)
@@ -102,7 +102,8 @@ def read(
     for k, visible in enumerate(mask):
         sequence, positions = np.nonzero(visible)
         start = np.concatenate([[0], np.cumsum(np.bincount(sequence, minlength=data.n))])
-        own, rows = tokens[k][visible], centred[k][visible]
+        own = tokens[k][visible]
+        rows = own - np.repeat(means[k], np.diff(start), axis=0)
         values = (rows, means[k].copy(), (own == 0.0).all(axis=1)) if trained else None
         rows = rows if keys is None else native.products(rows, keys)
         U = None
@@ -121,6 +122,8 @@ def read(
 
 def _wide(rows: FloatArray) -> FloatArray:
     """Rows that fill whole registers."""
+    if rows.shape[1] % _LANES == 0:
+        return rows
     wide = np.zeros((len(rows), -(-rows.shape[1] // _LANES) * _LANES))
     wide[:, : rows.shape[1]] = rows
     return wide

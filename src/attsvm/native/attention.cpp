@@ -111,6 +111,88 @@ void attend(const Descent &run, const Room &room, int64_t i, const double *e, do
     if (run.width > s.d_x) out[s.d_x] = 1.0;
 }
 
+// The place of the first highest number; 0 where the first is no number.
+inline int64_t first_highest(const double *a, int64_t n) {
+    double highest = a[0];
+    int64_t t = 0;
+    if (n >= WIDE) {
+        Lane most = at(a);
+        for (t = WIDE; t + WIDE <= n; t += WIDE) most = at(a + t) > most ? at(a + t) : most;
+        for (int k = 0; k < WIDE; ++k) highest = most[k] > highest ? most[k] : highest;
+    }
+    for (; t < n; ++t) highest = a[t] > highest ? a[t] : highest;
+    for (t = 0; t < n; ++t)
+        if (a[t] == highest) return t;
+    return 0;
+}
+
+// Writes e, g and e - L (at most 0); returns L.
+inline double compare(const double *RESTRICT a, const double *RESTRICT score, int64_t n,
+                      double highest, double best, double *RESTRICT e, double *RESTRICT g,
+                      double *RESTRICT below) {
+    const Lane nothing = Lane{} - INF, zero = {};
+    double top = -INF;
+    int64_t t = 0;
+    if (n >= WIDE) {
+        Lane most = nothing;
+        for (; t + WIDE <= n; t += WIDE) {
+            const Lane relative = at(a + t) - highest, lag = best - at(score + t);
+            at(e + t) = relative, at(g + t) = lag;
+            const Lane rival = lag != zero ? relative : nothing;
+            most = rival > most ? rival : most;
+        }
+        for (int k = 0; k < WIDE; ++k) top = most[k] > top ? most[k] : top;
+    }
+    for (; t < n; ++t) {
+        e[t] = a[t] - highest;
+        g[t] = best - score[t];
+        if (g[t] != 0.0 && e[t] > top) top = e[t];
+    }
+    const double level = top > -INF ? top : 0.0;
+#pragma omp simd
+    for (t = 0; t < n; ++t) below[t] = e[t] - level < 0.0 ? e[t] - level : 0.0;
+    return top;
+}
+
+// Multiplies Q by g; returns the sum of S, and that of Q to `total`.
+inline double weigh(const double *RESTRICT S, double *RESTRICT Q, const double *RESTRICT g,
+                    int64_t n, double &total) {
+    Lane masses = {}, sums = {};
+    int64_t t = 0;
+    for (; t + WIDE <= n; t += WIDE) {
+        const Lane product = at(Q + t) * at(g + t);
+        at(Q + t) = product;
+        sums += product;
+        masses += at(S + t);
+    }
+    double mass = ::total(masses);
+    total = ::total(sums);
+    for (; t < n; ++t) {
+        Q[t] *= g[t];
+        total += Q[t];
+        mass += S[t];
+    }
+    return mass;
+}
+
+// Writes b = factor (S r - Q) and returns its sum.
+inline double coefficients(const double *RESTRICT S, const double *RESTRICT Q, int64_t n,
+                           double factor, double r, double *RESTRICT b) {
+    Lane sums = {};
+    int64_t t = 0;
+    for (; t + WIDE <= n; t += WIDE) {
+        const Lane value = factor * (at(S + t) * r - at(Q + t));
+        at(b + t) = value;
+        sums += value;
+    }
+    double sum = total(sums);
+    for (; t < n; ++t) {
+        b[t] = factor * (S[t] * r - Q[t]);
+        sum += b[t];
+    }
+    return sum;
+}
+
 // All that the sequences from i0 to before i1 need, in one pass over their tokens.
 void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1, double *RESTRICT here) {
     const Sequences &s = *run.data;
@@ -136,21 +218,10 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1, do
             dot_rows(values + lo * s.d_x, run.head, hi - lo, s.d_x, scores + lo);
             for (int64_t t = lo; t < hi; ++t) scores[t] *= s.labels[i];
         }
-        int64_t w = lo;
-        for (int64_t t = lo + 1; t < hi; ++t)
-            if (a[t] > a[w]) w = t;
-        const double highest = a[w], best = score[w];
-        double largest = -INF;
-        for (int64_t t = lo; t < hi; ++t) {
-            e[t] = a[t] - highest;
-            g[t] = best - score[t];
-            const double rival = g[t] != 0.0 ? e[t] : -INF;
-            largest = rival > largest ? rival : largest;
-        }
-        const double level = largest > -INF ? largest : 0.0;
-        for (int64_t t = lo; t < hi; ++t) below[t] = e[t] - level < 0.0 ? e[t] - level : 0.0;
+        const int64_t w = lo + first_highest(a + lo, hi - lo);
+        const double best = score[w];
+        top[k] = compare(a + lo, score + lo, hi - lo, a[w], best, e + lo, g + lo, below + lo);
         run.winner[i] = base + w;
-        top[k] = largest;
         run.margin[i] =
             best + (run.score ? run.shift[i]
                               : s.labels[i] * (dot(s.means + i * s.d_x, run.head, s.d_x) +
@@ -162,14 +233,10 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1, do
     exp_into(top, rise, n);
     for (int64_t k = 0; k < n; ++k) {
         const int64_t i = i0 + k;
-        double mass = 0.0, total = 0.0;
-        for (int64_t t = s.start[i] - base; t < s.start[i + 1] - base; ++t) {
-            Q[t] *= g[t];
-            total += Q[t];
-            mass += S[t];
-        }
-        run.mass[i] = mass;
-        ratio[k] = total / mass;
+        const int64_t lo = s.start[i] - base;
+        double total;
+        run.mass[i] = weigh(S + lo, Q + lo, g + lo, s.start[i + 1] - base - lo, total);
+        ratio[k] = total / run.mass[i];
         near[k] = run.margin[i];
         run.margin[i] -= rise[k] * ratio[k];
         part[k] = -std::fabs(run.margin[i]);
@@ -198,12 +265,7 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1, do
         room.own[i] = share != 0.0 ? mild(run.margin[i], run.loss) : -INF;
         room.log[i] = top[k] + room.own[i];
         room.slope[i] = s.labels[i] * slope;
-        double total = 0.0;
-        for (int64_t t = lo; t < hi; ++t) {
-            a[t] = factor * (S[t] * r - Q[t]);
-            total += a[t];
-        }
-        a[run.winner[i] - base] -= total;
+        a[run.winner[i] - base] -= coefficients(S + lo, Q + lo, hi - lo, factor, r, a + lo);
         double *pulled = room.pulled + i * s.d_k;
         std::memset(pulled, 0, sizeof(double) * s.d_k);
         add_rows(pulled, a + lo, s.keys + (base + lo) * s.d_k, hi - lo, s.d_k);
