@@ -194,7 +194,8 @@ inline double coefficients(const double *RESTRICT S, const double *RESTRICT Q, i
 }
 
 // All that the sequences from i0 to before i1 need, in one pass over their tokens.
-void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1, double *RESTRICT here) {
+void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1,
+                double *RESTRICT here) {
     const Sequences &s = *run.data;
     const int64_t base = s.start[i0], N = s.start[i1] - base, n = i1 - i0;
     double *a = here, *e = a + N, *below = e + N, *g = below + N, *S = g + N, *Q = S + N,
@@ -472,8 +473,8 @@ bool move(const Descent &run, const Room &room, const Ascent &up, double factor,
             axpy(run.K, first.lr * factor * (first.normalize ? 1.0 / norm_K : plain), room.up_K,
                  of_K);
         if (norm_Q > 0.0)
-            axpy(run.Q, second.lr * head_factor * (second.normalize ? 1.0 / norm_Q : plain), room.up_Q,
-                 of_Q);
+            axpy(run.Q, second.lr * head_factor * (second.normalize ? 1.0 / norm_Q : plain),
+                 room.up_Q, of_Q);
         return moving;
     }
     if (first.kind == MIRROR)
@@ -575,8 +576,9 @@ PUBLIC void look(Descent *runs, int64_t begin, int64_t end, double *room_of_run)
     }
 }
 
-// Losses and gradients of the runs from `begin` to before `end`, of `count` in all: (count, d_z, d_k)
-// in the weights or (count, n, d_k) in the moved queries, and (count, width) in the head. With
+// Losses and gradients of the runs from `begin` to before `end`, of `count` in all:
+// (count, d_z, d_k) in the weights or (count, n, d_k) in the moved queries, and (count, width) in
+// the head. With
 // `rescale` they are divided by the factors whose logarithms are written: found is (4, count), the
 // loss, the logarithm of the largest slope, that of the weights' factor over it, and the head's.
 PUBLIC void losses(Descent *runs, int64_t begin, int64_t end, int64_t count, int64_t rescale,

@@ -135,8 +135,9 @@ double rivals(const Run &run, Span at, int64_t leader, double Z) {
     const double lift = top > -600.0 ? std::exp(-top) : 0.0;
     double total = 0.0, rest = 0.0;
     for (int64_t j = at.lo; j < at.hi; ++j) {
-        c[j] = j == leader || h[j] == 0.0 ? 0.0
-                                          : (lift > 0.0 ? S[j] * lift : std::exp(D[j] - top)) * h[j];
+        c[j] = 0.0;
+        if (j != leader && h[j] != 0.0)
+            c[j] = (lift > 0.0 ? S[j] * lift : std::exp(D[j] - top)) * h[j];
         total += c[j];
     }
     total /= Z;
@@ -337,9 +338,9 @@ void probabilities(const Run &run, const double *values) {
 double log_size(double x) { return x != 0.0 ? std::log(std::fabs(x)) : -INF; }
 
 // The loss of a sentence is sign exp(result) above what it is with all attention on its own token.
-// With delta_v = sum_j phi_j [(u_jv - u_jy) - (u_*v - u_*y)] and q the output's probabilities at the
-// floor, the cross-entropy's gap is log1p(sum_{v != y} q_v expm1(delta_v)); where delta is small its
-// factor stays a logarithm.
+// With delta_v = sum_j phi_j [(u_jv - u_jy) - (u_*v - u_*y)] and q the output's probabilities at
+// the floor, the cross-entropy's gap is log1p(sum_{v != y} q_v expm1(delta_v)); where delta is small
+// its factor stays a logarithm.
 double sentence_gap(const Run &run, const double *s, const double *values, int64_t n, int64_t loss,
                     double &sign) {
     const Span at(run, n);
@@ -510,8 +511,8 @@ double watched(int64_t *end, int64_t t, double before, double now) {
     return now;
 }
 
-void descend_by(double *coordinates, double *products, const double *C, const double *M, double step,
-                int64_t size) {
+void descend_by(double *coordinates, double *products, const double *C, const double *M,
+                double step, int64_t size) {
     axpy(coordinates, -step, C, size);
     axpy(products, -step, M, size);
 }
