@@ -339,8 +339,8 @@ double log_size(double x) { return x != 0.0 ? std::log(std::fabs(x)) : -INF; }
 
 // The loss of a sentence is sign exp(result) above what it is with all attention on its own token.
 // With delta_v = sum_j phi_j [(u_jv - u_jy) - (u_*v - u_*y)] and q the output's probabilities at
-// the floor, the cross-entropy's gap is log1p(sum_{v != y} q_v expm1(delta_v)); where delta is small
-// its factor stays a logarithm.
+// the floor, the cross-entropy's gap is log1p(sum_{v != y} q_v expm1(delta_v)); where delta is
+// small its factor stays a logarithm.
 double sentence_gap(const Run &run, const double *s, const double *values, int64_t n, int64_t loss,
                     double &sign) {
     const Span at(run, n);
