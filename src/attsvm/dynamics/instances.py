@@ -56,7 +56,9 @@ class Instance:
     def keys_inside(self, rows: FloatArray) -> FloatArray:
         """``(r_k, m)``: rows ``(d_k, m)`` in coordinates of the keys."""
         found = inside(rows, self.U)
-        return np.pad(found, ((0, int(self.sequences.d_k) - len(found)), (0, 0)))
+        wide = np.zeros((int(self.sequences.d_k), found.shape[1]))
+        wide[: len(found)] = found
+        return wide
 
 
 def inside(rows: FloatArray, basis: FloatArray | None) -> FloatArray:
@@ -86,40 +88,54 @@ def read(
         reduce: whether keys and queries may be taken in coordinates of what they span, and keys
             end in zeros.
     """
-    ones = [data.instance(r) for r in range(data.batch_shape[0])] if data.batch_shape else [data]
-    span = max(int(one.mask.sum()) for one in ones) - data.n
-    return [_read(one, keys, prompt, trained, span if reduce else None) for one in ones]
+    tokens, mask = (
+        array.reshape(-1, *array.shape[len(data.batch_shape) :])
+        for array in (data.tokens, data.mask)
+    )
+    means, labels = mean_tokens(data).reshape(-1, data.n, data.d_x), data.labels.reshape(-1, data.n)
+    count = len(tokens)
+    queries = np.ones((count, data.n, 1)) if prompt else data.queries.reshape(count, data.n, -1)
+    queries = np.array(queries, order="C")
+    span = int(mask.sum(axis=(1, 2)).max()) - data.n
+    V = _basis(queries, data.n) if reduce else None
+    found = []
+    for k, visible in enumerate(mask):
+        sequence, positions = np.nonzero(visible)
+        start = np.concatenate([[0], np.cumsum(np.bincount(sequence, minlength=data.n))])
+        own = tokens[k][visible]
+        rows = own - np.repeat(means[k], np.diff(start), axis=0)
+        values = (rows, means[k].copy(), (own == 0.0).all(axis=1)) if trained else None
+        rows = rows if keys is None else native.products(rows, keys)
+        U = None
+        if reduce:
+            # the last token of a sequence is minus the sum of the others
+            others = np.delete(rows, start[1:] - 1, axis=0) if span < rows.shape[1] else rows
+            U = _basis(others, -(-span // _LANES) * _LANES)
+            rows = _wide(rows) if U is None else native.products(rows, U)
+        asked = queries[k] if V is None else native.products(queries[k], V[k])
+        signs = labels[k].copy()
+        sequences = native.sequences(rows, asked, signs, start, values)
+        of_query = None if V is None else V[k]
+        found.append(Instance(sequences, signs, own, start, positions, U, of_query))
+    return found
 
 
-def _read(
-    data: AttentionData, keys: FloatArray | None, prompt: bool, trained: bool, span: int | None
-) -> Instance:
-    lengths, means = data.lengths, mean_tokens(data)
-    tokens = np.ascontiguousarray(data.tokens[data.mask])
-    centred = tokens - np.repeat(means, lengths, axis=0)
-    start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    rows = centred if keys is None else native.products(centred, keys)
-    queries = np.ones((data.n, 1)) if prompt else np.array(data.queries)
-    U = V = None
-    if span is not None:
-        # the last token of a sequence is minus the sum of the others
-        U = _basis(np.delete(rows, start[1:] - 1, axis=0), -(-span // _LANES) * _LANES)
-        V = _basis(queries, data.n)
-    rows = rows if U is None else native.products(rows, U)
-    if span is not None:
-        rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % _LANES)))
-    queries = queries if V is None else native.products(queries, V)
-    values = (centred, means, (tokens == 0.0).all(axis=1)) if trained else None
-    sequences = native.sequences(rows, queries, np.array(data.labels), start, values)
-    positions = np.nonzero(data.mask)[1]
-    return Instance(sequences, np.array(data.labels), tokens, start, positions, U, V)
+def _wide(rows: FloatArray) -> FloatArray:
+    """Rows that fill whole registers."""
+    if rows.shape[1] % _LANES == 0:
+        return rows
+    wide = np.zeros((len(rows), -(-rows.shape[1] // _LANES) * _LANES))
+    wide[:, : rows.shape[1]] = rows
+    return wide
 
 
 def _basis(rows: FloatArray, count: int) -> FloatArray | None:
-    """``(count, d)``: orthonormal rows, or zeros, that span these; None where they are no fewer."""
-    if count >= rows.shape[1] or count == 0:
+    """``(..., count, d)``: orthonormal rows, or zeros, that span these ``(..., k, d)``; None where
+    they are no fewer.
+    """
+    if count >= rows.shape[-1] or count == 0:
         return None
-    basis = np.zeros((count, rows.shape[1]))
-    found = np.linalg.qr(rows.T)[0].T
-    basis[: len(found)] = found
+    basis = np.zeros((*rows.shape[:-2], count, rows.shape[-1]))
+    found = np.linalg.qr(rows.mT)[0].mT
+    basis[..., : found.shape[-2], :] = found
     return basis

@@ -86,6 +86,7 @@ class NativeLoop:
         self._found = [np.zeros((runs, data.n), dtype) for dtype in (np.int64, float, float)]
         for r in range(runs):
             self._fill(r, step_scale or {})
+        self._point()
         self._size = max(native.library.descent_room(each) for each in self._descents)
         self._room = np.empty(self._size)
         self._operations = [_operations(each) for each in self._descents]
@@ -107,39 +108,50 @@ class NativeLoop:
         return state
 
     def _fill(self, r: int, scales: Mapping[str, FloatArray]) -> None:
-        """The struct of a run."""
-        one, state, made = self._instances[r], self._state, self._descents[r]
-        s = one.sequences
+        """The struct of a run, its state and what is found of it apart."""
+        one, made = self._instances[r], self._descents[r]
+        s, head = one.sequences, self._head[r]
         made.data, made.loss, made.stopped_at = ctypes.pointer(s), self._loss[r], -1
         made.width, made.stacked, made.penalty = self._width, self._stacked, self._penalty[r]
         for k, name in enumerate((self._first, self._second)):
             made.rules[k] = _rule(self._groups[name], _rate(self._groups[name], scales, name, r))
-        weights = np.zeros((s.d_z, s.d_k)) if "K" in state else state["W"][r]
-        self._kept.append(weights)
-        made.W = native.address(weights, np.float64, s.d_z, s.d_k)
-        made.head = native.address(self._head[r], np.float64, one.tokens.shape[1] + 1)
+        if self._width:
+            return
+        score, shift = one.scores(head[:-1]), one.labels * head[-1]
+        best = np.maximum.reduceat(score, one.start[:-1]) + shift
+        self._kept.append((score, shift, best))
+        made.score = native.address(score, np.float64, s.N)
+        made.shift = native.address(shift, np.float64, s.n)
+        made.best = native.address(best, np.float64, s.n)
+        if made.rules[0].kind == POLYAK:
+            group = self._groups[self._first]
+            floor = spread("the loss_floor", group["loss_floor"], (len(self._head),), 0)[r]
+            made.beyond = _beyond(best, int(self._loss[r]), float(floor))
+            made.factor = float(group["polyak_factor"])
+
+    def _point(self) -> None:
+        """Where the state of every run lies, and what is found of it."""
+        s, state, runs = self._instances[0].sequences, self._state, len(self._descents)
+        d_x = self._instances[0].tokens.shape[1]
+        weights = (int(s.d_z), int(s.d_k))
+        arrays: dict[str, tuple[Any, tuple[int, ...]]] = {"head": (self._head, (d_x + 1,))}
+        arrays["W"] = state.get("W"), weights
         if "K" in state:
-            made.inner = state["K"].shape[1]
-            made.K = native.address(state["K"][r], np.float64, made.inner, s.d_k)
-            made.Q = native.address(state["Q"][r], np.float64, s.d_z, made.inner)
+            inner = state["K"].shape[1]
+            self._product = np.zeros((runs, *weights))
+            arrays["W"] = self._product, weights
+            arrays["K"], arrays["Q"] = (state["K"], (inner, s.d_k)), (state["Q"], (s.d_z, inner))
         if "dual" in state:
-            made.dual = native.address(state["dual"][r], np.float64, s.d_z, s.d_k)
-            made.head_dual = native.address(state["head_dual"][r], np.float64, len(self._head[r]))
-        if not self._width:
-            score, shift = one.scores(self._head[r, :-1]), one.labels * self._head[r, -1]
-            best = np.maximum.reduceat(score, one.start[:-1]) + shift
-            self._kept.append((score, shift, best))
-            made.score = native.address(score, np.float64, s.N)
-            made.shift = native.address(shift, np.float64, s.n)
-            made.best = native.address(best, np.float64, s.n)
-            if made.rules[0].kind == POLYAK:
-                group = self._groups[self._first]
-                floor = spread("the loss_floor", group["loss_floor"], (len(self._head),), 0)[r]
-                made.beyond = _beyond(best, int(self._loss[r]), float(floor))
-                made.factor = float(group["polyak_factor"])
-        made.winner, made.margin, made.mass = (
-            native.address(found[r], found.dtype.type, s.n) for found in self._found
-        )
+            arrays["dual"] = state["dual"], weights
+            arrays["head_dual"] = state["head_dual"], (d_x + 1,)
+        for name, found in zip(("winner", "margin", "mass"), self._found, strict=True):
+            arrays[name] = found, (s.n,)
+        for name, (array, shape) in arrays.items():
+            first = native.address(array, array.dtype.type, runs, *shape)
+            for r, made in enumerate(self._descents):
+                setattr(made, name, first + r * array.strides[0])
+        for made in self._descents:
+            made.inner = state["K"].shape[1] if "K" in state else 0
 
     @property
     def stopped_at(self) -> IntArray:

@@ -62,7 +62,8 @@ def linear_loss(
     codes = _codes(loss, moved)
     operation = _Torch if codes is None else _Fused
     how = loss if codes is None else (codes, False)
-    return operation.apply(moved, readout, has_intercept, sequences, how, scale)  # type: ignore[no-untyped-call]
+    given = moved, readout, has_intercept, sequences, how, scale
+    return operation.apply(*given)  # type: ignore[no-untyped-call]
 
 
 def matrix_loss(

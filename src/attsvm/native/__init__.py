@@ -179,6 +179,31 @@ class Descent(ctypes.Structure):
     )
 
 
+class Corpus(ctypes.Structure):
+    """Sentences; made by :func:`attsvm.dynamics.next_token.sentences.corpus`."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("K", "classes", "tokens", "sentences")),
+        *((name, c_void_p) for name in ("token", "log_count", "start", "run_start", "query")),
+        *((name, c_void_p) for name in ("own", "label", "log_weight", "gram", "orthonormal")),
+    )
+    arrays: list[NDArray[Any]]
+
+
+class Course(ctypes.Structure):
+    """Descent on sentences; made by :func:`attsvm.dynamics.next_token.sentences.course`."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("rule", "loss", "textbook", "watch", "together")),
+        *((name, c_double) for name in ("decay", "factor")),
+        *((name, c_void_p) for name in ("lr", "lr_output", "floor")),
+        ("count", c_int64),
+        *((name, c_void_p) for name in ("marks", "A", "scores", "B", "values", "looks")),
+        *((name, c_void_p) for name in ("outputs", "ends")),
+    )
+    arrays: dict[str, NDArray[Any]]
+
+
 def programme(
     D: NDArray[np.float64],
     Z: NDArray[np.float64],
@@ -299,7 +324,7 @@ def products(rows: NDArray[np.float64], basis: NDArray[np.float64]) -> NDArray[n
 
 STRUCTS: tuple[type[ctypes.Structure], ...] = (
     *(Programme, ActiveSet, Batch, Interior, Blas, Gauge, Iterate),
-    *(Sequences, Rule, Descent),
+    *(Sequences, Rule, Descent, Corpus, Course),
 )
 _P, _A, _B = POINTER(Programme), POINTER(ActiveSet), POINTER(Batch)
 _D, _I, _F, _V = POINTER(Descent), c_int64, c_double, c_void_p
@@ -337,6 +362,12 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "finish_step": (None, [_D, _I, _F, _F]),
     "look": (None, [_D, _I, _I, _V]),
     "losses": (None, [_D, _I, _I, _I, _I, _V, _V, _V, _V]),
+    "sentences_room": (_I, [POINTER(Corpus)]),
+    "train_attention": (None, [POINTER(Corpus), POINTER(Course), _I, _I, _V]),
+    "train_output": (None, [POINTER(Corpus), POINTER(Course), _I, _I, _V]),
+    "train_both": (None, [POINTER(Corpus), POINTER(Course), _I, _I, _V]),
+    "look_at": (None, [POINTER(Corpus), _I, _I, _I, _I, _I, _V, _V, _V, _V, _V, _V]),
+    "output_losses": (None, [POINTER(Corpus), _I, _I, _V, _V, _V]),
     "signed_powers": (None, [_V, _V, _I, _F, _F]),
     "exponentials": (None, [_V, _V, _I]),
     "log_excess_of": (_F, [_F, _F, _I]),

@@ -26,21 +26,6 @@ namespace {
 constexpr int64_t TOKENS = 512, MEMBERS = 64;  // at most in a block, but for one longer sequence
 enum Losses : int64_t { LOGISTIC = 0, EXPONENTIAL = 1, LINEAR = 2 };
 
-// y += sum_j w_j x_j over m rows of x
-inline void add_rows(double *RESTRICT y, const double *RESTRICT w, const double *RESTRICT x,
-                     int64_t m, int64_t n) {
-    int64_t j = 0;
-    for (; j + 4 <= m; j += 4) {
-        const double *a = x + j * n, *b = a + n, *c = b + n, *d = c + n;
-        const double p = w[j], q = w[j + 1], r = w[j + 2], s = w[j + 3];
-        int64_t k = 0;
-        for (; k + WIDE <= n; k += WIDE)
-            at(y + k) += (p * at(a + k) + q * at(b + k)) + (r * at(c + k) + s * at(d + k));
-        for (; k < n; ++k) y[k] += (p * a[k] + q * b[k]) + (r * c[k] + s * d[k]);
-    }
-    for (; j < m; ++j) axpy(y, w[j], x + j * n, n);
-}
-
 // Where the numbers of a run's room lie.
 struct Room {
     double *pulled;                           // (n, d_k) p_i without their factors
@@ -125,8 +110,91 @@ void attend(const Descent &run, const Room &room, int64_t i, const double *e, do
     if (run.width > s.d_x) out[s.d_x] = 1.0;
 }
 
+// The place of the first highest number; 0 where the first is no number.
+inline int64_t first_highest(const double *a, int64_t n) {
+    double highest = a[0];
+    int64_t t = 0;
+    if (n >= WIDE) {
+        Lane most = at(a);
+        for (t = WIDE; t + WIDE <= n; t += WIDE) most = at(a + t) > most ? at(a + t) : most;
+        for (int k = 0; k < WIDE; ++k) highest = most[k] > highest ? most[k] : highest;
+    }
+    for (; t < n; ++t) highest = a[t] > highest ? a[t] : highest;
+    for (t = 0; t < n; ++t)
+        if (a[t] == highest) return t;
+    return 0;
+}
+
+// Writes e, g and e - L (at most 0); returns L.
+inline double compare(const double *RESTRICT a, const double *RESTRICT score, int64_t n,
+                      double highest, double best, double *RESTRICT e, double *RESTRICT g,
+                      double *RESTRICT below) {
+    const Lane nothing = Lane{} - INF, zero = {};
+    double top = -INF;
+    int64_t t = 0;
+    if (n >= WIDE) {
+        Lane most = nothing;
+        for (; t + WIDE <= n; t += WIDE) {
+            const Lane relative = at(a + t) - highest, lag = best - at(score + t);
+            at(e + t) = relative, at(g + t) = lag;
+            const Lane rival = lag != zero ? relative : nothing;
+            most = rival > most ? rival : most;
+        }
+        for (int k = 0; k < WIDE; ++k) top = most[k] > top ? most[k] : top;
+    }
+    for (; t < n; ++t) {
+        e[t] = a[t] - highest;
+        g[t] = best - score[t];
+        if (g[t] != 0.0 && e[t] > top) top = e[t];
+    }
+    const double level = top > -INF ? top : 0.0;
+#pragma omp simd
+    for (t = 0; t < n; ++t) below[t] = e[t] - level < 0.0 ? e[t] - level : 0.0;
+    return top;
+}
+
+// Multiplies Q by g; returns the sum of S, and that of Q to `total`.
+inline double weigh(const double *RESTRICT S, double *RESTRICT Q, const double *RESTRICT g,
+                    int64_t n, double &total) {
+    Lane masses = {}, sums = {};
+    int64_t t = 0;
+    for (; t + WIDE <= n; t += WIDE) {
+        const Lane product = at(Q + t) * at(g + t);
+        at(Q + t) = product;
+        sums += product;
+        masses += at(S + t);
+    }
+    double mass = ::total(masses);
+    total = ::total(sums);
+    for (; t < n; ++t) {
+        Q[t] *= g[t];
+        total += Q[t];
+        mass += S[t];
+    }
+    return mass;
+}
+
+// Writes b = factor (S r - Q) and returns its sum.
+inline double coefficients(const double *RESTRICT S, const double *RESTRICT Q, int64_t n,
+                           double factor, double r, double *RESTRICT b) {
+    Lane sums = {};
+    int64_t t = 0;
+    for (; t + WIDE <= n; t += WIDE) {
+        const Lane value = factor * (at(S + t) * r - at(Q + t));
+        at(b + t) = value;
+        sums += value;
+    }
+    double sum = total(sums);
+    for (; t < n; ++t) {
+        b[t] = factor * (S[t] * r - Q[t]);
+        sum += b[t];
+    }
+    return sum;
+}
+
 // All that the sequences from i0 to before i1 need, in one pass over their tokens.
-void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1, double *RESTRICT here) {
+void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1,
+                double *RESTRICT here) {
     const Sequences &s = *run.data;
     const int64_t base = s.start[i0], N = s.start[i1] - base, n = i1 - i0;
     double *a = here, *e = a + N, *below = e + N, *g = below + N, *S = g + N, *Q = S + N,
@@ -150,21 +218,10 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1, do
             dot_rows(values + lo * s.d_x, run.head, hi - lo, s.d_x, scores + lo);
             for (int64_t t = lo; t < hi; ++t) scores[t] *= s.labels[i];
         }
-        int64_t w = lo;
-        for (int64_t t = lo + 1; t < hi; ++t)
-            if (a[t] > a[w]) w = t;
-        const double highest = a[w], best = score[w];
-        double largest = -INF;
-        for (int64_t t = lo; t < hi; ++t) {
-            e[t] = a[t] - highest;
-            g[t] = best - score[t];
-            const double rival = g[t] != 0.0 ? e[t] : -INF;
-            largest = rival > largest ? rival : largest;
-        }
-        const double level = largest > -INF ? largest : 0.0;
-        for (int64_t t = lo; t < hi; ++t) below[t] = e[t] - level < 0.0 ? e[t] - level : 0.0;
+        const int64_t w = lo + first_highest(a + lo, hi - lo);
+        const double best = score[w];
+        top[k] = compare(a + lo, score + lo, hi - lo, a[w], best, e + lo, g + lo, below + lo);
         run.winner[i] = base + w;
-        top[k] = largest;
         run.margin[i] =
             best + (run.score ? run.shift[i]
                               : s.labels[i] * (dot(s.means + i * s.d_x, run.head, s.d_x) +
@@ -176,14 +233,10 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1, do
     exp_into(top, rise, n);
     for (int64_t k = 0; k < n; ++k) {
         const int64_t i = i0 + k;
-        double mass = 0.0, total = 0.0;
-        for (int64_t t = s.start[i] - base; t < s.start[i + 1] - base; ++t) {
-            Q[t] *= g[t];
-            total += Q[t];
-            mass += S[t];
-        }
-        run.mass[i] = mass;
-        ratio[k] = total / mass;
+        const int64_t lo = s.start[i] - base;
+        double total;
+        run.mass[i] = weigh(S + lo, Q + lo, g + lo, s.start[i + 1] - base - lo, total);
+        ratio[k] = total / run.mass[i];
         near[k] = run.margin[i];
         run.margin[i] -= rise[k] * ratio[k];
         part[k] = -std::fabs(run.margin[i]);
@@ -212,12 +265,7 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1, do
         room.own[i] = share != 0.0 ? mild(run.margin[i], run.loss) : -INF;
         room.log[i] = top[k] + room.own[i];
         room.slope[i] = s.labels[i] * slope;
-        double total = 0.0;
-        for (int64_t t = lo; t < hi; ++t) {
-            a[t] = factor * (S[t] * r - Q[t]);
-            total += a[t];
-        }
-        a[run.winner[i] - base] -= total;
+        a[run.winner[i] - base] -= coefficients(S + lo, Q + lo, hi - lo, factor, r, a + lo);
         double *pulled = room.pulled + i * s.d_k;
         std::memset(pulled, 0, sizeof(double) * s.d_k);
         add_rows(pulled, a + lo, s.keys + (base + lo) * s.d_k, hi - lo, s.d_k);
@@ -424,8 +472,8 @@ bool move(const Descent &run, const Room &room, const Ascent &up, double factor,
             axpy(run.K, first.lr * factor * (first.normalize ? 1.0 / norm_K : plain), room.up_K,
                  of_K);
         if (norm_Q > 0.0)
-            axpy(run.Q, second.lr * head_factor * (second.normalize ? 1.0 / norm_Q : plain), room.up_Q,
-                 of_Q);
+            axpy(run.Q, second.lr * head_factor * (second.normalize ? 1.0 / norm_Q : plain),
+                 room.up_Q, of_Q);
         return moving;
     }
     if (first.kind == MIRROR)
@@ -527,8 +575,9 @@ PUBLIC void look(Descent *runs, int64_t begin, int64_t end, double *room_of_run)
     }
 }
 
-// Losses and gradients of the runs from `begin` to before `end`, of `count` in all: (count, d_z, d_k)
-// in the weights or (count, n, d_k) in the moved queries, and (count, width) in the head. With
+// Losses and gradients of the runs from `begin` to before `end`, of `count` in all:
+// (count, d_z, d_k) in the weights or (count, n, d_k) in the moved queries, and (count, width) in
+// the head. With
 // `rescale` they are divided by the factors whose logarithms are written: found is (4, count), the
 // loss, the logarithm of the largest slope, that of the weights' factor over it, and the head's.
 PUBLIC void losses(Descent *runs, int64_t begin, int64_t end, int64_t count, int64_t rescale,

@@ -138,3 +138,30 @@ struct Descent {
     double log_norm, value;               // of the gradient; the loss
     double *room;                         // of descent_room numbers
 };
+
+// Sentences of next-token problems, of all runs end to end: distinct tokens with multiplicities.
+struct Corpus {
+    int64_t K, classes, tokens, sentences;  // vocabulary, labels; the most of one run
+    const int64_t *token;                   // (all tokens)
+    const double *log_count;                // (all tokens) logarithms of multiplicities
+    const int64_t *start, *run_start;       // where the tokens of a sentence begin, and the
+                                            // sentences of a run
+    const int64_t *query, *own, *label;     // (all sentences), own counted over all tokens
+    const double *log_weight;               // (all sentences)
+    const double *gram;                     // (runs, K, K) products of the embeddings
+    const uint8_t *orthonormal;             // (runs) whether those are the identity
+};
+
+// Steps of descent in coordinates of the vocabulary.
+struct Course {
+    int64_t rule, loss, textbook, watch, together;
+    double decay, factor;                    // of the step's number; Polyak's
+    const double *lr, *lr_output, *floor;    // (runs)
+    int64_t count;                           // of the marks, increasing steps at which to look
+    const int64_t *marks;                    // (count)
+    double *A, *scores, *B, *values;         // (runs, K, K) and (runs, K, classes): coordinates
+                                             // and products with the embeddings
+    double *looks, *outputs;                 // (runs, count, K, K), (runs, count, K, classes)
+    int64_t *ends;                           // (runs, 3) step that could not be taken or -1, rises
+                                             // of the loss, the last of them
+};

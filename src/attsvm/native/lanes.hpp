@@ -133,4 +133,19 @@ inline void axpy(double *RESTRICT y, double w, const double *RESTRICT x, int64_t
     for (; k < n; ++k) y[k] += w * x[k];
 }
 
+// y += sum_j w_j x_j over m rows of x
+inline void add_rows(double *RESTRICT y, const double *RESTRICT w, const double *RESTRICT x,
+                     int64_t m, int64_t n) {
+    int64_t j = 0;
+    for (; j + 4 <= m; j += 4) {
+        const double *a = x + j * n, *b = a + n, *c = b + n, *d = c + n;
+        const double p = w[j], q = w[j + 1], r = w[j + 2], s = w[j + 3];
+        int64_t k = 0;
+        for (; k + WIDE <= n; k += WIDE)
+            at(y + k) += (p * at(a + k) + q * at(b + k)) + (r * at(c + k) + s * at(d + k));
+        for (; k < n; ++k) y[k] += (p * a[k] + q * b[k]) + (r * c[k] + s * d[k]);
+    }
+    for (; j < m; ++j) axpy(y, w[j], x + j * n, n);
+}
+
 }  // namespace

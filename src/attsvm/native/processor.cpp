@@ -72,6 +72,17 @@ PUBLIC int64_t layout(int64_t *out) {
     FIELD(Descent, head), FIELD(Descent, score), FIELD(Descent, shift), FIELD(Descent, best);
     FIELD(Descent, winner), FIELD(Descent, margin), FIELD(Descent, mass);
     FIELD(Descent, log_norm), FIELD(Descent, value), FIELD(Descent, room);
+    out[count++] = sizeof(Corpus);
+    FIELD(Corpus, K), FIELD(Corpus, classes), FIELD(Corpus, tokens), FIELD(Corpus, sentences);
+    FIELD(Corpus, token), FIELD(Corpus, log_count), FIELD(Corpus, start);
+    FIELD(Corpus, run_start), FIELD(Corpus, query), FIELD(Corpus, own), FIELD(Corpus, label);
+    FIELD(Corpus, log_weight), FIELD(Corpus, gram), FIELD(Corpus, orthonormal);
+    out[count++] = sizeof(Course);
+    FIELD(Course, rule), FIELD(Course, loss), FIELD(Course, textbook), FIELD(Course, watch);
+    FIELD(Course, together), FIELD(Course, decay), FIELD(Course, factor), FIELD(Course, lr);
+    FIELD(Course, lr_output), FIELD(Course, floor), FIELD(Course, count), FIELD(Course, marks);
+    FIELD(Course, A), FIELD(Course, scores), FIELD(Course, B), FIELD(Course, values);
+    FIELD(Course, looks), FIELD(Course, outputs), FIELD(Course, ends);
 #undef FIELD
     return count;
 }

@@ -11,7 +11,6 @@ averages gradients whose sizes may be any powers of ten; see
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -19,21 +18,17 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import BoolArray, FloatArray, IntArray, spread
+from attsvm import native
+from attsvm.data import FloatArray, IntArray, spread
 from attsvm.datasets.next_token import NextTokenData
-from attsvm.dynamics.next_token import loops, sentence_kernels
+from attsvm.dynamics.next_token import sentences
 from attsvm.dynamics.next_token.course import AttentionCourse, OutputCourse
-from attsvm.dynamics.next_token.problem import (
-    LOSSES,
-    NoAttentionSignalError,
-    Problem,
-    output_values,
-)
+from attsvm.dynamics.next_token.problem import NoAttentionSignalError, Problem, output_values
+from attsvm.dynamics.next_token.sentences import LOSSES
 from attsvm.dynamics.scale_free_descent import Gradient, Steepest, descend
 from attsvm.dynamics.trajectory import AtSteps, LogSpaced
 from attsvm.errors import InputError
 from attsvm.geometry import Norm, as_norm
-from attsvm.parallel import share_runs
 
 Data = NextTokenData | Sequence[NextTokenData]
 Records = LogSpaced | AtSteps
@@ -79,27 +74,25 @@ class Rule:
     def code(self) -> int:
         """What the compiled loops call it."""
         return (
-            loops.POLYAK
+            sentences.POLYAK
             if self.polyak is not None
-            else loops.NORMALIZED
+            else sentences.NORMALIZED
             if self.normalize
-            else loops.PLAIN
+            else sentences.PLAIN
         )
 
     def rates(self, runs: int) -> FloatArray:
         """``(runs,)``."""
         return spread("lr", self.lr, (runs,), 0)
 
-    def compiled(self, runs: int, watch: bool) -> loops.Steps:
-        """What the compiled loops read."""
-        return loops.Steps(
-            self.code,
-            self.rates(runs),
-            float(self.decay),
-            float(self.polyak or 1.0),
-            spread("loss_floor", self.loss_floor, (runs,), 0),
-            watch,
-        )
+    def settings(self, watch: bool = False) -> dict[str, float]:
+        """What the compiled loops read of it, but for numbers of every run."""
+        factor = float(self.polyak or 1.0)
+        return {"rule": self.code, "decay": float(self.decay), "factor": factor, "watch": watch}
+
+    def of_runs(self, runs: int) -> dict[str, FloatArray]:
+        """The numbers of every run."""
+        return {"lr": self.rates(runs), "floor": spread("loss_floor", self.loss_floor, (runs,), 0)}
 
 
 class TwoStages(NamedTuple):
@@ -153,32 +146,25 @@ def output_stage(
     run_start = np.concatenate([[0], np.cumsum([one.N for one in singles])])
     runs, K, d = E.shape
     W0 = _start("init", init, (runs, K, d))
-    gram, U = E @ E.mT, np.ascontiguousarray(output_values(W0, E))
-    marks = records.steps(steps)
-    looks, ends = np.zeros((runs, len(marks), K, K)), _ends(runs)
-    share_runs(
-        loops.output_runs,
-        runs,
-        math.inf,
-        loops.Matrices(np.zeros((runs, K, K)), U),
-        loops.Space(gram, _orthonormal(gram)),
-        x,
-        y,
-        run_start,
-        log_weight,
-        rule.compiled(runs, watch),
-        loops.Records(marks, looks, ends),
+    each = np.arange(len(x) + 1)
+    made = sentences.corpus(
+        (x, np.zeros(len(x)), each, run_start), (x, each[:-1], y, log_weight), E @ E.mT, K
     )
+    marks = records.steps(steps)
+    looks = np.zeros((runs, len(marks), K, K))
+    arrays = {
+        "B": np.zeros((runs, K, K)),
+        "values": np.ascontiguousarray(output_values(W0, E)),
+        "outputs": looks,
+        **rule.of_runs(runs),
+    }
+    course = sentences.course(runs, marks, rule.settings(watch), arrays)
+    ends = sentences.share_runs(native.library.train_output, made, course)
     W = W0 + looks.swapaxes(0, 1).mT @ E
     loss = np.zeros((len(marks), runs))
     table = np.ascontiguousarray(output_values(W, E))
-    rows, line = np.zeros((len(x), K)), np.zeros(K)
-    for r in range(runs):
-        part = slice(run_start[r], run_start[r + 1])
-        for k in range(len(marks)):
-            loss[k, r] = sentence_kernels.output_loss(
-                table[k, r], x[part], y[part], log_weight[part], rows, line
-            )
+    addresses = (array.ctypes.data for array in (table, loss, sentences.room(made)))
+    native.library.output_losses(made, len(marks), runs, *addresses)
     return OutputCourse(marks, W, ends[:, 0], *(_watched(watch, ends)), loss=loss)
 
 
@@ -216,22 +202,19 @@ def attention_stage(
         )
     runs, K, d = problem.embeddings.shape
     W0 = _start("init", init, (runs, d, d))
-    s = np.ascontiguousarray(problem.scores(W0))
     marks = records.steps(steps)
-    looks, ends = np.zeros((runs, len(marks), K, K)), _ends(runs)
-    share_runs(
-        loops.attention_runs,
-        runs,
-        math.inf,
-        loops.Matrices(np.zeros((runs, K, K)), s),
-        loops.Space(problem.gram, problem.orthonormal),
-        problem.values,
-        problem.corpus(),
-        LOSSES[problem.loss],
-        textbook,
-        rule.compiled(runs, watch),
-        loops.Records(marks, looks, ends),
-    )
+    looks = np.zeros((runs, len(marks), K, K))
+    arrays = {
+        "A": np.zeros((runs, K, K)),
+        "scores": np.ascontiguousarray(problem.scores(W0)),
+        "values": np.ascontiguousarray(problem.values, np.float64),
+        "looks": looks,
+        **rule.of_runs(runs),
+    }
+    settings = {**rule.settings(watch), "loss": LOSSES[problem.loss], "textbook": textbook}
+    course = sentences.course(runs, marks, settings, arrays)
+    made = problem.corpus(problem.values.shape[-1])
+    ends = sentences.share_runs(native.library.train_attention, made, course)
     W = W0 + problem.weights(looks.swapaxes(0, 1))
     return AttentionCourse(marks, W, ends[:, 0], *_watched(watch, ends), problem=problem)
 
@@ -304,7 +287,7 @@ def joint(
         InputError: a rule that is not normalised, or starts of other shapes.
         NoAttentionSignalError: no sentence of two distinct tokens in some run.
     """
-    if rule.code != loops.NORMALIZED:
+    if rule.code != sentences.NORMALIZED:
         raise InputError(
             "joint training takes normalised steps; use a Rule with normalize=True and no polyak"
         )
@@ -314,25 +297,21 @@ def joint(
     E = problem.embeddings
     runs, K, d = E.shape
     V0, W0 = _start("init[0]", init[0], (runs, K, d)), _start("init[1]", init[1], (runs, d, d))
-    rates = rule.rates(runs)
     marks = records.steps(steps)
     looks, outputs = np.zeros((2, runs, len(marks), K, K))
-    ends = _ends(runs)
-    logits = np.ascontiguousarray(output_values(V0, E))
-    share_runs(
-        loops.joint_runs,
-        runs,
-        math.inf,
-        loops.Matrices(np.zeros((runs, K, K)), np.ascontiguousarray(problem.scores(W0))),
-        loops.Matrices(np.zeros((runs, K, K)), logits),
-        loops.Space(problem.gram, problem.orthonormal),
-        problem.corpus(),
-        norm == "joint",
-        rule.compiled(runs, watch=False),
-        rates if output_lr is None else np.full(runs, float(output_lr)),
-        loops.Records(marks, looks, ends),
-        outputs,
-    )
+    of_runs = rule.of_runs(runs)
+    arrays = {
+        "A": np.zeros((runs, K, K)),
+        "scores": np.ascontiguousarray(problem.scores(W0)),
+        "B": np.zeros((runs, K, K)),
+        "values": np.ascontiguousarray(output_values(V0, E)),
+        "looks": looks,
+        "outputs": outputs,
+        "lr_output": of_runs["lr"] if output_lr is None else np.full(runs, float(output_lr)),
+        **of_runs,
+    }
+    course = sentences.course(runs, marks, {**rule.settings(), "together": norm == "joint"}, arrays)
+    ends = sentences.share_runs(native.library.train_both, problem.corpus(K), course)
     W, V = W0 + problem.weights(looks.swapaxes(0, 1)), V0 + outputs.swapaxes(0, 1).mT @ E
     attention = AttentionCourse(marks, W, ends[:, 0], problem=problem, values=output_values(V, E))
     return Joint(OutputCourse(marks, V, ends[:, 0], loss=attention.loss), attention)
@@ -342,17 +321,8 @@ def _start(name: str, init: ArrayLike | None, shape: tuple[int, int, int]) -> Fl
     return np.zeros(shape) if init is None else spread(name, init, shape, 2)
 
 
-def _ends(runs: int) -> IntArray:
-    """What :func:`loops.attention_run` counts from: no stop, no rise, no last rise."""
-    return np.tile(np.array([-1, 0, -1], dtype=np.int64), (runs, 1))
-
-
 def _watched(watch: bool, ends: IntArray) -> tuple[IntArray | None, IntArray | None]:
     return (ends[:, 1], ends[:, 2]) if watch else (None, None)
-
-
-def _orthonormal(gram: FloatArray) -> BoolArray:
-    return (gram == np.eye(gram.shape[-1])).all(axis=(-2, -1))
 
 
 def _singles(run: int, data: NextTokenData) -> NextTokenData:

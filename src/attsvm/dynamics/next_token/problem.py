@@ -12,19 +12,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import BoolArray, FloatArray, IntArray, floats
+from attsvm import native
+from attsvm.data import FloatArray, IntArray, floats
 from attsvm.datasets.next_token import NextTokenData, winners
-from attsvm.dynamics.next_token import sentence_kernels
+from attsvm.dynamics.next_token import sentences
+from attsvm.dynamics.next_token.sentences import LOSSES
 from attsvm.errors import InputError
 from attsvm.printable import Compact
 
 Loss = Literal["cross_entropy", "squared", "squared_softmax", "log_mass"]
-LOSSES: dict[str, int] = {
-    "cross_entropy": sentence_kernels.CROSS_ENTROPY,
-    "squared": sentence_kernels.SQUARED,
-    "squared_softmax": sentence_kernels.SQUARED_SOFTMAX,
-    "log_mass": sentence_kernels.LOG_MASS,
-}
 
 
 class NoAttentionSignalError(InputError):
@@ -175,11 +171,6 @@ class Problem(Compact):
         """``(runs, K, K)``, inner products of embeddings."""
         return self.embeddings @ self.embeddings.mT
 
-    @property
-    def orthonormal(self) -> BoolArray:
-        """``(runs,)``, whether the Gram matrix is the identity to the bit."""
-        return (self.gram == np.eye(self.gram.shape[-1])).all(axis=(-2, -1))
-
     def scores(self, W: ArrayLike) -> FloatArray:
         """``S[..., run, q, v]`` is the score of token v under query q, for ``W`` of shape
         ``(..., runs, d, d)``.
@@ -313,21 +304,27 @@ class Problem(Compact):
         self._check_values(u)
         u = np.ascontiguousarray(u.reshape(-1, self.runs, K, u.shape[-1]))
         C, tops, gaps = np.zeros(s.shape), np.zeros(s.shape[:2]), np.zeros((2, *s.shape[:2]))
-        sentence_kernels.look_at(s, u, self.corpus(), LOSSES[self.loss], textbook, C, tops, gaps)
+        made = self.corpus(u.shape[-1])
+        work = sentences.room(made)
+        addresses = (each.ctypes.data for each in (s, u, C, tops, gaps, work))
+        counts = len(s), self.runs, len(u)
+        native.library.look_at(made, LOSSES[self.loss], textbook, *counts, *addresses)
         return C.reshape(*shape, K, K), tops.reshape(shape), gaps.reshape(2, *shape)
 
-    def corpus(self) -> sentence_kernels.Corpus:
-        """What the compiled loops read."""
-        return sentence_kernels.Corpus(
-            self.token,
-            np.log(self.count),
-            self.start,
-            self.run_start,
-            self.query,
-            self.own,
-            self.label,
-            np.log(self.weight),
-        )
+    @cached_property
+    def _corpora(self) -> dict[int, native.Corpus]:
+        return {}
+
+    def corpus(self, classes: int) -> native.Corpus:
+        """What the compiled core reads, under values of so many classes."""
+        if classes not in self._corpora:
+            self._corpora[classes] = sentences.corpus(
+                (self.token, np.log(self.count), self.start, self.run_start),
+                (self.query, self.own, self.label, np.log(self.weight)),
+                self.gram,
+                classes,
+            )
+        return self._corpora[classes]
 
 
 def output_values(W_ov: ArrayLike, embeddings: ArrayLike) -> FloatArray:
