@@ -523,7 +523,7 @@ def _(b):
 
 @fault(
     "the gradient of one sequence is 1% off",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-native]",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-compiled]",
     "mmts-6 T22b",
     cells={"part": ["descent"]},
 )
@@ -540,7 +540,7 @@ def _(b):
 
 @fault(
     "the gradient of one sequence is 1% off in torch",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-torch]",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-autograd]",
     why="limits do not depend on positive weights of sequences",
 )
 def _(b):
@@ -595,7 +595,7 @@ def _(b):
 
 @fault(
     "logits are 10% too large",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-native]",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-compiled]",
     "mmts-3 E1.3f",
 )
 def _(b):
@@ -624,7 +624,7 @@ def _(b):
 
 @fault(
     "the logistic loss is the exponential one",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-native]",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-compiled]",
     "mmts-6 T22b",
     cells={"part": ["descent"], "loss_name": ["linear", "logistic"]},
 )
@@ -640,7 +640,7 @@ def _(b):
 
 @fault(
     "starts are not read",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-native]",
+    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-compiled]",
     "mmts-2 N1",
 )
 def _(b):

@@ -24,7 +24,6 @@
 
 namespace {
 
-constexpr double INF = std::numeric_limits<double>::infinity();
 constexpr double SMALL = 1e-8;      // below it three terms of a series are exact to the last digit
 constexpr double FARTHEST = 1e300;  // scores after a longer step would not be numbers
 enum Losses : int64_t { CROSS_ENTROPY = 0, SQUARED = 1, SQUARED_SOFTMAX = 2, LOG_MASS = 3 };
@@ -598,8 +597,9 @@ void joint_run(const Corpus &corpus, const Course &c, int64_t r, double *room) {
             step_output /= whole;
         }
         const double fade = std::pow((double)t + 1.0, -c.decay);
-        descend_by(A, s, run.C, run.M, step * c.lr[r] * fade, size);
-        descend_by(B, U, run.F, run.MF, step_output * c.lr_output[r] * fade, of_output);
+        if (norm > 0.0) descend_by(A, s, run.C, run.M, step * c.lr[r] * fade, size);
+        if (norm_output > 0.0)
+            descend_by(B, U, run.F, run.MF, step_output * c.lr_output[r] * fade, of_output);
     }
     record(c, r, A, c.looks, size, mark, last);
     record(c, r, B, c.outputs, of_output, mark, last);
