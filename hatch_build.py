@@ -58,9 +58,10 @@ def compiler() -> list[str]:
 
 
 def digest() -> str:
-    """Of the sources, by which a library that is older than they are is found out."""
+    """Of the sources and of how they are compiled, by which an older library is found out."""
     found = hashlib.sha256()
-    for source in sorted([*HERE.glob("*.cpp"), *HERE.glob("*.hpp"), *HERE.glob("*.h")]):
+    sources = sorted([*HERE.glob("*.cpp"), *HERE.glob("*.hpp"), *HERE.glob("*.h")])
+    for source in (Path(__file__), *sources):
         found.update(source.name.encode())
         found.update(source.read_bytes().replace(b"\r\n", b"\n"))
     return found.hexdigest()[:16]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import sys
 import threading
@@ -41,6 +42,18 @@ def _processors() -> int:
     """Those that this process may run on."""
     allowed = getattr(os, "sched_getaffinity", None)
     return (os.cpu_count() or 1) if allowed is None else len(allowed(0))
+
+
+WORTH_SHARING = 1e6
+"""Operations from which on threads save more than their start costs: about half a millisecond."""
+
+
+def shares(count: int, workers: int) -> list[tuple[int, int]]:
+    """First and one past last of up to four consecutive shares of ``count`` for each of the
+    workers, so that none waits long for another.
+    """
+    most = max(1, min(count, 4 * workers))
+    return list(itertools.pairwise(count * k // most for k in range(most + 1)))
 
 
 def shared_out(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 
-from attsvm.cores import shared_out
+from attsvm.cores import shared_out, shares
 from attsvm.cores import threads as available
 from attsvm.jit import compiled, kernel
 from attsvm.thread_limits import at_most_threads
@@ -75,8 +74,7 @@ def share_runs(run: Callable[..., None], runs: int, microseconds: float, *argume
         run(0, runs, *arguments)
         return
     # several shares per thread: runs that stop early leave some of them short
-    bounds = [runs * k // (4 * threads) for k in range(4 * threads + 1)]
-    shared_out(lambda part: run(*part, *arguments), list(itertools.pairwise(bounds)), threads)
+    shared_out(lambda part: run(*part, *arguments), shares(runs, threads), threads)
 
 
 @functools.cache

@@ -8,7 +8,6 @@ their number.
 from __future__ import annotations
 
 import ctypes
-import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from attsvm import native
-from attsvm.cores import shared_out, threads
+from attsvm.cores import WORTH_SHARING, shared_out, shares, threads
 from attsvm.data import AttentionData, FloatArray, IntArray, spread
 from attsvm.dynamics import instances
 from attsvm.dynamics.engine import Look, hooked, values
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 STEEPEST, POLYAK, MIRROR = range(3)  # kinds of steps
 _READOUT = "head.readout"
 _ROUNDED = 1e-13  # a mean loss that somebody summed in another order
-_WORTH_SHARING = 1e6  # operations: about half a millisecond
 
 
 class NativeLoop:
@@ -162,9 +160,9 @@ class NativeLoop:
         """Take ``count`` steps, the first of which is number ``step``."""
         factors, others = (values(each, step, count) for each in self._schedules)
         runs = len(self._descents)
-        workers = threads() if sum(self._operations) * count > _WORTH_SHARING else 1
+        workers = threads() if sum(self._operations) * count > WORTH_SHARING else 1
         chunks = self._instances[0].sequences.chunks
-        if workers > 1 and chunks > 1 and self._operations[0] > _WORTH_SHARING:
+        if workers > 1 and chunks > 1 and self._operations[0] > WORTH_SHARING:
             for r in range(runs):
                 self._advance_large(r, step, factors, others)
             return
@@ -185,8 +183,7 @@ class NativeLoop:
             descend((0, runs), self._room)
             return
         # several shares per thread: runs that stop early leave some of them short
-        bounds = [runs * k // (4 * workers) for k in range(4 * workers + 1)]
-        shared_out(descend, list(itertools.pairwise(bounds)), workers)
+        shared_out(descend, shares(runs, workers), workers)
 
     def _advance_large(self, r: int, step: int, factors: FloatArray, others: FloatArray) -> None:
         """Steps of one run, whose chunks are shared out."""

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attsvm.models.fused import fused
+from attsvm.models.compiled_pass import fused
 from attsvm.models.losses import LogScale, Loss
 from attsvm.models.sequences import Sequences
 from attsvm.models.softmax import by_sequence, query_logits, select

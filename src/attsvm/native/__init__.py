@@ -180,7 +180,7 @@ class Descent(ctypes.Structure):
 
 
 class Corpus(ctypes.Structure):
-    """Sentences; made by :func:`attsvm.dynamics.next_token.sentences.corpus`."""
+    """Sentences; made by :func:`attsvm.dynamics.next_token.compiled_runs.corpus`."""
 
     _fields_ = (
         *((name, c_int64) for name in ("K", "classes", "tokens", "sentences")),
@@ -191,7 +191,7 @@ class Corpus(ctypes.Structure):
 
 
 class Course(ctypes.Structure):
-    """Descent on sentences; made by :func:`attsvm.dynamics.next_token.sentences.course`."""
+    """Descent on sentences; made by :func:`attsvm.dynamics.next_token.compiled_runs.course`."""
 
     _fields_ = (
         *((name, c_int64) for name in ("rule", "loss", "textbook", "watch", "together")),

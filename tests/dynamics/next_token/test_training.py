@@ -25,11 +25,11 @@ from attsvm.dynamics.next_token import (
     Problem,
     Rule,
     attention_stage,
+    compiled_runs,
     factored_stage,
     joint,
     output_stage,
     output_values,
-    sentences,
     steepest_stage,
     two_stage,
 )
@@ -198,8 +198,8 @@ def test_factors_move_along_their_own_gradients() -> None:
 
 @pytest.mark.parametrize("norm", ["block", "joint"])
 def test_joint_steps_are_those_of_torch(sets, norm, monkeypatch) -> None:
-    room = sentences.room  # what lies in fresh memory plays no part
-    monkeypatch.setattr(sentences, "room", lambda made: np.full_like(room(made), np.nan))
+    room = compiled_runs.room  # what lies in fresh memory plays no part
+    monkeypatch.setattr(compiled_runs, "room", lambda made: np.full_like(room(made), np.nan))
     course = joint(sets, Rule(0.05), 30, output_lr=0.2, norm=norm, records=END)
     model = NextTokenTransformer(stack(sets))
     for _ in range(30):

@@ -447,7 +447,7 @@ def test_the_answers_that_are_known_are_those_of_the_judge() -> None:
         assert float(high) == pytest.approx(programme.optimum(2.0), rel=1e-12)
 
 
-def test_the_summary_counts_what_the_bar_asks_for() -> None:
+def test_the_summary_counts_what_is_wrong_and_what_is_open() -> None:
     lines = [
         Line("a", "fro", 0, "single", "optimal", feasible=True),
         Line("a", "fro", 1, "single", "optimal", ["x"], feasible=True),

@@ -21,10 +21,10 @@ from numpy.typing import ArrayLike
 from attsvm import native
 from attsvm.data import FloatArray, IntArray, spread
 from attsvm.datasets.next_token import NextTokenData
-from attsvm.dynamics.next_token import sentences
+from attsvm.dynamics.next_token import compiled_runs
+from attsvm.dynamics.next_token.compiled_runs import LOSSES
 from attsvm.dynamics.next_token.course import AttentionCourse, OutputCourse
 from attsvm.dynamics.next_token.problem import NoAttentionSignalError, Problem, output_values
-from attsvm.dynamics.next_token.sentences import LOSSES
 from attsvm.dynamics.scale_free_descent import Gradient, Steepest, descend
 from attsvm.dynamics.trajectory import AtSteps, LogSpaced
 from attsvm.errors import InputError
@@ -74,11 +74,11 @@ class Rule:
     def code(self) -> int:
         """What the compiled loops call it."""
         return (
-            sentences.POLYAK
+            compiled_runs.POLYAK
             if self.polyak is not None
-            else sentences.NORMALIZED
+            else compiled_runs.NORMALIZED
             if self.normalize
-            else sentences.PLAIN
+            else compiled_runs.PLAIN
         )
 
     def rates(self, runs: int) -> FloatArray:
@@ -147,7 +147,7 @@ def output_stage(
     runs, K, d = E.shape
     W0 = _start("init", init, (runs, K, d))
     each = np.arange(len(x) + 1)
-    made = sentences.corpus(
+    made = compiled_runs.corpus(
         (x, np.zeros(len(x)), each, run_start), (x, each[:-1], y, log_weight), E @ E.mT, K
     )
     marks = records.steps(steps)
@@ -158,12 +158,12 @@ def output_stage(
         "outputs": looks,
         **rule.of_runs(runs),
     }
-    course = sentences.course(runs, marks, rule.settings(watch), arrays)
-    ends = sentences.share_runs(native.library.train_output, made, course)
+    course = compiled_runs.course(runs, marks, rule.settings(watch), arrays)
+    ends = compiled_runs.share_runs(native.library.train_output, made, course)
     W = W0 + looks.swapaxes(0, 1).mT @ E
     loss = np.zeros((len(marks), runs))
     table = np.ascontiguousarray(output_values(W, E))
-    addresses = (array.ctypes.data for array in (table, loss, sentences.room(made)))
+    addresses = (array.ctypes.data for array in (table, loss, compiled_runs.room(made)))
     native.library.output_losses(made, len(marks), runs, *addresses)
     return OutputCourse(marks, W, ends[:, 0], *(_watched(watch, ends)), loss=loss)
 
@@ -212,9 +212,9 @@ def attention_stage(
         **rule.of_runs(runs),
     }
     settings = {**rule.settings(watch), "loss": LOSSES[problem.loss], "textbook": textbook}
-    course = sentences.course(runs, marks, settings, arrays)
+    course = compiled_runs.course(runs, marks, settings, arrays)
     made = problem.corpus(problem.values.shape[-1])
-    ends = sentences.share_runs(native.library.train_attention, made, course)
+    ends = compiled_runs.share_runs(native.library.train_attention, made, course)
     W = W0 + problem.weights(looks.swapaxes(0, 1))
     return AttentionCourse(marks, W, ends[:, 0], *_watched(watch, ends), problem=problem)
 
@@ -287,7 +287,7 @@ def joint(
         InputError: a rule that is not normalised, or starts of other shapes.
         NoAttentionSignalError: no sentence of two distinct tokens in some run.
     """
-    if rule.code != sentences.NORMALIZED:
+    if rule.code != compiled_runs.NORMALIZED:
         raise InputError(
             "joint training takes normalised steps; use a Rule with normalize=True and no polyak"
         )
@@ -310,8 +310,10 @@ def joint(
         "lr_output": of_runs["lr"] if output_lr is None else np.full(runs, float(output_lr)),
         **of_runs,
     }
-    course = sentences.course(runs, marks, {**rule.settings(), "together": norm == "joint"}, arrays)
-    ends = sentences.share_runs(native.library.train_both, problem.corpus(K), course)
+    course = compiled_runs.course(
+        runs, marks, {**rule.settings(), "together": norm == "joint"}, arrays
+    )
+    ends = compiled_runs.share_runs(native.library.train_both, problem.corpus(K), course)
     W, V = W0 + problem.weights(looks.swapaxes(0, 1)), V0 + outputs.swapaxes(0, 1).mT @ E
     attention = AttentionCourse(marks, W, ends[:, 0], problem=problem, values=output_values(V, E))
     return Joint(OutputCourse(marks, V, ends[:, 0], loss=attention.loss), attention)

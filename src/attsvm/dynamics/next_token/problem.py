@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 from attsvm import native
 from attsvm.data import FloatArray, IntArray, floats
 from attsvm.datasets.next_token import NextTokenData, winners
-from attsvm.dynamics.next_token import sentences
-from attsvm.dynamics.next_token.sentences import LOSSES
+from attsvm.dynamics.next_token import compiled_runs
+from attsvm.dynamics.next_token.compiled_runs import LOSSES
 from attsvm.errors import InputError
 from attsvm.printable import Compact
 
@@ -305,7 +305,7 @@ class Problem(Compact):
         u = np.ascontiguousarray(u.reshape(-1, self.runs, K, u.shape[-1]))
         C, tops, gaps = np.zeros(s.shape), np.zeros(s.shape[:2]), np.zeros((2, *s.shape[:2]))
         made = self.corpus(u.shape[-1])
-        work = sentences.room(made)
+        work = compiled_runs.room(made)
         addresses = (each.ctypes.data for each in (s, u, C, tops, gaps, work))
         counts = len(s), self.runs, len(u)
         native.library.look_at(made, LOSSES[self.loss], textbook, *counts, *addresses)
@@ -318,7 +318,7 @@ class Problem(Compact):
     def corpus(self, classes: int) -> native.Corpus:
         """What the compiled core reads, under values of so many classes."""
         if classes not in self._corpora:
-            self._corpora[classes] = sentences.corpus(
+            self._corpora[classes] = compiled_runs.corpus(
                 (self.token, np.log(self.count), self.start, self.run_start),
                 (self.query, self.own, self.label, np.log(self.weight)),
                 self.gram,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from attsvm import native
-from attsvm.cores import shared_out, threads
+from attsvm.cores import shared_out, shares, threads
 from attsvm.data import FloatArray, IntArray
 
 NORMALIZED, PLAIN, POLYAK = range(3)
@@ -85,12 +84,10 @@ def share_runs(train: Callable[..., None], made: native.Corpus, steps: native.Co
     taken (-1 without one), the number of rises of the loss, and the step of the last.
     """
     ends: IntArray = steps.arrays["ends"]
-    runs, parts = len(ends), min(len(ends), 4 * threads())
-    bounds = [runs * k // parts for k in range(parts + 1)]
 
     def of(part: tuple[int, int]) -> None:
         work = room(made)
         train(made, steps, *part, work.ctypes.data)
 
-    shared_out(of, list(itertools.pairwise(bounds)))
+    shared_out(of, shares(len(ends), threads()))
     return ends

@@ -5,7 +5,6 @@ structs that it reads are made once for a :class:`~attsvm.models.sequences.Seque
 from __future__ import annotations
 
 import ctypes
-import itertools
 import threading
 from typing import Any
 
@@ -13,12 +12,10 @@ import numpy as np
 from torch import Tensor
 
 from attsvm import native
-from attsvm.cores import shared_out, threads
+from attsvm.cores import WORTH_SHARING, shared_out, shares, threads
 from attsvm.data import FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.models.sequences import Sequences
-
-_WORTH_SHARING = 1e6  # operations: about half a millisecond
 
 
 class Fused:
@@ -68,7 +65,7 @@ class Fused:
         self._room = np.empty(self._size)
         self._where = [each.ctypes.data for each in (*self._outputs, self._room)]
         operations = sum(int(s.N) * (60 + 4 * (d_k + d_x)) for s in self._parts)
-        self._shared = operations > _WORTH_SHARING and runs > 1
+        self._shared = operations > WORTH_SHARING and runs > 1
         self._lock = threading.Lock()
 
     def __call__(
@@ -114,9 +111,7 @@ class Fused:
                 for made, code in zip(self._descents, np.resize(codes, runs).tolist(), strict=True):
                     made.loss = code
             if self._shared:
-                workers = 4 * threads()
-                bounds = [runs * k // workers for k in range(workers + 1)]
-                shared_out(evaluate, list(itertools.pairwise(bounds)))
+                shared_out(evaluate, shares(runs, threads()))
             else:
                 native.library.losses(self._descents, 0, runs, runs, rescale, *self._where)
             gradients, columns, found = self._outputs
