@@ -57,6 +57,7 @@ def dyadic(array: Any) -> Dyadic:
     if not np.isfinite(floats).all():
         raise ValueError("only finite numbers are integers times a power of two")
     mantissa, exponent = np.frexp(floats)
+    exponent = exponent.astype(np.int64)  # room for what stands for zeros
     whole = np.ldexp(mantissa, 53).astype(np.int64)
     if not whole.any():
         return Dyadic(np.zeros(floats.shape, dtype=np.int64).astype(object), 0)
