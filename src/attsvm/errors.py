@@ -6,6 +6,8 @@ The command line turns an exception into its ``exit_code`` and prints the senten
 
 from __future__ import annotations
 
+__all__ = ["AttsvmError", "InputError", "MissingExtraError", "UnavailableError"]
+
 
 class AttsvmError(Exception):
     """Base of everything that attsvm raises on purpose."""
@@ -34,3 +36,7 @@ class MissingExtraError(AttsvmError, ImportError):
         super().__init__(
             f"{purpose} needs the package {package}; install it with: pip install 'attsvm[{extra}]'"
         )
+
+
+def __dir__() -> list[str]:
+    return __all__

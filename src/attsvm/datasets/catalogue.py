@@ -13,6 +13,7 @@ from attsvm.datasets.source import Dataset
 from attsvm.datasets.toys import PUBLISHED, TITLES, toy
 from attsvm.errors import InputError
 from attsvm.files import SUFFIXES, is_folder
+from attsvm.printable import meant
 
 _MODEL_OPTIONS = ("text", "label", "model", "dim", "max_tokens", "query", "byte_limit")
 _TEXT_OPTIONS = (*_MODEL_OPTIONS, "min_count", "window")
@@ -68,7 +69,8 @@ def load(spec: str | Path, **options: Any) -> Dataset:
             f"{path} is of no known kind; give a file of kind {kinds}, or a folder with pos and neg"
         )
     raise InputError(
-        f"{spec} is neither a file nor a named data set; the names are {', '.join(names())}"
+        f"{spec} is neither a file nor a named data set{meant(name, [*names(), *PUBLISHED])}; the"
+        f" names are {', '.join(names())} ({', '.join(PUBLISHED)} for the toys)"
     )
 
 

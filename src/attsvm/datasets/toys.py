@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
-from attsvm.printable import Compact
+from attsvm.printable import Compact, meant
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,7 +115,8 @@ def toy(name: str, *, C: float = 1.0) -> Toy:
         return _losses(C)
     if name in ("plane", "plane_margins"):
         return _plane(name)
-    raise InputError(f"there is no toy {name!r}; choose one of {', '.join(TITLES)}")
+    near = meant(name, [*TITLES, *PUBLISHED])
+    raise InputError(f"there is no toy {name!r}{near}; choose one of {', '.join(TITLES)}")
 
 
 def _arrays(**values: ArrayLike) -> dict[str, FloatArray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attsvm.errors import InputError
 from attsvm.geometry.frobenius import Frobenius
 from attsvm.geometry.norm import Norm
-from attsvm.printable import kind
+from attsvm.printable import kind, meant
 
 _WORDS = {"frobenius": "fro", "nuclear": "nuc", "spectral": "spec"}
 
@@ -33,7 +33,7 @@ def parse_norm(text: str) -> Norm:
     if family == "dual" and exponent:
         return parse_norm(exponent).dual
     if f"{family}:P" not in Norm.known:
-        raise InputError(f"unknown norm {text!r}; known norms: {', '.join(norm_names())}")
+        raise InputError(_unknown(text, given))
     try:
         p = float(exponent)
     except ValueError:
@@ -41,6 +41,19 @@ def parse_norm(text: str) -> Norm:
             f"norm {text!r} needs an exponent after {family}:, such as {family}:1.75"
         ) from None
     return Norm.known[f"{family}:P"].spelled(family, p)
+
+
+def _unknown(text: str, given: str) -> str:
+    """The sentence about a name that leads nowhere, with every name that leads somewhere."""
+    known, number = [*norm_names(), "dual:NAME"], given.partition(":")[2]
+    asked = [
+        name.partition(":")[0] + f":{number}" if number and ":" in name else name for name in known
+    ]
+    longer = ", ".join(f"{word} for {name}" for word, name in _WORDS.items())
+    return (
+        f"unknown norm {text!r}{meant(given, [*asked, *_WORDS])}; known norms: {', '.join(known)}"
+        f" ({longer})"
+    )
 
 
 def as_norm(norm: Norm | str | None) -> Norm:
