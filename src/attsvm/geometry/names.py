@@ -13,6 +13,13 @@ _WORDS = {"frobenius": "fro", "nuclear": "nuc", "spectral": "spec"}
 def norm_names() -> dict[str, str]:
     """How each norm is written on the command line, with a line about it; ``P`` stands for a
     number.
+
+    Example:
+        >>> from attsvm.geometry import norm_names
+        >>> list(norm_names())
+        ['fro', 'l1', 'linf', 'rows', 'maxrow', 'nuc', 'spec', 'lp:P', 'schatten:P']
+        >>> norm_names()["nuc"]
+        'nuclear norm: what gradient descent on the factors K, Q minimises'
     """
     names = {name: kind.spellings[name] for name, kind in Norm.known.items()}
     return dict(sorted(names.items(), key=lambda item: (":" in item[0], item[0] != "fro")))
@@ -24,6 +31,15 @@ def parse_norm(text: str) -> Norm:
 
     Raises:
         InputError: the name is unknown, or its exponent is not a number that is at least 1.
+
+    Example:
+        >>> import attsvm
+        >>> attsvm.parse_norm("lp:1.75"), attsvm.parse_norm("dual:nuc")
+        (Lp(1.75), Spectral())
+        >>> attsvm.parse_norm("nuclaer")
+        Traceback (most recent call last):
+            ...
+        attsvm.errors.InputError: unknown norm 'nuclaer' (did you mean 'nuclear'?); known ...
     """
     given = text.strip().lower()
     given = _WORDS.get(given, given)
@@ -61,6 +77,11 @@ def as_norm(norm: Norm | str | None) -> Norm:
 
     Raises:
         InputError: neither a norm nor the name of one.
+
+    Example:
+        >>> from attsvm.geometry import Nuclear, as_norm
+        >>> as_norm(None), as_norm("spec"), as_norm(Nuclear())
+        (Frobenius(), Spectral(), Nuclear())
     """
     if norm is None:
         return Frobenius()

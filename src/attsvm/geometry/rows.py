@@ -18,6 +18,15 @@ class Rows(RowLengths):
 
     Rows of its max-margin solutions are zero: whole features of the tokens take no part in
     attention. The steepest direction is the longest row of ``G`` alone, at length one.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> W = np.array([[3.0, 4.0], [0.0, 1.0]])
+        >>> float(attsvm.Rows().value(W))
+        6.0
+        >>> attsvm.Rows().steepest(W).round(3).tolist()
+        [[0.6, 0.8], [0.0, 0.0]]
     """
 
     spellings: ClassVar[Mapping[str, str]] = {
@@ -43,6 +52,15 @@ class MaxRow(RowLengths):
 
     Optimisers that normalise every row of their gradient, such as those of matrices whose rows are
     the features of one token, take steepest steps in this norm.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> W = np.array([[3.0, 4.0], [0.0, 1.0]])
+        >>> float(attsvm.MaxRow().value(W))
+        5.0
+        >>> attsvm.MaxRow().steepest(W).round(3).tolist()
+        [[0.6, 0.8], [0.0, 1.0]]
     """
 
     spellings: ClassVar[Mapping[str, str]] = {

@@ -57,6 +57,15 @@ def output_margins(
     Raises:
         InputError: embeddings that are not a finite matrix, ``following`` of another shape, or a
             class that is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> margins = attsvm.output_margins(np.eye(3), following=[1, 2, 0])
+        >>> margins.selected.tolist(), margins.m
+        ([1, 2, 0], 6)
+        >>> attsvm.max_margin(margins).W.round(3).tolist()
+        [[-0.333, -0.333, 0.667], [0.667, -0.333, -0.333], [-0.333, 0.667, -0.333]]
     """
     from attsvm.datasets.next_token import NextTokenData  # solving alone does not need it
 
@@ -117,6 +126,11 @@ def order_arcs(
         InputError: an empty sentence, a token that is not a number from 0 on (below K with
             ``following``), a label count that differs from the number of sentences, a label that no
             token of its sentence realises, or one that two do.
+
+    Example:
+        >>> import attsvm
+        >>> attsvm.order_arcs([[0, 1, 2], [1, 2, 2]], labels=[0, 1]).tolist()
+        [[2, 0, 1], [2, 0, 2], [2, 1, 2]]
     """
     if missing not in ("error", "drop"):
         raise InputError(f"missing is {missing!r}; use 'error' or 'drop'")
@@ -186,6 +200,14 @@ def order_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None 
     Raises:
         InputError: embeddings that are not a finite matrix, arcs of another shape, out of range, or
             from a token to itself; data with a sentence whose label no token explains, or two do.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> arcs = [[2, 0, 1], [2, 1, 2]]  # before token 2, token 0 beats 1 and 1 beats 2
+        >>> solution = attsvm.max_margin(attsvm.order_margins(np.eye(3), arcs))
+        >>> solution.W[:, 2].round(3).tolist()
+        [1.0, 0.0, -1.0]
     """
     embeddings, arcs = embeddings_and_arcs(embeddings, arcs)
     E = _embeddings(embeddings)
@@ -274,6 +296,12 @@ def strong_components(arcs: ArrayLike, size: int) -> tuple[IntArray, IntArray]:
 
     Raises:
         InputError: arcs of another shape, out of range, or from a token to itself.
+
+    Example:
+        >>> import attsvm
+        >>> queries, component = attsvm.strong_components([[2, 0, 1], [2, 1, 0], [2, 0, 2]], size=3)
+        >>> queries.tolist(), component.tolist()
+        ([2], [[0, 0, 2]])
     """
     from attsvm.datasets.next_token import components
 
@@ -317,6 +345,14 @@ def graph_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None 
     Raises:
         InputError: embeddings that are not a finite matrix, arcs of another shape, out of range, or
             from a token to itself; data with a sentence whose label no token explains, or two do.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> arcs = [[2, 0, 1], [2, 1, 0], [2, 0, 2]]  # 0 and 1 tie, and beat 2
+        >>> solution = attsvm.max_margin(attsvm.graph_margins(np.eye(3), arcs))
+        >>> solution.W[:, 2].round(3).tolist()
+        [0.333, 0.333, -0.667]
     """
     embeddings, arcs = embeddings_and_arcs(embeddings, arcs)
     E = reals("embeddings", embeddings, (None, None), "(tokens, features), one row per token")

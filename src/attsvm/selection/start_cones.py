@@ -25,6 +25,15 @@ def in_angular_cone(
 
     Raises:
         InputError: a solution that does not exist, weights of another shape.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 0]]], labels=[1], queries=[[1]])
+        >>> solution = attsvm.max_margin(data, [0])  # along [1, 0]
+        >>> W = np.array([[[3.0], [0.3]], [[3.0], [3.0]]])
+        >>> attsvm.selection.in_angular_cone(W, solution, mu=0.1).tolist()
+        [True, False]
     """
     weights, size = _sized(W, solution)
     axis = solution.W / np.linalg.norm(solution.W)
@@ -53,6 +62,15 @@ def in_bregman_cone(
         InputError: a solution that does not exist or is of another norm, weights of another shape.
 
     Source: Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent*.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 0]]], labels=[1], queries=[[1]])
+        >>> solution = attsvm.max_margin(data, [0], attsvm.Lp(3))  # along [1, 0]
+        >>> W = np.array([[[3.0], [0.3]], [[3.0], [3.0]]])
+        >>> attsvm.selection.in_bregman_cone(W, solution, mu=0.1).tolist()
+        [True, False]
     """
     weights, _ = _sized(W, solution)
     norm = Lp(2) if solution.geometry == Lp(2) else solution.geometry
@@ -75,6 +93,15 @@ def in_margin_cone(
     The cone of the global theorems.
 
     Arguments as in :func:`in_angular_cone`; ``mu`` is the share of the largest possible margin.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 0]]], labels=[1], queries=[[1]])
+        >>> solution = attsvm.max_margin(data, [0])  # along [1, 0]
+        >>> W = np.array([[[3.0], [0.3]], [[-1.0], [3.0]]])
+        >>> attsvm.selection.in_margin_cone(W, solution, mu=0.5).tolist()
+        [True, False]
     """
     weights, size = _sized(W, solution)
     margins = solution.margins
