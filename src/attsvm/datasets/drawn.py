@@ -33,9 +33,6 @@ def unit_sphere(
     as -1), tokens, queries. Each vector is divided by its length in float32, then cast to float64.
     PyTorch's global generator is left as it is.
 
-    Tokens count from 0 here: the optimal tokens :math:`\arg\max_t Y_i v^\top x_{it}` of
-    ``unit_sphere(6, 8, 10, seed=0)`` are 7 4 6 1 3 2.
-
     Args:
         n: sequences.
         T: tokens per sequence.

@@ -58,12 +58,6 @@ class Encoded(Compact):
         views: ``views[i]`` shows sequence ``i`` with its tokens in place; None when there is
             nothing to show.
         notes: sentences about this encoding (words dropped, texts cut, ...).
-
-    Example:
-        >>> import attsvm
-        >>> encoded = attsvm.datasets.load("digits:3-8", patch=4).encode(train=range(200))
-        >>> encoded.data.T, encoded.views[0]["boxes"]
-        (4, [[0, 0, 4, 4], [0, 4, 4, 4], [4, 0, 4, 4], [4, 4, 4, 4]])
     """
 
     data: AttentionData
@@ -84,12 +78,6 @@ class Dataset(Compact):
         provenance: JSON-ready: source, sha256, rows, licence or citation.
         notes: sentences about the source.
         encoder: turns the sorted training rows into vectors of all rows.
-
-    Example:
-        >>> import attsvm
-        >>> dataset = attsvm.datasets.load("digits:3-8")
-        >>> dataset.kind, dataset.class_names, len(dataset), dataset.provenance["licence"]
-        ('image', ('3', '8'), 357, 'CC BY 4.0')
     """
 
     name: str

@@ -17,7 +17,8 @@ class Rows(RowLengths):
     :class:`MaxRow`.
 
     Rows of its max-margin solutions are zero: whole features of the tokens take no part in
-    attention. The steepest direction is the longest row of ``G`` alone, at length one.
+    attention (Yuan and Lin, *Model Selection and Estimation in Regression with Grouped Variables*,
+    2006). The steepest direction is the longest row of ``G`` alone, at length one.
 
     Example:
         >>> import numpy as np

@@ -189,7 +189,8 @@ def recombine(W: ArrayLike, finite: ArrayLike, direction: ArrayLike) -> Recombin
 
     :math:`C=\langle W-W^{fin},W^{mm}\rangle/\|W^{mm}\|_F^2`, which is
     :math:`\langle W,W^{mm}\rangle/\|W^{mm}\|_F^2` when the two components are orthogonal, as the
-    Frobenius ones are. Without a direction (all zeros) C is 0.
+    Frobenius ones are. Without a direction (all zeros) C is 0. Tarzanagh et al., *Transformers as
+    Support Vector Machines* (2023).
 
     Args:
         W: ``(d_x, d_z)``, trained weights.

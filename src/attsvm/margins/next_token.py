@@ -42,9 +42,11 @@ def output_margins(
     r"""The margins of an output matrix: :math:`(\mathbf 1_{n(x)} - \mathbf 1_v)^\top W e_x \ge 1`
     for all :math:`v\ne n(x)`.
 
-    The weights are ``(K, d)``. With any inputs :math:`h_i` as rows and their classes as
-    ``following`` it is the multiclass margin of Crammer and Singer. A "sequence" is one row of
-    ``embeddings``; "tokens" are classes. Memory is ``n K`` rows of ``K`` numbers.
+    The weights are ``(K, d)``. With orthonormal embeddings that all have a following token the
+    solution is :math:`\sum_x(\mathbf 1_{n(x)}-\frac1K\mathbf 1)e_x^\top`. With any inputs
+    :math:`h_i` as rows and their classes as ``following`` it is the multiclass margin of Crammer
+    and Singer. A "sequence" is one row of ``embeddings``; "tokens" are classes. Memory is ``n K``
+    rows of ``K`` numbers. First of the two programmes of Huang, Liang and Yang (2024).
 
     Args:
         embeddings: ``(n, d)``, row ``x`` is :math:`e_x`; or
@@ -189,7 +191,7 @@ def order_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None 
     A "sequence" of the result is one pair of query and winner; "tokens" are numbers of the
     vocabulary. An order with a cycle gives margins that no weights meet, and the certificate of the
     solver is that cycle; see :func:`~attsvm.margins.graph_margins` for the programme that turns
-    cycles into equalities.
+    cycles into equalities. Second of the two programmes of Huang, Liang and Yang (2024).
 
     Args:
         embeddings: ``(K, d)``, one row per token; or
@@ -284,7 +286,8 @@ def _embeddings(embeddings: ArrayLike) -> FloatArray:
 
 
 def strong_components(arcs: ArrayLike, size: int) -> tuple[IntArray, IntArray]:
-    """Strongly connected components of the graph of every query.
+    """Strongly connected components of the priority graph of every query, inside which no token has
+    priority (Li et al., *Mechanics of Next Token Prediction with Self-Attention*, 2024).
 
     Args:
         arcs: ``(k, 3)`` integers, rows ``(query, winner, loser)``.

@@ -72,6 +72,11 @@ def all_support(data: AttentionData, tokens: ArrayLike) -> BoolArray:
         data: sequences, with any leading axes.
         tokens: ``(..., n)``, the selected tokens.
 
+    Raises:
+        InputError: tokens of another shape, or positions that are no visible tokens.
+
+    Source: Assumption B of Tarzanagh et al., *Transformers as Support Vector Machines* (2023).
+
     Example:
         >>> import attsvm
         >>> data = attsvm.AttentionData([[[2, 0], [0, 0], [-2, 1]]], labels=[1], queries=[[1]])
@@ -105,7 +110,8 @@ def gradient_alignment(
 ) -> FloatArray:
     r""":math:`\iota=\min_{i,t\ne\mathrm{opt}_i}\langle A_{it},-\nabla L(0)\rangle`, ``(...)``.
 
-    Positive when the first step ranks every optimal token first.
+    Positive when the first step of descent from zero ranks every optimal token first: from far
+    enough along that step descent converges to the max-margin weights of the optimal tokens.
 
     Args:
         data: sequences, with any leading axes.
@@ -114,6 +120,8 @@ def gradient_alignment(
 
     Raises:
         InputError: a tie of optimal tokens, or an unknown loss.
+
+    Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023).
 
     Example:
         >>> import attsvm
@@ -137,8 +145,12 @@ def dominance(
     solution: MarginSolution,
     loss: LossName = "logistic",
 ) -> Dominance:
-    """How much descent at ``W`` moves along the max-margin weights of the optimal tokens: two
-    computations of one number, and a bound.
+    r"""How much descent at ``W`` moves along the max-margin weights of the optimal tokens,
+    :math:`\langle-\nabla L(W),W^{mm}\rangle`: two computations of one number, and a bound.
+
+    With all tokens at the margin, or equal scores of those that are not optimal, it is positive at
+    every ``W``, so there is no stationary point. The identity is stated and derived in
+    :mod:`attsvm.selection.conditions`.
 
     Args:
         data: one instance.
@@ -185,6 +197,13 @@ def feasible(data: AttentionData, tokens: ArrayLike) -> BoolArray:
     Almost every data set with :math:`d\ge\max(T-1,n)` is feasible for every selection
     (*Transformers as Support Vector Machines*, Theorem 1); the mean of this over random instances
     estimates the probability elsewhere.
+
+    Args:
+        data: sequences, with any leading axes.
+        tokens: ``(..., n)``, the selected tokens.
+
+    Raises:
+        InputError: tokens of another shape, or positions that are no visible tokens.
 
     Example:
         >>> import attsvm

@@ -117,7 +117,8 @@ def graph_svm(data: NextTokenData | Sequence[NextTokenData]) -> GraphSVM | list[
 
     where :math:`\bar L` keeps of every sentence the tokens in its label's component. The second
     problem has exactly one solution, because components are strongly connected (the condition of
-    Zermelo and of Bradley and Terry); Newton's method finds it to rounding.
+    Zermelo and of Bradley and Terry); Newton's method finds it to rounding. Li et al., *Mechanics
+    of Next Token Prediction with Self-Attention* (2024).
 
     Args:
         data: one set of sentences, or several of the same dimension d, which are solved together.

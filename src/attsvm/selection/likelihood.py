@@ -172,14 +172,16 @@ class Likelihood(Compact):
 def attention_likelihood(
     data: NextTokenData, basis: ArrayLike | None = None, keep: BoolArray | None = None
 ) -> Likelihood:
-    """The log loss of attention mass on the winner of every sentence; sentences without one count
-    0.
+    r"""The log loss :math:`-\sum_n\pi_n\log\varphi_{y_n}(W)` of attention mass on the winner of
+    every sentence, as a function of coordinates of W; sentences without a winner count 0.
 
     Args:
         data: the sentences.
         basis: ``(p, d, d)``, what the coordinates multiply; all entries of W, row by row, when left
             out.
         keep: ``(N, J)``, the distinct tokens that count; all when left out.
+
+    Source: Li et al., *Mechanics of Next Token Prediction with Self-Attention* (2024).
 
     Example:
         >>> import numpy as np

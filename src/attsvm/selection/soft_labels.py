@@ -124,7 +124,8 @@ def soft_label_svm(
 
     Contexts are taken to be distinct: rows of equal embeddings with different counts are not
     compatible; add their counts first. Linearly independent embeddings (so :math:`d\ge m`) make any
-    labels compatible and separable.
+    labels compatible and separable. Thrampoulidis, *Implicit Optimization Bias of Next-token
+    Prediction in Linear Models* (2024).
 
     Args:
         embeddings: ``(m, d)``, one row per context; or a list of matrices, which are solved

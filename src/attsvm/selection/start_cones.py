@@ -26,6 +26,8 @@ def in_angular_cone(
     Raises:
         InputError: a solution that does not exist, weights of another shape.
 
+    Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023).
+
     Example:
         >>> import numpy as np
         >>> import attsvm
@@ -92,7 +94,16 @@ def in_margin_cone(
 
     The cone of the global theorems.
 
-    Arguments as in :func:`in_angular_cone`; ``mu`` is the share of the largest possible margin.
+    Args:
+        W: ``(..., d_x, d_z)``.
+        solution: the max-margin solution for the optimal tokens.
+        mu: share of the largest possible margin, between 0 and 1.
+        radius: R.
+
+    Raises:
+        InputError: a solution that does not exist, weights of another shape.
+
+    Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023).
 
     Example:
         >>> import numpy as np

@@ -271,8 +271,10 @@ def sparsemax_selection(scores: ArrayLike, strength: float) -> Mixture:
     r"""The attention that is best under the head :math:`v^\top o-\lambda\|o\|^2` on orthonormal
     tokens with label +1.
 
-    :math:`s^\star_i=\mathrm{sparsemax}(\gamma_i/2\lambda)`: the strength sets the number of
-    selected tokens, before any training.
+    :math:`s^\star_i=\mathrm{sparsemax}(\gamma_i/2\lambda)`, the maximiser of
+    :math:`\gamma_i^\top s-\lambda\|s\|^2` over the simplex: the strength sets the number of
+    selected tokens, before any training. The head is that of Tarzanagh et al., *Transformers as
+    Support Vector Machines* (2023).
 
     Args:
         scores: ``(..., n, T)``, :math:`\gamma_{it}=v^\top x_{it}`.

@@ -38,7 +38,7 @@ def winners(data: NextTokenData) -> IntArray:
     r"""``(N,)``, the token of every sentence that must win its attention; -1 where no token, or
     more than one, realises the label.
 
-    The token with :math:`n(x_\star)=y`, where n is ``data.following``.
+    The token with :math:`n(x_\star)=y`, where n is ``data.following`` (Huang, Liang and Yang 2024).
 
     Example:
         >>> from attsvm.datasets.next_token import NextTokenData, winners
@@ -55,8 +55,8 @@ def winners(data: NextTokenData) -> IntArray:
 
 
 def arcs(data: NextTokenData) -> Arcs:
-    """The arcs ``(query, winner, loser)`` of all sentences; sentences without a
-    :func:`winner <winners>` add none.
+    """The arcs ``(query, winner, loser)`` of all sentences: the winner of a sentence beats each of
+    its other tokens. Sentences without a :func:`winner <winners>` add none.
 
     Example:
         >>> from attsvm.datasets.next_token import NextTokenData, arcs
@@ -323,7 +323,8 @@ class PartialOrders(Compact):
 
 
 def partial_order(data: NextTokenData) -> PartialOrders:
-    """The orders that the sentences imply; sentences whose label is not realizable add nothing.
+    """The orders that the sentences imply, one for every query (Huang, Liang and Yang 2024);
+    sentences whose label is not realizable add nothing.
 
     Example:
         >>> from attsvm.datasets.next_token import NextTokenData, partial_order

@@ -310,8 +310,8 @@ class Realizability(Compact):
 
 
 def check_realizable(data: NextTokenData, strict: bool = True) -> Realizability:
-    """Hold data against the definition of realizable, finding by finding, each with all sentences
-    that have part in it.
+    """Hold data against the definition of realizable (Assumption 1 of Huang, Liang and Yang 2024),
+    finding by finding, each with all sentences that have part in it.
 
     Args:
         data: sentences with labels.
