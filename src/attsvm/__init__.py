@@ -108,6 +108,7 @@ __all__ = [
     "least_norm",
     "locally_optimal",
     "margin_path",
+    "margins",
     "max_margin",
     "models",
     "multi_token_margins",
@@ -118,6 +119,7 @@ __all__ = [
     "output_margins",
     "pair_margins",
     "parse_norm",
+    "probe",
     "prompt_margins",
     "query_positions",
     "ratio_margins",
@@ -149,8 +151,10 @@ if TYPE_CHECKING:
         dynamics,
         errors,
         geometry,
+        margins,
         models,
         optim,
+        probe,
         report,
         selection,
         sklearn,
@@ -228,4 +232,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__

@@ -31,6 +31,14 @@ class Bags:
             when there was no table.
         instance_labels: ``(N,)`` labels of the instances, where somebody knows them; None
             otherwise. Nothing is fitted to them.
+
+    Example:
+        >>> from attsvm.bags import as_bags
+        >>> bags = as_bags([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]])
+        >>> bags.n, bags.d, bags.lengths.tolist(), bags[1].tolist()
+        (2, 2, [1, 2], [[3.0, 4.0], [5.0, 6.0]])
+        >>> bags.take([1]).data(labels=[1])
+        AttentionData(1 sequences of 2 tokens, d_x=2, d_z=2, 1 of 1 labels +1)
     """
 
     rows: FloatArray
@@ -98,6 +106,11 @@ def as_bags(X: Any, groups: ArrayLike | None = None) -> Bags:
     Raises:
         InputError: no bag, a bag without instances, instances of different widths, a value that is
             not finite, groups of another length, a table without groups.
+
+    Example:
+        >>> from attsvm.bags import as_bags
+        >>> as_bags([[1.0], [2.0], [3.0]], groups=["b", "a", "b"]).rows.ravel().tolist()
+        [1.0, 3.0, 2.0]
     """
     if isinstance(X, Bags):
         return X

@@ -137,6 +137,14 @@ class AttentionData:
     Raises:
         InputError: wrong rank or shape, a value that is not finite, a label other than -1 and +1,
             no sequence, no token, or a sequence whose mask hides everything.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[1.0, 0.0], [0.0, 2.0]]], labels=[1.0], queries=[[0.5]])
+        >>> data
+        AttentionData(1 sequences of 2 tokens, d_x=2, d_z=1, 1 of 1 labels +1)
+        >>> attsvm.AttentionData.from_bags([[[1.0]], [[2.0], [3.0]]], labels=[1, -1]).mask.tolist()
+        [[True, False], [True, True]]
     """
 
     tokens: FloatArray

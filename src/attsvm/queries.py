@@ -62,6 +62,12 @@ def self_attention(data: AttentionData, position: int = 0) -> AttentionData:
 
     Raises:
         InputError: a position that some sequence does not have.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[1.0, 0.0], [0.0, 2.0]]], labels=[1.0], queries=[[0.5]])
+        >>> attsvm.self_attention(data, position=1).queries.tolist()
+        [[0.0, 2.0]]
     """
     if not 0 <= position < data.T or not data.mask[..., position].all():
         raise InputError(
@@ -87,6 +93,13 @@ def sequence_pairs(data: AttentionData, labels: ArrayLike, causal: bool = False)
 
     Raises:
         InputError: leading axes, or labels of another shape or value.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[1.0], [2.0], [3.0]]], labels=[1.0])
+        >>> pairs = attsvm.sequence_pairs(data, labels=[[1, 1, -1]], causal=True)
+        >>> pairs.queries.tolist(), pairs.lengths.tolist()
+        ([[1.0], [2.0], [3.0]], [1, 2, 3])
     """
     signs = real_array("labels", labels).astype(np.float64)
     if data.batch_shape or signs.shape != data.mask.shape:
@@ -115,6 +128,12 @@ def head_pairs(data: AttentionData, heads: int) -> AttentionData:
 
     Raises:
         InputError: fewer than one head.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[1.0], [2.0]]], labels=[1.0], queries=[[5.0]])
+        >>> attsvm.head_pairs(data, heads=2).queries.tolist()
+        [[5.0, 0.0], [0.0, 5.0]]
     """
     if isinstance(heads, bool) or not isinstance(heads, (int, np.integer)) or heads < 1:
         raise InputError(f"heads is {heads!r}; give a number of heads, 1 or more")

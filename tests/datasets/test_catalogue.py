@@ -108,6 +108,29 @@ def test_what_is_refused(spec, options, sentence, tmp_path, monkeypatch):
         load(spec, **options)
 
 
+@pytest.mark.parametrize(
+    ("spec", "meant"),
+    [
+        ("digit", "digits"),
+        ("Unit-Sphere:3,4,5,6", "unit_sphere"),
+        ("plane_margin", "plane_margins"),
+        ("mmts1", "mmts-1"),
+    ],
+)
+def test_a_misspelt_name_is_told_the_one_that_is_like_it(spec, meant):
+    with pytest.raises(
+        InputError, match=rf"named data set \(did you mean '{meant}'\?\); the names"
+    ):
+        load(spec)
+
+
+def test_a_misspelt_toy_is_told_the_one_that_is_like_it():
+    with pytest.raises(
+        InputError, match=r"no toy 'joint_nonsuport' \(did you mean 'joint_nonsupport'\?\); choose"
+    ):
+        toy("joint_nonsuport")
+
+
 def test_a_file_of_no_known_kind(write):
     with pytest.raises(
         InputError,

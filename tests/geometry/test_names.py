@@ -100,6 +100,34 @@ def test_names_that_lead_nowhere(text: str, message: str) -> None:
         parse_norm(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("nuclaer", "nuclear"),
+        ("Froebnius", "frobenius"),
+        ("row", "rows"),
+        ("shatten:3", "schatten:3"),
+        ("shatten", "schatten:P"),
+        ("dual:spce", "spec"),
+        ("dual", "dual:NAME"),
+        ("euclid", None),
+    ],
+)
+def test_a_misspelt_name_is_told_the_one_that_is_like_it(text: str, meant: str | None) -> None:
+    near = f" (did you mean '{meant}'?)" if meant else ""
+    with pytest.raises(InputError, match="unknown norm") as caught:
+        parse_norm(text)
+    told = text.rpartition("dual:")[2] if text != "dual" else text
+    assert str(caught.value).startswith(f"unknown norm '{told}'{near}; known norms: fro, ")
+
+
+def test_every_name_is_listed_where_one_is_unknown() -> None:
+    with pytest.raises(InputError, match="unknown norm") as caught:
+        parse_norm("euclid")
+    for name in (*norm_names(), "dual:NAME", "frobenius", "nuclear", "spectral"):
+        assert name in str(caught.value).replace(",", " ").replace("(", " ").split()
+
+
 def test_repr_reads_back() -> None:
     named = (Frobenius(), Nuclear(), Spectral(), Rows(), MaxRow())
     for norm in (*named, Lp(1.75), Lp(inf), Schatten(3), Schatten(1.1)):

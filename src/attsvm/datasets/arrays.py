@@ -28,6 +28,14 @@ def array(path: str | Path) -> Dataset:
     Raises:
         InputError: what :meth:`attsvm.AttentionData.read` and :func:`attsvm.bags.as_bags` refuse, a
             file with many instances, or labels of bags that are not two classes.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> np.savez("bags.npz", X=[[1.0], [2.0], [3.0]], groups=["a", "a", "b"], y=["no", "yes"])
+        >>> dataset = attsvm.datasets.array("bags.npz")
+        >>> dataset.class_names, dataset.encode([0, 1]).data.lengths.tolist()
+        (('no', 'yes'), [2, 1])
     """
     path = Path(path)
     if _has_groups(path):

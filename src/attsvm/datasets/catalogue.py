@@ -13,6 +13,7 @@ from attsvm.datasets.source import Dataset
 from attsvm.datasets.toys import PUBLISHED, TITLES, toy
 from attsvm.errors import InputError
 from attsvm.files import SUFFIXES, is_folder
+from attsvm.printable import meant
 
 _MODEL_OPTIONS = ("text", "label", "model", "dim", "max_tokens", "query", "byte_limit")
 _TEXT_OPTIONS = (*_MODEL_OPTIONS, "min_count", "window")
@@ -30,7 +31,15 @@ _GENERATED = {
 
 
 def names() -> dict[str, str]:
-    """The named data sets, each with a line that says what it is."""
+    """The named data sets, each with a line that says what it is.
+
+    Example:
+        >>> import attsvm
+        >>> list(attsvm.datasets.names())[:3]
+        ['digits', 'unit_sphere', 'single_global']
+        >>> attsvm.datasets.names()["plane"]
+        'Two sequences in the plane: weights against factors (tfsvm-1)'
+    """
     return {**_GENERATED, **TITLES}
 
 
@@ -50,6 +59,14 @@ def load(spec: str | Path, **options: Any) -> Dataset:
     Raises:
         InputError: neither a file nor a name, arguments of a name that make no sense, an option of
             another kind of data.
+
+    Example:
+        >>> import attsvm
+        >>> dataset = attsvm.datasets.load("digits:4-9", patch=4)
+        >>> dataset.title, len(dataset)
+        ('Handwritten digits, 4 against 9', 361)
+        >>> dataset.encode(train=range(300)).data
+        AttentionData(361 sequences of 4 tokens, d_x=64, d_z=65, 180 of 361 labels +1)
     """
     given = {name: value for name, value in options.items() if value is not None}
     name, arguments = _parse(spec)
@@ -68,7 +85,8 @@ def load(spec: str | Path, **options: Any) -> Dataset:
             f"{path} is of no known kind; give a file of kind {kinds}, or a folder with pos and neg"
         )
     raise InputError(
-        f"{spec} is neither a file nor a named data set; the names are {', '.join(names())}"
+        f"{spec} is neither a file nor a named data set{meant(name, [*names(), *PUBLISHED])}; the"
+        f" names are {', '.join(names())} ({', '.join(PUBLISHED)} for the toys)"
     )
 
 
@@ -78,6 +96,12 @@ def instance(spec: str | Path) -> tuple[AttentionData, dict[str, FloatArray]] | 
 
     Raises:
         InputError: arguments of the name that make no sense.
+
+    Example:
+        >>> import attsvm
+        >>> data, known = attsvm.datasets.instance("plane")
+        >>> data, sorted(known)
+        (AttentionData(2 sequences of 3 tokens, d_x=2, d_z=2, 2 of 2 labels +1), ['scores', 'v'])
     """
     name, arguments = _parse(spec)
     if name not in names() or name == "digits":

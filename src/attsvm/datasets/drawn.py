@@ -33,9 +33,6 @@ def unit_sphere(
     as -1), tokens, queries. Each vector is divided by its length in float32, then cast to float64.
     PyTorch's global generator is left as it is.
 
-    Tokens count from 0 here: the optimal tokens :math:`\arg\max_t Y_i v^\top x_{it}` of
-    ``unit_sphere(6, 8, 10, seed=0)`` are 7 4 6 1 3 2.
-
     Args:
         n: sequences.
         T: tokens per sequence.
@@ -50,6 +47,14 @@ def unit_sphere(
 
     Raises:
         InputError: a size below one, no seed, or a seed that PyTorch does not take.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.unit_sphere(n=6, T=8, d=10, seed=0)
+        >>> data.tokens.shape, attsvm.optimal_tokens(data, head).tolist()
+        ((6, 8, 10), [7, 4, 6, 1, 3, 2])
+        >>> attsvm.datasets.unit_sphere(n=6, T=8, d=10, seed=range(100))[0].batch_shape
+        (100,)
     """
     runs = 1 if isinstance(seed, (int, np.integer)) else len(seed)
     require_memory(_BYTES * runs * n * (T + 1) * d, f"n={n}, T={T}, d={d}")
@@ -130,6 +135,12 @@ def mlp_instance(
 
     Raises:
         InputError: a size below one, no seed, or a seed that PyTorch does not take.
+
+    Example:
+        >>> import attsvm
+        >>> data, V = attsvm.datasets.mlp_instance(n=3, T=4, d=5, seed=0)
+        >>> data.tokens.shape, V.shape, round(float((V**2).sum()), 5)
+        ((3, 4, 5), (5, 5), 1.0)
     """
 
     def draw(draws: Draws) -> Drawn:
@@ -158,6 +169,15 @@ def orthonormal(n: int, d: int, seed: int | Sequence[int]) -> tuple[AttentionDat
 
     Raises:
         InputError: a size below one, no seed, or a seed that PyTorch does not take.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.orthonormal(n=2, d=4, seed=0)
+        >>> data.tokens.shape, bool(np.allclose(data.tokens[0] @ data.tokens[0].T, np.eye(4)))
+        ((2, 4, 4), True)
+        >>> attsvm.selection.sparsemax_selection(data.tokens @ head, strength=0.3).sets.shape
+        (2, 4)
     """
 
     def draw(draws: Draws) -> Drawn:
@@ -188,6 +208,12 @@ def orth(
 
     Raises:
         InputError: a size below one, T below 2, a dimension below n T, or no seed.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.orth(n=2, T=3, d=6, seed=0)
+        >>> abs(attsvm.token_scores(data, head)).round(6).tolist()
+        [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     """
     if d < n * T:
         raise InputError(f"d is {d}; {n} sequences of {T} orthonormal tokens need at least {n * T}")
@@ -227,6 +253,14 @@ def gauss(
 
     Raises:
         InputError: a size below one, T or d below 2, or no seed.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.gauss(n=6, T=5, d=48, seed=0)
+        >>> attsvm.token_scores(data, head).max(axis=1).round().tolist()
+        [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+        >>> bool(attsvm.selection.feasible(data, attsvm.optimal_tokens(data, head)))
+        True
     """
     if d < 2:
         raise InputError(f"d is {d}; two orthonormal centres need at least 2")

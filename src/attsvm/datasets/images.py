@@ -38,6 +38,13 @@ def digits(
 
     Raises:
         InputError: digits that are equal or not 0 to 9, patches that do not tile the image.
+
+    Example:
+        >>> import attsvm
+        >>> dataset = attsvm.datasets.digits(3, 8, patch=4)
+        >>> data = dataset.encode(train=range(200)).data
+        >>> data.tokens.shape, data.queries.shape  # four patches in 64 pixels
+        ((357, 4, 64), (357, 65))
     """
     stride = patch if stride is None else stride
     for name, value in (("negative", negative), ("positive", positive)):

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
-from attsvm.printable import Compact
+from attsvm.printable import Compact, meant
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,6 +44,14 @@ class Toy(Compact):
             ``p`` the max-margin prompt of the optimal tokens (``p_local`` of the rival token,
             ``p_relaxed`` of the relaxed programme), ``v`` the max-margin head, ``W`` the Frobenius
             and ``W_nuclear`` the nuclear solution.
+
+    Example:
+        >>> import attsvm
+        >>> toy = attsvm.datasets.toy("single_local")
+        >>> toy.scores.tolist(), toy.reference["p"].round(4).tolist()
+        ([[1.0, 0.9, 0.0]], [-0.099, 0.9901])
+        >>> attsvm.max_margin(toy.data, [0]).W[:, 0].round(4).tolist()
+        [-0.099, 0.9901]
     """
 
     name: str
@@ -103,6 +111,13 @@ def toy(name: str, *, C: float = 1.0) -> Toy:
 
     Raises:
         InputError: unknown name.
+
+    Example:
+        >>> import attsvm
+        >>> attsvm.datasets.toy("tfsvm-1").name
+        'plane'
+        >>> attsvm.datasets.toy("losses", C=5.0).scores.tolist()
+        [[0.0, 5.0], [0.0, 1.0]]
     """
     name = PUBLISHED.get(name, name)
     if name in ("single_global", "single_local"):
@@ -115,7 +130,8 @@ def toy(name: str, *, C: float = 1.0) -> Toy:
         return _losses(C)
     if name in ("plane", "plane_margins"):
         return _plane(name)
-    raise InputError(f"there is no toy {name!r}; choose one of {', '.join(TITLES)}")
+    near = meant(name, [*TITLES, *PUBLISHED])
+    raise InputError(f"there is no toy {name!r}{near}; choose one of {', '.join(TITLES)}")
 
 
 def _arrays(**values: ArrayLike) -> dict[str, FloatArray]:

@@ -26,3 +26,7 @@ __all__ = [
     "norm_names",
     "parse_norm",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -33,6 +33,17 @@ class Lp(Entrywise):
 
     Raises:
         InputError: ``p`` is below 1 or not a number.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> W = np.array([[3.0, 0.0], [0.0, -4.0]])
+        >>> [float(attsvm.Lp(p).value(W)) for p in (1, 2, float("inf"))]
+        [7.0, 5.0, 4.0]
+        >>> attsvm.Lp(1).dual
+        Lp(inf)
+        >>> attsvm.Lp(1).steepest(W).tolist()
+        [[0.0, 0.0], [0.0, -1.0]]
     """
 
     spellings: ClassVar[Mapping[str, str]] = {

@@ -22,6 +22,15 @@ class Frobenius(Entrywise):
     Gradient descent on ``W`` converges in direction to the max-margin solution in this norm
     (Tarzanagh et al., *Transformers as Support Vector Machines*).
     Squares are taken after division by the largest entry where they could overflow or underflow.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> norm = attsvm.Frobenius()
+        >>> print(norm.value(np.array([[3.0, 0.0], [0.0, 4.0]])))
+        5.0
+        >>> norm.steepest(np.array([[3.0, 0.0], [0.0, 4.0]])).tolist()
+        [[0.6, 0.0], [0.0, 0.8]]
     """
 
     spellings: ClassVar[Mapping[str, str]] = {

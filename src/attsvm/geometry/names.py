@@ -5,7 +5,7 @@ from __future__ import annotations
 from attsvm.errors import InputError
 from attsvm.geometry.frobenius import Frobenius
 from attsvm.geometry.norm import Norm
-from attsvm.printable import kind
+from attsvm.printable import kind, meant
 
 _WORDS = {"frobenius": "fro", "nuclear": "nuc", "spectral": "spec"}
 
@@ -13,6 +13,13 @@ _WORDS = {"frobenius": "fro", "nuclear": "nuc", "spectral": "spec"}
 def norm_names() -> dict[str, str]:
     """How each norm is written on the command line, with a line about it; ``P`` stands for a
     number.
+
+    Example:
+        >>> from attsvm.geometry import norm_names
+        >>> list(norm_names())
+        ['fro', 'l1', 'linf', 'rows', 'maxrow', 'nuc', 'spec', 'lp:P', 'schatten:P']
+        >>> norm_names()["nuc"]
+        'nuclear norm: what gradient descent on the factors K, Q minimises'
     """
     names = {name: kind.spellings[name] for name, kind in Norm.known.items()}
     return dict(sorted(names.items(), key=lambda item: (":" in item[0], item[0] != "fro")))
@@ -24,6 +31,15 @@ def parse_norm(text: str) -> Norm:
 
     Raises:
         InputError: the name is unknown, or its exponent is not a number that is at least 1.
+
+    Example:
+        >>> import attsvm
+        >>> attsvm.parse_norm("lp:1.75"), attsvm.parse_norm("dual:nuc")
+        (Lp(1.75), Spectral())
+        >>> attsvm.parse_norm("nuclaer")
+        Traceback (most recent call last):
+            ...
+        attsvm.errors.InputError: unknown norm 'nuclaer' (did you mean 'nuclear'?); known ...
     """
     given = text.strip().lower()
     given = _WORDS.get(given, given)
@@ -33,7 +49,7 @@ def parse_norm(text: str) -> Norm:
     if family == "dual" and exponent:
         return parse_norm(exponent).dual
     if f"{family}:P" not in Norm.known:
-        raise InputError(f"unknown norm {text!r}; known norms: {', '.join(norm_names())}")
+        raise InputError(_unknown(text, given))
     try:
         p = float(exponent)
     except ValueError:
@@ -43,11 +59,29 @@ def parse_norm(text: str) -> Norm:
     return Norm.known[f"{family}:P"].spelled(family, p)
 
 
+def _unknown(text: str, given: str) -> str:
+    """The sentence about a name that leads nowhere, with every name that leads somewhere."""
+    known, number = [*norm_names(), "dual:NAME"], given.partition(":")[2]
+    asked = [
+        name.partition(":")[0] + f":{number}" if number and ":" in name else name for name in known
+    ]
+    longer = ", ".join(f"{word} for {name}" for word, name in _WORDS.items())
+    return (
+        f"unknown norm {text!r}{meant(given, [*asked, *_WORDS])}; known norms: {', '.join(known)}"
+        f" ({longer})"
+    )
+
+
 def as_norm(norm: Norm | str | None) -> Norm:
     """A norm as it is, the norm of a name, or the Frobenius norm for None.
 
     Raises:
         InputError: neither a norm nor the name of one.
+
+    Example:
+        >>> from attsvm.geometry import Nuclear, as_norm
+        >>> as_norm(None), as_norm("spec"), as_norm(Nuclear())
+        (Frobenius(), Spectral(), Nuclear())
     """
     if norm is None:
         return Frobenius()

@@ -75,6 +75,16 @@ class Norm(ABC):
     ``W`` and ``G`` are ``(..., d_x, d_z)``, values are ``(...)``. Norms are compared by ``name``,
     which is canonical: two objects are equal exactly when they are the same function of a matrix,
     however they were written (``Lp(2) == Schatten(2) == Frobenius()``).
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> G = np.diag([3.0, 4.0])
+        >>> for norm in (attsvm.Frobenius(), attsvm.Spectral(), attsvm.Lp(1)):
+        ...     print(f"{norm.name:5} {norm.value(G):.1f} {norm.dual_value(G):.1f}")
+        fro   5.0 5.0
+        spec  4.0 7.0
+        lp:1  7.0 4.0
     """
 
     spellings: ClassVar[Mapping[str, str]] = {}

@@ -31,6 +31,16 @@ class PowerPotential:
 
     Raises:
         InputError: ``p`` is not a number with :math:`1<p<\infty`.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> potential = attsvm.PowerPotential(3)
+        >>> W = np.array([[1.0, -2.0]])
+        >>> potential.mirror(W).tolist()
+        [[1.0, -4.0]]
+        >>> potential.inverse_mirror(potential.mirror(W)).tolist()
+        [[1.0, -2.0]]
     """
 
     def __init__(self, p: float) -> None:

@@ -17,7 +17,17 @@ class Rows(RowLengths):
     :class:`MaxRow`.
 
     Rows of its max-margin solutions are zero: whole features of the tokens take no part in
-    attention. The steepest direction is the longest row of ``G`` alone, at length one.
+    attention (Yuan and Lin, *Model Selection and Estimation in Regression with Grouped Variables*,
+    2006). The steepest direction is the longest row of ``G`` alone, at length one.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> W = np.array([[3.0, 4.0], [0.0, 1.0]])
+        >>> float(attsvm.Rows().value(W))
+        6.0
+        >>> attsvm.Rows().steepest(W).round(3).tolist()
+        [[0.6, 0.8], [0.0, 0.0]]
     """
 
     spellings: ClassVar[Mapping[str, str]] = {
@@ -43,6 +53,15 @@ class MaxRow(RowLengths):
 
     Optimisers that normalise every row of their gradient, such as those of matrices whose rows are
     the features of one token, take steepest steps in this norm.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> W = np.array([[3.0, 4.0], [0.0, 1.0]])
+        >>> float(attsvm.MaxRow().value(W))
+        5.0
+        >>> attsvm.MaxRow().steepest(W).round(3).tolist()
+        [[0.6, 0.8], [0.0, 1.0]]
     """
 
     spellings: ClassVar[Mapping[str, str]] = {

@@ -37,6 +37,15 @@ class Schatten(SingularValues):
 
     Raises:
         InputError: ``p`` is below 1 or not a number.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> W = np.diag([3.0, 4.0])
+        >>> [round(float(attsvm.Schatten(p).value(W)), 3) for p in (1, 2, 3, float("inf"))]
+        [7.0, 5.0, 4.498, 4.0]
+        >>> attsvm.Schatten(1) == attsvm.Nuclear(), attsvm.Schatten(4).dual.name
+        (True, 'schatten:1.3333333333333333')
     """
 
     spellings: ClassVar[Mapping[str, str]] = {
@@ -109,6 +118,15 @@ class Nuclear(Schatten):
 
     Gradient descent on the factors :math:`W=KQ^\top` converges in direction to the max-margin
     solution in this norm (Tarzanagh et al., *Transformers as Support Vector Machines*).
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> W = np.ones((2, 2))
+        >>> round(float(attsvm.Nuclear().value(W)), 6)
+        2.0
+        >>> attsvm.Nuclear().subgradient(W).round(6).tolist()
+        [[0.5, 0.5], [0.5, 0.5]]
     """
 
     spellings: ClassVar[Mapping[str, str]] = {
@@ -132,6 +150,15 @@ class Spectral(Schatten):
 
     Spectral descent, the idealised Muon, converges in direction to the max-margin solution in this
     norm (Fan, Schmidt and Thrampoulidis, *Spectral Descent and Muon*).
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> G = np.array([[0.0, 2.0], [-1.0, 0.0]])
+        >>> round(float(attsvm.Spectral().value(G)), 6)
+        2.0
+        >>> (attsvm.Spectral().steepest(G).round(6) + 0.0).tolist()
+        [[0.0, 1.0], [-1.0, 0.0]]
     """
 
     spellings: ClassVar[Mapping[str, str]] = {

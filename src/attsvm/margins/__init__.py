@@ -68,3 +68,7 @@ __all__ = [
     "split",
     "strong_components",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

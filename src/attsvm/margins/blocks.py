@@ -20,6 +20,17 @@ class MarginBlocks:
 
     Attributes:
         count: how many blocks there are.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> rows = np.random.default_rng(0).normal(size=(3, 20, 100))
+        >>> blocks = attsvm.Margins.from_blocks(lambda k: rows[k], count=3)
+        >>> blocks
+        MarginBlocks(3 blocks)
+        >>> solution = attsvm.max_margin(blocks)
+        >>> solution.status, bool((rows @ solution.W[:, 0]).min() > 1 - 1e-8)
+        ('optimal', True)
     """
 
     def __init__(self, blocks: Any, count: int | None = None) -> None:

@@ -34,6 +34,14 @@ class MarginsBatch(Compact, Sequence[Margins]):
 
     Raises:
         InputError: arrays that do not fit together.
+
+    Example:
+        >>> import attsvm
+        >>> toys = [attsvm.datasets.toy(name) for name in ("single_global", "joint")]
+        >>> programmes = [attsvm.selection_margins(toy.data, [0] * toy.data.n) for toy in toys]
+        >>> batch = attsvm.MarginsBatch.stack(programmes)
+        >>> len(batch), batch.shape, [margins.m for margins in batch]
+        (2, (2, 1), [2, 3])
     """
 
     differences: FloatArray
@@ -137,6 +145,15 @@ def selection_batch(data: AttentionData, tokens: ArrayLike) -> MarginsBatch:
 
     Raises:
         InputError: wrong shape, no integers, a position that is out of range or masked.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> rng = np.random.default_rng(0)
+        >>> data = attsvm.AttentionData(rng.normal(size=(2, 3, 4, 5)), labels=np.ones((2, 3)))
+        >>> batch = attsvm.selection_batch(data, tokens=np.zeros((2, 3), dtype=int))
+        >>> len(batch), batch[1].m, attsvm.max_margin(batch).status.tolist()
+        (2, 9, ['optimal', 'optimal'])
     """
     require_data(data)
     selected = integers("tokens", tokens)

@@ -42,6 +42,13 @@ class LeastNorm(Compact):
         residual: largest :math:`|\langle A_c, W\rangle-b_c|`.
         distance: :math:`\|W-\sum_c\mu_cA_c\|/\|W\|`, or for a contradiction
             :math:`\|\sum_c y_cA_c\|\,\|b\|/(b^\top y\max_c\|A_c\|)`.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 2], [0, 0]]], [1], queries=[[1]])
+        >>> least = attsvm.finite_component(data, [[True, True, False]], [[0.8, 0.2, 0.0]])
+        >>> least.consistent, round(least.norm, 3), least.residual < 1e-12
+        (True, 0.49, True)
     """
 
     margins: Margins
@@ -60,6 +67,12 @@ class LeastNorm(Compact):
 class Recombination(NamedTuple):
     r"""``W`` :math:`=W^{fin}+C\,W^{mm}`, the multiple ``scale`` :math:`C`, and the cosine between
     ``W`` and the trained weights.
+
+    Example:
+        >>> import attsvm
+        >>> trained = attsvm.recombine(W=[[1, 5]], finite=[[1, 0]], direction=[[0, 2]])
+        >>> trained.scale, trained.W.tolist(), round(trained.cosine, 6)
+        (2.5, [[1.0, 5.0]], 1.0)
     """
 
     W: FloatArray
@@ -78,6 +91,15 @@ def least_norm(margins: Margins, tol: float = 1e-9) -> LeastNorm:
 
     Raises:
         InputError: a value that is not finite, or more equalities than can be written out.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 2], [1, 1]]], [1], queries=[[1]])
+        >>> sets = [[True, True, True]]
+        >>> attsvm.least_norm(attsvm.ratio_margins(data, sets, [[4, 1, 2]])).W.round(3).tolist()
+        [[0.347], [-0.347]]
+        >>> attsvm.least_norm(attsvm.ratio_margins(data, sets, [[4, 1, 1]])).consistent
+        False
     """
     rows = margins.restricted(margins.equalities)
     if rows.m * rows.shape[0] * rows.shape[1] > _LARGEST_EXPLICIT:
@@ -149,6 +171,15 @@ def finite_component(
 
     Raises:
         InputError: what :func:`~attsvm.margins.ratio_margins` and :func:`least_norm` refuse.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 2], [0, 0]]], [1], queries=[[1]])
+        >>> W = attsvm.finite_component(data, [[True, True, False]], [[0.8, 0.2, 0.0]]).W
+        >>> scores = np.exp(data.tokens[0, :2] @ W[:, 0])
+        >>> (scores / scores.sum()).round(3).tolist()
+        [0.8, 0.2]
     """
     return least_norm(ratio_margins(data, sets, probabilities), tol)
 
@@ -158,7 +189,8 @@ def recombine(W: ArrayLike, finite: ArrayLike, direction: ArrayLike) -> Recombin
 
     :math:`C=\langle W-W^{fin},W^{mm}\rangle/\|W^{mm}\|_F^2`, which is
     :math:`\langle W,W^{mm}\rangle/\|W^{mm}\|_F^2` when the two components are orthogonal, as the
-    Frobenius ones are. Without a direction (all zeros) C is 0.
+    Frobenius ones are. Without a direction (all zeros) C is 0. Tarzanagh et al., *Transformers as
+    Support Vector Machines* (2023).
 
     Args:
         W: ``(d_x, d_z)``, trained weights.
@@ -167,6 +199,11 @@ def recombine(W: ArrayLike, finite: ArrayLike, direction: ArrayLike) -> Recombin
 
     Raises:
         InputError: matrices of different shapes or with values that are not finite.
+
+    Example:
+        >>> import attsvm
+        >>> attsvm.recombine(W=[[1, 5]], finite=[[1, 0]], direction=[[0, 2]]).scale  # (5 - 0) / 2
+        2.5
     """
     trained = reals("W", W, (None, None), "a matrix of weights")
     fin = reals("finite", finite, trained.shape, f"{trained.shape}, the shape of W")
@@ -191,6 +228,15 @@ def split(W: ArrayLike, margins: Margins) -> tuple[FloatArray, FloatArray]:
     Raises:
         InputError: weights of another shape or that are not finite, or more equalities than can be
             written out.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.margins import split
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 2], [0, 0]]], [1], queries=[[1]])
+        >>> margins = attsvm.multi_token_margins(data, sets=[[True, True, False]])
+        >>> finite, rest = split([[3.0], [1.0]], margins)
+        >>> finite.round(6).tolist(), rest.round(6).tolist()
+        ([[1.0], [-1.0]], [[2.0], [2.0]])
     """
     trained = reals("W", W, margins.shape, f"{margins.shape}, the weights of the margins")
     V = equality_basis(margins).reshape(-1, trained.size)
@@ -207,6 +253,14 @@ def equality_basis(margins: Margins) -> FloatArray:
 
     Raises:
         InputError: more equalities than can be written out.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.margins import equality_basis
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 2], [0, 0]]], [1], queries=[[1]])
+        >>> margins = attsvm.multi_token_margins(data, sets=[[True, True, False]])
+        >>> abs(equality_basis(margins)).round(3).tolist()
+        [[[0.707], [0.707]]]
     """
     rows = margins.restricted(margins.equalities)
     if rows.m * rows.shape[0] * rows.shape[1] > _LARGEST_EXPLICIT:

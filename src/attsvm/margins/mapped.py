@@ -40,6 +40,17 @@ class MappedSelections:
     Raises:
         InputError: no arrays or no ``X``, arrays of different numbers of sequences, or what
             :func:`attsvm.files.array_places` refuses.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> X = np.random.default_rng(0).normal(size=(50, 4, 100)).astype(np.float32)
+        >>> np.savez("selections.npz", X=X, selected=np.zeros(50, dtype=int))
+        >>> blocks = attsvm.margins.MappedSelections("selections.npz")
+        >>> blocks.count, blocks.names
+        (1, ['X', 'selected'])
+        >>> attsvm.max_margin(attsvm.Margins.from_blocks(blocks)).status
+        'optimal'
     """
 
     def __init__(

@@ -42,9 +42,11 @@ def output_margins(
     r"""The margins of an output matrix: :math:`(\mathbf 1_{n(x)} - \mathbf 1_v)^\top W e_x \ge 1`
     for all :math:`v\ne n(x)`.
 
-    The weights are ``(K, d)``. With any inputs :math:`h_i` as rows and their classes as
-    ``following`` it is the multiclass margin of Crammer and Singer. A "sequence" is one row of
-    ``embeddings``; "tokens" are classes. Memory is ``n K`` rows of ``K`` numbers.
+    The weights are ``(K, d)``. With orthonormal embeddings that all have a following token the
+    solution is :math:`\sum_x(\mathbf 1_{n(x)}-\frac1K\mathbf 1)e_x^\top`. With any inputs
+    :math:`h_i` as rows and their classes as ``following`` it is the multiclass margin of Crammer
+    and Singer. A "sequence" is one row of ``embeddings``; "tokens" are classes. Memory is ``n K``
+    rows of ``K`` numbers. First of the two programmes of Huang, Liang and Yang (2024).
 
     Args:
         embeddings: ``(n, d)``, row ``x`` is :math:`e_x`; or
@@ -57,6 +59,15 @@ def output_margins(
     Raises:
         InputError: embeddings that are not a finite matrix, ``following`` of another shape, or a
             class that is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> margins = attsvm.output_margins(np.eye(3), following=[1, 2, 0])
+        >>> margins.selected.tolist(), margins.m
+        ([1, 2, 0], 6)
+        >>> attsvm.max_margin(margins).W.round(3).tolist()
+        [[-0.333, -0.333, 0.667], [0.667, -0.333, -0.333], [-0.333, 0.667, -0.333]]
     """
     from attsvm.datasets.next_token import NextTokenData  # solving alone does not need it
 
@@ -117,6 +128,11 @@ def order_arcs(
         InputError: an empty sentence, a token that is not a number from 0 on (below K with
             ``following``), a label count that differs from the number of sentences, a label that no
             token of its sentence realises, or one that two do.
+
+    Example:
+        >>> import attsvm
+        >>> attsvm.order_arcs([[0, 1, 2], [1, 2, 2]], labels=[0, 1]).tolist()
+        [[2, 0, 1], [2, 0, 2], [2, 1, 2]]
     """
     if missing not in ("error", "drop"):
         raise InputError(f"missing is {missing!r}; use 'error' or 'drop'")
@@ -175,7 +191,7 @@ def order_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None 
     A "sequence" of the result is one pair of query and winner; "tokens" are numbers of the
     vocabulary. An order with a cycle gives margins that no weights meet, and the certificate of the
     solver is that cycle; see :func:`~attsvm.margins.graph_margins` for the programme that turns
-    cycles into equalities.
+    cycles into equalities. Second of the two programmes of Huang, Liang and Yang (2024).
 
     Args:
         embeddings: ``(K, d)``, one row per token; or
@@ -186,6 +202,14 @@ def order_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None 
     Raises:
         InputError: embeddings that are not a finite matrix, arcs of another shape, out of range, or
             from a token to itself; data with a sentence whose label no token explains, or two do.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> arcs = [[2, 0, 1], [2, 1, 2]]  # before token 2, token 0 beats 1 and 1 beats 2
+        >>> solution = attsvm.max_margin(attsvm.order_margins(np.eye(3), arcs))
+        >>> solution.W[:, 2].round(3).tolist()
+        [1.0, 0.0, -1.0]
     """
     embeddings, arcs = embeddings_and_arcs(embeddings, arcs)
     E = _embeddings(embeddings)
@@ -262,7 +286,8 @@ def _embeddings(embeddings: ArrayLike) -> FloatArray:
 
 
 def strong_components(arcs: ArrayLike, size: int) -> tuple[IntArray, IntArray]:
-    """Strongly connected components of the graph of every query.
+    """Strongly connected components of the priority graph of every query, inside which no token has
+    priority (Li et al., *Mechanics of Next Token Prediction with Self-Attention*, 2024).
 
     Args:
         arcs: ``(k, 3)`` integers, rows ``(query, winner, loser)``.
@@ -274,6 +299,12 @@ def strong_components(arcs: ArrayLike, size: int) -> tuple[IntArray, IntArray]:
 
     Raises:
         InputError: arcs of another shape, out of range, or from a token to itself.
+
+    Example:
+        >>> import attsvm
+        >>> queries, component = attsvm.strong_components([[2, 0, 1], [2, 1, 0], [2, 0, 2]], size=3)
+        >>> queries.tolist(), component.tolist()
+        ([2], [[0, 0, 2]])
     """
     from attsvm.datasets.next_token import components
 
@@ -317,6 +348,14 @@ def graph_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None 
     Raises:
         InputError: embeddings that are not a finite matrix, arcs of another shape, out of range, or
             from a token to itself; data with a sentence whose label no token explains, or two do.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> arcs = [[2, 0, 1], [2, 1, 0], [2, 0, 2]]  # 0 and 1 tie, and beat 2
+        >>> solution = attsvm.max_margin(attsvm.graph_margins(np.eye(3), arcs))
+        >>> solution.W[:, 2].round(3).tolist()
+        [0.333, 0.333, -0.667]
     """
     embeddings, arcs = embeddings_and_arcs(embeddings, arcs)
     E = reals("embeddings", embeddings, (None, None), "(tokens, features), one row per token")

@@ -62,6 +62,17 @@ class Margins(Compact):
 
     Raises:
         InputError: arrays that do not fit together.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 0], [0, 2]]], [1], queries=[[1]])
+        >>> margins = attsvm.selection_margins(data, tokens=[0])
+        >>> margins.m, margins.shape
+        (2, (2, 1))
+        >>> margins([[1.0], [0.5]]).tolist()  # the margins of these weights
+        [2.0, 1.0]
+        >>> margins.adjoint([1.0, 0.0]).tolist()
+        [[2.0], [0.0]]
     """
 
     differences: FloatArray
@@ -98,6 +109,15 @@ class Margins(Compact):
 
         Raises:
             InputError: a generator, which cannot be asked twice, or no count beside a function.
+
+        Example:
+            >>> import numpy as np
+            >>> import attsvm
+            >>> X = np.random.default_rng(0).normal(size=(3, 10, 5, 100))  # three blocks of ten
+            >>> blocks = [(tokens, tokens[:, 0], np.ones(10, dtype=int)) for tokens in X]
+            >>> solution = attsvm.max_margin(attsvm.Margins.from_blocks(blocks), memory="100MB")
+            >>> solution.status, solution.margins.n <= 30
+            ('optimal', True)
         """
         if isinstance(blocks, str | Path):
             blocks = MappedSelections(blocks)

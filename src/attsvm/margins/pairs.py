@@ -33,6 +33,14 @@ class PairMargins(Margins):
         keys: ``(K, d_x)``, the keys of all texts, end to end.
         winner: ``(n,)``, the place in :attr:`keys` of the key that each query selects.
         rival: ``(m,)``, the place in :attr:`keys` of the key that each row asks to be beaten.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> keys = np.random.default_rng(0).normal(size=(6, 8))
+        >>> margins = attsvm.pair_margins(keys, queries=keys)
+        >>> margins.m, margins.keys.shape, margins.differences.shape
+        (15, (6, 8), (15, 8))
     """
 
     keys: FloatArray
@@ -234,6 +242,15 @@ def pair_margins(
     Source:
         Programme SAtt-SVM of Tarzanagh et al., *Transformers as Support Vector Machines* (2023),
         appendix, without the copies of the keys.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> margins = attsvm.pair_margins(np.eye(3), queries=np.eye(3), selected=[0, 0, 1])
+        >>> margins.origin.tolist(), np.diff(margins.offsets).tolist()
+        ([[0, 0], [0, 1], [0, 2]], [0, 1, 2])
+        >>> attsvm.max_margin(margins).W.round(3).tolist()
+        [[0.0, 0.5, -0.333], [0.0, -0.5, 0.667], [0.0, 0.0, -0.333]]
     """
     K = _texts("keys", keys)
     Q = _texts("queries", queries)

@@ -28,6 +28,15 @@ def selection_margins(data: AttentionData, tokens: ArrayLike) -> Margins:
 
     Raises:
         InputError: leading axes, wrong shape, a position that is out of range or masked.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 0], [0, 2]]], [1], queries=[[1]])
+        >>> margins = attsvm.selection_margins(data, tokens=[0])
+        >>> margins.differences.tolist(), margins.token.tolist()
+        ([[2.0, 0.0], [2.0, -2.0]], [1, 2])
+        >>> attsvm.max_margin(margins).W.round(6).tolist()
+        [[0.5], [0.0]]
     """
     selected = selected_tokens(data, tokens)
     others = data.mask.copy()
@@ -58,6 +67,13 @@ def prompt_margins(
     Raises:
         InputError: what :func:`selection_margins` refuses, or ``keys`` of another shape or with
             values that are not finite.
+
+    Example:
+        >>> import attsvm
+        >>> toy = attsvm.datasets.toy("joint")
+        >>> prompt = attsvm.max_margin(attsvm.prompt_margins(toy.data, tokens=[1, 1, 1]))
+        >>> prompt.W[:, 0].round(3).tolist()
+        [1.333, 0.333]
     """
     margins = selection_margins(data, tokens)
     differences = margins.differences
@@ -77,6 +93,13 @@ def relax(margins: Margins, support: ArrayLike) -> Margins:
 
     Raises:
         InputError: a support of another shape or out of range, or margins that hold equalities.
+
+    Example:
+        >>> from attsvm.datasets import toy
+        >>> from attsvm.margins import prompt_margins, relax
+        >>> margins = prompt_margins(toy("joint_nonsupport").data, tokens=[1, 1, 1])
+        >>> relax(margins, support=[0, 1]).rhs.tolist()
+        [1.0, 1.0, 0.0]
     """
     if margins.equalities.any():
         raise InputError("relax takes inequalities only, and these margins hold equalities")
@@ -106,6 +129,16 @@ def relaxed_margins(
 
     Raises:
         InputError: what :func:`prompt_margins` and :func:`relax` refuse.
+
+    Example:
+        >>> import attsvm
+        >>> data, tokens = attsvm.datasets.toy("joint_nonsupport").data, [1, 1, 1]
+        >>> decoder = attsvm.max_margin(attsvm.decoder_margins(data, tokens))
+        >>> margins = attsvm.relaxed_margins(data, tokens, support=decoder.support)
+        >>> attsvm.max_margin(margins).W[:, 0].round(3).tolist()
+        [1.0, 0.0]
+        >>> attsvm.max_margin(attsvm.prompt_margins(data, tokens)).W[:, 0].round(3).tolist()
+        [1.25, 0.25]
     """
     return relax(prompt_margins(data, tokens, keys), support)
 
@@ -126,6 +159,13 @@ def decoder_margins(data: AttentionData, tokens: ArrayLike) -> Margins:
 
     Raises:
         InputError: leading axes, wrong shape, a position that is out of range or masked.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.datasets.toy("joint_nonsupport").data
+        >>> decoder = attsvm.max_margin(attsvm.decoder_margins(data, tokens=[1, 1, 1]))
+        >>> decoder.W[:, 0].round(3).tolist(), decoder.support.tolist()
+        ([0.0, 1.0], [0, 1])
     """
     selected = selected_tokens(data, tokens)
     signed = data.labels[:, None] * data.tokens[np.arange(data.n), selected]

@@ -32,6 +32,15 @@ def sequence_margins(data: AttentionData, tokens: ArrayLike, causal: bool = Fals
     Raises:
         InputError: leading axes, wrong shape, a selected position that is out of range, masked or,
             when causal, in the future.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]], labels=[1.0])
+        >>> margins = attsvm.sequence_margins(data, tokens=[[0, 0, 2]], causal=True)
+        >>> margins.origin.tolist(), margins.offsets.tolist()
+        ([[0, 0], [0, 1], [0, 2]], [0, 0, 1, 3])
+        >>> attsvm.max_margin(margins).W.round(3).tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
     """
     one_instance(data)
     selected = integers("tokens", tokens)
@@ -79,6 +88,12 @@ def query_positions(data: AttentionData) -> IntArray:
 
     Raises:
         InputError: leading axes.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData.from_bags([[[1.0]], [[2.0], [3.0]]], labels=[1, -1])
+        >>> attsvm.query_positions(data).tolist()
+        [[0, 0], [1, 0], [1, 1]]
     """
     one_instance(data)
     return np.argwhere(data.mask).astype(np.int64)

@@ -34,6 +34,15 @@ def multi_token_margins(data: AttentionData, sets: ArrayLike) -> Margins:
 
     Raises:
         InputError: leading axes, wrong shape or dtype, an empty set, a set with a masked token.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 2], [0, 0]]], [1], queries=[[1]])
+        >>> margins = attsvm.multi_token_margins(data, sets=[[True, True, False]])
+        >>> margins.rhs.tolist(), margins.equality.tolist()
+        ([0.0, 1.0], [True, False])
+        >>> attsvm.max_margin(margins).W.round(6).tolist()
+        [[0.5], [0.5]]
     """
     chosen = token_sets(data, sets)
     margins, inside = _anchored(data, chosen, data.mask)
@@ -66,6 +75,13 @@ def ratio_margins(data: AttentionData, sets: ArrayLike, probabilities: ArrayLike
     Raises:
         InputError: leading axes, wrong shape or dtype, an empty set, a set with a masked token, a
             probability that is not finite or, on a set, not positive.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 2], [0, 0]]], [1], queries=[[1]])
+        >>> margins = attsvm.ratio_margins(data, [[True, True, False]], [[0.8, 0.2, 0.0]])
+        >>> margins.rhs.round(3).tolist()  # log(0.8 / 0.2)
+        [1.386]
     """
     chosen = token_sets(data, sets)
     s = reals(

@@ -87,6 +87,15 @@ def soft_label_margins(embeddings: ArrayLike, counts: ArrayLike) -> Margins:
     Raises:
         InputError: arrays of other shapes, a value that is not finite, a negative count, or a
             context that nothing follows.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> margins = attsvm.soft_label_margins(np.eye(2), counts=[[3, 1, 0], [0, 0, 2]])
+        >>> margins.token.tolist(), margins.equality.tolist()
+        ([1, 2, 0, 1], [True, False, False, False])
+        >>> attsvm.max_margin(margins).W.round(3).tolist()
+        [[0.333, -0.333], [0.333, -0.333], [-0.667, 0.667]]
     """
     labels = soft_labels(embeddings, counts)
     return _anchored(labels, np.ones(labels.probabilities.shape, dtype=np.bool_))
@@ -108,6 +117,15 @@ def log_odds_margins(embeddings: ArrayLike, counts: ArrayLike) -> Margins:
     Raises:
         InputError: arrays of other shapes, a value that is not finite, a negative count, or a
             context that nothing follows.
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.margins import least_norm, log_odds_margins
+        >>> odds = log_odds_margins(np.eye(2), counts=[[3, 1, 0], [0, 0, 2]])
+        >>> odds.rhs.round(3).tolist()  # log(3 / 1)
+        [1.099]
+        >>> least_norm(odds).W.round(3).tolist()
+        [[0.549, 0.0], [-0.549, 0.0], [0.0, 0.0]]
     """
     labels = soft_labels(embeddings, counts)
     p = labels.probabilities

@@ -68,3 +68,7 @@ __all__ = [
     "token_masses",
     "token_scores",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

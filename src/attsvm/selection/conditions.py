@@ -44,6 +44,15 @@ class Dominance(NamedTuple):
             with ``o`` the optimal token and the better of the other tokens in
             :math:`r_i=\sum_{t\ne o:\gamma_{it}>\bar\gamma_i}s_{it}(\gamma_{it}-\bar\gamma_i)`;
             equal to ``descent`` when all tokens support.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.selection import dominance
+        >>> toy = attsvm.datasets.toy("plane")
+        >>> solution = attsvm.max_margin(toy.data, attsvm.optimal_tokens(toy.data, toy.head))
+        >>> sides = dominance(toy.data, toy.head, 0.0 * solution.W, solution)
+        >>> abs(sides.descent - sides.terms) < 1e-12, sides.bound <= sides.descent
+        (True, True)
     """
 
     descent: float
@@ -62,6 +71,17 @@ def all_support(data: AttentionData, tokens: ArrayLike) -> BoolArray:
     Args:
         data: sequences, with any leading axes.
         tokens: ``(..., n)``, the selected tokens.
+
+    Raises:
+        InputError: tokens of another shape, or positions that are no visible tokens.
+
+    Source: Assumption B of Tarzanagh et al., *Transformers as Support Vector Machines* (2023).
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 0], [-2, 1]]], labels=[1], queries=[[1]])
+        >>> [bool(attsvm.all_support(data, [token])) for token in (0, 1)]
+        [False, True]
     """
     selected = _per_instance(data, tokens)
     out = np.zeros(data.batch_shape, dtype=np.bool_)
@@ -90,7 +110,8 @@ def gradient_alignment(
 ) -> FloatArray:
     r""":math:`\iota=\min_{i,t\ne\mathrm{opt}_i}\langle A_{it},-\nabla L(0)\rangle`, ``(...)``.
 
-    Positive when the first step ranks every optimal token first.
+    Positive when the first step of descent from zero ranks every optimal token first: from far
+    enough along that step descent converges to the max-margin weights of the optimal tokens.
 
     Args:
         data: sequences, with any leading axes.
@@ -99,6 +120,14 @@ def gradient_alignment(
 
     Raises:
         InputError: a tie of optimal tokens, or an unknown loss.
+
+    Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023).
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 0], [-2, 1]]], labels=[1], queries=[[1]])
+        >>> round(float(attsvm.gradient_alignment(data, head=[1.0, 0.0])), 3)
+        2.667
     """
     ascent = _ascent(data, head, np.zeros((*data.batch_shape, data.d_x, data.d_z)), loss)
     best = optimal_tokens(data, head)
@@ -116,8 +145,12 @@ def dominance(
     solution: MarginSolution,
     loss: LossName = "logistic",
 ) -> Dominance:
-    """How much descent at ``W`` moves along the max-margin weights of the optimal tokens: two
-    computations of one number, and a bound.
+    r"""How much descent at ``W`` moves along the max-margin weights of the optimal tokens,
+    :math:`\langle-\nabla L(W),W^{mm}\rangle`: two computations of one number, and a bound.
+
+    With all tokens at the margin, or equal scores of those that are not optimal, it is positive at
+    every ``W``, so there is no stationary point. The identity is stated and derived in
+    :mod:`attsvm.selection.conditions`.
 
     Args:
         data: one instance.
@@ -128,6 +161,14 @@ def dominance(
 
     Raises:
         InputError: a solution for other tokens than the optimal ones, or none.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.selection import dominance
+        >>> toy = attsvm.datasets.toy("plane")
+        >>> solution = attsvm.max_margin(toy.data, attsvm.optimal_tokens(toy.data, toy.head))
+        >>> bool(dominance(toy.data, toy.head, solution.W, solution).descent > 0.0)
+        True
     """
     best = optimal_tokens(data, head)
     if not solution.has_weights or not np.array_equal(solution.margins.selected, best):
@@ -156,6 +197,19 @@ def feasible(data: AttentionData, tokens: ArrayLike) -> BoolArray:
     Almost every data set with :math:`d\ge\max(T-1,n)` is feasible for every selection
     (*Transformers as Support Vector Machines*, Theorem 1); the mean of this over random instances
     estimates the probability elsewhere.
+
+    Args:
+        data: sequences, with any leading axes.
+        tokens: ``(..., n)``, the selected tokens.
+
+    Raises:
+        InputError: tokens of another shape, or positions that are no visible tokens.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2], [1], [3]]], labels=[1], queries=[[1]])
+        >>> [bool(attsvm.selection.feasible(data, [token])) for token in range(3)]  # 2 is between
+        [False, True, True]
     """
     selected = _per_instance(data, tokens)
     indices = list(np.ndindex(data.batch_shape))

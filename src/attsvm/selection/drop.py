@@ -37,6 +37,14 @@ class MarginDrop(NamedTuple):
             assumption holds when it is positive.
         margin: :math:`\Gamma`, the label margin on the selected tokens.
         ratios: ``(samples,)``, the ratio of each sample.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.selection import margin_drop
+        >>> data = attsvm.AttentionData([[[1, 1], [0, 0]], [[1, -1], [0, 0]]], labels=[1, -1])
+        >>> drop = margin_drop(data, tokens=[0, 0], prompts=[[1.0, 0.0], [0.0, 2.0]])
+        >>> round(drop.margin, 6), drop.ratios.round(3).tolist(), bool(drop.nu == drop.ratios.min())
+        (1.0, [1.0, 0.946], True)
     """
 
     nu: float
@@ -65,6 +73,14 @@ def margin_drop(
 
     Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023), joint
     training.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.selection import margin_drop
+        >>> data = attsvm.AttentionData([[[1, 1], [0, 0]], [[1, -1], [0, 0]]], labels=[1, -1])
+        >>> drop = margin_drop(data, tokens=[0, 0], prompts=[[1.0, 0.0], [5.0, 1.0], [0.0, 2.0]])
+        >>> round(drop.margin, 6), round(drop.nu, 3)
+        (1.0, 0.574)
     """
     selected = selected_tokens(data, tokens)
     mapped = (
@@ -123,6 +139,12 @@ def margin_drop_bound(
 
     Source: Assumption B of Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with
     Mirror Descent* (wording recalled).
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[1, 1], [0, 0]], [[1, -1], [0, 0]]], labels=[1, -1])
+        >>> round(attsvm.selection.margin_drop_bound(data, tokens=[0, 0]), 3)  # of all attention
+        0.293
     """
     bound = as_norm(norm)
     selected = selected_tokens(data, tokens)

@@ -51,6 +51,16 @@ class GraphSVM(TwoParts):
             feasible.
         dropped: number of sentences without a winner (label not realizable). They have no arcs, and
             no part in the loss.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> data = NextTokenData.from_words(["a b c"] * 3, ["a", "a", "b"], following=range(3))
+        >>> found = attsvm.graph_svm(data)
+        >>> found.acyclic, found.subspace.shape, found.component[2].tolist()
+        (False, (1, 3, 3), [0, 0, 2])
+        >>> round(found.floor, 4)  # the entropy of one b in three labels
+        0.6365
     """
 
     data: NextTokenData
@@ -107,13 +117,24 @@ def graph_svm(data: NextTokenData | Sequence[NextTokenData]) -> GraphSVM | list[
 
     where :math:`\bar L` keeps of every sentence the tokens in its label's component. The second
     problem has exactly one solution, because components are strongly connected (the condition of
-    Zermelo and of Bradley and Terry); Newton's method finds it to rounding.
+    Zermelo and of Bradley and Terry); Newton's method finds it to rounding. Li et al., *Mechanics
+    of Next Token Prediction with Self-Attention* (2024).
 
     Args:
         data: one set of sentences, or several of the same dimension d, which are solved together.
 
     Raises:
         InputError: no data, or data of different dimensions.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> data = NextTokenData.from_words(["a b c"] * 3, ["a", "a", "b"], following=range(3))
+        >>> found = attsvm.graph_svm(data)
+        >>> found.solution.W[:, 2].round(3).tolist()  # before c, both a and b beat c
+        [0.333, 0.333, -0.667]
+        >>> found.finite[:, 2].round(3).tolist()  # and a is twice as likely as b
+        [0.347, -0.347, 0.0]
     """
     several = [data] if isinstance(data, NextTokenData) else list(data)
     if len({each.d for each in several}) != 1:
@@ -177,6 +198,14 @@ def token_masses(data: NextTokenData, W: ArrayLike) -> FloatArray:
 
     Raises:
         InputError: weights of another shape.
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> from attsvm.selection import token_masses
+        >>> data = NextTokenData.from_words(["a b b c"], ["a"])
+        >>> token_masses(data, np.zeros((3, 3))).tolist()
+        [[0.25, 0.5, 0.25]]
     """
     weights = np.asarray(W, dtype=np.float64)
     if weights.shape[-2:] != (data.d, data.d):
@@ -206,6 +235,13 @@ def leading_tokens(orders: PartialOrders, data: NextTokenData) -> BoolArray:
 
     Raises:
         InputError: another vocabulary.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, partial_order
+        >>> from attsvm.selection import leading_tokens
+        >>> data = NextTokenData.from_words(["a b c"] * 2, ["a", "b"], following=range(3))
+        >>> leading_tokens(partial_order(data), data).tolist()
+        [[True, True, False], [True, True, False]]
     """
     if data.K != orders.K:
         raise InputError(
@@ -241,6 +277,13 @@ def local_arcs(
 
     Raises:
         InputError: masses of another shape, or thresholds out of order.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> from attsvm.selection import local_arcs
+        >>> data = NextTokenData.from_words(["a b c"], ["a"])
+        >>> local_arcs(data, masses=[[0.7, 0.3, 0.0]]).tolist()
+        [[2, 0, 1], [2, 0, 2], [2, 1, 0], [2, 1, 2]]
     """
     tokens, count = data.distinct()
     mass = np.asarray(masses, dtype=np.float64)

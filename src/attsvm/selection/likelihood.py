@@ -73,6 +73,15 @@ class Likelihood(Compact):
             :math:`(e_{y_n}-e_v)e_{q_n}^\top`.
         offset: ``(..., N, V)``, :math:`b_{nv}=\log(m_v/m_{y_n})`.
         weights: ``(..., N)``, :math:`\pi_n`.
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> from attsvm.selection import attention_likelihood
+        >>> data = NextTokenData.from_words(["a b c"], ["a"], following=range(3))
+        >>> loss = attention_likelihood(data)
+        >>> loss.features.shape, round(float(loss.value(np.zeros(9))), 4)  # log 3
+        ((1, 3, 9), 1.0986)
     """
 
     features: FloatArray
@@ -163,14 +172,26 @@ class Likelihood(Compact):
 def attention_likelihood(
     data: NextTokenData, basis: ArrayLike | None = None, keep: BoolArray | None = None
 ) -> Likelihood:
-    """The log loss of attention mass on the winner of every sentence; sentences without one count
-    0.
+    r"""The log loss :math:`-\sum_n\pi_n\log\varphi_{y_n}(W)` of attention mass on the winner of
+    every sentence, as a function of coordinates of W; sentences without a winner count 0.
 
     Args:
         data: the sentences.
         basis: ``(p, d, d)``, what the coordinates multiply; all entries of W, row by row, when left
             out.
         keep: ``(N, J)``, the distinct tokens that count; all when left out.
+
+    Source: Li et al., *Mechanics of Next Token Prediction with Self-Attention* (2024).
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> from attsvm.selection import attention_likelihood
+        >>> data = NextTokenData.from_words(["a b c"], ["a"], following=range(3))
+        >>> loss = attention_likelihood(data)
+        >>> W = 5.0 * np.outer([1, 0, 0], [0, 0, 1])  # prefers a before c
+        >>> round(float(loss.value(W.ravel())), 4)  # log(1 + 2 exp(-5))
+        0.0134
     """
     tokens, count = data.distinct()
     wins = tokens == winners(data)[:, None]
@@ -192,6 +213,15 @@ def attention_likelihood(
 def stack_likelihoods(likelihoods: Sequence[Likelihood]) -> Likelihood:
     """Likelihoods of different sizes as one with a leading axis; sentences and coordinates of
     padding change nothing.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> from attsvm.selection import attention_likelihood, stack_likelihoods
+        >>> pair = NextTokenData.from_words(["a b"], ["a"], following=range(2))
+        >>> triple = NextTokenData.from_words(["a b c"], ["a"], following=range(3))
+        >>> both = stack_likelihoods([attention_likelihood(pair), attention_likelihood(triple)])
+        >>> both.value([[0.0] * 9] * 2).round(4).tolist()  # log 2, log 3
+        [0.6931, 1.0986]
     """
     N, V, p = (max(each.features.shape[axis] for each in likelihoods) for axis in range(3))
     features = np.zeros((len(likelihoods), N, V, p))

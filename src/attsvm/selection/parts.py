@@ -21,6 +21,14 @@ _CUTOFF = 1e-10  # singular values below this times the largest are taken as zer
 class Split(NamedTuple):
     """Weights ``(..., rows, d)`` as their part inside the subspace and the part orthogonal to
     it.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> found = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
+        >>> inside, outside = found.split([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+        >>> inside[:, 0].round(3).tolist(), outside[:, 0].round(3).tolist()
+        ([0.5, -0.5, 0.0], [0.5, 0.5, 0.0])
     """
 
     inside: FloatArray
@@ -38,6 +46,14 @@ class PartsReport(NamedTuple):
         scale: :math:`R=\arg\min\|W^{fin}+R\,W^{mm}-W\|_F`; 0 where :math:`W^{mm}=0`.
         residual: the distance that is left at that R.
         norm: :math:`\|W\|_F`.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> found = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
+        >>> report = found.report(found.finite + 7.0 * found.solution.W)
+        >>> round(float(report.scale), 6), round(float(report.residual), 6)
+        (7.0, 0.0)
     """
 
     cosine: FloatArray
@@ -52,6 +68,15 @@ class PartsReport(NamedTuple):
 class TwoParts(Compact):
     """What theory predicts of weights that split along a subspace; see its subclasses
     :class:`~attsvm.selection.GraphSVM` and :class:`~attsvm.selection.SoftLabelSVM`.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> found = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
+        >>> isinstance(found, attsvm.selection.TwoParts), found.directed
+        (True, True)
+        >>> found.report(found.finite + 50.0 * found.solution.W).cosine.round(2).tolist()
+        1.0
     """
 
     solution: MarginSolution

@@ -51,6 +51,13 @@ class SoftLabelSVM(TwoParts):
             where they are compatible as well.
         labels: embeddings, distributions and weights of the contexts.
         odds: the weights of least norm that meet all log-odds, or the proof that there are none.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> found = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
+        >>> found.compatible, found.separable, abs(found.floor - found.entropy) < 1e-12
+        (True, True, True)
     """
 
     labels: SoftLabels
@@ -117,7 +124,8 @@ def soft_label_svm(
 
     Contexts are taken to be distinct: rows of equal embeddings with different counts are not
     compatible; add their counts first. Linearly independent embeddings (so :math:`d\ge m`) make any
-    labels compatible and separable.
+    labels compatible and separable. Thrampoulidis, *Implicit Optimization Bias of Next-token
+    Prediction in Linear Models* (2024).
 
     Args:
         embeddings: ``(m, d)``, one row per context; or a list of matrices, which are solved
@@ -128,6 +136,16 @@ def soft_label_svm(
     Raises:
         InputError: arrays of other shapes, a value that is not finite, a negative count, a context
             that nothing follows, or more equalities than can be written out.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> found = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
+        >>> odds = found.finite[0, 0] - found.finite[1, 0]
+        >>> round(float(np.exp(odds)), 6)  # 3 to 1 after the first context
+        3.0
+        >>> found.solution.W[:, 0].round(3).tolist()
+        [0.333, 0.333, -0.667]
     """
     several = isinstance(embeddings, list | tuple) and embeddings and np.ndim(embeddings[0]) == 2
     pairs: list[Any] = _paired(embeddings, counts) if several else [(embeddings, counts)]

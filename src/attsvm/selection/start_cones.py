@@ -25,6 +25,17 @@ def in_angular_cone(
 
     Raises:
         InputError: a solution that does not exist, weights of another shape.
+
+    Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023).
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 0]]], labels=[1], queries=[[1]])
+        >>> solution = attsvm.max_margin(data, [0])  # along [1, 0]
+        >>> W = np.array([[[3.0], [0.3]], [[3.0], [3.0]]])
+        >>> attsvm.selection.in_angular_cone(W, solution, mu=0.1).tolist()
+        [True, False]
     """
     weights, size = _sized(W, solution)
     axis = solution.W / np.linalg.norm(solution.W)
@@ -53,6 +64,15 @@ def in_bregman_cone(
         InputError: a solution that does not exist or is of another norm, weights of another shape.
 
     Source: Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent*.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 0]]], labels=[1], queries=[[1]])
+        >>> solution = attsvm.max_margin(data, [0], attsvm.Lp(3))  # along [1, 0]
+        >>> W = np.array([[[3.0], [0.3]], [[3.0], [3.0]]])
+        >>> attsvm.selection.in_bregman_cone(W, solution, mu=0.1).tolist()
+        [True, False]
     """
     weights, _ = _sized(W, solution)
     norm = Lp(2) if solution.geometry == Lp(2) else solution.geometry
@@ -74,7 +94,25 @@ def in_margin_cone(
 
     The cone of the global theorems.
 
-    Arguments as in :func:`in_angular_cone`; ``mu`` is the share of the largest possible margin.
+    Args:
+        W: ``(..., d_x, d_z)``.
+        solution: the max-margin solution for the optimal tokens.
+        mu: share of the largest possible margin, between 0 and 1.
+        radius: R.
+
+    Raises:
+        InputError: a solution that does not exist, weights of another shape.
+
+    Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023).
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 0]]], labels=[1], queries=[[1]])
+        >>> solution = attsvm.max_margin(data, [0])  # along [1, 0]
+        >>> W = np.array([[[3.0], [0.3]], [[-1.0], [3.0]]])
+        >>> attsvm.selection.in_margin_cone(W, solution, mu=0.5).tolist()
+        [True, False]
     """
     weights, size = _sized(W, solution)
     margins = solution.margins

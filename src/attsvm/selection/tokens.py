@@ -28,6 +28,12 @@ def token_scores(data: AttentionData, head: ArrayLike) -> FloatArray:
 
     Raises:
         InputError: a head of another size, or one with values that are not finite.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 1]], [[1, 0], [3, 1]]], labels=[1, -1])
+        >>> attsvm.token_scores(data, head=[1.0, -1.0]).tolist()
+        [[2.0, -1.0], [-1.0, -2.0]]
     """
     require_data(data)
     v = real_array("head", head).astype(np.float64)
@@ -58,6 +64,12 @@ def optimal_tokens(
     Raises:
         InputError: a tie, a head that :func:`token_scores` refuses, or an unknown value of
             ``ties``.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 1]], [[1, 0], [3, 1]]], labels=[1, -1])
+        >>> attsvm.optimal_tokens(data, head=[1.0, -1.0]).tolist()
+        [0, 0]
     """
     if ties not in ("error", "first"):
         raise InputError(f"ties is {ties!r}; use 'error' or 'first'")
@@ -90,6 +102,15 @@ def neighbours(solution: MarginSolution) -> list[IntArray]:
     Raises:
         InputError: the solution is infeasible or of the soft margin, for which neighbours are not
             defined.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 0], [-2, 1]]], labels=[1], queries=[[1]])
+        >>> solution = attsvm.max_margin(data, [0])
+        >>> solution.margins(solution.W).round(3).tolist()
+        [1.0, 2.0]
+        >>> [tokens.tolist() for tokens in attsvm.selection.neighbours(solution)]
+        [[1]]
     """
     if not solution.has_weights or solution.slack is not None:
         kind = "soft-margin" if solution.has_weights else solution.status
@@ -117,6 +138,15 @@ def locally_optimal(solution: MarginSolution, scores: ArrayLike) -> BoolArray:
 
     Raises:
         InputError: scores of another shape, or a solution that :func:`neighbours` refuses.
+
+    Example:
+        >>> import attsvm
+        >>> for name in ("single_local", "single_global"):
+        ...     toy = attsvm.datasets.toy(name)
+        ...     solution = attsvm.max_margin(toy.data, [1])
+        ...     print(toy.scores[0], attsvm.locally_optimal(solution, toy.scores))
+        [1.  0.9 0. ] [ True]
+        [1.  0.9 0.9] [False]
     """
     margins = solution.margins
     gamma = real_array("scores", scores).astype(np.float64)
@@ -141,6 +171,12 @@ class SelectedSets(NamedTuple):
         sets: ``(..., n, T)``, probability at least ``selected``.
         clear: ``(...)``, whether no probability lies between the thresholds and some token is
             masked out.
+
+    Example:
+        >>> from attsvm.selection import selected_sets
+        >>> found = selected_sets([[[0.7, 0.3, 1e-8]], [[0.7, 0.29999, 1e-5]]])
+        >>> found.sets.tolist(), found.clear.tolist()
+        ([[[True, True, False]], [[True, True, False]]], [True, False])
     """
 
     sets: BoolArray
@@ -168,6 +204,13 @@ def selected_sets(
 
     Raises:
         InputError: thresholds out of order.
+
+    Example:
+        >>> from attsvm.selection import selected_sets
+        >>> selected_sets([[0.7, 0.3, 1e-8]]).sets.tolist()
+        [[True, True, False]]
+        >>> bool(selected_sets([[0.7, 0.29999, 1e-5]]).clear)  # 1e-5 is neither kept nor left out
+        False
     """
     if not 0 <= masked < selected <= 1:
         raise InputError(
@@ -190,6 +233,13 @@ def sparsemax(scores: ArrayLike) -> FloatArray:
     Scores of -inf get 0.
 
     Source: Martins and Astudillo, *From Softmax to Sparsemax* (2016).
+
+    Example:
+        >>> from attsvm.selection import sparsemax
+        >>> sparsemax([1.0, 0.6, -1.0]).round(3).tolist()
+        [0.7, 0.3, 0.0]
+        >>> sparsemax([3.0, 0.6, -1.0]).round(3).tolist()
+        [1.0, 0.0, 0.0]
     """
     gamma = np.asarray(scores, dtype=np.float64)
     # the projection does not see a common shift
@@ -204,7 +254,14 @@ def sparsemax(scores: ArrayLike) -> FloatArray:
 
 
 class Mixture(NamedTuple):
-    """Selected sets ``(..., n, T)`` and the probabilities on them."""
+    """Selected sets ``(..., n, T)`` and the probabilities on them.
+
+    Example:
+        >>> from attsvm.selection import sparsemax_selection
+        >>> mixture = sparsemax_selection([[2.0, 1.0, 0.0]], strength=1.0)
+        >>> mixture.sets.tolist(), mixture.probabilities.round(3).tolist()
+        ([[True, True, False]], [[0.75, 0.25, 0.0]])
+    """
 
     sets: BoolArray
     probabilities: FloatArray
@@ -214,8 +271,10 @@ def sparsemax_selection(scores: ArrayLike, strength: float) -> Mixture:
     r"""The attention that is best under the head :math:`v^\top o-\lambda\|o\|^2` on orthonormal
     tokens with label +1.
 
-    :math:`s^\star_i=\mathrm{sparsemax}(\gamma_i/2\lambda)`: the strength sets the number of
-    selected tokens, before any training.
+    :math:`s^\star_i=\mathrm{sparsemax}(\gamma_i/2\lambda)`, the maximiser of
+    :math:`\gamma_i^\top s-\lambda\|s\|^2` over the simplex: the strength sets the number of
+    selected tokens, before any training. The head is that of Tarzanagh et al., *Transformers as
+    Support Vector Machines* (2023).
 
     Args:
         scores: ``(..., n, T)``, :math:`\gamma_{it}=v^\top x_{it}`.
@@ -223,6 +282,11 @@ def sparsemax_selection(scores: ArrayLike, strength: float) -> Mixture:
 
     Raises:
         InputError: a strength that is not positive.
+
+    Example:
+        >>> from attsvm.selection import sparsemax_selection
+        >>> [int(sparsemax_selection([2.0, 1.0, 0.0], s).sets.sum()) for s in (0.4, 1.0, 4.0)]
+        [1, 2, 3]
     """
     if not strength > 0:
         raise InputError(f"strength is {strength!r}; give a positive number")

@@ -16,3 +16,7 @@ __all__ = [
     "margin_path",
     "max_margin",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

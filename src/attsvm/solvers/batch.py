@@ -52,6 +52,17 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
         dual: ``(M,)`` multipliers of all programmes end to end, Farkas certificates where
             infeasible.
         rows: ``(B + 1,)``, where those of each programme begin: ``dual[rows[k]:rows[k + 1]]``.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> tokens = np.random.default_rng(0).normal(size=(20, 2, 3, 2))
+        >>> data = attsvm.AttentionData(tokens, np.ones((20, 2)), queries=np.ones((20, 2, 1)))
+        >>> batch = attsvm.max_margin(data, np.zeros((20, 2), dtype=int))
+        >>> len(batch), batch.W.shape, int(batch.optimal.sum())
+        (20, (20, 2, 1), 11)
+        >>> batch[int(np.argmin(batch.optimal))].status
+        'infeasible'
     """
 
     margins: Sequence[Margins]

@@ -71,6 +71,12 @@ class Residuals(NamedTuple):
         complementarity: largest :math:`\lambda_c|\langle A_c,W\rangle-b_c+\xi_c|` and, for the soft
             margin,
             :math:`(C-\lambda_c)\xi_c`, relative to :math:`b^\top\lambda`.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.AttentionData([[[2, 0], [0, 0], [0, 1]]], labels=[1], queries=[[1]])
+        >>> max(attsvm.max_margin(data, [0]).kkt()) < 1e-9
+        True
     """
 
     stationarity: float

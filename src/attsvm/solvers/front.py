@@ -147,6 +147,18 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     Source:
         Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism*
         and *Transformers as Support Vector Machines* (both 2023).
+
+    Example:
+        >>> import attsvm
+        >>> toy = attsvm.datasets.toy("plane")
+        >>> solution = attsvm.max_margin(toy.data, attsvm.optimal_tokens(toy.data, toy.head))
+        >>> solution.status, solution.W.round(3).tolist()
+        ('optimal', [[2.854, -2.703], [5.371, 5.581]])
+        >>> [round(attsvm.max_margin(solution.margins, norm).norm, 2) for norm in ("nuc", "spec")]
+        [9.75, 6.48]
+        >>> between = attsvm.AttentionData([[[2], [1], [3]]], labels=[1], queries=[[1]])
+        >>> attsvm.max_margin(between, [0]).status
+        'infeasible'
     """
     margins, norm = _programmes(margins, tokens, norm)
     in_blocks = isinstance(margins, MarginBlocks)

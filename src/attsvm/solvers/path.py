@@ -46,6 +46,14 @@ def margin_path(
     Raises:
         InputError: sequences of different lengths, or nothing to vary; and what
             :func:`attsvm.solvers.max_margin` raises.
+
+    Example:
+        >>> import attsvm
+        >>> toy = attsvm.datasets.toy("plane")
+        >>> margins = attsvm.selection_margins(toy.data, attsvm.optimal_tokens(toy.data, toy.head))
+        >>> path = attsvm.margin_path(margins, [f"lp:{p}" for p in (1.5, 2, 4)])
+        >>> [round(solution.norm, 3) for solution in path]
+        [10.496, 8.686, 6.352]
     """
     if not isinstance(margins, Margins | Sequence):
         raise InputError(

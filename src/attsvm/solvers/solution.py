@@ -75,6 +75,15 @@ class MarginSolution:
             it.
         out_of_time: whether ``max_seconds`` ended an ``inaccurate`` solution; where it is False,
             more time changes nothing.
+
+    Example:
+        >>> import attsvm
+        >>> toy = attsvm.datasets.toy("plane")
+        >>> solution = attsvm.max_margin(toy.data, attsvm.optimal_tokens(toy.data, toy.head))
+        >>> solution.W.round(3).tolist()
+        [[2.854, -2.703], [5.371, 5.581]]
+        >>> solution.status, bool(solution.gap < 1e-9), bool(solution.violation < 1e-9)
+        ('optimal', True, True)
     """
 
     margins: Margins

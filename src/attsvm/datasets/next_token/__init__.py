@@ -64,3 +64,7 @@ __all__ = [
     "transitive",
     "winners",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

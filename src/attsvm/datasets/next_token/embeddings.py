@@ -28,6 +28,13 @@ def embed(
     Raises:
         InputError: an unknown kind, a size below one, a dimension that is too small, or a
             correlation outside [0, 1).
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.datasets.next_token import embed
+        >>> E = embed("equi-corr", K=3, d=4, rng=np.random.default_rng(0), correlation=0.5)
+        >>> (E @ E.T).round(6).tolist()
+        [[1.0, 0.5, 0.5], [0.5, 1.0, 0.5], [0.5, 0.5, 1.0]]
     """
     if K < 1 or d < 1:
         raise InputError(

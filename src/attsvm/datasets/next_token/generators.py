@@ -33,6 +33,12 @@ def collocations(n: ArrayLike) -> NextTokenData:
 
     Raises:
         InputError: a following token outside the vocabulary.
+
+    Example:
+        >>> from attsvm.datasets.next_token import collocations
+        >>> data = collocations([1, 2, 0])
+        >>> [sentence.tolist() for sentence in data.sentences], data.labels.tolist()
+        ([[0], [1], [2]], [1, 2, 0])
     """
     following = np.asarray(n)
     return NextTokenData.from_sentences(
@@ -63,6 +69,12 @@ def bipartite(
 
     Raises:
         InputError: a vocabulary of fewer than five tokens, or no sentence per query.
+
+    Example:
+        >>> from attsvm.datasets.next_token import bipartite, check_realizable
+        >>> report = check_realizable(bipartite(K=8, per_query=2, seed=0))
+        >>> report.realizable, report.confused
+        (True, 0)
     """
 
     def sentences(q: int, rng: np.random.Generator) -> Callable[[], tuple[Sentence, int]]:
@@ -105,6 +117,12 @@ def total(
 
     Raises:
         InputError: a vocabulary of fewer than two tokens, or no sentence per query.
+
+    Example:
+        >>> from attsvm.datasets.next_token import check_realizable, total
+        >>> report = check_realizable(total(K=20, per_query=4, seed=0))
+        >>> report.realizable, report.confused > 0
+        (True, True)
     """
 
     def sentences(q: int, rng: np.random.Generator) -> Callable[[], tuple[Sentence, int]]:
@@ -187,6 +205,13 @@ def priority_graph(
     Raises:
         InputError: a size below one, embeddings that do not exist in d dimensions, or 2000 attempts
             without success.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.datasets.next_token import priority_graph
+        >>> data = priority_graph(n=4, T=3, K=5, d=8, seed=0, cyclic=True)
+        >>> data.N, data.lengths.tolist(), attsvm.graph_svm(data).acyclic
+        (4, [3, 3, 3, 3], False)
     """
     if min(n, T, K) < 1:
         raise InputError(f"n, T and K are {n}, {T} and {K}; each must be at least 1")
@@ -246,6 +271,12 @@ def planted(
     Raises:
         InputError: n that is not injective, an arc outside the vocabulary, a cycle, a query that
             its own order leaves out, or sizes that allow no sentence.
+
+    Example:
+        >>> from attsvm.datasets.next_token import planted
+        >>> data = planted({2: [(0, 1), (1, 2)]}, n=[1, 2, 0], per_query=4, seed=1)
+        >>> [sentence.tolist() for sentence in data.sentences[3:]], data.labels[3:].tolist()
+        ([[0, 1, 2], [1, 2], [0, 2], [1, 2]], [1, 2, 1, 2])
     """
     following = np.asarray(n)
     K = len(following)

@@ -21,6 +21,13 @@ from attsvm.printable import Compact
 class Arcs(NamedTuple):
     """Distinct arcs sorted by query, winner and loser: ``arcs`` ``(k, 3)``, and the first sentence
     that shows each, ``(k,)``.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, arcs
+        >>> data = NextTokenData.from_words(["a b c", "b c c"], ["a", "b"], following=range(3))
+        >>> found = arcs(data)
+        >>> found.arcs.tolist(), found.sentence.tolist()
+        ([[2, 0, 1], [2, 0, 2], [2, 1, 2]], [0, 0, 1])
     """
 
     arcs: IntArray
@@ -31,7 +38,13 @@ def winners(data: NextTokenData) -> IntArray:
     r"""``(N,)``, the token of every sentence that must win its attention; -1 where no token, or
     more than one, realises the label.
 
-    The token with :math:`n(x_\star)=y`, where n is ``data.following``.
+    The token with :math:`n(x_\star)=y`, where n is ``data.following`` (Huang, Liang and Yang 2024).
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, winners
+        >>> data = NextTokenData.from_words(["hen", "fox", "hen fox"], ["eats", "runs", "runs"])
+        >>> data.names(winners(data))  # of "hen fox" it is the fox that explains "runs"
+        ['hen', 'fox', 'fox']
     """
     sentence, token, _ = data.occurrences
     fits = data.following[token] == data.labels[sentence]
@@ -42,8 +55,14 @@ def winners(data: NextTokenData) -> IntArray:
 
 
 def arcs(data: NextTokenData) -> Arcs:
-    """The arcs ``(query, winner, loser)`` of all sentences; sentences without a
-    :func:`winner <winners>` add none.
+    """The arcs ``(query, winner, loser)`` of all sentences: the winner of a sentence beats each of
+    its other tokens. Sentences without a :func:`winner <winners>` add none.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, arcs
+        >>> data = NextTokenData.from_words(["hen", "fox", "hen fox"], ["eats", "runs", "runs"])
+        >>> [data.names(arc) for arc in arcs(data).arcs]  # query, winner, loser
+        [['fox', 'fox', 'hen']]
     """
     sentence, token, _ = data.occurrences
     best = winners(data)[sentence]
@@ -65,6 +84,13 @@ def components(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     Returns:
         ``(m,)`` queries, ``(m,)`` tokens and ``(m,)`` components of the nodes, sorted by query and
         token; a component is the position of its first node.
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.datasets.next_token import components
+        >>> queries, tokens, component = components(np.array([[2, 0, 1], [2, 1, 0], [2, 0, 2]]))
+        >>> tokens.tolist(), component.tolist()
+        ([0, 1, 2], [0, 0, 2])
     """
     if len(rows) == 0:
         return (np.zeros(0, dtype=np.int64),) * 3
@@ -82,7 +108,14 @@ def components(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 
 
 class Role(IntEnum):
-    """What the arcs of a query make of a token."""
+    """What the arcs of a query make of a token.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, Role, partial_order
+        >>> data = NextTokenData.from_words(["a b c", "b c c"], ["a", "b"], following=range(3))
+        >>> [Role(role).name for role in partial_order(data).roles_of(2)]
+        ['OPTIMAL', 'CONFUSED', 'NON_OPTIMAL']
+    """
 
     NON_COMPARABLE = 0  #: no arc
     OPTIMAL = 1  #: wins, never loses
@@ -101,6 +134,15 @@ class PartialOrders(Compact):
         K: size of the vocabulary.
         arcs: ``(k, 3)``, rows ``(query, winner, loser)``, sorted.
         sentence: ``(k,)``, the first sentence that shows each arc.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, partial_order
+        >>> data = NextTokenData.from_words(["a b c", "b c c"], ["a", "b"], following=range(3))
+        >>> orders = partial_order(data)
+        >>> orders.of(2).tolist(), orders.longest_paths(2)[0].tolist()
+        ([[0, 1], [0, 2], [1, 2]], [0, 1, 2])
+        >>> orders.greatest([1, 0, 2])
+        0
     """
 
     K: int
@@ -281,13 +323,29 @@ class PartialOrders(Compact):
 
 
 def partial_order(data: NextTokenData) -> PartialOrders:
-    """The orders that the sentences imply; sentences whose label is not realizable add nothing."""
+    """The orders that the sentences imply, one for every query (Huang, Liang and Yang 2024);
+    sentences whose label is not realizable add nothing.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, partial_order
+        >>> data = NextTokenData.from_words(["a b c", "b a c"], ["a", "b"], following=range(3))
+        >>> orders = partial_order(data)
+        >>> orders.arcs.tolist(), orders.cyclic_queries.tolist()
+        ([[2, 0, 1], [2, 0, 2], [2, 1, 0], [2, 1, 2]], [2])
+    """
     rows, sentence = arcs(data)
     return PartialOrders(data.K, rows, sentence)
 
 
 def transitive(below: BoolArray) -> BoolArray:
-    """The transitive closure of a relation ``(m, m)``, by paths of length up to 2, 4, 8, ..."""
+    """The transitive closure of a relation ``(m, m)``, by paths of length up to 2, 4, 8, ...
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.datasets.next_token import transitive
+        >>> transitive(np.array([[False, True, False], [False, False, True], [False] * 3])).tolist()
+        [[False, True, True], [False, False, True], [False, False, False]]
+    """
     size = -1
     while int(below.sum()) > size:
         size = int(below.sum())

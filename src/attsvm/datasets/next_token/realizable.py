@@ -33,6 +33,14 @@ class Finding:
         blocks: whether it keeps the data from being realizable.
         sentences: every sentence that has part in it; without them the finding is gone.
         names: the vocabulary of the data, for the sentence.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, check_realizable
+        >>> data = NextTokenData.from_words(["hen", "hen"], ["eats", "runs"])
+        >>> for finding in check_realizable(data).findings:
+        ...     print(type(finding).__name__, finding.blocks, finding.sentences)
+        NotAFunction True (1,)
+        NoAttentionSignal False ()
     """
 
     blocks: bool = field(default=True, kw_only=True)
@@ -50,6 +58,13 @@ class Finding:
 class NotAFunction(Finding):
     """One-token sentences of ``token`` have different ``labels``; ``sentences`` are those whose
     label is not ``data.following[token]``.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, check_realizable
+        >>> data = NextTokenData.from_words(["hen", "hen"], ["eats", "runs"])
+        >>> print(check_realizable(data).findings[0])
+        the one-token sentences of token 'hen' have the labels 'eats', 'runs'; keep one of them,
+        for instance by dropping sentence 1
     """
 
     token: int
@@ -67,6 +82,13 @@ class NotAFunction(Finding):
 class NotInjective(Finding):
     """``tokens`` are all followed by ``following``; it blocks if some ``sentences`` hold two of
     them and have that label.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, check_realizable
+        >>> data = NextTokenData.from_words(["hen", "fox", "hen fox"], ["eats", "eats", "eats"])
+        >>> print(check_realizable(data).findings[0])
+        tokens 'hen', 'fox' are all followed by 'eats', and it is open which of them is meant in
+        sentence 2; give them different following tokens
     """
 
     tokens: tuple[int, ...]
@@ -89,6 +111,12 @@ class NotInjective(Finding):
 class CollocationMissing(Finding):
     """No one-token sentence shows what follows ``token``; an injective n can be extended to it, so
     this alone blocks nothing.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, check_realizable
+        >>> data = NextTokenData.from_words(["hen", "hen fox"], ["eats", "eats"])
+        >>> print(check_realizable(data).findings[0])
+        no one-token sentence shows what follows token 'fox'; add one
     """
 
     token: int
@@ -101,6 +129,12 @@ class CollocationMissing(Finding):
 class LabelNotRealizable(Finding):
     """No token of the ``sentences`` is followed by their ``label`` (or, in token-priority data, is
     ``label``).
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, check_realizable
+        >>> data = NextTokenData.from_words(["hen", "fox", "hen fox"], ["eats", "runs", "sleeps"])
+        >>> print(check_realizable(data).findings[0])
+        no token of sentence 2 explains the label 'sleeps'; correct the label or drop the sentence
     """
 
     label: int
@@ -126,6 +160,14 @@ class CyclicOrder(Finding):
         cycle: tokens of a short cycle.
         shown_by: one sentence per arc, in the order of ``cycle``.
         sentences: all whose winner is in a cycle with one of their tokens, this cycle or another.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, check_realizable
+        >>> words = ["hen", "fox", "hen fox", "hen fox"]
+        >>> data = NextTokenData.from_words(words, ["eats", "runs", "runs", "eats"])
+        >>> print(check_realizable(data).findings[0])
+        under query 'fox' the order 'hen' > 'fox' > 'hen' is a cycle (sentences 3, 2); correct
+        them, or treat the data as priority graphs with graph_margins
     """
 
     query: int
@@ -150,6 +192,13 @@ class CyclicOrder(Finding):
 class NoAttentionSignal(Finding):
     """Every sentence consists of one distinct token: attention has no gradient and its max-margin
     weights are zero.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, check_realizable
+        >>> data = NextTokenData.from_words(["hen", "fox fox"], ["eats", "runs"])
+        >>> print(check_realizable(data).findings[-1])
+        no sentence has two different tokens, so attention has nothing to learn; add longer
+        sentences
     """
 
     def __str__(self) -> str:
@@ -186,6 +235,15 @@ class Realizability(Compact):
         entropy_floor: the smallest loss that any output matrix reaches on the one-token sentences
             (0 when n is a function); nan without such sentences.
         embeddings: ``(K, d)``, those of the data.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, check_realizable
+        >>> data = NextTokenData.from_words(["hen", "fox", "hen fox"], ["eats", "runs", "sleeps"])
+        >>> report = check_realizable(data)
+        >>> report.realizable, report.blameless.tolist()
+        (False, [True, True, False])
+        >>> check_realizable(data.select(report.blameless)).realizable
+        True
     """
 
     ROLES: ClassVar[tuple[Role, ...]] = (
@@ -252,14 +310,20 @@ class Realizability(Compact):
 
 
 def check_realizable(data: NextTokenData, strict: bool = True) -> Realizability:
-    """Hold data against the definition of realizable, finding by finding, each with all sentences
-    that have part in it.
+    """Hold data against the definition of realizable (Assumption 1 of Huang, Liang and Yang 2024),
+    finding by finding, each with all sentences that have part in it.
 
     Args:
         data: sentences with labels.
         strict: whether contradictory collocations and labels that no token explains block. With
             False the loss of the former has a floor, the latter add no arcs (as in the code of Li
             et al. 2024), and the report says how large and how many.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, check_realizable
+        >>> data = NextTokenData.from_words(["hen", "fox", "hen fox"], ["eats", "runs", "runs"])
+        >>> print(check_realizable(data))
+        realizable: 1 queries with an order
     """
     orders = partial_order(data)
     blocking: list[Finding] = []

@@ -23,6 +23,12 @@ class Distinct(NamedTuple):
     Rows are padded to the longest with the sentence's own query and multiplicity 0: a padded score
     is never larger than the largest one that counts, so ``multiplicities * exp(scores - largest)``
     needs no mask.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> data = NextTokenData.from_words(["a b b c", "c c"], ["a", "c"])
+        >>> data.distinct().tokens.tolist(), data.distinct().multiplicities.tolist()
+        ([[0, 1, 2], [2, 2, 2]], [[1, 2, 1], [2, 0, 0]])
     """
 
     tokens: IntArray
@@ -32,6 +38,12 @@ class Distinct(NamedTuple):
 class Occurrences(NamedTuple):
     """The distinct tokens of all sentences, flat: ``token[k]`` occurs ``multiplicity[k]`` times in
     ``sentence[k]``; sorted by both.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> data = NextTokenData.from_words(["a b b c", "c c"], ["a", "c"])
+        >>> [part.tolist() for part in data.occurrences]
+        [[0, 0, 0, 1], [0, 1, 2, 2], [1, 2, 1, 2]]
     """
 
     sentence: IntArray
@@ -69,6 +81,14 @@ class NextTokenData(Compact):
     Raises:
         InputError: no sentence, an empty one, a token or label outside the vocabulary, a weight
             that is not positive, embeddings that are not a finite matrix, or names that are not K.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> data = NextTokenData.from_words(["hen", "fox", "hen fox"], ["eats", "runs", "runs"])
+        >>> data.vocabulary, data.following.tolist()
+        (('hen', 'eats', 'fox', 'runs'), [1, -1, 3, -1])
+        >>> data.names(data.queries)
+        ['hen', 'fox', 'fox']
     """
 
     tokens: IntArray

@@ -31,6 +31,13 @@ class NextTokenBatch(Compact):
             token itself in a padded sentence.
         weights: ``(R, N)``, every row sums to 1.
         embeddings: ``(R, K, d)``.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData, stack
+        >>> one = NextTokenData.from_words(["a b c"], ["a"], following=range(3))
+        >>> two = NextTokenData.from_words(["a b", "c a"], ["b", "c"], following=range(3))
+        >>> stack([one, two]).winners.tolist()  # the second sentence of the first set is padding
+        [[0, 0], [1, 2]]
     """
 
     tokens: IntArray
@@ -53,6 +60,12 @@ def stack(data: Sequence[NextTokenData]) -> NextTokenBatch:
 
     Raises:
         InputError: no data, or data of different K or d.
+
+    Example:
+        >>> from attsvm.datasets.next_token import priority_graph, stack
+        >>> data = [priority_graph(n=4, T=3, K=5, d=8, seed=seed) for seed in range(10)]
+        >>> stack(data).tokens.shape
+        (10, 4, 3)
     """
     if not data:
         raise InputError("there is no data to stack; give at least one data set")
