@@ -28,21 +28,9 @@ Array = NDArray[Any]
 SUFFIXES = (".npz", ".safetensors")
 CACHE_VARIABLE = "ATTSVM_CACHE"
 
-_SAFETENSORS_TYPES = {
-    "BOOL": "|b1",
-    "U8": "|u1",
-    "I8": "|i1",
-    "U16": "<u2",
-    "I16": "<i2",
-    "F16": "<f2",
-    "BF16": "<u2",  # the upper half of a float32
-    "U32": "<u4",
-    "I32": "<i4",
-    "F32": "<f4",
-    "U64": "<u8",
-    "I64": "<i8",
-    "F64": "<f8",
-}
+_SAFETENSORS_TYPES = (  # that NumPy has, and bfloat16
+    *("BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "BF16", "F32", "F64"),
+)
 
 
 def cache_home() -> Path:
@@ -239,7 +227,7 @@ def load_arrays(path: str | Path) -> dict[str, Array]:
     path = Path(path)
     suffix = _suffix(path)
     with opened(path) as file, _readable(path):
-        found = _npz(file) if suffix == ".npz" else _safetensors(file.read())
+        found = _npz(file) if suffix == ".npz" else _safetensors(file, path)
     for name in found:
         if has_halves(name):
             raise _corrupt(path, "the name of an array is not Unicode text")
@@ -291,16 +279,20 @@ def _npz(file: BinaryIO) -> dict[str, Array]:
     return found
 
 
-def _safetensors(content: bytes) -> dict[str, Array]:
-    from safetensors import deserialize
+def _safetensors(file: BinaryIO, path: Path) -> dict[str, Array]:
+    from safetensors import deserialize, safe_open
 
-    found = {}
-    for name, told in deserialize(content):
-        kind = told["dtype"]
-        if kind not in _SAFETENSORS_TYPES:
-            raise ValueError(f"array {name} has type {kind}, which NumPy lacks")
-        array = np.frombuffer(told["data"], _SAFETENSORS_TYPES[kind]).reshape(told["shape"])
-        found[name] = (array.astype("<u4") << 16).view("<f4") if kind == "BF16" else array
+    with safe_open(path, "numpy") as tensors:
+        kinds = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+        for name, kind in kinds.items():
+            if kind not in _SAFETENSORS_TYPES:
+                raise ValueError(f"array {name} has type {kind}, which NumPy lacks")
+        found = {name: tensors.get_tensor(name) for name in kinds if kinds[name] != "BF16"}
+    if len(found) < len(kinds):
+        for name, told in deserialize(file.read()):
+            if told["dtype"] == "BF16":  # the upper half of a float32
+                halves = np.frombuffer(told["data"], "<u2").reshape(told["shape"])
+                found[name] = (halves.astype("<u4") << 16).view("<f4")
     return found
 
 
