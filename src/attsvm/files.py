@@ -289,7 +289,7 @@ def _safetensors(file: BinaryIO, path: Path) -> dict[str, Array]:
                 raise ValueError(f"array {name} has type {kind}, which NumPy lacks")
         found = {name: tensors.get_tensor(name) for name in kinds if kinds[name] != "BF16"}
     if len(found) < len(kinds):
-        for name, told in deserialize(file.read()):
+        for name, told in deserialize(file.read()):  # type: ignore[no-untyped-call]
             if told["dtype"] == "BF16":  # the upper half of a float32
                 halves = np.frombuffer(told["data"], "<u2").reshape(told["shape"])
                 found[name] = (halves.astype("<u4") << 16).view("<f4")

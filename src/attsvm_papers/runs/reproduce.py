@@ -257,7 +257,7 @@ def _check(call: Any) -> None:
     except BrokenProcessPool:
         raise
     except Exception as error:
-        if hasattr(error, "__notes__"):
+        if isinstance(error, AttsvmError) or hasattr(error, "__notes__"):
             raise
         raise AttsvmError(
             f"the executor has lost a call ({type(error).__name__}: {error}); look at the logs of"
