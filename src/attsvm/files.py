@@ -28,6 +28,8 @@ Array = NDArray[Any]
 SUFFIXES = (".npz", ".safetensors")
 CACHE_VARIABLE = "ATTSVM_CACHE"
 
+_HEADER = 10_016  # bytes before the numbers of an array, at most: what NumPy takes
+
 _SAFETENSORS_TYPES = (  # that NumPy has, and bfloat16
     *("BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "BF16", "F32", "F64"),
 )
@@ -268,14 +270,20 @@ def _readable(path: Path) -> Iterator[None]:
 def _npz(file: BinaryIO) -> dict[str, Array]:
     if not zipfile.is_zipfile(file):
         raise ValueError("it is no zip file")
+    found: dict[str, Array] = {}
     with np.load(file, allow_pickle=False) as archive:
-        names = archive.files
-        if len(set(names)) < len(names):
-            raise ValueError("it holds two arrays of one name")
-        found = {name: archive[name] for name in names}
-    for name, array in found.items():
-        if not isinstance(array, np.ndarray):
-            raise ValueError(f"its member {name} is no array")
+        for entry in archive.zip.infolist():
+            name = entry.filename.removesuffix(".npy")
+            if name in found:
+                raise ValueError("it holds two arrays of one name")
+            array = found[name] = archive[name]
+            if not isinstance(array, np.ndarray):
+                raise ValueError(f"its member {name} is no array")
+            packed = entry.compress_type != zipfile.ZIP_STORED
+            if not array.nbytes < entry.file_size < array.nbytes + _HEADER or not (
+                packed or entry.compress_size == entry.file_size
+            ):
+                raise ValueError(f"its directory announces another size of array {name}")
     return found
 
 

@@ -59,13 +59,12 @@ def _unit(name: str) -> Iterator[Path]:
     where = getattr(sys.modules.get(package), "__file__", None)
     if where is None or package == _LIBRARY.name or _is_foreign(package, Path(where)):
         return
-    if not hasattr(sys.modules[package], "__path__"):
-        yield Path(where)
-        return
-    inner = Path(where).parent / rest.partition(".")[0]
-    yield from inner.rglob("*.py") if rest and inner.is_dir() else (Path(where),)
-    if inner.with_suffix(".py").is_file():
-        yield inner.with_suffix(".py")
+    yield Path(where)
+    if rest and hasattr(sys.modules[package], "__path__"):
+        inner = Path(where).parent / rest.partition(".")[0]
+        yield from inner.rglob("*.py")
+        if inner.with_suffix(".py").is_file():
+            yield inner.with_suffix(".py")
 
 
 def _imports(path: Path) -> Iterator[str]:
