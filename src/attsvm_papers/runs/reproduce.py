@@ -17,7 +17,7 @@ from attsvm.files import save_arrays
 from attsvm.report.style import Picture
 from attsvm.store import RunFolder, read_json, write_json
 from attsvm.store.entries import tidy
-from attsvm.workers import slots, wait_for_any, workers
+from attsvm.workers import wait_for_any, workers
 from attsvm_papers.kit.experiment import Experiment
 from attsvm_papers.kit.registry import PAPERS, experiment, identifiers
 from attsvm_papers.runs import gallery
@@ -185,8 +185,8 @@ def _computed(
     """
     rounds = [tasks_of(each, cells, folder) for each, _, cells in asked_for]
     missing = {path for tasks in rounds for _, _, path in tasks if not path.exists()}
-    if executor is None:
-        jobs = min(jobs or slots(None), max(len(missing), 1))
+    if len(missing) < 2 and not any(each.stages for each, _, _ in asked_for):
+        jobs = 1  # no process need start
     with workers(jobs, executor) as chosen:
         sweep = _Sweep(chosen, None if executor is None else 1, progress)
         for tasks in rounds:
