@@ -276,7 +276,12 @@ def _npz(file: BinaryIO) -> dict[str, Array]:
             name = entry.filename.removesuffix(".npy")
             if name in found:
                 raise ValueError("it holds two arrays of one name")
-            array = found[name] = archive[name]
+            try:
+                array = found[name] = archive[name]
+            except (MemoryError, OSError):
+                raise
+            except Exception as error:
+                raise ValueError(f"array {name}: {error}") from None
             if not isinstance(array, np.ndarray):
                 raise ValueError(f"its member {name} is no array")
             packed = entry.compress_type != zipfile.ZIP_STORED

@@ -189,8 +189,32 @@ class Job:
             shutil.rmtree(self.folder)
 
 
-def kills(home: Path, count: int, seed: int, say=lambda text: None) -> int:
-    """Kill this often; return how many of them met a run that was going on."""
+FIGURE = '''"""Squares.
+
+Of whole numbers.
+
+Source: nowhere
+"""
+
+import time
+
+
+def cells(parameters):
+    return [{"first": first} for first in range(12)]
+
+
+def run(first):
+    time.sleep(0.1)
+    return {"square": [first**2]}
+'''
+
+
+def kills(
+    home: Path, count: int, seed: int, experiment: str = "tfsvm-4", say=lambda text: None
+) -> int:
+    """Kill this often, runs of a fit and of an experiment in two processes; return how many of the
+    kills met a run that was going on.
+    """
     chance, generator = random.Random(seed), np.random.default_rng(0)
     X = generator.normal(size=(40, 3, 3))
     data = home / "data.npz"
@@ -204,7 +228,7 @@ def kills(home: Path, count: int, seed: int, say=lambda text: None) -> int:
             Job(
                 server,
                 home / "reproduce",
-                [["reproduce", "tfsvm-4", "--quick", "--seeds", "1", "--jobs", "2", "--json"]],
+                [["reproduce", experiment, "--quick", "--jobs", "2", "--json"]],
                 anew=True,
             ),
         ]
@@ -226,9 +250,10 @@ def kills(home: Path, count: int, seed: int, say=lambda text: None) -> int:
 SEED = int(os.environ.get("ATTSVM_SEED", "0"))
 
 
-@pytest.mark.experiment
+@pytest.mark.processes
 def test_sigkill_of_a_fit_and_of_a_sweep_in_two_processes(tmp_path):
-    assert kills(tmp_path, 2, SEED) > 0
+    (tmp_path / "squares.py").write_text(FIGURE)
+    assert kills(tmp_path, 2, SEED, str(tmp_path / "squares.py")) > 0
 
 
 @pytest.mark.slow
@@ -242,5 +267,5 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        met = kills(Path(temporary), options.count, options.seed, lambda text: print(text))
+        met = kills(Path(temporary), options.count, options.seed, say=lambda text: print(text))
     print(f"{options.count} kills, {met} of them while a run went on: equal results, no leftovers")

@@ -28,12 +28,13 @@ import os
 import time
 from pathlib import Path
 
-from attsvm_papers.kit import grid
-
 LOG = Path({log!r})
 
 
-@grid(first=list(range({cells})))
+def cells(parameters):
+    return [{{"first": first}} for first in range({cells})]
+
+
 def run(first):
     with LOG.open("a") as log:
         log.write(f"begin {{first}} {{os.getpid()}}\\n")
