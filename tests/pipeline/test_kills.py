@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -210,7 +211,11 @@ def run(first):
 
 
 def kills(
-    home: Path, count: int, seed: int, experiment: str = "tfsvm-4", say=lambda text: None
+    home: Path,
+    count: int,
+    seed: int,
+    experiment: Sequence[str] = ("tfsvm-4", "--seeds", "1"),
+    say=lambda text: None,
 ) -> int:
     """Kill this often, runs of a fit and of an experiment in two processes; return how many of the
     kills met a run that was going on.
@@ -228,7 +233,7 @@ def kills(
             Job(
                 server,
                 home / "reproduce",
-                [["reproduce", experiment, "--quick", "--jobs", "2", "--json"]],
+                [["reproduce", *experiment, "--quick", "--jobs", "2", "--json"]],
                 anew=True,
             ),
         ]
@@ -253,7 +258,7 @@ SEED = int(os.environ.get("ATTSVM_SEED", "0"))
 @pytest.mark.processes
 def test_sigkill_of_a_fit_and_of_a_sweep_in_two_processes(tmp_path):
     (tmp_path / "squares.py").write_text(FIGURE)
-    assert kills(tmp_path, 2, SEED, str(tmp_path / "squares.py")) > 0
+    assert kills(tmp_path, 2, SEED, [str(tmp_path / "squares.py")]) > 0
 
 
 @pytest.mark.slow

@@ -208,8 +208,8 @@ def _optimal(head: Any, arrays: dict[str, Any]) -> Any:
     from attsvm.data import AttentionData
     from attsvm.selection import optimal_tokens
 
-    data = AttentionData(arrays["X"], arrays["y"], arrays["Z"], arrays.get("mask"))
-    return optimal_tokens(data, head)
+    mask: Any = arrays.get("mask")
+    return optimal_tokens(AttentionData(arrays["X"], arrays["y"], arrays["Z"], mask), head)
 
 
 def _programme(name: str, data: Any, tokens: Any) -> Any:
