@@ -132,17 +132,18 @@ class Job:
             self.names.append(names(folder))
         self.first = True
 
-    def kill(self, chance: random.Random) -> bool:
+    def kill(self, chance: random.Random, *, early: bool = False) -> bool:
         """Start the run and kill it, at a moment of the whole run or shortly after a file was
-        written; whether it was still running.
+        written, or in its first half; whether it was still running.
         """
         before = self.turn
-        moment = chance.choice(MOMENTS)
+        moment = "anytime" if early else chance.choice(MOMENTS)
         written = [*self.folder.glob(f"*/{moment}"), self.folder / moment]
         stamps = [path.stat().st_mtime_ns if path.exists() else 0 for path in written]
         process = self.server.start(self.words)
         began = time.monotonic()
         limit = self.seconds[before] * (chance.random() if moment == "anytime" else 2.0)
+        limit *= 0.5 if early else 1.0
         while time.monotonic() - began < limit and moment != "anytime":
             now = [path.stat().st_mtime_ns if path.exists() else 0 for path in written]
             if now != stamps:
@@ -243,7 +244,7 @@ def kills(
             anyhow = jobs[chance.random() < 0.25], chance.choice((1, 2, 3, 5))
             job, often = next(first, anyhow)
             for _ in range(min(often, count - done)):
-                met += job.kill(chance)
+                met += job.kill(chance, early=done < 2)
                 done += 1
             job.finish()
             say(f"{done} kills, {met} met a run")
@@ -255,7 +256,7 @@ def kills(
 SEED = int(os.environ.get("ATTSVM_SEED", "0"))
 
 
-@pytest.mark.processes
+@pytest.mark.experiment
 def test_sigkill_of_a_fit_and_of_a_sweep_in_two_processes(tmp_path):
     (tmp_path / "squares.py").write_text(FIGURE)
     assert kills(tmp_path, 2, SEED, [str(tmp_path / "squares.py")]) > 0
