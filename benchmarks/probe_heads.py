@@ -20,7 +20,6 @@ from scipy.stats import spearmanr
 
 from attsvm.claims import Evidence
 from attsvm.errors import UnavailableError
-from attsvm.pipeline.cells import Cells
 from attsvm.store.entries import load_entry
 from attsvm_papers.heads import e1_own_solutions as heads_1
 from attsvm_papers.heads import e2_norms as heads_2
@@ -32,6 +31,7 @@ from attsvm_papers.heads import e10_rotary as heads_10
 from attsvm_papers.heads.own_solutions import THRESHOLD
 from attsvm_papers.heads.reading import NAMES, NORMS, by_seed, excess, over_seeds
 from attsvm_papers.kit import experiment, interval
+from attsvm_papers.runs.cells import tasks_of
 
 CERTIFIED = 1e-5
 """Relative duality gap below which a solution counts as certified."""
@@ -288,7 +288,8 @@ def kept(identifier: str, folder: Path, scale: str, count: int | None) -> Eviden
     except UnavailableError as error:
         print(f"{identifier}: {error}\n")
         return None
-    places = zip(cells, Cells(chosen, cells, folder / "cells").paths, strict=True)
+    tasks = tasks_of(chosen, cells, folder / "cells")
+    places = [(cell, path) for cell, (_, _, path) in zip(cells, tasks, strict=True)]
     there = [(cell, load_entry(path)[0]) for cell, path in places if path.exists()]
     print(f"## {identifier}: {len(there)} of {len(cells)} cells\n")
     if not there:

@@ -1,5 +1,5 @@
-"""Workers: the same processes for every batch, errors where they belong, one job in this
-process, and none that outlives who started it.
+"""Workers: processes of our own, errors where they belong, one job in this process, and none that
+outlives who started it.
 """
 
 import os
@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from attsvm.errors import AttsvmError
-from attsvm.workers import Workers
+from attsvm.workers import results, slots, workers
 
 TELL = (
     "import os, pathlib, time; time.sleep(0.05); pathlib.Path({!r}).write_text(f'{{os.getpid()}}"
@@ -20,14 +21,14 @@ TELL = (
 )
 
 
-def test_the_same_processes_work_for_all_batches(tmp_path, monkeypatch):
+@pytest.mark.processes
+def test_the_same_processes_work_for_all_calls(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     paths = [tmp_path / str(index) for index in range(12)]
-    with Workers(exec, 2) as workers:
+    with workers(2) as executor:
         for part in (paths[:8], paths[8:]):
-            assert len(list(workers.start([(TELL.format(str(path)),) for path in part]))) == len(
-                part
-            )
+            calls = [(TELL.format(str(path)),) for path in part]
+            assert len(list(results(executor, exec, calls))) == len(part)
     told = [path.read_text().split() for path in paths]
     processes = {process for process, _ in told}
     assert 1 <= len(processes) <= 2
@@ -36,69 +37,57 @@ def test_the_same_processes_work_for_all_batches(tmp_path, monkeypatch):
     assert os.environ["OMP_NUM_THREADS"] == "7"
 
 
-def told_by_thread(path):
-    """What another thread of this process sees and sets while a call waits to be made."""
-    import numba
-
-    from attsvm.parallel import start_threads
-
-    numba.njit(lambda x: x + 1)(1)  # numba reads the environment when it compiles
-    start_threads()
-    path.write_text(f"{os.environ.get('NUMBA_NUM_THREADS')} {numba.config.NUMBA_NUM_THREADS}")
-
-
-def in_a_fresh_process(path):
-    """Calls made by threads, then a kernel compiled where they have ended."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    import numba
-
-    with ThreadPoolExecutor(1) as threads, Workers(told_by_thread, executor=Eager(threads)) as made:
-        made.submit(path).result()
-    numba.njit(lambda x: x + 2)(1)
-    assert path.read_text() == f"None {numba.config.NUMBA_NUM_THREADS}"
-
-
-class Eager:
-    """An executor whose call has run before it returns it, as a thread's may."""
-
-    def __init__(self, executor):
-        self.executor = executor
-
-    def submit(self, *arguments):
-        call = self.executor.submit(*arguments)
-        call.result()
-        return call
-
-
-def test_calls_made_by_threads_leave_the_threads_of_this_process_alone(tmp_path):
-    path = tmp_path / "told"
-    environment = {name: value for name, value in os.environ.items() if name[:6] != "NUMBA_"}
-    code = "import pathlib, test_workers as t; t.in_a_fresh_process(pathlib.Path({!r}))".format
-    subprocess.run(
-        [sys.executable, "-c", code(str(path))],
-        env={**environment, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
-        check=True,
-    )
-
-
+@pytest.mark.processes
 def test_an_error_is_raised_to_whoever_asks(tmp_path):
     path = tmp_path / "done"
-    with Workers(exec, 2) as workers, pytest.raises(ZeroDivisionError):
-        list(workers.start([("import time; time.sleep(1); 1 / 0",), (TELL.format(str(path)),)]))
+    with workers(2) as executor, pytest.raises(ZeroDivisionError):
+        list(
+            results(
+                executor, exec, [("import time; time.sleep(1); 1 / 0",), (TELL.format(str(path)),)]
+            )
+        )
     assert path.exists()
 
 
-@pytest.mark.parametrize(("jobs", "count"), [(1, 3), (2, 1)])
-def test_a_single_process_is_this_one_and_works_when_asked(jobs, count):
+def test_a_single_job_is_this_process_which_works_when_asked():
     done: list[int] = []
-    with Workers(done.append, jobs) as workers:
-        batch = workers.start([(index,) for index in range(count)])
+    with workers(1) as executor:
+        found = results(executor, done.append, ((index,) for index in range(3)))
         assert done == []
-        assert next(batch) is None
+        assert next(found) is None
         assert done == [0]
-        assert len(list(batch)) == count - 1
-    assert done == list(range(count))
+        assert len(list(found)) == 2
+    assert done == [0, 1, 2]
+
+
+class Busy(Executor):
+    """Four processes at work on something long; the first call is answered at once."""
+
+    _max_workers = 4
+
+    def __init__(self):
+        self.calls = []
+
+    def submit(self, function, /, *arguments):
+        self.calls.append(Future())
+        if len(self.calls) == 1:
+            self.calls[0].set_result(function(*arguments))
+        return self.calls[-1]
+
+
+def test_calls_are_taken_a_few_ahead_and_cancelled_when_nobody_asks():
+    executor, taken = Busy(), []
+    found = results(executor, str, (taken.append(k) or (k,) for k in range(100)))
+    assert next(found) == "0"
+    assert len(taken) == len(executor.calls) == 8
+    found.close()
+    assert all(call.cancelled() for call in executor.calls[1:])
+
+
+def test_slots_are_those_of_the_executor():
+    with ThreadPoolExecutor(7) as threads:
+        assert slots(threads) == 7
+    assert slots(object()) == os.cpu_count()
 
 
 def sleeper(path, portable):
@@ -115,10 +104,10 @@ def sleeper(path, portable):
 
 PROGRAM = """
 from test_workers import sleeper
-from attsvm.workers import Workers
+from attsvm.workers import results, workers
 if __name__ == '__main__':
-    with Workers(sleeper, 2) as workers:
-        list(workers.start([(path, {portable}) for path in {paths}]))
+    with workers(2) as executor:
+        list(results(executor, sleeper, [(path, {portable}) for path in {paths}]))
 """
 
 
@@ -137,6 +126,7 @@ def until(true, seconds=120.0):
         time.sleep(0.02)
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(os.name == "nt", reason="ends processes by their number")
 @pytest.mark.parametrize("portable", [False, True])
 def test_no_process_outlives_the_one_that_started_it(tmp_path, portable):
@@ -155,8 +145,8 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path, portable):
     until(lambda: not any(map(alive, children)), 10.0)
 
 
+@pytest.mark.processes
 def test_a_process_that_was_killed_is_one_sentence():
-    with Workers(exec, 2) as workers:
-        batch = workers.start([("import os; os.kill(os.getpid(), 9)",), ("1",)])
-        with pytest.raises(AttsvmError, match="ended before its run did"):
-            list(batch)
+    calls = [("import os; os.kill(os.getpid(), 9)",), ("1",)]
+    with pytest.raises(AttsvmError, match="ended before its run did"), workers(2) as executor:
+        list(results(executor, exec, calls))

@@ -65,7 +65,6 @@ _HOME = {
     "Trajectory": "dynamics",
     "regularization_path": "dynamics",
     "train": "dynamics",
-    "reproduce": "pipeline.reproduce",
     "AttsvmError": "errors",
     "InputError": "errors",
 }
@@ -127,7 +126,6 @@ __all__ = [
     "regularization_path",
     "relaxed_margins",
     "report",
-    "reproduce",
     "selection",
     "selection_batch",
     "selection_margins",
@@ -207,7 +205,6 @@ if TYPE_CHECKING:
         soft_label_margins,
         strong_components,
     )
-    from attsvm.pipeline.reproduce import reproduce
     from attsvm.queries import head_pairs, self_attention, sequence_pairs
     from attsvm.selection import (
         all_support,

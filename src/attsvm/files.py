@@ -1,27 +1,21 @@
 """Arrays on disk: ``.npz`` and ``.safetensors``, written atomically and read without trust.
 
-Nothing here pickles. A reader checks every size that a header announces against the bytes that the
-file really holds before it allocates anything, so a hostile or truncated file costs a sentence and
-not the memory.
+Nothing here pickles. NumPy and safetensors read; whatever a hostile or truncated file makes them
+raise is one sentence.
 """
 
 from __future__ import annotations
 
-import ast
 import json
-import math
 import os
-import re
 import secrets
 import stat
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,25 +28,11 @@ Array = NDArray[Any]
 SUFFIXES = (".npz", ".safetensors")
 CACHE_VARIABLE = "ATTSVM_CACHE"
 
-_DEFLATE_RATIO = 1032  # deflate cannot expand a byte into more than this many
-_CHUNK = 1 << 20
-_HEADER_LIMIT = 10_000
-_NPY_TYPE = re.compile(r"[<>|=]([biufc][1-9]\d?|[SU][1-9]\d*|O\d*|[mM]8(\[\w+\])?)")
-_SAFETENSORS_TYPES = {
-    "BOOL": "|b1",
-    "U8": "|u1",
-    "I8": "|i1",
-    "U16": "<u2",
-    "I16": "<i2",
-    "F16": "<f2",
-    "BF16": "<u2",  # the upper half of a float32
-    "U32": "<u4",
-    "I32": "<i4",
-    "F32": "<f4",
-    "U64": "<u8",
-    "I64": "<i8",
-    "F64": "<f8",
-}
+_HEADER = 10_016  # bytes before the numbers of an array, at most: what NumPy takes
+
+_SAFETENSORS_TYPES = (  # that NumPy has, and bfloat16
+    *("BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "BF16", "F32", "F64"),
+)
 
 
 def cache_home() -> Path:
@@ -248,11 +228,84 @@ def load_arrays(path: str | Path) -> dict[str, Array]:
     """
     path = Path(path)
     suffix = _suffix(path)
-    with opened(path) as file:
-        found = _read_npz(file, path) if suffix == ".npz" else _read_safetensors(file, path)
+    with opened(path) as file, _readable(path):
+        found = _npz(file) if suffix == ".npz" else _safetensors(file, path)
     for name in found:
         if has_halves(name):
             raise _corrupt(path, "the name of an array is not Unicode text")
+    return found
+
+
+def mapped_array(path: str | Path) -> Array:
+    """The array of an ``.npy`` file, of which those parts are read that are used.
+
+    Raises:
+        InputError: no such file, truncated or corrupt content, or Python objects.
+    """
+    path = Path(path)
+    with opened(path), _readable(path):
+        found: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return found
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Whatever a reader of NumPy or safetensors raises, as one sentence."""
+    try:
+        yield
+    except (InputError, OSError):
+        raise
+    except MemoryError:
+        raise InputError(
+            f"{path} announces more than the memory takes; copy or write it again, in smaller parts"
+        ) from None
+    except Exception as error:  # malformed content reaches zipfile, tokenize, ast and others
+        if "allow_pickle" in str(error):
+            raise InputError(
+                f"{path} holds Python objects, which are never loaded; save plain numeric arrays"
+            ) from None
+        raise _corrupt(path, str(error) or type(error).__name__) from None
+
+
+def _npz(file: BinaryIO) -> dict[str, Array]:
+    if not zipfile.is_zipfile(file):
+        raise ValueError("it is no zip file")
+    found: dict[str, Array] = {}
+    with np.load(file, allow_pickle=False) as archive:
+        for entry in archive.zip.infolist():
+            name = entry.filename.removesuffix(".npy")
+            if name in found:
+                raise ValueError("it holds two arrays of one name")
+            try:
+                array = found[name] = archive[name]
+            except (MemoryError, OSError):
+                raise
+            except Exception as error:
+                raise ValueError(f"array {name}: {error}") from None
+            if not isinstance(array, np.ndarray):
+                raise ValueError(f"its member {name} is no array")
+            packed = entry.compress_type != zipfile.ZIP_STORED
+            if not array.nbytes < entry.file_size < array.nbytes + _HEADER or not (
+                packed or entry.compress_size == entry.file_size
+            ):
+                raise ValueError(f"its directory announces another size of array {name}")
+    return found
+
+
+def _safetensors(file: BinaryIO, path: Path) -> dict[str, Array]:
+    from safetensors import deserialize, safe_open
+
+    with safe_open(path, "numpy") as tensors:
+        kinds = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+        for name, kind in kinds.items():
+            if kind not in _SAFETENSORS_TYPES:
+                raise ValueError(f"array {name} has type {kind}, which NumPy lacks")
+        found = {name: tensors.get_tensor(name) for name in kinds if kinds[name] != "BF16"}
+    if len(found) < len(kinds):
+        for name, told in deserialize(file.read()):  # type: ignore[no-untyped-call]
+            if told["dtype"] == "BF16":  # the upper half of a float32
+                halves = np.frombuffer(told["data"], "<u2").reshape(told["shape"])
+                found[name] = (halves.astype("<u4") << 16).view("<f4")
     return found
 
 
@@ -292,236 +345,3 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"it has {brief(twice)} twice")
     return found
-
-
-# --- npz ---
-
-
-def _read_npz(file: BinaryIO, path: Path) -> dict[str, Array]:
-    size = os.fstat(file.fileno()).st_size
-    try:
-        with zipfile.ZipFile(file) as archive:
-            entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
-            _check_entries(entries, size, path)
-            return {
-                entry.filename.removesuffix(".npy"): _read_entry(archive, entry, path)
-                for entry in entries
-            }
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        UnicodeDecodeError,
-    ) as error:
-        raise _corrupt(path, str(error) or type(error).__name__) from None
-
-
-def _check_entries(entries: list[zipfile.ZipInfo], size: int, path: Path) -> None:
-    names = [entry.filename for entry in entries]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(
-            f"{path} holds {brief(twice.removesuffix('.npy'))} twice; save it again with"
-            " numpy.savez"
-        )
-    if sum(entry.compress_size for entry in entries) > size:
-        raise _corrupt(path, f"its entries announce more bytes than the {size} of the file")
-    for entry in entries:
-        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise InputError(
-                f"{path} compresses {brief(entry.filename)} in a way NumPy does not write; save it"
-                " again with numpy.savez"
-            )
-        most = entry.compress_size * (
-            1 if entry.compress_type == zipfile.ZIP_STORED else _DEFLATE_RATIO
-        )
-        if entry.file_size > most:
-            raise _corrupt(
-                path,
-                f"{entry.filename} announces {entry.file_size} bytes, its {entry.compress_size}"
-                f" hold at most {most}",
-            )
-
-
-def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> Array:
-    name = entry.filename.removesuffix(".npy")
-    with archive.open(entry) as stream:
-        shape, fortran, dtype, header = _npy_header(stream, name, path)
-        expected = math.prod(shape) * dtype.itemsize
-        if header + expected != entry.file_size:
-            raise _corrupt(
-                path,
-                f"array {name} announces {expected} bytes of shape {shape}, its entry holds"
-                f" {entry.file_size - header}",
-            )
-        content = bytearray()  # grows with what arrives, so that a lying size allocates nothing
-        while chunk := stream.read(_CHUNK):
-            content += chunk
-    if len(content) != expected:
-        raise _corrupt(path, f"array {name} announces {expected} bytes and holds {len(content)}")
-    return _shaped(content, dtype, shape, "F" if fortran else "C", name, path)
-
-
-def _npy_header(
-    stream: Any, name: str, path: Path
-) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Shape, order, dtype and header length of a ``.npy`` stream, which is left at the first value.
-
-    NumPy's own reader lets a malformed header end in a tokeniser's exception; this one needs no
-    more than a literal.
-    """
-    try:
-        magic = stream.read(8)
-        width = {b"\x93NUMPY\x01": 2, b"\x93NUMPY\x02": 4, b"\x93NUMPY\x03": 4}[magic[:7]]
-        length = int.from_bytes(stream.read(width), "little")
-        if length > _HEADER_LIMIT:
-            raise ValueError(f"it is {length} bytes long")
-        header = ast.literal_eval(stream.read(length).decode("utf-8").strip())
-        kind, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
-        if not all(type(side) is int and side >= 0 for side in shape):
-            raise ValueError(f"shape {shape}")
-        if not isinstance(kind, str) or not _NPY_TYPE.fullmatch(kind):
-            raise ValueError(f"type {kind!r}")
-        dtype = np.dtype(kind)
-    except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError) as error:
-        raise _corrupt(path, f"the header of array {name} makes no sense: {error}") from None
-    if dtype.hasobject:
-        raise InputError(
-            f"array {brief(name)} of {path} holds Python objects, which are never loaded; save it"
-            " as a plain numeric array"
-        )
-    return shape, bool(fortran), dtype, 8 + width + length
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an array lies in a file, to be read in parts."""
-
-    path: Path
-    offset: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    order: Literal["C", "F"]
-
-    def __call__(self) -> Array:
-        """The array, of which only those parts are read that are used."""
-        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)
-
-
-def array_places(path: str | Path) -> dict[str, Place]:
-    """Where the arrays of an ``.npz`` file lie, or the one of an ``.npy`` file, by name.
-
-    Raises:
-        InputError: no such file, another suffix, truncated or corrupt content, Python objects, or
-            compressed arrays, which cannot be read in parts.
-    """
-    path = Path(path)
-    found: dict[str, Place] = {}
-    with opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if path.suffix.lower() == ".npy":
-            found[path.stem] = _place(file, path.stem, path, size)
-            return found
-        if path.suffix.lower() != ".npz":
-            raise InputError(f"{path} is neither .npy nor .npz; only these are read in parts")
-        try:
-            entries = zipfile.ZipFile(file).infolist()
-        except (zipfile.BadZipFile, UnicodeDecodeError, NotImplementedError) as error:
-            raise _corrupt(path, str(error)) from None
-        for entry in entries:
-            name = entry.filename.removesuffix(".npy")
-            if entry.compress_type != zipfile.ZIP_STORED:
-                raise InputError(
-                    f"{path} is compressed, so its arrays cannot be read in parts; save them with"
-                    " numpy.savez, or each as .npy into a folder"
-                )
-            file.seek(entry.header_offset + 26)  # the lengths of name and extra field
-            lengths = file.read(4)
-            skipped = int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
-            file.seek(entry.header_offset + 30 + skipped)
-            found[name] = _place(file, name, path, size)
-    return found
-
-
-def _place(file: BinaryIO, name: str, path: Path, size: int) -> Place:
-    start = file.tell()
-    shape, fortran, dtype, header = _npy_header(file, name, path)
-    if start + header + math.prod(shape) * dtype.itemsize > size:
-        raise _corrupt(path, f"array {name} announces shape {shape}, more than the file holds")
-    return Place(path, start + header, shape, dtype, "F" if fortran else "C")
-
-
-def _shaped(
-    content: bytearray, dtype: Any, shape: tuple[int, ...], order: Any, name: str, path: Path
-) -> Array:
-    try:
-        return np.frombuffer(content, dtype=dtype).reshape(shape, order=order)
-    except ValueError as error:  # sides beyond what NumPy counts, next to a side of zero
-        raise _corrupt(path, f"array {name} announces shape {shape}: {error}") from None
-
-
-# --- safetensors
-# -------------------------------------------------------------------------------------------------
-
-
-def _read_safetensors(file: BinaryIO, path: Path) -> dict[str, Array]:
-    size = os.fstat(file.fileno()).st_size
-    if size < 8:
-        raise _corrupt(path, f"{size} bytes are too few for a header")
-    length = int.from_bytes(file.read(8), "little")
-    if length > size - 8:
-        raise _corrupt(path, f"its header announces {length} bytes, the file holds {size - 8}")
-    try:
-        header = read_object(file.read(length))
-        entries = {
-            name: _tensor_entry(value) for name, value in header.items() if name != "__metadata__"
-        }
-    except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
-        raise _corrupt(path, f"its header makes no sense: {error}") from None
-    end = 0
-    for name, (kind, shape, start, stop) in sorted(entries.items(), key=lambda item: item[1][2:]):
-        if kind not in _SAFETENSORS_TYPES:
-            raise InputError(
-                f"array {brief(name)} of {path} has type {brief(kind)}, which NumPy lacks; convert"
-                " it to float32"
-            )
-        expected = math.prod(shape) * np.dtype(_SAFETENSORS_TYPES[kind]).itemsize
-        if start != end or stop - start != expected:
-            raise _corrupt(
-                path,
-                f"array {name} of shape {tuple(shape)} needs {expected} bytes, its offsets are"
-                f" {start} to {stop}",
-            )
-        if stop > size - 8 - length:
-            raise _corrupt(path, f"array {name} ends at byte {stop} of {size - 8 - length}")
-        end = stop
-    return {
-        name: _read_tensor(file, path, 8 + length, name, *entry) for name, entry in entries.items()
-    }
-
-
-def _tensor_entry(value: Any) -> tuple[str, list[int], int, int]:
-    kind, shape, (start, stop) = value["dtype"], value["shape"], value["data_offsets"]
-    for number in (*shape, start, stop):
-        if type(number) is not int or number < 0:
-            raise ValueError(f"{number!r} where a length is due")
-    return str(kind), list(shape), start, stop
-
-
-def _read_tensor(
-    file: BinaryIO,
-    path: Path,
-    origin: int,
-    name: str,
-    kind: str,
-    shape: list[int],
-    start: int,
-    stop: int,
-) -> Array:
-    file.seek(origin + start)
-    content = bytearray(stop - start)
-    file.readinto(content)  # type: ignore[attr-defined]
-    array = _shaped(content, _SAFETENSORS_TYPES[kind], tuple(shape), "C", name, path)
-    return (array.astype("<u4") << 16).view("<f4") if kind == "BF16" else array

@@ -354,6 +354,56 @@ def special(kind: str, path: Path) -> None:
         path.symlink_to("pipe")
 
 
+@maker
+def wrong_shards(random: Random, folder: Path) -> list[str]:
+    """A folder of arrays, each in a file or in several."""
+    (folder / "data").mkdir()
+    arrays = {name: array for name, array in good(random).items() if name != "y"}
+    arrays |= {"selected": np.zeros(12, int), "y": np.ones(12)}
+    kind = pick(
+        random, "none", "flat", "short", "empty", "twice", "cut", "noise", "objects", "head", "far"
+    )
+    changes = {
+        "none": {"X": None},
+        "flat": {"X": np.ones((12, 3))},
+        "short": {"selected": np.zeros(11, int)},
+        "empty": {name: array[:0] for name, array in arrays.items()},
+        "objects": {"X": np.array([{}] * 12)},
+        "head": {"v": np.array([np.nan] * 4)},
+        "far": {"selected": np.full(12, 3)},
+    }
+    for name, array in (arrays | changes.get(kind, {})).items():
+        if array is not None:
+            np.save(folder / "data" / f"{name}.npy", array, allow_pickle=True)
+    X = folder / "data" / "X.npy"
+    if kind == "twice":
+        np.save(X.with_name("X-0.npy"), np.ones((12, 3, 4)))
+    elif kind == "cut":
+        X.write_bytes(X.read_bytes()[: int(random.integers(1200))])
+    elif kind == "noise":
+        X.write_bytes(pick(random, b"", b"noise", npy("(10000000, 16, 8)", body=bytes(64))))
+    return ["solve", "data", "--tokens", "optimal" if kind == "head" else "selected"]
+
+
+@maker
+def options_of_data_in_parts(random: Random, folder: Path) -> list[str]:
+    np.savez(folder / "data.npz", **good(random))
+    (folder / "data").mkdir()
+    for name, array in {**good(random), "selected": np.zeros(12, int)}.items():
+        np.save(folder / "data" / f"{name}.npy", array)
+    solve = ["solve", "data", "--tokens", "selected"]
+    return pick(
+        random,
+        ["solve", "data.npz", "--memory", "100MB"],
+        ["solve", "tfsvm-1", "--memory", "100MB"],
+        [*solve, f"--memory={pick(random, '', '0', '-1', 'x', '1kB', 'nan', '1e9', '5 XB')}"],
+        [*solve, "--slack", "1"],
+        [*solve, "--programme", pick(random, "prompt", "decoder", "sequence", "causal")],
+        ["solve", "data", "--tokens", pick(random, "0,1", "nothing", "", "\x1b[31m")],
+        ["fit", "data", "--quiet"],
+    )
+
+
 # --- texts
 
 
@@ -629,6 +679,7 @@ VALID = {
     ("solve",): ["tfsvm-1"],
     ("report",): ["a"],
     ("reproduce",): ["tfsvm-3"],
+    ("probe",): ["demo"],
 }
 
 
@@ -721,6 +772,71 @@ def wrong_place_for_a_run(random: Random, folder: Path) -> list[str]:
     if command[0] == "fit":
         out = pick(random, out, "mine")
     return [*command, f"--out={out}"]
+
+
+# --- experiments and models
+
+
+@maker
+def wrong_figure(random: Random, folder: Path) -> list[str]:
+    """A reader's own experiment that is none."""
+    text = pick(
+        random,
+        "",
+        "def run(:",
+        "1 / 0",
+        "import no_such_module",
+        "raise ValueError('\x1b[31m')",
+        "def run(first): return {}",
+        "\x00",
+        "caf\xe9",
+    )
+    (folder / "figure.py").write_bytes(text.encode("latin-1"))
+    (folder / "folder.py").mkdir()
+    name = pick(random, "figure.py", "figure.py", "figure.py", "folder.py", "nothing.py")
+    return ["reproduce", name, "--quick", "--jobs", "1"]
+
+
+@maker
+def wrong_ways_to_reproduce(random: Random, folder: Path) -> list[str]:
+    more = pick(
+        random,
+        ["--dask="],
+        ["--dask", " "],
+        ["--dask", "nowhere://"],
+        ["--paper", "x"],
+        ["--sizes", "3"],
+        ["--scale", "paper"],
+        ["no-such-1"],
+        ["\x1b[31m"],
+    )
+    return ["reproduce", "tfsvm-3", "--quick", *more]
+
+
+@maker
+def wrong_probe(random: Random, folder: Path) -> list[str]:
+    (folder / "words.txt").write_text("the cat and the dog\n")
+    (folder / "model").mkdir()
+    config = pick(random, "", "{", "{}", "[]", '{"model_type": 7}', '{"model_type": "bert"}')
+    (folder / "model" / "config.json").write_text(config)
+    text = folder / "text.txt"
+    kind = pick(random, "none", "pipe", "folder", "loop", "empty", "bytes")
+    if kind in ("empty", "bytes"):
+        text.write_bytes(b"" if kind == "empty" else b"caf\xe9\n")
+    elif kind != "none":
+        special(kind, text)
+    return pick(
+        random,
+        ["probe"],
+        ["probe", "model"],
+        ["probe", "./model", "--text", "words.txt", "--quiet"],
+        ["probe", "./nothing/there", "--text", "words.txt", "--quiet"],
+        ["probe", "words.txt", "--text", "words.txt", "--quiet"],
+        ["probe", "demo", "--text", text.name, "--quiet"],
+        ["probe", "./model", "--text", text.name, "--quiet"],
+        ["probe", "demo", "--norm", pick(random, "", "x", "lp:0"), "--quiet"],
+        ["probe", "demo", "--null", "x"],
+    )
 
 
 # --- runs

@@ -1,6 +1,7 @@
 """``attsvm reproduce`` from the outside."""
 
 import json
+import sys
 
 import pytest
 
@@ -116,3 +117,36 @@ def test_bad_requests_get_a_sentence(tmp_path, capsys, words, sentence):
 def test_the_listing_names_experiments(capsys):
     assert main(["list"]) == 0
     assert "tfsvm-4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [("", "--dask has no address"), ("127.0.0.1:1", "no Dask scheduler answers at 127.0.0.1:1")],
+)
+def test_a_scheduler_that_is_not_there(tmp_path, monkeypatch, capsys, address, sentence):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("attsvm_papers.runs.command._ANSWER", "1s")
+    words = ["reproduce", "graph-6", "--out", str(tmp_path / "o"), "--dask", address]
+    assert main(words) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_missing_dask_is_named_with_its_extra(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    words = ["reproduce", "graph-6", "--out", str(tmp_path / "o"), "--dask", "login1:8786"]
+    assert main(words) == 2
+    assert "pip install 'attsvm[dask]'" in capsys.readouterr().err
+
+
+@pytest.mark.processes
+def test_dask_finds_the_same_numbers(tmp_path, capsys):
+    distributed = pytest.importorskip("distributed")
+    words = ["reproduce", "graph-6", "--quick", "--json", "--out"]
+    assert main([*words, str(tmp_path / "own"), "--jobs", "1"]) == 0
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster:
+        address = cluster.scheduler_address.removeprefix("tcp://")
+        assert main([*words, str(tmp_path / "dask"), "--dask", address]) == 0
+    own, dask = (tmp_path / name / "graph-6" / "arrays.safetensors" for name in ("own", "dask"))
+    assert own.read_bytes() == dask.read_bytes()

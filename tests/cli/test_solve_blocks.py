@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +21,15 @@ def arrays() -> dict[str, np.ndarray]:
     return {"X": X, "Z": Z, "y": y, "v": v, "chosen": best}
 
 
+def saved(arrays, folder) -> Path:
+    """A folder of these arrays."""
+    shards = folder / "shards"
+    shards.mkdir()
+    for name, array in arrays.items():
+        np.save(shards / f"{name}.npy", array)
+    return shards
+
+
 def solved(capsys, *words) -> dict:
     code = main(["solve", *map(str, words), "--json"])
     printed = capsys.readouterr()
@@ -29,17 +38,12 @@ def solved(capsys, *words) -> dict:
 
 
 @pytest.mark.parametrize("tokens", ["chosen", "optimal", "first"])
-def test_a_folder_and_a_file_in_parts_give_the_answer_of_the_file(
-    tokens: str, arrays, tmp_path, capsys
-) -> None:
+def test_a_folder_gives_the_answer_of_the_file(tokens: str, arrays, tmp_path, capsys) -> None:
     np.savez(tmp_path / "data.npz", **arrays)
-    shards = tmp_path / "shards"
-    shards.mkdir()
-    for name, array in arrays.items():
-        np.save(shards / f"{name}.npy", array)
+    shards = saved(arrays, tmp_path)
     file = solved(capsys, tmp_path / "data.npz", "--tokens", tokens)
-    for source in ([shards], [tmp_path / "data.npz", "--memory", "100MB"]):
-        parts = solved(capsys, *source, "--tokens", tokens)
+    for words in ([], ["--memory", "100MB"]):
+        parts = solved(capsys, shards, *words, "--tokens", tokens)
         assert parts["status"] == file["status"]
         assert parts["constraints"] == file["constraints"] == 200
         assert parts["passes"] >= (2 if file["status"] == "optimal" else 1)
@@ -48,29 +52,8 @@ def test_a_folder_and_a_file_in_parts_give_the_answer_of_the_file(
             assert sorted(parts["support"]) == sorted(file["support"])
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    "where", ["local:2", "dask", pytest.param("submitit:local", marks=pytest.mark.slow)]
-)
-def test_workers_find_the_same_numbers(where: str, arrays, tmp_path, monkeypatch, capsys) -> None:
-    if where != "local:2":
-        package = pytest.importorskip({"dask": "distributed"}.get(where, "submitit"))
-    monkeypatch.chdir(tmp_path)
-    np.savez("data.npz", **arrays)
-    words = ["data.npz", "--tokens", "chosen", "--memory", "100MB"]
-    alone = solved(capsys, *words)
-    with contextlib.ExitStack() as stack:
-        if where == "dask":
-            options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
-            cluster = stack.enter_context(package.LocalCluster(**options))
-            where = cluster.scheduler_address.replace("tcp", "dask")
-        shared = solved(capsys, *words, "--executor", where)
-    assert shared == alone
-
-
 def test_what_it_prints_and_writes(arrays, tmp_path, capsys) -> None:
-    np.savez(tmp_path / "data.npz", **arrays)
-    words = ["solve", str(tmp_path / "data.npz"), "--tokens", "chosen", "--memory", "100MB"]
+    words = ["solve", str(saved(arrays, tmp_path)), "--tokens", "chosen"]
     out = tmp_path / "answer.npz"
     assert main([*words, "--out", str(out)]) == 0
     assert main([*words, "--out", str(out)]) == 0  # its own file may be written again
@@ -97,13 +80,10 @@ def test_what_it_prints_and_writes(arrays, tmp_path, capsys) -> None:
         (["--memory", "1MB", "--programme", "prompt"], "reads all data at once"),
         (["--memory", "1MB", "--slack", "1"], "slack is not for programmes of blocks"),
         (["--memory", "1MB", "--tokens", "0,1"], "no array 0,1 of selected tokens"),
-        (["--memory", "1MB", "--executor", "many"], "give local:J"),
-        (["--executor", "local:2"], "--executor is for data that are read in parts"),
     ],
 )
 def test_what_cannot_be_done_in_parts(words, sentence, arrays, tmp_path, capsys) -> None:
-    np.savez(tmp_path / "data.npz", **arrays)
-    base = ["solve", str(tmp_path / "data.npz"), "--tokens", "chosen"]
+    base = ["solve", str(saved(arrays, tmp_path)), "--tokens", "chosen"]
     assert main([*base, *words]) == 2
     assert sentence in capsys.readouterr().err
 
@@ -112,6 +92,6 @@ def test_a_head_is_needed_for_the_best_tokens(arrays, tmp_path, capsys) -> None:
     np.save(tmp_path / "X.npy", arrays["X"])
     assert main(["solve", str(tmp_path)]) == 2
     assert "needs an array v and an array y beside X" in capsys.readouterr().err
-    np.savez_compressed(tmp_path / "small.npz", **arrays)
-    assert main(["solve", str(tmp_path / "small.npz"), "--memory", "1MB"]) == 2
-    assert "save them with numpy.savez" in capsys.readouterr().err
+    np.savez(tmp_path / "data.npz", **arrays)
+    assert main(["solve", str(tmp_path / "data.npz"), "--memory", "1MB"]) == 2
+    assert "--memory is for data that are read in parts" in capsys.readouterr().err

@@ -4,11 +4,12 @@ be read in parts.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from attsvm import AttentionData, InputError, Margins, max_margin, selection_margins
-from attsvm.files import array_places
 from attsvm.margins import MappedSelections, mapped
 
 
@@ -23,18 +24,21 @@ def arrays() -> dict[str, np.ndarray]:
     return {"X": X, "Z": Z, "mask": mask, "selected": selected}
 
 
+def saved(arrays: dict[str, np.ndarray], folder: Path) -> None:
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+
+
 def expected(arrays: dict[str, np.ndarray]) -> float:
     data = AttentionData(arrays["X"], np.ones(30), arrays.get("Z"), arrays.get("mask"))
     return max_margin(selection_margins(data, arrays["selected"])).norm
 
 
-@pytest.mark.parametrize("form", ["npz", "folder", "shards", "fortran"])
+@pytest.mark.parametrize("form", ["folder", "shards", "fortran"])
 def test_the_solution_of_what_is_on_disk(form: str, arrays, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(mapped, "_BLOCK", 8 * 6 * 4 * 4)  # four sequences
-    path = tmp_path / "data.npz" if form == "npz" else tmp_path
-    if form == "npz":
-        np.savez(path, **arrays)
-    for name, array in {} if form == "npz" else arrays.items():
+    path = tmp_path
+    for name, array in arrays.items():
         if form == "shards" and name != "Z":
             # as many as need two digits, in the order of numbers and not of names
             for k, part in enumerate(np.array_split(array, 11)):
@@ -51,8 +55,8 @@ def test_the_solution_of_what_is_on_disk(form: str, arrays, tmp_path, monkeypatc
 
 def test_without_queries_or_mask_the_first_token_asks(arrays, tmp_path) -> None:
     arrays = {"X": arrays["X"], "selected": arrays["X"][:, :, 0].argmax(axis=1)}
-    np.savez(tmp_path / "data.npz", **arrays)
-    found = max_margin(Margins.from_blocks(tmp_path / "data.npz"))
+    saved(arrays, tmp_path)
+    found = max_margin(Margins.from_blocks(tmp_path))
     data = AttentionData(arrays["X"], np.ones(30))
     whole = max_margin(selection_margins(data, arrays["selected"]))
     assert found.status == whole.status
@@ -60,8 +64,7 @@ def test_without_queries_or_mask_the_first_token_asks(arrays, tmp_path) -> None:
 
 
 def test_data_that_change_on_disk_are_refused(arrays, tmp_path) -> None:
-    for name, array in arrays.items():
-        np.save(tmp_path / f"{name}.npy", array)
+    saved(arrays, tmp_path)
     calls = []
 
     def select(block):
@@ -88,28 +91,19 @@ def test_data_that_change_on_disk_are_refused(arrays, tmp_path) -> None:
 )
 def test_arrays_that_do_not_fit(change, words: str, arrays, tmp_path) -> None:
     change(arrays)
-    np.savez(tmp_path / "data.npz", **arrays)
+    saved(arrays, tmp_path)
     with pytest.raises(InputError, match=words):
+        MappedSelections(tmp_path)
+
+
+def test_what_is_no_folder_of_arrays(arrays, tmp_path) -> None:
+    np.savez(tmp_path / "data.npz", **arrays)
+    with pytest.raises(InputError, match=r"data\.npz is not a folder; save each array"):
         MappedSelections(tmp_path / "data.npz")
-
-
-def test_files_that_cannot_be_read_in_parts(arrays, tmp_path) -> None:
-    np.savez_compressed(tmp_path / "small.npz", **arrays)
-    with pytest.raises(InputError, match="compressed, so its arrays cannot be read in parts"):
-        array_places(tmp_path / "small.npz")
     np.save(tmp_path / "X.npy", arrays["X"])
-    whole = (tmp_path / "X.npy").read_bytes()
-    (tmp_path / "X.npy").write_bytes(whole[:-1])
+    (tmp_path / "X.npy").write_bytes((tmp_path / "X.npy").read_bytes()[:-1])
     with pytest.raises(InputError, match="truncated or corrupt"):
-        array_places(tmp_path / "X.npy")
-    (tmp_path / "zip.npz").write_bytes(b"PK nonsense")
-    with pytest.raises(InputError, match="truncated or corrupt"):
-        array_places(tmp_path / "zip.npz")
-    np.save(tmp_path / "O.npy", np.array([{}]), allow_pickle=True)
-    with pytest.raises(InputError, match="Python objects"):
-        array_places(tmp_path / "O.npy")
-    with pytest.raises(InputError, match=r"neither \.npy nor \.npz"):
-        array_places(__file__)
+        MappedSelections(tmp_path)
 
 
 def test_an_array_that_is_there_twice(arrays, tmp_path) -> None:
@@ -117,10 +111,3 @@ def test_an_array_that_is_there_twice(arrays, tmp_path) -> None:
     np.save(tmp_path / "X-0.npy", arrays["X"])
     with pytest.raises(InputError, match="holds X twice"):
         MappedSelections(tmp_path)
-
-
-def test_places_are_where_numpy_wrote_the_arrays(arrays, tmp_path) -> None:
-    np.savez(tmp_path / "data.npz", **arrays)
-    for name, place in array_places(tmp_path / "data.npz").items():
-        np.testing.assert_array_equal(place(), arrays[name])
-        assert isinstance(place(), np.memmap)

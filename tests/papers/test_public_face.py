@@ -16,9 +16,10 @@ INNER = {
 """Rooms inside rooms that are public."""
 
 
-def test_what_the_laboratory_imports_is_exported():
+def test_what_experiments_import_is_exported():
+    """What runs them is a command, and has the command line's tools."""
     private = []
-    for path in sorted(ROOT.rglob("*.py")):
+    for path in sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT / "runs"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if (
                 not isinstance(node, ast.ImportFrom)

@@ -21,7 +21,6 @@ from attsvm.datasets.image_sets import VARIABLE
 from attsvm.errors import InputError, UnavailableError
 from attsvm.files import load_arrays
 from attsvm.optim import MirrorDescent, lr_from_sgd
-from attsvm.store.code import closure
 from attsvm_papers.kit import experiment
 from attsvm_papers.md import e4_accuracy as md_4
 from attsvm_papers.md import e7_vision_transformer as md_7
@@ -338,27 +337,6 @@ def test_a_kept_training_is_read_and_not_trained_anew(tmp_path, monkeypatch) -> 
     for name in ("train_accuracy", "test_accuracy", "epochs"):
         assert np.array_equal(before[name], after[name], equal_nan=True)
     assert [kept] == list(tmp_path.iterdir())
-
-
-def test_what_a_training_depends_on_and_what_not() -> None:
-    """Readers of networks, other rooms, pages and pictures throw no training away."""
-    decides = set(closure(trained_networks._trained))
-    for name in (
-        *("attsvm.optim.mirror", "attsvm.models.classifiers", "attsvm.datasets.wordpiece"),
-        *("attsvm_papers.networks.training", "attsvm_papers.networks.examples"),
-    ):
-        assert name in decides
-    rooms = {".".join(name.split(".")[:2]) for name in decides}
-    assert not rooms & {
-        *("attsvm.probe", "attsvm.report", "attsvm.solvers", "attsvm.margins", "attsvm.dynamics"),
-        *("attsvm.selection", "attsvm.claims", "attsvm.pipeline", "attsvm.cli"),
-        *("attsvm.sklearn", "attsvm.fitting", "attsvm_papers.md", "attsvm_papers.kit"),
-    }
-    assert not decides & {
-        "attsvm_papers.networks.selectivity",
-        "attsvm_papers.networks.accuracy_table",
-        "attsvm_papers.networks.network_pictures",
-    }
 
 
 KILLED = """

@@ -12,25 +12,13 @@ import sys
 from attsvm.cli import main
 
 
-def warm():
-    """Read the code once: those that are forked know it."""
-    from attsvm.pipeline.fit import fit_dataset, load
-    from attsvm.sklearn import AttentionSVC
-    from attsvm.store.code import code_fingerprint
-    from attsvm_papers.kit import experiment
-
-    code_fingerprint(fit_dataset, load, AttentionSVC)
-    code_fingerprint(experiment("tfsvm-4").run)
-
-
 def serve():
     for name in (
-        *("attsvm.pipeline.fit", "attsvm.pipeline.reproduce", "attsvm_papers.tfsvm.e4_rank"),
-        *("attsvm.report.page", "attsvm.report.gallery", "sklearn.linear_model"),
+        *("attsvm.pipeline.fit", "attsvm.report.page", "sklearn.linear_model"),
+        *("attsvm_papers.runs.reproduce", "attsvm_papers.tfsvm.e4_rank"),
         *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     ):
         importlib.import_module(name)
-    warm()
     for line in sys.stdin:
         process = os.fork()
         if process == 0:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -131,17 +132,18 @@ class Job:
             self.names.append(names(folder))
         self.first = True
 
-    def kill(self, chance: random.Random) -> bool:
+    def kill(self, chance: random.Random, *, early: bool = False) -> bool:
         """Start the run and kill it, at a moment of the whole run or shortly after a file was
-        written; whether it was still running.
+        written, or in its first half; whether it was still running.
         """
         before = self.turn
-        moment = chance.choice(MOMENTS)
+        moment = "anytime" if early else chance.choice(MOMENTS)
         written = [*self.folder.glob(f"*/{moment}"), self.folder / moment]
         stamps = [path.stat().st_mtime_ns if path.exists() else 0 for path in written]
         process = self.server.start(self.words)
         began = time.monotonic()
         limit = self.seconds[before] * (chance.random() if moment == "anytime" else 2.0)
+        limit *= 0.5 if early else 1.0
         while time.monotonic() - began < limit and moment != "anytime":
             now = [path.stat().st_mtime_ns if path.exists() else 0 for path in written]
             if now != stamps:
@@ -189,8 +191,36 @@ class Job:
             shutil.rmtree(self.folder)
 
 
-def kills(home: Path, count: int, seed: int, say=lambda text: None) -> int:
-    """Kill this often; return how many of them met a run that was going on."""
+FIGURE = '''"""Squares.
+
+Of whole numbers.
+
+Source: nowhere
+"""
+
+import time
+
+
+def cells(parameters):
+    return [{"first": first} for first in range(12)]
+
+
+def run(first):
+    time.sleep(0.1)
+    return {"square": [first**2]}
+'''
+
+
+def kills(
+    home: Path,
+    count: int,
+    seed: int,
+    experiment: Sequence[str] = ("tfsvm-4", "--seeds", "1"),
+    say=lambda text: None,
+) -> int:
+    """Kill this often, runs of a fit and of an experiment in two processes; return how many of the
+    kills met a run that was going on.
+    """
     chance, generator = random.Random(seed), np.random.default_rng(0)
     X = generator.normal(size=(40, 3, 3))
     data = home / "data.npz"
@@ -204,17 +234,17 @@ def kills(home: Path, count: int, seed: int, say=lambda text: None) -> int:
             Job(
                 server,
                 home / "reproduce",
-                [["reproduce", "tfsvm-4", "--quick", "--seeds", "1", "--jobs", "2", "--json"]],
+                [["reproduce", *experiment, "--quick", "--jobs", "2", "--json"]],
                 anew=True,
             ),
         ]
         done = met = 0
-        first = iter([(jobs[0], 1), (jobs[0], 2), (jobs[1], 1)])  # so that few kills meet each kind
+        first = iter([(jobs[0], 1), (jobs[1], 1), (jobs[0], 2)])  # so that few kills meet each kind
         while done < count:
             anyhow = jobs[chance.random() < 0.25], chance.choice((1, 2, 3, 5))
             job, often = next(first, anyhow)
             for _ in range(min(often, count - done)):
-                met += job.kill(chance)
+                met += job.kill(chance, early=done < 2)
                 done += 1
             job.finish()
             say(f"{done} kills, {met} met a run")
@@ -223,9 +253,18 @@ def kills(home: Path, count: int, seed: int, say=lambda text: None) -> int:
     return met
 
 
+SEED = int(os.environ.get("ATTSVM_SEED", "0"))
+
+
+@pytest.mark.experiment
+def test_sigkill_of_a_fit_and_of_a_sweep_in_two_processes(tmp_path):
+    (tmp_path / "squares.py").write_text(FIGURE)
+    assert kills(tmp_path, 2, SEED, [str(tmp_path / "squares.py")]) > 0
+
+
 @pytest.mark.slow
-def test_sigkill(tmp_path):
-    assert kills(tmp_path, 200, int(os.environ.get("ATTSVM_SEED", "0"))) > 0
+def test_many_sigkills(tmp_path):
+    assert kills(tmp_path, 200, SEED) > 0
 
 
 if __name__ == "__main__":
@@ -234,5 +273,5 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        met = kills(Path(temporary), options.count, options.seed, lambda text: print(text))
+        met = kills(Path(temporary), options.count, options.seed, say=lambda text: print(text))
     print(f"{options.count} kills, {met} of them while a run went on: equal results, no leftovers")

@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import attsvm
-from attsvm.cli import fit, listing, output, probe, report, reproduce, solve
+from attsvm.cli import fit, listing, output, probe, report, solve
+from attsvm.cli.others import commands_of_others
 from attsvm.errors import AttsvmError, InputError
 from attsvm.printable import name_of
 
+_OWN = {"fit": fit, "solve": solve, "probe": probe, "report": report, "list": listing}
 _OPTION = re.compile(r"\b([a-z]+(?:_[a-z]+)*)=True\b")
 
 
@@ -37,8 +39,10 @@ class _Parser(argparse.ArgumentParser):
         print(message, end="", file=file or sys.stderr)  # argparse is silent when that fails
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of every command; building it imports nothing heavy."""
+def parser(command: str = "") -> argparse.ArgumentParser:
+    """The parser of every command; building it imports nothing heavy. Commands of other packages
+    are looked for where the one that is asked for is not ours.
+    """
     top = _Parser(
         prog="attsvm",
         description=(
@@ -48,8 +52,8 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"attsvm {attsvm.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (fit, solve, probe, reproduce, report, listing):
-        command.add_parser(commands)
+    for each in [*_OWN.values(), *([] if command in _OWN else commands_of_others())]:
+        each.add_parser(commands)
     return top
 
 
@@ -89,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str]) -> int:
     try:
-        options = parser().parse_args(words)
+        options = parser(*words[:1]).parse_args(words)
     except SystemExit:  # --help or --version has been printed; what is wrong is an InputError
         return 0
     options.command_line = name_of(shlex.join(["attsvm", *words]))

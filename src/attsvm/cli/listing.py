@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from attsvm.cli.arguments import add_output
+from attsvm.cli.others import commands_of_others
 from attsvm.cli.output import show, show_json
 
 
@@ -20,13 +21,10 @@ def run(options: argparse.Namespace) -> int:
     """Print names, a line each."""
     from attsvm.datasets import names
     from attsvm.geometry import norm_names
-    from attsvm_papers.kit import titles
 
-    listing = {
-        "datasets": names(),
-        "norms": norm_names(),
-        "experiments": titles(),
-    }
+    listing = {"datasets": names(), "norms": norm_names()}
+    for command in commands_of_others():
+        listing |= command.names() if hasattr(command, "names") else {}
     if options.json:
         show_json(listing)
         return 0

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.cli.arguments import add_output, positive_int, seed, share
-from attsvm.cli.executors import executor
 from attsvm.cli.output import show, show_json
 
 
@@ -92,14 +91,6 @@ def add_parser(commands: Any) -> None:
         help="draws of each null and of texts; more make intervals narrower (default 3)",
     )
     parser.add_argument("--seed", type=seed, default=0, metavar="S", help="of draws (default 0)")
-    parser.add_argument(
-        "--executor",
-        metavar="WHERE",
-        help=(
-            "who looks at the heads: local:J, dask://HOST:PORT or submitit:PARTITION (default: this"
-            " process)"
-        ),
-    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_output(parser)
     parser.set_defaults(run=run)
@@ -124,17 +115,12 @@ def run(options: argparse.Namespace) -> int:
     )
     name = "".join(c if c.isalnum() else "-" for c in Path(options.models[-1]).name) or "model"
     folder = options.out or Path("runs") / f"probe-{name}"
-    with (
-        contextlib.closing(ProgressBars(quiet=options.quiet)) as progress,
-        executor(options.executor, folder) as (found, jobs),
-    ):
+    with contextlib.closing(ProgressBars(quiet=options.quiet)) as progress:
         record = probe(
             request,
             folder,
             overwrite=options.overwrite,
             command=options.command_line,
-            jobs=jobs or 1,
-            executor=found,
             progress=lambda done, total: progress("heads", done, total),
         )
     if options.json:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from attsvm.cli.arguments import add_data, add_output, data_options, positive_float
 from attsvm.cli.output import show, show_json
-from attsvm.cli.solve_blocks import in_blocks, workers
-from attsvm.cli.solve_blocks import programme as blocks_programme
 from attsvm.errors import InputError
 
 
@@ -57,18 +56,8 @@ def add_parser(commands: Any) -> None:
         "--memory",
         metavar="SIZE",
         help=(
-            "read the data in parts and solve within so much memory, such as 500MB (default 2GiB"
-            " for a folder of .npy files, X.npy or X-0.npy, X-1.npy and so on; otherwise the data"
-            " are read at once)"
-        ),
-    )
-    parser.add_argument(
-        "--executor",
-        metavar="WHERE",
-        help=(
-            "who reads data in parts and looks at their rows: local:J, dask://HOST:PORT or"
-            " submitit:PARTITION, on machines that see the data under the same path (default: this"
-            " process)"
+            "for a folder of .npy files (X.npy, or X-0.npy, X-1.npy and so on), which is read in"
+            " parts: solve within so much memory, such as 500MB (default 2GiB)"
         ),
     )
     parser.add_argument(
@@ -107,7 +96,7 @@ def _refuse_files_of_others(path: Path) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Solve and print."""
-    from attsvm.files import check_destination
+    from attsvm.files import check_destination, is_folder
     from attsvm.geometry import parse_norm
     from attsvm.solvers import max_margin
 
@@ -115,20 +104,20 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         check_destination(options.out)  # before the work, not after it
         _refuse_files_of_others(options.out)
-    if in_blocks(options):
-        programme = blocks_programme(options)
-    elif options.executor is not None:
+    folder = Path(options.data)
+    if is_folder(folder) and any(folder.glob("*.npy")):
+        programme = _of_blocks(options, folder)
+    elif options.memory is not None:
         raise InputError(
-            "--executor is for data that are read in parts; give --memory SIZE, or a folder of"
-            " .npy files"
+            "--memory is for data that are read in parts; give a folder of .npy files, an array"
+            " each"
         )
     else:
         data, extras = _read(options)
         programme = _programme(options.programme, data, _tokens(options.tokens, data, extras))
     names = ("slack", "tol", "memory")
     settings = {name: getattr(options, name) for name in names}
-    with workers(options) as executor:
-        solution = max_margin(programme, norm, **settings, executor=executor)
+    solution = max_margin(programme, norm, **settings)
     margins = solution.margins
     if options.out is not None:
         from attsvm.files import save_arrays
@@ -174,6 +163,53 @@ def _read(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
         return named
     dataset = load(options.data, **data_options(options))
     return dataset.encode(range(len(dataset))).data, {}
+
+
+def _of_blocks(options: argparse.Namespace, folder: Path) -> Any:
+    """The programme of arrays that are read in parts.
+
+    Raises:
+        InputError: an option that they do not take, or no selection.
+    """
+    import numpy as np
+
+    from attsvm.margins import MappedSelections, Margins
+
+    if options.programme != "selection":
+        raise InputError(
+            f"--programme {options.programme} reads all data at once; give a file instead of a"
+            " folder"
+        )
+    selection = {"first": _first, "optimal": _first}.get(options.tokens, options.tokens)
+    data = MappedSelections(folder, selection)
+    if options.tokens == "optimal":
+        missing = [name for name in ("v", "y") if name not in data.names]
+        if missing:
+            raise InputError(
+                f"--tokens optimal needs an array {' and an array '.join(missing)} beside X; store"
+                " head and labels, or name the array of the selected tokens with --tokens"
+            )
+        head = np.asarray(data.whole("v"), dtype=np.float64)
+        data = MappedSelections(folder, partial(_optimal, head))
+    return Margins.from_blocks(data)
+
+
+def _first(arrays: dict[str, Any]) -> Any:
+    """The first visible token of each sequence of a block."""
+    import numpy as np
+
+    if "mask" not in arrays:
+        return np.zeros(len(arrays["X"]), dtype=np.int64)
+    return np.argmax(arrays["mask"], axis=1)
+
+
+def _optimal(head: Any, arrays: dict[str, Any]) -> Any:
+    """The highest score under the head of each sequence of a block."""
+    from attsvm.data import AttentionData
+    from attsvm.selection import optimal_tokens
+
+    mask: Any = arrays.get("mask")
+    return optimal_tokens(AttentionData(arrays["X"], arrays["y"], arrays["Z"], mask), head)
 
 
 def _programme(name: str, data: Any, tokens: Any) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.errors import InputError
-from attsvm.files import Place, array_places, brief, is_folder
+from attsvm.files import Array, brief, is_folder, mapped_array
 
 _BLOCK = 1 << 24  # bytes of a block's tokens in float64
 _SHARD = re.compile(r"(.+?)[-_.](\d+)")
@@ -20,16 +20,16 @@ Arrays = dict[str, Any]
 
 
 class MappedSelections:
-    r"""The margins :math:`(x_{i\alpha_i}-x_{it})^\top Wz_i\ge1` of arrays in a folder or an
-    ``.npz`` file, for :meth:`attsvm.Margins.from_blocks`.
+    r"""The margins :math:`(x_{i\alpha_i}-x_{it})^\top Wz_i\ge1` of arrays in a folder, for
+    :meth:`attsvm.Margins.from_blocks`.
 
     The arrays are those of :meth:`attsvm.AttentionData.read`: ``X`` ``(n, T, d_x)``, and where they
     are there ``Z`` ``(n, d_z)`` (else the first visible token), ``mask`` ``(n, T)``, and
-    ``selected`` ``(n,)``. In a folder an array is ``X.npy``, or shards along the sequences,
-    ``X-0.npy``, ``X-1.npy`` and so on. Only a block is read at a time.
+    ``selected`` ``(n,)``. An array is ``X.npy``, or shards along the sequences, ``X-0.npy``,
+    ``X-1.npy`` and so on. Only a block is read at a time.
 
     Args:
-        path: the folder or the uncompressed file.
+        path: the folder.
         selected: the name of the array of selected tokens, or a function that makes them for the
             arrays of a block: ``(b,)`` positions.
 
@@ -38,15 +38,18 @@ class MappedSelections:
         names: of the arrays.
 
     Raises:
-        InputError: no arrays or no ``X``, arrays of different numbers of sequences, or what
-            :func:`attsvm.files.array_places` refuses.
+        InputError: no folder, no arrays or no ``X``, arrays of different numbers of sequences, or
+            what :func:`attsvm.files.mapped_array` refuses.
 
     Example:
+        >>> from pathlib import Path
         >>> import numpy as np
         >>> import attsvm
         >>> X = np.random.default_rng(0).normal(size=(50, 4, 100)).astype(np.float32)
-        >>> np.savez("selections.npz", X=X, selected=np.zeros(50, dtype=int))
-        >>> blocks = attsvm.margins.MappedSelections("selections.npz")
+        >>> Path("shards").mkdir()
+        >>> np.save("shards/X.npy", X)
+        >>> np.save("shards/selected.npy", np.zeros(50, dtype=int))
+        >>> blocks = attsvm.margins.MappedSelections("shards")
         >>> blocks.count, blocks.names
         (1, ['X', 'selected'])
         >>> attsvm.max_margin(attsvm.Margins.from_blocks(blocks)).status
@@ -57,40 +60,40 @@ class MappedSelections:
         self, path: str | Path, selected: str | Callable[[Arrays], ArrayLike] = "selected"
     ) -> None:
         self.path, self.selected = Path(path), selected
-        self._places = _shards(self.path) if is_folder(self.path) else _members(self.path)
-        self.names = sorted(self._places)
-        if "X" not in self._places:
+        self._shards = _shards(self.path)
+        self.names = sorted(self._shards)
+        if "X" not in self._shards:
             raise InputError(
                 f"{path} has no array X (it holds {brief(', '.join(self.names)) or 'no arrays'});"
                 " store tokens (sequences, tokens, features) as X"
             )
-        if isinstance(selected, str) and selected not in self._places:
+        if isinstance(selected, str) and selected not in self._shards:
             raise InputError(
                 f"{path} has no array {selected} of selected tokens (it holds"
                 f" {brief(', '.join(self.names))}); store one integer per sequence"
             )
-        for place in self._places["X"]:
-            if len(place.shape) != 3:
+        for shard in self._shards["X"]:
+            if len(shard.shape) != 3:
                 raise InputError(
-                    f"X of {place.path} has shape {place.shape}; it must be (sequences, tokens,"
+                    f"X of {shard.path} has shape {shard.shape}; it must be (sequences, tokens,"
                     " features)"
                 )
-        total = _length(self._places["X"])
+        total = _length(self._shards["X"])
         wanted = {"Z", "y", "mask", selected} & set(self.names)
         for name in sorted(map(str, wanted)):
-            if _length(self._places[name]) != total:
+            if _length(self._shards[name]) != total:
                 raise InputError(
-                    f"{path} holds {total} sequences of X and {_length(self._places[name])} of"
+                    f"{path} holds {total} sequences of X and {_length(self._shards[name])} of"
                     f" {name}; store one per sequence"
                 )
-        self._parts = _cut(self._places["X"])
+        self._parts = _cut(self._shards["X"])
         if not self._parts:
             raise InputError(f"X of {path} holds no sequences; give at least one")
         self.count = len(self._parts)
 
     def whole(self, name: str) -> Any:
         """A small array that does not belong to the sequences."""
-        return np.concatenate([np.array(place()) for place in self._places[name]])
+        return np.concatenate([np.array(shard.read()) for shard in self._shards[name]])
 
     def __call__(self, k: int) -> tuple[Any, ...]:
         """Block ``k``."""
@@ -98,7 +101,7 @@ class MappedSelections:
         arrays = {
             name: self._read(name, first, last)
             for name in ("X", "Z", "y", "mask", self.selected)
-            if isinstance(name, str) and name in self._places
+            if isinstance(name, str) and name in self._shards
         }
         X = arrays["X"]
         mask = arrays.get("mask")
@@ -114,21 +117,32 @@ class MappedSelections:
     def _read(self, name: str, first: int, last: int) -> Any:
         """Of an array the part of these sequences."""
         parts, begin = [], 0
-        for place in self._places[name]:
-            end = begin + place.shape[0]
+        for shard in self._shards[name]:
+            end = begin + shard.shape[0]
             if first < end and begin < last:
-                parts.append(place()[max(first - begin, 0) : last - begin])
+                parts.append(shard.read()[max(first - begin, 0) : last - begin])
             begin = end
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _members(path: Path) -> dict[str, list[Place]]:
-    return {name: [place] for name, place in array_places(path).items()}
+class _Shard(NamedTuple):
+    """An ``.npy`` file; other processes are sent its name and not its numbers."""
+
+    path: Path
+    shape: tuple[int, ...]
+
+    def read(self) -> Array:
+        """The array, of which those parts are read that are used."""
+        return mapped_array(self.path)
 
 
-def _shards(folder: Path) -> dict[str, list[Place]]:
+def _shards(folder: Path) -> dict[str, list[_Shard]]:
     """The arrays of a folder, the shards of each in the order of their numbers."""
-    found: dict[str, dict[int, Place]] = {}
+    if not is_folder(folder):
+        raise InputError(
+            f"{folder} is not a folder; save each array with numpy.save as an .npy file in one"
+        )
+    found: dict[str, dict[int, _Shard]] = {}
     for path in sorted(folder.glob("*.npy")):
         numbered = _SHARD.fullmatch(path.stem)
         name, number = (numbered[1], int(numbered[2])) if numbered else (path.stem, -1)
@@ -138,19 +152,19 @@ def _shards(folder: Path) -> dict[str, list[Place]]:
                 f"{folder} holds {name} twice, in {shards[next(iter(shards))].path.name} and"
                 f" {path.name}; keep one of them"
             )
-        shards[number] = array_places(path)[path.stem]
+        shards[number] = _Shard(path, mapped_array(path).shape)
     return {name: [shards[k] for k in sorted(shards)] for name, shards in found.items()}
 
 
-def _length(places: list[Place]) -> int:
-    return sum(place.shape[0] if place.shape else 0 for place in places)
+def _length(shards: list[_Shard]) -> int:
+    return sum(shard.shape[0] if shard.shape else 0 for shard in shards)
 
 
-def _cut(places: list[Place]) -> list[tuple[int, int]]:
+def _cut(shards: list[_Shard]) -> list[tuple[int, int]]:
     """First and last sequence of every block: a block lies in one shard."""
     parts, begin = [], 0
-    for place in places:
-        n, T, d = place.shape
+    for shard in shards:
+        n, T, d = shard.shape
         size = max(1, _BLOCK // max(8 * T * d, 1))
         parts += [(begin + a, begin + min(a + size, n)) for a in range(0, n, size)]
         begin += n

@@ -22,7 +22,7 @@ from attsvm.probe.inputs import Inputs
 from attsvm.probe.null_weights import NULLS, Null
 from attsvm.probe.selections import KINDS, Classes, Selections, selections
 from attsvm.solvers import MarginSolution
-from attsvm.workers import Workers
+from attsvm.workers import results, slots, workers
 
 FEWEST = 10
 """Sure queries that a head needs to be compared with its max-margin solution."""
@@ -131,7 +131,7 @@ def audit(
         seed: of the draws of queries, nulls and texts.
         max_seconds: for each programme.
         jobs: processes that share the heads; 1 is this process.
-        executor: looks at the heads instead, see :func:`attsvm.reproduce`; it needs no folder. A
+        executor: looks at the heads instead, see :func:`attsvm.workers.workers`. A
             call is sent a layer, and hands back what is known of some of its heads.
         progress: called with heads done and heads in all.
 
@@ -197,14 +197,14 @@ def look(
         for layer in recording.layers
         if (heads := [h for h, n in enumerate(layer.numbers) if (layer.number, n) not in known])
     ]
-    with Workers(_heads if here else _listed, jobs, executor=executor) as workers:
-        shares = 1 if here else -(-workers.slots // max(len(left), 1))
+    with workers(jobs, executor) as chosen:
+        shares = 1 if here else -(-slots(chosen) // max(len(left), 1))
         parts = [
             (replace(recording, layers=[layer]), heads[k::shares], settings, classes)
             for layer, heads in left
             for k in range(min(shares, len(heads)))
         ]
-        for some in workers.start(parts):
+        for some in results(chosen, _heads if here else _listed, parts):
             for one in some:
                 keep(one)
 

@@ -88,7 +88,7 @@ _GAP_WORDS = {
 CURVES = ("joint", "loss", "selection", "norm")
 
 
-def _templates() -> jinja2.Environment:
+def _templates(*folders: Path) -> jinja2.Environment:
     """The environment of every page: escaping on, numbers printed the house's way, the style sheet
     as ``css``.
     """
@@ -96,7 +96,7 @@ def _templates() -> jinja2.Environment:
     from markupsafe import Markup
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        loader=jinja2.FileSystemLoader([_TEMPLATES, *folders]),
         autoescape=True,  # everything in a run folder may come from the user's data
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -121,14 +121,15 @@ def _templates() -> jinja2.Environment:
 
 
 def document(
-    template: str, filters: dict[str, Callable[..., str]] | None = None, **content: Any
+    template: str | Path, filters: dict[str, Callable[..., str]] | None = None, **content: Any
 ) -> str:
     """A page from its template, without any character that steers a browser or a terminal: files
     may hold anything.
     """
-    environment = _templates()
+    template = Path(template)
+    environment = _templates(*([template.parent] if template.is_absolute() else []))
     environment.filters |= filters or {}
-    return visible(environment.get_template(template).render(content))
+    return visible(environment.get_template(template.name).render(content))
 
 
 def render_page(run: Run, pictures: dict[str, Picture]) -> str:

@@ -275,20 +275,20 @@ def spread(programmes: Sequence[Margins], solve: Solve, executor: Any) -> Soluti
     Args:
         programmes: at least one.
         solve: called by the executor; picklable.
-        executor: a :class:`concurrent.futures.Executor`, or what :class:`~attsvm.workers.Workers`
+        executor: a :class:`concurrent.futures.Executor`, or what :func:`attsvm.workers.workers`
             takes instead.
 
     Raises:
         InputError: what ``solve`` refuses.
         AttsvmError: a process of the executor was killed.
     """
-    from attsvm.workers import Workers  # pools of processes
+    from attsvm.workers import results, slots, workers  # pools of processes
 
-    with Workers(_part, executor=executor) as workers:
-        size = -(-len(programmes) // (_PARTS * workers.slots))
+    with workers(executor=executor) as chosen:
+        size = -(-len(programmes) // (_PARTS * slots(chosen)))
         firsts = range(0, len(programmes), size)
         batch = [(solve, first, list(programmes[first : first + size])) for first in firsts]
-        found = dict(workers.start(batch))
+        found = dict(results(chosen, _part, batch))
     return _joined(programmes, [(first, found[first]) for first in firsts])
 
 

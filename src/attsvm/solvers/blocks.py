@@ -10,15 +10,13 @@ import math
 import pickle
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from attsvm.data import FloatArray
-from attsvm.errors import AttsvmError, InputError
+from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import MarginBlocks
 from attsvm.margins.block_rows import block_rows
@@ -29,7 +27,7 @@ from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.rows import Best, Priced, Rows, Wanted, joined, priced
 from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.threads import one_thread
-from attsvm.workers import PROCESS_ENDED, Workers, executor_slots, wait_for_any
+from attsvm.workers import results, slots, workers
 
 _MEMORY = "2GiB"
 _UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -39,7 +37,6 @@ _BESIDE = 16  # numbers that a row has beside its difference
 _SYSTEM = 4000  # equations of the largest linear system of a solver
 _SQUARES = 4  # matrices of that size
 _NEW, _LEAST = 4, 1000  # rows that join in a round: so many per unknown, and at least so many
-_AHEAD = 2  # calls of an executor that wait for each one that runs
 
 
 def bytes_of(memory: str | int | None) -> int:
@@ -120,8 +117,8 @@ class InBlocks:
         """
         dx, dz = self.shape
         largest = max(each.nbytes for each in self.seen)
-        slots = 1 if self.executor is None else executor_slots(self.executor) or 1
-        left = self.memory - 3 * slots * largest
+        together = 1 if self.executor is None else slots(self.executor)
+        left = self.memory - 3 * together * largest
         each, queries = 8 * _COPIES * (dx + _BESIDE), 8 * _COPIES * dz
         if queries * self.sequences < left / 2:  # all of them, or else one for each row
             left -= queries * self.sequences
@@ -162,8 +159,8 @@ class InBlocks:
         seen: dict[int, Seen] = {}
         smallest, below, missed, rounding = np.inf, 0.0, 0.0, 0.0
         found: dict[int, Rows] = {}
-        with Workers(_all, 1 if self.executor is None else None, executor=self.executor) as work:
-            for k, now, part in _finished(work, self._calls(wanted), self.blocks.count):
+        with workers(1, self.executor) as chosen:
+            for k, now, part in _looked(chosen, self._calls(wanted)):
                 if not first and now.checksum != self.seen[k].checksum:
                     raise InputError(
                         f"block {k} has changed since the first pass over the blocks; make it the"
@@ -273,29 +270,10 @@ def _worst(found: dict[int, Rows], most: int) -> dict[int, Rows]:
     }
 
 
-def _all(calls: list[tuple[Any, ...]]) -> list[tuple[int, Seen, Priced]]:
-    return [look(*call) for call in calls]
-
-
-def _finished(work: Workers[Any], calls: Iterator[tuple[Any, ...]], count: int) -> Iterator[Any]:
-    """The results of ``count`` calls as they come, a few calls ahead; several calls together where
-    each would be a job of a queue.
-    """
-    if work.alone(1):
-        for call in calls:
-            yield look(*call)
-        return
-    size = 1 if work.keeps_processes else -(-count // work.slots)
-    waiting: list[Any] = []
+def _looked(chosen: Any, calls: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
+    """What :func:`look` says of each block, as it comes."""
     try:
-        while together := list(islice(calls, size)):
-            waiting.append(work.submit(together))
-            while len(waiting) >= _AHEAD * work.slots:
-                yield from _done(waiting)
-        while waiting:
-            yield from _done(waiting)
-    except BrokenProcessPool:
-        raise AttsvmError(PROCESS_ENDED) from None
+        yield from results(chosen, look, calls)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         if "pickle" not in str(error):
             raise
@@ -303,9 +281,3 @@ def _finished(work: Workers[Any], calls: Iterator[tuple[Any, ...]], count: int) 
             f"the blocks cannot be sent to another process ({error}); give a function at the top"
             " of a module, or no executor"
         ) from None
-
-
-def _done(waiting: list[Any]) -> Iterator[Any]:
-    for call in wait_for_any(waiting, None):
-        waiting.remove(call)
-        yield from call.result()

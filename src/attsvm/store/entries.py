@@ -4,26 +4,27 @@ or absent, and is never served for anything else.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import ArrayLike
 
 from attsvm.files import load_arrays, save_arrays
 from attsvm.store.environment import environment, versions
 from attsvm.store.json_files import fingerprint
-from attsvm.store.leases import Watch, leased, take
-from attsvm.store.ledger import remove_partials
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 _ABOUT = "entry.about"
-_NAME = re.compile(r"[0-9a-f]{32}")
+_NAME = re.compile(r"\.?([0-9a-f]{32})(|\.safetensors\.lock|\.[0-9a-f]{8}\.partial\.safetensors)")
+"""Names of what belongs to an entry: its checkpoints, its lock, its unfinished writes."""
 
 
 def entry_path(folder: Path, parameters: Mapping[str, Any], code: str) -> Path:
@@ -47,25 +48,37 @@ def load_entry(path: Path) -> tuple[Arrays, dict[str, Any]]:
     return arrays, json.loads(arrays.pop(_ABOUT).tobytes())
 
 
-def is_entry(path: Path) -> bool:
-    """Whether a file or folder has the name of an entry, or of its unfinished work."""
-    return _NAME.fullmatch(path.stem) is not None
+@contextlib.contextmanager
+def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Nobody else is at work on this entry inside. No lock stays behind: whoever makes a new one
+    finds the entry.
+
+    Raises:
+        Timeout: somebody is, and is not waited for.
+    """
+    lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=-1 if wait else 0)
+    with lock:
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # some systems keep what is open
+                Path(lock.lock_file).unlink()
 
 
 def tidy(folder: Path) -> None:
-    """Remove what killed processes left among the entries of a folder: unfinished writes,
-    checkpoints of finished entries, leases that nobody holds. What another process may be at work
-    on stays.
+    """Remove what killed processes left among the entries of a folder: unfinished writes, locks,
+    checkpoints of finished entries. What another process is at work on stays.
     """
     if not folder.is_dir() or folder.is_symlink():
         return
-    watch, leases = Watch(), leased(folder)
-    partial = {folder / f"{path.name[1:33]}.safetensors" for path in folder.glob(".*.partial*")}
-    for path in leases | {path for path in partial if is_entry(path)}:
-        if not watch.held(path) and (lease := take(path)) is not None:
-            with lease:
-                remove_partials(folder, {path.name})
-    for checkpoints in list(folder.iterdir()):
-        finished = checkpoints.with_suffix(".safetensors")
-        if is_entry(checkpoints) and checkpoints.is_dir() and finished.exists():
-            shutil.rmtree(checkpoints, ignore_errors=True)
+    left: dict[Path, list[Path]] = {}
+    for path in folder.iterdir():
+        if found := _NAME.fullmatch(path.name):
+            left.setdefault(folder / f"{found[1]}.safetensors", []).append(path)
+    for entry, paths in left.items():
+        with contextlib.suppress(Timeout), alone(entry, wait=False):
+            for path in paths:
+                if path.is_file() and not path.is_symlink():
+                    path.unlink()
+                elif path.is_dir() and entry.exists():
+                    shutil.rmtree(path, ignore_errors=True)

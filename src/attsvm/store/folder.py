@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,15 +18,12 @@ from filelock import FileLock, Timeout
 
 from attsvm.errors import InputError
 from attsvm.store.json_files import fingerprint, read_json, write_json
-from attsvm.store.leases import Watch, leased, leased_name, take
 from attsvm.store.ledger import Ledger, is_partial, json_object
 from attsvm.store.stages import remove_stages
 
 FORMAT = "attsvm-run/1"
 
 _LOCK, _REQUEST, _RUN = ".lock", "request.json", "run.json"
-_CLIENT = "client-"
-_TURN = 0.02  # seconds
 
 
 class RunFolder:
@@ -42,8 +37,8 @@ class RunFolder:
         files: names of what will be written there; others are told by :meth:`announce`.
         overwrite: delete the files of another run that is there; None where the user has no such
             choice.
-        shared: other processes, also of other machines, may write to the same run at the same time;
-            what they write under one name is the same.
+        shared: other processes may write to the same run, each in a :meth:`turn`; what they write
+            under one name is the same.
 
     Raises:
         InputError: on entry, with nothing changed: the path is a file, another process is writing
@@ -62,20 +57,18 @@ class RunFolder:
     ) -> None:
         self.path = path
         self._shared = shared
-        self._held = contextlib.ExitStack()
         self.key = fingerprint(request)
         request = json.loads(json.dumps(request))  # as it is read back: tuples are lists
         self._files = frozenset(files) | {_RUN}
         self._overwrite = overwrite
-        self._lock = FileLock(path / _LOCK, timeout=0)
+        self._lock = FileLock(path / _LOCK, thread_local=False)
         self._ledger = Ledger(path / _REQUEST, FORMAT, self.key, request, self._files)
 
     def __enter__(self) -> RunFolder:
         self._examined()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if not self._shared:
-                self._held.enter_context(self._lock)
+            self._lock.acquire(timeout=-1 if self._shared else 0)
         except Timeout:
             raise InputError(
                 f"another attsvm process is writing to {self.path}; wait for it or choose another"
@@ -87,27 +80,22 @@ class RunFolder:
                 " folder"
             ) from None
         try:
-            with self._alone():
-                self._claim(self._examined())  # again: nobody else writes here from now on
+            self._claim(self._examined())  # again: nobody else writes here from now on
         except BaseException:
-            self._held.close()
+            self._lock.release()
             raise
+        if self._shared:
+            self._lock.release()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._held.close()
+        if not self._shared:
+            self._lock.release()
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """While the list of files is changed."""
-        if not self._shared:
-            yield
-            return
-        watch, path = Watch(), self.path / _REQUEST
-        while (lease := take(path)) is None:
-            watch.held(path)
-            time.sleep(_TURN)
-        with lease:
+    def turn(self) -> Iterator[None]:
+        """While nobody else writes to the run."""
+        with self._lock:
             yield
 
     def _examined(self) -> Ledger | None:
@@ -121,9 +109,7 @@ class RunFolder:
             foreign = sorted(
                 child.name
                 for child in (self.path.iterdir() if self.path.is_dir() else ())
-                if child.name != _LOCK
-                and leased_name(child.name) != _REQUEST
-                and not is_partial(child.name, [_REQUEST])
+                if child.name != _LOCK and not is_partial(child.name, [_REQUEST])
             )
             if foreign:
                 more = "" if len(foreign) < 4 else f" and {len(foreign) - 3} more"
@@ -159,21 +145,7 @@ class RunFolder:
         if self._ledger.clearing:
             remove_stages(self.checkpoint)
             self._ledger = self._ledger.clear()
-        if not self._shared or self._first():
-            self._ledger.remove_unfinished()
-
-    def _first(self) -> bool:
-        """Join those who write to a shared run; whether nobody else may be alive."""
-        clients = {path for path in leased(self.path) if path.name.startswith(_CLIENT)}
-        others = any(map(Watch().held, clients))
-        path = self.path / f"{_CLIENT}{secrets.token_hex(4)}"
-        if (lease := take(path)) is not None:
-            self._held.enter_context(lease)
-        for each in clients if not others else ():
-            if (lease := take(each)) is not None:
-                with lease:
-                    pass
-        return not others
+        self._ledger.remove_unfinished()
 
     def announce(self, names: Iterable[str]) -> None:
         """Say what will be written, before it is.
@@ -181,7 +153,7 @@ class RunFolder:
         Raises:
             InputError: another's file has one of these names.
         """
-        with self._alone():
+        with self.turn():
             self._ledger = (_ledger(self.path) or self._ledger).adding(names)
 
     @property

@@ -6,8 +6,7 @@ same rows, so the experiments that show them share their cells (md-4, md-5 and m
 trains anything twice.
 
 Where the environment variable ``ATTSVM_TRAINED`` names a folder, trainings are kept there, under
-the name of all that decides them. Code that only reads a network may then change, and the network
-is read anew, not trained anew.
+the name of all that decides them.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ import pytest
 from attsvm.claims import Claim, at_most
 from attsvm.errors import InputError, UnavailableError
 from attsvm.files import load_arrays
-from attsvm.pipeline import cells as cells_module
-from attsvm.pipeline import reproduce as module
-from attsvm.pipeline.reproduce import reproduce, summary
 from attsvm.report.style import canvas, render
 from attsvm.store import RunFolder
 from attsvm.store.environment import environment, versions
 from attsvm_papers.kit import Experiment, cut
+from attsvm_papers.runs import cells as cells_module
+from attsvm_papers.runs import reproduce as module
+from attsvm_papers.runs.reproduce import reproduce, summary
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def toy(monkeypatch):
     find = {"mmts-99": TOY}.__getitem__
     monkeypatch.setattr(module, "experiment", find)
     monkeypatch.setattr(cells_module, "experiment", find)
-    monkeypatch.setattr("attsvm_papers.kit.identifiers", lambda paper=None: ["mmts-99"])
+    monkeypatch.setattr(module, "identifiers", lambda paper=None: ["mmts-99"])
 
 
 def test_a_run_leaves_numbers_verdicts_figures_and_pages(tmp_path):
@@ -374,6 +374,7 @@ def test_what_others_put_into_the_folder_stays(tmp_path):
     theirs = [
         *(out / "thesis.txt", out / "mmts-99" / "figures" / "mine.svg", cells / "mine.safetensors"),
         *(cells / "mine" / "a.py", cells / ".mine.00000000.partial.safetensors"),
+        cells / ".mine.safetensors.lock",
     ]
     for path in theirs:
         path.parent.mkdir(exist_ok=True)

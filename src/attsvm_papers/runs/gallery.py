@@ -15,6 +15,7 @@ from attsvm.report.explorer import fragment, presets, script_hash, style
 from attsvm.report.page import POLICY, document, tally
 from attsvm.report.style import Picture, inline
 
+_TEMPLATES = Path(__file__).resolve().parent / "templates"
 _ORDER = ("fails", "not shown", "not applicable", "holds")
 
 
@@ -30,7 +31,7 @@ def write_experiment(folder: Path, run: Mapping[str, Any], pictures: Sequence[Pi
 
     toy = next((each for each in presets() if each.experiment == run["id"]), None)
     page = document(
-        "experiment.html.j2",
+        _TEMPLATES / "experiment.html.j2",
         explorer=toy and Markup(fragment(toy)),
         explorer_css=Markup(style()),
         policy="; ".join([POLICY, f"script-src '{script_hash()}'"]) if toy else POLICY,
@@ -61,7 +62,7 @@ def write_index(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Path:
     ]
     claims = [{**claim, "experiment": run["id"]} for run in runs for claim in run["claims"]]
     page = document(
-        "gallery.html.j2",
+        _TEMPLATES / "gallery.html.j2",
         papers=papers,
         claims=claims,
         counts={

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from attsvm.cli.arguments import add_output, positive_int
-from attsvm.cli.executors import executor
 from attsvm.cli.output import show, show_json, tell
+from attsvm.errors import InputError, UnavailableError
+from attsvm.extras import imported
 from attsvm.progress import ProgressBars
+
+_ANSWER = "20s"  # how long a scheduler is waited for
+
+
+def names() -> dict[str, dict[str, str]]:
+    """What ``attsvm list`` shows of this command."""
+    from attsvm_papers.kit.registry import titles
+
+    return {"experiments": titles()}
 
 
 def add_parser(commands: Any) -> None:
@@ -83,14 +94,14 @@ def add_parser(commands: Any) -> None:
         "--jobs",
         type=positive_int,
         metavar="J",
-        help="processes (default: one per core), or calls at a time of the executor",
+        help="processes (default: one per core)",
     )
     parser.add_argument(
-        "--executor",
-        metavar="WHERE",
+        "--dask",
+        metavar="ADDRESS",
         help=(
-            "who computes: local:J, dask://HOST:PORT or submitit:PARTITION; the folder must be one"
-            " that all machines see (default: processes of this machine)"
+            "scheduler whose workers compute, such as login1:8786; the folder must be one that all"
+            " machines see (default: processes of this machine)"
         ),
     )
     parser.add_argument(
@@ -108,9 +119,8 @@ def run(options: argparse.Namespace) -> int:
     """Compute, judge and print the verdicts; an experiment asked for by name that cannot run here
     is an error in the end.
     """
-    from attsvm.errors import InputError
-    from attsvm.pipeline.reproduce import reproduce, summary
-    from attsvm_papers.kit import identifiers
+    from attsvm_papers.kit.registry import identifiers
+    from attsvm_papers.runs.reproduce import reproduce, summary
 
     wanted = list(options.ids)
     for paper in options.paper or []:
@@ -129,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
     missing: list[tuple[str, str]] = []
     with (
         contextlib.closing(ProgressBars(quiet=options.json)) as progress,
-        executor(options.executor, options.out) as (found, jobs),
+        _dask(options.dask) as executor,
     ):
         runs = reproduce(
             wanted,
@@ -140,8 +150,8 @@ def run(options: argparse.Namespace) -> int:
             shift=options.shift_seeds,
             tuning=options.tuning_seeds,
             sizes=options.sizes,
-            jobs=options.jobs or jobs,
-            executor=found,
+            jobs=options.jobs,
+            executor=executor,
             progress=progress,
             skipped=lambda name, why: missing.append((name, why)),
             command_line=options.command_line,
@@ -162,6 +172,33 @@ def run(options: argparse.Namespace) -> int:
     if runs:
         show(f"{options.out / 'index.html'}")
     return code
+
+
+@contextlib.contextmanager
+def _dask(address: str | None) -> Iterator[Any]:
+    """The executor of a scheduler, None without an address.
+
+    Raises:
+        InputError: no address.
+        MissingExtraError: Dask is not installed.
+        UnavailableError: no scheduler answers there.
+    """
+    if address is None:
+        yield None
+        return
+    if not address.strip():
+        raise InputError("--dask has no address; give the one that dask scheduler prints")
+    distributed = imported("distributed", "--dask", "distributed", "dask")
+    place = address if "://" in address else f"tcp://{address}"
+    try:
+        client = distributed.Client(place, timeout=_ANSWER, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise UnavailableError(
+            f"no Dask scheduler answers at {address} ({error}); start one with dask scheduler, and"
+            " give the address that it prints"
+        ) from None
+    with client:
+        yield client.get_executor(pure=False)
 
 
 _MARKS = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from attsvm.report.gallery import write_experiment, write_index
 from attsvm.report.page import tally
+from attsvm_papers.runs.gallery import write_experiment, write_index
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Experiments computed, judged, drawn and put on one page: ``attsvm reproduce``."""
