@@ -36,29 +36,6 @@ def test_the_same_processes_work_for_all_batches(tmp_path, monkeypatch):
     assert os.environ["OMP_NUM_THREADS"] == "7"
 
 
-def told_by_thread(path):
-    """What another thread of this process sees and sets while a call waits to be made."""
-    import numba
-
-    from attsvm.parallel import start_threads
-
-    numba.njit(lambda x: x + 1)(1)  # numba reads the environment when it compiles
-    start_threads()
-    path.write_text(f"{os.environ.get('NUMBA_NUM_THREADS')} {numba.config.NUMBA_NUM_THREADS}")
-
-
-def in_a_fresh_process(path):
-    """Calls made by threads, then a kernel compiled where they have ended."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    import numba
-
-    with ThreadPoolExecutor(1) as threads, Workers(told_by_thread, executor=Eager(threads)) as made:
-        made.submit(path).result()
-    numba.njit(lambda x: x + 2)(1)
-    assert path.read_text() == f"None {numba.config.NUMBA_NUM_THREADS}"
-
-
 class Eager:
     """An executor whose call has run before it returns it, as a thread's may."""
 
@@ -69,17 +46,6 @@ class Eager:
         call = self.executor.submit(*arguments)
         call.result()
         return call
-
-
-def test_calls_made_by_threads_leave_the_threads_of_this_process_alone(tmp_path):
-    path = tmp_path / "told"
-    environment = {name: value for name, value in os.environ.items() if name[:6] != "NUMBA_"}
-    code = "import pathlib, test_workers as t; t.in_a_fresh_process(pathlib.Path({!r}))".format
-    subprocess.run(
-        [sys.executable, "-c", code(str(path))],
-        env={**environment, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
-        check=True,
-    )
 
 
 def test_an_error_is_raised_to_whoever_asks(tmp_path):

@@ -27,7 +27,7 @@ _THREADS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
+    "ATTSVM_THREADS",
     "RAYON_NUM_THREADS",
 )
 _PR_SET_PDEATHSIG = 1
@@ -179,8 +179,7 @@ def begin_process(threads: int) -> None:
     with so many threads, ends with the process that started it, and leaves Ctrl-C to that one.
 
     The number is set here and not in the environment that a process inherits: other threads of the
-    one that starts it would see it too, and numba, which reads it whenever it compiles, would keep
-    it there.
+    one that starts it would see it too.
     """
     end_with_parent()
     os.environ.update(dict.fromkeys(_THREADS, str(threads)))  # for what is loaded from now on
@@ -192,8 +191,6 @@ def begin_process(threads: int) -> None:
             library.set_num_threads(threads)
     if "torch" in loaded:
         loaded["torch"].set_num_threads(threads)
-    if "numba" in loaded:
-        loaded["numba"].config.reload_config()
 
 
 def end_with_parent() -> None:

@@ -127,7 +127,7 @@ def test_p_2_is_sgd_bit_for_bit_without_a_dual(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_foreach_and_fused_are_the_loop(p: float, dtype: torch.dtype) -> None:
     """The duals bit for bit; the weights within 2 units in the last place."""
-    settings = {"lr": 0.01, "p": p, "momentum": 0.5, "weight_decay": 0.1, "normalize": "tensor"}
+    settings = {"lr": 0.01, "p": p, "momentum": 0.5, "weight_decay": 0.1, "normalize": True}
     weights = [parameter(40, 30, dtype=dtype) for _ in PATHS]
     loop, *others = [trained(w, **settings, **path) for w, path in zip(weights, PATHS, strict=True)]
     for w, other in zip(weights[1:], others, strict=True):
@@ -415,7 +415,7 @@ def test_sparse_gradients_give_the_dense_step(p: float, dual_state: bool) -> Non
     sparse, dense = nn.Embedding(20, 6, sparse=True), nn.Embedding(20, 6)
     dense.load_state_dict(sparse.state_dict())
     optimizers = [
-        MirrorDescent(m.parameters(), lr=0.1, p=p, normalize="tensor", dual_state=dual_state)
+        MirrorDescent(m.parameters(), lr=0.1, p=p, normalize=True, dual_state=dual_state)
         for m in (sparse, dense)
     ]
     start = dense.weight.detach().clone()
@@ -516,7 +516,7 @@ def test_groups_have_their_own_p_and_a_late_group_joins() -> None:
 def test_the_schatten_potential_moves_singular_values(p: float) -> None:
     w = parameter(2, 5, 4)
     start, g = w.detach().clone(), give_gradient(w, 0)
-    MirrorDescent([w], lr=0.1, p=p, potential="schatten", normalize="run").step()
+    MirrorDescent([w], lr=0.1, p=p, potential="schatten", normalize=True).step()
     for k in range(2):
         U, s, Vh = torch.linalg.svd(start[k], full_matrices=False)
         sigma = torch.linalg.svdvals(g[k])

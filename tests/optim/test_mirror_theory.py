@@ -120,7 +120,7 @@ def test_every_p_has_the_best_margin_in_its_own_norm_and_its_own_direction() -> 
     weights = []
     for p, lr, steps in zip(exponents, (0.1, 0.5, 10.0), (1500, 1000, 1000), strict=True):
         model = Attention.cross(data, v, intercept=None)
-        optimizer = MirrorDescent(model.parameters(), lr=lr, p=p, normalize="run")
+        optimizer = MirrorDescent(model.parameters(), lr=lr, p=p, normalize=True)
         weights.append(train(model, data, optimizer, steps, LogSpaced(2)).W[-1])
     for run in range(len(seeds)):
         one = data.instance(run)
@@ -175,7 +175,7 @@ def test_gradients_below_the_smallest_number_still_give_whole_steps() -> None:
     trajectory = train(
         model,
         data,
-        MirrorDescent(model.parameters(), lr=5.0, p=1.75, normalize="run"),
+        MirrorDescent(model.parameters(), lr=5.0, p=1.75, normalize=True),
         400,
         LogSpaced(4),
     )
@@ -189,7 +189,7 @@ def test_training_resumes_to_the_same_bits() -> None:
 
     def trained(**options: object) -> np.ndarray:
         model = Attention.cross(data, v)
-        optimizer = MirrorDescent(model.parameters(), lr=0.1, p=1.3, momentum=0.5, normalize="run")
+        optimizer = MirrorDescent(model.parameters(), lr=0.1, p=1.3, momentum=0.5, normalize=True)
         return train(model, data, optimizer, 40, LogSpaced(3), **options).W[-1]
 
     straight = trained(checkpoint=states.append, checkpoint_seconds=0.0)

@@ -67,7 +67,7 @@ OPTIMIZERS = {
         lr=0.002,
         p=3,
         potential="schatten",
-        normalize="tensor",
+        normalize=True,
         dual_state=False,
     ),
     "steepest fro": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Frobenius()),
@@ -90,7 +90,7 @@ def combined(net):
     split = split_params(net)
     return CombinedOptimizer(
         [
-            MirrorDescent(split.attention, p=1.1, lr=0.002, normalize="tensor", momentum=0.5),
+            MirrorDescent(split.attention, p=1.1, lr=0.002, normalize=True, momentum=0.5),
             torch.optim.AdamW(split.rest, lr=1e-3),
         ]
     )

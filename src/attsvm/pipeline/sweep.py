@@ -22,6 +22,7 @@ from attsvm.errors import AttsvmError
 from attsvm.pipeline.cells import work
 from attsvm.store.leases import Watch, leased_name, take
 from attsvm.store.ledger import remove_partials
+from attsvm.cores import at_most
 from attsvm.thread_limits import at_most_threads, thread_pools
 from attsvm.workers import PROCESS_ENDED, Workers, wait_for_any
 
@@ -249,19 +250,16 @@ def compute(tasks: Sequence[Task], seconds: float, threads: int | None = None) -
 
 @contextlib.contextmanager
 def _at_most(threads: int | None) -> Iterator[None]:
-    """No more than so many threads of BLAS, OpenMP, torch and numba inside; as many as there are
-    with None.
+    """No more than so many threads of BLAS, OpenMP, torch and our own inside; as many as there are with
+    None.
     """
     if threads is None:
         yield
         return
-    import numba
     import torch
 
-    from attsvm.parallel import start_threads
-
-    start_threads()
-    with at_most_threads(threads, torch, numba, *thread_pools("blas", "openmp", scipy=True)):
+    pools = thread_pools("blas", "openmp", scipy=True)
+    with at_most(threads), at_most_threads(threads, torch, *pools):
         yield
 
 
