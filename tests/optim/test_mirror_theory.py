@@ -50,15 +50,13 @@ ENDS = {1.75: 1500, 2.0: 2000}
 
 
 def assert_follows(p: float, expected: dict[int, tuple[float, float]], atol: float = 1e-2) -> None:
-    """The published settings: no state, and machine epsilon added to the dual norm; the digits
+    """The published settings: machine epsilon added to the dual norm; the digits
     printed, unless told.
     """
     data, v = unit_sphere(6, 8, 10, seed=1)
     model = Attention.cross(data, v, intercept=None)
     sequences = model.sequences(data)
-    optimizer = MirrorDescent(
-        model.parameters(), lr=0.1, p=p, normalize=True, eps=2.0**-52, dual_state=False
-    )
+    optimizer = MirrorDescent(model.parameters(), lr=0.1, p=p, normalize=True, eps=2.0**-52)
     for step in range(1, max(expected) + 1):
         optimizer.zero_grad()
         model.loss(sequences).backward()

@@ -15,6 +15,7 @@ from attsvm.geometry import PowerPotential
 from attsvm.optim.native_steps import mirror_step
 from attsvm.optim.powers import Exponent, mirror_exponents, signed_powers
 
+
 def signed_power(y: torch.Tensor, exponent: Exponent) -> torch.Tensor:
     return signed_powers([y], exponent)[0]
 

@@ -84,7 +84,6 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "mirror 1.5": mirror(p=1.5),
     "mirror 3, momentum": mirror(p=3.0, momentum=0.9, weight_decay=0.1),
     "mirror 1.1, normalised": mirror(p=1.1, normalize=True),
-    "mirror, no state": mirror(p=1.5, dual_state=False),
     "schatten": mirror(p=1.5, potential="schatten"),
     "mirror and AdamW": combined(MirrorDescent, torch.optim.AdamW, p=1.5),
     "steepest and SGD": combined(SteepestDescent, torch.optim.SGD, norm="spectral"),

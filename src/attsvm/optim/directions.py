@@ -29,9 +29,7 @@ _BLOCK = 512  # entries among which the largest is sought together
 _BLOCKS_FROM = 1 << 17  # entries from which that is faster
 
 
-def steepest_direction(
-    G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: int = 5
-) -> Tensor:
+def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: int = 5) -> Tensor:
     r"""A unit-norm :math:`D` with :math:`\langle G,D\rangle=\|G\|_*` per matrix; zero where ``G``
     is zero, NaN where it is not finite.
 

@@ -274,6 +274,8 @@ class MirrorDescent(DescentOptimizer):
                 for parameter, dual in zip(parameters, duals, strict=True):
                     if dual is not None:
                         self._written[parameter] = parameter._version
+                    elif parameter in self.state:
+                        self.state[parameter].pop("dual", None)
 
         return write
 
@@ -287,7 +289,9 @@ def _power_step(
 ) -> None:
     vectors = _vectors(group, parameters, gradients, buffers)
     if group["normalize"]:
-        placed = [like(each, parameter) for each, parameter in zip(vectors, parameters, strict=True)]
+        placed = [
+            like(each, parameter) for each, parameter in zip(vectors, parameters, strict=True)
+        ]
         vectors = _normalized(group, vectors, placed)
     lr, shrink = scalar(group, "lr"), _shrink(group)
     weights = [local(parameter) for parameter in parameters]

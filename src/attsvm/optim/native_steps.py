@@ -67,7 +67,9 @@ def mirror_step(
 
     shared_out(work, parts, min(torch.get_num_threads(), threads()))
     # torch does not see these writes
-    torch.autograd.graph.increment_version([*weights, *(each for each in duals if each is not None)])
+    torch.autograd.graph.increment_version(
+        [*weights, *(each for each in duals if each is not None)]
+    )
     return True
 
 

@@ -476,9 +476,7 @@ def _check_fused(group: dict[str, Any]) -> None:
 
 def _check_numbers(group: dict[str, Any]) -> None:
     check_shared(group)
-    check_number(
-        group, "polyak_factor", lambda number: 0 < number < math.inf, "a positive number"
-    )
+    check_number(group, "polyak_factor", lambda number: 0 < number < math.inf, "a positive number")
     steps, floor = group["ns_steps"], group["loss_floor"]
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps < 100:
         raise InputError(f"ns_steps is {steps!r}; give a whole number from 1 to 99")

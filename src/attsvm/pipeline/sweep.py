@@ -18,11 +18,11 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from attsvm.cores import at_most
 from attsvm.errors import AttsvmError
 from attsvm.pipeline.cells import work
 from attsvm.store.leases import Watch, leased_name, take
 from attsvm.store.ledger import remove_partials
-from attsvm.cores import at_most
 from attsvm.thread_limits import at_most_threads, thread_pools
 from attsvm.workers import PROCESS_ENDED, Workers, wait_for_any
 
