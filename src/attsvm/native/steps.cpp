@@ -189,36 +189,36 @@ template <class T> double scale_of(const T *m, int64_t n) {
     return largest > 0.0 ? largest : 1.0;
 }
 
-// sum_i (m_i / scale)^2
-template <class T> double squares(const T *m, int64_t n, double scale) {
-    double sums[8] = {};
+// sum_i m_i^2, in sixteen sums
+template <class T> double squares(const T *m, int64_t n) {
+    double sums[16] = {};
     int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int q = 0; q < 8; ++q) {
-            const double part = (double)m[i + q] / scale;
-            sums[q] += part * part;
-        }
-    double sum = ((sums[0] + sums[4]) + (sums[1] + sums[5])) +
-                 ((sums[2] + sums[6]) + (sums[3] + sums[7]));
-    for (; i < n; ++i) {
-        const double part = (double)m[i] / scale;
-        sum += part * part;
-    }
-    return sum;
+    for (; i + 16 <= n; i += 16)
+        for (int q = 0; q < 16; ++q) sums[q] += (double)m[i + q] * (double)m[i + q];
+    for (int64_t q = 0; i < n; ++i, ++q) sums[q] += (double)m[i] * (double)m[i];
+    for (int half = 8; half > 0; half /= 2)
+        for (int q = 0; q < half; ++q) sums[q] += sums[q + half];
+    return sums[0];
 }
 
 template <class T>
 void normalized_step(T *RESTRICT w, const T *RESTRICT m, int64_t matrices, int64_t size,
                      double keep, double lr) {
     for (int64_t k = 0; k < matrices; ++k, w += size, m += size) {
-        double scale = 1.0, square = squares(m, size, 1.0);
-        if (!(square > 1e-270 && square < INFINITY)) {  // squares may have been lost
-            scale = scale_of(m, size);
-            square = squares(m, size, scale);
+        double square = squares(m, size);
+        if (square > 1e-270 && square < INFINITY) {
+            const double factor = lr / std::sqrt(square);
+#pragma omp simd
+            for (int64_t i = 0; i < size; ++i)
+                w[i] = (T)(keep * (double)w[i] - factor * (double)m[i]);
+            continue;
         }
-        const double norm = square > 0.0 ? std::sqrt(square) : 1.0;
+        const double scale = scale_of(m, size);  // squares may have been lost
+        square = 0.0;
+        for (int64_t i = 0; i < size; ++i) square += (m[i] / scale) * (m[i] / scale);
+        const double factor = square > 0.0 ? lr / std::sqrt(square) : lr;
         for (int64_t i = 0; i < size; ++i)
-            w[i] = (T)(keep * (double)w[i] - lr * ((double)m[i] / scale / norm));
+            w[i] = (T)(keep * (double)w[i] - factor * ((double)m[i] / scale));
     }
 }
 

@@ -7,6 +7,7 @@ Tensors are handed over as addresses, in parts that the threads of torch share.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -65,7 +66,7 @@ def mirror_step(
         step, *arguments = part
         step(*arguments, *power)
 
-    shared_out(work, parts, min(torch.get_num_threads(), threads()))
+    _share(work, parts)
     # torch does not see these writes
     torch.autograd.graph.increment_version(
         [*weights, *(each for each in duals if each is not None)]
@@ -75,7 +76,7 @@ def mirror_step(
 
 def normalized_step(parameters: TensorList, vectors: TensorList, keep: float, lr: float) -> None:
     r""":math:`W\leftarrow\rho W-\eta\,M/\|M\|_F` for every matrix of contiguous float32 or float64
-    tensors, on one core; in float64, rounded once.
+    tensors, in float64, rounded once.
 
     Args:
         parameters: what moves, in place; the last two axes are one matrix, the axes in front count
@@ -85,15 +86,25 @@ def normalized_step(parameters: TensorList, vectors: TensorList, keep: float, lr
         keep: :math:`\rho`.
         lr: :math:`\eta`.
     """
-    for parameter, vector in zip(parameters, vectors, strict=True):
-        vector = vector.contiguous()
+    vectors = [vector.contiguous() for vector in vectors]
+    rows = [row for row in zip(parameters, vectors, strict=True) if row[0].numel()]
+    for parameter, vector in rows:
         if not _walks(parameter, vector):
             raise TypeError(f"a compiled step of {parameter.dtype} along {vector.dtype}")
-        if count := parameter.numel():
-            matrices = math.prod(parameter.shape[:-2])
-            step = getattr(library, f"normalized_step_{_KINDS[parameter.dtype]}")
-            step(_address(parameter), _address(vector), matrices, count // matrices, keep, lr)
+
+    def work(row: tuple[Tensor, Tensor]) -> None:
+        parameter, vector = row
+        matrices = math.prod(parameter.shape[:-2])
+        step = getattr(library, f"normalized_step_{_KINDS[parameter.dtype]}")
+        size = parameter.numel() // matrices
+        step(_address(parameter), _address(vector), matrices, size, keep, lr)
+
+    _share(work, rows)
     torch.autograd.graph.increment_version(parameters)
+
+
+def _share(work: Callable[[Any], None], parts: list[Any]) -> None:
+    shared_out(work, parts, min(torch.get_num_threads(), threads()))
 
 
 def _walks(weight: Tensor, *others: Tensor | None) -> bool:

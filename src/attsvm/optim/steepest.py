@@ -39,7 +39,6 @@ from attsvm.optim.polar import Polar
 from attsvm.optim.reductions import is_sharded, local, refuse_flat
 
 _FROBENIUS, _SPECTRAL = Frobenius(), Spectral()  # asked for at every step
-_LONG = 1 << 16  # numbers: a list of as many is worth all cores
 
 
 def _read_back(*norms: Norm) -> None:
@@ -114,8 +113,8 @@ class SteepestDescent(DescentOptimizer):
         foreach: update all parameters in one call and gather equal shapes into one batch; False
             goes one by one. None is True.
         fused: one compiled pass per parameter, for normalised steps in the Frobenius norm of
-            contiguous float32 or float64 parameters on the CPU, on one core. By default it is taken
-            where it applies and the list is short.
+            contiguous float32 or float64 parameters on the CPU. By default it is taken where it
+            applies.
         differentiable: not supported: steepest directions have no derivative where they matter.
 
     Raises:
@@ -438,16 +437,11 @@ def decomposes(group: dict[str, Any]) -> bool:
 
 
 def takes_kernel(group: dict[str, Any], parameters: TensorList) -> bool:
-    """Whether the compiled step applies and is wanted; the long lists of one core are shorter work
-    for all cores.
-    """
+    """Whether the compiled step applies and is wanted."""
     if torch.compiler.is_compiling() or _unfused(group) is not None:
         return False
-    if group["fused"] is None and (
-        group["foreach"] is not None or sum(parameter.numel() for parameter in parameters) >= _LONG
-    ):
-        return False
-    return group["fused"] is not False and all(
+    wanted = group["fused"] or (group["fused"] is None and group["foreach"] is None)
+    return bool(wanted) and all(
         fused_obstacle(parameter) is None for parameter in parameters
     )
 

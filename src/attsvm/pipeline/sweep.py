@@ -250,8 +250,8 @@ def compute(tasks: Sequence[Task], seconds: float, threads: int | None = None) -
 
 @contextlib.contextmanager
 def _at_most(threads: int | None) -> Iterator[None]:
-    """No more than so many threads of BLAS, OpenMP, torch and our own inside; as many as there are with
-    None.
+    """No more than so many threads of BLAS, OpenMP, torch and our own inside; as many as there are
+    with None.
     """
     if threads is None:
         yield
