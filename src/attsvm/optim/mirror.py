@@ -431,14 +431,13 @@ def _warn_of_zeros(group: dict[str, Any]) -> None:
     """At p near 1 a weight of zero hardly moves: y = lr g is a weight of y^(1/(p-1))."""
     if group["p"] >= 1.5 or group["normalize"]:
         return
-    for parameter in group["params"]:
-        mine = local(parameter.detach())
-        if mine.numel() and not mine.is_meta and not bool(mine.any()):
-            warnings.warn(
-                f"a parameter of shape {tuple(parameter.shape)} is zero, where steps at"
-                f" p = {group['p']} hardly move it; give it a group with p=2, or to AdamW",
-                stacklevel=5,
-            )
+    mine = [local(parameter.detach()) for parameter in group["params"]]
+    if mine and not any(each.is_meta or bool(each.any()) for each in mine):
+        warnings.warn(
+            f"every parameter of a group is zero, where steps at p = {group['p']} hardly move it;"
+            " give it p=2, or to AdamW",
+            stacklevel=5,
+        )
 
 
 def state_dtype(group: dict[str, Any], parameter: Tensor) -> torch.dtype:

@@ -441,9 +441,7 @@ def takes_kernel(group: dict[str, Any], parameters: TensorList) -> bool:
     if torch.compiler.is_compiling() or _unfused(group) is not None:
         return False
     wanted = group["fused"] or (group["fused"] is None and group["foreach"] is None)
-    return bool(wanted) and all(
-        fused_obstacle(parameter) is None for parameter in parameters
-    )
+    return bool(wanted) and all(fused_obstacle(parameter) is None for parameter in parameters)
 
 
 def _unfused(group: dict[str, Any]) -> str | None:
