@@ -140,13 +140,6 @@ void move_block(const float *RESTRICT g, float *RESTRICT y, float *RESTRICT w, i
     if (whole == 0) {
         if (rest == 0.5) PLAIN(std::copysign(std::sqrt(std::fabs(x)), x));
         if (rest == 0.25) PLAIN(std::copysign(std::sqrt(std::sqrt(std::fabs(x))), x));
-        if (rest == 0.75) {
-            sweep(g, y, w, n, step, [](float x) {
-                const float root = std::sqrt(std::fabs(x));
-                return std::copysign(root * std::sqrt(root), x);
-            });
-            return;
-        }
     }
 #undef PLAIN
     const bool cube = std::fabs(rest - 1.0 / 3.0) < 1e-15;
