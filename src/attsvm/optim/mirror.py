@@ -304,7 +304,7 @@ def _power_step(
     kept = [(w, v, local(dual)) for w, v, dual in rows if dual is not None]
     if not kept:
         return
-    columns = [list(column) for column in zip(*kept, strict=True)]
+    columns: Any = [list(column) for column in zip(*kept, strict=True)]
     inverse = _exponents(group)[1]
     numbers = not isinstance(lr, Tensor) and not isinstance(shrink, Tensor)
     if numbers and _fuses(group) and mirror_step(*columns, shrink, lr, inverse):

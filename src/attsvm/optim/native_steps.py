@@ -126,9 +126,9 @@ def _walks(weight: Tensor, *others: Tensor | None) -> bool:
     return True
 
 
-def _address(tensor: Tensor) -> int:
+def _address(tensor: Any) -> int:
     """Where the numbers of a tensor lie."""
-    address = tensor.data_ptr()
+    address: int = tensor.data_ptr()
     if address == 0:
         raise InputError(
             f"the memory of a tensor of shape {tuple(tensor.shape)} was given away; bring it back"
