@@ -67,7 +67,7 @@ OPTIMIZERS = {
     "MirrorDescent p=1.5, momentum 0.9": (mirror(1.5, momentum=0.9), [0.03, 0.1, 0.3]),
     "MirrorDescent p=2, momentum 0.9": (mirror(2, momentum=0.9), [0.01, 0.1, 0.3]),
     "MirrorDescent p=3, momentum 0.9": (mirror(3, momentum=0.9), [1e-4, 1e-3, 1e-2]),
-    "MirrorDescent p=1.1, normalised": (mirror(1.1, normalize="tensor"), [0.003, 0.01, 0.03]),
+    "MirrorDescent p=1.1, normalised": (mirror(1.1, normalize=True), [0.003, 0.01, 0.03]),
     "SteepestDescent spectral, momentum 0.9": (
         beside_adamw(
             lambda groups, lr: SteepestDescent(

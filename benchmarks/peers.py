@@ -41,7 +41,7 @@ from programmes import (
     written_out,
 )
 
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ATTSVM_THREADS")
 OURS, FORMER = "attsvm", "attsvm, the other checkout"
 HARD = 1e9  # the penalty that stands for a hard margin
 RIDGE = 1e-13  # makes a rank-deficient Gram matrix pass a Cholesky factorisation

@@ -43,7 +43,7 @@ FORMS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "factors": (SteepestDescent, {"parameterization": "KQ", "init": ("uniform", 0)}),
     "trained head": (SteepestDescent, {"train_head": True}),
     "mirror, p = 1.75": (
-        lambda parameters, lr: MirrorDescent(parameters, lr=lr, p=1.75, normalize="run"),
+        lambda parameters, lr: MirrorDescent(parameters, lr=lr, p=1.75, normalize=True),
         {},
     ),
     "plain": (

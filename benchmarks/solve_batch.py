@@ -11,8 +11,8 @@ the data are warmed up with one programme, and attsvm is repeated three times as
 Instances are those of the papers, ``attsvm.datasets.unit_sphere``. The peers are handed their
 matrices ready made; the times of attsvm include the certificates, which for the peers are computed
 afterwards, by the same formula. Wall milliseconds for the whole batch and CPU milliseconds of the
-process, each the least of the repeats, taken in turns; compiled code warm. ``NUMBA_NUM_THREADS``
-sets the threads of attsvm; the peers have one.
+process, each the least of the repeats, taken in turns; compiled code warm. ``ATTSVM_THREADS`` sets
+the threads of attsvm; the peers have one.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
     os.environ.setdefault(variable, "1")
 
 import daqp  # noqa: E402
-import numba  # noqa: E402
 import numpy as np  # noqa: E402
 import piqp  # noqa: E402
 from scipy.linalg import solve_triangular  # noqa: E402
 from scipy.optimize import nnls  # noqa: E402
 
+from attsvm import cores  # noqa: E402
 from attsvm.datasets import unit_sphere  # noqa: E402
 from attsvm.geometry import Frobenius, parse_norm  # noqa: E402
 from attsvm.margins import Margins, MarginsBatch, selection_batch  # noqa: E402
@@ -231,7 +231,7 @@ def main() -> int:
             f" {r['wall_s'] / mine['wall_s']:.3g} | {r['cpu_s'] / mine['cpu_s']:.3g} |"
             f" {r['gap']:.0e} | {r['violation']:.0e} |"
         )
-    threads = numba.config.NUMBA_NUM_THREADS
+    threads = cores.threads()
     after = os.getloadavg()[0]
     print(
         f"\n{threads} threads; load average {before:.1f} before, {after:.1f} after;"

@@ -15,7 +15,6 @@ import time
 from contextlib import ExitStack
 from unittest import mock
 
-import numba
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
 from attsvm.solvers import max_margin, threads
@@ -49,9 +48,7 @@ def main() -> None:
                     with ExitStack() as stack:
                         if way == "one":
                             stack.enter_context(threadpool_limits(1, user_api="blas"))
-                            stack.enter_context(
-                                mock.patch.object(numba.config, "NUMBA_NUM_THREADS", 1)
-                            )
+                            stack.enter_context(mock.patch.dict(os.environ, ATTSVM_THREADS="1"))
                         if way == "all":
                             stack.enter_context(mock.patch.object(threads, "_LARGE", 0))
                         wall, cpu = time.perf_counter(), time.process_time()

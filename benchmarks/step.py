@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ATTSVM_THREADS")
 THREADS = os.environ.get(VARIABLES[0], "1")
 if __name__ == "__main__":  # libraries read them when they are loaded
     os.environ.update({name: os.environ.get(name, THREADS) for name in VARIABLES})
@@ -124,9 +124,6 @@ CONTENDERS = {
         for form in ("foreach", "fused")
         for p in (1.1, 1.5, 1.75, 2.0, 3.0)
     },
-    "MirrorDescent p=1.5 fused, no state": Contender(
-        _mirror(1.5, fused=True, dual_state=False), FUSED, 3
-    ),
     "SteepestDescent fro": Contender(_steepest("fro"), FOREACH, 4),
     "SteepestDescent linf": Contender(_steepest("linf"), FOREACH, 3),
     "SteepestDescent l1": Contender(_steepest("l1"), FOREACH, 4),

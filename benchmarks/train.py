@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ATTSVM_THREADS")
 THREADS = os.environ.get(VARIABLES[0], "1")
 if __name__ == "__main__":  # libraries read them when they are loaded
     os.environ.update({name: os.environ.get(name, THREADS) for name in VARIABLES})

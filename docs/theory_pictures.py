@@ -244,7 +244,7 @@ def geometries() -> Picture:
     table = np.zeros((3, 3))
     for row, (p, lr) in enumerate(zip(powers, rates, strict=True)):
         model = Attention.cross(data, heads)
-        optimizer = MirrorDescent(model.parameters(), lr=lr, p=p, normalize="tensor")
+        optimizer = MirrorDescent(model.parameters(), lr=lr, p=p, normalize=True)
         run = attsvm.train(model, data, optimizer, 700, AtSteps([0]), snapshots=False)
         chosen = [
             attsvm.selection_margins(data.instance(k), tokens)

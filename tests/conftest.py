@@ -16,20 +16,15 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import hypothesis
 import pytest
-from filelock import FileLock
-
-from attsvm import kernel_cache
 
 sys.path.insert(0, str(Path(__file__).parent / "running"))
 from budget import Budget
 from skips import BROWSER, Skipped
 
-KERNELS = kernel_cache.folder()  # found before a test looks for caches elsewhere
-
 hypothesis.settings.register_profile(
     "attsvm",
     derandomize=True,  # the same examples on every machine: a red run is reproducible
-    deadline=None,  # the first call of a compiled kernel may take seconds
+    deadline=None,  # the machine may be shared
     max_examples=25,
     print_blob=True,
 )
@@ -43,25 +38,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Budget())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Skipped())
-    compile_once()
-
-
-def compile_once() -> None:
-    """Let one process compile a kernel while the others that need it wait for its machine code."""
-    from numba.core.compiler_lock import global_compiler_lock
-    from numba.core.dispatcher import Dispatcher
-
-    if KERNELS is None:
-        return
-    compiled = Dispatcher.compile
-
-    def one_at_a_time(self: Any, signature: Any) -> Any:
-        name = f".{self.py_func.__module__}.{self.py_func.__qualname__}.lock"
-        # the lock of this process before that of all: a kernel may need others compiled first
-        with global_compiler_lock, FileLock(KERNELS / name[-200:], is_singleton=True):
-            return compiled(self, signature)
-
-    Dispatcher.compile = one_at_a_time
 
 
 LONG = ("test_all.py", "test_faults.py", "test_surroundings.py")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import numba
 import numpy as np
 import pytest
 
-from attsvm.cores import shared_out, threads
-from attsvm.parallel import start_threads
+from attsvm.cores import at_most, shared_out, threads
 
 
 @pytest.fixture(autouse=True)
@@ -22,27 +18,19 @@ def three_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attsvm.cores.threads", lambda: 3)
 
 
-def test_the_number_is_the_one_that_numba_was_told() -> None:
-    start_threads()
-    before = numba.get_num_threads()
-    assert threads() == min(before, int(numba.config.NUMBA_NUM_THREADS))
-    numba.set_num_threads(1)
-    try:
-        assert threads() == 1
-    finally:
-        numba.set_num_threads(before)
-
-
-def test_asking_for_the_number_starts_no_threads_of_numba() -> None:
-    script = (
-        "import numba, torch, attsvm.cores\nprint(attsvm.cores.threads(), torch.get_num_threads())"
-        "\ntry: print(numba.threading_layer())\nexcept ValueError: print('none')"
-    )
-    environment = {**os.environ, "NUMBA_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}
-    told = subprocess.run(
-        [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True
-    )
-    assert told.stdout.split() == ["2", "1", "none"]
+def test_the_number_is_what_the_environment_and_the_caller_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("ATTSVM_THREADS", raising=False)
+    assert threads() >= 1
+    monkeypatch.setenv("ATTSVM_THREADS", "5")
+    assert threads() == 5
+    with at_most(3):
+        assert threads() == 3
+        with at_most(4), ThreadPoolExecutor(1) as pool:
+            assert threads() == 3
+            assert pool.submit(threads).result() == 5
+    assert threads() == 5
 
 
 def names(most: int | None = None) -> set[str]:

@@ -3,12 +3,10 @@
 import sys
 import threading
 
-import numba
 import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from attsvm.parallel import start_threads
 from attsvm.thread_limits import at_most_threads, thread_pools
 
 
@@ -26,21 +24,19 @@ class Pool:
             self.count = count
 
 
-@pytest.fixture(params=["torch", "numba", "blas", "openmp", "pool"])
+@pytest.fixture(params=["torch", "blas", "openmp", "pool"])
 def library(request):
     """A library, and how many of four threads it takes."""
     if request.param == "pool":
         yield Pool(4), 4
         return
-    start_threads()
-    found = {"torch": torch, "numba": numba} | {
+    found = {"torch": torch} | {
         each.user_api: each for each in thread_pools("blas", "openmp", scipy=True)
     }
     each = found[request.param]
     before = each.get_num_threads()
     with threadpool_limits(None):  # gives the say over a BLAS back afterwards
-        if each is not numba:
-            each.set_num_threads(4)
+        each.set_num_threads(4)
         yield each, each.get_num_threads()
         each.set_num_threads(before)
 
@@ -100,7 +96,6 @@ def test_a_library_that_does_not_tell_is_left_alone():
 
 def test_libraries_that_share_a_number_are_given_back_in_turn():
     """Torch's threads are those of its OpenMP: the inner limit is lifted first."""
-    start_threads()
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:

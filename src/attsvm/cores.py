@@ -8,9 +8,10 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -18,24 +19,30 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
+VARIABLE = "ATTSVM_THREADS"
 _here = threading.local()
 
 
 def threads() -> int:
-    """How many threads work is shared out among: what ``NUMBA_NUM_THREADS`` says, or less where
-    ``numba.set_num_threads`` has said so in this thread; one in work that is shared out already.
+    """How many threads work is shared out among: what the environment variable ``ATTSVM_THREADS``
+    says, all processors otherwise; less inside :func:`at_most`, one in work that is shared out
+    already.
     """
     if getattr(_here, "at_work", False):
         return 1
-    numba: Any = sys.modules.get("numba")
-    if not hasattr(numba, "threading_layer"):  # not loaded, which takes longer than most solves
-        return max(1, int(os.environ.get("NUMBA_NUM_THREADS") or _processors()))
-    most = int(numba.config.NUMBA_NUM_THREADS)
+    most = int(os.environ.get(VARIABLE) or _processors())
+    return max(1, min(most, getattr(_here, "most", most)))
+
+
+@contextmanager
+def at_most(count: int) -> Iterator[None]:
+    """No more than so many threads for what this thread shares out inside."""
+    before = getattr(_here, "most", sys.maxsize)
+    _here.most = min(count, before)
     try:
-        numba.threading_layer()
-    except ValueError:  # numba has no threads yet, and to ask for their number would start them
-        return most
-    return min(most, int(numba.get_num_threads()))
+        yield
+    finally:
+        _here.most = before
 
 
 def _processors() -> int:
@@ -61,8 +68,8 @@ def shared_out(
 ) -> list[Result]:
     """``work`` on every part, on all cores or on as many as ``most``.
 
-    Threads of our own over kernels without the GIL: numba's would compile them twice and set
-    OpenMP's defaults for torch. The caller is one of them; the others wait between calls.
+    Compiled functions run without the GIL. The caller is one of the threads; the others wait
+    between calls.
 
     Raises:
         Exception: that of the first part, in their order, which has one.

@@ -1,6 +1,6 @@
 """How many threads the numerical libraries of this process take, for a while.
 
-Torch, numba and OpenMP keep a number for each thread that calls them, most BLAS libraries one for
+Torch and OpenMP keep a number for each thread that calls them, most BLAS libraries one for
 the whole process. Blocks of :func:`at_most_threads` nest, and in different threads overlap: while
 several hold, the smallest number counts, and when the last one ends everything is as it was before
 the first.
@@ -79,8 +79,7 @@ def at_most_threads(count: int, *libraries: Any) -> Iterator[None]:
 
     Args:
         count: of each library; ``sys.maxsize`` where the block sets numbers of its own.
-        libraries: ``torch``, ``numba`` (once :func:`attsvm.parallel.start_threads` was called), and
-            those of :func:`thread_pools`.
+        libraries: ``torch``, and those of :func:`thread_pools`.
     """
     own: list[tuple[Any, int]] = []
     shared: list[_Limits] = []
@@ -127,7 +126,7 @@ def lifted(*libraries: Any) -> Iterator[None]:
 
 @functools.cache
 def _threads_of_caller(library: Any) -> bool:
-    return bool(getattr(library, "threading_layer", library.user_api) == "openmp")
+    return bool(library.user_api == "openmp")
 
 
 def thread_pools(*apis: str, scipy: bool) -> Sequence[Any]:

@@ -221,7 +221,6 @@ def test_a_container_without_home_name_or_writable_sources(tmp_path):
     os.chown(work, 54321, 54321)
     kept = {"PATH", "LANG", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
     environment = {name: value for name, value in os.environ.items() if name in kept}
-    environment["NUMBA_OPT"] = "0"  # nothing can be kept, so all kernels are compiled, quickly
     done = subprocess.run(
         [*stranger, "-m", "attsvm", *words, "--out", "run"],
         cwd=work,
@@ -233,7 +232,6 @@ def test_a_container_without_home_name_or_writable_sources(tmp_path):
     )
     assert done.returncode in (0, 3), done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stderr.count("compiled kernels cannot be kept") == 1
     assert (work / "run" / "report.html").is_file()
     assert not list(site.rglob("__pycache__"))
 

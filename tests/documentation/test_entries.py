@@ -30,7 +30,6 @@ PACKAGES = (
     "attsvm.margins",
     "attsvm.models",
     "attsvm.optim",
-    "attsvm.optim.callbacks",
     "attsvm.probe",
     "attsvm.report",
     "attsvm.selection",

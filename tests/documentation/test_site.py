@@ -104,5 +104,5 @@ def test_the_walks_name_files_and_functions_that_exist() -> None:
         "__pycache__"
     }
     assert inside <= named <= there | inside
-    left = {"kernel_cache", "parallel", "presentation", "printable", "py", "progress", "bags"}
+    left = {"presentation", "printable", "py", "progress", "bags"}
     assert there - named <= left

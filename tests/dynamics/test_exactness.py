@@ -220,7 +220,7 @@ def test_mirror_descent_is_closer_to_its_own_solution_at_1e4_than_at_1e3(
     # Factors have no claim: nothing is known about the bias of two lp factors.
     toy_case = case(name, form)
     model = toy_case.model()
-    optimizer = MirrorDescent(model.parameters(), lr=0.1, p=p, normalize="run")
+    optimizer = MirrorDescent(model.parameters(), lr=0.1, p=p, normalize=True)
     # A step of constant length turns a prompt to and fro about its limit: gaps of single steps are
     # anything up to an envelope, which falls.
     marks = [*range(910, 1_010, 10), *range(9_910, 10_000, 10)]
@@ -241,7 +241,7 @@ def test_a_norm_of_1e6_is_harmless(name: str, form: str, backend: str) -> None:
     steps = []
     for optimizer in (
         descent,
-        lambda model: MirrorDescent(model.parameters(), lr=0.1, p=2.0, normalize="run"),
+        lambda model: MirrorDescent(model.parameters(), lr=0.1, p=2.0, normalize=True),
     ):
         if backend == "compiled" and optimizer is not descent:
             continue

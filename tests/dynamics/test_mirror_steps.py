@@ -19,8 +19,8 @@ from attsvm.optim import MirrorDescent, SteepestDescent
 @pytest.mark.parametrize(
     "options",
     [
-        {"normalize": "run"},
-        {"normalize": "run", "eps": 1e-3, "dual_state": False},
+        {"normalize": True},
+        {"normalize": True, "eps": 1e-3},
         {},
     ],
 )
@@ -104,7 +104,7 @@ def test_steps_are_exact_where_gradients_are_far_below_the_smallest_number(
     model = Attention.cross(data, v, None, init=start)
     lr = 0.01 * size ** (p - 1)
     trajectory = train(
-        model, data, MirrorDescent(model.parameters(), lr=lr, p=p, normalize="run"), 5
+        model, data, MirrorDescent(model.parameters(), lr=lr, p=p, normalize=True), 5
     )
     if size > 1.0:
         assert trajectory.log_gradient_norm[0] < -750.0
@@ -117,7 +117,7 @@ def test_steps_are_exact_where_gradients_are_far_below_the_smallest_number(
 def test_at_two_it_is_steepest_descent() -> None:
     data, v = unit_sphere(5, 6, 4, [0, 1])
     W = []
-    for kind, options in ((MirrorDescent, {"p": 2.0, "normalize": "run"}), (SteepestDescent, {})):
+    for kind, options in ((MirrorDescent, {"p": 2.0, "normalize": True}), (SteepestDescent, {})):
         model = Attention.cross(data, v, init=("uniform", 0))
         W.append(
             train(model, data, kind(model.parameters(), lr=0.1, **options), 200, LogSpaced(2)).W[-1]
@@ -135,7 +135,7 @@ def test_resumed_anywhere_it_ends_in_the_same_bits(joint: bool) -> None:
         trajectory = train(
             model,
             data,
-            MirrorDescent(model.parameters(), lr=0.1, p=1.3, normalize="run"),
+            MirrorDescent(model.parameters(), lr=0.1, p=1.3, normalize=True),
             40,
             LogSpaced(3),
             **options,
@@ -158,7 +158,7 @@ def test_a_run_without_gradient_stops_and_the_others_go_on() -> None:
     heads[0] = 0.0
     model = Attention.cross(tied, heads, None)
     trajectory = train(
-        model, tied, MirrorDescent(model.parameters(), lr=0.1, p=3.0, normalize="run"), 10
+        model, tied, MirrorDescent(model.parameters(), lr=0.1, p=3.0, normalize=True), 10
     )
     assert trajectory.stopped_at.tolist() == [0, -1]
     assert not trajectory.W[-1, 0].any()
@@ -171,7 +171,6 @@ def test_what_the_loop_does_not_do_is_left_to_torch() -> None:
     cases: list[tuple[AttentionData, np.ndarray, dict, dict, str]] = [
         (data, v, {}, {"momentum": 0.9}, "momentum"),
         (data, v, {}, {"potential": "schatten"}, "Schatten"),
-        (data, v, {}, {"normalize": "tensor"}, "shared"),
         (data, v, {"parameterization": "KQ", "init": ("uniform", 0)}, {}, "on factors"),
     ]
     for instance, head, model_options, options, reason in cases:
@@ -179,6 +178,6 @@ def test_what_the_loop_does_not_do_is_left_to_torch() -> None:
         optimizer = MirrorDescent(model.parameters(), lr=0.1, p=1.5, **options)
         assert reason in str(unsupported(model, optimizer, None))
     model = Attention.cross(data, v)
-    optimizer = MirrorDescent(model.parameters(), lr=0.1, p=1.5, normalize="run")
+    optimizer = MirrorDescent(model.parameters(), lr=0.1, p=1.5, normalize=True)
     train(model, data, optimizer, 2, backend="autograd")
     assert "earlier steps" in str(unsupported(model, optimizer, None))

@@ -39,9 +39,7 @@ def mirror(
 
 
 @pytest.mark.parametrize("p", [1.1, 2.0, 3.0])
-@pytest.mark.parametrize(
-    "options", [{}, {"normalize": "run"}, {"normalize": "run", "dual_state": False}]
-)
+@pytest.mark.parametrize("options", [{}, {"normalize": True}])
 def test_compiled_runs_are_bit_for_bit_those_of_their_own_rate(
     p: float, options: dict[str, Any]
 ) -> None:
@@ -57,12 +55,12 @@ def test_compiled_runs_are_bit_for_bit_those_of_their_own_rate(
     "options",
     [
         {},
-        {"normalize": "run"},
-        {"normalize": "run", "eps": 0.1, "dual_state": False},
-        {"normalize": "run", "momentum": 0.9},
+        {"normalize": True},
+        {"normalize": True, "eps": 0.1},
+        {"normalize": True, "momentum": 0.9},
         {"weight_decay": 0.1},
-        {"weight_decay": 0.1, "decay_mode": "l2", "normalize": "run"},
-        {"potential": "schatten", "normalize": "run"},
+        {"weight_decay": 0.1, "decay_mode": "l2", "normalize": True},
+        {"potential": "schatten", "normalize": True},
     ],
 )
 def test_runs_of_torch_are_those_of_their_own_rate(p: float, options: dict[str, Any]) -> None:
@@ -92,7 +90,7 @@ def test_a_dual_wider_than_its_weights_is_shared_at_its_own_precision() -> None:
     for rate, scale in ((1e-8, [0.1, 0.1, 0.1]), (1e-9, None)):
         model = Attention.cross(DATA, V, None, init=START).float()
         optimizer = MirrorDescent(
-            model.parameters(), lr=rate, p=3.0, normalize="run", state_dtype=torch.float64
+            model.parameters(), lr=rate, p=3.0, normalize=True, state_dtype=torch.float64
         )
         train(model, DATA, optimizer, 50, AtSteps([50]), step_scale=scale)
         weight = model.weights["W"]
@@ -109,13 +107,13 @@ def test_a_dual_wider_than_its_weights_is_shared_at_its_own_precision() -> None:
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
 def test_a_share_of_zero_stands_still(backend: str) -> None:
     # Where the dual begins as the rounded image of the weights, they are rounded once with it.
-    stays = mirror(20, [1.0, 0.0, 1.0], p=1.5, normalize="run", backend=backend).W[-1, 1]
+    stays = mirror(20, [1.0, 0.0, 1.0], p=1.5, normalize=True, backend=backend).W[-1, 1]
     np.testing.assert_allclose(stays, START[1], rtol=3 * np.finfo(np.float64).eps)
 
 
 def test_kappa_is_that_of_steepest_descent() -> None:
     found = []
-    for kind, options in ((MirrorDescent, {"p": 2.0, "normalize": "run"}), (SteepestDescent, {})):
+    for kind, options in ((MirrorDescent, {"p": 2.0, "normalize": True}), (SteepestDescent, {})):
         model = Attention.cross(DATA, V, None, init=START, train_head=True)
         optimizer = kind(model.parameters(), lr=0.05, **options)
         found.append(
@@ -140,7 +138,7 @@ def test_resumed_anywhere_it_ends_in_the_same_bits(backend: str) -> None:
 
     def start(scale: list[float] = SHARES, **options: Any) -> np.ndarray:
         model = Attention.cross(DATA, V, init=START)
-        optimizer = MirrorDescent(model.parameters(), lr=0.05, p=1.3, normalize="run")
+        optimizer = MirrorDescent(model.parameters(), lr=0.05, p=1.3, normalize=True)
         return train(
             model,
             DATA,
@@ -162,7 +160,7 @@ def test_weights_that_others_wrote_are_where_the_next_step_starts() -> None:
     ends = []
     for steps in (7, 0):
         model = Attention.cross(DATA, V, init=START)
-        optimizer = MirrorDescent(model.parameters(), lr=0.05, p=1.5, normalize="run")
+        optimizer = MirrorDescent(model.parameters(), lr=0.05, p=1.5, normalize=True)
         train(model, DATA, optimizer, steps, backend="autograd", step_scale=SHARES)
         with torch.no_grad():
             model.weights["W"].copy_(torch.as_tensor(2.0 * START))

@@ -60,7 +60,7 @@ def test_divergences_of_directions_are_those_of_the_potential() -> None:
     data, v = unit_sphere(3, 4, 5, seed=[0, 1])
     model = Attention.cross(data, v)
     trajectory = train(
-        model, data, MirrorDescent(model.parameters(), lr=0.1, p=1.75, normalize="run"), 400
+        model, data, MirrorDescent(model.parameters(), lr=0.1, p=1.75, normalize=True), 400
     )
     programmes = [selection_margins(data.instance(r), trajectory.selected[-1, r]) for r in range(2)]
     own, other = (

@@ -764,12 +764,12 @@ def _(b):
 def _(b):
     from attsvm.optim import SteepestDescent
 
-    def wrong(right, self, group, lr, parameters, gradients, *columns):
+    def wrong(right, self, group, lr, rows, **copied):
         decay = group["weight_decay"]
-        pulled = [g + decay * p for g, p in zip(gradients, parameters, strict=True)]
-        return right(self, {**group, "weight_decay": 0.0}, lr, parameters, pulled, *columns)
+        pulled = [(p, g + decay * p, buffer) for p, g, buffer in rows]
+        return right(self, {**group, "weight_decay": 0.0}, lr, pulled, **copied)
 
-    b.method(SteepestDescent, "_move", wrong)
+    b.method(SteepestDescent, "_moved", wrong)
     b.patch.setattr("attsvm.optim.steepest.takes_kernel", lambda *a: False)
 
 

@@ -28,8 +28,8 @@ from attsvm.models import Attention, Logistic
 from attsvm.models.linear import linear_loss, matrix_loss
 from attsvm.models.softmax import attend_moved
 from attsvm.optim import MirrorDescent, SteepestDescent
-from attsvm.optim.fused import fused_image, fused_step, normalized_step
-from attsvm.optim.mirror_maps import PowerMap
+from attsvm.optim.native_steps import mirror_step, normalized_step
+from attsvm.optim.powers import mirror_exponents
 from attsvm_papers.md.published import published_descent
 
 Array = np.ndarray[Any, Any]
@@ -123,7 +123,7 @@ def descents(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> None
     form: dict[str, Any] = {"train_head": True} if kind else {"parameterization": "KQ"}
     model = Attention.cross(data, v, runs=2, init=("uniform", 0), **form)
     make: Any = MirrorDescent if kind == 2 else SteepestDescent
-    options: dict[str, Any] = {"p": 1.75, "normalize": "run"} if kind == 2 else {}
+    options: dict[str, Any] = {"p": 1.75, "normalize": True} if kind == 2 else {}
     for parameter in model.parameters():
         parameter.data = tensor(spoil(guarded(parameter.detach().numpy())))
     optimizer = make(model.parameters(), lr=0.1, **options)
@@ -157,19 +157,17 @@ def optimisers(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> No
     dtype = draw.choice(["f4", "f8"])
     shape = [(40, 60), (5,), (2, 3, 4), (1,)][draw.integers(4)]
     weight, gradient, dual = (guarded(np.full(shape, 0.5, dtype=dtype)) for _ in range(3))
-    which = draw.integers(5)
+    which = draw.integers(4)
     if which == 0:
-        fused_step(
-            PowerMap(1.75),
+        mirror_step(
             [tensor(spoil(weight))],
             [tensor(spoil(gradient))],
             [tensor(spoil(dual)) if draw.integers(2) else None],
             1.0,
             0.1,
+            mirror_exponents(1.75)[1],
         )
     elif which == 1:
-        fused_image(PowerMap(1.75), tensor(spoil(dual)))
-    elif which == 2:
         normalized_step([tensor(spoil(weight))], [tensor(spoil(gradient))], 1.0, 0.1)
     else:
         parameter = nn.Parameter(tensor(spoil(weight)))
@@ -177,7 +175,7 @@ def optimisers(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> No
         parameter.grad.data = tensor(spoil(guarded(parameter.grad.numpy())))
         form = [{}, {"fused": True}, {"foreach": True}, {"foreach": False}][draw.integers(4)]
         momentum = float(draw.choice([0.0, 0.9]))
-        make = MirrorDescent if which == 3 else SteepestDescent
+        make = MirrorDescent if which == 2 else SteepestDescent
         optimizer = make([parameter], lr=0.1, momentum=momentum, **form)
         optimizer.step()
         for entry in optimizer.state.values():

@@ -36,14 +36,16 @@ class Heavy(DescentOptimizer):
             return {}
         return {"momentum_buffer": torch.zeros_like(parameter, dtype=torch.float32)}
 
-    def _update(self, group, parameters, gradients, *states):
-        (buffers,) = states
-        if group["momentum"] == 0:
-            add_scaled(parameters, gradients, -scalar(group, "lr"))
-            return
-        for parameter, gradient, buffer in zip(parameters, gradients, buffers, strict=True):
-            buffer.mul_(group["momentum"]).add_(gradient)
-            parameter.sub_(buffer * group["lr"])
+    def _prepared(self, group, parameters, gradients, *states):
+        def write():
+            if group["momentum"] == 0:
+                add_scaled(parameters, gradients, -scalar(group, "lr"))
+                return
+            for parameter, gradient, buffer in zip(parameters, gradients, *states, strict=True):
+                buffer.mul_(group["momentum"]).add_(gradient)
+                parameter.sub_(buffer * group["lr"])
+
+        return write
 
 
 def parameter(*shape: int, dtype: torch.dtype = torch.float32) -> nn.Parameter:

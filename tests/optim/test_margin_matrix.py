@@ -40,7 +40,7 @@ def steepest(norm: Norm, lr: float) -> Callable[[float], tuple[Norm, Make]]:
 def mirror(p: float, lr: float) -> Callable[[float], tuple[Norm, Make]]:
     return lambda momentum: (
         Lp(p),
-        lambda W: MirrorDescent([W], lr=lr, p=p, normalize="run", momentum=momentum),
+        lambda W: MirrorDescent([W], lr=lr, p=p, normalize=True, momentum=momentum),
     )
 
 

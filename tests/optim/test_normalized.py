@@ -75,7 +75,7 @@ def test_zero_stays_and_not_finite_shows_as_in_the_multi_tensor_step() -> None:
     assert found[0][3, 0, 1].isnan()
 
 
-def test_short_lists_take_it_and_autograd_learns_of_the_write() -> None:
+def test_it_is_the_default_and_autograd_learns_of_the_write() -> None:
     """Bits of the default are those of the kernel; a saved tensor that it overwrote is noticed."""
     weight = torch.randn(3, 4, 5, requires_grad=True)
     product = (weight * weight).sum()

@@ -12,7 +12,13 @@ import pytest
 import torch
 
 from attsvm.geometry import PowerPotential
-from attsvm.optim.powers import Exponent, mirror_exponents, signed_power, signed_powers
+from attsvm.optim.native_steps import mirror_step
+from attsvm.optim.powers import Exponent, mirror_exponents, signed_powers
+
+
+def signed_power(y: torch.Tensor, exponent: Exponent) -> torch.Tensor:
+    return signed_powers([y], exponent)[0]
+
 
 EXPONENTS = ["1.05", "1.1", "1.25", "4/3", "1.37", "1.5", "5/3", "1.75", "2", "3", "5", "10", "100"]
 
@@ -52,25 +58,11 @@ def test_both_powers_are_within_four_units_of_extended_precision(p: str) -> None
 
 
 @pytest.mark.parametrize("p", ["1.1", "1.5", "1.75", "3"])
-def test_float32_powers_are_within_five_units(p: str) -> None:
+def test_float32_powers_are_within_two_units(p: str) -> None:
     _, inverse = mirror_exponents(float(Fraction(p)))
     y = numbers(torch.float32)
     kept = y[(y.abs() > 1e-3) & (y.abs() < 1e3)]  # within the range of the tenth power
-    # the four products of a tenth power: 4.5 roundings
-    assert ulps(signed_power(kept, inverse), kept, 1 / (Fraction(p) - 1)) <= 5
-
-
-@pytest.mark.parametrize("p", EXPONENTS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_multi_tensor_powers_and_out_are_the_power(p: str, dtype: torch.dtype) -> None:
-    y = numbers(dtype)
-    for exponent in mirror_exponents(float(Fraction(p))):
-        one = signed_power(y, exponent)
-        assert torch.equal(signed_power(y, exponent, out=torch.empty_like(y)), one)
-        for many in signed_powers([y, y], exponent):
-            torch.testing.assert_close(
-                many, one, rtol=4 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).tiny
-            )
+    assert ulps(signed_power(kept, inverse), kept, 1 / (Fraction(p) - 1)) <= 2
 
 
 def test_an_exponent_is_that_of_the_fraction_that_p_stands_for() -> None:
@@ -100,22 +92,16 @@ def test_zeros_infinities_and_nan(r: float) -> None:
     y = torch.tensor([0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1.0, -1.0])
     expected = torch.tensor([0.0, 0.0, float("inf"), float("-inf"), float("nan"), 1.0, -1.0])
     torch.testing.assert_close(signed_power(y, exponent), expected, equal_nan=True, rtol=0, atol=0)
-    torch.testing.assert_close(
-        signed_powers([y], exponent)[0], expected, equal_nan=True, rtol=0, atol=0
-    )
 
 
-@pytest.mark.parametrize("p", [1.02, 1.05, 1.15, 1.2, 1.3, 1.37, 1.6, 1.75, 1.9, 2.5, 4.0])
+@pytest.mark.parametrize("p", [1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.37, 1.6, 1.75, 1.9, 2.5, 4.0])
 def test_fused_images_are_within_two_units_in_the_last_place(p):
-    from attsvm.optim.fused import fused_step
-    from attsvm.optim.mirror_maps import PowerMap
-
     generator = torch.Generator().manual_seed(0)
     y = torch.randn(20_000, generator=generator) * 10 ** (
         4 * torch.rand(20_000, generator=generator) - 3
     )
     w, exponent = torch.zeros_like(y), mirror_exponents(p)[1]
-    fused_step(PowerMap(p), [w], [torch.zeros_like(y)], [y], 1.0, 1e-3)
+    assert mirror_step([w], [torch.zeros_like(y)], [y], 1.0, 1e-3, exponent)
     size = np.abs(y.numpy().astype(np.longdouble))
     exact = (
         np.sign(y.numpy())

@@ -82,7 +82,7 @@ def test_optimisers_refuse_flattened_parameters_where_they_need_whole_ones():
     MirrorDescent([flat], lr=0.1)
     SteepestDescent([flat], lr=0.1, normalize=False)
     for build in (
-        lambda: MirrorDescent([flat], lr=0.1, normalize="tensor"),
+        lambda: MirrorDescent([flat], lr=0.1, normalize=True),
         lambda: SteepestDescent([flat], lr=0.1),
     ):
         with pytest.raises(InputError, match="fully_shard"):

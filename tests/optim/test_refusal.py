@@ -50,8 +50,7 @@ FORMS: list[dict[str, Any]] = [{"foreach": False}, {"foreach": True}, {"fused": 
 SCHATTEN: dict[str, Any] = {"potential": "schatten", "fused": False}
 EVERY: dict[str, Make] = {
     **{f"mirror {form}": mirror(form, p=3.0) for form in FORMS},
-    "mirror normalised": mirror({}, normalize="global"),
-    "mirror without a dual": mirror({}, dual_state=False),
+    "mirror normalised": mirror({}, normalize=True),
     "mirror schatten": mirror({}, **SCHATTEN),
     "steepest": steepest(),
     "steepest unfused": steepest(fused=False, norm=Lp(3)),
@@ -154,12 +153,7 @@ def sparse(optimizer: Optimizer, parameters: list[nn.Parameter]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "spoil"),
-    [
-        (name, spoil)
-        for name in EVERY
-        for spoil in (another_shape, longer, sparse)
-        if (name, spoil) != ("combined mirror", sparse)  # which takes sparse gradients
-    ],
+    [(name, spoil) for name in EVERY for spoil in (another_shape, longer, sparse)],
 )
 @pytest.mark.parametrize("before", [0, 2])
 def test_a_gradient_that_does_not_fit(name: str, before: int, spoil: Any) -> None:
@@ -277,18 +271,6 @@ def test_settings_that_only_the_step_can_refuse() -> None:
     refuse(
         EVERY["steepest polyak"], 2, lambda *_: lambda one: one.step(loss=torch.ones(3)), InputError
     )
-
-    def mixed(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Any:
-        def attempt(one: Optimizer) -> None:
-            one.param_groups[0]["normalize"], one.param_groups[0]["p"] = "global", 3.0
-            try:
-                one.step()
-            finally:
-                one.param_groups[0]["normalize"], one.param_groups[0]["p"] = None, 1.75
-
-        return attempt
-
-    refuse(EVERY["mirror normalised"], 2, mixed, InputError)
 
 
 @pytest.mark.parametrize("name", ["mirror {'fused': True}", "mirror schatten", "steepest"])

@@ -188,7 +188,9 @@ def test_the_table_counts_every_entry():
     model = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(8, 2, 16), 2, enable_nested_tensor=False
     )
-    text = str(split_params(model))
+    split = split_params(model)
+    text = repr(split)
+    assert text == str(split)
     assert (
         "attention  layers.*.self_attn.in_proj_weight   (24, 8)  x 2  query, key, value; 3 equal"
         " blocks of rows" in text

@@ -15,7 +15,7 @@ from torch import nn
 
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, MaxRow, Norm, Nuclear, Rows, Schatten, Spectral
-from attsvm.optim import SteepestDescent, steepest
+from attsvm.optim import SteepestDescent
 from attsvm.optim.directions import steepest_direction
 from attsvm.optim.polar import Polar
 
@@ -343,40 +343,6 @@ def test_blocks_are_matrices_of_their_own(blocks: int | list[int], axis: int) ->
     torch.testing.assert_close((start - p.detach()) / 0.1, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("other", [{}, {"lr": 0.3}, {"norm": Lp(3)}], ids=str)
-def test_groups_that_differ_in_blocks_alone_share_a_batch(monkeypatch, other) -> None:
-    """And move as each would alone."""
-    batches = []
-
-    def counted(G, norm, *settings):
-        batches.append(len(G))
-        return steepest_direction(G, norm, *settings)
-
-    settings = {"lr": 0.1, "norm": Spectral(), "momentum": 0.9, "nesterov": True}
-    whole, fused = ([parameter(4, 4), parameter(4, 4)], [parameter(12, 4)])
-    groups = [{"params": whole}, {"params": fused, "blocks": 3} | other]
-    copies = [[p.detach().clone().requires_grad_() for p in group["params"]] for group in groups]
-    joint = SteepestDescent(groups, **settings)
-    alone = [
-        SteepestDescent([{**group, "params": mine}], **settings)
-        for group, mine in zip(groups, copies, strict=True)
-    ]
-    for _ in range(3):
-        for group, mine in zip(groups, copies, strict=True):
-            for p, q in zip(group["params"], mine, strict=True):
-                p.grad = torch.randn_like(p)
-                q.grad = p.grad.clone()
-        with monkeypatch.context() as patched:
-            patched.setattr(steepest, "steepest_direction", counted)
-            joint.step()
-        for optimizer in alone:
-            optimizer.step()
-    assert batches == 3 * ([2, 3] if other else [5])
-    for group, mine in zip(groups, copies, strict=True):
-        for p, q in zip(group["params"], mine, strict=True):
-            torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("polar", ["exact", "newton-schulz", "polar-express"])
 def test_tall_and_wide_matrices_share_a_batch(polar: Polar) -> None:
     torch.manual_seed(0)
@@ -479,20 +445,10 @@ def test_refusals_name_the_value(settings: dict[str, Any], sentence: str) -> Non
         SteepestDescent([parameter(4)], lr=0.1, **settings)
 
 
-def test_refuses_blocks_that_do_not_divide_and_graphs_of_decompositions() -> None:
+def test_refuses_blocks_that_do_not_divide_and_two_polyak_groups() -> None:
     for blocks, axis in ((4, -2), ([3, 2], -2), (3, -1)):
         with pytest.raises(InputError, match="does not divide"):
             SteepestDescent([parameter(6, 4)], lr=0.1, blocks=blocks, blocks_axis=axis)
-    for settings in ({"norm": Spectral()}, {"norm": Nuclear(), "polar": "polar-express"}):
-        with pytest.raises(InputError, match="capturable is True"):
-            SteepestDescent([parameter(6, 4)], lr=torch.tensor(0.1), capturable=True, **settings)
-    SteepestDescent(
-        [parameter(6, 4)],
-        lr=torch.tensor(0.1),
-        capturable=True,
-        norm=Spectral(),
-        polar="polar-express",
-    )
     with pytest.raises(InputError, match="two groups have step_size='polyak'"):
         SteepestDescent(
             [{"params": [parameter(4)]}, {"params": [parameter(3)]}], lr=0.1, step_size="polyak"

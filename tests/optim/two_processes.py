@@ -50,10 +50,10 @@ def matrices_only(net, kind=SteepestDescent, **settings):
 OPTIMIZERS = {
     **{
         f"mirror p={p} normalize={normalize}": lambda net, p=p, normalize=normalize: MirrorDescent(
-            net.parameters(), p=p, lr=0.01 if normalize is None else 0.002, normalize=normalize
+            net.parameters(), p=p, lr=0.002 if normalize else 0.01, normalize=normalize
         )
         for p in (1.5, 1.1)
-        for normalize in (None, "tensor", "global")
+        for normalize in (False, True)
     },
     "mirror with momentum and decay": lambda net: MirrorDescent(
         net.parameters(), p=1.5, lr=0.01, momentum=0.9, weight_decay=0.01
@@ -61,14 +61,13 @@ OPTIMIZERS = {
     "mirror schatten": lambda net: matrices_only(
         net, MirrorDescent, lr=0.002, p=1.5, potential="schatten", momentum=0.5
     ),
-    "mirror schatten normalize=tensor": lambda net: matrices_only(
+    "mirror schatten, normalised": lambda net: matrices_only(
         net,
         MirrorDescent,
         lr=0.002,
         p=3,
         potential="schatten",
-        normalize="tensor",
-        dual_state=False,
+        normalize=True,
     ),
     "steepest fro": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Frobenius()),
     "steepest sign": lambda net: SteepestDescent(
@@ -90,7 +89,7 @@ def combined(net):
     split = split_params(net)
     return CombinedOptimizer(
         [
-            MirrorDescent(split.attention, p=1.1, lr=0.002, normalize="tensor", momentum=0.5),
+            MirrorDescent(split.attention, p=1.1, lr=0.002, normalize=True, momentum=0.5),
             torch.optim.AdamW(split.rest, lr=1e-3),
         ]
     )

@@ -11,8 +11,8 @@ as well: who changes one on purpose draws it anew, and whoever reads the change 
 A column may have ``within`` in its line, one of :data:`WITHIN`; drawing anew keeps it. Each is the
 narrowest that is 30 times as wide as what was seen between kernels of BLAS (OPENBLAS_CORETYPE
 of Haswell and Sandybridge, one thread and two), of NumPy (NPY_DISABLE_CPU_FEATURES), of torch
-(ATEN_CPU_CAPABILITY) and machine code of Numba for other processors (NUMBA_CPU_NAME). A new column
-is ``plain`` until it is seen to change with one of these.
+(ATEN_CPU_CAPABILITY) and of our own core (ATTSVM_PROCESSOR). A new column is ``plain`` until it is
+seen to change with one of these.
 """
 
 from __future__ import annotations

@@ -25,9 +25,7 @@ def test_the_published_descent_is_torch_on_a_plain_softmax(p: float, joint: bool
     data, heads = unit_sphere(6, 8, 10, [1, 2])
     start = np.random.default_rng(0).standard_normal((2, 10, 10))
     W, v = (torch.nn.Parameter(torch.tensor(value)) for value in (start, heads[..., None]))
-    optimizer = MirrorDescent(
-        [W, v] if joint else [W], lr=0.1, p=p, normalize="run", eps=EPSILON, dual_state=False
-    )
+    optimizer = MirrorDescent([W, v] if joint else [W], lr=0.1, p=p, normalize=True, eps=EPSILON)
     x, z, y = (torch.tensor(value) for value in (data.tokens, data.queries, data.labels))
     for _ in range(60):
         optimizer.zero_grad()

@@ -4,8 +4,7 @@ started and waited for.
 A test that costs more needs the mark ``slow`` and runs with ``make test-slow``; fixtures that a
 module shares may cost :data:`FIXTURES`. The mark ``processes`` is for the few that must start
 some: importing torch alone takes seconds there. ``experiment`` is for what runs whole
-experiments, pages or programmes. Not counted are tests during which a kernel was
-compiled, which happens once on a machine. The seconds are those of a processor that takes
+experiments, pages or programmes. The seconds are those of a processor that takes
 :data:`REFERENCE` for a small loop; a slower one has more of them, and one that many processes
 share, twice as many.
 """
@@ -17,8 +16,6 @@ import time
 from collections.abc import Iterator
 
 import pytest
-
-from attsvm import kernel_cache
 
 SECONDS = 3.0
 MARGIN = 1.5
@@ -53,12 +50,6 @@ def spent() -> float:
     return now.user + now.system + now.children_user + now.children_system
 
 
-def compiled() -> float:
-    """When a kernel was compiled last."""
-    folder = kernel_cache.folder()
-    return folder.stat().st_mtime if folder and folder.is_dir() else 0.0
-
-
 class Budget:
     """Fails a test that costs more than it may."""
 
@@ -67,20 +58,20 @@ class Budget:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
-        began, known = spent(), compiled()
+        began = spent()
         yield
-        self.check(item, "the fixtures of this test", spent() - began, known, FIXTURES)
+        self.check(item, "the fixtures of this test", spent() - began, FIXTURES)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        began, known = spent(), compiled()
+        began = spent()
         yield
-        self.check(item, "this test", spent() - began, known, SECONDS)
+        self.check(item, "this test", spent() - began, SECONDS)
 
-    def check(self, item: pytest.Item, what: str, cost: float, known: float, least: float) -> None:
-        """Fail where ``cost`` is too much and no kernel was compiled since ``known``."""
+    def check(self, item: pytest.Item, what: str, cost: float, least: float) -> None:
+        """Fail where ``cost`` is too much."""
         least = max([least, *(MARKED[mark] for mark in MARKED if mark in item.keywords)])
-        if cost <= MARGIN * least or "slow" in item.keywords or compiled() != known:
+        if cost <= MARGIN * least or "slow" in item.keywords:
             return
         allowed = MARGIN * least * max(self.slowness, slowness())
         if cost > allowed:

@@ -40,7 +40,7 @@ EXOTIC = (
     "margins",
     "frobenius.settle",
 )
-"""Functions that get other dtypes, axes and strides too, for which numba compiles once more."""
+"""Functions that get other dtypes, axes and strides too."""
 
 
 def spoiled(rng: np.random.Generator, value: Any, exotic: bool) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 from instances import sphere
@@ -97,7 +96,7 @@ def test_parts_find_the_solution_with_the_same_bits_on_any_number_of_threads(
     margins = sphere(40, 10, 100, 2)
     found = []
     for threads in (1, 3):
-        monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", threads)
+        monkeypatch.setenv("ATTSVM_THREADS", str(threads))
         ascent = ascended(margins)
         assert len(ascent._parts) == 2
         assert ascent.residual <= 1e-12

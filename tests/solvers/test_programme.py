@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import pytest
 from instances import sphere
@@ -17,7 +16,7 @@ def test_values_and_adjoint_of_shares(threads: int, monkeypatch: pytest.MonkeyPa
     margins, rng = sphere(30, 9, 12, 0), np.random.default_rng(1)
     W, dual = rng.standard_normal(margins.shape), rng.random(margins.m)
     plain = equilibrate(margins, None, None)
-    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", threads)
+    monkeypatch.setenv("ATTSVM_THREADS", str(threads))
     monkeypatch.setattr(programme, "_LARGE", 0)
     shared = equilibrate(margins, None, None)
     np.testing.assert_array_equal(shared.D, plain.D)
@@ -29,7 +28,7 @@ def test_values_and_adjoint_of_shares(threads: int, monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(found[0], plain.values(W), rtol=0, atol=1e-13)
     np.testing.assert_allclose(found[1], plain.adjoint(dual), rtol=0, atol=1e-13)
     monkeypatch.setattr(programme, "_LARGE", 0)
-    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 2)
+    monkeypatch.setenv("ATTSVM_THREADS", "2")
     np.testing.assert_array_equal(shared.values(W), found[0])
     np.testing.assert_array_equal(shared.adjoint(dual), found[1])
 
@@ -43,7 +42,7 @@ def test_margins_of_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(plain[2], written, rtol=1e-14)
     monkeypatch.setattr(operator, "_LARGE", 0)
     monkeypatch.setattr(operator, "_FEW", 16)
-    monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 3)
+    monkeypatch.setenv("ATTSVM_THREADS", "3")
     shared = margins(W), margins.adjoint(dual), margins.along_sizes(moved)
     for some, all_at_once in zip(shared, plain, strict=True):
         np.testing.assert_array_equal(some, all_at_once)

@@ -17,7 +17,6 @@ from attsvm.margins import Margins, selection_margins
 from attsvm.solvers import max_margin
 
 ROOT = Path(attsvm.__file__).parent
-COMPILING = ("jit.py", "kernel_cache.py", "parallel.py")
 STOPS, FILES = 20, 8
 
 Stop = tuple[str, str]
@@ -33,7 +32,7 @@ def walked(call: Callable[[], object]) -> tuple[list[Stop], set[Stop]]:
         nonlocal deepest
         code = frame.f_code
         path = Path(code.co_filename)
-        if ROOT not in path.parents or path.name in COMPILING:
+        if ROOT not in path.parents:
             return
         if event == "call":
             chain.append((path.relative_to(ROOT).as_posix(), code.co_qualname))

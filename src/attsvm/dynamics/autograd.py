@@ -49,8 +49,6 @@ class AutogradEngine:
         schedule: Schedule | None = None,
     ) -> None:
         self._model, self._optimizer, self._schedule = model, optimizer, schedule
-        if isinstance(optimizer, SteepestDescent | MirrorDescent):
-            optimizer.leave_unwatched()
         self._functions = (
             None
             if schedule is None or isinstance(schedule, LRScheduler)
@@ -73,7 +71,7 @@ class AutogradEngine:
             and all(group["normalize"] and not group["momentum"] for group in groups)
         )
         if mirror:
-            scale_free = all(_sees_no_scale(group, model.runs) for group in groups)
+            scale_free = all(_sees_no_scale(group) for group in groups)
         self._rescales = not (overridden(model) or hooked(optimizer))
         self._scale = LogScale() if scale_free and self._rescales else None
         self._rates = [group["lr"] for group in groups]
@@ -335,14 +333,11 @@ def _by_group(
     return found
 
 
-def _sees_no_scale(group: dict[str, Any], runs: int | None) -> bool:
+def _sees_no_scale(group: dict[str, Any]) -> bool:
     """Whether mirror descent takes the same step when the gradient of every run has a positive
     factor of its own.
     """
-    per_run = group["normalize"] == "run" or (
-        runs is None and group["normalize"] in (True, "tensor")
-    )
-    return per_run and not (
+    return group["normalize"] and not (
         group["momentum"] or group["eps"] or (group["weight_decay"] and group["decay_mode"] == "l2")
     )
 

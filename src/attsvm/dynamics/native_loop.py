@@ -330,7 +330,7 @@ def _rule(group: dict[str, Any], lr: float) -> native.Rule:
     """How a parameter of this group moves."""
     if "p" in group:
         forward, inverse = mirror_exponents(float(group["p"]))
-        keeps = bool(group["dual_state"]) and group["p"] != 2
+        keeps = group["p"] != 2
         powers = inverse.whole, inverse.rest, forward.whole, forward.rest
         return native.Rule(MIRROR, bool(group["normalize"]), keeps, lr, group["eps"], *powers)
     kind = POLYAK if group["step_size"] == "polyak" else STEEPEST
@@ -423,9 +423,6 @@ def _other_mirror_steps(model: Attention, optimizer: Optimizer) -> str | None:
         for group in groups
     ):
         return "the potential is Schatten's, or the dual is kept in float32"
-    shared = ("global",) if model.runs is None else ("global", "tensor", True)
-    if any(group["normalize"] in shared for group in groups):
-        return "one norm is shared by several parameters or runs"
     if any(optimizer.state.get(parameter) for group in groups for parameter in group["params"]):
         return "the optimizer has dual iterates from earlier steps"
     return None

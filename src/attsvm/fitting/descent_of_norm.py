@@ -113,7 +113,7 @@ def selection_descent(
     if kind == "mirror" and mirror is not None:
         potential, p = mirror
         length = _dual_length(p, lr, steps)
-        return model, MirrorDescent([model.W], lr=length, p=p, normalize="run", potential=potential)
+        return model, MirrorDescent([model.W], lr=length, p=p, normalize=True, potential=potential)
     return model, SteepestDescent([model.W], lr=lr, norm=norm, normalize=True)
 
 

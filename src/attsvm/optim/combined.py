@@ -4,8 +4,9 @@ training loop.
 
 from __future__ import annotations
 
-import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from functools import partial
 from typing import Any, overload
 
 import torch
@@ -13,17 +14,16 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from attsvm.errors import InputError
-from attsvm.optim.base import DescentOptimizer, unchanged_on_error
+from attsvm.optim.base import DescentOptimizer, KeepsPrecision, evaluated
 
 
-class CombinedOptimizer(Optimizer):
+class CombinedOptimizer(KeepsPrecision):
     """Optimisers of disjoint parameters as one ``torch.optim.Optimizer``.
 
     ``param_groups`` is the joined list of the members' own groups, not a copy: a scheduler, or the
     ``Trainer`` of Hugging Face, acts on all of them, and whatever changes in a member is seen here.
     ``state_dict`` has torch's usual layout, as if one optimiser owned all groups, so checkpoints
-    work as usual, distributed ones included; loading hands every member its part, through the
-    member's own ``load_state_dict``.
+    work as usual, distributed ones included; loading hands every member its part.
 
     Under a ``GradScaler`` all gradients are unscaled and checked together: one overflow skips the
     step of every member.
@@ -110,79 +110,46 @@ class CombinedOptimizer(Optimizer):
             InputError: the closure returned None, or a gradient that a member of this package
                 cannot use. Nothing has been changed then.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-            if loss is None:
-                raise InputError(
-                    "the closure given to CombinedOptimizer.step returned None; return the loss"
-                    " from it"
-                )
+        loss = evaluated(self, closure)
         for member in self.optimizers:
             if "momentum" not in member.defaults:
                 _take_momentum(member)
         own = [member for member in self.optimizers if isinstance(member, DescentOptimizer)]
+        others = [member for member in self.optimizers if not isinstance(member, DescentOptimizer)]
         for member in own:
             member.check_step()
-        risky = {id(member): groups for member in own if (groups := member.risky_groups())}
-        safe = [member for member in own if id(member) not in risky]
-        with contextlib.ExitStack() as copies:
-            for member in own:  # a later member may fail, and others know how to take theirs back
-                if id(member) in risky:
-                    copies.enter_context(unchanged_on_error(member, risky[id(member)]))
-                    member.step()
-            for other in self.optimizers:
-                if not isinstance(other, DescentOptimizer):
-                    other.step()
-        for member in safe:
-            member.step()
+        self._step(own, others)
         return loss
+
+    def _step(self, own: Sequence[DescentOptimizer], others: Sequence[Optimizer]) -> None:
+        """Every member of this package computes before any writes, and other members step in
+        between: whoever fails, those of this package have changed nothing.
+        """
+        if not own:
+            for other in others:
+                other.step()
+            return
+        own[0].between = partial(self._step, own[1:], others)
+        try:
+            own[0].step()
+        finally:
+            own[0].between = None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of every member's parameters."""
         for member in self.optimizers:
             member.zero_grad(set_to_none)
 
-    def state_dict(self) -> dict[str, Any]:
-        """What every member says of itself, in torch's layout of one optimiser."""
-        before: Any = self._optimizer_state_dict_pre_hooks
-        for hook in before.values():
-            hook(self)
-        joined: dict[str, Any] = {"state": {}, "param_groups": []}
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "param_groups" not in state:  # a copy
+            return super().__setstate__(state)
+        groups = state["param_groups"]
         for member in self.optimizers:
-            first = sum(len(group["params"]) for group in joined["param_groups"])
-            saved = member.state_dict()
-            joined["state"] |= {first + index: value for index, value in saved["state"].items()}
-            joined["param_groups"] += [
-                {**group, "params": [first + index for index in group["params"]]}
-                for group in saved["param_groups"]
-            ]
-        after: Any = self._optimizer_state_dict_post_hooks
-        for hook in after.values():
-            joined = hook(self, joined) or joined
-        return joined
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Hand every member its part of what :meth:`state_dict` returned."""
-        before: Any = self._optimizer_load_state_dict_pre_hooks
-        for hook in before.values():
-            state_dict = hook(self, state_dict) or state_dict
-        groups = list(state_dict["param_groups"])
-        counts = [len(member.param_groups) for member in self.optimizers]
-        if len(groups) != sum(counts):
-            raise InputError(
-                f"the checkpoint has {len(groups)} parameter groups but the members have {counts};"
-                " load one with as many"
-            )
-        for member, count in zip(self.optimizers, counts, strict=True):
-            mine, groups = groups[:count], groups[count:]
-            ids = {index for group in mine for index in group["params"]}
-            state = {index: value for index, value in state_dict["state"].items() if index in ids}
-            member.load_state_dict({"state": state, "param_groups": mine})
-        after: Any = self._optimizer_load_state_dict_post_hooks
-        for hook in after.values():
-            hook(self)
+            mine, groups = groups[: len(member.param_groups)], groups[len(member.param_groups) :]
+            owned = {parameter for group in mine for parameter in group["params"]}
+            kept = {each: value for each, value in state["state"].items() if each in owned}
+            member.__setstate__({"state": defaultdict(dict, kept), "param_groups": mine})
+        return None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "optimizers": self.optimizers}

@@ -29,9 +29,7 @@ _BLOCK = 512  # entries among which the largest is sought together
 _BLOCKS_FROM = 1 << 17  # entries from which that is faster
 
 
-def steepest_direction(
-    G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: int = 5, capturable: bool = False
-) -> Tensor:
+def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: int = 5) -> Tensor:
     r"""A unit-norm :math:`D` with :math:`\langle G,D\rangle=\|G\|_*` per matrix; zero where ``G``
     is zero, NaN where it is not finite.
 
@@ -43,19 +41,18 @@ def steepest_direction(
         norm: the geometry.
         polar: how the spectral norm finds its polar factor; other norms do not read it.
         ns_steps: how many polynomials that takes, where it is not exact.
-        capturable: read no value on the host, not even to take a shorter way.
 
     Returns:
         ``(k, m, n)``. An approximate polar factor has the spectral norm that
         :func:`attsvm.optim.polar.landing_range` states.
     """
     if norm == _SPECTRAL:
-        return polar_factor(G, polar, ns_steps, capturable)
+        return polar_factor(G, polar, ns_steps)
     if isinstance(norm, Entrywise) or (isinstance(norm, SingularValues) and norm.p == 2.0):
-        return _entrywise(G, norm.p, capturable)
+        return _entrywise(G, norm.p)
     if isinstance(norm, SingularValues):
         U, sigma, Vh, finite = decomposed(G)
-        direction = (U * _entrywise(sigma[..., None], norm.p, capturable).mT) @ Vh
+        direction = (U * _entrywise(sigma[..., None], norm.p).mT) @ Vh
         return torch.where(finite, direction, torch.full_like(G, float("nan")))
     return norm.steepest(G)
 
@@ -74,11 +71,11 @@ def takes_singular_values(norm: Norm) -> bool:
     return norm.acts_on == "singular values" and norm.name != "fro"
 
 
-def _entrywise(G: Tensor, p: float, capturable: bool) -> Tensor:
+def _entrywise(G: Tensor, p: float) -> Tensor:
     if p == INFINITY:
         return _sign(G)
     entries = G.flatten(1)
-    if p == 2.0 and not capturable and G.device.type == "cpu" and not torch.compiler.is_compiling():
+    if p == 2.0 and G.device.type == "cpu" and not torch.compiler.is_compiling():
         norm = torch.linalg.vector_norm(entries, dim=1, keepdim=True)
         if squares_are_safe(norm):
             return entries.div(norm).view_as(G)

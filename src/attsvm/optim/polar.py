@@ -4,13 +4,11 @@ spectral norm, along which Muon steps.
 Three ways to it, on a batch of matrices at once:
 
 ``exact``
-    All singular values are one to rounding. Float32 matrices of up to 128 rows or columns (on a GPU
-    all) take a composition of the best odd quintic polynomials, checked by its own residual. What
-    does not pass, because it is singular or close to it, and everything else on a CPU, takes a
-    singular value decomposition. Singular values below :math:`\max(m,n)\,\epsilon\,\sigma_1` are
-    rounding and give no direction, as in :class:`attsvm.geometry.Schatten`.
+    A singular value decomposition: all singular values are one to rounding. Those below
+    :math:`\max(m,n)\,\epsilon\,\sigma_1` are rounding and give no direction, as in
+    :class:`attsvm.geometry.Schatten`.
 ``polar-express``
-    ``steps`` of the same polynomials, and nothing else: no decomposition, no look at the result.
+    ``steps`` of the best odd quintic polynomials, and no look at the result.
     :func:`landing_range` states how far from one the singular values may end.
 ``newton-schulz``
     ``steps`` of the fixed quintic of Muon, in bfloat16 as :class:`torch.optim.Muon` takes them, or
@@ -18,13 +16,12 @@ Three ways to it, on a batch of matrices at once:
 
 Sources: Björck and Bowie 1971 (Newton-Schulz); Jordan et al., *Muon*, 2024 (the quintic); Amsel,
 Persson, Musco and Gower, *The Polar Express*, 2025 (composing the best polynomials of each
-interval); Nakatsukasa and Freund 2016 (why such compositions lose no accuracy).
+interval).
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -37,22 +34,27 @@ Quintic = tuple[float, float, float]
 MUON: Quintic = (3.4445, -4.7750, 2.0315)
 # the smallest singular value, as a part of the largest, that "polar-express" is made for
 LOWER = 1e-3
+EXPRESS: tuple[Quintic, ...] = (
+    (8.470328803848073, -25.10807470666187, 18.629275599118007),
+    (4.18283418329394, -3.1087011098892425, 0.5806066813500494),
+    (3.961857278961598, -2.9540637463593784, 0.5629761179538966),
+    (3.2865862170279527, -2.4647201345312766, 0.5073576938614541),
+    (2.273749994434037, -1.6446603679080687, 0.41619092749788655),
+    (1.8887161973518238, -1.2651572253385912, 0.3765189255574862),
+    (1.8750008858744815, -1.250000984321828, 0.3750000984476772),
+    (1.875, -1.25, 0.375),
+)
+"""The odd quintics :math:`ax+bx^3+cx^5` whose composition takes :math:`[10^{-3},1]` closest to one.
+Each is the best of its kind on the interval where the one before it ends (*Polar Express*, theorem
+3.1: greedy is optimal); the last is Taylor's, and is repeated.
+"""
 
-# singular values, as parts of the largest, that the two rounds of the exact iteration bring near
-# one
-_FIRST, _SECOND = 1.3e-3, 3e-5
-_FIRST_STEPS = 6
-_DECOMPOSE_ABOVE = 128  # rows and columns from which a CPU decomposes faster than it iterates
 # multiplications in one product of a batch: below, a CPU's bfloat16 product costs more to set up
 # than float32 to do
 _BFLOAT16_FROM = 1 << 20
-_CUBIC: Quintic = (1.5, -0.5, 0.0)
-_TAYLOR: Quintic = (1.875, -1.25, 0.375)
 
 
-def polar_factor(
-    G: Tensor, method: Polar = "exact", steps: int = 5, capturable: bool = False
-) -> Tensor:
+def polar_factor(G: Tensor, method: Polar = "exact", steps: int = 5) -> Tensor:
     r""":math:`UV^\top` of every matrix, zero where ``G`` is zero, NaN where it is not finite. No
     scale overflows or underflows.
 
@@ -60,8 +62,6 @@ def polar_factor(
         G: ``(..., m, n)``, real.
         method: see the module.
         steps: the number of polynomials; ``exact`` does not read it.
-        capturable: the two approximations read no value on the host, not even to take a shorter
-            way.
 
     Returns:
         ``(..., m, n)``, of the dtype of ``G``. For the state of every singular value see
@@ -77,13 +77,11 @@ def polar_factor(
     wide = wide if wide.dtype in (torch.float32, torch.float64) else wide.float()
     if method == "newton-schulz":
         small = G.device.type == "cpu" and G.numel() * min(m, n) <= _BFLOAT16_FROM
-        X = _compose(
-            _unit(wide, torch.float32 if small else torch.bfloat16, capturable), (MUON,) * steps
-        )
+        X = _compose(_unit(wide, torch.float32 if small else torch.bfloat16), (MUON,) * steps)
     elif method == "polar-express":
-        X = _express(_unit(wide, wide.dtype, capturable), schedule(LOWER, steps))
+        X = _express(_unit(wide, wide.dtype), schedule(steps))
     else:
-        X = _exact(_near_one(wide))
+        X = _decomposed(wide)
     return (X.mT if m > n else X).to(G.dtype).reshape(G.shape)
 
 
@@ -112,57 +110,14 @@ def landing_range(
     it is bfloat16.
     """
     x = np.geomspace(lower, 1.0, 20001)
-    for a, b, c in (MUON,) * steps if method == "newton-schulz" else schedule(LOWER, steps):
+    for a, b, c in (MUON,) * steps if method == "newton-schulz" else schedule(steps):
         x = x * (a + x * x * (b + c * x * x))
     return float(x.min()), float(x.max())
 
 
-def schedule(lower: float, steps: int) -> tuple[Quintic, ...]:
-    r"""The odd quintics :math:`ax+bx^3+cx^5` whose composition takes :math:`[\text{lower},1]`
-    closest to one.
-
-    Each is the best of its kind on the interval where the one before it ends (*Polar Express*,
-    theorem 3.1: greedy is optimal).
-    """
-    return _greedy(lower, steps)
-
-
-# what torch.compiler.assume_constant_result does, which imports the compiler: a second
-schedule._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-@lru_cache(maxsize=64)
-def _greedy(lower: float, steps: int) -> tuple[Quintic, ...]:
-    low, high = lower, 1.0
-    found = []
-    for _ in range(steps):
-        quintic, error = _best_quintic(low, high)
-        low, high = 1.0 - error, 1.0 + error
-        found.append(quintic)
-    return tuple(found)
-
-
-def _best_quintic(low: float, high: float) -> tuple[Quintic, float]:
-    """Remez' exchange for the odd quintic nearest to one on ``[low, high]``, and its largest
-    error.
-    """
-    # the four points of the exchange are one to rounding; the limit is Taylor's
-    if low > 0.999 * high:
-        middle = 2.0 / (low + high)
-        a, b, c = _TAYLOR
-        return (a * middle, b * middle**3, c * middle**5), 2.5 * ((high - low) / (high + low)) ** 3
-    inner, outer = (3 * low + high) / 4, (low + 3 * high) / 4
-    a = b = c = error = 0.0
-    for _ in range(100):
-        points = np.array([low, inner, outer, high])
-        system = np.stack([points, points**3, points**5, np.array([1.0, -1.0, 1.0, -1.0])], axis=1)
-        previous = error
-        a, b, c, error = (float(number) for number in np.linalg.solve(system, np.ones(4)))
-        root = (9 * b * b - 20 * a * c) ** 0.5
-        inner, outer = ((-3 * b - root) / (10 * c)) ** 0.5, ((-3 * b + root) / (10 * c)) ** 0.5
-        if abs(error - previous) <= 1e-14:
-            break
-    return (a, b, c), error
+def schedule(steps: int) -> tuple[Quintic, ...]:
+    """The first so many polynomials of :data:`EXPRESS`."""
+    return EXPRESS[:steps] + EXPRESS[-1:] * (steps - len(EXPRESS))
 
 
 def _near_one(X: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -178,11 +133,11 @@ def _near_one(X: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return scaled if dtype is None else scaled.to(dtype)
 
 
-def _unit(X: Tensor, dtype: torch.dtype, capturable: bool) -> Tensor:
+def _unit(X: Tensor, dtype: torch.dtype) -> Tensor:
     """``X / ||X||_F`` per matrix in ``dtype``; zero stays zero. Squares of any size are safe once
     brought near one, at many small steps.
     """
-    if X.device.type == "cpu" and not capturable and not torch.compiler.is_compiling():
+    if X.device.type == "cpu" and not torch.compiler.is_compiling():
         cast = X.to(dtype)
         norm = torch.linalg.vector_norm(
             cast, dim=None if X.ndim == 2 else (-2, -1), keepdim=X.ndim != 2
@@ -238,87 +193,15 @@ def _inner(gram: Tensor, quintic: Quintic) -> Tensor:
     return inner
 
 
-def _compose(X: Tensor, quintics: tuple[Quintic, ...], gram: Tensor | None = None) -> Tensor:
-    """Apply odd polynomials to the singular values of ``X``, ``([k,] m, n)`` with ``m <= n``;
-    ``gram`` is ``X X^T`` where it is known.
-    """
-    if gram is None and (X.ndim == 2 or len(X) == 1):
-        return _compose_one(X, quintics) if X.ndim == 2 else _compose_one(X[0], quintics)[None]
-    for a, b, c in quintics:
-        gram = torch.bmm(X, X.mT) if gram is None else gram
-        inner = torch.baddbmm(gram, gram, gram, beta=b, alpha=c) if c else b * gram
-        X = torch.baddbmm(X, inner, X, beta=a)
-        gram = None
-    return X
-
-
-def _compose_one(X: Tensor, quintics: tuple[Quintic, ...]) -> Tensor:
+def _compose(X: Tensor, quintics: tuple[Quintic, ...]) -> Tensor:
+    """Apply odd polynomials to the singular values of ``X``, ``([k,] m, n)`` with ``m <= n``."""
+    if X.ndim == 3 and len(X) == 1:
+        return _compose(X[0], quintics)[None]
+    add = torch.addmm if X.ndim == 2 else torch.baddbmm
     for a, b, c in quintics:
         gram = X @ X.mT
-        X = torch.addmm(X, torch.addmm(gram, gram, gram, beta=b, alpha=c), X, beta=a)
+        X = add(X, add(gram, gram, gram, beta=b, alpha=c), X, beta=a)
     return X
-
-
-def _exact(X: Tensor) -> Tensor:
-    on_cpu = X.device.type == "cpu"
-    if torch.compiler.is_compiling() or (
-        on_cpu and (X.dtype == torch.float64 or X.shape[-2] > _DECOMPOSE_ABOVE)
-    ):
-        return _decomposed(X)
-    return _iterated(X)
-
-
-def _iterated(X: Tensor) -> Tensor:
-    gram = torch.bmm(X, X.mT)
-    square = torch.bmm(gram, gram)
-    # |(X X^T)^2|_F^(1/4) = (sum sigma^8)^(1/8) is much closer to the largest singular value than
-    # |X|_F, and costs nothing
-    bound = torch.linalg.vector_norm(square, dim=(-2, -1), keepdim=True).sqrt()
-    bound = torch.where(bound > 0, bound, torch.ones_like(bound))
-    (a, b, c), *rest = _greedy(_FIRST, _FIRST_STEPS)
-    inner = (b / bound) * gram + (c / bound.square()) * square
-    scaled = X * bound.rsqrt()
-    Y, left = _settled(_compose(torch.baddbmm(scaled, inner, scaled, beta=a), tuple(rest)))
-    if left is None:
-        return Y
-    # one small singular value is a matter of more steps; several are a singular matrix
-    missing = X.shape[-2] - torch.linalg.vector_norm(Y[left], dim=(-2, -1)).square()
-    few = missing < 1.5
-    more = left[few]
-    if len(more):
-        Y[more], stuck = _settled(_compose(Y[more], _second_round()))
-        more = more[:0] if stuck is None else more[stuck]
-    singular = torch.cat([left[~few], more])
-    if len(singular):
-        Y[singular] = _decomposed(X[singular])
-    return Y
-
-
-@lru_cache(maxsize=1)
-def _second_round() -> tuple[Quintic, ...]:
-    """What follows the first round for singular values from ``_SECOND`` on: the best from where the
-    first round leaves them.
-    """
-    x = _SECOND
-    for a, b, c in _greedy(_FIRST, _FIRST_STEPS):
-        x = x * (a + x * x * (b + c * x * x))
-    return _greedy(x, 4)
-
-
-def _settled(X: Tensor) -> tuple[Tensor, Tensor | None]:
-    """``X`` polished to rounding, and the indices of the matrices that were too far from a polar
-    factor for that, or None.
-    """
-    gram = torch.bmm(X, X.mT)
-    eye = torch.eye(X.shape[-2], dtype=X.dtype, device=X.device)
-    # from here the last step squares the distance to one, and the last two take it to the sixth
-    # power
-    near = torch.linalg.vector_norm(gram - eye, dim=(-2, -1)) <= 3e-4 * X.shape[-2] ** 0.5
-    finish = (_TAYLOR, _CUBIC) if X.dtype == torch.float64 else (_CUBIC,)
-    polished = _compose(X, finish, gram)
-    if bool(near.all()):
-        return polished, None
-    return torch.where(near[:, None, None], polished, X), (~near).nonzero()[:, 0]
 
 
 def _decomposed(X: Tensor) -> Tensor:

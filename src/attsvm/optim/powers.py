@@ -54,57 +54,10 @@ def _split(exponent: Fraction) -> Exponent:
     return Exponent(whole + 1, 0.0) if rest == 1.0 else Exponent(whole, rest)
 
 
-def signed_power(y: Tensor, exponent: Exponent, out: Tensor | None = None) -> Tensor:
-    r""":math:`\mathrm{sign}(y)|y|^r`, entry by entry; NaN stays NaN.
-
-    Args:
-        y: real, any shape.
-        exponent: :math:`r>0`.
-        out: written instead of a new tensor, of the shape and precision of ``y`` and not ``y``
-            itself.
-    """
-    size = torch.abs(y) if out is None else torch.abs(y, out=out)
-    if exponent.rest == 0.0:
-        return _whole_(size, y, exponent.whole)
-    if exponent.whole == 0:
-        return _root_(size, exponent.rest).copysign_(y)
-    if exponent.whole == 1:
-        return _root_(size, exponent.rest).mul_(y)
-    root = _root_(size.clone(), exponent.rest)
-    return size.pow_(exponent.whole).mul_(root).copysign_(y)
-
-
-def _whole_(size: Tensor, y: Tensor, whole: int) -> Tensor:
-    """``sp(y, whole)`` in place of ``size = |y|``."""
-    if whole == 1:
-        return size.copy_(y)
-    if whole == 2:
-        return size.mul_(y)
-    if whole == 3:
-        return size.mul_(size).mul_(y)
-    if whole == 4:
-        return size.square_().square_().copysign_(y)
-    # four products can be 4.5 roundings off, pow less than one
-    if whole == 10 and y.dtype != torch.float64:
-        size.square_().square_().mul_(y)
-        return size.mul_(size.abs())
-    return size.pow_(whole).copysign_(y)
-
-
-def _root_(size: Tensor, rest: float) -> Tensor:
-    """``size ** rest`` in place, for ``size >= 0`` and ``0 < rest < 1``."""
-    if rest == 0.5:
-        return size.sqrt_()
-    if rest == 0.25:
-        return size.sqrt_().sqrt_()
-    if rest == 0.75:
-        root = size.sqrt()
-        return size.copy_(root).mul_(root.sqrt_())
-    return size.pow_(rest)
-
-
 def signed_powers(ys: list[Tensor], exponent: Exponent) -> list[Tensor]:
-    """:func:`signed_power` of every tensor, by the same operations in multi-tensor calls."""
+    r""":math:`\mathrm{sign}(y)|y|^r` of every tensor, entry by entry, in multi-tensor calls; NaN
+    stays NaN.
+    """
     sizes = list(torch._foreach_abs(ys))
     whole, rest = exponent.whole, exponent.rest
     if rest == 0.0 and whole <= 3:
@@ -118,11 +71,6 @@ def signed_powers(ys: list[Tensor], exponent: Exponent) -> list[Tensor]:
     if rest == 0.0 and whole == 4:
         for _ in range(2):
             torch._foreach_mul_(sizes, sizes)
-    elif rest == 0.0 and whole == 10 and all(y.dtype != torch.float64 for y in ys):
-        for _ in range(2):
-            torch._foreach_mul_(sizes, sizes)
-        torch._foreach_mul_(sizes, torch._foreach_abs(ys))
-        torch._foreach_mul_(sizes, sizes)
     elif rest == 0.0:
         torch._foreach_pow_(sizes, float(whole))
     else:
@@ -136,7 +84,7 @@ def signed_powers(ys: list[Tensor], exponent: Exponent) -> list[Tensor]:
 
 
 def _roots(sizes: list[Tensor], rest: float) -> list[Tensor]:
-    """:func:`_root_` of every tensor, as new ones."""
+    """``size ** rest`` of every tensor, as new ones, for ``size >= 0`` and ``0 < rest < 1``."""
     if rest not in (0.25, 0.5, 0.75):
         return list(torch._foreach_pow(sizes, rest))
     roots = list(torch._foreach_sqrt(sizes))

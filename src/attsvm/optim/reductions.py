@@ -60,11 +60,6 @@ def norms(tensors: Sequence[Tensor], q: float, keep: int = 0) -> list[Tensor]:
     ]
 
 
-def max_dtype(tensors: Sequence[Tensor]) -> torch.dtype:
-    """The widest dtype of the tensors."""
-    return max((tensor.dtype for tensor in tensors), key=lambda dtype: dtype.itemsize)
-
-
 def is_sharded(tensor: Tensor) -> bool:
     """Whether the tensor is a ``DTensor``. Its module is not imported for the question."""
     return hasattr(tensor, "device_mesh")

@@ -119,9 +119,9 @@ class Matrix:
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split:
-    """What :func:`split_params` found; ``print(split)`` shows it.
+    """What :func:`split_params` found; its representation is the table of its groups.
 
     Attributes:
         matrices: the attention matrices, in the order of the model.
@@ -170,7 +170,7 @@ class Split:
             }
         ]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         rows: dict[tuple[str, ...], int] = {}
         for matrix in self.matrices:
             note = ", ".join(matrix.roles)

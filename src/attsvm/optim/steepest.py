@@ -17,8 +17,14 @@ from attsvm.optim.base import (
     DescentOptimizer,
     StateList,
     TensorList,
+    Write,
     add_scaled,
+    averaged,
+    check_number,
+    check_shared,
     fused_obstacle,
+    momentum_buffer,
+    refuse_fused,
     scalar,
 )
 from attsvm.optim.directions import (
@@ -28,13 +34,11 @@ from attsvm.optim.directions import (
     takes_singular_values,
 )
 from attsvm.optim.matrices import Blocks, assembled, check_blocks, matrices, portions, together
+from attsvm.optim.native_steps import normalized_step
 from attsvm.optim.polar import Polar
 from attsvm.optim.reductions import is_sharded, local, refuse_flat
 
-Cut = tuple[Blocks, int]
-"""Blocks of a parameter and their axis."""
 _FROBENIUS, _SPECTRAL = Frobenius(), Spectral()  # asked for at every step
-_LONG = 1 << 16  # numbers: a list of as many is worth all cores
 
 
 def _read_back(*norms: Norm) -> None:
@@ -52,11 +56,11 @@ class SteepestDescent(DescentOptimizer):
     r"""Steepest descent in a norm, normalised or not, with momentum before the direction.
 
     .. math::
-        M_t&=\mu M_{t-1}+(1-\tau)\,\nabla L(W_t),\qquad M_{-1}=0,\\
-        D_t&=\arg\max_{\|D\|\le1}\langle M_t,D\rangle,\\
-        W_{t+1}&=(1-\eta\lambda)W_t-\eta\,D_t,
+        D_t=\arg\max_{\|D\|\le1}\langle M_t,D\rangle,\qquad
+        W_{t+1}=(1-\eta\lambda)W_t-\eta\,D_t,
 
-    with :math:`\eta\|M_t\|_*D_t` in the last line if not ``normalize``. Members of the family:
+    with :math:`M_t` of the gradients as in :mod:`attsvm.optim.base`, and
+    :math:`\eta\|M_t\|_*D_t` in the last term if not ``normalize``. Members of the family:
 
     * ``Frobenius()``: normalised gradient descent; not normalised it is ``torch.optim.SGD``, bit
       for bit (with momentum too).
@@ -86,11 +90,12 @@ class SteepestDescent(DescentOptimizer):
         lr: step length :math:`\eta > 0`, a number or a tensor of one (the length of every step, in
             the norm, when normalised).
         norm: the geometry or its name, :class:`~attsvm.geometry.Frobenius` if None.
-        normalize: False for steps of length :math:`\eta\|M_t\|_*`.
+        normalize: steps of length ``lr`` in the norm, for every matrix of the last two axes; False
+            for steps of length :math:`\eta\|M_t\|_*`.
         momentum: :math:`0\le\mu<1`.
         dampening: :math:`0\le\tau\le1`. ``dampening = momentum`` is the moving average of Fan et
             al.'s NMD; when normalised it moves exactly like ``dampening = 0``, up to rounding.
-        nesterov: the direction is of :math:`\mu M_t+(1-\tau)\nabla L(W_t)`.
+        nesterov: Nesterov's momentum.
         weight_decay: :math:`\lambda\ge0`, decoupled as in AdamW: it shrinks the weights and never
             enters the direction.
         polar: how the spectral norm finds its direction: ``exact``, ``newton-schulz`` or
@@ -108,11 +113,8 @@ class SteepestDescent(DescentOptimizer):
         foreach: update all parameters in one call and gather equal shapes into one batch; False
             goes one by one. None is True.
         fused: one compiled pass per parameter, for normalised steps in the Frobenius norm of
-            contiguous float32 or float64 parameters on the CPU, on one core. By default it is taken
-            where it applies and the list is short.
-        capturable: the step reads nothing on the host, so that a CUDA graph can hold it: ``lr`` is
-            a tensor where the parameters are, and the exact polar factor and other singular value
-            decompositions are refused.
+            contiguous float32 or float64 parameters on the CPU. By default it is taken where it
+            applies.
         differentiable: not supported: steepest directions have no derivative where they matter.
 
     Raises:
@@ -132,7 +134,7 @@ class SteepestDescent(DescentOptimizer):
     def __init__(
         self,
         params: ParamsT,
-        lr: float | Tensor,
+        lr: float | Tensor = 1e-3,
         norm: Norm | str | None = None,
         normalize: bool = True,
         momentum: float = 0.0,
@@ -150,7 +152,6 @@ class SteepestDescent(DescentOptimizer):
         maximize: bool = False,
         foreach: bool | None = None,
         fused: bool | None = None,
-        capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
         defaults = {
@@ -171,7 +172,6 @@ class SteepestDescent(DescentOptimizer):
             "maximize": maximize,
             "foreach": foreach,
             "fused": fused,
-            "capturable": capturable,
             "differentiable": differentiable,
         }
         super().__init__(params, defaults)
@@ -206,94 +206,86 @@ class SteepestDescent(DescentOptimizer):
     def _new_state(
         self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]
     ) -> dict[str, Any]:
-        if group["momentum"] == 0 or "momentum_buffer" in known:
+        if "momentum_buffer" in known:
             return {}
-        dtype = torch.promote_types(parameter.dtype, torch.float32)
-        return {
-            "momentum_buffer": torch.zeros_like(
-                parameter, dtype=dtype, memory_format=torch.preserve_format
-            )
-        }
+        return momentum_buffer(
+            group, parameter, torch.promote_types(parameter.dtype, torch.float32)
+        )
 
-    def _update_groups(self, moving: list[tuple[Any, ...]]) -> None:
-        """Groups in the spectral norm that differ in their blocks alone move as one, so that
-        matrices of equal shape share a batch.
-        """
-        joint: list[tuple[Any, ...]] = []
-        for group, *columns in moving:
-            columns += [[(group["blocks"], group["blocks_axis"])] * len(columns[0])]
-            if joint and _alike(joint[-1][0], group):
-                for all_of_it, column in zip(joint[-1][1:], columns, strict=True):
-                    all_of_it += column
-            else:
-                joint.append((group, *columns))
-        super()._update_groups(joint)
-
-    def _update(
-        self,
-        group: dict[str, Any],
-        parameters: TensorList,
-        gradients: TensorList,
-        *states: Any,
-    ) -> None:
-        lr = scalar(group, "lr")
+    def _prepared(
+        self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, *states: Any
+    ) -> Write:
+        lr, buffers = scalar(group, "lr"), states[0]
         if not isinstance(lr, Tensor) and takes_kernel(group, parameters):
-            from attsvm.optim.fused import normalized_step  # and with it numba
-
-            return normalized_step(
-                parameters,
-                _averaged(group, gradients, states[0]),
-                1 - lr * group["weight_decay"],
-                lr,
-            )
-        rows = [row for row in zip(parameters, gradients, *states, strict=True) if row[0].numel()]
+            return partial(_compiled_step, group, parameters, gradients, buffers, lr)
+        columns = parameters, gradients, buffers
+        rows = [row for row in zip(*columns, strict=True) if row[0].numel()]
         if group["step_size"] == "polyak":  # one step for all
-            parts = [rows]
+            parts = [rows] if rows else []
         elif group["foreach"] is False:
             parts = [[row] for row in rows]
         else:
             parts = portions(rows)
-        for part in parts:
-            self._move(group, lr, *(list(column) for column in zip(*part, strict=True)))
-        return None
+        found = (
+            [self._moved(group, lr, part, copied=True) for part in parts]
+            if decomposes(group)
+            else None  # nothing can fail, and each part stays in the cache
+        )
 
-    def _move(
+        def write() -> None:
+            for index, part in enumerate(parts):
+                move = self._moved(group, lr, part) if found is None else found[index]
+                move()
+
+        return write
+
+    def _moved(
         self,
         group: dict[str, Any],
         lr: float | Tensor,
-        parameters: TensorList,
-        gradients: TensorList,
-        buffers: StateList,
-        cuts: list[Cut],
-    ) -> None:
+        rows: list[tuple[Any, ...]],
+        copied: bool = False,
+    ) -> Write:
+        """The directions of some parameters, and what moves them; averages are written now, or with
+        the parameters where they are ``copied``.
+        """
+        placed, gradients, kept = (list(column) for column in zip(*rows, strict=True))
         # what is elementwise stays in this process
-        placed, parameters = parameters, [local(parameter) for parameter in parameters]
+        parameters = [local(parameter) for parameter in placed]
         gradients = [
             local(gradient, parameter)
             for gradient, parameter in zip(gradients, placed, strict=True)
         ]
-        vectors = _averaged(
-            group, gradients, [None if buffer is None else local(buffer) for buffer in buffers]
-        )
+        buffers = [None if buffer is None else local(buffer) for buffer in kept]
+        averages = [b.clone() if copied and b is not None else b for b in buffers]
+        vectors = _averaged(group, gradients, averages)
         steps: Tensor | None = None
         if group["step_size"] == "polyak" or group["normalize"] or group["norm"] != _FROBENIUS:
             if any(is_sharded(parameter) for parameter in placed):
-                directions = partial(self._directions, cuts=cuts)
-                vectors, steps = sharded_directions(group, vectors, placed, directions)
+                vectors, steps = sharded_directions(group, vectors, placed, self._directions)
             else:
-                vectors, steps = self._directions(group, vectors, cuts)
-        if group["weight_decay"]:
-            torch._foreach_mul_(parameters, 1 - lr * group["weight_decay"])
-        if steps is not None:  # one step length, or one per run
-            vectors = [vector * _column(steps, vector) for vector in vectors]
-        add_scaled(parameters, vectors, -lr)
+                vectors, steps = self._directions(group, vectors)
+
+        def write() -> None:
+            if group["weight_decay"]:
+                torch._foreach_mul_(parameters, 1 - lr * group["weight_decay"])
+            moves = vectors
+            if steps is not None:  # one step length, or one per run
+                moves = [vector * _column(steps, vector) for vector in vectors]
+            add_scaled(parameters, moves, -lr)
+            for buffer, average in zip(buffers, averages, strict=True):
+                if copied and buffer is not None and average is not None:
+                    buffer.copy_(average)
+
+        return write
 
     def _directions(
-        self, group: dict[str, Any], vectors: TensorList, cuts: list[Cut]
+        self, group: dict[str, Any], vectors: TensorList
     ) -> tuple[TensorList, Tensor | None]:
         """Steepest directions, scaled as ``normalize`` says, and Polyak's step for them."""
         normalize, spectral = group["normalize"], group["norm"] == _SPECTRAL
-        parts = [matrices(vector, *cut) for vector, cut in zip(vectors, cuts, strict=True)]
+        blocks, axis = group["blocks"], group["blocks_axis"]
+        parts = [matrices(vector, blocks, axis) for vector in vectors]
         batches = [batch for part in parts for batch in part]
         # a transposed matrix has the transposed polar factor: both shapes go into one batch
         shapes = {b.shape[-2:] for b in batches}
@@ -304,9 +296,7 @@ class SteepestDescent(DescentOptimizer):
         batches = [b.mT if turn else b for b, turn in zip(batches, turned, strict=True)]
 
         def direct(batch: Tensor) -> Tensor:
-            return steepest_direction(
-                batch, group["norm"], group["polar"], group["ns_steps"], group["capturable"]
-            )
+            return steepest_direction(batch, group["norm"], group["polar"], group["ns_steps"])
 
         directions = (
             together(batches, direct)
@@ -342,7 +332,7 @@ class SteepestDescent(DescentOptimizer):
         found = iter(directions)
         return [
             assembled([next(found) for _ in part], vector, axis)
-            for vector, part, (_, axis) in zip(vectors, parts, cuts, strict=True)
+            for vector, part in zip(vectors, parts, strict=True)
         ], steps
 
     def check_step(self) -> None:
@@ -356,10 +346,6 @@ class SteepestDescent(DescentOptimizer):
             if moving:
                 runs = [math.prod(parameter.shape[:-2]) for parameter in moving]
                 check_loss(self._loss, group["loss_floor"], runs)
-
-    def risky_groups(self) -> list[dict[str, Any]]:
-        """See :meth:`DescentOptimizer.risky_groups`."""
-        return [group for group in self.param_groups if decomposes(group)]
 
     def _check_group(self, group: dict[str, Any]) -> None:
         group["norm"] = norm = as_norm(group["norm"])
@@ -375,14 +361,15 @@ class SteepestDescent(DescentOptimizer):
             )
 
 
-def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two groups in the spectral norm differ in their parameters and blocks alone."""
-    same = (
-        one[name] is other[name] or (not isinstance(one[name], Tensor) and one[name] == other[name])
-        for name in one
-        if name not in ("params", "param_names", "blocks", "blocks_axis")
-    )
-    return bool(one["norm"] == _SPECTRAL and one.keys() == other.keys() and all(same))
+def _compiled_step(
+    group: dict[str, Any],
+    parameters: TensorList,
+    gradients: TensorList,
+    buffers: StateList,
+    lr: float,
+) -> None:
+    vectors = _averaged(group, gradients, buffers)
+    normalized_step(parameters, vectors, 1 - lr * group["weight_decay"], lr)
 
 
 def _averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) -> TensorList:
@@ -395,25 +382,7 @@ def _averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) 
     ]
     if group["maximize"]:
         vectors = list(torch._foreach_neg(vectors))
-    momentum = group["momentum"]
-    if momentum == 0:
-        return vectors
-    weight = 1 - group["dampening"]
-    averages = [buffer for buffer in buffers if buffer is not None]
-    if group["dampening"] == momentum:
-        torch._foreach_lerp_(averages, vectors, weight)
-        return (
-            list(torch._foreach_lerp(vectors, averages, momentum))
-            if group["nesterov"]
-            else averages
-        )
-    torch._foreach_mul_(averages, momentum)
-    torch._foreach_add_(averages, vectors, alpha=weight)
-    if not group["nesterov"]:
-        return averages
-    if weight != 1:
-        vectors = list(torch._foreach_mul(vectors, weight))
-    return list(torch._foreach_add(vectors, averages, alpha=momentum))
+    return averaged(group, vectors, buffers)
 
 
 def _column(steps: Tensor, vector: Tensor) -> Tensor:
@@ -451,11 +420,6 @@ def check_settings(group: dict[str, Any]) -> None:
     _check_polyak(group)
     if group["fused"]:
         _check_fused(group)
-    if group["capturable"] and decomposes(group):
-        raise InputError(
-            f"capturable is True, but norm {norm!r} with polar={polar!r} looks at its own result on"
-            " the host; use Spectral() with polar='polar-express'"
-        )
 
 
 def _check_polyak(group: dict[str, Any]) -> None:
@@ -473,18 +437,11 @@ def decomposes(group: dict[str, Any]) -> bool:
 
 
 def takes_kernel(group: dict[str, Any], parameters: TensorList) -> bool:
-    """Whether the compiled step applies and is wanted; the long lists of one core are shorter work
-    for all cores.
-    """
+    """Whether the compiled step applies and is wanted."""
     if torch.compiler.is_compiling() or _unfused(group) is not None:
         return False
-    if group["fused"] is None and (
-        group["foreach"] is not None or sum(parameter.numel() for parameter in parameters) >= _LONG
-    ):
-        return False
-    return group["fused"] is not False and all(
-        fused_obstacle(parameter) is None for parameter in parameters
-    )
+    wanted = group["fused"] or (group["fused"] is None and group["foreach"] is None)
+    return bool(wanted) and all(fused_obstacle(parameter) is None for parameter in parameters)
 
 
 def _unfused(group: dict[str, Any]) -> str | None:
@@ -495,14 +452,10 @@ def _unfused(group: dict[str, Any]) -> str | None:
         return "normalize=False"
     if group["step_size"] != "fixed":
         return f"step_size={group['step_size']!r}"
-    if group["blocks"] is not None:
-        return f"blocks={group['blocks']!r}"
-    return "capturable=True" if group["capturable"] else None
+    return None if group["blocks"] is None else f"blocks={group['blocks']!r}"
 
 
 def _check_fused(group: dict[str, Any]) -> None:
-    if group["foreach"]:
-        raise InputError("foreach and fused are both True; choose one")
     setting = _unfused(group)
     if setting is not None:
         raise InputError(
@@ -510,25 +463,12 @@ def _check_fused(group: dict[str, Any]) -> None:
             " Frobenius norm: leave fused out"
         )
     for parameter in group["params"]:
-        obstacle = fused_obstacle(parameter)
-        if obstacle is not None:
-            raise InputError(
-                f"fused is True for a parameter of shape {tuple(parameter.shape)} that {obstacle};"
-                " leave fused out"
-            )
+        refuse_fused(parameter, fused_obstacle(parameter))
 
 
 def _check_numbers(group: dict[str, Any]) -> None:
-    bounds: dict[str, tuple[Callable[[float], bool], str]] = {
-        "momentum": (lambda number: 0 <= number < 1, "0 <= momentum < 1"),
-        "dampening": (lambda number: 0 <= number <= 1, "0 <= dampening <= 1"),
-        "weight_decay": (lambda number: 0 <= number < math.inf, "a number that is at least 0"),
-        "polyak_factor": (lambda number: 0 < number < math.inf, "a positive number"),
-    }
-    for name, (holds, wanted) in bounds.items():
-        value = group[name]
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not holds(value):
-            raise InputError(f"{name} is {value!r}; give {wanted}")
+    check_shared(group)
+    check_number(group, "polyak_factor", lambda number: 0 < number < math.inf, "a positive number")
     steps, floor = group["ns_steps"], group["loss_floor"]
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps < 100:
         raise InputError(f"ns_steps is {steps!r}; give a whole number from 1 to 99")
@@ -539,8 +479,6 @@ def _check_numbers(group: dict[str, Any]) -> None:
             f"loss_floor is {floor!r}; give the infimum of the loss, a finite number or a tensor of"
             " one per run"
         )
-    if group["nesterov"] and not group["momentum"]:
-        raise InputError("nesterov is True with momentum 0; give a momentum")
 
 
 def polyak_step(

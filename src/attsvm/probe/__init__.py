@@ -13,6 +13,7 @@ from attsvm.probe.guard_callbacks import guard_lightning, guard_trainer
 from attsvm.probe.head_findings import Comparison, Head, Support
 from attsvm.probe.null_weights import reflection
 from attsvm.probe.pruning import PruningCurve, pruning_curve
+from attsvm.probe.selection_metrics import selection_metrics
 
 __all__ = [
     "Audit",
@@ -32,5 +33,6 @@ __all__ = [
     "guard_trainer",
     "pruning_curve",
     "reflection",
+    "selection_metrics",
     "story",
 ]

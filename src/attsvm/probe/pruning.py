@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from attsvm.data import FloatArray
 from attsvm.errors import InputError
-from attsvm.optim.callbacks import evaluating
 from attsvm.probe.capture import fused
 from attsvm.probe.logits import blocks
+from attsvm.probe.selection_metrics import evaluating
 from attsvm.probe.watching import Call, Watch
 
 Metric = Callable[[nn.Module, Any], float]

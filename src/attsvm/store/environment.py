@@ -7,7 +7,7 @@ import os
 import platform
 from importlib import metadata
 
-_DECIDING = ("numpy", "scipy", "numba", "torch")
+_DECIDING = ("numpy", "scipy", "torch")
 _OTHERS = ("scikit-learn", "safetensors", "matplotlib")
 
 

@@ -116,7 +116,7 @@ def cone(p, seeds, steps):
     trajectory = train(
         model,
         data,
-        MirrorDescent(model.parameters(), lr=lr, p=p, normalize="run"),
+        MirrorDescent(model.parameters(), lr=lr, p=p, normalize=True),
         steps,
         LogSpaced(60),
     )

@@ -67,7 +67,7 @@ def run(p, mode, records):
         W = train(
             model,
             data,
-            MirrorDescent(model.parameters(), lr=0.1, p=p, normalize="run"),
+            MirrorDescent(model.parameters(), lr=0.1, p=p, normalize=True),
             steps,
             AtSteps(every),
         ).W

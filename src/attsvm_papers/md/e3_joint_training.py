@@ -92,7 +92,7 @@ def descent(p: float, mode: int) -> dict[str, Any]:
         trajectory = train(
             model,
             data,
-            MirrorDescent(model.parameters(), lr=0.1, p=p, normalize="run"),
+            MirrorDescent(model.parameters(), lr=0.1, p=p, normalize=True),
             steps,
             AtSteps(at),
         )

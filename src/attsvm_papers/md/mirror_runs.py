@@ -53,7 +53,7 @@ def descend(
         trajectory = train(
             model,
             data,
-            MirrorDescent(model.parameters(), lr=0.1, p=p, normalize="run"),
+            MirrorDescent(model.parameters(), lr=0.1, p=p, normalize=True),
             steps,
             AtSteps(at),
         )
@@ -62,7 +62,7 @@ def descend(
         W, _ = published_descent(data, heads, start, p, 0.1, steps, at)
         model = Attention.cross(data, heads, None, init=W[-1])
         trajectory = train(
-            model, data, MirrorDescent(model.parameters(), lr=0.1, p=p, normalize="run"), 0
+            model, data, MirrorDescent(model.parameters(), lr=0.1, p=p, normalize=True), 0
         )
     return {
         "step": np.array(at),

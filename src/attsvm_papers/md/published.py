@@ -2,19 +2,14 @@
 once.
 """
 
-import math
 from collections.abc import Sequence
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from attsvm import AttentionData, InputError
-from attsvm.jit import kernel
-from attsvm.parallel import parallel_kernel
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 EPSILON = 2.0**-52
 
@@ -66,97 +61,43 @@ def published_descent(
     weights, heads = np.empty((len(at), *W.shape)), np.empty((len(at), *v.shape))
     step = 0
     for record, stop in enumerate([*at, steps]):
-        _advance(X, Z, y, W, v, p, lr, stop - step, joint)
+        for _ in range(stop - step):
+            G, g = _gradients(X, Z, y, W, v)
+            _move(W, G, p, lr)
+            if joint:
+                _move(v, g, p, lr)
         step = stop
         if record < len(at):
             weights[record], heads[record] = W, v
     return weights, heads
 
 
-@kernel
-def _signed_power(x: float, r: float) -> float:
+def _gradients(
+    X: FloatArray, Z: FloatArray, y: FloatArray, W: FloatArray, v: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Of the mean logistic loss of every run, for the weights and the head."""
+    moved = np.einsum("rjk,rik->rij", W, Z)
+    logits, score = np.einsum("ritj,rij->rit", X, moved), np.einsum("ritj,rj->rit", X, v)
+    s = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    s /= s.sum(axis=-1, keepdims=True)
+    output = (s * score).sum(axis=-1)
+    slope = (-y / (1.0 + np.exp(y * output)) / y.shape[1])[..., None]
+    pulled = np.einsum("rit,ritj->rij", slope * (s * (score - output[..., None])), X)
+    return np.einsum("rij,rik->rjk", pulled, Z), np.einsum("rit,ritj->rj", slope * s, X)
+
+
+def _move(w: FloatArray, g: FloatArray, p: float, lr: float) -> None:
+    """One step of every run, in place."""
+    axes, r = tuple(range(1, g.ndim)), 1.0 / (p - 1.0)
+    size = np.abs(g)
+    total = (size * _signed_power(size, r)).sum(axis=axes, keepdims=True)
+    norm = total ** ((p - 1.0) / p) + EPSILON
+    w[...] = _signed_power(_signed_power(w, p - 1.0) - lr * (g / norm), r)
+
+
+def _signed_power(x: FloatArray, r: float) -> FloatArray:
     if r == 1.0:
         return x
     if r == 2.0:
-        return x * abs(x)
-    return math.copysign(math.sqrt(abs(x)) if r == 0.5 else abs(x) ** r, x)
-
-
-@kernel
-def _move(w: FloatArray, g: FloatArray, p: float, lr: float) -> None:
-    total = 0.0
-    for j in range(g.shape[0]):
-        size = abs(g[j])
-        total += size * _signed_power(size, 1.0 / (p - 1.0))
-    norm = total ** ((p - 1.0) / p) + EPSILON
-    for j in range(w.shape[0]):
-        w[j] = _signed_power(_signed_power(w[j], p - 1.0) - lr * (g[j] / norm), 1.0 / (p - 1.0))
-
-
-@kernel
-def _descend(
-    X: FloatArray,
-    Z: FloatArray,
-    y: FloatArray,
-    W: FloatArray,
-    v: FloatArray,
-    p: float,
-    lr: float,
-    count: int,
-    joint: bool,
-) -> None:
-    n, T, d = X.shape
-    moved, a, score = np.empty(d), np.empty(T), np.empty(T)
-    G, g = np.empty_like(W), np.empty_like(v)
-    for _ in range(count):
-        G[:] = 0.0
-        g[:] = 0.0
-        for i in range(n):
-            for j in range(d):
-                moved[j] = 0.0
-                for k in range(Z.shape[1]):
-                    moved[j] += W[j, k] * Z[i, k]
-            top = -np.inf
-            for t in range(T):
-                a[t], score[t] = 0.0, 0.0
-                for j in range(d):
-                    a[t] += X[i, t, j] * moved[j]
-                    score[t] += X[i, t, j] * v[j]
-                top = max(top, a[t])
-            mass, output = 0.0, 0.0
-            for t in range(T):
-                a[t] = math.exp(a[t] - top)
-                mass += a[t]
-            for t in range(T):
-                a[t] /= mass
-                output += a[t] * score[t]
-            slope = -y[i] / (1.0 + math.exp(y[i] * output)) / n
-            for j in range(d):
-                moved[j] = 0.0
-            for t in range(T):
-                pull = slope * (a[t] * (score[t] - output))
-                for j in range(d):
-                    moved[j] += pull * X[i, t, j]
-                    g[j] += slope * a[t] * X[i, t, j]
-            for j in range(d):
-                for k in range(Z.shape[1]):
-                    G[j, k] += moved[j] * Z[i, k]
-        _move(W.reshape(W.size), G.reshape(G.size), p, lr)
-        if joint:
-            _move(v, g, p, lr)
-
-
-@parallel_kernel
-def _advance(
-    X: FloatArray,
-    Z: FloatArray,
-    y: FloatArray,
-    W: FloatArray,
-    v: FloatArray,
-    p: float,
-    lr: float,
-    count: int,
-    joint: bool,
-) -> None:
-    for r in numba.prange(W.shape[0]):
-        _descend(X[r], Z[r], y[r], W[r], v[r], p, lr, count, joint)
+        return x * np.abs(x)
+    return np.copysign(np.sqrt(np.abs(x)) if r == 0.5 else np.abs(x) ** r, x)

@@ -114,7 +114,7 @@ def optimiser(model: Any, name: str, rate: float, decay: float) -> CombinedOptim
             chosen,
             lr=rate,
             p=float(name[1:]),
-            normalize="tensor",
+            normalize=True,
             weight_decay=decay,
             decay_mode="primal",
         )
