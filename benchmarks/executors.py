@@ -50,10 +50,10 @@ from pathlib import Path
 
 import torch
 
-from attsvm_papers.kit import grid
+from attsvm_papers import kit
 
 
-@grid(first=list(range({cells})))
+@kit.run(first=list(range({cells})))
 def run(first):
     began = time.time()
     time.sleep({seconds})

@@ -10,7 +10,7 @@ from attsvm_papers.tfsvm import e8_concave_head as tfsvm_8
 
 
 def test_strong_heads_select_everything_at_the_predicted_probabilities() -> None:
-    found = tfsvm_8.run(3, 4, 400, 0.1, range(100, 104), [0.1, 2.0])
+    found = tfsvm_8.run(range(100, 104), steps=400, strengths=[0.1, 2.0])
     weak, strong = found["strength"] == 0.1, found["strength"] == 2.0
     assert found["all_selected"][strong].all()
     assert found["selected"][weak].mean() < 2

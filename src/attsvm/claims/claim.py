@@ -102,8 +102,34 @@ class Evidence(Mapping[str, NDArray[Any]]):
         return Evidence({**self._columns, **columns})
 
     def levels(self, name: str) -> list[Any]:
-        """The distinct values of a column, sorted."""
-        return np.unique(self[name]).tolist()
+        """The distinct values of a column, sorted; rows that lack one do not count."""
+        return np.unique(self[name][_told(self[name])]).tolist()
+
+    def by(self, names: str) -> list[Evidence]:
+        """The rows of every value of a column, in order, or of some columns, between spaces; all
+        rows at once without a name. Rows that lack a value belong to none.
+        """
+        if not names:
+            return [self]
+        columns = [self[name] for name in names.split()]
+        keys = np.stack([np.unique(each, return_inverse=True)[1] for each in columns], axis=1)
+        told = np.all([_told(each) for each in columns], axis=0)
+        return [self.take((keys == key).all(axis=1)) for key in np.unique(keys[told], axis=0)]
+
+    def at(self, name: str, step: float, records: str = "step") -> NDArray[Any]:
+        """``(rows, ...)``: a column at the record of a step; every row has the same ones.
+
+        Raises:
+            InputError: that step is no record.
+        """
+        found = np.flatnonzero(self[records][0] == step)
+        if not found.size:
+            raise InputError(f"{step:g} is none of the recorded steps; see the column {records!r}")
+        return self[name][:, int(found[0])]
+
+    def end(self, name: str) -> NDArray[Any]:
+        """``(rows, ...)``: a column at its last record."""
+        return self[name][:, -1]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All columns as plain numbers; of a column of words the positions in :meth:`words`."""
@@ -461,6 +487,12 @@ class Claim:
             which = which[applies]
         told = which[(which != "nan").all(axis=1)]
         return len(np.unique(told, axis=0)) or None
+
+
+def _told(column: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where a column that some parts lack has a value."""
+    missing = column == "" if column.dtype.kind == "U" else column != column
+    return np.asarray(~missing, dtype=np.bool_)
 
 
 def _finite(value: float) -> float | None:

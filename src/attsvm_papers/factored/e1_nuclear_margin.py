@@ -26,42 +26,12 @@ from attsvm.dynamics.next_token import (
     attention_stage,
     factored_stage,
 )
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    INK,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at,
-    at_least,
-    at_most,
-    band,
-    between,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    in_order,
-    label_ends,
-    logarithmic,
-    picture,
-    replaced,
-    same,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import marks
 
 # Token-priority data without cycles, n = 4, T = 6, K = d = 8; ``steps`` of 0.01, then on
 # to ``far``.
-SCALES = scales(
-    steps=20_000,
-    far=100_000,
-    seeds=12,
-    first_seed=VERDICT,
-    quick={"far": 20_000, "seeds": 3},
-)
+
 
 SETTING = (4, 6, 8, 8)
 SMALL, IDENTITY, LARGE, WHOLE, HALF = "small", "identity", "large", "whole", "half"
@@ -86,8 +56,12 @@ def starts(kind: str, d: int, seeds: Sequence[int]) -> tuple[Any, Any]:
     return scale * draws[:, 0], scale * draws[:, 1]
 
 
-@grid(seeds=blocks(12), kind=[SMALL, IDENTITY, LARGE, WHOLE, HALF])
-def run(kind, seeds, steps, far):
+@kit.run(
+    seeds=kit.seeds(12, by=12),
+    kind=[SMALL, IDENTITY, LARGE, WHOLE, HALF],
+    quick={"far": 20_000, "seeds": 3},
+)
+def run(kind, seeds, steps=20_000, far=100_000):
     data = [priority_graph(*SETTING, seed) for seed in seeds]
     margins = [order_margins(one.embeddings, arcs(one).arcs) for one in data]
     nuclear, frobenius = max_margin(margins, Nuclear()), max_margin(margins)
@@ -107,7 +81,7 @@ def run(kind, seeds, steps, far):
     shares = np.maximum(sizes / total, np.finfo(np.float64).tiny)
     least = np.stack([[one(W[run]).min() for run, one in enumerate(margins)] for W in course.W])
     columns = {
-        "step": same(course.steps),
+        "step": kit.same(course.steps),
         "ratio": (least / total[..., 0] / best).T,
         "rank": np.exp(-np.sum(shares * np.log(shares), axis=-1)).T,
         "frobenius_ratio": (
@@ -132,37 +106,37 @@ def _drift(course: AttentionCourse, record: int) -> dict[str, Any]:
     }
 
 
-def _of(evidence: Evidence, kind: str) -> Evidence:
-    return in_order(evidence, kind=kind)
+def _of(evidence: kit.Evidence, kind: str) -> kit.Evidence:
+    return kit.in_order(evidence, kind=kind)
 
 
-def _ratio(evidence: Evidence, kinds: tuple[str, ...], step: int | None = None) -> Any:
+def _ratio(evidence: kit.Evidence, kinds: tuple[str, ...], step: int | None = None) -> Any:
     """Margin ratios at a step, the last when None, one per trial."""
     parts = [_of(evidence, kind) for kind in kinds]
     return np.concatenate(
-        [rows["ratio"][:, -1] if step is None else at(rows, "ratio", step) for rows in parts]
+        [rows["ratio"][:, -1] if step is None else rows.at("ratio", step) for rows in parts]
     )
 
 
-def _lead(evidence: Evidence, step: int | None) -> Any:
+def _lead(evidence: kit.Evidence, step: int | None) -> Any:
     solution = np.concatenate([_of(evidence, kind)["frobenius_ratio"] for kind in FACTORED])
     return _ratio(evidence, FACTORED, step) - solution
 
 
-def matrix_in_place(e: Evidence) -> Evidence:
+def matrix_in_place(e: kit.Evidence) -> kit.Evidence:
     """The run of one matrix W on the same instance."""
     whole = _of(e, WHOLE)
     own = np.searchsorted(whole["seed"], e["seed"])
     return e.but({"ratio": whole["ratio"][own]})
 
 
-KEYS = replaced("K'K alone", drift="drift_keys")
-STEPS, FAR = SCALES.parameters.steps, SCALES.parameters.far
+KEYS = kit.replaced("K'K alone", drift="drift_keys")
+STEPS, FAR = 20_000, 100_000
 LONG = {"100 000 steps": lambda e: np.array(np.nanmax(e["step"]) >= FAR)}
 
 
-@claim(
-    at_least(0.93, "set by this project; one in the limit", share=MOST),
+@kit.claim(
+    kit.at_least(0.93, "set by this project; one in the limit", share=kit.MOST),
     "paper",
     "P6, implicit bias of key and query",
     null=matrix_in_place,
@@ -174,8 +148,8 @@ def C6_1(e):
     return _ratio(e, FACTORED, STEPS)
 
 
-@claim(
-    at_least(0.98, "set by this project", share=0.5),
+@kit.claim(
+    kit.at_least(0.98, "set by this project", share=0.5),
     null=matrix_in_place,
 )
 def C6_1a(e):
@@ -183,8 +157,8 @@ def C6_1a(e):
     return _ratio(e, FACTORED, STEPS)
 
 
-@claim(
-    at_least(0.0, "factors prefer another norm", share=MOST),
+@kit.claim(
+    kit.at_least(0.0, "factors prefer another norm", share=kit.MOST),
     explanation=(
         "Where the Frobenius solution itself has nearly the best nuclear margin, a small start has"
         " not passed it yet."
@@ -196,11 +170,11 @@ def C6_1b(e):
     return _lead(e, STEPS)
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.0,
         "where the Frobenius solution itself is nearly optimal the factors need longer to pass it",
-        share=MOST,
+        share=kit.MOST,
     ),
     assumes=LONG,
     explanation=(
@@ -214,23 +188,25 @@ def C6_1c(e):
     return _lead(e, None)
 
 
-@claim(
-    between(-0.01, 0.01, "the direction is within 1e-3 of the solution at this norm", share=MOST),
+@kit.claim(
+    kit.between(
+        -0.01, 0.01, "the direction is within 1e-3 of the solution at this norm", share=kit.MOST
+    ),
     "paper",
     "P6, combined weights",
-    null=exchanged("factors in its place", "kind", WHOLE, SMALL),
+    null=kit.exchanged("factors in its place", "kind", WHOLE, SMALL),
 )
 def C6_1d(e):
     """One matrix W goes to the Frobenius solution instead: its ratio minus that solution's."""
     return _ratio(e, (WHOLE,)) - _of(e, WHOLE)["frobenius_ratio"]
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         0.6,
         "one half, derived; one-sided because drifts of both signs cancelled on two seeds (.03"
         " and .05)",
-        share=MOST,
+        share=kit.MOST,
     ),
     null=KEYS,
 )
@@ -241,12 +217,12 @@ def C6_1f(e):
     return _of(e, HALF)["drift"] / _of(e, SMALL)["drift"]
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1e-3,
         "each step adds its square, at most 1e-4, and 20 000 of them cancel in part; the norm"
         " is of order 1e4",
-        share=MOST,
+        share=kit.MOST,
     ),
     null=KEYS,
 )
@@ -255,7 +231,7 @@ def C6_1g(e):
     return np.concatenate([_of(e, kind)["drift"] / _of(e, kind)["size"] for kind in FACTORED])
 
 
-@picture(
+@kit.picture(
     "Keys and queries apart prefer few directions",
     "Three curves of factors rise to one with two or three directions; the curve of a"
     " single matrix stops near 0.92 with more.",
@@ -268,7 +244,7 @@ def factored(evidence, axes):
     """Median over seeds with the middle 80 %. Left: smallest margin over nuclear norm, relative to
     the best possible one. Right: exponential of the entropy of the normalised singular values.
     """
-    colours = {SMALL: TRAINED, IDENTITY: BEST, LARGE: ATTENTION, WHOLE: INK}
+    colours = {SMALL: kit.TRAINED, IDENTITY: kit.BEST, LARGE: kit.ATTENTION, WHOLE: kit.INK}
     short = {SMALL: "small start", IDENTITY: "identity", LARGE: "large start", WHOLE: "one matrix"}
     for ax, column in zip(axes, ("ratio", "rank"), strict=True):
         ends = []
@@ -277,14 +253,14 @@ def factored(evidence, axes):
             step = rows["step"][0]
             late = step >= 10
             values = rows[column][:, late]
-            band(ax, step[late], values, colour, shares=(0.1, 0.9))
+            kit.band(ax, step[late], values, colour, shares=(0.1, 0.9))
             ends.append((float(np.median(values[:, -1])), short[kind], colour))
-        logarithmic(ax.xaxis, step[late].astype(float))
+        kit.logarithmic(ax.xaxis, step[late].astype(float))
         ax.set(
             xlim=(10, step[-1]),
             xlabel="step",
             ylim=(0.5, 1.02) if column == "ratio" else (1.0, 8.0),
         )
-        label_ends(ax, ends, 0.065)
+        kit.label_ends(ax, ends, 0.065)
     axes[0].set_title("margin / best margin, nuclear norm")
     axes[1].set_title("effective rank of the weights, of 8")

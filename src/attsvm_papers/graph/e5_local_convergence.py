@@ -19,38 +19,12 @@ from attsvm import Margins, graph_margins, graph_svm, max_margin
 from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Loss, Problem, Rule, attention_stage
 from attsvm.selection import local_arcs, token_masses
+from attsvm_papers import kit
 from attsvm_papers.graph.priority import SETTINGS, draws, starts
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    MOST,
-    RULE,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    blocks,
-    claim,
-    each,
-    grid,
-    logarithmic,
-    picture,
-    replaced,
-    scales,
-)
 
 # The authors' runs on cyclic graphs, step 0.1: 2000 steps, and on for as long as it takes to tell
 # directions apart.
-SCALES = scales(
-    lr=0.1,
-    steps=2000,
-    long=40_000,
-    seeds=100,
-    first_seed=VERDICT,
-    quick={"long": 5000, "seeds": 20},
-)
+
 
 GENERAL, ENTROPY, SQUARED = range(3)
 LOSSES: tuple[tuple[Loss, bool, tuple[int, int, int, int]], ...] = (
@@ -64,8 +38,8 @@ for each part.
 NAMES = ("squared, general head", "cross-entropy, identity head", "squared, identity head")
 
 
-@grid(part=range(len(LOSSES)), seeds=blocks(50))
-def run(part, lr, steps, long, seeds):
+@kit.run(part=range(len(LOSSES)), seeds=kit.seeds(100, by=50), quick={"long": 5000, "seeds": 20})
+def run(part, seeds, lr=0.1, steps=2000, long=40_000):
     loss, general, setting = LOSSES[part]
     data = draws(setting, True, seeds)
     E = np.stack([one.embeddings for one in data])
@@ -139,11 +113,11 @@ def _halved(data: Any, mass: Any, margins: Margins) -> Margins:
     return replace(margins, rhs=np.where(equal, 0.0, np.where(whole, 1.0, 0.5)))
 
 
-def _of(evidence: Evidence, part: int) -> Evidence:
+def _of(evidence: kit.Evidence, part: int) -> kit.Evidence:
     return evidence.where(part=part)
 
 
-def _stagnant(evidence: Evidence) -> str:
+def _stagnant(evidence: kit.Evidence) -> str:
     rows = _of(evidence, SQUARED)
     now, later, halved = (
         np.nanmedian(rows[name]) for name in ("local", "local_long", "growth_halved")
@@ -157,7 +131,7 @@ def _stagnant(evidence: Evidence) -> str:
     )
 
 
-GLOBAL = replaced("the data's own graphs", local="global")
+GLOBAL = kit.replaced("the data's own graphs", local="global")
 SAME = 1e-9
 """Cosines that differ by less are to one solution."""
 
@@ -171,9 +145,9 @@ def _apart(part: int) -> dict[str, Any]:
     }
 
 
-@each(
-    claim(
-        at_least(0.98, "the authors' stored runs end at .992 to .9995", share=0.5),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.98, "the authors' stored runs end at .992 to .9995", share=0.5),
         "authors' code",
         reference="P4, local convergence",
         id=f"C4.8{letter}",
@@ -192,9 +166,9 @@ def own_local_graphs(e, part):
     return _of(e, part)["local"]
 
 
-@each(
-    claim(
-        at_least(0.0, "in the authors' runs the local one is ahead", share=MOST),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.0, "in the authors' runs the local one is ahead", share=kit.MOST),
         "authors' code",
         id=f"C4.8{letter}",
         statement=(
@@ -203,7 +177,7 @@ def own_local_graphs(e, part):
         ),
         explanation=_stagnant if part == SQUARED else "",
         assumes=_apart(part),
-        null=replaced("each for the other", **{"local": "global", "global": "local"}),
+        null=kit.replaced("each for the other", **{"local": "global", "global": "local"}),
         part=part,
     )
     for part, letter in ((GENERAL, "gl"), (ENTROPY, "el"), (SQUARED, "sl"))
@@ -212,10 +186,10 @@ def lead_over_global(e, part):
     return _of(e, part)["local"] - _of(e, part)["global"]
 
 
-@claim(
-    at_most(0.9, "the authors' runs end at .26 to .95"),
+@kit.claim(
+    kit.at_most(0.9, "the authors' runs end at .26 to .95"),
     "authors' code",
-    null=replaced("the run's own local graphs", **{"global": "local"}),
+    null=kit.replaced("the run's own local graphs", **{"global": "local"}),
 )
 def C4_8n(e):
     """It may be far from the data's graph programme: with the general head the median cosine to
@@ -224,16 +198,16 @@ def C4_8n(e):
     return np.median(_of(e, GENERAL)["global"])
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.98,
         "cosine of what is added between 2000 and 40 000 steps; the start and the finite part"
         " drop out",
-        share=MOST,
+        share=kit.MOST,
     ),
     reference="derived: the pull of a rival is the square of its mass where the loss vanishes",
     assumes={"sentences of one and of several selected tokens": lambda e: _of(e, SQUARED)["mixed"]},
-    null=replaced("equal margins", growth_halved="growth_local"),
+    null=kit.replaced("equal margins", growth_halved="growth_local"),
 )
 def C4_8h(e):
     """Squared loss, identity head: W grows along the local programme with half margins for
@@ -242,32 +216,34 @@ def C4_8h(e):
     return _of(e, SQUARED)["growth_halved"]
 
 
-@claim(
-    at_least(0.0, "the first cosine less the second", share=MOST),
+@kit.claim(
+    kit.at_least(0.0, "the first cosine less the second", share=kit.MOST),
     assumes={"sentences of one and of several selected tokens": lambda e: _of(e, SQUARED)["mixed"]},
-    null=replaced("each for the other", growth_halved="growth_local", growth_local="growth_halved"),
+    null=kit.replaced(
+        "each for the other", growth_halved="growth_local", growth_local="growth_halved"
+    ),
 )
 def C4_8i(e):
     """It grows less along the one with equal margins."""
     return _of(e, SQUARED)["growth_halved"] - _of(e, SQUARED)["growth_local"]
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.98,
         "its loss does not vanish at one selected token; 78 of the first 84 runs, the others"
         " were not looked into",
-        share=MOST,
+        share=kit.MOST,
     ),
     assumes={"sentences of one and of several selected tokens": lambda e: _of(e, ENTROPY)["mixed"]},
-    null=replaced("half margins", growth_local="growth_halved"),
+    null=kit.replaced("half margins", growth_local="growth_halved"),
 )
 def C4_8k(e):
     """Cross-entropy, identity head: W grows along the local programme with equal margins."""
     return _of(e, ENTROPY)["growth_local"]
 
 
-@picture(
+@kit.picture(
     "Trained attention follows the graphs of its own selection",
     "With the general head nearly all dots lie at a local cosine of 1, at any cosine to the"
     " data's graphs; with the squared loss and the identity head most lie a little below"
@@ -285,11 +261,13 @@ def draw_local(evidence, axes):
     green for the cross-entropy, orange for the squared loss.
     """
     panels, axes = axes, axes.ravel()
-    for part, (ax, colour) in enumerate(zip(axes, (TRAINED, BEST, ATTENTION), strict=False)):
+    for part, (ax, colour) in enumerate(
+        zip(axes, (kit.TRAINED, kit.BEST, kit.ATTENTION), strict=False)
+    ):
         rows = _of(evidence, part)
-        ax.plot([-0.2, 1.0], [-0.2, 1.0], color=RULE, linewidth=1.0)
+        ax.plot([-0.2, 1.0], [-0.2, 1.0], color=kit.RULE, linewidth=1.0)
         ax.scatter(rows["global"], rows["local"], s=12, color=colour, alpha=0.6, linewidths=0)
-        ax.axhline(0.98, color=FAINT, linestyle=":", linewidth=1.0)
+        ax.axhline(0.98, color=kit.FAINT, linestyle=":", linewidth=1.0)
         ax.set(
             xlim=(-0.2, 1.03),
             ylim=(0.6, 1.02),
@@ -306,7 +284,7 @@ def draw_local(evidence, axes):
         )
     for ax in panels[:, 0]:
         ax.set_ylabel("cosine to the local programme")
-    for part, colour in ((ENTROPY, BEST), (SQUARED, ATTENTION)):
+    for part, colour in ((ENTROPY, kit.BEST), (SQUARED, kit.ATTENTION)):
         rows = _of(evidence, part)
         rows = rows.take(rows["mixed"] & (rows["growth"] > 1.0))
         for column, style in (("growth_local", "-"), ("growth_halved", "--")):
@@ -319,10 +297,10 @@ def draw_local(evidence, axes):
                 where="post",
                 linewidth=1.3,
             )
-    logarithmic(axes[3].xaxis, 1.0 - rows["growth_halved"])
-    axes[3].plot([], [], "-", color=FAINT, label="equal margins")
-    axes[3].plot([], [], "--", color=FAINT, label="half margins where one is selected")
-    axes[3].legend(frameon=False, fontsize=7.5, loc="upper left", labelcolor=FAINT)
+    kit.logarithmic(axes[3].xaxis, 1.0 - rows["growth_halved"])
+    axes[3].plot([], [], "-", color=kit.FAINT, label="equal margins")
+    axes[3].plot([], [], "--", color=kit.FAINT, label="half margins where one is selected")
+    axes[3].legend(frameon=False, fontsize=7.5, loc="upper left", labelcolor=kit.FAINT)
     axes[3].set(
         xlim=(1e-4, 1.0),
         ylim=(0, 1.3),

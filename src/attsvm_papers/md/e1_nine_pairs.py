@@ -18,25 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm import AttentionData, Lp, locally_optimal, optimal_tokens, token_scores
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    MOST,
-    TRAINED,
-    Evidence,
-    at_most,
-    between,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    logarithmic,
-    picture,
-    replaced,
-    scales,
-    true,
-)
+from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import (
     EXACT,
     POTENTIALS,
@@ -52,18 +34,16 @@ FloatArray = NDArray[np.float64]
 
 # Instances of :func:`attsvm.datasets.unit_sphere`, n = 6, T = 8, d = 10, seeds from 1 on;
 # ``length`` is a share of the steps.
-SCALES = scales(
-    length=1.0,
-    seeds=100,
-    quick={"seeds": 10},
-)
+
 
 FIGURE = np.array([0.213, 0.183, 0.006])  # the row of p = 3, read off the authors' plot
 NEXT = {1.75: 2.0, 2.0: 3.0, 3.0: 1.75}
 
 
-@grid(seeds=blocks(25, start=1), mode=[PUBLISHED, EXACT])
-def run(seeds, length, mode):
+@kit.run(
+    seeds=kit.seeds(100, by=25, start=1, first=0), mode=[PUBLISHED, EXACT], quick={"seeds": 10}
+)
+def run(seeds, mode, length=1.0):
     data, heads = instances(seeds)
     runs = {p: descend(data, heads, seeds, p, round(length * STEPS[p]), mode) for p in POTENTIALS}
     solutions = Solutions(data)
@@ -121,7 +101,7 @@ def run(seeds, length, mode):
     }
 
 
-def _last(evidence: Evidence, protocol: str, mode: int) -> FloatArray:
+def _last(evidence: kit.Evidence, protocol: str, mode: int) -> FloatArray:
     """``(seeds, p, q)`` at the last step."""
     return evidence.where(mode=mode)[protocol][..., -1]
 
@@ -130,12 +110,12 @@ def _diagonal(values: FloatArray) -> FloatArray:
     return np.diagonal(values, axis1=-2, axis2=-1)
 
 
-def _full(evidence: Evidence) -> bool:
+def _full(evidence: kit.Evidence) -> bool:
     rows = evidence.where(mode=PUBLISHED)
     return len(rows["seed"]) >= 100 and bool(rows["step"][0, -1, -1] == STEPS[3.0])
 
 
-def _measure_own_first(evidence: Evidence, mode: int) -> Any:
+def _measure_own_first(evidence: kit.Evidence, mode: int) -> Any:
     values = _last(evidence, "same", mode)
     own = _diagonal(values)[..., None]
     return np.all(np.where(np.eye(3, dtype=bool), -np.inf, own - values) < 0, axis=(-2, -1))
@@ -143,12 +123,12 @@ def _measure_own_first(evidence: Evidence, mode: int) -> Any:
 
 SCALE = {"100 seeds at the published length": _full}
 # The solutions of p = 1.75, 2 and 3 change places.
-ANOTHER = replaced(
+ANOTHER = kit.replaced(
     "the solution of another norm",
     same=lambda e: np.roll(e["same"], 1, axis=2),
     code=lambda e: np.roll(e["code"], 1, axis=2),
 )
-OTHER_RUN = replaced(
+OTHER_RUN = kit.replaced(
     "the run of another p",
     same=lambda e: np.roll(e["same"], 1, axis=1),
     code=lambda e: np.roll(e["code"], 1, axis=1),
@@ -156,10 +136,10 @@ OTHER_RUN = replaced(
 )
 
 
-@claim(
-    true("generic differences and queries are linearly independent"),
+@kit.claim(
+    kit.true("generic differences and queries are linearly independent"),
     reference="derived: feasible for generic data if d >= max(T - 1, n)",
-    null=replaced("the same sequences, of two features", feasible="feasible_low"),
+    null=kit.replaced("the same sequences, of two features", feasible="feasible_low"),
 )
 def M0(e):
     """Both the selection that training ends with and the optimal tokens can be selected, d >= max(T
@@ -168,8 +148,8 @@ def M0(e):
     return (e["feasible"] * e["feasible_best"]).all(axis=1)
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         2e-6,
         "a share of at most 1e-6 of the attention is elsewhere, and scores differ by at most 2",
     ),
@@ -179,7 +159,7 @@ def M0(e):
             e["probability"] > 1 - 1e-6
         ).any(axis=1)
     },
-    null=replaced("the loss of another instance's tokens", loss_gap="loss_gap_other"),
+    null=kit.replaced("the loss of another instance's tokens", loss_gap="loss_gap_other"),
 )
 def M2b(e):
     """Where attention is saturated the loss is that of the selected tokens, and not zero: the head
@@ -188,8 +168,8 @@ def M2b(e):
     return np.where(e["probability"] > 1 - 1e-6, e["loss_gap"], -np.inf).max(axis=1)
 
 
-@claim(
-    at_most(0.01, "at the published number of steps; one value for each p"),
+@kit.claim(
+    kit.at_most(0.01, "at the published number of steps; one value for each p"),
     "recalled",
     "P3, convergence of directions (number recalled)",
     assumes=SCALE,
@@ -204,10 +184,10 @@ def M3(evidence):
     return np.array([own[rows["local"][:, k] == 1, k].mean() for k in range(3)])
 
 
-@claim(
-    true(
+@kit.claim(
+    kit.true(
         "solutions are unique and differ, and directions converge; all p of a seed",
-        share=MOST,
+        share=kit.MOST,
     ),
     "recalled",
     "P3, figure of directional divergence",
@@ -220,8 +200,8 @@ def M6(e):
     return _measure_own_first(e, PUBLISHED)
 
 
-@claim(
-    true("as before", share=MOST),
+@kit.claim(
+    kit.true("as before", share=kit.MOST),
     null=ANOTHER,
 )
 def M6b(e):
@@ -229,8 +209,8 @@ def M6b(e):
     return _measure_own_first(e, EXACT)
 
 
-@claim(
-    between(-1.0, 1.0, "in tolerances of .05 and, for the own pair, .003"),
+@kit.claim(
+    kit.between(-1.0, 1.0, "in tolerances of .05 and, for the own pair, .003"),
     "authors' code",
     "P3, figure of directional divergence (digitised)",
     assumes=SCALE,
@@ -241,8 +221,8 @@ def E1_2a(e):
     return (_last(e, "code", PUBLISHED).mean(axis=0)[2] - FIGURE) / [0.05, 0.05, 0.003]
 
 
-@claim(
-    true("what the figure shows"),
+@kit.claim(
+    kit.true("what the figure shows"),
     "authors' code",
     "P3, figure of directional divergence",
     null=ANOTHER,
@@ -253,26 +233,26 @@ def E1_3(evidence):
     return np.argmin(mean, axis=1) == np.arange(3)
 
 
-@claim(
-    at_most(0.004, "an independent program has .0019"),
+@kit.claim(
+    kit.at_most(0.004, "an independent program has .0019"),
     assumes=SCALE,
-    null=exchanged("the published arithmetic in its place", "mode", EXACT, PUBLISHED),
+    null=kit.exchanged("the published arithmetic in its place", "mode", EXACT, PUBLISHED),
 )
 def E1_4(e):
     """Exact arithmetic, p = 1.75: the own mean is not .0141; most of that was rounding."""
     return _last(e, "same", EXACT)[:, 0, 0].mean()
 
 
-@claim(
-    at_most(1e-7, "relative duality gap"),
-    null=replaced("the solution of another norm", certified="gap_other"),
+@kit.claim(
+    kit.at_most(1e-7, "relative duality gap"),
+    null=kit.replaced("the solution of another norm", certified="gap_other"),
 )
 def E1_10(e):
     """Every solution is certified."""
     return e["certified"].max(axis=1)
 
 
-@picture(
+@kit.picture(
     "Every potential finds the solution of its own norm",
     "In all panels the curve of the own norm falls lowest. The dashed ones end in plateaus"
     " where the solid ones fall on.",
@@ -290,7 +270,7 @@ def directional_divergence(evidence, axes):
     solid: without. Above, as published, off-diagonal solutions belong to the tokens of another run;
     below, all belong to the same tokens.
     """
-    colours = dict(zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True))
+    colours = dict(zip(POTENTIALS, (kit.ATTENTION, kit.TRAINED, kit.BEST), strict=True))
     titles = {"code": "solution of the other run's tokens", "same": "solution of the same tokens"}
     for row, protocol in enumerate(("code", "same")):
         for k, p in enumerate(POTENTIALS):
@@ -306,7 +286,7 @@ def directional_divergence(evidence, axes):
                     if p == q and mode == EXACT:
                         low, high = np.quantile(curves[:, column], (0.16, 0.84), axis=0)
                         ax.fill_between(step, low, high, color=colours[q], alpha=0.12, linewidth=0)
-            logarithmic(ax.yaxis, np.concatenate(seen))
+            kit.logarithmic(ax.yaxis, np.concatenate(seen))
             ax.set(
                 ylim=(5e-4, 1.6),
                 xlim=(0, None),
@@ -317,7 +297,7 @@ def directional_divergence(evidence, axes):
         axes[row, 0].set_ylabel(f"mean divergence from the\n{titles[protocol]}")
     for q in POTENTIALS:
         axes[0, 0].plot([], [], "-", color=colours[q], label=f"solution of p = {q:g}")
-    axes[0, 1].plot([], [], "-", color=FAINT, label="exact arithmetic")
-    axes[0, 1].plot([], [], "--", color=FAINT, label="published arithmetic")
+    axes[0, 1].plot([], [], "-", color=kit.FAINT, label="exact arithmetic")
+    axes[0, 1].plot([], [], "--", color=kit.FAINT, label="published arithmetic")
     for ax in axes[0, :2]:
-        ax.legend(frameon=False, fontsize=8, labelcolor=FAINT, loc="lower left")
+        ax.legend(frameon=False, fontsize=8, labelcolor=kit.FAINT, loc="lower left")

@@ -8,27 +8,11 @@ Source: Optimizing Attention with Mirror Descent, first repository
 import numpy as np
 
 from attsvm.dynamics import direction_gap
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    TRAINED,
-    between,
-    blocks,
-    claim,
-    grid,
-    label_ends,
-    picture,
-    replaced,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import POTENTIALS, PUBLISHED, STEPS, Solutions, descend, instances
 
 # As in :mod:`attsvm_papers.md.e1_nine_pairs`, in the published arithmetic.
-SCALES = scales(
-    length=1.0,
-    seeds=100,
-    quick={"seeds": 10},
-)
+
 
 # Means over 100 seeds after all steps, in an independent program. The stored figure has .986,
 # .82, .77 for p = 1.75.
@@ -41,8 +25,8 @@ COSINES = {
 }
 
 
-@grid(seeds=blocks(25, start=1))
-def run(seeds, length):
+@kit.run(seeds=kit.seeds(100, by=25, start=1, first=0), quick={"seeds": 10})
+def run(seeds, length=1.0):
     data, heads = instances(seeds)
     runs = {
         p: descend(data, heads, seeds, p, round(length * STEPS[p]), PUBLISHED) for p in POTENTIALS
@@ -59,15 +43,17 @@ def run(seeds, length):
     }
 
 
-@claim(
-    between(-0.03, 0.03, "other random starts"),
+@kit.claim(
+    kit.between(-0.03, 0.03, "other random starts"),
     reference="the first repository's plot has .986, .82, .77",
     assumes={
         "100 seeds at the published length": lambda e: (
             len(e["seed"]) >= 100 and e["step"][0, -1, -1] == STEPS[3.0]
         )
     },
-    null=replaced("the solution of another norm", cosine=lambda e: np.roll(e["cosine"], 1, axis=2)),
+    null=kit.replaced(
+        "the solution of another norm", cosine=lambda e: np.roll(e["cosine"], 1, axis=2)
+    ),
 )
 def E1b_1(evidence):
     """Mean cosines after all steps: .9856, .831 and .779 for p = 1.75 against the solutions of
@@ -82,7 +68,7 @@ def E1b_1(evidence):
     )
 
 
-@picture(
+@kit.picture(
     "The same runs under the cosine",
     "The curve of the own norm rises above .98 in each panel, the others stay between .75 and .85.",
     2.7,
@@ -95,7 +81,7 @@ def cosine(evidence, axes):
     """Mean over seeds of the cosine between the weights and the solutions of the three norms (of
     the other runs' tokens, as published). Crosses: an independent program.
     """
-    colours = dict(zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True))
+    colours = dict(zip(POTENTIALS, (kit.ATTENTION, kit.TRAINED, kit.BEST), strict=True))
     for k, p in enumerate(POTENTIALS):
         ends = []
         for column, q in enumerate(POTENTIALS):
@@ -123,5 +109,5 @@ def cosine(evidence, axes):
             title=f"descent with p = {p:g}",
             xlabel="step",
         )
-        label_ends(axes[k], ends, 0.09)
+        kit.label_ends(axes[k], ends, 0.09)
     axes[0].set_ylabel("mean cosine to the solution")

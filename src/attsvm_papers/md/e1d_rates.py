@@ -16,35 +16,14 @@ from attsvm import Lp, locally_optimal, token_scores, train
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    MOST,
-    TRAINED,
-    VERDICT,
-    at_most,
-    blocks,
-    claim,
-    grid,
-    label_ends,
-    logarithmic,
-    picture,
-    replaced,
-    same,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import Solutions, instances
 
 FloatArray = NDArray[np.float64]
 
 # The instances of :mod:`attsvm_papers.md.e1_nine_pairs`; plain descent with step 1 from small
 # Gaussian weights.
-SCALES = scales(
-    steps=30_000,
-    seeds=100,
-    first_seed=VERDICT,
-    quick={"steps": 3000, "seeds": 8},
-)
+
 
 EXPONENTS = (1.5, 2.0, 3.0)
 MARKS = (1000, 10_000, 30_000)
@@ -63,8 +42,8 @@ def rate(steps: NDArray[Any], p: float) -> FloatArray:
     return np.log(logarithm) ** (2.0 if p == 2.0 else 1.0) / logarithm
 
 
-@grid(p=EXPONENTS, seeds=blocks(50, start=1))
-def run(seeds, p, steps):
+@kit.run(p=EXPONENTS, seeds=kit.seeds(100, by=50, start=1), quick={"steps": 3000, "seeds": 8})
+def run(seeds, p, steps=30_000):
     data, heads = instances(seeds)
     start = 0.1 * np.stack(
         [np.random.default_rng([seed, 10]).standard_normal((10, 10)) for seed in seeds]
@@ -80,7 +59,7 @@ def run(seeds, p, steps):
     scores = token_scores(data, heads)
     divergence = trajectory.direction_divergence(solutions, p)[kept].T
     return {
-        "step": same(step),
+        "step": kit.same(step),
         "divergence": divergence,
         "ratio": divergence / rate(step, p),
         "growth": (Lp(p).value(trajectory.W[kept]) / np.log(step)[:, None]).T,
@@ -93,14 +72,14 @@ def run(seeds, p, steps):
     }
 
 
-RESTS = replaced(
+RESTS = kit.replaced(
     "a direction that stays where it began",
     ratio=lambda e: e["divergence"][:, :1] * e["ratio"] / e["divergence"],
 )
 
 
-@claim(
-    at_most(0.0, "non-increasing; one value for each p"),
+@kit.claim(
+    kit.at_most(0.0, "non-increasing; one value for each p"),
     "recalled",
     "P3, rate of convergence (number recalled)",
     null=RESTS,
@@ -114,12 +93,12 @@ def M4(evidence):
     return np.diff(means, axis=1).max(axis=1)
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1.02,
         "the theorem bounds the ratio and does not order it; two hundredths for runs that are"
         " passing a corner",
-        share=MOST,
+        share=kit.MOST,
     ),
     reference="P3, rate of convergence (number recalled)",
     assumes={
@@ -140,7 +119,7 @@ def M4b(evidence):
     return (ratios / np.minimum.accumulate(ratios, axis=1)).max(axis=1)
 
 
-@picture(
+@kit.picture(
     "Plain mirror descent converges poly-logarithmically",
     "Divergences fall slowly; divided by the rate of the theorem the curves still fall;"
     " norms over log k flatten.",
@@ -154,7 +133,7 @@ def draw_rate(evidence, axes):
     """Means over seeds; step 1, no normalisation. The middle panel must stay bounded and does not
     rise from step 1000 on; crosses: 10 seeds of an independent program.
     """
-    colours = dict(zip(EXPONENTS, (ATTENTION, TRAINED, BEST), strict=True))
+    colours = dict(zip(EXPONENTS, (kit.ATTENTION, kit.TRAINED, kit.BEST), strict=True))
     for ax, column in zip(axes, ("divergence", "ratio", "growth"), strict=True):
         ends, seen = [], []
         for p in EXPONENTS:
@@ -174,13 +153,13 @@ def draw_rate(evidence, axes):
                             markersize=6,
                             markeredgewidth=1.1,
                         )
-        logarithmic(ax.xaxis, step)
+        kit.logarithmic(ax.xaxis, step)
         if column == "divergence":
-            logarithmic(ax.yaxis, np.concatenate(seen))
+            kit.logarithmic(ax.yaxis, np.concatenate(seen))
         else:
             ax.set_ylim(0, None)
         ax.set(xlim=(step[0], step[-1]), xlabel="step")
-        label_ends(ax, ends, 0.09)
+        kit.label_ends(ax, ends, 0.09)
     axes[0].set_title("Divergence from the own solution")
     axes[1].set_title("... divided by the rate")
     axes[2].set_title("Norm / log k")

@@ -14,21 +14,7 @@ from attsvm import optimal_tokens, train
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    TRAINED,
-    Evidence,
-    at_most,
-    claim,
-    exchanged,
-    grid,
-    logarithmic,
-    picture,
-    scales,
-    stacked,
-)
+from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import (
     EXACT,
     POTENTIALS,
@@ -41,10 +27,7 @@ from attsvm_papers.md.mirror_runs import (
 from attsvm_papers.md.published import published_descent
 
 # Seed 1 of :mod:`attsvm_papers.md.e1_nine_pairs`, from zero; there is nothing random left.
-SCALES = scales(
-    records=200,
-    quick={"records": 100},
-)
+
 
 ARROWS = {1.75: (140, 225, 310, 425), 2.0: (300, 500, 700, 900), 3.0: (1500, 4000, 8000, 13_000)}
 # Entries (1, 2) and (3, 4) counted from zero, at ARROWS and at the end, in an independent
@@ -56,8 +39,8 @@ PATHS = {
 }
 
 
-@grid(p=POTENTIALS, mode=[PUBLISHED, EXACT])
-def run(p, mode, records):
+@kit.run(p=POTENTIALS, mode=[PUBLISHED, EXACT], quick={"records": 100})
+def run(p, mode, records=200):
     data, heads = instances([1])
     steps = STEPS[p]
     at = np.linspace(0, steps, records + 1).astype(int).tolist()
@@ -88,19 +71,19 @@ def run(p, mode, records):
         "tokens": selected[0],
         "best": optimal_tokens(data, heads)[0],
     }
-    return stacked([found])
+    return kit.stacked([found])
 
 
-def _published(evidence: Evidence, p: float) -> Evidence:
+def _published(evidence: kit.Evidence, p: float) -> kit.Evidence:
     return evidence.where(p=p, mode=PUBLISHED)
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1.05,
         "p = 3 never meets the epsilon and both runs are the same to a few percent of oscillation",
     ),
-    null=exchanged("the arithmetics exchanged", "mode", EXACT, PUBLISHED),
+    null=kit.exchanged("the arithmetics exchanged", "mode", EXACT, PUBLISHED),
 )
 def E2_7(evidence):
     """Exact arithmetic ends no further from its solution than the published one, for every p."""
@@ -113,7 +96,7 @@ def E2_7(evidence):
     )
 
 
-@picture(
+@kit.picture(
     "Trajectories turn to the solution of their own norm",
     "Each trajectory bends towards the ray of its solution. The dashed ones stop early for"
     " p = 1.75 and 2.",
@@ -133,20 +116,20 @@ def trajectories(evidence, axes):
         direction = exact["solution"][0]
         reach = np.linalg.norm(exact["path"][0, -1])
         ray = np.stack([np.zeros(2), reach * direction / np.linalg.norm(direction)])
-        ax.plot(*ray.T, "-", color=BEST, linewidth=1.2, label="direction of the solution")
-        ax.plot(*exact["path"][0].T, "-", color=TRAINED, label="exact arithmetic")
+        ax.plot(*ray.T, "-", color=kit.BEST, linewidth=1.2, label="direction of the solution")
+        ax.plot(*exact["path"][0].T, "-", color=kit.TRAINED, label="exact arithmetic")
         ax.plot(
             *published["path"][0].T,
             "--",
-            color=ATTENTION,
+            color=kit.ATTENTION,
             linewidth=1.2,
             label="published arithmetic",
         )
-        ax.plot(*published["marked"][0, :4].T, "o", color=ATTENTION, markersize=3.5)
+        ax.plot(*published["marked"][0, :4].T, "o", color=kit.ATTENTION, markersize=3.5)
         ax.plot(
             *np.array(PATHS[p]).T,
             "x",
-            color=FAINT,
+            color=kit.FAINT,
             markersize=6,
             markeredgewidth=1.0,
             label="independent program",
@@ -159,13 +142,13 @@ def trajectories(evidence, axes):
         )
         ax = axes[1, k]
         seen = []
-        for rows, style, colour in ((exact, "-", TRAINED), (published, "--", ATTENTION)):
+        for rows, style, colour in ((exact, "-", kit.TRAINED), (published, "--", kit.ATTENTION)):
             ax.plot(rows["step"][0, 1:], rows["divergence"][0], style, color=colour)
             seen.append(rows["divergence"][0])
-        logarithmic(ax.yaxis, np.concatenate(seen))
+        kit.logarithmic(ax.yaxis, np.concatenate(seen))
         ax.set(xlim=(0, None), xlabel="step")
     axes[0, 0].set_ylabel("entry (3, 4) of W")
     axes[1, 0].set_ylabel("divergence from\nthe own solution")
     axes[0, 1].legend(
-        frameon=False, fontsize=8, labelcolor=FAINT, loc="upper left", borderaxespad=0.0
+        frameon=False, fontsize=8, labelcolor=kit.FAINT, loc="upper left", borderaxespad=0.0
     )

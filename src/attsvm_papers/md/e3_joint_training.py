@@ -26,23 +26,7 @@ from attsvm import (
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    FAINT,
-    TRAINED,
-    Evidence,
-    at_least,
-    at_most,
-    at_start,
-    claim,
-    exchanged,
-    grid,
-    legend,
-    loglog,
-    picture,
-    stacked,
-    true,
-)
+from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import EXACT, POTENTIALS, PUBLISHED, STEPS
 from attsvm_papers.md.published import published_descent
 
@@ -69,9 +53,9 @@ def problem() -> AttentionData:
     return AttentionData(tokens, np.array([1.0, -1.0]), tokens[:, 0])
 
 
-@grid(p=POTENTIALS, mode=[PUBLISHED, EXACT])
+@kit.run(p=POTENTIALS, mode=[PUBLISHED, EXACT])
 def run(mode, p):
-    return stacked([descent(p, mode)])
+    return kit.stacked([descent(p, mode)])
 
 
 def solutions(tokens: Any, p: float) -> tuple[Any, Any]:
@@ -126,15 +110,15 @@ def descent(p: float, mode: int) -> dict[str, Any]:
     }
 
 
-def _of(evidence: Evidence, mode: int, p: float) -> Evidence:
+def _of(evidence: kit.Evidence, mode: int, p: float) -> kit.Evidence:
     return evidence.where(mode=mode, p=p)
 
 
-ANOTHER = exchanged("the run of p = 3 in place of p = 1.75", "p", 1.75, 3.0)
+ANOTHER = kit.exchanged("the run of p = 3 in place of p = 1.75", "p", 1.75, 3.0)
 
 
-@claim(
-    true("printed in the authors' notebook"),
+@kit.claim(
+    kit.true("printed in the authors' notebook"),
     "authors' code",
     "P3, figures of joint training",
     null=ANOTHER,
@@ -150,18 +134,18 @@ def E3_1(e):
     ]
 
 
-@claim(
-    at_least(0.999, "set by this project"),
-    null=at_start("logistic", "softmax"),
+@kit.claim(
+    kit.at_least(0.999, "set by this project"),
+    null=kit.at_start("logistic", "softmax"),
 )
 def E3_3(evidence):
     """Both probabilities are above .999 by iteration 100, in both arithmetics."""
     return np.concatenate([evidence["logistic"][:, -1], evidence["softmax"][:, -1]])
 
 
-@claim(
-    at_most(1e-3, "set by this project"),
-    null=at_start("divergence_W", "divergence_v", words="after 30 iterations"),
+@kit.claim(
+    kit.at_most(1e-3, "set by this project"),
+    null=kit.at_start("divergence_W", "divergence_v", words="after 30 iterations"),
 )
 def E3_5(evidence):
     """Exact arithmetic: all six divergences at the end are small."""
@@ -169,7 +153,7 @@ def E3_5(evidence):
     return np.concatenate([rows[name][:, -1] for name in ("divergence_W", "divergence_v")])
 
 
-@picture(
+@kit.picture(
     "Head and weights together",
     "Both probabilities reach one within some tens of iterations. Exact divergences fall on"
     " where the published ones stay.",
@@ -189,8 +173,8 @@ def joint_training(evidence, axes):
         exact, published = _of(evidence, EXACT, p), _of(evidence, PUBLISHED, p)
         ax = axes[0, k]
         for name, colour, table, label in (
-            ("logistic", TRAINED, LOGISTIC, "logistic probability"),
-            ("softmax", ATTENTION, SOFTMAX, "softmax probability"),
+            ("logistic", kit.TRAINED, LOGISTIC, "logistic probability"),
+            ("softmax", kit.ATTENTION, SOFTMAX, "softmax probability"),
         ):
             ax.plot(np.arange(60), exact[name][0, :60], "-", color=colour, label=label)
             ax.plot(AT, table[p], "x", color=colour, markersize=6, markeredgewidth=1.1)
@@ -201,7 +185,7 @@ def joint_training(evidence, axes):
             xlabel="iteration",
         )
         ax = axes[1, k]
-        for name, colour in (("divergence_v", TRAINED), ("divergence_W", ATTENTION)):
+        for name, colour in (("divergence_v", kit.TRAINED), ("divergence_W", kit.ATTENTION)):
             for rows, style in ((exact, "-"), (published, "--")):
                 ax.plot(
                     rows["step"][0],
@@ -210,16 +194,16 @@ def joint_training(evidence, axes):
                     color=colour,
                     linewidth=1.2,
                 )
-        loglog(ax, exact["step"][0], np.array([1e-9, 1.0]))
+        kit.loglog(ax, exact["step"][0], np.array([1e-9, 1.0]))
         ax.set(ylim=(1e-7, 2), xlabel="step")
-    legend(axes[0, 0], loc="lower right")
+    kit.legend(axes[0, 0], loc="lower right")
     axes[0, 0].set_ylabel("mean over two sequences")
     axes[1, 0].set_ylabel("divergence from the solution")
     for label, style, colour in (
-        ("v, exact", "-", TRAINED),
-        ("v, published", "--", TRAINED),
-        ("W, exact", "-", ATTENTION),
-        ("W, published", "--", ATTENTION),
+        ("v, exact", "-", kit.TRAINED),
+        ("v, published", "--", kit.TRAINED),
+        ("W, exact", "-", kit.ATTENTION),
+        ("W, published", "--", kit.ATTENTION),
     ):
         axes[1, 0].plot([], [], style, color=colour, label=label, linewidth=1.2)
-    axes[1, 0].legend(frameon=False, fontsize=8, labelcolor=FAINT, loc="lower left")
+    axes[1, 0].legend(frameon=False, fontsize=8, labelcolor=kit.FAINT, loc="lower left")

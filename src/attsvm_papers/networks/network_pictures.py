@@ -9,19 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    INK,
-    RULE,
-    TRAINED,
-    Evidence,
-    Picture,
-    canvas,
-    logarithmic,
-    render,
-)
+from attsvm_papers import kit
 from attsvm_papers.networks.accuracy_table import PROTOCOLS, accuracies, difference
 from attsvm_papers.networks.selectivity import BIN, PARTS
 from attsvm_papers.networks.trained_networks import DATA, METHODS
@@ -41,11 +29,17 @@ _COLUMNS = (0.22, 0.48, 0.78, 1.0)
 
 def colours() -> dict[str, str]:
     """One for each optimiser."""
-    main = {"l1.1": ATTENTION, "l2": TRAINED, "l3": BEST, "adam": INK, "spectral": FAINT}
-    return {**main, "adamw": RULE, "momentum": RULE}
+    main = {
+        "l1.1": kit.ATTENTION,
+        "l2": kit.TRAINED,
+        "l3": kit.BEST,
+        "adam": kit.INK,
+        "spectral": kit.FAINT,
+    }
+    return {**main, "adamw": kit.RULE, "momentum": kit.RULE}
 
 
-def _panels(rows: Evidence) -> list[tuple[str, int, Evidence]]:
+def _panels(rows: kit.Evidence) -> list[tuple[str, int, kit.Evidence]]:
     """Data, number of blocks and rows of every panel."""
     pairs = sorted(
         {(int(data), int(depth)) for data, depth in zip(rows["data"], rows["depth"], strict=True)}
@@ -53,16 +47,16 @@ def _panels(rows: Evidence) -> list[tuple[str, int, Evidence]]:
     return [(DATA[data], depth, rows.where(data=data, depth=depth)) for data, depth in pairs]
 
 
-def _methods(rows: Evidence) -> list[str]:
+def _methods(rows: kit.Evidence) -> list[str]:
     return [METHODS[int(method)] for method in rows.levels("method")]
 
 
-def plot_accuracy(rows: Evidence, titles: Mapping[str, str]) -> Picture:
+def plot_accuracy(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
     """The accuracy table as a picture: three protocols per optimiser, with the numbers."""
     panels = _panels(rows)
     heights = [1.0 + len(_methods(part)) for *_, part in panels]
     grid = {"width_ratios": (1, 1), "height_ratios": heights, "squeeze": False}
-    with canvas(0.5 + 0.32 * sum(heights), len(panels), 2, width=6.6, **grid) as (figure, axes):
+    with kit.canvas(0.5 + 0.32 * sum(heights), len(panels), 2, width=6.6, **grid) as (figure, axes):
         for (data, depth, part), (ax, table) in zip(panels, axes, strict=True):
             found = accuracies(part)
             names = _methods(part)
@@ -100,14 +94,16 @@ def plot_accuracy(rows: Evidence, titles: Mapping[str, str]) -> Picture:
             for column, words in zip(
                 _COLUMNS, ("validation", "last", "best on test", "epochs"), strict=True
             ):
-                table.text(column, -1, words, ha="right", va="center", fontsize=8.5, color=FAINT)
+                table.text(
+                    column, -1, words, ha="right", va="center", fontsize=8.5, color=kit.FAINT
+                )
             table.axis("off")
             for each in (ax, table):
                 each.set_ylim(len(names) - 0.5, -1.2)
             ax.set_yticks(range(len(names)), [NAMES[name] for name in names])
             ax.set_title(f"{titles[data]}, {depth} blocks, {len(part.levels('seed'))} seeds")
         axes[-1, 0].set_xlabel("test accuracy, %")
-        return render(
+        return kit.render(
             figure,
             "accuracy",
             "Test accuracy by optimiser",
@@ -121,7 +117,7 @@ def plot_accuracy(rows: Evidence, titles: Mapping[str, str]) -> Picture:
         )
 
 
-def plot_differences(rows: Evidence, titles: Mapping[str, str]) -> Picture:
+def plot_differences(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
     """Accuracy of p = 1.1 minus every other optimiser's at the last epoch, with intervals."""
     panels = [
         panel
@@ -129,18 +125,18 @@ def plot_differences(rows: Evidence, titles: Mapping[str, str]) -> Picture:
         if "l1.1" in _methods(panel[2]) and len(_methods(panel[2])) > 1
     ]
     heights = [1.0 + len(_methods(part)) for *_, part in panels]
-    with canvas(0.5 + 0.3 * sum(heights), len(panels), height_ratios=heights) as (figure, axes):
+    with kit.canvas(0.5 + 0.3 * sum(heights), len(panels), height_ratios=heights) as (figure, axes):
         for (data, depth, part), ax in zip(panels, axes, strict=True):
             others = [name for name in _methods(part) if name != "l1.1"]
             for place, name in enumerate(others):
                 mean, low, high = difference(part, data, "l1.1", name)
                 ax.plot([low, high], [place, place], color=colours()[name], linewidth=2)
                 ax.plot(mean, place, "o", color=colours()[name], markersize=5)
-            ax.axvline(0, color=RULE, linewidth=0.9, zorder=0)
+            ax.axvline(0, color=kit.RULE, linewidth=0.9, zorder=0)
             ax.set_yticks(range(len(others)), [f"over {NAMES[name]}" for name in others])
             ax.set(ylim=(len(others) - 0.5, -0.5), title=f"{titles[data]}, {depth} blocks")
         axes[-1].set_xlabel("advantage of p = 1.1 at the last epoch, points")
-        return render(
+        return kit.render(
             figure,
             "differences",
             "Is p = 1.1 more accurate?",
@@ -153,10 +149,10 @@ def plot_differences(rows: Evidence, titles: Mapping[str, str]) -> Picture:
         )
 
 
-def plot_courses(rows: Evidence, titles: Mapping[str, str]) -> Picture:
+def plot_courses(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
     """Training and test accuracy epoch by epoch."""
     panels = _panels(rows)
-    with canvas(0.6 + 2.2 * len(panels), len(panels), 2, width=6.0, squeeze=False) as (
+    with kit.canvas(0.6 + 2.2 * len(panels), len(panels), 2, width=6.0, squeeze=False) as (
         figure,
         axes,
     ):
@@ -189,7 +185,7 @@ def plot_courses(rows: Evidence, titles: Mapping[str, str]) -> Picture:
         axes[-1, 0].legend(
             known.values(), known.keys(), frameon=False, fontsize=8, loc="lower right"
         )
-        return render(
+        return kit.render(
             figure,
             "courses",
             "Accuracy epoch by epoch",
@@ -207,7 +203,7 @@ def _plain_log_ticks(ax: object, last: float) -> None:
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def plot_histograms(rows: Evidence, names: Sequence[str], title: str) -> Picture:
+def plot_histograms(rows: kit.Evidence, names: Sequence[str], title: str) -> kit.Picture:
     """Sizes of the query, key and value weights, one panel each.
 
     Args:
@@ -215,7 +211,7 @@ def plot_histograms(rows: Evidence, names: Sequence[str], title: str) -> Picture
         names: the optimisers that are drawn.
         title: of the data and network.
     """
-    with canvas(2.9, 1, 3, width=6.6, sharey=True) as (figure, axes):
+    with kit.canvas(2.9, 1, 3, width=6.6, sharey=True) as (figure, axes):
         for part, ax in enumerate(axes):
             end, heights = 1.0, []
             for name in names:
@@ -244,13 +240,13 @@ def plot_histograms(rows: Evidence, names: Sequence[str], title: str) -> Picture
                     transform=ax.get_xaxis_transform(),
                 )
                 end = max(end, largest)
-            logarithmic(ax.yaxis, np.array(heights))
-            ax.axvline(1.0, color=RULE, linewidth=0.9, zorder=0)
+            kit.logarithmic(ax.yaxis, np.array(heights))
+            ax.axvline(1.0, color=kit.RULE, linewidth=0.9, zorder=0)
             ax.set(xlim=(0, end * 1.05), title=PARTS[part])
         axes[0].set_ylabel("share of weights per bin")
         axes[1].set_xlabel("modulus of a weight, in units of its initial bound")
         axes[-1].legend(frameon=False, fontsize=8)
-        return render(
+        return kit.render(
             figure,
             "weights",
             f"Query, key and value weights: {title}",

@@ -26,13 +26,12 @@ from attsvm import InputError
 from attsvm.errors import UnavailableError
 from attsvm.store import code_fingerprint, entry_path
 from attsvm.thread_limits import at_most_threads
-from attsvm_papers.kit import Cell, Evidence
+from attsvm_papers import kit
 from attsvm_papers.networks.examples import Task, files_digest
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from attsvm.claims import Evidence
     from attsvm_papers.networks.examples import Known
     from attsvm_papers.networks.labelled import Examples
     from attsvm_papers.networks.training import History
@@ -118,7 +117,7 @@ class Networks:
         )
 
 
-def cells(parameters: Networks) -> Iterator[Cell]:
+def cells(parameters: Networks) -> Iterator[kit.Cell]:
     """The cells of ``run`` that ask nothing of others: methods with one learning rate, with seeds
     from 0 on, and for the other methods one short training for each rate.
 
@@ -134,7 +133,7 @@ def cells(parameters: Networks) -> Iterator[Cell]:
                     yield _cell(study.task, digest, method, lr, seed)
 
 
-def widened(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
+def widened(parameters: Networks, evidence: kit.Evidence) -> Iterator[kit.Cell]:
     """A short training with another rate for each method whose best one is at the end of those that
     were tried, where its grid may go on.
     """
@@ -147,7 +146,7 @@ def widened(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
                     yield _cell(study.task, digest, method, lr, TUNING_SEED)
 
 
-def chosen_rates(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
+def chosen_rates(parameters: Networks, evidence: kit.Evidence) -> Iterator[kit.Cell]:
     """The cells of the methods with several learning rates: the rate with the highest validation
     accuracy at the end of its short training, the first of several, with seeds from 0 on: all
     methods with the first seed, then with the next.
@@ -178,13 +177,13 @@ def _further(
     return float(f"{best * ratio if best == max(tried) else best / ratio:.3g}")
 
 
-def tried_rates(evidence: Evidence, data: str, method: str) -> list[float]:
+def tried_rates(evidence: kit.Evidence, data: str, method: str) -> list[float]:
     """The learning rates that have a short training."""
     rows = evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
     return sorted(float(lr) for lr in rows["lr"])
 
 
-def chosen_rate(evidence: Evidence, data: str, method: str) -> float:
+def chosen_rate(evidence: kit.Evidence, data: str, method: str) -> float:
     """The learning rate whose short training ended with the highest validation accuracy.
 
     Raises:
@@ -195,7 +194,7 @@ def chosen_rate(evidence: Evidence, data: str, method: str) -> float:
     return float(tried["lr"][int(np.argmax(ends))])
 
 
-def rates_inside(evidence: Evidence) -> NDArray[np.bool_]:
+def rates_inside(evidence: kit.Evidence) -> NDArray[np.bool_]:
     """For each optimiser and data whether lower and higher rates than the chosen one were tried."""
     tuned, found = evidence.where(tuning=1), []
     for data, method in sorted({*zip(tuned["data"], tuned["method"], strict=True)}):
@@ -225,7 +224,7 @@ def _available(studies: Sequence[Study]) -> list[tuple[Study, str]]:
     return here
 
 
-def _cell(task: Task, digest: str, method: Method, lr: float, seed: int) -> Cell:
+def _cell(task: Task, digest: str, method: Method, lr: float, seed: int) -> kit.Cell:
     plain = {"name": method.name, "lr": lr, "rest_lr": method.rest_lr}
     return {"task": asdict(task), "digest": digest, "method": plain, "seed": seed}
 

@@ -11,25 +11,7 @@ import numpy as np
 
 from attsvm import LogSpaced
 from attsvm.dynamics.next_token import Problem, Rule, joint
-from attsvm_papers.kit import (
-    ATTENTION,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    at_least,
-    band,
-    blocks,
-    claim,
-    each,
-    grid,
-    legend,
-    logarithmic,
-    picture,
-    replaced,
-    same,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import (
     accuracy,
     attention_solutions,
@@ -42,19 +24,12 @@ from attsvm_papers.ntp.two_stages import (
 )
 
 # Data without confused tokens; all sentences, those of one token too.
-SCALES = scales(
-    K=20,
-    per_query=4,
-    steps=10_000,
-    seeds=10,
-    first_seed=VERDICT,
-    quick={"seeds": 2},
-)
+
 NORMS = ("block", "joint")
 
 
-@grid(norm=NORMS, seeds=blocks(100))
-def run(K, per_query, steps, seeds, norm):
+@kit.run(norm=NORMS, seeds=kit.seeds(10, by=100), quick={"seeds": 2})
+def run(seeds, norm, K=20, per_query=4, steps=10_000):
     eta0, eta = rates(K)
     sets = draw("bipartite", K, per_query, seeds)
     course = joint(sets, Rule(eta), steps, output_lr=eta0, norm=norm, records=LogSpaced(150))
@@ -70,7 +45,7 @@ def run(K, per_query, steps, seeds, norm):
     }
     return {
         "norm": np.full(len(seeds), NORMS.index(norm)),
-        "step": same(course.attention.steps),
+        "step": kit.same(course.attention.steps),
         "attention_cosine": course.attention.cosine(solutions)[-1],
         "attention_cosine_alike": course.attention.cosine(sums_of_arcs(solutions))[-1],
         "output_cosine": course.output.cosine(target)[-1],
@@ -82,17 +57,19 @@ def run(K, per_query, steps, seeds, norm):
 
 
 NULLS = {
-    "accuracy": replaced("attention before any training", accuracy="accuracy_start"),
-    "output_cosine": replaced(
+    "accuracy": kit.replaced("attention before any training", accuracy="accuracy_start"),
+    "output_cosine": kit.replaced(
         "a target that is not centred", output_cosine="output_cosine_uncentred"
     ),
-    "attention_cosine": replaced("the sum of all arcs", attention_cosine="attention_cosine_alike"),
+    "attention_cosine": kit.replaced(
+        "the sum of all arcs", attention_cosine="attention_cosine_alike"
+    ),
 }
 
 
-@each(
-    claim(
-        at_least(bound, "after 10 000 steps", share=MOST),
+@kit.each(
+    kit.claim(
+        kit.at_least(bound, "after 10 000 steps", share=kit.MOST),
         "ours",
         reference="an ablation that the paper does not make",
         id=f"P3-E5{letter}",
@@ -135,7 +112,7 @@ def reached(e, index, column):
     return e.where(norm=index)[column]
 
 
-@picture(
+@kit.picture(
     "Both matrices from the start",
     "Both losses fall to zero; both directions converge, the query-key matrix more slowly"
     " under one norm.",
@@ -149,23 +126,23 @@ def both_at_once(evidence, axes):
     """Medians and ranges over seeds; dashed lines are the query-key matrix. With one norm the
     output matrix takes most of the step at first, and the query-key matrix follows more slowly.
     """
-    for index, colour, words in ((0, TRAINED, "a norm each"), (1, ATTENTION, "one norm")):
+    for index, colour, words in ((0, kit.TRAINED, "a norm each"), (1, kit.ATTENTION, "one norm")):
         rows = evidence.where(norm=index)
         step = rows["step"][0]
         late = step >= 1
-        band(axes[0], step[late], rows["loss"][:, late], colour, label=words)
-        band(axes[1], step[late], rows["output_error"][:, late], colour)
-        band(axes[1], step[late], rows["attention_error"][:, late], colour, "--")
-        band(axes[2], step, rows["output_norm"], colour)
-        band(axes[2], step, rows["attention_norm"], colour, "--")
+        kit.band(axes[0], step[late], rows["loss"][:, late], colour, label=words)
+        kit.band(axes[1], step[late], rows["output_error"][:, late], colour)
+        kit.band(axes[1], step[late], rows["attention_error"][:, late], colour, "--")
+        kit.band(axes[2], step, rows["output_norm"], colour)
+        kit.band(axes[2], step, rows["attention_norm"], colour, "--")
     for style, words in (("-", "output matrix"), ("--", "query-key matrix")):
-        axes[2].plot([], [], style, color=FAINT, label=words)
+        axes[2].plot([], [], style, color=kit.FAINT, label=words)
     for ax in axes[:2]:
-        logarithmic(ax.xaxis, np.array([1.0, 10_000.0]))
-    logarithmic(axes[0].yaxis, evidence["loss"])
-    logarithmic(axes[1].yaxis, evidence["output_error"][:, 1:])
+        kit.logarithmic(ax.xaxis, np.array([1.0, 10_000.0]))
+    kit.logarithmic(axes[0].yaxis, evidence["loss"])
+    kit.logarithmic(axes[1].yaxis, evidence["output_error"][:, 1:])
     axes[2].set_xticks([0, 5000, 10_000], ["0", "5000", "10 000"])
     for ax in (axes[0], axes[2]):
-        legend(ax)
+        kit.legend(ax)
     for ax, title in zip(axes, ("Loss", "Direction errors", "Norms"), strict=True):
         ax.set(title=title, xlabel="step")

@@ -24,32 +24,7 @@ from attsvm.dynamics import AtSteps, ball_path, direction_gap
 from attsvm.dynamics.next_token import Rule, output_stage
 from attsvm.margins import least_norm, log_odds_margins
 from attsvm.selection import soft_label_svm, stack_likelihoods
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    bands,
-    between,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    picture,
-    replaced,
-    rows,
-    same,
-    scales,
-    setting,
-    slopes,
-    stacked,
-    true,
-)
+from attsvm_papers import kit
 from attsvm_papers.ntp.contexts import (
     longest_step,
     most_frequent,
@@ -63,16 +38,6 @@ from attsvm_papers.ntp.contexts import (
     two_topics,
 )
 
-SCALES = scales(
-    m=8,
-    V=10,
-    steps=40_000,
-    paths=40,
-    widths=tuple(range(2, 13)),
-    seeds=100,
-    first_seed=VERDICT,
-    quick={"seeds": 6, "paths": 5, "steps": 10_000, "widths": (3, 6, 12)},
-)
 BOTH, SEPARABLE, COMPATIBLE, HARD = "both", "separable", "compatible", "hard"
 PLAIN, CONSTANT, DECAYING = "plain", "constant", "decaying"
 STEPS = {CONSTANT: Rule(0.05), DECAYING: Rule(0.5, decay=0.5)}
@@ -102,8 +67,10 @@ def solved(pairs):
     return soft_label_svm([h for h, _ in pairs], [n for _, n in pairs])
 
 
-@grid(rows("kind rule", RUNS), seeds=blocks(50))
-def trained(kind, rule, m, V, steps, seeds):
+@kit.run(
+    kit.rows("kind rule", RUNS), seeds=kit.seeds(100, by=50), quick={"seeds": 6, "steps": 10_000}
+)
+def trained(kind, rule, seeds, m=8, V=10, steps=40_000):
     pairs = drawn(kind, m, V, seeds)
     svms, hard = solved(pairs), solved([most_frequent(pair) for pair in pairs])
     plain = Rule(tuple(longest_step(svm) for svm in svms), normalize=False)
@@ -119,11 +86,11 @@ def trained(kind, rule, m, V, steps, seeds):
         _followed(svm, other, pair, course.W[:, run], tenth)
         for run, (svm, other, pair) in enumerate(zip(svms, hard, pairs, strict=True))
     ]
-    columns = stacked(found)
+    columns = kit.stacked(found)
     norms = np.array([np.linalg.norm(svm.solution.W) + (not svm.separable) for svm in svms])
     return {
-        "step": same(course.steps),
-        "tenth": same(tenth),
+        "step": kit.same(course.steps),
+        "tenth": kit.same(tenth),
         "over_entropy": course.loss.T - np.array([[svm.entropy] for svm in svms]),
         "over_floor": course.loss.T - np.array([[svm.floor] for svm in svms]),
         "size": np.array([np.linalg.norm(svm.finite) for svm in svms]),
@@ -155,8 +122,8 @@ def _followed(svm, hard, pair, W, tenth):
     }
 
 
-@grid(seeds=lambda parameters: [list(range(parameters.paths))])
-def paths(m, V, seeds):
+@kit.run(seeds=kit.seeds(40, by=40, name="paths"), quick={"paths": 5})
+def paths(seeds, m=8, V=10):
     pairs = drawn(BOTH, m, V, seeds)
     svms, hard = solved(pairs), solved([most_frequent(pair) for pair in pairs])
     path = ball_path(stack_likelihoods([svm.likelihood() for svm in svms]), RADII)
@@ -170,7 +137,7 @@ def paths(m, V, seeds):
         for svm, other, pair, W in zip(svms, hard, pairs, weights, strict=True)
     ]
     return {
-        "radius": same(path.radii),
+        "radius": kit.same(path.radii),
         "path": np.array(
             [direction_gap(W, s.solution.W) for W, s in zip(weights, svms, strict=True)]
         ),
@@ -184,7 +151,9 @@ def paths(m, V, seeds):
     }
 
 
-@grid(width=setting("widths"), seeds=blocks(100))
+@kit.run(
+    width=tuple(range(2, 13)), seeds=kit.seeds(100, by=100), quick={"seeds": 6, "width": (3, 6, 12)}
+)
 def shares(width, seeds):
     svms = solved([random_contexts(CONTEXTS, TOKENS, width, 3, seed) for seed in seeds])
     proofs = {
@@ -215,11 +184,11 @@ def last_tenfold(values, evidence):
 
 PROVED = {"both conditions are proved": lambda e: of(e)["separable"] * of(e)["compatible"]}
 ABSTRACT = "Thrampoulidis (2024), abstract"
-NOT_COMPATIBLE = exchanged("labels whose odds no weights meet", "kind", BOTH, SEPARABLE)
-REVERSED = replaced(
+NOT_COMPATIBLE = kit.exchanged("labels whose odds no weights meet", "kind", BOTH, SEPARABLE)
+REVERSED = kit.replaced(
     "the odds reversed", finite="finite_reversed", path_finite="path_finite_reversed"
 )
-MOST_FREQUENT = replaced(
+MOST_FREQUENT = kit.replaced(
     "the solution for the most frequent tokens alone",
     gap="gap_hard",
     added="added_hard",
@@ -227,8 +196,8 @@ MOST_FREQUENT = replaced(
 )
 
 
-@claim(
-    at_most(1e-3, "nats; tuning seeds end at 2e-4"),
+@kit.claim(
+    kit.at_most(1e-3, "nats; tuning seeds end at 2e-4"),
     "paper",
     ABSTRACT + ": conditions that enable reaching the data-entropy lower bound",
     assumes=PROVED,
@@ -241,8 +210,8 @@ def SL1(e):
     return of(e)["over_entropy"][:, -1]
 
 
-@claim(
-    between(-1.1, -0.9, "between a tenth of the steps and the last; -1 is expected"),
+@kit.claim(
+    kit.between(-1.1, -0.9, "between a tenth of the steps and the last; -1 is expected"),
     assumes=PROVED,
     interval=True,
     null=NOT_COMPATIBLE,
@@ -252,8 +221,8 @@ def SL1r(e):
     return last_tenfold(of(e)["over_entropy"], of(e))
 
 
-@claim(
-    at_most(0.01, "of its norm; tuning seeds end at 7e-4"),
+@kit.claim(
+    kit.at_most(0.01, "of its norm; tuning seeds end at 7e-4"),
     "paper",
     ABSTRACT + ": logits' differences of in-support tokens equal their log-odds",
     assumes=PROVED,
@@ -266,8 +235,10 @@ def SL2(e):
     return of(e)["finite"][:, -1] / of(e)["size"]
 
 
-@claim(
-    between(-1.15, -0.85, "between a tenth of the steps and the last; -1 is expected", share=MOST),
+@kit.claim(
+    kit.between(
+        -1.15, -0.85, "between a tenth of the steps and the last; -1 is expected", share=kit.MOST
+    ),
     assumes=PROVED,
     interval=True,
     null=REVERSED,
@@ -277,8 +248,8 @@ def SL2r(e):
     return last_tenfold(of(e)["finite"], of(e))
 
 
-@claim(
-    at_most(0.03, "14 degrees; tuning seeds end at 0.02, those of 6000 steps at 0.024"),
+@kit.claim(
+    kit.at_most(0.03, "14 degrees; tuning seeds end at 0.02, those of 6000 steps at 0.024"),
     "paper",
     ABSTRACT + ": in the orthogonal subspace GD selects the direction that maximizes a margin",
     assumes=PROVED,
@@ -289,11 +260,13 @@ def SL3(e):
     return of(e)["gap"][:, -1]
 
 
-@claim(
-    between(0.95, 1.05, "multiples of the solution per unit of log t; 1 is expected", share=MOST),
+@kit.claim(
+    kit.between(
+        0.95, 1.05, "multiples of the solution per unit of log t; 1 is expected", share=kit.MOST
+    ),
     assumes=PROVED,
     interval=True,
-    null=replaced(
+    null=kit.replaced(
         "the norm of another instance's solution",
         scale="scale_other",
     ),
@@ -302,11 +275,13 @@ def SL3n(e):
     """It diverges by one solution per unit of log t."""
     known = of(e)
     late = np.arange(len(known["step"][0])) >= known["tenth"][0]
-    return slopes(np.log(np.maximum(known["step"][0], 1)), known["scale"], late)
+    return kit.slopes(np.log(np.maximum(known["step"][0], 1)), known["scale"], late)
 
 
-@claim(
-    at_most(1.15, "the end over a tenth of the steps; the norm itself grows by 1.3", share=MOST),
+@kit.claim(
+    kit.at_most(
+        1.15, "the end over a tenth of the steps; the norm itself grows by 1.3", share=kit.MOST
+    ),
     assumes=PROVED,
     null=MOST_FREQUENT,
 )
@@ -319,8 +294,8 @@ def SL3b(e):
     return off[:, -1] / off[:, int(known["tenth"][0])]
 
 
-@claim(
-    at_most(0.01, "8 degrees; tuning seeds end at 0.0061"),
+@kit.claim(
+    kit.at_most(0.01, "8 degrees; tuning seeds end at 0.0061"),
     assumes=PROVED,
     null=MOST_FREQUENT,
 )
@@ -329,10 +304,10 @@ def SL3i(e):
     return of(e)["added"]
 
 
-@claim(
-    at_most(0.02, "11 degrees; one of 100 tuning seeds ends above it", share=MOST),
+@kit.claim(
+    kit.at_most(0.02, "11 degrees; one of 100 tuning seeds ends above it", share=kit.MOST),
     assumes=PROVED,
-    null=replaced("the same for every token", dual_gap="dual_even"),
+    null=kit.replaced("the same for every token", dual_gap="dual_even"),
 )
 def SL4(e):
     """The probabilities that are left on tokens off the supports become proportional to the
@@ -354,10 +329,10 @@ ODDS_FAIL = only(SEPARABLE, separable=1, compatible=0)
 MARGIN_FAILS = only(COMPATIBLE, infeasible=1, compatible=1)
 
 
-@claim(
-    at_most(0.05, "of its norm; 99 of 100 tuning seeds end below 0.0013", share=MOST),
+@kit.claim(
+    kit.at_most(0.05, "of its norm; 99 of 100 tuning seeds end below 0.0013", share=kit.MOST),
     assumes=ODDS_FAIL,
-    null=replaced("the least-squares solution of the log-odds", finite="finite_squares"),
+    null=kit.replaced("the least-squares solution of the log-odds", finite="finite_squares"),
 )
 def SL5(e):
     """Where labels are separable and their odds cannot be met, the part in the span converges to
@@ -367,21 +342,23 @@ def SL5(e):
     return known["finite"][:, -1] / known["size"]
 
 
-@claim(
-    at_most(-0.9, "between a tenth of the steps and the last; -1 or faster", share=MOST),
+@kit.claim(
+    kit.at_most(-0.9, "between a tenth of the steps and the last; -1 or faster", share=kit.MOST),
     assumes=ODDS_FAIL,
     interval=True,
-    null=replaced("the entropy in its place", over_floor="over_entropy"),
+    null=kit.replaced("the entropy in its place", over_floor="over_entropy"),
 )
 def SL5l(e):
     """The loss then falls to its value there, above the entropy, at least like 1/t."""
     return last_tenfold(of(e, SEPARABLE)["over_floor"], of(e, SEPARABLE))
 
 
-@claim(
-    at_least(0.5, "of what was left at a tenth of the steps; 0.1 where it is reached", share=MOST),
+@kit.claim(
+    kit.at_least(
+        0.5, "of what was left at a tenth of the steps; 0.1 where it is reached", share=kit.MOST
+    ),
     assumes=MARGIN_FAILS,
-    null=exchanged("labels that are separable too", "kind", COMPATIBLE, BOTH),
+    null=kit.exchanged("labels that are separable too", "kind", COMPATIBLE, BOTH),
 )
 def SL6(e):
     """Where the odds can be met and nothing separates the supports, the loss stays above the
@@ -395,9 +372,9 @@ def half_steps(e, rule, length):
     return of(e, BOTH, rule)["finite"][:, -1] / (0.5 * length)
 
 
-@claim(
-    between(0.95, 1.1, "steps of 0.05", share=MOST),
-    null=exchanged("steps that decay", "rule", CONSTANT, DECAYING),
+@kit.claim(
+    kit.between(0.95, 1.1, "steps of 0.05", share=kit.MOST),
+    null=kit.exchanged("steps that decay", "rule", CONSTANT, DECAYING),
 )
 def SL7(e):
     """Normalised steps of constant length end half a step from the finite part: they go to and fro
@@ -406,18 +383,18 @@ def SL7(e):
     return half_steps(e, CONSTANT, 0.05)
 
 
-@claim(
-    between(0.9, 1.5, "steps of 0.5 / sqrt(t), the last one", share=MOST),
-    null=exchanged("steps of constant length", "rule", DECAYING, CONSTANT),
+@kit.claim(
+    kit.between(0.9, 1.5, "steps of 0.5 / sqrt(t), the last one", share=kit.MOST),
+    null=kit.exchanged("steps of constant length", "rule", DECAYING, CONSTANT),
 )
 def SL7d(e):
     """Those that decay like one over the root of t end half of the last step from it."""
     return half_steps(e, DECAYING, 0.5 / np.sqrt(e["step"][0, -1]))
 
 
-@claim(
-    at_most(2.5, "in the last tenfold of steps; with hard labels ten"),
-    null=exchanged("the most frequent token as a hard label", "kind", BOTH, HARD),
+@kit.claim(
+    kit.at_most(2.5, "in the last tenfold of steps; with hard labels ten"),
+    null=kit.exchanged("the most frequent token as a hard label", "kind", BOTH, HARD),
 )
 def SL7g(e):
     """So normalised steps buy no length: with soft labels the diverging part grows like a
@@ -438,8 +415,8 @@ def at_radius(e, column, radius):
     return path_of(e)[column][:, RADII.index(radius)]
 
 
-@claim(
-    at_most(0.003, "4 degrees, at R = 160; tuning seeds have 0.0019"),
+@kit.claim(
+    kit.at_most(0.003, "4 degrees, at R = 160; tuning seeds have 0.0019"),
     "recalled",
     "theorem on the ridge-constrained path",
     assumes=PROVED_OF_PATHS,
@@ -450,8 +427,8 @@ def SL8(e):
     return at_radius(e, "path", 160.0)
 
 
-@claim(
-    between(-2.2, -1.6, "slope from R = 80 on; a bounded distance from the ray gives -2"),
+@kit.claim(
+    kit.between(-2.2, -1.6, "slope from R = 80 on; a bounded distance from the ray gives -2"),
     assumes=PROVED_OF_PATHS,
     interval=True,
     null=MOST_FREQUENT,
@@ -459,11 +436,13 @@ def SL8(e):
 def SL8e(e):
     """The gap falls about like the square of the radius."""
     radii = np.asarray(RADII)
-    return slopes(np.log(radii), np.log(path_of(e)["path"]), radii >= 80.0)
+    return kit.slopes(np.log(radii), np.log(path_of(e)["path"]), radii >= 80.0)
 
 
-@claim(
-    between(-1.15, -0.85, "from R = 40 to 80, as for steps (SL2r); -1 is expected", share=MOST),
+@kit.claim(
+    kit.between(
+        -1.15, -0.85, "from R = 40 to 80, as for steps (SL2r); -1 is expected", share=kit.MOST
+    ),
     assumes=PROVED_OF_PATHS,
     interval=True,
     null=REVERSED,
@@ -476,8 +455,8 @@ def SL8r(e):
     return fall * path_of(e)["norm"] / 40.0
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1e-4,
         f"at the first radius of {FAR:g} norms: by SL8r 1e-7 times what tuning seeds have, 3 to 23",
     ),
@@ -493,11 +472,11 @@ def SL8f(e):
     return found["path_finite"][np.arange(found.rows), there]
 
 
-@claim(
-    true("a theorem: linearly independent embeddings reach any logits"),
+@kit.claim(
+    kit.true("a theorem: linearly independent embeddings reach any logits"),
     "paper",
     "Thrampoulidis (2024), abstract of version 1: these conditions hold under overparameterization",
-    null=exchanged("half as many dimensions as contexts", "width", CONTEXTS, FEW),
+    null=kit.exchanged("half as many dimensions as contexts", "width", CONTEXTS, FEW),
 )
 def SL9(e):
     """With as many dimensions as contexts, random embeddings make any labels compatible and
@@ -512,24 +491,28 @@ def refutations(name):
 
 
 PROOF = "the norm that weights would need; rounding proves 1e14"
-LESS = replaced(
+LESS = kit.replaced(
     "the same without the largest multiplier", margin_proof="margin_less", odds_proof="odds_less"
 )
 
 
-@claim(at_least(1e9, PROOF), assumes=refutations("separable"), null=LESS, trials="width seed")
+@kit.claim(
+    kit.at_least(1e9, PROOF), assumes=refutations("separable"), null=LESS, trials="width seed"
+)
 def SL10(e):
     """Labels that are not separable are proved so, by multipliers of the margin programme."""
     return e.where(part="shares")["margin_proof"]
 
 
-@claim(at_least(1e9, PROOF), assumes=refutations("compatible"), null=LESS, trials="width seed")
+@kit.claim(
+    kit.at_least(1e9, PROOF), assumes=refutations("compatible"), null=LESS, trials="width seed"
+)
 def SL10c(e):
     """Labels that are not compatible are proved so, by multipliers of the log-odds."""
     return e.where(part="shares")["odds_proof"]
 
 
-@picture(
+@kit.picture(
     "Soft labels: the finite part and the margin",
     "The loss reaches the entropy with both conditions only; the finite part is reached by plain"
     " steps like 1/t, by normalised ones to half a step; the direction meets the margin solution of"
@@ -540,7 +523,7 @@ def SL10c(e):
     2,
     width=8.6,
 )
-def parts(evidence: Evidence, axes: Any) -> None:
+def parts(evidence: kit.Evidence, axes: Any) -> None:
     """Median and range over trials. Loss over the entropy under plain descent, for labels of which
     both conditions hold or one. Distance to the finite part, both hold, by steps. 1 - cosine of the
     part orthogonal to the span, to the max-margin solution of the supports and to that of the most
@@ -556,33 +539,33 @@ def parts(evidence: Evidence, axes: Any) -> None:
         return np.maximum(of(evidence, kind, rule)[column][:, late], 1e-7)
 
     kinds = (
-        (BOTH, TRAINED, "both"),
-        (SEPARABLE, BEST, "separable only"),
-        (COMPATIBLE, ATTENTION, "compatible only"),
+        (BOTH, kit.TRAINED, "both"),
+        (SEPARABLE, kit.BEST, "separable only"),
+        (COMPATIBLE, kit.ATTENTION, "compatible only"),
     )
     lines = [(course(kind, PLAIN, "over_entropy"), colour, words) for kind, colour, words in kinds]
     lines[2] = (lines[2][0][of(evidence, COMPATIBLE)["infeasible"] == 1], *lines[2][1:])
-    bands(panels[0], step, lines)
+    kit.bands(panels[0], step, lines)
     rules = (
-        (PLAIN, TRAINED, "plain"),
-        (CONSTANT, ATTENTION, "normalised"),
-        (DECAYING, BEST, "normalised, decaying"),
+        (PLAIN, kit.TRAINED, "plain"),
+        (CONSTANT, kit.ATTENTION, "normalised"),
+        (DECAYING, kit.BEST, "normalised, decaying"),
     )
     lines = [(course(BOTH, rule, "finite"), colour, words) for rule, colour, words in rules]
-    bands(panels[1], step, lines)
+    kit.bands(panels[1], step, lines)
     lines = [
-        (course(BOTH, PLAIN, "gap"), TRAINED, "soft labels"),
-        (course(BOTH, PLAIN, "gap_hard"), ATTENTION, "hard labels"),
+        (course(BOTH, PLAIN, "gap"), kit.TRAINED, "soft labels"),
+        (course(BOTH, PLAIN, "gap_hard"), kit.ATTENTION, "hard labels"),
     ]
-    bands(panels[2], step, lines)
+    kit.bands(panels[2], step, lines)
     for panel in panels[:3]:
         panel.legend(frameon=False, fontsize=8.5, loc="lower left")
     shares_of = evidence.where(part="shares")
     widths = shares_of.levels("width")
-    for name, colour in (("compatible", BEST), ("separable", TRAINED)):
+    for name, colour in (("compatible", kit.BEST), ("separable", kit.TRAINED)):
         values = [evidence.where(part="shares", width=width)[name].mean() for width in widths]
         panels[3].plot(widths, values, "o-", ms=4, color=colour, label=name)
-    panels[3].axvline(CONTEXTS, color=FAINT, linestyle=":", linewidth=1.2)
+    panels[3].axvline(CONTEXTS, color=kit.FAINT, linestyle=":", linewidth=1.2)
     panels[3].set(xlabel="dimension", ylim=(-0.03, 1.05))
     panels[3].legend(frameon=False, fontsize=8.5, loc=(0.6, 0.3))
     titles = (
