@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attsvm.claims.intervals import interval, share_interval
 from attsvm.errors import InputError
 from attsvm.presentation import cell
 
@@ -505,18 +506,11 @@ def _share_interval(passes: NDArray[np.bool_], trials: int | None) -> tuple[floa
     """
     if trials is None or not 1 < trials <= passes.size:
         return None
-    from scipy.special import betaincinv
-
-    good = float(passes.mean()) * trials
-    low = betaincinv(good, trials - good + 1, 0.025) if good > 0 else 0.0
-    high = betaincinv(good + 1, trials - good, 0.975) if good < trials else 1.0
-    return float(low), float(high)
+    return share_interval(float(passes.mean()) * trials, trials)
 
 
 def _interval(values: NDArray[np.float64]) -> tuple[float, float] | None:
     if values.size < 2 or not np.isfinite(values).all():
         return None
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(values.size - 1, 0.975) * values.std(ddof=1) / math.sqrt(values.size))
-    return float(values.mean()) - half, float(values.mean()) + half
+    _, low, high = interval(values.ravel())
+    return low, high

@@ -168,7 +168,7 @@ def BO6(e):
 
 
 @kit.claim(
-    kit.at_most(1.0, "tuning seeds: none or one; three at 2 over the root of n", share=kit.MOST),
+    kit.at_most(1.0, "none or one; three at 2 over the root of n", share=kit.MOST),
     null=kit.exchanged("a third of the signal", "snr", HIGH, RIGHT),
 )
 def BO6l(e):

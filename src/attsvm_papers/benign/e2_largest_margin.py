@@ -270,7 +270,7 @@ def BO13(e):
 
 
 @kit.claim(
-    kit.true("tuning seeds: 0.79; a coin has half", share=0.7),
+    kit.true("a coin has half", share=0.7),
     # Seven of ten is said of the classes of the whole grid, most of which no quick cell has.
     assumes={
         "every SNR and share of wrong labels": lambda e: (
@@ -288,7 +288,7 @@ def BO14(e):
 
 
 @kit.claim(
-    kit.at_most(0.95, "below the best; tuning seeds have 0.89 in the median", share=0.8),
+    kit.at_most(0.95, "clearly below the best", share=0.8),
     null=kit.exchanged("a third of the wrong labels", "eta", 0.3, 0.1),
 )
 def BO15(e):

@@ -99,7 +99,7 @@ SGD = kit.exchanged("gradient descent in its place", "optimiser", "muon", "sgd")
 
 
 @kit.claim(
-    kit.at_most(0.0, "upper end of the 95% interval over seeds, one optimiser each; the trial's"),
+    kit.at_most(0.0, "upper end of the 95% interval over seeds, one optimiser each"),
     assumes=REAL,
     null=led,
 )
@@ -112,9 +112,7 @@ def H6(e):
 
 
 @kit.claim(
-    kit.at_least(
-        0.0, "lower end of the 95% interval over seeds; derived for factors, seen in a trial"
-    ),
+    kit.at_least(0.0, "lower end of the 95% interval over seeds; derived for factors"),
     assumes=REAL,
     null=kit.exchanged("Muon in its place", "optimiser", "muon", "sgd"),
 )
@@ -134,9 +132,7 @@ def H6b(e):
 
 
 @kit.claim(
-    kit.at_least(
-        0.0, "lower end of the 95% interval over seeds; .18 to .34 against .20 to .42 seen"
-    ),
+    kit.at_least(0.0, "lower end of the 95% interval over seeds"),
     assumes=REAL,
     null=SGD,
 )

@@ -88,7 +88,7 @@ def H7a(e):
 
 
 @kit.claim(
-    kit.at_least(0.5, "training by training; .7 was seen across the heads of one model"),
+    kit.at_least(0.5, "training by training; set by this project"),
     assumes=WRITTEN,
     null=ROTATED,
 )

@@ -21,6 +21,8 @@ Notes: The excess over the matched weights is the cosine minus their mean, that 
 largest of its nulls, which is the stricter measure by about the noise of one null.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -70,7 +72,7 @@ FEW = 160
 """Queries that the texts of heads-1 have enough of."""
 CHANGED = ("context", "width", "depth")
 DRAWS = 3
-FEWER = {"quick": {**QUICK, "few_seeds": 1}, "paper": PAPER}
+FEWER: dict[str, Any] = {"quick": {**QUICK, "few_seeds": 1}, "paper": PAPER}
 
 
 @kit.run(
@@ -105,7 +107,7 @@ def samples(
             looked, again = own_solutions(*seen, Look(count, threshold, nulls=STRICT), seed), None
             if (count, threshold) == (queries, THRESHOLD):
                 again = own_solutions(*seen, Look(count, nulls=STRICT[:1]), seed, draw=1)
-            for own, other in zip(looked, again or [None] * len(norms), strict=True):
+            for own, other in zip(looked, again or (None,) * len(norms), strict=True):
                 found.append((told | shared(own, other, layer.tokens.shape[1], seed), own))
     return columns(found)
 
@@ -256,7 +258,7 @@ def scrambled(change):
 
 def drawn(kind):
     """A draw of a null, measured as if it were the head, against the others."""
-    own = {"cosine": f"{kind} 0", f"{kind} 0": lambda e: np.full(e.rows, np.nan)}
+    own: dict[str, Any] = {"cosine": f"{kind} 0", f"{kind} 0": lambda e: np.full(e.rows, np.nan)}
     return kit.replaced(f"one of the {kind} draws, measured as if it were the head", **own)
 
 
@@ -341,7 +343,7 @@ def H9c(e):
 LOWEST = kit.at_least(
     0.03, "as in H1: one optimiser each, lower end of the 95% interval over seeds"
 )
-MATCHED = {"where": on("matched"), "by": "optimiser", "assumes": REAL}
+MATCHED: dict[str, Any] = {"where": on("matched"), "by": "optimiser", "assumes": REAL}
 
 
 @kit.claim(LOWEST, **MATCHED, null=drawn("apart"))

@@ -40,7 +40,7 @@ QUICK = {"text": MADE, "sizes": TINY, "queries": 12, "seeds": 1}
 """The text and the sizes of the network at each scale."""
 
 RATES = {"adamw": 3e-3, "sgd": 1.0, "muon": 1e-2, "signum": 1e-3, "mirror": 0.3}
-"""Of queries and keys: the least held-out loss of those tried, after 300 steps of a tuning seed."""
+"""Of queries and keys: the least held-out loss of those tried, after 300 steps."""
 CHECKPOINTS = 20
 JUDGED = 64  # held-out texts of the loss
 LOOKED_AT = 64  # held-out texts of the heads, others

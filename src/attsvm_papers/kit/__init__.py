@@ -3,7 +3,18 @@
 ``from attsvm_papers import kit`` is all that a figure's file needs of it.
 """
 
-from attsvm.claims import Claim, Evidence, Null, at_least, at_most, between, close_to, true
+from attsvm.claims import (
+    Claim,
+    Evidence,
+    Interval,
+    Null,
+    at_least,
+    at_most,
+    between,
+    close_to,
+    interval,
+    true,
+)
 from attsvm.report.style import (
     ATTENTION,
     BEST,
@@ -19,7 +30,6 @@ from attsvm.report.style import (
 )
 from attsvm_papers.kit.claims import MOST, claim, each
 from attsvm_papers.kit.experiment import Experiment, Plot, Scales
-from attsvm_papers.kit.intervals import Interval, interval
 from attsvm_papers.kit.nulls import (
     at_start,
     coins,

@@ -199,7 +199,7 @@ class Experiment:
         ``first_seed`` and ``shift`` added to every seed: every ``first``, ``seed`` and member of
         ``seeds`` in them below :data:`SEARCH`.
 
-        What was settled after a look at some seeds, a threshold above all, is judged on others.
+        A threshold that was set on some seeds is judged on others.
 
         Raises:
             InputError: there are no seeds to shift.

@@ -138,7 +138,7 @@ EDGE = "derived: at this opening and size every run must"
     "recalled",
     "P3, regularisation path (number recalled)",
     explanation=(
-        "The theorem is about large R. Of the tuning seeds' 300 paths 14 rise, between R = 5 and"
+        "The theorem is about large R. Of 300 paths 14 rise, between R = 5 and"
         " 20, at most 4.1 solutions, where other tokens still compete."
     ),
     null=kit.mixed_records("divergence", words="its radii in random order"),
@@ -154,7 +154,7 @@ def M1(evidence):
     kit.at_most(0.02, "set by this project", share=kit.MOST),
     reference="P3, regularisation path (number recalled)",
     explanation=(
-        "R is not measured in solutions: of the tuning seeds' 300 paths the 33 that are above, up"
+        "R is not measured in solutions: of 300 paths the 33 that are above, up"
         " to .041, have reached 7 to 12 of them at R = 40."
     ),
     null=kit.at_start("divergence", words="the shortest radius"),

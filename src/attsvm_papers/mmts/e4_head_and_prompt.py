@@ -11,6 +11,8 @@ Notes: Interpolation between the two programmes (T8') is this project's and not 
 paper.
 """
 
+from typing import Any
+
 import numpy as np
 
 from attsvm import datasets
@@ -19,10 +21,10 @@ from attsvm_papers.mmts import joint
 from attsvm_papers.mmts.prompts import SHOWN, degrees, draw_gaps, logarithmic_axes
 
 ALL, SPARE = "joint", "joint_nonsupport"
-RADII = {"radii": (10, 20, 30, 30), "head_radii": (10, 20, 30, 300)}
+RADII: dict[str, Any] = {"radii": (10, 20, 30, 30), "head_radii": (10, 20, 30, 300)}
 # Of the two toys: prompts of the un-relaxed and the relaxed programme, multipliers of the former,
 # margins of the head (0, 1). Those of the first toy to four digits, by an independent program.
-SOLVED = {
+SOLVED: dict[str, Any] = {
     ALL: {"full": (4 / 3, 1 / 3), "dual": (0.0, 0.7778, 1.1111), "margins": (1.0, 1.0, 1.0)},
     SPARE: {"full": (1.25, 0.25), "relaxed": (1.0, 0.0), "margins": (1.0, 1.0, 1.5)},
 }

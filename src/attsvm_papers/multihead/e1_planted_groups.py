@@ -110,7 +110,7 @@ def MH1(e):
 @kit.claim(
     kit.at_least(
         0.8,
-        "of 200 sequences; one in six is chance; 19 of 20 tuning seeds had 0.86",
+        "of 200 sequences; one in six is chance",
         share=kit.MOST,
     ),
     null=EQUAL,
@@ -213,7 +213,7 @@ def MH6(e):
 
 
 @kit.claim(
-    kit.true("two in five of the tuning seeds did", share=0.1),
+    kit.true("set by this project", share=0.1),
     null=kit.exchanged("both heads from one start", "common", False, True),
 )
 def MH6s(e):

@@ -112,7 +112,7 @@ def certified(**fixed):
 
 
 @kit.claim(
-    kit.at_most(0.04, "16 degrees; 47 of 50 tuning seeds had half of it", share=kit.MOST),
+    kit.at_most(0.04, "16 degrees", share=kit.MOST),
     assumes=certified(batch=4),
     null=BATCH_OF_ONE,
 )
@@ -122,9 +122,7 @@ def MB1(e):
 
 
 @kit.claim(
-    kit.true(
-        "45 of 50 tuning seeds; noise may leave a sequence between two tokens", share=kit.MOST
-    ),
+    kit.true("noise may leave a sequence between two tokens", share=kit.MOST),
     null=kit.replaced("random tokens", local="local_random"),
 )
 def MB1l(e):

@@ -4,19 +4,13 @@ them.
 One cell is one training. Accuracy tables, weight histograms and attention scores are columns of the
 same rows, so the experiments that show them share their cells (md-4, md-5 and md-6), and none
 trains anything twice.
-
-Where the environment variable ``ATTSVM_TRAINED`` names a folder, trainings are kept there, under
-the name of all that decides them. Code that only reads a network may then change, and the network
-is read anew, not trained anew.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +18,6 @@ from numpy.typing import NDArray
 
 from attsvm import InputError
 from attsvm.errors import UnavailableError
-from attsvm.store import code_fingerprint, entry_path
 from attsvm.thread_limits import at_most_threads
 from attsvm_papers import kit
 from attsvm_papers.networks.examples import Task, files_digest
@@ -229,9 +222,7 @@ def _cell(task: Task, digest: str, method: Method, lr: float, seed: int) -> kit.
     return {"task": asdict(task), "digest": digest, "method": plain, "seed": seed}
 
 
-def run(
-    task: dict[str, Any], method: dict[str, Any], seed: int, digest: str, folder: Path | None = None
-) -> dict[str, Any]:
+def run(task: dict[str, Any], method: dict[str, Any], seed: int, digest: str) -> dict[str, Any]:
     """One row: a network trained with one seed, which draws its first weights, the order of the
     data and dropout.
 
@@ -242,8 +233,7 @@ def run(
     spec, name = Task(**task), method["name"]
     # trainings run side by side on a CPU, and their bits do not depend on how many do
     with at_most_threads(sys.maxsize if spec.accelerator else 1, torch):
-        place = _kept(spec, method, seed, digest, folder)
-        model, known, history = _trained(spec, method, seed, place)
+        model, known, history = _trained(spec, method, seed)
         columns = {
             "data": DATA.index(spec.data),
             "method": METHODS.index(name),
@@ -260,20 +250,7 @@ def run(
     return {key: np.asarray(value)[None] for key, value in columns.items()}
 
 
-def _kept(
-    task: Task, method: dict[str, Any], seed: int, digest: str, folder: Path | None
-) -> Path | None:
-    """Where the training is kept."""
-    place = os.environ.get("ATTSVM_TRAINED")
-    if not place:
-        return folder
-    asked = {"task": asdict(task), "method": method, "seed": seed, "digest": digest}
-    return entry_path(Path(place), asked, code_fingerprint(_trained)).with_suffix("")
-
-
-def _trained(
-    task: Task, method: dict[str, Any], seed: int, folder: Path | None
-) -> tuple[nn.Module, Known, History]:
+def _trained(task: Task, method: dict[str, Any], seed: int) -> tuple[nn.Module, Known, History]:
     """The trained network, its examples and its learning curves."""
     import torch
 
@@ -303,7 +280,7 @@ def _trained(
     )
     test = known.test[:PRUNED] if tuning else known.test  # of which no rate depends
     held = {"validation": known.validation, "test": test}
-    return model, known, train(model, known.train, held, plan, folder)
+    return model, known, train(model, known.train, held, plan)
 
 
 def _courses(history: History, timed: bool, accelerator: bool) -> dict[str, Any]:

@@ -197,7 +197,7 @@ MOST_FREQUENT = kit.replaced(
 
 
 @kit.claim(
-    kit.at_most(1e-3, "nats; tuning seeds end at 2e-4"),
+    kit.at_most(1e-3, "nats"),
     "paper",
     ABSTRACT + ": conditions that enable reaching the data-entropy lower bound",
     assumes=PROVED,
@@ -222,7 +222,7 @@ def SL1r(e):
 
 
 @kit.claim(
-    kit.at_most(0.01, "of its norm; tuning seeds end at 7e-4"),
+    kit.at_most(0.01, "of its norm"),
     "paper",
     ABSTRACT + ": logits' differences of in-support tokens equal their log-odds",
     assumes=PROVED,
@@ -249,7 +249,7 @@ def SL2r(e):
 
 
 @kit.claim(
-    kit.at_most(0.03, "14 degrees; tuning seeds end at 0.02, those of 6000 steps at 0.024"),
+    kit.at_most(0.03, "14 degrees"),
     "paper",
     ABSTRACT + ": in the orthogonal subspace GD selects the direction that maximizes a margin",
     assumes=PROVED,
@@ -295,7 +295,7 @@ def SL3b(e):
 
 
 @kit.claim(
-    kit.at_most(0.01, "8 degrees; tuning seeds end at 0.0061"),
+    kit.at_most(0.01, "8 degrees"),
     assumes=PROVED,
     null=MOST_FREQUENT,
 )
@@ -305,7 +305,7 @@ def SL3i(e):
 
 
 @kit.claim(
-    kit.at_most(0.02, "11 degrees; one of 100 tuning seeds ends above it", share=kit.MOST),
+    kit.at_most(0.02, "11 degrees", share=kit.MOST),
     assumes=PROVED,
     null=kit.replaced("the same for every token", dual_gap="dual_even"),
 )
@@ -330,7 +330,7 @@ MARGIN_FAILS = only(COMPATIBLE, infeasible=1, compatible=1)
 
 
 @kit.claim(
-    kit.at_most(0.05, "of its norm; 99 of 100 tuning seeds end below 0.0013", share=kit.MOST),
+    kit.at_most(0.05, "of its norm", share=kit.MOST),
     assumes=ODDS_FAIL,
     null=kit.replaced("the least-squares solution of the log-odds", finite="finite_squares"),
 )
@@ -416,7 +416,7 @@ def at_radius(e, column, radius):
 
 
 @kit.claim(
-    kit.at_most(0.003, "4 degrees, at R = 160; tuning seeds have 0.0019"),
+    kit.at_most(0.003, "4 degrees, at R = 160"),
     "recalled",
     "theorem on the ridge-constrained path",
     assumes=PROVED_OF_PATHS,
@@ -458,7 +458,7 @@ def SL8r(e):
 @kit.claim(
     kit.at_most(
         1e-4,
-        f"at the first radius of {FAR:g} norms: by SL8r 1e-7 times what tuning seeds have, 3 to 23",
+        f"at the first radius of {FAR:g} norms: by SL8r 1e-7 times a distance of 3 to 23",
     ),
     "recalled",
     "theorem on the ridge-constrained path",

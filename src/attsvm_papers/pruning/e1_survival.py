@@ -184,7 +184,7 @@ def every_second(e):
     return moved.but({"top": np.where(second[:, None], moved["top"], e["top"])})
 
 
-WHY = "half of what a trial on seed 0 saw with weight decay; lower end of the 95% interval"
+WHY = "set by this project; lower end of the 95% interval"
 
 
 @kit.each(

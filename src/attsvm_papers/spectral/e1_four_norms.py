@@ -30,6 +30,7 @@ from attsvm_papers.spectral.multiclass import log_log1p
 SETTING = (4, 6, 8, 8)
 NAMES = ("Frobenius", "spectral", "max", "nuclear")
 RATES = (0.5, 0.25, 0.1, 0.5)
+COLOURS = (kit.TRAINED, kit.ATTENTION, kit.BEST, kit.INK)
 BETAS = (0.0, 0.9)
 STEPS, LATE = 5000, 20_000
 
@@ -87,37 +88,25 @@ def run(norm, beta, seeds, steps=STEPS, far=LATE):
     return columns | {f"share{k}": shares[k, here] for k in range(len(NAMES))}
 
 
-def _of(evidence: kit.Evidence, norm: int, beta: float) -> kit.Evidence:
-    return kit.in_order(evidence, norm=norm, beta=beta)
-
-
-def _own(evidence: kit.Evidence, beta: float, step: int | None = None) -> Any:
-    """Ratios of every optimiser in its own norm, all seeds."""
-    return np.concatenate(
-        [1.0 - _of(evidence, k, beta).at("gap", step or STEPS) for k in range(len(NAMES))]
-    )
-
-
-def _in_another_norm(e: kit.Evidence, betas: tuple[float, ...]) -> kit.Evidence:
+def in_another_norm(e, betas):
     """The ratio in each norm at step 5000 of the optimiser of the next one, for these betas."""
     gap = e["gap"].copy()
-    for beta in betas:
-        for k in range(len(NAMES)):
-            mine = np.flatnonzero((e["norm"] == k) & (e["beta"] == beta))
-            mine = mine[np.argsort(e["seed"][mine])]
-            other = _of(e, (k + 1) % len(NAMES), beta)
-            gap[mine] = 1.0 - other[f"share{k}"][:, None]
+    for k in np.flatnonzero(np.isin(e["beta"], betas)).tolist():
+        norm, following = e["norm"][k], e["norm"] == (e["norm"][k] + 1) % len(NAMES)
+        for name in ("beta", "seed"):
+            following &= e[name] == e[name][k]
+        gap[k] = 1.0 - e[f"share{norm}"][following]
     return e.but({"gap": gap})
 
 
-def another_norm(e: kit.Evidence) -> kit.Evidence:
+def another_norm(e):
     """Steepest descent in the next norm."""
-    return _in_another_norm(e, BETAS)
+    return in_another_norm(e, BETAS)
 
 
-def another_norm_with_momentum(e: kit.Evidence) -> kit.Evidence:
+def another_norm_with_momentum(e):
     """With momentum, the next norm."""
-    return _in_another_norm(e, (0.9,))
+    return in_another_norm(e, (0.9,))
 
 
 EARLY = (
@@ -136,13 +125,13 @@ FAR = {"20 000 steps": lambda e: np.array(e["step"].max() >= LATE)}
             f"{words}: the margin reached, relative to the best one in the own norm, at step 5000."
         ),
         explanation=EARLY,
+        where={"beta": beta},
         null=another_norm,
-        beta=beta,
     )
     for letter, beta, words in (("", 0.0, "NSD"), ("a", 0.9, "NMD, momentum 0.9"))
 )
-def own_margin(e, beta):
-    return _own(e, beta)
+def own_margin(e):
+    return 1.0 - e.at("gap", STEPS)
 
 
 @kit.claim(
@@ -154,7 +143,7 @@ def own_margin(e, beta):
 )
 def C7_4b(e):
     """NSD and NMD in four norms: the same at step 20 000."""
-    return np.concatenate([_own(e, beta, LATE) for beta in BETAS])
+    return 1.0 - e.at("gap", LATE)
 
 
 @kit.claim(
@@ -165,22 +154,15 @@ def C7_4b(e):
     ),
     null=kit.exchanged("Frobenius and spectral descent exchanged", "norm", 0, 1),
 )
-def C7_4c(evidence):
+def C7_4c(e):
     """An optimiser is the best of the four in the ratio of its own norm, with and without momentum:
     lead over the next.
     """
-    # By how much an optimiser is ahead of the best of the others, in the ratio of its own norm.
-    found = []
-    for beta in BETAS:
-        table = np.stack(
-            [
-                [_of(evidence, k, beta)[f"share{column}"] for column in range(len(NAMES))]
-                for k in range(len(NAMES))
-            ]
-        )
-        for k in range(len(NAMES)):
-            found.append(table[k, k] - np.delete(table[:, k], k, axis=0).max(axis=0))
-    return np.concatenate(found)
+    leads = []
+    for rows in e.by("beta seed"):
+        shares = [rows[f"share{k}"] for k in rows["norm"]]
+        leads += [own[k] - np.delete(own, k).max() for k, own in enumerate(shares)]
+    return np.array(leads)
 
 
 @kit.each(
@@ -196,14 +178,14 @@ def C7_4c(evidence):
         statement=(
             f"{words} on attention: slope of the log of the margin gap from step 100 to 5000."
         ),
+        where={"beta": beta},
         interval=True,
         null=kit.mixed_records("gap"),
-        beta=beta,
     )
     for number, beta, words in ((1, 0.0, "NSD"), (2, 0.9, "NMD"))
 )
-def gap_slope(e, beta):
-    return np.concatenate([rate(_of(e, k, beta), "gap", 100, STEPS) for k in range(len(NAMES))])
+def gap_slope(e):
+    return rate(e, "gap", 100, STEPS)
 
 
 @kit.claim(
@@ -255,7 +237,8 @@ def C7_4f(e):
 )
 def C7_4g(e):
     """Momentum changes the ratio in the own norm little."""
-    return _own(e, 0.0) - _own(e, 0.9)
+    plain, momentum = (e.where(beta=beta).at("gap", STEPS) for beta in BETAS)
+    return momentum - plain
 
 
 @kit.picture(
@@ -267,54 +250,29 @@ def C7_4g(e):
     2,
     width=8.4,
 )
-def matrix(evidence, axes):
-    """Left: smallest margin over norm, relative to the best possible in that norm, for steepest
-    descent in four norms. Right: how the ratio in the own norm tends to one, median over seeds.
+def matrix(e, axes):
+    """Left: smallest margin over norm at step 5000, relative to the best possible in that norm,
+    for steepest descent in four norms, median over seeds. Right: how the ratio in the own norm
+    tends to one, median over seeds; dotted with momentum, dashed one over the root of the step.
     """
-    colours = (kit.TRAINED, kit.ATTENTION, kit.BEST, kit.INK)
-    table = np.array(
-        [
-            [np.median(_of(evidence, k, 0.0)[f"share{column}"]) for column in range(len(NAMES))]
-            for k in range(len(NAMES))
-        ]
-    )
+    plain = e.where(beta=0.0).by("norm")
+    table = np.array([[np.median(rows[f"share{k}"]) for k in range(len(NAMES))] for rows in plain])
     axes[0].imshow(table, cmap="Greys", vmin=0.0, vmax=3.5)
-    for k in range(len(NAMES)):
-        for column in range(len(NAMES)):
-            colour = colours[k] if k == column else kit.INK
-            axes[0].text(
-                column,
-                k,
-                f"{table[k, column]:.3f}",
-                ha="center",
-                va="center",
-                color=colour,
-                weight="bold" if k == column else None,
-            )
+    for (k, column), value in np.ndenumerate(table):
+        style = {"color": COLOURS[k], "weight": "bold"} if k == column else {"color": kit.INK}
+        axes[0].text(column, k, f"{value:.3f}", ha="center", va="center", **style)
     axes[0].set_xticks(range(len(NAMES)), NAMES)
     axes[0].set_yticks(range(len(NAMES)), NAMES)
-    axes[0].set(
-        xlabel="margin ratio in this norm",
-        ylabel="steepest descent in",
-        title="median over seeds, step 5000",
-    )
-    ends = []
-    for k, colour in enumerate(colours):
-        for beta, style in ((0.0, "-"), (0.9, ":")):
-            rows = _of(evidence, k, beta)
-            step = rows["step"][0]
-            late = step >= 30
-            curve = np.median(rows["gap"][:, late], axis=0)
-            axes[1].plot(step[late], curve, style, color=colour)
-        ends.append((float(curve[-1]), NAMES[k], colour))
+    axes[0].set(xlabel="margin ratio in this norm", ylabel="steepest descent in")
+    for rows in e.by("norm beta"):
+        k, step = rows["norm"][0], rows["step"][0]
+        late, dotted = step >= 30, rows["beta"][0] > 0
+        curve = np.median(rows["gap"][:, late], axis=0)
+        label = None if dotted else NAMES[k]
+        axes[1].plot(step[late], curve, ":" if dotted else "-", color=COLOURS[k], label=label)
     guide = 0.9 * (step[late] / step[late][0]) ** -0.5
     axes[1].plot(step[late], guide, "--", color=kit.FAINT, linewidth=0.9)
-    axes[1].text(step[late][-8], guide[-8] * 1.25, "1/√t", color=kit.FAINT, fontsize=8.5)
-    kit.loglog(axes[1], step[late].astype(float), np.array([0.008, 1.0]))
-    axes[1].set(
-        xlim=(30, step[-1]),
-        ylim=(0.008, 1.1),
-        xlabel="step",
-        title="1 - ratio in the own norm (dotted: momentum)",
-    )
-    kit.label_ends(axes[1], ends, 0.08)
+    kit.loglog(axes[1], step[late], np.array([0.008, 1.0]))
+    axes[1].set(xlim=(30, step[-1]), ylim=(0.008, 1.1), xlabel="step")
+    axes[1].set_title("1 - ratio in the own norm")
+    kit.legend(axes[1])

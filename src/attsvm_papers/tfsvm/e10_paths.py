@@ -180,16 +180,11 @@ def _column(bound: int) -> str:
     return "distance" if bound in (NUCLEAR, LP) else "gap"
 
 
-def _measure_decay(evidence: kit.Evidence, bound: int) -> Any:
+def decay(e, bound):
     """Exponent of the decay between the radii 100 and 1000."""
-    found = []
-    for instance in range(len(INSTANCES)):
-        rows = _rows(evidence, instance, bound)
-        far = rows["radius"] >= 100
-        found.append(
-            np.polyfit(np.log(rows["radius"][far]), np.log(rows[_column(bound)][far]), 1)[0]
-        )
-    return np.array(found)
+    every = [_rows(e, instance, bound) for instance in range(len(INSTANCES))]
+    radii, values = (np.array([x[name] for x in every]) for name in ("radius", _column(bound)))
+    return kit.slopes(np.log(radii), np.log(values), radii >= 100)
 
 
 @kit.claim(
@@ -207,7 +202,7 @@ def T12(e):
     """The best W of growing size turns to the Frobenius solution: the gap falls like the size to
     the power -2.
     """
-    return _measure_decay(e, FROBENIUS)
+    return decay(e, FROBENIUS)
 
 
 @kit.claim(
@@ -220,7 +215,7 @@ def T12b(e):
     """The best factors turn to the nuclear solution: the distance falls like the size to the power
     -1.
     """
-    return _measure_decay(e, NUCLEAR)
+    return decay(e, NUCLEAR)
 
 
 @kit.claim(

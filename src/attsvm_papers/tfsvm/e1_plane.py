@@ -13,6 +13,8 @@ same number to gradient norms before it divides by them. The second matters: wit
 steps of full length around the resting point keep the cosine at .998.
 """
 
+from typing import Any
+
 import numpy as np
 
 from attsvm import Nuclear, datasets, max_margin, optimal_tokens, selection_margins, train
@@ -205,7 +207,7 @@ def draw_line(ax, point, direction, style, colour, label=None, back=0.0):
     ax.plot(*ends.T, style, color=colour, linewidth=1.1, label=label)
 
 
-WINDOWS = {
+WINDOWS: dict[str, Any] = {
     FIRST: {"xlim": (-30, 40), "ylim": (-100, 100)},
     SECOND: {"xlim": (-2, 10), "ylim": (-5, 5), "aspect": "equal"},
 }

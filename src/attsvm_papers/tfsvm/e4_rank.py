@@ -12,6 +12,8 @@ solution was counted as rank 1, and the nuclear solutions came from a first-orde
 residual singular values were counted. The dashed lines here are certified in both figures.
 """
 
+from typing import Any
+
 import numpy as np
 
 from attsvm import Frobenius, Nuclear, max_margin, optimal_tokens, selection_margins
@@ -175,7 +177,7 @@ ALT = (
     "Mean rank rises with d to n for the Frobenius norm and stays between 2 and 5 for the nuclear"
     " norm."
 )
-SIZE = {"height": 2.9, "columns": 3, "width": 9.0, "sharey": True}
+SIZE: dict[str, Any] = {"height": 2.9, "columns": 3, "width": 9.0, "sharey": True}
 
 
 @kit.picture("Rank of feasible instances", ALT, **SIZE)

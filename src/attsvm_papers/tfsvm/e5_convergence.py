@@ -11,6 +11,8 @@ Source: Transformers as Support Vector Machines, chart of global and local conve
 Notes: The paper's sizes and number of trials are unverified; the protocol is this project's.
 """
 
+from typing import Any
+
 import numpy as np
 
 from attsvm import (
@@ -169,7 +171,7 @@ def cell_feasible(e):
     return np.bincount(cell, e["feasible"] != 1)[cell] == 0
 
 
-RUNS = {"part": "outcome"}
+RUNS: dict[str, Any] = {"part": "outcome"}
 TREND = f"no step is against it by more than {SLACK:g}, and all of them together are more than that"
 RANDOM_TOKENS = kit.replaced("random tokens in place of the trained ones", local="local_random")
 MIXED = mixed("global")

@@ -13,6 +13,8 @@ ReLU is dead its sequences pull no longer, and without a guard the others would 
 Seeds without a negative label are skipped, as in the released code.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -91,7 +93,7 @@ def order(e, name="both"):
 
 
 STORED = ("authors' code", "P2, stored plots")
-EVERY = {"by": "d", "least": 30}
+EVERY: dict[str, Any] = {"by": "d", "least": 30}
 LATE = kit.at_least(0.0, "at every record from step 200 on, at every dimension")
 
 
