@@ -106,28 +106,14 @@ def _drift(course: AttentionCourse, record: int) -> dict[str, Any]:
     }
 
 
-def _of(evidence: kit.Evidence, kind: str) -> kit.Evidence:
-    return kit.in_order(evidence, kind=kind)
+def factored_rows(e):
+    return e.take(np.isin(e["kind"], FACTORED))
 
 
-def _ratio(evidence: kit.Evidence, kinds: tuple[str, ...], step: int | None = None) -> Any:
-    """Margin ratios at a step, the last when None, one per trial."""
-    parts = [_of(evidence, kind) for kind in kinds]
-    return np.concatenate(
-        [rows["ratio"][:, -1] if step is None else rows.at("ratio", step) for rows in parts]
-    )
-
-
-def _lead(evidence: kit.Evidence, step: int | None) -> Any:
-    solution = np.concatenate([_of(evidence, kind)["frobenius_ratio"] for kind in FACTORED])
-    return _ratio(evidence, FACTORED, step) - solution
-
-
-def matrix_in_place(e: kit.Evidence) -> kit.Evidence:
+def matrix_in_place(e):
     """The run of one matrix W on the same instance."""
-    whole = _of(e, WHOLE)
-    own = np.searchsorted(whole["seed"], e["seed"])
-    return e.but({"ratio": whole["ratio"][own]})
+    whole = kit.in_order(e, kind=WHOLE)
+    return e.but({"ratio": whole["ratio"][np.searchsorted(whole["seed"], e["seed"])]})
 
 
 KEYS = kit.replaced("K'K alone", drift="drift_keys")
@@ -135,57 +121,50 @@ STEPS, FAR = 20_000, 100_000
 LONG = {"100 000 steps": lambda e: np.array(np.nanmax(e["step"]) >= FAR)}
 
 
-@kit.claim(
-    kit.at_least(0.93, "set by this project; one in the limit", share=kit.MOST),
-    "paper",
-    "P6, implicit bias of key and query",
-    null=matrix_in_place,
+EARLY = (
+    "Where the Frobenius solution itself has nearly the best nuclear margin, a small start has not"
+    " passed it yet."
 )
-def C6_1(e):
-    """The margin of the product of the factors, relative to the best one in nuclear norm, at step
-    20 000.
-    """
-    return _ratio(e, FACTORED, STEPS)
 
 
-@kit.claim(
-    kit.at_least(0.98, "set by this project", share=0.5),
-    null=matrix_in_place,
+@kit.each(
+    kit.claim(
+        kit.at_least(bound, "set by this project; one in the limit", share=share),
+        *source,
+        id=f"C6.1{letter}",
+        statement=words,
+        null=matrix_in_place,
+    )
+    for letter, bound, share, source, words in (
+        ("", 0.93, kit.MOST, ("paper", "P6, implicit bias of key and query"),
+         "The margin of the product of the factors, relative to the best one in nuclear norm, at"
+         " step 20 000."),
+        ("a", 0.98, 0.5, (), "It is at least 0.98 in half of the runs."),
+    )
+)  # fmt: skip
+def ratio(e):
+    return factored_rows(e).at("ratio", STEPS)
+
+
+@kit.each(
+    kit.claim(
+        kit.at_least(0.0, "factors prefer another norm", share=kit.MOST),
+        id=f"C6.1{letter}",
+        statement=words,
+        assumes=assumes,
+        explanation=EARLY,
+        null=matrix_in_place,
+        step=step,
+    )
+    for letter, step, assumes, words in (
+        ("b", STEPS, {}, "It is above that of the Frobenius solution: lead at step 20 000."),
+        ("c", None, LONG, "The same at step 100 000."),
+    )
 )
-def C6_1a(e):
-    """It is at least 0.98 in half of the runs."""
-    return _ratio(e, FACTORED, STEPS)
-
-
-@kit.claim(
-    kit.at_least(0.0, "factors prefer another norm", share=kit.MOST),
-    explanation=(
-        "Where the Frobenius solution itself has nearly the best nuclear margin, a small start has"
-        " not passed it yet."
-    ),
-    null=matrix_in_place,
-)
-def C6_1b(e):
-    """It is above that of the Frobenius solution: lead at step 20 000."""
-    return _lead(e, STEPS)
-
-
-@kit.claim(
-    kit.at_least(
-        0.0,
-        "where the Frobenius solution itself is nearly optimal the factors need longer to pass it",
-        share=kit.MOST,
-    ),
-    assumes=LONG,
-    explanation=(
-        "Where the Frobenius solution itself has nearly the best nuclear margin, a small start may"
-        " still not have passed it."
-    ),
-    null=matrix_in_place,
-)
-def C6_1c(e):
-    """The same at step 100 000."""
-    return _lead(e, None)
+def lead(e, step):
+    rows = factored_rows(e)
+    reached = rows.at("ratio", step) if step else rows.end("ratio")
+    return reached - rows["frobenius_ratio"]
 
 
 @kit.claim(
@@ -194,18 +173,18 @@ def C6_1c(e):
     ),
     "paper",
     "P6, combined weights",
+    where={"kind": WHOLE},
     null=kit.exchanged("factors in its place", "kind", WHOLE, SMALL),
 )
 def C6_1d(e):
     """One matrix W goes to the Frobenius solution instead: its ratio minus that solution's."""
-    return _ratio(e, (WHOLE,)) - _of(e, WHOLE)["frobenius_ratio"]
+    return e.end("ratio") - e["frobenius_ratio"]
 
 
 @kit.claim(
     kit.at_most(
         0.6,
-        "one half, derived; one-sided because drifts of both signs cancelled on two seeds (.03"
-        " and .05)",
+        "one half, derived; one-sided because drifts of both signs may cancel",
         share=kit.MOST,
     ),
     null=KEYS,
@@ -214,7 +193,8 @@ def C6_1f(e):
     """The flow conserves K'K - Q'Q, and steps of size h miss that by O(h): drift at half the step
     over drift, at equal length of path.
     """
-    return _of(e, HALF)["drift"] / _of(e, SMALL)["drift"]
+    half, whole = (kit.in_order(e, kind=kind) for kind in (HALF, SMALL))
+    return half["drift"] / whole["drift"]
 
 
 @kit.claim(
@@ -228,7 +208,7 @@ def C6_1f(e):
 )
 def C6_1g(e):
     """The drift is small: relative to the squared norm of K at step 20 000."""
-    return np.concatenate([_of(e, kind)["drift"] / _of(e, kind)["size"] for kind in FACTORED])
+    return factored_rows(e)["drift"] / factored_rows(e)["size"]
 
 
 @kit.picture(
@@ -244,23 +224,15 @@ def factored(evidence, axes):
     """Median over seeds with the middle 80 %. Left: smallest margin over nuclear norm, relative to
     the best possible one. Right: exponential of the entropy of the normalised singular values.
     """
-    colours = {SMALL: kit.TRAINED, IDENTITY: kit.BEST, LARGE: kit.ATTENTION, WHOLE: kit.INK}
-    short = {SMALL: "small start", IDENTITY: "identity", LARGE: "large start", WHOLE: "one matrix"}
-    for ax, column in zip(axes, ("ratio", "rank"), strict=True):
-        ends = []
-        for kind, colour in colours.items():
-            rows = _of(evidence, kind)
-            step = rows["step"][0]
-            late = step >= 10
-            values = rows[column][:, late]
-            kit.band(ax, step[late], values, colour, shares=(0.1, 0.9))
-            ends.append((float(np.median(values[:, -1])), short[kind], colour))
-        kit.logarithmic(ax.xaxis, step[late].astype(float))
-        ax.set(
-            xlim=(10, step[-1]),
-            xlabel="step",
-            ylim=(0.5, 1.02) if column == "ratio" else (1.0, 8.0),
-        )
-        kit.label_ends(ax, ends, 0.065)
-    axes[0].set_title("margin / best margin, nuclear norm")
-    axes[1].set_title("effective rank of the weights, of 8")
+    names = {SMALL: "small start", IDENTITY: "identity", LARGE: "large start", WHOLE: "one matrix"}
+    for (kind, label), colour in zip(names.items(), kit.COLOURS, strict=True):
+        rows = evidence.where(kind=kind)
+        step = rows["step"][0]
+        late = step >= 10
+        for ax, column in zip(axes, ("ratio", "rank"), strict=True):
+            shown = rows[column][:, late]
+            kit.band(ax, step[late], shown, colour, shares=(0.1, 0.9), label=label)
+            ax.set(xscale="log", xlim=(10, step[-1]), xlabel="step")
+    axes[0].set(ylim=(0.5, 1.02), title="margin / best margin, nuclear norm")
+    axes[1].set(ylim=(1.0, 8.0), title="effective rank of the weights, of 8")
+    kit.legend_below(axes[0], 4)

@@ -72,6 +72,8 @@ FEW = 160
 """Queries that the texts of heads-1 have enough of."""
 CHANGED = ("context", "width", "depth")
 DRAWS = 3
+CHANGES = ("as it is", "surest", "characters", "places", "scrambled", "untrained", "surrogate")
+"""A row's column ``change`` is a position in this list."""
 FEWER: dict[str, Any] = {"quick": {**QUICK, "few_seeds": 1}, "paper": PAPER}
 
 
@@ -137,7 +139,7 @@ def inputs(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
     for change, seen in layers.items():
         look = Look(queries, surest=change == "surest", classes=change == "characters")
         for number, layer in enumerate(seen):
-            told = told_of(layer, number) | {"change": change}
+            told = told_of(layer, number) | {"change": CHANGES.index(change)}
             (own,) = own_solutions(
                 layer.weights, 0, layer.inputs, layer.tokens, NORMS[:1], look, seed
             )
@@ -246,6 +248,11 @@ def means(e, by="optimiser"):
     return np.array([np.mean(excess(each)) for each in e.by(by)])
 
 
+def under(e, change):
+    """The same of one change of the inputs."""
+    return means(e.where(change=CHANGES.index(change)))
+
+
 def over(e, kind):
     """``(seeds,)``: the cosine minus the mean of the draws of matched weights."""
     return by_seed(e, e["cosine"] - np.nanmean([e[f"{kind} {k}"] for k in range(DRAWS)], axis=0))
@@ -253,7 +260,7 @@ def over(e, kind):
 
 def scrambled(change):
     words = "the characters of each text in random order instead"
-    return kit.exchanged(words, "change", change, "scrambled")
+    return kit.exchanged(words, "change", CHANGES.index(change), CHANGES.index("scrambled"))
 
 
 def drawn(kind):
@@ -317,19 +324,19 @@ def H8c(e):
 @kit.claim(EXCESS, where=on("inputs"), assumes=WRITTEN, null=ROTATED)
 def H9(e):
     """Neither the draw of queries nor copies of characters explain the excess."""
-    return means(e.take(np.isin(e["change"], ("surest", "characters"))), "optimiser change")
+    return np.concatenate([under(e, "surest"), under(e, "characters")])
 
 
 @kit.claim(EXCESS, where=on("inputs"), assumes=WRITTEN, null=ROTATED)
 def H9a(e):
     """Relative positions do not explain it: it stays when positions are shuffled."""
-    return means(e.where(change="places"))
+    return under(e, "places")
 
 
 @kit.claim(INPUTS, where=on("inputs"), assumes=WRITTEN, null=scrambled("surrogate"))
 def H9b(e):
     """The layer norm's geometry does not explain it: on surrogates less than half of it is left."""
-    return means(e.where(change="surrogate")) / means(e.where(change="as it is"))
+    return under(e, "surrogate") / under(e, "as it is")
 
 
 @kit.claim(INPUTS, where=on("inputs"), assumes=WRITTEN, null=scrambled("untrained"))
@@ -337,7 +344,7 @@ def H9c(e):
     """It belongs to the inputs on which the head was trained: on those of the untrained network
     less than half of it is left.
     """
-    return means(e.where(change="untrained")) / means(e.where(change="as it is"))
+    return under(e, "untrained") / under(e, "as it is")
 
 
 LOWEST = kit.at_least(
@@ -430,32 +437,28 @@ def left(e, axes):
     null of heads-1, and the means of three draws of two that match the covariance of the inputs as
     the head does. Right: minus the strictest null, at other sizes.
     """
-    changes, sizes = (e.where(part=part) for part in ("inputs", "other_sizes"))
+
+    def own(axis):
+        return lambda part: [by_seed(each, excess(each)) for each in part.by(axis)]
+
+    def matched(part):
+        return [by_seed(part, excess(part)), over(part, "apart"), over(part, "reflected")]
+
+    sizes = e.where(part="other_sizes")
+    told = ["\n".join(f"{k} {int(each[k][0])}" for k in CHANGED) for each in sizes.by("size")]
     groups = (
-        (changes, "change", lambda each: by_seed(each, excess(each))),
-        (e.where(part="matched"), None, None),
-        (sizes, "size", lambda each: by_seed(each, excess(each))),
+        (e.where(part="inputs"), CHANGES, own("change")),
+        (e.where(part="matched"), ("heads-1", "apart", "reflected"), matched),
+        (sizes, told, own("size")),
     )
-    for ax, (rows, axis, value) in zip(axes, groups, strict=True):
-        names = (
-            [f"{level}" for level in rows.levels(axis)]
-            if axis
-            else ["heads-1", "apart", "reflected"]
-        )
-        for k, part in enumerate(rows.by("optimiser")):
-            name, count = part["optimiser"][0], len(rows.levels("optimiser"))
-            values = (
-                [value(each) for each in part.by(axis)]
-                if axis
-                else [by_seed(part, excess(part)), over(part, "apart"), over(part, "reflected")]
-            )
-            at = np.arange(len(values)) + 0.7 * ((k + 0.5) / count - 0.5)
-            for place, each in zip(at, values, strict=True):
-                ax.plot([place] * len(each), each, "o", color=COLOURS[name], ms=3.5)
-            if ax is axes[1]:
-                ax.plot([], [], "o", color=COLOURS[name], label=NAMES[name])
+    for ax, (rows, names, values) in zip(axes, groups, strict=True):
+        optimisers = rows.by("optimiser")
+        for k, part in enumerate(optimisers):
+            name, shift = part["optimiser"][0], 0.7 * ((k + 0.5) / len(optimisers) - 0.5)
+            for place, each in enumerate(values(part)):
+                label = NAMES[name] if place == 0 else None
+                at = np.full(len(each), place + shift)
+                ax.plot(at, each, "o", color=COLOURS[name], ms=3.5, label=label)
         ax.axhline(0, color=kit.RULE, linewidth=0.8, zorder=0)
-        ax.set_xticks(range(len(names)), names, rotation=30, fontsize=8)
-    told = [", ".join(f"{k} {int(each[k][0])}" for k in CHANGED) for each in sizes.by("size")]
-    axes[2].set_xticks(range(len(told)), told, rotation=30, fontsize=8)
+        ax.set_xticks(range(len(names)), names, rotation=0 if ax is axes[2] else 30, fontsize=8)
     kit.legend_below(axes[1], 5)

@@ -68,7 +68,7 @@ def cone(p, seeds, steps=4000):
     Columns: ``growth``, the least factor of the norm between records; ``widening``, the largest
     divergence on the way over that at the start; ``ascent``, the least share of
     :math:`\langle-\nabla L,W^{mm}\rangle` in its absolute terms; ``fall``, the last divergence over
-    the seeds[0].
+    the first.
     """
     data, heads = instances(seeds)
     selected, solutions = local_selections(data, heads, p)

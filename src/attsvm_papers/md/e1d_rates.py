@@ -21,10 +21,6 @@ from attsvm_papers.md.mirror_runs import Solutions, instances
 
 FloatArray = NDArray[np.float64]
 
-# The instances of :mod:`attsvm_papers.md.e1_nine_pairs`; plain descent with step 1 from small
-# Gaussian weights.
-
-
 EXPONENTS = (1.5, 2.0, 3.0)
 MARKS = (1000, 10_000, 30_000)
 # Mean of divergence / b_p at MARKS over 10 seeds, and mean of norm / log k at the last, in
@@ -72,6 +68,12 @@ def run(seeds, p, steps=30_000):
     }
 
 
+def late_ratios(e):
+    """From step 1000 on."""
+    return e["ratio"][:, e["step"][0] >= MARKS[0]]
+
+
+COLOURS = (kit.ATTENTION, kit.TRAINED, kit.BEST)
 RESTS = kit.replaced(
     "a direction that stays where it began",
     ratio=lambda e: e["divergence"][:, :1] * e["ratio"] / e["divergence"],
@@ -82,15 +84,14 @@ RESTS = kit.replaced(
     kit.at_most(0.0, "non-increasing; one value for each p"),
     "recalled",
     "P3, rate of convergence (number recalled)",
+    by="p",
     null=RESTS,
 )
-def M4(evidence):
+def M4(e):
     """Divided by the rate of the theorem the mean divergence does not rise from step 1000 on: b =
     (log k)^-(p-1) for p < 2, (log log k)^2 / log k for p = 2, log log k / log k for p > 2.
     """
-    late = evidence["step"][0] >= MARKS[0]
-    means = np.stack([evidence.where(p=p)["ratio"][:, late].mean(axis=0) for p in EXPONENTS])
-    return np.diff(means, axis=1).max(axis=1)
+    return np.diff(late_ratios(e).mean(axis=0)).max()
 
 
 @kit.claim(
@@ -108,14 +109,11 @@ def M4(evidence):
     },
     null=RESTS,
 )
-def M4b(evidence):
+def M4b(e):
     """The same run by run, at locally optimal tokens that no longer change: largest ratio relative
     to the smallest before it.
     """
-    # Per run, the largest ratio from step 1000 on, relative to the one at step 1000 or, later,
-    # the smallest so far.
-    late = evidence["step"][0] >= MARKS[0]
-    ratios = evidence["ratio"][:, late]
+    ratios = late_ratios(e)
     return (ratios / np.minimum.accumulate(ratios, axis=1)).max(axis=1)
 
 
@@ -133,33 +131,19 @@ def draw_rate(evidence, axes):
     """Means over seeds; step 1, no normalisation. The middle panel must stay bounded and does not
     rise from step 1000 on; crosses: 10 seeds of an independent program.
     """
-    colours = dict(zip(EXPONENTS, (kit.ATTENTION, kit.TRAINED, kit.BEST), strict=True))
-    for ax, column in zip(axes, ("divergence", "ratio", "growth"), strict=True):
-        ends, seen = [], []
-        for p in EXPONENTS:
-            rows = evidence.where(p=p)
-            step, mean = rows["step"][0], rows[column].mean(axis=0)
-            ax.plot(step, mean, "-", color=colours[p])
-            seen.append(mean)
-            ends.append((float(mean[-1]), f"p = {p:g}", colours[p]))
-            if column == "ratio":
-                for mark, value in zip(MARKS, RATIOS[p], strict=True):
-                    if mark <= step[-1]:
-                        ax.plot(
-                            [mark],
-                            [value],
-                            "x",
-                            color=colours[p],
-                            markersize=6,
-                            markeredgewidth=1.1,
-                        )
-        kit.logarithmic(ax.xaxis, step)
-        if column == "divergence":
-            kit.logarithmic(ax.yaxis, np.concatenate(seen))
-        else:
-            ax.set_ylim(0, None)
-        ax.set(xlim=(step[0], step[-1]), xlabel="step")
-        kit.label_ends(ax, ends, 0.09)
-    axes[0].set_title("Divergence from the own solution")
-    axes[1].set_title("... divided by the rate")
-    axes[2].set_title("Norm / log k")
+    titles = {
+        "divergence": "Divergence from the own solution",
+        "ratio": "... divided by the rate",
+        "growth": "Norm / log k",
+    }
+    for rows, colour in zip(evidence.by("p"), COLOURS, strict=True):
+        p, step = rows["p"][0], rows["step"][0]
+        for ax, (column, title) in zip(axes, titles.items(), strict=True):
+            ax.plot(step, rows[column].mean(axis=0), color=colour, label=f"p = {p:g}")
+            ax.set(xscale="log", xlim=(step[0], step[-1]), xlabel="step", title=title)
+        known = [(mark, value) for mark, value in zip(MARKS, RATIOS[p], strict=True)]
+        axes[1].plot(*zip(*known, strict=True), "x", color=colour, markersize=6)
+    axes[0].set_yscale("log")
+    for ax in axes[1:]:
+        ax.set_ylim(0, None)
+    kit.legend(axes[0])

@@ -312,7 +312,7 @@ def E2_5e(e):
 
 def many_dimensions(e):
     """Instances of so many dimensions that most tokens support, in place of those with few"""
-    most = e["d"].max(where=e["own"] == 0, initial=0)
+    most = np.nanmax(e["d"])
     return e.but({"d": np.where(e["d"] == most, 2, most)})
 
 

@@ -135,11 +135,10 @@ def ranks(shape, seeds):
     }
 
 
-def _trained(evidence: kit.Evidence) -> kit.Evidence:
-    return evidence.where(part="trained")
-
-
-CHOSEN = {"every position has chosen": lambda e: _trained(e)["saturated"]}
+CHOSEN: dict[str, Any] = {
+    "where": {"part": "trained"},
+    "assumes": {"every position has chosen": lambda e: e["saturated"]},
+}
 RANDOM_TOKENS = kit.replaced(
     "random visible tokens in place of the trained ones", local="local_random", best="best_random"
 )
@@ -151,26 +150,26 @@ RANDOM_TOKENS = kit.replaced(
     ),
     "paper",
     "P2, Theorem 11",
-    assumes=CHOSEN,
+    **CHOSEN,
     null=kit.replaced("the solution of another draw", gap="gap_other"),
 )
 def T20(e):
     """Descent converges to the direction of the sequence programme of its own selection, with full
     and with causal attention.
     """
-    return 1.0 - _trained(e)["gap"][:, -1]
+    return 1.0 - e.end("gap")
 
 
 @kit.claim(
     kit.at_least(0.0, "nearer by any amount; both gaps are below one", share=kit.MOST),
-    assumes=CHOSEN,
+    **CHOSEN,
     null=kit.replaced("one matrix W in their place", nuclear_lead="nuclear_lead_of_W"),
 )
 def T20c(e):
     """Factors end nearer to the nuclear than to the Frobenius solution of the sequence programme of
     their selection: by how much.
     """
-    return _trained(e)["nuclear_lead"]
+    return e["nuclear_lead"]
 
 
 @kit.claim(
@@ -188,12 +187,12 @@ def T20d(e):
 @kit.claim(
     kit.at_least(1.0, "the few exceptions are still moving", share=kit.MOST),
     "recalled",
-    assumes=CHOSEN,
+    **CHOSEN,
     null=RANDOM_TOKENS,
 )
 def T20b(e):
     """Its selection is locally optimal."""
-    return _trained(e)["local"]
+    return e["local"]
 
 
 @kit.claim(
@@ -228,11 +227,8 @@ def sequence(evidence, axes):
         step, gaps = rows["step"][0][1:], rows["gap"][:, 1:]
         ax.plot(step, gaps.T, "-", color=colour, linewidth=0.8, alpha=0.35)
         ax.plot(step, np.median(gaps, axis=0), "-", color=colour)
-        ax.axhline(1 - COSINE, linestyle=":", color="#5f6670", linewidth=1)
-        kit.loglog(ax, step, _trained(evidence)["gap"][:, 1:])
-        ax.set(
-            xlabel="step",
-            title=f"{'Causal' if causal else 'Full'} attention, {100 * np.mean(rows['best']):.0f} %"
-            " pick their best token",
-        )
+        ax.axhline(1 - COSINE, linestyle=":", color=kit.FAINT, linewidth=1)
+        ax.set(xscale="log", yscale="log", xlabel="step")
+        words, share = "Causal" if causal else "Full", 100 * np.mean(rows["best"])
+        ax.set_title(f"{words} attention, {share:.0f} % pick their best token")
     axes[0].set_ylabel("1 - cosine")
