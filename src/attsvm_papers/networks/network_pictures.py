@@ -116,7 +116,7 @@ def plot_differences(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Pictu
 def plot_courses(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
     """Training and test accuracy epoch by epoch."""
     panels = _panels(rows)
-    size = (0.6 + 2.2 * len(panels), len(panels), 2)
+    size = (0.9 + 2.2 * len(panels), len(panels), 2)
     with kit.canvas(*size, width=6.0, squeeze=False) as (figure, axes):
         for (data, depth, part, names), pair in zip(panels, axes, strict=True):
             for kind, ax in zip(("train", "test"), pair, strict=True):
@@ -129,9 +129,10 @@ def plot_courses(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
                 kit.logarithmic(ax.xaxis, np.array([1.0, last]))
                 ax.set_xlim(1.0, last)
                 ax.set(title=f"{titles[data]}, {depth}", ylabel=f"{kind} accuracy, %")
-            kit.legend(pair[0], loc="lower right")
         for ax in axes[-1]:
             ax.set_xlabel("epoch")
+        most = max(range(len(panels)), key=lambda k: len(panels[k][-1]))
+        kit.legend_below(axes[most, 0], 5)
         return kit.render(
             figure,
             "courses",
