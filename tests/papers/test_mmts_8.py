@@ -35,12 +35,17 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def rows(cell):
+    """Those of a cell, with the name of its images as a run has it."""
+    return mmts_8.run(**cell) | {"images": np.array([cell["images"]])}
+
+
 @pytest.fixture(scope="module")
 def evidence():
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(VARIABLE, raising=False)
         (cell,) = mmts_8.run.cells(TINY)
-    return Evidence(mmts_8.run(**cell))
+    return Evidence(rows(cell))
 
 
 def test_without_files_there_are_digits_only(monkeypatch):
@@ -65,15 +70,14 @@ def test_rows_of_all_sets_fit_below_each_other(folder, evidence):
         for cell in mmts_8.run.cells(replace(TINY, images=("mnist",)))
         if cell["images"] == "mnist"
     ]
-    both = Evidence.concatenate([evidence, mmts_8.run(**mnist[0])])
+    both = Evidence.concatenate([evidence, rows(mnist[0])])
     assert both["tokens"].tolist() == [17, 50]
     assert [picture.name for picture in experiment("mmts-8").plot(both)] == ["sparsity"]
 
 
-def test_verdicts_speak_of_the_sets_that_were_trained(evidence):
+def test_the_signs_hold_after_a_few_epochs(evidence):
     verdicts = {claim.id: claim.check(evidence).verdict for claim in experiment("mmts-8").claims}
     assert [verdicts[f"E1.8{letter}"] for letter in "abc"] == ["holds"] * 3
-    assert {verdicts[f"E1.8{letter}"] for letter in "efghijkl"} == {"not applicable"}
 
 
 def test_the_untrained_network_attends_to_nearly_everything(evidence):
@@ -89,8 +93,3 @@ def test_training_is_a_function_of_the_seed(evidence):
     assert np.array_equal(again["norm"][:, 0], evidence["norm"][:, 0])
     other = mmts_8.run(**{**cell, "seed": 1, "epochs": (1, 1), "records": 1})
     assert not np.array_equal(other["norm"], again["norm"])
-
-
-def test_every_claim_has_its_own_name():
-    names = [claim.id for claim in experiment("mmts-8").claims]
-    assert len(set(names)) == len(names) == 12

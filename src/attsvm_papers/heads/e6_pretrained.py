@@ -196,7 +196,7 @@ REAL = {"a real model": lambda e: bool(np.all(e["model"] != MADE))}
         explanation=ONE_OF_THREE,
     )
     for letter, nulls, null, why, words in (
-        ("", NULLS, ROTATED, "median over heads, one model each; .03 to .16 in six heads of MiniLM",
+        ("", NULLS, ROTATED, "median over heads, one model each",
          "Heads of other models are nearer to their own nuclear solutions than the stricter of"
          " two nulls and the layer's other heads."),
         ("b", ("reflected",), MIRRORED, "as in H10",
@@ -209,7 +209,7 @@ def medians(e, nulls):
 
 
 @kit.claim(
-    kit.at_least(0.75, "share of the heads, one model each; six of six in a trial"),
+    kit.at_least(0.75, "share of the heads, one model each"),
     assumes=REAL,
     null=ROTATED,
     explanation="in each of three models about half to two thirds of the heads are",
