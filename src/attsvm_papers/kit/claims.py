@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Claims:
 
 def claim(
     expect: Expectation,
-    source: Source = "ours",
+    source: str = "ours",
     reference: str = "",
     *,
     id: str | None = None,
@@ -111,7 +111,7 @@ def claim(
         made = Claim(
             id or function.__name__.replace("_", "."),
             words.format(**fields) if fields else words,
-            source,
+            cast(Source, source),
             measure,
             expect,
             conditions,

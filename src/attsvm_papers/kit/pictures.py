@@ -103,7 +103,7 @@ def panels(
     *,
     by: str,
     rows: int = 1,
-    head: str | Callable[[Any], str] = "",
+    head: str | Callable[..., str | None] = "",
     legend: int = 4,
     **options: Any,
 ) -> Callable[[Callable[..., None]], Drawing]:

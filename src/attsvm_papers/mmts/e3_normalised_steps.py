@@ -13,6 +13,7 @@ direction in the plane is the same.
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from attsvm_papers import kit
 from attsvm_papers.mmts import prompts
 from attsvm_papers.mmts.single_precision import kink, published_prompts
 
-PROBLEM = toy("multiple_global")
+PROBLEM: Any = toy("multiple_global")
 UNEQUAL = replace(PROBLEM, scores=np.tile([1.0, 0.9, 0.9, 0.9, 0.5, 0.5, 0.5], (3, 1)))
 """The same keys, with a higher score of the first cluster of rivals."""
 ORIGIN = 2  # the start at zero

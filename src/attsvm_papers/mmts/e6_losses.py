@@ -8,6 +8,8 @@ Source: Max-Margin Token Selection, Figure 4 (number recalled)
 Notes: The paper shows the linear and the logistic loss. Runs with C = 1 go straight along the ray.
 """
 
+from typing import Any
+
 import numpy as np
 
 from attsvm import AttentionData, regularization_path, train
@@ -45,7 +47,7 @@ def descent(loss_name, scores=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 100), lr=0.1, step
 
 @kit.run(loss_name=LOSSES, quick={"path_scores": (1, 10, 100)})
 def path(loss_name, path_scores=(1, 2, 5, 10, 100), radius=1000.0):
-    problems = [toy("losses", C=C) for C in path_scores]
+    problems: list[Any] = [toy("losses", C=C) for C in path_scores]
     ends = [
         regularization_path(
             each.lifted,
@@ -68,7 +70,7 @@ def offset(loss, C):
     r"""The closed form :math:`\frac12\log\frac{C|\ell'(C)|}{|\ell'(1)|}`, the limit of the second
     coordinate.
     """
-    log_slope = {
+    log_slope: Any = {
         "linear": np.zeros_like,
         "logistic": lambda u: -np.logaddexp(0.0, u),
         "exponential": lambda u: -u,

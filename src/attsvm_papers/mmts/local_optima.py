@@ -3,6 +3,7 @@ around them (claims T17, T18).
 """
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -74,7 +75,7 @@ def local_path(bound, seeds):
     directions are locally optimal; of the nuclear norm, through factors.
     """
     norm, rows = parse_norm(bound), []
-    form = "KQ" if norm == Nuclear() else "W"
+    form: Any = "KQ" if norm == Nuclear() else "W"
     for seed in seeds:
         data, head = unit_sphere(2, 3, 3, seed)
         found, local, best = selections(data, head, norm)

@@ -517,7 +517,7 @@ def parts(evidence: kit.Evidence, axes: Any) -> None:
     frequent tokens. Shares of labels on twelve contexts for which each condition holds, by
     dimension; both do from the dotted line on, whatever the labels.
     """
-    lines = (
+    lines: Any = (
         (axes[0, 0], "over_entropy", kit.TRAINED, "both", {}),
         (axes[0, 0], "over_entropy", kit.BEST, "separable only", {"kind": SEPARABLE}),
         (axes[0, 0], "over_entropy", kit.ATTENTION, "compatible only", {"kind": COMPATIBLE}),
@@ -539,12 +539,14 @@ def parts(evidence: kit.Evidence, axes: Any) -> None:
         ax.set(xscale="log", yscale="log", xlabel="step")
     shares = evidence.where(part="shares")
     for name, colour in (("compatible", kit.BEST), ("separable", kit.TRAINED)):
-        values = [each[name].mean() for each in shares.by("width")]
-        axes[1, 1].plot(shares.levels("width"), values, "o-", ms=4, color=colour, label=name)
+        found = [each[name].mean() for each in shares.by("width")]
+        axes[1, 1].plot(shares.levels("width"), found, "o-", ms=4, color=colour, label=name)
     axes[1, 1].axvline(CONTEXTS, color=kit.FAINT, linestyle=":", linewidth=1.2)
     axes[1, 1].set(xlabel="dimension", ylim=(-0.03, 1.05))
-    titles = ("Loss over the entropy", "Distance to the finite part")
-    titles += ("1 - cosine to the margin solution of", "Share of random labels")
+    titles = [
+        *("Loss over the entropy", "Distance to the finite part"),
+        *("1 - cosine to the margin solution of", "Share of random labels"),
+    ]
     for ax, title in zip(axes.flat, titles, strict=True):
         ax.set_title(title)
         kit.legend(ax)

@@ -43,7 +43,7 @@ FIGURE = ("authors' code", "P2, Figure 1 and the figure of decision lines")
 
 @kit.run(toy=[FIRST, SECOND], method=LINES)
 def run(toy, method, starts=4, steps=100_000, lr=0.1):
-    problem = datasets.toy(toy)
+    problem: Any = datasets.toy(toy)
     data, head = problem.data, problem.head
     margins = selection_margins(data, optimal_tokens(data, head))
     solved = {

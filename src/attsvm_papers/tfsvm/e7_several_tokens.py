@@ -59,8 +59,8 @@ def run(d, seeds, n=3, T=4, steps=2000, lr=0.1):
     chosen = selected_sets(s)
     for k in np.flatnonzero(chosen.clear).tolist():
         one, sets, W = data.instance(k), chosen.sets[k], course.W[:, k]
-        single = selection_margins(one, s[k].argmax(axis=-1))
-        margin, single = max_margin([multi_token_margins(one, sets), single])
+        likeliest = selection_margins(one, s[k].argmax(axis=-1))
+        margin, single = max_margin([multi_token_margins(one, sets), likeliest])
         finite = finite_component(one, sets, np.where(sets, s[k], 1.0))
         if margin.status != "optimal" or single.status != "optimal" or not finite.consistent:
             continue
@@ -79,10 +79,10 @@ def run(d, seeds, n=3, T=4, steps=2000, lr=0.1):
                 "label": one.labels,
             }
         )
-    for row, (W, _, diverging), (_, finite, _) in zip(
+    for row, (W, _, diverging), (_, other, _) in zip(
         rows, parts, parts[-1:] + parts[:-1], strict=True
     ):
-        row["other"] = direction_gap(W, finite + diverging)
+        row["other"] = direction_gap(W, other + diverging)
     return kit.stacked(rows) | ({"step": kit.same(course.steps)} if rows else {})
 
 

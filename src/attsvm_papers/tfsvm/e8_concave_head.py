@@ -7,6 +7,8 @@ Predictions use the scores alone, never the trained softmax.
 Source: Transformers as Support Vector Machines, mode of the released code (figure recalled)
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from scipy.special import expit
@@ -71,8 +73,8 @@ def run(seeds, n=3, d=4, steps=3000, lr=0.1, strengths=(0.05, 0.1, 0.2, 0.3, 0.5
         ("fixed", steps, None),
         ("decay", 2 * steps, lambda step: 0.5 ** (step / HALVES)),
     ):
-        head = LambdaHead(torch.from_numpy(heads), torch.from_numpy(strength))
-        model = Attention.cross(data, head)
+        concave = LambdaHead(torch.from_numpy(heads), torch.from_numpy(strength))
+        model = Attention.cross(data, concave)
         descent = SteepestDescent(model.parameters(), lr=lr)
         course = train(model, data, descent, length, AtSteps(()), schedule=schedule)
         s, W = model.probabilities(data).detach().numpy(), course.W[-1]
@@ -122,7 +124,8 @@ def path(data, scores, strength, mixture):
     value = log_excess(data, excess_of(scores, strength, mixture.probabilities))
     generator = np.random.default_rng(8)
     solutions = [each.W / each.norm for each in (margin, single) if each.norm > 0]
-    found, before = [], []
+    found: list[Any] = []
+    before: list[Any] = []
     for factor in RADII:
         random = generator.standard_normal((STARTS, *programme.shape))
         starts = [*random, *solutions, *before]
