@@ -15,7 +15,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attsvm import (
     AttentionData,
@@ -31,8 +30,6 @@ from attsvm.selection import margin_drop_bound
 from attsvm_papers import kit
 from attsvm_papers.md.e3_joint_training import problem
 from attsvm_papers.md.mirror_runs import POTENTIALS
-
-FloatArray = NDArray[np.float64]
 
 TOY, RANDOM = "toy", "random"
 SIZES = (2.0, 4.0, 8.0, 16.0, 24.0)  # of W along the path, in solutions
