@@ -296,7 +296,8 @@ def _safetensors(file: BinaryIO, path: Path) -> dict[str, Array]:
     from safetensors import deserialize, safe_open
 
     with safe_open(path, "numpy") as tensors:
-        kinds = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+        names = tensors.keys()
+        kinds = {name: tensors.get_slice(name).get_dtype() for name in names}
         for name, kind in kinds.items():
             if kind not in _SAFETENSORS_TYPES:
                 raise ValueError(f"array {name} has type {kind}, which NumPy lacks")

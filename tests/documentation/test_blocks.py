@@ -35,7 +35,7 @@ FOLLOWED = ("docs/start/data.md", "docs/start/claim.md")
 WRITTEN = {
     "docs/bags.md": "bags.html",
     "docs/start/data.md": "runs/reviews/report.html",
-    "docs/start/claim.md": "runs/reproduce/mmts-2/report.html",
+    "docs/start/claim.md": "runs/reproduce/mmts-1/report.html",
     "docs/start/report.md": "explorer.html",
 }
 """What a reader of the page has afterwards."""

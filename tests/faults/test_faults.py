@@ -118,7 +118,8 @@ def rows_but_one(found: Any) -> Any:
 @fault(
     "one constraint is dropped",
     "margins/test_operator.py::test_each_row_is_selected_minus_rival",
-    "mmts-2 N1",
+    "mmts-1 N1",
+    cells={"part": ["descent"]},
 )
 def _(b):
     b.around(margins.selection_margins, lambda right, *a: rows_but_one(right(*a)))
@@ -127,8 +128,8 @@ def _(b):
 @fault(
     "every sequence has the query of the next",
     "margins/test_operator.py::test_each_row_is_selected_minus_rival",
-    "tfsvm-2 E2.2a",
-    cells={"method": [0]},
+    "tfsvm-1 E2.2a",
+    cells={"toy": ["plane_margins"], "method": ["W"]},
     steps=1000,
     starts=1,
 )
@@ -143,8 +144,8 @@ def _(b):
 @fault(
     "selected tokens and rivals change places",
     "margins/test_operator.py::test_each_row_is_selected_minus_rival",
-    "tfsvm-2 E2.2a",
-    cells={"method": [0]},
+    "tfsvm-1 E2.2a",
+    cells={"toy": ["plane_margins"], "method": ["W"]},
     steps=1000,
     starts=1,
 )
@@ -171,7 +172,7 @@ def _(b):
 @fault(
     "no margin is relaxed",
     "margins/test_prompt_and_decoder.py::test_joint_training_where_one_input_does_not",
-    "mmts-5 E1.5a",
+    "mmts-4 E1.5a",
     cells={"part": ["descent"]},
     steps=100,
 )
@@ -329,7 +330,8 @@ def _(b):
 @fault(
     "every rival is a neighbour",
     "selection/test_tokens.py::test_local_optimality_of_the_planar_toys",
-    "mmts-2 T4",
+    "mmts-1 T4",
+    cells={"part": ["near"]},
 )
 def _(b):
     def wrong(right, solution):
@@ -401,7 +403,8 @@ def _(b):
 @fault(
     "gaps are measured without unit length",
     "dynamics/test_trajectory.py::test_gap_of_opposite_orthogonal_and_missing_directions",
-    "mmts-2 E1.2a",
+    "mmts-1 N1",
+    cells={"part": ["descent"]},
 )
 def _(b):
     def wrong(right, W, target):
@@ -473,7 +476,7 @@ def _(b):
     "the nuclear norm is the Frobenius norm",
     "solvers/test_schatten.py::test_published_nuclear_direction",
     "tfsvm-1 T23b",
-    cells={"method": [1]},
+    cells={"method": ["published"]},
     steps=2000,
     starts=1,
 )
@@ -585,7 +588,7 @@ def _(b):
 @fault(
     "steps are a tenth too long",
     "dynamics/test_train.py::test_batched_run_equals_each_run_alone_and_the_plain_loop",
-    "mmts-2 E1.2b",
+    "mmts-3 E1.3f",
 )
 def _(b):
     from attsvm.dynamics import native_loop
@@ -641,7 +644,8 @@ def _(b):
 @fault(
     "starts are not read",
     "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-compiled]",
-    "mmts-2 N1",
+    "mmts-1 N1",
+    cells={"part": ["descent"]},
 )
 def _(b):
     from attsvm.dynamics import native_loop

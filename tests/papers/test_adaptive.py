@@ -8,7 +8,6 @@ import numpy as np
 from attsvm.claims import Evidence
 from attsvm.datasets import gauss
 from attsvm.selection import optimal_tokens
-from attsvm_papers.kit import at
 from attsvm_papers.rates import adaptive
 from attsvm_papers.rates import e3_decoder as rates_3
 
@@ -44,7 +43,7 @@ def test_a_power_law_has_its_exponent() -> None:
         values = np.where(step > 0, 3.0 * step**-0.7, 5.0)
     rows = Evidence({"step": step, "error": values})
     np.testing.assert_allclose(adaptive.rate(rows, "error", 10, 10_000), -0.7, rtol=1e-12)
-    np.testing.assert_allclose(at(rows, "error", 100), 3.0 * 100**-0.7)
+    np.testing.assert_allclose(rows.at("error", 100), 3.0 * 100**-0.7)
 
 
 def test_marks_hold_the_powers_of_ten() -> None:

@@ -14,7 +14,7 @@ from attsvm_papers.tfsvm import e4_rank as tfsvm_4
 
 
 def test_every_rank_is_decided_and_the_nuclear_one_proved() -> None:
-    found = tfsvm_4.run(5, 5, 3, range(10))
+    found = tfsvm_4.run(5, 5, False, 3, range(10))
     data, heads = unit_sphere(5, 5, 3, range(10))
     assert found["feasible"].tolist() == feasible(data, optimal_tokens(data, heads)).tolist()
     kept = found["feasible"]
@@ -24,7 +24,7 @@ def test_every_rank_is_decided_and_the_nuclear_one_proved() -> None:
 
 @pytest.mark.parametrize("factors", [False, True])
 def test_both_solutions_of_a_trained_selection_are_certified(factors) -> None:
-    assert tfsvm_3.run(6, 8, 10, 100, 0.1, range(5), factors, 0.0)["certified"].all()
+    assert tfsvm_3.run(False, factors, 0.0, range(5), steps=100)["certified"].all()
 
 
 def test_margins_of_next_token_data_are_certified() -> None:

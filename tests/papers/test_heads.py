@@ -11,12 +11,8 @@ from attsvm.claims import Evidence
 from attsvm.errors import UnavailableError
 from attsvm.probe import capture
 from attsvm.probe.demo import Stories
-from attsvm_papers.heads import e1_own_solutions as heads_1
-from attsvm_papers.heads import e2_norms as heads_2
-from attsvm_papers.heads import e4_samples as heads_4
-from attsvm_papers.heads import e5_other_inputs as heads_5
+from attsvm_papers.heads import e4_explanations as heads_4
 from attsvm_papers.heads import e6_pretrained as heads_6
-from attsvm_papers.heads import e8_matched as heads_8
 from attsvm_papers.heads import e10_rotary as heads_10
 from attsvm_papers.heads import networks
 from attsvm_papers.heads.decoder import (
@@ -47,13 +43,8 @@ from attsvm_papers.kit import experiment
 TINY = Sizes(context=10, width=12, depth=2, heads=2, batch=4, steps=6)
 
 
-def claims(module):
-    return {
-        one.id: one
-        for each in vars(module).values()
-        if hasattr(each, "claims")
-        for one in each.claims
-    }
+def claims(name):
+    return {one.id: one for one in experiment(name).claims}
 
 
 def test_weights_and_inputs_give_the_logits_of_the_model() -> None:
@@ -136,7 +127,7 @@ def test_checkpoints_are_twenty_from_the_first_weights_to_the_last() -> None:
     assert torch.equal(training.model(0).tokens.weight, fresh.tokens.weight)
 
 
-@pytest.mark.parametrize("name", [f"heads-{k}" for k in (1, 2, 3, 4, 5, 7, 8)])
+@pytest.mark.parametrize("name", [f"heads-{k}" for k in (1, 2, 3, 4)])
 def test_without_the_text_an_experiment_says_so_in_one_sentence(name, monkeypatch, tmp_path):
     chosen = experiment(name)
     monkeypatch.delenv("ATTSVM_DATA", raising=False)
@@ -154,10 +145,10 @@ def test_without_the_text_an_experiment_says_so_in_one_sentence(name, monkeypatc
 def test_without_models_heads_6_says_so(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("ATTSVM_DATA", str(tmp_path))
     with pytest.raises(UnavailableError, match="all-MiniLM-L6-v2"):
-        heads_6.layers(heads_6.SCALES.parameters)
+        heads_6.layers(experiment("heads-6").parameters)
     for part in ("rxnmapper", "reactions"):
         (tmp_path / part).mkdir()
-    assert heads_6.layers(heads_6.SCALES.parameters) == [("rxnmapper", k) for k in range(12)]
+    assert heads_6.layers(experiment("heads-6").parameters) == [("rxnmapper", k) for k in range(12)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -272,8 +263,13 @@ def test_another_draw_has_other_queries_and_the_same_nulls() -> None:
 
 def test_a_head_that_is_sure_of_no_other_queries_has_no_say_about_them() -> None:
     columns = {"agreement": [0.8, np.nan, 0.7, 0.9], "usual": [0.3, np.nan, 0.5, 0.4]}
-    names = [heads_4.OPTIMISERS[k] for k in (0, 0, 1, 1)]
-    counted = {"optimiser": names, "seed": [0, 1, 0, 1], "queries": [160] * 4}
+    names = [heads_4.PAIR[k] for k in (0, 0, 1, 1)]
+    counted = {
+        "part": ["samples"] * 4,
+        "optimiser": names,
+        "seed": [0, 1, 0, 1],
+        "queries": [160] * 4,
+    }
     table = {**counted, **columns, "norm": [0] * 4}
     evidence = Evidence({name: np.array(each) for name, each in table.items()})
     h8b = next(each for each in experiment("heads-4").claims if each.id == "H8b")
@@ -288,7 +284,7 @@ def test_surrogates_have_the_moments_and_the_geometry_of_the_layer_norm() -> Non
         norm.bias.copy_(torch.randn(6))
         raw = torch.randn(300, 10, 6) @ torch.randn(6, 6)
         inputs = norm(raw).double().numpy()
-    made = heads_5.surrogate(inputs, norm, np.random.default_rng(0))
+    made = heads_4.surrogate(inputs, norm, np.random.default_rng(0))
     scale, shift = (each.detach().double().numpy() for each in (norm.weight, norm.bias))
     inner = (made - shift) / scale
     np.testing.assert_allclose(inner.mean(axis=-1), 0, atol=1e-10)
@@ -303,10 +299,11 @@ def matched_evidence(apart: float, reflected: float) -> Evidence:
     rng, table = np.random.default_rng(0), []
     for name in OPTIMISERS:
         for seed in range(5):
-            row = {"optimiser": name, "seed": seed, "digest": "a", "cosine": 0.4, "heads": 0.0}
+            row = {"part": "matched", "norm": 0, "optimiser": name, "seed": seed, "digest": "a"}
+            row |= {"cosine": 0.4, "heads": 0.0}
             row |= {"random": np.nan, "rotated": 0.2, "permuted": 0.2, "average": 0.4}
             row |= {"optimal": 1, "gap": 0.0, "worst": 0.0}
-            for draw in range(heads_8.DRAWS):
+            for draw in range(heads_4.DRAWS):
                 row[f"apart {draw}"] = apart + 0.005 * rng.normal()
                 row[f"reflected {draw}"] = reflected + 0.005 * rng.normal()
             table.append(row)
@@ -318,7 +315,7 @@ def matched_evidence(apart: float, reflected: float) -> Evidence:
     [(0.2, 0.2, {"H11", "H11a", "H11b"}), (0.2, 0.35, {"H11", "H11a"}), (0.2, 0.4, {"H11"})],
 )
 def test_nulls_that_match_the_covariance_can_explain_the_excess(apart, reflected, holding) -> None:
-    known, evidence = claims(heads_8), matched_evidence(apart, reflected)
+    known, evidence = claims("heads-4"), matched_evidence(apart, reflected)
     for name in ("H11", "H11a", "H11b"):
         assert (known[name].check(evidence).verdict == "holds") == (name in holding), name
     wild = dict(evidence)
@@ -347,14 +344,14 @@ def heads_evidence(own: float, *, null: float = 0.2, muon: float = 10.0) -> Evid
     ("own", "verdict"), [(0.4, "holds"), (0.2, "fails"), (0.1, "fails")], ids=str
 )
 def test_the_finding_holds_for_near_heads_and_fails_for_their_nulls(own, verdict) -> None:
-    known, evidence = claims(heads_1), heads_evidence(own)
+    known, evidence = claims("heads-1"), heads_evidence(own)
     for name in ("H1", "H1a", "H1b", "H2"):
         assert known[name].check(evidence).verdict == verdict, name
     assert known["H1"].check(evidence).null.verdict == "fails"
 
 
 def test_other_claims_can_fail() -> None:
-    known = claims(heads_1)
+    known = claims("heads-1")
     assert known["H3"].check(heads_evidence(0.4)).verdict == "holds"
     assert known["H3"].check(heads_evidence(0.4, muon=2.0)).verdict == "fails"
     assert known["H4"].check(heads_evidence(0.4)).verdict == "holds"
@@ -381,7 +378,7 @@ def test_the_norm_of_the_largest_excess_decides(best) -> None:
                 row["cosine"] = (0.5 if ahead else 0.3) + 0.005 * rng.normal()
                 table.append(row)
     evidence = Evidence({name: np.array([row[name] for row in table]) for name in table[0]})
-    known = claims(heads_2)
+    known = claims("heads-2")
     found = {name: claim.check(evidence) for name, claim in known.items()}
     assert (found["H6"].verdict == "fails") == (best in ("l1", "linf"))
     assert (found["H6"].null.verdict == "fails") == (best == "nuc")

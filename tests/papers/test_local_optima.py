@@ -9,6 +9,7 @@ from attsvm.datasets import unit_sphere
 from attsvm.margins import selection_margins
 from attsvm.selection import optimal_tokens
 from attsvm.solvers import max_margin
+from attsvm_papers.mmts import local_optima
 from attsvm_papers.mmts.local_optima import enumeration, local_path
 from attsvm_papers.tfsvm.local_cones import inside, opening, surplus
 
@@ -33,8 +34,9 @@ def test_of_selections_that_all_tokens_support_only_the_optimal_one_is_locally_o
 
 
 @pytest.mark.parametrize("bound", ["nuc", "lp:3"])
-def test_local_paths_turn_to_local_directions(bound: str) -> None:
-    found = local_path([0], 3, (300.0, 3000.0), bound)
+def test_local_paths_turn_to_local_directions(bound: str, monkeypatch) -> None:
+    monkeypatch.setattr(local_optima, "PATH_SIZES", (300.0, 3000.0))
+    found = local_path(bound, [0])
     assert len(found["seed"]) >= 1
     early, late = found["local_gap"].T
     # gaps fall as 1 / R^2; the next order is 1 / R of that, about a percent

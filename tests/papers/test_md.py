@@ -88,7 +88,7 @@ def test_nine_pairs_at_a_small_scale() -> None:
     """
     means = {}
     for mode in (mirror_runs.PUBLISHED, mirror_runs.EXACT):
-        found = md_1.run(range(1, 7), 0.5, mode)
+        found = md_1.run(range(1, 7), mode, 0.5)
         means[mode] = found["same"][..., -1].mean(axis=0)
         assert (np.argmin(means[mode], axis=1) == [0, 1, 2]).all()
         assert found["certified"].max() < 1e-7

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from attsvm.datasets import toy
-from attsvm_papers.kit import at, experiment
-from attsvm_papers.mmts import e5_not_all_support as mmts_5
+from attsvm_papers.kit import experiment
+from attsvm_papers.mmts import e4_head_and_prompt as mmts_4
 from attsvm_papers.mmts import e6_losses as mmts_6
 from attsvm_papers.mmts import joint, nonlinear_paths, plain_descent, single_precision
-from attsvm_papers.mmts.prompts import of
 
 
 def evidence(identifier, *kinds):
@@ -28,37 +27,31 @@ def verdicts(identifier, found, names):
 
 
 def test_every_start_reaches_the_optimal_token():
-    found = evidence("mmts-1", "descent")
-    assert (of(found, "descent")["selected"] == 0).all()
-    assert at(found, "gap_best", 100_000).max() <= 1e-7
-    assert at(found, "prompt", 1000)[:, 0] == pytest.approx([-12.17] * 6, abs=0.005)
+    found = evidence("mmts-1", "descent").where(toy="single_global")
+    assert (found["selected"] == 0).all()
+    assert found.at("gap_best", 100_000).max() <= 1e-7
+    assert found.at("prompt", 1000)[:, 0] == pytest.approx([-12.17] * 6, abs=0.005)
 
 
 def test_two_limits():
-    found = evidence("mmts-2", "descent")
+    found = evidence("mmts-1", "descent").where(toy="single_local")
     assert found["selected"][:, 0].tolist() == [0, 0, 0, 0, 1, 1]
-    assert at(found, "prompt", 1000)[5] == pytest.approx([99.97, -0.81], abs=0.006)
+    assert found.at("prompt", 1000)[5] == pytest.approx([99.97, -0.81], abs=0.006)
 
 
 def test_single_precision_kinks_and_log_space_does_not():
     found = evidence("mmts-3", "descent", "published")
-    published = of(found, "published")["published_norm"][0]
-    exact = of(found, "descent")["norm"][2]
+    published = found.where(part="published")["published_norm"][0]
+    exact = found.where(part="descent")["norm"][2]
     assert published[100] == pytest.approx(exact[100], abs=1e-3)
     assert exact[199] == pytest.approx(19.79, abs=0.005)
     assert published[199] < exact[199] - 0.2
     assert single_precision.kink(exact[:200])[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("identifier", "parts", "names"),
-    [
-        ("mmts-4", ("descent", "prompt_alone"), {"E1.4f", "E1.4g"}),
-        ("mmts-5", ("descent", "supported"), {"E1.5b", "N3"}),
-    ],
-)
-def test_joint_training(identifier, parts, names):
-    found = verdicts(identifier, evidence(identifier, *parts), names)
+def test_joint_training():
+    names = {"E1.4b", "E1.4f", "E1.4g", "N3"}
+    found = verdicts("mmts-4", evidence("mmts-4", "descent", "prompt_alone"), names)
     assert {
         name: str(verdict) for name, verdict in found.items() if verdict.verdict != "holds"
     } == {}
@@ -76,9 +69,9 @@ def test_the_interpolating_programme_has_both_ends():
     problem = toy("joint_nonsupport")
     tokens, labels = problem.data.tokens[:, 1], problem.data.labels
     full = np.array([1.25, 0.25]) / np.linalg.norm([1.25, 0.25])
-    assert mmts_5.interpolated(tokens, labels, 1e-9) == pytest.approx(full, abs=1e-8)
+    assert mmts_4.interpolated(tokens, labels, 1e-9) == pytest.approx(full, abs=1e-8)
     for kappa in (1.0, 50.0):
-        assert mmts_5.interpolated(tokens, labels, kappa) == pytest.approx([1.0, 0.0], abs=1e-8)
+        assert mmts_4.interpolated(tokens, labels, kappa) == pytest.approx([1.0, 0.0], abs=1e-8)
 
 
 def test_offsets_are_stationary_points_of_the_two_exponents():
@@ -102,7 +95,7 @@ def test_descent_on_the_key_map_is_descent_on_the_prompt():
 
 
 def test_joint_paths_of_random_instances():
-    found = joint.random_path([0, 2], 1.0)
+    found = joint.pairs(1.0, [0, 2])
     relaxes, supports = found["pair_supporting"] == 0, found["pair_supporting"] == 1
     assert relaxes.sum() == supports.sum() == 1
     assert found["pair_relaxed"].max() < 0.01
@@ -112,7 +105,7 @@ def test_joint_paths_of_random_instances():
 
 
 def test_under_hidden_units_the_path_takes_the_tokens_of_largest_output():
-    found = nonlinear_paths.hidden_units(list(range(4)), 30.0)
+    found = nonlinear_paths.hidden_units(list(range(4)))
     told = np.isfinite(found["hidden_gap"])
     assert told.any()
     assert found["hidden_gap"][told].max() < 0.02

@@ -14,7 +14,7 @@ from attsvm.datasets.image_sets import VARIABLE
 from attsvm_papers.kit import experiment
 from attsvm_papers.mmts import e8_vision_transformer as mmts_8
 
-TINY = replace(mmts_8.SCALES.quick, epochs=4, records=4, seeds=1, observed=100)
+TINY = replace(experiment("mmts-8").quick, epochs=(4, 4), records=4, seeds=1, observed=100)
 
 
 @pytest.fixture
@@ -35,21 +35,30 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def rows(cell):
+    """Those of a cell, with the name of its images as a run has it."""
+    return mmts_8.run(**cell) | {"images": np.array([cell["images"]])}
+
+
 @pytest.fixture(scope="module")
 def evidence():
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(VARIABLE, raising=False)
-        (cell,) = mmts_8.cells(TINY)
-    return Evidence(mmts_8.run(**cell))
+        (cell,) = mmts_8.run.cells(TINY)
+    return Evidence(rows(cell))
 
 
 def test_without_files_there_are_digits_only(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert {cell["images"] for cell in mmts_8.cells(mmts_8.SCALES.parameters)} == {"digits"}
+    assert {cell["images"] for cell in mmts_8.run.cells(experiment("mmts-8").parameters)} == {
+        "digits"
+    }
 
 
 def test_files_make_cells_that_carry_their_digest(folder):
-    found = {cell["images"]: cell["digest"] for cell in mmts_8.cells(mmts_8.SCALES.parameters)}
+    found = {
+        cell["images"]: cell["digest"] for cell in mmts_8.run.cells(experiment("mmts-8").parameters)
+    }
     assert set(found) == {"digits", "mnist"}
     assert len(found["mnist"]) == 64
     assert found["digits"] == ""
@@ -58,18 +67,17 @@ def test_files_make_cells_that_carry_their_digest(folder):
 def test_rows_of_all_sets_fit_below_each_other(folder, evidence):
     mnist = [
         cell
-        for cell in mmts_8.cells(replace(TINY, images=("mnist",), large_epochs=4))
+        for cell in mmts_8.run.cells(replace(TINY, images=("mnist",)))
         if cell["images"] == "mnist"
     ]
-    both = Evidence.concatenate([evidence, mmts_8.run(**mnist[0])])
+    both = Evidence.concatenate([evidence, rows(mnist[0])])
     assert both["tokens"].tolist() == [17, 50]
     assert [picture.name for picture in experiment("mmts-8").plot(both)] == ["sparsity"]
 
 
-def test_verdicts_speak_of_the_sets_that_were_trained(evidence):
+def test_the_signs_hold_after_a_few_epochs(evidence):
     verdicts = {claim.id: claim.check(evidence).verdict for claim in experiment("mmts-8").claims}
     assert [verdicts[f"E1.8{letter}"] for letter in "abc"] == ["holds"] * 3
-    assert {verdicts[f"E1.8{letter}"] for letter in "efghijkl"} == {"not applicable"}
 
 
 def test_the_untrained_network_attends_to_nearly_everything(evidence):
@@ -80,13 +88,8 @@ def test_the_untrained_network_attends_to_nearly_everything(evidence):
 
 
 def test_training_is_a_function_of_the_seed(evidence):
-    (cell,) = mmts_8.cells(TINY)
-    again = mmts_8.run(**{**cell, "epochs": 1, "records": 1})
+    (cell,) = mmts_8.run.cells(TINY)
+    again = mmts_8.run(**{**cell, "epochs": (1, 1), "records": 1})
     assert np.array_equal(again["norm"][:, 0], evidence["norm"][:, 0])
-    other = mmts_8.run(**{**cell, "seed": 1, "epochs": 1, "records": 1})
+    other = mmts_8.run(**{**cell, "seed": 1, "epochs": (1, 1), "records": 1})
     assert not np.array_equal(other["norm"], again["norm"])
-
-
-def test_every_claim_has_its_own_name():
-    names = [claim.id for claim in experiment("mmts-8").claims]
-    assert len(set(names)) == len(names) == 12

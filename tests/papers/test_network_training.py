@@ -11,7 +11,6 @@ from torch import nn
 
 from attsvm.models import TextClassifier, VisionTransformer
 from attsvm.optim import MirrorDescent
-from attsvm_papers.networks import training
 from attsvm_papers.networks.labelled import Examples, shuffled
 from attsvm_papers.networks.pixels import Pixels, cropped_and_flipped, draw_shifts
 from attsvm_papers.networks.training import Plan, optimizer_of, predict, train
@@ -120,41 +119,6 @@ def test_the_columns_are_those_of_the_model():
     assert history["test_accuracy"][-1] == pytest.approx(right, abs=1e-7)
     loss = nn.functional.binary_cross_entropy_with_logits(logits, labels.float())
     assert history["test_loss"][-1] == pytest.approx(float(loss), rel=1e-6)
-
-
-class CutError(Exception):
-    """Ends a run as a kill does, at a step of the test's choice."""
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "p"),
-    [("mirror", 1.1), ("mirror", 2.0), ("mirror", 3.0), ("adam", 2.0), ("spectral", 2.0)],
-)
-def test_a_run_that_was_cut_ends_with_the_same_bits(tmp_path, monkeypatch, optimizer, p):
-    """Cut inside the second epoch, and again at the last step of the third."""
-    asked = plan(optimizer=optimizer, p=p, lr=1e-4 if p == 3 else 3e-3, parts=2)
-    whole = classifier()
-    expected = train(whole, texts(), HELD, asked)
-    seed = training._seed
-    for place in ((1, 3), (2, 9)):
-
-        def cut(*numbers, place=place):
-            if numbers[1:3] == place:
-                raise CutError
-            return seed(*numbers)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(training, "_seed", cut)
-            with pytest.raises(CutError):
-                train(classifier(), texts(), HELD, asked, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["training.pt"]
-    for _ in range(2):  # the second time reads a finished run
-        model = classifier()
-        history = train(model, texts(), HELD, asked, tmp_path)
-        assert torch.equal(weights(model), weights(whole))
-        for column in ("train_loss", "train_accuracy", "test_loss", "test_accuracy"):
-            assert np.array_equal(history[column], expected[column])
-        assert history.stopped == expected.stopped
 
 
 def test_the_callers_random_numbers_are_left_alone():

@@ -110,7 +110,7 @@ def test_pushes_are_the_signs_of_the_gradient_of_every_sentence() -> None:
 
 
 def test_the_paths_of_stage_two_at_a_thousand_steps() -> None:
-    found = Evidence(ntp_3.run(20, 4, "bipartite", [0], 1000, 10_000))
+    found = Evidence(ntp_3.run("bipartite", [0], steps=10_000)).but({"kind": ["bipartite"]})
     verdicts = {
         claim.id: claim.check(found).verdict
         for claim in experiment("ntp-3").claims

@@ -9,7 +9,6 @@ from attsvm.errors import UnavailableError
 from attsvm_papers.heads.decoder import MADE, Decoder, Sizes, characters
 from attsvm_papers.kit import experiment
 from attsvm_papers.pruning import e1_survival as pruning_1
-from attsvm_papers.pruning import e2_rates as pruning_2
 from attsvm_papers.pruning.decoders import (
     OPTIMISERS,
     RATES,
@@ -26,10 +25,7 @@ TINY = Sizes(context=12, width=12, depth=2, heads=2, batch=4, steps=5)
 
 
 def claims():
-    found = {}
-    for each in vars(pruning_1).values():
-        found |= {one.id: one for one in getattr(each, "claims", ())}
-    return found
+    return {one.id: one for one in experiment("pruning-1").claims}
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
@@ -151,19 +147,3 @@ def test_claims_hold_where_they_are_planted_and_fail_where_not() -> None:
     scaled_costs = pruning_1.at_norm(made(0.0), "adamw", np.full(5, 10.0))
     own = pruning_1.of(made(0.0), "adamw", "top")[:, 0]
     assert scaled_costs == pytest.approx(own - 0.05 * np.log(2))
-
-
-def rates(losses):
-    """A row for every rate of AdamW and Muon, with these losses for each."""
-    rows = [
-        {"optimiser": OPTIMISERS.index(name), "rate": rate, "loss": loss, "digest": "x"}
-        for name in ("adamw", "muon")
-        for rate, loss in zip(pruning_2.TRIED[name], losses, strict=True)
-    ]
-    return Evidence({name: np.array([row[name] for row in rows]) for name in rows[0]})
-
-
-def test_a_rate_at_the_end_of_those_tried_is_not_chosen() -> None:
-    (claim,) = pruning_2.S0.claims
-    assert claim.check(rates((2.0, 1.0, 2.0))).verdict == "holds"
-    assert claim.check(rates((3.0, 2.0, 1.0))).verdict == "fails"

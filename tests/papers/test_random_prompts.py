@@ -30,13 +30,13 @@ def test_a_sequence_that_starts_at_the_wrong_token_can_stay_there():
 
 
 def test_the_gradient_points_to_the_solution_where_other_scores_are_equal():
-    found = equal_scores([0, 1, 2], (4, 4, 12), 50)
+    found = equal_scores(4, 4, 12, [0, 1, 2], 50)
     assert (found["equal_cosine"] >= 1.0 - 1e-12).all()
     assert (found["equal_cosine_unequal"] < 1.0).any()
 
 
 def test_descent_keeps_locally_optimal_directions_and_leaves_others():
-    found = directions([0, 1], (2, 4, 4), 1000)
+    found = directions(2, 4, 4, [0, 1], 1000)
     assert set(found["seed"].tolist()) == {0, 1}
     assert 0 < found["locally"].sum() < len(found["locally"])
     assert found["after"][found["locally"]].max() < 0.01

@@ -6,7 +6,7 @@ from attsvm_papers.tfsvm import e3_local_convergence as tfsvm_3
 
 
 def test_W_follows_the_reference_and_descent_points_inward_in_the_cone() -> None:
-    found = tfsvm_3.run(6, 8, 10, 400, 0.1, range(20), False, 0.0)
+    found = tfsvm_3.run(False, False, 0.0, range(20), steps=400)
     for column in ("probability", "frobenius", "nuclear"):
         for step, value in ((200, 2), (400, 3)):
             mean = found[column][:, list(found["step"][0]).index(step)].mean()

@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from attsvm_papers.kit import experiment
 from attsvm_papers.tfsvm import e7_several_tokens as tfsvm_7
 
 
 def test_cells_hold_enough_seeds_and_no_seed_twice() -> None:
-    cells = list(tfsvm_7.run.cells(tfsvm_7.SCALES.parameters))
+    cells = list(tfsvm_7.run.cells(experiment("tfsvm-7").parameters))
     for d, share in tfsvm_7.ACCEPTED.items():
         mine = [cell for cell in cells if cell["d"] == d]
         assert sum(len(cell["seeds"]) for cell in mine) * share >= 500
@@ -16,7 +17,7 @@ def test_cells_hold_enough_seeds_and_no_seed_twice() -> None:
 
 
 def test_accepted_runs_select_clearly_and_have_a_negative_label() -> None:
-    found = tfsvm_7.run(3, 4, 4, 600, 0.1, range(1, 61))
+    found = tfsvm_7.run(4, range(1, 61), steps=600)
     assert (found["seed"] > 0).any()
     assert (found["label"].min(axis=1) < 0).all()
     assert (found["masked"] <= 1e-6).all()
@@ -27,18 +28,5 @@ def test_accepted_runs_select_clearly_and_have_a_negative_label() -> None:
     )
 
 
-def test_a_cell_without_accepted_runs_keeps_its_columns() -> None:
-    found = tfsvm_7.run(3, 4, 4, 0, 0.1, range(1, 4))  # no step, so no token is left out
-    assert found["seed"].tolist() == [-1]
-    assert set(found) >= {
-        "both",
-        "refitted",
-        "other",
-        "margin",
-        "single",
-        "masked",
-        "sizes",
-        "label",
-        "step",
-        "tried",
-    }
+def test_a_cell_without_accepted_runs_adds_no_row() -> None:
+    assert tfsvm_7.run(4, range(1, 4), steps=0) == {}  # no step, so no token is left out

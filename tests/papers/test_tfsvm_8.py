@@ -6,11 +6,12 @@ from scipy.optimize import check_grad
 from attsvm import token_scores
 from attsvm.datasets import orthonormal
 from attsvm.selection import sparsemax_selection
+from attsvm_papers.mmts.nonlinear_paths import log_excess
 from attsvm_papers.tfsvm import e8_concave_head as tfsvm_8
 
 
 def test_strong_heads_select_everything_at_the_predicted_probabilities() -> None:
-    found = tfsvm_8.run(3, 4, 400, 0.1, range(100, 104), [0.1, 2.0])
+    found = tfsvm_8.run(range(100, 104), steps=400, strengths=[0.1, 2.0])
     weak, strong = found["strength"] == 0.1, found["strength"] == 2.0
     assert found["all_selected"][strong].all()
     assert found["selected"][weak].mean() < 2
@@ -22,21 +23,19 @@ def test_the_log_of_the_excess_loss_is_that_of_its_definition_and_has_its_gradie
     data, head = orthonormal(3, 4, 5)
     scores = token_scores(data, head)
     best = sparsemax_selection(scores, 0.5).probabilities
-    flat = np.random.default_rng(0).standard_normal(16)
-    rest = (2.0, data, scores, 0.5, best)
+    excess = tfsvm_8.excess_of(scores, 0.5, best)
+    value = log_excess(data, excess)
 
     def losses(s):
-        value = (scores * s).sum(axis=-1) - 0.5 * (s**2).sum(axis=-1)
-        return np.logaddexp(0.0, -value).sum()
+        own = (scores * s).sum(axis=-1) - 0.5 * (s**2).sum(axis=-1)
+        return np.logaddexp(0.0, -own)
 
-    W = (2.0 / np.linalg.norm(flat) * flat).reshape(4, 4)
+    W = 0.5 * np.random.default_rng(0).standard_normal((4, 4))
     logits = np.einsum("ntd,de,ne->nt", data.tokens, W, data.queries)
     s = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    value, gradient = tfsvm_8._log_excess(flat, *rest)
-    assert np.isclose(value, np.log(losses(s) - losses(best)))
+    found, gradient = value(W)
+    assert np.isclose(found, np.log((losses(s) - losses(best)).mean()))
     error = check_grad(
-        lambda x: tfsvm_8._log_excess(x, *rest)[0],
-        lambda x: tfsvm_8._log_excess(x, *rest)[1],
-        flat,
+        lambda x: value(x.reshape(4, 4))[0], lambda x: value(x.reshape(4, 4))[1].ravel(), W.ravel()
     )
     assert error < 1e-5 * max(1.0, np.linalg.norm(gradient))

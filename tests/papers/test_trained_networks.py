@@ -1,14 +1,7 @@
-"""Trainings of the experiments on real data: what they need, what they share, and that a killed one
-ends with the same numbers.
-"""
+"""Trainings of the experiments on real data: what they need and what they share."""
 
 import importlib.util
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +12,6 @@ from attsvm.claims import Evidence
 from attsvm.cli import main
 from attsvm.datasets.image_sets import VARIABLE
 from attsvm.errors import InputError, UnavailableError
-from attsvm.files import load_arrays
 from attsvm.optim import MirrorDescent, lr_from_sgd
 from attsvm_papers.kit import experiment
 from attsvm_papers.md import e4_accuracy as md_4
@@ -325,78 +317,14 @@ def test_reviews_on_which_attention_is_pruned_are_of_both_classes(monkeypatch) -
     assert torch.equal(trained_networks._some(images).labels, images.test.labels[:20])
 
 
-def test_a_kept_training_is_read_and_not_trained_anew(tmp_path, monkeypatch) -> None:
-    """Where code that only reads networks has changed, the training stays."""
-    monkeypatch.setenv("ATTSVM_TRAINED", str(tmp_path))
-    before = run(short(), METHOD, seed=0, digest="")
-    (kept,) = tmp_path.iterdir()
-    monkeypatch.setattr(trained_networks, "_looked_at", lambda *_: {"other": 1.0})
-    monkeypatch.setattr(training, "_epoch", None)
-    after = run(short(), METHOD, seed=0, digest="")
-    assert after["other"] == [1.0]
-    for name in ("train_accuracy", "test_accuracy", "epochs"):
-        assert np.array_equal(before[name], after[name], equal_nan=True)
-    assert [kept] == list(tmp_path.iterdir())
-
-
-KILLED = """
-import os, signal
-from pathlib import Path
-from attsvm_papers.networks import trained_networks, training
-seed = training._seed
-def killed(*numbers):
-    if list(numbers[1:3]) == {at!r}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return seed(*numbers)
-training._seed = killed
-trained_networks.run({task!r}, {method!r}, seed=0, digest="", folder=Path({folder!r}))
-"""
-
-
-def medium() -> dict:
-    """The network, batches and texts of the scale medium, 640 of them."""
-    chosen = next(iter(md_4.cells(md_4.MEDIUM)))["task"]
-    return {**chosen, "train": 640, "validation": 100, "test": 200, "epochs": 2}
-
-
-@pytest.mark.parametrize(
-    ("scale", "kills"),
-    [
-        pytest.param("smoke", [[1, 4]], marks=pytest.mark.slow),
-        pytest.param("medium", [[0, 7], [1, 4], [1, 19]], marks=pytest.mark.slow),
-    ],
-)
-def test_killed_inside_an_epoch_it_ends_with_the_same_numbers(
-    scale, kills, tmp_path, monkeypatch
-) -> None:
-    """SIGKILL at an epoch and a step."""
-    if scale == "medium" and not os.environ.get(VARIABLE):
-        pytest.skip(f"{VARIABLE} names no folder with the reviews")
-    monkeypatch.delenv("ATTSVM_TRAINED", raising=False)
-    task = short(dropout=0.3, parts=2) if scale == "smoke" else medium()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}
-    for name in ("adam", "l1.1"):
-        method = {**METHOD, "name": name}
-        whole = run(task, method, seed=0, digest="")
-        for at in kills:
-            folder = tmp_path / f"{name}-{at[0]}-{at[1]}"
-            script = KILLED.format(task=task, method=method, folder=str(folder), at=at)
-            done = subprocess.run([sys.executable, "-c", script], env=environment)
-            assert done.returncode == -signal.SIGKILL
-            assert (folder / "training.pt").exists() == (at[0] > 0), "after every epoch"
-            resumed = run(task, method, seed=0, digest="", folder=folder)
-            for column in {*whole} - {"elapsed", "seconds", "speed"}:
-                assert np.array_equal(whole[column], resumed[column], equal_nan=True), column
-
-
 def test_a_training_that_chooses_a_rate_is_tested_on_few_examples(monkeypatch) -> None:
     seen = {}
 
     plain = training.train
 
-    def watched(model, examples, held, plan, folder):
+    def watched(model, examples, held, plan):
         seen[plan.seed] = len(held["test"])
-        return plain(model, examples, held, plan, folder)
+        return plain(model, examples, held, plan)
 
     monkeypatch.setattr(training, "train", watched)
     monkeypatch.setattr(trained_networks, "PRUNED", 7)
@@ -406,39 +334,3 @@ def test_a_training_that_chooses_a_rate_is_tested_on_few_examples(monkeypatch) -
         assert 0 < row["seconds"] < 100
         assert row["elapsed"][0, int(row["epochs"][0]) - 1] == row["seconds"]
     assert seen == {0: TEXTS.test, TUNING_SEED: 7}
-
-
-WORDS = ["reproduce", "md-5", "--scale", "smoke", "--seeds", "1", "--jobs", "1", "--json"]
-
-
-@pytest.mark.slow
-def test_killed_in_the_middle_of_a_training_it_ends_with_the_same_numbers(
-    tmp_path, nothing, capsys
-) -> None:
-    """When one training is done and the next one has saved epochs."""
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "attsvm", *WORDS, "--out", str(killed)]
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    while process.poll() is None:
-        if list(killed.glob("cells/*/*.safetensors")) and list(
-            killed.glob("cells/*/*/training.pt")
-        ):
-            os.kill(process.pid, signal.SIGKILL)
-            break
-        time.sleep(0.002)
-    assert process.wait() == -signal.SIGKILL, "it was over before it could be killed"
-    (kept,) = killed.glob("cells/trained-networks/*/training.pt")
-    for folder in (killed, whole):
-        assert main([*WORDS, "--out", str(folder)]) == 0
-    capsys.readouterr()
-    first, second = (
-        load_arrays(folder / "md-5" / "arrays.safetensors") for folder in (killed, whole)
-    )
-    assert set(first) == set(second)
-    for name in first:
-        assert np.array_equal(first[name], second[name], equal_nan=True), name
-    assert not kept.parent.exists(), "no checkpoint is left"
-    assert {DATA[int(k)] for k in first["data"]} == {"sentences"}

@@ -19,11 +19,13 @@ from attsvm.claims.claim import (
     close_to,
     true,
 )
+from attsvm.claims.intervals import Interval, interval
 
 __all__ = [
     "Claim",
     "Evidence",
     "Expectation",
+    "Interval",
     "Null",
     "Outcome",
     "Source",
@@ -32,5 +34,6 @@ __all__ = [
     "at_most",
     "between",
     "close_to",
+    "interval",
     "true",
 ]

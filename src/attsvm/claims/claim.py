@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attsvm.claims.intervals import interval, share_interval
 from attsvm.errors import InputError
 from attsvm.presentation import cell
 
@@ -102,8 +103,34 @@ class Evidence(Mapping[str, NDArray[Any]]):
         return Evidence({**self._columns, **columns})
 
     def levels(self, name: str) -> list[Any]:
-        """The distinct values of a column, sorted."""
-        return np.unique(self[name]).tolist()
+        """The distinct values of a column, sorted; rows that lack one do not count."""
+        return np.unique(self[name][_told(self[name])]).tolist()
+
+    def by(self, names: str) -> list[Evidence]:
+        """The rows of every value of a column, in order, or of some columns, between spaces; all
+        rows at once without a name. Rows that lack a value belong to none.
+        """
+        if not names:
+            return [self]
+        columns = [self[name] for name in names.split()]
+        keys = np.stack([np.unique(each, return_inverse=True)[1] for each in columns], axis=1)
+        told = np.all([_told(each) for each in columns], axis=0)
+        return [self.take((keys == key).all(axis=1)) for key in np.unique(keys[told], axis=0)]
+
+    def at(self, name: str, step: float, records: str = "step") -> NDArray[Any]:
+        """``(rows, ...)``: a column at the record of a step; every row has the same ones.
+
+        Raises:
+            InputError: that step is no record.
+        """
+        found = np.flatnonzero(self[records][0] == step)
+        if not found.size:
+            raise InputError(f"{step:g} is none of the recorded steps; see the column {records!r}")
+        return self[name][:, int(found[0])]
+
+    def end(self, name: str) -> NDArray[Any]:
+        """``(rows, ...)``: a column at its last record."""
+        return self[name][:, -1]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All columns as plain numbers; of a column of words the positions in :meth:`words`."""
@@ -463,6 +490,12 @@ class Claim:
         return len(np.unique(told, axis=0)) or None
 
 
+def _told(column: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where a column that some parts lack has a value."""
+    missing = column == "" if column.dtype.kind == "U" else column != column
+    return np.asarray(~missing, dtype=np.bool_)
+
+
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
@@ -473,18 +506,11 @@ def _share_interval(passes: NDArray[np.bool_], trials: int | None) -> tuple[floa
     """
     if trials is None or not 1 < trials <= passes.size:
         return None
-    from scipy.special import betaincinv
-
-    good = float(passes.mean()) * trials
-    low = betaincinv(good, trials - good + 1, 0.025) if good > 0 else 0.0
-    high = betaincinv(good + 1, trials - good, 0.975) if good < trials else 1.0
-    return float(low), float(high)
+    return share_interval(float(passes.mean()) * trials, trials)
 
 
 def _interval(values: NDArray[np.float64]) -> tuple[float, float] | None:
     if values.size < 2 or not np.isfinite(values).all():
         return None
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(values.size - 1, 0.975) * values.std(ddof=1) / math.sqrt(values.size))
-    return float(values.mean()) - half, float(values.mean()) + half
+    _, low, high = interval(values.ravel())
+    return low, high

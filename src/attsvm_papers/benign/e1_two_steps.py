@@ -15,6 +15,7 @@ paper asks of two steps that the SNR is of the order of :math:`1/\sqrt n`, not m
 
 import numpy as np
 
+from attsvm_papers import kit
 from attsvm_papers.benign.signal_and_noise import (
     attention_to_signal,
     clean_error,
@@ -23,47 +24,17 @@ from attsvm_papers.benign.signal_and_noise import (
     length,
     noisy,
 )
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    INK,
-    MOST,
-    TRAINED,
-    VERDICT,
-    at_least,
-    at_most,
-    band,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    picture,
-    replaced,
-    same,
-    scales,
-    setting,
-    true,
-)
 
-SCALES = scales(
-    n=200,
-    d=40_000,
-    eta=0.05,
-    ratios=(0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0),
-    pace=5.0,
-    paces=(0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0),
-    steps=300,
-    seeds=40,
-    first_seed=VERDICT,
-    quick={"ratios": (0.5, 1.0, 2.0, 6.0), "steps": 100, "seeds": 4},
-)
 STEPS = (0, 1, 2, 10)  # and the last one
 ONE, TWO, LAST = 1, 2, -1  # places of records
 
 
-@grid(snr=setting("ratios"), seeds=blocks(20))
-def courses(n, d, eta, snr, pace, steps, seeds):
+@kit.run(
+    snr=(0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0),
+    seeds=kit.seeds(40, by=20),
+    quick={"snr": (0.5, 1.0, 2.0, 6.0), "steps": 100, "seeds": 4},
+)
+def courses(snr, seeds, n=200, d=40_000, eta=0.05, pace=5.0, steps=300):
     rho = length(snr, n, d)
     made = noisy(n, d, eta, rho, seeds)
     course = descend(made.data, pace * n / d, steps, STEPS, normalize=False)
@@ -72,7 +43,7 @@ def courses(n, d, eta, snr, pace, steps, seeds):
     at_signal = attention_to_signal(made.data, prompts) > 0.5
     others = np.roll(made.flipped, 1, axis=1)
     return {
-        "step": same(course.steps),
+        "step": kit.same(course.steps),
         "fitted": fitted.mean(axis=-1).T,
         "error": clean_error(prompts, heads, rho).T,
         "as_labelled": (at_signal == ~made.flipped).mean(axis=-1).T,
@@ -80,8 +51,14 @@ def courses(n, d, eta, snr, pace, steps, seeds):
     }
 
 
-@grid(snr=setting("ratios"), seeds=blocks(20))
-def lengths(n, d, eta, snr, paces, seeds):
+@kit.run(
+    snr=(0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0),
+    seeds=kit.seeds(40, by=20),
+    quick={"snr": (0.5, 1.0, 2.0, 6.0), "seeds": 4},
+)
+def lengths(
+    snr, seeds, n=200, d=40_000, eta=0.05, paces=(0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)
+):
     """Two steps of every length."""
     rho = length(snr, n, d)
     made = noisy(n, d, eta, rho, seeds)
@@ -92,7 +69,7 @@ def lengths(n, d, eta, snr, paces, seeds):
         fitted.append((label_margins(made.data, prompts, heads) > 0).all(axis=1))
         errors.append(clean_error(prompts, heads, rho))
     return {
-        "pace_of": same(paces),
+        "pace_of": kit.same(paces),
         "all_fitted": np.stack(fitted, axis=1),
         "error_of": np.stack(errors, axis=1),
     }
@@ -108,7 +85,7 @@ def at(evidence, snr, record, column="error"):
 
 def earlier(words, *columns, record=ONE):
     """Every record after the start is an earlier one."""
-    return replaced(
+    return kit.replaced(
         words, **{name: lambda e, name=name: e[name] * 0 + e[name][:, [record]] for name in columns}
     )
 
@@ -117,8 +94,8 @@ HARMFUL = f"harmful is {HARM:g} and more, the bound recalled of the paper's theo
 NEARLY = "near-optimal: a hundredth beside the share of wrong labels"
 
 
-@claim(
-    true("with high probability", share=MOST),
+@kit.claim(
+    kit.true("with high probability", share=kit.MOST),
     "paper",
     "abstract: benign overfitting already after two steps; the SNR is this project's",
     null=earlier("after one step", "fitted"),
@@ -128,22 +105,22 @@ def BO1(e):
     return at(e, RIGHT, TWO, "fitted") == 1.0
 
 
-@claim(
-    at_most(NEAR, NEARLY, share=MOST),
+@kit.claim(
+    kit.at_most(NEAR, NEARLY, share=kit.MOST),
     "paper",
     "abstract: near-optimal test performance; the SNR is this project's",
-    null=exchanged("a quarter of the signal", "snr", RIGHT, LOWEST),
+    null=kit.exchanged("a quarter of the signal", "snr", RIGHT, LOWEST),
 )
 def BO1e(e):
     """There, fresh sequences with right labels are classified well: share of errors."""
     return at(e, RIGHT, TWO)
 
 
-@claim(
-    at_least(0.95, "most; wrong labels alone are 0.05", share=MOST),
+@kit.claim(
+    kit.at_least(0.95, "most; wrong labels alone are 0.05", share=kit.MOST),
     "recalled",
     "a summary of the paper's experiments",
-    null=replaced("the labels of other sequences", as_labelled="as_others"),
+    null=kit.replaced("the labels of other sequences", as_labelled="as_others"),
 )
 def BO2(e):
     """There, attention is at the signal where the label is right and at the noise where it is
@@ -152,33 +129,36 @@ def BO2(e):
     return at(e, RIGHT, TWO, "as_labelled")
 
 
-@claim(
-    at_most(NEAR, NEARLY, share=MOST),
-    null=exchanged("half of the signal", "snr", RIGHT, LOW),
+@kit.claim(
+    kit.at_most(NEAR, NEARLY, share=kit.MOST),
+    null=kit.exchanged("half of the signal", "snr", RIGHT, LOW),
 )
 def BO3(e):
     """There, overfitting is still benign after a hundred steps and more."""
     return at(e, RIGHT, LAST)
 
 
-@claim(
-    at_most(NEAR, NEARLY, share=MOST),
-    null=exchanged("half of the signal", "snr", LOW, LOWEST),
+@kit.claim(
+    kit.at_most(NEAR, NEARLY, share=kit.MOST),
+    null=kit.exchanged("half of the signal", "snr", LOW, LOWEST),
 )
 def BO4(e):
     """At half this SNR it is benign after two steps as well, which fit every label."""
     return np.where(at(e, LOW, TWO, "fitted") == 1.0, at(e, LOW, TWO), 1.0)
 
 
-@claim(at_least(HARM, HARMFUL, share=MOST), null=earlier("after two steps", "error", record=TWO))
+@kit.claim(
+    kit.at_least(HARM, HARMFUL, share=kit.MOST),
+    null=earlier("after two steps", "error", record=TWO),
+)
 def BO5(e):
     """There it is harmful after a hundred steps and more: two steps do not tell the end."""
     return at(e, LOW, LAST)
 
 
-@claim(
-    at_least(HARM, HARMFUL, share=MOST),
-    null=exchanged("a third of the signal", "snr", HIGH, RIGHT),
+@kit.claim(
+    kit.at_least(HARM, HARMFUL, share=kit.MOST),
+    null=kit.exchanged("a third of the signal", "snr", HIGH, RIGHT),
 )
 def BO6(e):
     """At an SNR of 6 over the root of n, two steps of this length fit every label and are harmful:
@@ -187,9 +167,9 @@ def BO6(e):
     return np.where(at(e, HIGH, TWO, "fitted") == 1.0, at(e, HIGH, TWO), 0.0)
 
 
-@claim(
-    at_most(1.0, "tuning seeds: none or one; three at 2 over the root of n", share=MOST),
-    null=exchanged("a third of the signal", "snr", HIGH, RIGHT),
+@kit.claim(
+    kit.at_most(1.0, "none or one; three at 2 over the root of n", share=kit.MOST),
+    null=kit.exchanged("a third of the signal", "snr", HIGH, RIGHT),
 )
 def BO6l(e):
     """There, of eight step lengths at most one makes two steps benign: how many fit every label and
@@ -199,7 +179,7 @@ def BO6l(e):
     return ((rows["all_fitted"] == 1) & (rows["error_of"] <= NEAR)).sum(axis=1)
 
 
-@picture(
+@kit.picture(
     "Two steps, and many",
     "After two steps errors are zero from 0.75 to 3, and a half at 6; at the end they are large"
     " below 1.5 as well. One step fits the wrong labels up to a ratio of 1 only.",
@@ -215,21 +195,25 @@ def two_steps(evidence, axes):
     """
     ratios = evidence.where(part="courses").levels("snr")
     last = f"{evidence.where(part='courses')['step'][0, LAST]:g} steps"
-    shown = ((ONE, "one step", BEST), (TWO, "two steps", TRAINED), (LAST, last, ATTENTION))
+    shown = (
+        (ONE, "one step", kit.BEST),
+        (TWO, "two steps", kit.TRAINED),
+        (LAST, last, kit.ATTENTION),
+    )
     for axis, column in zip(axes, ("error", "fitted"), strict=True):
         for record, words, colour in shown:
             rows = np.stack([at(evidence, snr, record, column) for snr in ratios], axis=1)
-            band(axis, ratios, rows, colour, shares=(0.05, 0.95), label=words)
+            kit.band(axis, ratios, rows, colour, shares=(0.05, 0.95), label=words)
         axis.set(xscale="log", xticks=ratios, xlabel="SNR times the root of n")
         axis.set_xticklabels([f"{snr:g}" for snr in ratios])
         axis.minorticks_off()
-    axes[0].axhline(HARM, color=INK, linewidth=0.6, linestyle=":")
+    axes[0].axhline(HARM, color=kit.INK, linewidth=0.6, linestyle=":")
     axes[0].set(title="error on fresh sequences", ylim=(-0.02, 0.55))
     axes[1].set(title="share of labels fitted")
     axes[0].legend(frameon=False, fontsize=8.5)
 
 
-@picture(
+@kit.picture(
     "Which step lengths will do",
     "Crosses in the left column and at the top right, circles at the bottom right, and between"
     " them dots: at every length for ratios of 0.75 and 1, at one for 6.",
@@ -243,9 +227,9 @@ def step_lengths(evidence, axes):
     rows = evidence.where(part="lengths")
     ratios, paces = rows.levels("snr"), rows["pace_of"][0]
     marks = (
-        ("o", BEST, BEST, "benign"),
-        ("x", ATTENTION, ATTENTION, "harmful"),
-        ("o", FAINT, "none", "not fitted"),
+        ("o", kit.BEST, kit.BEST, "benign"),
+        ("x", kit.ATTENTION, kit.ATTENTION, "harmful"),
+        ("o", kit.FAINT, "none", "not fitted"),
     )
     for x, snr in enumerate(ratios):
         own = rows.where(snr=snr)

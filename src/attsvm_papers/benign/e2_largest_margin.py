@@ -23,6 +23,7 @@ import numpy as np
 
 from attsvm import decoder_margins, max_margin, prompt_margins
 from attsvm.dynamics import direction_gap
+from attsvm_papers import kit
 from attsvm_papers.benign.signal_and_noise import (
     NOISE,
     SIGNAL,
@@ -32,37 +33,9 @@ from attsvm_papers.benign.signal_and_noise import (
     length,
     noisy,
 )
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    INK,
-    MOST,
-    VERDICT,
-    at_least,
-    at_most,
-    between,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    picture,
-    replaced,
-    scales,
-    setting,
-    true,
-)
 
-SCALES = scales(
-    few=8,
-    n=40,
-    d=1600,
-    ratios=(1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0),
-    etas=(0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4),
-    steps=400,
-    seeds=40,
-    first_seed=VERDICT,
-    quick={"few": 6, "ratios": (1.0, 2.5, 3.0), "etas": (0.1, 0.3), "seeds": 5},
-)
+RATIOS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0)
+ETAS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 CLASSES = tuple(itertools.product((False, True), repeat=2))
 """Whether the first and the second class use only their noise."""
 
@@ -72,8 +45,8 @@ def solved(data, tokens, margins):
     return max_margin([margins(data.instance(k), each) for k, each in enumerate(tokens)])
 
 
-@grid(snr=(1.0, 1.5, 1.8, 3.0), seeds=blocks(20))
-def every(few, d, snr, seeds):
+@kit.run(snr=(1.0, 1.5, 1.8, 3.0), seeds=kit.seeds(40, by=20), quick={"few": 6, "seeds": 5})
+def every(snr, seeds, few=8, d=1600):
     made = noisy(few, d, 1 / few, length(snr, few, d), seeds)
     selections = np.array(list(itertools.product((SIGNAL, NOISE), repeat=few)))
     right, wrong = made.counts()
@@ -89,8 +62,13 @@ def every(few, d, snr, seeds):
     }
 
 
-@grid(snr=setting("ratios"), eta=setting("etas"), seeds=blocks(20))
-def sizes(n, d, snr, eta, steps, seeds):
+@kit.run(
+    snr=RATIOS,
+    eta=ETAS,
+    seeds=kit.seeds(40, by=20),
+    quick={"snr": (1.0, 2.5, 3.0), "eta": (0.1, 0.3), "seeds": 5},
+)
+def sizes(snr, eta, seeds, n=40, d=1600, steps=400):
     rho = length(snr, n, d)
     made = noisy(n, d, eta, rho, seeds)
     data, (right, wrong) = made.data, made.counts()
@@ -175,14 +153,14 @@ def mostly_right(part):
 
 BENIGN, HARMFUL = {"snr": 3.0, "eta": 0.1}, {"snr": 1.0, "eta": 0.1}
 NEAR, HARM = 0.01, 1 / 16
-TIMES = exchanged("a third of the signal", "snr", 3.0, 1.0)
+TIMES = kit.exchanged("a third of the signal", "snr", 3.0, 1.0)
 CERTIFIED = {"certified": lambda e: of(e, **BENIGN)["certified"].astype(bool)}
 
 
-@claim(
-    true("closed form for noise that is orthogonal; lengths vary", share=MOST),
+@kit.claim(
+    kit.true("closed form for noise that is orthogonal; lengths vary", share=kit.MOST),
     assumes=mostly_right("every"),
-    null=replaced("the best selection of another trial", as_rule="as_other"),
+    null=kit.replaced("the best selection of another trial", as_rule="as_other"),
 )
 def BO7(e):
     """Of all 256 selections of eight sequences the best uses, where labels are right, the signals
@@ -192,8 +170,8 @@ def BO7(e):
     return e.where(part="every")["as_rule"]
 
 
-@claim(
-    at_most(NEAR, "near-optimal: a hundredth beside the share of wrong labels", share=MOST),
+@kit.claim(
+    kit.at_most(NEAR, "near-optimal: a hundredth beside the share of wrong labels", share=kit.MOST),
     "paper",
     "abstract: a maximum-margin interpolator exhibits benign overfitting; the SNR is this"
     " project's",
@@ -208,8 +186,8 @@ def BO8(e):
     return np.where(rows["fitted"], rows["error"], 1.0)
 
 
-@claim(
-    at_least(HARM, f"{HARM:g} is the bound recalled of the paper's theorem", share=MOST),
+@kit.claim(
+    kit.at_least(HARM, f"{HARM:g} is the bound recalled of the paper's theorem", share=kit.MOST),
     "paper",
     "abstract: a sufficiently large SNR is necessary; the SNR is this project's",
     null=TIMES,
@@ -220,10 +198,10 @@ def BO9(e):
     return np.where(rows["fitted"], rows["error"], 0.0)
 
 
-@claim(
-    true("closed form for noise that is orthogonal; lengths vary", share=MOST),
+@kit.claim(
+    kit.true("closed form for noise that is orthogonal; lengths vary", share=kit.MOST),
     assumes=mostly_right("sizes"),
-    null=replaced("where the first step of the prompt turns, in its place", rule="turn"),
+    null=kit.replaced("where the first step of the prompt turns, in its place", rule="turn"),
 )
 def BO10(e):
     """Of forty sequences, at every SNR and share of wrong labels, a class uses its signal where its
@@ -238,8 +216,8 @@ def as_if_right(e):
     return e.but({"lead_closed": e["lead_right"]})
 
 
-@claim(
-    between(0.85, 1.15, "the closed form takes all noise as equally long", share=MOST),
+@kit.claim(
+    kit.between(0.85, 1.15, "the closed form takes all noise as equally long", share=kit.MOST),
     # The noise of a trial is that of all its cells: one of five trials is more than one in ten.
     assumes={"ten trials": lambda e: len(of(e).levels("seed")) >= 10},
     null=as_if_right,
@@ -255,7 +233,7 @@ def BO11(e):
     return rows["lead"][led] / rows["lead_closed"][led]
 
 
-NEAREST = replaced(
+NEAREST = kit.replaced(
     "the solutions with one sequence at its other token",
     **{
         name: f"{name}_nearest"
@@ -264,8 +242,8 @@ NEAREST = replaced(
 )
 
 
-@claim(
-    at_most(0.01, "zero in the limit", share=MOST),
+@kit.claim(
+    kit.at_most(0.01, "zero in the limit", share=kit.MOST),
     assumes={
         "certified": lambda e: (of(e)["certified_head"] * of(e)["certified_prompt"]).astype(bool)
     },
@@ -279,10 +257,10 @@ def BO12(e):
     return np.maximum(rows["gap_head"], rows["gap_prompt"])
 
 
-@claim(
-    at_most(1.0 + 1e-6, "nothing can be above one if the best selection is among the four"),
+@kit.claim(
+    kit.at_most(1.0 + 1e-6, "nothing can be above one if the best selection is among the four"),
     assumes=mostly_right("sizes"),
-    null=replaced("noise everywhere taken for the best", share="share_of_noise"),
+    null=kit.replaced("noise everywhere taken for the best", share="share_of_noise"),
 )
 def BO13(e):
     """The margin that descent attains, over the norm of its head, is at most that of the best of
@@ -291,16 +269,15 @@ def BO13(e):
     return of(e)["share"]
 
 
-@claim(
-    true("tuning seeds: 0.79; a coin has half", share=0.7),
+@kit.claim(
+    kit.true("a coin has half", share=0.7),
     # Seven of ten is said of the classes of the whole grid, most of which no quick cell has.
     assumes={
         "every SNR and share of wrong labels": lambda e: (
-            (len(of(e).levels("snr")), len(of(e).levels("eta")))
-            == (len(SCALES.parameters.ratios), len(SCALES.parameters.etas))
+            (len(of(e).levels("snr")), len(of(e).levels("eta"))) == (len(RATIOS), len(ETAS))
         )
     },
-    null=replaced("the selection of the largest margin", descent_uses="uses"),
+    null=kit.replaced("the selection of the largest margin", descent_uses="uses"),
 )
 def BO14(e):
     """In classes for which the signal has the larger margin, but for which the first step of the
@@ -310,9 +287,9 @@ def BO14(e):
     return rows["descent_uses"][(rows["rule"] == 1) & (rows["turn"] == 0)] == 0
 
 
-@claim(
-    at_most(0.95, "below the best; tuning seeds have 0.89 in the median", share=0.8),
-    null=exchanged("a third of the wrong labels", "eta", 0.3, 0.1),
+@kit.claim(
+    kit.at_most(0.95, "clearly below the best", share=0.8),
+    null=kit.exchanged("a third of the wrong labels", "eta", 0.3, 0.1),
 )
 def BO15(e):
     """So at an SNR of 2.5 over the root of n, three labels in ten wrong, it ends at a smaller
@@ -321,7 +298,7 @@ def BO15(e):
     return of(e, snr=2.5, eta=0.3)["share"]
 
 
-@picture(
+@kit.picture(
     "Where overfitting is benign",
     "Squares fade towards the right in both panels; on the left this begins at the line, on the"
     " right it begins further right, the more so the more labels are wrong.",
@@ -348,14 +325,16 @@ def benign(evidence, axes):
         for x, snr in enumerate(ratios):
             for eta in etas:
                 error = float(np.median(rows.where(snr=snr, eta=eta)[column]))
-                axis.plot(x, eta, "s", ms=17, color=ATTENTION, alpha=min(1.0, 1.6 * error), mew=0)
+                axis.plot(
+                    x, eta, "s", ms=17, color=kit.ATTENTION, alpha=min(1.0, 1.6 * error), mew=0
+                )
                 if error > 0.005:
                     words = f"{error:.2f}".removeprefix("0")
-                    axis.text(x, eta, words, ha="center", va="center", fontsize=7, color=INK)
+                    axis.text(x, eta, words, ha="center", va="center", fontsize=7, color=kit.INK)
         for line, style, words in ((margin, "-", "largest margin"), (first, "--", "first step")):
             seen = line <= ratios[-1]
             places = np.interp(np.log(line[seen]), np.log(ratios), np.arange(len(ratios)))
-            axis.plot(places, wrong[seen], style, color=BEST, linewidth=1.3, label=words)
+            axis.plot(places, wrong[seen], style, color=kit.BEST, linewidth=1.3, label=words)
         axis.set(title=title, xlabel="SNR times the root of n", ylim=(0.01, 0.44))
         axis.set_xticks(range(len(ratios)), [f"{snr:g}" for snr in ratios])
     axes[0].set(ylabel="share of wrong labels")

@@ -26,42 +26,12 @@ from attsvm.dynamics.next_token import (
     attention_stage,
     factored_stage,
 )
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    INK,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at,
-    at_least,
-    at_most,
-    band,
-    between,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    in_order,
-    label_ends,
-    logarithmic,
-    picture,
-    replaced,
-    same,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import marks
 
 # Token-priority data without cycles, n = 4, T = 6, K = d = 8; ``steps`` of 0.01, then on
 # to ``far``.
-SCALES = scales(
-    steps=20_000,
-    far=100_000,
-    seeds=12,
-    first_seed=VERDICT,
-    quick={"far": 20_000, "seeds": 3},
-)
+
 
 SETTING = (4, 6, 8, 8)
 SMALL, IDENTITY, LARGE, WHOLE, HALF = "small", "identity", "large", "whole", "half"
@@ -86,8 +56,12 @@ def starts(kind: str, d: int, seeds: Sequence[int]) -> tuple[Any, Any]:
     return scale * draws[:, 0], scale * draws[:, 1]
 
 
-@grid(seeds=blocks(12), kind=[SMALL, IDENTITY, LARGE, WHOLE, HALF])
-def run(kind, seeds, steps, far):
+@kit.run(
+    seeds=kit.seeds(12, by=12),
+    kind=[SMALL, IDENTITY, LARGE, WHOLE, HALF],
+    quick={"far": 20_000, "seeds": 3},
+)
+def run(kind, seeds, steps=20_000, far=100_000):
     data = [priority_graph(*SETTING, seed) for seed in seeds]
     margins = [order_margins(one.embeddings, arcs(one).arcs) for one in data]
     nuclear, frobenius = max_margin(margins, Nuclear()), max_margin(margins)
@@ -107,7 +81,7 @@ def run(kind, seeds, steps, far):
     shares = np.maximum(sizes / total, np.finfo(np.float64).tiny)
     least = np.stack([[one(W[run]).min() for run, one in enumerate(margins)] for W in course.W])
     columns = {
-        "step": same(course.steps),
+        "step": kit.same(course.steps),
         "ratio": (least / total[..., 0] / best).T,
         "rank": np.exp(-np.sum(shares * np.log(shares), axis=-1)).T,
         "frobenius_ratio": (
@@ -132,105 +106,86 @@ def _drift(course: AttentionCourse, record: int) -> dict[str, Any]:
     }
 
 
-def _of(evidence: Evidence, kind: str) -> Evidence:
-    return in_order(evidence, kind=kind)
+def factored_rows(e):
+    return e.take(np.isin(e["kind"], FACTORED))
 
 
-def _ratio(evidence: Evidence, kinds: tuple[str, ...], step: int | None = None) -> Any:
-    """Margin ratios at a step, the last when None, one per trial."""
-    parts = [_of(evidence, kind) for kind in kinds]
-    return np.concatenate(
-        [rows["ratio"][:, -1] if step is None else at(rows, "ratio", step) for rows in parts]
-    )
-
-
-def _lead(evidence: Evidence, step: int | None) -> Any:
-    solution = np.concatenate([_of(evidence, kind)["frobenius_ratio"] for kind in FACTORED])
-    return _ratio(evidence, FACTORED, step) - solution
-
-
-def matrix_in_place(e: Evidence) -> Evidence:
+def matrix_in_place(e):
     """The run of one matrix W on the same instance."""
-    whole = _of(e, WHOLE)
-    own = np.searchsorted(whole["seed"], e["seed"])
-    return e.but({"ratio": whole["ratio"][own]})
+    whole = kit.in_order(e, kind=WHOLE)
+    return e.but({"ratio": whole["ratio"][np.searchsorted(whole["seed"], e["seed"])]})
 
 
-KEYS = replaced("K'K alone", drift="drift_keys")
-STEPS, FAR = SCALES.parameters.steps, SCALES.parameters.far
+KEYS = kit.replaced("K'K alone", drift="drift_keys")
+STEPS, FAR = 20_000, 100_000
 LONG = {"100 000 steps": lambda e: np.array(np.nanmax(e["step"]) >= FAR)}
 
 
-@claim(
-    at_least(0.93, "set by this project; one in the limit", share=MOST),
-    "paper",
-    "P6, implicit bias of key and query",
-    null=matrix_in_place,
+EARLY = (
+    "Where the Frobenius solution itself has nearly the best nuclear margin, a small start has not"
+    " passed it yet."
 )
-def C6_1(e):
-    """The margin of the product of the factors, relative to the best one in nuclear norm, at step
-    20 000.
-    """
-    return _ratio(e, FACTORED, STEPS)
 
 
-@claim(
-    at_least(0.98, "set by this project", share=0.5),
-    null=matrix_in_place,
+@kit.each(
+    kit.claim(
+        kit.at_least(bound, "set by this project; one in the limit", share=share),
+        *source,
+        id=f"C6.1{letter}",
+        statement=words,
+        null=matrix_in_place,
+    )
+    for letter, bound, share, source, words in (
+        ("", 0.93, kit.MOST, ("paper", "P6, implicit bias of key and query"),
+         "The margin of the product of the factors, relative to the best one in nuclear norm, at"
+         " step 20 000."),
+        ("a", 0.98, 0.5, (), "It is at least 0.98 in half of the runs."),
+    )
+)  # fmt: skip
+def ratio(e):
+    return factored_rows(e).at("ratio", STEPS)
+
+
+@kit.each(
+    kit.claim(
+        kit.at_least(0.0, "factors prefer another norm", share=kit.MOST),
+        id=f"C6.1{letter}",
+        statement=words,
+        assumes=assumes,
+        explanation=EARLY,
+        null=matrix_in_place,
+        step=step,
+    )
+    for letter, step, assumes, words in (
+        ("b", STEPS, {}, "It is above that of the Frobenius solution: lead at step 20 000."),
+        ("c", None, LONG, "The same at step 100 000."),
+    )
 )
-def C6_1a(e):
-    """It is at least 0.98 in half of the runs."""
-    return _ratio(e, FACTORED, STEPS)
+def lead(e, step):
+    rows = factored_rows(e)
+    reached = rows.at("ratio", step) if step else rows.end("ratio")
+    return reached - rows["frobenius_ratio"]
 
 
-@claim(
-    at_least(0.0, "factors prefer another norm", share=MOST),
-    explanation=(
-        "Where the Frobenius solution itself has nearly the best nuclear margin, a small start has"
-        " not passed it yet."
+@kit.claim(
+    kit.between(
+        -0.01, 0.01, "the direction is within 1e-3 of the solution at this norm", share=kit.MOST
     ),
-    null=matrix_in_place,
-)
-def C6_1b(e):
-    """It is above that of the Frobenius solution: lead at step 20 000."""
-    return _lead(e, STEPS)
-
-
-@claim(
-    at_least(
-        0.0,
-        "where the Frobenius solution itself is nearly optimal the factors need longer to pass it",
-        share=MOST,
-    ),
-    assumes=LONG,
-    explanation=(
-        "Where the Frobenius solution itself has nearly the best nuclear margin, a small start may"
-        " still not have passed it."
-    ),
-    null=matrix_in_place,
-)
-def C6_1c(e):
-    """The same at step 100 000."""
-    return _lead(e, None)
-
-
-@claim(
-    between(-0.01, 0.01, "the direction is within 1e-3 of the solution at this norm", share=MOST),
     "paper",
     "P6, combined weights",
-    null=exchanged("factors in its place", "kind", WHOLE, SMALL),
+    where={"kind": WHOLE},
+    null=kit.exchanged("factors in its place", "kind", WHOLE, SMALL),
 )
 def C6_1d(e):
     """One matrix W goes to the Frobenius solution instead: its ratio minus that solution's."""
-    return _ratio(e, (WHOLE,)) - _of(e, WHOLE)["frobenius_ratio"]
+    return e.end("ratio") - e["frobenius_ratio"]
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         0.6,
-        "one half, derived; one-sided because drifts of both signs cancelled on two seeds (.03"
-        " and .05)",
-        share=MOST,
+        "one half, derived; one-sided because drifts of both signs may cancel",
+        share=kit.MOST,
     ),
     null=KEYS,
 )
@@ -238,24 +193,25 @@ def C6_1f(e):
     """The flow conserves K'K - Q'Q, and steps of size h miss that by O(h): drift at half the step
     over drift, at equal length of path.
     """
-    return _of(e, HALF)["drift"] / _of(e, SMALL)["drift"]
+    half, whole = (kit.in_order(e, kind=kind) for kind in (HALF, SMALL))
+    return half["drift"] / whole["drift"]
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1e-3,
         "each step adds its square, at most 1e-4, and 20 000 of them cancel in part; the norm"
         " is of order 1e4",
-        share=MOST,
+        share=kit.MOST,
     ),
     null=KEYS,
 )
 def C6_1g(e):
     """The drift is small: relative to the squared norm of K at step 20 000."""
-    return np.concatenate([_of(e, kind)["drift"] / _of(e, kind)["size"] for kind in FACTORED])
+    return factored_rows(e)["drift"] / factored_rows(e)["size"]
 
 
-@picture(
+@kit.picture(
     "Keys and queries apart prefer few directions",
     "Three curves of factors rise to one with two or three directions; the curve of a"
     " single matrix stops near 0.92 with more.",
@@ -268,23 +224,15 @@ def factored(evidence, axes):
     """Median over seeds with the middle 80 %. Left: smallest margin over nuclear norm, relative to
     the best possible one. Right: exponential of the entropy of the normalised singular values.
     """
-    colours = {SMALL: TRAINED, IDENTITY: BEST, LARGE: ATTENTION, WHOLE: INK}
-    short = {SMALL: "small start", IDENTITY: "identity", LARGE: "large start", WHOLE: "one matrix"}
-    for ax, column in zip(axes, ("ratio", "rank"), strict=True):
-        ends = []
-        for kind, colour in colours.items():
-            rows = _of(evidence, kind)
-            step = rows["step"][0]
-            late = step >= 10
-            values = rows[column][:, late]
-            band(ax, step[late], values, colour, shares=(0.1, 0.9))
-            ends.append((float(np.median(values[:, -1])), short[kind], colour))
-        logarithmic(ax.xaxis, step[late].astype(float))
-        ax.set(
-            xlim=(10, step[-1]),
-            xlabel="step",
-            ylim=(0.5, 1.02) if column == "ratio" else (1.0, 8.0),
-        )
-        label_ends(ax, ends, 0.065)
-    axes[0].set_title("margin / best margin, nuclear norm")
-    axes[1].set_title("effective rank of the weights, of 8")
+    names = {SMALL: "small start", IDENTITY: "identity", LARGE: "large start", WHOLE: "one matrix"}
+    for (kind, label), colour in zip(names.items(), kit.COLOURS, strict=True):
+        rows = evidence.where(kind=kind)
+        step = rows["step"][0]
+        late = step >= 10
+        for ax, column in zip(axes, ("ratio", "rank"), strict=True):
+            shown = rows[column][:, late]
+            kit.band(ax, step[late], shown, colour, shares=(0.1, 0.9), label=label)
+            ax.set(xscale="log", xlim=(10, step[-1]), xlabel="step")
+    axes[0].set(ylim=(0.5, 1.02), title="margin / best margin, nuclear norm")
+    axes[1].set(ylim=(1.0, 8.0), title="effective rank of the weights, of 8")
+    kit.legend_below(axes[0], 4)

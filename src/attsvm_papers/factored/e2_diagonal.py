@@ -16,36 +16,11 @@ from attsvm import Frobenius, Lp, Margins, max_margin, order_margins
 from attsvm.datasets.next_token import arcs, priority_graph
 from attsvm.dynamics.next_token import Problem
 from attsvm.dynamics.scale_free_descent import Steepest, descend
-from attsvm_papers.kit import (
-    ATTENTION,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at,
-    at_least,
-    at_start,
-    blocks,
-    claim,
-    grid,
-    logarithmic,
-    loglog,
-    mixed_records,
-    picture,
-    replaced,
-    same,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import marks
 
 # The data of ``factored-1``; normalised steps of 0.01 on both diagonals.
-SCALES = scales(
-    steps=100_000,
-    seeds=12,
-    first_seed=VERDICT,
-    quick={"steps": 12_000, "seeds": 6},
-)
+
 
 SETTING = (4, 6, 8, 8)
 LR, STARTS = 0.01, (0.1, 1.0)
@@ -59,8 +34,8 @@ def diagonal(margins: Margins) -> Margins:
     return replace(margins, differences=entries, queries=np.ones((margins.n, 1)))
 
 
-@grid(seeds=blocks(12), scale=STARTS)
-def run(scale, seeds, steps):
+@kit.run(seeds=kit.seeds(12, by=12), scale=STARTS, quick={"steps": 12_000, "seeds": 6})
+def run(scale, seeds, steps=100_000):
     data = [priority_graph(*SETTING, seed) for seed in seeds]
     programmes = [diagonal(order_margins(one.embeddings, arcs(one).arcs)) for one in data]
     best, round_best = max_margin(programmes, Lp(1)), max_margin(programmes)
@@ -83,7 +58,7 @@ def run(scale, seeds, steps):
     )
     size = np.abs(weights).sum(axis=-1)
     return {
-        "step": same(due),
+        "step": kit.same(due),
         "ratio": (least / size).T * np.where(best.optimal, best.norm, np.nan)[:, None],
         "round_ratio": np.array(
             [
@@ -95,23 +70,21 @@ def run(scale, seeds, steps):
     }
 
 
-def _feasible(evidence: Evidence) -> Any:
+def _feasible(evidence: kit.Evidence) -> Any:
     return evidence["feasible"]
 
 
 FEASIBLE = {"a diagonal solution": _feasible}
-LONG = FEASIBLE | {
-    "100 000 steps": lambda e: np.full(e.rows, e["step"].max() >= SCALES.parameters.steps)
-}
+LONG = FEASIBLE | {"100 000 steps": lambda e: np.full(e.rows, e["step"].max() >= 100_000)}
 
 
-def euclidean(evidence: Evidence) -> Any:
+def euclidean(evidence: kit.Evidence) -> Any:
     """The ratio of the solution of the Euclidean norm, at every record."""
     return np.broadcast_to(evidence["round_ratio"][:, None], evidence["ratio"].shape)
 
 
-@claim(
-    at_least(0.995, "set by this project", share=MOST),
+@kit.claim(
+    kit.at_least(0.995, "set by this project", share=kit.MOST),
     "paper",
     "P6, diagonal case",
     assumes=LONG,
@@ -120,7 +93,7 @@ def euclidean(evidence: Evidence) -> Any:
         " the step whose exponents differ by the relative gap, so the last percents may take as"
         " long as 1/log t."
     ),
-    null=replaced("the solution of the Euclidean norm", ratio=euclidean),
+    null=kit.replaced("the solution of the Euclidean norm", ratio=euclidean),
 )
 def C6_2(e):
     """Diagonal factors: the margin of their product, relative to the best one in l1 norm, at step
@@ -129,35 +102,35 @@ def C6_2(e):
     return e["ratio"][:, -1]
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.0,
         "it tends to one from below; the smallest margin and the norm are both exact",
-        share=MOST,
+        share=kit.MOST,
     ),
     assumes=LONG,
-    null=mixed_records("ratio"),
+    null=kit.mixed_records("ratio"),
 )
 def C6_2a(e):
     """The ratio rises from step 10 000 to 100 000 (by how much)."""
-    return e["ratio"][:, -1] - at(e, "ratio", 10_000)
+    return e["ratio"][:, -1] - e.at("ratio", 10_000)
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         -0.05,
         "where the Euclidean solution is nearly optimal in l1 too the factors need longer",
-        share=MOST,
+        share=kit.MOST,
     ),
     assumes=LONG,
-    null=at_start("ratio"),
+    null=kit.at_start("ratio"),
 )
 def C6_2b(e):
     """It is above that of the solution of the Euclidean norm at step 100 000: lead."""
     return e["ratio"][:, -1] - e["round_ratio"]
 
 
-@picture(
+@kit.picture(
     "Diagonal factors and the l1 norm",
     "Curves rise in stages towards one; on the right some fall quickly and some hardly at all.",
     3.0,
@@ -173,7 +146,7 @@ def draw_diagonal(evidence, axes):
     rows = evidence.take(evidence["feasible"])
     step = rows["step"][0]
     late = step >= 100
-    for place, (scale, colour) in enumerate(zip(STARTS, (TRAINED, ATTENTION), strict=True)):
+    for place, (scale, colour) in enumerate(zip(STARTS, (kit.TRAINED, kit.ATTENTION), strict=True)):
         own = rows.where(scale=scale)
         axes[0].plot(step[late], own["ratio"][:, late].T, color=colour, linewidth=0.9, alpha=0.8)
         missing = np.where(own["ratio"] < 1.0, 1.0 - own["ratio"], np.nan)[:, late]
@@ -181,11 +154,11 @@ def draw_diagonal(evidence, axes):
         axes[0].text(
             130, 0.93 - 0.07 * place, f"starts of size {scale:g}", color=colour, fontsize=8.5
         )
-    axes[0].axhline(1.0, color=FAINT, linewidth=0.8)
-    logarithmic(axes[0].xaxis, step[late].astype(float))
+    axes[0].axhline(1.0, color=kit.FAINT, linewidth=0.8)
+    kit.logarithmic(axes[0].xaxis, step[late].astype(float))
     axes[0].set(
         xlim=(100, step[-1]), ylim=(0.0, 1.05), xlabel="step", title="margin / best margin, l1 norm"
     )
-    axes[1].axhline(0.005, color=FAINT, linewidth=0.8, linestyle="--")
-    loglog(axes[1], step[late].astype(float), np.array([1e-5, 1.0]))
+    axes[1].axhline(0.005, color=kit.FAINT, linewidth=0.8, linestyle="--")
+    kit.loglog(axes[1], step[late].astype(float), np.array([1e-5, 1.0]))
     axes[1].set(xlim=(100, step[-1]), ylim=(1e-5, 1.0), xlabel="step", title="1 - the same")

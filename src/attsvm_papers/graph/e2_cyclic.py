@@ -19,6 +19,7 @@ from attsvm import graph_svm
 from attsvm.datasets.next_token import NextTokenData
 from attsvm.dynamics.next_token import Rule
 from attsvm.selection import leading_tokens, token_masses
+from attsvm_papers import kit
 from attsvm_papers.graph.priority import (
     ALIKE,
     NO_FINITE_PART,
@@ -30,34 +31,10 @@ from attsvm_papers.graph.priority import (
     follow,
     tenth,
 )
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    at_start,
-    band,
-    between,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    logarithmic,
-    loglog,
-    picture,
-    replaced,
-    rows,
-    scales,
-)
 
 # The authors' cyclic setting: constant normalised steps, ten times as many, and steps that decay
 # like the root of their number.
-SCALES = scales(setting=SETTINGS[1], seeds=100, first_seed=VERDICT, quick={"seeds": 20})
+
 LR = 0.01
 CONSTANT, LONG, DECAYING = "constant", "long", "decaying"
 RUNS = ((CONSTANT, LR, 0.0, 4000), (LONG, LR, 0.0, 40_000), (DECAYING, 0.1, 0.5, 20_000))
@@ -68,8 +45,8 @@ UNSEEN = 200
 """Random sentences per seed on which retrieval is tested."""
 
 
-@grid(rows("part lr decay steps", RUNS), seeds=blocks(50))
-def run(setting, part, lr, decay, steps, seeds):
+@kit.run(kit.rows("part lr decay steps", RUNS), seeds=kit.seeds(100, by=50), quick={"seeds": 20})
+def run(part, lr, decay, steps, seeds, setting=SETTINGS[1]):
     data = draws(setting, True, seeds)
     svms = graph_svm(data)
     course = descend(data, Rule(lr, decay=decay), steps, seeds, TAIL)
@@ -112,129 +89,126 @@ def _unseen(svm: Any, W: Any, seed: int) -> tuple[float, Any]:
     return float(judged.sum()), np.mean(mass > 0.5, axis=-1)
 
 
-def _constant(evidence: Evidence) -> Evidence:
-    return evidence.where(part=CONSTANT)
+AT_END = {"part": CONSTANT}
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.97,
         f"the authors' runs end at .976 to .993; {SLOW}",
-        share=MOST,
+        share=kit.MOST,
     ),
     "authors' code",
     "P4, figure of cyclic graphs",
-    assumes={"the solution is not zero": lambda e: _constant(e)["directed"]},
+    where=AT_END,
+    assumes={"the solution is not zero": lambda e: e["directed"]},
     null=ALIKE,
 )
 def C4_4c(e):
     """On cyclic graphs normalised descent ends at a cosine of at least .97 to the graph programme's
     solution.
     """
-    return _constant(e)["cosine"][:, -1]
+    return e.end("cosine")
 
 
-@claim(
-    at_least(0.97, "as for the whole", share=MOST),
-    assumes={"the solution is not zero": lambda e: _constant(e)["directed"]},
+@kit.claim(
+    kit.at_least(0.97, "as for the whole", share=kit.MOST),
+    where=AT_END,
+    assumes={"the solution is not zero": lambda e: e["directed"]},
     null=ALIKE,
 )
 def C4_4p(e):
     """So does the part of the weights outside the cyclic subspace."""
-    return _constant(e)["outside"][:, -1]
+    return e.end("outside")
 
 
-@claim(
-    at_most(0.01, f"the authors' runs end at .0044 to .0059; {SLOW}", share=MOST),
+@kit.claim(
+    kit.at_most(0.01, f"the authors' runs end at .0044 to .0059; {SLOW}", share=kit.MOST),
     "authors' code",
+    where=AT_END,
     null=NO_FINITE_PART,
 )
 def C4_4f(e):
     """The part inside ends within .01 of the finite part."""
-    return _constant(e)["finite"][:, -1]
+    return e.end("finite")
 
 
-@claim(
-    between(
+@kit.claim(
+    kit.between(
         0.375,
         0.625,
         f"mean distance over the last {TAIL} steps, in steps: 1/2 with a quarter of tolerance;"
         f" {SLOW}",
-        share=MOST,
+        share=kit.MOST,
     ),
     "recalled",
     reference=(
         "derived: once the gradient outside is smaller than that inside, every step is taken inside"
     ),
-    null=exchanged("decaying steps in their place", "part", CONSTANT, DECAYING),
+    where=AT_END,
+    null=kit.exchanged("decaying steps in their place", "part", CONSTANT, DECAYING),
 )
-def C4_4o(evidence):
+def C4_4o(e):
     """It does not settle: it oscillates around the finite part with half a step."""
-    return _constant(evidence)["plateau"] / LR
+    return e["plateau"] / LR
 
 
-@claim(
-    between(
+@kit.claim(
+    kit.between(
         0.7,
         1.5,
         "1 in the limit; over the last decade of 4e4 steps margins other than the active ones"
         " still count",
-        share=MOST,
+        share=kit.MOST,
     ),
     "recalled",
     interval=True,
-    null=exchanged("decaying steps in their place", "part", LONG, DECAYING),
+    where={"part": LONG},
+    null=kit.exchanged("decaying steps in their place", "part", LONG, DECAYING),
 )
-def C4_4l(evidence):
+def C4_4l(e):
     """Then only the logarithm of the step number is left for the rest: |W outside| grows by |W_mm|
-    per unit of log t.
+    per unit of log t, over the last decade of steps.
     """
-    # Growth of the weights outside the cyclic subspace over the last decade of steps, per unit of
-    # the solution's norm and of log t.
-    rows = evidence.where(part=LONG)
-    steps = rows["step"][0]
-    at = tenth(steps)
-    return (
-        (rows["outside_norm"][:, -1] - rows["outside_norm"][:, at])
-        / rows["size"]
-        / np.log(steps[-1] / steps[at])
-    )
+    early = e["outside_norm"][:, tenth(e["step"][0])]
+    return (e.end("outside_norm") - early) / e["size"] / np.log(10)
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         0.2,
-        "relative to the plateau of constant steps; the last step is .07 of those, and 86 of the"
-        " 100 tuning runs are there, the others still on the way",
+        "relative to the plateau of constant steps; the last step is .07 of those",
         share=0.75,
     ),
-    null=exchanged("constant steps in their place", "part", CONSTANT, DECAYING),
+    null=kit.exchanged("constant steps in their place", "part", CONSTANT, DECAYING),
 )
 def C4_4d(e):
     """Steps that decay like 1/sqrt(t) take the plateau down with them: in three of four runs the
     distance ends below a fifth of it.
     """
-    return e.where(part=DECAYING)["finite"][:, -1] / _constant(e)["plateau"]
+    return e.where(part=DECAYING).end("finite") / e.where(part=CONSTANT)["plateau"]
 
 
-@claim(
-    at_least(
-        0.99, f"mean over the sentences of a run; the authors plot the same; {SLOW}", share=MOST
+@kit.claim(
+    kit.at_least(
+        0.99, f"mean over the sentences of a run; the authors plot the same; {SLOW}", share=kit.MOST
     ),
     "paper",
-    null=at_start("component"),
+    where=AT_END,
+    null=kit.at_start("component"),
 )
 def C4_6m(e):
     """The component of the winner gets all attention."""
-    return _constant(e)["component"][:, -1]
+    return e.end("component")
 
 
-@claim(
-    at_least(1.0, "the component with most attention is what is predicted", share=MOST),
+@kit.claim(
+    kit.at_least(1.0, "the component with most attention is what is predicted", share=kit.MOST),
     "paper",
     "P4, abstract: the tokens of the component of highest priority are retrieved",
-    assumes={"some sentence has one": lambda e: _constant(e)["unseen"] > 0},
-    null=replaced(
+    where=AT_END,
+    assumes={"some sentence has one": lambda e: e["unseen"] > 0},
+    null=kit.replaced(
         "before any training",
         unseen_predicted=lambda e: e["unseen_predicted"][:, ::-1],
     ),
@@ -243,10 +217,10 @@ def C4_7t(e):
     """Hard retrieval: in sentences never seen, the trained weights give the leading component more
     than half of the attention.
     """
-    return _constant(e)["unseen_predicted"][:, 0]
+    return e["unseen_predicted"][:, 0]
 
 
-@picture(
+@kit.picture(
     "Next-token training on cyclic priority graphs",
     "The direction is found; with constant steps the cyclic part stays half a step away"
     " from its limit and takes all further steps, so that the norm stops growing linearly.",
@@ -260,48 +234,32 @@ def cyclic(evidence, axes):
     part (mean thick, runs thin), distance of the cyclic part to the finite part (median and 90 % of
     the runs), norm, and attention that is not on the component of the winner (median thick).
     """
-    rows, decaying = _constant(evidence), evidence.where(part=DECAYING)
-    steps = rows["step"][0]
-    ax = axes[0, 0]
-    ax.plot(steps[1:], rows["outside"][:25, 1:].T, color=TRAINED, linewidth=0.5, alpha=0.3)
-    ax.plot(steps[1:], np.nanmean(rows["outside"], axis=0)[1:], color=TRAINED)
-    ax.plot(steps[1:], np.nanmean(rows["cosine"], axis=0)[1:], color=ATTENTION, linestyle="--")
-    ax.text(
-        0.4,
-        0.2,
-        "outside the cyclic subspace",
-        color=TRAINED,
-        transform=ax.transAxes,
-        fontsize=8,
-    )
-    ax.text(0.4, 0.1, "all of W", color=ATTENTION, transform=ax.transAxes, fontsize=8)
-    ax.axhline(1.0, color=FAINT, linewidth=0.7)
-    ax.set(ylim=(-0.3, 1.1), title="cosine to the graph programme")
-    logarithmic(ax.xaxis, steps[1:])
-    ax = axes[0, 1]
-    for part, colour, words, height in (
-        (rows, TRAINED, "constant steps of 0.01", 0.12),
-        (decaying, BEST, "steps 0.1/√t", 0.03),
-    ):
-        t = part["step"][0]
-        band(ax, t[1:], part["finite"][:, 1:], colour, shares=(0.05, 0.95), shade=0.18)
-        ax.text(0.04, height, words, color=colour, transform=ax.transAxes, fontsize=8)
-    ax.axhline(LR / 2, color=FAINT, linestyle=":", linewidth=1.2)
-    ax.text(12, 1.15 * LR / 2, "half a step", color=FAINT, fontsize=8)
-    ax.set_title("distance to the finite part")
-    loglog(
-        ax,
-        decaying["step"][0][1:],
-        np.concatenate([rows["finite"][:, 1:].ravel(), decaying["finite"][:, 1:].ravel()]),
-    )
-    ax = axes[1, 0]
-    band(ax, steps[1:], rows["norm"][:, 1:], TRAINED, shares=(0.05, 0.95), shade=0.18)
-    ax.plot(steps[1:], LR * steps[1:], color=FAINT, linestyle=":", linewidth=1.2)
-    ax.text(0.5, 0.86, "step × t", color=FAINT, transform=ax.transAxes, fontsize=8)
-    ax.set(ylim=(0, 42), xlabel="step", title="norm of W")
-    ax = axes[1, 1]
+    rows = evidence.where(part=CONSTANT)
+    steps = rows["step"][0, 1:]
     off = (1.0 - rows["component"])[:, 1:]
-    ax.plot(steps[1:], off[:25].T, color=TRAINED, linewidth=0.5, alpha=0.3)
-    ax.plot(steps[1:], np.median(off, axis=0), color=TRAINED)
-    ax.set(title="attention off the winner's component", xlabel="step")
-    loglog(ax, steps[1:], off)
+    lines = {
+        "outside": (kit.TRAINED, "outside the cyclic subspace"),
+        "cosine": (kit.ATTENTION, "all of W"),
+    }
+    for column, (colour, label) in lines.items():
+        mean = np.nanmean(rows[column], axis=0)[1:]
+        axes[0, 0].plot(steps, mean, color=colour, label=label)
+    axes[0, 0].plot(steps, rows["outside"][:25, 1:].T, color=kit.TRAINED, lw=0.5, alpha=0.3)
+    axes[0, 0].set(xscale="log", ylim=(-0.3, 1.1), title="cosine to the graph programme")
+    kinds = {CONSTANT: (kit.TRAINED, "steps of 0.01"), DECAYING: (kit.BEST, "steps 0.1/√t")}
+    for part, (colour, label) in kinds.items():
+        each = evidence.where(part=part)
+        x, y = each["step"][0, 1:], each["finite"][:, 1:]
+        kit.band(axes[0, 1], x, y, colour, shares=(0.05, 0.95), shade=0.18, label=label)
+    axes[0, 1].axhline(LR / 2, color=kit.FAINT, linestyle=":", linewidth=1.2, label="half a step")
+    axes[0, 1].set(xscale="log", yscale="log", title="distance to the finite part")
+    kit.band(axes[1, 0], steps, rows["norm"][:, 1:], kit.TRAINED, shares=(0.05, 0.95), shade=0.18)
+    axes[1, 0].plot(steps, LR * steps, ":", color=kit.FAINT, linewidth=1.2, label="step × t")
+    axes[1, 0].set(ylim=(0, 42), title="norm of W")
+    axes[1, 1].plot(steps, off[:25].T, color=kit.TRAINED, linewidth=0.5, alpha=0.3)
+    axes[1, 1].plot(steps, np.median(off, axis=0), color=kit.TRAINED)
+    axes[1, 1].set(xscale="log", yscale="log", title="attention off the winner's component")
+    for ax in axes.flat:
+        ax.set_xlabel("step")
+    for ax in axes.flat[:3]:
+        kit.legend(ax)

@@ -9,12 +9,11 @@ Notes: The infimum of the loss is the reduced loss at the finite part, which New
 to rounding.
 """
 
-from typing import Any
-
 import numpy as np
 
 from attsvm import graph_svm
 from attsvm.dynamics.next_token import Rule
+from attsvm_papers import kit
 from attsvm_papers.graph.priority import (
     ALIKE,
     NO_FINITE_PART,
@@ -27,42 +26,16 @@ from attsvm_papers.graph.priority import (
     slope,
     tenth,
 )
-from attsvm_papers.kit import (
-    BEST,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    between,
-    blocks,
-    claim,
-    grid,
-    logarithmic,
-    picture,
-    replaced,
-    scales,
-    slopes,
-)
 
 # The data of graph-2 under plain gradient descent.
-SCALES = scales(
-    setting=SETTINGS[1],
-    lr=1.0,
-    steps=20_000,
-    seeds=100,
-    first_seed=VERDICT,
-    quick={"seeds": 20},
-)
+
 
 RESOLVED = 1e-9
 """Distances to the finite part below it are partly rounding, and have no slope."""
 
 
-@grid(seeds=blocks(50))
-def run(setting, lr, steps, seeds):
+@kit.run(seeds=kit.seeds(100, by=50), quick={"seeds": 20})
+def run(seeds, setting=SETTINGS[1], lr=1.0, steps=20_000):
     data = draws(setting, True, seeds)
     svms = graph_svm(data)
     course = descend(data, Rule(lr, normalize=False), steps, seeds)
@@ -70,7 +43,7 @@ def run(setting, lr, steps, seeds):
     excess = course.loss.T - np.array([svm.floor for svm in svms])[:, None]
     sizes = np.array([svm.solution.norm for svm in svms])
     late = course.steps >= steps / 10
-    growth = slopes(
+    growth = kit.slopes(
         np.log(np.maximum(course.steps, 1)), columns["outside_norm"] / sizes[:, None], late
     )
     return {
@@ -85,15 +58,11 @@ def run(setting, lr, steps, seeds):
     }
 
 
-def _directed(evidence: Evidence) -> Any:
-    return evidence["directed"]
-
-
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         5e-3,
-        "set by this project; the distance falls like 1/t, one of 100 tuning runs ends at 5.06e-3",
-        share=MOST,
+        "set by this project; the distance falls like 1/t",
+        share=kit.MOST,
     ),
     "recalled",
     "P4, main theorem",
@@ -104,44 +73,44 @@ def C4_3f(e):
     return e["finite"][:, -1]
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         -0.8,
         f"slope over the last decade of steps; -1 is expected, as for the loss; {SLOW}",
-        share=MOST,
+        share=kit.MOST,
     ),
     "recalled",
     assumes={"the distance is not rounding": lambda e: e["finite"][:, -1] > RESOLVED},
     interval=True,
-    null=replaced("the distance to a finite part of zero", finite_slope="inside_slope"),
+    null=kit.replaced("the distance to a finite part of zero", finite_slope="inside_slope"),
 )
 def C4_3r(e):
     """Its distance falls like 1/t."""
     return e["finite_slope"]
 
 
-@claim(
-    between(-1.1, -0.9, "slope over the last decade", share=MOST),
+@kit.claim(
+    kit.between(-1.1, -0.9, "slope over the last decade", share=kit.MOST),
     "recalled",
-    assumes={"the infimum is not attained": _directed},
+    assumes={"the infimum is not attained": lambda e: e["directed"]},
     interval=True,
-    null=replaced("the loss itself", excess_slope="loss_slope"),
+    null=kit.replaced("the loss itself", excess_slope="loss_slope"),
 )
 def C4_3l(e):
     """The loss falls to its infimum, the reduced loss at the finite part, like 1/t."""
     return e["excess_slope"]
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.96,
         "norms grow like log t, so 1 - cosine falls only like its square; an independent program"
         f" is at .973 at t = 4000; {SLOW}",
-        share=MOST,
+        share=kit.MOST,
     ),
     "recalled",
     "P4, main theorem",
-    assumes={"the solution is not zero": _directed},
+    assumes={"the solution is not zero": lambda e: e["directed"]},
     null=ALIKE,
 )
 def C4_3o(e):
@@ -149,9 +118,9 @@ def C4_3o(e):
     return e["outside"][:, -1]
 
 
-@claim(
-    at_least(0.0, "cosine at the end less that at a tenth of the steps", share=MOST),
-    assumes={"the solution is not zero": _directed},
+@kit.claim(
+    kit.at_least(0.0, "cosine at the end less that at a tenth of the steps", share=kit.MOST),
+    assumes={"the solution is not zero": lambda e: e["directed"]},
     null=ALIKE,
 )
 def C4_3c(e):
@@ -159,16 +128,16 @@ def C4_3c(e):
     return e["outside"][:, -1] - e["outside"][:, tenth(e["step"][0])]
 
 
-@claim(
-    between(
+@kit.claim(
+    kit.between(
         0.9,
         1.3,
         "slope over the last decade; 1 in the limit, more while the direction is not yet met",
-        share=MOST,
+        share=kit.MOST,
     ),
-    assumes={"the solution is not zero": _directed},
+    assumes={"the solution is not zero": lambda e: e["directed"]},
     interval=True,
-    null=replaced(
+    null=kit.replaced(
         "the norm of another instance's solution",
         growth=lambda e: e["growth"] * e["size"] / np.roll(e["size"], 1),
     ),
@@ -178,7 +147,7 @@ def C4_3n(e):
     return e["growth"]
 
 
-@picture(
+@kit.picture(
     "Gradient descent settles where normalised steps oscillate",
     "Distance and loss fall like 1/t; the direction improves slowly, as the norm grows like log t.",
     3.0,
@@ -192,27 +161,17 @@ def gradient_descent(evidence, axes):
     thick, dotted 1/t. Left: distance of the cyclic part of W to the finite part. Middle: loss over
     its infimum. Right: 1 - cosine between the rest of W and the solution of the graph programme.
     """
-    steps = evidence["step"][0][1:].astype(float)
+    steps = evidence["step"][0, 1:]
     panels = (
-        ("finite", "distance to the finite part", TRAINED, 1.0),
-        ("excess", "loss over its infimum", BEST, 1.0),
+        (np.maximum(evidence["finite"], 1e-7), "distance to the finite part", kit.TRAINED),
+        (np.maximum(evidence["excess"], 1e-7), "loss over its infimum", kit.BEST),
+        (1.0 - evidence["outside"][evidence["directed"]], "1 − cosine outside it", kit.TRAINED),
     )
-    for ax, (column, title, colour, level) in zip(axes, panels, strict=False):
-        values = np.maximum(evidence[column][:, 1:], 1e-7)
-        ax.plot(steps, values[:25].T, color=colour, linewidth=0.5, alpha=0.35)
-        ax.plot(steps, np.median(values, axis=0), color=colour)
-        guide = steps >= 200
-        ax.plot(steps[guide], level * 30 / steps[guide], color=FAINT, linestyle=":", linewidth=1.2)
-        ax.text(steps[guide][3], level * 60 / steps[guide][3], "1/t", color=FAINT, fontsize=8)
-        logarithmic(ax.yaxis, values)
+    for ax, (values, title, colour) in zip(axes, panels, strict=True):
+        ax.plot(steps, values[:25, 1:].T, color=colour, linewidth=0.5, alpha=0.35)
+        ax.plot(steps, np.median(values, axis=0)[1:], color=colour)
+        ax.set(xscale="log", yscale="log", xlabel="step", title=title)
+    late = steps[steps >= 200]
+    for ax in axes[:2]:
+        ax.plot(late, 30 / late, ":", color=kit.FAINT, linewidth=1.2)
         ax.set_ylim(bottom=3e-6)
-        ax.set_title(title)
-    ax = axes[2]
-    values = 1.0 - evidence["outside"][evidence["directed"]][:, 1:]
-    ax.plot(steps, values[:25].T, color=TRAINED, linewidth=0.5, alpha=0.35)
-    ax.plot(steps, np.median(values, axis=0), color=TRAINED)
-    logarithmic(ax.yaxis, values)
-    ax.set_title("1 − cosine outside the cyclic subspace")
-    for ax in axes:
-        logarithmic(ax.xaxis, steps)
-        ax.set_xlabel("step")

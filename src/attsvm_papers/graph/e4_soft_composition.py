@@ -15,39 +15,12 @@ from attsvm import LogSpaced, graph_svm
 from attsvm.datasets.next_token import NextTokenData, embed
 from attsvm.dynamics.next_token import Problem, Rule, attention_stage
 from attsvm.selection import token_masses
+from attsvm_papers import kit
 from attsvm_papers.graph.priority import NO_FINITE_PART, compared, starts
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    at_most,
-    at_start,
-    blocks,
-    claim,
-    close_to,
-    grid,
-    label_ends,
-    logarithmic,
-    loglog,
-    picture,
-    replaced,
-    same,
-    scales,
-)
 
 # The toy of the authors' code, with embeddings that are orthonormal (even seeds) or random units
 # (odd seeds).
-SCALES = scales(
-    d=8,
-    lr=1.0,
-    steps=2000,
-    seeds=20,
-    first_seed=VERDICT,
-    quick={"seeds": 10},
-)
+
 
 SENTENCES = ((0, 1, 2),) * 6 + ((2, 1, 0),) * 6
 LABELS = (0, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0, 0)
@@ -57,8 +30,8 @@ FLOOR = 1.0114042647073518
 """Entropy of both, log 6 - (2 log 2 + 3 log 3) / 6."""
 
 
-@grid(seeds=blocks(20))
-def run(d, lr, steps, seeds):
+@kit.run(seeds=kit.seeds(20, by=20), quick={"seeds": 10})
+def run(seeds, d=8, lr=1.0, steps=2000):
     rows = [
         embed("random" if seed % 2 else "ortho", 3, d, np.random.default_rng([44, seed]))
         for seed in seeds
@@ -85,7 +58,7 @@ def run(d, lr, steps, seeds):
     return {
         "seed": np.array(seeds),
         "random": np.array([seed % 2 == 1 for seed in seeds]),
-        "step": same(course.steps),
+        "step": kit.same(course.steps),
         "masses": masses,
         "error": _error(masses),
         "loss": course.loss.T,
@@ -102,19 +75,19 @@ def _error(masses: Any) -> Any:
     return np.abs(masses - np.array(FREQUENCIES)).max(axis=(-2, -1))
 
 
-OTHER_QUERY = replaced(
+OTHER_QUERY = kit.replaced(
     "the frequencies after the other query",
     masses=lambda e: e["masses"][..., ::-1, :],
     solved=lambda e: e["solved"][..., ::-1, :],
 )
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1e-6,
         "largest error of a probability after training; gradient descent converges at a linear"
         " rate here",
-        share=MOST,
+        share=kit.MOST,
     ),
     "authors' code",
     "P4, soft composition; data of the authors' code",
@@ -125,8 +98,8 @@ def C4_6(e):
     return _error(e["masses"][:, -1])
 
 
-@claim(
-    at_most(1e-8, "largest error of a probability; Newton's method ends at rounding"),
+@kit.claim(
+    kit.at_most(1e-8, "largest error of a probability; Newton's method ends at rounding"),
     null=OTHER_QUERY,
 )
 def C4_6w(e):
@@ -134,18 +107,18 @@ def C4_6w(e):
     return _error(e["solved"])
 
 
-@claim(
-    at_most(1e-8, "trained loss and reduced loss at the finite part", share=MOST),
-    null=at_start("loss"),
+@kit.claim(
+    kit.at_most(1e-8, "trained loss and reduced loss at the finite part", share=kit.MOST),
+    null=kit.at_start("loss"),
 )
 def C4_6l(e):
     """The loss ends at the entropy of the labels, 1.01140."""
     return np.maximum(np.abs(e["loss"][:, -1] - FLOOR), np.abs(e["floor"] - FLOOR))
 
 
-@claim(
-    close_to(0.0, 0.0, "nothing is asked for"),
-    null=replaced("labels that do not contradict each other", direction="agreed"),
+@kit.claim(
+    kit.close_to(0.0, 0.0, "nothing is asked for"),
+    null=kit.replaced("labels that do not contradict each other", direction="agreed"),
 )
 def C4_2z(e):
     """With no arc between components the graph programme's solution is zero: there is no
@@ -154,12 +127,12 @@ def C4_2z(e):
     return e["direction"]
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1e-5,
         "distance to the finite part; scores of these embeddings see a tenth of it or more, and"
         " a random one in twenty is so close to singular that it needs longer",
-        share=MOST,
+        share=kit.MOST,
     ),
     null=NO_FINITE_PART,
 )
@@ -168,7 +141,7 @@ def C4_6f(e):
     return e["finite"][:, -1]
 
 
-@picture(
+@kit.picture(
     "Attention composes the labels it has seen",
     "All runs end at 1/6, 1/3, 1/2 after one query and at 1/2, 1/3, 1/6 after the other.",
     3.0,
@@ -183,25 +156,25 @@ def soft_composition(evidence, axes):
     largest error of a probability, drawn at 1e-16 where it is less.
     """
     steps = evidence["step"][0][1:]
-    colours = (TRAINED, BEST, ATTENTION)
+    colours = (kit.TRAINED, kit.BEST, kit.ATTENTION)
     for sentence, ax in enumerate(axes[:2]):
         for token, colour in enumerate(colours):
             masses = evidence["masses"][:, 1:, sentence, token]
             ax.plot(steps, masses.T, color=colour, linewidth=0.7, alpha=0.5)
             ax.axhline(FREQUENCIES[sentence][token], color=colour, linestyle=":", linewidth=1.0)
-        logarithmic(ax.xaxis, steps)
+        kit.logarithmic(ax.xaxis, steps)
         ax.set(
             ylim=(0, 0.7),
             xlabel="step",
             title=f"attention on each token, last token {(2, 0)[sentence]}",
         )
-        label_ends(
+        kit.label_ends(
             ax,
             [(FREQUENCIES[sentence][token], f"{token}", colours[token]) for token in range(3)],
         )
     for random, colour, words in (
-        (False, TRAINED, "orthonormal"),
-        (True, ATTENTION, "random units"),
+        (False, kit.TRAINED, "orthonormal"),
+        (True, kit.ATTENTION, "random units"),
     ):
         rows = evidence.where(random=random)
         errors = np.maximum(rows["error"][:, 1:], 1e-16)
@@ -214,6 +187,6 @@ def soft_composition(evidence, axes):
             transform=axes[2].transAxes,
             fontsize=8,
         )
-    axes[2].axhline(1e-6, color=FAINT, linestyle=":", linewidth=1.0)
-    loglog(axes[2], steps, np.array([1e-16, 1.0]))
+    axes[2].axhline(1e-6, color=kit.FAINT, linestyle=":", linewidth=1.0)
+    kit.loglog(axes[2], steps, np.array([1e-16, 1.0]))
     axes[2].set(xlabel="step", title="largest error of a probability")

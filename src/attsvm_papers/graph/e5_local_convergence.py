@@ -19,38 +19,12 @@ from attsvm import Margins, graph_margins, graph_svm, max_margin
 from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Loss, Problem, Rule, attention_stage
 from attsvm.selection import local_arcs, token_masses
+from attsvm_papers import kit
 from attsvm_papers.graph.priority import SETTINGS, draws, starts
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    MOST,
-    RULE,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    blocks,
-    claim,
-    each,
-    grid,
-    logarithmic,
-    picture,
-    replaced,
-    scales,
-)
 
 # The authors' runs on cyclic graphs, step 0.1: 2000 steps, and on for as long as it takes to tell
 # directions apart.
-SCALES = scales(
-    lr=0.1,
-    steps=2000,
-    long=40_000,
-    seeds=100,
-    first_seed=VERDICT,
-    quick={"long": 5000, "seeds": 20},
-)
+
 
 GENERAL, ENTROPY, SQUARED = range(3)
 LOSSES: tuple[tuple[Loss, bool, tuple[int, int, int, int]], ...] = (
@@ -64,8 +38,8 @@ for each part.
 NAMES = ("squared, general head", "cross-entropy, identity head", "squared, identity head")
 
 
-@grid(part=range(len(LOSSES)), seeds=blocks(50))
-def run(part, lr, steps, long, seeds):
+@kit.run(part=range(len(LOSSES)), seeds=kit.seeds(100, by=50), quick={"long": 5000, "seeds": 20})
+def run(part, seeds, lr=0.1, steps=2000, long=40_000):
     loss, general, setting = LOSSES[part]
     data = draws(setting, True, seeds)
     E = np.stack([one.embeddings for one in data])
@@ -139,15 +113,10 @@ def _halved(data: Any, mass: Any, margins: Margins) -> Margins:
     return replace(margins, rhs=np.where(equal, 0.0, np.where(whole, 1.0, 0.5)))
 
 
-def _of(evidence: Evidence, part: int) -> Evidence:
-    return evidence.where(part=part)
-
-
-def _stagnant(evidence: Evidence) -> str:
-    rows = _of(evidence, SQUARED)
-    now, later, halved = (
-        np.nanmedian(rows[name]) for name in ("local", "local_long", "growth_halved")
-    )
+def stagnant(e):
+    rows = e.where(part=SQUARED)
+    names = ("local", "local_long", "growth_halved")
+    now, later, halved = (np.nanmedian(rows[name]) for name in names)
     return (
         "With labels that contradict each other the limit is another: a sentence that selects one"
         " token pulls with the square of a rival's mass, one whose attention stays divided with"
@@ -157,117 +126,117 @@ def _stagnant(evidence: Evidence) -> str:
     )
 
 
-GLOBAL = replaced("the data's own graphs", local="global")
+GLOBAL = kit.replaced("the data's own graphs", local="global")
 SAME = 1e-9
 """Cosines that differ by less are to one solution."""
 
 
-def _apart(part: int) -> dict[str, Any]:
-    """Where the solutions of the run's own graphs and of the data's are not the same."""
-    return {
-        "own graphs that are not the data's": lambda e: (
-            np.abs(_of(e, part)["local"] - _of(e, part)["global"]) > SAME
-        )
-    }
+APART = {"own graphs that are not the data's": lambda e: np.abs(e["local"] - e["global"]) > SAME}
+MIXED = {"sentences of one and of several selected tokens": lambda e: e["mixed"]}
 
 
-@each(
-    claim(
-        at_least(0.98, "the authors' stored runs end at .992 to .9995", share=0.5),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.98, "the authors' stored runs end at .992 to .9995", share=0.5),
         "authors' code",
-        reference="P4, local convergence",
+        "P4, local convergence",
         id=f"C4.8{letter}",
         statement=(
             f"Local convergence, {NAMES[part]}: at least every second run has a cosine of .98 to"
             " the solution of its own local graphs."
         ),
-        explanation=_stagnant if part == SQUARED else "",
-        assumes=_apart(part),
+        explanation=stagnant if part == SQUARED else "",
+        where={"part": part},
+        assumes=APART,
         null=GLOBAL,
-        part=part,
     )
     for part, letter in ((GENERAL, "g"), (ENTROPY, "e"), (SQUARED, "s"))
 )
-def own_local_graphs(e, part):
-    return _of(e, part)["local"]
+def own_local_graphs(e):
+    return e["local"]
 
 
-@each(
-    claim(
-        at_least(0.0, "in the authors' runs the local one is ahead", share=MOST),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.0, "in the authors' runs the local one is ahead", share=kit.MOST),
         "authors' code",
         id=f"C4.8{letter}",
         statement=(
             f"{NAMES[part].capitalize()}: that cosine is larger than the one to the data's graph"
             " programme."
         ),
-        explanation=_stagnant if part == SQUARED else "",
-        assumes=_apart(part),
-        null=replaced("each for the other", **{"local": "global", "global": "local"}),
-        part=part,
+        explanation=stagnant if part == SQUARED else "",
+        where={"part": part},
+        assumes=APART,
+        null=kit.replaced("each for the other", **{"local": "global", "global": "local"}),
     )
     for part, letter in ((GENERAL, "gl"), (ENTROPY, "el"), (SQUARED, "sl"))
 )
-def lead_over_global(e, part):
-    return _of(e, part)["local"] - _of(e, part)["global"]
+def lead_over_global(e):
+    return e["local"] - e["global"]
 
 
-@claim(
-    at_most(0.9, "the authors' runs end at .26 to .95"),
+@kit.claim(
+    kit.at_most(0.9, "the authors' runs end at .26 to .95"),
     "authors' code",
-    null=replaced("the run's own local graphs", **{"global": "local"}),
+    where={"part": GENERAL},
+    null=kit.replaced("the run's own local graphs", **{"global": "local"}),
 )
 def C4_8n(e):
     """It may be far from the data's graph programme: with the general head the median cosine to
     that is below .9.
     """
-    return np.median(_of(e, GENERAL)["global"])
+    return np.median(e["global"])
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.98,
         "cosine of what is added between 2000 and 40 000 steps; the start and the finite part"
         " drop out",
-        share=MOST,
+        share=kit.MOST,
     ),
     reference="derived: the pull of a rival is the square of its mass where the loss vanishes",
-    assumes={"sentences of one and of several selected tokens": lambda e: _of(e, SQUARED)["mixed"]},
-    null=replaced("equal margins", growth_halved="growth_local"),
+    where={"part": SQUARED},
+    assumes=MIXED,
+    null=kit.replaced("equal margins", growth_halved="growth_local"),
 )
 def C4_8h(e):
     """Squared loss, identity head: W grows along the local programme with half margins for
     sentences of one selected token.
     """
-    return _of(e, SQUARED)["growth_halved"]
+    return e["growth_halved"]
 
 
-@claim(
-    at_least(0.0, "the first cosine less the second", share=MOST),
-    assumes={"sentences of one and of several selected tokens": lambda e: _of(e, SQUARED)["mixed"]},
-    null=replaced("each for the other", growth_halved="growth_local", growth_local="growth_halved"),
+@kit.claim(
+    kit.at_least(0.0, "the first cosine less the second", share=kit.MOST),
+    where={"part": SQUARED},
+    assumes=MIXED,
+    null=kit.replaced(
+        "each for the other", growth_halved="growth_local", growth_local="growth_halved"
+    ),
 )
 def C4_8i(e):
     """It grows less along the one with equal margins."""
-    return _of(e, SQUARED)["growth_halved"] - _of(e, SQUARED)["growth_local"]
+    return e["growth_halved"] - e["growth_local"]
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.98,
-        "its loss does not vanish at one selected token; 78 of the first 84 runs, the others"
-        " were not looked into",
-        share=MOST,
+        "its loss does not vanish at one selected token",
+        share=kit.MOST,
     ),
-    assumes={"sentences of one and of several selected tokens": lambda e: _of(e, ENTROPY)["mixed"]},
-    null=replaced("half margins", growth_local="growth_halved"),
+    where={"part": ENTROPY},
+    assumes=MIXED,
+    null=kit.replaced("half margins", growth_local="growth_halved"),
 )
 def C4_8k(e):
     """Cross-entropy, identity head: W grows along the local programme with equal margins."""
-    return _of(e, ENTROPY)["growth_local"]
+    return e["growth_local"]
 
 
-@picture(
+@kit.picture(
     "Trained attention follows the graphs of its own selection",
     "With the general head nearly all dots lie at a local cosine of 1, at any cosine to the"
     " data's graphs; with the squared loss and the identity head most lie a little below"
@@ -284,49 +253,24 @@ def draw_local(evidence, axes):
     both are equal. Last panel: cosine between what further steps add to W and two local programmes,
     green for the cross-entropy, orange for the squared loss.
     """
-    panels, axes = axes, axes.ravel()
-    for part, (ax, colour) in enumerate(zip(axes, (TRAINED, BEST, ATTENTION), strict=False)):
-        rows = _of(evidence, part)
-        ax.plot([-0.2, 1.0], [-0.2, 1.0], color=RULE, linewidth=1.0)
+    colours = (kit.TRAINED, kit.BEST, kit.ATTENTION)
+    for ax, rows, colour in zip(axes.flat, evidence.by("part"), colours, strict=False):
+        part = int(rows["part"][0])
+        ax.plot([-0.2, 1.0], [-0.2, 1.0], color=kit.RULE, linewidth=1.0)
         ax.scatter(rows["global"], rows["local"], s=12, color=colour, alpha=0.6, linewidths=0)
-        ax.axhline(0.98, color=FAINT, linestyle=":", linewidth=1.0)
-        ax.set(
-            xlim=(-0.2, 1.03),
-            ylim=(0.6, 1.02),
-            title=NAMES[part],
-            xlabel="cosine to the data's graph programme",
-        )
-        ax.text(
-            0.04,
-            0.08,
-            f"median {np.median(rows['local']):.4f}",
-            color=colour,
-            transform=ax.transAxes,
-            fontsize=8,
-        )
-    for ax in panels[:, 0]:
+        ax.axhline(0.98, color=kit.FAINT, linestyle=":", linewidth=1.0)
+        ax.set(xlim=(-0.2, 1.03), ylim=(0.6, 1.02), xlabel="cosine to the data's graph programme")
+        ax.set(title=f"{NAMES[part]}; median {np.median(rows['local']):.4f}")
         ax.set_ylabel("cosine to the local programme")
-    for part, colour in ((ENTROPY, BEST), (SQUARED, ATTENTION)):
-        rows = _of(evidence, part)
-        rows = rows.take(rows["mixed"] & (rows["growth"] > 1.0))
-        for column, style in (("growth_local", "-"), ("growth_halved", "--")):
-            values = np.sort(1.0 - rows[column])
-            axes[3].step(
-                values,
-                np.arange(1, len(values) + 1) / len(values),
-                style,
-                color=colour,
-                where="post",
-                linewidth=1.3,
-            )
-    logarithmic(axes[3].xaxis, 1.0 - rows["growth_halved"])
-    axes[3].plot([], [], "-", color=FAINT, label="equal margins")
-    axes[3].plot([], [], "--", color=FAINT, label="half margins where one is selected")
-    axes[3].legend(frameon=False, fontsize=7.5, loc="upper left", labelcolor=FAINT)
-    axes[3].set(
-        xlim=(1e-4, 1.0),
-        ylim=(0, 1.3),
-        yticks=np.linspace(0.0, 1.0, 6),
-        xlabel="1 − cosine of what is added later",
-        title="share of runs within, identity heads",
-    )
+        if part == GENERAL:
+            continue
+        late = rows.take(rows["mixed"] & (rows["growth"] > 1.0))
+        lines = {"growth_local": ("-", "equal"), "growth_halved": ("--", "half where one token")}
+        for column, (style, words) in lines.items():
+            values = np.sort(1.0 - late[column])
+            share = np.arange(1, len(values) + 1) / len(values)
+            label = f"{words}, {NAMES[part].partition(',')[0]}"
+            axes[1, 1].step(values, share, style, color=colour, where="post", label=label)
+    axes[1, 1].set(xscale="log", xlim=(1e-4, 1.0), ylim=(0, 1.45), yticks=np.arange(0, 1.1, 0.2))
+    axes[1, 1].set(xlabel="1 − cosine of what is added later", title="share of runs, by margins")
+    axes[1, 1].legend(frameon=False, fontsize=7.5, loc="upper left", labelcolor=kit.FAINT)

@@ -13,6 +13,7 @@ import numpy as np
 from attsvm import graph_svm
 from attsvm.dynamics import ball_path
 from attsvm.selection import stack_likelihoods
+from attsvm_papers import kit
 from attsvm_papers.graph.priority import (
     ALIKE,
     NO_FINITE_PART,
@@ -21,43 +22,17 @@ from attsvm_papers.graph.priority import (
     compared,
     draws,
 )
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at,
-    at_least,
-    at_most,
-    between,
-    blocks,
-    claim,
-    grid,
-    logarithmic,
-    picture,
-    same,
-    scales,
-    stacked,
-)
 
 # On the data of graph-1 (both settings) and graph-2.
-SCALES = scales(
-    radii=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0, 400.0),
-    seeds=100,
-    first_seed=VERDICT,
-    quick={"seeds": 30},
-)
+
 
 DATA = ((SETTINGS[0], False), (SETTINGS[1], False), (SETTINGS[1], True))
 """Setting, and whether graphs have cycles."""
 NAMES = ("acyclic (a)", "acyclic (b)", "cyclic")
 
 
-@grid(part=range(len(DATA)), seeds=blocks(100))
-def run(part, radii, seeds):
+@kit.run(part=range(len(DATA)), seeds=kit.seeds(100, by=100), quick={"seeds": 30})
+def run(part, seeds, radii=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0, 400.0)):
     setting, cyclic = DATA[part]
     svms = graph_svm(draws(setting, cyclic, seeds))
     likelihood = stack_likelihoods([svm.likelihood() for svm in svms])
@@ -68,25 +43,25 @@ def run(part, radii, seeds):
         for basis in [svm.basis()]
     ]
     return {
-        "radius": same(path.radii),
-        **stacked(found),
+        "radius": kit.same(path.radii),
+        **kit.stacked(found),
         **certificates(svms),
     }
 
 
-def _cyclic(evidence: Evidence) -> Evidence:
+def _cyclic(evidence: kit.Evidence) -> kit.Evidence:
     return evidence.where(part=2)
 
 
-def _far(evidence: Evidence) -> Any:
+def _far(evidence: kit.Evidence) -> Any:
     return evidence["radius"][0] >= 20.0
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.98,
         "set by this project; of 300 tuning paths 284 reach it, the least is .932",
-        share=MOST,
+        share=kit.MOST,
     ),
     "recalled",
     "P4, regularisation path",
@@ -96,14 +71,14 @@ def C4_5a(e):
     """Weights of least loss and norm 20 have a cosine of at least .98 to the graph programme's
     solution.
     """
-    return at(e, "cosine", 20.0, "radius")
+    return e.at("cosine", 20.0, "radius")
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.997,
         "set by this project; of 300 tuning paths 282 reach it, the least is .991",
-        share=MOST,
+        share=kit.MOST,
     ),
     "recalled",
     "P4, regularisation path",
@@ -111,15 +86,15 @@ def C4_5a(e):
 )
 def C4_5b(e):
     """Those of norm 60 have one of at least .997."""
-    return at(e, "cosine", 60.0, "radius")
+    return e.at("cosine", 60.0, "radius")
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         4.5,
         "from R = 20 on; half the square of a bounded distance. No number is given; 4.24 is the"
         " most on the first 300 paths, and one of 300 others is above",
-        share=MOST,
+        share=kit.MOST,
     ),
     null=ALIKE,
 )
@@ -130,13 +105,13 @@ def C4_5s(e):
     return ((1.0 - e["cosine"]) * (e["radius"] / e["size"][:, None]) ** 2)[:, _far(e)].max(axis=1)
 
 
-@claim(
-    between(
+@kit.claim(
+    kit.between(
         -2.4,
         -1.6,
         "slope from R = 100 on; a constant distance off the ray gives -2, and some still grow"
         " or shrink",
-        share=MOST,
+        share=kit.MOST,
     ),
     interval=True,
     null=ALIKE,
@@ -151,8 +126,8 @@ def C4_5e(evidence):
     return (y - y.mean(axis=1, keepdims=True)) @ x / (x @ x)
 
 
-@claim(
-    at_least(0.0, "least increase between two radii", share=MOST),
+@kit.claim(
+    kit.at_least(0.0, "least increase between two radii", share=kit.MOST),
     "recalled",
     null=ALIKE,
 )
@@ -161,11 +136,11 @@ def C4_5i(e):
     return np.diff(e["cosine"], axis=1).min(axis=1)
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1e-4,
         "at R = 60; the distance falls with R / |W_mm|, so few long solutions need more",
-        share=MOST,
+        share=kit.MOST,
     ),
     "recalled",
     "P4, regularisation path",
@@ -173,10 +148,10 @@ def C4_5i(e):
 )
 def C4_5f(e):
     """The part inside the cyclic subspace converges to the finite part."""
-    return at(_cyclic(e), "finite", 60.0, "radius")
+    return _cyclic(e).at("finite", 60.0, "radius")
 
 
-@picture(
+@kit.picture(
     "The best weights of every size",
     "All gaps fall about like the square of the radius, along the dotted line; the cyclic"
     " part converges exponentially.",
@@ -192,7 +167,7 @@ def draw_path(evidence, axes):
     inverse square. Right: the part in the cyclic subspace, all instances; distances below 1e-10 are
     drawn there.
     """
-    for part, colour in enumerate((TRAINED, BEST, ATTENTION)):
+    for part, colour in enumerate((kit.TRAINED, kit.BEST, kit.ATTENTION)):
         rows = evidence.where(part=part)
         for radii, gap, size in zip(
             rows["radius"][:40], 1.0 - rows["cosine"][:40], rows["size"][:40], strict=True
@@ -209,19 +184,19 @@ def draw_path(evidence, axes):
             fontsize=8,
         )
     guide = np.array([3.0, 60.0])
-    axes[1].plot(guide, guide**-2.0, color=FAINT, linestyle=":", linewidth=1.4)
-    axes[1].text(9.0, 0.05, "square", color=FAINT, fontsize=8)
+    axes[1].plot(guide, guide**-2.0, color=kit.FAINT, linestyle=":", linewidth=1.4)
+    axes[1].text(9.0, 0.05, "square", color=kit.FAINT, fontsize=8)
     rows = _cyclic(evidence)
     finite = np.maximum(rows["finite"], 1e-10)
-    axes[2].plot(rows["radius"][0], finite.T, color=ATTENTION, linewidth=0.5, alpha=0.3)
-    axes[2].plot(rows["radius"][0], np.median(finite, axis=0), color=ATTENTION)
+    axes[2].plot(rows["radius"][0], finite.T, color=kit.ATTENTION, linewidth=0.5, alpha=0.3)
+    axes[2].plot(rows["radius"][0], np.median(finite, axis=0), color=kit.ATTENTION)
     for ax, x in zip(axes, ("norm R", "R / norm of the solution", "norm R"), strict=True):
         ax.set_xlabel(x)
-    logarithmic(axes[0].xaxis, evidence["radius"])
-    logarithmic(axes[1].xaxis, evidence["radius"] / evidence["size"][:, None])
-    logarithmic(axes[2].xaxis, evidence["radius"])
+    kit.logarithmic(axes[0].xaxis, evidence["radius"])
+    kit.logarithmic(axes[1].xaxis, evidence["radius"] / evidence["size"][:, None])
+    kit.logarithmic(axes[2].xaxis, evidence["radius"])
     for ax in axes[:2]:
-        logarithmic(ax.yaxis, 1.0 - evidence["cosine"])
+        kit.logarithmic(ax.yaxis, 1.0 - evidence["cosine"])
         ax.set_title("1 − cosine to the graph programme")
-    logarithmic(axes[2].yaxis, finite)
+    kit.logarithmic(axes[2].yaxis, finite)
     axes[2].set_title("cyclic part: distance to the finite part")

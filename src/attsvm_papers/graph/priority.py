@@ -12,7 +12,7 @@ from attsvm.datasets.next_token import NextTokenData, priority_graph
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.dynamics.next_token import AttentionCourse, Problem, Rule, attention_stage
 from attsvm.selection import GraphSVM, token_masses
-from attsvm_papers.kit import replaced, slopes, stacked
+from attsvm_papers import kit
 
 Columns = dict[str, NDArray[Any]]
 SETTINGS = ((4, 6, 8, 8), (6, 4, 6, 8))
@@ -80,9 +80,9 @@ def compared(svm: GraphSVM, W: NDArray[np.float64]) -> Columns:
     }
 
 
-ALIKE = replaced("the sum of all arcs", cosine="cosine_alike", outside="outside_alike")
+ALIKE = kit.replaced("the sum of all arcs", cosine="cosine_alike", outside="outside_alike")
 """In place of the graph programme's solution."""
-NO_FINITE_PART = replaced("a finite part of zero", finite="inside_norm")
+NO_FINITE_PART = kit.replaced("a finite part of zero", finite="inside_norm")
 
 
 def follow(course: AttentionCourse, svms: Sequence[GraphSVM]) -> Columns:
@@ -91,7 +91,7 @@ def follow(course: AttentionCourse, svms: Sequence[GraphSVM]) -> Columns:
     ``component`` is the mean over sentences of the attention mass on the winner's component.
     """
     found = [compared(svm, course.W[:, run]) for run, svm in enumerate(svms)]
-    columns = stacked(found)
+    columns = kit.stacked(found)
     masses = [token_masses(svm.data, course.W[:, run]) for run, svm in enumerate(svms)]
     columns["component"] = np.stack(
         [
@@ -123,4 +123,4 @@ def slope(steps: NDArray[Any], values: NDArray[Any], first: float, last: float) 
     """
     chosen = np.isin(steps, marks(int(steps[-1]))) & (steps >= first) & (steps <= last)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return slopes(np.log(steps), np.log(values), chosen)
+        return kit.slopes(np.log(steps), np.log(values), chosen)

@@ -14,7 +14,7 @@ stories of 64 tokens that it writes itself, each token drawn from its softmax; a
 queries of which the head is sure. Solutions are those of the Frobenius norm, and for the first head
 of each layer also of the nuclear norm. Nulls are rotary heads as well: the head's two subspaces
 with rotated features, features paired with those of another frequency (permuted), random subspaces,
-and inputs reflected as in heads-8. Beside them stand the layer's other heads on this head's
+and inputs reflected as in heads-4. Beside them stand the layer's other heads on this head's
 programme.
 
 Source: this project
@@ -29,38 +29,18 @@ import torch
 from attsvm import max_margin, pair_margins
 from attsvm.geometry import parse_norm
 from attsvm.probe import reflection, story
+from attsvm_papers import kit
 from attsvm_papers.heads.own_solutions import FEWEST, SECONDS, THRESHOLD, cosine
 from attsvm_papers.heads.reading import MIRRORED, NORMS, ROTATED
-from attsvm_papers.kit import (
-    ATTENTION,
-    RULE,
-    TRAINED,
-    at_least,
-    claim,
-    each,
-    grid,
-    picture,
-    scales,
-    setting,
-    stacked,
-)
 
 NULLS = ("heads", "random", "rotated", "permuted", "reflected")
 CHOICES = (NULLS[:-1], NULLS[-1:])
 """The nulls of heads-1, and the one that matches the covariance of the inputs."""
 SURE = 10
 
-SCALES = scales(
-    layers=(0, 1, 2, 3, 4),
-    texts=16,
-    tokens=64,
-    queries=80,
-    quick={"layers": (1,), "texts": 2, "tokens": 32, "queries": 12},
-)
 
-
-@grid(layer=setting("layers"))
-def run(layer, texts, tokens, queries):
+@kit.run(layer=(0, 1, 2, 3, 4), quick={"layer": (1,), "texts": 2, "tokens": 32, "queries": 12})
+def run(layer, texts=16, tokens=64, queries=80):
     model = story(1)[0]
     inputs = model.seen(stories(model, texts, tokens), layer).double().numpy()
     factors = weights(model, layer)
@@ -88,7 +68,7 @@ def run(layer, texts, tokens, queries):
                     "gap": max(each.gap for each in solved.values()),
                 }
             )
-    return stacked(found)
+    return kit.stacked(found)
 
 
 def stories(model, texts, tokens):
@@ -211,9 +191,9 @@ def away(e):
 WHOLE = {"all forty heads": lambda e: len(e.where(norm=NORMS.index("fro"))["head"]) == 40}
 
 
-@each(
-    claim(
-        at_least(0.02, "median over heads, as in H10"),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.02, "median over heads, as in H10"),
         id=f"H13{letter}",
         statement=words,
         assumes=WHOLE,
@@ -233,8 +213,8 @@ def median(e, nulls):
     return np.median(excesses(e, nulls))
 
 
-@claim(
-    at_least(0.75, "share of the heads, as in H10a"),
+@kit.claim(
+    kit.at_least(0.75, "share of the heads, as in H10a"),
     assumes=WHOLE,
     explanation=away,
     null=ROTATED,
@@ -244,18 +224,18 @@ def H13a(e):
     return np.mean(excesses(e, CHOICES[0]) > 0)
 
 
-@picture("Rotary heads", "A scatter of heads about the diagonal.", 3.3, width=4.2)
+@kit.picture("Rotary heads", "A scatter of heads about the diagonal.", 3.3, width=4.2)
 def heads(evidence, panels):
     """A point per head, Frobenius norm: cosine of its weights and its own solution against the
     strictest null, and against reflected weights. On the line a head is no nearer than untrained
     weights.
     """
     ax, rows = panels[0], evidence.where(norm=NORMS.index("fro"))
-    looks = zip(CHOICES, (ATTENTION, TRAINED), ("strictest", "reflected"), strict=True)
+    looks = zip(CHOICES, (kit.ATTENTION, kit.TRAINED), ("strictest", "reflected"), strict=True)
     for nulls, colour, label in looks:
         strictest = np.nanmax([rows[null] for null in nulls], axis=0)
         ax.plot(strictest, rows["cosine"], "o", ms=3.5, color=colour, alpha=0.7, label=label)
     limit = float(ax.get_ylim()[1])
-    ax.plot([0, limit], [0, limit], color=RULE, linewidth=0.9, zorder=0)
+    ax.plot([0, limit], [0, limit], color=kit.RULE, linewidth=0.9, zorder=0)
     ax.set(xlabel="null", ylabel="head")
     ax.legend(frameon=False, fontsize=8.5, loc="lower right")

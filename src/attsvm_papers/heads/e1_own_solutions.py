@@ -3,17 +3,17 @@
 A decoder of two blocks (width 128, four heads, context 64, learned positions, layer norms, queries
 and keys without bias) learns the characters of tinyshakespeare for 450 steps of 8 texts (900 at the
 scale ``paper``). Queries and keys are trained by AdamW, gradient descent with momentum, Muon, sign
-descent with momentum or mirror descent of p = 1.1, everything else by AdamW; rates are those of
-heads-7. The weights W of two heads of each layer are measured on the inputs of their own attention
-for 64 held-out texts. A programme has 80 drawn queries of which W is sure: largest softmax weight
-above one half, eight rivals at least. Measured is the cosine of W and the certified max-margin
-solution of what W selects there, in the nuclear and in the Frobenius norm. Nulls are other weights
-with their own selections on the same inputs, as sure of as many queries: rotated singular vectors
-of the same subspaces, singular vectors paired anew, for one of the two heads also random singular
-vectors. Another null is the layer's other heads on the programme of this one. The excess is the
-cosine less that of the strictest null. That is after all steps; one head of each layer is measured
-in the nuclear norm once more, at the checkpoint whose held-out loss is nearest to a level that all
-reach.
+descent with momentum or mirror descent of p = 1.1, everything else by AdamW; each with the best of
+a few rates. The weights W of two heads of each layer are measured on the inputs of their own
+attention for 64 held-out texts. A programme has 80 drawn queries of which W is sure: largest
+softmax weight above one half, eight rivals at least. Measured is the cosine of W and the certified
+max-margin solution of what W selects there, in the nuclear and in the Frobenius norm. Nulls are
+other weights with their own selections on the same inputs, as sure of as many queries: rotated
+singular vectors of the same subspaces, singular vectors paired anew, for one of the two heads also
+random singular vectors. Another null is the layer's other heads on the programme of this one. The
+excess is the cosine less that of the strictest null. That is after all steps; one head of each
+layer is measured in the nuclear norm once more, at the checkpoint whose held-out loss is nearest to
+a level that all reach.
 
 Source: this project
 
@@ -21,12 +21,22 @@ Notes: Trials are seeds, of first weights, batches and texts alike; an interval 
 five trainings. Nulls of the claims are draws of the nulls, measured as if they were the head.
 """
 
-from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
-from attsvm_papers.heads.decoder import MADE, OPTIMISERS, Sizes
-from attsvm_papers.heads.networks import attention, chosen, files, held_out_texts
+from attsvm_papers import kit
+from attsvm_papers.heads.decoder import OPTIMISERS
+from attsvm_papers.heads.networks import (
+    PAPER,
+    QUICK,
+    SMALL,
+    TEXT,
+    attention,
+    chosen,
+    files,
+    held_out_texts,
+)
 from attsvm_papers.heads.own_solutions import KINDS, STRICT, Look, own_solutions, stable_rank
 from attsvm_papers.heads.reading import (
     AGAIN,
@@ -38,44 +48,20 @@ from attsvm_papers.heads.reading import (
     by_seed,
     columns,
     excess,
-    known,
-    seeds,
-)
-from attsvm_papers.kit import (
-    FAINT,
-    RULE,
-    VERDICT,
-    at_least,
-    claim,
-    each,
-    exchanged,
-    grid,
-    interval,
-    picture,
-    scales,
 )
 
-SCALES = scales(
-    text="tinyshakespeare",
-    sizes=asdict(Sizes(steps=450)),
-    level=2.3,
-    queries=80,
-    seeds=5,
-    first_seed=VERDICT,
-    published={"sizes": asdict(Sizes()), "level": 2.2},
-    quick={
-        "text": MADE,
-        "sizes": asdict(Sizes(context=12, width=12, depth=1, heads=2, steps=20)),
-        "queries": 12,
-        "seeds": 1,
-    },
-)
 END, LEVEL = 0, 1
 """A row's column ``moment``: after all steps, or at the loss that all reach."""
 
 
-@grid(digest=files, seed=seeds, optimiser=OPTIMISERS)
-def run(optimiser, seed, text, digest, sizes, level, queries):
+@kit.run(
+    digest=files,
+    seed=kit.seeds(5),
+    optimiser=OPTIMISERS,
+    paper={**PAPER, "level": 2.2},
+    quick=QUICK,
+)
+def run(optimiser, seed, digest, text=TEXT, sizes=SMALL, level=2.3, queries=80):
     training = chosen(text, sizes, optimiser, seed)
     texts = held_out_texts(text, training.sizes, seed)
     found = []
@@ -96,33 +82,19 @@ def run(optimiser, seed, text, digest, sizes, level, queries):
     return columns(found)
 
 
-def of(e, optimiser, norm="nuc", moment=END):
-    """The rows of one optimiser."""
-    return e.where(optimiser=optimiser, norm=NORMS.index(norm), moment=moment)
+EACH: dict[str, Any] = {"by": "optimiser", "assumes": REAL}
+AT_END: dict[str, Any] = {"moment": END, "norm": NORMS.index("nuc")}
+WHY = "set by this project; one optimiser each, lower end of the 95% interval over seeds"
 
 
-def excesses(e, optimiser, norm="nuc", moment=END):
-    """Its excess with an interval over seeds."""
-    rows = of(e, optimiser, norm, moment)
-    return interval(by_seed(rows, excess(rows)))
-
-
-EXCESS = 0.03
-WHY = (
-    "one optimiser each, lower end of the 95% interval over seeds; AdamW's tuning seed has .11 in"
-    " the mean of its heads"
-)
-
-
-@each(
-    claim(
-        at_least(EXCESS, WHY),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.03, WHY),
         id=f"H1{letter}",
         statement=words,
-        assumes=REAL,
+        where={"norm": NORMS.index(norm), "moment": moment},
+        **EACH,
         null=null,
-        norm=norm,
-        moment=moment,
     )
     for letter, norm, moment, null, words in (
         ("", "nuc", END, AGAIN,
@@ -132,48 +104,44 @@ WHY = (
          "So does the nuclear one where all have the same held-out loss."),
     )
 )  # fmt: skip
-def lowest(e, norm, moment):
-    return np.array([excesses(e, name, norm, moment).low for name in known(e, OPTIMISERS)])
+def lowest(e):
+    return kit.interval(by_seed(e, excess(e))).low
 
 
-@claim(
-    at_least(0.75, "an independent program has 15 of 15, against two nulls", share=0.9),
-    assumes=REAL,
+@kit.claim(
+    kit.at_least(0.75, "an independent program has 15 of 15, against two nulls", share=0.9),
+    where=AT_END,
+    **EACH,
     null=ROTATED,
 )
 def H2(e):
     """Share of a training's heads whose nuclear cosine is above every null."""
-    rows = e.where(norm=0, moment=END)
-    return np.concatenate(
-        [
-            by_seed(own := rows.where(optimiser=name), excess(own) > 0)
-            for name in known(e, OPTIMISERS)
-        ]
-    )
+    return by_seed(e, excess(e) > 0)
 
 
-@claim(
-    at_least(2.0, "an independent program has 8 to 12 against 1.0 to 5.5"),
+@kit.claim(
+    kit.at_least(2.0, "an independent program has 8 to 12 against 1.0 to 5.5"),
+    where=AT_END,
     assumes=REAL,
     interval=True,
-    null=exchanged("gradient descent in Muon's place", "optimiser", "muon", "sgd"),
+    null=kit.exchanged("gradient descent in Muon's place", "optimiser", "muon", "sgd"),
 )
 def H3(e):
     """Muon's heads have a higher stable rank: seed by seed, its mean over the largest of the
     others.
     """
-    ranks = {name: by_seed(rows := of(e, name), rows["rank"]) for name in known(e, OPTIMISERS)}
+    ranks = {each["optimiser"][0]: by_seed(each, each["rank"]) for each in e.by("optimiser")}
     return ranks.pop("muon") / np.max(list(ranks.values()), axis=0)
 
 
-@each(
-    claim(
-        at_least(0.0, "lower end of the 95% interval over seeds of the difference, an optimiser"),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.0, "lower end of the 95% interval over seeds of the difference"),
         id=f"H4{letter}",
         statement=words,
-        assumes=REAL,
+        where={"norm": NORMS.index(norm), "moment": END},
+        **EACH,
         null=AGAIN,
-        norm=norm,
     )
     for letter, norm, words in (
         ("", "nuc", "W is nearer to the nuclear max-margin solution than to the plain average of"
@@ -181,16 +149,11 @@ def H3(e):
         ("a", "fro", "The same of the Frobenius solution."),
     )
 )  # fmt: skip
-def margin_over_average(e, norm):
-    low = []
-    for name in known(e, OPTIMISERS):
-        rows = of(e, name, norm)
-        simple = rows["average"] - rows["average_null"]
-        low.append(interval(by_seed(rows, excess(rows) - simple)).low)
-    return np.array(low)
+def margin_over_average(e):
+    return kit.interval(by_seed(e, excess(e) - e["average"] + e["average_null"])).low
 
 
-@picture(
+@kit.picture(
     "Heads and nulls",
     "Five groups of points, one per optimiser; the filled points of heads lie above the hollow ones"
     " of their nulls in both panels.",
@@ -206,20 +169,18 @@ def cosines(e, axes):
     left: the layer's other heads on this head's programme; random, rotated and permuted singular
     vectors with their own selections.
     """
-    for ax, norm in zip(axes, NORMS, strict=False):
-        names = known(e, OPTIMISERS)
-        for place, name in enumerate(names):
-            rows = of(e, name, norm)
-            for shift, kind in zip(
-                (-0.24, -0.08, 0.08, 0.24), ("heads", "random", "rotated", "permuted"), strict=True
-            ):
-                values = by_seed(rows, rows[kind])
-                at = np.full(len(values), place + shift)
-                ax.plot(at, values, "_", color=FAINT, markersize=6)
-            own = by_seed(rows, rows["cosine"])
-            spread = place + np.linspace(-0.2, 0.2, len(own))
-            ax.plot(spread, own, "o", color=COLOURS[name], markersize=5)
-        ax.axhline(0, color=RULE, linewidth=0.8)
-        ax.set_xticks(range(len(names)), [NAMES[name] for name in names], fontsize=8)
-        ax.set_title({"nuc": "nuclear norm", "fro": "Frobenius norm"}[norm])
+    titles = {"nuc": "nuclear norm", "fro": "Frobenius norm"}
+    for ax, (norm, title) in zip(axes, titles.items(), strict=True):
+        rows = e.where(norm=NORMS.index(norm), moment=END).by("optimiser")
+        for place, each in enumerate(rows):
+            for k, kind in enumerate(("heads", "random", "rotated", "permuted")):
+                values = by_seed(each, each[kind])
+                at = np.full(len(values), place + 0.16 * (k - 1.5))
+                ax.plot(at, values, "_", color=kit.FAINT, markersize=6)
+            own = by_seed(each, each["cosine"])
+            kit.dots(ax, [place], [own], color=COLOURS[each["optimiser"][0]], markersize=5)
+        ax.axhline(0, color=kit.RULE, linewidth=0.8)
+        names = [NAMES[each["optimiser"][0]] for each in rows]
+        ax.set_xticks(range(len(names)), names, fontsize=8)
+        ax.set_title(title)
     axes[0].set_ylabel("cosine to the own solution")

@@ -20,9 +20,18 @@ norm, spectral ones for the spectral norm, sums of entries, and d times largest 
 import numpy as np
 
 from attsvm.geometry import parse_norm
-from attsvm_papers.heads import e1_own_solutions as heads_1
+from attsvm_papers import kit
 from attsvm_papers.heads.decoder import OPTIMISERS
-from attsvm_papers.heads.networks import attention, chosen, files, held_out_texts
+from attsvm_papers.heads.networks import (
+    PAPER,
+    QUICK,
+    SMALL,
+    TEXT,
+    attention,
+    chosen,
+    files,
+    held_out_texts,
+)
 from attsvm_papers.heads.own_solutions import STRICT, Look, own_solutions, stable_rank
 from attsvm_papers.heads.reading import (
     COLOURS,
@@ -33,18 +42,14 @@ from attsvm_papers.heads.reading import (
     columns,
     excess,
     known,
-    seeds,
 )
-from attsvm_papers.kit import RULE, at_least, at_most, claim, exchanged, grid, interval, picture
-
-SCALES = heads_1.SCALES
 
 GEOMETRY = {"adamw": "linf", "sgd": "nuc", "muon": "spec", "signum": "linf", "mirror": "l1"}
 """What the theory of the optimiser's steps on the factors names."""
 
 
-@grid(digest=files, seed=seeds, optimiser=OPTIMISERS)
-def run(optimiser, seed, text, digest, sizes, queries):
+@kit.run(digest=files, seed=kit.seeds(5), optimiser=OPTIMISERS, quick=QUICK, paper=PAPER)
+def run(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
     training = chosen(text, sizes, optimiser, seed)
     number, look = seed % training.sizes.depth, Look(queries, nulls=STRICT)
     layer = attention(training.model(), held_out_texts(text, training.sizes, seed))[number]
@@ -80,7 +85,7 @@ def ahead(e, optimiser, norm):
     """The excess in one norm minus that in the best of the others, an interval over seeds."""
     found = excesses(e, optimiser)
     own = found.pop(norm)
-    return interval(own - max(found.values(), key=np.mean))  # one rival for all seeds
+    return kit.interval(own - max(found.values(), key=np.mean))  # one rival for all seeds
 
 
 def led(e):
@@ -90,11 +95,11 @@ def led(e):
     return e.but({"norm": np.where(norm == nuclear, own, np.where(norm == own, nuclear, norm))})
 
 
-SGD = exchanged("gradient descent in its place", "optimiser", "muon", "sgd")
+SGD = kit.exchanged("gradient descent in its place", "optimiser", "muon", "sgd")
 
 
-@claim(
-    at_most(0.0, "upper end of the 95% interval over seeds, one optimiser each; the trial's"),
+@kit.claim(
+    kit.at_most(0.0, "upper end of the 95% interval over seeds, one optimiser each"),
     assumes=REAL,
     null=led,
 )
@@ -106,18 +111,18 @@ def H6(e):
     return np.array([ahead(e, name, GEOMETRY[name]).high for name in names])
 
 
-@claim(
-    at_least(0.0, "lower end of the 95% interval over seeds; derived for factors, seen in a trial"),
+@kit.claim(
+    kit.at_least(0.0, "lower end of the 95% interval over seeds; derived for factors"),
     assumes=REAL,
-    null=exchanged("Muon in its place", "optimiser", "muon", "sgd"),
+    null=kit.exchanged("Muon in its place", "optimiser", "muon", "sgd"),
 )
 def H6a(e):
     """Under gradient descent of the factors it is the nuclear norm, as derived."""
     return ahead(e, "sgd", "nuc").low
 
 
-@claim(
-    at_least(0.0, "lower end of the 95% interval over seeds"),
+@kit.claim(
+    kit.at_least(0.0, "lower end of the 95% interval over seeds"),
     assumes=REAL,
     null=SGD,
 )
@@ -126,18 +131,18 @@ def H6b(e):
     return ahead(e, "muon", "spec").low
 
 
-@claim(
-    at_least(0.0, "lower end of the 95% interval over seeds; .18 to .34 against .20 to .42 seen"),
+@kit.claim(
+    kit.at_least(0.0, "lower end of the 95% interval over seeds"),
     assumes=REAL,
     null=SGD,
 )
 def H6c(e):
     """Under Muon the excess in the Frobenius norm is above the nuclear one."""
     found = excesses(e, "muon")
-    return interval(found["fro"] - found["nuc"]).low
+    return kit.interval(found["fro"] - found["nuc"]).low
 
 
-@picture(
+@kit.picture(
     "By norm",
     "Two panels with a group of points per norm, one point per optimiser; the excess is largest in"
     " the nuclear and Frobenius norms.",
@@ -155,7 +160,7 @@ def norms(evidence, axes):
     for place, name in enumerate(names):
         rows, shift = evidence.where(optimiser=name), 0.14 * (place - (len(names) - 1) / 2)
         for norm, values in excesses(evidence, name).items():
-            mean, low, high = interval(values)
+            mean, low, high = kit.interval(values)
             at = NORMS.index(norm) + shift
             axes[0].plot([at] * 2, [max(low, -1), min(high, 1)], color=COLOURS[name])
             label = NAMES[name] if norm == "nuc" else None
@@ -164,7 +169,7 @@ def norms(evidence, axes):
             shares, style = 100 * part["share"], {"color": COLOURS[name], "markersize": 4.5}
             axes[1].plot(at, np.median(shares), "o", **style)
             axes[1].plot(at, np.median(shares * part["balance"]), "o", fillstyle="none", **style)
-    axes[0].axhline(0, color=RULE, linewidth=0.8, zorder=0)
+    axes[0].axhline(0, color=kit.RULE, linewidth=0.8, zorder=0)
     axes[0].set_title("cosine minus strictest null")
     axes[1].set_title("share of the best margin, %")
     axes[0].legend(frameon=False, fontsize=8)

@@ -9,58 +9,37 @@ it is, the Frobenius norm of its weights, their stable rank, and the held-out lo
 Source: this project
 """
 
-from dataclasses import asdict
-
 import numpy as np
 from scipy.stats import spearmanr
 
-from attsvm_papers.heads.decoder import MADE, Sizes
-from attsvm_papers.heads.networks import attention, chosen, files, held_out_texts
+from attsvm_papers import kit
+from attsvm_papers.heads.networks import (
+    PAPER,
+    QUICK,
+    SMALL,
+    TEXT,
+    attention,
+    chosen,
+    files,
+    held_out_texts,
+)
 from attsvm_papers.heads.own_solutions import STRICT, Look, own_solutions, stable_rank
 from attsvm_papers.heads.reading import (
     COLOURS,
     NAMES,
     ROTATED,
+    WRITTEN,
     by_seed,
     columns,
     excess,
     known,
-    seeds,
-)
-from attsvm_papers.kit import (
-    FAINT,
-    RULE,
-    VERDICT,
-    at_least,
-    at_most,
-    claim,
-    grid,
-    label_ends,
-    picture,
-    replaced,
-    scales,
 )
 
-SCALES = scales(
-    text="tinyshakespeare",
-    sizes=asdict(Sizes(steps=450)),
-    queries=80,
-    seeds=2,
-    first_seed=VERDICT,
-    published={"sizes": asdict(Sizes())},
-    quick={
-        "text": MADE,
-        "sizes": asdict(Sizes(context=12, width=12, depth=1, heads=2, steps=20)),
-        "queries": 12,
-        "seeds": 1,
-    },
-)
 OPTIMISERS = ("adamw", "muon")
-REAL = {"a text that somebody wrote": lambda e: bool(np.all(e["digest"] != ""))}
 
 
-@grid(digest=files, seed=seeds, optimiser=OPTIMISERS)
-def run(optimiser, seed, text, digest, sizes, queries):
+@kit.run(digest=files, seed=kit.seeds(2), optimiser=OPTIMISERS, paper=PAPER, quick=QUICK)
+def run(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
     training = chosen(text, sizes, optimiser, seed)
     texts, look, found = held_out_texts(text, training.sizes, seed), Look(queries, nulls=STRICT), []
     for checkpoint, step in enumerate(training.steps):
@@ -88,10 +67,10 @@ def courses(e, optimiser, values):
     return np.stack([by_seed(rows.take(at == k), each[at == k]) for k in np.unique(at)], axis=1)
 
 
-@claim(
-    at_most(0.05, "0 is derived: these weights are random; .03 to .05 of chance in two heads"),
-    assumes=REAL,
-    null=replaced(
+@kit.claim(
+    kit.at_most(0.05, "0 is derived: these weights are random; .03 to .05 of chance in two heads"),
+    assumes=WRITTEN,
+    null=kit.replaced(
         "the last weights in place of the first",
         checkpoint=lambda e: e["checkpoint"].max() - e["checkpoint"],
     ),
@@ -101,16 +80,16 @@ def H7(e):
     return np.concatenate([courses(e, name, excess(e))[:, 0] for name in known(e, OPTIMISERS)])
 
 
-@claim(at_least(0.03, "as in H1"), assumes=REAL, null=ROTATED)
+@kit.claim(kit.at_least(0.03, "as in H1"), assumes=WRITTEN, null=ROTATED)
 def H7a(e):
     """It grows from the first weights to the last, training by training."""
     found = [courses(e, name, excess(e)) for name in known(e, OPTIMISERS)]
     return np.concatenate([each[:, -1] - each[:, 0] for each in found])
 
 
-@claim(
-    at_least(0.5, "training by training; .7 was seen across the heads of one model"),
-    assumes=REAL,
+@kit.claim(
+    kit.at_least(0.5, "training by training; set by this project"),
+    assumes=WRITTEN,
     null=ROTATED,
 )
 def H7b(e):
@@ -128,7 +107,7 @@ def H7b(e):
     )
 
 
-@picture(
+@kit.picture(
     "The excess grows with training",
     "Four panels over steps: cosines rise above the grey nulls, which rise less; the share of sure"
     " queries and the norm rise as well, the loss falls.",
@@ -152,9 +131,9 @@ def course(evidence, axes):
             lines = courses(evidence, name, values)
             ax.plot(steps, lines.T, color=COLOURS[name], linewidth=1.2)
             if values is shown[0]:
-                ax.plot(steps, courses(evidence, name, null).T, ":", color=FAINT, linewidth=1)
+                ax.plot(steps, courses(evidence, name, null).T, ":", color=kit.FAINT, linewidth=1)
             ends.append((float(lines[:, -1].mean()), NAMES[name], COLOURS[name]))
         ax.set(title=title, xlabel="step")
         if values is shown[0]:
-            ax.axhline(0, color=RULE, linewidth=0.8)
-        label_ends(ax, ends, 0.09)
+            ax.axhline(0, color=kit.RULE, linewidth=0.8)
+        kit.label_ends(ax, ends, 0.09)

@@ -28,23 +28,11 @@ import numpy as np
 
 from attsvm.errors import UnavailableError
 from attsvm.probe import audit, capture
+from attsvm_papers import kit
 from attsvm_papers.heads.decoder import MADE, Sizes
 from attsvm_papers.heads.networks import held_out_texts, trained
 from attsvm_papers.heads.own_solutions import STRICT
 from attsvm_papers.heads.reading import MIRRORED, NORMS, ROTATED
-from attsvm_papers.kit import (
-    ATTENTION,
-    RULE,
-    TRAINED,
-    at_least,
-    claim,
-    each,
-    grid,
-    picture,
-    rows,
-    scales,
-    stacked,
-)
 
 LAYERS = {"all-MiniLM-L6-v2": 6, "rxnmapper": 12, "mnist": 2, MADE: 2}
 FOLDERS = {
@@ -54,8 +42,6 @@ FOLDERS = {
 }
 PIECES = 32
 NULLS: Any = ("heads", *STRICT)
-
-SCALES = scales(models=tuple(FOLDERS), most=80, quick={"models": (MADE,)})
 
 
 def layers(parameters):
@@ -79,8 +65,8 @@ def folder(name):
     return home / name if all((home / part).is_dir() for part in FOLDERS[name]) else None
 
 
-@grid(rows("model layer", layers))
-def run(model, layer, most):
+@kit.run(kit.rows("model layer", layers), quick={"models": (MADE,)})
+def run(model, layer, models=tuple(FOLDERS), most=80):
     found = audit(recording(model, layer), NORMS[:2], (*NULLS, "reflected"), most=most, draws=1)
     table = [
         {
@@ -100,7 +86,7 @@ def run(model, layer, most):
     ]
     if not table:
         raise UnavailableError(f"no head of layer {layer} of {model} is sure of ten queries")
-    return stacked(table)
+    return kit.stacked(table)
 
 
 def recording(model, layer):
@@ -199,9 +185,9 @@ ONE_OF_THREE = (
 REAL = {"a real model": lambda e: bool(np.all(e["model"] != MADE))}
 
 
-@each(
-    claim(
-        at_least(0.02, why),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.02, why),
         id=f"H10{letter}",
         statement=words,
         assumes=REAL,
@@ -210,7 +196,7 @@ REAL = {"a real model": lambda e: bool(np.all(e["model"] != MADE))}
         explanation=ONE_OF_THREE,
     )
     for letter, nulls, null, why, words in (
-        ("", NULLS, ROTATED, "median over heads, one model each; .03 to .16 in six heads of MiniLM",
+        ("", NULLS, ROTATED, "median over heads, one model each",
          "Heads of other models are nearer to their own nuclear solutions than the stricter of"
          " two nulls and the layer's other heads."),
         ("b", ("reflected",), MIRRORED, "as in H10",
@@ -222,8 +208,8 @@ def medians(e, nulls):
     return np.array([np.median(found) for found in excesses(e, nulls=nulls).values()])
 
 
-@claim(
-    at_least(0.75, "share of the heads, one model each; six of six in a trial"),
+@kit.claim(
+    kit.at_least(0.75, "share of the heads, one model each"),
     assumes=REAL,
     null=ROTATED,
     explanation="in each of three models about half to two thirds of the heads are",
@@ -233,7 +219,7 @@ def H10a(e):
     return np.array([np.mean(found > 0) for found in excesses(e).values()])
 
 
-@picture(
+@kit.picture(
     "Heads of other models",
     "A scatter per model: most heads lie above the diagonal.",
     3.3,
@@ -246,11 +232,11 @@ def pretrained(evidence, axes):
     trained.
     """
     for ax, name in zip(axes, evidence.levels("model"), strict=True):
-        for norm, colour, label in ((0, ATTENTION, "nuclear"), (1, TRAINED, "Frobenius")):
+        for norm, colour, label in ((0, kit.ATTENTION, "nuclear"), (1, kit.TRAINED, "Frobenius")):
             heads = evidence.where(model=name, norm=norm)
             null = np.max([heads[kind] for kind in NULLS], axis=0)
             ax.plot(null, heads["cosine"], "o", ms=3.5, color=colour, alpha=0.7, label=label)
         limit = float(ax.get_ylim()[1])
-        ax.plot([0, limit], [0, limit], color=RULE, linewidth=0.9, zorder=0)
+        ax.plot([0, limit], [0, limit], color=kit.RULE, linewidth=0.9, zorder=0)
         ax.set(title=name, xlabel="strictest null", ylabel="head")
         ax.legend(frameon=False, fontsize=8.5)

@@ -22,6 +22,7 @@ from attsvm.probe import capture
 from attsvm.store import code_fingerprint, entry_path, load_entry, save_entry
 from attsvm.thread_limits import at_most_threads
 from attsvm_papers.heads.decoder import (
+    MADE,
     Decoder,
     Sizes,
     characters,
@@ -31,8 +32,15 @@ from attsvm_papers.heads.decoder import (
     windows,
 )
 
+TEXT = "tinyshakespeare"
+SMALL = asdict(Sizes(steps=450))
+PAPER = {"sizes": asdict(Sizes())}
+TINY = asdict(Sizes(context=12, width=12, depth=1, heads=2, steps=20))
+QUICK = {"text": MADE, "sizes": TINY, "queries": 12, "seeds": 1}
+"""The text and the sizes of the network at each scale."""
+
 RATES = {"adamw": 3e-3, "sgd": 1.0, "muon": 1e-2, "signum": 1e-3, "mirror": 0.3}
-"""Of queries and keys, chosen by heads-7."""
+"""Of queries and keys: the least held-out loss of those tried, after 300 steps."""
 CHECKPOINTS = 20
 JUDGED = 64  # held-out texts of the loss
 LOOKED_AT = 64  # held-out texts of the heads, others
@@ -105,7 +113,7 @@ def trained(text: str, sizes: Sizes, name: str, rate: float, seed: int) -> Train
 
 
 def chosen(text: str, sizes: Mapping[str, Any], name: str, seed: int) -> Trained:
-    """The training at the rate that heads-7 chose; ``sizes`` as a cell has them.
+    """The training at the rate of :data:`RATES`; ``sizes`` as a cell has them.
 
     Raises:
         UnavailableError: the text is not there.

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import FloatArray
+from attsvm_papers import kit
 from attsvm_papers.heads.own_solutions import KINDS, Own
-from attsvm_papers.kit import ATTENTION, BEST, FAINT, INK, TRAINED, Evidence, replaced, stacked
 
 NORMS = ("nuc", "fro", "spec", "l1", "linf")
 """A row's column ``norm`` is the position of its norm in this list."""
@@ -21,12 +21,13 @@ NAMES = {
     "signum": "Signum",
     "mirror": "mirror, p = 1.1",
 }
-COLOURS = {"adamw": INK, "sgd": TRAINED, "muon": ATTENTION, "signum": BEST, "mirror": FAINT}
-
-
-def seeds(parameters: Any) -> range:
-    """The axis ``seed`` of a figure, to which the scale adds ``first_seed``."""
-    return range(parameters.seeds)
+COLOURS = {
+    "adamw": kit.INK,
+    "sgd": kit.TRAINED,
+    "muon": kit.ATTENTION,
+    "signum": kit.BEST,
+    "mirror": kit.FAINT,
+}
 
 
 _TOLD = (
@@ -37,7 +38,7 @@ _TOLD = (
 
 def columns(found: Iterable[tuple[dict[str, Any], Own]]) -> dict[str, Any]:
     """A row for every head and norm, with what is told about it."""
-    return stacked(
+    return kit.stacked(
         [
             {
                 **told,
@@ -52,7 +53,7 @@ def columns(found: Iterable[tuple[dict[str, Any], Own]]) -> dict[str, Any]:
     )
 
 
-def excess(evidence: Evidence, own: str = "cosine") -> FloatArray:
+def excess(evidence: kit.Evidence, own: str = "cosine") -> FloatArray:
     """``(rows,)``: a cosine minus that of the strictest null: the largest of ``random``,
     ``rotated``, ``permuted`` and the mean of the layer's other heads.
     """
@@ -61,47 +62,45 @@ def excess(evidence: Evidence, own: str = "cosine") -> FloatArray:
     return found
 
 
-def by_seed(evidence: Evidence, values: ArrayLike) -> FloatArray:
+def by_seed(evidence: kit.Evidence, values: ArrayLike) -> FloatArray:
     """``(seeds,)``: the mean of the rows of each seed that have a value; NaN where none has."""
     each, at = np.asarray(values, dtype=np.float64), evidence["seed"]
     told = [each[(at == seed) & ~np.isnan(each)] for seed in np.unique(at)]
     return np.array([part.mean() if len(part) else np.nan for part in told])
 
 
-def over_seeds(evidence: Evidence, values: ArrayLike) -> float:
+def over_seeds(evidence: kit.Evidence, values: ArrayLike) -> float:
     """The mean of :func:`by_seed` over the seeds that have a value; NaN where none has."""
     told = by_seed(evidence, values)
     told = told[~np.isnan(told)]
     return float(told.mean()) if len(told) else np.nan
 
 
-def known(evidence: Evidence, names: Sequence[str]) -> list[str]:
+def known(evidence: kit.Evidence, names: Sequence[str]) -> list[str]:
     """Those of the optimisers that were run, in the order of this file."""
     return [name for name in names if np.any(evidence["optimiser"] == name)]
 
 
-def five_seeds(evidence: Evidence) -> bool:
+def five_seeds(evidence: kit.Evidence) -> bool:
     """Whether there are five verdict seeds at least."""
     return len(evidence.levels("seed")) >= 5
 
 
-REAL = {
-    "a text that somebody wrote": lambda e: bool(np.all(e["digest"] != "")),
-    "five seeds": five_seeds,
-}
+WRITTEN = {"a text that somebody wrote": lambda e: bool(np.all(e["digest"] != ""))}
+REAL = WRITTEN | {"five seeds": five_seeds}
 """What claims about trained heads assume."""
 
-ROTATED = replaced(
+ROTATED = kit.replaced(
     "rotated weights, measured as if they were the head",
     cosine="rotated",
     rotated=lambda e: np.full(e.rows, np.nan),
 )
-MIRRORED = replaced(
+MIRRORED = kit.replaced(
     "a reflected draw, measured as if it were the head, and the head as if it were the draw",
     cosine="reflected",
     reflected="cosine",
 )
-AGAIN = replaced("another permuted draw, measured as if it were the head", cosine="again")
+AGAIN = kit.replaced("another permuted draw, measured as if it were the head", cosine="again")
 """Nulls of claims about excesses. The last is stricter than the first, and there for some heads
 alone.
 """

@@ -1,6 +1,20 @@
-"""What a figure is written with: scales and grid, claims as functions, pictures as functions."""
+"""What a figure is written with: its run, claims as functions, pictures as functions.
 
-from attsvm.claims import Claim, Evidence, Null, at_least, at_most, between, close_to, true
+``from attsvm_papers import kit`` is all that a figure's file needs of it.
+"""
+
+from attsvm.claims import (
+    Claim,
+    Evidence,
+    Interval,
+    Null,
+    at_least,
+    at_most,
+    between,
+    close_to,
+    interval,
+    true,
+)
 from attsvm.report.style import (
     ATTENTION,
     BEST,
@@ -15,10 +29,7 @@ from attsvm.report.style import (
     render,
 )
 from attsvm_papers.kit.claims import MOST, claim, each
-from attsvm_papers.kit.drawing import band, bands, legend, legend_below, loglog
-from attsvm_papers.kit.experiment import SEARCH, VERDICT, Experiment, Plot, Scales, scales
-from attsvm_papers.kit.grid import Cell, blocks, cut, grid, rows, same, setting, stacked
-from attsvm_papers.kit.intervals import Interval, interval
+from attsvm_papers.kit.experiment import Experiment, Plot, Scales
 from attsvm_papers.kit.nulls import (
     at_start,
     coins,
@@ -28,13 +39,26 @@ from attsvm_papers.kit.nulls import (
     replaced,
     shuffled,
 )
-from attsvm_papers.kit.pictures import picture
+from attsvm_papers.kit.pictures import (
+    COLOURS,
+    band,
+    bands,
+    dots,
+    legend,
+    legend_below,
+    loglog,
+    means,
+    panels,
+    picture,
+)
 from attsvm_papers.kit.registry import PAPERS, experiment, identifiers, titles
-from attsvm_papers.kit.slopes import at, in_order, slopes
+from attsvm_papers.kit.run import SEARCH, VERDICT, Cell, rows, run, same, seeds, stacked, until
+from attsvm_papers.kit.slopes import in_order, slopes
 
 __all__ = [
     "ATTENTION",
     "BEST",
+    "COLOURS",
     "FAINT",
     "INK",
     "MOST",
@@ -52,23 +76,20 @@ __all__ = [
     "Picture",
     "Plot",
     "Scales",
-    "at",
     "at_least",
     "at_most",
     "at_start",
     "band",
     "bands",
     "between",
-    "blocks",
     "canvas",
     "claim",
     "close_to",
     "coins",
-    "cut",
+    "dots",
     "each",
     "exchanged",
     "experiment",
-    "grid",
     "identifiers",
     "in_order",
     "interval",
@@ -77,18 +98,21 @@ __all__ = [
     "legend_below",
     "logarithmic",
     "loglog",
+    "means",
     "mixed_records",
     "noise",
+    "panels",
     "picture",
     "render",
     "replaced",
     "rows",
+    "run",
     "same",
-    "scales",
-    "setting",
+    "seeds",
     "shuffled",
     "slopes",
     "stacked",
     "titles",
     "true",
+    "until",
 ]

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
 
 from attsvm.claims import Claim, Evidence, Expectation, Null, Source
 from attsvm_papers.kit.nulls import Breaks, named
@@ -38,7 +41,7 @@ class Claims:
 
 def claim(
     expect: Expectation,
-    source: Source = "ours",
+    source: str = "ours",
     reference: str = "",
     *,
     id: str | None = None,
@@ -48,6 +51,9 @@ def claim(
     interval: bool = False,
     null: Null | Breaks | None = None,
     trials: str = "seed",
+    where: Mapping[str, Any] | None = None,
+    by: str = "",
+    least: int = 0,
     **fields: Any,
 ) -> Callable[[Measure | Claims], Claims]:
     """Makes a function of the evidence a :class:`~attsvm.claims.Claim`.
@@ -68,6 +74,10 @@ def claim(
             or a function from the evidence to that of the variant, whose docstring says what is
             broken.
         trials: the columns, between spaces, whose distinct values are the independent trials.
+        where: values of columns, as ``{"part": "descent"}``: the function and the assumptions get
+            these rows alone.
+        by: columns, between spaces: the numbers are measured among the rows of each value.
+        least: rows of each of them; with fewer the claim is not applicable.
         **fields: further arguments of the function, and words of the statement. Several claims on
             one measurement are several decorators, first to last from above, or :func:`each`.
     """
@@ -79,13 +89,32 @@ def claim(
         taken = {
             name: fields[name] for name in inspect.signature(function).parameters if name in fields
         }
+
+        def has(e: Evidence) -> bool:
+            return bool(np.all([e[k] == v for k, v in (where or {}).items()], axis=0).any())
+
+        def rows(e: Evidence) -> Evidence:
+            return e.where(**where) if where else e
+
+        def measure(e: Evidence) -> Any:
+            found = [function(group, **taken) for group in rows(e).by(by)]
+            return np.concatenate([np.atleast_1d(each) for each in found]) if by else found[0]
+
+        told = {assumes: lambda e: e[assumes]} if isinstance(assumes, str) else assumes or {}
+        conditions: dict[str, Measure] = {
+            name: partial(_among, of, has, rows) for name, of in told.items()
+        }
+        if where:
+            conditions[", ".join(f"{name} = {value}" for name, value in where.items())] = has
+        if least:
+            conditions[f"{least} runs"] = lambda e: min(x.rows for x in rows(e).by(by)) >= least
         made = Claim(
             id or function.__name__.replace("_", "."),
             words.format(**fields) if fields else words,
-            source,
-            (lambda evidence: function(evidence, **taken)) if taken else function,
+            cast(Source, source),
+            measure,
             expect,
-            {assumes: lambda e: e[assumes]} if isinstance(assumes, str) else assumes or {},
+            conditions,
             reference,
             explanation,
             interval,
@@ -95,6 +124,10 @@ def claim(
         return Claims(function, (made, *known.claims))
 
     return decorate
+
+
+def _among(of: Measure, has: Measure, rows: Measure, e: Evidence) -> Any:
+    return has(e) and of(rows(e))
 
 
 def each(

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from attsvm import InputError
 from attsvm.claims import Claim, Evidence
 from attsvm_papers.kit.claims import Claims
-from attsvm_papers.kit.grid import Cell, Part, Runs, described
 from attsvm_papers.kit.pictures import Drawing
+from attsvm_papers.kit.run import SEARCH, Cell, Part, Runs, described
 from attsvm_papers.kit.words import words
 
 if TYPE_CHECKING:
@@ -29,10 +29,14 @@ SCALES = ("smoke", "small", "medium", "paper")
 published sizes, whatever they need.
 """
 
-VERDICT = 10_000
-"""Seeds from here on judge; thresholds are set before on the smaller ones, the tuning seeds."""
-SEARCH = 1_000_000
-"""Seeds from here on belong to searches, as of a learning rate, that no verdict rests on."""
+
+class Scales(NamedTuple):
+    """The parameters of a figure at its scales; see :class:`Experiment`."""
+
+    parameters: Any
+    quick: Any
+    published: Any = None
+    medium: Any = None
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,11 @@ class Experiment:
     ) -> Evidence:
         """The rows of all cells, with the arguments that tell them apart as columns."""
         return Evidence.concatenate(
-            [described(cell, found, self.axes) for cell, found in zip(cells, results, strict=True)]
+            [
+                described(cell, found, self.axes)
+                for cell, found in zip(cells, results, strict=True)
+                if found
+            ]
         )
 
     @property
@@ -191,7 +199,7 @@ class Experiment:
         ``first_seed`` and ``shift`` added to every seed: every ``first``, ``seed`` and member of
         ``seeds`` in them below :data:`SEARCH`.
 
-        What was settled after a look at some seeds, a threshold above all, is judged on others.
+        A threshold that was set on some seeds is judged on others.
 
         Raises:
             InputError: there are no seeds to shift.
@@ -223,73 +231,35 @@ def _moved(cell: Mapping[str, Any], by: int) -> dict[str, Any]:
     return {key: moved(key, value) for key, value in cell.items()}
 
 
-class Scales(NamedTuple):
-    """The parameters of a figure at its scales; see :class:`Experiment`."""
-
-    parameters: Any
-    quick: Any
-    published: Any = None
-    medium: Any = None
-
-
-def scales(
-    *,
-    quick: Mapping[str, Any] | None = None,
-    published: Mapping[str, Any] | None = None,
-    medium: Mapping[str, Any] | None = None,
-    **own: Any,
-) -> Scales:
-    """Everything that decides a figure's numbers, and what is different when it runs in seconds, at
-    published sizes, or in hours.
-
-    A parameter ``seeds`` is the number of random trials, and ``first_seed`` what is added to their
-    seeds: ``first_seed=VERDICT`` judges on seeds that no threshold was set on.
-    """
-    chosen = make_dataclass("Parameters", own, frozen=True)(**own)
-    return Scales(
-        chosen,
-        replace(chosen, **(quick or {})),
-        None if published is None else replace(chosen, **published),
-        None if medium is None else replace(chosen, **medium),
-    )
-
-
 def read(identifier: str, module: ModuleType) -> Experiment:
     """The experiment that a figure's module describes.
 
-    Its docstring is title, protocol, ``Source:`` and ``Notes:``; ``SCALES`` are its parameters;
-    every :class:`Part` a table of evidence (or ``cells`` and ``run`` of its own, and ``then``);
-    every claim and every picture in it is one of the figure's, in their order.
+    Its docstring is title, protocol, ``Source:`` and ``Notes:``; every :class:`Part` is a table of
+    evidence (or ``cells`` and ``run`` of its own, with ``SCALES``, and ``then``); every claim and
+    every picture in it is one of the figure's, in their order.
+
+    Raises:
+        InputError: it computes nothing, or its parts disagree about a parameter.
     """
     known = vars(module)
     title, protocol, reference, notes = words(module.__doc__ or identifier)
-    scale = known.get("SCALES") or scales()
     parts = {name: each for name, each in known.items() if isinstance(each, Part)}
     claims = [
         one
         for each in known.values()
-        for one in (
-            each.claims
-            if isinstance(each, Claims)
-            else each
-            if isinstance(each, tuple | list)
-            else (each,)
-        )
+        for one in (each.claims if isinstance(each, Claims) else (each,))
         if isinstance(one, Claim)
     ]
     drawings = [each for each in known.values() if isinstance(each, Drawing)]
-    run, cells, axes = known.get("run"), known.get("cells"), ["part"]
-    if isinstance(run, Part) and len(parts) == 1:
-        cells = run.cells
-    elif parts:
-        run = Runs(parts)
-        cells = run.cells
-    if run is None or cells is None:
+    own: Any = known.get("run")
+    if parts and list(parts) != ["run"]:
+        own = Runs(parts, module.__name__)
+    cells = own.cells if parts else known.get("cells")
+    if own is None or cells is None:
         raise InputError(
-            f"{module.__file__} computes nothing; decorate a function `run` with `@grid(...)`"
+            f"{module.__file__} computes nothing; decorate a function `run` with `@kit.run(...)`"
         )
-    for part in parts.values():
-        axes += [*part.axes, *(name for table in part.tables for name in table.names)]
+    scale = known.get("SCALES") or _scales(list(parts.values()))
     return Experiment(
         id=identifier,
         title=title,
@@ -298,12 +268,34 @@ def read(identifier: str, module: ModuleType) -> Experiment:
         parameters=scale.parameters,
         quick=scale.quick,
         cells=cells,
-        run=run,
+        run=own,
         claims=tuple(claims),
         plot=known.get("plot") or (lambda evidence: [draw(evidence) for draw in drawings]),
         notes=notes,
         then=known.get("then"),
         published=scale.published,
         medium=scale.medium,
-        axes=tuple(dict.fromkeys(axes)),
+        axes=tuple(
+            dict.fromkeys(["part", *(name for each in parts.values() for name in each.axes)])
+        ),
     )
+
+
+def _scales(parts: Sequence[Part]) -> Scales:
+    """The parameters of all parts, and what is different at each scale."""
+    own = _merged([each.parameters for each in parts])
+    chosen = make_dataclass("Parameters", own, frozen=True)(**own)
+    found = {
+        name: replace(chosen, **_merged([each.scales.get(name, {}) for each in parts]))
+        for name in ("quick", "medium", "paper")
+        if name == "quick" or any(name in each.scales for each in parts)
+    }
+    return Scales(chosen, found["quick"], found.get("paper"), found.get("medium"))
+
+
+def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in (item for part in parts for item in part.items()):
+        if found.setdefault(name, value) != value:
+            raise InputError(f"two parts of a figure have a parameter {name!r} of their own")
+    return found

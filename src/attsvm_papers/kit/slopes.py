@@ -1,6 +1,4 @@
-"""What is read off records: a column at one step, and straight lines, whose slopes are all fitted
-rates of the experiments.
-"""
+"""Rows that pair, and straight lines, whose slopes are all fitted rates of the experiments."""
 
 from __future__ import annotations
 
@@ -11,11 +9,6 @@ from numpy.typing import NDArray
 
 from attsvm.claims import Evidence
 from attsvm.data import FloatArray
-
-
-def at(evidence: Evidence, column: str, step: float, records: str = "step") -> NDArray[Any]:
-    """``(rows, ...)``: a column at one record; every row has the same ones."""
-    return evidence[column][:, int(np.flatnonzero(evidence[records][0] == step)[0])]
 
 
 def in_order(evidence: Evidence, column: str = "seed", **values: Any) -> Evidence:

@@ -18,25 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm import AttentionData, Lp, locally_optimal, optimal_tokens, token_scores
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    MOST,
-    TRAINED,
-    Evidence,
-    at_most,
-    between,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    logarithmic,
-    picture,
-    replaced,
-    scales,
-    true,
-)
+from attsvm.dynamics import direction_gap
+from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import (
     EXACT,
     POTENTIALS,
@@ -52,18 +35,18 @@ FloatArray = NDArray[np.float64]
 
 # Instances of :func:`attsvm.datasets.unit_sphere`, n = 6, T = 8, d = 10, seeds from 1 on;
 # ``length`` is a share of the steps.
-SCALES = scales(
-    length=1.0,
-    seeds=100,
-    quick={"seeds": 10},
-)
 
+
+COLOURS = (kit.ATTENTION, kit.TRAINED, kit.BEST)
 FIGURE = np.array([0.213, 0.183, 0.006])  # the row of p = 3, read off the authors' plot
+COSINES = (0.9856, 0.831, 0.779, 0.9932, 0.9932)  # of p = 1.75 with all three, and own pairs
 NEXT = {1.75: 2.0, 2.0: 3.0, 3.0: 1.75}
 
 
-@grid(seeds=blocks(25, start=1), mode=[PUBLISHED, EXACT])
-def run(seeds, length, mode):
+@kit.run(
+    seeds=kit.seeds(100, by=25, start=1, first=0), mode=[PUBLISHED, EXACT], quick={"seeds": 10}
+)
+def run(seeds, mode, length=1.0):
     data, heads = instances(seeds)
     runs = {p: descend(data, heads, seeds, p, round(length * STEPS[p]), mode) for p in POTENTIALS}
     solutions = Solutions(data)
@@ -74,7 +57,13 @@ def run(seeds, length, mode):
         "code": {(p, q): own[q] for p in POTENTIALS for q in POTENTIALS},
         "same": {(p, q): solutions(runs[p]["selected"], q) for p in POTENTIALS for q in POTENTIALS},
     }
-    columns: dict[str, Any] = {
+    weights = {q: np.stack([s.W for s in own[q]]) for q in POTENTIALS}
+    cosines = [
+        np.stack([1.0 - direction_gap(runs[p]["W"], weights[q]).T for q in POTENTIALS], axis=1)
+        for p in POTENTIALS
+    ]
+    columns: dict[str, Any] = {"cosine": np.stack(cosines, axis=1)}
+    columns |= {
         name: np.stack(
             [
                 np.stack([divergences(runs[p]["W"], pairs[p, q], p) for q in POTENTIALS], axis=1)
@@ -121,34 +110,22 @@ def run(seeds, length, mode):
     }
 
 
-def _last(evidence: Evidence, protocol: str, mode: int) -> FloatArray:
-    """``(seeds, p, q)`` at the last step."""
-    return evidence.where(mode=mode)[protocol][..., -1]
-
-
-def _diagonal(values: FloatArray) -> FloatArray:
+def own(values):
+    """``(seeds, p)`` of ``(seeds, p, q)``."""
     return np.diagonal(values, axis1=-2, axis2=-1)
 
 
-def _full(evidence: Evidence) -> bool:
-    rows = evidence.where(mode=PUBLISHED)
-    return len(rows["seed"]) >= 100 and bool(rows["step"][0, -1, -1] == STEPS[3.0])
-
-
-def _measure_own_first(evidence: Evidence, mode: int) -> Any:
-    values = _last(evidence, "same", mode)
-    own = _diagonal(values)[..., None]
-    return np.all(np.where(np.eye(3, dtype=bool), -np.inf, own - values) < 0, axis=(-2, -1))
-
-
-SCALE = {"100 seeds at the published length": _full}
+SCALE = {"100 seeds at the published length": lambda e: e.rows >= 100}
+WHOLE = {"the published length": lambda e: bool(e["step"][0, -1, -1] == STEPS[3.0])} | SCALE
+AS_PUBLISHED, EXACTLY = {"mode": PUBLISHED}, {"mode": EXACT}
 # The solutions of p = 1.75, 2 and 3 change places.
-ANOTHER = replaced(
+ANOTHER = kit.replaced(
     "the solution of another norm",
     same=lambda e: np.roll(e["same"], 1, axis=2),
     code=lambda e: np.roll(e["code"], 1, axis=2),
+    cosine=lambda e: np.roll(e["cosine"], 1, axis=2),
 )
-OTHER_RUN = replaced(
+OTHER_RUN = kit.replaced(
     "the run of another p",
     same=lambda e: np.roll(e["same"], 1, axis=1),
     code=lambda e: np.roll(e["code"], 1, axis=1),
@@ -156,10 +133,10 @@ OTHER_RUN = replaced(
 )
 
 
-@claim(
-    true("generic differences and queries are linearly independent"),
+@kit.claim(
+    kit.true("generic differences and queries are linearly independent"),
     reference="derived: feasible for generic data if d >= max(T - 1, n)",
-    null=replaced("the same sequences, of two features", feasible="feasible_low"),
+    null=kit.replaced("the same sequences, of two features", feasible="feasible_low"),
 )
 def M0(e):
     """Both the selection that training ends with and the optimal tokens can be selected, d >= max(T
@@ -168,8 +145,8 @@ def M0(e):
     return (e["feasible"] * e["feasible_best"]).all(axis=1)
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         2e-6,
         "a share of at most 1e-6 of the attention is elsewhere, and scores differ by at most 2",
     ),
@@ -179,7 +156,7 @@ def M0(e):
             e["probability"] > 1 - 1e-6
         ).any(axis=1)
     },
-    null=replaced("the loss of another instance's tokens", loss_gap="loss_gap_other"),
+    null=kit.replaced("the loss of another instance's tokens", loss_gap="loss_gap_other"),
 )
 def M2b(e):
     """Where attention is saturated the loss is that of the selected tokens, and not zero: the head
@@ -188,136 +165,145 @@ def M2b(e):
     return np.where(e["probability"] > 1 - 1e-6, e["loss_gap"], -np.inf).max(axis=1)
 
 
-@claim(
-    at_most(0.01, "at the published number of steps; one value for each p"),
+@kit.claim(
+    kit.at_most(0.01, "at the published number of steps; one value for each p"),
     "recalled",
     "P3, convergence of directions (number recalled)",
-    assumes=SCALE,
+    where=EXACTLY,
+    assumes=WHOLE,
     null=ANOTHER,
 )
-def M3(evidence):
+def M3(e):
     """Exact arithmetic: the direction converges to the solution of its own norm, on average over
     runs at locally optimal tokens.
     """
-    rows = evidence.where(mode=EXACT)
-    own = _diagonal(rows["same"][..., -1])
-    return np.array([own[rows["local"][:, k] == 1, k].mean() for k in range(3)])
+    return np.mean(own(e["same"][..., -1]), axis=0, where=e["local"] == 1)
 
 
-@claim(
-    true(
-        "solutions are unique and differ, and directions converge; all p of a seed",
-        share=MOST,
-    ),
-    "recalled",
-    "P3, figure of directional divergence",
-    null=ANOTHER,
-)
-def M6(e):
-    """For the same tokens the runs of all three p are closest to the solution of their own norm
-    (published arithmetic).
-    """
-    return _measure_own_first(e, PUBLISHED)
+@kit.each(
+    kit.claim(
+        kit.true(why, share=kit.MOST),
+        *source,
+        id=id,
+        statement=words,
+        where={"mode": mode},
+        null=ANOTHER,
+    )
+    for id, mode, source, why, words in (
+        ("M6", PUBLISHED, ("recalled", "P3, figure of directional divergence"),
+         "solutions are unique and differ, and directions converge; all p of a seed",
+         "For the same tokens the runs of all three p are closest to the solution of their own norm"
+         " (published arithmetic)."),
+        ("M6b", EXACT, (), "as before", "The same in exact arithmetic."),
+    )
+)  # fmt: skip
+def own_first(e):
+    values = e["same"][..., -1]
+    return (values.argmin(axis=-1) == np.arange(3)).all(axis=-1)
 
 
-@claim(
-    true("as before", share=MOST),
-    null=ANOTHER,
-)
-def M6b(e):
-    """The same in exact arithmetic."""
-    return _measure_own_first(e, EXACT)
-
-
-@claim(
-    between(-1.0, 1.0, "in tolerances of .05 and, for the own pair, .003"),
+@kit.claim(
+    kit.between(-1.0, 1.0, "in tolerances of .05 and, for the own pair, .003"),
     "authors' code",
     "P3, figure of directional divergence (digitised)",
-    assumes=SCALE,
+    where=AS_PUBLISHED,
+    assumes=WHOLE,
     null=OTHER_RUN,
 )
 def E1_2a(e):
     """Published protocol, p = 3: the authors' means are .213, .183 and .006."""
-    return (_last(e, "code", PUBLISHED).mean(axis=0)[2] - FIGURE) / [0.05, 0.05, 0.003]
+    return (e["code"][..., -1].mean(axis=0)[2] - FIGURE) / [0.05, 0.05, 0.003]
 
 
-@claim(
-    true("what the figure shows"),
+@kit.claim(
+    kit.true("what the figure shows"),
     "authors' code",
     "P3, figure of directional divergence",
+    where=AS_PUBLISHED,
     null=ANOTHER,
 )
-def E1_3(evidence):
+def E1_3(e):
     """Published protocol: the own pair has the smallest mean for every p."""
-    mean = _last(evidence, "code", PUBLISHED).mean(axis=0)
+    mean = e["code"][..., -1].mean(axis=0)
     return np.argmin(mean, axis=1) == np.arange(3)
 
 
-@claim(
-    at_most(0.004, "an independent program has .0019"),
-    assumes=SCALE,
-    null=exchanged("the published arithmetic in its place", "mode", EXACT, PUBLISHED),
+@kit.claim(
+    kit.at_most(0.004, "an independent program has .0019"),
+    where=EXACTLY,
+    assumes=WHOLE,
+    null=kit.exchanged("the published arithmetic in its place", "mode", EXACT, PUBLISHED),
 )
 def E1_4(e):
     """Exact arithmetic, p = 1.75: the own mean is not .0141; most of that was rounding."""
-    return _last(e, "same", EXACT)[:, 0, 0].mean()
+    return e["same"][:, 0, 0, -1].mean()
 
 
-@claim(
-    at_most(1e-7, "relative duality gap"),
-    null=replaced("the solution of another norm", certified="gap_other"),
+@kit.claim(
+    kit.between(-0.03, 0.03, "other random starts"),
+    reference="the first repository's plot has .986, .82, .77",
+    id="E1b.1",
+    where=AS_PUBLISHED,
+    assumes=WHOLE,
+    null=ANOTHER,
+)
+def mean_cosines(e):
+    """Mean cosines after all steps: .9856, .831 and .779 for p = 1.75 against the solutions of
+    1.75, 2, 3; .9932 for the other own pairs.
+    """
+    mean = e["cosine"][..., -1].mean(axis=0)
+    return mean[[0, 0, 0, 1, 2], [0, 1, 2, 1, 2]] - COSINES
+
+
+@kit.claim(
+    kit.at_most(1e-7, "relative duality gap"),
+    null=kit.replaced("the solution of another norm", certified="gap_other"),
 )
 def E1_10(e):
     """Every solution is certified."""
     return e["certified"].max(axis=1)
 
 
-@picture(
+@kit.picture(
     "Every potential finds the solution of its own norm",
     "In all panels the curve of the own norm falls lowest. The dashed ones end in plateaus"
     " where the solid ones fall on.",
-    5.4,
-    2,
+    7.6,
+    3,
     3,
     width=9.2,
     sharex="col",
     sharey="row",
     name="directional-divergence",
 )
-def directional_divergence(evidence, axes):
+def directional_divergence(e, axes):
     """Mean over seeds; bands: the middle 68 % of the own pair (a few slow runs raise the mean).
     Dashed: with the epsilon and the textbook gradient of the released code, which stop the descent;
-    solid: without. Above, as published, off-diagonal solutions belong to the tokens of another run;
-    below, all belong to the same tokens.
+    solid: without. First row, as published: off-diagonal solutions belong to the tokens of another
+    run; second: all belong to the same tokens; third: the first under the cosine.
     """
-    colours = dict(zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True))
-    titles = {"code": "solution of the other run's tokens", "same": "solution of the same tokens"}
-    for row, protocol in enumerate(("code", "same")):
-        for k, p in enumerate(POTENTIALS):
-            ax = axes[row, k]
-            seen = []
-            for mode, style in ((EXACT, "-"), (PUBLISHED, "--")):
-                rows = evidence.where(mode=mode)
-                step, curves = rows["step"][0, k], rows[protocol][:, k]
-                for column, q in enumerate(POTENTIALS):
-                    mean = curves[:, column].mean(axis=0)
-                    ax.plot(step, mean, style, color=colours[q], linewidth=1.9 if p == q else 1.0)
-                    seen.append(mean)
-                    if p == q and mode == EXACT:
-                        low, high = np.quantile(curves[:, column], (0.16, 0.84), axis=0)
-                        ax.fill_between(step, low, high, color=colours[q], alpha=0.12, linewidth=0)
-            logarithmic(ax.yaxis, np.concatenate(seen))
-            ax.set(
-                ylim=(5e-4, 1.6),
-                xlim=(0, None),
-                title=f"descent with p = {p:g}" if row == 0 else "",
-            )
-            if row == 1:
-                ax.set_xlabel("step")
-        axes[row, 0].set_ylabel(f"mean divergence from the\n{titles[protocol]}")
-    for q in POTENTIALS:
-        axes[0, 0].plot([], [], "-", color=colours[q], label=f"solution of p = {q:g}")
-    axes[0, 1].plot([], [], "-", color=FAINT, label="exact arithmetic")
-    axes[0, 1].plot([], [], "--", color=FAINT, label="published arithmetic")
-    for ax in axes[0, :2]:
-        ax.legend(frameon=False, fontsize=8, labelcolor=FAINT, loc="lower left")
+    titles = {
+        "code": "divergence from the solution\nof the other run's tokens",
+        "same": "divergence from the solution\nof the same tokens",
+        "cosine": "cosine to the solution\nof the other run's tokens",
+    }
+    modes = [(e.where(mode=mode), style) for mode, style in ((EXACT, "-"), (PUBLISHED, "--"))]
+    places = [(row, k, q) for row in range(3) for k in range(3) for q in range(3)]
+    for row, k, q in places:
+        ax, column = axes[row, k], [*titles][row]
+        for rows, style in modes:
+            step, curves = rows["step"][0, k], rows[column][:, k, q]
+            label = f"solution of p = {POTENTIALS[q]:g}" if style == "-" else None
+            width = 1.9 if k == q else 1.0
+            ax.plot(step, curves.mean(axis=0), style, color=COLOURS[q], lw=width, label=label)
+        if k == q:
+            step, curves = (modes[0][0][name][:, k] for name in ("step", column))
+            low, high = np.quantile(curves[:, q], (0.16, 0.84), axis=0)
+            ax.fill_between(step[0], low, high, color=COLOURS[q], alpha=0.12, linewidth=0)
+    for row, title in enumerate(titles.values()):
+        scale = {"ylim": (0, 1.04)} if row == 2 else {"yscale": "log", "ylim": (5e-4, 1.6)}
+        axes[row, 0].set(ylabel=title, **scale)
+    for k, p in enumerate(POTENTIALS):
+        axes[0, k].set_title(f"descent with p = {p:g}")
+        axes[2, k].set(xlim=(0, None), xlabel="step")
+    kit.legend_below(axes[0, 0], 3)

@@ -29,51 +29,22 @@ from attsvm import (
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
 from attsvm.selection import in_bregman_cone
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    at_start,
-    band,
-    blocks,
-    claim,
-    grid,
-    legend,
-    logarithmic,
-    loglog,
-    mixed_records,
-    picture,
-    replaced,
-    same,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import POTENTIALS, Solutions, divergences, instances
 from attsvm_papers.md.narrow_cones import ascent, edge, local_selections
 
 FloatArray = NDArray[np.float64]
 
 # The instances of :mod:`attsvm_papers.md.e1_nine_pairs`.
-SCALES = scales(
-    steps=4000,
-    starts=4,
-    seeds=100,
-    first_seed=VERDICT,
-    quick={"starts": 0, "seeds": 4},
-)
+
 
 PATH, CONE = "path", "cone"
 RADII = (5.0, 10.0, 20.0, 40.0, 80.0)
 SHARE = 5e-4  # length of a step against the dual iterate at the start
 
 
-@grid(p=POTENTIALS, seeds=blocks(10, start=1))
-def path(p, seeds, starts):
+@kit.run(p=POTENTIALS, seeds=kit.seeds(100, by=10, start=1), quick={"starts": 0, "seeds": 4})
+def path(p, seeds, starts=4):
     r"""Divergences of the path from the solution of the optimal tokens at all radii."""
     data, heads = instances(seeds)
     solutions = Solutions(data)(optimal_tokens(data, heads), p)
@@ -89,15 +60,15 @@ def path(p, seeds, starts):
     }
 
 
-@grid(p=POTENTIALS, seeds=blocks(50, start=1))
-def cone(p, seeds, steps):
+@kit.run(p=POTENTIALS, seeds=kit.seeds(100, by=50, start=1), quick={"seeds": 4})
+def cone(p, seeds, steps=4000):
     r"""Descent from the edge of a narrow cone around a locally optimal direction, another than the
     optimal tokens' where there is one.
 
     Columns: ``growth``, the least factor of the norm between records; ``widening``, the largest
     divergence on the way over that at the start; ``ascent``, the least share of
     :math:`\langle-\nabla L,W^{mm}\rangle` in its absolute terms; ``fall``, the last divergence over
-    the seeds[0].
+    the first.
     """
     data, heads = instances(seeds)
     selected, solutions = local_selections(data, heads, p)
@@ -129,7 +100,7 @@ def cone(p, seeds, steps):
         ]
     )
     return {
-        "steps": same(trajectory.steps),
+        "steps": kit.same(trajectory.steps),
         "course": divergence,
         "growth": np.exp(np.diff(np.log(size), axis=0).min(axis=0)),
         "widening": divergence.max(axis=1) / divergence[:, 0],
@@ -143,16 +114,16 @@ def cone(p, seeds, steps):
     }
 
 
-def _paths(evidence: Evidence, p: float) -> FloatArray:
+def _paths(evidence: kit.Evidence, p: float) -> FloatArray:
     return evidence.where(part=PATH, p=p)["divergence"]
 
 
-def _cones(evidence: Evidence, column: str) -> Any:
+def _cones(evidence: kit.Evidence, column: str) -> Any:
     return evidence.where(part=CONE)[column]
 
 
 # Descent whose time runs backwards: what it leaves it would have to reach.
-ASCENT = replaced(
+ASCENT = kit.replaced(
     "ascent, the same runs backwards",
     widening=lambda e: e["course"].max(axis=1) / e["course"][:, -1],
     fall=lambda e: 1.0 / e["fall"],
@@ -162,15 +133,15 @@ ASCENT = replaced(
 EDGE = "derived: at this opening and size every run must"
 
 
-@claim(
-    at_most(0.0, "strictly decreasing", share=MOST),
+@kit.claim(
+    kit.at_most(0.0, "strictly decreasing", share=kit.MOST),
     "recalled",
     "P3, regularisation path (number recalled)",
     explanation=(
-        "The theorem is about large R. Of the tuning seeds' 300 paths 14 rise, between R = 5 and"
+        "The theorem is about large R. Of 300 paths 14 rise, between R = 5 and"
         " 20, at most 4.1 solutions, where other tokens still compete."
     ),
-    null=mixed_records("divergence", words="its radii in random order"),
+    null=kit.mixed_records("divergence", words="its radii in random order"),
 )
 def M1(evidence):
     """The regularisation path turns to the solution of the optimal tokens: its divergence falls at
@@ -179,28 +150,28 @@ def M1(evidence):
     return np.concatenate([np.diff(_paths(evidence, p), axis=1).max(axis=1) for p in POTENTIALS])
 
 
-@claim(
-    at_most(0.02, "set by this project", share=MOST),
+@kit.claim(
+    kit.at_most(0.02, "set by this project", share=kit.MOST),
     reference="P3, regularisation path (number recalled)",
     explanation=(
-        "R is not measured in solutions: of the tuning seeds' 300 paths the 33 that are above, up"
+        "R is not measured in solutions: of 300 paths the 33 that are above, up"
         " to .041, have reached 7 to 12 of them at R = 40."
     ),
-    null=at_start("divergence", words="the shortest radius"),
+    null=kit.at_start("divergence", words="the shortest radius"),
 )
 def M1b(evidence):
     """At R = 40 the divergence is at most .02."""
     return np.concatenate([_paths(evidence, p)[:, RADII.index(40.0)] for p in POTENTIALS])
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         0.5,
         "a rate of 1 / R or faster",
-        share=MOST,
+        share=kit.MOST,
     ),
     reference="P3, regularisation path (number recalled)",
-    null=at_start("divergence", words="the shortest radius"),
+    null=kit.at_start("divergence", words="the shortest radius"),
 )
 def M1d(evidence):
     """From R = 20 on the divergence halves at every doubling of the radius."""
@@ -211,8 +182,8 @@ def M1d(evidence):
     return np.concatenate([each.max(axis=1) for each in ratios])
 
 
-@claim(
-    at_most(1.0 + 1e-9, EDGE),
+@kit.claim(
+    kit.at_most(1.0 + 1e-9, EDGE),
     "recalled",
     "P3, local convergence (number recalled)",
     null=ASCENT,
@@ -224,8 +195,8 @@ def M2(e):
     return _cones(e, "widening")
 
 
-@claim(
-    at_least(1.0, EDGE),
+@kit.claim(
+    kit.at_least(1.0, EDGE),
     "recalled",
     "P3, local convergence (number recalled)",
     null=ASCENT,
@@ -235,8 +206,8 @@ def M2c(e):
     return _cones(e, "growth")
 
 
-@claim(
-    at_least(1e-6, EDGE + "; a share of the absolute terms, more than rounding"),
+@kit.claim(
+    kit.at_least(1e-6, EDGE + "; a share of the absolute terms, more than rounding"),
     "recalled",
     "P3, local convergence (number recalled)",
     null=ASCENT,
@@ -246,8 +217,8 @@ def M2d(e):
     return _cones(e, "ascent")
 
 
-@claim(
-    at_most(0.9, EDGE + "; a tenth is more than the steps' own jitter", share=MOST),
+@kit.claim(
+    kit.at_most(0.9, EDGE + "; a tenth is more than the steps' own jitter", share=kit.MOST),
     "recalled",
     "P3, convergence of directions (number recalled)",
     null=ASCENT,
@@ -262,7 +233,7 @@ def M2e(e):
 MOST_RUNS = (0.05, 0.95)
 
 
-@picture(
+@kit.picture(
     "Global paths and local cones",
     "Medians of paths fall to a hundredth of their first value; the largest stay level up"
     " to R = 20. Local runs fall from one.",
@@ -277,21 +248,21 @@ def paths_and_cones(evidence, axes):
     95 %, of runs that start at the edge of a cone around a locally optimal direction; none should
     rise above one.
     """
-    colours = dict(zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True))
+    colours = dict(zip(POTENTIALS, (kit.ATTENTION, kit.TRAINED, kit.BEST), strict=True))
     for p in POTENTIALS:
         rows = _paths(evidence, p)
         axes[0].plot(RADII, rows.max(axis=0), ":", color=colours[p], linewidth=1.0)
-        band(axes[0], RADII, rows, colours[p], shares=MOST_RUNS, label=f"p = {p:g}", shade=0.13)
+        kit.band(axes[0], RADII, rows, colours[p], shares=MOST_RUNS, label=f"p = {p:g}", shade=0.13)
         runs = evidence.where(part=CONE, p=p)
         course, step = runs["course"] / runs["course"][:, :1], runs["steps"][0]
-        band(axes[1], step[1:], course[:, 1:], colours[p], shares=MOST_RUNS, shade=0.13)
-    axes[0].plot([], [], ":", color=FAINT, linewidth=1.0, label="largest")
-    axes[1].axhline(1.0, color=FAINT, linewidth=0.8)
-    loglog(axes[0], np.array(RADII), evidence.where(part=PATH)["divergence"])
-    logarithmic(axes[1].xaxis, step[1:])
+        kit.band(axes[1], step[1:], course[:, 1:], colours[p], shares=MOST_RUNS, shade=0.13)
+    axes[0].plot([], [], ":", color=kit.FAINT, linewidth=1.0, label="largest")
+    axes[1].axhline(1.0, color=kit.FAINT, linewidth=0.8)
+    kit.loglog(axes[0], np.array(RADII), evidence.where(part=PATH)["divergence"])
+    kit.logarithmic(axes[1].xaxis, step[1:])
     axes[1].set_ylim(0, None)
     axes[0].set_title("Regularisation path: divergence at radius R")
     axes[1].set_title("From the edge of a cone: divergence over its start")
     axes[0].set_xlabel("R")
     axes[1].set_xlabel("step")
-    legend(axes[0], loc="lower left")
+    kit.legend(axes[0], loc="lower left")

@@ -16,35 +16,10 @@ from attsvm import Lp, locally_optimal, token_scores, train
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    MOST,
-    TRAINED,
-    VERDICT,
-    at_most,
-    blocks,
-    claim,
-    grid,
-    label_ends,
-    logarithmic,
-    picture,
-    replaced,
-    same,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import Solutions, instances
 
 FloatArray = NDArray[np.float64]
-
-# The instances of :mod:`attsvm_papers.md.e1_nine_pairs`; plain descent with step 1 from small
-# Gaussian weights.
-SCALES = scales(
-    steps=30_000,
-    seeds=100,
-    first_seed=VERDICT,
-    quick={"steps": 3000, "seeds": 8},
-)
 
 EXPONENTS = (1.5, 2.0, 3.0)
 MARKS = (1000, 10_000, 30_000)
@@ -63,8 +38,8 @@ def rate(steps: NDArray[Any], p: float) -> FloatArray:
     return np.log(logarithm) ** (2.0 if p == 2.0 else 1.0) / logarithm
 
 
-@grid(p=EXPONENTS, seeds=blocks(50, start=1))
-def run(seeds, p, steps):
+@kit.run(p=EXPONENTS, seeds=kit.seeds(100, by=50, start=1), quick={"steps": 3000, "seeds": 8})
+def run(seeds, p, steps=30_000):
     data, heads = instances(seeds)
     start = 0.1 * np.stack(
         [np.random.default_rng([seed, 10]).standard_normal((10, 10)) for seed in seeds]
@@ -80,7 +55,7 @@ def run(seeds, p, steps):
     scores = token_scores(data, heads)
     divergence = trajectory.direction_divergence(solutions, p)[kept].T
     return {
-        "step": same(step),
+        "step": kit.same(step),
         "divergence": divergence,
         "ratio": divergence / rate(step, p),
         "growth": (Lp(p).value(trajectory.W[kept]) / np.log(step)[:, None]).T,
@@ -93,33 +68,38 @@ def run(seeds, p, steps):
     }
 
 
-RESTS = replaced(
+def late_ratios(e):
+    """From step 1000 on."""
+    return e["ratio"][:, e["step"][0] >= MARKS[0]]
+
+
+COLOURS = (kit.ATTENTION, kit.TRAINED, kit.BEST)
+RESTS = kit.replaced(
     "a direction that stays where it began",
     ratio=lambda e: e["divergence"][:, :1] * e["ratio"] / e["divergence"],
 )
 
 
-@claim(
-    at_most(0.0, "non-increasing; one value for each p"),
+@kit.claim(
+    kit.at_most(0.0, "non-increasing; one value for each p"),
     "recalled",
     "P3, rate of convergence (number recalled)",
+    by="p",
     null=RESTS,
 )
-def M4(evidence):
+def M4(e):
     """Divided by the rate of the theorem the mean divergence does not rise from step 1000 on: b =
     (log k)^-(p-1) for p < 2, (log log k)^2 / log k for p = 2, log log k / log k for p > 2.
     """
-    late = evidence["step"][0] >= MARKS[0]
-    means = np.stack([evidence.where(p=p)["ratio"][:, late].mean(axis=0) for p in EXPONENTS])
-    return np.diff(means, axis=1).max(axis=1)
+    return np.diff(late_ratios(e).mean(axis=0)).max()
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1.02,
         "the theorem bounds the ratio and does not order it; two hundredths for runs that are"
         " passing a corner",
-        share=MOST,
+        share=kit.MOST,
     ),
     reference="P3, rate of convergence (number recalled)",
     assumes={
@@ -129,18 +109,15 @@ def M4(evidence):
     },
     null=RESTS,
 )
-def M4b(evidence):
+def M4b(e):
     """The same run by run, at locally optimal tokens that no longer change: largest ratio relative
     to the smallest before it.
     """
-    # Per run, the largest ratio from step 1000 on, relative to the one at step 1000 or, later,
-    # the smallest so far.
-    late = evidence["step"][0] >= MARKS[0]
-    ratios = evidence["ratio"][:, late]
+    ratios = late_ratios(e)
     return (ratios / np.minimum.accumulate(ratios, axis=1)).max(axis=1)
 
 
-@picture(
+@kit.picture(
     "Plain mirror descent converges poly-logarithmically",
     "Divergences fall slowly; divided by the rate of the theorem the curves still fall;"
     " norms over log k flatten.",
@@ -154,33 +131,19 @@ def draw_rate(evidence, axes):
     """Means over seeds; step 1, no normalisation. The middle panel must stay bounded and does not
     rise from step 1000 on; crosses: 10 seeds of an independent program.
     """
-    colours = dict(zip(EXPONENTS, (ATTENTION, TRAINED, BEST), strict=True))
-    for ax, column in zip(axes, ("divergence", "ratio", "growth"), strict=True):
-        ends, seen = [], []
-        for p in EXPONENTS:
-            rows = evidence.where(p=p)
-            step, mean = rows["step"][0], rows[column].mean(axis=0)
-            ax.plot(step, mean, "-", color=colours[p])
-            seen.append(mean)
-            ends.append((float(mean[-1]), f"p = {p:g}", colours[p]))
-            if column == "ratio":
-                for mark, value in zip(MARKS, RATIOS[p], strict=True):
-                    if mark <= step[-1]:
-                        ax.plot(
-                            [mark],
-                            [value],
-                            "x",
-                            color=colours[p],
-                            markersize=6,
-                            markeredgewidth=1.1,
-                        )
-        logarithmic(ax.xaxis, step)
-        if column == "divergence":
-            logarithmic(ax.yaxis, np.concatenate(seen))
-        else:
-            ax.set_ylim(0, None)
-        ax.set(xlim=(step[0], step[-1]), xlabel="step")
-        label_ends(ax, ends, 0.09)
-    axes[0].set_title("Divergence from the own solution")
-    axes[1].set_title("... divided by the rate")
-    axes[2].set_title("Norm / log k")
+    titles = {
+        "divergence": "Divergence from the own solution",
+        "ratio": "... divided by the rate",
+        "growth": "Norm / log k",
+    }
+    for rows, colour in zip(evidence.by("p"), COLOURS, strict=True):
+        p, step = rows["p"][0], rows["step"][0]
+        for ax, (column, title) in zip(axes, titles.items(), strict=True):
+            ax.plot(step, rows[column].mean(axis=0), color=colour, label=f"p = {p:g}")
+            ax.set(xscale="log", xlim=(step[0], step[-1]), xlabel="step", title=title)
+        known = [(mark, value) for mark, value in zip(MARKS, RATIOS[p], strict=True)]
+        axes[1].plot(*zip(*known, strict=True), "x", color=colour, markersize=6)
+    axes[0].set_yscale("log")
+    for ax in axes[1:]:
+        ax.set_ylim(0, None)
+    kit.legend(axes[0])

@@ -14,21 +14,7 @@ from attsvm import optimal_tokens, train
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    TRAINED,
-    Evidence,
-    at_most,
-    claim,
-    exchanged,
-    grid,
-    logarithmic,
-    picture,
-    scales,
-    stacked,
-)
+from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import (
     EXACT,
     POTENTIALS,
@@ -40,12 +26,6 @@ from attsvm_papers.md.mirror_runs import (
 )
 from attsvm_papers.md.published import published_descent
 
-# Seed 1 of :mod:`attsvm_papers.md.e1_nine_pairs`, from zero; there is nothing random left.
-SCALES = scales(
-    records=200,
-    quick={"records": 100},
-)
-
 ARROWS = {1.75: (140, 225, 310, 425), 2.0: (300, 500, 700, 900), 3.0: (1500, 4000, 8000, 13_000)}
 # Entries (1, 2) and (3, 4) counted from zero, at ARROWS and at the end, in an independent
 # program; slopes as in the stored figures.
@@ -56,8 +36,8 @@ PATHS = {
 }
 
 
-@grid(p=POTENTIALS, mode=[PUBLISHED, EXACT])
-def run(p, mode, records):
+@kit.run(p=POTENTIALS, mode=[PUBLISHED, EXACT], quick={"records": 100})
+def run(p, mode, records=200):
     data, heads = instances([1])
     steps = STEPS[p]
     at = np.linspace(0, steps, records + 1).astype(int).tolist()
@@ -88,32 +68,23 @@ def run(p, mode, records):
         "tokens": selected[0],
         "best": optimal_tokens(data, heads)[0],
     }
-    return stacked([found])
+    return kit.stacked([found])
 
 
-def _published(evidence: Evidence, p: float) -> Evidence:
-    return evidence.where(p=p, mode=PUBLISHED)
-
-
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1.05,
         "p = 3 never meets the epsilon and both runs are the same to a few percent of oscillation",
     ),
-    null=exchanged("the arithmetics exchanged", "mode", EXACT, PUBLISHED),
+    null=kit.exchanged("the arithmetics exchanged", "mode", EXACT, PUBLISHED),
 )
-def E2_7(evidence):
+def E2_7(e):
     """Exact arithmetic ends no further from its solution than the published one, for every p."""
-    return np.array(
-        [
-            evidence.where(p=p, mode=EXACT)["divergence"][0, -1]
-            / _published(evidence, p)["divergence"][0, -1]
-            for p in POTENTIALS
-        ]
-    )
+    exact, published = (e.where(mode=mode).end("divergence") for mode in (EXACT, PUBLISHED))
+    return exact / published
 
 
-@picture(
+@kit.picture(
     "Trajectories turn to the solution of their own norm",
     "Each trajectory bends towards the ray of its solution. The dashed ones stop early for"
     " p = 1.75 and 2.",
@@ -127,45 +98,22 @@ def trajectories(evidence, axes):
     last; dots are the steps of the published arrows. Below, the divergence. Solid: exact
     arithmetic; dashed: as the released code rounds.
     """
-    for k, p in enumerate(POTENTIALS):
-        ax = axes[0, k]
-        exact, published = evidence.where(p=p, mode=EXACT), _published(evidence, p)
-        direction = exact["solution"][0]
-        reach = np.linalg.norm(exact["path"][0, -1])
-        ray = np.stack([np.zeros(2), reach * direction / np.linalg.norm(direction)])
-        ax.plot(*ray.T, "-", color=BEST, linewidth=1.2, label="direction of the solution")
-        ax.plot(*exact["path"][0].T, "-", color=TRAINED, label="exact arithmetic")
-        ax.plot(
-            *published["path"][0].T,
-            "--",
-            color=ATTENTION,
-            linewidth=1.2,
-            label="published arithmetic",
-        )
-        ax.plot(*published["marked"][0, :4].T, "o", color=ATTENTION, markersize=3.5)
-        ax.plot(
-            *np.array(PATHS[p]).T,
-            "x",
-            color=FAINT,
-            markersize=6,
-            markeredgewidth=1.0,
-            label="independent program",
-        )
-        ax.set(
-            xlim=(1.06 * float(exact["path"][0, :, 0].min()), 1),
-            ylim=(1.06 * float(min(exact["path"][0, :, 1].min(), ray[1, 1])), 0.6),
-            title=f"p = {p:g}",
-            xlabel="entry (1, 2) of W",
-        )
-        ax = axes[1, k]
-        seen = []
-        for rows, style, colour in ((exact, "-", TRAINED), (published, "--", ATTENTION)):
-            ax.plot(rows["step"][0, 1:], rows["divergence"][0], style, color=colour)
-            seen.append(rows["divergence"][0])
-        logarithmic(ax.yaxis, np.concatenate(seen))
-        ax.set(xlim=(0, None), xlabel="step")
+    styles = {
+        EXACT: ("-", kit.TRAINED, "exact arithmetic"),
+        PUBLISHED: ("--", kit.ATTENTION, "published arithmetic"),
+    }
+    for p, above, below in zip(POTENTIALS, *axes, strict=True):
+        for mode, (style, colour, label) in styles.items():
+            rows = evidence.where(p=p, mode=mode)
+            path = rows["path"][0]
+            above.plot(*path.T, style, color=colour, linewidth=1.2, label=label)
+            below.plot(rows["step"][0, 1:], rows["divergence"][0], style, color=colour)
+        end = np.linalg.norm(path[-1]) * rows["solution"][0] / np.linalg.norm(rows["solution"][0])
+        above.plot([0, end[0]], [0, end[1]], color=kit.BEST, lw=1.2, label="the solution's ray")
+        above.plot(*rows["marked"][0, :4].T, "o", color=kit.ATTENTION, markersize=3.5)
+        above.plot(*np.array(PATHS[p]).T, "x", color=kit.FAINT, label="independent program")
+        above.set(title=f"p = {p:g}", xlabel="entry (1, 2) of W")
+        below.set(yscale="log", xlim=(0, None), xlabel="step")
     axes[0, 0].set_ylabel("entry (3, 4) of W")
     axes[1, 0].set_ylabel("divergence from\nthe own solution")
-    axes[0, 1].legend(
-        frameon=False, fontsize=8, labelcolor=FAINT, loc="upper left", borderaxespad=0.0
-    )
+    kit.legend_below(axes[0, 0], 4)

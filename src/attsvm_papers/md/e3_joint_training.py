@@ -26,23 +26,7 @@ from attsvm import (
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    FAINT,
-    TRAINED,
-    Evidence,
-    at_least,
-    at_most,
-    at_start,
-    claim,
-    exchanged,
-    grid,
-    legend,
-    loglog,
-    picture,
-    stacked,
-    true,
-)
+from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import EXACT, POTENTIALS, PUBLISHED, STEPS
 from attsvm_papers.md.published import published_descent
 
@@ -69,9 +53,9 @@ def problem() -> AttentionData:
     return AttentionData(tokens, np.array([1.0, -1.0]), tokens[:, 0])
 
 
-@grid(p=POTENTIALS, mode=[PUBLISHED, EXACT])
+@kit.run(p=POTENTIALS, mode=[PUBLISHED, EXACT])
 def run(mode, p):
-    return stacked([descent(p, mode)])
+    return kit.stacked([descent(p, mode)])
 
 
 def solutions(tokens: Any, p: float) -> tuple[Any, Any]:
@@ -126,15 +110,11 @@ def descent(p: float, mode: int) -> dict[str, Any]:
     }
 
 
-def _of(evidence: Evidence, mode: int, p: float) -> Evidence:
-    return evidence.where(mode=mode, p=p)
+ANOTHER = kit.exchanged("the run of p = 3 in place of p = 1.75", "p", 1.75, 3.0)
 
 
-ANOTHER = exchanged("the run of p = 3 in place of p = 1.75", "p", 1.75, 3.0)
-
-
-@claim(
-    true("printed in the authors' notebook"),
+@kit.claim(
+    kit.true("printed in the authors' notebook"),
     "authors' code",
     "P3, figures of joint training",
     null=ANOTHER,
@@ -143,33 +123,29 @@ def E3_1(e):
     """The selections are (1, 0) for p = 1.75 and 2 and (0, 0) for p = 3, in both arithmetics: the
     potential decides what is selected.
     """
-    return [
-        np.array_equal(_of(e, mode, p)["selected"][0], SELECTED[p])
-        for p in POTENTIALS
-        for mode in (PUBLISHED, EXACT)
-    ]
+    return [tuple(row) == SELECTED[p] for row, p in zip(e["selected"], e["p"], strict=True)]
 
 
-@claim(
-    at_least(0.999, "set by this project"),
-    null=at_start("logistic", "softmax"),
+@kit.claim(
+    kit.at_least(0.999, "set by this project"),
+    null=kit.at_start("logistic", "softmax"),
 )
-def E3_3(evidence):
+def E3_3(e):
     """Both probabilities are above .999 by iteration 100, in both arithmetics."""
-    return np.concatenate([evidence["logistic"][:, -1], evidence["softmax"][:, -1]])
+    return np.concatenate([e.end("logistic"), e.end("softmax")])
 
 
-@claim(
-    at_most(1e-3, "set by this project"),
-    null=at_start("divergence_W", "divergence_v", words="after 30 iterations"),
+@kit.claim(
+    kit.at_most(1e-3, "set by this project"),
+    where={"mode": EXACT},
+    null=kit.at_start("divergence_W", "divergence_v", words="after 30 iterations"),
 )
-def E3_5(evidence):
+def E3_5(e):
     """Exact arithmetic: all six divergences at the end are small."""
-    rows = evidence.where(mode=EXACT)
-    return np.concatenate([rows[name][:, -1] for name in ("divergence_W", "divergence_v")])
+    return np.concatenate([e.end("divergence_W"), e.end("divergence_v")])
 
 
-@picture(
+@kit.picture(
     "Head and weights together",
     "Both probabilities reach one within some tens of iterations. Exact divergences fall on"
     " where the published ones stay.",
@@ -185,41 +161,23 @@ def joint_training(evidence, axes):
     divergences of W and v from the solutions of the tokens selected at the end; dashed: as the
     released code rounds.
     """
-    for k, p in enumerate(POTENTIALS):
-        exact, published = _of(evidence, EXACT, p), _of(evidence, PUBLISHED, p)
-        ax = axes[0, k]
-        for name, colour, table, label in (
-            ("logistic", TRAINED, LOGISTIC, "logistic probability"),
-            ("softmax", ATTENTION, SOFTMAX, "softmax probability"),
-        ):
-            ax.plot(np.arange(60), exact[name][0, :60], "-", color=colour, label=label)
-            ax.plot(AT, table[p], "x", color=colour, markersize=6, markeredgewidth=1.1)
-        ax.set(
-            ylim=(0.3, 1.02),
-            xlim=(-1, 60),
-            title=f"p = {p:g}, selects {SELECTED[p][0]} and {SELECTED[p][1]}",
-            xlabel="iteration",
-        )
-        ax = axes[1, k]
-        for name, colour in (("divergence_v", TRAINED), ("divergence_W", ATTENTION)):
-            for rows, style in ((exact, "-"), (published, "--")):
-                ax.plot(
-                    rows["step"][0],
-                    np.maximum(rows[name][0], 1e-16),
-                    style,
-                    color=colour,
-                    linewidth=1.2,
-                )
-        loglog(ax, exact["step"][0], np.array([1e-9, 1.0]))
-        ax.set(ylim=(1e-7, 2), xlabel="step")
-    legend(axes[0, 0], loc="lower right")
+    first = {"logistic": (kit.TRAINED, LOGISTIC), "softmax": (kit.ATTENTION, SOFTMAX)}
+    ends = {"divergence_v": (kit.TRAINED, "v"), "divergence_W": (kit.ATTENTION, "W")}
+    styles = {EXACT: ("-", "exact"), PUBLISHED: ("--", "published")}
+    for p, above, below in zip(POTENTIALS, *axes, strict=True):
+        for name, (colour, table) in first.items():
+            shown = evidence.where(p=p, mode=EXACT)[name][0, :60]
+            above.plot(shown, color=colour, label=f"{name} probability")
+            above.plot(AT, table[p], "x", color=colour, markersize=6)
+        above.set(ylim=(0.3, 1.02), xlim=(-1, 60), xlabel="iteration")
+        above.set_title(f"p = {p:g}, selects {SELECTED[p][0]} and {SELECTED[p][1]}")
+        for mode, (style, words) in styles.items():
+            rows = evidence.where(p=p, mode=mode)
+            for name, (colour, what) in ends.items():
+                shown = np.maximum(rows[name][0], 1e-16)
+                below.plot(rows["step"][0], shown, style, color=colour, label=f"{what}, {words}")
+        below.set(xscale="log", yscale="log", ylim=(1e-7, 2), xlabel="step")
     axes[0, 0].set_ylabel("mean over two sequences")
     axes[1, 0].set_ylabel("divergence from the solution")
-    for label, style, colour in (
-        ("v, exact", "-", TRAINED),
-        ("v, published", "--", TRAINED),
-        ("W, exact", "-", ATTENTION),
-        ("W, published", "--", ATTENTION),
-    ):
-        axes[1, 0].plot([], [], style, color=colour, label=label, linewidth=1.2)
-    axes[1, 0].legend(frameon=False, fontsize=8, labelcolor=FAINT, loc="lower left")
+    kit.legend(axes[0, 0], loc="lower right")
+    kit.legend(axes[1, 0], loc="lower left")

@@ -15,7 +15,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attsvm import (
     AttentionData,
@@ -28,42 +27,9 @@ from attsvm import (
 )
 from attsvm.datasets import unit_sphere
 from attsvm.selection import margin_drop_bound
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_most,
-    at_start,
-    band,
-    blocks,
-    claim,
-    each,
-    grid,
-    legend,
-    loglog,
-    mixed_records,
-    picture,
-    scales,
-    stacked,
-)
+from attsvm_papers import kit
 from attsvm_papers.md.e3_joint_training import problem
 from attsvm_papers.md.mirror_runs import POTENTIALS
-
-FloatArray = NDArray[np.float64]
-
-# The data of md-3, and instances of :func:`attsvm.datasets.unit_sphere`, n = 2, T = 3, d = 4, seeds
-# from 1 on.
-SCALES = scales(
-    toy_starts=8,
-    starts=2,
-    seeds=100,
-    first_seed=VERDICT,
-    quick={"toy_starts": 0, "starts": 0, "seeds": 2},
-)
 
 TOY, RANDOM = "toy", "random"
 SIZES = (2.0, 4.0, 8.0, 16.0, 24.0)  # of W along the path, in solutions
@@ -72,19 +38,19 @@ HEADS = (5.0, 20.0, 80.0, 1280.0, 5120.0)
 PROVEN = 1e-6
 
 
-@grid(p=POTENTIALS)
-def toy(p, toy_starts):
+@kit.run(p=POTENTIALS, quick={"toy_starts": 0})
+def toy(p, toy_starts=8):
     return joint_paths([problem()], p, toy_starts)
 
 
-@grid(p=POTENTIALS, seeds=blocks(10, start=1))
-def random(p, seeds, starts):
+@kit.run(p=POTENTIALS, seeds=kit.seeds(100, by=10, start=1), quick={"starts": 0, "seeds": 2})
+def random(p, seeds, starts=2):
     data, _ = unit_sphere(2, 3, 4, seeds)
     return joint_paths([data.instance(k) for k in range(len(seeds))], p, starts)
 
 
 def joint_paths(instances, p, starts):
-    return stacked([path(instance, p, starts) for instance in instances])
+    return kit.stacked([path(instance, p, starts) for instance in instances])
 
 
 def path(data: AttentionData, p: float, starts: int) -> dict[str, Any]:
@@ -125,19 +91,18 @@ def path(data: AttentionData, p: float, starts: int) -> dict[str, Any]:
     return columns
 
 
-def _proven(evidence: Evidence, part: str) -> Any:
-    return evidence.where(part=part)["drop"] > PROVEN
-
-
-def _falling(evidence, part, start):
+def falling(e, start):
     """The largest logarithm of the ratio of neighbours, of sizes of W from ``start`` on."""
-    rows, late = evidence.where(part=part), SIZES.index(start)
-    logs = [np.log(rows[name][:, late:]) for name in ("path_W", "path_v")]
-    return np.max([np.diff(log, axis=1).max(axis=1) for log in logs], axis=0)
+    logs = np.log(np.stack([e["path_W"], e["path_v"]])[..., SIZES.index(start) :])
+    return np.diff(logs, axis=-1).max(axis=(0, -1))
 
 
-MIXED = mixed_records("path_W", "path_v", words="its sizes in random order")
-ASSUMPTION = "a label margin that provably drops off the best selection (Assumption B)"
+MIXED = kit.mixed_records("path_W", "path_v", words="its sizes in random order")
+PROVED = {
+    "a label margin that provably drops off the best selection (Assumption B)": lambda e: (
+        e["drop"] > PROVEN
+    )
+}
 WHERE = (
     (TOY, "", "b", "On the data of joint training", ""),
     (
@@ -145,69 +110,68 @@ WHERE = (
         "c",
         "d",
         "On random instances",
-        "The theorem is about large sizes. Seeds 1 to 100: 284 of 296 paths fall at every size;"
-        " twelve (two with p = 1.75, five each with p = 2 and 3) rise between 2 and 8 solutions of"
-        " W, most of them where another selection is still the better one. From 8 on all do.",
+        "The theorem is about large sizes. Some paths rise between 2 and 8 solutions of W, most of"
+        " them where another selection is still the better one. From 8 on all fall (M5e).",
     ),
 )
 
 
-@each(
-    claim(
-        at_most(0.0, "logarithm of the ratio of neighbours: decreasing", share=MOST),
+@kit.each(
+    kit.claim(
+        kit.at_most(0.0, "logarithm of the ratio of neighbours: decreasing", share=kit.MOST),
         "recalled",
         "P3, joint convergence (number recalled)",
         id=f"M5{letter}",
-        statement="{where} the joint regularisation path of W and v turns to the pair of solutions"
+        statement="{place} the joint regularisation path of W and v turns to the pair of solutions"
         " of largest label margin: both divergences fall at every size.",
-        assumes={ASSUMPTION: lambda e, part=part: _proven(e, part)},
+        where={"part": part},
+        assumes=PROVED,
         explanation=explanation,
         null=MIXED,
-        part=part,
-        where=where,
+        place=place,
     )
-    for part, letter, _, where, explanation in WHERE
+    for part, letter, _, place, explanation in WHERE
 )
-def falls(e, part):
-    return _falling(e, part, SIZES[0])
+def falls(e):
+    return falling(e, SIZES[0])
 
 
-@each(
-    claim(
-        at_most(0.01, "set by this project", share=MOST),
+@kit.each(
+    kit.claim(
+        kit.at_most(0.01, "set by this project", share=kit.MOST),
         "recalled",
         "P3, joint convergence (number recalled)",
         id=f"M5{letter}",
-        statement="{where} at the largest sizes of W and v, 24 and 5120 solutions, both divergences"
+        statement="{place} at the largest sizes of W and v, 24 and 5120 solutions, both divergences"
         " are small.",
-        assumes={ASSUMPTION: lambda e, part=part: _proven(e, part)},
-        null=at_start("path_W", "path_v", words="the smallest size"),
-        part=part,
-        where=where,
+        where={"part": part},
+        assumes=PROVED,
+        null=kit.at_start("path_W", "path_v", words="the smallest size"),
+        place=place,
     )
-    for part, _, letter, where, _ in WHERE
+    for part, _, letter, place, _ in WHERE
 )
-def ends(e, part):
-    rows = e.where(part=part)
-    return np.maximum(rows["path_W"][:, -1], rows["path_v"][:, -1])
+def ends(e):
+    return np.maximum(e.end("path_W"), e.end("path_v"))
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         0.0,
         "the theorem's, at large sizes; 8 set by this project",
-        share=MOST,
+        share=kit.MOST,
     ),
     reference="P3, joint convergence (number recalled)",
-    assumes={ASSUMPTION: lambda e: _proven(e, RANDOM)},
+    where={"part": RANDOM},
+    assumes=PROVED,
     null=MIXED,
 )
 def M5e(e):
     """On random instances both divergences fall from 8 solutions of W on."""
-    return _falling(e, RANDOM, 8.0)
+    return falling(e, 8.0)
 
 
-@picture(
+@kit.picture(
     "The joint regularisation path",
     "Both divergences fall at every size for every p.",
     2.9,
@@ -226,19 +190,12 @@ def joint_path(evidence, axes):
         (axes[0], "path_W", SIZES, "W, by its size in solutions"),
         (axes[1], "path_v", HEADS, "v, by its size in solutions"),
     ):
-        for p, colour in zip(POTENTIALS, (ATTENTION, TRAINED, BEST), strict=True):
+        for p, colour in zip(POTENTIALS, (kit.ATTENTION, kit.TRAINED, kit.BEST), strict=True):
             rows = applies.where(part=RANDOM, p=p)[name]
-            band(ax, sizes, rows, colour, shares=(0.05, 0.95), label=f"p = {p:g}", shade=0.13)
-            ax.plot(
-                sizes,
-                applies.where(part=TOY, p=p)[name][0],
-                "x",
-                color=colour,
-                markersize=6,
-                markeredgewidth=1.1,
-            )
-        loglog(ax, np.array(sizes), applies[name])
+            kit.band(ax, sizes, rows, colour, shares=(0.05, 0.95), label=f"p = {p:g}", shade=0.13)
+            ax.plot(sizes, applies.where(part=TOY, p=p)[name][0], "x", color=colour, markersize=6)
+        kit.loglog(ax, np.array(sizes), applies[name])
         ax.set_title(title)
     axes[0].set_ylabel("divergence")
-    axes[0].plot([], [], "x", color=FAINT, label="data of md-3")
-    legend(axes[0], loc="lower left")
+    axes[0].plot([], [], "x", color=kit.FAINT, label="data of md-3")
+    kit.legend(axes[0], loc="lower left")

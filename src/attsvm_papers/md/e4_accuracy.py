@@ -24,18 +24,7 @@ from functools import partial
 
 import numpy as np
 
-from attsvm_papers.kit import (
-    Evidence,
-    Scales,
-    at_least,
-    at_most,
-    claim,
-    coins,
-    each,
-    exchanged,
-    noise,
-    replaced,
-)
+from attsvm_papers import kit
 from attsvm_papers.networks.accuracy_table import (
     accuracies,
     at_equal,
@@ -243,21 +232,21 @@ QUICK = Networks(
 )
 PAPER = Networks(tuple(published(depth) for depth in PUBLISHED_LR), sizes=(3,))
 
-SCALES = Scales(SMALL, QUICK, PAPER, MEDIUM)
+SCALES = kit.Scales(SMALL, QUICK, PAPER, MEDIUM)
 
 
 def swapped(one, other):
     """Two optimisers under each other's name, as a null."""
     words = f"{NAMES[one]} and {NAMES[other]} exchanged"
-    return exchanged(words, "method", METHODS.index(one), METHODS.index(other))
+    return kit.exchanged(words, "method", METHODS.index(one), METHODS.index(other))
 
 
 def _published(evidence):
     return compared(evidence)["published"] == 1
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1.0,
         "the published deviations over runs are .1, unknown details of the"
         " software are allowed the rest",
@@ -285,8 +274,8 @@ def E4a(evidence):
     )
 
 
-@claim(
-    at_least(0.5, "half a point; set by this project"),
+@kit.claim(
+    kit.at_least(0.5, "half a point; set by this project"),
     "authors' code",
     "P3, table of IMDb accuracies (notebook outputs)",
     assumes={"the published networks on all reviews": lambda e: bool(_published(e).any())},
@@ -309,8 +298,8 @@ def E4b(evidence):
     return np.array(found)
 
 
-@claim(
-    at_least(0.0, "the order of the two alone"),
+@kit.claim(
+    kit.at_least(0.0, "the order of the two alone"),
     "authors' code",
     "P3, table of IMDb accuracies (notebook outputs)",
     assumes={
@@ -334,8 +323,8 @@ def E4c(evidence):
     return np.array([first - third, third - second, first - second - 0.5])
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         1.0, "the protocol compares networks that fit; 1 is a training that stopped by the rule"
     ),
     assumes={
@@ -344,7 +333,7 @@ def E4c(evidence):
         )
     },
     explanation=("Some trainings ended with their epochs; the table says how many."),
-    null=coins("stopped"),
+    null=kit.coins("stopped"),
 )
 def E4d(evidence):
     """Every training ends by its stopping rule, a training accuracy of 99.5%."""
@@ -366,7 +355,7 @@ _PUBLISHED = {
 }
 
 
-def _found(evidence: Evidence, data: str, other: str) -> str:
+def _found(evidence: kit.Evidence, data: str, other: str) -> str:
     """The measured difference, and how accurate these networks are at all."""
     found = difference(evidence, data, "l1.1", other)
     each = accuracies(compared(evidence).where(data=DATA.index(data)))["last"]
@@ -376,15 +365,15 @@ def _found(evidence: Evidence, data: str, other: str) -> str:
     )
 
 
-@each(
-    claim(
-        at_least(
+@kit.each(
+    kit.claim(
+        kit.at_least(
             0.0,
             "lower end of the paired 95% interval over seeds and test examples; above 0 is a"
             " difference beyond chance",
         ),
         id=f"E4{letter}",
-        statement="{where}: p = 1.1 is more accurate than {words}.",
+        statement="{place}: p = 1.1 is more accurate than {words}.",
         assumes={
             f"l1.1 and {other} trained on {data}": lambda e, data=data, other=other: trained(
                 e, data, "l1.1", other
@@ -394,10 +383,10 @@ def _found(evidence: Evidence, data: str, other: str) -> str:
         null=swapped("l1.1", other),
         data=data,
         other=other,
-        where=where,
+        place=place,
         words=words,
     )
-    for letter, data, other, where, words in PAIRS
+    for letter, data, other, place, words in PAIRS
 )
 def lead(e, data, other):
     return difference(e, data, "l1.1", other).low
@@ -406,10 +395,12 @@ def lead(e, data, other):
 ALL = {"all reviews": lambda e: whole_test(e, "imdb", 25_000)}
 
 
-@claim(
-    at_least(80.0, "the published networks reach 80 to 84; at chosen epochs, mean over seeds"),
+@kit.claim(
+    kit.at_least(80.0, "the published networks reach 80 to 84; at chosen epochs, mean over seeds"),
     assumes=ALL | {"Adam": lambda e: trained(e, "imdb", "adam")},
-    null=noise("test_accuracy", low=0.45, high=0.55, words="the toss of a coin for every review"),
+    null=kit.noise(
+        "test_accuracy", low=0.45, high=0.55, words="the toss of a coin for every review"
+    ),
 )
 def E4j(e):
     """All reviews: Adam learns them, at the epoch that is best on validation reviews."""
@@ -417,12 +408,12 @@ def E4j(e):
     return accuracies(rows)["selected"].mean()
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         98.0, "below it a comparison says little about networks that learned; mean over seeds"
     ),
     assumes={"all images of MNIST": lambda e: whole_test(e, "mnist", 10_000)},
-    null=noise("test_accuracy", low=0.05, high=0.15, words="a digit at random"),
+    null=kit.noise("test_accuracy", low=0.05, high=0.15, words="a digit at random"),
 )
 def E4k(e):
     """All of MNIST: the best optimiser is above 98%, at the epoch that is best on validation."""
@@ -432,14 +423,14 @@ def E4k(e):
     )
 
 
-LARGEST = replaced(
+LARGEST = kit.replaced(
     "the largest rate, whatever its accuracy",
     validation_accuracy=lambda e: 0.0 * e["validation_accuracy"] + e["lr"][:, None],
 )
 
 
-@claim(
-    at_least(1.0, "a best rate at the end of its grid would ask for another; 1 is inside"),
+@kit.claim(
+    kit.at_least(1.0, "a best rate at the end of its grid would ask for another; 1 is inside"),
     assumes=ALL,
     null=LARGEST,
 )
@@ -448,18 +439,18 @@ def E4l(e):
     return rates_inside(e)
 
 
-@each(
-    claim(
-        at_least(0.0, "lower end of the 95% interval over seeds"),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.0, "lower end of the 95% interval over seeds"),
         id=f"E4{letter}",
         statement=f"All reviews, {words}: p = 1.1 is more accurate than {named}.",
         assumes=ALL
         | {f"l1.1 and {other}": lambda e, other=other: trained(e, "imdb", "l1.1", other)},
         null=swapped("l1.1", other),
         other=other,
-        by=by,
+        equal=equal,
     )
-    for letter, other, named, by, words in (
+    for letter, other, named, equal, words in (
         ("m", "l2", "gradient descent", "steps", "equal steps"),
         ("n", "l2", "gradient descent", "fit", "equal training accuracy"),
         ("o", "l2", "gradient descent", "time", "equal time"),
@@ -468,8 +459,8 @@ def E4l(e):
         ("r", "adam", "Adam", "time", "equal time"),
     )
 )
-def lead_at_equal(e, other, by):
-    return at_equal(e, "imdb", "l1.1", other, by).low
+def lead_at_equal(e, other, equal):
+    return at_equal(e, "imdb", "l1.1", other, equal).low
 
 
 TITLES = {

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attsvm_papers.kit import Scales, at_least, at_most, claim, each, interval
+from attsvm_papers import kit
 from attsvm_papers.md import e4_accuracy as md_4
 from attsvm_papers.networks.accuracy_table import (
     deepest,
@@ -31,7 +31,7 @@ from attsvm_papers.networks.trained_networks import (  # noqa: F401
     then,
 )
 
-SCALES = Scales(
+SCALES = kit.Scales(
     *(
         replace(scale, studies=tuple(each for each in scale.studies if each.task.vocabulary))
         for scale in md_4.SCALES._replace(quick=replace(md_4.QUICK, seeds=1))
@@ -54,7 +54,7 @@ SIZES = (
         "ac",
         "large",
         "fewer query, key and value weights are large under p = 1.1 than under gradient descent.",
-        at_most(
+        kit.at_most(
             1.0,
             "ratio of the shares above .06 at width 384, 1.18 initial bounds at any; the published"
             " counts give .95, .67 and .75",
@@ -67,17 +67,17 @@ SIZES = (
         "largest",
         "the largest query, key and value weight under p = 1.1 is at least 1.5 times that under"
         " gradient descent.",
-        at_least(1.5, "the published figure gives 1.8, 2.6 and 4.0"),
+        kit.at_least(1.5, "the published figure gives 1.8, 2.6 and 4.0"),
         "In the published figure the queries have the least of it.",
     ),
 )
 
 
-@each(
+@kit.each(
     made
     for letters, column, words, expect, why in SIZES
     for made in (
-        claim(
+        kit.claim(
             expect,
             "authors' code",
             FIGURE,
@@ -87,7 +87,7 @@ SIZES = (
             null=md_4.swapped("l1.1", "l2"),
             column=column,
         ),
-        claim(
+        kit.claim(
             expect,
             id=f"E5{letters[1]}",
             statement=f"Small networks: {words}",
@@ -108,9 +108,9 @@ def ratio(e, column):
     return first / np.maximum(second, 1e-9)
 
 
-@each(
-    claim(
-        at_least(0.0, "points; lower end of the 95% interval over seeds"),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.0, "points; lower end of the 95% interval over seeds"),
         id=f"E5{letter}",
         statement=f"All reviews: keeping each query's top token costs {words} more accuracy than"
         " p = 1.1.",
@@ -125,7 +125,7 @@ def ratio(e, column):
 )
 def survival(e, other):
     one, more = (pruning_cost(e, "imdb", name)[:, 0] for name in ("l1.1", other))
-    return interval(more - one).low
+    return kit.interval(more - one).low
 
 
 def plot(evidence):

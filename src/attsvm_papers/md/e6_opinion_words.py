@@ -16,18 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attsvm_papers.kit import (
-    FAINT,
-    RULE,
-    Evidence,
-    Interval,
-    Picture,
-    at_least,
-    canvas,
-    claim,
-    render,
-    replaced,
-)
+from attsvm_papers import kit
 from attsvm_papers.md import e5_sparsity as md_5
 from attsvm_papers.md.e4_accuracy import swapped
 from attsvm_papers.networks.accuracy_table import deepest, told
@@ -38,7 +27,7 @@ from attsvm_papers.networks.trained_networks import METHODS, cells, run, then  #
 SCALES = md_5.SCALES
 
 
-def _measure_difference(evidence: Evidence, first: str, second: str) -> Interval:
+def _measure_difference(evidence: kit.Evidence, first: str, second: str) -> kit.Interval:
     """Score under one optimiser minus the score under another, with its interval over runs of the
     same seed and sentences.
     """
@@ -50,7 +39,7 @@ def _measure_difference(evidence: Evidence, first: str, second: str) -> Interval
     return paired_interval(scores[0] - scores[1])
 
 
-def _pairs(evidence: Evidence) -> bool:
+def _pairs(evidence: kit.Evidence) -> bool:
     return all(
         int(np.sum(deepest(evidence)["method"] == METHODS.index(name))) >= 3
         for name in ("l1.1", "l2")
@@ -61,8 +50,8 @@ REVIEWS = md_5.SMALL
 FULL = {**md_5.FULL, "three pairs of runs": _pairs}
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.05,
         "the published means over 44 sentences of one pair of runs are .4387 and .3122",
     ),
@@ -78,8 +67,8 @@ def E6a(e):
     return _measure_difference(e, "l1.1", "l2").mean
 
 
-@claim(
-    at_least(0.0, "lower end of the paired 95% interval over runs and sentences"),
+@kit.claim(
+    kit.at_least(0.0, "lower end of the paired 95% interval over runs and sentences"),
     assumes=FULL,
     null=swapped("l1.1", "l2"),
 )
@@ -88,8 +77,8 @@ def E6b(e):
     return _measure_difference(e, "l1.1", "l2").low
 
 
-@claim(
-    at_least(0.0, "lower end of the paired 95% interval over runs and sentences"),
+@kit.claim(
+    kit.at_least(0.0, "lower end of the paired 95% interval over runs and sentences"),
     assumes=REVIEWS,
     explanation=lambda e: f"The difference is {told(_measure_difference(e, 'l1.1', 'l2'), 2)}.",
     null=swapped("l1.1", "l2"),
@@ -101,8 +90,8 @@ def E6c(e):
     return _measure_difference(e, "l1.1", "l2").low
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.0,
         "lower end of the 95% interval over runs and sentences, one for each optimiser",
     ),
@@ -114,7 +103,7 @@ def E6c(e):
         )
         + "."
     ),
-    null=replaced(
+    null=kit.replaced(
         "the average token of another sentence", score=lambda e: np.roll(e["mean_score"], 1, axis=1)
     ),
 )
@@ -125,7 +114,7 @@ def E6d(evidence):
     return np.array([found.low for found in _beyond_sentence(evidence).values()])
 
 
-def _beyond_sentence(evidence: Evidence) -> dict[str, Interval]:
+def _beyond_sentence(evidence: kit.Evidence) -> dict[str, kit.Interval]:
     """Score of the designated word minus the mean over the tokens of its sentence, for every
     optimiser.
     """
@@ -137,16 +126,16 @@ def _beyond_sentence(evidence: Evidence) -> dict[str, Interval]:
     }
 
 
-def plot(evidence: Evidence) -> Iterator[Picture]:
+def plot(evidence: kit.Evidence) -> Iterator[kit.Picture]:
     evidence = deepest(evidence)
     names = [METHODS[int(method)] for method in evidence.levels("method")]
-    with canvas(3.1, 1, 2, width=6.6, width_ratios=(1.25, 1)) as (figure, axes):
+    with kit.canvas(3.1, 1, 2, width=6.6, width_ratios=(1.25, 1)) as (figure, axes):
         left, right = axes
         for place, name in enumerate(names):
             rows = evidence.where(method=METHODS.index(name))
             for column, shift, marker, colour in (
                 ("score", -0.12, "o", colours()[name]),
-                ("mean_score", 0.18, "|", FAINT),
+                ("mean_score", 0.18, "|", kit.FAINT),
             ):
                 mean, low, high = paired_interval(rows[column])
                 left.plot([low, high], [place + shift] * 2, color=colour, linewidth=1.6)
@@ -165,7 +154,7 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             "word first",
             transform=left.get_yaxis_transform(),
             fontsize=8.5,
-            color=FAINT,
+            color=kit.FAINT,
         )
         left.set_yticks(range(len(names)), [NAMES[name] for name in names])
         left.set(ylim=(len(names) - 0.5, -0.5), xlabel="attention at the word of opinion")
@@ -173,14 +162,14 @@ def plot(evidence: Evidence) -> Iterator[Picture]:
             evidence.where(method=METHODS.index(name))["score"].mean(axis=0)
             for name in ("l2", "l1.1")
         ]
-        right.plot([0, 1], [0, 1], color=RULE, linewidth=0.9, zorder=0)
+        right.plot([0, 1], [0, 1], color=kit.RULE, linewidth=0.9, zorder=0)
         right.plot(
             *pair, "o", color=colours()["l1.1"], markersize=3.5, alpha=0.7, markeredgewidth=0
         )
         right.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
         right.set(xlabel="under p = 2", ylabel="under p = 1.1", title="one dot per sentence")
         count = int(np.sum(np.isfinite(evidence["score"][0])))
-        yield render(
+        yield kit.render(
             figure,
             "attention",
             "How much attention the word of opinion gets",

@@ -18,12 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attsvm_papers.kit import (
-    Scales,
-    at_least,
-    at_start,
-    claim,
-)
+from attsvm_papers import kit
 from attsvm_papers.md.e4_accuracy import TITLES, swapped
 from attsvm_papers.networks.accuracy_table import accuracies, compared, difference, told
 from attsvm_papers.networks.examples import Task
@@ -122,7 +117,7 @@ MEDIUM = replace(
     seeds=3,
     widen=True,
 )
-SCALES = Scales(SMALL, QUICK, PAPER, MEDIUM)
+SCALES = kit.Scales(SMALL, QUICK, PAPER, MEDIUM)
 
 
 def _best(evidence, name: str):
@@ -149,7 +144,7 @@ def _small(evidence):
     return not bool((evidence["published"] == 1).any()) and bool((evidence["data"] == 4).all())
 
 
-FIRST = at_start("validation_accuracy", "test_accuracy", words="after one epoch")
+FIRST = kit.at_start("validation_accuracy", "test_accuracy", words="after one epoch")
 
 
 def by_chance(evidence):
@@ -170,8 +165,8 @@ _FULL = {"the published network on all images": _whole}
 _SMALL = {"a small network on CIFAR-10": _small}
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         78.0,
         "after 200 epochs; the published curve is at 80% there and at 81.5% at its best",
     ),
@@ -185,8 +180,8 @@ def E7a(e):
     return _best(e, "l1.1").mean()
 
 
-@claim(
-    at_least(-1.5, "the published difference is half a point"),
+@kit.claim(
+    kit.at_least(-1.5, "the published difference is half a point"),
     "authors' code",
     "P3, figure of the vision transformer (digitised)",
     assumes=_FULL,
@@ -197,8 +192,8 @@ def E7b(e):
     return _best(e, "l1.1").mean() - _best(e, "adam").mean()
 
 
-@claim(
-    at_least(1.8, "moduli below .005; the published histograms give 2.2 to 2.5"),
+@kit.claim(
+    kit.at_least(1.8, "moduli below .005; the published histograms give 2.2 to 2.5"),
     "authors' code",
     "P3, histograms of the vision transformer (digitised)",
     assumes=_FULL,
@@ -209,8 +204,8 @@ def E7c(e):
     return _measure_ratio(e)
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         -1.5,
         "lower end of the paired 95% interval over seeds and test examples: a lag of more than 1.5"
         " points, as asked of the published network, is ruled out",
@@ -226,8 +221,8 @@ def E7d(e):
     return difference(e, "cifar10", "l1.1", "adam").low
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         1.8,
         "as for the published network; near zero is below .11 initial bounds, which is .005 at"
         " its width of 512",

@@ -16,7 +16,7 @@ md-4 with other numbers of epochs and examples, and says nothing about texts or 
 
 from dataclasses import replace
 
-from attsvm_papers.kit import Scales, at_least, claim, each, interval
+from attsvm_papers import kit
 from attsvm_papers.md.e4_accuracy import IMAGES, LARGEST, swapped
 from attsvm_papers.networks.accuracy_table import compared, difference, pruning_cost, trained
 from attsvm_papers.networks.examples import Task
@@ -59,16 +59,18 @@ QUICK = Networks(
     ),
     seeds=2,
 )
-SCALES = Scales(Networks(tuple(Study(task, METHODS) for task in TASKS), seeds=5, widen=True), QUICK)
+SCALES = kit.Scales(
+    Networks(tuple(Study(task, METHODS) for task in TASKS), seeds=5, widen=True), QUICK
+)
 
 
 def on(data, *methods):
     return {f"trainings on {data}": lambda e: trained(e, data, *methods)}
 
 
-@each(
-    claim(
-        at_least(0.0, "points; lower end of the 95% interval over seeds and images"),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.0, "points; lower end of the 95% interval over seeds and images"),
         id=f"E8{letter}",
         statement=f"{TITLES[data].capitalize()}: p = 1.1 is more accurate than {{words}}.",
         assumes=on(data, "l1.1", other),
@@ -92,9 +94,9 @@ def lead(e, data, other):
     return difference(e, data, "l1.1", other).low
 
 
-@each(
-    claim(
-        at_least(0.0, "points; lower end of the 95% interval over seeds"),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.0, "points; lower end of the 95% interval over seeds"),
         id=f"E8{letter}",
         statement=f"Keeping each query's top token costs {words} more accuracy than p = 1.1.",
         assumes=on("mnist", "l1.1", other),
@@ -105,11 +107,11 @@ def lead(e, data, other):
 )
 def survival(e, other):
     one, more = (pruning_cost(e, "mnist", name)[:, 0] for name in ("l1.1", other))
-    return interval(more - one).low
+    return kit.interval(more - one).low
 
 
-@claim(
-    at_least(1.0, "a best rate at the end of its grid would ask for another; 1 is inside"),
+@kit.claim(
+    kit.at_least(1.0, "a best rate at the end of its grid would ask for another; 1 is inside"),
     assumes=on("mnist", "l1.1", "l2", "adam"),
     null=LARGEST,
 )

@@ -1,245 +1,278 @@
-"""One sequence: every start reaches the optimal token.
+"""One sequence, one limit or two.
 
-One sequence of three tokens with scores 1, 0.9, 0.9; logistic loss; normalised gradient descent on
-the prompt with step 0.1 from six starts, and from the ray of token 2. The regularisation path is
-searched on circles in log space.
+One sequence of three tokens with scores 1, 0.9 and 0.9, or 1, 0.9 and 0; logistic loss; normalised
+gradient descent on the prompt with step 0.1 from six starts, and from near the ray of token 2.
+Regularisation paths are searched on circles in log space, on the second toy also inside cones
+around the direction of token 2. Runs in single precision take 400 steps.
 
-Source: Max-Margin Token Selection, Figure 1 (panel recalled)
+Source: Max-Margin Token Selection, Figure 1
 
-Notes: The papers draw the ray of token 1 in red and that of token 2 in blue.
+Notes: The papers draw the ray of token 1 in red and that of token 2 in blue. In single precision,
+which the released code uses, the two runs at token 2 turn away from it once the margin passes 24
+bits, beyond the 200 steps that are drawn; they are dotted.
 """
 
 from functools import cache
 
 import numpy as np
 
-from attsvm import max_margin, prompt_margins
-from attsvm.datasets import toy
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    INK,
-    TRAINED,
-    VERDICT,
-    at,
-    at_least,
-    at_most,
-    between,
-    claim,
-    exchanged,
-    grid,
-    legend,
-    picture,
-    replaced,
-    same,
-    scales,
-    true,
-)
-from attsvm_papers.mmts.prompts import (
-    SHOWN,
-    ascent_cosines,
-    course,
-    degrees,
-    descend,
-    draw_gaps,
-    draw_paths,
-    draw_ray,
-    logarithmic_axes,
-    of,
-    prompt_path,
-    rays,
-    window,
-)
+from attsvm import Cone, datasets, max_margin, prompt_margins
+from attsvm_papers import kit
+from attsvm_papers.mmts import prompts
+from attsvm_papers.mmts.single_precision import published_prompts
 
-# The toy ``single_global``: keys (-0.1, 1), (1, 0), (0, 0) with scores 1, 0.9, 0.9.
-SCALES = scales(
-    lr=0.1,
-    steps=100_000,
-    radii=(10, 30, 100, 1000),
-    points=1000,
-    seed=0,
-    first_seed=VERDICT,
-    quick={"points": 200},
-)
-
-# Stored solver output of the released notebook: the prompt, half its squared norm, the multipliers
-# of tokens 2 and 3.
-PUBLISHED_PROMPT = (-0.0990, 0.9901)
-PUBLISHED_OBJECTIVE = 0.49505
-PUBLISHED_DUAL = (0.0, 0.9901)
+ONE, TWO = "single_global", "single_local"  # keys (-0.1, 1), (1, 0), (0, 0)
+RADII = (10, 30, 100, 1000)
+# Stored solver output of the released notebook: the prompt, the multipliers of tokens 2 and 3, half
+# the squared norm.
+PUBLISHED = (-0.0990, 0.9901, 0.0, 0.9901, 0.49505)
 LIMIT = 95.7106  # degrees of that direction
-
-
-PROBLEM, LOWERED = toy("single_global"), toy("single_local")
 
 
 @cache
 def solutions():
-    """The max-margin prompts of tokens 1 and 2."""
-    return max_margin([prompt_margins(PROBLEM.data, [token]) for token in (0, 1)])
+    """The max-margin prompts of tokens 1 and 2, the same in both toys."""
+    return max_margin([prompt_margins(datasets.toy(ONE).data, [token]) for token in (0, 1)])
 
 
-@grid()
-def descent(lr, steps):
-    return trained(PROBLEM, lr, steps)
-
-
-@grid()
-def lowered(lr, steps):
-    return trained(LOWERED, lr, steps)
-
-
-def trained(problem, lr, steps):
-    best, other = solutions()
-    trajectory = descend(problem, problem.starts["p"], steps, lr)
+@kit.run(toy=[ONE, TWO])
+def descent(toy, lr=0.1, steps=100_000):
+    problem, (best, other) = datasets.toy(toy), solutions()
+    trajectory = prompts.descend(problem, problem.starts["p"], steps, lr)
     return {
-        "best": same(best.W[:, 0]),
-        "other": same(other.W[:, 0]),
-        "dual": same(best.dual),
-        "dual_other": same(other.dual),
-        **course(trajectory, {"best": best.W[:, 0]}),
+        "start": problem.starts["p"][:, 1],
+        "best": kit.same(best.W[:, 0]),
+        "other": kit.same(other.W[:, 0]),
+        "dual": kit.same(best.dual),
+        "dual_other": kit.same(other.dual),
+        **prompts.course(trajectory, {"best": best.W[:, 0], "other": other.W[:, 0]}),
     }
 
 
-@grid()
-def path(radii):
-    return prompt_path(PROBLEM, radii, solutions()[0])
+@kit.run(toy=[TWO])
+def published(toy, lr=0.1):
+    """The local starts in single precision, and which token has the most attention at the end."""
+    problem = datasets.toy(toy)
+    starts = problem.starts["p"][-2:]
+    single = published_prompts(problem, starts, 400, lr)
+    return {
+        "published_prompt": single,
+        "published_token": (single[:, -1] @ problem.data.tokens[0].T).argmax(axis=1),
+        "exact_token": prompts.descend(problem, starts, 400, lr).selected[-1][:, 0],
+    }
 
 
-@grid()
-def path_lowered(radii):
-    return prompt_path(LOWERED, radii, solutions()[0])
+@kit.run(
+    kit.rows(
+        "toy cone radii",
+        [(ONE, 0.0, RADII), (TWO, 0.0, RADII), (TWO, 5.0, RADII[1:]), (TWO, 6.0, RADII[1:])],
+    )
+)
+def path(toy, cone, radii):
+    best, other = solutions()
+    around = Cone(other.W[:, 0], cone) if cone else None
+    return prompts.prompt_path(datasets.toy(toy), radii, other if cone else best, around)
 
 
-@grid()
-def field(points, seed):
-    return ascent_cosines(PROBLEM, LOWERED, solutions()[0].W[:, 0], points, seed)
+@kit.run(quick={"points": 200})
+def field(points=1000, seed=0):
+    toys = datasets.toy(ONE), datasets.toy(TWO)
+    return prompts.ascent_cosines(*toys, solutions()[0].W[:, 0], points, seed)
 
 
-@grid(toy_name=[PROBLEM.name, LOWERED.name])
-def near(toy_name, lr):
-    return rays(toy(toy_name), 1, lr)
+@kit.run(toy=[ONE, TWO])
+def near(toy, lr=0.1):
+    return prompts.rays(datasets.toy(toy), 1, lr)
 
 
-SCORE = "the score of token 3 lowered, so that token 2 is locally optimal"
-LOWER = exchanged(SCORE, "part", "descent", "lowered")
+def limits(e, toy=TWO):
+    """The runs that end at token 1 and those that end at token 2, each with its own limit's."""
+    rows = e.where(part="descent", toy=toy)
+    local = (rows["start"] <= -1.0) & (toy == TWO)
+    return rows.but({"gap": np.where(local[:, None], rows["gap_other"], rows["gap_best"])})
 
 
-@claim(
-    at_most(5.1e-5, "they are printed to four digits"),
+OTHER_TOY = kit.exchanged("the score of token 3 of the other toy", "toy", ONE, TWO)
+OTHER_CONE = kit.exchanged("the wider cone and the narrower one exchanged", "cone", 5.0, 6.0)
+
+
+@kit.claim(
+    kit.at_most(5.1e-5, "they are printed to four digits"),
     "authors' code",
     "P1, stored solver output",
-    null=replaced("the solution of token 2", best="other", dual="dual_other"),
+    null=kit.replaced("the solution of token 2", best="other", dual="dual_other"),
 )
-def E1_1a(evidence):
+def E1_1a(e):
     """The max-margin prompt of token 1 and its multipliers are those that the released notebook
     printed.
     """
-    rows = of(evidence, "descent")
-    prompt, dual = rows["best"][0], rows["dual"][0]
-    objective = abs(0.5 * prompt @ prompt - PUBLISHED_OBJECTIVE)
-    return np.array([*np.abs(prompt - PUBLISHED_PROMPT), *np.abs(dual - PUBLISHED_DUAL), objective])
+    rows = e.where(part="descent")
+    prompt = rows["best"][0]
+    return np.abs([*prompt, *rows["dual"][0], 0.5 * prompt @ prompt] - np.array(PUBLISHED))
 
 
-@claim(
-    at_most(1e-7, "1 - cosine after 100000 steps"),
+@kit.claim(
+    kit.at_most(1e-7, "1 - cosine after 100000 steps"),
     "authors' code",
     "P1, Figure 1 (panel recalled)",
-    null=LOWER,
+    null=OTHER_TOY,
 )
 def E1_1b(e):
-    """All six runs select token 1 and point along its max-margin prompt."""
-    return np.where(
-        of(e, "descent")["selected"][:, 0] == 0,
-        at(of(e, "descent"), "gap_best", 100_000),
-        np.inf,
-    )
+    """With scores 1, 0.9, 0.9 all six runs select token 1 and point along its max-margin prompt."""
+    rows = e.where(part="descent", toy=ONE)
+    return np.where(rows["selected"][:, 0] == 0, rows.at("gap_best", 100_000), np.inf)
 
 
-@claim(
-    between(0.0, 90.0, "degrees"),
-    "authors' code",
-    "P1, stored plot",
-    null=LOWER,
-)
-def E1_1g(evidence):
-    """The trajectories bow left of the ray: from step 50 to 200 their angle is larger than the
-    ray's.
+@kit.claim(kit.between(0.0, 90.0, "degrees"), "authors' code", "P1, stored plot", null=OTHER_TOY)
+def E1_1g(e):
+    """There the trajectories bow left of the ray: from step 50 to 200 their angle is larger than
+    the ray's.
     """
-    # How far left of the ray every drawn trajectory stays: the largest angle between steps 50 and
-    # 200 minus that of the ray.
-    prompts = of(evidence, "descent")["prompt"][:, 50 : SHOWN + 1]
-    return (degrees(prompts) - LIMIT).min(axis=1)
+    drawn = e.where(part="descent", toy=ONE)["prompt"][:, 50 : prompts.SHOWN + 1]
+    return (prompts.degrees(drawn) - LIMIT).min(axis=1)
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         1.0 - 1e-12,
         "the cosine is at least 1/(|p| max |key difference|), which we derive; so it is positive",
     ),
     "recalled",
     "P1, Theorem 1 (number recalled); the bound is derived",
-    null=replaced(SCORE, cosine="cosine_unequal"),
+    null=kit.replaced("another score of token 3", cosine="cosine_unequal"),
 )
-def T3(e):
+def T3d(e):
     """With equal scores of the other tokens minus the gradient points towards the max-margin prompt
     at every prompt.
     """
-    return of(e, "field")["cosine"] / of(e, "field")["bound"]
+    return e.where(part="field")["cosine"] / e.where(part="field")["bound"]
 
 
-@claim(
-    at_most(1e-15, "gap at R = 1000; the distance falls as exp(-R/10) here"),
+@kit.claim(
+    kit.at_most(1e-15, "gap at R = 1000; the distance falls as exp(-R/10) here"),
     "recalled",
-    null=exchanged("R = 100 in its place", "radius", 1000.0, 100.0),
+    null=kit.exchanged("R = 100 in its place", "radius", 1000.0, 100.0),
 )
 def T5(e):
-    """The regularisation path converges to the max-margin direction."""
-    return of(e, "path", radius=1000)["path_gap"]
+    """The regularisation path converges to the max-margin direction of the optimal token, also
+    where descent may not.
+    """
+    return e.where(part="path", cone=0.0, radius=1000)["path_gap"]
 
 
-@claim(
-    true("every start, 30 to 100 from the origin and at most 5 degrees from the ray"),
+@kit.claim(
+    kit.true("every start, 30 to 100 from the origin and at most 5 degrees from the ray"),
     "recalled",
     "P1, Theorem 3 (number recalled)",
-    null=exchanged(SCORE, "toy_name", PROBLEM.name, LOWERED.name),
+    null=OTHER_TOY,
 )
 def T6(e):
-    """Token 2, whose neighbour has its own score, is not locally optimal, and descent that starts
-    near its direction leaves it for token 1.
+    """Where token 2 has a neighbour of its own score it is not locally optimal, and descent that
+    starts near its direction leaves it for token 1.
     """
-    rows = of(e, "near", toy_name=PROBLEM.name)
+    rows = e.where(part="near", toy=ONE)
     return (rows["locally"] == 0) & (rows["optimal"] == 1)
 
 
-@picture(
-    "One sequence: every start ends at the same direction",
-    "Six trajectories run upwards, left of a dashed ray near the vertical; their gaps fall"
-    " as straight lines, those of the path faster.",
-    3.5,
-    1,
-    2,
-    width=8.4,
+@kit.claim(
+    kit.at_most(1e-7, "1 - cosine after 100000 steps"),
+    "authors' code",
+    "P1, Figure 1; the negative claim of two limits",
+    null=OTHER_TOY,
 )
-def trajectories(evidence, axes):
-    """Left: prompts over the first 200 steps of normalised gradient descent, a dot every ten. Every
-    trajectory bows left of the ray of the token of highest score and approaches it slowly. Right:
-    the gap of descent falls as 1/norm², that of the regularisation path (the prompt of least loss
-    of each norm) exponentially; gaps below 1e-18 are drawn there.
+def N1(e):
+    """With scores 1, 0.9, 0 the same data has two limit directions: starts at 1, 0.5, 0, -0.5 end
+    at token 1, starts at -1, -1.5 at token 2.
     """
-    rows, path = of(evidence, "descent"), of(evidence, "path")
-    ax = axes[0]
-    draw_ray(ax, rows["best"][0], BEST, label="max-margin, token 1")
-    draw_ray(ax, rows["other"][0], ATTENTION, label="max-margin, token 2")
-    draw_paths(ax, rows["prompt"], [TRAINED] * rows.rows)
-    ax.plot(*rows["prompt"][:, 0].T, "o", color=INK, markersize=3.5, label="starts")
-    window(ax, (-4, 10), (-2, 10))
-    legend(ax, loc="center right")
-    ax.set_title("first 200 steps")
-    ax = axes[1]
-    draw_gaps(ax, rows["norm"][:, 10:], rows["gap_best"][:, 10:], TRAINED)
-    draw_gaps(ax, path["radius"], path["path_gap"], BEST, linestyle="--", marker="o")
-    logarithmic_axes(ax, (0.3, 2e4), (3e-19, 3.0))
-    ax.set(xlabel="norm of the prompt", title="1 − cosine to the max-margin prompt")
-    ax.text(2e3, 3e-5, "descent", color=TRAINED)
-    ax.text(3, 1e-13, "regularisation\npath", color=BEST)
+    return limits(e).at("gap", 100_000)
+
+
+@kit.claim(
+    kit.at_most(
+        1e-4,
+        "1 - cosine after 10000 steps: an offset of 9 from the ray stays, of a length of 1000,"
+        " and half its square is the gap",
+    ),
+    "recalled",
+    "P1, Theorem 2 (number recalled)",
+    assumes={"token 2 is locally optimal": lambda e: e.where(part="near", toy=TWO)["locally"] == 1},
+    null=OTHER_TOY,
+)
+def T4(e):
+    """Token 2 beats its neighbour at the margin, so it is locally optimal, and descent that starts
+    near its direction, 30 to 100 from the origin, converges to it.
+    """
+    return e.where(part="near", toy=TWO)["ray_gap"]
+
+
+@kit.claim(
+    kit.close_to(6.0, 1e-4, "degrees; beyond arctan 0.1 = 5.71 token 1 overtakes the neighbour"),
+    null=OTHER_CONE,
+)
+def T5d(e):
+    """The theorem needs a cone that is narrow enough: at 6 degrees the path sits on the boundary at
+    R = 1000.
+    """
+    return np.abs(e.where(part="path", cone=6.0, radius=1000)["angle"])
+
+
+@kit.claim(kit.true("at R = 1000"), null=OTHER_CONE)
+def E1_2c(e):
+    """On that boundary the loss is below the loss of token 2, so the direction is no local minimum
+    of a wider cone.
+    """
+    return e.where(part="path", cone=6.0, radius=1000)["below"]
+
+
+@kit.claim(
+    kit.true(
+        "token 1 has the largest attention at step 400; from about 450 on the gradient is zero"
+    ),
+    null=kit.replaced("the exact runs", published_token="exact_token"),
+)
+def E1_2d(e):
+    """In single precision, as published, both starts that end at token 2 are at token 1 after 400
+    steps.
+    """
+    return e.where(part="published")["published_token"] == 0
+
+
+HEADS = {ONE: "scores 1, 0.9, 0.9", TWO: "scores 1, 0.9, 0"}
+WINDOWS = {ONE: ((-4, 10), (-2, 10)), TWO: ((-2, 20), (-2, 20))}
+
+
+@kit.panels(
+    "One sequence, one limit or two",
+    "On the left six trajectories run upwards, left of a dashed ray; on the right two of six turn"
+    " to the ray of token 2, and dotted ones leave it again; all gaps fall.",
+    6.6,
+    by="toy",
+    rows=2,
+    head=HEADS.get,
+    width=8.4,
+    sharey=False,
+)
+def trajectories(e, plane, gaps):
+    """Above: prompts over the first 200 steps, a dot every ten. Dotted: runs to token 2 in single
+    precision, 400 steps, which turn to token 1 from where the margin passes 24 bits. Below: the gap
+    of descent falls as 1/norm², that of the regularisation path exponentially (dashed: the prompt
+    of least loss of each norm, and that inside a cone of 5° around token 2's direction); gaps below
+    1e-18 are drawn there.
+    """
+    toy = e["toy"][0]
+    rows, paths = limits(e, toy=toy), e.where(part="path")
+    colours = np.where(rows["selected"][:, 0] == 1, kit.ATTENTION, kit.TRAINED)
+    prompts.draw_ray(plane, rows["best"][0], kit.BEST, label="max-margin, token 1")
+    prompts.draw_ray(plane, rows["other"][0], kit.ATTENTION, label="max-margin, token 2")
+    prompts.draw_paths(plane, rows["prompt"], colours)
+    plane.plot(*rows["prompt"][:, 0].T, "o", color=kit.INK, markersize=3.5, label="starts")
+    for single in e.take(e["part"] == "published")["published_prompt"]:
+        plane.plot(*single.T, ":", color=kit.INK, linewidth=1.2)
+    prompts.window(plane, *WINDOWS[toy])
+    for norm, gap, colour in zip(rows["norm"], rows["gap"], colours, strict=True):
+        prompts.draw_gaps(gaps, norm[10:], gap[10:], colour)
+    for cone, colour in ((0.0, kit.BEST), (5.0, kit.ATTENTION)):
+        path = paths.take(paths["cone"] == cone)
+        prompts.draw_gaps(gaps, path["radius"], path["path_gap"], colour, ls="--", marker="o")
+    prompts.logarithmic_axes(gaps, (0.3, 2e4), (3e-19, 3.0))
+    gaps.set(xlabel="norm of the prompt", ylabel="1 − cosine to the limit")

@@ -19,67 +19,22 @@ import numpy as np
 
 from attsvm import max_margin, prompt_margins
 from attsvm.datasets import toy
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    INK,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at,
-    at_least,
-    at_most,
-    between,
-    claim,
-    close_to,
-    exchanged,
-    grid,
-    legend,
-    mixed_records,
-    picture,
-    replaced,
-    same,
-    scales,
-)
-from attsvm_papers.mmts import single_precision
-from attsvm_papers.mmts.prompts import (
-    SHOWN,
-    ascent_cosines,
-    course,
-    degrees,
-    descend,
-    draw_gaps,
-    draw_paths,
-    draw_ray,
-    logarithmic_axes,
-    of,
-    window,
-)
+from attsvm_papers import kit
+from attsvm_papers.mmts import prompts
+from attsvm_papers.mmts.single_precision import kink, published_prompts
 
-# The toy ``multiple_global``: three sequences of seven tokens, score 1 for the first and 0.5 for
-# the others.
-SCALES = scales(
-    lr=0.1,
-    plain_lr=1.0,
-    steps=100_000,
-    points=1000,
-    seed=0,
-    first_seed=VERDICT,
-    quick={"points": 200},
-)
-
-# Computed by an independent program of this project; positions count from 0.
-PROMPT, NORM, ANGLE = (0.8446, 0.1711), 0.8618, 11.453
-ACTIVE = {(0, 6): 0.4451, (1, 5): 0.2976}
-# of the released notebook, which gives the solver the third coordinate too
-PUBLISHED_OBJECTIVE = 0.31319
-NORMS = {100: 9.93, 199: 19.79}
-PLAIN_NORMS = {50: 2.287, 100: 3.156, 200: 3.855, 1000: 5.240}
-
-
-PROBLEM = toy("multiple_global")
+PROBLEM: Any = toy("multiple_global")
 UNEQUAL = replace(PROBLEM, scores=np.tile([1.0, 0.9, 0.9, 0.9, 0.5, 0.5, 0.5], (3, 1)))
 """The same keys, with a higher score of the first cluster of rivals."""
+ORIGIN = 2  # the start at zero
+# Computed by an independent program of this project: coordinates, norm and a tenth of the angle of
+# the prompt; the support, positions counted from 0; norms of the run from zero by step.
+SOLUTION = (0.8446, 0.1711, 0.8618, 1.1453)
+ACTIVE = ((0, 6), (1, 5))
+NORMS = {
+    "descent": {100: 9.93, 199: 19.79},
+    "plain": {50: 2.287, 100: 3.156, 200: 3.855, 1000: 5.240},
+}
 
 
 @cache
@@ -89,16 +44,15 @@ def best():
 
 
 def trained(lr, steps, normalize):
-    trajectory = descend(PROBLEM, PROBLEM.starts["p"], steps, lr, normalize=normalize)
+    course = prompts.descend(PROBLEM, PROBLEM.starts["p"], steps, lr, normalize=normalize)
     nearest = max_margin(prompt_margins(PROBLEM.data, [0, 0, 0]), "lp:1.5")
     targets = {"best": best().W[:, 0], "wrong_norm": nearest.W[:, 0]}
-    return {"best": same(best().W[:, 0]), **course(trajectory, targets)}
+    return {"best": kit.same(best().W[:, 0]), **prompts.course(course, targets)}
 
 
-@grid()
-def descent(lr, steps):
+@kit.run()
+def descent(lr=0.1, steps=100_000):
     margins = best().margins
-    assert PROBLEM.lifted is not None
     lifted = max_margin(prompt_margins(PROBLEM.lifted, [0, 0, 0]))
 
     def multipliers(dual):
@@ -106,116 +60,98 @@ def descent(lr, steps):
 
     return {
         **trained(lr, steps, normalize=True),
-        "best_lifted": same(lifted.W[:2, 0]),
-        "multipliers": same(multipliers(best().dual)),
-        "multipliers_lifted": same(multipliers(lifted.dual)),
+        "best_lifted": kit.same(lifted.W[:2, 0]),
+        "multipliers": kit.same(multipliers(best().dual)),
+        "multipliers_lifted": kit.same(multipliers(lifted.dual)),
         "active": len(best().support),
         "objective": 0.5 * lifted.norm**2,
         "objective_plane": 0.5 * best().norm ** 2,
     }
 
 
-@grid()
-def plain(plain_lr, steps):
+@kit.run()
+def plain(plain_lr=1.0, steps=100_000):
     return trained(plain_lr, steps, normalize=False)
 
 
-@grid()
-def published(lr):
-    prompts = single_precision.published_prompts(PROBLEM, [(0.0, 0.0)], SHOWN, lr)
-    return {"published_norm": np.linalg.norm(prompts, axis=-1)}
+@kit.run()
+def published(lr=0.1):
+    found = published_prompts(PROBLEM, [(0.0, 0.0)], prompts.SHOWN, lr)
+    return {"published_norm": np.linalg.norm(found, axis=-1)}
 
 
-@grid()
-def field(points, seed):
-    return ascent_cosines(PROBLEM, UNEQUAL, best().W[:, 0], points, seed)
+@kit.run(quick={"points": 200})
+def field(points=1000, seed=0):
+    return prompts.ascent_cosines(PROBLEM, UNEQUAL, best().W[:, 0], points, seed)
 
 
-PLAIN = exchanged("normalised and plain descent exchanged", "part", "descent", "plain")
-LIFTED = "solved with the third coordinate"
+def norm(e):
+    """That of the normalised run from zero, over the steps that the papers draw."""
+    return e.where(part="descent")["norm"][ORIGIN, : prompts.SHOWN + 1]
 
 
-def _origin(evidence: Evidence, kind: str = "descent") -> Evidence:
-    return of(evidence, kind).take([single_precision.ORIGIN])
+def precisions_exchanged(e):
+    """The run in log space and that in single precision exchanged."""
+    single, norms = e["published_norm"].copy(), e["norm"].copy()
+    place, run = (np.flatnonzero(e["part"] == part)[0] for part in ("published", "descent"))
+    norms[run + ORIGIN, : prompts.SHOWN] = e["published_norm"][place]
+    single[place] = e["norm"][run + ORIGIN, : prompts.SHOWN]
+    return e.but({"published_norm": single, "norm": norms})
 
 
-def _measure_numbers(
-    evidence: Evidence, kind: str, column: str, reference: dict[int, float]
-) -> Any:
-    rows = _origin(evidence, kind)
-    found = np.array([np.mean(at(rows, column, step)) for step in reference])
-    return found - np.array(list(reference.values()))
+PLAIN = kit.exchanged("normalised and plain descent exchanged", "part", "descent", "plain")
+PLOT = ("authors' code", "P1, stored plot")
 
 
-def _measure_slope(evidence: Evidence, early: int, late: int) -> Any:
-    """Slope of the norm of plain descent against log k, relative to the norm of the max-margin
-    prompt.
-    """
-    rows, best = of(evidence, "plain"), _origin(evidence)["best"][0]
-    return (
-        (at(rows, "norm", late) - at(rows, "norm", early))
-        / np.log(late / early)
-        / np.linalg.norm(best)
-    )
-
-
-@claim(
-    at_most(5.1e-5, "computed to four digits; the angle, to three, is divided by ten"),
-    null=replaced(LIFTED, best="best_lifted"),
+@kit.claim(
+    kit.at_most(5.1e-5, "computed to four digits; the angle, to three, is divided by ten"),
+    null=kit.replaced("solved with the third coordinate", best="best_lifted"),
 )
-def E1_3a(evidence):
+def E1_3a(e):
     """The max-margin prompt is (0.8446, 0.1711), of norm 0.8618 and angle 11.453 degrees."""
-    rows = _origin(evidence)
-    p = rows["best"][0]
-    return np.array(
-        [*np.abs(p - PROMPT), abs(np.linalg.norm(p) - NORM), abs(degrees(p) - ANGLE) / 10]
-    )
+    p = e.where(part="descent")["best"][0]
+    return np.abs([*p, np.linalg.norm(p), prompts.degrees(p) / 10] - np.array(SOLUTION))
 
 
-@claim(
-    close_to(PUBLISHED_OBJECTIVE, 5.1e-6, "printed to five digits"),
+@kit.claim(
+    kit.close_to(0.31319, 5.1e-6, "printed to five digits"),
     "authors' code",
     "P1, stored solver output",
-    null=replaced("solved without it", objective="objective_plane"),
+    null=kit.replaced("solved without it", objective="objective_plane"),
 )
 def E1_3c(e):
     """With the third coordinate, as the released notebook solves it, the objective is 0.31319."""
-    return _origin(e)["objective"]
+    return e.where(part="descent")["objective"][ORIGIN]
 
 
-@claim(
-    close_to(
-        0.0,
-        5.5e-4,
-        "measured to three digits after the point, those of the normalised run to two",
-    ),
+@kit.claim(
+    kit.close_to(0.0, 5.5e-4, "given to three digits after the point, the normalised ones to two"),
     null=PLAIN,
 )
 def E1_3f(e):
     """The norm of the normalised run is 9.93 at step 100 and 19.79 at 199, of the plain run 2.287,
     3.156, 3.855, 5.240 at 50 to 1000.
     """
-    return np.concatenate(
-        [
-            _measure_numbers(e, "descent", "norm", NORMS) / 10,
-            _measure_numbers(e, "plain", "norm", PLAIN_NORMS),
-        ]
-    )
+    return [
+        (e.where(part=part).at("norm", step)[ORIGIN] - norm) / {"descent": 10, "plain": 1}[part]
+        for part, norms in NORMS.items()
+        for step, norm in norms.items()
+    ]
 
 
-@claim(
-    at_most(1e-7, "1 - cosine after 100000 steps"),
+@kit.claim(
+    kit.at_most(1e-7, "1 - cosine after 100000 steps"),
     "authors' code",
     "P1, Figures 1 and 2",
     null=PLAIN,
 )
 def E1_3h(e):
     """It reaches the max-margin direction."""
-    return at(of(e, "descent"), "gap_best", 100_000)
+    return e.where(part="descent").at("gap_best", 100_000)
 
 
-@claim(
-    close_to(
+@kit.claim(
+    kit.close_to(
         0.64,
         0.1,
         "an angle of c / log k shrinks the gap to (4/5)^2; the rest is of lower order, in log k"
@@ -223,17 +159,20 @@ def E1_3h(e):
     ),
     "recalled",
     "P1, Theorem 1 (number recalled); the rate is derived",
-    null=replaced("the solution of the same tokens in the l1.5 norm", gap_best="gap_wrong_norm"),
+    null=kit.replaced(
+        "the solution of the same tokens in the l1.5 norm", gap_best="gap_wrong_norm"
+    ),
 )
 def T3(e):
     """Plain descent converges to the max-margin direction from every start: from 10000 to 100000
     steps the gap shrinks as 1/log² k.
     """
-    return at(of(e, "plain"), "gap_best", 100_000) / at(of(e, "plain"), "gap_best", 10_000)
+    rows = e.where(part="plain")
+    return rows.at("gap_best", 100_000) / rows.at("gap_best", 10_000)
 
 
-@claim(
-    close_to(
+@kit.claim(
+    kit.close_to(
         1.0,
         0.1,
         "a tenth, as of other fitted slopes; a third margin stands at 1.007, more at 1.06, so the"
@@ -243,45 +182,82 @@ def T3(e):
 )
 def T3a(e):
     """Its norm grows as the norm of the max-margin prompt times log k."""
-    return _measure_slope(e, 10_000, 100_000)
+    rows = e.where(part="plain")
+    growth = (rows.at("norm", 100_000) - rows.at("norm", 10_000)) / np.log(10)
+    return growth / np.linalg.norm(rows["best"], axis=1)
 
 
-@claim(
-    between(
+@kit.claim(
+    kit.between(
         0.8,
         1.25,
         "k (1 - s) changes little from 10000 to 100000 steps; any other power of k would change"
         " it by ten per unit",
     ),
-    null=mixed_records("probability"),
+    null=kit.mixed_records("probability"),
 )
-def T3c(evidence):
+def T3c(e):
     """The attention that it leaves to other tokens falls as 1/k."""
-    # How k (1 - mean probability of the optimal token) changes from 10 000 to 100 000 steps of
-    # plain descent.
-    rows = of(evidence, "plain")
-    miss = {k: k * (1.0 - at(rows, "probability", k).mean(axis=1)) for k in (10_000, 100_000)}
-    return miss[100_000] / miss[10_000]
+    rows = e.where(part="plain")
+    early, late = (1.0 - rows.at("probability", k).mean(axis=1) for k in (10_000, 100_000))
+    return 10 * late / early
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         1.0 - 1e-12,
         "the cosine is at least 1/(|p| max |key difference|), which we derive; so it is positive",
     ),
     "recalled",
     "P1, Theorem 1 (number recalled); the bound is derived",
-    null=replaced("a higher score of three rivals in each sequence", cosine="cosine_unequal"),
+    null=kit.replaced("a higher score of three rivals in each sequence", cosine="cosine_unequal"),
 )
 def T3d(e):
     """At every prompt minus the gradient points towards the max-margin prompt."""
-    return of(e, "field")["cosine"] / of(e, "field")["bound"]
+    return e.where(part="field")["cosine"] / e.where(part="field")["bound"]
 
 
-SINGLE_PRECISION = single_precision.CLAIMS
+@kit.claim(
+    kit.close_to(145, 10, "steps; where the margin passes 24 bits, read off a plot"),
+    *PLOT,
+    null=precisions_exchanged,
+)
+def E1_3j(e):
+    """In single precision the norm has the kink of the published plot, near step 145."""
+    return kink(e.where(part="published")["published_norm"][0])[0]
 
 
-@picture(
+@kit.claim(
+    kit.close_to(
+        19.45,
+        0.1,
+        "beyond the kink the run normalises rounding errors, which depend on the machine's sums",
+    ),
+    *PLOT,
+    null=precisions_exchanged,
+)
+def E1_3k(e):
+    """There it ends at 19.45."""
+    return kink(e.where(part="published")["published_norm"][0])[1]
+
+
+@kit.claim(
+    kit.between(
+        0.97, 1.0 + 1e-9, "the norm cannot grow faster than the step; the direction has settled"
+    ),
+    null=precisions_exchanged,
+)
+def E1_3l(e):
+    """In log space there is no kink: from step 50 on the norm grows by nearly the step length in
+    every step.
+    """
+    return np.diff(norm(e)[50:]) / 0.1
+
+
+PARTS = {"descent": kit.TRAINED, "plain": kit.ATTENTION}
+
+
+@kit.picture(
     "Three sequences: normalised and plain descent share their direction, not their pace",
     "Trajectories from six starts bend into one dashed ray; normalised ones go far, plain"
     " ones stay near.",
@@ -290,29 +266,60 @@ SINGLE_PRECISION = single_precision.CLAIMS
     3,
     width=9.6,
 )
-def trajectories(evidence, axes):
+def trajectories(e, axes):
     """Prompts over the first 200 steps, a dot every ten (left, middle), and the gap to the
     max-margin direction over all steps. The gap of normalised descent falls as 1/k², that of plain
     descent as 1/log² k.
     """
-    rows, plain = of(evidence, "descent"), of(evidence, "plain")
-    for ax, part_rows, title in (
-        (axes[0], rows, "normalised, first 200 steps"),
-        (axes[1], plain, "plain, first 200 steps"),
+    for ax, (part, colour), title in zip(
+        axes, PARTS.items(), ("normalised", "plain"), strict=False
     ):
-        draw_ray(ax, rows["best"][0], BEST, label="max-margin")
-        draw_paths(ax, part_rows["prompt"], [TRAINED] * rows.rows)
-        ax.plot(*rows["prompt"][:, 0].T, "o", color=INK, markersize=3.5, label="starts")
-        window(ax, (-2, 8), (-2.5, 5.5))
-        ax.set(xticks=range(-2, 9, 2), title=title)
-    legend(axes[0], loc="upper left")
-    ax = axes[2]
-    draw_gaps(ax, rows["step"][:, 1:], rows["gap_best"][:, 1:], TRAINED)
-    draw_gaps(ax, plain["step"][:, 1:], plain["gap_best"][:, 1:], ATTENTION)
-    logarithmic_axes(ax, (1, 1.2e5), (1e-9, 3.0))
-    ax.set(title="1 − cosine to the max-margin prompt", xlabel="step")
-    ax.text(150, 3e-7, "normalised", color=TRAINED, ha="right")
-    ax.text(9e4, 0.1, "plain", color=ATTENTION, ha="right")
+        rows = e.where(part=part)
+        prompts.draw_ray(ax, rows["best"][0], kit.BEST, label="max-margin")
+        prompts.draw_paths(ax, rows["prompt"], [colour] * rows.rows)
+        ax.plot(*rows["prompt"][:, 0].T, "o", color=kit.INK, markersize=3.5, label="starts")
+        prompts.window(ax, (-2, 8), (-2.5, 5.5))
+        ax.set(xticks=range(-2, 9, 2), title=f"{title}, first 200 steps")
+        prompts.draw_gaps(axes[2], rows["step"][:, 1:], rows["gap_best"][:, 1:], colour)
+    kit.legend(axes[0], loc="upper left")
+    prompts.logarithmic_axes(axes[2], (1, 1.2e5), (1e-9, 3.0))
+    axes[2].set(title="1 − cosine to the max-margin prompt", xlabel="step")
+    axes[2].text(150, 3e-7, "normalised", color=kit.TRAINED, ha="right")
+    axes[2].text(9e4, 0.1, "plain", color=kit.ATTENTION, ha="right")
 
 
-without_kink = single_precision.without_kink
+@kit.picture(
+    "The published kink is rounding",
+    "Two norms grow linearly until step 145, where the single-precision one bends down;"
+    " plain descent grows logarithmically.",
+    3.0,
+    1,
+    3,
+    width=9.6,
+    name="without-kink",
+)
+def without_kink(e, axes):
+    """Runs from zero. Dotted: the same run in single precision, as published. Once the margin
+    passes 24 bits, near step 145, it is rounding errors of the softmax that are normalised, and
+    steps no longer go outwards. In log space the norm grows by the step length for ever.
+    """
+    shown = np.arange(prompts.SHOWN)
+    for part, colour in PARTS.items():
+        rows = e.where(part=part)
+        probability = rows["probability"][ORIGIN, shown].mean(axis=1)
+        axes[0].plot(shown, probability, color=colour)
+        axes[1].plot(shown, rows["norm"][ORIGIN, shown], color=colour, label=part)
+    single = e.where(part="published")["published_norm"][0]
+    dotted = {"linestyle": ":", "color": kit.INK, "linewidth": 2.0}
+    axes[1].plot(shown, single, label="descent in float32, as published", **dotted)
+    axes[2].plot(shown, np.diff(norm(e)) / 0.1, color=kit.TRAINED)
+    axes[2].plot(shown[1:], np.diff(single) / 0.1, **dotted)
+    axes[2].set_ylim(0.78, 1.04)
+    titles = (
+        "mean probability of optimal tokens",
+        "norm of the prompt",
+        "its growth per step / 0.1",
+    )
+    for ax, title in zip(axes, titles, strict=True):
+        ax.set(xlabel="step", xlim=(0, prompts.SHOWN), title=title)
+    kit.legend_below(axes[1], 3)

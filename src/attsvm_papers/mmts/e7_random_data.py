@@ -14,38 +14,8 @@ from attsvm import LogSpaced, prompt_margins, train
 from attsvm.datasets import unit_sphere
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    FAINT,
-    INK,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    blocks,
-    claim,
-    grid,
-    picture,
-    replaced,
-    scales,
-    setting,
-)
+from attsvm_papers import kit
 from attsvm_papers.tfsvm.convergence import mixed, outcomes, trend
-
-# Instances of :func:`attsvm.datasets.unit_sphere`; normalised gradient descent on the prompt from
-# zero.
-SCALES = scales(
-    n=6,
-    T=10,
-    dimensions=(2, 5, 10, 30, 100, 300, 500),
-    steps=2000,
-    lr=0.1,
-    seeds=200,
-    first_seed=VERDICT,
-    quick={"dimensions": (2, 10, 100, 300), "seeds": 50},
-)
 
 # Of 50 trials of an independent program of this project, whose generator differs in details:
 # d: global, local, neither.
@@ -60,31 +30,32 @@ REFERENCE = {
 KINDS = ("global", "local", "neither")
 
 
-@grid(d=setting("dimensions"), seeds=blocks(50))
-def run(n, T, d, seeds, steps, lr):
+@kit.run(
+    d=(2, 5, 10, 30, 100, 300, 500),
+    seeds=kit.seeds(200, by=50),
+    quick={"d": (2, 10, 100, 300), "seeds": 50},
+)
+def run(d, seeds, n=6, T=10, steps=2000, lr=0.1):
     data, heads = unit_sphere(n, T, d, seeds)
     model = Attention.prompt(data, heads)
     trajectory = train(model, data, SteepestDescent(model.parameters(), lr=lr), steps, LogSpaced(2))
     return outcomes(data, heads, trajectory, prompt_margins)
 
 
-def _shares(evidence: Evidence) -> dict[int, tuple[float, float, float]]:
-    """Shares of global, only local, and neither, by dimension."""
-    found = {}
-    for d in evidence.levels("d"):
-        rows = evidence.where(d=d)
-        reached, local = np.mean(rows["global"] & rows["local"]), np.mean(rows["local"])
-        found[int(d)] = (float(reached), float(local - reached), float(1.0 - local))
-    return found
+def shares(e):
+    """Shares of global, only local, and neither, ``(3, dimensions)``."""
+    reached = [[np.mean(x["global"] & x["local"]), np.mean(x["local"])] for x in e.by("d")]
+    both, local = np.transpose(reached)
+    return np.array([both, local - both, 1.0 - local])
 
 
 SLACK = 0.08  # two standard deviations of a difference of shares of 50 trials near zero or one
 MIXED = mixed("global", "local")
-RANDOM_TOKENS = replaced("random tokens in place of the trained ones", local="local_random")
+RANDOM_TOKENS = kit.replaced("random tokens in place of the trained ones", local="local_random")
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.0,
         f"no step is against it by more than {SLACK:g}, and all of them together are more than"
         " that",
@@ -94,24 +65,24 @@ RANDOM_TOKENS = replaced("random tokens in place of the trained ones", local="lo
     null=MIXED,
     trials="d seed",
 )
-def E1_7a(evidence):
+def E1_7a(e):
     """The share of global convergence grows with d."""
-    return trend([share for share, _, _ in _shares(evidence).values()], SLACK)
+    return trend(shares(e)[0], SLACK)
 
 
-@claim(
-    at_most(0.3, "share at d of 5 and more; an independent program has 0.12 at d = 5"),
+@kit.claim(
+    kit.at_most(0.3, "share at d of 5 and more; an independent program has 0.12 at d = 5"),
     "recalled",
     null=RANDOM_TOKENS,
     trials="d seed",
 )
 def E1_7b(e):
     """Runs that end nowhere dominate only at tiny d."""
-    return np.array([share for d, (_, _, share) in _shares(e).items() if d >= 5])
+    return shares(e)[2][np.array(e.levels("d")) >= 5]
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         1.0,
         "exceptions are runs that are still moving",
         share=0.95,
@@ -129,10 +100,10 @@ def T6(e):
     return e["local"]
 
 
-@claim(
-    at_least(0.997, "the mean of an independent program of this project", share=MOST),
+@kit.claim(
+    kit.at_least(0.997, "the mean of an independent program of this project", share=kit.MOST),
     assumes="local",
-    null=replaced("the solution of another instance", cosine="cosine_other"),
+    null=kit.replaced("the solution of another instance", cosine="cosine_other"),
     trials="d seed",
 )
 def E1_7d(e):
@@ -140,7 +111,7 @@ def E1_7d(e):
     return e["cosine"]
 
 
-@picture(
+@kit.picture(
     "Where descent on a prompt ends",
     "At d = 2 nearly all runs end at neither; then local ones dominate; global ones grow to"
     " two thirds at d = 300.",
@@ -152,25 +123,14 @@ def convergence(evidence, axes):
     local: another selection whose tokens beat their neighbours; neither: unsaturated, or no such
     selection. Dashes: 50 trials of an independent program.
     """
-    figure = axes.flat[0].figure
-    ax, shares = axes[0], _shares(evidence)
-    place = np.arange(len(shares))
-    for offset, (name, colour) in enumerate(zip(KINDS, (TRAINED, ATTENTION, FAINT), strict=True)):
-        ax.bar(
-            place + 0.27 * (offset - 1),
-            [100 * row[offset] for row in shares.values()],
-            0.25,
-            color=colour,
-            label=name,
-        )
-        marks = [
-            (k + 0.27 * (offset - 1), 2 * REFERENCE[d][offset])
-            for k, d in enumerate(shares)
-            if d in REFERENCE
-        ]
-        ax.plot(*zip(*marks, strict=True), "_", color=INK, markersize=11)
-    ax.set_xticks(place, [str(d) for d in shares])
+    ax, dimensions = axes[0], evidence.levels("d")
+    place = np.arange(len(dimensions))
+    known = np.array([REFERENCE.get(d, (np.nan,) * 3) for d in dimensions]).T
+    colours = (kit.TRAINED, kit.ATTENTION, kit.FAINT)
+    for k, share in enumerate(shares(evidence)):
+        at = place + 0.27 * (k - 1)
+        ax.bar(at, 100 * share, 0.25, color=colours[k], label=KINDS[k])
+        ax.plot(at, 2 * known[k], "_", color=kit.INK, markersize=11)
+    ax.set_xticks(place, [f"{d:g}" for d in dimensions])
     ax.set(xlabel="dimension d", ylabel="share of runs, %")
-    figure.legend(
-        loc="outside upper center", ncols=3, frameon=False, fontsize=8.5, labelcolor=FAINT
-    )
+    kit.legend_below(ax, 3)

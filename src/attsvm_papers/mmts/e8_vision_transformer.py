@@ -12,82 +12,37 @@ folder that holds them (see attsvm.datasets.image_set). The fall belongs to the 
 afterwards the two measures drift, on digits slightly up, while the norm goes on growing.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
 from attsvm.datasets import image_digest, image_set
 from attsvm.models import VisionTransformer, soft_sparsity
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    MOST,
-    RULE,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    claim,
-    each,
-    picture,
-    scales,
-    stacked,
-)
+from attsvm_papers import kit
 
-SETS = ("digits", "mnist", "cifar10")
-"""A row's column ``images`` is the position of its images in this list."""
-TITLES = ("digits, 8 × 8", "MNIST, 28 × 28", "CIFAR-10, 32 × 32")
+TITLES = {"digits": "digits, 8 × 8", "mnist": "MNIST, 28 × 28", "cifar10": "CIFAR-10, 32 × 32"}
 PATCH = {"digits": 2, "mnist": 4, "cifar10": 4}
 
-# A transformer of two blocks of width 32 with two heads; Adam with a constant learning rate,
-# batches of 100. MNIST and CIFAR-10 are trained on their first images, where the folder in
-# ``ATTSVM_DATA`` has them. Their seeds and epochs are fewer, because an image has 50 tokens and
-# more instead of 17.
-SCALES = scales(
-    images=SETS,
-    epochs=120,
-    large_epochs=30,
-    records=30,
-    large=5000,
-    observed=300,
-    lr=1e-3,
-    batch=100,
-    seeds=5,
-    large_seeds=2,
-    first_seed=VERDICT,
-    quick={"images": ("digits",), "epochs": 8, "records": 8, "seeds": 2},
+
+def at_hand(images, digest, seed):
+    """Whether a training is made: on images that are there, and with two seeds on large ones."""
+    return images == "digits" or (bool(digest) and seed < 2)
+
+
+@kit.run(
+    images=[*TITLES],
+    digest=lambda at: ["" if at.images == "digits" else image_digest(at.images)],
+    seed=kit.seeds(5),
+    when=at_hand,
+    quick={"images": ("digits",), "epochs": (8, 8), "records": 8, "seeds": 2},
 )
-
-
-def cells(parameters):
-    for images in parameters.images:
-        bundled = images == "digits"
-        digest = "" if bundled else image_digest(images)
-        if not bundled and not digest:
-            continue
-        for seed in range(
-            parameters.seeds if bundled else min(parameters.seeds, parameters.large_seeds)
-        ):
-            yield {
-                "images": images,
-                "digest": digest,
-                "seed": seed,
-                "epochs": parameters.epochs if bundled else parameters.large_epochs,
-                "records": parameters.records,
-                "rows": parameters.large,
-                "observed": parameters.observed,
-                "lr": parameters.lr,
-                "batch": parameters.batch,
-            }
-
-
-def run(images, digest, seed, epochs, records, rows, observed, lr, batch):
-    """One row: training with one seed. ``digest`` names the files, so that other files are another
-    cell.
+def run(
+    images, digest, seed, epochs=(120, 30), records=30, rows=5000, observed=300, lr=1e-3, batch=100
+):
+    """One row: training with one seed; epochs of digits and of large images, of which the first
+    ``rows`` are taken. ``digest`` names the files: other files are other cells.
     """
+    epochs = epochs[images != "digits"]
     known = image_set(images)
     train, test = (
         torch.from_numpy(part / np.float32(127.5) - np.float32(1)).movedim(-1, 1)
@@ -105,160 +60,101 @@ def run(images, digest, seed, epochs, records, rows, observed, lr, batch):
         )
         optimizer = torch.optim.Adam(model.parameters(), lr=lr)
         marks = sorted({round(epochs * k / records) for k in range(records + 1)})
-        kept: list[dict[str, Any]] = []
+        kept = []
         for epoch in range(epochs + 1):
             if epoch in marks:
-                with torch.no_grad():
-                    largest, squares = (
-                        spread.mean(dim=(0, 2)).numpy()
-                        for spread in soft_sparsity(model.cls_rows(looked))
-                    )
-                    right = (
-                        (model(looked).argmax(dim=1) == test_labels[:observed])
-                        .float()
-                        .mean()
-                        .item()
-                    )
-                    kept.append(
-                        {
-                            "epoch": epoch,
-                            "inverse_max": largest,
-                            "inverse_square": squares,
-                            "norm": model.query_key_norms().numpy(),
-                            "accuracy": right,
-                        }
-                    )
+                kept.append({"epoch": epoch} | measured(model, looked, test_labels[:observed]))
             for chosen in torch.split(torch.randperm(len(train)), batch) if epoch < epochs else ():
                 optimizer.zero_grad()
                 cross_entropy(model(train[chosen]), labels[chosen]).backward()
                 optimizer.step()
     return {
-        "images": np.array([SETS.index(images)]),
-        "seed": np.array([seed]),
         "tokens": np.array([len(model.positions)]),
-        **{name: column[None] for name, column in stacked(kept).items()},
+        **{name: column[None] for name, column in kit.stacked(kept).items()},
     }
 
 
-LETTERS = [
-    (place, title.split(",")[0], *letters)
-    for place, (title, letters) in enumerate(zip(TITLES, ("abcd", "efgh", "ijkl"), strict=True))
-]
+@torch.no_grad()
+def measured(model, images, labels):
+    """Spread and norms of every block, and the accuracy."""
+    largest, squares = (s.mean(dim=(0, 2)).numpy() for s in soft_sparsity(model.cls_rows(images)))
+    return {
+        "inverse_max": largest,
+        "inverse_square": squares,
+        "norm": model.query_key_norms().numpy(),
+        "accuracy": (model(images).argmax(dim=1) == labels).float().mean().item(),
+    }
+
+
 SIGN = "last epoch over the untrained network; only the sign is recalled, a hundredth is rounding"
-FIGURE = "P1, figure of a vision transformer on CIFAR-10"
-LESS, MORE = at_most(0.99, SIGN, share=MOST), at_least(1.01, SIGN, share=MOST)
+FIGURE = ("recalled", "P1, figure of a vision transformer on CIFAR-10")
+LESS, MORE = kit.at_most(0.99, SIGN, share=kit.MOST), kit.at_least(1.01, SIGN, share=kit.MOST)
 
 
-def on(place, title):
-    """The assumption that a row is of these images."""
-    return {f"trained on {title}": lambda e: e["images"] == place}
-
-
-def untrained(e: Evidence) -> Evidence:
+def untrained(e):
     """The untrained network of another seed in place of the trained ones."""
-    broken = {}
-    for name in ("inverse_max", "inverse_square", "norm"):
-        broken[name] = e[name].copy()
-        for place in e.levels("images"):
-            rows = np.flatnonzero(e["images"] == place)
-            broken[name][rows, 1:] = e[name][np.roll(rows, 1), :1]
+    broken = {name: e[name].copy() for name in ("inverse_max", "inverse_square", "norm")}
+    for place in e.levels("images"):
+        rows = np.flatnonzero(e["images"] == place)
+        for name, course in broken.items():
+            course[rows, 1:] = e[name][np.roll(rows, 1), :1]
     return e.but(broken)
 
 
-@each(
-    claim(
-        expect,
-        "recalled" if SETS[place] == "cifar10" else "ours",
-        FIGURE,
-        id=f"E1.8{letter}",
-        statement="{title}: {words} with training.",
-        assumes=on(place, title),
-        null=untrained,
-        column=column,
-        title=title,
-        words=words,
-    )
-    for place, title, a, b, c, _ in LETTERS
+@kit.each(
+    kit.claim(expect, *FIGURE, id=f"E1.8{letter}", by="images", null=untrained, column=column,
+              statement=f"{words} with training, on every set of images.")
     for letter, column, expect, words in (
-        (
-            a,
-            "inverse_max",
-            LESS,
-            "1 over the largest entry of the [CLS] attention row falls",
-        ),
-        (
-            b,
-            "inverse_square",
-            LESS,
-            "1 over the sum of squares of the [CLS] attention row falls",
-        ),
-        (
-            c,
-            "norm",
-            MORE,
-            "the Frobenius norm of the query and key weights grows",
-        ),
+        ("a", "inverse_max", LESS, "1 over the largest entry of the [CLS] attention row falls"),
+        ("b", "inverse_square", LESS, "1 over the sum of squares of the [CLS] attention row falls"),
+        ("c", "norm", MORE, "The Frobenius norm of the query and key weights grows"),
     )
-)
+)  # fmt: skip
 def change(e, column):
     """Last value over the value before training, per run; the mean over blocks."""
     course = e[column].mean(axis=-1)
     return course[:, -1] / course[:, 0]
 
 
-@each(
-    claim(
-        at_most(
-            0.5, "1 over the sum of squares, relative to its value before training", share=MOST
-        ),
-        id=f"E1.8{letter}",
-        statement="{title}: it stays sparse, in the second half of the epochs spread over at most"
-        " half as many tokens as untrained.",
-        assumes=on(place, title),
-        null=untrained,
-        title=title,
-    )
-    for place, title, *_, letter in LETTERS
+@kit.claim(
+    kit.at_most(
+        0.5, "1 over the sum of squares, relative to its value before training", share=kit.MOST
+    ),
+    by="images",
+    null=untrained,
 )
-def late_spread(e):
+def E1_8d(e):
+    """Attention stays sparse, in the second half of the epochs spread over at most half as many
+    tokens as untrained.
+    """
     course, late = e["inverse_square"].mean(axis=-1), 2 * e["epoch"] >= e["epoch"][:, -1:]
     return np.where(late, course, -np.inf).max(axis=1) / course[:, 0]
 
 
-@picture(
+@kit.panels(
     "Attention of [CLS] becomes sparser while its weights grow",
     "Both measures of spread fall steeply within the first epochs and stay low; the norm of"
     " the weights rises throughout.",
-    4.2,
-    2,
-    lambda e: len(e.levels("images")),
+    4.4,
+    by="images",
+    rows=2,
+    head=TITLES.get,
     width=lambda e: 1.2 + 3.2 * len(e.levels("images")),
-    squeeze=False,
-    sharex="col",
+    sharey=False,
 )
-def sparsity(evidence, axes):
+def sparsity(e, upper, lower):
     """Above: over how many tokens the attention of [CLS] is spread, by two measures, on test
     images, the mean over heads and blocks; the grey line is uniform attention. Below: the norm of
     the query and key weights, the mean over blocks. One line per seed; epoch 0 is the untrained
     network.
     """
-    shown = evidence.levels("images")
-    for column, place in enumerate(shown):
-        rows = evidence.where(images=place)
-        upper, lower = axes[:, column]
-        for name, colour, label in (
-            ("inverse_square", TRAINED, "1 / ‖s‖₂²"),
-            ("inverse_max", ATTENTION, "1 / max s"),
-        ):
-            lines = upper.plot(
-                rows["epoch"].T, rows[name].mean(axis=-1).T, color=colour, linewidth=1.1
-            )
-            lines[0].set_label(label)
-        upper.set_ylim(0, rows["tokens"][0] * 1.06)
-        upper.axhline(rows["tokens"][0], color=RULE, linewidth=0.9, zorder=0)
-        upper.set_title(TITLES[int(place)])
-        lower.plot(rows["epoch"].T, rows["norm"].mean(axis=-1).T, color=BEST, linewidth=1.1)
-        lower.set_xlabel("epoch")
-    axes[0, 0].set_ylabel("tokens that [CLS] attends to")
-    axes[1, 0].set_ylabel("norm of W_Q and W_K")
-    axes[0, -1].legend(frameon=False, fontsize=8.5)
+    for ax, name, colour, label in (
+        (upper, "inverse_square", kit.TRAINED, "1 / ‖s‖₂²"),
+        (upper, "inverse_max", kit.ATTENTION, "1 / max s"),
+        (lower, "norm", kit.BEST, ""),
+    ):
+        lines = ax.plot(e["epoch"].T, e[name].mean(axis=-1).T, color=colour, linewidth=1.1)
+        lines[0].set_label(label or None)
+    upper.set(ylim=(0, e["tokens"][0] * 1.06), ylabel="tokens that [CLS] attends to")
+    upper.axhline(e["tokens"][0], color=kit.RULE, linewidth=0.9, zorder=0)
+    lower.set(xlabel="epoch", ylabel="norm of W_Q and W_K")

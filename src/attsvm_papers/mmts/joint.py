@@ -26,7 +26,7 @@ from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm.selection import margin_drop, margin_drop_bound
-from attsvm_papers.kit import ATTENTION, INK, TRAINED, Evidence, stacked
+from attsvm_papers import kit
 from attsvm_papers.mmts.prompts import course, degrees, draw_paths, draw_ray, marks, window
 
 Columns = dict[str, NDArray[Any]]
@@ -75,22 +75,18 @@ def descent(problem: Toy, lr: float, steps: int, kappa: float = 1.0) -> Columns:
     selected = data.tokens[:, 1]
     kept = expit(columns["prompt"] @ selected.T)  # the other token is zero
     values = data.labels * kept * (heads @ selected.T)
-    solved = {
-        "full": full.W[:, 0],
-        "relaxed": relaxed.W[:, 0],
-        "decoder": decoder.W[:, 0],
-        "decoder_unlabelled": unlabelled.W[:, 0],
-        "dual": full.dual,
-    }
     return {
         **columns,
         "head": heads,
-        "gap_head": _gap(heads, decoder.W[:, 0]),
+        "gap_head": direction_gap(heads[..., None], decoder.W),
         "kept": kept.mean(axis=-1),
         "logistic": expit(values).mean(axis=-1),
-        "margins": (data.labels * (selected @ decoder.W[:, 0]))[None],
-        "supporting": np.isin(np.arange(data.n), decoder.support)[None],
-        **{name: value[None] for name, value in solved.items()},
+        "margins": kit.same(data.labels * (selected @ decoder.W[:, 0])),
+        "supporting": kit.same(np.isin(np.arange(data.n), decoder.support)),
+        **{name: kit.same(value) for name, value in targets.items()},
+        "decoder": kit.same(decoder.W[:, 0]),
+        "decoder_unlabelled": kit.same(unlabelled.W[:, 0]),
+        "dual": kit.same(full.dual),
     }
 
 
@@ -112,22 +108,19 @@ def path(problem: Toy, radii: Sequence[float], head_radii: Sequence[float]) -> C
     }
 
 
-def draw_pair(ax: Axes, rows: Evidence, *solutions: tuple[str, str, str]) -> None:
-    """Prompt and head over the first 200 steps, a dot every ten, with the rays of the prompt's
-    solutions (column, colour, style) and of the head's.
+def draw_pair(ax: Axes, rows: kit.Evidence) -> None:
+    """Prompt and head over the first 200 steps, a dot every ten, with the rays of the solutions:
+    the relaxed one, the un-relaxed one (dotted) and the head's.
     """
-    for column, colour, style in solutions:
-        draw_ray(ax, rows[column][0], colour, linestyle=style)
-    draw_ray(ax, rows["decoder"][0], ATTENTION)
-    for column, colour in (("prompt", TRAINED), ("head", ATTENTION)):
+    draw_ray(ax, rows["full"][0], kit.BEST, linestyle=":")
+    draw_ray(ax, rows["relaxed"][0], kit.TRAINED)
+    draw_ray(ax, rows["decoder"][0], kit.ATTENTION)
+    for column, colour in (("prompt", kit.TRAINED), ("head", kit.ATTENTION)):
         draw_paths(ax, rows[column], [colour])
-    for column in ("prompt", "head"):
-        ax.plot(*rows[column][0, 0], "o", color=INK, markersize=4)
+        ax.plot(*rows[column][0, 0], "o", color=kit.INK, markersize=4)
     window(ax, (-2, 8), (-2.5, 7.5))
-    ax.set_xlabel("first coordinate")
-    ax.set_ylabel("second coordinate", rotation=90)
-    ax.text(0.5, 6.0, "head v", color=ATTENTION, fontsize=8.5)
-    ax.set_title("first 200 steps")
+    ax.text(0.5, 6.0, "head v", color=kit.ATTENTION, fontsize=8.5)
+    ax.text(4.6, -0.9, "prompt p", color=kit.TRAINED, fontsize=8.5)
 
 
 def drop(problem: Toy, samples: int, seed: int) -> Columns:
@@ -138,17 +131,18 @@ def drop(problem: Toy, samples: int, seed: int) -> Columns:
     return {"drop": margin_drop(problem.data, TOKENS, prompts).ratios}
 
 
-def _gap(heads: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
-    return direction_gap(heads[..., None], target[:, None])
-
-
 SHAPE, FAR_OUT, FASTER = (4, 3, 8), 40.0, 50.0
 """n, T, d of random instances; the prompt's size in norms of its solution, and how many times as
 large the head is in norms of its own.
 """
 
 
-def random_path(seeds: list[int], common: float) -> Columns:
+@kit.run(
+    common=[0.5, 1.0],
+    seeds=kit.seeds(60, by=100, name="pair_seeds"),
+    quick={"pair_seeds": 4},
+)
+def pairs(common, seeds):
     """The joint path at one large pair of radii on random instances: gaps to the solution of all
     constraints, to the relaxed one, and, of a broken variant, to that which relaxes one sequence
     more; and the gap of the head.
@@ -201,4 +195,4 @@ def random_path(seeds: list[int], common: float) -> Columns:
                 "pair_spare": np.delete(labelled, decoder.support).min(initial=np.inf) - 1.0,
             }
         )
-    return stacked(rows)
+    return kit.stacked(rows)

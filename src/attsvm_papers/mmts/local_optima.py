@@ -3,12 +3,11 @@ around them (claims T17, T18).
 """
 
 import itertools
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from attsvm import (
-    Norm,
     Nuclear,
     locally_optimal,
     max_margin,
@@ -19,94 +18,78 @@ from attsvm import (
     token_scores,
 )
 from attsvm.datasets import unit_sphere
-from attsvm_papers.kit import stacked
-from attsvm_papers.tfsvm.local_cones import narrow
+from attsvm_papers import kit
+from attsvm_papers.tfsvm.local_cones import PATH_SIZES, narrow
 
-Choices = list[tuple[tuple[int, ...], Any, bool]]
 BOUNDS = ("fro", "nuc", "lp:1.5", "lp:3")
-"""Norms of local paths; the column ``bound`` holds a position in this list."""
+"""Norms of local paths."""
 
 
-def enumeration(seeds: list[int], d: int) -> dict[str, Any]:
-    """All nine selections of instances with n = 2 and T = 3: how many are locally optimal, and
-    whether an all-support rival is.
-    """
-    rows = []
-    for seed in seeds:
-        data, head = unit_sphere(2, 3, d, seed)
-        optimal, found = _selections(data, head)
-        local = [choice for choice, solution, ok in found if ok]
-        spurious = [
-            ok
-            for choice, solution, ok in found
-            if choice != optimal and len(solution.support) == solution.margins.m
-        ]
-        rows.append(
-            {
-                "count_seed": seed,
-                "count": len(local),
-                "optimal_local": optimal in local,
-                "all_support_rivals": len(spurious),
-                "spurious": sum(spurious),
-            }
-        )
-    return stacked(rows)
-
-
-def _selections(data: Any, head: Any, norm: Norm | None = None) -> tuple[tuple[int, ...], Choices]:
-    """The optimal selection, and every selection with its solution in a norm and whether it is
-    locally optimal there.
+def selections(data, head, norm=None):
+    """The solution of every selection in a norm, whether it is locally optimal there, and which of
+    them is the optimal one.
     """
     scores = token_scores(data, head)
     choices = list(itertools.product(range(data.T), repeat=data.n))
     programmes = [selection_margins(data, choice) for choice in choices]
     # gaps of paths fall below what the default tolerance leaves of a direction
-    solutions = max_margin(programmes, norm, tol=1e-11)
-    found = [
-        (
-            choice,
-            solution,
-            solution.status == "optimal" and bool(locally_optimal(solution, scores).all()),
+    found = max_margin(programmes, norm, tol=1e-11)
+    local = [s.status == "optimal" and locally_optimal(s, scores).all() for s in found]
+    return list(found), np.array(local), choices.index(tuple(optimal_tokens(data, head).tolist()))
+
+
+@kit.run(
+    seeds=kit.seeds(100, by=100, name="draws"),
+    d=(3, 8, 64, 256),
+    quick={"draws": 20, "d": (3, 8, 64)},
+)
+def enumeration(seeds, d):
+    """All nine selections of instances with n = 2 and T = 3: how many are locally optimal, and
+    whether an all-support rival is.
+    """
+    rows = []
+    for seed in seeds:
+        found, local, best = selections(*unit_sphere(2, 3, d, seed))
+        rivals = np.array([len(solution.support) == solution.margins.m for solution in found])
+        rivals[best] = False
+        rows.append(
+            {
+                "count_seed": seed,
+                "count": local.sum(),
+                "optimal_local": local[best],
+                "all_support_rivals": rivals.sum(),
+                "spurious": (rivals & local).sum(),
+            }
         )
-        for choice, solution in zip(choices, solutions, strict=True)
-    ]
-    return tuple(optimal_tokens(data, head).tolist()), found
+    return kit.stacked(rows)
 
 
-def local_path(
-    seeds: list[int], d: int, sizes: tuple[float, ...], bound: str = "fro"
-) -> dict[str, Any]:
-    """Regularisation paths in cones around locally optimal directions that are not global; radii in
-    units of the solution's norm.
-
-    ``bound`` names the norm that is bounded and in which directions are locally optimal; of the
-    nuclear norm, through factors.
+@kit.run(
+    bound=BOUNDS,
+    seeds=kit.seeds(20, by=100, name="path_seeds"),
+    quick={"path_seeds": 6},
+)
+def local_path(bound, seeds):
+    """Regularisation paths in cones around locally optimal directions that are not global, d = 3;
+    radii in units of the solution's norm. ``bound`` is the norm that is bounded and in which
+    directions are locally optimal; of the nuclear norm, through factors.
     """
     norm, rows = parse_norm(bound), []
-    form: Literal["W", "KQ"] = "KQ" if norm == Nuclear() else "W"
+    form: Any = "KQ" if norm == Nuclear() else "W"
     for seed in seeds:
-        data, head = unit_sphere(2, 3, d, seed)
-        optimal, found = _selections(data, head, norm)
-        for choice, solution, ok in found:
-            if ok and choice != optimal:
-                cone = narrow(solution)
-                radii = [size * solution.norm for size in sizes]
-                path = regularization_path(data, head, norm, radii, form, starts=1, cone=cone)
-                other = next(best for place, best, _ in found if place == optimal)
-                rows.append(
-                    (
-                        seed,
-                        cone.degrees,
-                        solution.unique is not False,
-                        *path.direction_gap(solution),
-                        *path.direction_gap(other),
-                    )
-                )
-    table = np.array(rows, dtype=np.float64).reshape(len(rows), 3 + 2 * len(sizes))
-    return {
-        "seed": table[:, 0],
-        "degrees": table[:, 1],
-        "unique": table[:, 2],
-        "local_gap": table[:, 3 : 3 + len(sizes)],
-        "local_other": table[:, 3 + len(sizes) :],
-    }
+        data, head = unit_sphere(2, 3, 3, seed)
+        found, local, best = selections(data, head, norm)
+        for k in np.flatnonzero(local & (np.arange(len(found)) != best)).tolist():
+            cone = narrow(found[k])
+            radii = [size * found[k].norm for size in PATH_SIZES]
+            path = regularization_path(data, head, norm, radii, form, starts=1, cone=cone)
+            rows.append(
+                {
+                    "seed": seed,
+                    "degrees": cone.degrees,
+                    "unique": found[k].unique is not False,
+                    "local_gap": path.direction_gap(found[k]),
+                    "local_other": path.direction_gap(found[best]),
+                }
+            )
+    return kit.stacked(rows)

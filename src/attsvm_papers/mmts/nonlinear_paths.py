@@ -21,10 +21,17 @@ from attsvm.datasets import orthonormal, unit_sphere
 from attsvm.dynamics import direction_gap
 from attsvm.margins import split
 from attsvm.selection import sparsemax_selection
-from attsvm_papers.kit import stacked
+from attsvm_papers import kit
+
+FAR = 30.0  # of the weights, in norms of the solution
 
 
-def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict[str, Any]:
+@kit.run(
+    seeds=kit.seeds(60, by=100, name="mixture_seeds"),
+    strength=(0.2, 0.3),
+    quick={"mixture_seeds": 12, "strength": (0.3,)},
+)
+def mixture(seeds, strength, sizes=(3.0, 5.0, 8.0, 12.0, 24.0)):
     r"""The regularisation path under the concave head :math:`\gamma^\top s-\lambda\|s\|^2`, its
     finite and its diverging part.
 
@@ -32,49 +39,49 @@ def mixture(seeds: list[int], strength: float, sizes: tuple[float, ...]) -> dict
     :math:`\lambda\|s-s^\star\|^2` and what leaks to the other tokens, times their distance to the
     common slope of the selected ones: no cancellation.
     """
-    rows: list[dict[str, float]] = []
+    rows = []
     for seed in seeds:
         data, head = orthonormal(2, 4, seed)
         scores = token_scores(data, head)
         sets, best = sparsemax_selection(scores, strength)
         margins = multi_token_margins(data, sets)
-        direction = max_margin(margins)
+        likeliest = selection_margins(data, best.argmax(axis=1))
+        direction, single = (max_margin(each).W for each in (margins, likeliest))
         finite = finite_component(data, sets, np.where(sets, best, 1.0)).W
-        likeliest = max_margin(selection_margins(data, best.argmax(axis=1)))
         slope = np.where(sets, scores - 2.0 * strength * best, -np.inf).max(axis=1, keepdims=True)
         leak = np.where(sets, 0.0, slope - scores)
 
-        def excess(
-            s: FloatArray, leak: FloatArray = leak, best: FloatArray = best
-        ) -> tuple[FloatArray, FloatArray]:
-            away = s - best
-            return np.sum(leak * s + strength * away**2, axis=1), leak + 2.0 * strength * away
+        def excess(s, leak=leak, best=best):
+            return (
+                np.sum(leak * s + strength * (s - best) ** 2, axis=1),
+                leak + 2.0 * strength * (s - best),
+            )
 
+        several = bool((sets.sum(axis=1) > 1).any())
+        told = {"seed": seed, "mixture_seed": seed if several else np.nan, "several": several + 0.0}
         rng = np.random.default_rng(seed)
         for size in sizes:
-            R = float(np.linalg.norm(finite + size * direction.W))
-            starts = [finite + size * direction.W, *rng.standard_normal((4, *direction.W.shape))]
-            W = _shortest(log_excess(data, excess), starts, R)
+            start = finite + size * direction
+            starts = [start, *rng.standard_normal((4, *start.shape))]
+            W = shortest(log_excess(data, excess), starts, float(np.linalg.norm(start)))
             inside, outside = split(W, margins)
             rows.append(
-                {
-                    "seed": seed,
-                    "mixture_seed": seed if (sets.sum(axis=1) > 1).any() else np.nan,
-                    "strength": strength,
+                told
+                | {
                     "size": size,
-                    "several": float((sets.sum(axis=1) > 1).any()),
-                    "path_gap": float(direction_gap(W, direction.W)),
-                    "outside_gap": float(direction_gap(outside, direction.W)),
-                    "outside_other": float(direction_gap(outside, likeliest.W)),
-                    "path_other": float(direction_gap(W, likeliest.W)),
-                    "finite_error": float(np.linalg.norm(inside - finite)),
-                    "finite_size": float(np.linalg.norm(inside)),
+                    "path_gap": direction_gap(W, direction),
+                    "outside_gap": direction_gap(outside, direction),
+                    "outside_other": direction_gap(outside, single),
+                    "path_other": direction_gap(W, single),
+                    "finite_error": np.linalg.norm(inside - finite),
+                    "finite_size": np.linalg.norm(inside),
                 }
             )
-    return stacked(rows)
+    return kit.stacked(rows)
 
 
-def ties(seeds: list[int], size: float) -> dict[str, Any]:
+@kit.run(seeds=kit.seeds(20, by=100))
+def ties(seeds):
     """Two best tokens of equal score in each sequence and a convex head, under which mixing hurts:
     which selection the path takes.
 
@@ -82,35 +89,28 @@ def ties(seeds: list[int], size: float) -> dict[str, Any]:
     output.
     """
     scores = np.array([[1.0, 1.0, 0.5, 0.2], [0.3, 0.8, 0.8, 0.0]])
-    best = scores.max(axis=1, keepdims=True)
-    candidates = list(itertools.product((0, 1), (1, 2)))
+    lost = scores.max(axis=1, keepdims=True) - scores
 
-    def excess(s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def excess(s):
         others = s @ (1.0 - np.eye(s.shape[1]))  # 1 - s without cancellation
-        return np.sum(s * (best - scores) + s * others, axis=1), best - scores + 2.0 * others
+        return np.sum(s * lost + s * others, axis=1), lost + 2.0 * others
 
     found = []
     for seed in seeds:
         data, _ = unit_sphere(2, 4, 4, seed)
+        candidates = itertools.product((0, 1), (1, 2))
         solutions = max_margin([selection_margins(data, choice) for choice in candidates])
         least, second, *_ = sorted(solutions, key=lambda solution: solution.norm)
-        rng = np.random.default_rng(seed)
-        starts = [
-            *(solution.W for solution in solutions),
-            *rng.standard_normal((6, *least.W.shape)),
-        ]
-        W = _shortest(log_excess(data, excess), starts, size * least.norm)
-        found.append(
-            {
-                "tie_gap": float(direction_gap(W, least.W)),
-                "tie_other": float(direction_gap(W, second.W)),
-                "second": second.norm / least.norm,
-            }
-        )
-    return stacked(found)
+        random = np.random.default_rng(seed).standard_normal((6, *least.W.shape))
+        starts = [*(solution.W for solution in solutions), *random]
+        W = shortest(log_excess(data, excess), starts, FAR * least.norm)
+        gaps = {"tie_gap": direction_gap(W, least.W), "tie_other": direction_gap(W, second.W)}
+        found.append(gaps | {"second": second.norm / least.norm})
+    return kit.stacked(found)
 
 
-def hidden_units(seeds: list[int], size: float) -> dict[str, Any]:
+@kit.run(seeds=kit.seeds(20, by=100))
+def hidden_units(seeds):
     """The path under a head of eight ReLU units: the gap to the max-margin direction of the tokens
     of largest output, and to that of the tokens of which one is second; NaN where a mixture of
     tokens has as large an output, or no weights select the tokens.
@@ -124,36 +124,32 @@ def hidden_units(seeds: list[int], size: float) -> dict[str, Any]:
         order = np.argsort(-data.labels[:, None] * (np.maximum(inner, 0.0) @ outer), axis=1)
         best, second = order[:, 0], np.append(order[:1, 1], order[1:, 0])
         top = inner[np.arange(data.n), best][:, None]
-        signed = data.labels[:, None] * outer
+        away, signed = top - inner, data.labels[:, None] * outer
 
-        def excess(
-            s: FloatArray,
-            away: FloatArray = top - inner,
-            top: FloatArray = top,
-            signed: FloatArray = signed,
-        ) -> tuple[FloatArray, FloatArray]:
+        def excess(s, away=away, top=top[:, 0], signed=signed):
             """Of the best output over that of the mixture, from differences: no cancellation."""
             fall = np.einsum("...nt,ntm->...nm", s, away)
-            left = top[:, 0] - fall
-            drop = np.where(top[:, 0] > 0, np.minimum(fall, top[:, 0]), -np.maximum(left, 0.0))
-            return np.sum(signed * drop, axis=-1), np.einsum(
-                "...nm,ntm->...nt", signed * (left > 0), away
-            )
+            left = top - fall
+            drop = np.where(top > 0, np.minimum(fall, top), -np.maximum(left, 0.0))
+            slope = np.einsum("...nm,ntm->...nt", signed * (left > 0), away)
+            return np.sum(signed * drop, axis=-1), slope
 
         mixtures = rng.dirichlet(np.full(data.T, 0.5), (2000, data.n))
         solution, other = max_margin([selection_margins(data, each) for each in (best, second)])
         if solution.status != "optimal" or (excess(mixtures)[0] <= 0).any():
             continue
         starts = [solution.W, *rng.standard_normal((4, *solution.W.shape))]
-        W = _shortest(log_excess(data, excess), starts, size * solution.norm)
-        gaps[k] = float(direction_gap(W, solution.W))
-        if other.has_weights:
-            others[k] = float(direction_gap(W, other.W))
+        W = shortest(log_excess(data, excess), starts, FAR * solution.norm)
+        gaps[k] = direction_gap(W, solution.W)
+        others[k] = direction_gap(W, other.W) if other.has_weights else np.nan
     return {"hidden_gap": gaps, "hidden_other": others}
 
 
-def _shortest(
-    value: Callable[[FloatArray], tuple[float, FloatArray]], starts: list[FloatArray], R: float
+def shortest(
+    value: Callable[[FloatArray], tuple[float, FloatArray]],
+    starts: list[FloatArray],
+    R: float,
+    rounds: int = 3,
 ) -> FloatArray:
     """The best weights of norm R for a function of W and its gradient, searched from several
     starts.
@@ -169,7 +165,7 @@ def _shortest(
     ends = []
     for start in starts:
         x = start.reshape(-1) / np.linalg.norm(start)
-        for _ in range(3):  # a restart forgets a metric that has gone stale
+        for _ in range(rounds):  # a restart forgets a metric that has gone stale
             result = minimize(
                 on_sphere, x, jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 2000}
             )

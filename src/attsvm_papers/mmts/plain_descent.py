@@ -2,8 +2,6 @@
 the loss at step 1/L (claims T1, T2).
 """
 
-from typing import Any
-
 import numpy as np
 
 from attsvm import LogSpaced, train
@@ -11,51 +9,45 @@ from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-
-
-def equivalence(seeds: list[int], steps: int) -> dict[str, Any]:
-    r"""Plain descent on p with step :math:`\eta`, and on W under a prompt u with
-    :math:`\eta/\|u\|^2`, and with :math:`\eta`, from :math:`up_0^\top/\|u\|^2`.
-    """
-    errors: list[float] = []
-    undivided: list[float] = []
-    for seed in seeds:
-        rng = np.random.default_rng(seed)
-        data, head = unit_sphere(4, 5, 6, seed)
-        u, p = 2.0 * rng.standard_normal(3), rng.standard_normal(6)
-        square = float(u @ u)
-        runs = []
-        for options, init, lr in (
-            ({}, p, 0.5),
-            ({"prompt": u}, np.outer(u, p) / square, 0.5 / square),
-            ({"prompt": u}, np.outer(u, p) / square, 0.5),
-        ):
-            model = Attention.prompt(data, head, init=init, **options)  # type: ignore[arg-type]
-            runs.append(
-                train(
-                    model,
-                    data,
-                    SteepestDescent(model.parameters(), lr=lr, normalize=False),
-                    steps,
-                    LogSpaced(30),
-                )
-            )
-        predicted = u[:, None] * runs[0].W[..., 0][:, None, :] / square
-        size = np.abs(predicted).max(axis=(1, 2))
-        for run, found in zip(runs[1:], (errors, undivided), strict=True):
-            away = np.abs(run.parameters["W"] - predicted).max(axis=(1, 2))
-            found.append(float((away / size).max()))
-    return {"equivalence_error": np.array(errors), "equivalence_undivided": np.array(undivided)}
-
+from attsvm_papers import kit
 
 LONGER = 1e5  # times the step that the theorem allows
 
 
-def smoothness(seeds: list[int], steps: int) -> dict[str, Any]:
+def descend(model, data, lr, steps, record):
+    optimizer = SteepestDescent(model.parameters(), lr=lr, normalize=False)
+    return train(model, data, optimizer, steps, record)
+
+
+@kit.run(seeds=kit.seeds(8, by=8, name="equivalence_seeds"))
+def equivalence(seeds, steps=300):
+    r"""Plain descent on p with step :math:`\eta`, and on W under a prompt u with
+    :math:`\eta/\|u\|^2`, and with :math:`\eta`, from :math:`up_0^\top/\|u\|^2`.
+    """
+    found = []
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        data, head = unit_sphere(4, 5, 6, seed)
+        u, p = 2.0 * rng.standard_normal(3), rng.standard_normal(6)
+        start = np.outer(u, p) / (u @ u)
+        prompt = descend(Attention.prompt(data, head, init=p), data, 0.5, steps, LogSpaced(30))
+        predicted = u[:, None] * prompt.W[..., 0][:, None, :] / (u @ u)
+        row = {}
+        for name, lr in (("error", 0.5 / (u @ u)), ("undivided", 0.5)):
+            model = Attention.prompt(data, head, init=start, prompt=u)
+            W = descend(model, data, lr, steps, LogSpaced(30)).parameters["W"]
+            away, size = (np.abs(x).max(axis=(1, 2)) for x in (W - predicted, predicted))
+            row[f"equivalence_{name}"] = (away / size).max()
+        found.append(row)
+    return kit.stacked(found)
+
+
+@kit.run(seeds=kit.seeds(20, by=100))
+def smoothness(seeds, steps=300):
     """Largest rise of the loss in a step of plain descent with step 1/L, and with one a
     hundred thousand times as long, for a prompt and for W, relative to the loss.
     """
-    rises: dict[float, list[float]] = {1.0: [], LONGER: []}
+    found = []
     for seed in seeds:
         data, head = unit_sphere(4, 5, 6, seed)
         size = np.linalg.norm(data.tokens, ord=2, axis=(-2, -1))
@@ -63,21 +55,14 @@ def smoothness(seeds: list[int], steps: int) -> dict[str, Any]:
         # the logistic slope is 1/4-Lipschitz and at most 1
         terms = 0.25 * v**2 * size**4 + 3.0 * v * size**3
         start = np.random.default_rng(seed).standard_normal((6, 6))
-        for times, found in rises.items():
-            models = (
-                (Attention.prompt(data, head, init=start[0]), np.mean(terms)),
-                (
-                    Attention.cross(data, head, init=start),
-                    np.mean(terms * np.sum(data.queries**2, axis=1)),
-                ),
-            )
-            for model, L in models:
-                lr = times / float(L)
-                optimizer = SteepestDescent(model.parameters(), lr=lr, normalize=False)
-                loss = train(model, data, optimizer, steps, AtSteps(range(steps))).loss
-                found.append(float(np.diff(loss).max() / loss[0]))
-    return {
-        "seed": np.repeat(seeds, 2),
-        "rise": np.array(rises[1.0]),
-        "rise_longer": np.array(rises[LONGER]),
-    }
+        for make, init, L in (
+            (Attention.prompt, start[0], np.mean(terms)),
+            (Attention.cross, start, np.mean(terms * np.sum(data.queries**2, axis=1))),
+        ):
+            losses = [
+                descend(make(data, head, init=init), data, lr, steps, AtSteps(range(steps))).loss
+                for lr in (1.0 / L, LONGER / L)
+            ]
+            rise, longer = (np.diff(loss, axis=0).max() / loss[0].item() for loss in losses)
+            found.append({"seed": seed, "rise": rise, "rise_longer": longer})
+    return kit.stacked(found)

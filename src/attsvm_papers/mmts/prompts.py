@@ -23,7 +23,7 @@ from attsvm.datasets import Toy
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention, LogScale
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import Evidence, logarithmic
+from attsvm_papers import kit
 
 Columns = dict[str, NDArray[Any]]
 SHOWN = 200  # steps that the papers draw
@@ -32,11 +32,6 @@ RAYS = ((30.0, 100.0), (-5.0, -2.5, 0.0, 2.5, 5.0))
 token 3 pulls nine times as strongly as that of token 1, starts at 5 degrees are in the theorem's
 cone from a norm of 17 on.
 """
-
-
-def of(evidence: Evidence, name: str, **values: Any) -> Evidence:
-    """The rows of one part."""
-    return evidence.where(part=name, **values)
 
 
 def marks(steps: int) -> list[int]:
@@ -192,17 +187,10 @@ def degrees(points: ArrayLike) -> NDArray[np.float64]:
     return np.degrees(np.arctan2(y, x))
 
 
-def draw_paths(ax: Axes, paths: NDArray[Any], colours: Sequence[str], last: int = SHOWN) -> None:
+def draw_paths(ax: Axes, paths: NDArray[Any], colours: Any, last: int = SHOWN) -> None:
     """Trajectories ``(runs, records, 2)`` with a dot at every tenth step, as in the papers."""
     for path, colour in zip(paths, colours, strict=True):
-        ax.plot(
-            *path[: last + 1].T,
-            color=colour,
-            linewidth=1.1,
-            marker="o",
-            markersize=2.4,
-            markevery=10,
-        )
+        ax.plot(*path[: last + 1].T, "o-", color=colour, linewidth=1.1, ms=2.4, markevery=10)
 
 
 def draw_ray(ax: Axes, direction: ArrayLike, colour: str, **style: Any) -> None:
@@ -218,17 +206,16 @@ def draw_ray(ax: Axes, direction: ArrayLike, colour: str, **style: Any) -> None:
 def window(ax: Axes, horizontal: tuple[float, float], vertical: tuple[float, float]) -> None:
     """The papers' axes: prompt coordinates with the same scale."""
     ax.set(xlim=horizontal, ylim=vertical, aspect="equal", xlabel="p₁")
-    ax.set_ylabel("p₂", rotation=0)
+    ax.set_ylabel("p₂", rotation=0, labelpad=10)
 
 
 def draw_gaps(ax: Axes, x: NDArray[Any], gaps: NDArray[Any], colour: str, **style: Any) -> None:
     """One line per run; gaps below 1e-18 are drawn there."""
-    shown = np.maximum(gaps, 1e-18)
-    ax.plot(x.T, shown.T, color=colour, **{"linewidth": 1.1, **style})
+    ax.plot(x.T, np.maximum(gaps, 1e-18).T, color=colour, linewidth=1.1, **style)
 
 
 def logarithmic_axes(ax: Axes, x: tuple[float, float], y: tuple[float, float]) -> None:
     """Both axes logarithmic, with these limits."""
     for axis, limits, set_limits in ((ax.xaxis, x, ax.set_xlim), (ax.yaxis, y, ax.set_ylim)):
-        logarithmic(axis, np.array(limits))
+        kit.logarithmic(axis, np.array(limits))
         set_limits(*limits)

@@ -3,7 +3,6 @@ any start (claim T3), and from the neighbourhood of a selection's direction (cla
 """
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention, LogScale
 from attsvm.optim import SteepestDescent
+from attsvm_papers import kit
 from attsvm_papers.tfsvm.local_cones import inside, opening, surplus
 
 CLEAR = 0.1  # least surplus of the other rivals over the margin at which a direction is tried
@@ -32,7 +32,8 @@ EQUAL, ENUMERATED = ((1, 8, 4), (4, 4, 12)), ((2, 4, 4), (2, 3, 16))
 """n, T, d of instances with equal scores, and of those of which every selection is tried."""
 
 
-def equal_scores(seeds: list[int], shape: Sequence[int], steps: int) -> dict[str, Any]:
+@kit.run(kit.rows("n T d", EQUAL), seeds=kit.seeds(20, by=100), quick={"prompt_steps": 2000})
+def equal_scores(n, T, d, seeds, prompt_steps=3000):
     """One row per instance: normalised descent from four random starts of 0.1 to 20 solution norms,
     with scores that are equal but for the optimal token's, and with unequal ones.
 
@@ -40,7 +41,6 @@ def equal_scores(seeds: list[int], shape: Sequence[int], steps: int) -> dict[str
     units of the derived bound, see :func:`attsvm_papers.mmts.prompts.field_bound`; the gap is that
     of the worst start.
     """
-    n, T, d = shape
     data, _ = unit_sphere(n, T, d, seeds)
     runs, each = len(seeds), len(SIZES)
     best = np.zeros(n, dtype=np.int64)
@@ -55,7 +55,7 @@ def equal_scores(seeds: list[int], shape: Sequence[int], steps: int) -> dict[str
     columns: dict[str, Any] = {}
     for name, share in (("", 1.0), ("_unequal", behind)):
         scores = np.where(np.arange(T) == 0, 0.0, -lead * share)
-        cosine, gap = _from_anywhere(data, scores, starts, solutions, steps)
+        cosine, gap = _from_anywhere(data, scores, starts, solutions, prompt_steps)
         columns[f"equal_cosine{name}"] = (cosine * (norms * widest)[:, None]).min(axis=1)
         columns[f"equal_gap{name}"] = gap.max(axis=1)
     return columns
@@ -92,14 +92,14 @@ def _from_anywhere(
     return cosine.reshape(runs, each), course.direction_gap(best)[-1].reshape(runs, each)
 
 
-def directions(seeds: list[int], shape: Sequence[int], steps: int) -> dict[str, Any]:
+@kit.run(kit.rows("n T d", ENUMERATED), seeds=kit.seeds(20, by=100), quick={"prompt_steps": 2000})
+def directions(n, T, d, seeds, prompt_steps=3000):
     """One row for each selection that is feasible and clear of its other rivals: whether it is
     locally optimal, and what normalised descent makes of a start near its direction.
 
     Starts of locally optimal selections are at the edge of the derived cone, see
     :mod:`attsvm_papers.tfsvm.local_cones`, those of others on the ray itself.
     """
-    n, T, d = shape
     data, heads = unit_sphere(n, T, d, seeds)
     scores, best = token_scores(data, heads), optimal_tokens(data, heads)
     choices = np.array(list(itertools.product(range(data.T), repeat=data.n)))
@@ -122,7 +122,7 @@ def directions(seeds: list[int], shape: Sequence[int], steps: int) -> dict[str, 
         model,
         subset,
         SteepestDescent(model.parameters(), lr=STEP),
-        steps,
+        prompt_steps,
         AtSteps(()),
         step_scale=np.array([solution.norm for solution in solutions]),
     )

@@ -23,27 +23,7 @@ from attsvm import AttentionData, head_pairs, train
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import sum_of_heads
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    MOST,
-    TRAINED,
-    VERDICT,
-    at_least,
-    at_most,
-    bands,
-    between,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    picture,
-    replaced,
-    same,
-    scales,
-    setting,
-    shuffled,
-    true,
-)
+from attsvm_papers import kit
 from attsvm_papers.multihead.planted import decoders, planted
 from attsvm_papers.multihead.side_by_side import (
     apart,
@@ -54,31 +34,20 @@ from attsvm_papers.multihead.side_by_side import (
     margin_shares,
 )
 
-SCALES = scales(
-    n=20,
-    T=6,
-    d=12,
-    held=200,
-    angles=(0, 15, 30, 45),
-    steps=4000,
-    seeds=100,
-    first_seed=VERDICT,
-    quick={"angles": (0, 45), "seeds": 6},
-)
-
 
 def compared(angle, each, common, **_):
     return (angle == 0 or not each) and (angle == 45 or not common)
 
 
-@grid(
-    angle=setting("angles"),
+@kit.run(
+    angle=(0, 15, 30, 45),
     each=(False, True),
     common=(False, True),
-    seeds=blocks(50),
+    seeds=kit.seeds(100, by=50),
     when=compared,
+    quick={"angle": (0, 45), "seeds": 6},
 )
-def run(n, T, d, held, angle, each, common, steps, seeds):
+def run(angle, each, common, seeds, n=20, T=6, d=12, held=200, steps=4000):
     made = planted(n + held, T, d, seeds)
     whole = made.data
     data = AttentionData(whole.tokens[:, :n], whole.labels[:, :n], whole.queries[:, :n])
@@ -100,7 +69,7 @@ def run(n, T, d, held, angle, each, common, steps, seeds):
     logits = np.einsum("sntd,hsde,sne->snth", whole.tokens, apart(W[-1]), whole.queries)
     right = logits.argmax(axis=2)[:, n:] == made.places[:, n:]
     return {
-        "step": same(course.steps),
+        "step": kit.same(course.steps),
         "gap": gaps(W, best).T,
         "gap_other": gaps(W, best, shift=1).T,
         "joint": course.direction_gap(best).T,
@@ -118,16 +87,19 @@ def run(n, T, d, held, angle, each, common, steps, seeds):
     }
 
 
-ONE_NORM = exchanged("each head measured by a norm of its own", "each", False, True)
-TWO_NORMS = exchanged("one norm for both heads", "each", False, True)
-EQUAL = exchanged("two heads with equal decoders", "angle", 0, 45)
+ONE_NORM = kit.exchanged("each head measured by a norm of its own", "each", False, True)
+TWO_NORMS = kit.exchanged("one norm for both heads", "each", False, True)
+EQUAL = kit.exchanged("two heads with equal decoders", "angle", 0, 45)
 
 
 def of(e, **fixed):
     return e.where(**{"each": False, "common": False, **fixed})
 
 
-@claim(true("the groups are planted; a start may lead one head elsewhere", share=MOST), null=EQUAL)
+@kit.claim(
+    kit.true("the groups are planted; a start may lead one head elsewhere", share=kit.MOST),
+    null=EQUAL,
+)
 def MH1(e):
     """At 0 degrees head 1 selects the token of group A, and head 2 that of group B, in every
     sequence.
@@ -135,9 +107,11 @@ def MH1(e):
     return of(e, angle=0)["own"] == 1
 
 
-@claim(
-    at_least(
-        0.8, "of 200 sequences; one in six is chance; 19 of 20 tuning seeds had 0.86", share=MOST
+@kit.claim(
+    kit.at_least(
+        0.8,
+        "of 200 sequences; one in six is chance",
+        share=kit.MOST,
     ),
     null=EQUAL,
 )
@@ -148,19 +122,19 @@ def MH1h(e):
     return of(e, angle=0)["own_held"]
 
 
-@claim(
-    true("as with one head; a few runs are still moving", share=MOST),
-    null=replaced("random tokens", local="local_random"),
+@kit.claim(
+    kit.true("as with one head; a few runs are still moving", share=kit.MOST),
+    null=kit.replaced("random tokens", local="local_random"),
 )
 def MH2(e):
     """Both heads end at selections that are locally optimal, each under its own decoder."""
     return e["local"]
 
 
-@claim(
-    at_most(0.01, "8 degrees; the gap falls like log(k)/k", share=MOST),
+@kit.claim(
+    kit.at_most(0.01, "8 degrees; the gap falls like log(k)/k", share=kit.MOST),
     assumes="certified",
-    null=replaced("the solution of the other head", gap="gap_other"),
+    null=kit.replaced("the solution of the other head", gap="gap_other"),
 )
 def MH3(e):
     """Each head converges in direction to the max-margin solution of its own selection, whatever
@@ -169,8 +143,8 @@ def MH3(e):
     return e["gap"][:, -1]
 
 
-@claim(
-    at_most(0.005, "half of what one head is allowed", share=MOST),
+@kit.claim(
+    kit.at_most(0.005, "half of what one head is allowed", share=kit.MOST),
     assumes={"certified": lambda e: of(e, angle=0)["certified"]},
     null=ONE_NORM,
 )
@@ -193,8 +167,8 @@ def lagging(e):
     )
 
 
-@claim(
-    between(0.95, 1.05, "5 %", share=MOST),
+@kit.claim(
+    kit.between(0.95, 1.05, "5 %", share=kit.MOST),
     assumes={"certified": lambda e: of(e, angle=0)["certified"]},
     explanation=lagging,
     null=ONE_NORM,
@@ -205,7 +179,7 @@ def MH4r(e):
     return rows["ratio"] / rows["ratio_best"]
 
 
-@claim(between(0.95, 1.05, "5 %", share=MOST), null=TWO_NORMS)
+@kit.claim(kit.between(0.95, 1.05, "5 %", share=kit.MOST), null=TWO_NORMS)
 def MH5(e):
     """Each measured by its own norm, both heads become equally long, whatever their solutions are
     (0 degrees).
@@ -213,8 +187,8 @@ def MH5(e):
     return e.where(angle=0, each=True)["ratio"]
 
 
-@claim(
-    at_most(0.03, "of the best joint margin", share=MOST),
+@kit.claim(
+    kit.at_most(0.03, "of the best joint margin", share=kit.MOST),
     assumes={"certified": lambda e: e.where(angle=0, each=True)["certified"]},
     null=TWO_NORMS,
 )
@@ -226,8 +200,8 @@ def MH5m(e):
     return np.abs(rows["margin"] - rows["margin_equal"])
 
 
-@claim(
-    at_most(0.02, "twice what either is allowed to its solution", share=MOST),
+@kit.claim(
+    kit.at_most(0.02, "twice what either is allowed to its solution", share=kit.MOST),
     assumes={"both select the same tokens": lambda e: of(e, angle=45)["shared"] == 1},
     null=EQUAL,
 )
@@ -238,9 +212,9 @@ def MH6(e):
     return of(e, angle=45)["parallel"]
 
 
-@claim(
-    true("two in five of the tuning seeds did", share=0.1),
-    null=exchanged("both heads from one start", "common", False, True),
+@kit.claim(
+    kit.true("set by this project", share=0.1),
+    null=kit.exchanged("both heads from one start", "common", False, True),
 )
 def MH6s(e):
     """Equal decoders do not make equal heads: from starts of their own they end with different
@@ -249,9 +223,9 @@ def MH6s(e):
     return of(e, angle=45)["shared"] < 1
 
 
-@claim(
-    at_least(0.05, "of the sequences, from one angle to the next"),
-    null=shuffled("shared", within="each"),
+@kit.claim(
+    kit.at_least(0.05, "of the sequences, from one angle to the next"),
+    null=kit.shuffled("shared", within="each"),
 )
 def MH7(e):
     """The more alike the decoders, the more tokens the heads share: the mean share grows with the
@@ -260,7 +234,7 @@ def MH7(e):
     return np.diff([of(e, angle=angle)["shared"].mean() for angle in e.levels("angle")])
 
 
-@picture(
+@kit.picture(
     "Each head has its own solution",
     "Gaps to the own solution fall to a thousandth, those to the other head's stay near one;"
     " the joint gap falls with one norm only.",
@@ -278,20 +252,26 @@ def courses(evidence, axes):
     for ax, lines in (
         (
             axes[0],
-            ((one["gap"], TRAINED, "own solution"), (one["gap_other"], ATTENTION, "other's")),
+            (
+                (one["gap"], kit.TRAINED, "own solution"),
+                (one["gap_other"], kit.ATTENTION, "other's"),
+            ),
         ),
         (
             axes[1],
-            ((one["joint"], TRAINED, "one norm"), (other["joint"], ATTENTION, "a norm each")),
+            (
+                (one["joint"], kit.TRAINED, "one norm"),
+                (other["joint"], kit.ATTENTION, "a norm each"),
+            ),
         ),
     ):
-        bands(ax, step, lines)
+        kit.bands(ax, step, lines)
         ax.legend(frameon=False, fontsize=8.5)
     axes[0].set(title="1 - cosine, worse head")
     axes[1].set(title="1 - cosine, both together")
 
 
-@picture(
+@kit.picture(
     "Which head selects which, and what they share",
     "Ratios lie on the diagonal with one norm and at one with two; shares grow with the angle.",
     2.9,
@@ -304,7 +284,10 @@ def ratios(evidence, axes):
     solutions. Right: share of sequences in which both heads select the same token, a point per
     trial, and the mean.
     """
-    for each, colour, words in ((False, TRAINED, "one norm"), (True, ATTENTION, "a norm each")):
+    for each, colour, words in (
+        (False, kit.TRAINED, "one norm"),
+        (True, kit.ATTENTION, "a norm each"),
+    ):
         rows = evidence.where(angle=0, each=each)
         axes[0].plot(rows["ratio_best"], rows["ratio"], "o", ms=3, color=colour, label=words)
     ends = [evidence["ratio_best"].min(), evidence.where(angle=0)["ratio_best"].max()]
@@ -315,8 +298,8 @@ def ratios(evidence, axes):
     for place, angle in enumerate(angles):
         shares = of(evidence, angle=angle)["shared"]
         spread = place + np.linspace(-0.2, 0.2, len(shares))
-        axes[1].plot(spread, shares, "o", ms=2.5, color=TRAINED, alpha=0.6)
-        axes[1].plot([place - 0.3, place + 0.3], [shares.mean()] * 2, color=ATTENTION)
+        axes[1].plot(spread, shares, "o", ms=2.5, color=kit.TRAINED, alpha=0.6)
+        axes[1].plot([place - 0.3, place + 0.3], [shares.mean()] * 2, color=kit.ATTENTION)
     axes[1].set(
         xlabel="angle of the decoders", title="Tokens that the heads share", ylim=(-0.03, 1.03)
     )

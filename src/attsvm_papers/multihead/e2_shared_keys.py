@@ -21,25 +21,9 @@ from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import sum_of_heads
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    MOST,
-    TRAINED,
-    VERDICT,
-    at_least,
-    at_most,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    picture,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.multihead.side_by_side import apart, joint_programmes, margin_shares
 
-SCALES = scales(
-    n=6, T=8, d=10, steps=4000, seeds=100, first_seed=VERDICT, quick={"seeds": 8, "steps": 3000}
-)
 HEADS = 2
 
 
@@ -50,8 +34,8 @@ def in_blocks(rows):
     return spread.reshape(*rows.shape[:-1], -1)
 
 
-@grid(shared=(True, False), seeds=blocks(50))
-def run(n, T, d, shared, steps, seeds):
+@kit.run(shared=(True, False), seeds=kit.seeds(100, by=50), quick={"seeds": 8, "steps": 3000})
+def run(shared, seeds, n=6, T=8, d=10, steps=4000):
     data, _ = unit_sphere(n, T, d, seeds)
     pairs = head_pairs(data, HEADS)
     drawn = [np.random.default_rng([29, seed]) for seed in seeds]
@@ -91,16 +75,16 @@ def run(n, T, d, shared, steps, seeds):
     }
 
 
-OWN_KEYS = exchanged("keys of their own", "shared", True, False)
-SHARED_KEYS = exchanged("shared keys", "shared", True, False)
+OWN_KEYS = kit.exchanged("keys of their own", "shared", True, False)
+SHARED_KEYS = kit.exchanged("shared keys", "shared", True, False)
 
 
 def certified(shared):
     return {"certified": lambda e: e.where(shared=shared)["certified"]}
 
 
-@claim(
-    at_least(0.96, "tends to one; 4000 steps of factors are not the limit", share=MOST),
+@kit.claim(
+    kit.at_least(0.96, "tends to one; 4000 steps of factors are not the limit", share=kit.MOST),
     assumes=certified(True),
     null=OWN_KEYS,
 )
@@ -111,8 +95,10 @@ def MH10(e):
     return e.where(shared=True)["share_joint"]
 
 
-@claim(
-    at_least(0.0, "heads that were each at their own solution would have exactly zero", share=MOST),
+@kit.claim(
+    kit.at_least(
+        0.0, "heads that were each at their own solution would have exactly zero", share=kit.MOST
+    ),
     assumes=certified(True),
     null=OWN_KEYS,
 )
@@ -124,8 +110,8 @@ def MH10a(e):
     return rows["share_joint"] - rows["share_beside"]
 
 
-@claim(
-    at_least(0.96, "tends to one; 4000 steps of factors are not the limit", share=MOST),
+@kit.claim(
+    kit.at_least(0.96, "tends to one; 4000 steps of factors are not the limit", share=kit.MOST),
     assumes=certified(False),
     null=SHARED_KEYS,
 )
@@ -136,8 +122,8 @@ def MH11(e):
     return e.where(shared=False)["share_alone"]
 
 
-@claim(
-    at_most(1.0, "as near to one as to the other", share=MOST),
+@kit.claim(
+    kit.at_most(1.0, "as near to one as to the other", share=kit.MOST),
     assumes=certified(True),
     null=OWN_KEYS,
 )
@@ -149,7 +135,7 @@ def MH12(e):
     return rows["gap_joint"] / rows["gap_beside"]
 
 
-@picture(
+@kit.picture(
     "Shared keys tie the heads together",
     "With shared keys all points lie near one upwards, with keys of their own near one to the"
     " right.",
@@ -160,7 +146,10 @@ def shares(evidence, axes):
     """The smallest margin over the best, a point per trial: in the sum of nuclear norms, and in the
     nuclear norm of both side by side.
     """
-    for shared, colour, words in ((True, TRAINED, "shared keys"), (False, ATTENTION, "own keys")):
+    for shared, colour, words in (
+        (True, kit.TRAINED, "shared keys"),
+        (False, kit.ATTENTION, "own keys"),
+    ):
         rows = evidence.where(shared=shared)
         axes[0].plot(rows["share_alone"], rows["share_joint"], "o", ms=3, color=colour, label=words)
     axes[0].set(

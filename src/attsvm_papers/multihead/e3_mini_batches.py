@@ -25,38 +25,9 @@ from attsvm.datasets import unit_sphere
 from attsvm.dynamics import direction_gap
 from attsvm.models import Attention, Sequences
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    MOST,
-    TRAINED,
-    VERDICT,
-    at_least,
-    at_most,
-    band,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    loglog,
-    picture,
-    replaced,
-    rows,
-    same,
-    scales,
-    true,
-)
+from attsvm_papers import kit
 from attsvm_papers.multihead.side_by_side import are_local, joint_programmes
 
-SCALES = scales(
-    n=12,
-    T=4,
-    d=6,
-    steps=4000,
-    seeds=100,
-    first_seed=VERDICT,
-    quick={"seeds": 8, "steps": 3000},
-)
 RULES: dict[str, dict[str, Any]] = {
     "normalised": {"lr": 0.1},
     "momentum": {"lr": 0.1, "momentum": 0.9, "dampening": 0.9},
@@ -71,9 +42,9 @@ RUNS = (
     ("momentum", 1, False),
     ("plain", 1, False),
 )
-BATCH_OF_ONE = exchanged("batches of one", "batch", 4, 1)
-WITHOUT = exchanged("no momentum", "rule", "momentum", "normalised")
-WHOLE = replaced("all sequences at every step", gap="gap_whole")
+BATCH_OF_ONE = kit.exchanged("batches of one", "batch", 4, 1)
+WITHOUT = kit.exchanged("no momentum", "rule", "momentum", "normalised")
+WHOLE = kit.replaced("all sequences at every step", gap="gap_whole")
 
 
 def batches(n, size, dealt, steps, rng):
@@ -108,8 +79,12 @@ def descend(data, v, rule, order, marks):
     return np.stack(found), model.selected(sequences).numpy()
 
 
-@grid(rows("rule batch dealt", RUNS), seeds=blocks(50))
-def run(n, T, d, rule, batch, dealt, steps, seeds):
+@kit.run(
+    kit.rows("rule batch dealt", RUNS),
+    seeds=kit.seeds(100, by=50),
+    quick={"seeds": 8, "steps": 3000},
+)
+def run(rule, batch, dealt, seeds, n=12, T=4, d=6, steps=4000):
     data, v = unit_sphere(n, T, d, seeds)
     marks = np.unique(np.geomspace(10, steps, 10).astype(int))
     rng = np.random.default_rng([37, seeds[0]])
@@ -119,7 +94,7 @@ def run(n, T, d, rule, batch, dealt, steps, seeds):
     random = joint_programmes(data, rng.integers(T, size=selected.shape))
     scores = token_scores(data, v)
     return {
-        "step": same(marks),
+        "step": kit.same(marks),
         "gap": direction_gap(W, best.W).T,
         "gap_whole": direction_gap(whole, other.W).T,
         "certified": best.optimal,
@@ -136,8 +111,8 @@ def certified(**fixed):
     return {"certified": lambda e: of(e, **fixed)["certified"]}
 
 
-@claim(
-    at_most(0.04, "16 degrees; 47 of 50 tuning seeds had half of it", share=MOST),
+@kit.claim(
+    kit.at_most(0.04, "16 degrees", share=kit.MOST),
     assumes=certified(batch=4),
     null=BATCH_OF_ONE,
 )
@@ -146,17 +121,17 @@ def MB1(e):
     return of(e, batch=4)["gap"][:, -1]
 
 
-@claim(
-    true("45 of 50 tuning seeds; noise may leave a sequence between two tokens", share=MOST),
-    null=replaced("random tokens", local="local_random"),
+@kit.claim(
+    kit.true("noise may leave a sequence between two tokens", share=kit.MOST),
+    null=kit.replaced("random tokens", local="local_random"),
 )
 def MB1l(e):
     """Their selections are locally optimal."""
     return of(e, batch=4)["local"]
 
 
-@claim(
-    at_least(0.05, "18 degrees, more than batches of four may have", share=MOST),
+@kit.claim(
+    kit.at_least(0.05, "18 degrees, more than batches of four may have", share=kit.MOST),
     assumes=certified(),
     null=WHOLE,
 )
@@ -167,8 +142,8 @@ def MB2(e):
     return of(e)["gap"][:, -1]
 
 
-@claim(
-    at_least(0.05, "as for batches that are drawn", share=MOST),
+@kit.claim(
+    kit.at_least(0.05, "as for batches that are drawn", share=kit.MOST),
     assumes=certified(dealt=True),
     null=WHOLE,
 )
@@ -177,8 +152,8 @@ def MB2d(e):
     return of(e, dealt=True)["gap"][:, -1]
 
 
-@claim(
-    at_most(0.04, "as for batches of four", share=MOST),
+@kit.claim(
+    kit.at_most(0.04, "as for batches of four", share=kit.MOST),
     assumes=certified(rule="momentum"),
     null=WITHOUT,
 )
@@ -187,17 +162,19 @@ def MB3(e):
     return of(e, rule="momentum")["gap"][:, -1]
 
 
-@claim(
-    at_most(0.1, "26 degrees; plain steps grow like log(k) and are far from done", share=MOST),
+@kit.claim(
+    kit.at_most(
+        0.1, "26 degrees; plain steps grow like log(k) and are far from done", share=kit.MOST
+    ),
     assumes=certified(rule="plain"),
-    null=exchanged("normalised steps", "rule", "plain", "normalised"),
+    null=kit.exchanged("normalised steps", "rule", "plain", "normalised"),
 )
 def MB4(e):
     """Plain steps on batches of one need neither: they end near their solution."""
     return of(e, rule="plain")["gap"][:, -1]
 
 
-@picture(
+@kit.picture(
     "Normalised steps need large batches or momentum",
     "With batches of one and normalised steps the gap stays at a tenth; all others fall.",
     3.0,
@@ -208,17 +185,17 @@ def gaps(evidence, axes):
     nine tenths of the trials.
     """
     lines: tuple[tuple[dict[str, Any], str, str, str], ...] = (
-        ({"batch": ALL}, TRAINED, "-", "all"),
-        ({"batch": 4}, TRAINED, "--", "four"),
-        ({}, ATTENTION, "-", "one"),
-        ({"rule": "momentum"}, BEST, "-", "one, momentum"),
-        ({"rule": "plain"}, BEST, "--", "one, plain steps"),
+        ({"batch": ALL}, kit.TRAINED, "-", "all"),
+        ({"batch": 4}, kit.TRAINED, "--", "four"),
+        ({}, kit.ATTENTION, "-", "one"),
+        ({"rule": "momentum"}, kit.BEST, "-", "one, momentum"),
+        ({"rule": "plain"}, kit.BEST, "--", "one, plain steps"),
     )
     step, seen = evidence["step"][0], []
     for fixed, colour, style, words in lines:
         rows_of = of(evidence, **fixed)["gap"]
-        band(axes[0], step, rows_of, colour, style, (0.05, 0.95), label=words)
+        kit.band(axes[0], step, rows_of, colour, style, (0.05, 0.95), label=words)
         seen.append(rows_of.ravel())
-    loglog(axes[0], step, np.concatenate(seen))
+    kit.loglog(axes[0], step, np.concatenate(seen))
     axes[0].set(xlabel="step", title="1 - cosine, by batch")
     axes[0].legend(frameon=False, fontsize=8, loc="lower left")

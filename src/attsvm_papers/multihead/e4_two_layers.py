@@ -31,32 +31,8 @@ from attsvm.dynamics import direction_gap
 from attsvm.margins import relax
 from attsvm.models import select
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    MOST,
-    TRAINED,
-    VERDICT,
-    at_least,
-    at_most,
-    band,
-    between,
-    blocks,
-    claim,
-    grid,
-    loglog,
-    picture,
-    replaced,
-    same,
-    scales,
-    stacked,
-    true,
-)
+from attsvm_papers import kit
 from attsvm_papers.multihead.side_by_side import are_local
-
-SCALES = scales(
-    n=4, T=5, d=10, steps=10_000, seeds=100, first_seed=VERDICT, quick={"seeds": 8, "steps": 3000}
-)
 
 
 def attended(logits, values):
@@ -172,8 +148,8 @@ def share(true, among):
     return true[among].mean() if among.any() else np.nan
 
 
-@grid(seeds=blocks(50))
-def run(n, T, d, steps, seeds):
+@kit.run(seeds=kit.seeds(100, by=50), quick={"seeds": 8, "steps": 3000})
+def run(seeds, n=4, T=5, d=10, steps=10_000):
     data, v = unit_sphere(n, T, d, seeds)
     drawn = [np.random.default_rng([53, seed]) for seed in seeds]
     start = np.stack([rng.uniform(-1, 1, (d, 2 * d)) for rng in drawn]) / np.sqrt(d)
@@ -184,11 +160,11 @@ def run(n, T, d, steps, seeds):
         compare(data.instance(k), v[k], W[:, k], first[k], second[k, :, 0], rng)
         for k, rng in enumerate(drawn)
     ]
-    columns = stacked(told)
+    columns = kit.stacked(told)
     held = columns.pop("held")
     lead = behind / np.where(read, -np.inf, behind).max(axis=(-2, -1), keepdims=True)
     return {
-        "step": same(marks),
+        "step": kit.same(marks),
         **columns,
         "lead": largest(lead, held),
         "lead_other": largest(lead, ~held & ~read),
@@ -203,14 +179,14 @@ def largest(values, among):
     return np.where(among.any(axis=(-2, -1)), found, np.nan)
 
 
-ALONE = replaced("the programme of the positions that are read, alone", first="first_alone")
-RAW = replaced("the solution on the tokens, as if there were one layer", second="second_raw")
-ALIKE = replaced("layers of equal length", ratio=lambda e: np.ones(e.rows))
+ALONE = kit.replaced("the programme of the positions that are read, alone", first="first_alone")
+RAW = kit.replaced("the solution on the tokens, as if there were one layer", second="second_raw")
+ALIKE = kit.replaced("layers of equal length", ratio=lambda e: np.ones(e.rows))
 LOOSE = "other rivals at positions that are not read"
 
 
-@claim(
-    at_most(0.02, "11 degrees, as the first layer is not saturated everywhere", share=MOST),
+@kit.claim(
+    kit.at_most(0.02, "11 degrees, as the first layer is not saturated everywhere", share=kit.MOST),
     assumes="certified",
     null=RAW,
 )
@@ -221,7 +197,9 @@ def HL1(e):
     return e["second"][:, -1]
 
 
-@claim(at_most(0.02, "as for the second layer", share=MOST), assumes="certified", null=ALONE)
+@kit.claim(
+    kit.at_most(0.02, "as for the second layer", share=kit.MOST), assumes="certified", null=ALONE
+)
 def HL2(e):
     """The first layer converges to the solution of its relaxed programme: margins of one at the
     positions that the second layer reads, and of zero at all others.
@@ -229,7 +207,7 @@ def HL2(e):
     return e["first"][:, -1]
 
 
-@claim(between(0.95, 1.05, "5 %", share=MOST), assumes="certified", null=ALIKE)
+@kit.claim(kit.between(0.95, 1.05, "5 %", share=kit.MOST), assumes="certified", null=ALIKE)
 def HL3(e):
     """Under one norm for both, the lengths of the layers are to each other as those of their
     solutions.
@@ -237,19 +215,21 @@ def HL3(e):
     return e["ratio"] / e["ratio_best"]
 
 
-@claim(
-    true("as with one head; a few runs are still moving", share=MOST),
-    null=replaced("random tokens", local="local_random"),
+@kit.claim(
+    kit.true("as with one head; a few runs are still moving", share=kit.MOST),
+    null=kit.replaced("random tokens", local="local_random"),
 )
 def HL4(e):
     """Both layers end at selections that are locally optimal, each on its own inputs."""
     return e["local"]
 
 
-@claim(
-    at_least(0.75, "of such rivals; chance has two thirds, others still change places", share=MOST),
+@kit.claim(
+    kit.at_least(
+        0.75, "of such rivals; chance has two thirds, others still change places", share=kit.MOST
+    ),
     assumes={"some position is held": lambda e: ~np.isnan(e["lower"])},
-    null=replaced(LOOSE, lower="lower_other"),
+    null=kit.replaced(LOOSE, lower="lower_other"),
 )
 def HL5(e):
     """Where the first solution keeps a margin of zero, the token that is selected has the lower
@@ -258,10 +238,10 @@ def HL5(e):
     return e["lower"]
 
 
-@claim(
-    at_most(1.1, "of the smallest margin; what is left over is logarithmic", share=MOST),
+@kit.claim(
+    kit.at_most(1.1, "of the smallest margin; what is left over is logarithmic", share=kit.MOST),
     assumes={"some position is held": lambda e: ~np.isnan(e["lead"])},
-    null=replaced("positions that are neither read nor held", lead="lead_other"),
+    null=kit.replaced("positions that are neither read nor held", lead="lead_other"),
 )
 def HL6(e):
     """Positions that are held there support the trained second layer: it has them just behind the
@@ -270,7 +250,7 @@ def HL6(e):
     return e["lead"]
 
 
-@picture(
+@kit.picture(
     "Two layers, two programmes",
     "Gaps to the layers' own programmes fall to a ten-thousandth; to the others they stop at"
     " a fiftieth. Attention saturates at once where it is read, and slowly where it is held.",
@@ -286,21 +266,21 @@ def layers(evidence, axes):
     rows = evidence.where(certified=True)
     step = rows["step"][0]
     for column, colour, style, words in (
-        ("first", TRAINED, "-", "first layer"),
-        ("first_alone", TRAINED, ":", "positions that are read, alone"),
-        ("second", ATTENTION, "-", "second layer"),
-        ("second_raw", ATTENTION, ":", "tokens, as if one layer"),
+        ("first", kit.TRAINED, "-", "first layer"),
+        ("first_alone", kit.TRAINED, ":", "positions that are read, alone"),
+        ("second", kit.ATTENTION, "-", "second layer"),
+        ("second_raw", kit.ATTENTION, ":", "tokens, as if one layer"),
     ):
         axes[0].plot(step, np.median(rows[column], axis=0), style, color=colour, label=words)
-    loglog(axes[0], step, rows["first"])
+    kit.loglog(axes[0], step, rows["first"])
     axes[0].set(xlabel="step", title="1 - cosine to the solution")
     axes[0].legend(frameon=False, fontsize=8)
     held = rows.take(~np.isnan(rows["lead"]))
     for column, colour, words in (
-        ("lacking_read", TRAINED, "read"),
-        ("lacking_held", BEST, "held at a margin of zero"),
+        ("lacking_read", kit.TRAINED, "read"),
+        ("lacking_held", kit.BEST, "held at a margin of zero"),
     ):
-        band(axes[1], step, -held[column], colour, shares=(0.25, 0.75), label=words)
-    loglog(axes[1], step, -held["lacking_read"])
+        kit.band(axes[1], step, -held[column], colour, shares=(0.25, 0.75), label=words)
+    kit.loglog(axes[1], step, -held["lacking_read"])
     axes[1].set(xlabel="step", title="-log(1 - attention) of the selected token")
     axes[1].legend(frameon=False, fontsize=8)

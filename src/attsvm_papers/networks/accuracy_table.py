@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm_papers.kit import Evidence, Interval, interval
+from attsvm_papers import kit
 from attsvm_papers.networks.paired import paired_interval
 from attsvm_papers.networks.trained_networks import DATA, METHODS
 
@@ -15,7 +15,7 @@ examples themselves.
 """
 
 
-def compared(evidence: Evidence) -> Evidence:
+def compared(evidence: kit.Evidence) -> kit.Evidence:
     """The trainings that are compared, without those that chose a learning rate.
 
     Raises:
@@ -24,7 +24,7 @@ def compared(evidence: Evidence) -> Evidence:
     return evidence.where(tuning=0)
 
 
-def deepest(evidence: Evidence) -> Evidence:
+def deepest(evidence: kit.Evidence) -> kit.Evidence:
     """The compared trainings of the networks with the most blocks: the published figures of weights
     and attention show six.
     """
@@ -32,7 +32,7 @@ def deepest(evidence: Evidence) -> Evidence:
     return rows.where(depth=max(rows.levels("depth")))
 
 
-def accuracies(evidence: Evidence) -> dict[str, NDArray[Any]]:
+def accuracies(evidence: kit.Evidence) -> dict[str, NDArray[Any]]:
     """Test accuracy in percent of every row, by protocol.
 
     ``selected`` and ``last`` are on the test examples that are not for validation. ``published`` is
@@ -51,7 +51,7 @@ def accuracies(evidence: Evidence) -> dict[str, NDArray[Any]]:
     }
 
 
-def mean_accuracy(evidence: Evidence, protocol: str, **where: Any) -> float:
+def mean_accuracy(evidence: kit.Evidence, protocol: str, **where: Any) -> float:
     """Mean over runs, in percent, NaN where there is no such run."""
     keep = np.ones(evidence.rows, dtype=bool)
     for name, value in where.items():
@@ -59,7 +59,7 @@ def mean_accuracy(evidence: Evidence, protocol: str, **where: Any) -> float:
     return float(accuracies(evidence.take(keep))[protocol].mean()) if keep.any() else float("nan")
 
 
-def difference(evidence: Evidence, data: str, first: str, second: str) -> Interval:
+def difference(evidence: kit.Evidence, data: str, first: str, second: str) -> kit.Interval:
     """Test accuracy of one method minus another's at the last epoch, in percentage points, with its
     95% interval over seeds and test examples, that of
     :func:`~attsvm_papers.networks.paired.paired_interval`.
@@ -80,7 +80,7 @@ def difference(evidence: Evidence, data: str, first: str, second: str) -> Interv
     return paired_interval(100 * (right[0] - right[1]))
 
 
-def told(found: Interval, digits: int = 1) -> str:
+def told(found: kit.Interval, digits: int = 1) -> str:
     """A mean with its interval, as a sentence says it."""
     return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(*found, d=digits)
 
@@ -91,7 +91,7 @@ training accuracy that both reach; the seconds of the faster one.
 """
 
 
-def at_equal(evidence: Evidence, data: str, first: str, second: str, by: str) -> Interval:
+def at_equal(evidence: kit.Evidence, data: str, first: str, second: str, by: str) -> kit.Interval:
     """Test accuracy of one method minus another's where both have one of :data:`EQUAL`, in
     percentage points, with their 95% interval over seeds (Student's t).
 
@@ -115,10 +115,10 @@ def at_equal(evidence: Evidence, data: str, first: str, second: str, by: str) ->
                 epoch = int(np.nansum(side[course][0] <= min(ends))) - 1
             reached.append(side["test_accuracy"][0, max(epoch, 0)])
         found.append(100 * (reached[0] - reached[1]))
-    return interval(found)
+    return kit.interval(found)
 
 
-def pruning_cost(evidence: Evidence, data: str, method: str) -> NDArray[Any]:
+def pruning_cost(evidence: kit.Evidence, data: str, method: str) -> NDArray[Any]:
     """``(seeds, k)``: accuracy in percentage points that is lost where each query keeps few
     tokens.
     """
@@ -128,13 +128,13 @@ def pruning_cost(evidence: Evidence, data: str, method: str) -> NDArray[Any]:
     return found
 
 
-def whole_test(evidence: Evidence, data: str, count: int) -> bool:
+def whole_test(evidence: kit.Evidence, data: str, count: int) -> bool:
     """Whether networks on these data were tested on all of the published test set."""
     rows = evidence.take(evidence["data"] == DATA.index(data))
     return bool(rows.rows and (rows["held"].sum(axis=1) == count).all())
 
 
-def trained(evidence: Evidence, data: str, *methods: str) -> bool:
+def trained(evidence: kit.Evidence, data: str, *methods: str) -> bool:
     """Whether every one of the methods was trained on these data."""
     rows = evidence["data"] == DATA.index(data)
     return all(bool(np.any(rows & (evidence["method"] == METHODS.index(name)))) for name in methods)

@@ -4,24 +4,11 @@ histograms.
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import NullFormatter
 
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    INK,
-    RULE,
-    TRAINED,
-    Evidence,
-    Picture,
-    canvas,
-    logarithmic,
-    render,
-)
+from attsvm_papers import kit
 from attsvm_papers.networks.accuracy_table import PROTOCOLS, accuracies, difference
 from attsvm_papers.networks.selectivity import BIN, PARTS
 from attsvm_papers.networks.trained_networks import DATA, METHODS
@@ -36,78 +23,55 @@ NAMES = {
     "momentum": "momentum",
 }
 _MARKERS = {"selected": "o", "last": "s", "published": "|"}
-_COLUMNS = (0.22, 0.48, 0.78, 1.0)
+_COLUMNS = {"validation": 0.22, "last": 0.48, "best on test": 0.78, "epochs": 1.0}
 
 
 def colours() -> dict[str, str]:
     """One for each optimiser."""
-    main = {"l1.1": ATTENTION, "l2": TRAINED, "l3": BEST, "adam": INK, "spectral": FAINT}
-    return {**main, "adamw": RULE, "momentum": RULE}
+    own = (kit.ATTENTION, kit.TRAINED, kit.BEST, kit.INK, kit.FAINT, kit.RULE, kit.RULE)
+    return dict(zip(METHODS, own, strict=True))
 
 
-def _panels(rows: Evidence) -> list[tuple[str, int, Evidence]]:
-    """Data, number of blocks and rows of every panel."""
-    pairs = sorted(
-        {(int(data), int(depth)) for data, depth in zip(rows["data"], rows["depth"], strict=True)}
-    )
-    return [(DATA[data], depth, rows.where(data=data, depth=depth)) for data, depth in pairs]
+def _panels(rows: kit.Evidence) -> list[tuple[str, str, kit.Evidence, list[str]]]:
+    """Data, their words, rows and optimisers of every panel."""
+    found = []
+    for part in rows.by("data depth"):
+        data, names = DATA[int(part["data"][0])], [METHODS[int(k)] for k in part.levels("method")]
+        found.append((data, f"{int(part['depth'][0])} blocks", part, names))
+    return found
 
 
-def _methods(rows: Evidence) -> list[str]:
-    return [METHODS[int(method)] for method in rows.levels("method")]
-
-
-def plot_accuracy(rows: Evidence, titles: Mapping[str, str]) -> Picture:
+def plot_accuracy(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
     """The accuracy table as a picture: three protocols per optimiser, with the numbers."""
     panels = _panels(rows)
-    heights = [1.0 + len(_methods(part)) for *_, part in panels]
+    heights = [1.0 + len(names) for *_, names in panels]
     grid = {"width_ratios": (1, 1), "height_ratios": heights, "squeeze": False}
-    with canvas(0.5 + 0.32 * sum(heights), len(panels), 2, width=6.6, **grid) as (figure, axes):
-        for (data, depth, part), (ax, table) in zip(panels, axes, strict=True):
+    quiet: dict[str, Any] = {"va": "center", "ha": "right", "fontsize": 8.5}
+    with kit.canvas(0.5 + 0.32 * sum(heights), len(panels), 2, width=6.6, **grid) as (figure, axes):
+        for (data, depth, part, names), (ax, table) in zip(panels, axes, strict=True):
             found = accuracies(part)
-            names = _methods(part)
             for place, name in enumerate(names):
                 mine = part["method"] == METHODS.index(name)
+                style: dict[str, Any] = {"color": colours()[name], "fillstyle": "none"}
                 for protocol, marker in _MARKERS.items():
                     values = found[protocol][mine]
-                    ax.plot(
-                        values,
-                        np.full(len(values), place),
-                        marker,
-                        color=colours()[name],
-                        alpha=0.3,
-                        markersize=4,
-                    )
-                    size = 11 if marker == "|" else 6
-                    ax.plot(
-                        values.mean(),
-                        place,
-                        marker,
-                        color=colours()[name],
-                        markersize=size,
-                        markeredgewidth=1.6,
-                        fillstyle="none",
-                    )
-                numbers = [
-                    f"{found[each][mine].mean():.1f} ± {found[each][mine].std():.1f}"
-                    for each in PROTOCOLS
-                ]
-                epochs = f"{part['epochs'][mine].mean():.0f}" + (
-                    "" if np.all(part["stopped"][mine] == 0) else "*"
-                )
-                for column, words in zip(_COLUMNS, (*numbers, epochs), strict=True):
-                    table.text(column, place, words, va="center", ha="right", fontsize=8.5)
-            for column, words in zip(
-                _COLUMNS, ("validation", "last", "best on test", "epochs"), strict=True
-            ):
-                table.text(column, -1, words, ha="right", va="center", fontsize=8.5, color=FAINT)
+                    ax.plot(values, [place] * len(values), marker, alpha=0.3, ms=4, **style)
+                    ax.plot(values.mean(), place, marker, ms=11 if marker == "|" else 6, **style)
+                own = (found[each][mine] for each in PROTOCOLS)
+                told = [f"{each.mean():.1f} ± {each.std():.1f}" for each in own]
+                star = "" if np.all(part["stopped"][mine] == 0) else "*"
+                told.append(f"{part['epochs'][mine].mean():.0f}{star}")
+                for x, words in zip(_COLUMNS.values(), told, strict=True):
+                    table.text(x, place, words, **quiet)
+            for words, x in _COLUMNS.items():
+                table.text(x, -1, words, color=kit.FAINT, **quiet)
             table.axis("off")
             for each in (ax, table):
                 each.set_ylim(len(names) - 0.5, -1.2)
             ax.set_yticks(range(len(names)), [NAMES[name] for name in names])
-            ax.set_title(f"{titles[data]}, {depth} blocks, {len(part.levels('seed'))} seeds")
+            ax.set_title(f"{titles[data]}, {depth}, {len(part.levels('seed'))} seeds")
         axes[-1, 0].set_xlabel("test accuracy, %")
-        return render(
+        return kit.render(
             figure,
             "accuracy",
             "Test accuracy by optimiser",
@@ -121,26 +85,22 @@ def plot_accuracy(rows: Evidence, titles: Mapping[str, str]) -> Picture:
         )
 
 
-def plot_differences(rows: Evidence, titles: Mapping[str, str]) -> Picture:
+def plot_differences(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
     """Accuracy of p = 1.1 minus every other optimiser's at the last epoch, with intervals."""
-    panels = [
-        panel
-        for panel in _panels(rows)
-        if "l1.1" in _methods(panel[2]) and len(_methods(panel[2])) > 1
-    ]
-    heights = [1.0 + len(_methods(part)) for *_, part in panels]
-    with canvas(0.5 + 0.3 * sum(heights), len(panels), height_ratios=heights) as (figure, axes):
-        for (data, depth, part), ax in zip(panels, axes, strict=True):
-            others = [name for name in _methods(part) if name != "l1.1"]
+    panels = [each for each in _panels(rows) if "l1.1" in each[3] and len(each[3]) > 1]
+    heights = [1.0 + len(names) for *_, names in panels]
+    with kit.canvas(0.5 + 0.3 * sum(heights), len(panels), height_ratios=heights) as (figure, axes):
+        for (data, depth, part, names), ax in zip(panels, axes, strict=True):
+            others = [name for name in names if name != "l1.1"]
             for place, name in enumerate(others):
                 mean, low, high = difference(part, data, "l1.1", name)
                 ax.plot([low, high], [place, place], color=colours()[name], linewidth=2)
                 ax.plot(mean, place, "o", color=colours()[name], markersize=5)
-            ax.axvline(0, color=RULE, linewidth=0.9, zorder=0)
+            ax.axvline(0, color=kit.RULE, linewidth=0.9, zorder=0)
             ax.set_yticks(range(len(others)), [f"over {NAMES[name]}" for name in others])
-            ax.set(ylim=(len(others) - 0.5, -0.5), title=f"{titles[data]}, {depth} blocks")
+            ax.set(ylim=(len(others) - 0.5, -0.5), title=f"{titles[data]}, {depth}")
         axes[-1].set_xlabel("advantage of p = 1.1 at the last epoch, points")
-        return render(
+        return kit.render(
             figure,
             "differences",
             "Is p = 1.1 more accurate?",
@@ -153,43 +113,27 @@ def plot_differences(rows: Evidence, titles: Mapping[str, str]) -> Picture:
         )
 
 
-def plot_courses(rows: Evidence, titles: Mapping[str, str]) -> Picture:
+def plot_courses(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
     """Training and test accuracy epoch by epoch."""
     panels = _panels(rows)
-    with canvas(0.6 + 2.2 * len(panels), len(panels), 2, width=6.0, squeeze=False) as (
-        figure,
-        axes,
-    ):
-        for (data, depth, part), pair in zip(panels, axes, strict=True):
-            for column, ax in zip(("train_accuracy", "test_accuracy"), pair, strict=True):
-                for name in _methods(part):
-                    for k, course in enumerate(part.where(method=METHODS.index(name))[column]):
-                        shown = course[~np.isnan(course)]
-                        label = NAMES[name] if k == 0 else None
-                        ax.plot(
-                            np.arange(1, len(shown) + 1),
-                            100 * shown,
-                            color=colours()[name],
-                            linewidth=1.1,
-                            label=label,
-                        )
-                ax.set_xscale("log")
-                _plain_log_ticks(ax, part["epochs"].max())
-                ax.set(
-                    title=f"{titles[data]}, {depth} blocks" if column == "train_accuracy" else "",
-                    ylabel=f"{'training' if column == 'train_accuracy' else 'test'} accuracy, %",
-                )
+    size = (0.9 + 2.2 * len(panels), len(panels), 2)
+    with kit.canvas(*size, width=6.0, squeeze=False) as (figure, axes):
+        for (data, depth, part, names), pair in zip(panels, axes, strict=True):
+            for kind, ax in zip(("train", "test"), pair, strict=True):
+                for name in names:
+                    courses = 100 * part.where(method=METHODS.index(name))[f"{kind}_accuracy"]
+                    epochs = np.arange(1, courses.shape[1] + 1)
+                    lines = ax.plot(epochs, courses.T, color=colours()[name], linewidth=1.1)
+                    lines[0].set_label(NAMES[name])
+                last = max(float(part["epochs"].max()), 2.0)
+                kit.logarithmic(ax.xaxis, np.array([1.0, last]))
+                ax.set_xlim(1.0, last)
+                ax.set(title=f"{titles[data]}, {depth}", ylabel=f"{kind} accuracy, %")
         for ax in axes[-1]:
             ax.set_xlabel("epoch")
-        known = {  # not every optimiser is on every data set
-            label: handle
-            for ax in axes[:, 0]
-            for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
-        }
-        axes[-1, 0].legend(
-            known.values(), known.keys(), frameon=False, fontsize=8, loc="lower right"
-        )
-        return render(
+        most = max(range(len(panels)), key=lambda k: len(panels[k][-1]))
+        kit.legend_below(axes[most, 0], 5)
+        return kit.render(
             figure,
             "courses",
             "Accuracy epoch by epoch",
@@ -200,14 +144,7 @@ def plot_courses(rows: Evidence, titles: Mapping[str, str]) -> Picture:
         )
 
 
-def _plain_log_ticks(ax: object, last: float) -> None:
-    assert isinstance(ax, Axes)
-    marks = [mark for mark in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if mark <= last]
-    ax.set_xticks(marks, [str(mark) for mark in marks])
-    ax.xaxis.set_minor_formatter(NullFormatter())
-
-
-def plot_histograms(rows: Evidence, names: Sequence[str], title: str) -> Picture:
+def plot_histograms(rows: kit.Evidence, names: Sequence[str], title: str) -> kit.Picture:
     """Sizes of the query, key and value weights, one panel each.
 
     Args:
@@ -215,7 +152,7 @@ def plot_histograms(rows: Evidence, names: Sequence[str], title: str) -> Picture
         names: the optimisers that are drawn.
         title: of the data and network.
     """
-    with canvas(2.9, 1, 3, width=6.6, sharey=True) as (figure, axes):
+    with kit.canvas(2.9, 1, 3, width=6.6, sharey=True) as (figure, axes):
         for part, ax in enumerate(axes):
             end, heights = 1.0, []
             for name in names:
@@ -244,13 +181,13 @@ def plot_histograms(rows: Evidence, names: Sequence[str], title: str) -> Picture
                     transform=ax.get_xaxis_transform(),
                 )
                 end = max(end, largest)
-            logarithmic(ax.yaxis, np.array(heights))
-            ax.axvline(1.0, color=RULE, linewidth=0.9, zorder=0)
+            kit.logarithmic(ax.yaxis, np.array(heights))
+            ax.axvline(1.0, color=kit.RULE, linewidth=0.9, zorder=0)
             ax.set(xlim=(0, end * 1.05), title=PARTS[part])
         axes[0].set_ylabel("share of weights per bin")
         axes[1].set_xlabel("modulus of a weight, in units of its initial bound")
         axes[-1].legend(frameon=False, fontsize=8)
-        return render(
+        return kit.render(
             figure,
             "weights",
             f"Query, key and value weights: {title}",

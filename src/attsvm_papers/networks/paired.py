@@ -5,12 +5,12 @@ from numpy.typing import ArrayLike
 
 from attsvm import InputError
 from attsvm.data import FloatArray
-from attsvm_papers.kit import Interval, interval
+from attsvm_papers import kit
 
 _RESAMPLES = 4000
 
 
-def paired_interval(differences: ArrayLike) -> Interval:
+def paired_interval(differences: ArrayLike) -> kit.Interval:
     r"""The mean of paired differences and its 95% interval, for new runs and new items at once: at
     each end the wider of :func:`crossed_bootstrap` and Student's t over the means of the runs.
 
@@ -34,11 +34,11 @@ def paired_interval(differences: ArrayLike) -> Interval:
     items = crossed_bootstrap(table)
     if len(table) == 1:
         return items
-    runs = interval(table.mean(axis=1))
-    return Interval(items.mean, min(items.low, runs.low), max(items.high, runs.high))
+    runs = kit.interval(table.mean(axis=1))
+    return kit.Interval(items.mean, min(items.low, runs.low), max(items.high, runs.high))
 
 
-def crossed_bootstrap(differences: ArrayLike) -> Interval:
+def crossed_bootstrap(differences: ArrayLike) -> kit.Interval:
     """The mean of paired differences and the middle 95% of its bootstrap distribution.
 
     A resample draws runs and items independently of each other with replacement, and takes the mean
@@ -67,7 +67,7 @@ def crossed_bootstrap(differences: ArrayLike) -> Interval:
         of_runs = rng.multinomial(runs, np.full(runs, 1 / runs), size=len(part)) / runs
         means.append(np.sum((of_items @ patterns.T) * of_runs, axis=1))
     low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
-    return Interval(float(table.mean()), float(low), float(high))
+    return kit.Interval(float(table.mean()), float(low), float(high))
 
 
 def _complete(differences: ArrayLike) -> FloatArray:

@@ -4,18 +4,13 @@ them.
 One cell is one training. Accuracy tables, weight histograms and attention scores are columns of the
 same rows, so the experiments that show them share their cells (md-4, md-5 and md-6), and none
 trains anything twice.
-
-Where the environment variable ``ATTSVM_TRAINED`` names a folder, trainings are kept there, under
-the name of all that decides them.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,15 +18,13 @@ from numpy.typing import NDArray
 
 from attsvm import InputError
 from attsvm.errors import UnavailableError
-from attsvm.store import code_fingerprint, entry_path
 from attsvm.thread_limits import at_most_threads
-from attsvm_papers.kit import Cell, Evidence
+from attsvm_papers import kit
 from attsvm_papers.networks.examples import Task, files_digest
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from attsvm.claims import Evidence
     from attsvm_papers.networks.examples import Known
     from attsvm_papers.networks.labelled import Examples
     from attsvm_papers.networks.training import History
@@ -117,7 +110,7 @@ class Networks:
         )
 
 
-def cells(parameters: Networks) -> Iterator[Cell]:
+def cells(parameters: Networks) -> Iterator[kit.Cell]:
     """The cells of ``run`` that ask nothing of others: methods with one learning rate, with seeds
     from 0 on, and for the other methods one short training for each rate.
 
@@ -133,7 +126,7 @@ def cells(parameters: Networks) -> Iterator[Cell]:
                     yield _cell(study.task, digest, method, lr, seed)
 
 
-def widened(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
+def widened(parameters: Networks, evidence: kit.Evidence) -> Iterator[kit.Cell]:
     """A short training with another rate for each method whose best one is at the end of those that
     were tried, where its grid may go on.
     """
@@ -146,7 +139,7 @@ def widened(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
                     yield _cell(study.task, digest, method, lr, TUNING_SEED)
 
 
-def chosen_rates(parameters: Networks, evidence: Evidence) -> Iterator[Cell]:
+def chosen_rates(parameters: Networks, evidence: kit.Evidence) -> Iterator[kit.Cell]:
     """The cells of the methods with several learning rates: the rate with the highest validation
     accuracy at the end of its short training, the first of several, with seeds from 0 on: all
     methods with the first seed, then with the next.
@@ -177,13 +170,13 @@ def _further(
     return float(f"{best * ratio if best == max(tried) else best / ratio:.3g}")
 
 
-def tried_rates(evidence: Evidence, data: str, method: str) -> list[float]:
+def tried_rates(evidence: kit.Evidence, data: str, method: str) -> list[float]:
     """The learning rates that have a short training."""
     rows = evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
     return sorted(float(lr) for lr in rows["lr"])
 
 
-def chosen_rate(evidence: Evidence, data: str, method: str) -> float:
+def chosen_rate(evidence: kit.Evidence, data: str, method: str) -> float:
     """The learning rate whose short training ended with the highest validation accuracy.
 
     Raises:
@@ -194,7 +187,7 @@ def chosen_rate(evidence: Evidence, data: str, method: str) -> float:
     return float(tried["lr"][int(np.argmax(ends))])
 
 
-def rates_inside(evidence: Evidence) -> NDArray[np.bool_]:
+def rates_inside(evidence: kit.Evidence) -> NDArray[np.bool_]:
     """For each optimiser and data whether lower and higher rates than the chosen one were tried."""
     tuned, found = evidence.where(tuning=1), []
     for data, method in sorted({*zip(tuned["data"], tuned["method"], strict=True)}):
@@ -224,14 +217,12 @@ def _available(studies: Sequence[Study]) -> list[tuple[Study, str]]:
     return here
 
 
-def _cell(task: Task, digest: str, method: Method, lr: float, seed: int) -> Cell:
+def _cell(task: Task, digest: str, method: Method, lr: float, seed: int) -> kit.Cell:
     plain = {"name": method.name, "lr": lr, "rest_lr": method.rest_lr}
     return {"task": asdict(task), "digest": digest, "method": plain, "seed": seed}
 
 
-def run(
-    task: dict[str, Any], method: dict[str, Any], seed: int, digest: str, folder: Path | None = None
-) -> dict[str, Any]:
+def run(task: dict[str, Any], method: dict[str, Any], seed: int, digest: str) -> dict[str, Any]:
     """One row: a network trained with one seed, which draws its first weights, the order of the
     data and dropout.
 
@@ -242,8 +233,7 @@ def run(
     spec, name = Task(**task), method["name"]
     # trainings run side by side on a CPU, and their bits do not depend on how many do
     with at_most_threads(sys.maxsize if spec.accelerator else 1, torch):
-        place = _kept(spec, method, seed, digest, folder)
-        model, known, history = _trained(spec, method, seed, place)
+        model, known, history = _trained(spec, method, seed)
         columns = {
             "data": DATA.index(spec.data),
             "method": METHODS.index(name),
@@ -260,20 +250,7 @@ def run(
     return {key: np.asarray(value)[None] for key, value in columns.items()}
 
 
-def _kept(
-    task: Task, method: dict[str, Any], seed: int, digest: str, folder: Path | None
-) -> Path | None:
-    """Where the training is kept."""
-    place = os.environ.get("ATTSVM_TRAINED")
-    if not place:
-        return folder
-    asked = {"task": asdict(task), "method": method, "seed": seed, "digest": digest}
-    return entry_path(Path(place), asked, code_fingerprint(_trained)).with_suffix("")
-
-
-def _trained(
-    task: Task, method: dict[str, Any], seed: int, folder: Path | None
-) -> tuple[nn.Module, Known, History]:
+def _trained(task: Task, method: dict[str, Any], seed: int) -> tuple[nn.Module, Known, History]:
     """The trained network, its examples and its learning curves."""
     import torch
 
@@ -303,7 +280,7 @@ def _trained(
     )
     test = known.test[:PRUNED] if tuning else known.test  # of which no rate depends
     held = {"validation": known.validation, "test": test}
-    return model, known, train(model, known.train, held, plan, folder)
+    return model, known, train(model, known.train, held, plan)
 
 
 def _courses(history: History, timed: bool, accelerator: bool) -> dict[str, Any]:

@@ -1,17 +1,14 @@
 """A classifier trained on all its parameters with one optimiser and a constant step length.
 
-A checkpoint follows every epoch. All randomness is a function of seed, epoch and step, so that in
-float32 on a CPU, with one number of threads, a training that was killed and called again ends with
-the bits of one that was not.
+All randomness is a function of seed, epoch and step, so that in float32 on a CPU, with one number
+of threads, a training is a function of its plan.
 """
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +18,6 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from attsvm.data import FloatArray
-from attsvm.files import write_file
 from attsvm.geometry import Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 from attsvm_papers.networks.labelled import Examples, shuffled
@@ -102,7 +98,6 @@ def train(
     examples: Examples,
     held: Mapping[str, Examples],
     plan: Plan,
-    folder: Path | None = None,
 ) -> History:
     """Train ``model`` in place and look at the held-out sets after every epoch; none of them is
     used for a decision.
@@ -113,8 +108,6 @@ def train(
         examples: training examples.
         held: held-out sets by name.
         plan: what decides the numbers.
-        folder: of the checkpoint, ``training.pt``; called again with the same model, examples and
-            plan, a training goes on from there, and a finished one is read back.
     """
     device = torch.device("cuda" if plan.accelerator else "cpu")
     model.to(device)
@@ -122,8 +115,7 @@ def train(
     forward: Forward = torch.compile(model, dynamic=True) if plan.accelerator else model
     examples = examples.to(device)
     held = {name: each.to(device) for name, each in held.items()}
-    path = None if folder is None else folder / "training.pt"
-    columns = {} if path is None or not path.exists() else _load(path, model, optimizer)
+    columns: Columns = {}
     with torch.random.fork_rng([device] if plan.accelerator else []):
         while (stopped := _stopped(columns, plan)) is None:
             epoch = len(columns.get("train_loss", ()))
@@ -133,8 +125,6 @@ def train(
                 row[f"{name}_loss"], row[f"{name}_accuracy"] = found
             for name, value in row.items():
                 columns.setdefault(name, []).append(value)
-            if path is not None:
-                _save(path, model, optimizer, columns)
     return History({name: np.array(values) for name, values in columns.items()}, stopped)
 
 
@@ -200,22 +190,6 @@ def _clocks() -> FloatArray:
 
 def _seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0])
-
-
-def _save(path: Path, model: nn.Module, optimizer: Optimizer, columns: Columns) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    buffer = io.BytesIO()
-    torch.save((model.state_dict(), optimizer.state_dict()["state"], columns), buffer)
-    write_file(path, buffer.getvalue())
-
-
-def _load(path: Path, model: nn.Module, optimizer: Optimizer) -> Columns:
-    weights, state, columns = torch.load(path, weights_only=True, map_location="cpu")
-    model.load_state_dict(weights)
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-    found: Columns = columns
-    return found
 
 
 def logits_of(forward: Forward, inputs: tuple[Tensor, ...], accelerator: bool) -> Tensor:

@@ -16,36 +16,16 @@ import numpy as np
 from attsvm import LogSpaced
 from attsvm.datasets.next_token import NextTokenData, bipartite
 from attsvm.dynamics.next_token import Rule, output_stage
-from attsvm_papers.kit import (
-    ATTENTION,
-    TRAINED,
-    VERDICT,
-    at_most,
-    blocks,
-    claim,
-    grid,
-    legend,
-    logarithmic,
-    picture,
-    replaced,
-    same,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import by_run, output_targets, rates
 
 # Collocations of a vocabulary of K tokens, uniform weights; normalised descent from zero.
-SCALES = scales(
-    K=20,
-    steps=1000,
-    seeds=10,
-    first_seed=VERDICT,
-    quick={"seeds": 3},
-)
+
 EMBEDDINGS = ("identity", "ortho")
 
 
-@grid(embeddings=EMBEDDINGS, seeds=blocks(100))
-def run(K, steps, seeds, embeddings):
+@kit.run(embeddings=EMBEDDINGS, seeds=kit.seeds(10, by=100), quick={"seeds": 3})
+def run(seeds, embeddings, K=20, steps=1000):
     eta, _ = rates(K)
     sets = [bipartite(K, 1, seed, embeddings) for seed in seeds]
     course, uneven = (
@@ -65,9 +45,9 @@ def run(K, steps, seeds, embeddings):
     }
     return {
         "embedded": np.full(len(seeds), EMBEDDINGS.index(embeddings)),
-        "step": same(course.steps),
+        "step": kit.same(course.steps),
         "eta": np.full(len(seeds), eta),
-        "closed": same(closed),
+        "closed": kit.same(closed),
         **by_run(columns),
     }
 
@@ -77,12 +57,14 @@ def _uneven(data: NextTokenData, seed: int) -> NextTokenData:
     return replace(data, weights=weights)
 
 
-UNEVEN = replaced("unequal weights", norm="norm_uneven", loss="loss_uneven", error="error_uneven")
+UNEVEN = kit.replaced(
+    "unequal weights", norm="norm_uneven", loss="loss_uneven", error="error_uneven"
+)
 REFERENCE = "P3, Figure 2, left panels"
 
 
-@claim(
-    at_most(1e-12, "1 - cosine at every record from step 1: rounding"),
+@kit.claim(
+    kit.at_most(1e-12, "1 - cosine at every record from step 1: rounding"),
     reference=REFERENCE,
     null=UNEVEN,
 )
@@ -93,8 +75,8 @@ def C3_1a(evidence):
     return 0.5 * evidence["error"][:, 1:].max(axis=1) ** 2
 
 
-@claim(
-    at_most(1e-10, "relative, at every record: a thousand roundings"),
+@kit.claim(
+    kit.at_most(1e-10, "relative, at every record: a thousand roundings"),
     reference=(REFERENCE),
     null=UNEVEN,
 )
@@ -104,8 +86,8 @@ def C3_1b(evidence):
     return np.abs(evidence["norm"][:, 1:] / expected - 1.0).max(axis=1)
 
 
-@claim(
-    at_most(1e-10, "relative, at every record"),
+@kit.claim(
+    kit.at_most(1e-10, "relative, at every record"),
     reference=(REFERENCE),
     null=UNEVEN,
 )
@@ -114,7 +96,7 @@ def C3_1c(evidence):
     return np.abs(evidence["loss"] / evidence["closed"] - 1.0).max(axis=1)
 
 
-@picture(
+@kit.picture(
     "Stage 1 walks a straight line",
     "The loss falls along its closed form, the direction is exact to rounding at every"
     " step, the norm is linear.",
@@ -131,40 +113,40 @@ def stage_one(evidence, axes):
     rows = evidence.where(embedded=0)
     step = rows["step"][0]
     loss, direction, norm = axes
-    loss.plot(step, rows["loss"][0], color=TRAINED)
+    loss.plot(step, rows["loss"][0], color=kit.TRAINED)
     loss.plot(
         step[::8],
         rows["closed"][0][::8],
         "x",
-        color=ATTENTION,
+        color=kit.ATTENTION,
         markersize=5,
         label="closed form",
     )
-    logarithmic(loss.yaxis, rows["loss"][0])
-    legend(loss)
-    direction.plot(step[1:], rows["error"][:, 1:].max(axis=0), color=TRAINED)
-    logarithmic(direction.yaxis, np.array([1e-17, 1e-5]))
+    kit.logarithmic(loss.yaxis, rows["loss"][0])
+    kit.legend(loss)
+    direction.plot(step[1:], rows["error"][:, 1:].max(axis=0), color=kit.TRAINED)
+    kit.logarithmic(direction.yaxis, np.array([1e-17, 1e-5]))
     direction.set_ylim(1e-17, 1e-5)
-    direction.axhline(np.sqrt(2e-12), color=ATTENTION, linewidth=0.8)
+    direction.axhline(np.sqrt(2e-12), color=kit.ATTENTION, linewidth=0.8)
     direction.text(
         0.97,
         2.5e-6,
         "claimed bound",
         transform=direction.get_yaxis_transform(),
         ha="right",
-        color=ATTENTION,
+        color=kit.ATTENTION,
         fontsize=8.5,
     )
-    norm.plot(step, rows["norm"][0], color=TRAINED)
+    norm.plot(step, rows["norm"][0], color=kit.TRAINED)
     norm.plot(
         step[-1::-6],
         (rows["eta"][0] * step)[-1::-6],
         "x",
-        color=ATTENTION,
+        color=kit.ATTENTION,
         markersize=5,
         label="step size × steps",
     )
-    legend(norm)
+    kit.legend(norm)
     for ax, title in zip(
         axes,
         ("Loss of stage 1", "Direction error, worst seed", "Norm of the output matrix"),

@@ -22,45 +22,18 @@ from attsvm.datasets.next_token import NextTokenData, embed
 from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Rule, output_stage
 from attsvm.margins import output_margins
-from attsvm_papers.kit import (
-    ATTENTION,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    at_most,
-    band,
-    between,
-    blocks,
-    claim,
-    each,
-    grid,
-    legend,
-    logarithmic,
-    loglog,
-    picture,
-    replaced,
-    same,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import by_run, output_targets, rates, slope, uncentred
 
 # Dirichlet(1) weights from zero, and uniform weights from a Gaussian start.
-SCALES = scales(
-    K=20,
-    steps=20_000,
-    deviation=0.1,
-    seeds=10,
-    first_seed=VERDICT,
-    quick={"seeds": 3},
-)
-_K = SCALES.parameters.K
+
+_K = 20
 CASES = ("weights", "start")
 FIT, LOSS_FIT = (2000, 20_000), (3000, 20_000)
 
 
-@grid(case=CASES, seeds=blocks(100))
-def run(K, steps, seeds, case, deviation):
+@kit.run(case=CASES, seeds=kit.seeds(10, by=100), quick={"seeds": 3})
+def run(seeds, case, K=20, steps=20_000, deviation=0.1):
     eta, _ = rates(K)
     sets, starts = [], []
     for seed in seeds:
@@ -75,7 +48,7 @@ def run(K, steps, seeds, case, deviation):
     error = course.direction_error(output_targets(sets))
     return {
         "case": np.full(len(seeds), CASES.index(case)),
-        "step": same(course.steps),
+        "step": kit.same(course.steps),
         **_rises(sets, starts, seeds),
         "growth": course.norm[-1] / (eta * course.steps[-1]),
         "error_slope": slope(course.steps, np.log(error), *FIT),
@@ -120,19 +93,19 @@ SUBLINEAR = (
 LINEAR = "P3, abstract: the loss enjoys a linear convergence rate; the constant is derived"
 
 
-@each(
-    claim(
-        at_most(
+@kit.each(
+    kit.claim(
+        kit.at_most(
             -0.9,
             "log-log slope on steps 2000 to 20000; -1 with a logarithm",
-            share=MOST,
+            share=kit.MOST,
         ),
         "paper",
         reference=SUBLINEAR,
         id=f"C3.2{letter}",
         statement=(f"{words}: the direction error falls like 1/t."),
         interval=True,
-        null=replaced(
+        null=kit.replaced(
             "the distance to a target that is not centred", error_slope="uncentred_slope"
         ),
         index=index,
@@ -143,16 +116,16 @@ def direction_error(e, index):
     return e.where(case=index)["error_slope"]
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1e-5,
         "slope on steps 3000 to 20000 relative to the predicted one",
-        share=MOST,
+        share=kit.MOST,
     ),
     "paper",
     reference=LINEAR,
     interval=True,
-    null=replaced(
+    null=kit.replaced(
         "the root of K in place of that of K - 1",
         loss_rate=lambda e: e["loss_rate"] * np.sqrt(_K / (_K - 1)),
     ),
@@ -162,22 +135,25 @@ def C3_2c(e):
     return np.abs(e["loss_rate"] - 1.0)
 
 
-@claim(
-    between(
-        0.95, 1.001, "a path is no longer than its steps, up to the norm of the start", share=MOST
+@kit.claim(
+    kit.between(
+        0.95,
+        1.001,
+        "a path is no longer than its steps, up to the norm of the start",
+        share=kit.MOST,
     ),
     "paper",
     reference="P3, Proposition 1: a norm that grows linearly; the constant is derived",
-    null=replaced("steps in random directions", growth=lambda e: e["step"][:, -1] ** -0.5),
+    null=kit.replaced("steps in random directions", growth=lambda e: e["step"][:, -1] ** -0.5),
 )
 def C3_2d(e):
     """The norm grows linearly: at the end it is at least 0.95 of the length of the path."""
     return e["growth"]
 
 
-@claim(
-    at_most(0, "derived from the descent inequality for inputs of unit norm; at every step"),
-    null=replaced(f"steps {TOO_LONG:g} times as long", rises="rises_long"),
+@kit.claim(
+    kit.at_most(0, "derived from the descent inequality for inputs of unit norm; at every step"),
+    null=kit.replaced(f"steps {TOO_LONG:g} times as long", rises="rises_long"),
 )
 def C3_3(e):
     """The loss falls at every step when 2 eta exp(2 eta) is at most 1 / |W*|, whatever weights,
@@ -186,7 +162,7 @@ def C3_3(e):
     return e["rises"]
 
 
-@picture(
+@kit.picture(
     "The rates of stage 1 away from symmetry",
     "The direction error falls along a line of slope minus one, the logarithm of the loss"
     " along a straight line.",
@@ -201,22 +177,22 @@ def stage_one_rates(evidence, axes):
     grows linearly.
     """
     for index, colour, words in (
-        (0, TRAINED, "unequal weights"),
-        (1, ATTENTION, "random start"),
+        (0, kit.TRAINED, "unequal weights"),
+        (1, kit.ATTENTION, "random start"),
     ):
         rows = evidence.where(case=index)
         step = rows["step"][0]
         late = step >= 10
-        band(axes[0], step[late], rows["error"][:, late], colour)
-        band(axes[1], step, rows["loss"], colour)
-        band(axes[2], step, rows["norm"], colour, label=words)
+        kit.band(axes[0], step[late], rows["error"][:, late], colour)
+        kit.band(axes[1], step, rows["loss"], colour)
+        kit.band(axes[2], step, rows["norm"], colour, label=words)
     x = np.array([2000.0, 20_000.0])
-    axes[0].plot(x, 60.0 / x, "--", color=FAINT, linewidth=1)
-    axes[0].text(5000, 0.007, "1/t", color=FAINT, fontsize=9, ha="right")
-    loglog(axes[0], np.array([10.0, 20_000.0]), evidence["error"][:, -1:])
-    logarithmic(axes[0].yaxis, np.array([1e-4, 1.0]))
-    logarithmic(axes[1].yaxis, evidence["loss"])
-    legend(axes[2])
+    axes[0].plot(x, 60.0 / x, "--", color=kit.FAINT, linewidth=1)
+    axes[0].text(5000, 0.007, "1/t", color=kit.FAINT, fontsize=9, ha="right")
+    kit.loglog(axes[0], np.array([10.0, 20_000.0]), evidence["error"][:, -1:])
+    kit.logarithmic(axes[0].yaxis, np.array([1e-4, 1.0]))
+    kit.logarithmic(axes[1].yaxis, evidence["loss"])
+    kit.legend(axes[2])
     for ax, title in zip(
         axes, ("Direction error", "Loss of stage 1", "Norm of the output matrix"), strict=True
     ):

@@ -14,24 +14,7 @@ import numpy as np
 from attsvm.datasets.next_token import partial_order
 from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Rule, two_stage
-from attsvm_papers.kit import (
-    FAINT,
-    INK,
-    MOST,
-    TRAINED,
-    VERDICT,
-    at_least,
-    at_most,
-    blocks,
-    claim,
-    each,
-    grid,
-    picture,
-    replaced,
-    scales,
-    stacked,
-    true,
-)
+from attsvm_papers import kit
 from attsvm_papers.ntp.predictions import (
     MEASURES,
     gap_excess,
@@ -45,21 +28,13 @@ from attsvm_papers.ntp.two_stages import attention_solutions, draw, rates
 from attsvm_papers.ntp.unseen import GROUPS, Bench, most_frequent_is_unique
 
 # Training as in ntp-3; ``tests`` sentences per query and group.
-SCALES = scales(
-    K=20,
-    per_query=4,
-    steps=10_000,
-    tests=50,
-    seeds=10,
-    first_seed=VERDICT,
-    quick={"steps": 10_000, "tests": 10, "seeds": 2},
-)
+
 NAMES = tuple(GROUPS)
 SCORES = ("head", "loser", "free", "unseen_column", "unique_accuracy")
 
 
-@grid(seeds=blocks(5))
-def run(K, per_query, steps, tests, seeds):
+@kit.run(seeds=kit.seeds(10, by=5), quick={"steps": 10_000, "tests": 10, "seeds": 2})
+def run(seeds, K=20, per_query=4, steps=10_000, tests=50):
     eta0, eta = rates(K)
     plain = draw("bipartite", K, per_query, seeds)
     confused = draw("total", K, per_query, seeds)
@@ -110,7 +85,7 @@ def run(K, per_query, steps, tests, seeds):
             confused[k], trained * solved.norm / np.linalg.norm(trained)
         )
         rows.append(told)
-    return stacked(rows)
+    return kit.stacked(rows)
 
 
 def _mentions(data: Any, token: int) -> Any:
@@ -120,7 +95,7 @@ def _mentions(data: Any, token: int) -> Any:
     return found
 
 
-OTHER_QUERY = replaced(
+OTHER_QUERY = kit.replaced(
     "the scores of another query",
     **{name: f"{name}_other" for name in SCORES},
     **{
@@ -139,9 +114,9 @@ def drawn(name):
 PROTOCOL = "groups of this project; P3 has the extended query-dependent partial order"
 
 
-@each(
-    claim(
-        at_least(1.0, "after 10 000 steps", share=MOST),
+@kit.each(
+    kit.claim(
+        kit.at_least(1.0, "after 10 000 steps", share=kit.MOST),
         "ours",
         reference=PROTOCOL,
         id=f"P3-E4{name}",
@@ -156,11 +131,11 @@ def predicted(e, name):
     return e[f"{name}_accuracy"]
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         1e-9,
         "strict signs; the sign theorem is of the solution, which the trained weights approach",
-        share=MOST,
+        share=kit.MOST,
     ),
     null=OTHER_QUERY,
 )
@@ -171,8 +146,8 @@ def C3_10a(e):
     return np.minimum(e["head"], -e["loser"])
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         0.0,
         "gradients never touch these coordinates from a zero start, with identity embeddings",
     ),
@@ -183,8 +158,8 @@ def C3_10b(e):
     return e["free"]
 
 
-@claim(
-    at_least(1.0, "every prediction", share=MOST),
+@kit.claim(
+    kit.at_least(1.0, "every prediction", share=kit.MOST),
     reference=PROTOCOL,
     assumes=drawn("G2"),
     null=OTHER_QUERY,
@@ -194,9 +169,9 @@ def C3_11(e):
     return e["G2_agreement"]
 
 
-@claim(
-    at_least(-1e-7, "margins of the arcs add up along a path; solver accuracy"),
-    null=replaced("trained weights of the same norm", gap_excess="gap_trained"),
+@kit.claim(
+    kit.at_least(-1e-7, "margins of the arcs add up along a path; solver accuracy"),
+    null=kit.replaced("trained weights of the same norm", gap_excess="gap_trained"),
 )
 def C3_12(e):
     """With confused tokens, the solution separates an ordered pair by at least the longest path
@@ -205,8 +180,8 @@ def C3_12(e):
     return e["gap_excess"]
 
 
-@claim(
-    at_most(0.0, "from a zero start"),
+@kit.claim(
+    kit.at_most(0.0, "from a zero start"),
     null=OTHER_QUERY,
 )
 def C3_13a(e):
@@ -214,8 +189,8 @@ def C3_13a(e):
     return e["unseen_column"]
 
 
-@claim(
-    at_least(1.0, "uniform attention"),
+@kit.claim(
+    kit.at_least(1.0, "uniform attention"),
     assumes={
         "a sentence with one most frequent token": lambda e: np.isfinite(e["unique_accuracy"])
     },
@@ -228,11 +203,11 @@ def C3_13b(e):
     return e["unique_accuracy"]
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         1.0,
         "an independent program has 100 % agreement; heads that beat the same tokens are tied",
-        share=MOST,
+        share=kit.MOST,
     ),
     reference=(PROTOCOL),
     id="P3-E4G6",
@@ -246,8 +221,8 @@ def P3_E4G6(e):
     return e["G6_agreement"]
 
 
-@claim(
-    true("its score is exactly zero", share=MOST),
+@kit.claim(
+    kit.true("its score is exactly zero", share=kit.MOST),
     reference=(PROTOCOL),
     id="P3-E4G8",
     assumes=drawn("G8"),
@@ -258,7 +233,7 @@ def P3_E4G8(e):
     return e["G8_accuracy"] == 1.0
 
 
-@picture(
+@kit.picture(
     "What is predicted on sentences never seen",
     "A table of eight groups: accuracy is 100 percent on all but the unseen query.",
     3.7,
@@ -284,17 +259,17 @@ def unseen_sentences(evidence, axes):
     places = np.linspace(0.48, 0.96, len(headers))
     for x, header in zip(places, headers, strict=True):
         ax.text(
-            x, -0.55, header, ha="center", va="bottom", color=FAINT, fontsize=9, linespacing=1.1
+            x, -0.55, header, ha="center", va="bottom", color=kit.FAINT, fontsize=9, linespacing=1.1
         )
     for row, name in enumerate(NAMES):
         ax.axhline(row - 0.45, color="#d3d7dd", linewidth=0.6)
-        ax.text(0.0, row, name, va="center", color=INK, fontweight="bold")
-        ax.text(0.045, row, GROUPS[name], va="center", color=INK)
+        ax.text(0.0, row, name, va="center", color=kit.INK, fontweight="bold")
+        ax.text(0.045, row, GROUPS[name], va="center", color=kit.INK)
         for x, measure in zip(places, measures, strict=True):
             values = evidence[f"{name}_{measure}"]
             text = f"{values.mean():.0f}" if measure == "count" else _range(values)
             full = measure != "count" and np.nanmin(values) == 1.0
-            ax.text(x, row, text, ha="center", va="center", color=TRAINED if full else INK)
+            ax.text(x, row, text, ha="center", va="center", color=kit.TRAINED if full else kit.INK)
 
 
 def _range(values: Any) -> str:

@@ -11,25 +11,7 @@ import numpy as np
 
 from attsvm import LogSpaced
 from attsvm.dynamics.next_token import Problem, Rule, joint
-from attsvm_papers.kit import (
-    ATTENTION,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    at_least,
-    band,
-    blocks,
-    claim,
-    each,
-    grid,
-    legend,
-    logarithmic,
-    picture,
-    replaced,
-    same,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import (
     accuracy,
     attention_solutions,
@@ -41,20 +23,9 @@ from attsvm_papers.ntp.two_stages import (
     uncentred,
 )
 
-# Data without confused tokens; all sentences, those of one token too.
-SCALES = scales(
-    K=20,
-    per_query=4,
-    steps=10_000,
-    seeds=10,
-    first_seed=VERDICT,
-    quick={"seeds": 2},
-)
-NORMS = ("block", "joint")
 
-
-@grid(norm=NORMS, seeds=blocks(100))
-def run(K, per_query, steps, seeds, norm):
+@kit.run(norm=["block", "joint"], seeds=kit.seeds(10, by=100), quick={"seeds": 2})
+def run(seeds, norm, K=20, per_query=4, steps=10_000):
     eta0, eta = rates(K)
     sets = draw("bipartite", K, per_query, seeds)
     course = joint(sets, Rule(eta), steps, output_lr=eta0, norm=norm, records=LogSpaced(150))
@@ -69,8 +40,7 @@ def run(K, per_query, steps, seeds, norm):
         "loss": course.attention.loss,
     }
     return {
-        "norm": np.full(len(seeds), NORMS.index(norm)),
-        "step": same(course.attention.steps),
+        "step": kit.same(course.attention.steps),
         "attention_cosine": course.attention.cosine(solutions)[-1],
         "attention_cosine_alike": course.attention.cosine(sums_of_arcs(solutions))[-1],
         "output_cosine": course.output.cosine(target)[-1],
@@ -82,60 +52,43 @@ def run(K, per_query, steps, seeds, norm):
 
 
 NULLS = {
-    "accuracy": replaced("attention before any training", accuracy="accuracy_start"),
-    "output_cosine": replaced(
+    "accuracy": kit.replaced("attention before any training", accuracy="accuracy_start"),
+    "output_cosine": kit.replaced(
         "a target that is not centred", output_cosine="output_cosine_uncentred"
     ),
-    "attention_cosine": replaced("the sum of all arcs", attention_cosine="attention_cosine_alike"),
+    "attention_cosine": kit.replaced(
+        "the sum of all arcs", attention_cosine="attention_cosine_alike"
+    ),
 }
 
 
-@each(
-    claim(
-        at_least(bound, "after 10 000 steps", share=MOST),
-        "ours",
+PREDICTED = ("accuracy", 1.0, "every sentence is predicted")
+OUTPUT = ("output_cosine", 0.999, "the output matrix points along its solution")
+ATTENTION = ("attention_cosine", 0.98, "the query-key matrix points along its solution")
+EACH, ONE = ("block", "A norm each"), ("joint", "One norm")
+
+
+@kit.each(
+    kit.claim(
+        kit.at_least(bound, "after 10 000 steps", share=kit.MOST),
         reference="an ablation that the paper does not make",
         id=f"P3-E5{letter}",
-        statement=(f"{words}: {statement}."),
+        statement=f"{words}: {statement}.",
+        where={"norm": norm},
         null=NULLS[column],
-        index=index,
         column=column,
     )
-    for letter, index, words, column, bound, statement in (
-        ("a", 0, "A norm each", "accuracy", 1.0, "every sentence is predicted"),
-        ("b", 1, "One norm", "accuracy", 1.0, "every sentence is predicted"),
-        (
-            "c",
-            0,
-            "A norm each",
-            "output_cosine",
-            0.999,
-            "the output matrix points along its solution",
-        ),
-        ("d", 1, "One norm", "output_cosine", 0.999, "the output matrix points along its solution"),
-        (
-            "e",
-            0,
-            "A norm each",
-            "attention_cosine",
-            0.98,
-            "the query-key matrix points along its solution",
-        ),
-        (
-            "f",
-            1,
-            "One norm",
-            "attention_cosine",
-            0.98,
-            "the query-key matrix points along its solution",
-        ),
+    for letter, (norm, words), (column, bound, statement) in (
+        *(("a", EACH, PREDICTED), ("b", ONE, PREDICTED)),
+        *(("c", EACH, OUTPUT), ("d", ONE, OUTPUT)),
+        *(("e", EACH, ATTENTION), ("f", ONE, ATTENTION)),
     )
 )
-def reached(e, index, column):
-    return e.where(norm=index)[column]
+def reached(e, column):
+    return e[column]
 
 
-@picture(
+@kit.picture(
     "Both matrices from the start",
     "Both losses fall to zero; both directions converge, the query-key matrix more slowly"
     " under one norm.",
@@ -149,23 +102,23 @@ def both_at_once(evidence, axes):
     """Medians and ranges over seeds; dashed lines are the query-key matrix. With one norm the
     output matrix takes most of the step at first, and the query-key matrix follows more slowly.
     """
-    for index, colour, words in ((0, TRAINED, "a norm each"), (1, ATTENTION, "one norm")):
-        rows = evidence.where(norm=index)
+    for (norm, words), colour in ((EACH, kit.TRAINED), (ONE, kit.ATTENTION)):
+        rows = evidence.where(norm=norm)
         step = rows["step"][0]
         late = step >= 1
-        band(axes[0], step[late], rows["loss"][:, late], colour, label=words)
-        band(axes[1], step[late], rows["output_error"][:, late], colour)
-        band(axes[1], step[late], rows["attention_error"][:, late], colour, "--")
-        band(axes[2], step, rows["output_norm"], colour)
-        band(axes[2], step, rows["attention_norm"], colour, "--")
+        kit.band(axes[0], step[late], rows["loss"][:, late], colour, label=words.lower())
+        kit.band(axes[1], step[late], rows["output_error"][:, late], colour)
+        kit.band(axes[1], step[late], rows["attention_error"][:, late], colour, "--")
+        kit.band(axes[2], step, rows["output_norm"], colour)
+        kit.band(axes[2], step, rows["attention_norm"], colour, "--")
     for style, words in (("-", "output matrix"), ("--", "query-key matrix")):
-        axes[2].plot([], [], style, color=FAINT, label=words)
+        axes[2].plot([], [], style, color=kit.FAINT, label=words)
     for ax in axes[:2]:
-        logarithmic(ax.xaxis, np.array([1.0, 10_000.0]))
-    logarithmic(axes[0].yaxis, evidence["loss"])
-    logarithmic(axes[1].yaxis, evidence["output_error"][:, 1:])
+        kit.logarithmic(ax.xaxis, np.array([1.0, 10_000.0]))
+    kit.logarithmic(axes[0].yaxis, evidence["loss"])
+    kit.logarithmic(axes[1].yaxis, evidence["output_error"][:, 1:])
     axes[2].set_xticks([0, 5000, 10_000], ["0", "5000", "10 000"])
     for ax in (axes[0], axes[2]):
-        legend(ax)
+        kit.legend(ax)
     for ax, title in zip(axes, ("Loss", "Direction errors", "Norms"), strict=True):
         ax.set(title=title, xlabel="step")

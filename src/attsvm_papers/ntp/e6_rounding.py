@@ -6,47 +6,16 @@ relative to the winner, residuals as sums and factors as logarithms. float64 thr
 Source: this project, in the setting of Huang, Liang and Yang (2024)
 """
 
-from typing import Any
-
 import numpy as np
 
 from attsvm import LogSpaced
 from attsvm.dynamics.next_token import Rule, two_stage
-from attsvm_papers.kit import (
-    ATTENTION,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    band,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    legend,
-    loglog,
-    picture,
-    same,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import KINDS, attention_solutions, by_run, draw, rates
 
-# Training as in ntp-3, 40 000 steps.
-SCALES = scales(
-    K=20,
-    per_query=4,
-    steps=40_000,
-    seeds=10,
-    first_seed=VERDICT,
-    quick={"seeds": 1},
-)
 
-
-@grid(kind=KINDS, textbook=[False, True], seeds=blocks(10))
-def run(K, per_query, steps, kind, textbook, seeds):
+@kit.run(kind=KINDS, textbook=[False, True], seeds=kit.seeds(10, by=10), quick={"seeds": 1})
+def run(kind, textbook, seeds, K=20, per_query=4, steps=40_000):
     eta0, eta = rates(K)
     sets = draw(kind, K, per_query, seeds)
     attention = two_stage(
@@ -54,8 +23,7 @@ def run(K, per_query, steps, kind, textbook, seeds):
     ).attention
     solutions = attention_solutions(sets)
     return {
-        "kind": np.full(len(seeds), KINDS.index(kind)),
-        "step": same(attention.steps),
+        "step": kit.same(attention.steps),
         "stopped_at": attention.stopped_at,
         **by_run(
             {
@@ -67,54 +35,59 @@ def run(K, per_query, steps, kind, textbook, seeds):
     }
 
 
-def _of(evidence: Evidence, index: int, textbook: bool) -> Any:
-    return evidence.where(kind=index, textbook=textbook)["cosine"]
+EXCHANGED = kit.exchanged("each gradient for the other", "textbook", False, True)
 
 
-EXCHANGED = exchanged("each gradient for the other", "textbook", False, True)
+def of(kind, textbook):
+    return {"where": {"kind": kind, "textbook": textbook}, "null": EXCHANGED}
 
 
-@claim(
-    at_most(0.9, "after 40 000 steps; an independent program has .80", share=MOST),
+def fallen(e):
+    """From its maximum to the end."""
+    return e["cosine"].max(axis=1) - e.end("cosine")
+
+
+@kit.claim(
+    kit.at_most(0.9, "after 40 000 steps; an independent program has .80", share=kit.MOST),
     id="P3-E6a",
-    null=EXCHANGED,
+    **of(KINDS[0], True),
 )
 def P3_E6a(e):
     """No confused tokens: with the textbook gradient the cosine falls below .9."""
-    return _of(e, 0, True)[:, -1]
+    return e.end("cosine")
 
 
-@claim(
-    at_least(0.999, "2.6 degrees", share=MOST),
+@kit.claim(
+    kit.at_least(0.999, "2.6 degrees", share=kit.MOST),
     id="P3-E6b",
-    null=EXCHANGED,
+    **of(KINDS[0], False),
 )
 def P3_E6b(e):
     """No confused tokens: with the stable gradient it ends at .999 or more."""
-    return _of(e, 0, False)[:, -1]
+    return e.end("cosine")
 
 
-@claim(
-    at_least(0.01, "set by this project", share=MOST),
+@kit.claim(
+    kit.at_least(0.01, "set by this project", share=kit.MOST),
     id="P3-E6c",
-    null=EXCHANGED,
+    **of(KINDS[1], True),
 )
 def P3_E6c(e):
     """Confused tokens: with the textbook gradient the cosine ends below its own maximum."""
-    return _of(e, 1, True).max(axis=1) - _of(e, 1, True)[:, -1]
+    return fallen(e)
 
 
-@claim(
-    at_most(1e-12, "the error is still falling", share=MOST),
+@kit.claim(
+    kit.at_most(1e-12, "the error is still falling", share=kit.MOST),
     id="P3-E6d",
-    null=EXCHANGED,
+    **of(KINDS[1], False),
 )
 def P3_E6d(e):
     """Confused tokens: with the stable gradient it ends within rounding of its maximum."""
-    return _of(e, 1, False).max(axis=1) - _of(e, 1, False)[:, -1]
+    return fallen(e)
 
 
-@picture(
+@kit.picture(
     "Where the textbook gradient loses its way",
     "Both gradients agree at first; then the textbook one turns away from the solution"
     " while the stable one keeps converging.",
@@ -132,34 +105,36 @@ def draw_textbook(evidence, axes):
     rounding and normalised steps follow them.
     """
     last = float(evidence["step"].max())
-    for index, ax in enumerate(axes):
+    for kind, ax in zip(KINDS, axes, strict=True):
         for textbook, colour, words in (
-            (False, TRAINED, "stable gradient"),
-            (True, ATTENTION, "textbook gradient"),
+            (False, kit.TRAINED, "stable gradient"),
+            (True, kit.ATTENTION, "textbook gradient"),
         ):
-            rows = evidence.where(kind=index, textbook=textbook)
+            rows = evidence.where(kind=kind, textbook=textbook)
             step = rows["step"][0]
             late = step >= 100
-            band(ax, step[late], 1.0 - rows["cosine"][:, late], colour, label=words)
-        rows = evidence.where(kind=index, textbook=False)
+            kit.band(ax, step[late], 1.0 - rows["cosine"][:, late], colour, label=words)
+        rows = evidence.where(kind=kind, textbook=False)
         lost = [
             float(np.interp(np.log(2.0**-53), path[::-1], rows["step"][0][::-1]))
             for path in rows["log_missing"]
         ]
         if np.median(lost) < last:
-            ax.axvline(np.median(lost), color=FAINT, linewidth=0.8, linestyle=":")
+            ax.axvline(np.median(lost), color=kit.FAINT, linewidth=0.8, linestyle=":")
             text = "worst sentence's 1 − φ\npasses the last digit"
             ax.text(
                 np.median(lost) * 0.93,
                 0.97,
                 text,
                 transform=ax.get_xaxis_transform(),
-                color=FAINT,
+                color=kit.FAINT,
                 fontsize=8.5,
                 ha="right",
                 va="top",
             )
-        ax.set(title=("No confused tokens", "Confused tokens")[index], xlabel="step")
+        ax.set(xlabel="step")
+    axes[0].set_title("No confused tokens")
+    axes[1].set_title("Confused tokens")
     axes[0].set_ylabel("1 − cosine to the solution")
-    loglog(axes[0], np.array([100.0, last]), np.array([1e-4, 1.0]))
-    legend(axes[0], loc="lower left")
+    kit.loglog(axes[0], np.array([100.0, last]), np.array([1e-4, 1.0]))
+    kit.legend(axes[0], loc="lower left")

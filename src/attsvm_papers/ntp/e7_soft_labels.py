@@ -24,32 +24,7 @@ from attsvm.dynamics import AtSteps, ball_path, direction_gap
 from attsvm.dynamics.next_token import Rule, output_stage
 from attsvm.margins import least_norm, log_odds_margins
 from attsvm.selection import soft_label_svm, stack_likelihoods
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    bands,
-    between,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    picture,
-    replaced,
-    rows,
-    same,
-    scales,
-    setting,
-    slopes,
-    stacked,
-    true,
-)
+from attsvm_papers import kit
 from attsvm_papers.ntp.contexts import (
     longest_step,
     most_frequent,
@@ -63,16 +38,6 @@ from attsvm_papers.ntp.contexts import (
     two_topics,
 )
 
-SCALES = scales(
-    m=8,
-    V=10,
-    steps=40_000,
-    paths=40,
-    widths=tuple(range(2, 13)),
-    seeds=100,
-    first_seed=VERDICT,
-    quick={"seeds": 6, "paths": 5, "steps": 10_000, "widths": (3, 6, 12)},
-)
 BOTH, SEPARABLE, COMPATIBLE, HARD = "both", "separable", "compatible", "hard"
 PLAIN, CONSTANT, DECAYING = "plain", "constant", "decaying"
 STEPS = {CONSTANT: Rule(0.05), DECAYING: Rule(0.5, decay=0.5)}
@@ -102,8 +67,10 @@ def solved(pairs):
     return soft_label_svm([h for h, _ in pairs], [n for _, n in pairs])
 
 
-@grid(rows("kind rule", RUNS), seeds=blocks(50))
-def trained(kind, rule, m, V, steps, seeds):
+@kit.run(
+    kit.rows("kind rule", RUNS), seeds=kit.seeds(100, by=50), quick={"seeds": 6, "steps": 10_000}
+)
+def trained(kind, rule, seeds, m=8, V=10, steps=40_000):
     pairs = drawn(kind, m, V, seeds)
     svms, hard = solved(pairs), solved([most_frequent(pair) for pair in pairs])
     plain = Rule(tuple(longest_step(svm) for svm in svms), normalize=False)
@@ -119,11 +86,11 @@ def trained(kind, rule, m, V, steps, seeds):
         _followed(svm, other, pair, course.W[:, run], tenth)
         for run, (svm, other, pair) in enumerate(zip(svms, hard, pairs, strict=True))
     ]
-    columns = stacked(found)
+    columns = kit.stacked(found)
     norms = np.array([np.linalg.norm(svm.solution.W) + (not svm.separable) for svm in svms])
     return {
-        "step": same(course.steps),
-        "tenth": same(tenth),
+        "step": kit.same(course.steps),
+        "tenth": kit.same(tenth),
         "over_entropy": course.loss.T - np.array([[svm.entropy] for svm in svms]),
         "over_floor": course.loss.T - np.array([[svm.floor] for svm in svms]),
         "size": np.array([np.linalg.norm(svm.finite) for svm in svms]),
@@ -155,8 +122,8 @@ def _followed(svm, hard, pair, W, tenth):
     }
 
 
-@grid(seeds=lambda parameters: [list(range(parameters.paths))])
-def paths(m, V, seeds):
+@kit.run(seeds=kit.seeds(40, by=40, name="paths"), quick={"paths": 5})
+def paths(seeds, m=8, V=10):
     pairs = drawn(BOTH, m, V, seeds)
     svms, hard = solved(pairs), solved([most_frequent(pair) for pair in pairs])
     path = ball_path(stack_likelihoods([svm.likelihood() for svm in svms]), RADII)
@@ -170,7 +137,7 @@ def paths(m, V, seeds):
         for svm, other, pair, W in zip(svms, hard, pairs, weights, strict=True)
     ]
     return {
-        "radius": same(path.radii),
+        "radius": kit.same(path.radii),
         "path": np.array(
             [direction_gap(W, s.solution.W) for W, s in zip(weights, svms, strict=True)]
         ),
@@ -184,7 +151,9 @@ def paths(m, V, seeds):
     }
 
 
-@grid(width=setting("widths"), seeds=blocks(100))
+@kit.run(
+    width=tuple(range(2, 13)), seeds=kit.seeds(100, by=100), quick={"seeds": 6, "width": (3, 6, 12)}
+)
 def shares(width, seeds):
     svms = solved([random_contexts(CONTEXTS, TOKENS, width, 3, seed) for seed in seeds])
     proofs = {
@@ -203,23 +172,23 @@ def shares(width, seeds):
     return {**trials(svms), **proofs}
 
 
-def of(e, kind=BOTH, rule=PLAIN):
-    return e.where(part="trained", kind=kind, rule=rule)
-
-
-def last_tenfold(values, evidence):
+def last_tenfold(e, column):
     """Slope of log values against log steps between a tenth of the steps and the last."""
-    tenth, step = int(evidence["tenth"][0]), evidence["step"][0]
-    return np.log(values[:, -1] / values[:, tenth]) / np.log(step[-1] / step[tenth])
+    tenth, step = int(e["tenth"][0]), e["step"][0]
+    return np.log(e.end(column) / e[column][:, tenth]) / np.log(step[-1] / step[tenth])
 
 
-PROVED = {"both conditions are proved": lambda e: of(e)["separable"] * of(e)["compatible"]}
+AT = {"part": "trained", "kind": BOTH, "rule": PLAIN}
+PROVED: dict[str, Any] = {
+    "where": AT,
+    "assumes": {"both conditions are proved": lambda e: e["separable"] * e["compatible"]},
+}
 ABSTRACT = "Thrampoulidis (2024), abstract"
-NOT_COMPATIBLE = exchanged("labels whose odds no weights meet", "kind", BOTH, SEPARABLE)
-REVERSED = replaced(
+NOT_COMPATIBLE = kit.exchanged("labels whose odds no weights meet", "kind", BOTH, SEPARABLE)
+REVERSED = kit.replaced(
     "the odds reversed", finite="finite_reversed", path_finite="path_finite_reversed"
 )
-MOST_FREQUENT = replaced(
+MOST_FREQUENT = kit.replaced(
     "the solution for the most frequent tokens alone",
     gap="gap_hard",
     added="added_hard",
@@ -227,244 +196,243 @@ MOST_FREQUENT = replaced(
 )
 
 
-@claim(
-    at_most(1e-3, "nats; tuning seeds end at 2e-4"),
+@kit.claim(
+    kit.at_most(1e-3, "nats"),
     "paper",
     ABSTRACT + ": conditions that enable reaching the data-entropy lower bound",
-    assumes=PROVED,
+    **PROVED,
     null=NOT_COMPATIBLE,
 )
 def SL1(e):
     """Where labels are compatible and separable, the loss of gradient descent reaches their
     entropy.
     """
-    return of(e)["over_entropy"][:, -1]
+    return e.end("over_entropy")
 
 
-@claim(
-    between(-1.1, -0.9, "between a tenth of the steps and the last; -1 is expected"),
-    assumes=PROVED,
+@kit.claim(
+    kit.between(-1.1, -0.9, "between a tenth of the steps and the last; -1 is expected"),
+    **PROVED,
     interval=True,
     null=NOT_COMPATIBLE,
 )
 def SL1r(e):
     """What is left falls like 1/t."""
-    return last_tenfold(of(e)["over_entropy"], of(e))
+    return last_tenfold(e, "over_entropy")
 
 
-@claim(
-    at_most(0.01, "of its norm; tuning seeds end at 7e-4"),
+@kit.claim(
+    kit.at_most(0.01, "of its norm"),
     "paper",
     ABSTRACT + ": logits' differences of in-support tokens equal their log-odds",
-    assumes=PROVED,
+    **PROVED,
     null=REVERSED,
 )
 def SL2(e):
     """The part of W in the span of differences inside supports converges to the solution of the
     log-odds.
     """
-    return of(e)["finite"][:, -1] / of(e)["size"]
+    return e.end("finite") / e["size"]
 
 
-@claim(
-    between(-1.15, -0.85, "between a tenth of the steps and the last; -1 is expected", share=MOST),
-    assumes=PROVED,
+@kit.claim(
+    kit.between(
+        -1.15, -0.85, "between a tenth of the steps and the last; -1 is expected", share=kit.MOST
+    ),
+    **PROVED,
     interval=True,
     null=REVERSED,
 )
 def SL2r(e):
     """Its distance falls like 1/t."""
-    return last_tenfold(of(e)["finite"], of(e))
+    return last_tenfold(e, "finite")
 
 
-@claim(
-    at_most(0.03, "14 degrees; tuning seeds end at 0.02, those of 6000 steps at 0.024"),
+@kit.claim(
+    kit.at_most(0.03, "14 degrees"),
     "paper",
     ABSTRACT + ": in the orthogonal subspace GD selects the direction that maximizes a margin",
-    assumes=PROVED,
+    **PROVED,
     null=MOST_FREQUENT,
 )
 def SL3(e):
     """The part orthogonal to it turns to the max-margin solution of the supports."""
-    return of(e)["gap"][:, -1]
+    return e.end("gap")
 
 
-@claim(
-    between(0.95, 1.05, "multiples of the solution per unit of log t; 1 is expected", share=MOST),
-    assumes=PROVED,
+@kit.claim(
+    kit.between(
+        0.95, 1.05, "multiples of the solution per unit of log t; 1 is expected", share=kit.MOST
+    ),
+    **PROVED,
     interval=True,
-    null=replaced(
+    null=kit.replaced(
         "the norm of another instance's solution",
         scale="scale_other",
     ),
 )
 def SL3n(e):
     """It diverges by one solution per unit of log t."""
-    known = of(e)
-    late = np.arange(len(known["step"][0])) >= known["tenth"][0]
-    return slopes(np.log(np.maximum(known["step"][0], 1)), known["scale"], late)
+    late = np.arange(len(e["step"][0])) >= e["tenth"][0]
+    return kit.slopes(np.log(np.maximum(e["step"][0], 1)), e["scale"], late)
 
 
-@claim(
-    at_most(1.15, "the end over a tenth of the steps; the norm itself grows by 1.3", share=MOST),
-    assumes=PROVED,
+@kit.claim(
+    kit.at_most(
+        1.15, "the end over a tenth of the steps; the norm itself grows by 1.3", share=kit.MOST
+    ),
+    **PROVED,
     null=MOST_FREQUENT,
 )
 def SL3b(e):
     """It stays at a bounded distance from the ray of the solution, so the angle falls like
     1/log t.
     """
-    known = of(e)
-    off = known["outside"] * np.sqrt(known["gap"] * (2.0 - known["gap"]))
-    return off[:, -1] / off[:, int(known["tenth"][0])]
+    off = e["outside"] * np.sqrt(e["gap"] * (2.0 - e["gap"]))
+    return off[:, -1] / off[:, int(e["tenth"][0])]
 
 
-@claim(
-    at_most(0.01, "8 degrees; tuning seeds end at 0.0061"),
-    assumes=PROVED,
+@kit.claim(
+    kit.at_most(0.01, "8 degrees"),
+    **PROVED,
     null=MOST_FREQUENT,
 )
 def SL3i(e):
     """What the last nine tenths of the steps add points along the solution."""
-    return of(e)["added"]
+    return e["added"]
 
 
-@claim(
-    at_most(0.02, "11 degrees; one of 100 tuning seeds ends above it", share=MOST),
-    assumes=PROVED,
-    null=replaced("the same for every token", dual_gap="dual_even"),
+@kit.claim(
+    kit.at_most(0.02, "11 degrees", share=kit.MOST),
+    **PROVED,
+    null=kit.replaced("the same for every token", dual_gap="dual_even"),
 )
 def SL4(e):
     """The probabilities that are left on tokens off the supports become proportional to the
     multipliers of the max-margin programme.
     """
-    return of(e)["dual_gap"]
+    return e["dual_gap"]
 
 
 def only(kind, **wanted):
     """Labels of which exactly this is proved."""
-    return {
-        "the condition fails, with proof": lambda e: np.all(
-            [of(e, kind)[name] == value for name, value in wanted.items()], axis=0
-        )
-    }
+
+    def fails(e):
+        return np.all([e[name] == value for name, value in wanted.items()], axis=0)
+
+    return {"where": AT | {"kind": kind}, "assumes": {"the condition fails, with proof": fails}}
 
 
-ODDS_FAIL = only(SEPARABLE, separable=1, compatible=0)
-MARGIN_FAILS = only(COMPATIBLE, infeasible=1, compatible=1)
+ODDS_FAIL: dict[str, Any] = only(SEPARABLE, separable=1, compatible=0)
+MARGIN_FAILS: dict[str, Any] = only(COMPATIBLE, infeasible=1, compatible=1)
 
 
-@claim(
-    at_most(0.05, "of its norm; 99 of 100 tuning seeds end below 0.0013", share=MOST),
-    assumes=ODDS_FAIL,
-    null=replaced("the least-squares solution of the log-odds", finite="finite_squares"),
+@kit.claim(
+    kit.at_most(0.05, "of its norm", share=kit.MOST),
+    **ODDS_FAIL,
+    null=kit.replaced("the least-squares solution of the log-odds", finite="finite_squares"),
 )
 def SL5(e):
     """Where labels are separable and their odds cannot be met, the part in the span converges to
     the minimiser of the loss inside supports.
     """
-    known = of(e, SEPARABLE)
-    return known["finite"][:, -1] / known["size"]
+    return e.end("finite") / e["size"]
 
 
-@claim(
-    at_most(-0.9, "between a tenth of the steps and the last; -1 or faster", share=MOST),
-    assumes=ODDS_FAIL,
+@kit.claim(
+    kit.at_most(-0.9, "between a tenth of the steps and the last; -1 or faster", share=kit.MOST),
+    **ODDS_FAIL,
     interval=True,
-    null=replaced("the entropy in its place", over_floor="over_entropy"),
+    null=kit.replaced("the entropy in its place", over_floor="over_entropy"),
 )
 def SL5l(e):
     """The loss then falls to its value there, above the entropy, at least like 1/t."""
-    return last_tenfold(of(e, SEPARABLE)["over_floor"], of(e, SEPARABLE))
+    return last_tenfold(e, "over_floor")
 
 
-@claim(
-    at_least(0.5, "of what was left at a tenth of the steps; 0.1 where it is reached", share=MOST),
-    assumes=MARGIN_FAILS,
-    null=exchanged("labels that are separable too", "kind", COMPATIBLE, BOTH),
+@kit.claim(
+    kit.at_least(
+        0.5, "of what was left at a tenth of the steps; 0.1 where it is reached", share=kit.MOST
+    ),
+    **MARGIN_FAILS,
+    null=kit.exchanged("labels that are separable too", "kind", COMPATIBLE, BOTH),
 )
 def SL6(e):
     """Where the odds can be met and nothing separates the supports, the loss stays above the
     entropy.
     """
-    known = of(e, COMPATIBLE)["over_entropy"]
-    return known[:, -1] / known[:, int(e["tenth"][0])]
+    return e.end("over_entropy") / e["over_entropy"][:, int(e["tenth"][0])]
 
 
-def half_steps(e, rule, length):
-    return of(e, BOTH, rule)["finite"][:, -1] / (0.5 * length)
-
-
-@claim(
-    between(0.95, 1.1, "steps of 0.05", share=MOST),
-    null=exchanged("steps that decay", "rule", CONSTANT, DECAYING),
+@kit.claim(
+    kit.between(0.95, 1.1, "steps of 0.05", share=kit.MOST),
+    where=AT | {"rule": CONSTANT},
+    null=kit.exchanged("steps that decay", "rule", CONSTANT, DECAYING),
 )
 def SL7(e):
     """Normalised steps of constant length end half a step from the finite part: they go to and fro
     around it.
     """
-    return half_steps(e, CONSTANT, 0.05)
+    return e.end("finite") / 0.025
 
 
-@claim(
-    between(0.9, 1.5, "steps of 0.5 / sqrt(t), the last one", share=MOST),
-    null=exchanged("steps of constant length", "rule", DECAYING, CONSTANT),
+@kit.claim(
+    kit.between(0.9, 1.5, "steps of 0.5 / sqrt(t), the last one", share=kit.MOST),
+    where=AT | {"rule": DECAYING},
+    null=kit.exchanged("steps of constant length", "rule", DECAYING, CONSTANT),
 )
 def SL7d(e):
     """Those that decay like one over the root of t end half of the last step from it."""
-    return half_steps(e, DECAYING, 0.5 / np.sqrt(e["step"][0, -1]))
+    return e.end("finite") * np.sqrt(e.end("step")) / 0.25
 
 
-@claim(
-    at_most(2.5, "in the last tenfold of steps; with hard labels ten"),
-    null=exchanged("the most frequent token as a hard label", "kind", BOTH, HARD),
+@kit.claim(
+    kit.at_most(2.5, "in the last tenfold of steps; with hard labels ten"),
+    where=AT | {"rule": CONSTANT},
+    null=kit.exchanged("the most frequent token as a hard label", "kind", BOTH, HARD),
 )
 def SL7g(e):
     """So normalised steps buy no length: with soft labels the diverging part grows like a
     logarithm, with hard ones like t.
     """
-    known = of(e, BOTH, CONSTANT)["outside"]
-    return known[:, -1] / known[:, int(e["tenth"][0])]
+    return e.end("outside") / e["outside"][:, int(e["tenth"][0])]
 
 
-def path_of(e):
-    return e.where(part="paths")
+PROVED_OF_PATHS: dict[str, Any] = {
+    "where": {"part": "paths"},
+    "assumes": {"both conditions are proved": lambda e: e["separable"] == 1},
+}
 
 
-PROVED_OF_PATHS = {"both conditions are proved": lambda e: path_of(e)["separable"] == 1}
-
-
-def at_radius(e, column, radius):
-    return path_of(e)[column][:, RADII.index(radius)]
-
-
-@claim(
-    at_most(0.003, "4 degrees, at R = 160; tuning seeds have 0.0019"),
+@kit.claim(
+    kit.at_most(0.003, "4 degrees, at R = 160"),
     "recalled",
     "theorem on the ridge-constrained path",
-    assumes=PROVED_OF_PATHS,
+    **PROVED_OF_PATHS,
     null=MOST_FREQUENT,
 )
 def SL8(e):
     """Weights of least loss and norm R turn to the max-margin solution."""
-    return at_radius(e, "path", 160.0)
+    return e.at("path", 160.0, "radius")
 
 
-@claim(
-    between(-2.2, -1.6, "slope from R = 80 on; a bounded distance from the ray gives -2"),
-    assumes=PROVED_OF_PATHS,
+@kit.claim(
+    kit.between(-2.2, -1.6, "slope from R = 80 on; a bounded distance from the ray gives -2"),
+    **PROVED_OF_PATHS,
     interval=True,
     null=MOST_FREQUENT,
 )
 def SL8e(e):
     """The gap falls about like the square of the radius."""
     radii = np.asarray(RADII)
-    return slopes(np.log(radii), np.log(path_of(e)["path"]), radii >= 80.0)
+    return kit.slopes(np.log(radii), np.log(e["path"]), radii >= 80.0)
 
 
-@claim(
-    between(-1.15, -0.85, "from R = 40 to 80, as for steps (SL2r); -1 is expected", share=MOST),
-    assumes=PROVED_OF_PATHS,
+@kit.claim(
+    kit.between(
+        -1.15, -0.85, "from R = 40 to 80, as for steps (SL2r); -1 is expected", share=kit.MOST
+    ),
+    **PROVED_OF_PATHS,
     interval=True,
     null=REVERSED,
 )
@@ -472,64 +440,66 @@ def SL8r(e):
     """The distance of their part in the span to the solution of the log-odds falls exponentially in
     R, by 1/e per norm of the max-margin solution.
     """
-    fall = np.log(at_radius(e, "path_finite", 80.0) / at_radius(e, "path_finite", 40.0))
-    return fall * path_of(e)["norm"] / 40.0
+    near, far = (e.at("path_finite", radius, "radius") for radius in (40.0, 80.0))
+    return np.log(far / near) * e["norm"] / 40.0
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1e-4,
-        f"at the first radius of {FAR:g} norms: by SL8r 1e-7 times what tuning seeds have, 3 to 23",
+        f"at the first radius of {FAR:g} norms: by SL8r 1e-7 times a distance of 3 to 23",
     ),
     "recalled",
     "theorem on the ridge-constrained path",
-    assumes=PROVED_OF_PATHS,
+    **PROVED_OF_PATHS,
     null=REVERSED,
 )
 def SL8f(e):
     """So that part converges to the solution of the log-odds."""
-    found = path_of(e)
-    there = np.searchsorted(RADII, FAR * found["norm"]).clip(max=len(RADII) - 1)
-    return found["path_finite"][np.arange(found.rows), there]
+    there = np.searchsorted(RADII, FAR * e["norm"]).clip(max=len(RADII) - 1)
+    return e["path_finite"][np.arange(e.rows), there]
 
 
-@claim(
-    true("a theorem: linearly independent embeddings reach any logits"),
+@kit.claim(
+    kit.true("a theorem: linearly independent embeddings reach any logits"),
     "paper",
     "Thrampoulidis (2024), abstract of version 1: these conditions hold under overparameterization",
-    null=exchanged("half as many dimensions as contexts", "width", CONTEXTS, FEW),
+    where={"part": "shares", "width": CONTEXTS},
+    null=kit.exchanged("half as many dimensions as contexts", "width", CONTEXTS, FEW),
 )
 def SL9(e):
     """With as many dimensions as contexts, random embeddings make any labels compatible and
     separable.
     """
-    known = e.where(part="shares", width=CONTEXTS)
-    return known["compatible"] * known["separable"]
+    return e["compatible"] * e["separable"]
 
 
-def refutations(name):
-    return {"it fails": lambda e: e.where(part="shares")[name] == 0}
-
-
-PROOF = "the norm that weights would need; rounding proves 1e14"
-LESS = replaced(
+LESS = kit.replaced(
     "the same without the largest multiplier", margin_proof="margin_less", odds_proof="odds_less"
 )
 
 
-@claim(at_least(1e9, PROOF), assumes=refutations("separable"), null=LESS, trials="width seed")
-def SL10(e):
-    """Labels that are not separable are proved so, by multipliers of the margin programme."""
-    return e.where(part="shares")["margin_proof"]
+@kit.each(
+    kit.claim(
+        kit.at_least(1e9, "the norm that weights would need; rounding proves 1e14"),
+        id=f"SL10{letter}",
+        statement=f"Labels that are not {name} are proved so, by multipliers of {words}.",
+        where={"part": "shares"},
+        assumes={"it fails": lambda e, name=name: e[name] == 0},
+        null=LESS,
+        trials="width seed",
+        column=column,
+    )
+    for letter, name, column, words in (
+        ("", "separable", "margin_proof", "the margin programme"),
+        ("c", "compatible", "odds_proof", "the log-odds"),
+    )
+)
+def proof(e, column):
+    return e[column]
 
 
-@claim(at_least(1e9, PROOF), assumes=refutations("compatible"), null=LESS, trials="width seed")
-def SL10c(e):
-    """Labels that are not compatible are proved so, by multipliers of the log-odds."""
-    return e.where(part="shares")["odds_proof"]
-
-
-@picture(
+@kit.picture(
     "Soft labels: the finite part and the margin",
     "The loss reaches the entropy with both conditions only; the finite part is reached by plain"
     " steps like 1/t, by normalised ones to half a step; the direction meets the margin solution of"
@@ -540,56 +510,43 @@ def SL10c(e):
     2,
     width=8.6,
 )
-def parts(evidence: Evidence, axes: Any) -> None:
+def parts(evidence: kit.Evidence, axes: Any) -> None:
     """Median and range over trials. Loss over the entropy under plain descent, for labels of which
     both conditions hold or one. Distance to the finite part, both hold, by steps. 1 - cosine of the
     part orthogonal to the span, to the max-margin solution of the supports and to that of the most
     frequent tokens. Shares of labels on twelve contexts for which each condition holds, by
     dimension; both do from the dotted line on, whatever the labels.
     """
-    panels = np.ravel(axes)
-    steps = of(evidence)["step"][0]
-    late = steps >= 10
-    step = steps[late]
-
-    def course(kind: str, rule: str, column: str) -> Any:
-        return np.maximum(of(evidence, kind, rule)[column][:, late], 1e-7)
-
-    kinds = (
-        (BOTH, TRAINED, "both"),
-        (SEPARABLE, BEST, "separable only"),
-        (COMPATIBLE, ATTENTION, "compatible only"),
+    lines: Any = (
+        (axes[0, 0], "over_entropy", kit.TRAINED, "both", {}),
+        (axes[0, 0], "over_entropy", kit.BEST, "separable only", {"kind": SEPARABLE}),
+        (axes[0, 0], "over_entropy", kit.ATTENTION, "compatible only", {"kind": COMPATIBLE}),
+        (axes[0, 1], "finite", kit.TRAINED, "plain", {}),
+        (axes[0, 1], "finite", kit.ATTENTION, "normalised", {"rule": CONSTANT}),
+        (axes[0, 1], "finite", kit.BEST, "normalised, decaying", {"rule": DECAYING}),
+        (axes[1, 0], "gap", kit.TRAINED, "soft labels", {}),
+        (axes[1, 0], "gap_hard", kit.ATTENTION, "hard labels", {}),
     )
-    lines = [(course(kind, PLAIN, "over_entropy"), colour, words) for kind, colour, words in kinds]
-    lines[2] = (lines[2][0][of(evidence, COMPATIBLE)["infeasible"] == 1], *lines[2][1:])
-    bands(panels[0], step, lines)
-    rules = (
-        (PLAIN, TRAINED, "plain"),
-        (CONSTANT, ATTENTION, "normalised"),
-        (DECAYING, BEST, "normalised, decaying"),
-    )
-    lines = [(course(BOTH, rule, "finite"), colour, words) for rule, colour, words in rules]
-    bands(panels[1], step, lines)
-    lines = [
-        (course(BOTH, PLAIN, "gap"), TRAINED, "soft labels"),
-        (course(BOTH, PLAIN, "gap_hard"), ATTENTION, "hard labels"),
+    for ax, column, colour, words, values in lines:
+        rows = evidence.where(**AT | values)
+        if "kind" in values:
+            rows = rows.take(
+                rows["compatible" if values["kind"] == SEPARABLE else "separable"] == 0
+            )
+        late = rows["step"][0] >= 10
+        shown = np.maximum(rows[column][:, late], 1e-7)
+        kit.band(ax, rows["step"][0, late], shown, colour, label=words)
+        ax.set(xscale="log", yscale="log", xlabel="step")
+    shares = evidence.where(part="shares")
+    for name, colour in (("compatible", kit.BEST), ("separable", kit.TRAINED)):
+        found = [each[name].mean() for each in shares.by("width")]
+        axes[1, 1].plot(shares.levels("width"), found, "o-", ms=4, color=colour, label=name)
+    axes[1, 1].axvline(CONTEXTS, color=kit.FAINT, linestyle=":", linewidth=1.2)
+    axes[1, 1].set(xlabel="dimension", ylim=(-0.03, 1.05))
+    titles = [
+        *("Loss over the entropy", "Distance to the finite part"),
+        *("1 - cosine to the margin solution of", "Share of random labels"),
     ]
-    bands(panels[2], step, lines)
-    for panel in panels[:3]:
-        panel.legend(frameon=False, fontsize=8.5, loc="lower left")
-    shares_of = evidence.where(part="shares")
-    widths = shares_of.levels("width")
-    for name, colour in (("compatible", BEST), ("separable", TRAINED)):
-        values = [evidence.where(part="shares", width=width)[name].mean() for width in widths]
-        panels[3].plot(widths, values, "o-", ms=4, color=colour, label=name)
-    panels[3].axvline(CONTEXTS, color=FAINT, linestyle=":", linewidth=1.2)
-    panels[3].set(xlabel="dimension", ylim=(-0.03, 1.05))
-    panels[3].legend(frameon=False, fontsize=8.5, loc=(0.6, 0.3))
-    titles = (
-        "Loss over the entropy",
-        "Distance to the finite part",
-        "1 - cosine to the margin solution of",
-        "Share of random labels",
-    )
-    for panel, title in zip(panels, titles, strict=True):
-        panel.set_title(title)
+    for ax, title in zip(axes.flat, titles, strict=True):
+        ax.set_title(title)
+        kit.legend(ax)

@@ -13,7 +13,7 @@ from attsvm import MarginSolution, SolutionBatch, max_margin, order_margins
 from attsvm.datasets import next_token
 from attsvm.datasets.next_token import NextTokenData, arcs
 from attsvm.dynamics.next_token import Problem
-from attsvm_papers.kit import slopes
+from attsvm_papers import kit
 
 FloatArray = NDArray[np.float64]
 KINDS = ("bipartite", "total")
@@ -67,7 +67,7 @@ def slope(x: ArrayLike, y: ArrayLike, low: float, high: float, log: bool = True)
     """
     at = np.asarray(x, dtype=np.float64)
     kept = (at >= low) & (at <= high)
-    return slopes(
+    return kit.slopes(
         np.log(at, where=kept, out=np.zeros_like(at)) if log else at,
         np.asarray(y, dtype=np.float64).T,
         kept,

@@ -28,7 +28,7 @@ from attsvm_papers.heads.decoder import Decoder, Sizes, characters, descent, tex
 
 OPTIMISERS = ("adamw", "muon", "spectral", "l1.1", "l1.5", "l3")
 RATES = {"adamw": 3e-3, "muon": 3e-2, "spectral": 3e-2, "l1.1": 0.03, "l1.5": 0.1, "l3": 0.03}
-"""Of the matrices that the optimiser is named for; chosen by pruning-2 where it has run."""
+"""Of the matrices that the optimiser is named for; the best of three and more that were tried."""
 OTHERS = 3e-3  # of AdamW on the other matrices beside mirror descent
 REST = 1e-3  # of AdamW on tables, norms, biases and the output
 TURN = 0.1  # of the rate is left at the end

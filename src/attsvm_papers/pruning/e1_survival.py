@@ -1,13 +1,13 @@
 """Attention that survives pruning.
 
 A decoder of characters (two blocks, width 128, four heads, context 64) is trained by AdamW, and
-with Muon on the matrices of its blocks, with rates of pruning-2 that fall along a cosine, without
-weight decay and with .1. Then every query of every head keeps only its top token of attention,
-renormalised, without retraining: the cost is the held-out loss after that minus the loss before.
-Beside it stand the cost at the checkpoint whose loss is nearest to a level that all reach, and the
-cost where logits of attention are scaled until the weights W of the heads have the same Frobenius
-norm. So do the cost when random tokens, or those at the nearest positions, are kept, and the share
-of queries that copy themselves, the token before, or one of the same kind.
+with Muon on the matrices of its blocks, with the best of a few rates, falling along a cosine,
+without weight decay and with .1. Then every query of every head keeps only its top token of
+attention, renormalised, without retraining: the cost is the held-out loss after that minus the loss
+before. Beside it stand the cost at the checkpoint whose loss is nearest to a level that all reach,
+and the cost where logits of attention are scaled until the weights W of the heads have the same
+Frobenius norm. So do the cost when random tokens, or those at the nearest positions, are kept, and
+the share of queries that copy themselves, the token before, or one of the same kind.
 
 Source: this project
 
@@ -24,26 +24,8 @@ import numpy as np
 import torch
 
 from attsvm.probe import pruning_curve
+from attsvm_papers import kit
 from attsvm_papers.heads.decoder import MADE, Sizes, held_out_loss, windows
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    INK,
-    RULE,
-    TRAINED,
-    at_least,
-    at_most,
-    claim,
-    each,
-    grid,
-    interval,
-    logarithmic,
-    picture,
-    replaced,
-    scales,
-    setting,
-)
 from attsvm_papers.pruning.decoders import (
     DECAYS,
     OPTIMISERS,
@@ -63,6 +45,7 @@ JUDGED = 48  # held-out texts
 MOMENTS = 24  # at which the loss is measured
 NEAR = 0.05  # nats between two checkpoints whose losses are equal
 FIRST = 20_000
+SIZES = asdict(Sizes())
 """Verdict seeds begin here."""
 TINY = Sizes(context=12, width=12, depth=1, heads=2, batch=4, steps=12)
 NAMES = {
@@ -74,38 +57,32 @@ NAMES = {
     "l3": "p = 3",
 }
 COLOURS = {
-    "adamw": INK,
-    "muon": ATTENTION,
-    "spectral": BEST,
-    "l1.1": TRAINED,
-    "l1.5": FAINT,
-    "l3": RULE,
+    "adamw": kit.INK,
+    "muon": kit.ATTENTION,
+    "spectral": kit.BEST,
+    "l1.1": kit.TRAINED,
+    "l1.5": kit.FAINT,
+    "l3": kit.RULE,
 }
-SCALES = scales(
-    text="tinyshakespeare",
-    sizes=asdict(Sizes()),
-    names=("adamw", "muon"),
-    level=2.1,
-    seeds=5,
-    quick={"text": MADE, "sizes": asdict(TINY), "level": 3.0, "seeds": 1},
-    medium={
-        "sizes": asdict(Sizes(context=128, depth=4, batch=16, steps=3000)),
-        "names": OPTIMISERS,
-        "level": 1.7,
-    },
-)
 
 
 def files(parameters):
     return [letters_digest(parameters.text)]
 
 
-def seeds(parameters):
-    return range(FIRST, FIRST + parameters.seeds)
-
-
-@grid(digest=files, seed=seeds, optimiser=setting("names"), decay=DECAYS)
-def run(optimiser, decay, seed, text, digest, sizes, level):
+@kit.run(
+    digest=files,
+    seed=kit.seeds(5, start=FIRST, first=0),
+    optimiser=("adamw", "muon"),
+    decay=DECAYS,
+    quick={"text": MADE, "sizes": asdict(TINY), "level": 3.0, "seeds": 1},
+    medium={
+        "sizes": asdict(Sizes(context=128, depth=4, batch=16, steps=3000)),
+        "optimiser": OPTIMISERS,
+        "level": 1.7,
+    },
+)
+def run(optimiser, decay, seed, digest, text="tinyshakespeare", sizes=SIZES, level=2.1):
     sizes, threads = Sizes(**sizes), torch.get_num_threads()
     torch.set_num_threads(1)  # whose bits do not depend on how many run side by side
     try:
@@ -207,20 +184,20 @@ def every_second(e):
     return moved.but({"top": np.where(second[:, None], moved["top"], e["top"])})
 
 
-WHY = "half of what a trial on seed 0 saw with weight decay; lower end of the 95% interval"
+WHY = "set by this project; lower end of the 95% interval"
 
 
-@each(
-    claim(
-        at_least(0.08, WHY),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.08, WHY),
         id=f"S1{letter}",
         statement=words,
-        assumes=REAL | ({"the level is reached": at_level} if by == "level" else {}),
+        assumes=REAL | ({"the level is reached": at_level} if how == "level" else {}),
         null=next_seed,
         decay=decay,
-        by=by,
+        how=how,
     )
-    for letter, decay, by, words in (
+    for letter, decay, how, words in (
         ("", 0.0, "top", "Keeping each query's top token costs AdamW more nats than Muon."),
         ("a", 0.1, "top", "The same with weight decay .1 on both."),
         ("b", 0.0, "level", "The same at equal loss."),
@@ -228,8 +205,8 @@ WHY = "half of what a trial on seed 0 saw with weight decay; lower end of the 95
         ("d", 0.0, "norm back", "The same where Muon's heads are scaled to the norm of AdamW's."),
     )
 )
-def advantage(e, decay, by):
-    return interval(_advantage(e, decay, by)).low
+def advantage(e, decay, how):
+    return kit.interval(_advantage(e, decay, how)).low
 
 
 def _advantage(e, decay, by):
@@ -243,8 +220,8 @@ def _advantage(e, decay, by):
     return (of(e, "adamw", column, decay) - of(e, "muon", column, decay))[:, 0]
 
 
-@claim(
-    at_most(0.08, "the bound of S1, which this has to miss"),
+@kit.claim(
+    kit.at_most(0.08, "the bound of S1, which this has to miss"),
     assumes=REAL,
     null=every_second,
 )
@@ -254,20 +231,20 @@ def S1n(e):
     return np.abs(costs - np.roll(costs, 1)).max()
 
 
-@claim(
-    at_least(0.0, "lower end of the 95% interval over seeds"),
+@kit.claim(
+    kit.at_least(0.0, "lower end of the 95% interval over seeds"),
     assumes=REAL,
     null=next_seed,
 )
 def S2(e):
     """Muon's held-out loss is lower after equal steps."""
-    return interval(of(e, "adamw", "loss") - of(e, "muon", "loss")).low
+    return kit.interval(of(e, "adamw", "loss") - of(e, "muon", "loss")).low
 
 
-@claim(
-    at_most(0.1, "ten points; upper end of the 95% interval over seeds"),
+@kit.claim(
+    kit.at_most(0.1, "ten points; upper end of the 95% interval over seeds"),
     assumes=REAL,
-    null=replaced(
+    null=kit.replaced(
         "heads of Muon that all copy",
         copies=lambda e: np.where(e["optimiser"] == "muon", 1.0, e["copies"]),
     ),
@@ -276,20 +253,20 @@ def S3(e):
     """Muon's heads do not survive because they copy: the share of queries that attend most to
     themselves, the token before, or one of the same kind is no larger than under AdamW.
     """
-    return interval(of(e, "muon", "copies") - of(e, "adamw", "copies")).high
+    return kit.interval(of(e, "muon", "copies") - of(e, "adamw", "copies")).high
 
 
-@claim(
-    at_least(0.0, "training by training; the nearest positions are what copying keeps"),
+@kit.claim(
+    kit.at_least(0.0, "training by training; the nearest positions are what copying keeps"),
     assumes=REAL,
-    null=replaced("the nearest positions for the top tokens", top="nearest", nearest="top"),
+    null=kit.replaced("the nearest positions for the top tokens", top="nearest", nearest="top"),
 )
 def S4(e):
     """Keeping the top tokens costs less than keeping as many random ones, or the nearest."""
     return (np.minimum(e["random"], e["nearest"]) - e["top"]).min(axis=1)
 
 
-@picture(
+@kit.picture(
     "What pruning costs",
     "Left: curves that fall with the number of tokens kept, dotted lines of the null far above."
     " Right: curves over the norm of heads.",
@@ -317,8 +294,8 @@ def costs(evidence, axes):
             axes[1].plot(rows["norm"][k], rows["top"][k, 0], "o", color=colour, ms=4)
     axes[0].set_xticks(places, [str(k) for k in KEPT])
     axes[0].set(xlabel="tokens that are kept", ylabel="nats per character", title="cost of pruning")
-    logarithmic(axes[1].xaxis, np.concatenate(every))
+    kit.logarithmic(axes[1].xaxis, np.concatenate(every))
     axes[1].set(xlabel="norm of the heads' weights", title="one token, scaled heads")
     axes[0].legend(frameon=False, fontsize=8)
     for ax in axes:
-        ax.axhline(0, color=RULE, linewidth=0.8)
+        ax.axhline(0, color=kit.RULE, linewidth=0.8)

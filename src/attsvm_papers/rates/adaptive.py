@@ -23,17 +23,21 @@ from attsvm.datasets import gauss
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import Evidence, slopes
+from attsvm_papers import kit
 
 FloatArray = NDArray[np.float64]
 
-CONSTANT, ROOT, POLYAK, PLAIN = range(4)
+CONSTANT, ROOT, POLYAK, PLAIN = "constant", "root", "Polyak", "plain"
 """Normalised with constant steps, normalised with steps falling like a root, Polyak's, and plain
 gradient descent.
 """
-NAMES = ("normalised, constant step", "normalised, step 1/√t", "Polyak", "gradient descent")
-RATES = (0.05, 0.5, 1.0, 1.0)
-RULES = (CONSTANT, ROOT, POLYAK, PLAIN)
+NAMES = {
+    CONSTANT: "normalised, constant step",
+    ROOT: "normalised, step 1/√t",
+    POLYAK: "Polyak",
+    PLAIN: "gradient descent",
+}
+RATES = {CONSTANT: 0.05, ROOT: 0.5, POLYAK: 1.0, PLAIN: 1.0}
 
 
 class Trained(NamedTuple):
@@ -54,7 +58,7 @@ def marks(steps: int, count: int = 60) -> list[int]:
     return sorted({*spaced, *decades})
 
 
-def trained(rule: int, seeds: Sequence[int], steps: int) -> Trained:
+def trained(rule: str, seeds: Sequence[int], steps: int) -> Trained:
     """Instances of :func:`attsvm.datasets.gauss` of these seeds, trained from zero weights.
 
     Polyak's floor is the loss of the optimal tokens, the infimum under a fixed head.
@@ -92,12 +96,12 @@ def log_missing(data: AttentionData, tokens: NDArray[np.int64], W: FloatArray) -
     return (others - np.logaddexp(0.0, others)).max(axis=-1)
 
 
-def rate(evidence: Evidence, column: str, first: float, last: float) -> FloatArray:
+def rate(evidence: kit.Evidence, column: str, first: float, last: float) -> FloatArray:
     """Slopes of the logarithm of a column against that of the step, one per trial, over the records
     from ``first`` to ``last``.
     """
     step = evidence["step"].astype(np.float64)
     inside = (step >= first) & (step <= last)
-    return slopes(
+    return kit.slopes(
         np.log(np.maximum(step, 1.0)), np.log(np.where(inside, evidence[column], 1.0)), inside
     )

@@ -3,231 +3,191 @@
 Gaussian tokens around two centres, n = 6, T = 5, d = 48, fixed head, logistic loss, zero start.
 Normalised steps of 0.05, of 0.5/√t, Polyak's steps with factor 2 and the loss of the optimal tokens
 as floor, and gradient descent with step 1. Slopes are least squares on log-spaced records from step
-1000 to 10 000.
+1000 to 10 000. Attention off the optimal token is computed from differences of logits, so it is
+exact far below the spacing of floats.
 
-Source: Implicit Bias and Fast Convergence Rates for Self-attention, rates of NGD and Polyak
-(recalled)
+Source: Implicit Bias and Fast Convergence Rates for Self-attention, rates of NGD and Polyak,
+sparsification rate (recalled)
 
 Notes: Data and step sizes are this project's; the paper's are unverified. Polyak's factor of 2 is
 recalled. Its gap is computed without cancellation: after 10 000 steps the loss is above its
 floor by less than 1e-2000.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    INK,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    Null,
-    at,
-    at_least,
-    at_most,
-    band,
-    between,
-    blocks,
-    claim,
-    close_to,
-    exchanged,
-    grid,
-    in_order,
-    label_ends,
-    loglog,
-    picture,
-    same,
-    scales,
-    shuffled,
-)
+from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import (
     CONSTANT,
     NAMES,
     PLAIN,
     POLYAK,
     ROOT,
-    RULES,
+    log_missing,
     rate,
     trained,
 )
 
-SCALES = scales(steps=10_000, seeds=20, first_seed=VERDICT, quick={"seeds": 4})
-
 WINDOW = (1000, 10_000)
 
 
-@grid(rule=RULES, seeds=blocks(20))
-def run(rule, seeds, steps):
+@kit.run(rule=NAMES, seeds=kit.seeds(20, by=20), quick={"seeds": 4})
+def run(rule, seeds, steps=10_000):
     found = trained(rule, seeds, steps)
     trajectory = found.trajectory
     gap = trajectory.direction_gap(found.solutions).T
     return {
-        "step": same(trajectory.steps),
+        "step": kit.same(trajectory.steps),
         "gap": gap,
         "error": np.sqrt(2.0 * gap),
         "norm": trajectory.norm.T,
+        "log_missing": log_missing(found.data, found.tokens, trajectory.W).T,
+        "best_norm": found.solutions.norm,
         "certified": found.solutions.gap,
         "global": (trajectory.selected[-1] == found.tokens).all(axis=-1),
     }
 
 
-def _of(evidence: Evidence, rule: int) -> Evidence:
-    return in_order(evidence, rule=rule)
+def slope(e, rule, column="error"):
+    return rate(e.where(rule=rule), column, *WINDOW)
 
 
-def _measure_rate(e: Evidence, rule: int, column: str = "error") -> Any:
-    return rate(_of(e, rule), column, *WINDOW)
+def instead(rule, other):
+    return kit.exchanged(f"{NAMES[other]} in its place", "rule", rule, other)
 
 
-def _instead(rule: int, other: int) -> Null:
-    return exchanged(f"{NAMES[other]} in its place", "rule", rule, other)
-
-
-def _spread(values: Any) -> str:
-    """The values of all seeds in words."""
+def late_margins(e):
+    """Why plain descent is steeper than 1/log t."""
+    values = slope(e, PLAIN)
     return (
-        f"Seeds are at {values.min():.3g} to {values.max():.3g}, the mean is {values.mean():.3g}."
+        "A margin that joins late, and an error that is still falling onto its 1/log t. Seeds are"
+        f" at {values.min():.3g} to {values.max():.3g}, the mean is {values.mean():.3g}."
     )
 
 
-@claim(
-    at_most(
-        3.0, "largest over smallest at step 10 000; a limit up to logarithms, derived", share=MOST
+@kit.claim(
+    kit.at_most(
+        3.0,
+        "largest over smallest at step 10 000; a limit up to logarithms, derived",
+        share=kit.MOST,
     ),
-    null=shuffled("norm", words="each rule with the norm of another"),
+    null=kit.shuffled("norm", words="each rule with the norm of another"),
 )
-def C5_2(evidence):
+def C5_2(e):
     """The error depends on the path through the norm alone: error times norm of the four rules lies
     in one band.
     """
-    products = np.stack(
-        [
-            at(_of(evidence, rule), "error", WINDOW[1]) * at(_of(evidence, rule), "norm", WINDOW[1])
-            for rule in RULES
-        ]
+    products = [e.where(rule=rule).end("error") * e.where(rule=rule).end("norm") for rule in NAMES]
+    return np.max(products, axis=0) / np.min(products, axis=0)
+
+
+@kit.each(
+    kit.claim(
+        expect.of(kit.MOST),
+        id=f"C5.2{letter}",
+        statement=f"{words}: slope of log error against log step.",
+        explanation=late_margins if rule == PLAIN else "",
+        interval=True,
+        null=instead(rule, other),
+        rule=rule,
     )
-    return products.max(axis=0) / products.min(axis=0)
+    for letter, rule, other, words, expect in (
+        ("e", CONSTANT, ROOT, "Constant normalised steps",
+         kit.at_most(-0.75, "-1 is derived, up to a logarithm")),
+        ("f", ROOT, CONSTANT, "Normalised steps of 0.5/√t",
+         kit.between(-0.6, -0.3, "-1/2 is derived, up to a logarithm")),
+        ("g", PLAIN, ROOT, "Plain gradient descent",
+         kit.at_least(-0.15, "1/log t has slope -0.125 between these steps")),
+        ("h", POLYAK, ROOT, "Polyak's steps",
+         kit.at_most(-0.9, "-1 is derived: steps are bounded below and the norm grows linearly")),
+    )
+)  # fmt: skip
+def error_slope(e, rule):
+    return slope(e, rule)
 
 
-@claim(
-    at_most(-0.75, "-1 is derived, up to a logarithm", share=MOST),
-    interval=True,
-    null=_instead(CONSTANT, ROOT),
-)
-def C5_2e(e):
-    """Constant normalised steps: slope of log error against log step."""
-    return _measure_rate(e, CONSTANT)
-
-
-@claim(
-    between(-0.6, -0.3, "-1/2 is derived, up to a logarithm", share=MOST),
-    interval=True,
-    null=_instead(ROOT, CONSTANT),
-)
-def C5_2f(e):
-    """Normalised steps of 0.5/√t: slope of log error against log step."""
-    return _measure_rate(e, ROOT)
-
-
-@claim(
-    at_least(
-        -0.15,
-        "1/log t has slope -0.125 between these steps",
-        share=MOST,
+@kit.claim(
+    kit.close_to(
+        0.0,
+        0.02,
+        "derived; early steps that do not point the same way are lost once",
+        share=kit.MOST,
     ),
-    explanation=lambda e: (
-        "A margin that joins late, and an error that is still falling onto its 1/log t."
-        f" {_spread(_measure_rate(e, PLAIN))}"
-    ),
-    interval=True,
-    null=_instead(PLAIN, ROOT),
-)
-def C5_2g(e):
-    """Plain gradient descent: slope of log error against log step."""
-    return _measure_rate(e, PLAIN)
-
-
-@claim(
-    at_most(-0.9, "-1 is derived: steps are bounded below and the norm grows linearly", share=MOST),
-    interval=True,
-    null=_instead(POLYAK, ROOT),
-)
-def C5_2h(e):
-    """Polyak's steps: slope of log error against log step."""
-    return _measure_rate(e, POLYAK)
-
-
-@claim(
-    close_to(
-        0.0, 0.02, "derived; early steps that do not point the same way are lost once", share=MOST
-    ),
-    null=exchanged("constant steps and steps 1/√t exchanged", "rule", CONSTANT, ROOT),
+    null=kit.exchanged("constant steps and steps 1/√t exchanged", "rule", CONSTANT, ROOT),
 )
 def C5_2i(e):
     """The norm grows like t (constant steps), t (Polyak) and √t (steps 1/√t): exponents minus
     these.
     """
-    return np.concatenate(
-        [
-            _measure_rate(e, rule, "norm") - power
-            for rule, power in ((CONSTANT, 1.0), (POLYAK, 1.0), (ROOT, 0.5))
-        ]
-    )
+    powers = {CONSTANT: 1.0, POLYAK: 1.0, ROOT: 0.5}
+    return np.concatenate([slope(e, rule, "norm") - power for rule, power in powers.items()])
 
 
-@claim(
-    between(0.7, 1.3, "one on the limit; margins of all sequences still settle", share=MOST),
-    null=_instead(PLAIN, ROOT),
+@kit.claim(
+    kit.between(
+        0.7, 1.3, "one on the limit; margins of all sequences still settle", share=kit.MOST
+    ),
+    null=instead(PLAIN, ROOT),
 )
-def C5_2j(evidence):
+def C5_2j(e):
     """Under plain descent the norm grows like log t: as much in the last decade as in the one
     before.
     """
-    # Growth of the norm of plain descent over the last decade, relative to the decade before.
-    norms = [at(_of(evidence, PLAIN), "norm", 10**k) for k in (2, 3, 4)]
-    return (norms[2] - norms[1]) / (norms[1] - norms[0])
+    early, middle, late = (e.where(rule=PLAIN).at("norm", 10**k) for k in (2, 3, 4))
+    return (late - middle) / (middle - early)
 
 
-@picture(
+@kit.each(
+    kit.claim(
+        kit.close_to(1.0, 0.1, "derived, up to o(1)", share=kit.MOST),
+        id=f"C5.3{letter}",
+        statement=(
+            f"{NAMES[rule].capitalize()}: the logarithm of the attention off the optimal token"
+            " falls by one per norm of the solution."
+        ),
+        where={"rule": rule},
+        interval=True,
+        null=kit.shuffled(
+            "best_norm", within="rule", words="the norm of another instance's solution"
+        ),
+    )
+    for letter, rule in (("", CONSTANT), ("a", ROOT), ("b", POLYAK), ("c", PLAIN))
+)
+def sparser(e):
+    """From step 1000 on: before, other tokens than the rivals at the margin still count."""
+    return -kit.slopes(e["norm"], e["log_missing"], e["step"] >= 1000) * e["best_norm"]
+
+
+@kit.picture(
     "Four step rules, one curve",
-    "Straight falling lines for three rules and a flat one for plain descent; their"
-    " products with the norm end between two and six.",
-    2.9,
-    1,
+    "Straight falling lines for three rules and a flat one for plain descent; their products with"
+    " the norm end between two and six. Against the norm all attentions lie on the diagonal.",
+    5.6,
+    2,
     3,
     width=8.8,
 )
-def rates(evidence, axes):
-    """Median over seeds with the range of all of them. Left: distance between the unit matrices of
-    weights and of the max-margin solution. Polyak's steps and constant normalised ones converge
-    like 1/t, plain gradient descent like 1/log t. Right: the product with the norm hardly depends
-    on the rule.
+def rates(e, axes):
+    """Median over seeds with the range of all of them. Above: distance between the unit matrices of
+    weights and of the max-margin solution, the norm, and their product, which hardly depends on the
+    rule. Below: minus the logarithm of the attention off the optimal token by step, and against the
+    norm of W in norms of the solution, all seeds and records: one per norm for every rule.
     """
-    colours = {CONSTANT: TRAINED, ROOT: BEST, POLYAK: ATTENTION, PLAIN: INK}
-    short = {CONSTANT: "constant", ROOT: "1/√t", POLYAK: "Polyak", PLAIN: "plain"}
-    panels: tuple[tuple[str, Callable[[Evidence], Any]], ...] = (
-        ("direction error", lambda rows: rows["error"]),
-        ("norm of W", lambda rows: rows["norm"]),
-        ("error × norm", lambda rows: rows["error"] * rows["norm"]),
-    )
-    for ax, (title, value) in zip(axes, panels, strict=True):
-        ends, seen = [], []
-        for rule, colour in colours.items():
-            rows = _of(evidence, rule)
-            step = rows["step"][0]
-            late = step >= 10
-            curves = value(rows)[:, late]
-            band(ax, step[late], curves, colour)
-            ends.append((float(np.median(curves[:, -1])), short[rule], colour))
-            seen.append(curves)
-        loglog(ax, np.array([10.0, evidence["step"].max()]), np.concatenate(seen))
-        ax.set_xlim(10, evidence["step"].max())
-        if title == "error × norm":
-            ax.set_ylim(0.3, 20)
-        ax.set(title=title, xlabel="step")
-        label_ends(ax, ends, 0.09)
+    titles = ("direction error", "norm of W", "error × norm", "-log(1 - attention), worst sequence")
+    for colour, rows in zip(kit.COLOURS, (e.where(rule=rule) for rule in NAMES), strict=True):
+        step = rows["step"][0]
+        late = step >= 10
+        shown = (rows["error"], rows["norm"], rows["error"] * rows["norm"], -rows["log_missing"])
+        for ax, values in zip(axes.flat, shown, strict=False):
+            kit.band(ax, step[late], values[:, late], colour, label=NAMES[rows["rule"][0]])
+        size = rows["norm"] / rows["best_norm"][:, None]
+        axes[1, 1].plot(size.T, -rows["log_missing"].T, ".", color=colour, ms=2.5, alpha=0.6)
+    for ax, title in zip(axes.flat, titles, strict=False):
+        ax.set(xscale="log", yscale="log", xlim=(10, step[-1]), title=title, xlabel="step")
+    line = np.array([0.5, 1e4])
+    axes[1, 1].plot(line, line, color=kit.FAINT, linewidth=0.8)
+    kit.loglog(axes[1, 1], line, line)
+    axes[1, 1].set(ylim=(0.1, 1e4), xlabel="norm of W / norm of the solution")
+    axes[1, 1].set_title("one per norm")
+    axes[1, 2].axis("off")
+    axes[1, 2].legend(*axes[0, 0].get_legend_handles_labels(), frameon=False, loc="center")

@@ -20,36 +20,11 @@ from attsvm.datasets import gauss
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import (
-    BEST,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    between,
-    blocks,
-    claim,
-    grid,
-    label_ends,
-    logarithmic,
-    picture,
-    replaced,
-    same,
-    scales,
-    slopes,
-    true,
-)
+from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import marks
 
 # Instances of :func:`attsvm.datasets.gauss`.
-SCALES = scales(
-    steps=100_000,
-    seeds=10,
-    first_seed=VERDICT,
-    quick={"steps": 20_000, "seeds": 2},
-)
+
 
 LR, DECODER_LR = 0.05, 1.0
 WINDOW = (10_000, 100_000)
@@ -69,8 +44,8 @@ def _next(values: Any) -> Any:
     )
 
 
-@grid(seeds=blocks(5))
-def run(seeds, steps):
+@kit.run(seeds=kit.seeds(10, by=5), quick={"steps": 20_000, "seeds": 2})
+def run(seeds, steps=100_000):
     data, planted = gauss(seed=seeds)
     model = Attention.cross(data, np.zeros_like(planted), intercept=None, train_head=True)
     groups = [{"params": [model.W], "lr": LR}, {"params": [model.head.readout], "lr": DECODER_LR}]
@@ -87,7 +62,7 @@ def run(seeds, steps):
         [decoder_margins(one, tokens[k]) for k, one in enumerate(instances)], tol=1e-12
     )
     return {
-        "step": same(trajectory.steps),
+        "step": kit.same(trajectory.steps),
         "loss": trajectory.loss.T,
         "cosine": 1.0 - trajectory.direction_gap(attention).T,
         "cosine_decoder": 1.0 - direction_gap(trajectory.head[..., None], decoder).T,
@@ -105,23 +80,25 @@ def run(seeds, steps):
     }
 
 
-def _rate(evidence: Evidence, column: str) -> Any:
+def _rate(evidence: kit.Evidence, column: str) -> Any:
     step = evidence["step"].astype(np.float64)
     inside = (step >= WINDOW[0]) & (step <= WINDOW[1])
     values = -np.log(evidence[column]) if column == "loss" else evidence[column]
-    return slopes(np.log(np.maximum(step, 1.0)), np.log(np.where(inside, values, 1.0)), inside)
+    return kit.slopes(np.log(np.maximum(step, 1.0)), np.log(np.where(inside, values, 1.0)), inside)
 
 
 LONG = {"100 000 steps": lambda e: np.full(e.rows, e["step"].max() >= WINDOW[1])}
 
 
-@claim(
-    between(0.3, 0.4, "1/3 with the factors of a finite time", share=MOST),
+@kit.claim(
+    kit.between(0.3, 0.4, "1/3 with the factors of a finite time", share=kit.MOST),
     "paper",
     "P5, joint training, exp(-t^(1/3)); the decoder's step is derived",
     assumes=LONG,
     interval=True,
-    null=replaced("a loss that falls like 1/t", loss=lambda e: 0.5 / np.maximum(e["step"], 1.0)),
+    null=kit.replaced(
+        "a loss that falls like 1/t", loss=lambda e: 0.5 / np.maximum(e["step"], 1.0)
+    ),
 )
 def C5_4(e):
     """The loss falls like exp(-c t^(1/3)): slope of log(-log L) against log t from step 10 000 to
@@ -130,12 +107,12 @@ def C5_4(e):
     return _rate(e, "loss")
 
 
-@claim(
-    at_least(0.99, "at step 100 000", share=MOST),
+@kit.claim(
+    kit.at_least(0.99, "at step 100 000", share=kit.MOST),
     "recalled",
     "P5, joint training",
     assumes=LONG,
-    null=replaced("the separator of another instance", cosine_decoder="other_decoder"),
+    null=kit.replaced("the separator of another instance", cosine_decoder="other_decoder"),
 )
 def C5_4a(e):
     """The decoder turns to the max-margin separator of the tokens that are optimal under it: last
@@ -144,51 +121,53 @@ def C5_4a(e):
     return e["cosine_decoder"][:, -1]
 
 
-@claim(
-    at_least(0.999, "at step 100 000", share=MOST),
+@kit.claim(
+    kit.at_least(0.999, "at step 100 000", share=kit.MOST),
     "recalled",
     "P5, joint training",
     assumes=LONG,
-    null=replaced("the solution of another instance", cosine="other"),
+    null=kit.replaced("the solution of another instance", cosine="other"),
 )
 def C5_4b(e):
     """The attention weights turn to the max-margin solution of these tokens: last cosine."""
     return e["cosine"][:, -1]
 
 
-@claim(
-    true("the fixed point that both machines describe", share=MOST),
-    null=replaced("before any training", selected="at_start"),
+@kit.claim(
+    kit.true("the fixed point that both machines describe", share=kit.MOST),
+    null=kit.replaced("before any training", selected="at_start"),
 )
 def C5_4c(e):
     """Every sequence selects the token that is optimal under the trained decoder."""
     return e["selected"]
 
 
-@claim(
-    between(0.31, 0.36, "1/3 is derived: steps of t^(-2/3) that point the same way", share=MOST),
+@kit.claim(
+    kit.between(
+        0.31, 0.36, "1/3 is derived: steps of t^(-2/3) that point the same way", share=kit.MOST
+    ),
     assumes=LONG,
     interval=True,
-    null=replaced("the attention weights, whose steps stay", norm_decoder="norm"),
+    null=kit.replaced("the attention weights, whose steps stay", norm_decoder="norm"),
 )
 def C5_4d(e):
     """The norm of the decoder grows like the cube root of the step."""
     return _rate(e, "norm_decoder")
 
 
-@claim(
-    true(
+@kit.claim(
+    kit.true(
         "nothing rules other tokens out: 8 of the first ten seeds find them, 4 of ten others",
         share=0.3,
     ),
-    null=replaced("the head of another instance", planted="planted_other"),
+    null=kit.replaced("the head of another instance", planted="planted_other"),
 )
 def C5_4e(e):
     """In three trials of ten or more they are those of the planted head; they need not be."""
     return e["planted"]
 
 
-@picture(
+@kit.picture(
     "Attention and decoder together",
     "Three panels on logarithmic axes: straight lines of slope one third, falling direction"
     " gaps, growing norms.",
@@ -205,26 +184,26 @@ def joint(evidence, axes):
     step = evidence["step"][0]
     late = step >= 10
     falls = -np.log(evidence["loss"][:, late])
-    axes[0].plot(step[late], falls.T, color=TRAINED, linewidth=0.9, alpha=0.8)
+    axes[0].plot(step[late], falls.T, color=kit.TRAINED, linewidth=0.9, alpha=0.8)
     middle = float(np.median(falls[:, -1]))
     axes[0].plot(
         step[late],
         middle * (step[late] / step[-1]) ** (1 / 3),
         "--",
-        color=FAINT,
+        color=kit.FAINT,
         linewidth=1.0,
     )
     axes[0].text(
         12,
         1.25 * middle * (12 / step[-1]) ** (1 / 3),
         "t^(1/3)",
-        color=FAINT,
+        color=kit.FAINT,
         fontsize=8.5,
         rotation=22,
     )
     for ax, pairs in (
-        (axes[1], (("cosine", TRAINED, "attention"), ("cosine_decoder", BEST, "decoder"))),
-        (axes[2], (("norm", TRAINED, "attention"), ("norm_decoder", BEST, "decoder"))),
+        (axes[1], (("cosine", kit.TRAINED, "attention"), ("cosine_decoder", kit.BEST, "decoder"))),
+        (axes[2], (("norm", kit.TRAINED, "attention"), ("norm_decoder", kit.BEST, "decoder"))),
     ):
         ends = []
         for column, colour, words in pairs:
@@ -232,13 +211,13 @@ def joint(evidence, axes):
             curves = np.maximum(curves, 1e-9)
             ax.plot(step[late], curves.T, color=colour, linewidth=0.9, alpha=0.8)
             ends.append((float(np.median(curves[:, -1])), words, colour))
-        logarithmic(ax.yaxis, np.concatenate([line.get_ydata() for line in ax.get_lines()]))
+        kit.logarithmic(ax.yaxis, np.concatenate([line.get_ydata() for line in ax.get_lines()]))
         ax.set_xlim(10, step[-1])
-        label_ends(ax, ends, 0.1)
-    logarithmic(axes[0].yaxis, falls)
+        kit.label_ends(ax, ends, 0.1)
+    kit.logarithmic(axes[0].yaxis, falls)
     for ax, title in zip(
         axes, ("-log of the loss", "1 - cosine to the own solution", "norm"), strict=True
     ):
-        logarithmic(ax.xaxis, np.array([10.0, step[-1]]))
+        kit.logarithmic(ax.xaxis, np.array([10.0, step[-1]]))
         ax.set(xlim=(10, step[-1]), title=title, xlabel="step")
-        ax.tick_params(labelcolor=FAINT)
+        ax.tick_params(labelcolor=kit.FAINT)

@@ -20,45 +20,20 @@ from attsvm.datasets import gauss, orth, unit_sphere
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    blocks,
-    claim,
-    exchanged,
-    grid,
-    legend,
-    logarithmic,
-    picture,
-    replaced,
-    scales,
-    true,
-)
+from attsvm_papers import kit
 from attsvm_papers.tfsvm.convergence import are_local
 
 # Three generators: orthonormal tokens, Gaussian tokens, and the unit sphere (n = 6, T = 8, d = 10)
 # as control.
-SCALES = scales(
-    steps=3000,
-    seeds=100,
-    first_seed=VERDICT,
-    quick={"seeds": 10},
-)
+
 
 ORTH, GAUSS, SPHERE = range(3)
 NAMES = ("orthonormal tokens", "Gaussian tokens", "unit sphere (control)")
 LR, START = 0.1, 20.0
 
 
-@grid(source=[ORTH, GAUSS, SPHERE], seeds=blocks(25))
-def run(source, seeds, steps):
+@kit.run(source=[ORTH, GAUSS, SPHERE], seeds=kit.seeds(100, by=25), quick={"seeds": 10})
+def run(source, seeds, steps=3000):
     data, heads = (
         unit_sphere(6, 8, 10, seeds)
         if source == SPHERE
@@ -98,15 +73,15 @@ def _own(data, scores, selected):
     return own, are_local(own, scores)
 
 
-SPHERE_TOO = exchanged("the unit sphere in place of Gaussian tokens", "source", GAUSS, SPHERE)
+SPHERE_TOO = kit.exchanged("the unit sphere in place of Gaussian tokens", "source", GAUSS, SPHERE)
 
 
-def _guaranteed(evidence: Evidence) -> Evidence:
+def _guaranteed(evidence: kit.Evidence) -> kit.Evidence:
     return evidence.take(evidence["source"] != SPHERE)
 
 
-@claim(
-    true("the data conditions of the theorem, form recalled", share=MOST),
+@kit.claim(
+    kit.true("the data conditions of the theorem, form recalled", share=kit.MOST),
     "recalled",
     "P5, global convergence",
     null=SPHERE_TOO,
@@ -118,8 +93,8 @@ def C5_1(e):
     return _guaranteed(e)["global"]
 
 
-@claim(
-    at_least(0.99, "set by this project", share=MOST),
+@kit.claim(
+    kit.at_least(0.99, "set by this project", share=kit.MOST),
     "recalled",
     "P5, global convergence",
     null=SPHERE_TOO,
@@ -129,9 +104,9 @@ def C5_1a(e):
     return _guaranteed(e)["cosine"]
 
 
-@claim(
-    at_most(0.9, "an independent program has 7 of 8 from other starts"),
-    null=exchanged("orthonormal tokens in its place", "source", SPHERE, ORTH),
+@kit.claim(
+    kit.at_most(0.9, "an independent program has 7 of 8 from other starts"),
+    null=kit.exchanged("orthonormal tokens in its place", "source", SPHERE, ORTH),
 )
 def C5_1b(e):
     """On the unit sphere, without the data conditions, some runs select other tokens: share that
@@ -140,16 +115,16 @@ def C5_1b(e):
     return [np.mean(e.where(source=SPHERE)["global"])]
 
 
-@claim(
-    true("local convergence of P2; the rest is still moving", share=MOST),
-    null=replaced("the selections of the random weights", local="local_start"),
+@kit.claim(
+    kit.true("local convergence of P2; the rest is still moving", share=kit.MOST),
+    null=kit.replaced("the selections of the random weights", local="local_start"),
 )
 def C5_1c(e):
     """Those runs are stuck at locally optimal selections, which are saturated."""
     return e.where(source=SPHERE)["local"]
 
 
-@picture(
+@kit.picture(
     "Where large random weights end",
     "All runs on orthonormal and Gaussian tokens reach the optimal selection; on the sphere"
     " about a third.",
@@ -163,7 +138,7 @@ def draw_global(evidence, axes):
     """Left: share of sequences that select their optimal token at the start (pale) and share of
     runs in which all do at the end. Right: distribution of the direction gap at the end.
     """
-    for source, colour in ((ORTH, TRAINED), (GAUSS, BEST), (SPHERE, ATTENTION)):
+    for source, colour in ((ORTH, kit.TRAINED), (GAUSS, kit.BEST), (SPHERE, kit.ATTENTION)):
         rows = evidence.where(source=source)
         for place, column in ((source - 0.18, "start"), (source + 0.18, "global")):
             axes[0].bar(
@@ -177,7 +152,7 @@ def draw_global(evidence, axes):
                 place,
                 rows[column].mean() + 0.02,
                 f"{100 * rows[column].mean():.0f} %",
-                color=FAINT,
+                color=kit.FAINT,
                 ha="center",
                 fontsize=8.5,
             )
@@ -193,10 +168,10 @@ def draw_global(evidence, axes):
     axes[0].set_ylim(0, 1.12)
     axes[0].set_yticks([0, 0.5, 1.0], ["0", "50 %", "100 %"])
     axes[0].set_title("optimal at the start (pale: tokens), at the end (runs)")
-    logarithmic(axes[1].xaxis, np.array([1e-3, 1.5]))
+    kit.logarithmic(axes[1].xaxis, np.array([1e-3, 1.5]))
     axes[1].set(xlim=(1e-3, 2), ylim=(0, 1.02))
     axes[1].set_yticks([0, 0.5, 1.0], ["0", "50 %", "100 %"])
     axes[1].set(
         xlabel="1 - cosine to the solution of the optimal tokens", title="share of the runs within"
     )
-    legend(axes[1], loc="lower right")
+    kit.legend(axes[1], loc="lower right")

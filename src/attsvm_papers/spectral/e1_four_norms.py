@@ -20,49 +20,19 @@ from attsvm import Frobenius, Lp, Norm, Nuclear, Spectral, max_margin, order_mar
 from attsvm.datasets.next_token import arcs, priority_graph
 from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Problem, Rule, steepest_stage
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    INK,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at,
-    at_least,
-    at_most,
-    between,
-    blocks,
-    claim,
-    each,
-    exchanged,
-    grid,
-    in_order,
-    label_ends,
-    loglog,
-    mixed_records,
-    picture,
-    replaced,
-    scales,
-    shuffled,
-)
+from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import marks, rate
 from attsvm_papers.spectral.multiclass import log_log1p
 
 # Token-priority data without cycles, n = 4, T = 6, K = d = 8; ``steps``, then on to ``far``.
-SCALES = scales(
-    steps=5000,
-    far=20_000,
-    seeds=48,
-    first_seed=VERDICT,
-    quick={"far": 5000, "seeds": 3},
-)
+
 
 SETTING = (4, 6, 8, 8)
 NAMES = ("Frobenius", "spectral", "max", "nuclear")
 RATES = (0.5, 0.25, 0.1, 0.5)
+COLOURS = (kit.TRAINED, kit.ATTENTION, kit.BEST, kit.INK)
 BETAS = (0.0, 0.9)
+STEPS, LATE = 5000, 20_000
 
 
 def norms() -> tuple[Norm, ...]:
@@ -82,8 +52,10 @@ def solved(seeds: tuple[int, ...]) -> tuple[Any, Any, Any, Any]:
     return data, margins, best, np.all([found.optimal for found in solutions], axis=0)
 
 
-@grid(seeds=blocks(48), beta=BETAS, norm=range(len(NAMES)))
-def run(norm, beta, seeds, steps, far):
+@kit.run(
+    seeds=kit.seeds(48, by=48), beta=BETAS, norm=range(len(NAMES)), quick={"far": 5000, "seeds": 3}
+)
+def run(norm, beta, seeds, steps=STEPS, far=LATE):
     data, margins, best, certified = solved(tuple(seeds))
     problem, own = Problem.of(data, "log_mass"), norms()[norm]
     records = AtSteps([*marks(far), steps])
@@ -116,51 +88,36 @@ def run(norm, beta, seeds, steps, far):
     return columns | {f"share{k}": shares[k, here] for k in range(len(NAMES))}
 
 
-def _of(evidence: Evidence, norm: int, beta: float) -> Evidence:
-    return in_order(evidence, norm=norm, beta=beta)
-
-
-def _own(evidence: Evidence, beta: float, step: int | None = None) -> Any:
-    """Ratios of every optimiser in its own norm, all seeds."""
-    return np.concatenate(
-        [
-            1.0 - at(_of(evidence, k, beta), "gap", step or SCALES.parameters.steps)
-            for k in range(len(NAMES))
-        ]
-    )
-
-
-def _in_another_norm(e: Evidence, betas: tuple[float, ...]) -> Evidence:
+def in_another_norm(e, betas):
     """The ratio in each norm at step 5000 of the optimiser of the next one, for these betas."""
     gap = e["gap"].copy()
-    for beta in betas:
-        for k in range(len(NAMES)):
-            mine = np.flatnonzero((e["norm"] == k) & (e["beta"] == beta))
-            mine = mine[np.argsort(e["seed"][mine])]
-            other = _of(e, (k + 1) % len(NAMES), beta)
-            gap[mine] = 1.0 - other[f"share{k}"][:, None]
+    for k in np.flatnonzero(np.isin(e["beta"], betas)).tolist():
+        norm, following = e["norm"][k], e["norm"] == (e["norm"][k] + 1) % len(NAMES)
+        for name in ("beta", "seed"):
+            following &= e[name] == e[name][k]
+        gap[k] = 1.0 - e[f"share{norm}"][following]
     return e.but({"gap": gap})
 
 
-def another_norm(e: Evidence) -> Evidence:
+def another_norm(e):
     """Steepest descent in the next norm."""
-    return _in_another_norm(e, BETAS)
+    return in_another_norm(e, BETAS)
 
 
-def another_norm_with_momentum(e: Evidence) -> Evidence:
+def another_norm_with_momentum(e):
     """With momentum, the next norm."""
-    return _in_another_norm(e, (0.9,))
+    return in_another_norm(e, (0.9,))
 
 
 EARLY = (
     "Gaps fall like one over the root of the step, and are half as large at step 20 000 (C7.4b)."
 )
-FAR = {"20 000 steps": lambda e: np.array(e["step"].max() >= SCALES.parameters.far)}
+FAR = {"20 000 steps": lambda e: np.array(e["step"].max() >= LATE)}
 
 
-@each(
-    claim(
-        at_least(0.94, "set by this project; one in the limit", share=MOST),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.94, "set by this project; one in the limit", share=kit.MOST),
         "ours",
         reference="derived from P7: the log loss is a multinomial logistic regression in W",
         id=f"C7.4{letter}",
@@ -168,59 +125,52 @@ FAR = {"20 000 steps": lambda e: np.array(e["step"].max() >= SCALES.parameters.f
             f"{words}: the margin reached, relative to the best one in the own norm, at step 5000."
         ),
         explanation=EARLY,
+        where={"beta": beta},
         null=another_norm,
-        beta=beta,
     )
     for letter, beta, words in (("", 0.0, "NSD"), ("a", 0.9, "NMD, momentum 0.9"))
 )
-def own_margin(e, beta):
-    return _own(e, beta)
+def own_margin(e):
+    return 1.0 - e.at("gap", STEPS)
 
 
-@claim(
-    at_least(
-        0.94, "gaps fall like one over the root of the step: to half from 5000 on", share=MOST
+@kit.claim(
+    kit.at_least(
+        0.94, "gaps fall like one over the root of the step: to half from 5000 on", share=kit.MOST
     ),
     assumes=FAR,
     null=another_norm,
 )
 def C7_4b(e):
     """NSD and NMD in four norms: the same at step 20 000."""
-    return np.concatenate([_own(e, beta, SCALES.parameters.far) for beta in BETAS])
+    return 1.0 - e.at("gap", LATE)
 
 
-@claim(
-    at_least(0.0, "each column of the matrix is won on its diagonal", share=MOST),
+@kit.claim(
+    kit.at_least(0.0, "each column of the matrix is won on its diagonal", share=kit.MOST),
     explanation=(
         "Where the Frobenius solution has nearly the best spectral or nuclear margin, descent in"
         " that norm is behind descent in the Frobenius norm at these steps."
     ),
-    null=exchanged("Frobenius and spectral descent exchanged", "norm", 0, 1),
+    null=kit.exchanged("Frobenius and spectral descent exchanged", "norm", 0, 1),
 )
-def C7_4c(evidence):
+def C7_4c(e):
     """An optimiser is the best of the four in the ratio of its own norm, with and without momentum:
     lead over the next.
     """
-    # By how much an optimiser is ahead of the best of the others, in the ratio of its own norm.
-    found = []
-    for beta in BETAS:
-        table = np.stack(
-            [
-                [_of(evidence, k, beta)[f"share{column}"] for column in range(len(NAMES))]
-                for k in range(len(NAMES))
-            ]
-        )
-        for k in range(len(NAMES)):
-            found.append(table[k, k] - np.delete(table[:, k], k, axis=0).max(axis=0))
-    return np.concatenate(found)
+    leads = []
+    for rows in e.by("beta seed"):
+        shares = [rows[f"share{k}"] for k in rows["norm"]]
+        leads += [own[k] - np.delete(own, k).max() for k, own in enumerate(shares)]
+    return np.array(leads)
 
 
-@each(
-    claim(
-        at_most(
+@kit.each(
+    kit.claim(
+        kit.at_most(
             -0.3,
             "the bound of the theorem has -1/2 up to a logarithm",
-            share=MOST,
+            share=kit.MOST,
         ),
         "ours",
         reference=f"P7, rate of {words} on multiclass data, carried over by C4.1",
@@ -228,23 +178,21 @@ def C7_4c(evidence):
         statement=(
             f"{words} on attention: slope of the log of the margin gap from step 100 to 5000."
         ),
+        where={"beta": beta},
         interval=True,
-        null=mixed_records("gap"),
-        beta=beta,
+        null=kit.mixed_records("gap"),
     )
     for number, beta, words in ((1, 0.0, "NSD"), (2, 0.9, "NMD"))
 )
-def gap_slope(e, beta):
-    return np.concatenate(
-        [rate(_of(e, k, beta), "gap", 100, SCALES.parameters.steps) for k in range(len(NAMES))]
-    )
+def gap_slope(e):
+    return rate(e, "gap", 100, STEPS)
 
 
-@claim(
-    at_least(-1e-6, "derived; tolerance of the margin"),
+@kit.claim(
+    kit.at_least(-1e-6, "derived; tolerance of the margin"),
     "paper",
     "P7, proxy of the loss",
-    null=shuffled("log_margin", within="norm beta", words="the margin of another instance"),
+    null=kit.shuffled("log_margin", within="norm beta", words="the margin of another instance"),
 )
 def C7_4d(e):
     """The proxy G bounds the dual norm of the gradient from below: log of their ratio over the
@@ -253,12 +201,12 @@ def C7_4d(e):
     return (e["push"] - e["log_margin"][:, None]).min(axis=1)
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1e-9,
         "derived: the gradient is a combination of constraint matrices whose weights sum to G",
     ),
-    null=replaced("the best margin as the bound", log_reach="log_margin"),
+    null=kit.replaced("the best margin as the bound", log_reach="log_margin"),
 )
 def C7_4e(e):
     """And from above, with the largest dual norm of a constraint: log of their ratio over it,
@@ -267,11 +215,11 @@ def C7_4e(e):
     return (e["push"] - e["log_reach"][:, None]).max(axis=1)
 
 
-@claim(
-    at_least(-1e-12, "exact; rounding"),
+@kit.claim(
+    kit.at_least(-1e-12, "exact; rounding"),
     "paper",
     "P7, proxy of the loss",
-    null=replaced("G and the loss exchanged", proxy_share=lambda e: 1.0 / e["proxy_share"]),
+    null=kit.replaced("G and the loss exchanged", proxy_share=lambda e: 1.0 / e["proxy_share"]),
 )
 def C7_4f(e):
     """G is at most the loss, and at least 1 - nL/2 of it."""
@@ -283,16 +231,17 @@ def C7_4f(e):
     )
 
 
-@claim(
-    between(-0.02, 0.02, "the third digit in an independent program", share=MOST),
+@kit.claim(
+    kit.between(-0.02, 0.02, "the third digit in an independent program", share=kit.MOST),
     null=another_norm_with_momentum,
 )
 def C7_4g(e):
     """Momentum changes the ratio in the own norm little."""
-    return _own(e, 0.0) - _own(e, 0.9)
+    plain, momentum = (e.where(beta=beta).at("gap", STEPS) for beta in BETAS)
+    return momentum - plain
 
 
-@picture(
+@kit.picture(
     "Every norm finds its own margin",
     "The diagonal of the matrix is the largest entry of each column; all gaps fall slightly"
     " faster than one over the root of the step.",
@@ -301,54 +250,29 @@ def C7_4g(e):
     2,
     width=8.4,
 )
-def matrix(evidence, axes):
-    """Left: smallest margin over norm, relative to the best possible in that norm, for steepest
-    descent in four norms. Right: how the ratio in the own norm tends to one, median over seeds.
+def matrix(e, axes):
+    """Left: smallest margin over norm at step 5000, relative to the best possible in that norm,
+    for steepest descent in four norms, median over seeds. Right: how the ratio in the own norm
+    tends to one, median over seeds; dotted with momentum, dashed one over the root of the step.
     """
-    colours = (TRAINED, ATTENTION, BEST, INK)
-    table = np.array(
-        [
-            [np.median(_of(evidence, k, 0.0)[f"share{column}"]) for column in range(len(NAMES))]
-            for k in range(len(NAMES))
-        ]
-    )
+    plain = e.where(beta=0.0).by("norm")
+    table = np.array([[np.median(rows[f"share{k}"]) for k in range(len(NAMES))] for rows in plain])
     axes[0].imshow(table, cmap="Greys", vmin=0.0, vmax=3.5)
-    for k in range(len(NAMES)):
-        for column in range(len(NAMES)):
-            colour = colours[k] if k == column else INK
-            axes[0].text(
-                column,
-                k,
-                f"{table[k, column]:.3f}",
-                ha="center",
-                va="center",
-                color=colour,
-                weight="bold" if k == column else None,
-            )
+    for (k, column), value in np.ndenumerate(table):
+        style = {"color": COLOURS[k], "weight": "bold"} if k == column else {"color": kit.INK}
+        axes[0].text(column, k, f"{value:.3f}", ha="center", va="center", **style)
     axes[0].set_xticks(range(len(NAMES)), NAMES)
     axes[0].set_yticks(range(len(NAMES)), NAMES)
-    axes[0].set(
-        xlabel="margin ratio in this norm",
-        ylabel="steepest descent in",
-        title="median over seeds, step 5000",
-    )
-    ends = []
-    for k, colour in enumerate(colours):
-        for beta, style in ((0.0, "-"), (0.9, ":")):
-            rows = _of(evidence, k, beta)
-            step = rows["step"][0]
-            late = step >= 30
-            curve = np.median(rows["gap"][:, late], axis=0)
-            axes[1].plot(step[late], curve, style, color=colour)
-        ends.append((float(curve[-1]), NAMES[k], colour))
+    axes[0].set(xlabel="margin ratio in this norm", ylabel="steepest descent in")
+    for rows in e.by("norm beta"):
+        k, step = rows["norm"][0], rows["step"][0]
+        late, dotted = step >= 30, rows["beta"][0] > 0
+        curve = np.median(rows["gap"][:, late], axis=0)
+        label = None if dotted else NAMES[k]
+        axes[1].plot(step[late], curve, ":" if dotted else "-", color=COLOURS[k], label=label)
     guide = 0.9 * (step[late] / step[late][0]) ** -0.5
-    axes[1].plot(step[late], guide, "--", color=FAINT, linewidth=0.9)
-    axes[1].text(step[late][-8], guide[-8] * 1.25, "1/√t", color=FAINT, fontsize=8.5)
-    loglog(axes[1], step[late].astype(float), np.array([0.008, 1.0]))
-    axes[1].set(
-        xlim=(30, step[-1]),
-        ylim=(0.008, 1.1),
-        xlabel="step",
-        title="1 - ratio in the own norm (dotted: momentum)",
-    )
-    label_ends(axes[1], ends, 0.08)
+    axes[1].plot(step[late], guide, "--", color=kit.FAINT, linewidth=0.9)
+    kit.loglog(axes[1], step[late], np.array([0.008, 1.0]))
+    axes[1].set(xlim=(30, step[-1]), ylim=(0.008, 1.1), xlabel="step")
+    axes[1].set_title("1 - ratio in the own norm")
+    kit.legend(axes[1])

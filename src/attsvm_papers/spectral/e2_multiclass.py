@@ -17,43 +17,13 @@ import numpy as np
 
 from attsvm import Frobenius, Lp, Spectral, max_margin, output_margins
 from attsvm.dynamics.scale_free_descent import Adam, Direction, Steepest, descend
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    INK,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    blocks,
-    claim,
-    each,
-    exchanged,
-    grid,
-    in_order,
-    label_ends,
-    logarithmic,
-    mixed_records,
-    picture,
-    replaced,
-    same,
-    scales,
-    shuffled,
-    slopes,
-)
+from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import marks
 from attsvm_papers.spectral.multiclass import Multiclass
 
 # Ten Gaussian class centres in 25 dimensions, 50 points around each with deviation 0.1, as in the
 # paper.
-SCALES = scales(
-    steps=10_000,
-    seeds=40,
-    first_seed=VERDICT,
-    quick={"steps": 1000, "seeds": 2},
-)
+
 
 CLASSES, DIMENSION, EACH, SPREAD = 10, 25, 50, 0.1
 NORMS = ("max", "Frobenius", "spectral")
@@ -106,8 +76,10 @@ def direction(optimiser: int) -> Direction:
     return Steepest((Lp(np.inf), Frobenius(), Spectral())[OWN[optimiser]], 0.9 * (optimiser % 2))
 
 
-@grid(seeds=blocks(5), optimiser=range(len(OPTIMISERS)))
-def run(optimiser, seeds, steps):
+@kit.run(
+    seeds=kit.seeds(40, by=5), optimiser=range(len(OPTIMISERS)), quick={"steps": 1000, "seeds": 2}
+)
+def run(optimiser, seeds, steps=10_000):
     one = problem(seeds)
     due = np.array([0, *marks(steps)])
     lr = RATES[optimiser]
@@ -129,7 +101,7 @@ def run(optimiser, seeds, steps):
         [one.log_proxy(weights) for weights in W]
     )
     return {
-        "step": same(due),
+        "step": kit.same(due),
         **{f"share{k}": shares[k].T for k in range(len(NORMS))},
         "push": push.T,
         "log_margin": np.log(best[OWN[optimiser]]),
@@ -138,20 +110,13 @@ def run(optimiser, seeds, steps):
     }
 
 
-def _of(evidence: Evidence, optimiser: int) -> Evidence:
-    return in_order(evidence, optimiser=optimiser)
+def last(e, optimisers, norm):
+    """``(optimisers, seeds)``: ratios in a norm after all steps."""
+    return np.array([e.where(optimiser=k).end(f"share{norm}") for k in optimisers])
 
 
-def _last(evidence: Evidence, optimiser: int, norm: int) -> Any:
-    return _of(evidence, optimiser)[f"share{norm}"][:, -1]
-
-
-def _rates(evidence: Evidence, optimiser: int) -> Any:
-    rows = _of(evidence, optimiser)
-    step = rows["step"].astype(float)
-    gap = 1.0 - rows[f"share{OWN[optimiser]}"]
-    inside = step >= 100
-    return slopes(np.log(step), np.log(np.where(inside, gap, 1.0)), inside)
+def others(norm):
+    return [k for k in range(len(OPTIMISERS)) if OWN[k] != norm]
 
 
 WHY = "the theorem has -1/2, up to a logarithm, as an upper bound on the gap"
@@ -161,9 +126,9 @@ SLOW = (
 )
 
 
-@each(
-    claim(
-        at_least(0.0, "the order of the paper's figure", share=MOST),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.0, "the order of the paper's figure", share=kit.MOST),
         "paper",
         reference="P7, Figure of synthetic multiclass data",
         id=f"C7.{number}",
@@ -171,9 +136,10 @@ SLOW = (
             f"{words} lead in the margin of the {NORMS[norm]} norm: lead of the worse of them over"
             " the best of the others."
         ),
-        null=exchanged(f"{OPTIMISERS[other]} in the place of one", "optimiser", 2 * norm, other),
+        null=kit.exchanged(
+            f"{OPTIMISERS[other]} in the place of one", "optimiser", 2 * norm, other
+        ),
         norm=norm,
-        without=(ADAM, SHORT),
     )
     for number, norm, words, other in (
         ("4h", 0, "Sign and Signum", 2),
@@ -181,86 +147,68 @@ SLOW = (
         ("4j", 2, "Spectral and Muon", 2),
     )
 )
-def own_margin_leads(e, norm, without):
-    # Lead of the worse optimiser of this norm over the best of the others, in its ratio.
-    own = [k for k in range(len(OPTIMISERS)) if OWN[k] == norm and k not in without]
-    others = [k for k in range(len(OPTIMISERS)) if OWN[k] != norm]
-    worst = np.min([_last(e, k, norm) for k in own], axis=0)
-    return worst - np.max([_last(e, k, norm) for k in others], axis=0)
+def own_margin_leads(e, norm):
+    own = last(e, (2 * norm, 2 * norm + 1), norm).min(axis=0)
+    return own - last(e, others(norm), norm).max(axis=0)
 
 
-@claim(
-    at_least(
-        0.0,
-        "its limit is the max-norm margin; the order is that of the paper's figure",
-        share=MOST,
-    ),
-    "paper",
-    "P7, Adam",
-    null=exchanged("gradient descent in its place", "optimiser", SHORT, 2),
-)
-def C7_3(e):
-    """Adam without its constant (memory 0.95) leads over gradient and spectral descent in the
-    margin of the max norm: lead over the best.
-    """
-    return _last(e, SHORT, 0) - np.max(
-        [_last(e, k, 0) for k in range(len(OPTIMISERS)) if OWN[k] != 0], axis=0
-    )
-
-
-@claim(
-    at_least(0.0, "the limit does not depend on the memory", share=MOST),
-    explanation=(
-        "The loss falls faster than squares are forgotten, so steps are a fraction of the rate, and"
-        " the weights are far smaller than those that signs give."
-    ),
-    null=exchanged("gradient descent in its place", "optimiser", ADAM, 2),
-)
-def C7_3a(e):
-    """The same with the usual memory of squares, 0.999."""
-    return _last(e, ADAM, 0) - np.max(
-        [_last(e, k, 0) for k in range(len(OPTIMISERS)) if OWN[k] != 0], axis=0
-    )
-
-
-@claim(
-    at_most(-1.0 / 3.0, "t^(-1/3) is the exponent of the theorem, up to a logarithm", share=MOST),
-    "paper",
-    "P7, rate of Adam",
-    explanation="The theorem has a logarithm more, and steps of t^(-2/3).",
-    interval=True,
-    null=mixed_records("share0"),
-)
-def C7_3b(e):
-    """Adam (memory 0.95): slope of the log of the own margin gap from step 100 on."""
-    return _rates(e, SHORT)
-
-
-@each(
-    claim(
-        at_most(-0.3, WHY, share=MOST),
-        "paper",
-        reference="P7, rates of NSD and NMD",
-        id=f"C7.{number}",
-        statement=(
-            f"{OPTIMISERS[optimiser]}: slope of the log of the own margin gap from step 100 on."
-        ),
-        explanation=SLOW,
-        interval=True,
-        null=mixed_records(f"share{OWN[optimiser]}"),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.0, why, share=kit.MOST),
+        *source,
+        id=f"C7.3{letter}",
+        statement=words,
+        explanation=explanation,
+        null=kit.exchanged("gradient descent in its place", "optimiser", optimiser, 2),
         optimiser=optimiser,
     )
-    for number, optimiser in (("1", 0), ("1a", 2), ("1b", 4), ("2", 1), ("2a", 3), ("2b", 5))
-)
-def own_rate(e, optimiser):
-    return _rates(e, optimiser)
+    for letter, optimiser, source, why, explanation, words in (
+        ("", SHORT, ("paper", "P7, Adam"),
+         "its limit is the max-norm margin; the order is that of the paper's figure", "",
+         "Adam without its constant (memory 0.95) leads over gradient and spectral descent in the"
+         " margin of the max norm: lead over the best."),
+        ("a", ADAM, (), "the limit does not depend on the memory",
+         "The loss falls faster than squares are forgotten, so steps are a fraction of the rate,"
+         " and the weights are far smaller than those that signs give.",
+         "The same with the usual memory of squares, 0.999."),
+    )
+)  # fmt: skip
+def adam_leads(e, optimiser):
+    return last(e, [optimiser], 0)[0] - last(e, others(0), 0).max(axis=0)
 
 
-@claim(
-    at_least(-1e-5, "derived; tolerance of the margin"),
+@kit.each(
+    kit.claim(
+        kit.at_most(bound, why, share=kit.MOST),
+        "paper",
+        f"P7, {reference}",
+        id=f"C7.{number}",
+        statement=f"{words}: slope of the log of the own margin gap from step 100 on.",
+        explanation=explanation,
+        where={"optimiser": k},
+        interval=True,
+        null=kit.mixed_records(f"share{OWN[k]}"),
+        column=f"share{OWN[k]}",
+    )
+    for number, k, bound, why, reference, explanation, words in (
+        ("3b", SHORT, -1.0 / 3.0, "t^(-1/3) is the exponent of the theorem, up to a logarithm",
+         "rate of Adam", "The theorem has a logarithm more, and steps of t^(-2/3).",
+         "Adam (memory 0.95)"),
+        *((number, k, -0.3, WHY, "rates of NSD and NMD", SLOW, OPTIMISERS[k])
+          for number, k in (("1", 0), ("1a", 2), ("1b", 4), ("2", 1), ("2a", 3), ("2b", 5))),
+    )
+)  # fmt: skip
+def own_rate(e, column):
+    step = e["step"].astype(float)
+    gap = np.where(step >= 100, 1.0 - e[column], 1.0)
+    return kit.slopes(np.log(step), np.log(gap), step >= 100)
+
+
+@kit.claim(
+    kit.at_least(-1e-5, "derived; tolerance of the margin"),
     "paper",
     "P7, proxy of the loss",
-    null=shuffled("log_margin", within="optimiser", words="the margin of another data set"),
+    null=kit.shuffled("log_margin", within="optimiser", words="the margin of another data set"),
 )
 def C7_1c(e):
     """The proxy G bounds the dual norm of the gradient: log of their ratio over the margin, least
@@ -269,11 +217,11 @@ def C7_1c(e):
     return (e["push"] - e["log_margin"][:, None]).min(axis=1)
 
 
-@claim(
-    at_most(1e-9, "derived; rounding"),
+@kit.claim(
+    kit.at_most(1e-9, "derived; rounding"),
     "paper",
     "P7, proxy of the loss",
-    null=replaced("the best margin as the bound", log_reach="log_margin"),
+    null=kit.replaced("the best margin as the bound", log_reach="log_margin"),
 )
 def C7_1d(e):
     """And from above by 2 B G, B the largest l1 norm of an input: log of their ratio over 2 B,
@@ -282,10 +230,10 @@ def C7_1d(e):
     return (e["push"] - e["log_reach"][:, None]).max(axis=1)
 
 
-@picture(
+@kit.picture(
     "Ten classes, three norms, seven optimisers",
     "In each panel the optimisers of that norm come out on top.",
-    2.9,
+    3.3,
     1,
     3,
     width=8.8,
@@ -294,23 +242,14 @@ def multiclass(evidence, axes):
     """Smallest margin over norm, relative to the best possible in that norm, median over seeds;
     dotted: with momentum 0.9, and Adam with memory 0.95 of squares instead of 0.999.
     """
-    colours = (BEST, BEST, TRAINED, TRAINED, ATTENTION, ATTENTION, INK, INK)
+    colours = (kit.BEST, kit.TRAINED, kit.ATTENTION, kit.INK)
     for norm, ax in enumerate(axes):
-        ends = []
-        for k in range(len(OPTIMISERS)):
-            rows = _of(evidence, k)
+        for k, name in enumerate(OPTIMISERS):
+            rows = evidence.where(optimiser=k)
             step = rows["step"][0]
-            late = step >= 10
+            late, style = step >= 10, "-:"[k % 2]
             curve = np.median(rows[f"share{norm}"][:, late], axis=0)
-            paired = k % 2 == 1
-            ax.plot(step[late], curve, ":" if paired else "-", color=colours[k])
-            if not paired:
-                ends.append((float(curve[-1]), OPTIMISERS[k].partition(",")[0], colours[k]))
-        logarithmic(ax.xaxis, step[late].astype(float))
-        ax.set(
-            xlim=(10, step[-1]),
-            ylim=(0.0, 1.03),
-            xlabel="step",
-            title=f"margin / best, {NORMS[norm]} norm",
-        )
-        label_ends(ax, ends, 0.075)
+            ax.plot(step[late], curve, style, color=colours[k // 2], label=name)
+        ax.set(xscale="log", xlim=(10, step[-1]), ylim=(0.0, 1.03), xlabel="step")
+        ax.set_title(f"margin / best, {NORMS[norm]} norm")
+    kit.legend_below(axes[0], 4)

@@ -18,32 +18,10 @@ import numpy as np
 
 from attsvm import Frobenius, Lp, Spectral, max_margin
 from attsvm.dynamics.scale_free_descent import Adam, Steepest, descend
-from attsvm_papers.kit import (
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    at_least,
-    blocks,
-    claim,
-    each,
-    exchanged,
-    grid,
-    picture,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.spectral.homogeneous import SquaredUnits
 from attsvm_papers.spectral.hybrid import Beside, Hybrid
 
-SCALES = scales(
-    n=20,
-    d=5,
-    hidden=10,
-    steps=40_000,
-    seeds=20,
-    first_seed=VERDICT,
-    quick={"seeds": 3, "steps": 6000},
-)
 NORMS = (Lp(np.inf), Frobenius(), Spectral(), Hybrid())
 NAMES = ("max", "Frobenius", "spectral", "hybrid")
 OPTIMISERS = ("Signum", "NMD", "Muon", "Muon-Signum", "Adam", "Muon-Adam")
@@ -75,8 +53,10 @@ def problem(n, d, hidden, seeds):
     return SquaredUnits(np.stack(inputs), np.stack(labels), signs), np.stack(starts)
 
 
-@grid(seeds=blocks(20), optimiser=range(len(OPTIMISERS)))
-def run(optimiser, n, d, hidden, steps, seeds):
+@kit.run(
+    seeds=kit.seeds(20, by=20), optimiser=range(len(OPTIMISERS)), quick={"seeds": 3, "steps": 6000}
+)
+def run(optimiser, seeds, n=20, d=5, hidden=10, steps=40_000):
     network, start = problem(n, d, hidden, seeds)
     rate = RATES[optimiser]
     due = np.array([0, steps // 10, steps])
@@ -126,13 +106,15 @@ NEAREST = {
     "Muon-Adam": "Muon",
 }
 LEAST = (0.65, 0.95, 0.86, 0.86, 0.75, 0.86)
-"""Of the share; what six tuning seeds had after 4000 steps, less a little."""
+"""Of the share, in this number of steps."""
 
 
-@each(
-    claim(
-        at_least(
-            LEAST[k], "1 in the limit; tuning seeds had a little more after 4000 steps", share=MOST
+@kit.each(
+    kit.claim(
+        kit.at_least(
+            LEAST[k],
+            "1 in the limit",
+            share=kit.MOST,
         ),
         reference="Gronich and Vardi, 2026, prove the limit",
         id=f"HN{k + 1}",
@@ -141,7 +123,7 @@ LEAST = (0.65, 0.95, 0.86, 0.86, 0.75, 0.86)
             f" {NAMES[OWN[k]]} norm: share of the best margin."
         ),
         assumes=certified(k),
-        null=exchanged(
+        null=kit.exchanged(
             f"{NEAREST[name]} in its place", "optimiser", k, OPTIMISERS.index(NEAREST[name])
         ),
         optimiser=k,
@@ -152,14 +134,14 @@ def near(e, optimiser):
     return ends(e, optimiser, OWN[optimiser])
 
 
-@each(
-    claim(
-        at_least(0.0, "the norm of its own steps, at any length of training", share=MOST),
+@kit.each(
+    kit.claim(
+        kit.at_least(0.0, "the norm of its own steps, at any length of training", share=kit.MOST),
         id=f"HN{k + 1}l",
         statement=(
             f"{name} is nearer to that than optimisers of other norms: lead over the best of them."
         ),
-        null=exchanged(
+        null=kit.exchanged(
             f"{NEAREST[name]} in its place", "optimiser", k, OPTIMISERS.index(NEAREST[name])
         ),
         optimiser=k,
@@ -172,7 +154,7 @@ def leads(e, optimiser):
     return ends(e, optimiser, OWN[optimiser]) - best
 
 
-@picture(
+@kit.picture(
     "Each optimiser in the norm of its steps",
     "In every panel the optimisers of that norm have the largest shares.",
     2.9,
@@ -187,7 +169,7 @@ def nearest(evidence, axes):
     for norm, ax in enumerate(axes):
         for k in range(len(OPTIMISERS)):
             shares = ends(evidence, k, norm)
-            colour = TRAINED if OWN[k] == norm else FAINT
+            colour = kit.TRAINED if OWN[k] == norm else kit.FAINT
             ax.plot(shares, np.full(len(shares), float(k)), "o", ms=2.5, color=colour, alpha=0.6)
             ax.plot([np.nanmedian(shares)] * 2, [k - 0.3, k + 0.3], color=colour)
         ax.set(xlim=(0.0, 1.03), ylim=(len(OPTIMISERS) - 0.4, -0.6), title=f"{NAMES[norm]} norm")

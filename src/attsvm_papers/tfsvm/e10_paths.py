@@ -31,36 +31,11 @@ from attsvm import (
 )
 from attsvm.datasets import toy, unit_sphere
 from attsvm.dynamics import direction_gap
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    INK,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_most,
-    between,
-    blocks,
-    claim,
-    grid,
-    in_order,
-    legend_below,
-    loglog,
-    picture,
-    replaced,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.tfsvm.local_cones import NARROW, PATH_SIZES, WIDEST, boundary, narrow
 
 # The toy ``tfsvm-1`` and :func:`attsvm.datasets.unit_sphere` (2, 3, 4, seed 0).
-SCALES = scales(
-    radii=(10.0, 30.0, 100.0, 300.0, 1000.0),
-    random_starts=10,
-    seeds=60,
-    first_seed=VERDICT,
-    quick={"random_starts": 4, "seeds": 4},
-)
+
 
 INSTANCES = ("plane", "sphere")
 FROBENIUS, NUCLEAR, LP, LOCAL = range(4)
@@ -81,8 +56,12 @@ REFERENCE = {
 }
 
 
-@grid(instance=range(len(INSTANCES)), bound=[FROBENIUS, NUCLEAR, LP, LOCAL])
-def toys(instance, bound, radii, random_starts):
+@kit.run(
+    instance=range(len(INSTANCES)),
+    bound=[FROBENIUS, NUCLEAR, LP, LOCAL],
+    quick={"random_starts": 4},
+)
+def toys(instance, bound, radii=(10.0, 30.0, 100.0, 300.0, 1000.0), random_starts=10):
     if INSTANCES[instance] == "plane":
         problem = toy("plane")
         data, head = problem.data, problem.head
@@ -122,8 +101,8 @@ def toys(instance, bound, radii, random_starts):
     }
 
 
-@grid(seeds=blocks(10))
-def random(seeds, random_starts):
+@kit.run(seeds=kit.seeds(60, by=10), quick={"random_starts": 4, "seeds": 4})
+def random(seeds, random_starts=10):
     """The best weights of one large size on random instances: W, W in a cone, and factors with as
     many columns as the nuclear solution's rank and with one less.
     """
@@ -188,11 +167,11 @@ def _locally_optimal(data: Any, head: Any, optimal: Any) -> Any:
     )
 
 
-def _rows(evidence: Evidence, instance: int, bound: int) -> Evidence:
-    return in_order(evidence, "radius", instance=instance, bound=bound)
+def _rows(evidence: kit.Evidence, instance: int, bound: int) -> kit.Evidence:
+    return kit.in_order(evidence, "radius", instance=instance, bound=bound)
 
 
-OTHER = replaced(
+OTHER = kit.replaced(
     "the solution of the same tokens in another norm", gap="gap_other", distance="distance_other"
 )
 
@@ -201,20 +180,15 @@ def _column(bound: int) -> str:
     return "distance" if bound in (NUCLEAR, LP) else "gap"
 
 
-def _measure_decay(evidence: Evidence, bound: int) -> Any:
+def decay(e, bound):
     """Exponent of the decay between the radii 100 and 1000."""
-    found = []
-    for instance in range(len(INSTANCES)):
-        rows = _rows(evidence, instance, bound)
-        far = rows["radius"] >= 100
-        found.append(
-            np.polyfit(np.log(rows["radius"][far]), np.log(rows[_column(bound)][far]), 1)[0]
-        )
-    return np.array(found)
+    every = [_rows(e, instance, bound) for instance in range(len(INSTANCES))]
+    radii, values = (np.array([x[name] for x in every]) for name in ("radius", _column(bound)))
+    return kit.slopes(np.log(radii), np.log(values), radii >= 100)
 
 
-@claim(
-    between(
+@kit.claim(
+    kit.between(
         -2.2,
         -1.8,
         "a finite offset of the weights turns the direction by its size over R, and the gap is"
@@ -228,11 +202,11 @@ def T12(e):
     """The best W of growing size turns to the Frobenius solution: the gap falls like the size to
     the power -2.
     """
-    return _measure_decay(e, FROBENIUS)
+    return decay(e, FROBENIUS)
 
 
-@claim(
-    between(-1.2, -0.8, "a finite offset over R"),
+@kit.claim(
+    kit.between(-1.2, -0.8, "a finite offset over R"),
     "paper",
     "P2, Theorem 2; the rate is derived",
     null=OTHER,
@@ -241,11 +215,11 @@ def T12b(e):
     """The best factors turn to the nuclear solution: the distance falls like the size to the power
     -1.
     """
-    return _measure_decay(e, NUCLEAR)
+    return decay(e, NUCLEAR)
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         0.02,
         "at radius 1000, a few units of offset over R; the distance to the Frobenius solution"
         " is above 0.1 on both",
@@ -259,8 +233,10 @@ def T13(e):
     return [_rows(e, instance, LP)["distance"][-1] for instance in range(len(INSTANCES))]
 
 
-@claim(
-    at_most(1e-3, "at radii 300 and 1000; the edge of the cone of 5 degrees is at a gap of 3.8e-3"),
+@kit.claim(
+    kit.at_most(
+        1e-3, "at radii 300 and 1000; the edge of the cone of 5 degrees is at a gap of 3.8e-3"
+    ),
     "recalled",
     "P2, local regularisation path (recalled)",
     null=OTHER,
@@ -274,12 +250,12 @@ def T18(e):
     )
 
 
-@claim(
-    at_most(1e-4, "a few solution norms of offset over a thousand, squared", share=MOST),
+@kit.claim(
+    kit.at_most(1e-4, "a few solution norms of offset over a thousand, squared", share=kit.MOST),
     "paper",
     "P2, Theorem 2",
     assumes={"feasible": lambda e: np.isfinite(e["far_gap"])},
-    null=replaced("the nuclear solution", far_gap="far_gap_other"),
+    null=kit.replaced("the nuclear solution", far_gap="far_gap_other"),
 )
 def T12c(e):
     """On random instances the best W of a thousand solution norms is in the direction of the
@@ -288,14 +264,16 @@ def T12c(e):
     return e["far_gap"]
 
 
-@claim(
-    at_most(
-        0.02, "a few solution norms of offset over a thousand, as on the two instances", share=MOST
+@kit.claim(
+    kit.at_most(
+        0.02,
+        "a few solution norms of offset over a thousand, as on the two instances",
+        share=kit.MOST,
     ),
     "paper",
     "P2, Theorem 2",
     assumes={"one nuclear solution, of rank two or more": lambda e: np.isfinite(e["far_distance"])},
-    null=replaced("factors with one column less", far_distance="far_fewer"),
+    null=kit.replaced("factors with one column less", far_distance="far_fewer"),
 )
 def T12d(e):
     """There the best factors with as many columns as the nuclear solution's rank are near it:
@@ -304,12 +282,12 @@ def T12d(e):
     return e["far_distance"]
 
 
-@claim(
+@kit.claim(
     NARROW,
     "recalled",
     "P2, local regularisation path (recalled)",
     assumes={"another locally optimal direction": lambda e: np.isfinite(e["far_local"])},
-    null=replaced("the global solution", far_local="far_global"),
+    null=kit.replaced("the global solution", far_local="far_global"),
 )
 def T18b(e):
     """And the best W in a narrow cone around a locally optimal direction that is not the global
@@ -318,7 +296,7 @@ def T18b(e):
     return e["far_local"]
 
 
-@picture(
+@kit.picture(
     "The best weights of every size",
     "Straight falling lines on logarithmic axes, one per norm, on two instances.",
     3.3,
@@ -333,23 +311,23 @@ def paths(evidence, axes):
     """
     for instance, ax in enumerate(axes):
         for bound, colour, label in (
-            (FROBENIUS, TRAINED, "Frobenius: 1 - cosine"),
-            (NUCLEAR, BEST, "K and Q: distance to the nuclear solution"),
-            (LP, ATTENTION, "l3: distance to the l3 solution"),
-            (LOCAL, INK, "in a cone around another direction: 1 - cosine"),
+            (FROBENIUS, kit.TRAINED, "Frobenius: 1 - cosine"),
+            (NUCLEAR, kit.BEST, "K and Q: distance to the nuclear solution"),
+            (LP, kit.ATTENTION, "l3: distance to the l3 solution"),
+            (LOCAL, kit.INK, "in a cone around another direction: 1 - cosine"),
         ):
             rows = _rows(evidence, instance, bound)
             ax.plot(rows["radius"], rows[_column(bound)], "o-", color=colour, label=label)
             if (instance, bound) in REFERENCE:
                 ax.plot(
-                    SCALES.parameters.radii,
+                    (10.0, 30.0, 100.0, 300.0, 1000.0),
                     REFERENCE[instance, bound],
                     "x",
                     color=colour,
                     markersize=7,
                     markeredgewidth=1.2,
                 )
-        loglog(ax, rows["radius"], np.array([1e-7, 1.0]))
+        kit.loglog(ax, rows["radius"], np.array([1e-7, 1.0]))
         ax.set(
             ylim=(1e-7, 2),
             xlabel="size R",
@@ -357,4 +335,4 @@ def paths(evidence, axes):
             if INSTANCES[instance] == "plane"
             else "Unit sphere, n = 2, T = 3, d = 4",
         )
-    legend_below(axes[0], 2)
+    kit.legend_below(axes[0], 2)

@@ -1,6 +1,7 @@
 """Global and local convergence against dimension, sequences and tokens.
 
-Random tokens, queries and head on the unit sphere; normalised gradient descent on W from zero with
+Random tokens, queries and head on the unit sphere, also with the first token as the query
+(self-attention); normalised gradient descent on W from zero with
 step 0.1. A run is saturated when every sequence gives one token more than 0.99. It is global when
 these are the tokens of highest score, and local when its selection is feasible and every selected
 token beats its neighbours at the margin.
@@ -28,47 +29,18 @@ from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    FAINT,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    blocks,
-    claim,
-    grid,
-    legend,
-    legend_below,
-    logarithmic,
-    picture,
-    replaced,
-    rows,
-    scales,
-    setting,
-)
+from attsvm.selection import feasible
+from attsvm_papers import kit
 from attsvm_papers.tfsvm.convergence import mixed, outcomes, trend
 
-# Instances of :func:`attsvm.datasets.unit_sphere`; normalised gradient descent on W from zero.
-SCALES = scales(
-    cells=(
-        *((4, 5, d) for d in (2, 4, 6, 8, 10, 15, 20)),
-        *((4, T, 8) for T in (3, 8, 12)),
-        *((n, 5, 8) for n in (2, 8, 12)),
-    ),
-    steps=3000,
-    lr=0.1,
-    seeds=500,
-    first_seed=VERDICT,
-    quick={
-        "cells": ((4, 5, 2), (4, 5, 8), (4, 5, 20), (4, 12, 8), (2, 5, 8), (12, 5, 8)),
-        "seeds": 50,
-    },
+CELLS = (
+    *((4, 5, d, False) for d in (2, 4, 6, 8, 10, 15, 20)),
+    *((4, T, 8, False) for T in (3, 8, 12)),
+    *((n, 5, 8, False) for n in (2, 8, 12)),
+    *((4, 5, d, True) for d in (2, 4, 8, 20)),
+    *((4, 12, 8, True), (2, 5, 8, True), (12, 5, 8, True)),
 )
-
+QUICK = ((4, 5, 2), (4, 5, 8), (4, 5, 20), (4, 12, 8), (2, 5, 8), (12, 5, 8))
 # The first step of the theorem on aligned gradients: TIMES the length at which every rival scores
 # below the mean, after which every gradient ranks all rivals last.
 TIMES = 10.0
@@ -77,9 +49,16 @@ BENDS = 0.03  # later steps grow with the path, and double after this share of t
 SLACK = 0.06  # two standard deviations of a difference of shares of 100 to 200 instances near 0.9
 
 
-@grid(rows("n T d", setting("cells")), seeds=blocks(100))
-def run(n, T, d, seeds, steps, lr, self_attention=False):
-    data, heads = unit_sphere(n, T, d, seeds, self_attention=self_attention)
+@kit.run(
+    kit.rows("n T d own", CELLS),
+    seeds=kit.seeds(500, by=100),
+    quick={
+        "n_T_d_own": (*((*shape, False) for shape in QUICK), (4, 5, 2, True), (4, 5, 20, True)),
+        "seeds": 50,
+    },
+)
+def outcome(n, T, d, own, seeds, steps=3000, lr=0.1):
+    data, heads = unit_sphere(n, T, d, seeds, self_attention=own)
     model = Attention.cross(data, heads)
     trajectory = train(model, data, SteepestDescent(model.parameters(), lr=lr), steps, LogSpaced(2))
     columns = outcomes(data, heads, trajectory, selection_margins)
@@ -87,11 +66,11 @@ def run(n, T, d, seeds, steps, lr, self_attention=False):
     return {
         **columns,
         "aligned": aligned,
-        **_far(data, heads, aligned & columns["feasible"], steps),
+        **long_run(data, heads, aligned & columns["feasible"], steps),
     }
 
 
-def _far(data: Any, heads: Any, chosen: Any, steps: int) -> dict[str, Any]:
+def long_run(data, heads, chosen, steps):
     """Direction gaps to the solution of the optimal tokens after a long first step from zero along
     minus the gradient, and after a path of more than a thousand times its length; NaN where not
     chosen.
@@ -99,7 +78,7 @@ def _far(data: Any, heads: Any, chosen: Any, steps: int) -> dict[str, Any]:
     found = {name: np.full(len(chosen), np.nan) for name in ("far_first", "far_gap")}
     kept = np.flatnonzero(chosen)
     if len(kept):
-        first = _long_enough(
+        first = long_enough(
             AttentionData(
                 data.tokens[kept], data.labels[kept], data.queries[kept], data.mask[kept]
             ),
@@ -125,7 +104,7 @@ def _far(data: Any, heads: Any, chosen: Any, steps: int) -> dict[str, Any]:
     return found
 
 
-def _long_enough(data: AttentionData, heads: Any) -> AttentionData:
+def long_enough(data, heads):
     r"""The same instances with queries scaled so that a first step of length one is long enough.
 
     With :math:`\mu` the least lead of an optimal token after a step of length one, all rivals
@@ -146,66 +125,76 @@ def _long_enough(data: AttentionData, heads: Any) -> AttentionData:
     return AttentionData(data.tokens, data.labels, scaled, data.mask)
 
 
-def shapes(evidence: Evidence) -> list[tuple[int, int, int]]:
-    """All n, T, d, sorted."""
-    return sorted(
-        {
-            (int(n), int(T), int(d))
-            for n, T, d in zip(evidence["n"], evidence["T"], evidence["d"], strict=True)
-        }
+@kit.run(
+    kit.rows(
+        "n T own", [(n, T, own) for n, T in ((5, 5), (4, 8), (8, 4)) for own in (False, True)]
+    ),
+    seeds=kit.seeds(500, by=500),
+    quick={"seeds": 50},
+)
+def random_selections(n, T, own, seeds):
+    """Whether random tokens of random instances with d = max(T - 1, n) can be selected, and of
+    others in the plane.
+    """
+    tokens = np.random.default_rng([11, n, T]).integers(T, size=(len(seeds), n))
+    enough, plane = (
+        feasible(unit_sphere(n, T, d, seeds, self_attention=own)[0], tokens)
+        for d in (max(T - 1, n), 2)
     )
+    return {"selectable": enough, "selectable_plane": plane}
 
 
-def share_of(evidence: Evidence, column: str, n: int, T: int, d: int) -> float:
+def shapes(e):
+    """All n, T, d, sorted."""
+    return sorted({tuple(int(e[name][k]) for name in ("n", "T", "d")) for k in range(e.rows)})
+
+
+def share_of(e, column, n, T, d):
     """Of the instances of a shape."""
-    return float(np.mean(evidence.where(n=n, T=T, d=d)[column]))
+    return float(np.mean(e.where(n=n, T=T, d=d)[column]))
 
 
-def _measure_trend(evidence: Evidence, vary: int, sign: int) -> Any:
-    """How the share of global convergence grows along one axis, with the others as in (4, 5, 8);
-    falls count where ``sign`` is negative.
+def along(e, vary):
+    """The shapes along one axis, with the others as in (4, 5, 8)."""
+    return [x for x in shapes(e) if all(x[k] == (4, 5, 8)[k] for k in range(3) if k != vary)]
+
+
+def enough(e):
+    return e["d"] >= np.maximum(e["T"] - 1, e["n"])
+
+
+def cell_feasible(e):
+    """Which rows belong to a cell that is not near infeasibility: its optimal tokens can always be
+    selected.
     """
-    line = [
-        shape
-        for shape in shapes(evidence)
-        if all(shape[k] == (4, 5, 8)[k] for k in range(3) if k != vary)
-    ]
-    return trend([sign * share_of(evidence, "global", *shape) for shape in line], SLACK)
+    _, cell = np.unique([e[name] for name in ("n", "T", "d", "own")], axis=1, return_inverse=True)
+    return np.bincount(cell, e["feasible"] != 1)[cell] == 0
 
 
-def _cell_feasible(evidence: Evidence) -> Any:
-    """Which rows belong to a cell (n, T, d) that is not near infeasibility: its optimal tokens can
-    always be selected.
-    """
-    cells = np.stack([evidence[name] for name in ("n", "T", "d")], axis=1)
-    return np.array([evidence["feasible"][(cells == cell).all(axis=1)].all() for cell in cells])
-
-
+RUNS: dict[str, Any] = {"part": "outcome"}
 TREND = f"no step is against it by more than {SLACK:g}, and all of them together are more than that"
-RANDOM_TOKENS = replaced("random tokens in place of the trained ones", local="local_random")
+RANDOM_TOKENS = kit.replaced("random tokens in place of the trained ones", local="local_random")
 MIXED = mixed("global")
 
 
-def _of_plane(e: Evidence) -> Any:
-    return np.resize(e.where(d=2)["feasible"], e.rows)
-
-
-def _not_aligned(e: Evidence) -> Any:
+def unaligned(e):
+    """Instances whose first gradient is not aligned."""
     return np.resize(e["global"][(e["feasible"] == 1) & (e["aligned"] == 0)], e.rows)
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         1.0,
         "exceptions are runs that are still moving, most of them at n = 12, near infeasibility",
         share=0.99,
     ),
     "recalled",
     "P1 Theorem 3, P2 (numbers recalled)",
+    where=RUNS,
     assumes={
         "the run is saturated": lambda e: e["saturated"],
         "its selection is feasible": lambda e: e["separable"],
-        "every instance of the cell is feasible": _cell_feasible,
+        "every instance of the cell is feasible": cell_feasible,
     },
     null=RANDOM_TOKENS,
 )
@@ -216,24 +205,27 @@ def T6(e):
     return e["local"]
 
 
-@claim(
-    at_least(1.0, "holds for almost every data set"),
+@kit.claim(
+    kit.at_least(
+        1.0, "true for almost every data set; random tokens of random instances of three shapes"
+    ),
     "recalled",
     "P2, Theorem 1",
-    assumes={"d >= max(T - 1, n)": lambda e: e["d"] >= np.maximum(e["T"] - 1, e["n"])},
-    null=replaced("the same tokens in two dimensions", feasible=_of_plane),
+    where={"part": "random_selections"},
+    null=kit.replaced("the same tokens in two dimensions", selectable="selectable_plane"),
 )
 def T10(e):
-    """With d >= max(T - 1, n) the optimal tokens can be selected."""
-    return e["feasible"]
+    """With d >= max(T - 1, n) any tokens can be selected, by cross- and by self-attention."""
+    return e["selectable"]
 
 
-@claim(
-    at_most(0.01, "8 degrees, at the end of a finite path", share=MOST),
+@kit.claim(
+    kit.at_most(0.01, "8 degrees, at the end of a finite path", share=kit.MOST),
     "recalled",
     "P2 (number recalled); the length of the first step is derived",
+    where=RUNS,
     assumes={"aligned and feasible": lambda e: np.isfinite(e["far_gap"])},
-    null=replaced("the long first step alone", far_gap="far_first"),
+    null=kit.replaced("the long first step alone", far_gap="far_first"),
 )
 def T15(e):
     """Where the first gradient ranks every optimal token first, a long first step along it, and a
@@ -242,70 +234,76 @@ def T15(e):
     return e["far_gap"]
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         1.0,
         "not covered by the theorem, which starts far out; about 1 in 100 is lost",
         share=0.98,
     ),
+    where=RUNS,
     assumes={"aligned": lambda e: e["aligned"], "feasible": lambda e: e["feasible"]},
-    null=replaced("instances whose first gradient is not aligned", **{"global": _not_aligned}),
+    null=kit.replaced("instances whose first gradient is not aligned", **{"global": unaligned}),
 )
 def T15b(e):
     """Of such runs 98 in 100 get there with small steps from zero, too."""
     return e["global"]
 
 
-@claim(
-    at_least(0.0, TREND),
-    "paper",
-    null=MIXED,
-)
-def E2_5a(e):
-    """The share of global convergence grows with d."""
-    return _measure_trend(e, 2, 1)
-
-
-@claim(
-    at_least(0.0, TREND),
-    "recalled",
-    null=MIXED,
-)
-def E2_5b(e):
-    """It falls with n."""
-    return _measure_trend(e, 0, -1)
-
-
-@claim(
-    at_least(0.0, TREND),
-    "recalled",
-    null=MIXED,
-)
-def E2_5c(e):
-    """It falls with T."""
-    return _measure_trend(e, 1, -1)
-
-
-@claim(
-    at_least(0.98, "set by this project"),
-    "recalled",
-    null=RANDOM_TOKENS,
-)
-def E2_5d(evidence):
-    """With d >= max(T - 1, n) at least 98 % of the runs end at a locally optimal selection."""
-    return np.array(
-        [
-            share_of(evidence, "local", *shape)
-            for shape in shapes(evidence)
-            if shape[2] >= max(shape[1] - 1, shape[0])
-        ]
+@kit.each(
+    kit.claim(
+        kit.at_least(0.0, TREND),
+        source,
+        id=f"E2.5{letter}",
+        statement=words,
+        where=RUNS | {"own": own},
+        null=MIXED,
+        vary=vary,
     )
+    for letter, source, vary, own, words in (
+        ("a", "paper", 2, False, "The share of global convergence grows with d."),
+        ("b", "recalled", 0, False, "It falls with n."),
+        ("c", "recalled", 1, False, "It falls with T."),
+        ("g", "ours", 2, True, "It grows with d for self-attention, too."),
+    )
+)
+def growth(e, vary):
+    sign = 1 if vary == 2 else -1
+    return trend([sign * share_of(e, "global", *x) for x in along(e, vary)], SLACK)
 
 
-@claim(
-    at_least(0.995, "a gap of twice that of an independent program's worst cell", share=MOST),
-    assumes={"saturated, at a feasible selection": lambda e: e["saturated"] & e["separable"]},
-    null=replaced("the solution of another instance", cosine="cosine_other"),
+@kit.each(
+    kit.claim(
+        kit.at_least(bound, why),
+        source,
+        id=f"E2.5{letter}",
+        statement=f"With d >= max(T - 1, n) at least 98 % of the runs end at a locally optimal"
+        f" selection{words}.",
+        where=RUNS | {"own": own},
+        null=RANDOM_TOKENS,
+    )
+    for letter, own, source, bound, why, words in (
+        ("d", False, "recalled", 0.98, "set by this project", ""),
+        (
+            "h",
+            True,
+            "ours",
+            0.96,
+            "98 % with the sampling error of 100 runs",
+            ", with self-attention",
+        ),
+    )
+)
+def local_share(e):
+    return [np.mean(each["local"]) for each in e.take(enough(e)).by("n T d")]
+
+
+@kit.claim(
+    kit.at_least(
+        0.995, "a gap of twice that of an independent program's worst cell", share=kit.MOST
+    ),
+    where=RUNS,
+    assumes={"saturated, at a feasible selection": lambda e: e["saturated"] * e["separable"]},
+    null=kit.replaced("the solution of another instance", cosine="cosine_other"),
 )
 def E2_5e(e):
     """The final direction is the max-margin direction of its selection."""
@@ -314,20 +312,24 @@ def E2_5e(e):
 
 def many_dimensions(e):
     """Instances of so many dimensions that most tokens support, in place of those with few"""
-    most = e.where(T=5, n=4)["d"].max()
+    most = np.nanmax(e["d"])
     return e.but({"d": np.where(e["d"] == most, 2, most)})
 
 
-@claim(at_most(0.95, "at least 1 in 20 feasible instances"), "recalled", null=many_dimensions)
+@kit.claim(
+    kit.at_most(0.95, "at least 1 in 20 feasible instances"),
+    "recalled",
+    where=RUNS | {"T": 5, "n": 4, "own": False},
+    null=many_dimensions,
+)
 def N2(e):
     """Gradient descent misses the optimal tokens in a sizeable share of feasible instances with
     small d.
     """
-    few = e.where(T=5, n=4)
-    return np.mean(few.take(few["feasible"] & (few["d"] <= 8))["global"])
+    return np.mean(e["global"][(e["feasible"] == 1) & (e["d"] <= 8)])
 
 
-@picture(
+@kit.picture(
     "Far from a long first step",
     "Two rising curves of shares; that after the path is far left of that after the first step.",
     2.7,
@@ -340,24 +342,25 @@ def far(evidence, axes):
     """
     known = evidence.take(np.isfinite(evidence["far_gap"]))
     share = 100 * np.arange(1, known.rows + 1) / max(known.rows, 1)
-    for column, colour, label in (
-        ("far_first", ATTENTION, "first step"),
-        ("far_gap", TRAINED, "the path"),
-    ):
+    columns = {"far_first": (kit.ATTENTION, "first step"), "far_gap": (kit.TRAINED, "the path")}
+    for column, (colour, label) in columns.items():
         axes[0].plot(np.sort(known[column]), share, color=colour, label=label)
-    logarithmic(axes[0].xaxis, np.concatenate([known["far_first"], known["far_gap"]]))
+    kit.logarithmic(axes[0].xaxis, np.concatenate([known[name] for name in columns]))
     axes[0].set(xlabel="1 - cosine to the global solution", ylabel="share of instances, %")
-    legend(axes[0], loc="upper left")
+    kit.legend(axes[0], loc="upper left")
 
 
-@picture(
+KINDS = {"global": "global", "local": "local, incl. global", "aligned": "first gradient aligned"}
+
+
+@kit.picture(
     "Where gradient descent ends",
     "The share of global convergence rises with d to near 100 % and falls with n and T,"
     " while nearly all runs end locally optimal.",
-    2.8,
+    2.9,
     1,
-    3,
-    width=8.2,
+    4,
+    width=9.6,
     sharey=True,
 )
 def convergence(evidence, axes):
@@ -365,32 +368,18 @@ def convergence(evidence, axes):
     more sequences or tokens do not. Grey dashes: share of instances whose optimal tokens can be
     selected at all.
     """
-    panels = (("d", 2, "n = 4, T = 5"), ("n", 0, "T = 5, d = 8"), ("T", 1, "n = 4, d = 8"))
-    for ax, (letter, vary, title) in zip(axes, panels, strict=True):
-        line = [
-            shape
-            for shape in shapes(evidence)
-            if all(shape[k] == (4, 5, 8)[k] for k in range(3) if k != vary)
-        ]
+    panels = (("d", 2, False), ("n", 0, False), ("T", 1, False), ("d", 2, True))
+    for ax, (letter, vary, own) in zip(axes, panels, strict=True):
+        rows = evidence.where(part="outcome", own=own)
+        line = along(rows, vary)
         place = np.arange(len(line))
-        for offset, (column, colour, label) in enumerate(
-            (
-                ("global", TRAINED, "global"),
-                ("local", BEST, "local, incl. global"),
-                ("aligned", ATTENTION, "first gradient aligned"),
-            )
-        ):
-            shares = [100 * share_of(evidence, column, *shape) for shape in line]
-            ax.bar(place + 0.27 * (offset - 1), shares, 0.25, color=colour, label=label)
-        ax.plot(
-            place,
-            [100 * share_of(evidence, "feasible", *shape) for shape in line],
-            "_",
-            color=FAINT,
-            markersize=26,
-            label="feasible",
-        )
-        ax.set_xticks(place, [str(shape[vary]) for shape in line])
-        ax.set(xlabel=letter, title=title)
+        for k, (column, label) in enumerate(KINDS.items()):
+            shares = [100 * share_of(rows, column, *x) for x in line]
+            ax.bar(place + 0.27 * (k - 1), shares, 0.25, color=kit.COLOURS[k], label=label)
+        shares = [100 * share_of(rows, "feasible", *x) for x in line]
+        ax.plot(place, shares, "_", color=kit.FAINT, markersize=26, label="feasible")
+        ax.set_xticks(place, [str(x[vary]) for x in line])
+        others = (f"{'nTd'[k]} = {(4, 5, 8)[k]}" for k in range(3) if k != vary)
+        ax.set(xlabel=letter, title="self-attention" if own else ", ".join(others))
     axes[0].set_ylabel("share of instances, %")
-    legend_below(axes[0], 4)
+    kit.legend_below(axes[0], 4)

@@ -25,51 +25,11 @@ from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    BEST,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    Null,
-    at_least,
-    at_most,
-    blocks,
-    claim,
-    close_to,
-    cut,
-    grid,
-    label_ends,
-    picture,
-    replaced,
-    rows,
-    scales,
-    setting,
-    shuffled,
-    true,
-)
+from attsvm_papers import kit
 from attsvm_papers.tfsvm.convergence import are_local, mixed, trend
 from attsvm_papers.tfsvm.e5_convergence import shapes, share_of
 
 # Instances of :func:`attsvm.datasets.unit_sphere` with the highest-scoring tokens selected.
-SCALES = scales(
-    shapes=((2, 4), (4, 5), (6, 8)),
-    dimensions=(8, 16, 32, 64, 128, 256, 512),
-    seeds=200,
-    first_seed=VERDICT,
-    starts=(0.1, 5.0, 20.0),
-    directions=20,
-    instances=440,
-    steps=4000,
-    quick={
-        "dimensions": (8, 32, 128, 512),
-        "seeds": 50,
-        "directions": 4,
-        "instances": 24,
-        "steps": 2000,
-    },
-)
 
 # Percent of 200 instances in an independent program, at the dimensions of the full scale.
 REFERENCE = {
@@ -84,7 +44,12 @@ SLACK = 0.03
 POINTS = 400  # random weights at which the descent direction is tested
 
 
-@grid(rows("n T", setting("shapes")), d=setting("dimensions"), seeds=blocks(50))
+@kit.run(
+    kit.rows("n T", ((2, 4), (4, 5), (6, 8))),
+    d=(8, 16, 32, 64, 128, 256, 512),
+    seeds=kit.seeds(200, by=50),
+    quick={"d": (8, 32, 128, 512), "seeds": 50},
+)
 def optimal(n, T, d, seeds):
     data, heads = unit_sphere(n, T, d, seeds)
     optimal, scores = optimal_tokens(data, heads), token_scores(data, heads)
@@ -125,7 +90,7 @@ def optimal(n, T, d, seeds):
     }
 
 
-@grid(rows("n T", [ENUMERATED]), d=[3, 64, 256], seeds=[list(range(DRAWS))])
+@kit.run(kit.rows("n T", [ENUMERATED]), d=[3, 64, 256], seeds=[list(range(DRAWS))])
 def every_selection(n, T, d, seeds):
     """How many selections of each instance are locally optimal."""
     data, heads = unit_sphere(n, T, d, seeds)
@@ -141,8 +106,11 @@ def every_selection(n, T, d, seeds):
     return {"local_selections": np.array(local, dtype=np.float64)}
 
 
-@grid(rows("seeds", lambda p: [(list(range(k, k + n)),) for k, n in cut(p.instances, 50)]))
-def any_start(seeds, starts, directions, steps):
+@kit.run(
+    seeds=kit.seeds(440, by=50, name="instances"),
+    quick={"instances": 24, "directions": 4, "steps": 2000},
+)
+def any_start(seeds, starts=(0.1, 5.0, 20.0), directions=20, steps=4000):
     """Descent from random directions of several sizes, in solution norms, on instances of which
     half have all tokens supporting.
     """
@@ -228,26 +196,26 @@ def _alignment(
     return float((products / scale).min()), float((np.abs(products - predicted) / scale).max())
 
 
-def _measure_random(evidence: Evidence) -> Evidence:
+def _measure_random(evidence: kit.Evidence) -> kit.Evidence:
     """The rows of random instances, without those whose selections were enumerated."""
     return evidence.take(np.isfinite(evidence["borderline"].astype(np.float64)))
 
 
-def _measure_enumerated(evidence: Evidence) -> Evidence:
+def _measure_enumerated(evidence: kit.Evidence) -> kit.Evidence:
     return evidence.take(np.isfinite(evidence["local_selections"]))
 
 
-def _in_three_dimensions(evidence: Evidence) -> Any:
+def _in_three_dimensions(evidence: kit.Evidence) -> Any:
     """The numbers of locally optimal selections at d = 3, over and over."""
     counts, rows = evidence["local_selections"].copy(), np.isfinite(evidence["local_selections"])
     counts[rows] = np.resize(counts[rows & (evidence["d"] == 3)], rows.sum())
     return counts
 
 
-def others(*columns: str) -> Null:
+def others(*columns: str) -> kit.Null:
     """Instances in which some token does not support."""
 
-    def of(e: Evidence) -> Evidence:
+    def of(e: kit.Evidence) -> kit.Evidence:
         told = {}
         for name in columns:
             supported = e["descent_supported" if name.startswith("descent") else "all_support"]
@@ -257,15 +225,15 @@ def others(*columns: str) -> Null:
             told[name] = found
         return e.but(told)
 
-    return Null("instances in which some token does not support", of)
+    return kit.Null("instances in which some token does not support", of)
 
 
-def _shares(evidence: Evidence) -> dict[tuple[int, int, int], float]:
+def _shares(evidence: kit.Evidence) -> dict[tuple[int, int, int], float]:
     rows = _measure_random(evidence)
     return {shape: share_of(rows, "all_support", *shape) for shape in shapes(rows)}
 
 
-def _all_support(e: Evidence) -> Any:
+def _all_support(e: kit.Evidence) -> Any:
     """Of the instances whose tokens all support, those without a multiplier at zero: there a token
     beyond the margin, by less than the tolerance of a support token, may be counted.
     """
@@ -275,8 +243,8 @@ def _all_support(e: Evidence) -> Any:
 ALL_SUPPORT = {"all tokens are support tokens, no multiplier is within 1e-4 of zero": _all_support}
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         1e-14,
         f"positive at {POINTS} random weights per instance, by ten times the rounding that T14b"
         " finds",
@@ -293,8 +261,8 @@ def T14(e):
     return e["ascent"]
 
 
-@claim(
-    at_most(
+@kit.claim(
+    kit.at_most(
         1e-12,
         "relative to the sum of absolute weights; margins are exact to 1e-13",
     ),
@@ -309,8 +277,8 @@ def T14b(e):
 ANY_START = {"all tokens are support tokens": lambda e: e["descent_supported"] == 1}
 
 
-@claim(
-    at_least(1.0, "the theorem's, from every start"),
+@kit.claim(
+    kit.at_least(1.0, "the theorem's, from every start"),
     "recalled",
     "P2, global convergence under Assumption B (number recalled)",
     assumes=ANY_START,
@@ -323,8 +291,10 @@ def T14c(e):
     return e["descent_right"]
 
 
-@claim(
-    at_most(0.01, "8 degrees for the worst start, after a path of ten times the largest or more"),
+@kit.claim(
+    kit.at_most(
+        0.01, "8 degrees for the worst start, after a path of ten times the largest or more"
+    ),
     "recalled",
     "P2, global convergence under Assumption B (number recalled)",
     assumes=ANY_START,
@@ -335,14 +305,14 @@ def T14d(e):
     return e["descent_gap"]
 
 
-@claim(
-    true("both say that every multiplier of the equality-constrained solution is non-negative"),
+@kit.claim(
+    kit.true("both say that every multiplier of the equality-constrained solution is non-negative"),
     assumes={
         "no multiplier is within 1e-4 of zero": lambda e: (
             ~_measure_random(e)["borderline"].astype(bool)
         )
     },
-    null=shuffled("gram_test", within="n T d"),
+    null=kit.shuffled("gram_test", within="n T d"),
 )
 def E2_6a(e):
     """All tokens are support tokens exactly when the inverse Gram matrix maps ones to non-negative
@@ -351,8 +321,8 @@ def E2_6a(e):
     return _measure_random(e)["all_support"] == _measure_random(e)["gram_test"]
 
 
-@claim(
-    at_least(
+@kit.claim(
+    kit.at_least(
         0.0,
         f"no step is against it by more than {SLACK:g}, two standard deviations of a share of 200"
         " instances near 0.98, and all of them together are more than that",
@@ -371,14 +341,14 @@ def E2_6b(evidence):
     )
 
 
-@claim(
-    close_to(
+@kit.claim(
+    kit.close_to(
         1.0,
         0.0,
         "a count; an independent program has 1.0 on average",
-        share=MOST,
+        share=kit.MOST,
     ),
-    null=replaced("d = 3 in their place", local_selections=_in_three_dimensions),
+    null=kit.replaced("d = 3 in their place", local_selections=_in_three_dimensions),
 )
 def T17b(e):
     """From d = 64 on the global direction is the only locally optimal one of the 9 selections of an
@@ -388,7 +358,7 @@ def T17b(e):
     return rows.take(rows["d"] >= 64)["local_selections"]
 
 
-@picture(
+@kit.picture(
     "Over-parameterisation makes every token a support token",
     "Three rising curves reach 100 percent at d of about 100, 200 and 1000.",
     2.9,
@@ -401,12 +371,12 @@ def all_support(evidence, axes):
     """
     ax, ends = axes[0], []
     shares = _shares(evidence)
-    for colour, (n, T) in zip((TRAINED, BEST, ATTENTION), REFERENCE, strict=True):
+    for colour, (n, T) in zip((kit.TRAINED, kit.BEST, kit.ATTENTION), REFERENCE, strict=True):
         line = [(d, 100 * share) for (a, b, d), share in shares.items() if (a, b) == (n, T)]
         ax.plot(*zip(*line, strict=True), "o-", color=colour)
         known = [
             point
-            for point in zip(SCALES.parameters.dimensions, REFERENCE[n, T], strict=True)
+            for point in zip((8, 16, 32, 64, 128, 256, 512), REFERENCE[n, T], strict=True)
             if point[0] in dict(line)
         ]
         ax.plot(*zip(*known, strict=True), "x", color=colour, markersize=7, markeredgewidth=1.2)
@@ -415,4 +385,4 @@ def all_support(evidence, axes):
     dimensions = sorted({d for *_, d in shares})
     ax.set_xticks(dimensions, [str(d) for d in dimensions])
     ax.set(xlabel="dimension d", ylabel="all tokens support, %", ylim=(-3, 103))
-    label_ends(ax, ends)
+    kit.label_ends(ax, ends)

@@ -32,38 +32,13 @@ from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import (
-    ATTENTION,
-    MOST,
-    TRAINED,
-    VERDICT,
-    Evidence,
-    at_least,
-    at_most,
-    blocks,
-    claim,
-    grid,
-    loglog,
-    picture,
-    replaced,
-    same,
-    scales,
-)
+from attsvm_papers import kit
 from attsvm_papers.tfsvm.convergence import are_local
 from attsvm_papers.tfsvm.e4_rank import outside
 
 # Instances of :func:`attsvm.datasets.unit_sphere` with a random label at every position; W from
 # zero.
-SCALES = scales(
-    n=2,
-    T=4,
-    d=8,
-    steps=6000,
-    lr=0.1,
-    seeds=50,
-    first_seed=VERDICT,
-    quick={"seeds": 20},
-)
+
 
 COSINE = 0.9996  # least cosine of ten draws of an independent program
 PATHS = 5  # draws whose best weights of a large size are searched
@@ -79,8 +54,8 @@ def _programmes(data: AttentionData, tokens: Any, causal: bool) -> list[Margins]
     ]
 
 
-@grid(causal=[False, True], seeds=blocks(50))
-def trained(n, T, d, steps, lr, seeds, causal):
+@kit.run(causal=[False, True], seeds=kit.seeds(50, by=50), quick={"seeds": 20})
+def trained(seeds, causal, n=2, T=4, d=8, steps=6000, lr=0.1):
     data, heads = unit_sphere(n, T, d, seeds)
     labels = np.stack(
         [np.random.default_rng([9, seed]).choice([-1.0, 1.0], (n, T)) for seed in seeds]
@@ -110,7 +85,7 @@ def trained(n, T, d, steps, lr, seeds, causal):
     scores = np.stack([token_scores(each[k], heads[k]) for k in range(len(seeds))])
     best = np.stack([optimal_tokens(each[k], heads[k]) for k in range(len(seeds))])
     return {
-        "step": same(course.steps),
+        "step": kit.same(course.steps),
         "gap": course.direction_gap(solutions).T,
         "gap_other": course.direction_gap([*solutions[1:], solutions[0]]).T,
         "nuclear_lead": round_gap - nuclear_gap,
@@ -126,7 +101,7 @@ def trained(n, T, d, steps, lr, seeds, causal):
     }
 
 
-@grid(shape=[[2, 3, 12]], seeds=blocks(50))
+@kit.run(shape=[[2, 3, 12]], seeds=kit.seeds(50, by=50), quick={"seeds": 20})
 def ranks(shape, seeds):
     """Solutions for the best tokens of sequences with fewer positions than dimensions: how much of
     them is outside the span of their queries, and of those of the next instance, and how far from
@@ -160,46 +135,47 @@ def ranks(shape, seeds):
     }
 
 
-def _trained(evidence: Evidence) -> Evidence:
-    return evidence.where(part="trained")
-
-
-CHOSEN = {"every position has chosen": lambda e: _trained(e)["saturated"]}
-RANDOM_TOKENS = replaced(
+CHOSEN: dict[str, Any] = {
+    "where": {"part": "trained"},
+    "assumes": {"every position has chosen": lambda e: e["saturated"]},
+}
+RANDOM_TOKENS = kit.replaced(
     "random visible tokens in place of the trained ones", local="local_random", best="best_random"
 )
 
 
-@claim(
-    at_least(COSINE, "the least of an independent program's 10; the rest still turn", share=MOST),
+@kit.claim(
+    kit.at_least(
+        COSINE, "the least of an independent program's 10; the rest still turn", share=kit.MOST
+    ),
     "paper",
     "P2, Theorem 11",
-    assumes=CHOSEN,
-    null=replaced("the solution of another draw", gap="gap_other"),
+    **CHOSEN,
+    null=kit.replaced("the solution of another draw", gap="gap_other"),
 )
 def T20(e):
     """Descent converges to the direction of the sequence programme of its own selection, with full
     and with causal attention.
     """
-    return 1.0 - _trained(e)["gap"][:, -1]
+    return 1.0 - e.end("gap")
 
 
-@claim(
-    at_least(0.0, "nearer by any amount; both gaps are below one", share=MOST),
-    assumes=CHOSEN,
-    null=replaced("one matrix W in their place", nuclear_lead="nuclear_lead_of_W"),
+@kit.claim(
+    kit.at_least(0.0, "nearer by any amount; both gaps are below one", share=kit.MOST),
+    **CHOSEN,
+    null=kit.replaced("one matrix W in their place", nuclear_lead="nuclear_lead_of_W"),
 )
 def T20c(e):
     """Factors end nearer to the nuclear than to the Frobenius solution of the sequence programme of
     their selection: by how much.
     """
-    return _trained(e)["nuclear_lead"]
+    return e["nuclear_lead"]
 
 
-@claim(
-    at_most(1e-4, "a few solution norms of offset over a thousand, squared", share=MOST),
+@kit.claim(
+    kit.at_most(1e-4, "a few solution norms of offset over a thousand, squared", share=kit.MOST),
     assumes={"one of the first draws": lambda e: np.isfinite(e["far_gap"])},
-    null=replaced("the nuclear solution", far_gap="far_gap_other"),
+    null=kit.replaced("the nuclear solution", far_gap="far_gap_other"),
 )
 def T20d(e):
     """The best causal weights of a thousand solution norms are in the direction of the sequence
@@ -208,23 +184,23 @@ def T20d(e):
     return e["far_gap"]
 
 
-@claim(
-    at_least(1.0, "the few exceptions are still moving", share=MOST),
+@kit.claim(
+    kit.at_least(1.0, "the few exceptions are still moving", share=kit.MOST),
     "recalled",
-    assumes=CHOSEN,
+    **CHOSEN,
     null=RANDOM_TOKENS,
 )
 def T20b(e):
     """Its selection is locally optimal."""
-    return _trained(e)["local"]
+    return e["local"]
 
 
-@claim(
-    at_most(1e-7, "rounding of a certified solution; six positions in twelve dimensions"),
+@kit.claim(
+    kit.at_most(1e-7, "rounding of a certified solution; six positions in twelve dimensions"),
     "recalled",
     "P2, Lemma 1",
     assumes={"feasible": lambda e: e["feasible"] == 1},
-    null=replaced("the queries of another instance", outside="outside_other"),
+    null=kit.replaced("the queries of another instance", outside="outside_other"),
 )
 def T11(e):
     """Every row of the solution lies in the span of the positions' queries, so its rank is at most
@@ -233,7 +209,7 @@ def T11(e):
     return e["outside"]
 
 
-@picture(
+@kit.picture(
     "Every position selects a token",
     "Lines fall with the step to below 4e-4, for full and for causal attention.",
     2.9,
@@ -246,16 +222,13 @@ def sequence(evidence, axes):
     """Direction gap between trained W and the max-margin solution of the selection that it ends
     with; one thin line per draw, the thick one is the median, dotted the bound of .9996.
     """
-    for ax, causal, colour in zip(axes, (False, True), (TRAINED, ATTENTION), strict=True):
+    for ax, causal, colour in zip(axes, (False, True), (kit.TRAINED, kit.ATTENTION), strict=True):
         rows = evidence.where(part="trained", causal=causal)
         step, gaps = rows["step"][0][1:], rows["gap"][:, 1:]
         ax.plot(step, gaps.T, "-", color=colour, linewidth=0.8, alpha=0.35)
         ax.plot(step, np.median(gaps, axis=0), "-", color=colour)
-        ax.axhline(1 - COSINE, linestyle=":", color="#5f6670", linewidth=1)
-        loglog(ax, step, _trained(evidence)["gap"][:, 1:])
-        ax.set(
-            xlabel="step",
-            title=f"{'Causal' if causal else 'Full'} attention, {100 * np.mean(rows['best']):.0f} %"
-            " pick their best token",
-        )
+        ax.axhline(1 - COSINE, linestyle=":", color=kit.FAINT, linewidth=1)
+        ax.set(xscale="log", yscale="log", xlabel="step")
+        words, share = "Causal" if causal else "Full", 100 * np.mean(rows["best"])
+        ax.set_title(f"{words} attention, {share:.0f} % pick their best token")
     axes[0].set_ylabel("1 - cosine")

@@ -10,18 +10,18 @@ import numpy as np
 
 from attsvm import Cone, MarginSolution
 from attsvm.data import FloatArray
-from attsvm_papers.kit import MOST, at_most
+from attsvm_papers import kit
 
 # exp(-FAR) is what a non-neighbour may weigh against a neighbour at the edge of the derived cone
 FAR = 30.0
 POINTS = 50  # random weights there
 WIDEST = 5.0  # degrees of the half-angle of a narrow cone
 PATH_SIZES = (30.0, 1000.0, 30_000.0)  # of the weights of local paths, in norms of the solution
-NARROW = at_most(
+NARROW = kit.at_most(
     0.01,
     "1 - cosine at 30000 norms relative to that of the cone's boundary: a tenth of the opening,"
     " squared",
-    share=MOST,
+    share=kit.MOST,
 )
 
 

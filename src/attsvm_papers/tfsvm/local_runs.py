@@ -21,7 +21,7 @@ from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.kit import same
+from attsvm_papers import kit
 from attsvm_papers.tfsvm.convergence import are_local
 from attsvm_papers.tfsvm.local_cones import ascent, inside
 
@@ -69,7 +69,7 @@ def local_runs(
     local = certified & are_local(frobenius, scores)
     sizes = np.linalg.svd(trajectory.W[-1], compute_uv=False)
     columns = {
-        "step": same(trajectory.steps),
+        "step": kit.same(trajectory.steps),
         "probability": trajectory.softmax_probability.mean(axis=-1).T,
         "frobenius": 1.0 - trajectory.direction_gap(frobenius).T,
         "nuclear": 1.0 - trajectory.direction_gap(nuclear).T,

@@ -1,4 +1,4 @@
-"""The interval of a mean over seeds, one for the whole laboratory."""
+"""The intervals of a mean and of a share over independent trials."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm import InputError
+from attsvm.errors import InputError
 
 
 class Interval(NamedTuple):
@@ -49,3 +49,12 @@ def interval(values: ArrayLike) -> Interval:
 
     half = float(stdtrit(n - 1, 0.975) * each.std(ddof=1) / np.sqrt(n))
     return Interval(mean, mean - half, mean + half)
+
+
+def share_interval(good: float, trials: int) -> tuple[float, float]:
+    """The 95% interval (Clopper, Pearson) of a share of which ``good`` of ``trials`` are seen."""
+    from scipy.special import betaincinv
+
+    low = betaincinv(good, trials - good + 1, 0.025) if good > 0 else 0.0
+    high = betaincinv(good + 1, trials - good, 0.975) if good < trials else 1.0
+    return float(low), float(high)

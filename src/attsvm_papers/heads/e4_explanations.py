@@ -1,0 +1,464 @@
+r"""Attempts to explain the finding away: the queries, the inputs, their covariance, the sizes.
+
+Trainings of heads-1 after all steps, the first head of each layer, nuclear norm, its nulls with the
+same change; AdamW and Muon where nothing else is said. *samples*: programmes of 20 to 640 queries
+with largest softmax weight above one half, or of 80 above .3 to .95; those of more than 160 are of
+three times as many texts. A second draw of 80 queries tells which support tokens both name. In the
+Frobenius norm, too. *inputs*: the surest queries; equal characters no rivals of each other; the
+network told positions in random order; the characters of each text in random order; the head's
+weights on the inputs of the untrained network; Gaussian inputs of the same mean and covariance, put
+through the layer norm. *matched*, all optimisers: with :math:`R` a reflection of random
+eigenvectors of the inputs' covariance in the complement of their mean, :math:`RWR'` (*apart*) has
+the singular values of :math:`W` and each singular vector's energy in every eigenvector, and
+:math:`RWR` (*reflected*) keeps as well which directions of keys and queries meet: no Gaussian
+inputs with these moments tell it from :math:`W`. Three draws of each, with their own selections,
+scaled until they are as sure of as many queries. *sizes*: twice the context, half the width, twice
+the depth, the first and the last layer.
+
+Source: this project
+
+Notes: The excess over the matched weights is the cosine minus their mean, that of heads-1 minus the
+largest of its nulls, which is the stricter measure by about the noise of one null.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from attsvm import max_margin
+from attsvm.probe import reflection
+from attsvm_papers import kit
+from attsvm_papers.heads.decoder import OPTIMISERS
+from attsvm_papers.heads.networks import (
+    LOOKED_AT,
+    PAPER,
+    QUICK,
+    SMALL,
+    TEXT,
+    Attention,
+    attention,
+    chosen,
+    files,
+    held_out_texts,
+)
+from attsvm_papers.heads.own_solutions import (
+    SECONDS,
+    STRICT,
+    THRESHOLD,
+    Look,
+    average,
+    cosine,
+    own_solutions,
+    programme_of,
+    sees,
+    stable_rank,
+)
+from attsvm_papers.heads.reading import (
+    COLOURS,
+    NAMES,
+    NORMS,
+    REAL,
+    ROTATED,
+    WRITTEN,
+    by_seed,
+    columns,
+    excess,
+    over_seeds,
+)
+
+PAIR = ("adamw", "muon")
+FEW = 160
+"""Queries that the texts of heads-1 have enough of."""
+CHANGED = ("context", "width", "depth")
+DRAWS = 3
+CHANGES = ("as it is", "surest", "characters", "places", "scrambled", "untrained", "surrogate")
+"""A row's column ``change`` is a position in this list."""
+FEWER: dict[str, Any] = {"quick": {**QUICK, "few_seeds": 1}, "paper": PAPER}
+
+
+@kit.run(
+    digest=files,
+    seed=kit.seeds(5),
+    optimiser=PAIR,
+    paper={**PAPER, "most": 640},
+    quick={**QUICK, "numbers": (12, 24), "thresholds": (0.7,)},
+)
+def samples(
+    optimiser,
+    seed,
+    digest,
+    text=TEXT,
+    sizes=SMALL,
+    numbers=(20, 40, 80, 160, 320, 640),
+    most=160,
+    thresholds=(0.3, 0.7, 0.9, 0.95),
+    queries=80,
+):
+    training, found = chosen(text, sizes, optimiser, seed), []
+    few, many = (
+        attention(training.model(), held_out_texts(text, training.sizes, seed, LOOKED_AT * times))
+        for times in (1, 3)
+    )
+    asked = [(n, THRESHOLD) for n in numbers] + [(queries, t) for t in thresholds]
+    for count, threshold in asked:
+        norms = NORMS[:2] if count <= most else NORMS[1:2]
+        for number, layer in enumerate(few if count <= FEW else many):
+            told = told_of(layer, number) | {"queries": count, "threshold": threshold}
+            seen = (layer.weights, 0, layer.inputs, layer.tokens, norms)
+            looked, again = own_solutions(*seen, Look(count, threshold, nulls=STRICT), seed), None
+            if (count, threshold) == (queries, THRESHOLD):
+                again = own_solutions(*seen, Look(count, nulls=STRICT[:1]), seed, draw=1)
+            for own, other in zip(looked, again or (None,) * len(norms), strict=True):
+                found.append((told | shared(own, other, layer.tokens.shape[1], seed), own))
+    return columns(found)
+
+
+def told_of(layer, number):
+    return {"layer": number, "rank": stable_rank(layer.weights[0])}
+
+
+def shared(one, other, length, seed):
+    """The cosine of the solutions of two samples, the share of the tokens in support of one that
+    support the other as well, and of as many tokens before the same queries, drawn at random.
+    """
+    if other is None:
+        return dict.fromkeys(("alike", "shared", "chance"), np.nan)
+    rng, sets = np.random.default_rng(seed), []
+    for rows in (one.support, other.support):
+        drawn = rng.integers(rows[:, 1] + 1)
+        sets.append([set((rows[:, 0] * length + at).tolist()) for at in (rows[:, 2], drawn)])
+    held, chance = (len(a & b) / min(len(a), len(b)) for a, b in zip(*sets, strict=True))
+    return {"alike": cosine(one.solution, other.solution), "shared": held, "chance": chance}
+
+
+@kit.run(digest=files, seed=kit.seeds(2, name="few_seeds"), optimiser=PAIR, **FEWER)
+def inputs(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
+    training, found = chosen(text, sizes, optimiser, seed), []
+    layers = changed(training, held_out_texts(text, training.sizes, seed), seed)
+    for change, seen in layers.items():
+        look = Look(queries, surest=change == "surest", classes=change == "characters")
+        for number, layer in enumerate(seen):
+            told = told_of(layer, number) | {"change": CHANGES.index(change)}
+            (own,) = own_solutions(
+                layer.weights, 0, layer.inputs, layer.tokens, NORMS[:1], look, seed
+            )
+            found.append((told, own))
+    return columns(found)
+
+
+def changed(training, texts, seed):
+    """Every change: layer by layer what its heads see, with the trained weights."""
+    model, rng = training.model(), np.random.default_rng(seed)
+    own = attention(model, texts)
+    places = np.tile(np.arange(texts.shape[1]), (len(texts), 1))
+    orders = torch.from_numpy(rng.permuted(places, axis=1))
+    first = attention(training.model(0), texts)
+    return {
+        "as it is": own,
+        "surest": own,
+        "characters": own,
+        "places": attention(model, texts, orders),
+        "scrambled": attention(model, torch.gather(texts, 1, orders)),
+        "untrained": [
+            Attention(each.inputs, each.tokens, one.weights)
+            for each, one in zip(first, own, strict=True)
+        ],
+        "surrogate": [
+            Attention(surrogate(one.inputs, block.before, rng), one.tokens, one.weights)
+            for one, block in zip(own, model.blocks, strict=True)
+        ],
+    }
+
+
+def surrogate(inputs, norm, rng):
+    """Gaussian vectors of the mean and covariance that inputs had before the layer norm's own
+    scale and shift, normalised, scaled and shifted as it does.
+    """
+    scale, shift = (each.detach().double().numpy() for each in (norm.weight, norm.bias))
+    rows = ((inputs - shift) / scale).reshape(-1, inputs.shape[-1])
+    moments = rows.mean(axis=0), np.cov(rows.T)
+    drawn = rng.multivariate_normal(*moments, size=len(rows), method="eigh")
+    drawn -= drawn.mean(axis=1, keepdims=True)
+    drawn /= drawn.std(axis=1, keepdims=True)
+    return (drawn * scale + shift).reshape(inputs.shape)
+
+
+@kit.run(digest=files, seed=kit.seeds(5), optimiser=OPTIMISERS, quick=QUICK, paper=PAPER)
+def matched(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
+    training, look = chosen(text, sizes, optimiser, seed), Look(queries, nulls=STRICT)
+    layers, found = attention(training.model(), held_out_texts(text, training.sizes, seed)), []
+    for number, layer in enumerate(layers):
+        seen = (layer.inputs, layer.tokens)
+        told = told_of(layer, number) | {"head": 0}
+        told |= twins(layer.weights[0], *seen, look, np.random.default_rng([seed, number]))
+        (own,) = own_solutions(layer.weights, 0, *seen, NORMS[:1], look, seed)
+        found.append((told, own))
+    return columns(found)
+
+
+def twins(W, inputs, tokens, look, rng):
+    """Columns of a head: cosines of every draw and its own solution, and its own average; the
+    largest gap.
+    """
+    wanted = max(look.queries, sees(W, inputs, look, rng).count)
+    found, gaps, rows = {}, [], inputs.reshape(-1, inputs.shape[-1])
+    for kind, draw in ((kind, draw) for kind in ("apart", "reflected") for draw in range(DRAWS)):
+        left = reflection(rows, rng)
+        V = left @ W @ (left if kind == "reflected" else reflection(rows, rng))
+        programme = programme_of(sees(V, inputs, look, rng, wanted), inputs, tokens, look)
+        best = max_margin(programme, "nuc", max_seconds=SECONDS)
+        found[f"{kind} {draw}"] = cosine(V, best.W)
+        found[f"{kind} average {draw}"] = cosine(V, average(programme))
+        gaps.append(best.gap)
+    return {**found, "worst": max(gaps)}
+
+
+@kit.run(
+    digest=files,
+    seed=kit.seeds(2, name="few_seeds"),
+    optimiser=PAIR,
+    size=lambda at: range(len(at.changes)),
+    paper=PAPER,
+    quick=FEWER["quick"] | {"changes": ({"context": 16}, {"width": 8}, {"depth": 2})},
+)
+def other_sizes(
+    optimiser,
+    seed,
+    size,
+    digest,
+    text=TEXT,
+    sizes=SMALL,
+    changes=({"context": 128}, {"width": 64}, {"depth": 4}),
+    queries=80,
+):
+    training = chosen(text, {**sizes, **changes[size]}, optimiser, seed)
+    layers = attention(training.model(), held_out_texts(text, training.sizes, seed))
+    look, found = Look(queries, nulls=STRICT), []
+    for number in sorted({0, len(layers) - 1}):
+        layer = layers[number]
+        told = told_of(layer, number) | {k: getattr(training.sizes, k) for k in CHANGED}
+        (own,) = own_solutions(layer.weights, 0, layer.inputs, layer.tokens, NORMS[:1], look, seed)
+        found.append((told | {"loss": training.losses[-1]}, own))
+    return columns(found)
+
+
+def means(e, by="optimiser"):
+    """Mean excess over layers and seeds, in every group."""
+    return np.array([np.mean(excess(each)) for each in e.by(by)])
+
+
+def under(e, change):
+    """The same of one change of the inputs."""
+    return means(e.where(change=CHANGES.index(change)))
+
+
+def over(e, kind):
+    """``(seeds,)``: the cosine minus the mean of the draws of matched weights."""
+    return by_seed(e, e["cosine"] - np.nanmean([e[f"{kind} {k}"] for k in range(DRAWS)], axis=0))
+
+
+def scrambled(change):
+    words = "the characters of each text in random order instead"
+    return kit.exchanged(words, "change", CHANGES.index(change), CHANGES.index("scrambled"))
+
+
+def drawn(kind):
+    """A draw of a null, measured as if it were the head, against the others."""
+    own: dict[str, Any] = {"cosine": f"{kind} 0", f"{kind} 0": lambda e: np.full(e.rows, np.nan)}
+    return kit.replaced(f"one of the {kind} draws, measured as if it were the head", **own)
+
+
+def on(part, norm="nuc", **values):
+    return {"part": part, "norm": NORMS.index(norm), **values}
+
+
+EXCESS = kit.at_least(0.03, "as in H1; mean over layers and seeds in each group")
+INPUTS = kit.at_most(0.5, "one optimiser each; what belongs to inputs of which W knows nothing")
+
+
+@kit.claim(EXCESS, where=on("samples", threshold=THRESHOLD), assumes=WRITTEN, null=ROTATED)
+def H8(e):
+    """The excess is there at every number of queries from 40 to 160."""
+    return means(e.take(e["queries"] >= 40), "optimiser queries")
+
+
+@kit.claim(EXCESS, where=on("samples", "fro", threshold=THRESHOLD), assumes=WRITTEN, null=ROTATED)
+def H8d(e):
+    """In the Frobenius norm it is there at every number from 40 to 640."""
+    return means(e.take(e["queries"] >= 40), "optimiser queries")
+
+
+@kit.claim(EXCESS, where=on("samples", queries=80), assumes=WRITTEN, null=ROTATED)
+def H8a(e):
+    """And at every threshold from .3 to .95."""
+    return means(e, "optimiser threshold")
+
+
+@kit.claim(
+    kit.at_least(0.0, "one optimiser each, mean over layers and seeds, the most queries"),
+    where=on("samples"),
+    assumes=WRITTEN,
+    null=kit.replaced("the rotated weights' solution", agreement="stranger"),
+)
+def H8b(e):
+    """At other queries the nuclear solution agrees with the head more often than the most frequent
+    relative position does (a head that is sure of no others is left out).
+    """
+    most = e.where(queries=e["queries"].max()).by("optimiser")
+    return [over_seeds(each, each["agreement"] - each["usual"]) for each in most]
+
+
+@kit.claim(
+    kit.at_least(0.1, "one optimiser each, mean over layers and seeds, difference of two shares"),
+    where=on("samples", queries=80, threshold=THRESHOLD),
+    by="optimiser",
+    assumes=WRITTEN,
+    null=kit.replaced("tokens drawn at random", shared="chance"),
+)
+def H8c(e):
+    """Two samples of queries share more tokens in support than as many tokens drawn at random."""
+    return np.mean(e["shared"] - e["chance"])
+
+
+@kit.claim(EXCESS, where=on("inputs"), assumes=WRITTEN, null=ROTATED)
+def H9(e):
+    """Neither the draw of queries nor copies of characters explain the excess."""
+    return np.concatenate([under(e, "surest"), under(e, "characters")])
+
+
+@kit.claim(EXCESS, where=on("inputs"), assumes=WRITTEN, null=ROTATED)
+def H9a(e):
+    """Relative positions do not explain it: it stays when positions are shuffled."""
+    return under(e, "places")
+
+
+@kit.claim(INPUTS, where=on("inputs"), assumes=WRITTEN, null=scrambled("surrogate"))
+def H9b(e):
+    """The layer norm's geometry does not explain it: on surrogates less than half of it is left."""
+    return under(e, "surrogate") / under(e, "as it is")
+
+
+@kit.claim(INPUTS, where=on("inputs"), assumes=WRITTEN, null=scrambled("untrained"))
+def H9c(e):
+    """It belongs to the inputs on which the head was trained: on those of the untrained network
+    less than half of it is left.
+    """
+    return under(e, "untrained") / under(e, "as it is")
+
+
+LOWEST = kit.at_least(
+    0.03, "as in H1: one optimiser each, lower end of the 95% interval over seeds"
+)
+MATCHED: dict[str, Any] = {"where": on("matched"), "by": "optimiser", "assumes": REAL}
+
+
+@kit.claim(LOWEST, **MATCHED, null=drawn("apart"))
+def H11(e):
+    """A head is nearer to its own nuclear solution than weights whose singular vectors lie as its
+    own do among the main directions of the inputs.
+    """
+    return kit.interval(over(e, "apart")).low
+
+
+@kit.claim(LOWEST, **MATCHED, null=drawn("reflected"))
+def H11a(e):
+    """And than weights that no Gaussian inputs with these moments tell from its own."""
+    return kit.interval(over(e, "reflected")).low
+
+
+@kit.claim(
+    kit.at_least(
+        0.5, "one optimiser each, means over layers and seeds; half would explain the most"
+    ),
+    **MATCHED,
+    null=drawn("reflected"),
+)
+def H11b(e):
+    """The match to the inputs' covariance does not explain the excess: at least half of that of
+    heads-1 is left above reflected weights.
+    """
+    return over(e, "reflected").mean() / np.mean(excess(e))
+
+
+@kit.claim(EXCESS, where=on("other_sizes"), assumes=WRITTEN, null=ROTATED)
+def H12(e):
+    """The excess is there at other contexts, widths and depths."""
+    return means(e, "optimiser size")
+
+
+@kit.picture(
+    "Number of queries and threshold",
+    "Three panels: cosines rise with the number of queries for heads and less for nulls, change"
+    " little with the threshold; held-out agreement rises with the number.",
+    3.2,
+    1,
+    3,
+    width=9.2,
+)
+def by_sample(e, axes):
+    """Means over layers and seeds, nuclear norm. Left and middle: cosine of head and own solution,
+    dotted the stricter of the two nulls. Right: share of other sure queries at which the
+    solution selects what the head does; dotted, the most frequent relative position.
+    """
+    rows = e.where(**on("samples"))
+    rows = rows.but({"null": np.maximum(rows["rotated"], rows["permuted"])})
+    numbers = rows.where(threshold=THRESHOLD)
+    fixed = rows.where(queries=80 if 80 in rows["queries"] else rows["queries"].max())
+    panels = (
+        ("queries", numbers, ("cosine", "null"), "cosine, by queries"),
+        ("threshold", fixed, ("cosine", "null"), "cosine, by threshold"),
+        ("queries", numbers, ("agreement", "usual"), "held-out agreement"),
+    )
+    for ax, (axis, shown, names, title) in zip(axes, panels, strict=True):
+        for part in shown.by("optimiser"):
+            name = part["optimiser"][0]
+            for column, style in zip(names, ("o-", ":"), strict=True):
+                points = [over_seeds(each, each[column]) for each in part.by(axis)]
+                label = NAMES[name] if style == "o-" else None
+                ax.plot(part.levels(axis), points, style, color=COLOURS[name], ms=4, label=label)
+        ax.axhline(0, color=kit.RULE, linewidth=0.8)
+        ax.set(xlabel=axis, title=title)
+    kit.legend_below(axes[0], 2)
+
+
+@kit.picture(
+    "What is left of the excess",
+    "Groups of points per change of inputs, null and size; a line at zero.",
+    3.6,
+    1,
+    3,
+    width=10.4,
+    sharey=True,
+)
+def left(e, axes):
+    """Nuclear cosine of head and own solution minus a null, mean over two heads, a point per seed.
+    Left: minus the strictest null, when inputs or queries are changed. Middle: minus the strictest
+    null of heads-1, and the means of three draws of two that match the covariance of the inputs as
+    the head does. Right: minus the strictest null, at other sizes.
+    """
+
+    def own(axis):
+        return lambda part: [by_seed(each, excess(each)) for each in part.by(axis)]
+
+    def matched(part):
+        return [by_seed(part, excess(part)), over(part, "apart"), over(part, "reflected")]
+
+    sizes = e.where(part="other_sizes")
+    told = ["\n".join(f"{k} {int(each[k][0])}" for k in CHANGED) for each in sizes.by("size")]
+    groups = (
+        (e.where(part="inputs"), CHANGES, own("change")),
+        (e.where(part="matched"), ("heads-1", "apart", "reflected"), matched),
+        (sizes, told, own("size")),
+    )
+    for ax, (rows, names, values) in zip(axes, groups, strict=True):
+        optimisers = rows.by("optimiser")
+        for k, part in enumerate(optimisers):
+            name, shift = part["optimiser"][0], 0.7 * ((k + 0.5) / len(optimisers) - 0.5)
+            for place, each in enumerate(values(part)):
+                label = NAMES[name] if place == 0 else None
+                at = np.full(len(each), place + shift)
+                ax.plot(at, each, "o", color=COLOURS[name], ms=3.5, label=label)
+        ax.axhline(0, color=kit.RULE, linewidth=0.8, zorder=0)
+        ax.set_xticks(range(len(names)), names, rotation=0 if ax is axes[2] else 30, fontsize=8)
+    kit.legend_below(axes[1], 5)
