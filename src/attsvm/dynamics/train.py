@@ -80,7 +80,7 @@ def train(
             ``LogSpaced(50)`` when left out.
         step_scale: ``(runs,)`` factors of the steps of each run: its own step size, whatever the
             optimiser (of mirror descent, its own step in the dual); or such factors by name of the
-            parameter (``W``, ``K``, ``Q``, ``KQ``, ``p``, ``head.readout``). Per-run step sizes of
+            parameter (``W``, ``K``, ``Q``, ``KQ``, ``head.readout``). Per-run step sizes of
             the head are a sweep over kappa, the ratio of the two step sizes.
         schedule: a function of the step number (from 0) whose value multiplies every step size;
             such functions by name of the parameter, as in ``step_scale`` (a parameter without one
@@ -352,7 +352,6 @@ def _fingerprint(
         for value in model.state_dict(keep_vars=True).values()
         if id(value) not in trained
     ]
-    reading = [part for part in (model.reading.keys, model.reading.labels) if part is not None]
     functions = (
         list(schedule.values())
         if isinstance(schedule, Mapping)
@@ -370,7 +369,7 @@ def _fingerprint(
         data.mask,
         due,
         *fixed,
-        *reading,
+        *model.inputs.arrays(data),
         *scales.values(),
         *rates,
     ]:
@@ -387,13 +386,13 @@ def _fingerprint(
     shapes = [
         (name, tuple(weight.shape), str(weight.dtype)) for name, weight in model.named_parameters()
     ]
-    kind = (
+    of_model = (
         type(model).__name__,
         model.runs,
         repr(model.objective),
         model.penalty.tolist(),
-        model.reading.causal,
-        model.reading.prompt,
+        model.inputs.prompt,
+        kind(model.similarity),
     )
     order = (
         sorted(scales),
@@ -406,7 +405,7 @@ def _fingerprint(
         ),
     )
     digest.update(
-        repr((backend, type(optimizer).__name__, groups, members, shapes, kind, order)).encode()
+        repr((backend, type(optimizer).__name__, groups, members, shapes, of_model, order)).encode()
     )
     return digest.hexdigest()
 

@@ -19,7 +19,6 @@ import numpy as np
 from attsvm import AttentionData, head_pairs, train
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps, direction_gap
-from attsvm.models import sum_of_heads
 from attsvm.optim import SteepestDescent
 from attsvm_papers.kit import (
     ATTENTION,
@@ -36,6 +35,7 @@ from attsvm_papers.kit import (
     scales,
 )
 from attsvm_papers.multihead.side_by_side import apart, joint_programmes, margin_shares
+from attsvm_papers.multihead.sum_of_heads import sum_of_heads
 
 SCALES = scales(
     n=6, T=8, d=10, steps=4000, seeds=100, first_seed=VERDICT, quick={"seeds": 8, "steps": 3000}

@@ -11,7 +11,7 @@ import torch
 
 from attsvm.datasets.next_token import NextTokenData, stack
 from attsvm.dynamics.next_token import Problem, output_values
-from attsvm.models.next_token import NextTokenTransformer
+from transformer import NextTokenTransformer
 
 LOSSES = ("cross_entropy", "squared", "squared_softmax", "log_mass")
 K, D = 5, 6

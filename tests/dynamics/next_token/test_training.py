@@ -37,10 +37,10 @@ from attsvm.dynamics.trajectory import AtSteps
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Nuclear, Spectral
 from attsvm.margins import order_margins
-from attsvm.models.next_token import NextTokenTransformer
 from attsvm.optim import SteepestDescent
 from attsvm.solvers import max_margin
 from attsvm_papers.ntp.two_stages import output_targets
+from transformer import NextTokenTransformer
 
 K = 12
 ETA = (0.2 / np.sqrt(K), 0.05 / np.sqrt(K))
