@@ -34,18 +34,14 @@ def ngd(model: Attention, lr: float = 0.1, normalize: bool = True) -> SteepestDe
 def factors(scale: float, **options: object) -> Attention:
     rng = np.random.default_rng(1)
     pair = tuple(scale * rng.standard_normal((3, 4, 2)) for _ in range(2))
-    return Attention.cross(
-        DATA, V, parameterization="KQ", inner=2, init=pair, **options
-    )
+    return Attention.cross(DATA, V, parameterization="KQ", inner=2, init=pair, **options)
 
 
 MODELS: dict[str, Callable[..., Attention]] = {
     "W": lambda s, **o: Attention.cross(
         DATA, V, init=s * np.random.default_rng(1).standard_normal((3, 4, 4)), **o
     ),
-    "W and head": lambda s, **o: Attention.cross(
-        DATA, V, init=s * np.eye(4), train_head=True, **o
-    ),
+    "W and head": lambda s, **o: Attention.cross(DATA, V, init=s * np.eye(4), train_head=True, **o),
     "p": lambda s, **o: Attention.prompt(
         DATA, V, keys=KEYS, init=s * np.random.default_rng(1).standard_normal((3, 3)), **o
     ),
@@ -64,9 +60,7 @@ MODELS: dict[str, Callable[..., Attention]] = {
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
 @pytest.mark.parametrize("name", MODELS)
-def test_compiled_step_equals_autograd(
-    name: str, loss: str, normalize: bool, size: float
-) -> None:
+def test_compiled_step_equals_autograd(name: str, loss: str, normalize: bool, size: float) -> None:
     # A step at a time from the same weights: long runs of saturated factors amplify the last bit.
     results = []
     for backend in ("compiled", "autograd"):
@@ -131,9 +125,7 @@ def test_offsets_of_the_losses_have_their_closed_form() -> None:
         Exponential: lambda u: np.exp(-u),
     }
     for loss in LOSSES:
-        model = Attention.prompt(
-            data, toy("losses").value_head, keys=toy("losses").keys, loss=loss
-        )
+        model = Attention.prompt(data, toy("losses").value_head, keys=toy("losses").keys, loss=loss)
         trajectory = train(model, data, ngd(model), 20_000, LogSpaced(1))
         slope = slopes[type(loss)]
         expected = [0.5 * np.log(C * slope(C) / slope(1.0)) for C in sizes]

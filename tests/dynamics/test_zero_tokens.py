@@ -99,8 +99,6 @@ def test_a_step_of_the_head_is_the_same_on_both_paths(size: float, loss: str) ->
             backend=backend,
         )
         weights.append([value.detach().numpy().copy() for _, value in model.named_parameters()])
-        assert np.linalg.norm(weights[-1][1][..., 0] - HEAD) == pytest.approx(
-            0.25, rel=1e-12
-        )
+        assert np.linalg.norm(weights[-1][1][..., 0] - HEAD) == pytest.approx(0.25, rel=1e-12)
     for ours, theirs in zip(*weights, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)

@@ -390,8 +390,10 @@ class Attention(nn.Module):
                 f"the model has targets for other sequences than these {sequences.mask.shape[-2]};"
                 " losses and scores are those of the data that it was made for"
             )
-        axes = 0 if self.runs is None else 1
-        return target_loss(self.objective, values, sequences.targets, axes, scale)
+        targets, axes = sequences.targets, 0 if self.runs is None else 1
+        if sequences.labels.ndim == axes:  # one instance for all runs
+            targets = targets.expand(values.shape[0], *targets.shape)
+        return target_loss(self.objective, values, targets, axes, scale)
 
     def _strength(self, like: Tensor) -> Tensor:
         return torch.as_tensor(self.penalty, dtype=like.dtype, device=like.device)

@@ -225,7 +225,7 @@ def _squared(values: Tensor, targets: Tensor) -> Tensor:
 
 def _cross_entropy(values: Tensor, targets: Tensor) -> Tensor:
     """Minus the log-probability of the class ``targets (..., n)`` under ``values (..., n, C)``."""
-    rows = values.reshape(-1, values.shape[-1]), targets.expand(values.shape[:-1]).reshape(-1)
+    rows = values.reshape(-1, values.shape[-1]), targets.reshape(-1)
     return cross_entropy(*rows, reduction="none").reshape(values.shape[:-1])
 
 
@@ -256,7 +256,7 @@ def target_loss(
     Args:
         loss: of values and targets.
         values: ``(..., n)`` or ``(..., n, C)``.
-        targets: as many, without the axis of runs where they share them.
+        targets: ``(..., n)`` or ``(..., n, C)``.
         axes: of runs, 0 or 1.
         scale: when given, the gradient of each run is divided by its largest entry, and the
             logarithm of that is stored in ``scale.loss``.
@@ -280,8 +280,10 @@ def target_loss(
             f"the loss of values of shape {tuple(values.shape)} gives {shown}; write it in torch,"
             " with one number per sequence (reduction='none')"
         )
-    return found.flatten(axes + 1).sum(dim=-1).mean(dim=-1) if found.ndim > axes + 1 else (
-        found.mean(dim=-1)
+    return (
+        found.flatten(axes + 1).sum(dim=-1).mean(dim=-1)
+        if found.ndim > axes + 1
+        else (found.mean(dim=-1))
     )
 
 
@@ -300,7 +302,9 @@ class _Rescaled(torch.autograd.Function):
             return grad, None, None
         largest = grad.abs().flatten(ctx.axes).amax(dim=-1)
         ctx.scale.loss = torch.log(largest)
-        size = largest.where(largest > 0, 1.0).reshape(*largest.shape, *[1] * (grad.ndim - ctx.axes))
+        size = largest.where(largest > 0, 1.0).reshape(
+            *largest.shape, *[1] * (grad.ndim - ctx.axes)
+        )
         return grad / size, None, None
 
 

@@ -146,13 +146,15 @@ def as_targets(targets: ArrayLike, data: AttentionData, classes: bool) -> NDArra
     given = real_array("targets", targets)
     whole = given.dtype.kind in "iu"
     found = np.array(given, dtype=np.int64 if whole else np.float64)
-    if _rows(found, data) is None:
+    rows = _rows(found, data)
+    if rows is None:
         raise InputError(
             f"targets has shape {found.shape} for labels {data.labels.shape}; give one number, or"
             " one row of numbers, per sequence"
         )
     if not np.isfinite(found).all():
         raise InputError("targets holds a value that is not finite; every value must be finite")
+    found = np.broadcast_to(found, (*data.labels.shape, *found.shape[len(rows) :]))
     if not classes:
         return found
     if (found != np.rint(found)).any() or (found < 0).any() or found.ndim > data.labels.ndim:
