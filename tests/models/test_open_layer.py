@@ -299,7 +299,7 @@ def test_a_vector_head_on_real_targets_reaches_the_solution_of_the_planted_token
 
 
 def test_classes_are_trained_by_cross_entropy() -> None:
-    data, head, chosen, values = planted(3)
+    data, head, _, values = planted(3)
     classes = values.argmax(axis=1)
     model = Attention.cross(data, head, loss="cross_entropy", targets=classes, train_head=True)
     trajectory = trained(model, data, 300)

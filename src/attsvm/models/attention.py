@@ -306,7 +306,7 @@ class Attention(nn.Module):
         return self.selection(data).winner
 
     def outputs(self, data: AttentionData | Sequences, scale: LogScale | None = None) -> Tensor:
-        """``([runs], n, d_v)``: attention outputs; ``scale`` as in :func:`~attsvm.models.attend`."""
+        """``([runs], n, d_v)``: attention outputs; ``scale`` as in :func:`attend`."""
         sequences = self.sequences(data)
         if overridden(self) & {"selection", "probabilities"}:
             shares = self.probabilities(sequences)

@@ -40,8 +40,8 @@ def linear_loss(
     loss: Loss,
     scale: LogScale | None = None,
 ) -> Tensor:
-    r""":math:`\frac1n\sum_i\ell\big(Y_i(v^\top o_i+b)\big)` of each run, with exact gradients for the
-    moved queries and the readout.
+    r""":math:`\frac1n\sum_i\ell\big(Y_i(v^\top o_i+b)\big)` of each run, with exact gradients for
+    the moved queries and the readout.
 
     On the CPU in float64, and for losses that the kernels know, everything is one compiled pass.
 

@@ -1,5 +1,5 @@
-"""What of a model its class, or somebody else, has replaced: compiled passes and closed formulas say
-what a model does where nothing is.
+"""What of a model its class, or somebody else, has replaced: compiled passes and closed formulas
+say what a model does where nothing is.
 """
 
 from __future__ import annotations

@@ -45,7 +45,6 @@ from attsvm_papers.kit import (
 )
 from attsvm_papers.multihead.planted import decoders, planted
 from attsvm_papers.multihead.side_by_side import (
-from attsvm_papers.multihead.sum_of_heads import sum_of_heads
     apart,
     are_local,
     gaps,
@@ -53,6 +52,7 @@ from attsvm_papers.multihead.sum_of_heads import sum_of_heads
     lengths,
     margin_shares,
 )
+from attsvm_papers.multihead.sum_of_heads import sum_of_heads
 
 SCALES = scales(
     n=20,

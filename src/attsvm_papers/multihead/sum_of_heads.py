@@ -82,7 +82,7 @@ def sum_of_heads(
         pairs: what :func:`attsvm.head_pairs` makes of the data.
         decoders: :math:`v_1\dots v_H`, ``(H, d_x)`` or ``(runs, H, d_x)``.
         loss: of the margins of sequences, see :meth:`attsvm.models.Attention.cross`.
-        **options: ``runs``, ``init``, ``parameterization`` and so on of :meth:`attsvm.models.Attention.cross`.
+        **options: ``runs``, ``init``, ``parameterization`` and so on, see there.
 
     Raises:
         InputError: decoders of another width or that are not finite, pairs that are not of that

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from transformer import NextTokenTransformer
 
 from attsvm.datasets.next_token import (
     NextTokenData,
@@ -40,7 +41,6 @@ from attsvm.margins import order_margins
 from attsvm.optim import SteepestDescent
 from attsvm.solvers import max_margin
 from attsvm_papers.ntp.two_stages import output_targets
-from transformer import NextTokenTransformer
 
 K = 12
 ETA = (0.2 / np.sqrt(K), 0.05 / np.sqrt(K))
