@@ -344,7 +344,7 @@ def test_what_a_training_depends_on_and_what_not() -> None:
     """Readers of networks, other rooms, pages and pictures throw no training away."""
     decides = set(closure(trained_networks._trained))
     for name in (
-        *("attsvm.optim.mirror", "attsvm.models.classifiers", "attsvm.datasets.wordpiece"),
+        *("attsvm.optim.mirror", "attsvm_papers.networks.classifiers", "attsvm.datasets.wordpiece"),
         *("attsvm_papers.networks.training", "attsvm_papers.networks.examples"),
     ):
         assert name in decides

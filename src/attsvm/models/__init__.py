@@ -1,12 +1,6 @@
 """Softmax-attention models whose gradients stay exact at any saturation."""
 
 from attsvm.models.attention import Attention, FactoredAttention
-from attsvm.models.classifiers import (
-    BagClassifier,
-    TextClassifier,
-    VisionTransformer,
-    soft_sparsity,
-)
 from attsvm.models.decision_heads import LambdaHead, LinearHead, MLPHead, VectorHead
 from attsvm.models.losses import (
     Exponential,
@@ -21,7 +15,6 @@ from attsvm.models.softmax import Selection, attend, select
 
 __all__ = [
     "Attention",
-    "BagClassifier",
     "Exponential",
     "FactoredAttention",
     "FunctionLoss",
@@ -35,10 +28,7 @@ __all__ = [
     "MLPHead",
     "Selection",
     "Sequences",
-    "TextClassifier",
     "VectorHead",
-    "VisionTransformer",
     "attend",
     "select",
-    "soft_sparsity",
 ]

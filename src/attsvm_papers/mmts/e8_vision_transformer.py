@@ -19,7 +19,6 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from attsvm.datasets import image_digest, image_set
-from attsvm.models import VisionTransformer, soft_sparsity
 from attsvm_papers.kit import (
     ATTENTION,
     BEST,
@@ -36,6 +35,7 @@ from attsvm_papers.kit import (
     scales,
     stacked,
 )
+from attsvm_papers.networks.classifiers import VisionTransformer, soft_sparsity
 
 SETS = ("digits", "mnist", "cifar10")
 """A row's column ``images`` is the position of its images in this list."""
