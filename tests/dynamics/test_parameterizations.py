@@ -309,7 +309,7 @@ def test_training_ends_once_the_direction_is_certified() -> None:
     )
     model = Attention.cross(data, v)
     rule = DirectionWithin(solutions, 1e-3)
-    trajectory = train(model, data, ngd(model), 50_000, LogSpaced(60), until=rule)
+    trajectory = train(model, data, ngd(model), 50_000, LogSpaced(60), stop=rule)
     assert trajectory.steps[-1] < 50_000
     certified = np.array([rule.certified(W) for W in trajectory.W])
     assert (certified[-1] <= 1e-3).all()

@@ -18,7 +18,6 @@ from attsvm.dynamics.autograd import AutogradEngine, Schedule
 from attsvm.dynamics.native_loop import NativeLoop, unsupported
 from attsvm.dynamics.trajectory import (
     AtSteps,
-    DirectionWithin,
     LogSpaced,
     Record,
     TrainState,
@@ -52,7 +51,6 @@ def train(
     *,
     step_scale: ArrayLike | Mapping[str, ArrayLike] | None = None,
     schedule: Schedule | None = None,
-    until: DirectionWithin | None = None,
     backend: Backend = "auto",
     checkpoint: Callable[[TrainState], None] | None = None,
     checkpoint_seconds: float = 30.0,
@@ -86,7 +84,6 @@ def train(
             such functions by name of the parameter, as in ``step_scale`` (a parameter without one
             keeps its steps); or a torch scheduler of ``optimizer``, stepped after every step
             (``ReduceLROnPlateau`` with the mean loss of the runs).
-        until: ends training at the first record at which every run is that close to its solution.
         backend: ``auto`` takes the compiled loop where it knows all that is asked;
             ``compiled`` insists on it; ``autograd`` takes torch's.
         checkpoint: called with the :class:`~attsvm.dynamics.TrainState`, at most every
@@ -99,6 +96,7 @@ def train(
             axis as in the trajectory); the numbers it returns are stored in
             ``trajectory.observed``.
         stop: called with every record; training ends when it returns True.
+            :class:`~attsvm.DirectionWithin` is such a rule.
         progress: True for a bar on standard error; or a function that is called with steps done,
             ``steps`` and a dict with ``loss`` (mean over runs at the last record) and ``seconds``.
         snapshots: whether ``W`` is kept at every record or only at the last.
@@ -139,7 +137,7 @@ def train(
     )
 
     def ends(last: Record) -> bool:
-        return (stop is not None and stop(last)) or (until is not None and until(last))
+        return stop is not None and stop(last)
 
     step, seconds, records = 0, 0.0, list[Record]()
     ended = False

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import LogSpaced, train
+from attsvm import AttentionData, LogSpaced, train
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
@@ -15,7 +15,7 @@ from attsvm.optim import SteepestDescent
 
 def equivalence(seeds: list[int], steps: int) -> dict[str, Any]:
     r"""Plain descent on p with step :math:`\eta`, and on W under a prompt u with
-    :math:`\eta/\|u\|^2`, and with :math:`\eta`, from :math:`up_0^\top/\|u\|^2`.
+    :math:`\eta/\|u\|^2`, and with :math:`\eta`, from :math:`p_0u^\top/\|u\|^2`.
     """
     errors: list[float] = []
     undivided: list[float] = []
@@ -25,25 +25,26 @@ def equivalence(seeds: list[int], steps: int) -> dict[str, Any]:
         u, p = 2.0 * rng.standard_normal(3), rng.standard_normal(6)
         square = float(u @ u)
         runs = []
-        for options, init, lr in (
-            ({}, p, 0.5),
-            ({"prompt": u}, np.outer(u, p) / square, 0.5 / square),
-            ({"prompt": u}, np.outer(u, p) / square, 0.5),
+        asked = AttentionData(data.tokens, data.labels, np.tile(u, (data.n, 1)))
+        start = np.outer(p, u) / square
+        for model, seen, lr in (
+            (Attention.prompt(data, head, init=p), data, 0.5),
+            (Attention.cross(asked, head, None, init=start), asked, 0.5 / square),
+            (Attention.cross(asked, head, None, init=start), asked, 0.5),
         ):
-            model = Attention.prompt(data, head, init=init, **options)  # type: ignore[arg-type]
             runs.append(
                 train(
                     model,
-                    data,
+                    seen,
                     SteepestDescent(model.parameters(), lr=lr, normalize=False),
                     steps,
                     LogSpaced(30),
                 )
             )
-        predicted = u[:, None] * runs[0].W[..., 0][:, None, :] / square
+        predicted = runs[0].W * u / square
         size = np.abs(predicted).max(axis=(1, 2))
         for run, found in zip(runs[1:], (errors, undivided), strict=True):
-            away = np.abs(run.parameters["W"] - predicted).max(axis=(1, 2))
+            away = np.abs(run.W - predicted).max(axis=(1, 2))
             found.append(float((away / size).max()))
     return {"equivalence_error": np.array(errors), "equivalence_undivided": np.array(undivided)}
 
