@@ -84,6 +84,9 @@ def read(data: AttentionData, inputs: Inputs, trained: bool, reduce: bool) -> li
     """
     keyed, matrix = inputs.keyed(data)
     valued = inputs.valued(data)
+    same = keyed is valued
+    of_values = _instances(valued)
+    of_keys = of_values if same else _instances(keyed)
     masks, labels = data.mask.reshape(-1, data.n, data.T), data.labels.reshape(-1, data.n)
     count = len(masks)
     asked = np.ones((*data.labels.shape, 1)) if inputs.prompt else data.queries
@@ -94,9 +97,10 @@ def read(data: AttentionData, inputs: Inputs, trained: bool, reduce: bool) -> li
     for k, visible in enumerate(masks):
         sequence, positions = np.nonzero(visible)
         start = np.concatenate([[0], np.cumsum(np.bincount(sequence, minlength=data.n))])
-        own, of_values, means = _visible(valued, k, visible, np.diff(start))
-        rows = of_values if keyed is valued else _visible(keyed, k, visible, np.diff(start))[1]
-        values = (of_values, means, (own == 0.0).all(axis=1)) if trained else None
+        lengths = np.diff(start)
+        own, centred, means = _visible(of_values, k, visible, lengths)
+        values = (centred, means, (own == 0.0).all(axis=1)) if trained else None
+        rows = centred if same else _visible(of_keys, k, visible, lengths)[1]
         rows = rows if matrix is None else native.products(rows, matrix)
         U = None
         if reduce:
@@ -112,14 +116,19 @@ def read(data: AttentionData, inputs: Inputs, trained: bool, reduce: bool) -> li
     return found
 
 
+def _instances(data: AttentionData) -> tuple[FloatArray, FloatArray]:
+    """Tokens ``(count, n, T, d)`` and the means ``(count, n, d)`` of their sequences."""
+    shape = data.n, data.T, data.d_x
+    return data.tokens.reshape(-1, *shape), mean_tokens(data).reshape(-1, data.n, data.d_x)
+
+
 def _visible(
-    data: AttentionData, k: int, visible: BoolArray, lengths: IntArray
+    of: tuple[FloatArray, FloatArray], k: int, visible: BoolArray, lengths: IntArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Tokens ``(N, d)`` of instance ``k``, the same less the mean of their sequence, and the
     means.
     """
-    tokens = data.tokens.reshape(-1, *data.tokens.shape[-3:])[k][visible]
-    means = mean_tokens(data).reshape(-1, data.n, data.d_x)[k].copy()
+    tokens, means = of[0][k][visible], of[1][k].copy()
     return tokens, tokens - np.repeat(means, lengths, axis=0), means
 
 
