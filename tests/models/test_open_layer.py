@@ -438,6 +438,14 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Attention.cross(DATA, np.ones((2, 5)), targets=np.ones((4, 2))),
         r"head has shape \(2, 5\); it must be \(2, 6\)",
     ),
+    "an intercept beside a module": (
+        lambda: Attention.cross(DATA, Tent(), intercept=0.5),
+        "intercept is 0.5 beside a head that is no vector",
+    ),
+    "an intercept beside a matrix": (
+        lambda: Attention.cross(DATA, np.ones((2, 6)), 0.5, targets=np.ones((4, 2))),
+        "intercept is 0.5 beside a head that is no vector",
+    ),
     "targets of other sequences": (
         lambda: Attention.cross(DATA, np.ones((2, 6)), targets=np.ones((3, 2))),
         r"targets has shape \(3, 2\) for labels \(4,\)",

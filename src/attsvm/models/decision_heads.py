@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from attsvm.data import spread
+from attsvm.data import as_array, spread
 from attsvm.errors import InputError
 from attsvm.printable import kind
 
@@ -173,10 +174,18 @@ def as_head(
         vector: whether there are targets.
 
     Raises:
-        InputError: a vector or matrix of another shape, a module that is trained on its own, or one
-            of another precision than float64.
+        InputError: a vector or matrix of another shape, an intercept beside a head that is no
+            vector, a module that is trained on its own, or one of another precision than float64.
     """
-    if isinstance(head, nn.Module) or (callable(head) and not isinstance(head, Tensor)):
+    function = isinstance(head, nn.Module) or (callable(head) and not isinstance(head, Tensor))
+    shape = () if function else np.shape(as_array("head", head))  # type: ignore[arg-type]
+    matrix = vector and len(shape) > 1
+    if (function or matrix) and intercept is not None and np.any(intercept):
+        raise InputError(
+            f"intercept is {intercept!r} beside a head that is no vector; leave it out, or give a"
+            " module that adds it"
+        )
+    if function:
         if train_head:
             raise InputError(
                 "train_head makes a linear head a parameter; the parameters of a module are trained"
@@ -190,11 +199,10 @@ def as_head(
                     " float64; pass head.double()"
                 )
         return head
-    shape = getattr(head, "shape", None) or torch.as_tensor(head).shape
-    if vector and len(shape) > 1:
-        matrix = spread("head", head, (*lead, shape[-2], width), 2)
-        return VectorHead(torch.from_numpy(matrix), train_head)
-    v = spread("head", head, (*lead, width), 1)
+    if matrix:
+        weight = spread("head", head, (*lead, shape[-2], width), 2)  # type: ignore[arg-type]
+        return VectorHead(torch.from_numpy(weight), train_head)
+    v = spread("head", head, (*lead, width), 1)  # type: ignore[arg-type]
     b = None if intercept is None else torch.from_numpy(spread("intercept", intercept, lead, 0))
     return LinearHead(torch.from_numpy(v), b, train_head)
 

@@ -29,8 +29,9 @@ class LogScale:
     ``loss`` was taken out of everything behind the loss, ``attention`` on top of it out of
     everything behind the softmax: the true gradient of the head is ``exp(head)`` times the stored
     one, that of the attention weights ``exp(weights)`` times. ``penalty`` replaces the sum of the
-    two where a penalty on the weights has a say in the factor, ``readout`` replaces ``loss`` for a
-    linear head, whose gradient may be far smaller where all sequences select a zero token.
+    two once :meth:`attsvm.models.Attention.add_penalty` has been called, ``readout`` replaces
+    ``loss`` for a linear head, whose gradient may be far smaller where all sequences select a zero
+    token.
     """
 
     loss: Tensor | None = None
