@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from attsvm.data import AttentionData
-from attsvm.dynamics import AtSteps, regularization_path, train
+from attsvm.dynamics import AtSteps, regularization_path, train, unsupported
 from attsvm.errors import InputError
 from attsvm.models import (
     Attention,
@@ -192,6 +192,15 @@ def test_constructors_make_their_class_or_refuse() -> None:
     ):
         with pytest.raises(InputError, match="make it a subclass of"):
             make()
+
+
+def test_a_subclass_that_names_its_parameters_is_no_form_of_its_own() -> None:
+    class Named(Doubled):
+        parameterization = "W"
+
+    model = Named.cross(DATA, V)
+    reason = unsupported(model, SteepestDescent([model.W], lr=0.1))
+    assert reason == "Named overrides logits"
 
 
 def test_a_subclass_that_overrides_nothing_trains_compiled() -> None:

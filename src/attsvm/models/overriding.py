@@ -12,6 +12,7 @@ from torch import nn
 
 from attsvm.models.decision_heads import LinearHead
 
+_HOME = "attsvm.models.attention"
 _STORED = {"W", "K", "Q", "KQ", "head", "objective", "penalty", "runs", "inputs", "similarity"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _MADE_BY = {"cross", "prompt", "training", "parameterization"}
@@ -28,7 +29,7 @@ def overridden(model: Any) -> frozenset[str]:
 
 def form_of(kind: Any) -> Any:
     """The class that says what the parameters of models of this class are."""
-    return next(each for each in kind.__mro__ if "parameterization" in vars(each))
+    return next(each for each in kind.__mro__ if each.__module__ == _HOME)
 
 
 def linear_head(model: Any) -> LinearHead | None:
@@ -46,7 +47,7 @@ def _altered(module: nn.Module, methods: Collection[str]) -> set[str]:
 @cache
 def _names_of(form: Any) -> frozenset[str]:
     """What decides the outputs of a model of this form."""
-    above = [each for each in form.__mro__ if "parameterization" in vars(each)]
+    above = [each for each in form.__mro__ if each.__module__ == _HOME]
     made = {name for each in above for name in vars(each) if not name.startswith("__")}
     return frozenset((made - _MADE_BY) | {"__call__", "__getattr__", "__getattribute__"})
 
