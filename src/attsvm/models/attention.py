@@ -182,9 +182,9 @@ class Attention(nn.Module):
             common["similarity"] = similarity
         d_k, d_z = inputs.dimensions(data)
         if made.parameterization == "W":
-            return made(starts({"W": (d_k, d_z)}, lead, init), **common)  # type: ignore[no-any-return]
+            return made(starts({"W": (d_k, d_z)}, lead, init), **common)
         weights = starts(factor_shapes(d_k, d_z, inner, init), lead, init)
-        return made(weights, **common, **({"stacked": True} if stacked else {}))  # type: ignore[no-any-return]
+        return made(weights, **common, **({"stacked": True} if stacked else {}))
 
     @classmethod
     def prompt(
