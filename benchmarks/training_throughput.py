@@ -24,8 +24,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from attsvm.models import TextClassifier
 from attsvm_papers.heads.decoder import Decoder, Sizes
+from attsvm_papers.networks.classifiers import TextClassifier
 from attsvm_papers.networks.labelled import Examples
 from attsvm_papers.networks.training import Plan, logits_of, optimizer_of, summed_loss
 from attsvm_papers.pruning.decoders import OPTIMISERS, RATES, optimiser

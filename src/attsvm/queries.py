@@ -77,22 +77,29 @@ def self_attention(data: AttentionData, position: int = 0) -> AttentionData:
     return AttentionData(data.tokens, data.labels, data.tokens[..., position, :], data.mask)
 
 
-def sequence_pairs(data: AttentionData, labels: ArrayLike, causal: bool = False) -> AttentionData:
+def sequence_pairs(
+    data: AttentionData,
+    labels: ArrayLike,
+    causal: bool = False,
+    mask: ArrayLike | None = None,
+) -> AttentionData:
     """Every visible position as a query of its own: the pairs :math:`(X_i, x_{ij})` with labels
     :math:`Y_{ij}`, one sequence each.
 
     Pairs come in the order of :func:`attsvm.query_positions`; a causal pair sees the tokens up to
     its position. Tokens are copied once for each pair, so that everything that knows single queries
-    (scores, margins, conditions) applies;
-    :meth:`attsvm.models.Attention.sequence` trains on the sequences without copying them.
+    (models, scores, margins, conditions) applies.
 
     Args:
         data: one instance; its queries and labels play no part.
         labels: ``(n, T)``, -1 or +1 at visible positions.
         causal: whether position ``j`` sees only the tokens up to ``j``.
+        mask: booleans ``(T, T)`` or ``(n, T, T)``, which tokens position ``j`` sees at ``[j]``,
+            beside that: ``abs(np.subtract.outer(np.arange(T), np.arange(T))) <= 2`` is a window.
 
     Raises:
-        InputError: leading axes, or labels of another shape or value.
+        InputError: leading axes, labels of another shape or value, a mask of another shape, or one
+            under which a visible position sees nothing.
 
     Example:
         >>> import attsvm
@@ -109,7 +116,26 @@ def sequence_pairs(data: AttentionData, labels: ArrayLike, causal: bool = False)
         )
     i, j = np.nonzero(data.mask)
     seen = data.mask[i] & (np.arange(data.T) <= j[:, None]) if causal else data.mask[i]
+    if mask is not None:
+        seen = seen & _seen(mask, data)[i, j]
+        if not seen.any(axis=1).all():
+            k = int(np.argmin(seen.any(axis=1)))
+            raise InputError(
+                f"position {j[k]} of sequence {i[k]} sees no token under this mask; show it one,"
+                " its own for example"
+            )
     return AttentionData(data.tokens[i], signs[i, j], data.tokens[i, j], seen)
+
+
+def _seen(mask: ArrayLike, data: AttentionData) -> BoolArray:
+    """``(n, T, T)``: a mask of positions for every sequence."""
+    given, shape = real_array("mask", mask), (data.n, data.T, data.T)
+    if given.shape not in (shape, shape[1:]) or given.dtype.kind != "b":
+        raise InputError(
+            f"mask has shape {given.shape} and dtype {given.dtype}; give booleans {shape[1:]} or"
+            f" {shape}, what each position sees"
+        )
+    return np.broadcast_to(given, shape)
 
 
 def head_pairs(data: AttentionData, heads: int) -> AttentionData:
@@ -120,7 +146,7 @@ def head_pairs(data: AttentionData, heads: int) -> AttentionData:
     :math:`W=[W_1\dots W_H]`, ``(d_x, heads * d_z)``: head ``h`` asks with :math:`W_hz_i`, and the
     Frobenius norm of :math:`W` is that of all heads together. Everything that knows single queries
     (margins, solutions, conditions) then knows the heads' joint programme;
-    :func:`attsvm.models.sum_of_heads` trains the layer. Tokens are copied once for each head.
+    descent with a block for every head trains the layer. Tokens are copied once for each head.
 
     Args:
         data: sequences, with any leading axes.

@@ -18,6 +18,7 @@ from attsvm.geometry import Nuclear
 from attsvm.margins import prompt_margins, selection_margins, sequence_margins
 from attsvm.models import Attention, Exponential, Linear, Logistic
 from attsvm.optim import SteepestDescent
+from attsvm.queries import sequence_pairs
 from attsvm.selection import optimal_tokens
 from attsvm.solvers import max_margin
 
@@ -33,40 +34,37 @@ def ngd(model: Attention, lr: float = 0.1, normalize: bool = True) -> SteepestDe
 def factors(scale: float, **options: object) -> Attention:
     rng = np.random.default_rng(1)
     pair = tuple(scale * rng.standard_normal((3, 4, 2)) for _ in range(2))
-    return Attention.cross(
-        DATA, V, parameterization="KQ", inner=2, init=pair, loss=LOSSES, **options
-    )
+    return Attention.cross(DATA, V, parameterization="KQ", inner=2, init=pair, **options)
 
 
-MODELS: dict[str, Callable[[float], Attention]] = {
-    "W": lambda s: Attention.cross(
-        DATA, V, init=s * np.random.default_rng(1).standard_normal((3, 4, 4)), loss=LOSSES
+MODELS: dict[str, Callable[..., Attention]] = {
+    "W": lambda s, **o: Attention.cross(
+        DATA, V, init=s * np.random.default_rng(1).standard_normal((3, 4, 4)), **o
     ),
-    "W and head": lambda s: Attention.cross(
-        DATA, V, init=s * np.eye(4), train_head=True, loss=LOSSES
+    "W and head": lambda s, **o: Attention.cross(DATA, V, init=s * np.eye(4), train_head=True, **o),
+    "p": lambda s, **o: Attention.prompt(
+        DATA, V, keys=KEYS, init=s * np.random.default_rng(1).standard_normal((3, 3)), **o
     ),
-    "p": lambda s: Attention.prompt(
-        DATA, V, keys=KEYS, init=s * np.random.default_rng(1).standard_normal((3, 3)), loss=LOSSES
+    "p and head": lambda s, **o: Attention.prompt(
+        DATA, V, init=s * np.ones((3, 4)), train_head=True, **o
     ),
-    "p and head": lambda s: Attention.prompt(
-        DATA, V, init=s * np.ones((3, 4)), train_head=True, loss=LOSSES
-    ),
-    "KQ": lambda s: factors(s),
-    "KQ stacked": lambda s: factors(s, stacked=True),
-    "KQ penalised": lambda s: factors(s, penalty=2.2e-16),
-    "KQ stacked and penalised": lambda s: factors(s, stacked=True, penalty=1e-3),
-    "KQ penalised by run": lambda s: factors(s, penalty=[0.0, 2.2e-16, 1e-3]),
+    "KQ": lambda s, **o: factors(s, **o),
+    "KQ stacked": lambda s, **o: factors(s, stacked=True, **o),
+    "KQ penalised": lambda s, **o: factors(s, penalty=2.2e-16, **o),
+    "KQ stacked and penalised": lambda s, **o: factors(s, stacked=True, penalty=1e-3, **o),
+    "KQ penalised by run": lambda s, **o: factors(s, penalty=[0.0, 2.2e-16, 1e-3], **o),
 }
 
 
 @pytest.mark.parametrize("size", [0.5, 30.0])
 @pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
 @pytest.mark.parametrize("name", MODELS)
-def test_compiled_step_equals_autograd(name: str, normalize: bool, size: float) -> None:
+def test_compiled_step_equals_autograd(name: str, loss: str, normalize: bool, size: float) -> None:
     # A step at a time from the same weights: long runs of saturated factors amplify the last bit.
     results = []
     for backend in ("compiled", "autograd"):
-        model = MODELS[name](size)
+        model = MODELS[name](size, loss=loss)
         trajectory = train(model, DATA, ngd(model, normalize=normalize), 1, backend=backend)
         results.append(
             (
@@ -88,18 +86,16 @@ def test_compiled_step_equals_autograd(name: str, normalize: bool, size: float) 
 
 
 def test_descent_under_a_fixed_prompt_is_descent_on_the_prompt() -> None:
-    # T1 (Lemma 1 of Max-Margin Token Selection): W_k = u p_k^T / |u|^2 when W takes steps of eta /
+    # T1 (Lemma 1 of Max-Margin Token Selection): W_k = p_k u^T / |u|^2 when W takes steps of eta /
     # |u|^2.
     u, p0 = np.array([0.5, -1.0, 2.0]), np.array([0.3, 0.1, -0.2, 0.4])
     square = u @ u
+    asked = AttentionData(DATA.tokens, DATA.labels, np.broadcast_to(u, (3, 5, 3)), DATA.mask)
     moving = Attention.prompt(DATA, V, init=p0)
-    fixed = Attention.prompt(DATA, V, prompt=u, init=np.outer(u, p0) / square)
+    fixed = Attention.cross(asked, V, None, init=np.outer(p0, u) / square)
     a = train(moving, DATA, torch.optim.SGD(moving.parameters(), lr=0.5), 200, LogSpaced(6))
-    b = train(fixed, DATA, torch.optim.SGD(fixed.parameters(), lr=0.5 / square), 200, LogSpaced(6))
-    assert np.abs(a.W - b.W).max() < 1e-12
-    np.testing.assert_allclose(
-        b.parameters["W"], u[:, None] * a.W.swapaxes(-1, -2) / square, atol=1e-12
-    )
+    b = train(fixed, asked, torch.optim.SGD(fixed.parameters(), lr=0.5 / square), 200, LogSpaced(6))
+    np.testing.assert_allclose(b.W, a.W * u / square, rtol=0, atol=1e-12)
 
 
 def test_lifted_toys_reach_their_limits_from_every_start() -> None:
@@ -120,22 +116,20 @@ def test_lifted_toys_reach_their_limits_from_every_start() -> None:
 
 def test_offsets_of_the_losses_have_their_closed_form() -> None:
     # mmts-6: p_2 tends to log(C |l'(C)| / |l'(1)|) / 2.
-    cases = [(C, loss) for C in (2.0, 5.0, 10.0, 100.0) for loss in LOSSES]
-    tokens = np.stack([toy("losses", C=C).lifted.tokens for C, _ in cases])
-    data = AttentionData(tokens, np.ones((12, 2)), np.ones((12, 2, 1)))
-    model = Attention.prompt(
-        data, toy("losses").value_head, keys=toy("losses").keys, loss=[loss for _, loss in cases]
-    )
-    trajectory = train(model, data, ngd(model), 20_000, LogSpaced(1))
+    sizes = (2.0, 5.0, 10.0, 100.0)
+    tokens = np.stack([toy("losses", C=C).lifted.tokens for C in sizes])
+    data = AttentionData(tokens, np.ones((4, 2)), np.ones((4, 2, 1)))
     slopes = {
         Linear: lambda u: 1.0,
         Logistic: lambda u: 1.0 / (1.0 + np.exp(u)),
         Exponential: lambda u: np.exp(-u),
     }
-    expected = [
-        0.5 * np.log(C * slopes[type(loss)](C) / slopes[type(loss)](1.0)) for C, loss in cases
-    ]
-    np.testing.assert_allclose(trajectory.W[-1, :, 1, 0], expected, atol=1e-3)
+    for loss in LOSSES:
+        model = Attention.prompt(data, toy("losses").value_head, keys=toy("losses").keys, loss=loss)
+        trajectory = train(model, data, ngd(model), 20_000, LogSpaced(1))
+        slope = slopes[type(loss)]
+        expected = [0.5 * np.log(C * slope(C) / slope(1.0)) for C in sizes]
+        np.testing.assert_allclose(trajectory.W[-1, :, 1, 0], expected, atol=1e-3)
 
 
 def test_ratio_of_step_sizes_moves_the_limit_of_the_prompt() -> None:
@@ -241,7 +235,7 @@ def test_scaled_runs_and_schedules_are_runs_of_their_own_step(name: str, backend
 
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
 @pytest.mark.parametrize("normalize", [True, False])
-def test_penalties_and_losses_by_run_are_runs_of_their_own(backend: str, normalize: bool) -> None:
+def test_penalties_by_run_are_runs_of_their_own(backend: str, normalize: bool) -> None:
     penalties = [0.0, 1e-3, 0.1]
     K, Q = (0.5 * np.random.default_rng(k).standard_normal((3, 4, 2)) for k in range(2))
 
@@ -254,9 +248,9 @@ def test_penalties_and_losses_by_run_are_runs_of_their_own(backend: str, normali
         )
         return trajectory.W, trajectory.loss
 
-    W, loss = trained(DATA, V, (K, Q), loss=LOSSES, penalty=penalties)
+    W, loss = trained(DATA, V, (K, Q), penalty=penalties)
     for r, penalty in enumerate(penalties):
-        alone = trained(DATA.instance(r), V[r], (K[r], Q[r]), loss=LOSSES[r], penalty=penalty)
+        alone = trained(DATA.instance(r), V[r], (K[r], Q[r]), penalty=penalty)
         if backend == "compiled":
             assert np.array_equal(W[:, r], alone[0])
             assert np.array_equal(loss[:, r], alone[1])
@@ -315,7 +309,7 @@ def test_training_ends_once_the_direction_is_certified() -> None:
     )
     model = Attention.cross(data, v)
     rule = DirectionWithin(solutions, 1e-3)
-    trajectory = train(model, data, ngd(model), 50_000, LogSpaced(60), until=rule)
+    trajectory = train(model, data, ngd(model), 50_000, LogSpaced(60), stop=rule)
     assert trajectory.steps[-1] < 50_000
     certified = np.array([rule.certified(W) for W in trajectory.W])
     assert (certified[-1] <= 1e-3).all()
@@ -333,10 +327,11 @@ def test_positions_train_to_the_solution_of_their_pairs() -> None:
     data, v = unit_sphere(2, 4, 8, seed=0)
     labels = np.sign(np.random.default_rng(0).standard_normal((2, 4)))
     for causal in (False, True):
-        model = Attention.sequence(data, labels, v, intercept=None, causal=causal)
-        trajectory = train(model, data, ngd(model), 2500, LogSpaced(1))
-        assert trajectory.selected.shape == (len(trajectory.steps), 2, 4)
-        solution = max_margin(sequence_margins(data, trajectory.selected[-1], causal=causal))
+        pairs = sequence_pairs(data, labels, causal)
+        model = Attention.cross(pairs, v, intercept=None)
+        trajectory = train(model, pairs, ngd(model), 2500, LogSpaced(1))
+        selected = trajectory.selected[-1].reshape(2, 4)
+        solution = max_margin(sequence_margins(data, selected, causal=causal))
         assert trajectory.direction_gap(solution)[-1] < 1.5e-3
 
 

@@ -116,7 +116,7 @@ def test_complex_numbers_are_refused_not_cut() -> None:
         (lambda: direction_gap(np.eye(4), wrong), "target"),
         (lambda: regularization_path(data, 1j * head, radii=[1.0]), "head"),
         (lambda: regularization_path(data, head, radii=[1j]), "radii"),
-        (lambda: Attention.prompt(data, head, prompt=1j * head), "prompt"),
+        (lambda: Attention.prompt(data, head, keys=wrong), "keys"),
         (lambda: Attention.cross(data, head, penalty=1j), "penalty"),
     ):
         with pytest.raises(InputError, match=f"{name} has dtype complex128; give real numbers"):

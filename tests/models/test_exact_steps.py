@@ -15,6 +15,7 @@ from attsvm.data import AttentionData
 from attsvm.dynamics import LogSpaced, train
 from attsvm.models import Attention, LambdaHead, MLPHead
 from attsvm.optim import SteepestDescent
+from attsvm.queries import sequence_pairs
 
 
 def few_bits(array: np.ndarray, bits: int = 8) -> np.ndarray:
@@ -34,13 +35,18 @@ LABELS = np.sign(RNG.standard_normal((3, 4)))
 V = RNG.standard_normal(3)
 HIDDEN = RNG.standard_normal((3, 5))
 KEYS = few_bits(RNG.standard_normal((2, 3)), 3)
-PROMPT = np.array([0.5, -2.0])
 HEADS: dict[str, Callable[[], object]] = {
     "linear": lambda: V,
     "lambda": lambda: LambdaHead(torch.tensor(V), 0.3),
     "mlp": lambda: MLPHead(torch.tensor(HIDDEN)),
 }
-FORMS = ["W", "KQ", "p", "fixed", "sequence", "causal", "sequence KQ"]
+FORMS = ["W", "KQ", "p", "sequence", "causal", "sequence KQ"]
+
+
+def data_of(form: str) -> AttentionData:
+    if form in ("W", "KQ", "p"):
+        return DATA
+    return sequence_pairs(DATA, LABELS, causal=form == "causal")
 
 
 def build(form: str, head: object, size: float) -> Attention:
@@ -51,8 +57,6 @@ def build(form: str, head: object, size: float) -> Attention:
 
     if form == "p":
         return Attention.prompt(DATA, head, keys=KEYS, init=start(2))
-    if form == "fixed":
-        return Attention.prompt(DATA, head, prompt=PROMPT, init=start(2, 3))
     options: dict[str, object] = {"intercept": None, "init": start(3, 3)}
     if "KQ" in form:
         pair = (
@@ -60,9 +64,7 @@ def build(form: str, head: object, size: float) -> Attention:
             few_bits(size**0.5 * rng.standard_normal((3, 2)), 4),
         )
         options |= {"parameterization": "KQ", "inner": 2, "init": pair}
-    if form in ("W", "KQ"):
-        return Attention.cross(DATA, head, **options)
-    return Attention.sequence(DATA, LABELS, head, causal=form == "causal", **options)
+    return Attention.cross(data_of(form), head, **options)
 
 
 def questions(form: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, float]]:
@@ -71,9 +73,9 @@ def questions(form: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, float
         return [
             (X, X, z, y) for X, z, y in zip(DATA.tokens, DATA.queries, DATA.labels, strict=True)
         ]
-    if form in ("p", "fixed"):
-        maps = KEYS.T if form == "p" else np.eye(3)
-        return [(X, X @ maps, np.ones(1), y) for X, y in zip(DATA.tokens, DATA.labels, strict=True)]
+    if form == "p":
+        pairs = zip(DATA.tokens, DATA.labels, strict=True)
+        return [(X, X @ KEYS.T, np.ones(1), y) for X, y in pairs]
     rows = []
     for X, labels in zip(DATA.tokens, LABELS, strict=True):
         for j, label in enumerate(labels):
@@ -106,13 +108,7 @@ def exact_step(model: Attention, form: str, head: str, lr: float) -> dict[str, n
     with mpmath.workdps(40 + int(saturation)):
         M = mpmath.matrix
         P = {name: M(value.tolist()) for name, value in weights.items()}
-        W = (
-            P["K"] * P["Q"].T
-            if "K" in P
-            else P["W"].T * M(PROMPT.tolist())
-            if form == "fixed"
-            else next(iter(P.values()))
-        )
+        W = P["K"] * P["Q"].T if "K" in P else P["W"]
         G = mpmath.zeros(W.rows, W.cols)
         for X, keys, z, y in rows:
             x, k, q = M(X.tolist()), M(keys.tolist()), M(z.tolist())
@@ -127,8 +123,6 @@ def exact_step(model: Attention, form: str, head: str, lr: float) -> dict[str, n
             b = M([p * (c - mean) for p, c in zip(s, gamma, strict=True)])
             G += slope / len(rows) * (k.T * b) * q.T
         gradients = {"K": G * P["Q"], "Q": G.T * P["K"]} if "K" in P else dict.fromkeys(P, G)
-        if form == "fixed":
-            gradients = {"W": M(PROMPT.tolist()) * G.T}
         moved = {}
         for name, gradient in gradients.items():
             norm = mpmath.sqrt(mpmath.fsum(t * t for t in gradient))
@@ -155,7 +149,7 @@ def test_one_step_has_twelve_digits(form: str, head: str, size: float) -> None:
         model = build(form, HEADS[head](), size)
         train(
             model,
-            DATA,
+            data_of(form),
             SteepestDescent(model.parameters(), lr=0.125),
             1,
             LogSpaced(1),

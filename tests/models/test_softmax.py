@@ -11,7 +11,7 @@ import torch
 
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
-from attsvm.models import Attention, LogScale, attend, logistic_loss, select
+from attsvm.models import Attention, Logistic, LogScale, attend, select
 
 
 def naive_loss(W: torch.Tensor, v: torch.Tensor, b: float, data: AttentionData) -> torch.Tensor:
@@ -250,9 +250,9 @@ def test_operations_pass_gradcheck() -> None:
     mask = torch.tensor([True, True, False, True]).expand(2, 3, 4)
     assert torch.autograd.gradcheck(lambda a: attend(a, tokens, mask), (logits,))
     margins = torch.randn(2, 3, dtype=torch.float64, generator=generator, requires_grad=True)
-    assert torch.autograd.gradcheck(logistic_loss, (margins,))
+    assert torch.autograd.gradcheck(Logistic(), (margins,))
 
 
 def test_logistic_loss_never_overflows() -> None:
-    loss = logistic_loss(torch.tensor([[-1e4], [1e4], [0.0]], dtype=torch.float64))
+    loss = Logistic()(torch.tensor([[-1e4], [1e4], [0.0]], dtype=torch.float64))
     torch.testing.assert_close(loss, torch.tensor([1e4, 0.0, np.log(2.0)], dtype=torch.float64))

@@ -11,18 +11,17 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from attsvm.data import AttentionData
-from attsvm.dynamics import AtSteps, regularization_path, train
+from attsvm.dynamics import AtSteps, regularization_path, train, unsupported
 from attsvm.errors import InputError
 from attsvm.models import (
     Attention,
     FactoredAttention,
-    FixedPromptAttention,
     LinearHead,
     Logistic,
     LogScale,
-    PromptAttention,
 )
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
+from attsvm.queries import sequence_pairs
 
 V = np.array([1.0, -0.5, 0.3])
 STEPS = 12
@@ -58,8 +57,8 @@ class Doubled(Attention):
 
 
 class Flipped(Attention):
-    def moved(self, queries: Tensor, scale: Any = None) -> Tensor:
-        return -super().moved(queries, scale)
+    def moved(self, queries: Tensor) -> Tensor:
+        return -super().moved(queries)
 
 
 class Mixed(Attention):
@@ -138,7 +137,7 @@ def test_compiled_training_of_a_subclass_is_refused(kind: type[Attention]) -> No
 
 def test_a_penalty_reaches_weights_that_a_subclass_moves_itself() -> None:
     class Own(Attention):
-        def moved(self, queries: Tensor, scale: Any = None) -> Tensor:
+        def moved(self, queries: Tensor) -> Tensor:
             return queries @ self.W.mT
 
     one, other = (
@@ -150,13 +149,12 @@ def test_a_penalty_reaches_weights_that_a_subclass_moves_itself() -> None:
 
 
 def test_every_position_and_runs_with_a_gate() -> None:
-    labels = np.sign(np.random.default_rng(0).standard_normal((5, 4)))
-    gated = Gated.sequence(DATA, labels, V, runs=2, init=("uniform", 0))
-    plain = Attention.sequence(DATA, labels, V / 2, runs=2, init=("uniform", 0))
-    assert type(gated) is Gated
+    pairs = sequence_pairs(DATA, np.sign(np.random.default_rng(0).standard_normal((5, 4))))
+    gated = Gated.cross(pairs, V, runs=2, init=("uniform", 0))
+    plain = Attention.cross(pairs, V / 2, runs=2, init=("uniform", 0))
     for model in (gated, plain):
-        model.loss(DATA).sum().backward()
-    torch.testing.assert_close(gated.loss(DATA), plain.loss(DATA))
+        model.loss(pairs).sum().backward()
+    torch.testing.assert_close(gated.loss(pairs), plain.loss(pairs))
     torch.testing.assert_close(gated.W.grad, plain.W.grad, rtol=1e-9, atol=1e-13)
 
 
@@ -181,32 +179,28 @@ def test_constructors_make_their_class_or_refuse() -> None:
     class Factors(FactoredAttention):
         pass
 
-    class Prompt(PromptAttention):
-        pass
-
-    class Fixed(FixedPromptAttention):
-        pass
-
     pair = {"parameterization": "KQ", "init": ("uniform", 0)}
     assert type(Factors.cross(DATA, V, **pair)) is Factors
     assert type(Factors.cross(DATA, V, **pair, stacked=True)) is Factors
-    assert type(Factors.sequence(DATA, np.ones((5, 4)), V, **pair)) is Factors
-    assert type(Prompt.prompt(DATA, V)) is Prompt
-    assert type(Fixed.prompt(DATA, V, prompt=[1.0, 2.0])) is Fixed
-    assert type(PromptAttention.prompt(DATA, V)) is PromptAttention
+    assert type(Factors.prompt(DATA, V, **pair)) is Factors
+    assert type(Gated.prompt(DATA, V)) is Gated
     assert type(Attention.cross(DATA, V, **pair)) is FactoredAttention
-    assert type(Attention.prompt(DATA, V, prompt=[1.0])) is FixedPromptAttention
     for make in (
         lambda: Gated.cross(DATA, V, **pair),
-        lambda: Gated.prompt(DATA, V),
         lambda: Factors.cross(DATA, V),
         lambda: FactoredAttention.cross(DATA, V),
-        lambda: Prompt.prompt(DATA, V, prompt=[1.0]),
-        lambda: Fixed.prompt(DATA, V),
-        lambda: PromptAttention.cross(DATA, V),
     ):
         with pytest.raises(InputError, match="make it a subclass of"):
             make()
+
+
+def test_a_subclass_that_names_its_parameters_is_no_form_of_its_own() -> None:
+    class Named(Doubled):
+        parameterization = "W"
+
+    model = Named.cross(DATA, V)
+    reason = unsupported(model, SteepestDescent([model.W], lr=0.1))
+    assert reason == "Named overrides logits"
 
 
 def test_a_subclass_that_overrides_nothing_trains_compiled() -> None:
@@ -265,8 +259,8 @@ class Steeper(Logistic):
 
 
 class Halved(Logistic):
-    def __call__(self, margins: Tensor, scale: Any = None, weights: Any = None) -> Tensor:
-        return super().__call__(margins / 2, scale, weights)
+    def __call__(self, margins: Tensor, scale: Any = None) -> Tensor:
+        return super().__call__(margins / 2, scale)
 
 
 @pytest.mark.parametrize(("loss", "factor"), [(Steeper(), 2.0), (Halved(), 0.5)])

@@ -26,7 +26,7 @@ from attsvm.dynamics.native_loop import NativeLoop, unsupported
 from attsvm.dynamics.next_token import Problem, Rule, attention_stage
 from attsvm.models import Attention, Logistic
 from attsvm.models.linear import linear_loss, matrix_loss
-from attsvm.models.softmax import attend_moved
+from attsvm.models.softmax import attend, query_logits
 from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.optim.native_steps import mirror_step, normalized_step
 from attsvm.optim.powers import mirror_exponents
@@ -97,8 +97,6 @@ def sequences_pass(draw: np.random.Generator, spoil: Callable[[Array], Array]) -
         name: tensor(spoil(guarded(getattr(good, name))))
         for name in ("tokens", "centred", "queries", "labels", "mask")
     }
-    if draw.integers(2):
-        fields["weights"] = tensor(spoil(guarded(np.full(good.labels.shape, 1.0 / 3))))
     bad = dataclasses.replace(good, **fields)
     readout = tensor(spoil(guarded(np.ones((2, 5, 1)))))
     matrix = tensor(spoil(guarded(np.ones((2, 4, 4)))))
@@ -112,7 +110,7 @@ def sequences_pass(draw: np.random.Generator, spoil: Callable[[Array], Array]) -
     elif which == 1:
         matrix_loss(matrix, readout, True, bad, loss).sum().backward()
     else:
-        attend_moved(moved, bad).sum().backward()
+        attend(query_logits(moved, bad), bad.values, bad.mask).sum().backward()
 
 
 def descents(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from attsvm.models import TextClassifier, VisionTransformer
 from attsvm.optim import MirrorDescent
+from attsvm_papers.networks.classifiers import TextClassifier, VisionTransformer
 from attsvm_papers.networks.labelled import Examples, shuffled
 from attsvm_papers.networks.pixels import Pixels, cropped_and_flipped, draw_shifts
 from attsvm_papers.networks.training import Plan, optimizer_of, predict, train

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from attsvm.models import TextClassifier, VisionTransformer
+from attsvm_papers.networks.classifiers import TextClassifier, VisionTransformer
 from attsvm_papers.networks.selectivity import (
     BIN,
     BINS,

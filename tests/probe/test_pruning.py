@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from attsvm import InputError
-from attsvm.models import TextClassifier
 from attsvm.probe import pruning_curve, story
+from attsvm_papers.networks.classifiers import TextClassifier
 
 from .conftest import batch, family
 

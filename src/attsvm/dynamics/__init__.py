@@ -1,6 +1,7 @@
 """Training many runs at once, and what is kept of it."""
 
 from attsvm.dynamics.ball import BallPath, ball_path
+from attsvm.dynamics.native_loop import unsupported
 from attsvm.dynamics.radius_path import Cone, RegularizationPath, regularization_path
 from attsvm.dynamics.train import train
 from attsvm.dynamics.trajectory import (
@@ -27,4 +28,5 @@ __all__ = [
     "direction_gap",
     "regularization_path",
     "train",
+    "unsupported",
 ]

@@ -24,7 +24,7 @@ from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.dynamics.engine import Look, hooked
 from attsvm.errors import InputError
 from attsvm.models import Attention, LogScale
-from attsvm.models.attention import linear_head, overridden
+from attsvm.models.overriding import linear_head, overridden
 from attsvm.optim import MirrorDescent, SteepestDescent
 
 Schedule = Callable[[int], float] | Mapping[str, Callable[[int], float]] | LRScheduler
@@ -98,6 +98,8 @@ class AutogradEngine:
         torch.autograd.backward(
             loss, self._ones if loss.dtype == self._ones.dtype else self._ones.to(loss.dtype)
         )
+        if scale is not None and self._model.penalty.any():
+            self._model.add_penalty(scale)
         return loss.detach()
 
     def _forget(self) -> None:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm import native
-from attsvm.data import AttentionData, FloatArray, IntArray, mean_tokens
+from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, mean_tokens
+from attsvm.models import Inputs
 
 _LANES = 4  # numbers of a register: shorter rows end in zeros
 
@@ -26,7 +27,7 @@ class Instance:
     Attributes:
         sequences: what the compiled core reads; it keeps the arrays alive.
         labels: ``(n,)``.
-        tokens: ``(N, d_x)``, all visible tokens.
+        tokens: ``(N, d_v)``, the values of all visible tokens.
         start: ``(n + 1,)``, where each sequence begins.
         positions: ``(N,)``, where each token stands in its sequence.
         U: ``(r_k, d_k)``, orthonormal rows that span the centred keys, and zeros; None for all of
@@ -71,53 +72,64 @@ def outside(rows: FloatArray, basis: FloatArray | None, count: int) -> FloatArra
     return rows[..., :count, :] if basis is None else basis.mT @ rows
 
 
-def read(
-    data: AttentionData,
-    keys: FloatArray | None,
-    prompt: bool,
-    trained: bool,
-    reduce: bool,
-) -> list[Instance]:
+def read(data: AttentionData, inputs: Inputs, trained: bool, reduce: bool) -> list[Instance]:
     """The instances of ``data``, all with weights of one shape.
 
     Args:
         data: one instance, or one per run.
-        keys: ``(d_k, d_x)``, the map from tokens to keys; None for the identity.
-        prompt: whether every query counts as a one.
-        trained: whether a head is trained, which needs the tokens.
+        inputs: what a model makes of data.
+        trained: whether a head is trained, which needs the values.
         reduce: whether keys and queries may be taken in coordinates of what they span, and keys
             end in zeros.
     """
-    tokens, mask = (
-        array.reshape(-1, *array.shape[len(data.batch_shape) :])
-        for array in (data.tokens, data.mask)
-    )
-    means, labels = mean_tokens(data).reshape(-1, data.n, data.d_x), data.labels.reshape(-1, data.n)
-    count = len(tokens)
-    queries = np.ones((count, data.n, 1)) if prompt else data.queries.reshape(count, data.n, -1)
-    queries = np.array(queries, order="C")
-    span = int(mask.sum(axis=(1, 2)).max()) - data.n
+    keyed, matrix = inputs.keyed(data)
+    valued = inputs.valued(data)
+    same = keyed is valued
+    of_values = _instances(valued)
+    of_keys = of_values if same else _instances(keyed)
+    masks, labels = data.mask.reshape(-1, data.n, data.T), data.labels.reshape(-1, data.n)
+    count = len(masks)
+    asked = np.ones((*data.labels.shape, 1)) if inputs.prompt else data.queries
+    queries = np.array(asked.reshape(count, data.n, -1), order="C")
+    span = int(masks.sum(axis=(1, 2)).max()) - data.n
     V = _basis(queries, data.n) if reduce else None
     found = []
-    for k, visible in enumerate(mask):
+    for k, visible in enumerate(masks):
         sequence, positions = np.nonzero(visible)
         start = np.concatenate([[0], np.cumsum(np.bincount(sequence, minlength=data.n))])
-        own = tokens[k][visible]
-        rows = own - np.repeat(means[k], np.diff(start), axis=0)
-        values = (rows, means[k].copy(), (own == 0.0).all(axis=1)) if trained else None
-        rows = rows if keys is None else native.products(rows, keys)
+        lengths = np.diff(start)
+        own, centred, means = _visible(of_values, k, visible, lengths)
+        values = (centred, means, (own == 0.0).all(axis=1)) if trained else None
+        rows = centred if same else _visible(of_keys, k, visible, lengths)[1]
+        rows = rows if matrix is None else native.products(rows, matrix)
         U = None
         if reduce:
             # the last token of a sequence is minus the sum of the others
             others = np.delete(rows, start[1:] - 1, axis=0) if span < rows.shape[1] else rows
             U = _basis(others, -(-span // _LANES) * _LANES)
             rows = _wide(rows) if U is None else native.products(rows, U)
-        asked = queries[k] if V is None else native.products(queries[k], V[k])
+        moved = queries[k] if V is None else native.products(queries[k], V[k])
         signs = labels[k].copy()
-        sequences = native.sequences(rows, asked, signs, start, values)
+        sequences = native.sequences(rows, moved, signs, start, values)
         of_query = None if V is None else V[k]
         found.append(Instance(sequences, signs, own, start, positions, U, of_query))
     return found
+
+
+def _instances(data: AttentionData) -> tuple[FloatArray, FloatArray]:
+    """Tokens ``(count, n, T, d)`` and the means ``(count, n, d)`` of their sequences."""
+    shape = data.n, data.T, data.d_x
+    return data.tokens.reshape(-1, *shape), mean_tokens(data).reshape(-1, data.n, data.d_x)
+
+
+def _visible(
+    of: tuple[FloatArray, FloatArray], k: int, visible: BoolArray, lengths: IntArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Tokens ``(N, d)`` of instance ``k``, the same less the mean of their sequence, and the
+    means.
+    """
+    tokens, means = of[0][k][visible], of[1][k].copy()
+    return tokens, tokens - np.repeat(means, lengths, axis=0), means
 
 
 def _wide(rows: FloatArray) -> FloatArray:

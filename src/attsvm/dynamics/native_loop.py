@@ -23,10 +23,11 @@ from attsvm.dynamics.engine import Look, hooked, values
 from attsvm.dynamics.instances import inside, outside
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius
-from attsvm.models import Attention, FactoredAttention, FixedPromptAttention
-from attsvm.models.attention import linear_head, overridden
+from attsvm.models import Attention, FactoredAttention
+from attsvm.models.overriding import linear_head, overridden
 from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.optim.powers import mirror_exponents
+from attsvm.printable import kind
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -53,25 +54,14 @@ class NativeLoop:
         step_scale: Mapping[str, FloatArray] | None = None,
         schedule: Schedule | None = None,
     ) -> None:
-        model.sequences(data.take([0]))  # refuses data that does not belong to the model
+        model.require(data)
         runs = model.runs or 1
-        if data.batch_shape not in ((), (runs,)):
-            raise InputError(
-                f"the data has leading axes {data.batch_shape} for {runs} runs; give one instance,"
-                " or one per run"
-            )
         self._groups = _groups(model, optimizer)
         self._first, self._second = _moved(model, list(self._groups))
         self._penalty = np.array(np.broadcast_to(model.penalty, (runs,)))
-        self._loss = np.array(np.broadcast_to(np.asarray(model.objective.codes), (runs,)))
+        self._loss = int(model.objective.code)
         reducible = isinstance(optimizer, SteepestDescent) and not self._penalty.any()
-        read = instances.read(
-            data,
-            model.reading.keys,
-            model.reading.prompt,
-            trained=_READOUT in self._groups,
-            reduce=reducible,
-        )
+        read = instances.read(data, model.inputs, _READOUT in self._groups, reducible)
         self._instances = read * (runs // len(read))
         self._stacked = "KQ" in model.weights
         self._start, self._head, self._width = _starts(model, runs), _head(model, runs), 0
@@ -109,7 +99,7 @@ class NativeLoop:
         """The struct of a run, its state and what is found of it apart."""
         one, made = self._instances[r], self._descents[r]
         s, head = one.sequences, self._head[r]
-        made.data, made.loss, made.stopped_at = ctypes.pointer(s), self._loss[r], -1
+        made.data, made.loss, made.stopped_at = ctypes.pointer(s), self._loss, -1
         made.width, made.stacked, made.penalty = self._width, self._stacked, self._penalty[r]
         for k, name in enumerate((self._first, self._second)):
             made.rules[k] = _rule(self._groups[name], _rate(self._groups[name], scales, name, r))
@@ -124,7 +114,7 @@ class NativeLoop:
         if made.rules[0].kind == POLYAK:
             group = self._groups[self._first]
             floor = spread("the loss_floor", group["loss_floor"], (len(self._head),), 0)[r]
-            made.beyond = _beyond(best, int(self._loss[r]), float(floor))
+            made.beyond = _beyond(best, self._loss, float(floor))
             made.factor = float(group["polyak_factor"])
 
     def _point(self) -> None:
@@ -358,22 +348,32 @@ def _function(schedule: Schedule | None, parameter: str) -> Callable[[int], floa
     return None if isinstance(found, LRScheduler) else found
 
 
-def unsupported(model: Attention, optimizer: Optimizer, schedule: Schedule | None) -> str | None:
-    """Why the compiled loop does not train this, or None."""
+def unsupported(
+    model: Attention, optimizer: Optimizer, schedule: Schedule | None = None
+) -> str | None:
+    """Why the compiled loop does not train this, as the end of a sentence; None where it does.
+
+    Args:
+        model: see :func:`~attsvm.dynamics.train`.
+        optimizer: of its parameters.
+        schedule: see :func:`~attsvm.dynamics.train`.
+    """
     groups = optimizer.param_groups
     trained = {id(parameter): parameter for group in groups for parameter in group["params"]}
     readout = getattr(model.head, "readout", None)
     weights = list(model.weights.values())
     if changed := overridden(model):
         return f"{type(model).__name__} overrides {', '.join(sorted(changed))}"
-    if isinstance(model, FixedPromptAttention) or linear_head(model) is None:
-        return "the parameters are not W, K and Q, or one prompt under a LinearHead"
+    if model.similarity is not None:
+        return "the model has a similarity of its own"
+    if model.inputs.targets is not None:
+        return "values are compared with targets and not with labels"
+    if linear_head(model) is None:
+        return f"the head is {kind(model.head)} and not linear"
     if isinstance(model, FactoredAttention) and id(readout) in trained:
         return "the head is trained beside factors"
-    if model.reading.labels is not None:
-        return "every position is a query"
-    if model.objective.codes is None:
-        return "it does not know the loss"
+    if model.objective.code < 0:
+        return f"it does not know the loss {model.objective!r}"
     if isinstance(schedule, LRScheduler):
         return "the schedule is a torch scheduler and not a function of the step"
     if reason := _other_steps(optimizer):

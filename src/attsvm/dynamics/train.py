@@ -18,7 +18,6 @@ from attsvm.dynamics.autograd import AutogradEngine, Schedule
 from attsvm.dynamics.native_loop import NativeLoop, unsupported
 from attsvm.dynamics.trajectory import (
     AtSteps,
-    DirectionWithin,
     LogSpaced,
     Record,
     TrainState,
@@ -52,7 +51,6 @@ def train(
     *,
     step_scale: ArrayLike | Mapping[str, ArrayLike] | None = None,
     schedule: Schedule | None = None,
-    until: DirectionWithin | None = None,
     backend: Backend = "auto",
     checkpoint: Callable[[TrainState], None] | None = None,
     checkpoint_seconds: float = 30.0,
@@ -80,13 +78,12 @@ def train(
             ``LogSpaced(50)`` when left out.
         step_scale: ``(runs,)`` factors of the steps of each run: its own step size, whatever the
             optimiser (of mirror descent, its own step in the dual); or such factors by name of the
-            parameter (``W``, ``K``, ``Q``, ``KQ``, ``p``, ``head.readout``). Per-run step sizes of
+            parameter (``W``, ``K``, ``Q``, ``KQ``, ``head.readout``). Per-run step sizes of
             the head are a sweep over kappa, the ratio of the two step sizes.
         schedule: a function of the step number (from 0) whose value multiplies every step size;
             such functions by name of the parameter, as in ``step_scale`` (a parameter without one
             keeps its steps); or a torch scheduler of ``optimizer``, stepped after every step
             (``ReduceLROnPlateau`` with the mean loss of the runs).
-        until: ends training at the first record at which every run is that close to its solution.
         backend: ``auto`` takes the compiled loop where it knows all that is asked;
             ``compiled`` insists on it; ``autograd`` takes torch's.
         checkpoint: called with the :class:`~attsvm.dynamics.TrainState`, at most every
@@ -99,6 +96,7 @@ def train(
             axis as in the trajectory); the numbers it returns are stored in
             ``trajectory.observed``.
         stop: called with every record; training ends when it returns True.
+            :class:`~attsvm.DirectionWithin` is such a rule.
         progress: True for a bar on standard error; or a function that is called with steps done,
             ``steps`` and a dict with ``loss`` (mean over runs at the last record) and ``seconds``.
         snapshots: whether ``W`` is kept at every record or only at the last.
@@ -139,7 +137,7 @@ def train(
     )
 
     def ends(last: Record) -> bool:
-        return (stop is not None and stop(last)) or (until is not None and until(last))
+        return stop is not None and stop(last)
 
     step, seconds, records = 0, 0.0, list[Record]()
     ended = False
@@ -352,7 +350,6 @@ def _fingerprint(
         for value in model.state_dict(keep_vars=True).values()
         if id(value) not in trained
     ]
-    reading = [part for part in (model.reading.keys, model.reading.labels) if part is not None]
     functions = (
         list(schedule.values())
         if isinstance(schedule, Mapping)
@@ -370,7 +367,7 @@ def _fingerprint(
         data.mask,
         due,
         *fixed,
-        *reading,
+        *model.inputs.arrays(data),
         *scales.values(),
         *rates,
     ]:
@@ -387,13 +384,13 @@ def _fingerprint(
     shapes = [
         (name, tuple(weight.shape), str(weight.dtype)) for name, weight in model.named_parameters()
     ]
-    kind = (
+    of_model = (
         type(model).__name__,
         model.runs,
         repr(model.objective),
         model.penalty.tolist(),
-        model.reading.causal,
-        model.reading.prompt,
+        model.inputs.prompt,
+        kind(model.similarity),
     )
     order = (
         sorted(scales),
@@ -406,7 +403,7 @@ def _fingerprint(
         ),
     )
     digest.update(
-        repr((backend, type(optimizer).__name__, groups, members, shapes, kind, order)).encode()
+        repr((backend, type(optimizer).__name__, groups, members, shapes, of_model, order)).encode()
     )
     return digest.hexdigest()
 

@@ -184,7 +184,7 @@ class Trajectory:
         seconds: ``(R,)``, training time until the record.
         loss: ``(R[, runs])``, the model's objective.
         selected: ``(R[, runs], n)``, position of the token with the largest logit (the first one on
-            ties); ``(R[, runs], n, T)`` when every position is a query.
+            ties).
         softmax_probability: shaped like ``selected``, its attention probability.
         norm: ``(R[, runs])``, Frobenius norm of ``W``.
         log_gradient_norm: ``(R[, runs])``, natural logarithm of the Frobenius norm of the true,
@@ -199,9 +199,8 @@ class Trajectory:
         stopped_at: ``([runs])`` integers, the step at which the gradient was exactly zero and the
             run stopped; -1 if it never was.
         backend: ``compiled`` or ``autograd``, whichever did the work.
-        parameters: the attention parameters where ``W`` is not one: ``K`` and ``Q``, the stacked
-            ``KQ``, or the trained key map; ``(R[, runs], ...)`` with snapshots, else
-            ``(1[, runs], ...)``.
+        parameters: the attention parameters where ``W`` is not one: ``K`` and ``Q``, or the stacked
+            ``KQ``; ``(R[, runs], ...)`` with snapshots, else ``(1[, runs], ...)``.
         observed: ``(R, ...)`` arrays of what ``observe`` returned.
     """
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attsvm import native
 from attsvm.cores import WORTH_SHARING, shared_out, shares, threads
-from attsvm.data import FloatArray, IntArray
+from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.models.sequences import Sequences
 
@@ -42,7 +42,6 @@ class Fused:
         self.width = d_x + has_intercept
         self._rows = np.zeros((runs, d_z if matrix else n, d_k))
         self._head = np.zeros((runs, d_x + 1))
-        self._codes: IntArray | None = None
         self._found = [np.zeros((runs, n), dtype) for dtype in (np.int64, float, float)]
         self._descents = (native.Descent * runs)()
         self._scored: list[Any] = []
@@ -69,17 +68,17 @@ class Fused:
         self._lock = threading.Lock()
 
     def __call__(
-        self, weights: FloatArray, readout: FloatArray, codes: IntArray, rescale: bool
+        self, weights: FloatArray, readout: FloatArray, code: int, rescale: bool
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Gradients ``(runs, d_k, d_z)`` of the weights or ``(runs, N, d_k)`` of the moved queries,
+        """Gradients ``(runs, d_k, d_z)`` of the weights or ``(runs, n, d_k)`` of the moved queries,
         those of the readout ``(runs, width)``, and ``(4, runs)``: losses, and logarithms of what
         was taken out: by the slopes, on top of it from the weights' gradient, in all from the
         readout's. Without ``rescale`` nothing is taken out and they say what would have been.
 
         Args:
-            weights: ``(runs, d_k, d_z)``, or moved queries ``(runs, N, d_k)``.
+            weights: ``(runs, d_k, d_z)``, or moved queries ``(runs, n, d_k)``.
             readout: ``(1 or runs, width)``.
-            codes: ``(1,)`` or ``(runs,)``, of the losses.
+            code: of the loss.
             rescale: whether gradients are divided by their factors.
         """
         runs = len(self._descents)
@@ -89,13 +88,10 @@ class Fused:
                 f"the weights or moved queries have shape {weights.shape}; these sequences ask for"
                 f" {self._rows.shape}"
             )
-        if readout.shape not in ((1, self.width), (runs, self.width)) or len(codes) not in (
-            1,
-            runs,
-        ):
+        if readout.shape not in ((1, self.width), (runs, self.width)):
             raise InputError(
-                f"the readout has shape {readout.shape} for {len(codes)} losses; give one, or"
-                f" {runs}, of {self.width} entries"
+                f"the readout has shape {readout.shape}; give one, or {runs}, of {self.width}"
+                " entries"
             )
 
         def evaluate(part: tuple[int, int]) -> None:
@@ -106,9 +102,8 @@ class Fused:
         with self._lock:
             self._rows[...] = rows
             self._take_head(readout)
-            if codes is not self._codes:
-                self._codes = codes
-                for made, code in zip(self._descents, np.resize(codes, runs).tolist(), strict=True):
+            if code != self._descents[0].loss:
+                for made in self._descents:
                     made.loss = code
             if self._shared:
                 shared_out(evaluate, shares(runs, threads()))
@@ -158,17 +153,16 @@ def _instances(sequences: Sequences, runs: int, matrix: bool) -> int:
     Raises:
         InputError: tensors that do not belong together.
     """
-    n, q, T = sequences.mask.shape[-3:]
+    n, T = sequences.mask.shape[-2:]
     d_k, d_x, d_z = (
-        each.shape[-1] for each in (sequences.centred, sequences.tokens, sequences.queries)
+        each.shape[-1] for each in (sequences.keys, sequences.values, sequences.queries)
     )
     wanted: list[tuple[str, Tensor | None, tuple[int, ...]]] = [
-        ("centred", sequences.centred, (n, T, d_k)),
-        ("tokens", sequences.tokens, (n, T, d_x)),
-        ("mask", sequences.mask, (n, q, T)),
-        ("labels", sequences.labels, (n * q,)),
-        ("weights", sequences.weights, (n * q,)),
-        ("queries", sequences.queries if matrix else None, (n * q, d_z)),
+        ("keys", sequences.keys, (n, T, d_k)),
+        ("values", sequences.values, (n, T, d_x)),
+        ("mask", sequences.mask, (n, T)),
+        ("labels", sequences.labels, (n,)),
+        ("queries", sequences.queries if matrix else None, (n, d_z)),
     ]
     counts = {1}
     for name, tensor, shape in wanted:
@@ -191,22 +185,19 @@ def _instances(sequences: Sequences, runs: int, matrix: bool) -> int:
 
 
 def _instance(sequences: Sequences, k: int, matrix: bool) -> native.Sequences:
-    """One instance: a row for every query, with the tokens that it sees."""
+    """One instance: the tokens that each query sees."""
 
     def of(tensor: Tensor, axes: int) -> Any:
         array = tensor.detach().numpy()
         array = array.reshape(-1, *array.shape[array.ndim - axes :])
         return array[k if len(array) > 1 else 0]
 
-    mask = of(sequences.mask, 3)
+    mask = of(sequences.mask, 2)
     if mask.dtype != np.bool_ or not mask.any(axis=-1).all():
         raise InputError("the mask must be of truth values, and every query see a token")
-    i, _, t = np.nonzero(mask)
-    start = np.concatenate([[0], np.cumsum(mask.sum(axis=-1).ravel())]).astype(np.int64)
-    n = len(start) - 1
-    tokens = np.ascontiguousarray(of(sequences.tokens, 3)[i, t])
-    values = tokens, np.zeros((n, tokens.shape[1])), (tokens == 0.0).all(axis=1)
-    queries = of(sequences.queries, 2).copy() if matrix else np.zeros((n, 0))
-    weights = None if sequences.weights is None else n * of(sequences.weights, 1)
-    keys, labels = of(sequences.centred, 3)[i, t], of(sequences.labels, 1).copy()
-    return native.sequences(keys, queries, labels, start, values, weights, chunks=1)
+    start = np.concatenate([[0], np.cumsum(mask.sum(axis=-1))]).astype(np.int64)
+    tokens = np.ascontiguousarray(of(sequences.values, 3)[mask])
+    values = tokens, np.zeros((len(mask), tokens.shape[1])), (tokens == 0.0).all(axis=1)
+    queries = of(sequences.queries, 2).copy() if matrix else np.zeros((len(mask), 0))
+    keys, labels = of(sequences.keys, 3)[mask], of(sequences.labels, 1).copy()
+    return native.sequences(keys, queries, labels, start, values, chunks=1)

@@ -1,14 +1,25 @@
 r"""Heads: what turns the outputs of the attention layer into decision values.
 
-A head is any differentiable callable, most often a module, from outputs ``(..., N, d_x)`` to values
-``(..., N)`` that treats every output by itself. Leading axes are runs: parameters and buffers of a
-head may carry the run axis in front.
+A head is any differentiable callable, most often a module, from outputs ``(..., n, d_v)`` to values
+``(..., n)``, or ``(..., n, C)`` beside targets, that treats every output by itself. Leading axes
+are runs: parameters and buffers of a head may carry the run axis in front.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
+
+from attsvm.data import as_array, spread
+from attsvm.errors import InputError
+from attsvm.printable import kind
+
+Head = ArrayLike | nn.Module | Callable[[Tensor], Tensor]
 
 
 class LinearHead(nn.Module):
@@ -62,10 +73,32 @@ class LinearHead(nn.Module):
         )
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """Decision values ``(..., N)`` of attention outputs ``(..., N, d_x)``."""
+        """Decision values ``(..., n)`` of attention outputs ``(..., n, d_x)``."""
         if not self.has_intercept:
             return (outputs @ self.readout)[..., 0]
         return (outputs @ self.readout[..., :-1, :] + self.readout[..., -1:, :])[..., 0]
+
+
+class VectorHead(nn.Module):
+    r"""The linear head :math:`h(o)=Vo` with ``C`` values.
+
+    Args:
+        weight: :math:`V`, ``(..., C, d_v)``.
+        trainable: whether ``weight`` is a parameter.
+    """
+
+    weight: Tensor
+
+    def __init__(self, weight: Tensor, trainable: bool = False) -> None:
+        super().__init__()
+        if trainable:
+            self.weight = nn.Parameter(weight.clone())
+        else:
+            self.register_buffer("weight", weight.clone())
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Values ``(..., n, C)`` of attention outputs ``(..., n, d_v)``."""
+        return outputs @ self.weight.mT
 
 
 class LambdaHead(nn.Module):
@@ -94,7 +127,7 @@ class LambdaHead(nn.Module):
         )
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """Decision values ``(..., N)`` of attention outputs ``(..., N, d_x)``."""
+        """Decision values ``(..., n)`` of attention outputs ``(..., n, d_x)``."""
         return (outputs @ self.weight[..., None])[..., 0] - self.strength[..., None] * (
             outputs * outputs
         ).sum(dim=-1)
@@ -118,5 +151,92 @@ class MLPHead(nn.Module):
         self.register_buffer("weight", weight.clone())
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """Decision values ``(..., N)`` of attention outputs ``(..., N, d_x)``."""
+        """Decision values ``(..., n)`` of attention outputs ``(..., n, d_x)``."""
         return torch.relu(outputs @ self.weight).sum(dim=-1)
+
+
+def as_head(
+    head: Head,
+    intercept: ArrayLike | None,
+    lead: tuple[int, ...],
+    width: int,
+    train_head: bool,
+    vector: bool,
+) -> Any:
+    """A head as it is, or of a vector ``(d_v,)`` or, beside targets, a matrix ``(C, d_v)``.
+
+    Args:
+        head: see :meth:`attsvm.models.Attention.cross`.
+        intercept: of a vector.
+        lead: the axis of runs, which vectors may have.
+        width: ``d_v``.
+        train_head: whether a vector or a matrix is a parameter.
+        vector: whether there are targets.
+
+    Raises:
+        InputError: a vector or matrix of another shape, an intercept beside a head that is no
+            vector, a module that is trained on its own, or one of another precision than float64.
+    """
+    function = isinstance(head, nn.Module) or (callable(head) and not isinstance(head, Tensor))
+    shape = () if function else np.shape(as_array("head", head))  # type: ignore[arg-type]
+    matrix = vector and len(shape) > 1
+    if (function or matrix) and intercept is not None and np.any(intercept):
+        raise InputError(
+            f"intercept is {intercept!r} beside a head that is no vector; leave it out, or give a"
+            " module that adds it"
+        )
+    if function:
+        if train_head:
+            raise InputError(
+                "train_head makes a linear head a parameter; the parameters of a module are trained"
+                " when the optimizer has them"
+            )
+        held = head.state_dict().values() if isinstance(head, nn.Module) else ()
+        for each in held:
+            if each.is_floating_point() and each.dtype != torch.float64:
+                raise InputError(
+                    f"the head {type(head).__name__} holds {each.dtype} and the layer works in"
+                    " float64; pass head.double()"
+                )
+        return head
+    if matrix:
+        weight = spread("head", head, (*lead, shape[-2], width), 2)  # type: ignore[arg-type]
+        return VectorHead(torch.from_numpy(weight), train_head)
+    v = spread("head", head, (*lead, width), 1)  # type: ignore[arg-type]
+    b = None if intercept is None else torch.from_numpy(spread("intercept", intercept, lead, 0))
+    return LinearHead(torch.from_numpy(v), b, train_head)
+
+
+def values_of(head: Any, outputs: Tensor, vector: bool) -> Tensor:
+    """What a head makes of outputs ``(..., n, d_v)``.
+
+    Args:
+        head: any callable.
+        outputs: of the attention layer.
+        vector: whether it may give several values per output.
+
+    Raises:
+        InputError: a head that fails on these outputs, or gives values of another shape or
+            precision.
+    """
+    shape = tuple(outputs.shape)
+    try:
+        found: Any = head(outputs)
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise InputError(f"the head takes no outputs of shape {shape}: {error}") from error
+    if not isinstance(found, Tensor) or found.dtype != outputs.dtype:
+        given = found.dtype if isinstance(found, Tensor) else kind(found)
+        raise InputError(
+            f"the head gives {given} for outputs of {outputs.dtype}; write it in torch, in that"
+            " precision"
+        )
+    rows = shape[:-1]
+    if found.shape[: len(rows)] != rows or (found.ndim > len(rows) and not vector):
+        wanted = "one value" if not vector else "one value or one row of values"
+        raise InputError(
+            f"the head gives values of shape {tuple(found.shape)} for outputs of shape {shape};"
+            f" give {wanted} per output, shape {rows}"
+        )
+    return found

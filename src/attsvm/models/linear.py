@@ -5,9 +5,9 @@ With :math:`g_{it}=\gamma_{i\alpha_i}-\gamma_{it}`, the score of the winner minu
 and :math:`u_i` the margin,
 
 .. math::
-    -\frac{\partial L}{\partial a_{it}}=-w_i\,\ell'(u_i)\,s_{it}\Big(g_{it}-\sum_\tau
+    -\frac{\partial L}{\partial a_{it}}=-\tfrac1n\ell'(u_i)\,s_{it}\Big(g_{it}-\sum_\tau
     s_{i\tau}g_{i\tau}\Big)\quad(t\ne\alpha_i),\qquad
-    -\nabla_vL=-\sum_iw_i\,\ell'(u_i)\,Y_i\sum_ts_{it}x_{it}.
+    -\nabla_vL=-\tfrac1n\sum_i\ell'(u_i)\,Y_i\sum_ts_{it}x_{it}.
 
 Both are sums of terms of any size. Each row keeps its largest probability and its slope as
 logarithms, and they meet only once the largest of the run is known: of the rivals with
@@ -18,7 +18,7 @@ that hold one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,10 +27,7 @@ from torch.autograd.function import once_differentiable
 from attsvm.models.compiled_pass import fused
 from attsvm.models.losses import LogScale, Loss
 from attsvm.models.sequences import Sequences
-from attsvm.models.softmax import by_sequence, query_logits, select
-
-if TYPE_CHECKING:
-    from attsvm.data import IntArray
+from attsvm.models.softmax import query_logits, select
 
 _SMALL = 20_000  # products of one run
 
@@ -43,13 +40,13 @@ def linear_loss(
     loss: Loss,
     scale: LogScale | None = None,
 ) -> Tensor:
-    r""":math:`\sum_iw_i\,\ell\big(Y_i(v^\top o_i+b)\big)` of each run, with exact gradients for the
-    moved queries and the readout.
+    r""":math:`\frac1n\sum_i\ell\big(Y_i(v^\top o_i+b)\big)` of each run, with exact gradients for
+    the moved queries and the readout.
 
     On the CPU in float64, and for losses that the kernels know, everything is one compiled pass.
 
     Args:
-        moved: ``([runs,] N, d_k)``, row ``i`` being :math:`Wz_i`.
+        moved: ``([runs,] n, d_k)``, row ``i`` being :math:`Wz_i`.
         readout: ``([runs,] d_x, 1)``, or with an intercept ``([runs,] d_x + 1, 1)``.
         has_intercept: whether the last entry of ``readout`` is the intercept.
         sequences: what is attended to.
@@ -59,9 +56,9 @@ def linear_loss(
     Returns:
         ``([runs])``.
     """
-    codes = _codes(loss, moved)
-    operation = _Torch if codes is None else _Fused
-    how = loss if codes is None else (codes, False)
+    code = _code(loss, moved)
+    operation = _Torch if code < 0 else _Fused
+    how = loss if code < 0 else (code, False)
     given = moved, readout, has_intercept, sequences, how, scale
     return operation.apply(*given)  # type: ignore[no-untyped-call]
 
@@ -79,25 +76,23 @@ def matrix_loss(
     Where the compiled pass applies and the matrices are too small for a library's products, it
     multiplies as well.
     """
-    codes = (
-        _codes(loss, matrix)
-        if sequences.queries.shape[-2] * matrix.shape[-1] * matrix.shape[-2] <= _SMALL
-        else None
-    )
-    if codes is None:
+    small = sequences.queries.shape[-2] * matrix.shape[-1] * matrix.shape[-2] <= _SMALL
+    code = _code(loss, matrix) if small else -1
+    if code < 0:
         return linear_loss(
             sequences.queries @ matrix.mT, readout, has_intercept, sequences, loss, scale
         )
     return _Fused.apply(  # type: ignore[no-untyped-call]
-        matrix, readout, has_intercept, sequences, (codes, True), scale
+        matrix, readout, has_intercept, sequences, (code, True), scale
     )
 
 
-def _codes(loss: Loss, tensor: Tensor) -> IntArray | None:
-    """What the kernels call the loss of each run; None where they do not know one, or not the kind
-    of tensor.
+def _code(loss: Loss, tensor: Tensor) -> int:
+    """What the kernels call the loss; negative where they do not know it, or not the kind of
+    tensor.
     """
-    return loss.codes if tensor.dtype == torch.float64 and tensor.device.type == "cpu" else None
+    known = tensor.dtype == torch.float64 and tensor.device.type == "cpu"
+    return loss.code if known else -1
 
 
 class _Gradients(torch.autograd.Function):
@@ -133,16 +128,16 @@ class _Fused(_Gradients):
         readout: Tensor,
         has_intercept: bool,
         sequences: Sequences,
-        how: tuple[IntArray, bool],
+        how: tuple[int, bool],
         scale: LogScale | None,
     ) -> Tensor:
-        codes, matrix = how
+        code, matrix = how
         front, length = tuple(weights.shape[:-2]), readout.shape[-2]
         runs, joint = weights.shape[0] if front else 1, ctx.needs_input_grad[1]
         passing = fused(sequences, runs, joint, has_intercept, matrix)
         given, columns = weights.numpy(), readout.numpy().reshape(-1, length)
         gradient, column, found = passing(
-            given if front else given[None], columns, codes, scale is not None
+            given if front else given[None], columns, code, scale is not None
         )
         losses, *factors = (
             torch.from_numpy(row if front else row[0:1].reshape(())) for row in found
@@ -165,7 +160,7 @@ class _Torch(_Gradients):
         loss: Loss,
         scale: LogScale | None,
     ) -> Tensor:
-        tokens, weights = sequences.tokens, sequences.weights
+        tokens, labels = sequences.values, sequences.labels
         selection = select(query_logits(moved, sequences), sequences.mask)
         log_s, s, winner = (
             selection.log_probability,
@@ -175,44 +170,28 @@ class _Torch(_Gradients):
         v, intercept = (
             (readout[..., :-1, :], readout[..., -1:, 0]) if has_intercept else (readout, 0.0)
         )
-        scores = (
-            by_sequence(sequences.labels[..., None], sequences) * (tokens @ v[..., None, :, :]).mT
-        )
+        scores = labels[..., None] * (tokens @ v[..., None, :, :])[..., 0]
         scores = scores.expand(log_s.shape)
         best = scores.gather(-1, winner)
         g = best - scores
-        margins = _rows(best - (s * g).sum(dim=-1, keepdim=True)) + sequences.labels * intercept
-        value = loss.value(margins)
-        losses = (
-            value.mean(dim=-1)
-            if weights is None
-            else (value.where(weights != 0, 0.0) * weights).sum(dim=-1)
-        )
+        margins = (best - (s * g).sum(dim=-1, keepdim=True))[..., 0] + labels * intercept
+        losses = loss.value(margins).mean(dim=-1)
         sign, log_slope = loss.slope(margins)
-        shares = margins.new_full((), 1.0 / margins.shape[-1]) if weights is None else weights
-        log_slope = log_slope.masked_fill(shares == 0, -torch.inf)
-        shares = shares * sign
+        shares = sign / margins.shape[-1]
         untied = log_s.masked_fill(g == 0, -torch.inf)
         top = untied.amax(dim=-1, keepdim=True)
         first = g * torch.exp(untied - _finite(top))
-        factor, sizes = _meet(log_slope + _rows(top), scale)
-        b = by_sequence((shares * sizes)[..., None], sequences) * (
-            s * first.sum(dim=-1, keepdim=True) - first
-        )
+        factor, sizes = _meet(log_slope + top[..., 0], scale)
+        b = (shares * sizes)[..., None] * (s * first.sum(dim=-1, keepdim=True) - first)
         b = b.scatter(-1, winner, 0.0)
         b = b.scatter(-1, winner, -b.sum(dim=-1, keepdim=True))
         slopes = log_slope.amax(dim=-1)
         column, own = None, slopes
         if ctx.needs_input_grad[1]:
-            column, own = _column(
-                log_s, log_slope, shares * sequences.labels, tokens, has_intercept, scale
-            )
+            column, own = _column(log_s, log_slope, shares * labels, tokens, has_intercept, scale)
         ctx.factors = slopes, factor - _finite(slopes), own
-        ctx.gradients, ctx.scale, ctx.readout_ndim = (
-            ((b @ sequences.centred).flatten(-3, -2), column),
-            scale,
-            readout.ndim,
-        )
+        ctx.gradients = (b[..., None, :] @ sequences.keys)[..., 0, :], column
+        ctx.scale, ctx.readout_ndim = scale, readout.ndim
         return losses
 
 
@@ -229,13 +208,13 @@ def _column(
     """
     if has_intercept:
         factor, sizes = _meet(log_slope, scale)
-        outputs = (torch.exp(log_s) @ tokens).flatten(-3, -2)
+        outputs = (torch.exp(log_s)[..., None, :] @ tokens)[..., 0, :]
         outputs = torch.cat([outputs, torch.ones_like(outputs[..., :1])], dim=-1)
     else:
-        present = log_s.masked_fill((tokens == 0).all(dim=-1)[..., None, :], -torch.inf)
+        present = log_s.masked_fill((tokens == 0).all(dim=-1), -torch.inf)
         top = present.amax(dim=-1, keepdim=True)
-        factor, sizes = _meet(log_slope + _rows(top), scale)
-        outputs = (torch.exp(present - _finite(top)) @ tokens).flatten(-3, -2)
+        factor, sizes = _meet(log_slope + top[..., 0], scale)
+        outputs = (torch.exp(present - _finite(top))[..., None, :] @ tokens)[..., 0, :]
     return ((signs * sizes)[..., None] * outputs).sum(dim=-2)[..., None], factor
 
 
@@ -245,11 +224,6 @@ def _meet(logs: Tensor, scale: LogScale | None) -> tuple[Tensor, Tensor]:
     """
     largest = logs.amax(dim=-1)
     return largest, torch.exp(logs if scale is None else logs - _finite(largest)[..., None])
-
-
-def _rows(values: Tensor) -> Tensor:
-    """``(..., N)`` from ``(..., n, q, 1)``."""
-    return values.flatten(-3)
 
 
 def _finite(logs: Tensor) -> Tensor:

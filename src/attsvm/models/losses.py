@@ -1,29 +1,24 @@
-r"""Losses of a margin, with gradients that may be rescaled when they would underflow, and a small
-quadratic penalty on weights whose loss gradient may be smaller than any floating-point number.
-
-The gradient of :math:`L+\lambda\|\theta\|_F^2` is :math:`e^Mg+2\lambda\theta` when :math:`g` is the
-loss gradient with the factor
-:math:`e^M` taken out. The two are added at the scale of the larger, :math:`F=\max(M,\log\lambda)`:
-:math:`e^{M-F}g+2e^{\log\lambda-F}\theta`, with :math:`F` as the new logarithm of what was taken
-out. All parameters of a model share it.
+"""Losses of a margin, or of values and targets, with gradients that may be rescaled when they would
+underflow.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import cross_entropy, logsigmoid, softplus
 
-from attsvm.data import FloatArray, IntArray
 from attsvm.errors import InputError
+from attsvm.printable import kind
+
+TargetLoss = Callable[[Tensor, Tensor], Tensor]
+"""A loss of values and targets; see :meth:`attsvm.models.Attention.cross`."""
 
 
 @dataclass
@@ -34,8 +29,9 @@ class LogScale:
     ``loss`` was taken out of everything behind the loss, ``attention`` on top of it out of
     everything behind the softmax: the true gradient of the head is ``exp(head)`` times the stored
     one, that of the attention weights ``exp(weights)`` times. ``penalty`` replaces the sum of the
-    two where a penalty on the weights has a say in the factor, ``readout`` replaces ``loss`` for a
-    linear head, whose gradient may be far smaller where all sequences select a zero token.
+    two once :meth:`attsvm.models.Attention.add_penalty` has been called, ``readout`` replaces
+    ``loss`` for a linear head, whose gradient may be far smaller where all sequences select a zero
+    token.
     """
 
     loss: Tensor | None = None
@@ -83,11 +79,6 @@ class Loss(ABC):
         super().__init_subclass__()
         cls.code = vars(cls).get("code", -1)
 
-    @cached_property
-    def codes(self) -> IntArray | None:
-        """The codes of all runs, or one for all; None where the kernels do not know one."""
-        return np.array([self.code], dtype=np.int64) if self.code >= 0 else None
-
     @abstractmethod
     def value(self, margins: Tensor) -> Tensor:
         r""":math:`\ell(u)`, entry by entry."""
@@ -96,9 +87,7 @@ class Loss(ABC):
     def slope(self, margins: Tensor) -> tuple[Tensor | float, Tensor]:
         r"""Sign of :math:`\ell'(u)` and :math:`\log|\ell'(u)|`, entry by entry."""
 
-    def __call__(
-        self, margins: Tensor, scale: LogScale | None = None, weights: Tensor | None = None
-    ) -> Tensor:
+    def __call__(self, margins: Tensor, scale: LogScale | None = None) -> Tensor:
         r"""Mean loss :math:`\frac1n\sum_i\ell(u_i)` over the last axis.
 
         Args:
@@ -106,13 +95,11 @@ class Loss(ABC):
             scale: when given, the gradient of each run is divided by :math:`\max_i|\ell'(u_i)|` and
                 the logarithm of that is stored in ``scale.loss``. Normalised optimisers do not
                 notice, and slopes that would underflow survive.
-            weights: ``(..., n)`` weights in the place of :math:`1/n`; margins of weight zero do not
-                count.
 
         Returns:
             ``(...)``.
         """
-        return _Mean.apply(margins, self, scale, weights)  # type: ignore[no-untyped-call]
+        return _Mean.apply(margins, self, scale)  # type: ignore[no-untyped-call]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -160,7 +147,7 @@ class Linear(Loss):
         return -1.0, torch.zeros_like(margins)
 
 
-class Custom(Loss):
+class FunctionLoss(Loss):
     r"""A loss given by a differentiable function of margins, entry by entry; its slope comes from
     autograd.
 
@@ -183,134 +170,161 @@ class Custom(Loss):
         return torch.sign(slope), torch.log(torch.abs(slope))
 
     def __repr__(self) -> str:
-        return f"Custom({getattr(self.function, '__name__', self.function)!r})"
+        return f"FunctionLoss({getattr(self.function, '__name__', self.function)!r})"
 
 
-class PerRun(Loss):
-    """A loss for each run, along the first axis of the margins."""
-
-    def __init__(self, losses: Sequence[Loss | Callable[[Tensor], Tensor]]) -> None:
-        self.losses = [as_loss(loss) for loss in losses]
-        groups: dict[int, tuple[Loss, list[int]]] = {}
-        for r, loss in enumerate(self.losses):
-            groups.setdefault(loss.code if loss.code >= 0 else 3 + id(loss), (loss, []))[1].append(
-                r
-            )
-        self._groups = list(groups.values())
-
-    @cached_property
-    def codes(self) -> IntArray | None:
-        """The code of each run; None where the kernels do not know one."""
-        codes = np.array([loss.code for loss in self.losses], dtype=np.int64)
-        return codes if codes.min() >= 0 and type(self) is PerRun else None
-
-    def value(self, margins: Tensor) -> Tensor:
-        """Each run in its own loss."""
-        out = torch.empty_like(margins)
-        for loss, rows in self._groups:
-            out[rows] = loss.value(margins[rows])
-        return out
-
-    def slope(self, margins: Tensor) -> tuple[Tensor, Tensor]:
-        """Each run in its own loss."""
-        sign, log = torch.empty_like(margins), torch.empty_like(margins)
-        for loss, rows in self._groups:
-            part, log[rows] = loss.slope(margins[rows])
-            sign[rows] = torch.as_tensor(part, dtype=margins.dtype, device=margins.device)
-        return sign, log
-
-    def __repr__(self) -> str:
-        return f"PerRun({self.losses!r})"
+LOSSES: dict[str, type[Loss]] = {
+    "logistic": Logistic,
+    "exponential": Exponential,
+    "linear": Linear,
+}
 
 
-def as_loss(
-    loss: Loss | Callable[[Tensor], Tensor] | Sequence[Loss | Callable[[Tensor], Tensor]],
-) -> Loss:
-    """A :class:`Loss` as it is, a function as :class:`Custom`, a sequence as :class:`PerRun`.
+def as_loss(loss: Loss | str | Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> Loss:
+    """A loss of margins by its name, as it is, or of a function.
+
+    Args:
+        loss: see :meth:`attsvm.models.Attention.cross`.
+        shape: of the margins, for one call that shows what a function returns.
+
+    Raises:
+        InputError: none of these, or a function that torch cannot differentiate.
+    """
+    if isinstance(loss, Loss):
+        return loss
+    if isinstance(loss, str) and loss in LOSSES:
+        return LOSSES[loss]()
+    if isinstance(loss, str) and loss in TARGET_LOSSES:
+        raise InputError(f"loss={loss!r} compares values with targets; pass targets= with it")
+    if not callable(loss) or isinstance(loss, type):
+        raise InputError(
+            f"loss is {loss!r}; give {', '.join(map(repr, LOSSES))}, or a function of margins"
+            " written in torch"
+        )
+    name = getattr(loss, "__name__", repr(loss))
+    margins = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+    try:
+        found: Any = loss(margins)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(
+            f"the loss {name} fails on margins of shape {shape}: {error}; write it with functions"
+            " of torch, such as torch.nn.functional.softplus"
+        ) from error
+    if not isinstance(found, Tensor) or not found.requires_grad or found.shape != shape:
+        shown = tuple(found.shape) if isinstance(found, Tensor) else kind(found)
+        raise InputError(
+            f"the loss {name} of margins of shape {shape} gives {shown}; write it with functions of"
+            " torch, entry by entry"
+        )
+    return FunctionLoss(loss)
+
+
+def _squared(values: Tensor, targets: Tensor) -> Tensor:
+    """Half the square of every difference."""
+    return 0.5 * (values - targets) ** 2
+
+
+def _cross_entropy(values: Tensor, targets: Tensor) -> Tensor:
+    """Minus the log-probability of the class ``targets (..., n)`` under ``values (..., n, C)``."""
+    rows = values.reshape(-1, values.shape[-1]), targets.reshape(-1)
+    return cross_entropy(*rows, reduction="none").reshape(values.shape[:-1])
+
+
+TARGET_LOSSES: dict[str, TargetLoss] = {"squared": _squared, "cross_entropy": _cross_entropy}
+
+
+def as_target_loss(loss: str | TargetLoss) -> TargetLoss:
+    """A loss of values and targets, by its name or as it is.
 
     Raises:
         InputError: none of these.
     """
-    if isinstance(loss, Loss):
-        return loss
-    if isinstance(loss, (list, tuple)):
-        return PerRun(loss)
-    if callable(loss):
-        return Custom(loss)
-    raise InputError(
-        f"loss is {loss!r}; give Logistic(), Exponential(), Linear(), a function of margins, or one"
-        " of these per run"
+    if isinstance(loss, str) and loss in TARGET_LOSSES:
+        return TARGET_LOSSES[loss]
+    if isinstance(loss, (str, Loss)) or not callable(loss):
+        raise InputError(
+            f"loss is {loss!r} beside targets; give {', '.join(map(repr, TARGET_LOSSES))}, or a"
+            " function of values and targets written in torch"
+        )
+    return loss
+
+
+def target_loss(
+    loss: TargetLoss, values: Tensor, targets: Tensor, axes: int, scale: LogScale | None
+) -> Tensor:
+    """``(...)``: the mean loss of each run.
+
+    Args:
+        loss: of values and targets.
+        values: ``(..., n)`` or ``(..., n, C)``.
+        targets: ``(..., n)`` or ``(..., n, C)``.
+        axes: of runs, 0 or 1.
+        scale: when given, the gradient of each run is divided by its largest entry, and the
+            logarithm of that is stored in ``scale.loss``.
+
+    Raises:
+        InputError: a loss that fails, or gives no number or row of numbers per sequence.
+    """
+    rows = values.shape[: axes + 1]
+    try:
+        found: Any = loss(_Rescaled.apply(values, axes, scale), targets)  # type: ignore[no-untyped-call]
+    except (RuntimeError, TypeError, IndexError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise InputError(
+            f"the loss fails on values of shape {tuple(values.shape)} and targets of shape"
+            f" {tuple(targets.shape)}: {error}"
+        ) from error
+    if not isinstance(found, Tensor) or found.shape[: axes + 1] != rows:
+        shown = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else kind(found)
+        raise InputError(
+            f"the loss of values of shape {tuple(values.shape)} gives {shown}; write it in torch,"
+            " with one number per sequence (reduction='none')"
+        )
+    return (
+        found.flatten(axes + 1).sum(dim=-1).mean(dim=-1)
+        if found.ndim > axes + 1
+        else (found.mean(dim=-1))
     )
+
+
+class _Rescaled(torch.autograd.Function):
+    """Values as they are, whose gradient is divided by its largest entry in each run."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, axes: int, scale: LogScale | None) -> Tensor:
+        ctx.axes, ctx.scale = axes, scale
+        return values.view_as(values)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        if ctx.scale is None:
+            return grad, None, None
+        largest = grad.abs().flatten(ctx.axes).amax(dim=-1)
+        ctx.scale.loss = torch.log(largest)
+        size = largest.where(largest > 0, 1.0).reshape(
+            *largest.shape, *[1] * (grad.ndim - ctx.axes)
+        )
+        return grad / size, None, None
 
 
 class _Mean(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, margins: Tensor, loss: Loss, scale: LogScale | None, weights: Tensor | None
-    ) -> Tensor:
-        ctx.save_for_backward(margins, weights)
+    def forward(ctx: Any, margins: Tensor, loss: Loss, scale: LogScale | None) -> Tensor:
+        ctx.save_for_backward(margins)
         ctx.loss, ctx.scale = loss, scale
-        value = loss.value(margins)
-        return (
-            value.mean(dim=-1)
-            if weights is None
-            else (value.where(weights != 0, 0.0) * weights).sum(dim=-1)
-        )
+        return loss.value(margins).mean(dim=-1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        margins, weights = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (margins,) = ctx.saved_tensors
         sign, log_slope = ctx.loss.slope(margins)
-        if weights is not None:
-            log_slope = log_slope.masked_fill(weights == 0, -torch.inf)
         if ctx.scale is not None:
             ctx.scale.loss = log_slope.amax(dim=-1)
             log_slope = (
                 log_slope - ctx.scale.loss.clamp(min=torch.finfo(margins.dtype).min)[..., None]
             )
-        share = (
-            grad[..., None] / margins.shape[-1] if weights is None else grad[..., None] * weights
-        )
-        return torch.exp(log_slope) * (share * sign), None, None, None
-
-
-def logistic_loss(margins: Tensor, scale: LogScale | None = None) -> Tensor:
-    """:class:`Logistic` as a function."""
-    return Logistic()(margins, scale)
-
-
-def penalised(parameter: Tensor, strength: FloatArray, scale: LogScale | None) -> Tensor:
-    r"""``parameter`` itself, whose gradient gains that of :math:`\lambda\|\theta\|_F^2`.
-
-    Args:
-        parameter: ``([runs,] rows, columns)``.
-        strength: :math:`\lambda\ge0`, one number ``()`` or ``(runs,)``.
-        scale: as in :meth:`attsvm.models.Attention.loss`; ``scale.penalty`` is set.
-    """
-    return _Penalised.apply(parameter, strength, scale)  # type: ignore[no-untyped-call]
-
-
-class _Penalised(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, parameter: Tensor, strength: FloatArray, scale: LogScale | None
-    ) -> Tensor:
-        ctx.save_for_backward(parameter)
-        ctx.strength, ctx.scale = strength, scale
-        return parameter.view_as(parameter)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (parameter,) = ctx.saved_tensors
-        strength = torch.as_tensor(ctx.strength, dtype=parameter.dtype, device=parameter.device)
-        if ctx.scale is None:
-            return grad + (2.0 * strength)[..., None, None] * parameter, None, None
-        data, own = ctx.scale.data, torch.log(strength)
-        total = torch.maximum(data, own)
-        ctx.scale.penalty = total
-        # a run without a gradient and without a penalty
-        base = total.masked_fill(torch.isneginf(total), 0.0)
-        shares = torch.exp(data - base)[..., None, None], torch.exp(own - base)[..., None, None]
-        return shares[0] * grad + (2.0 * shares[1]) * parameter, None, None
+        share = grad[..., None] / margins.shape[-1]
+        return torch.exp(log_slope) * (share * sign), None, None

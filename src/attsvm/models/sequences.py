@@ -1,118 +1,205 @@
-"""Data as a model reads it: tensors, keys measured from their mean, and one row per query."""
+"""Data as a model reads it: keys, values, queries and targets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
 
-from attsvm.data import AttentionData, BoolArray, FloatArray, centred_tokens
+from attsvm import native
+from attsvm.data import AttentionData, FloatArray, centred_tokens, floats, real_array
 from attsvm.errors import InputError
+
+Features = ArrayLike | Callable[[AttentionData], ArrayLike]
+"""Keys or values: a matrix that maps tokens to them, the array of all, or a function of the data
+that gives it.
+"""
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """An :class:`~attsvm.AttentionData` as torch tensors, plus the keys minus their sequence's
-    mean.
+    """An :class:`~attsvm.AttentionData` as a model reads it, in torch tensors.
 
-    Logits matter only up to a constant per sequence, so they are computed from the centred keys: a
-    large common part then costs no digits. Each of the ``n`` sequences has ``q`` queries (one, or
-    one per position); ``N = n q`` rows in all.
+    Logits matter only up to a constant per sequence, so they are computed from keys less their
+    mean: a large common part then costs no digits.
 
     Attributes:
-        tokens: ``(..., n, T, d_x)``, what attention averages.
-        centred: ``(..., n, T, d_k)``, centred keys (the tokens themselves without a key map).
-        queries: ``(..., N, d_z)``.
-        labels: ``(..., N)``.
-        mask: ``(..., n, q, T)``, which tokens a query sees.
-        weights: ``(..., N)``, weights of the rows in the loss; None for the plain mean.
+        values: ``(..., n, T, d_v)``, what attention averages.
+        keys: ``(..., n, T, d_k)``, less the mean of their sequence; as they are for a model with a
+            ``similarity`` of its own.
+        queries: ``(..., n, d_z)``.
+        labels: ``(..., n)``.
+        mask: ``(..., n, T)``, which tokens a query sees.
+        targets: ``(..., n)`` or ``(..., n, C)``, what the values of a sequence are compared with;
+            None where that is its label.
     """
 
-    tokens: Tensor
-    centred: Tensor
+    values: Tensor
+    keys: Tensor
     queries: Tensor
     labels: Tensor
     mask: Tensor
-    weights: Tensor | None = None
+    targets: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How a model reads data.
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a model makes of data.
 
     Attributes:
-        keys: ``(d_k, d_x)``, the fixed map from tokens to keys; None for the identity.
-        prompt: whether one prompt takes the place of the queries (they count as one-dimensional
-            ones).
-        labels: ``(..., n, T)`` labels of positions, when every position is a query; None when the
-            data's queries ask.
-        causal: whether a position sees only the positions up to its own.
+        keys: of tokens: a matrix ``(d_k, d_x)``, an array ``(..., n, T, d_k)``, or a function of
+            the data that gives such an array; the tokens themselves when left out.
+        values: the same, with ``d_v`` features.
+        prompt: whether one prompt takes the place of the queries, which then are ones.
+        targets: ``(..., n)`` or ``(..., n, C)``; None where labels play that part.
     """
 
-    keys: FloatArray | None = None
+    keys: Features | None = None
+    values: Features | None = None
     prompt: bool = False
-    labels: FloatArray | None = None
-    causal: bool = False
+    targets: NDArray[Any] | None = None
+
+    def keyed(self, data: AttentionData) -> tuple[AttentionData, FloatArray | None]:
+        """Data whose tokens are the keys, or whose tokens the matrix beside it maps to them.
+
+        Raises:
+            InputError: keys of another shape, not finite, or that ask for gradients.
+        """
+        return _featured("keys", self.keys, data)
+
+    def valued(self, data: AttentionData) -> AttentionData:
+        """Data whose tokens are the values.
+
+        Raises:
+            InputError: as in :meth:`keyed`.
+        """
+        given, matrix = _featured("values", self.values, data)
+        return given if matrix is None else with_tokens(given, mapped(given.tokens, matrix))
 
     def dimensions(self, data: AttentionData) -> tuple[int, int]:
         """``(d_k, d_z)``: the shape of the combined weights."""
-        d_k = data.d_x if self.keys is None else int(self.keys.shape[0])
-        return d_k, 1 if self.prompt else data.d_x if self.labels is not None else data.d_z
+        keyed, matrix = self.keyed(data)
+        return keyed.d_x if matrix is None else len(matrix), 1 if self.prompt else data.d_z
 
-    def read(self, data: AttentionData, like: Tensor) -> Sequences:
+    def arrays(self, data: AttentionData) -> list[NDArray[Any]]:
+        """What these data are read with beside themselves."""
+        keyed, matrix = self.keyed(data)
+        of_keys = [] if self.keys is None else [keyed.tokens if matrix is None else matrix]
+        of_values = [] if self.values is None else [self.valued(data).tokens]
+        return of_keys + of_values + ([] if self.targets is None else [self.targets])
+
+    def read(self, data: AttentionData, like: Tensor, centred: bool = True) -> Sequences:
         """The data with the dtype and on the device of ``like``.
 
-        Raises:
-            InputError: tokens of another size than the key map takes, labels of another shape than
-                the positions.
+        Args:
+            data: what to read.
+            like: a parameter of the model.
+            centred: whether keys are measured from the mean of their sequence.
         """
 
-        def tensor(array: FloatArray) -> Tensor:
-            return torch.tensor(array, dtype=like.dtype, device=like.device)
+        def tensor(array: NDArray[Any]) -> Tensor:
+            kind = like.dtype if array.dtype.kind == "f" else None
+            return torch.tensor(array, dtype=kind, device=like.device)
 
-        if self.keys is not None and self.keys.shape[1] != data.d_x:
-            raise InputError(
-                f"the data has d_x={data.d_x} but the model's key map takes tokens of"
-                f" {self.keys.shape[1]} features"
-            )
-        centred = centred_tokens(data)
-        centred = centred if self.keys is None else centred @ self.keys.T
-        queries, labels, mask, weights = data.queries, data.labels, data.mask[..., None, :], None
-        if self.prompt:
-            queries = np.ones((*labels.shape, 1))
-        if self.labels is not None:
-            queries, labels, mask, weights = _positions(data, self.labels, self.causal)
+        keyed, matrix = self.keyed(data)
+        keys = centred_tokens(keyed) if centred else keyed.tokens
+        fits = self.targets is not None and _rows(self.targets, data) is not None
         return Sequences(
-            tensor(data.tokens),
-            tensor(centred),
-            tensor(queries),
-            tensor(labels),
-            torch.tensor(mask, device=like.device),
-            None if weights is None else tensor(weights),
+            tensor(self.valued(data).tokens),
+            tensor(keys if matrix is None else mapped(keys, matrix)),
+            tensor(np.ones((*data.labels.shape, 1)) if self.prompt else data.queries),
+            tensor(data.labels),
+            tensor(data.mask),
+            tensor(self.targets) if fits and self.targets is not None else None,
         )
 
 
-def _positions(
-    data: AttentionData, labels: FloatArray, causal: bool
-) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray | None]:
-    """Queries, labels, mask and weights of a model in which every position asks. A hidden position
-    sees only itself and weighs nothing.
+def mapped(tokens: FloatArray, matrix: FloatArray) -> FloatArray:
+    """``(..., d)``: tokens ``(..., d_x)`` under a matrix ``(d, d_x)``; equal tokens have equal
+    bits.
     """
-    shape = data.mask.shape
-    if labels.shape not in (shape, shape[len(data.batch_shape) :]):
+    found = native.products(tokens.reshape(-1, tokens.shape[-1]), matrix)
+    return found.reshape(*tokens.shape[:-1], len(matrix))
+
+
+def with_tokens(data: AttentionData, tokens: FloatArray) -> AttentionData:
+    """The same sequences with other tokens in the places of theirs."""
+    return AttentionData(tokens, data.labels, data.queries, data.mask)
+
+
+def asked_by_one(data: AttentionData) -> AttentionData:
+    """The same sequences, each queried by the number 1."""
+    return AttentionData(data.tokens, data.labels, np.ones((*data.labels.shape, 1)), data.mask)
+
+
+def as_targets(targets: ArrayLike, data: AttentionData, classes: bool) -> NDArray[Any]:
+    """Targets as numbers, or as numbers of classes.
+
+    Raises:
+        InputError: another shape, a value that is not finite, classes that are no whole numbers.
+    """
+    given = real_array("targets", targets)
+    whole = given.dtype.kind in "iu"
+    found = np.array(given, dtype=np.int64 if whole else np.float64)
+    rows = _rows(found, data)
+    if rows is None:
         raise InputError(
-            f"the model has labels for positions {labels.shape} but the data has positions {shape};"
-            " they must be equal"
+            f"targets has shape {found.shape} for labels {data.labels.shape}; give one number, or"
+            " one row of numbers, per sequence"
         )
-    sees = data.mask[..., None, :] & data.mask[..., :, None]
-    if causal:
-        sees = sees & np.tri(data.T, dtype=np.bool_)
-    sees = sees | (np.eye(data.T, dtype=np.bool_) & ~data.mask[..., :, None])
-    flat = (*data.batch_shape, data.n * data.T)
-    weights = None
-    if not data.mask.all():
-        weights = (data.mask / data.lengths.sum(axis=-1)[..., None, None]).reshape(flat)
-    signs = np.broadcast_to(labels, shape).reshape(flat)
-    return data.tokens.reshape(*flat, data.d_x), signs, sees, weights
+    if not np.isfinite(found).all():
+        raise InputError("targets holds a value that is not finite; every value must be finite")
+    found = np.broadcast_to(found, (*data.labels.shape, *found.shape[len(rows) :]))
+    if not classes:
+        return found
+    if (found != np.rint(found)).any() or (found < 0).any() or found.ndim > data.labels.ndim:
+        raise InputError(
+            "loss='cross_entropy' compares with numbers of classes; give targets 0, 1, 2, ..., one"
+            " per sequence"
+        )
+    return found.astype(np.int64)
+
+
+def _rows(targets: NDArray[Any], data: AttentionData) -> tuple[int, ...] | None:
+    """The axes of targets that count runs and sequences; None where they are of other data."""
+    for rows in (data.labels.shape, (data.n,)):
+        if targets.ndim - len(rows) in (0, 1) and targets.shape[: len(rows)] == rows:
+            return rows
+    return None
+
+
+def _featured(
+    name: str, given: Features | None, data: AttentionData
+) -> tuple[AttentionData, FloatArray | None]:
+    """Data with these features as tokens, or with a matrix that maps its tokens to them."""
+    if given is None:
+        return data, None
+    if isinstance(given, nn.Module):
+        raise InputError(
+            f"{name} is a module, which would not be trained; give a matrix, or a function of the"
+            " data that returns an array, or override logits or outputs in a subclass"
+        )
+    made: Any = given(data) if callable(given) else given
+    if getattr(made, "requires_grad", False):
+        raise InputError(
+            f"{name} asks for gradients, which are read once and not trained; detach it, or"
+            " override logits or outputs in a subclass"
+        )
+    array = floats(name, made)
+    shape = data.mask.shape
+    if array.ndim == 2 and array.shape[1] == data.d_x and len(array):
+        return data, array
+    if array.ndim < 3 or array.shape[:-1] not in (shape, shape[-2:]) or not array.shape[-1]:
+        raise InputError(
+            f"{name} has shape {array.shape} and the data tokens of shape {data.tokens.shape}; give"
+            f" a matrix (d, {data.d_x}), or an array ({', '.join(map(str, shape))}, d)"
+        )
+    tokens = np.where(data.mask[..., None], array, 0.0)
+    if not np.isfinite(tokens).all():
+        raise InputError(f"{name} holds a value that is not finite; every value must be finite")
+    return with_tokens(data, tokens), None

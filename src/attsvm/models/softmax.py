@@ -80,45 +80,12 @@ def attend(logits: Tensor, tokens: Tensor, mask: Tensor, scale: LogScale | None 
     Returns:
         ``(..., n, d_x)``.
     """
-    return _Attend.apply(  # type: ignore[no-untyped-call]
-        logits[..., None, :], tokens, mask[..., None, :], scale
-    )[..., 0, :]
-
-
-def attend_moved(moved: Tensor, sequences: Sequences, scale: LogScale | None = None) -> Tensor:
-    """:func:`attend` for all queries of ``sequences``, from the moved queries: logits are centred
-    keys times these.
-
-    Args:
-        moved: ``(..., N, d_k)``, row ``i`` being :math:`Wz_i`.
-        sequences: what is attended to.
-        scale: see :func:`attend`.
-
-    Returns:
-        ``(..., N, d_x)``.
-    """
-    return attend_rows(query_logits(moved, sequences), sequences, scale)
-
-
-def attend_rows(logits: Tensor, sequences: Sequences, scale: LogScale | None = None) -> Tensor:
-    """:func:`attend` for all queries of ``sequences``: ``(..., N, d_x)`` of logits
-    ``(..., n, q, T)``.
-    """
-    return _Attend.apply(  # type: ignore[no-untyped-call]
-        logits, sequences.tokens, sequences.mask, scale
-    ).flatten(-3, -2)
+    return _Attend.apply(logits, tokens, mask, scale)  # type: ignore[no-untyped-call]
 
 
 def query_logits(moved: Tensor, sequences: Sequences) -> Tensor:
-    """``(..., n, q, T)``: centred keys times moved queries ``(..., N, d_k)``; hidden tokens hold
-    zeros.
-    """
-    return by_sequence(moved, sequences) @ sequences.centred.mT
-
-
-def by_sequence(rows: Tensor, sequences: Sequences) -> Tensor:
-    """``(..., n, q, k)``: rows ``(..., N, k)`` of all queries, sequence by sequence."""
-    return rows.reshape(*rows.shape[:-2], *sequences.mask.shape[-3:-1], rows.shape[-1])
+    """``(..., n, T)``: keys times moved queries ``(..., n, d_k)``; hidden tokens hold zeros."""
+    return (moved[..., None, :] @ sequences.keys.mT)[..., 0, :]
 
 
 class _Attend(torch.autograd.Function):
@@ -129,21 +96,21 @@ class _Attend(torch.autograd.Function):
         selection = select(logits, mask)
         ctx.save_for_backward(selection.log_probability, selection.winner, tokens)
         ctx.scale = scale
-        return selection.probability @ tokens
+        return (selection.probability[..., None, :] @ tokens)[..., 0, :]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         log_s, winner, tokens = ctx.saved_tensors
         winner = winner[..., None]
-        values = grad @ tokens.mT
+        values = (grad[..., None, :] @ tokens.mT)[..., 0, :]
         values = values - values.gather(-1, winner)
         if ctx.scale is None:
             first = torch.exp(log_s) * values
         else:
             untied = log_s.masked_fill(values == 0, -torch.inf)  # drops the winner as well
-            largest = untied.amax(dim=(-3, -2, -1), keepdim=True)
-            ctx.scale.attention = largest[..., 0, 0, 0]
+            largest = untied.amax(dim=(-2, -1), keepdim=True)
+            ctx.scale.attention = largest[..., 0, 0]
             first = values * torch.exp(untied - largest.clamp(min=torch.finfo(largest.dtype).min))
         # Tied scores have no first-order term: what remains for them is -s_t times the sum, which
         # is exact as it stands.

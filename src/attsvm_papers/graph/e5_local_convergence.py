@@ -17,7 +17,7 @@ import numpy as np
 
 from attsvm import Margins, graph_margins, graph_svm, max_margin
 from attsvm.dynamics import AtSteps
-from attsvm.dynamics.next_token import Loss, Problem, Rule, attention_stage
+from attsvm.dynamics.next_token import Problem, Rule, SentenceLoss, attention_stage
 from attsvm.selection import local_arcs, token_masses
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import SETTINGS, draws, starts
@@ -27,7 +27,7 @@ from attsvm_papers.graph.priority import SETTINGS, draws, starts
 
 
 GENERAL, ENTROPY, SQUARED = range(3)
-LOSSES: tuple[tuple[Loss, bool, tuple[int, int, int, int]], ...] = (
+LOSSES: tuple[tuple[SentenceLoss, bool, tuple[int, int, int, int]], ...] = (
     ("squared_softmax", True, SETTINGS[1]),
     ("cross_entropy", False, SETTINGS[0]),
     ("squared", False, SETTINGS[0]),

@@ -143,8 +143,8 @@ def vision(home):
     import torch
 
     from attsvm.datasets import image_set
-    from attsvm.models import VisionTransformer
     from attsvm.thread_limits import at_most_threads
+    from attsvm_papers.networks.classifiers import VisionTransformer
     from attsvm_papers.networks.labelled import Examples
     from attsvm_papers.networks.pixels import Pixels
     from attsvm_papers.networks.training import Plan, train

@@ -17,8 +17,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from attsvm.datasets import image_digest, image_set
-from attsvm.models import VisionTransformer, soft_sparsity
 from attsvm_papers import kit
+from attsvm_papers.networks.classifiers import VisionTransformer, soft_sparsity
 
 TITLES = {"digits": "digits, 8 × 8", "mnist": "MNIST, 28 × 28", "cifar10": "CIFAR-10, 32 × 32"}
 PATCH = {"digits": 2, "mnist": 4, "cifar10": 4}

@@ -4,7 +4,7 @@ the loss at step 1/L (claims T1, T2).
 
 import numpy as np
 
-from attsvm import LogSpaced, train
+from attsvm import AttentionData, LogSpaced, train
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention

@@ -153,7 +153,7 @@ def ascent_cosines(
         attention = model(each, p)
         assert each.lifted is not None
         attention.loss(each.lifted, LogScale()).sum().backward()
-        gradient = attention.weights["p"].grad
+        gradient = attention.W.grad
         assert gradient is not None
         down = -gradient[..., 0].numpy()
         found.append(down @ goal / (np.linalg.norm(down, axis=1) * np.linalg.norm(goal)))

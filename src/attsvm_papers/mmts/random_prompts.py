@@ -75,7 +75,7 @@ def _from_anywhere(
         lifted, np.eye(d + 1)[-1], keys=np.eye(d, d + 1), init=starts.reshape(-1, d)
     )
     model.loss(lifted, LogScale()).sum().backward()
-    gradient = model.weights["p"].grad
+    gradient = model.W.grad
     assert gradient is not None
     down = -gradient[..., 0].numpy()
     best = [solutions[int(k)] for k in run]

@@ -21,7 +21,6 @@ import numpy as np
 
 from attsvm import AttentionData, head_pairs, train
 from attsvm.dynamics import AtSteps, direction_gap
-from attsvm.models import sum_of_heads
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
 from attsvm_papers.multihead.planted import decoders, planted
@@ -33,6 +32,7 @@ from attsvm_papers.multihead.side_by_side import (
     lengths,
     margin_shares,
 )
+from attsvm_papers.multihead.sum_of_heads import sum_of_heads
 
 
 def compared(angle, each, common, **_):

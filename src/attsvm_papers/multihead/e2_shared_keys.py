@@ -19,10 +19,10 @@ import numpy as np
 from attsvm import AttentionData, head_pairs, train
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps, direction_gap
-from attsvm.models import sum_of_heads
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
 from attsvm_papers.multihead.side_by_side import apart, joint_programmes, margin_shares
+from attsvm_papers.multihead.sum_of_heads import sum_of_heads
 
 HEADS = 2
 

@@ -59,7 +59,7 @@ def batches(n, size, dealt, steps, rng):
 
 def part_of(sequences, chosen):
     """These sequences of every run."""
-    names = ("tokens", "centred", "queries", "labels", "mask")
+    names = ("values", "keys", "queries", "labels", "mask")
     return Sequences(*(getattr(sequences, name)[:, chosen] for name in names))
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from attsvm import InputError
 from attsvm.datasets import WordPiece, image_digest, image_set, imdb
 from attsvm.errors import UnavailableError
-from attsvm.models import TextClassifier, VisionTransformer
+from attsvm_papers.networks.classifiers import TextClassifier, VisionTransformer
 from attsvm_papers.networks.labelled import Examples
 from attsvm_papers.networks.pixels import Pixels
 from attsvm_papers.networks.sentences import SENTENCES

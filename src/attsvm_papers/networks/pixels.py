@@ -21,7 +21,7 @@ class Pixels(nn.Module):
         std: deviation of every channel.
         side: resize to this many pixels (bilinear); the images' own side when left out.
 
-    Source: with ``side=48`` and a :class:`attsvm.models.VisionTransformer`, the vision experiment
+    Source: with ``side=48`` and a ``VisionTransformer``, the vision experiment
     of *Optimizing Attention with Mirror Descent*.
     """
 

@@ -8,10 +8,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 import torch
+from transformer import NextTokenTransformer
 
 from attsvm.datasets.next_token import NextTokenData, stack
 from attsvm.dynamics.next_token import Problem, output_values
-from attsvm.models.next_token import NextTokenTransformer
 
 LOSSES = ("cross_entropy", "squared", "squared_softmax", "log_mass")
 K, D = 5, 6

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from transformer import NextTokenTransformer
 
 from attsvm.datasets.next_token import (
     NextTokenData,
@@ -37,7 +38,6 @@ from attsvm.dynamics.trajectory import AtSteps
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Nuclear, Spectral
 from attsvm.margins import order_margins
-from attsvm.models.next_token import NextTokenTransformer
 from attsvm.optim import SteepestDescent
 from attsvm.solvers import max_margin
 from attsvm_papers.ntp.two_stages import output_targets

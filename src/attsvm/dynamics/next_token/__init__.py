@@ -39,17 +39,22 @@ from attsvm.dynamics.next_token.algorithm_one import (
     two_stage,
 )
 from attsvm.dynamics.next_token.course import AttentionCourse, Course, OutputCourse
-from attsvm.dynamics.next_token.problem import Loss, NoAttentionSignalError, Problem, output_values
+from attsvm.dynamics.next_token.problem import (
+    NoAttentionSignalError,
+    Problem,
+    SentenceLoss,
+    output_values,
+)
 
 __all__ = [
     "AttentionCourse",
     "Course",
     "Joint",
-    "Loss",
     "NoAttentionSignalError",
     "OutputCourse",
     "Problem",
     "Rule",
+    "SentenceLoss",
     "TwoStages",
     "attention_stage",
     "factored_stage",

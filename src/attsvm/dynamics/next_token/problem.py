@@ -20,7 +20,7 @@ from attsvm.dynamics.next_token.compiled_runs import LOSSES
 from attsvm.errors import InputError
 from attsvm.printable import Compact
 
-Loss = Literal["cross_entropy", "squared", "squared_softmax", "log_mass"]
+SentenceLoss = Literal["cross_entropy", "squared", "squared_softmax", "log_mass"]
 
 
 class NoAttentionSignalError(InputError):
@@ -60,7 +60,7 @@ class Problem(Compact):
 
     data: tuple[NextTokenData, ...]
     values: FloatArray
-    loss: Loss
+    loss: SentenceLoss
     token: IntArray
     count: IntArray
     start: IntArray
@@ -109,7 +109,7 @@ class Problem(Compact):
     def of(
         cls,
         data: NextTokenData | Sequence[NextTokenData],
-        loss: Loss = "cross_entropy",
+        loss: SentenceLoss = "cross_entropy",
         values: ArrayLike | None = None,
     ) -> Problem:
         """The problem of these data sets, one per run.

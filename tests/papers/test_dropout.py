@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attsvm.models.dropout import Dropout, dropout
+from attsvm_papers.networks.dropout import Dropout, dropout
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9])

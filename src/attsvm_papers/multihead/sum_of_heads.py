@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from attsvm.data import AttentionData, floats
 from attsvm.errors import InputError
-from attsvm.models.attention import Attention, Losses
-from attsvm.models.losses import Logistic, LogScale, Loss, as_loss
+from attsvm.models import Attention, Logistic, LogScale, Loss
 
 
 class HeadDecoders(nn.Module):
@@ -53,12 +52,10 @@ class SummedLoss(Loss):
     def __init__(self, heads: int, loss: Loss) -> None:
         self.heads, self.loss = heads, loss
 
-    def __call__(
-        self, margins: Tensor, scale: LogScale | None = None, weights: Tensor | None = None
-    ) -> Tensor:
+    def __call__(self, margins: Tensor, scale: LogScale | None = None) -> Tensor:
         """See :meth:`Loss.__call__`; ``margins`` is ``(..., n * heads)``."""
         summed = margins.reshape(*margins.shape[:-1], -1, self.heads).sum(dim=-1)
-        return self.loss(summed, scale, weights)
+        return self.loss(summed, scale)
 
     def value(self, margins: Tensor) -> Tensor:
         """That of margins of sequences."""
@@ -70,7 +67,7 @@ class SummedLoss(Loss):
 
 
 def sum_of_heads(
-    pairs: AttentionData, decoders: ArrayLike, loss: Losses | None = None, **options: Any
+    pairs: AttentionData, decoders: ArrayLike, loss: Loss | None = None, **options: Any
 ) -> Attention:
     r"""The model :math:`f_i=\sum_hv_h^\top X_i^\top\mathrm{softmax}(X_iW_hz_i)` on the pairs of its
     heads.
@@ -84,12 +81,12 @@ def sum_of_heads(
     Args:
         pairs: what :func:`attsvm.head_pairs` makes of the data.
         decoders: :math:`v_1\dots v_H`, ``(H, d_x)`` or ``(runs, H, d_x)``.
-        loss: of the margins of sequences, see :meth:`Attention.cross`.
-        **options: ``runs``, ``init``, ``parameterization`` and so on of :meth:`Attention.cross`.
+        loss: of the margins of sequences, see :meth:`attsvm.models.Attention.cross`.
+        **options: ``runs``, ``init``, ``parameterization`` and so on, see there.
 
     Raises:
         InputError: decoders of another width or that are not finite, pairs that are not of that
-            many heads, or what :meth:`Attention.cross` refuses.
+            many heads, or what :meth:`attsvm.models.Attention.cross` refuses.
     """
     v = floats("decoders", decoders)
     leads = ((), pairs.batch_shape or (options.get("runs"),))
@@ -106,5 +103,5 @@ def sum_of_heads(
             f"the data has {pairs.n} rows and d_z={pairs.d_z}, and there are {heads} decoders;"
             " give head_pairs(data, heads) for as many heads as decoders"
         )
-    summed = SummedLoss(heads, Logistic() if loss is None else as_loss(loss))
+    summed = SummedLoss(heads, Logistic() if loss is None else loss)
     return Attention.cross(pairs, HeadDecoders(torch.from_numpy(v)), loss=summed, **options)

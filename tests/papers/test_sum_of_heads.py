@@ -8,8 +8,9 @@ import torch
 
 import attsvm
 from attsvm.errors import InputError
-from attsvm.models import Attention, Exponential, Linear, Logistic, LogScale, sum_of_heads
+from attsvm.models import Attention, Exponential, Linear, Logistic, LogScale
 from attsvm.optim import SteepestDescent
+from attsvm_papers.multihead.sum_of_heads import sum_of_heads
 
 n, T, d, H = 4, 5, 6, 3
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from attsvm.errors import InputError
-from attsvm.models import TextClassifier
+from attsvm_papers.networks.classifiers import TextClassifier
 
 TIGHT = {"rtol": 1e-12, "atol": 1e-13}  # float64, sums of tens of terms
 

@@ -7,9 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from attsvm.errors import InputError
-from attsvm.models import VisionTransformer, soft_sparsity
-from attsvm.models.classifiers import SelfAttention
 from attsvm.optim import split_params
+from attsvm_papers.networks.classifiers import SelfAttention, VisionTransformer, soft_sparsity
 
 
 @pytest.fixture

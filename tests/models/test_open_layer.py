@@ -1,0 +1,498 @@
+"""A layer with the keys, values, scores, masks, heads and targets of a user: trained, and compared
+with the max-margin solution of the same keys where the theory says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attsvm.data import AttentionData
+from attsvm.datasets import unit_sphere
+from attsvm.dynamics import AtSteps, Trajectory, train, unsupported
+from attsvm.errors import InputError
+from attsvm.margins import multi_token_margins, selection_margins
+from attsvm.models import Attention, LogScale
+from attsvm.optim import MirrorDescent, SteepestDescent
+from attsvm.queries import self_attention, sequence_pairs
+from attsvm.solvers import max_margin
+
+RNG = np.random.default_rng(5)
+DATA, V = unit_sphere(4, 5, 6, seed=3)
+MATRIX = RNG.standard_normal((3, 6))
+STEPS = 3000
+EARLY = 30
+
+
+def trained(model: Attention, data: AttentionData, steps: int = STEPS) -> Trajectory:
+    descent = SteepestDescent(model.parameters(), lr=0.1)
+    return train(model, data, descent, steps, AtSteps([EARLY, steps // 3]))
+
+
+def gaps(trajectory: Trajectory, keyed: AttentionData, selected: Any = None) -> Any:
+    """Direction gaps to the solution of what was selected in the end."""
+    tokens = trajectory.selected[-1] if selected is None else selected
+    return trajectory.direction_gap(max_margin(selection_margins(keyed, tokens)))
+
+
+def with_tokens(data: AttentionData, tokens: Any) -> AttentionData:
+    return AttentionData(tokens, data.labels, data.queries, data.mask)
+
+
+# Keys and values.
+
+
+def rotated(vectors: Any, angles: Any) -> Any:
+    """Pairs of coordinates, each turned by its own multiple of an angle: rotary positions."""
+    turn = np.multiply.outer(angles, 10.0 ** -np.arange(vectors.shape[-1] // 2))
+    x, y = vectors[..., 0::2], vectors[..., 1::2]
+    out = np.empty(np.broadcast_shapes(vectors.shape, (*turn.shape[:-1], vectors.shape[-1])))
+    out[..., 0::2] = np.cos(turn) * x - np.sin(turn) * y
+    out[..., 1::2] = np.sin(turn) * x + np.cos(turn) * y
+    return out
+
+
+def rotary(data: AttentionData) -> Any:
+    """Tokens turned by their distance from the last one, which asks."""
+    return rotated(data.tokens, np.arange(data.T) - (data.T - 1.0))
+
+
+def test_rotary_keys_reach_the_solution_of_the_same_keys() -> None:
+    data = self_attention(unit_sphere(4, 5, 12, seed=0)[0], position=4)
+    v = unit_sphere(4, 5, 12, seed=0)[1]
+    model = Attention.cross(data, v, keys=rotary)
+    trajectory = trained(model, data)
+    assert trajectory.backend == "compiled"
+    found, other = gaps(trajectory, with_tokens(data, rotary(data))), gaps(trajectory, data)
+    assert found[-1] < 1e-3 < found[1] / 5
+    assert other[-1] > 0.05
+    # the textbook: query and keys turned by their own positions
+    W = trajectory.W[-1]
+    asked = rotated(data.queries @ W.T, np.full(data.n, data.T - 1.0))
+    keys = rotated(data.tokens, np.arange(float(data.T)))
+    logits = np.einsum("ntd,nd->nt", keys, asked)
+    expected = torch.softmax(torch.tensor(logits), dim=-1)
+    torch.testing.assert_close(model.probabilities(data).detach(), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_keys_and_values_may_be_a_matrix_an_array_or_a_function() -> None:
+    tokens = DATA.tokens @ MATRIX.T
+    ways: list[Any] = [MATRIX, tokens, lambda data: data.tokens @ MATRIX.T, torch.tensor(tokens)]
+    for name in ("keys", "values"):
+        head = V if name == "keys" else np.ones(3)
+        found = []
+        for given in ways:
+            model = Attention.cross(DATA, head, **{name: given})
+            trajectory = trained(model, DATA, 50)
+            assert trajectory.backend == "compiled"
+            found.append((trajectory.W[-1], trajectory.loss[-1]))
+        for W, loss in found[1:]:
+            np.testing.assert_allclose(W, found[0][0], rtol=1e-10, atol=1e-12)
+            assert loss == pytest.approx(found[0][1], rel=1e-12)
+
+
+def textbook(W: Tensor, keys: Any, values: Any, head: Any, data: AttentionData) -> Tensor:
+    a, z = torch.tensor(np.array(keys)), torch.tensor(np.array(data.queries))
+    hidden = torch.tensor(~data.mask)
+    logits = torch.einsum("ntd,de,ne->nt", a, W, z).masked_fill(hidden, -torch.inf)
+    outputs = torch.einsum("nt,ntd->nd", torch.softmax(logits, -1), torch.tensor(np.array(values)))
+    margins = torch.tensor(np.array(data.labels)) * (outputs @ torch.tensor(head))
+    return nn.functional.softplus(-margins).mean()
+
+
+@pytest.mark.parametrize("backend", ["compiled", "autograd"])
+def test_values_that_differ_from_keys_have_the_gradient_of_the_textbook(backend: str) -> None:
+    mask = np.ones((4, 5), dtype=bool)
+    mask[1, 3:] = False
+    data = AttentionData(DATA.tokens, DATA.labels, DATA.queries, mask)
+    keys, values, head = (RNG.standard_normal(s) for s in ((4, 5, 3), (4, 5, 2), (2,)))
+    start = RNG.standard_normal((3, 6))
+    model = Attention.cross(data, head, None, init=start, keys=keys, values=values)
+    W = torch.tensor(start, requires_grad=True)
+    textbook(W, keys, values, head, data).backward()
+    assert W.grad is not None
+    descent = SteepestDescent(model.parameters(), lr=0.5, normalize=False)
+    trajectory = train(model, data, descent, 1, backend=backend)  # type: ignore[arg-type]
+    expected = start - 0.5 * W.grad.numpy()
+    np.testing.assert_allclose(trajectory.W[-1], expected, rtol=1e-11, atol=1e-13)
+
+
+def test_runs_may_have_keys_of_their_own() -> None:
+    data, v = unit_sphere(3, 4, 6, seed=[0, 1])
+    keys = RNG.standard_normal((2, 3, 4, 5))
+    together = trained(Attention.cross(data, v, keys=keys), data, 100)
+    for r in range(2):
+        one = data.instance(r)
+        alone = trained(Attention.cross(one, v[r], keys=keys[r]), one, 100)
+        np.testing.assert_array_equal(together.W[-1, r], alone.W[-1])
+
+
+def test_a_model_with_a_function_reads_other_data() -> None:
+    model = Attention.cross(DATA, V, keys=rotary)
+    other, _ = unit_sphere(7, 3, 6, seed=8)
+    assert model(other).shape == (7,)
+    with pytest.raises(InputError, match=r"keys has shape \(4, 5, 3\)"):
+        Attention.cross(DATA, V, keys=np.ones((4, 5, 3)))(other)
+
+
+# Masks per query.
+
+
+def test_a_sliding_window_reaches_the_solution_of_what_it_shows() -> None:
+    data, v = unit_sphere(2, 5, 16, seed=1)
+    labels = np.sign(np.random.default_rng(0).standard_normal((2, 5)))
+    distance = np.subtract.outer(np.arange(5), np.arange(5))
+    window = np.abs(distance) <= 1
+    pairs = sequence_pairs(data, labels, mask=window)
+    model = Attention.cross(pairs, v)
+    trajectory = trained(model, pairs)
+    assert trajectory.backend == "compiled"
+    shares = model.probabilities(pairs).detach().numpy().reshape(2, 5, 5)
+    assert (shares[:, ~window] == 0).all()
+    assert (shares[:, window] > 0).any()
+    found = gaps(trajectory, pairs)
+    assert found[-1] < 2e-3 < found[1] / 5
+    everything = sequence_pairs(data, labels)
+    assert gaps(trajectory, everything)[-1] > 0.01
+
+
+def test_windows_and_causal_masks_meet() -> None:
+    distance = np.subtract.outer(np.arange(5), np.arange(5))
+    both = sequence_pairs(DATA, np.ones((4, 5)), causal=True, mask=np.abs(distance) <= 1)
+    expected = (distance >= 0) & (distance <= 1)
+    assert (both.mask.reshape(4, 5, 5) == expected).all()
+    for mask, sentence in (
+        (np.zeros((5, 5), dtype=bool), "position 0 of sequence 0 sees no token"),
+        (np.ones((4, 4), dtype=bool), r"give booleans \(5, 5\)"),
+        (np.ones((5, 5)), "give booleans"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            sequence_pairs(DATA, np.ones((4, 5)), mask=mask)
+
+
+# Scores.
+
+
+class Distance(nn.Module):
+    """Minus half the squared distance, times a trained factor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(0.7, dtype=torch.float64))
+
+    def forward(self, moved: Tensor, keys: Tensor) -> Tensor:
+        return -0.5 * self.factor * ((moved[..., None, :] - keys) ** 2).sum(dim=-1)
+
+
+def test_a_product_as_similarity_is_the_layer_itself() -> None:
+    def product(moved: Tensor, keys: Tensor) -> Tensor:
+        return torch.einsum("...nd,...ntd->...nt", moved, keys)
+
+    ends = []
+    for similarity in (None, product):
+        model = Attention.cross(DATA, V, runs=2, init=("uniform", 0), similarity=similarity)
+        ends.append(trained(model, DATA, 300))
+    assert [each.backend for each in ends] == ["compiled", "autograd"]
+    np.testing.assert_allclose(ends[1].W[-1], ends[0].W[-1], rtol=1e-9, atol=1e-11)
+
+
+def test_distances_are_trained_with_their_parameters() -> None:
+    model = Attention.cross(DATA, V, None, init=("uniform", 0), similarity=Distance())
+    assert isinstance(model.similarity, Distance)
+    W = model.W.detach().clone().requires_grad_()
+    factor = model.similarity.factor.detach().clone().requires_grad_()
+    X, z = torch.tensor(np.array(DATA.tokens)), torch.tensor(np.array(DATA.queries))
+    logits = -0.5 * factor * (((z @ W.T)[:, None] - X) ** 2).sum(-1)
+    values = torch.einsum("nt,ntd,d->n", torch.softmax(logits, -1), X, torch.tensor(V))
+    loss = nn.functional.softplus(-torch.tensor(np.array(DATA.labels)) * values).mean()
+    loss.backward()
+    found = model.loss(DATA)
+    found.backward()
+    torch.testing.assert_close(found, loss)
+    torch.testing.assert_close(model.W.grad, W.grad, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(model.similarity.factor.grad, factor.grad, rtol=1e-10, atol=1e-13)
+    before = float(factor.detach())
+    trained(model, DATA, 20)
+    assert float(model.similarity.factor.detach()) != before
+
+
+# Gates and heads.
+
+
+class Gated(Attention):
+    """Values times a trained gate."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.gate = nn.Parameter(torch.tensor([0.5], dtype=torch.float64))
+
+    def forward(self, data: Any, scale: Any = None) -> Tensor:
+        return self.gate * super().forward(data, scale)
+
+
+def test_a_gate_by_subclass_reaches_the_solution() -> None:
+    data, v = unit_sphere(4, 5, 12, seed=2)
+    model = Gated.cross(data, v)
+    groups = [{"params": [model.W], "lr": 0.5}, {"params": [model.gate], "lr": 1e-3}]
+    trajectory = train(model, data, SteepestDescent(groups, lr=0.5), 600, AtSteps([10, 100]))
+    assert (trajectory.backend, type(model)) == ("autograd", Gated)
+    assert float(model.gate.detach()) > 0.6
+    found = gaps(trajectory, data)
+    assert found[-1] < 1e-3 < found[2] < found[1]
+
+
+class Tent(nn.Module):
+    """A linear score less a convex bump of two GELUs, least where the first coordinate is zero."""
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        x, y = 3.0 * outputs[..., 0], outputs[..., 1]
+        return nn.functional.gelu(x) + nn.functional.gelu(-x) - y
+
+
+def test_a_gelu_head_selects_two_tokens_and_reaches_their_solution() -> None:
+    # Tokens 0 and 1 have scores one higher than the rest, and first coordinates that cancel: the
+    # best attention gives a half to each.
+    tokens = np.random.default_rng(4).standard_normal((3, 4, 10)) / 3.0
+    tokens[..., 0], tokens[..., 1] = [1.0, -1.0, 0.3, -0.3], [1.0, 1.0, 0.0, 0.0]
+    data = AttentionData(tokens, -np.ones(3), np.random.default_rng(6).standard_normal((3, 10)))
+    model = Attention.cross(data, Tent())
+    trajectory = trained(model, data, 900)
+    assert trajectory.backend == "autograd"
+    shares = model.probabilities(data).detach().numpy()
+    assert shares[:, :2].min() > 0.35
+    assert shares[:, 2:].max() < 0.02
+    pair = np.tile([True, True, False, False], (3, 1))
+    found = trajectory.direction_gap(max_margin(multi_token_margins(data, pair)))
+    assert found[-1] < 0.03 < found[1]
+    assert (np.diff(found) < 0).all()
+    single = max_margin(selection_margins(data, shares.argmax(axis=1)))
+    assert trajectory.direction_gap(single)[-1] > 0.3
+
+
+# Targets.
+
+
+def planted(classes: int) -> tuple[AttentionData, Any, Any, Any]:
+    """Data, a matrix head, the planted token of each sequence and the values of the head there."""
+    data, _ = unit_sphere(5, 4, 16, seed=7)
+    head = np.random.default_rng(8).standard_normal((classes, 16))
+    chosen = np.array([0, 3, 1, 2, 1])
+    return data, head, chosen, data.tokens[np.arange(5), chosen] @ head.T
+
+
+def test_a_vector_head_on_real_targets_reaches_the_solution_of_the_planted_tokens() -> None:
+    data, head, chosen, targets = planted(16)
+    model = Attention.cross(data, head, targets=targets)
+    trajectory = trained(model, data, 150)
+    assert trajectory.backend == "autograd"
+    assert (trajectory.selected[-1] == chosen).all()
+    assert trajectory.loss[-1] < 1e-3 * trajectory.loss[0]
+    assert model(data).shape == (5, 16)
+    found = gaps(trajectory, data, chosen)
+    assert found[-1] < 0.1 < found[0]
+    assert (np.diff(found[1:]) < 0).all()
+
+
+def test_classes_are_trained_by_cross_entropy() -> None:
+    data, head, _, values = planted(3)
+    classes = values.argmax(axis=1)
+    model = Attention.cross(data, head, loss="cross_entropy", targets=classes, train_head=True)
+    trajectory = trained(model, data, 300)
+    assert (model(data).argmax(dim=-1).numpy() == classes).all()
+    assert trajectory.loss[-1] < 0.1 * trajectory.loss[0]
+
+
+LOSSES_OF_TARGETS: dict[str, tuple[Any, Any]] = {
+    "squared": ("squared", lambda f, y: 0.5 * ((f - y) ** 2).sum(-1)),
+    "per entry": (
+        lambda f, y: nn.functional.huber_loss(f, y, reduction="none"),
+        lambda f, y: nn.functional.huber_loss(f, y.expand(f.shape), reduction="none").sum(-1),
+    ),
+    "per row": (
+        lambda f, y: torch.linalg.vector_norm(f - y, dim=-1),
+        lambda f, y: torch.linalg.vector_norm(f - y, dim=-1),
+    ),
+}
+
+
+@pytest.mark.parametrize("runs", [None, 2])
+@pytest.mark.parametrize("name", LOSSES_OF_TARGETS)
+def test_losses_of_targets_have_the_gradient_of_the_textbook(name: str, runs: int | None) -> None:
+    loss, plain = LOSSES_OF_TARGETS[name]
+    data, head, _, targets = planted(3)
+    options: dict[str, Any] = {"runs": runs, "init": ("uniform", 1), "train_head": True}
+    model = Attention.cross(data, head, loss=loss, targets=targets, **options)
+    X, z = torch.tensor(np.array(data.tokens)), torch.tensor(np.array(data.queries))
+    W, M = (each.detach().clone().requires_grad_() for each in (model.W, model.head.weight))
+    logits = torch.einsum("ntd,...de,ne->...nt", X, W, z)
+    outputs = torch.einsum("...nt,ntd->...nd", torch.softmax(logits, -1), X)
+    expected = plain(outputs @ M.mT, torch.tensor(targets)).mean(-1)
+    expected.sum().backward()
+    scale = LogScale()
+    for given in (None, scale):
+        model.zero_grad()
+        found = model.loss(data, given)
+        found.sum().backward()
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+        factor = 1.0 if given is None else torch.exp(scale.weights)[..., None, None]
+        torch.testing.assert_close(factor * model.W.grad, W.grad, rtol=1e-10, atol=1e-13)
+    if runs is None:
+        torch.testing.assert_close(torch.exp(scale.head) * model.head.weight.grad, M.grad)
+    # scores are slopes of minus the loss along the values
+    slope = torch.autograd.grad(-data.n * model.loss(data).sum(), model.W, retain_graph=True)
+    assert slope[0].shape == model.W.shape
+    assert model.scores(data).shape == logits.shape
+
+
+def test_scores_beside_targets_are_slopes_of_the_loss() -> None:
+    data, head, _, targets = planted(3)
+    model = Attention.cross(data, head, targets=targets, init=("uniform", 1))
+    scores, outputs = model.scores(data), model.outputs(data).detach()
+    left = model.head(outputs) - torch.tensor(targets)
+    expected = -torch.einsum("nc,cd,ntd->nt", left, torch.tensor(head), torch.tensor(data.tokens))
+    torch.testing.assert_close(scores, expected, rtol=1e-12, atol=1e-13)
+
+
+# What decides the loop, and sentences.
+
+
+def test_the_reason_for_the_torch_loop_is_a_sentence() -> None:
+    _, head, _, targets = planted(3)
+    planted_data = planted(3)[0]
+    cases: list[tuple[Attention, str | None]] = [
+        (Attention.cross(DATA, V, keys=MATRIX, values=DATA.tokens), None),
+        (Attention.cross(DATA, V, similarity=Distance()), "the model has a similarity of its own"),
+        (Attention.cross(DATA, Tent()), "the head is Tent and not linear"),
+        (Gated.cross(DATA, V), "Gated overrides forward"),
+        (
+            Attention.cross(planted_data, head, targets=targets),
+            "values are compared with targets and not with labels",
+        ),
+        (
+            Attention.cross(DATA, V, loss=lambda u: torch.atan(-u)),
+            "it does not know the loss FunctionLoss('<lambda>')",
+        ),
+    ]
+    for model, reason in cases:
+        assert unsupported(model, SteepestDescent([model.W], lr=0.1)) == reason
+    model = Attention.cross(DATA, V, similarity=Distance())
+    with pytest.raises(InputError, match="does not train this because the model has a similarity"):
+        train(model, DATA, MirrorDescent([model.W], lr=0.1, p=2), 1, backend="compiled")
+
+
+@pytest.mark.parametrize("name", ["logistic", "exponential", "linear"])
+def test_losses_go_by_their_names(name: str) -> None:
+    model = Attention.cross(DATA, V, loss=name)
+    assert repr(model.objective) == f"{name.capitalize()}()"
+    assert trained(model, DATA, 5).backend == "compiled"
+
+
+class Wide(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(5, 1, dtype=torch.float64)
+
+
+REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
+    "a NumPy loss": (
+        lambda: Attention.cross(DATA, V, loss=lambda u: np.log1p(np.exp(-u))),
+        "write it with functions of torch",
+    ),
+    "a loss that is a mean": (
+        lambda: Attention.cross(DATA, V, loss=lambda u: nn.functional.softplus(-u).mean()),
+        r"of margins of shape \(4,\) gives \(\); write it with functions of torch, entry by entry",
+    ),
+    "an unknown name": (
+        lambda: Attention.cross(DATA, V, loss="hinge"),
+        "loss is 'hinge'; give 'logistic', 'exponential', 'linear', or a function",
+    ),
+    "a loss that needs targets": (
+        lambda: Attention.cross(DATA, V, loss="squared"),
+        "pass targets= with it",
+    ),
+    "a loss that has no targets": (
+        lambda: Attention.cross(DATA, np.ones((2, 6)), loss="logistic", targets=np.ones((4, 2))),
+        "loss is 'logistic' beside targets; give 'squared', 'cross_entropy'",
+    ),
+    "a float32 head": (
+        lambda: Attention.cross(DATA, nn.Linear(6, 1)),
+        r"holds torch.float32 and the layer works in float64; pass head.double\(\)",
+    ),
+    "a head of the wrong width": (
+        lambda: Attention.cross(DATA, Wide()).loss(DATA),
+        r"the head takes no outputs of shape \(4, 6\)",
+    ),
+    "a head with an axis too many": (
+        lambda: Attention.cross(DATA, nn.Linear(6, 1).double()).loss(DATA),
+        r"values of shape \(4, 1\) for outputs of shape \(4, 6\); give one value per output",
+    ),
+    "a head of NumPy": (
+        lambda: Attention.cross(DATA, lambda o: o.detach().numpy()[..., 0]).loss(DATA),
+        "the head gives ndarray of shape",
+    ),
+    "a vector head of the wrong width": (
+        lambda: Attention.cross(DATA, np.ones((2, 5)), targets=np.ones((4, 2))),
+        r"head has shape \(2, 5\); it must be \(2, 6\)",
+    ),
+    "an intercept beside a module": (
+        lambda: Attention.cross(DATA, Tent(), intercept=0.5),
+        "intercept is 0.5 beside a head that is no vector",
+    ),
+    "an intercept beside a matrix": (
+        lambda: Attention.cross(DATA, np.ones((2, 6)), 0.5, targets=np.ones((4, 2))),
+        "intercept is 0.5 beside a head that is no vector",
+    ),
+    "targets of other sequences": (
+        lambda: Attention.cross(DATA, np.ones((2, 6)), targets=np.ones((3, 2))),
+        r"targets has shape \(3, 2\) for labels \(4,\)",
+    ),
+    "a loss on other sequences": (
+        lambda: Attention.cross(DATA, np.ones((2, 6)), targets=np.ones((4, 2))).loss(
+            DATA.take([0, 1])
+        ),
+        "the model has targets for other sequences than these 2",
+    ),
+    "classes that are no whole numbers": (
+        lambda: Attention.cross(
+            DATA, np.ones((2, 6)), loss="cross_entropy", targets=[0.5, 0.0, 1.0, 1.0]
+        ),
+        "give targets 0, 1, 2",
+    ),
+    "a loss of targets that is a mean": (
+        lambda: Attention.cross(
+            DATA, np.ones((2, 6)), loss=nn.functional.mse_loss, targets=np.ones((4, 2))
+        ).loss(DATA),
+        r"gives shape \(\); write it in torch, with one number per sequence",
+    ),
+    "keys of another size": (
+        lambda: Attention.cross(DATA, V, keys=np.ones((3, 5))),
+        r"keys has shape \(3, 5\) and the data tokens of shape \(4, 5, 6\); give a matrix",
+    ),
+    "values that are not finite": (
+        lambda: Attention.cross(DATA, V, values=np.full((4, 5, 6), np.nan)),
+        "values holds a value that is not finite",
+    ),
+    "keys that would not be trained": (
+        lambda: Attention.cross(DATA, V, keys=torch.ones(4, 5, 3, requires_grad=True)),
+        "keys asks for gradients",
+    ),
+    "a module as keys": (
+        lambda: Attention.cross(DATA, V, keys=nn.Linear(6, 3).double()),
+        "keys is a module, which would not be trained",
+    ),
+    "a similarity of another shape": (
+        lambda: Attention.cross(DATA, V, similarity=lambda q, k: q).loss(DATA),
+        r"similarity gives \(4, 6\).*of shape \(4, 5\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_does_not_fit_ends_in_a_sentence(name: str) -> None:
+    make, sentence = REFUSALS[name]
+    with pytest.raises(InputError, match=sentence):
+        make()
