@@ -304,10 +304,14 @@ def _power_step(
     kept = [(w, v, local(dual)) for w, v, dual in rows if dual is not None]
     if not kept:
         return
-    columns: Any = [list(column) for column in zip(*kept, strict=True)]
+    moving, along, points = (list(column) for column in zip(*kept, strict=True))
     inverse = _exponents(group)[1]
-    numbers = not isinstance(lr, Tensor) and not isinstance(shrink, Tensor)
-    if numbers and _fuses(group) and mirror_step(*columns, shrink, lr, inverse):
+    if (
+        _fuses(group)
+        and not isinstance(lr, Tensor)
+        and not isinstance(shrink, Tensor)
+        and mirror_step(moving, along, list(points), shrink, lr, inverse)
+    ):
         return
     # on a CPU multi-tensor calls are loops anyway, and what they make stays in the cache
     alone = group["foreach"] is False or weights[0].device.type == "cpu"
