@@ -293,4 +293,4 @@ def course(e, axes):
         ax.set_xlabel("step of the second stage")
     left.set_ylabel("cosine")
     right.set_ylabel("log of the loss gap")
-    kit.legend(left)
+    kit.legend_below(left, 2)
