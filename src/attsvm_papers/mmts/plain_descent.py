@@ -22,20 +22,21 @@ def descend(model, data, lr, steps, record):
 @kit.run(seeds=kit.seeds(8, by=8, name="equivalence_seeds"))
 def equivalence(seeds, steps=300):
     r"""Plain descent on p with step :math:`\eta`, and on W under a prompt u with
-    :math:`\eta/\|u\|^2`, and with :math:`\eta`, from :math:`up_0^\top/\|u\|^2`.
+    :math:`\eta/\|u\|^2`, and with :math:`\eta`, from :math:`p_0u^\top/\|u\|^2`.
     """
     found = []
     for seed in seeds:
         rng = np.random.default_rng(seed)
         data, head = unit_sphere(4, 5, 6, seed)
         u, p = 2.0 * rng.standard_normal(3), rng.standard_normal(6)
-        start = np.outer(u, p) / (u @ u)
+        asked = AttentionData(data.tokens, data.labels, np.tile(u, (data.n, 1)))
+        start = np.outer(p, u) / (u @ u)
         prompt = descend(Attention.prompt(data, head, init=p), data, 0.5, steps, LogSpaced(30))
-        predicted = u[:, None] * prompt.W[..., 0][:, None, :] / (u @ u)
+        predicted = prompt.W * u / (u @ u)
         row = {}
         for name, lr in (("error", 0.5 / (u @ u)), ("undivided", 0.5)):
-            model = Attention.prompt(data, head, init=start, prompt=u)
-            W = descend(model, data, lr, steps, LogSpaced(30)).parameters["W"]
+            model = Attention.cross(asked, head, None, init=start)
+            W = descend(model, asked, lr, steps, LogSpaced(30)).W
             away, size = (np.abs(x).max(axis=(1, 2)) for x in (W - predicted, predicted))
             row[f"equivalence_{name}"] = (away / size).max()
         found.append(row)
