@@ -1,21 +1,23 @@
-r"""The predictors of bags: penalty chosen on bags left out, then one fit to all.
+r"""The predictors of bags: penalties chosen on bags left out, then one fit to all.
 
 Values become probabilities, :math:`\sigma(af+b)`, or :math:`\mathrm{softmax}(af)` of three classes
-or more, by the values of bags that the model did not see.
+or more, by the values of bags that the model did not see. Attention pooling chooses its penalty and
+the ratio of attention together, by the losses of bags left out after that slope: before it, a
+strong penalty is charged for small values, not for wrong ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.fitting.layers import Layer, PooledLayer, WitnessLayer
-from attsvm.fitting.minimise import ConvexStep, cross_entropy, descend
-from attsvm.fitting.penalised import Pooled, attention_heads, mean_head
+from attsvm.fitting.minimise import ConvexStep, cross_entropy
+from attsvm.fitting.penalised import Pooled, attention_heads, losses, mean_head
 from attsvm.fitting.preparation import root_mean_square
 from attsvm.fitting.witness import (
     CONSTANT,
@@ -30,33 +32,59 @@ from attsvm.fitting.witness import (
 _RANGE = (-7.0, 7.0)  # of the logarithm of the slope
 
 
-def calibration(values: FloatArray, labels: IntArray, shift: bool) -> tuple[float, float]:
-    r"""Slope ``a > 0`` and offset ``b``, which is 0 unless ``shift``.
+@dataclass(frozen=True)
+class Calibration:
+    """What makes values probabilities.
+
+    Attributes:
+        slope: positive.
+        offset: 0 unless asked for.
+        loss: mean loss of the values with both.
+    """
+
+    slope: float
+    offset: float
+    loss: float
+
+
+def calibration(
+    values: FloatArray, labels: IntArray, shift: bool, weights: FloatArray | None = None
+) -> Calibration:
+    r"""The slope and offset of least loss.
 
     Args:
         values: ``(n, C)``, of bags left out.
         labels: ``(n,)``: 0 and 1, or 0 to C - 1.
         shift: whether the values of two classes may move against zero.
+        weights: ``(n,)`` of the bags; equal when left out.
 
     Source: Platt (1999), with his targets :math:`(n_k+1)/(n_k+2)` for two classes, which keep the
     slope finite where values separate the classes; temperature scaling otherwise.
     """
-    from scipy.optimize import minimize
+    from scipy.optimize import minimize, minimize_scalar
 
     two = values.shape[1] == 1
     if two:
         many = np.bincount(labels, minlength=2)
         targets = np.where(labels > 0, (many[1] + 1) / (many[1] + 2), 1 / (many[0] + 2))
 
-    def loss(at: FloatArray) -> float:
-        scaled = np.exp(np.clip(at[0], *_RANGE)) * values
+    def loss(logarithm: float, offset: float) -> float:
+        scaled = np.exp(np.clip(logarithm, *_RANGE)) * values
         if two:
-            f = scaled[:, 0] + (at[1] if shift else 0.0)
-            return float(np.mean(np.logaddexp(0.0, f) - targets * f))
-        return float(np.mean(cross_entropy(scaled, labels)[0]))
+            f = scaled[:, 0] + offset
+            each = np.logaddexp(0.0, f) - targets * f
+        else:
+            each = cross_entropy(scaled, labels)[0]
+        return float(np.average(each, weights=weights))
 
-    found = minimize(loss, np.zeros(2 if shift else 1), method="Nelder-Mead").x
-    return float(np.exp(np.clip(found[0], *_RANGE))), float(found[1]) if shift else 0.0
+    if shift:
+        found = minimize(lambda at: loss(*at), np.zeros(2), method="Nelder-Mead")
+        logarithm, offset = found.x
+    else:
+        found = minimize_scalar(lambda at: loss(at, 0.0), bounds=_RANGE, method="bounded")
+        logarithm, offset = found.x, 0.0
+    slope = float(np.exp(np.clip(logarithm, *_RANGE)))
+    return Calibration(slope, float(offset), float(found.fun))
 
 
 Values = FloatArray
@@ -87,15 +115,11 @@ def left_out(labels: IntArray, folds: int, seed: int, single: bool) -> list[IntA
     """Bags to leave out together, each class spread over the folds; only the first fold when
     ``single``.
     """
-    folds = max(min(folds, int(np.bincount(labels).min())), 2)
-    generator = np.random.default_rng([seed, 11])
-    fold = np.empty(len(labels), dtype=np.int64)
-    start = 0
-    for label in np.unique(labels):
-        members = generator.permutation(np.flatnonzero(labels == label))
-        fold[members] = (start + np.arange(len(members))) % folds
-        start += len(members)
-    return [np.flatnonzero(fold == k) for k in range(1 if single else folds)]
+    from sklearn.model_selection import StratifiedKFold
+
+    count = max(min(folds, int(np.bincount(labels).min())), 2)
+    parts = StratifiedKFold(count, shuffle=True, random_state=seed).split(labels, labels)
+    return [part for _, part in parts][: 1 if single else count]
 
 
 def choose(
@@ -137,13 +161,12 @@ RATIOS = (1.0, 0.1, 0.01)
 """Penalties on attention weights that are tried, relative to that on the head; attention that does
 not pay is left out.
 """
+RISES = 2
+"""How often a loss may rise above its least before smaller penalties are left out."""
 GUESSES = 3
 """Guesses of the witnesses that a path starts from, besides small weights."""
 _COARSE = 600_000  # numbers in a table from which fewer penalties are tried, in fewer steps
-_LARGE, _SAMPLE = 3_000_000, 1_500_000  # from which a sample chooses the penalty; its size
 _MANY = 500  # bags from which leaving one part out is enough where descents are coarse
-_FEWEST = 200  # bags of a sample
-_TOLD = 0.95  # the loss of a sample's fit, relative to that of constant values
 _ITERATIONS, _FEW = 100, 40
 
 
@@ -156,7 +179,7 @@ class Predictor:
         penalty: the penalty that was used, relative to the mean loss of a bag.
         ratio: the penalty on attention weights relative to it; ``inf`` where attention is uniform,
             None where it follows the scores.
-        losses: ``(candidates,)`` mean losses on bags left out.
+        losses: ``(candidates,)`` mean losses on bags left out, of those that were fitted.
         left_out: ``(n, C)`` values of bags by models that did not see them; ``nan`` for bags that
             were not left out.
         steps: the convex programmes that were solved for the final weights, in this order.
@@ -212,40 +235,6 @@ class Table:
         """Steps of one descent."""
         return _FEW if self.coarse else _ITERATIONS
 
-    def sample(self) -> tuple[IntArray, Table] | None:
-        """Some bags, the same share of each class, of a table in which a fit to all is slow: they
-        choose penalty and start. None for other tables.
-        """
-        size = max(_FEWEST, int(len(self.labels) * _SAMPLE / self.rows.size))
-        if self.rows.size <= _LARGE or size >= len(self.labels):
-            return None
-        folds = len(self.labels) // size
-        chosen = left_out(self.labels, folds, self.seed + 1, single=True)[0]
-        lengths = np.diff(self.offsets)
-        rows = self.rows[np.repeat(np.isin(np.arange(len(lengths)), chosen), lengths)]
-        shares = self.shares[chosen] / self.shares[chosen].sum()
-        return chosen, replace(
-            self,
-            rows=rows,
-            offsets=np.concatenate([[0], np.cumsum(lengths[chosen])]),
-            queries=self.queries[chosen],
-            labels=self.labels[chosen],
-            shares=shares,
-        )
-
-    def told_by(self, some: Predictor) -> bool:
-        """Whether a fit to a sample tells bags left out better than the classes' shares do, by
-        :data:`_TOLD`: where witnesses are rare, a sample may hold too few of them.
-        """
-        share = np.bincount(self.labels, weights=self.shares, minlength=self.classes)
-        return bool(some.losses.min() < -_TOLD * share @ np.log(share))
-
-    def scattered(self, chosen: IntArray, values: FloatArray) -> FloatArray:
-        """``(n, C)`` from the values of some bags, ``nan`` elsewhere."""
-        whole = np.full((len(self.labels), values.shape[1]), np.nan)
-        whole[chosen] = values
-        return whole
-
     def scaled(self) -> tuple[FloatArray, float]:
         """Instances of root-mean-square norm one with the constant feature, and their unit."""
         unit = root_mean_square(self.rows)
@@ -267,7 +256,6 @@ def fit_witnesses(table: Table, heads: int, hard: bool, asked: float | None) -> 
     null = table.classes == 2
     problem = Witnesses(rows, table.offsets, table.labels, heads if null else table.classes, null)
     penalties, first = table.penalties(asked), problem.start(table.seed)
-    sample = table.sample()
 
     def layer(theta: FloatArray) -> WitnessLayer:
         return WitnessLayer(theta[:, :-1] / unit, CONSTANT * theta[:, -1], null, hard)
@@ -288,14 +276,6 @@ def fit_witnesses(table: Table, heads: int, hard: bool, asked: float | None) -> 
             for theta in paths(shares, penalties)
         ][0 if asked is None else -1 :]
 
-    if sample and table.told_by(some := fit_witnesses(sample[1], heads, hard, asked)):
-        near = cast(WitnessLayer, some.layer)
-        start = np.column_stack([near.w * unit, near.intercept / CONSTANT])
-        theta = descend(lambda at: problem.loss(at, table.shares), start, some.penalty, _ITERATIONS)
-        theta, steps = alternate(problem, table.shares, some.penalty, theta, hard)
-        found = replace(layer(theta), threshold=near.threshold)
-        left = table.scattered(sample[0], some.left_out)
-        return replace(some, layer=found, left_out=left, steps=steps)
     parts = table.parts
     tick = _Ticks(table.progress, len(parts) + 2)
     chosen = choose(course, parts, table.shares, lambda values: _losses(values, table))
@@ -307,90 +287,110 @@ def fit_witnesses(table: Table, heads: int, hard: bool, asked: float | None) -> 
     fitted = layer(theta)
     if hard and null:  # the largest score is less than the sum that the loss knows
         seen = ~np.isnan(chosen.values[:, 0])
-        slope, shift = calibration(chosen.values[seen], table.labels[seen], shift=True)
-        fitted = replace(fitted, threshold=-shift / slope)
+        told = calibration(chosen.values[seen], table.labels[seen], shift=True)
+        fitted = replace(fitted, threshold=-told.offset / told.slope)
     return Predictor(
         fitted, penalty, None, chosen.losses, chosen.values - fitted.threshold, steps, False
     )
 
 
 def fit_pooled(table: Table, heads: int, hard: bool, asked: float | None) -> Predictor:
-    """Attention pooling with penalties; see :mod:`attsvm.fitting.penalised`."""
+    """Attention pooling with penalties; see :mod:`attsvm.fitting.penalised`.
+
+    Each ratio goes down the penalties until the loss of bags left out has risen :data:`RISES`
+    times above its least. Ties go to the stronger penalty, and to the mean.
+    """
     rows, unit = table.scaled()
     z = root_mean_square(table.queries)
     columns = 1 if table.classes == 2 else table.classes
     problem = Pooled(rows, table.offsets, table.queries / z, table.labels, columns)
-    U, S, back = np.linalg.svd(problem.means(), full_matrices=False)
-    kept = 1e-12 * S[0] < S
-    means, back = U[:, kept] * S[kept], back[kept].T
-    penalties = table.penalties(asked)
-    nothing = np.zeros((1, rows.shape[1] - 1, table.queries.shape[1]))
-
-    def uniform(shares: FloatArray) -> list[FloatArray]:
-        tick()
-        head, values = None, []
-        for penalty in penalties:
-            head, _ = mean_head(problem, means, shares, float(penalty), head)
-            values.append(means @ head)
-        return values[0 if asked is None else -1 :]
-
-    def attending(shares: FloatArray) -> list[FloatArray]:
-        tick()
-        head, _ = mean_head(problem, means, shares, penalty, None)
-        return [
-            layer(*attend(shares, back @ head, ratio))
-            .read(table.rows, table.offsets, table.queries)
-            .values
-            for ratio in RATIOS
-        ]
-
-    def attend(shares: FloatArray, head: FloatArray, ratio: float) -> tuple[FloatArray, FloatArray]:
-        return attention_heads(
-            problem, shares, penalty, ratio, head, heads, table.seed, table.iterations
-        )
-
-    def layer(W: FloatArray, V: FloatArray) -> PooledLayer:
-        return PooledLayer(W / (unit * z), V[:, :-1] / unit, CONSTANT * V[:, -1].sum(axis=0), hard)
-
-    sample = table.sample()
-    if sample and table.told_by(some := fit_pooled(sample[1], heads, hard, asked)):
-        penalty, ratio = some.penalty, cast(float, some.ratio)
-        head, step = mean_head(problem, means, table.shares, penalty, None)
-        left = table.scattered(sample[0], some.left_out)
-        found = layer(nothing, (back @ head)[None])
-        if some.convex:
-            found = replace(found, hard=False)
-        else:
-            found = layer(*attend(table.shares, back @ head, ratio))
-        return replace(some, layer=found, left_out=left, steps=[step])
+    settings = heads, table.seed, table.iterations
     parts = table.parts
-    tick = _Ticks(table.progress, 2 * len(parts) + 1)
-    chosen = choose(uniform, parts, table.shares, lambda values: _losses(values, table))
-    penalty = float(penalties[chosen.index if asked is None else -1])
-    head, step = mean_head(problem, means, table.shares, penalty, None)
-    losses = chosen.losses
-    if heads > 0:
-        attended = choose(attending, parts, table.shares, lambda values: _losses(values, table))
-        losses = np.concatenate([losses, attended.losses])
-        if attended.losses.min() < chosen.losses[chosen.index]:
-            tick()
-            ratio = RATIOS[attended.index]
-            weights = attend(table.shares, back @ head, ratio)
-            return Predictor(
-                layer(*weights), penalty, ratio, losses, attended.values, [step], False
-            )
-    # Uniform attention is the mean whatever `hard` says: there is no largest logit.
-    fitted = replace(layer(nothing, (back @ head)[None]), hard=False)
-    return Predictor(fitted, penalty, np.inf, losses, chosen.values, [step], True)
+    folds = []
+    for part in parts:
+        shares = table.shares.copy()
+        shares[part] = 0.0
+        folds.append(_Fit(problem, shares))
+    penalties = [asked] if asked is not None else table.penalties(None).tolist()
+    tick = _Ticks(table.progress, len(penalties) + 1)
+    seen = np.concatenate(parts)
+    waited = dict.fromkeys((np.inf, *RATIOS) if heads else (np.inf,), 0)
+    least = dict.fromkeys(waited, np.inf)
+    found: list[_Candidate] = []
+    for penalty in penalties:
+        tick()
+        for fold in folds:
+            fold.pool(penalty)
+        for ratio in [ratio for ratio, rises in waited.items() if rises < RISES]:
+            values = np.full((len(table.labels), columns), np.nan)
+            for part, fold in zip(parts, folds, strict=True):
+                values[part] = problem.take(part).values(*fold.weights(penalty, ratio, *settings))
+            loss = calibration(values[seen], table.labels[seen], False, table.shares[seen]).loss
+            found.append(_Candidate(penalty, ratio, loss, values))
+            waited[ratio] = 0 if loss < least[ratio] else waited[ratio] + 1
+            least[ratio] = min(least[ratio], loss)
+    tick()
+    best = min(found, key=lambda one: one.loss)
+    whole = _Fit(problem, table.shares)
+    step = whole.pool(best.penalty)
+    W, V = whole.weights(best.penalty, best.ratio, *settings)
+    uniform = best.ratio == np.inf  # is the mean whatever `hard` says: there is no largest logit
+    layer = PooledLayer(
+        W / (unit * z),
+        V[:, :-1] / unit,
+        CONSTANT * V[:, -1].sum(axis=0),
+        hard and not uniform,
+    )
+    told = np.array([one.loss for one in found])
+    return Predictor(layer, best.penalty, best.ratio, told, best.values, [step], uniform)
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A penalty and a ratio, with the loss and the values of bags left out."""
+
+    penalty: float
+    ratio: float
+    loss: float
+    values: FloatArray
+
+
+class _Fit:
+    """Fits to the bags with a positive share, of one penalty after the other."""
+
+    def __init__(self, problem: Pooled, shares: FloatArray) -> None:
+        used = np.flatnonzero(shares > 0)
+        self.problem = problem.take(used)
+        self.shares = shares[used] / shares[used].sum()
+        U, S, back = np.linalg.svd(self.problem.means(), full_matrices=False)
+        kept = S > 1e-12 * S[0]  # means have no part beyond, and neither has a penalised head
+        self.means, self.back = U[:, kept] * S[kept], back[kept].T
+        self.head: FloatArray | None = None
+
+    def pool(self, penalty: float) -> ConvexStep:
+        """Mean pooling of this penalty, from the last one."""
+        self.head, step = mean_head(self.problem, self.means, self.shares, penalty, self.head)
+        return step
+
+    def weights(
+        self, penalty: float, ratio: float, heads: int, seed: int, iterations: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Attention and head weights of mean pooling's penalty, from mean pooling."""
+        assert self.head is not None
+        head = self.back @ self.head
+        if ratio == np.inf:
+            d, d_z = len(head) - 1, self.problem.queries.shape[1]
+            return np.zeros((1, d, d_z)), head[None]
+        return attention_heads(
+            self.problem, self.shares, penalty, ratio, head, heads, seed, iterations
+        )
 
 
 def _losses(values: FloatArray, table: Table) -> FloatArray:
     """``(n,)`` losses of values; ``nan`` stays."""
-    losses, seen = np.full(len(values), np.nan), ~np.isnan(values[:, 0])
-    empty: Any = np.empty((0, 0))
-    some = Pooled(empty, table.offsets, empty, table.labels[seen], values.shape[1])
-    losses[seen] = some.losses(values[seen])[0]
-    return losses
+    found, seen = np.full(len(values), np.nan), ~np.isnan(values[:, 0])
+    found[seen] = losses(values[seen], table.labels[seen])[0]
+    return found
 
 
 class _Ticks:

@@ -356,7 +356,7 @@ class AttentionSVC(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[m
         if self.predictor_ is not None:
             seen_late = np.flatnonzero(~np.isnan(self.predictor_.left_out[:, 0]))
             unseen[seen_late] = self.predictor_.left_out[seen_late]
-        self.calibration_ = calibration(unseen[seen_late], labels[seen_late], shift=False)[0]
+        self.calibration_ = calibration(unseen[seen_late], labels[seen_late], shift=False).slope
         self.margins_ = margin_values(unseen, labels)
         self.rejects_ = np.flatnonzero(self.margins_ < self.reject)
         alone = layer.alone(bags.rows) / np.where(layer.size() > 0, layer.size(), 1.0)
