@@ -19,6 +19,7 @@ from attsvm.fitting import segments
 from attsvm.fitting.minimise import ConvexStep, certified, cross_entropy, descend
 
 _RANDOM_SIZE = 0.1  # of the first attention weights of further heads
+_PRECISION = 1e-3  # far below what bags left out tell apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,8 @@ class Pooled:
 
     def _read(self, w: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Attention ``(N,)`` and scores ``(N, columns)`` of one head."""
-        moved = np.pad(self.queries @ w.T, ((0, 0), (0, 1)))
+        moved = np.zeros((len(self.queries), len(w) + 1))
+        moved[:, :-1] = self.queries @ w.T
         logits = segments.products(self.rows, moved, self.offsets)
         return segments.softmax(logits, self.offsets)[0], segments.columns(self.rows, v)
 
@@ -142,5 +144,5 @@ def attention_heads(
         value, at_W, at_V = problem.loss(W, V, shares)
         return value, np.concatenate([at_W.ravel() / root, at_V.ravel()])
 
-    found = descend(loss, start, penalty, iterations)
+    found = descend(loss, start, penalty, iterations, _PRECISION)
     return found[:cut].reshape(first.shape) / root, found[cut:].reshape(heads, d + 1, -1)

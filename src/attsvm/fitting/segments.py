@@ -23,7 +23,7 @@ def softmax(logits: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArr
     r"""Probabilities ``(N, ...)`` that sum to one in each bag, and ``(n, ...)`` the logarithm of
     what they were divided by, :math:`\log\sum_te^{a_t}`.
     """
-    lengths = np.diff(offsets)
+    lengths = offsets[1:] - offsets[:-1]
     top = largest(logits, offsets)
     powers = np.exp(logits - np.repeat(top, lengths, axis=0))
     total = sums(powers, offsets)
@@ -61,7 +61,7 @@ def columns(rows: FloatArray, factor: FloatArray) -> FloatArray:
 
 def products(rows: FloatArray, moved: FloatArray, offsets: IntArray) -> FloatArray:
     """``(N,)``: the product of each row ``(N, d)`` with the vector of its bag ``(n, d)``."""
-    if (moved == moved[0]).all():  # one query for all bags
+    if (moved[0] == moved[-1]).all() and (moved == moved[0]).all():  # one query for all bags
         return np.asarray(rows @ moved[0])
     return np.asarray(np.einsum("nd,nd->n", rows, np.repeat(moved, np.diff(offsets), axis=0)))
 
