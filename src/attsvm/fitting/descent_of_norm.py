@@ -76,17 +76,6 @@ def step_length(norm: Norm, data: AttentionData) -> float:
     return norm.descent.move / norm.logit_reach(tokens, data.queries)
 
 
-def joint_descent(
-    data: AttentionData, start: Weights, lr: float, head_lr: float
-) -> tuple[Attention, Optimizer]:
-    """Normalised gradient descent on ``W`` and the head together, each with its own step length."""
-    model = Attention.cross(
-        data, head=start.head, intercept=start.intercept, init=start.W, train_head=True
-    )
-    groups = [{"params": [model.W], "lr": lr}, {"params": [model.head.readout], "lr": head_lr}]
-    return model, SteepestDescent(groups, lr=lr, normalize=True)
-
-
 def selection_descent(
     norm: Norm, data: AttentionData, start: Weights, lr: float, steps: int
 ) -> tuple[Attention, Optimizer]:

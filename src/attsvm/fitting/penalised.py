@@ -58,7 +58,7 @@ class Pooled:
         return segments.sums(self.rows, self.offsets) / np.diff(self.offsets)[:, None]
 
     def values(self, W: FloatArray, V: FloatArray) -> FloatArray:
-        """``(n, columns)`` for ``W``, ``(heads, d, d_z)``, and ``V``, ``(heads, d + 1, columns)``."""
+        """``(n, columns)`` for ``(heads, d, d_z)`` and ``(heads, d + 1, columns)`` weights."""
         total = np.zeros((len(self.labels), self.columns))
         for w, v in zip(W, V, strict=True):
             p, scores = self._read(w, v)

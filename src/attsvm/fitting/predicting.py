@@ -363,7 +363,7 @@ class _Fit:
         self.problem = problem.take(used)
         self.shares = shares[used] / shares[used].sum()
         U, S, back = np.linalg.svd(self.problem.means(), full_matrices=False)
-        kept = S > 1e-12 * S[0]  # means have no part beyond, and neither has a penalised head
+        kept = 1e-12 * S[0] < S  # means have no part beyond, and neither has a penalised head
         self.means, self.back = U[:, kept] * S[kept], back[kept].T
         self.head: FloatArray | None = None
 
