@@ -19,7 +19,7 @@ from attsvm.datasets.next_token import priority_graph
 from attsvm.dynamics import next_token
 from attsvm.dynamics.trajectory import AtSteps
 from attsvm.errors import InputError
-from attsvm.sklearn import AttentionSVC
+from attsvm.sklearn import AttentionSVC, Limits, WitnessSVC
 
 RESULTS = {
     "attsvm.dynamics.RegularizationPath",
@@ -70,13 +70,12 @@ def next_tokens() -> Any:
     return next_token.Problem.of([priority_graph(4, 6, 8, 8, 0)], "log_mass")
 
 
-def fitted(norm: Any) -> Any:
+def explained(kind: Any) -> Callable[[Any], Any]:
     rng = np.random.default_rng(0)
     bags, labels = rng.normal(size=(16, 3, 2)), np.arange(16) % 2
-    model = AttentionSVC(norm=norm, explain=True, selection_steps=3, joint_steps=3).fit(
-        bags, labels
-    )
-    return model.selection_weights_.W
+    model = kind(penalty=0.01).fit(bags, labels)
+    limits = Limits(steps=3)
+    return lambda norm: model.explain(bags, labels, norm=norm, limits=limits).solution.W
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {
@@ -115,7 +114,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     ),
     "attsvm.probe.audit": lambda norm: [each.fits[0].norm for each in audited(norm).heads],
     "attsvm.probe.Head.fit": lambda norm: audited("nuc").heads[0].fit(norm).norm,
-    "attsvm.sklearn.AttentionSVC": fitted,
+    "attsvm.sklearn.AttentionSVC.explain": explained(AttentionSVC),
+    "attsvm.sklearn.WitnessSVC.explain": explained(WitnessSVC),
 }
 
 

@@ -41,12 +41,25 @@ def test_the_slope_is_that_of_the_probabilities(shift):
     values = generator.normal(size=(4000, 1))
     offset = 0.7 if shift else 0.0
     labels = generator.random(4000) < 1 / (1 + np.exp(-(2.5 * values[:, 0] + offset)))
-    slope, moved = calibration(values, labels.astype(int), shift)
-    assert slope == pytest.approx(2.5, rel=0.1)
-    assert moved == pytest.approx(offset, abs=0.1)
+    found = calibration(values, labels.astype(int), shift)
+    assert found.slope == pytest.approx(2.5, rel=0.1)
+    assert found.offset == pytest.approx(offset, abs=0.1)
 
 
 def test_values_that_separate_the_classes_keep_a_finite_slope():
     labels = np.arange(10) % 2
-    slope, _ = calibration(np.where(labels > 0, 1.0, -1.0)[:, None], labels, shift=False)
+    values = np.where(labels > 0, 1.0, -1.0)[:, None]
+    slope = calibration(values, labels, shift=False).slope
     assert 1.0 < slope < 10.0
+
+
+def test_the_loss_of_a_calibration_does_not_depend_on_the_scale_of_values():
+    generator = np.random.default_rng(0)
+    values, labels = generator.normal(size=(200, 1)), np.arange(200) % 2
+    values[:, 0] += labels
+    small, large = (calibration(c * values, labels, shift=False) for c in (0.1, 10.0))
+    assert small.loss == pytest.approx(large.loss, rel=1e-6)
+    assert small.slope == pytest.approx(100.0 * large.slope, rel=1e-3)
+    weighted = calibration(values, labels, False, np.where(np.arange(200) < 100, 1.0, 0.0))
+    half = calibration(values[:100], labels[:100], False)
+    assert weighted.slope == pytest.approx(half.slope, rel=0.02)  # targets know the number of bags

@@ -9,7 +9,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from attsvm.data import AttentionData
 from attsvm.errors import InputError
 from attsvm.models import BagClassifier
-from attsvm.sklearn import AttentionSVC, BagFeatures
+from attsvm.sklearn import BagFeatures, WitnessSVC
 
 
 def rings(n, seed):
@@ -38,12 +38,12 @@ def test_an_embedding_learns_what_no_linear_score_can():
         binary_cross_entropy_with_logits(logits, targets[rows]).backward()
         optimizer.step()
     features = BagFeatures(FunctionTransformer(model.embed)).fit(bags)
-    estimator = AttentionSVC(assumption="standard").fit(features.transform(bags), labels)
+    estimator = WitnessSVC().fit(features.transform(bags), labels)
     test, expected = rings(80, 1)
     assert estimator.score(features.transform(test), expected) >= 0.95
     chosen = estimator.select(features.transform(test))
     assert np.mean(chosen[1::2] == 0) >= 0.95
-    plain = AttentionSVC(assumption="standard").fit(bags, labels)
+    plain = WitnessSVC().fit(bags, labels)
     assert plain.score(test, expected) <= 0.8
 
 

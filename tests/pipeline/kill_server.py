@@ -15,11 +15,11 @@ from attsvm.cli import main
 def warm():
     """Read the code once: those that are forked know it."""
     from attsvm.pipeline.fit import fit_dataset, load
-    from attsvm.sklearn import AttentionSVC
+    from attsvm.pipeline.trained import Trained
     from attsvm.store.code import code_fingerprint
     from attsvm_papers.kit import experiment
 
-    code_fingerprint(fit_dataset, load, AttentionSVC)
+    code_fingerprint(fit_dataset, load, Trained)
     code_fingerprint(experiment("tfsvm-4").run)
 
 

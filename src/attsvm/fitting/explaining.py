@@ -118,9 +118,9 @@ def select(
     length = float(np.linalg.norm(start.head)) or 1.0
     unit = Weights(start.W, start.head / length, start.intercept / length)
     steps = limits.steps or selection_steps(data)
-    lr = step_length(norm, data) if limits.lr is None else limits.lr
     if watch.progress is not None:
         watch.progress("selection", 0, steps)
+    lr = step_length(norm, data) if limits.lr is None else limits.lr
     descent = selection_descent(norm, data, unit, lr, steps)
     trajectory = run_stage("selection", data, *descent, steps, watch)
     return Weights(trajectory.W[-1], unit.head, unit.intercept), trajectory, lr

@@ -20,6 +20,7 @@ from attsvm.fitting.preparation import root_mean_square, split
 from attsvm.fitting.stage import Progress, Watch, Weights
 from attsvm.geometry import Frobenius, as_norm
 from attsvm.pipeline.settings import FitSettings
+from attsvm.progress import reporter
 from attsvm.sklearn import AttentionSVC
 from attsvm.sklearn.base import Given
 from attsvm.store import Stages, fingerprint, versions
@@ -90,7 +91,7 @@ class Trained(AttentionSVC):
         stages = Stages(None, "")
         if self.checkpoint is not None:
             stages = Stages(Path(self.checkpoint), self._key(data))
-        watch = Watch(stages, settings.records, self.checkpoint_seconds, self.progress)
+        watch = Watch(stages, settings.records, self.checkpoint_seconds, reporter(self.progress))
         tokens, z = root_mean_square(given.bags.rows), root_mean_square(data.queries)
         self.unit_ = tokens * z
         scaled = AttentionData(
@@ -122,7 +123,7 @@ class Trained(AttentionSVC):
             self.selected_tokens_[rows],
             self.norm_,
             limits_of(self.settings),
-            self.progress,
+            reporter(self.progress),
         )
         self.status_, self.margin_ = self.solution_.status, self.solution_.margin
         support = self.solution_.support_tokens()

@@ -122,7 +122,7 @@ def write_bags(
     labels = bag_labels(y, bags)
     given = X if isinstance(X, AttentionData) else bags  # which keeps its queries
     seen = _Seen(model, given, bags, labels, _looks(instances, bags), names)
-    return write_file(path, _page(seen, explained and (seen, explained), title, None))
+    return write_file(path, _page(seen, (seen, explained) if explained else None, title, None))
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def _page(
         run=run,
         accuracy=sorted(run["results"]["accuracy"], key=lambda row: -row["test"]) if run else [],
         support=fitted[0].support(fitted[1]) if fitted else [],
-        certificate=_certificate(seen.estimator, fitted and fitted[1].solution),
+        certificate=_certificate(seen.estimator, fitted[1].solution if fitted else None),
         standard=seen.estimator.assumption == "standard",
         classes=[seen.class_name(label) for label in seen.estimator.classes_],
     )
