@@ -81,7 +81,7 @@ def test_fitted_attributes_and_the_pickle_describe_the_model_not_the_data(kind):
 
 @BOTH
 def test_only_a_pipeline_looks_like_a_pipeline(kind):
-    train, _ = planted(40, 3)
+    train, _ = planted(40, 4)
     model = kind(penalty=1e-3).fit(train, train.labels)
     assert not hasattr(model, "steps")  # by which tools tell pipelines from estimators
 

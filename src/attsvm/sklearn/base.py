@@ -225,7 +225,8 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def predict(self, X: Any, *, groups: ArrayLike | None = None) -> np.ndarray[Any, Any]:
         """``(n,)`` labels out of ``classes_``."""
-        return self.classes_[predicted(self._read(X, groups)[1].values)]
+        _, read = self._read(X, groups)
+        return self.classes_[predicted(read.values)]
 
     def predict_proba(self, X: Any, *, groups: ArrayLike | None = None) -> FloatArray:
         """``(n, K)`` probabilities: the logistic function of ``calibration_`` times the decision
