@@ -19,9 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 from attsvm.bags import Bags, as_bags, bag_labels
 from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, axes, given_away
 from attsvm.errors import InputError
+from attsvm.fitting.choosing import Predictor, Table, calibration, margin_values
 from attsvm.fitting.explaining import Explanation, Limits
 from attsvm.fitting.layers import Layer, Reading
-from attsvm.fitting.predicting import Predictor, Table, calibration, margin_values
 from attsvm.fitting.preparation import check_units
 from attsvm.fitting.stage import Progress
 from attsvm.geometry import Frobenius, Norm, as_norm

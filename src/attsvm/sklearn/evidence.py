@@ -9,8 +9,8 @@ import numpy as np
 
 from attsvm.bags import Bags
 from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.fitting.choosing import against_rest
 from attsvm.fitting.layers import Layer, Reading
-from attsvm.fitting.predicting import against_rest
 
 Queries = Callable[[FloatArray, IntArray, BoolArray], FloatArray]
 """From instances and offsets of what is left of some bags, and which bags those are, to their

@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from attsvm.bags import Bags
 from attsvm.data import AttentionData, FloatArray, IntArray, given_away
 from attsvm.fitting import layers
+from attsvm.fitting.choosing import CONSTANT, Predictor, Table
 from attsvm.fitting.explaining import (
     Explanation,
     Limits,
@@ -20,10 +21,10 @@ from attsvm.fitting.explaining import (
     select,
 )
 from attsvm.fitting.layers import PooledLayer
-from attsvm.fitting.predicting import Predictor, Table, fit_pooled, fit_witnesses
+from attsvm.fitting.pooled import fit_pooled
 from attsvm.fitting.preparation import check_selectable, root_mean_square
 from attsvm.fitting.stage import Progress, Watch, Weights
-from attsvm.fitting.witness import CONSTANT
+from attsvm.fitting.witnessed import fit_witnesses
 from attsvm.geometry import Norm
 from attsvm.progress import reporter
 from attsvm.sklearn.base import CONSTRAINTS, BagClassifier, padded, places
@@ -59,7 +60,7 @@ class AttentionSVC(BagClassifier):
     Attributes:
         classes_: the labels; of two, the negative one first.
         n_features_in_: features of an instance.
-        predictor_: the :class:`~attsvm.fitting.predicting.Predictor` with its penalty, its ratio
+        predictor_: the :class:`~attsvm.fitting.choosing.Predictor` with its penalty, its ratio
             and its losses on bags left out.
         convex_steps_: the :class:`~attsvm.fitting.minimise.ConvexStep` of mean pooling, with
             status, gap and violation.
@@ -144,7 +145,7 @@ class WitnessSVC(BagClassifier):
 
     Attributes:
         classes_, n_features_in_, calibration_, margins_, rejects_: see :class:`AttentionSVC`.
-        predictor_: the :class:`~attsvm.fitting.predicting.Predictor` with its penalty and its
+        predictor_: the :class:`~attsvm.fitting.choosing.Predictor` with its penalty and its
             losses on bags left out.
         convex_steps_: the :class:`~attsvm.fitting.minimise.ConvexStep` of the final weights, each
             with status, gap and violation.
