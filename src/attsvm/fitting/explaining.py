@@ -36,6 +36,10 @@ class Limits:
         tol: relative duality gap asked of the solution; None for the default of
             :func:`~attsvm.max_margin`.
         seconds: time after which the solver hands over the best certified weights it has.
+
+    >>> from attsvm.sklearn import Limits
+    >>> Limits(steps=500)
+    Limits(steps=500, lr=None, slack=1.0, tol=None, seconds=600.0)
     """
 
     steps: int | None = None
@@ -69,6 +73,13 @@ class Explanation:
         support: ``(k, 2)``: bag and instance of every support constraint, by falling multiplier.
         weights: attention and head at the end of the selection stage; None of witnesses.
         trajectory: records of that stage; None of witnesses.
+
+    >>> from attsvm.datasets import planted_witnesses
+    >>> from attsvm.sklearn import WitnessSVC
+    >>> bags = planted_witnesses("linear", n=40, instances=5, seed=0, d=3)
+    >>> found = WitnessSVC(penalty=0.01).fit(bags, bags.labels).explain(bags)
+    >>> found.solution.status, found.selected.shape, found.support.shape[1]
+    ('optimal', (40,), 2)
     """
 
     selected: IntArray

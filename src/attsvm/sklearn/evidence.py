@@ -32,6 +32,13 @@ class Evidence:
         runner_up: ``(n,)``: the best instance for the predicted class, alone, above the best
             instance for any other class.
         rejected: ``(n,)``: ``margin`` is below the threshold.
+
+    >>> from attsvm.datasets import planted_witnesses
+    >>> from attsvm.sklearn import WitnessSVC
+    >>> bags = planted_witnesses("linear", n=40, instances=5, seed=0, d=3)
+    >>> found = WitnessSVC(pooling="hard", penalty=0.01).fit(bags, bags.labels).evidence(bags)
+    >>> bool(found.sufficient.all())  # by the form of the model
+    True
     """
 
     instances: list[IntArray]

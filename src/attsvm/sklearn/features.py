@@ -43,6 +43,12 @@ class BagFeatures(TakesBags, TransformerMixin, BaseEstimator):  # type: ignore[m
     Attributes:
         instances_, context_: the fitted transformers, None where there is none.
         n_features_in_: features of an instance.
+
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from attsvm.sklearn import BagFeatures
+    >>> bags = [[[1.0], [3.0]], [[5.0]]]
+    >>> BagFeatures(StandardScaler()).fit(bags).transform(bags).rows.round(2).tolist()
+    [[-1.22], [0.0], [1.22]]
     """
 
     def __init__(self, instances: Any = None, context: Any = None) -> None:
@@ -116,6 +122,12 @@ class BagContext(TakesBags, TransformerMixin, BaseEstimator):  # type: ignore[mi
     Attributes:
         features_: the fitted :class:`BagFeatures`.
         n_features_in_: features of an instance.
+
+    >>> import numpy as np
+    >>> from attsvm.sklearn import BagContext
+    >>> bags = np.random.default_rng(0).normal(size=(30, 4, 2))
+    >>> BagContext(n_components=10).fit(bags).transform(bags).rows.shape
+    (120, 22)
     """
 
     def __init__(

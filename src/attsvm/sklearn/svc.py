@@ -69,6 +69,16 @@ class AttentionSVC(BagClassifier):
         margins_: ``(n,)``: decision value of each training bag's class above that of the others, by
             models that did not see the bag.
         rejects_: positions of the training bags with ``margins_`` below ``reject``.
+
+    >>> import numpy as np
+    >>> from attsvm.sklearn import AttentionSVC
+    >>> bags = np.random.default_rng(0).normal(size=(40, 5, 3))
+    >>> labels = np.where(bags[:, :, 0].mean(axis=1) > 0, "up", "down")
+    >>> model = AttentionSVC().fit(bags, labels)
+    >>> model.predict(bags).shape, model.select(bags).shape
+    ((40,), (40,))
+    >>> bool(np.isclose(sum(model.contributions(bags)[0]), model.decision_function(bags)[0]))
+    True
     """
 
     assumption = "collective"
@@ -150,6 +160,13 @@ class WitnessSVC(BagClassifier):
         convex_steps_: the :class:`~attsvm.fitting.minimise.ConvexStep` of the final weights, each
             with status, gap and violation.
         optimum_: ``local``.
+
+    >>> from attsvm.datasets import planted_witnesses
+    >>> from attsvm.sklearn import WitnessSVC
+    >>> bags = planted_witnesses("linear", n=60, instances=6, seed=0, d=4)
+    >>> model = WitnessSVC().fit(bags, bags.labels)
+    >>> model.score(bags) > 0.9, {step.status for step in model.convex_steps_}
+    (True, {'optimal'})
     """
 
     assumption = "standard"
