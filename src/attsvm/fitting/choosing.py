@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.model_selection import StratifiedKFold
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.fitting.layers import Layer
@@ -175,8 +176,6 @@ def left_out(labels: IntArray, folds: int, seed: int, single: bool) -> list[IntA
     """Bags to leave out together, each class spread over the folds; only the first fold when
     ``single``.
     """
-    from sklearn.model_selection import StratifiedKFold
-
     count = max(min(folds, int(np.bincount(labels).min())), 2)
     parts = StratifiedKFold(count, shuffle=True, random_state=seed).split(labels, labels)
     return [part for _, part in parts][: 1 if single else count]

@@ -31,11 +31,11 @@ from attsvm.errors import InputError
 from attsvm.fitting import LONGEST_STEP
 from attsvm.fitting.stage import Weights
 from attsvm.geometry import Norm
-from attsvm.models import Attention
-from attsvm.optim import MirrorDescent, SteepestDescent
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
+
+    from attsvm.models import Attention
 
 Kind = Literal["gradient", "mirror", "factored", "steepest"]
 
@@ -86,6 +86,9 @@ def selection_descent(
     :math:`(N\,lr)^{p-1}/N`, because :math:`\|\nabla\psi(W)\|_q=\|W\|^{p-1}`; steps of a pair have
     :math:`\sqrt{2\,lr/N}`, because :math:`2\|KQ^\top\|_*\le\|K\|_F^2+\|Q\|_F^2`.
     """
+    from attsvm.models import Attention  # begins with torch
+    from attsvm.optim import MirrorDescent, SteepestDescent
+
     kind = descent_kind(norm)
     if kind == "factored":
         factored = Attention.cross(

@@ -9,11 +9,11 @@ certificate.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray
-from attsvm.dynamics import Trajectory
 from attsvm.errors import InputError
 from attsvm.fitting import LONGEST_STEP
 from attsvm.fitting.descent_of_norm import check_step, descent_kind, selection_descent, step_length
@@ -22,6 +22,9 @@ from attsvm.fitting.stage import Progress, Watch, Weights, run_stage
 from attsvm.geometry import Norm
 from attsvm.margins import Margins, selection_margins
 from attsvm.solvers import MarginSolution, max_margin
+
+if TYPE_CHECKING:
+    from attsvm.dynamics import Trajectory
 
 
 @dataclass(frozen=True)

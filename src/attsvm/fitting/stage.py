@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from attsvm.data import AttentionData, FloatArray
-from attsvm.dynamics import LogSpaced, TrainState, Trajectory, train
-from attsvm.models import Attention
 from attsvm.store import Stages
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-    from attsvm.dynamics import Record
+    from attsvm.dynamics import Record, Trajectory
+    from attsvm.models import Attention
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the stage, the steps done and the steps in all."""
@@ -70,6 +69,8 @@ def run_stage(
 
     A stage that is already done is read back, one that was interrupted goes on.
     """
+    from attsvm.dynamics import LogSpaced, TrainState, Trajectory, train  # begins with torch
+
     stages, progress = watch.stages, watch.progress
     kept, done = stages.load(name)
     if kept is not None and done:
