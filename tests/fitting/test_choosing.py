@@ -20,16 +20,16 @@ def test_parts_hold_every_bag_once_and_both_classes():
 @pytest.mark.parametrize("fit", [fit_pooled, fit_witnesses])
 def test_a_fit_that_remembers_its_bags_says_nothing_of_those_left_out(fit):
     generator = np.random.default_rng(0)
-    rows, labels = generator.normal(size=(240, 100)), generator.permutation(np.arange(60) % 2)
-    offsets, shares = np.arange(61) * 4, np.full(60, 1 / 60)
+    rows, labels = generator.normal(size=(160, 80)), generator.permutation(np.arange(40) % 2)
+    offsets, shares = np.arange(41) * 4, np.full(40, 1 / 40)
     told = []
     table = Table(
-        *(rows, offsets, np.ones((60, 1)), labels, 2, shares, 0),
+        *(rows, offsets, np.ones((40, 1)), labels, 2, shares, 0),
         lambda *step: told.append(step),
     )
     found = fit(table, 1, False, 1e-4)
     sign = np.where(labels > 0, 1.0, -1.0)
-    own = sign * found.layer.read(rows, offsets, np.ones((60, 1))).values[:, 0]
+    own = sign * found.layer.read(rows, offsets, np.ones((40, 1))).values[:, 0]
     left = sign * found.left_out[:, 0]
     assert (own > 0).all()
     assert np.mean(left > 0) < 0.75
