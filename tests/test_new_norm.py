@@ -14,7 +14,7 @@ import attsvm
 from attsvm.cli import main
 from attsvm.geometry import Norm, parse_norm
 from attsvm.optim import SteepestDescent
-from attsvm.sklearn import AttentionSVC
+from attsvm.sklearn import AttentionSVC, Limits
 
 
 class SumOfRows(Norm):
@@ -159,16 +159,14 @@ def test_regularization_path_bounds_the_norm(instance):
     assert path.log_excess[1] < path.log_excess[0]
 
 
-def test_the_estimator_fits_in_it():
+def test_the_estimator_explains_in_it():
     rng = np.random.default_rng(1)
     bags = [rng.standard_normal((5, 4)) + 0.5 * np.sign(k % 2 - 0.5) for k in range(24)]
-    model = AttentionSVC(
-        norm=SumOfRows(), explain=True, joint_steps=30, selection_steps=200, records=6
-    )
-    model.fit(bags, np.arange(24) % 2)
-    assert model.norm_ == model.solution_.geometry == SumOfRows()
-    assert model.status_ == "optimal"
-    assert model.predict(bags).shape == (24,)
+    model = AttentionSVC(penalty=0.01).fit(bags, np.arange(24) % 2)
+    found = model.explain(bags, norm=SumOfRows(), limits=Limits(steps=200))
+    assert found.solution.geometry == SumOfRows()
+    assert found.solution.status == "optimal"
+    assert found.selected.shape == (24,)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from attsvm.datasets.next_token import priority_graph
 from attsvm.dynamics import next_token
 from attsvm.dynamics.trajectory import AtSteps
 from attsvm.errors import InputError
-from attsvm.sklearn import AttentionSVC
+from attsvm.sklearn import AttentionSVC, Limits, WitnessSVC
 
 RESULTS = {
     "attsvm.dynamics.RegularizationPath",
@@ -70,13 +70,11 @@ def next_tokens() -> Any:
     return next_token.Problem.of([priority_graph(4, 6, 8, 8, 0)], "log_mass")
 
 
-def fitted(norm: Any) -> Any:
+def explained(model: Any) -> Callable[[Any], Any]:
     rng = np.random.default_rng(0)
     bags, labels = rng.normal(size=(16, 3, 2)), np.arange(16) % 2
-    model = AttentionSVC(norm=norm, explain=True, selection_steps=3, joint_steps=3).fit(
-        bags, labels
-    )
-    return model.selection_weights_.W
+    model.fit(bags, labels)
+    return lambda norm: model.explain(bags, labels, norm=norm, limits=Limits(steps=3)).solution
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {
@@ -115,7 +113,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     ),
     "attsvm.probe.audit": lambda norm: [each.fits[0].norm for each in audited(norm).heads],
     "attsvm.probe.Head.fit": lambda norm: audited("nuc").heads[0].fit(norm).norm,
-    "attsvm.sklearn.AttentionSVC": fitted,
+    "attsvm.sklearn.AttentionSVC.explain": lambda norm: (
+        explained(AttentionSVC(penalty=0.01, query="mean"))(norm).W
+    ),
+    # whose weights are a vector, on which nuclear and spectral norm agree
+    "attsvm.sklearn.WitnessSVC.explain": lambda norm: (
+        explained(WitnessSVC(penalty=0.01))(norm).geometry.name
+    ),
 }
 
 

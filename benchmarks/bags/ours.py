@@ -7,67 +7,43 @@ from typing import Any
 
 import numpy as np
 from shared import Array, FitFolds, Model, Scale, Scaled, one_by_one
-from sklearn.compose import ColumnTransformer
 from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
+from sklearn.preprocessing import PolynomialFeatures
 
 from attsvm.bags import Bags
-from attsvm.sklearn import AttentionSVC, BagFeatures
+from attsvm.sklearn import AttentionSVC, BagContext, BagFeatures, WitnessSVC
 
 COMPONENTS = 200
 QUADRATIC = 30  # features up to which products of two of them are features, too
 
 
-def _divided(rows: Array, by: float) -> Array:
-    return rows / by
-
-
-def context(d: int) -> BagFeatures:
-    """Instances with what their bag looks like: random features of its mean, and of its smallest
-    and largest values. One setting for all sets, found on folds of other seeds.
-    """
-
-    def kernel(spread: float, width: int) -> Any:
-        nystroem = Nystroem(gamma=spread / (2 * width), n_components=80, random_state=0)
-        return make_pipeline(StandardScaler(), nystroem)
-
-    of_bags = ColumnTransformer(
-        [
-            ("mean", kernel(4.0, d), slice(0, d)),
-            ("extremes", kernel(2.0, 2 * d), slice(d, 3 * d)),
-        ]
-    )
-    shrunk = FunctionTransformer(_divided, kw_args={"by": np.sqrt(d)})
-    return BagFeatures(shrunk, context=of_bags)
-
-
 class Ours:
-    """The estimator behind features of instances.
+    """An estimator behind features of instances.
 
     Args:
         assumption: ``standard`` or ``collective``.
         heads: attention heads; 0 is the mean.
-        features: ``linear``: as they are; ``context``: see :func:`context`; ``quadratic``; or a
-            number: Nystroem features of width ``number / d``.
+        features: ``linear``: as they are; ``context``: with what their bag looks like;
+            ``quadratic``; or a number: Nystroem features of width ``number / d``.
     """
 
     def __init__(self, assumption: str, heads: int = 1, features: str | float = "linear") -> None:
         self.assumption, self.heads, self.features = assumption, heads, features
 
-    def _features(self, bags: Bags) -> BagFeatures:
+    def _features(self, bags: Bags) -> BagFeatures | BagContext:
         if self.features == "linear":
             return BagFeatures()
         if self.features == "context":
-            return context(bags.d)
+            return BagContext()
         if self.features == "quadratic":
             return BagFeatures(PolynomialFeatures(2, include_bias=False))
         components, gamma = min(COMPONENTS, len(bags.rows)), float(self.features) / bags.d
         return BagFeatures(Nystroem(gamma=gamma, n_components=components, random_state=0))
 
     def fit(self, bags: Bags, y: Array) -> Ours:
-        estimator = AttentionSVC(assumption=self.assumption, penalty="cv", heads=self.heads)
-        self.model = make_pipeline(self._features(bags), estimator).fit(bags, y)
+        kind = WitnessSVC if self.assumption == "standard" else AttentionSVC
+        self.model = make_pipeline(self._features(bags), kind(heads=self.heads)).fit(bags, y)
         return self
 
     def values(self, bags: Bags) -> Array:
@@ -126,6 +102,7 @@ STANDARD = [
 ]
 METHODS = {
     "attsvm collective, context": _only(assumption="collective", heads=0, features="context"),
+    "attsvm collective": _only(assumption="collective"),
     "attsvm standard": _only(assumption="standard", features=1.0),
 }
 GRADED = {

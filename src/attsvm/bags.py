@@ -224,8 +224,8 @@ def _array(X: Any) -> Bags:
     if array.ndim == 2:
         raise InputError(
             f"X is a table of {len(array)} rows; give the bag of each row as groups, or a list of"
-            " bags. Transformers such as StandardScaler make tables: leave them out, AttentionSVC"
-            " divides instances by their size itself"
+            " bags. Transformers such as StandardScaler make tables: give them to"
+            " attsvm.sklearn.BagFeatures, as in BagFeatures(StandardScaler())"
         )
     if array.ndim != 3 or len(array) == 0:
         raise InputError(f"X has shape {array.shape}; it must be bags x instances x features")

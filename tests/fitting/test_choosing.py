@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from attsvm.fitting.predicting import calibration, choose, left_out
+from attsvm.fitting.choosing import Table, calibration, left_out
+from attsvm.fitting.pooled import fit_pooled
+from attsvm.fitting.witnessed import fit_witnesses
 
 
 def test_parts_hold_every_bag_once_and_both_classes():
@@ -15,24 +17,23 @@ def test_parts_hold_every_bag_once_and_both_classes():
     assert len(left_out(np.array([0, 0, 1, 1]), 5, 0, single=False)) == 2
 
 
-def test_a_candidate_that_remembers_its_bags_is_not_chosen():
-    labels = np.arange(40) % 2
-    sign = np.where(labels > 0, 1.0, -1.0)[:, None]
-    weak = 0.5 * sign
-
-    def course(shares):
-        assert shares.sum() == pytest.approx(1.0)
-        remembered = np.where(shares[:, None] > 0, 9.0 * sign, -9.0 * sign)
-        return [remembered, weak]
-
-    def losses(values):
-        return np.logaddexp(0.0, -sign * values)[:, 0]
-
-    parts = left_out(labels, 4, 0, single=False)
-    chosen = choose(course, parts, np.full(40, 1 / 40), losses)
-    assert chosen.index == 1
-    assert chosen.losses[0] > 8.0
-    assert np.array_equal(chosen.values, weak)
+@pytest.mark.parametrize("fit", [fit_pooled, fit_witnesses])
+def test_a_fit_that_remembers_its_bags_says_nothing_of_those_left_out(fit):
+    generator = np.random.default_rng(0)
+    rows, labels = generator.normal(size=(160, 80)), generator.permutation(np.arange(40) % 2)
+    offsets, shares = np.arange(41) * 4, np.full(40, 1 / 40)
+    told = []
+    table = Table(
+        *(rows, offsets, np.ones((40, 1)), labels, 2, shares, 0),
+        lambda *step: told.append(step),
+    )
+    found = fit(table, 1, False, 1e-4)
+    sign = np.where(labels > 0, 1.0, -1.0)
+    own = sign * found.layer.read(rows, offsets, np.ones((40, 1))).values[:, 0]
+    left = sign * found.left_out[:, 0]
+    assert (own > 0).all()
+    assert np.mean(left > 0) < 0.75
+    assert told[-1][0] == told[-1][1] == max(done for done, _ in told)
 
 
 @pytest.mark.parametrize("shift", [False, True])
@@ -41,12 +42,26 @@ def test_the_slope_is_that_of_the_probabilities(shift):
     values = generator.normal(size=(4000, 1))
     offset = 0.7 if shift else 0.0
     labels = generator.random(4000) < 1 / (1 + np.exp(-(2.5 * values[:, 0] + offset)))
-    slope, moved = calibration(values, labels.astype(int), shift)
-    assert slope == pytest.approx(2.5, rel=0.1)
-    assert moved == pytest.approx(offset, abs=0.1)
+    found = calibration(values, labels.astype(int), shift)
+    assert found.slope == pytest.approx(2.5, rel=0.1)
+    assert found.offset == pytest.approx(offset, abs=0.1)
 
 
 def test_values_that_separate_the_classes_keep_a_finite_slope():
     labels = np.arange(10) % 2
-    slope, _ = calibration(np.where(labels > 0, 1.0, -1.0)[:, None], labels, shift=False)
+    values = np.where(labels > 0, 1.0, -1.0)[:, None]
+    slope = calibration(values, labels, shift=False).slope
     assert 1.0 < slope < 10.0
+
+
+def test_the_loss_of_a_calibration_does_not_depend_on_the_scale_of_values():
+    generator = np.random.default_rng(0)
+    values, labels = generator.normal(size=(200, 1)), np.arange(200) % 2
+    values[:, 0] += labels
+    small, large = (calibration(c * values, labels, shift=False) for c in (0.1, 10.0))
+    assert small.loss == pytest.approx(large.loss, rel=1e-6)
+    assert small.slope == pytest.approx(100.0 * large.slope, rel=1e-3)
+    weighted = calibration(values, labels, False, np.where(np.arange(200) < 100, 1.0, 0.0))
+    half = calibration(values[:100], labels[:100], False)
+    # the targets differ: 101 of 102 for a hundred bags of a class, 51 of 52 for fifty
+    assert weighted.slope == pytest.approx(half.slope, rel=0.05)

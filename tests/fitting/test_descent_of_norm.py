@@ -8,7 +8,7 @@ import pytest
 import attsvm
 from attsvm.errors import InputError
 from attsvm.fitting.descent_of_norm import descent_kind, selection_descent, step_length
-from attsvm.fitting.stage import Weights, run_stage
+from attsvm.fitting.stage import Watch, Weights, run_stage
 from attsvm.geometry import Frobenius, parse_norm
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
@@ -112,16 +112,7 @@ def test_a_stage_that_is_killed_ends_with_the_same_bits(name, instance, tmp_path
 
     def stage(stages, seconds):
         model, optimizer = selection_descent(norm, data, start, step_length(norm, data), 60)
-        return run_stage(
-            "selection",
-            data,
-            model,
-            optimizer,
-            steps=60,
-            records=9,
-            stages=stages,
-            checkpoint_seconds=seconds,
-        )
+        return run_stage("selection", data, model, optimizer, 60, Watch(stages, 9, seconds))
 
     class Killed(Stages):
         saves = 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attsvm.fitting.layers import PooledLayer, WitnessLayer
-from attsvm.fitting.segments import combinations, first_largest, products, softmax, sums
+from attsvm.fitting.segments import columns, first_largest, outer_sum, products, softmax, sums
 
 OFFSETS = np.array([0, 3, 4, 9])
 
@@ -56,10 +56,17 @@ def test_sums_over_bags_are_those_of_a_loop():
         np.testing.assert_allclose(
             found, np.concatenate([X[p] @ m for p, m in zip(parts, moved, strict=True)])
         )
-        np.testing.assert_allclose(
-            combinations(found, X, offsets), [found[p] @ X[p] for p in parts]
-        )
+        queries = rows(2, 3)[:, :2]
+        known = sum(np.outer(found[p] @ X[p], z) for p, z in zip(parts, queries, strict=True))
+        np.testing.assert_allclose(outer_sum(found, X, queries, offsets), known)
+        np.testing.assert_allclose(outer_sum(found, X, queries[:, :1], offsets), known[:, :1])
         p, total = softmax(found, offsets)
         np.testing.assert_allclose(total, [np.log(np.exp(found[q]).sum()) for q in parts])
         np.testing.assert_allclose(p, np.exp(found - np.repeat(total, np.diff(offsets))))
         assert first_largest(found, offsets).tolist() == [np.argmax(found[q]) for q in parts]
+
+
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_products_column_by_column_are_products(count):
+    factor = np.random.default_rng(5).normal(size=(4, count))
+    np.testing.assert_allclose(columns(rows(), factor), rows() @ factor)

@@ -1,11 +1,13 @@
 """Penalised attention pooling: gradients, its convex start, and what it gains."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 from sklearn.linear_model import LogisticRegression
 
-from attsvm.fitting.penalised import Pooled, attention_heads, mean_head
+from attsvm.fitting.penalised import Pooled, attention_heads, losses, mean_head
 
 
 def problem(columns=1, equal=False, n=12, seed=0):
@@ -32,6 +34,30 @@ def test_gradients_are_those_of_the_loss(columns, equal):
     numeric = approx_fprime(flat, lambda at: value(at)[0], 1e-7)
     _, at_W, at_V = value(flat)
     np.testing.assert_allclose(np.concatenate([at_W.ravel(), at_V.ravel()]), numeric, atol=2e-5)
+    one = replace(given, queries=np.ones((12, 1)))
+    same = replace(given, queries=np.full((12, 2), 0.5))
+    first, second = (
+        one.loss(W[:, :, :1], V, shares),
+        same.loss(np.repeat(W[:, :, :1], 2, 2), V, shares),
+    )
+    assert first[0] == pytest.approx(second[0], rel=1e-12)
+    np.testing.assert_allclose(first[1], 2 * second[1][:, :, :1], atol=1e-14)
+    np.testing.assert_allclose(first[2], second[2], atol=1e-14)
+
+
+def test_some_bags_have_the_losses_and_values_that_they_have_among_all():
+    given, _ = problem(3)
+    generator = np.random.default_rng(1)
+    W, V = generator.normal(size=(2, 3, 2)), generator.normal(size=(2, 4, 3))
+    kept = np.array([1, 4, 5, 11])
+    some = given.take(kept)
+    np.testing.assert_allclose(some.values(W, V), given.values(W, V)[kept], rtol=1e-12)
+    shares = np.zeros(12)
+    shares[kept] = 0.25
+    for one, all_of in zip(
+        some.loss(W, V, np.full(4, 0.25)), given.loss(W, V, shares), strict=True
+    ):
+        np.testing.assert_allclose(one, all_of, atol=1e-13)
 
 
 @pytest.mark.parametrize("columns", [1, 3])
@@ -46,7 +72,7 @@ def test_without_attention_it_is_logistic_regression_on_means(columns):
     flat, heads = np.zeros((1, 3, 2)), head[None]
     values = means @ head
     assert given.loss(flat, heads, shares)[0] == pytest.approx(
-        float(shares @ given.losses(values)[0]), rel=1e-12
+        float(shares @ losses(values, given.labels)[0]), rel=1e-12
     )
 
 

@@ -4,19 +4,17 @@ import numpy as np
 import pytest
 
 from attsvm.datasets import load
+from attsvm.fitting import explaining
 from attsvm.fitting.preparation import split
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.fit import fit_dataset
 from attsvm.pipeline.settings import FitSettings
-from attsvm.sklearn import AttentionSVC, svc
+from attsvm.pipeline.trained import Trained
 
 
 def fitted(data, parts):
-    model = AttentionSVC(
-        explain=True, merge_duplicates=True, joint_steps=20, selection_steps=50, records=5
-    )
-    model.fit(data.take(parts))
-    return model
+    settings = FitSettings(joint_steps=20, selection_steps=50, records=5)
+    return Trained(settings).learn(data.take(parts).without_duplicates())
 
 
 def parts_of(labels):
@@ -57,9 +55,11 @@ def test_the_accuracy_of_the_predictor_is_told_before_selection_begins(texts, tm
 def test_the_accuracy_is_told_before_selection_is_prepared(texts, tmp_path, monkeypatch):
     """Which copies the data: on 5,000 sentences half a second before a word."""
     told = []
-    inner = svc.selection_descent
-    monkeypatch.setattr(svc, "selection_descent", lambda *a: told.append("descent") or inner(*a))
-    monkeypatch.setattr(svc, "step_length", lambda *a: told.append("length") or 1.0)
+    inner = explaining.selection_descent
+    monkeypatch.setattr(
+        explaining, "selection_descent", lambda *a: told.append("descent") or inner(*a)
+    )
+    monkeypatch.setattr(explaining, "step_length", lambda *a: told.append("length") or 1.0)
     settings = FitSettings(joint_steps=2, selection_steps=2, records=2)
     fit_dataset(texts, settings, tmp_path / "run", first=told.append)
     assert isinstance(told[0], float)

@@ -13,7 +13,7 @@ import pytest
 from attsvm.cli import main
 from attsvm.datasets import load, planted_witnesses
 from attsvm.fitting.preparation import split
-from attsvm.sklearn import AttentionSVC
+from attsvm.sklearn import WitnessSVC
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +32,13 @@ def run(tmp_path_factory):
 def model(run):
     data = load(run[0].parent / "bags.npz").encode([0]).data
     rest, test = split(data.labels, 0.25, 0, "test_size")
-    return AttentionSVC(assumption="standard", explain=True).fit(data.take(rest)), data, test
+    fitted = WitnessSVC().fit(data.take(rest))
+    return fitted, data, test, fitted.explain(data.take(rest))
 
 
 def test_the_numbers_are_those_of_the_estimator(run, model):
     results = run[1]["results"]
-    fitted, data, test = model
+    fitted, data, test, explained = model
     held = data.take(test)
     accuracy = {entry["name"]: entry["test"] for entry in results["accuracy"]}
     assert accuracy["soft"] == fitted.score(held, held.labels) > accuracy["majority"]
@@ -49,8 +50,8 @@ def test_the_numbers_are_those_of_the_estimator(run, model):
     assert results["evidence"]["sufficient"] == found.sufficient.mean()
     assert results["evidence"]["necessary"] == found.necessary[fitted.predict(held) > 0].mean()
     assert results["steps"]["count"] == results["steps"]["optimal"] == len(fitted.convex_steps_)
-    assert results["margin"]["margin"] == fitted.margin_
-    assert results["margin"]["status"] == fitted.status_ == "optimal"
+    assert results["margin"]["margin"] == explained.solution.margin
+    assert results["margin"]["status"] == explained.solution.status == "optimal"
     assert {one["id"]: one["verdict"] for one in run[1]["claims"]}["certificate"] == "holds"
 
 
@@ -61,7 +62,7 @@ def test_one_page_shows_claims_accuracy_bags_and_support_instances(run, model):
     text = (folder / "report.html").read_text(encoding="utf-8")
     for heading in ("claims", "accuracy", "bags", "support", "proved", "method"):
         assert text.count(f'<h2 id="{heading}">') == 1
-    support = len(model[0].support_tokens_)
+    support = len(model[3].support)
     assert text.count('data-name="multiplier"') == min(support, 20) > 0
     assert all(entry["title"] in text for entry in record["results"]["accuracy"])
     assert re.search(r"sequence \d+: 1\.0<", text)

@@ -197,11 +197,9 @@ def test_a_solver_that_runs_out_of_time_is_never_hidden(tmp_path, capsys):
     assert (tmp_path / "run" / "report.html").exists()
 
 
-def test_defaults_of_the_command_line_and_of_the_estimator_are_one():
+def test_defaults_of_the_command_line_and_of_explain_are_one():
     from attsvm.pipeline.settings import FitSettings
-    from attsvm.sklearn import AttentionSVC
+    from attsvm.pipeline.trained import limits_of
+    from attsvm.sklearn import Limits
 
-    ours, theirs = FitSettings()._asdict(), AttentionSVC().get_params()
-    shared = set(ours) & set(theirs)
-    assert {"lr", "selection_steps", "tol", "joint_lr", "head_lr", "validation_size"} <= shared
-    assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}
+    assert limits_of(FitSettings()) == Limits()

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from attsvm.datasets import planted_witnesses
 from attsvm.errors import InputError
 from attsvm.report.bags_page import write_bags
-from attsvm.sklearn import AttentionSVC, BagFeatures
+from attsvm.sklearn import AttentionSVC, BagFeatures, WitnessSVC
 
 NAMES = np.array(["no <i>witness</i>", "witness"])
 
@@ -29,15 +29,20 @@ def labels(witnesses):
 
 @pytest.fixture(scope="module")
 def model(witnesses, labels):
-    return AttentionSVC(assumption="standard", explain=True, reject=2.0).fit(witnesses, labels)
+    return WitnessSVC(reject=2.0).fit(witnesses, labels)
+
+
+@pytest.fixture(scope="module")
+def explained(model, witnesses, labels):
+    return model.explain(witnesses, labels)
 
 
 def page(path, *args, **how):
     return write_bags(path / "bags.html", *args, **how).read_text(encoding="utf-8")
 
 
-def test_the_numbers_on_the_page_are_the_models(tmp_path, model, witnesses, labels):
-    text = page(tmp_path, model, witnesses, labels, trained=True)
+def test_the_numbers_on_the_page_are_the_models(tmp_path, model, explained, witnesses, labels):
+    text = page(tmp_path, model, witnesses, labels, explained=explained)
     right = int((model.predict(witnesses) == labels).sum())
     found = model.evidence(witnesses)
     assert f"{right} of 40 bags are classified rightly" in text
@@ -45,9 +50,9 @@ def test_the_numbers_on_the_page_are_the_models(tmp_path, model, witnesses, labe
     rejected = int(found.rejected.sum())
     assert f'<dt>Rejected</dt><dd class="value">{rejected}</dd>' in text
     assert "Rejected <span" in text if rejected else "Rejected <span" not in text
-    support = len(model.support_tokens_)
+    support = len(explained.support)
     assert text.count('data-name="multiplier"') == min(support, 20) > 0
-    assert f"programme of the selections (Frobenius norm) is {model.status_}" in text
+    assert f"programme of the selections (Frobenius norm) is {explained.solution.status}" in text
     steps = model.convex_steps_
     assert f"{len(steps)} of {len(steps)} convex steps" in text
     assert "no &lt;i&gt;witness&lt;/i&gt;" in text
@@ -93,7 +98,7 @@ def test_a_pipeline_and_three_classes(tmp_path):
 
 def test_sequences_keep_their_own_queries(tmp_path, witnesses):
     data = witnesses.data(witnesses.labels)  # queried by their first instance, not by their mean
-    model = AttentionSVC(joint_steps=5).fit(data)
+    model = AttentionSVC(penalty=0.01).fit(data)
     right = int((model.predict(data) == data.labels).sum())
     assert f"{right} of 40 bags are classified rightly" in page(tmp_path, model, data)
 

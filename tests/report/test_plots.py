@@ -178,11 +178,11 @@ def test_notebook_cells_say_what_was_found(planar: attsvm.MarginSolution) -> Non
 def test_an_estimator_is_shown_as_scikit_learn_shows_its_own() -> None:
     from attsvm.sklearn import AttentionSVC
 
-    model = AttentionSVC(norm="lp:1.75", explain=True, joint_steps=3, selection_steps=3)
+    model = AttentionSVC(heads=2, penalty=0.125)
     rng = np.random.default_rng(0)
     for shown in (model, model.fit(rng.normal(size=(16, 3, 2)), np.arange(16) % 2)):
         bundle = shown._repr_mimebundle_()
         assert bundle["text/plain"] == repr(shown)
         assert len(repr(shown)) <= 300
         assert "AttentionSVC" in bundle["text/html"]
-        assert "lp:1.75" in bundle["text/html"]
+        assert "0.125" in bundle["text/html"]

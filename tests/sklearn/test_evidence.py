@@ -5,13 +5,13 @@ import pytest
 
 from attsvm.datasets import planted_witnesses
 from attsvm.errors import InputError
-from attsvm.sklearn import AttentionSVC
+from attsvm.sklearn import AttentionSVC, WitnessSVC
 
 
-@pytest.fixture(scope="module", params=["standard", "collective"])
+@pytest.fixture(scope="module", params=[WitnessSVC, AttentionSVC])
 def fitted(request):
     bags = planted_witnesses("linear", 100, 6, 0, d=5)
-    model = AttentionSVC(assumption=request.param, penalty="cv", reject=0.5)
+    model = request.param(reject=0.5)
     return model.fit(bags, bags.labels), [bags[i] for i in range(40)]
 
 
@@ -45,7 +45,7 @@ def test_the_margins_are_those_of_the_values(fitted):
 
 def test_the_evidence_of_a_hard_witness_suffices_by_its_form():
     bags = planted_witnesses("linear", 80, 6, 1, d=5)
-    model = AttentionSVC(assumption="standard", pooling="hard").fit(bags, bags.labels)
+    model = WitnessSVC(pooling="hard").fit(bags, bags.labels)
     assert model.evidence(bags).sufficient.all()
 
 

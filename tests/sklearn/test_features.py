@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 
 from attsvm.errors import InputError
-from attsvm.sklearn import AttentionSVC, BagFeatures
+from attsvm.sklearn import AttentionSVC, BagContext, BagFeatures, WitnessSVC
 
 
 def bags(seed=0, n=8):
@@ -49,7 +49,7 @@ def test_a_length_is_learned_through_squares():
     shells, labels = generator.normal(size=(80, 5, 4)), np.arange(80) % 2
     shells[labels > 0, 0] *= 8.0 / np.linalg.norm(shells[labels > 0, 0], axis=1, keepdims=True)
     squares = BagFeatures(PolynomialFeatures(2, include_bias=False)).fit(shells[:50])
-    fitted = AttentionSVC(assumption="standard").fit(squares.transform(shells[:50]), labels[:50])
+    fitted = WitnessSVC().fit(squares.transform(shells[:50]), labels[:50])
     assert fitted.score(squares.transform(shells[50:]), labels[50:]) >= 0.9
     assert (fitted.select(squares.transform(shells))[labels > 0] == 0).mean() >= 0.9
 
@@ -79,3 +79,32 @@ def test_another_width_is_refused():
     assert {"instances", "context"} <= clone(fitted).get_params().keys()
     with pytest.raises(InputError, match="X has 2 features per instance; this BagFeatures was"):
         fitted.transform([np.zeros((2, 2))])
+
+
+def test_the_context_transformer_is_the_same_for_equal_bags_and_sees_the_whole_bag():
+    given = bags(n=30)
+    fitted = BagContext(n_components=10).fit(given)
+    found = fitted.transform(given)
+    assert found.d == 3 + 2 * 10
+    for i, bag in enumerate(given):
+        np.testing.assert_allclose(found[i][:, :3], bag / np.sqrt(3))
+        assert (found[i][:, 3:] == found[i][0, 3:]).all()
+    shuffled = fitted.transform([bag[::-1] for bag in given])
+    np.testing.assert_allclose(shuffled[4][0, 3:], found[4][0, 3:], atol=1e-12)
+    assert BagContext().fit(given).transform(given).d == 3 + 2 * 30  # no more than bags
+    with pytest.raises(InputError, match="X has 2 features per instance"):
+        fitted.transform([np.zeros((2, 2))])
+
+
+def test_what_depends_on_the_spread_of_a_bag_is_learned_with_its_context():
+    generator = np.random.default_rng(0)
+    labels = np.arange(160) % 2
+    given = generator.normal(size=(160, 8, 3)) * (1 + labels)[:, None, None]
+    scores = [
+        make_pipeline(BagFeatures(StandardScaler()), *steps, AttentionSVC(heads=0))
+        .fit(given[:100], labels[:100])
+        .score(given[100:], labels[100:])
+        for steps in ([BagContext()], [])
+    ]
+    assert scores[0] >= 0.9
+    assert scores[1] <= 0.7

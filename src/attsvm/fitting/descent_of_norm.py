@@ -31,11 +31,11 @@ from attsvm.errors import InputError
 from attsvm.fitting import LONGEST_STEP
 from attsvm.fitting.stage import Weights
 from attsvm.geometry import Norm
-from attsvm.models import Attention
-from attsvm.optim import MirrorDescent, SteepestDescent
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
+
+    from attsvm.models import Attention
 
 Kind = Literal["gradient", "mirror", "factored", "steepest"]
 
@@ -76,17 +76,6 @@ def step_length(norm: Norm, data: AttentionData) -> float:
     return norm.descent.move / norm.logit_reach(tokens, data.queries)
 
 
-def joint_descent(
-    data: AttentionData, start: Weights, lr: float, head_lr: float
-) -> tuple[Attention, Optimizer]:
-    """Normalised gradient descent on ``W`` and the head together, each with its own step length."""
-    model = Attention.cross(
-        data, head=start.head, intercept=start.intercept, init=start.W, train_head=True
-    )
-    groups = [{"params": [model.W], "lr": lr}, {"params": [model.head.readout], "lr": head_lr}]
-    return model, SteepestDescent(groups, lr=lr, normalize=True)
-
-
 def selection_descent(
     norm: Norm, data: AttentionData, start: Weights, lr: float, steps: int
 ) -> tuple[Attention, Optimizer]:
@@ -97,6 +86,9 @@ def selection_descent(
     :math:`(N\,lr)^{p-1}/N`, because :math:`\|\nabla\psi(W)\|_q=\|W\|^{p-1}`; steps of a pair have
     :math:`\sqrt{2\,lr/N}`, because :math:`2\|KQ^\top\|_*\le\|K\|_F^2+\|Q\|_F^2`.
     """
+    from attsvm.models import Attention  # begins with torch
+    from attsvm.optim import MirrorDescent, SteepestDescent
+
     kind = descent_kind(norm)
     if kind == "factored":
         factored = Attention.cross(

@@ -58,11 +58,13 @@ def cross_entropy(values: FloatArray, labels: IntArray) -> tuple[FloatArray, Flo
     return total - values[at], slopes
 
 
-def descend(loss: Loss, start: FloatArray, penalty: float, iterations: int) -> FloatArray:
+def descend(
+    loss: Loss, start: FloatArray, penalty: float, iterations: int, precision: float = 1e-5
+) -> FloatArray:
     """Weights of a small loss plus ``penalty / 2`` times their squared norm, near ``start``:
     L-BFGS.
     """
-    return _lbfgs(loss, start, penalty, iterations, 1e-5)[0]
+    return _lbfgs(loss, start, penalty, iterations, precision)[0]
 
 
 def certified(loss: Loss, start: FloatArray, penalty: float) -> tuple[FloatArray, ConvexStep]:

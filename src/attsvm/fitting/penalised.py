@@ -10,7 +10,7 @@ infinite where attention does not pay.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from attsvm.fitting import segments
 from attsvm.fitting.minimise import ConvexStep, certified, cross_entropy, descend
 
 _RANDOM_SIZE = 0.1  # of the first attention weights of further heads
+_PRECISION = 1e-2  # a loss that falls by a millionth tells nothing of bags left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,44 +40,69 @@ class Pooled:
     labels: IntArray
     columns: int
 
+    def take(self, kept: IntArray) -> Pooled:
+        """The bags at these positions."""
+        lengths = np.diff(self.offsets)[kept]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        at = np.arange(offsets[-1]) + np.repeat(self.offsets[kept] - offsets[:-1], lengths)
+        return replace(
+            self,
+            rows=self.rows[at],
+            offsets=offsets,
+            queries=self.queries[kept],
+            labels=self.labels[kept],
+        )
+
     def means(self) -> FloatArray:
         """``(n, d + 1)``."""
         return segments.sums(self.rows, self.offsets) / np.diff(self.offsets)[:, None]
 
-    def losses(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """``(n,)`` losses and ``(n, columns)`` slopes in the values."""
-        if self.columns == 1:
-            sign = np.where(self.labels > 0, 1.0, -1.0)[:, None]
-            losses = np.logaddexp(0.0, -sign * values)
-            return losses[:, 0], -sign * np.exp(-np.logaddexp(0.0, sign * values))
-        return cross_entropy(values, self.labels)
+    def values(self, W: FloatArray, V: FloatArray) -> FloatArray:
+        """``(n, columns)`` for ``(heads, d, d_z)`` and ``(heads, d + 1, columns)`` weights."""
+        total = np.zeros((len(self.labels), self.columns))
+        for w, v in zip(W, V, strict=True):
+            p, scores = self._read(w, v)
+            total += segments.sums(p[:, None] * scores, self.offsets)
+        return total
 
     def loss(
         self, W: FloatArray, V: FloatArray, shares: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
-        """The loss of ``W``, ``(heads, d, d_z)``, and ``V``, ``(heads, d + 1, columns)``, without
-        penalty, and both gradients.
-        """
+        """The loss of the weights (see :meth:`values`) without penalty, and both gradients."""
         lengths = np.diff(self.offsets)
-        values = np.zeros((len(lengths), self.columns))
         kept = []
         for w, v in zip(W, V, strict=True):
-            moved = np.pad(self.queries @ w.T, ((0, 0), (0, 1)))
-            p, _ = segments.softmax(segments.products(self.rows, moved, self.offsets), self.offsets)
-            scores = self.rows @ v
-            own = segments.sums(p[:, None] * scores, self.offsets)
-            values += own
-            kept.append((p, scores, own))
-        losses, slope = self.losses(values)
+            p, scores = self._read(w, v)
+            kept.append((p, scores, segments.sums(p[:, None] * scores, self.offsets)))
+        values = np.sum([own for _, _, own in kept], axis=0)
+        found, slope = losses(values, self.labels)
         slope *= shares[:, None]
         each = np.repeat(slope, lengths, axis=0)
         at_W, at_V = np.empty_like(W), np.empty_like(V)
         for h, (p, scores, own) in enumerate(kept):
-            at_V[h] = self.rows.T @ (p[:, None] * each)
-            pulled = p * np.sum((scores - np.repeat(own, lengths, axis=0)) * each, axis=1)
-            moved = segments.combinations(pulled, self.rows, self.offsets)
-            at_W[h] = moved[:, :-1].T @ self.queries
-        return float(shares @ losses), at_W, at_V
+            at_V[h] = segments.columns(self.rows.T, p[:, None] * each)
+            scores -= np.repeat(own, lengths, axis=0)
+            pulled = p * np.einsum("nc,nc->n", scores, each)
+            at_W[h] = segments.outer_sum(pulled, self.rows, self.queries, self.offsets)[:-1]
+        return float(shares @ found), at_W, at_V
+
+    def _read(self, w: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Attention ``(N,)`` and scores ``(N, columns)`` of one head."""
+        moved = np.zeros((len(self.queries), len(w) + 1))
+        moved[:, :-1] = self.queries @ w.T
+        logits = segments.products(self.rows, moved, self.offsets)
+        return segments.softmax(logits, self.offsets)[0], segments.columns(self.rows, v)
+
+
+def losses(values: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:
+    """``(n,)`` losses of ``(n, columns)`` values, and their slopes: logistic for one column, else
+    the cross-entropy.
+    """
+    if values.shape[1] > 1:
+        return cross_entropy(values, labels)
+    sign = np.where(labels > 0, 1.0, -1.0)[:, None]
+    found = np.logaddexp(0.0, -sign * values)
+    return found[:, 0], -sign * np.exp(-np.logaddexp(0.0, sign * values))
 
 
 def mean_head(
@@ -85,8 +111,8 @@ def mean_head(
     """The head ``(k, columns)`` of mean pooling on ``(n, k)`` means, certified."""
 
     def loss(V: FloatArray) -> tuple[float, FloatArray]:
-        losses, slope = problem.losses(means @ V)
-        return float(shares @ losses), means.T @ (shares[:, None] * slope)
+        found, slope = losses(means @ V, problem.labels)
+        return float(shares @ found), means.T @ (shares[:, None] * slope)
 
     first = np.zeros((means.shape[1], problem.columns)) if start is None else start
     return certified(loss, first, penalty)
@@ -118,5 +144,5 @@ def attention_heads(
         value, at_W, at_V = problem.loss(W, V, shares)
         return value, np.concatenate([at_W.ravel() / root, at_V.ravel()])
 
-    found = descend(loss, start, penalty, iterations)
+    found = descend(loss, start, penalty, iterations, _PRECISION)
     return found[:cut].reshape(first.shape) / root, found[cut:].reshape(heads, d + 1, -1)

@@ -17,15 +17,10 @@ def selection_steps(data: AttentionData) -> int:
     """Steps of the selection stage that take about ten seconds of one core, between 100 and
     20000: no clock decides the result.
     """
-    return int(np.clip(8e9 / _work(data), 100, 20_000))
+    return int(np.clip(8e9 / step_work(data), 100, 20_000))
 
 
-def joint_steps(data: AttentionData) -> int:
-    """Steps of joint training that take about five seconds of one core, between 30 and 300."""
-    return int(np.clip(2.5e9 / _work(data), 30, 300))
-
-
-def _work(data: AttentionData) -> float:
+def step_work(data: AttentionData) -> float:
     """What a step takes: it reads every feature of every token and moves every query."""
     return float(data.lengths.sum()) * data.d_x + data.n * data.d_x * data.d_z / 3.0
 

@@ -23,7 +23,7 @@ def softmax(logits: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArr
     r"""Probabilities ``(N, ...)`` that sum to one in each bag, and ``(n, ...)`` the logarithm of
     what they were divided by, :math:`\log\sum_te^{a_t}`.
     """
-    lengths = np.diff(offsets)
+    lengths = offsets[1:] - offsets[:-1]
     top = largest(logits, offsets)
     powers = np.exp(logits - np.repeat(top, lengths, axis=0))
     total = sums(powers, offsets)
@@ -49,27 +49,31 @@ def first_largest(values: FloatArray, offsets: IntArray) -> IntArray:
     return at[np.searchsorted(at, offsets[:-1])] - offsets[:-1]
 
 
+def columns(rows: FloatArray, factor: FloatArray) -> FloatArray:
+    """``rows @ factor``, one column at a time, which is faster where they are few."""
+    if factor.shape[1] > _FEW:
+        return np.asarray(rows @ factor)
+    found = np.empty((len(rows), factor.shape[1]))
+    for column, of in zip(found.T, factor.T, strict=True):
+        column[...] = rows @ np.ascontiguousarray(of)
+    return found
+
+
 def products(rows: FloatArray, moved: FloatArray, offsets: IntArray) -> FloatArray:
     """``(N,)``: the product of each row ``(N, d)`` with the vector of its bag ``(n, d)``."""
-    size = _common(offsets)
-    if size:
-        blocks = rows.reshape(-1, size, rows.shape[1])
-        return np.asarray(np.matmul(blocks, moved[:, :, None]).ravel())
-    if len(moved) == 1 or (moved[1:] == moved[0]).all():  # one query for all bags
+    if (moved[0] == moved[-1]).all() and (moved == moved[0]).all():  # one query for all bags
         return np.asarray(rows @ moved[0])
     return np.asarray(np.einsum("nd,nd->n", rows, np.repeat(moved, np.diff(offsets), axis=0)))
 
 
-def combinations(shares: FloatArray, rows: FloatArray, offsets: IntArray) -> FloatArray:
-    """``(n, d)``: the sum of the rows of each bag, each times its entry of ``(N,)`` shares."""
-    size = _common(offsets)
-    if size:
-        blocks = rows.reshape(-1, size, rows.shape[1])
-        return np.asarray(np.matmul(shares.reshape(-1, 1, size), blocks)[:, 0])
-    return sums(shares[:, None] * rows, offsets)
+def outer_sum(
+    shares: FloatArray, rows: FloatArray, queries: FloatArray, offsets: IntArray
+) -> FloatArray:
+    r"""``(d, d_z)``: :math:`\sum_{it}s_{it}\,x_{it}z_i^\top` for ``(N,)`` shares."""
+    if queries.shape[1] == 1:
+        each = np.repeat(queries[:, 0], np.diff(offsets))
+        return np.asarray((rows.T @ (shares * each))[:, None])
+    return np.asarray(sums(shares[:, None] * rows, offsets).T @ queries)
 
 
-def _common(offsets: IntArray) -> int:
-    """The number of instances in every bag, 0 where they differ."""
-    lengths = np.diff(offsets)
-    return int(lengths[0]) if (lengths == lengths[0]).all() else 0
+_FEW = 4  # columns

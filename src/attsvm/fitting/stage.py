@@ -5,26 +5,20 @@ interrupted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from attsvm.data import AttentionData, FloatArray
-from attsvm.dynamics import LogSpaced, TrainState, Trajectory, train
-from attsvm.models import Attention
 from attsvm.store import Stages
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-    from attsvm.dynamics import Record
+    from attsvm.dynamics import Record, Trajectory
+    from attsvm.models import Attention
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the stage, the steps done and the steps in all."""
-
-PATIENCE = 30
-"""Steps."""
 
 
 @dataclass(frozen=True)
@@ -44,20 +38,21 @@ class Weights:
         return Weights(self.W / (tokens * queries), self.head / tokens, self.intercept)
 
 
-def no_longer_falling(name: str) -> Callable[[Record], bool]:
-    """Ends a stage when the observed number ``name`` has had its smallest value so far as many
-    steps ago as it took to get there, and :data:`PATIENCE` at least.
+@dataclass(frozen=True)
+class Watch:
+    """How the stages of a fit are recorded, kept and told of.
+
+    Attributes:
+        stages: where unfinished work is kept.
+        records: of each stage, log-spaced.
+        checkpoint_seconds: time between two writes of unfinished work.
+        progress: see :data:`Progress`.
     """
-    best, least = 0, np.inf
 
-    def stop(record: Record) -> bool:
-        nonlocal best, least
-        value = float(record.observed[name])
-        if value < least:
-            best, least = record.step, value
-        return record.step - best >= max(best, PATIENCE)
-
-    return stop
+    stages: Stages = field(default_factory=lambda: Stages(None, ""))
+    records: int = 60
+    checkpoint_seconds: float = 5.0
+    progress: Progress | None = None
 
 
 def run_stage(
@@ -65,19 +60,18 @@ def run_stage(
     data: AttentionData,
     model: Attention,
     optimizer: Optimizer,
-    *,
     steps: int,
-    records: int,
-    stages: Stages,
-    checkpoint_seconds: float,
-    progress: Progress | None = None,
+    watch: Watch,
     observe: Callable[[int, FloatArray, FloatArray, FloatArray], dict[str, Any]] | None = None,
     stop: Callable[[Record], bool] | None = None,
 ) -> Trajectory:
     """Train ``model`` with ``optimizer`` for ``steps`` steps, with records and checkpoints.
 
-    A stage that is already done in ``stages`` is read back, one that was interrupted goes on.
+    A stage that is already done is read back, one that was interrupted goes on.
     """
+    from attsvm.dynamics import LogSpaced, TrainState, Trajectory, train  # begins with torch
+
+    stages, progress = watch.stages, watch.progress
     kept, done = stages.load(name)
     if kept is not None and done:
         if progress is not None:
@@ -88,13 +82,13 @@ def run_stage(
         data,
         optimizer,
         steps,
-        record=LogSpaced(records),
+        record=LogSpaced(watch.records),
         observe=observe,
         stop=stop,
         checkpoint=None
         if stages.folder is None
         else lambda state: stages.save(name, state.to_arrays(), done=False),
-        checkpoint_seconds=checkpoint_seconds,
+        checkpoint_seconds=watch.checkpoint_seconds,
         resume=None if kept is None else TrainState.from_arrays(kept),
         progress=None if progress is None else lambda step, total, _: progress(name, step, total),
     )

@@ -44,12 +44,9 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.fitting import segments
+from attsvm.fitting.choosing import CONSTANT
 from attsvm.fitting.minimise import ConvexStep, certified, cross_entropy, descend, log_sum
 
-CONSTANT = 4.0
-"""The constant feature beside instances of root-mean-square norm one: it makes the penalty on the
-intercept a sixteenth of that on the weights.
-"""
 FROM = 0.001
 """The penalty at which guesses of the witnesses enter."""
 _MOST_ALTERNATIONS = 20

@@ -67,9 +67,9 @@ class Norm(ABC):
     * :attr:`dual`, or :meth:`dual_value` and :meth:`subgradient`, which make a dual that needs no
       class of its own.
 
-    That is enough for :func:`attsvm.max_margin`, steepest descent, ``AttentionSVC`` and the
-    commands. The rest has defaults that are right for every norm, and that a class overrides where
-    it knows better, such as :attr:`invariant`, which makes programmes smaller. A class whose
+    That is enough for :func:`attsvm.max_margin`, steepest descent, ``explain`` of an estimator and
+    the commands. The rest has defaults that are right for every norm, and that a class overrides
+    where it knows better, such as :attr:`invariant`, which makes programmes smaller. A class whose
     ``name`` is a constant is found by :func:`parse_norm` from then on.
 
     ``W`` and ``G`` are ``(..., d_x, d_z)``, values are ``(...)``. Norms are compared by ``name``,

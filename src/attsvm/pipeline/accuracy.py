@@ -10,7 +10,8 @@ from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.datasets import Encoded
 from attsvm.fitting import layers
 from attsvm.fitting.pooling import mean_pooling
-from attsvm.sklearn import AttentionSVC
+from attsvm.pipeline.trained import Trained
+from attsvm.sklearn import WitnessSVC
 
 Predictors = list[tuple[str, str, str, FloatArray]]
 """Name, title and sentence of each, and its values of all sequences."""
@@ -20,14 +21,16 @@ _TEXT_PENALTIES = (1.0, 10.0, 100.0)
 
 
 def accuracy_table(
-    model: AttentionSVC, encoded: Encoded, parts: dict[str, IntArray], seed: int
+    model: Trained | WitnessSVC, encoded: Encoded, parts: dict[str, IntArray], seed: int
 ) -> list[dict[str, Any]]:
     """The ``accuracy`` list of ``run.json``: one entry per predictor, the same rows for all of
     them.
     """
     data = encoded.data
-    standard = model.assumption == "standard"
-    values, pooled, alone = _standard(model, data, parts) if standard else _collective(model, data)
+    if isinstance(model, WitnessSVC):
+        values, pooled, alone = _standard(model, data, parts)
+    else:
+        values, pooled, alone = _collective(model, data)
     majority = 1.0 if (data.labels[parts["train"]] > 0).mean() >= 0.5 else -1.0
     values = [
         *values,
@@ -72,7 +75,7 @@ def accuracy_table(
 
 
 def _standard(
-    model: AttentionSVC, data: AttentionData, parts: dict[str, IntArray]
+    model: WitnessSVC, data: AttentionData, parts: dict[str, IntArray]
 ) -> tuple[Predictors, FloatArray, FloatArray]:
     """The predictors of the standard assumption, the values of mean pooling ``(n,)``, and the value
     of each token alone ``(n, T)``.
@@ -100,9 +103,7 @@ def _standard(
     return values, pooled.decision(data), alone
 
 
-def _collective(
-    model: AttentionSVC, data: AttentionData
-) -> tuple[Predictors, FloatArray, FloatArray]:
+def _collective(model: Trained, data: AttentionData) -> tuple[Predictors, FloatArray, FloatArray]:
     """The same of the collective assumption, where the head of the selection says what a token
     alone is worth.
     """

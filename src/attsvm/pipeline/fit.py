@@ -35,9 +35,10 @@ from attsvm.pipeline.standard import (
     standard_verdict,
     write_page,
 )
+from attsvm.pipeline.trained import Trained, limits_of
 from attsvm.pipeline.verdict import claims, verdict
 from attsvm.report import write as write_report
-from attsvm.sklearn import AttentionSVC
+from attsvm.sklearn import Explanation, WitnessSVC
 from attsvm.store import RunFolder, environment, finished_run, versions, write_json
 from attsvm.store.code import code_fingerprint
 from attsvm.store.folder import FORMAT
@@ -92,12 +93,14 @@ def fit_dataset(
     if settings.merge_duplicates:
         encoded = replace(encoded, data=encoded.data.without_duplicates())
     check_selectable(encoded.data)
-    shared = {key: value for key, value in settings._asdict().items() if key not in _OURS}
-    model = AttentionSVC(
-        **shared, explain=True, random_state=settings.seed, checkpoint_seconds=checkpoint_seconds
-    )
-    model.check(learned := encoded.data.take(rest))  # whatever is refused is refused here
-    standard = settings.assumption == "standard"
+    learned, standard = encoded.data.take(rest), settings.assumption == "standard"
+    model: WitnessSVC | Trained
+    if standard:
+        model = WitnessSVC(random_state=settings.seed)
+        model.given(learned)  # whatever is refused is refused here
+    else:
+        model = Trained(settings, checkpoint_seconds=checkpoint_seconds)
+        model.check(learned)
     files = ("report.html",) if standard else _FILES
     if dataset.kind == "array" and not standard:
         files = (*files, "bags.html")
@@ -114,24 +117,30 @@ def fit_dataset(
             if progress is not None:
                 progress(stage, done, total)
 
-        model.set_params(checkpoint=run_folder.checkpoint, progress=watch).fit(learned)
-        timing["fit"] = time.perf_counter() - started
-        trained = model.train_indices_, model.validation_indices_
-        if standard:  # the model is fitted to both; what is compared with it chooses on one
-            trained = split(learned.labels, settings.validation_size, settings.seed, "")
+        explained: Explanation | None = None
+        model.progress = watch
+        if isinstance(model, Trained):
+            model.checkpoint = run_folder.checkpoint
+            model.learn(learned)
         else:
+            limits = limits_of(settings)
+            explained = model.fit(learned).explain(learned, norm=settings.norm, limits=limits)
+        timing["fit"] = time.perf_counter() - started
+        # a model of witnesses is fitted to both; what is compared with it chooses on one
+        trained = split(learned.labels, settings.validation_size, settings.seed, "validation_size")
+        if isinstance(model, Trained):
             timing["joint_training"] = float(model.joint_trajectory_.seconds[-1])
             timing["selection_training"] = float(model.trajectory_.seconds[-1])
         parts = {"train": rest[trained[0]], "validation": rest[trained[1]], "test": test}
         started = time.perf_counter()
-        if standard:
-            results = standard_results(model, encoded, parts, settings.seed)
-            stated = standard_claims(results, len(test))
-            told = standard_verdict(results, stated)
-        else:
+        if isinstance(model, Trained):
             results = _evaluate(run_folder.path, encoded, model, settings, parts)
             stated = claims(results, len(test))
             told = verdict(results, stated, len(parts["validation"]))
+        elif explained is not None:
+            results = standard_results(model, explained, encoded, parts, settings.seed)
+            stated = standard_claims(results, len(test))
+            told = standard_verdict(results, stated)
         timing["evaluation"] = time.perf_counter() - started
         environments = stage_environments(run_folder.checkpoint)
         run = {
@@ -148,8 +157,8 @@ def fit_dataset(
             "verdict": told,
             "timing": timing,
         }
-        if standard:
-            write_page(run_folder.path, model, encoded, parts, run)
+        if explained is not None and isinstance(model, WitnessSVC):
+            write_page(run_folder.path, model, explained, encoded, parts, run)
             return run_folder.finish(run)
         write_report(run_folder.path, run)
         if dataset.kind == "array":  # bags of vectors, each with its evidence
@@ -162,14 +171,12 @@ def fit_dataset(
 
 
 _FILES = ("arrays.safetensors", "examples.json", "report.html")
-# settings that the estimator does not take under these names
-_OURS = ("seed", "test_size", "saturation", "merge_duplicates")
 
 
 def _evaluate(
     folder: Path,
     encoded: Encoded,
-    model: AttentionSVC,
+    model: Trained,
     settings: FitSettings,
     parts: dict[str, IntArray],
 ) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from attsvm.datasets import Encoded
 from attsvm.datasets.arrays import array_view
 from attsvm.dynamics import direction_gap
 from attsvm.fitting import layers
+from attsvm.fitting.explaining import smallest_margins
 from attsvm.geometry import Frobenius, Norm
-from attsvm.margins import Margins
+from attsvm.pipeline.trained import Trained
 from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-from attsvm.sklearn import AttentionSVC
 from attsvm.solvers import MarginSolution
 
 PER_GROUP = 8
@@ -63,19 +63,7 @@ def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def smallest_margins(margins: Margins, W: FloatArray, norm: Norm) -> FloatArray:
-    r"""``(n,)``: the smallest margin of each sequence at :math:`W/\|W\|`; ``inf`` for sequences
-    without constraints.
-    """
-    size = float(norm.value(W))
-    smallest = np.full(margins.n, np.inf)
-    np.minimum.at(smallest, margins.sequence, margins(W / size if size > 0 else W))
-    return smallest
-
-
-def selection_results(
-    model: AttentionSVC, train: AttentionData, saturation: float
-) -> dict[str, Any]:
+def selection_results(model: Trained, train: AttentionData, saturation: float) -> dict[str, Any]:
     """How many sequences select one token, which of them the best one."""
     several, steps = train.lengths >= 2, model.trajectory_.steps
     probability = model.trajectory_.softmax_probability[-1]
@@ -105,12 +93,12 @@ def selection_results(
     }
 
 
-def margin_results(model: AttentionSVC) -> dict[str, Any]:
+def margin_results(model: Trained) -> dict[str, Any]:
     """The certified programme, and how much of its margin the trained weights reach."""
     solution, W = model.solution_, model.selection_weights_.W
     trained = smallest_margins(solution.margins, W, model.norm_)
     norm, smallest = float(model.norm_.value(W)), float(trained.min())
-    return solution_results(model) | {
+    return solution_results(solution) | {
         "trained_norm": norm,
         "trained_min_margin": smallest * norm,
         "trained_margin": smallest,
@@ -118,15 +106,15 @@ def margin_results(model: AttentionSVC) -> dict[str, Any]:
     }
 
 
-def solution_results(model: AttentionSVC) -> dict[str, Any]:
+def solution_results(solution: MarginSolution) -> dict[str, Any]:
     """The certified programme of the selections."""
-    solution = model.solution_
+    norm = solution.geometry
     return {
         "status": solution.status,
-        "geometry": model.norm_.name,
-        "geometry_title": model.norm_.title,
+        "geometry": norm.name,
+        "geometry_title": norm.title,
         "unique": True
-        if model.status_ == "optimal" and measure_of(model.norm_) != "margin"
+        if solution.status == "optimal" and measure_of(norm) != "margin"
         else solution.unique,
         "hard": solution.slack is None,
         "slack": solution.slack,
@@ -145,7 +133,7 @@ def solution_results(model: AttentionSVC) -> dict[str, Any]:
     }
 
 
-def direction_results(model: AttentionSVC) -> tuple[dict[str, Any], Arrays]:
+def direction_results(model: Trained) -> tuple[dict[str, Any], Arrays]:
     """How the trained weights compare with the max-margin weights, and the same at every record
     ``(R,)``.
     """
@@ -175,7 +163,7 @@ def direction_results(model: AttentionSVC) -> tuple[dict[str, Any], Arrays]:
 
 
 def run_arrays(
-    model: AttentionSVC,
+    model: Trained,
     train: AttentionData,
     parts: dict[str, IntArray],
     courses: Arrays,
@@ -266,7 +254,7 @@ def plane_arrays(
 
 
 def choose_examples(
-    model: AttentionSVC, encoded: Encoded, parts: dict[str, IntArray], seed: int
+    model: Trained, encoded: Encoded, parts: dict[str, IntArray], seed: int
 ) -> list[dict[str, Any]]:
     """The content of ``examples.json``: support sequences of the training part, then confident,
     wrong and typical ones of the test part.
@@ -323,7 +311,7 @@ class _Shown:
 
     def __init__(
         self,
-        model: AttentionSVC,
+        model: Trained,
         data: AttentionData,
         chosen: IntArray,
         tokens: IntArray,

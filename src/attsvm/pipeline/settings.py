@@ -11,8 +11,7 @@ class FitSettings(NamedTuple):
     """Everything about a fit that the user can choose; the defaults suit data of a few hundred to
     ten thousand sequences.
 
-    Those that :class:`attsvm.sklearn.AttentionSVC` has too mean the same there and have the same
-    defaults.
+    Selection and margin mean what :class:`attsvm.sklearn.Limits` says, with the same defaults.
     """
 
     assumption: str = "collective"

@@ -17,19 +17,21 @@ from attsvm.fitting.minimise import TOLERANCE
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.results import solution_results
 from attsvm.pipeline.verdict import accuracy_claims, certificate, claim
-from attsvm.sklearn import AttentionSVC
+from attsvm.sklearn import Explanation, WitnessSVC
 
 SUFFICIENT_SHARE = 0.95
 
 
 def standard_results(
-    model: AttentionSVC, encoded: Encoded, parts: dict[str, IntArray], seed: int
+    model: WitnessSVC,
+    explained: Explanation,
+    encoded: Encoded,
+    parts: dict[str, IntArray],
+    seed: int,
 ) -> dict[str, Any]:
     """The ``results`` of ``run.json``."""
     held, steps = encoded.data.take(parts["test"]), model.convex_steps_
     found, positive = model.evidence(held), model.predict(held) > 0
-    predictor = model.predictor_
-    assert predictor is not None
     return {
         "accuracy": accuracy_table(model, encoded, parts, seed),
         "evidence": {
@@ -43,9 +45,9 @@ def standard_results(
             "gap": max(step.gap for step in steps),
             "violation": max(step.violation for step in steps),
             "optimum": model.optimum_,
-            "penalty": predictor.penalty,
+            "penalty": model.predictor_.penalty,
         },
-        "margin": solution_results(model),
+        "margin": solution_results(explained.solution),
     }
 
 
@@ -117,7 +119,12 @@ def standard_verdict(results: dict[str, Any], stated: list[dict[str, Any]]) -> d
 
 
 def write_page(
-    folder: Path, model: AttentionSVC, encoded: Encoded, parts: dict[str, IntArray], run: Any
+    folder: Path,
+    model: WitnessSVC,
+    explained: Explanation,
+    encoded: Encoded,
+    parts: dict[str, IntArray],
+    run: Any,
 ) -> None:
     """``report.html``: what was measured, and the held-out sequences with their evidence."""
     from attsvm.report.bags_page import Shown, write_joint_page  # needs jinja2, as every page
@@ -128,7 +135,8 @@ def write_page(
         return Shown(encoded.data.take(rows), looks, names, classes)
 
     learned = np.sort(np.concatenate([parts["train"], parts["validation"]]))
-    write_joint_page(folder / "report.html", model, shown(parts["test"]), shown(learned), run)
+    held = shown(parts["test"])
+    write_joint_page(folder / "report.html", model, held, (shown(learned), explained), run)
 
 
 def _looks(encoded: Encoded, rows: IntArray) -> Views[str] | FloatArray | None:

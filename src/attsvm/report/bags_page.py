@@ -19,9 +19,11 @@ from attsvm.bags import Bags, as_bags, bag_labels
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.files import write_file
+from attsvm.fitting.explaining import Explanation
 from attsvm.report import pixels
 from attsvm.report.page import POLICY, document
 from attsvm.report.printing import MINUS
+from attsvm.solvers import MarginSolution
 
 SHOWN = 8  # bags of a group
 _INSTANCES = {"text": 40, "image": 24, "array": 8}  # of a bag; the selected ones are among them
@@ -93,14 +95,15 @@ def write_bags(
     groups: ArrayLike | None = None,
     instances: Sequence[str] | ArrayLike | None = None,
     names: Sequence[str] | None = None,
-    trained: bool = False,
+    explained: Explanation | None = None,
     title: str = "Bags",
 ) -> Path:
     """Write one self-contained page about bags and the model that classifies them.
 
     Args:
         path: the HTML file.
-        model: a fitted :class:`attsvm.sklearn.AttentionSVC`, or a pipeline that ends in one.
+        model: a fitted :class:`attsvm.sklearn.AttentionSVC` or ``WitnessSVC``, or a pipeline that
+            ends in one.
         X: bags, in any form that :func:`attsvm.bags.as_bags` takes.
         y: ``(n,)`` their labels; None for those that came with the bags.
         groups: the bag of each row, when ``X`` is a table.
@@ -108,8 +111,8 @@ def write_bags(
             width, 3)``, in the order of the rows of ``X`` (of :attr:`~attsvm.bags.Bags.source`,
             where the bags have one). Without it an instance is its position.
         names: ``(n,)`` of the bags; by default their position.
-        trained: these are the bags that the model was fitted to; with ``explain=True`` the page
-            then shows its support instances.
+        explained: what ``model.explain`` says of these bags; the page then shows their support
+            instances and the certificate of their margin.
         title: of the page.
 
     Raises:
@@ -119,7 +122,7 @@ def write_bags(
     labels = bag_labels(y, bags)
     given = X if isinstance(X, AttentionData) else bags  # which keeps its queries
     seen = _Seen(model, given, bags, labels, _looks(instances, bags), names)
-    return write_file(path, _page(seen, seen if trained else None, title, None))
+    return write_file(path, _page(seen, (seen, explained) if explained else None, title, None))
 
 
 @dataclass(frozen=True)
@@ -143,16 +146,26 @@ class Shown:
 
 
 def write_joint_page(
-    path: Path, model: Any, held: Shown, learned: Shown, run: dict[str, Any]
+    path: Path,
+    model: Any,
+    held: Shown,
+    learned: tuple[Shown, Explanation],
+    run: dict[str, Any],
 ) -> Path:
     """The page of a fit: what it measured (``run``, the content of ``run.json``), the bags that it
     held out, and the support instances among those it was fitted to.
     """
-    page = _page(held.seen(model), learned.seen(model), run["dataset"]["title"], run)
+    fitted = learned[0].seen(model), learned[1]
+    page = _page(held.seen(model), fitted, run["dataset"]["title"], run)
     return write_file(path, page)
 
 
-def _page(seen: _Seen, fitted: _Seen | None, title: str, run: dict[str, Any] | None) -> str:
+def _page(
+    seen: _Seen,
+    fitted: tuple[_Seen, Explanation] | None,
+    title: str,
+    run: dict[str, Any] | None,
+) -> str:
     groups = [
         (*GROUPS[name], [seen.card(i) for i in rows[:SHOWN]], len(rows))
         for name, rows in seen.groups().items()
@@ -167,8 +180,8 @@ def _page(seen: _Seen, fitted: _Seen | None, title: str, run: dict[str, Any] | N
         groups=groups,
         run=run,
         accuracy=sorted(run["results"]["accuracy"], key=lambda row: -row["test"]) if run else [],
-        support=fitted.support() if fitted else [],
-        certificate=_certificate(seen.estimator),
+        support=fitted[0].support(fitted[1]) if fitted else [],
+        certificate=_certificate(seen.estimator, fitted[1].solution if fitted else None),
         standard=seen.estimator.assumption == "standard",
         classes=[seen.class_name(label) for label in seen.estimator.classes_],
     )
@@ -302,18 +315,16 @@ class _Seen:
         """The pixels that are black and white."""
         return 0.0, 255.0 if self.looks.max() > 1.0 else 1.0
 
-    def support(self) -> list[dict[str, Any]]:
+    def support(self, explained: Explanation) -> list[dict[str, Any]]:
         """The instances whose constraints hold the margin up, by falling multiplier."""
-        if not hasattr(self.estimator, "solution_"):
-            return []
-        solution, positive = self.estimator.solution_, self.estimator.classes_[-1]
+        solution, positive = explained.solution, self.estimator.classes_[-1]
         rows = []
         for (i, rival), dual in zip(
-            self.estimator.support_tokens_[:_SUPPORT],
+            explained.support[:_SUPPORT],
             np.sort(solution.dual[solution.support])[::-1][:_SUPPORT],
             strict=True,
         ):
-            chosen = int(self.estimator.selected_tokens_[i])
+            chosen = int(explained.selected[i])
             inside = self.estimator.assumption == "collective" or self.labels[i] == positive
             rows.append(
                 {
@@ -355,10 +366,9 @@ def _looks(instances: Any, bags: Bags) -> tuple[str, Any]:
     return kind, looks
 
 
-def _certificate(estimator: Any) -> dict[str, Any]:
+def _certificate(estimator: Any, solution: MarginSolution | None) -> dict[str, Any]:
     """What was proved of the fit."""
     steps = estimator.convex_steps_
-    solution = getattr(estimator, "solution_", None)
     return {
         "steps": len(steps),
         "optimal": sum(step.status == "optimal" for step in steps),
@@ -372,6 +382,6 @@ def _certificate(estimator: Any) -> dict[str, Any]:
             "margin": solution.margin,
             "gap": solution.gap,
             "violation": solution.violation,
-            "norm": estimator.norm_.title,
+            "norm": solution.geometry.title,
         },
     }

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from attsvm.sklearn.features import BagFeatures
-from attsvm.sklearn.svc import AttentionSVC, Evidence
+from attsvm.fitting.explaining import Explanation, Limits
+from attsvm.sklearn.evidence import Evidence
+from attsvm.sklearn.features import BagContext, BagFeatures
+from attsvm.sklearn.svc import AttentionSVC, WitnessSVC
 
-__all__ = ["AttentionSVC", "BagFeatures", "Evidence"]
+__all__ = [
+    "AttentionSVC",
+    "BagContext",
+    "BagFeatures",
+    "Evidence",
+    "Explanation",
+    "Limits",
+    "WitnessSVC",
+]

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm.bags import Bags, as_bags
@@ -36,11 +38,17 @@ class BagFeatures(TakesBags, TransformerMixin, BaseEstimator):  # type: ignore[m
         context: a transformer of tables, fitted to one row per bag: the mean, the smallest and the
             largest value of each feature, ``(n, 3 d)``. What it makes of a bag is appended to each
             of its instances. None for no context. With it an instance is no longer judged by
-            itself, so it does not go with ``assumption="standard"``.
+            itself, so it does not go with :class:`~attsvm.sklearn.WitnessSVC`.
 
     Attributes:
         instances_, context_: the fitted transformers, None where there is none.
         n_features_in_: features of an instance.
+
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from attsvm.sklearn import BagFeatures
+    >>> bags = [[[1.0], [3.0]], [[5.0]]]
+    >>> BagFeatures(StandardScaler()).fit(bags).transform(bags).rows.round(2).tolist()
+    [[-1.22], [0.0], [1.22]]
     """
 
     def __init__(self, instances: Any = None, context: Any = None) -> None:
@@ -95,6 +103,86 @@ class BagFeatures(TakesBags, TransformerMixin, BaseEstimator):  # type: ignore[m
         the output of its other steps.
         """
         return self
+
+
+class BagContext(TakesBags, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Instances with what their bag looks like: Nystroem features of its mean, and of its smallest
+    and largest values.
+
+    ``make_pipeline(BagFeatures(StandardScaler()), BagContext(), AttentionSVC(heads=0))`` is a
+    kernel method on whole bags. An instance is no longer judged by itself.
+
+    Args:
+        n_components: Nystroem features of each part, at most as many as bags.
+        mean: width of the kernel on means, for features of deviation one: its ``gamma`` is
+            ``mean / (2 d)``.
+        extremes: that on smallest and largest values, ``extremes / (4 d)``.
+        random_state: seed of the Nystroem features.
+
+    Attributes:
+        features_: the fitted :class:`BagFeatures`.
+        n_features_in_: features of an instance.
+
+    >>> import numpy as np
+    >>> from attsvm.sklearn import BagContext
+    >>> bags = np.random.default_rng(0).normal(size=(30, 4, 2))
+    >>> BagContext(n_components=10).fit(bags).transform(bags).rows.shape
+    (120, 22)
+    """
+
+    def __init__(
+        self,
+        *,
+        n_components: int = 80,
+        mean: float = 4.0,
+        extremes: float = 2.0,
+        random_state: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.mean = mean
+        self.extremes = extremes
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: ArrayLike | None = None, *, groups: ArrayLike | None = None) -> Any:
+        """Fit to bags; ``y`` has no part in it."""
+        from sklearn.compose import ColumnTransformer
+
+        bags = as_bags(X, groups)
+        d, count = bags.d, min(self.n_components, bags.n)
+        parts = [
+            ("mean", self._kernel(self.mean / (2 * d), count), slice(0, d)),
+            ("extremes", self._kernel(self.extremes / (4 * d), count), slice(d, 3 * d)),
+        ]
+        self.n_features_in_ = d
+        self.features_ = BagFeatures(
+            FunctionTransformer(_divided, kw_args={"by": np.sqrt(d)}),
+            context=ColumnTransformer(parts),
+        ).fit(bags)
+        return self
+
+    def _kernel(self, gamma: float, count: int) -> Any:
+        from sklearn.kernel_approximation import Nystroem
+
+        features = Nystroem(gamma=gamma, n_components=count, random_state=self.random_state)
+        return make_pipeline(StandardScaler(), features)
+
+    def transform(self, X: Any, *, groups: ArrayLike | None = None) -> Bags:
+        """Bags of the instances, divided by the root of ``d``, and the features of their bag.
+
+        Raises:
+            InputError: unusable bags, or another number of features than in :meth:`fit`.
+        """
+        check_is_fitted(self)
+        found: Bags = self.features_.transform(X, groups=groups)
+        return found
+
+    def set_output(self, *, transform: str | None = None) -> BagContext:
+        """See :meth:`BagFeatures.set_output`."""
+        return self
+
+
+def _divided(rows: FloatArray, by: float) -> FloatArray:
+    return rows / by
 
 
 def _statistics(bags: Bags) -> FloatArray:

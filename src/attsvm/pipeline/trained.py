@@ -1,0 +1,152 @@
+"""The model of ``attsvm fit``: attention and head trained together, then attention alone, then the
+margin of its selections, with records of every step and checkpoints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from attsvm.data import AttentionData, given_away
+from attsvm.dynamics import direction_gap
+from attsvm.fitting import layers
+from attsvm.fitting.explaining import Limits, certify, check_explained, select
+from attsvm.fitting.joint import train_jointly
+from attsvm.fitting.layers import Layer, PooledLayer
+from attsvm.fitting.preparation import root_mean_square, split
+from attsvm.fitting.stage import Progress, Watch, Weights
+from attsvm.geometry import Frobenius, as_norm
+from attsvm.pipeline.settings import FitSettings
+from attsvm.progress import reporter
+from attsvm.sklearn import AttentionSVC
+from attsvm.sklearn.base import Given
+from attsvm.store import Stages, fingerprint, versions
+from attsvm.store.code import code_fingerprint
+
+
+def limits_of(settings: FitSettings) -> Limits:
+    """What selection and margin may take."""
+    return Limits(
+        settings.selection_steps,
+        settings.lr,
+        settings.slack,
+        settings.tol,
+        settings.solve_seconds,
+    )
+
+
+class Trained(AttentionSVC):
+    """:class:`~attsvm.sklearn.AttentionSVC`, but trained as the settings of a fit say.
+
+    Args:
+        settings: what the user chose.
+        checkpoint: folder in which unfinished stages are kept, so that the same call goes on after
+            a kill and ends with the same bits; None to keep none.
+        checkpoint_seconds: time between two writes of unfinished work.
+        progress: called with stage name, steps done, steps in all.
+
+    Attributes:
+        norm_: the geometry of selection and margin.
+        unit_: root-mean-square norm of the tokens times that of the queries.
+        train_indices_, validation_indices_: which sequences were trained on.
+        weights_, baseline_, joint_trajectory_, best_step_: see :class:`attsvm.fitting.joint.Joint`;
+            in the units of the data.
+        selection_weights_, trajectory_, lr_: weights, records and step of the selection stage.
+        solution_, status_, margin_: the max-margin solution of the training sequences.
+        selected_tokens_: ``(n,)``, position of the selected token of every sequence.
+        support_tokens_: ``(k, 2)``, sequence and token of every support constraint.
+        direction_gap_: of the selection weights from the solution.
+    """
+
+    def __init__(
+        self,
+        settings: FitSettings,
+        *,
+        checkpoint: Path | None = None,
+        checkpoint_seconds: float = 5.0,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__(random_state=settings.seed, progress=progress)
+        self.settings = settings
+        self.checkpoint = checkpoint
+        self.checkpoint_seconds = checkpoint_seconds
+
+    def check(self, data: AttentionData) -> Given:
+        """Refuse, before the first step, what :meth:`learn` would refuse."""
+        given = self.given(data)
+        found = as_norm(self.settings.norm)
+        self.norm_ = Frobenius() if found == Frobenius() else found
+        check_explained(data, self.norm_, limits_of(self.settings))
+        self.train_indices_, self.validation_indices_ = split(
+            data.labels, self.settings.validation_size, self.settings.seed, "validation_size"
+        )
+        return given
+
+    def learn(self, data: AttentionData) -> Trained:
+        """Train on labelled sequences."""
+        given, settings = self.check(data), self.settings
+        stages = Stages(None, "")
+        if self.checkpoint is not None:
+            stages = Stages(Path(self.checkpoint), self._key(data))
+        watch = Watch(stages, settings.records, self.checkpoint_seconds, reporter(self.progress))
+        tokens, z = root_mean_square(given.bags.rows), root_mean_square(data.queries)
+        self.unit_ = tokens * z
+        scaled = AttentionData(
+            given_away(data.tokens / tokens), data.labels, data.queries / z, data.mask
+        )
+        train, held = scaled.take(self.train_indices_), scaled.take(self.validation_indices_)
+        joint = train_jointly(
+            train, held, settings.joint_steps, settings.joint_lr, settings.head_lr, watch
+        )
+        pooled = joint.baseline
+        self.weights_ = joint.weights.rescaled(tokens, z)
+        self.joint_trajectory_, self.best_step_ = joint.trajectory, joint.best_step
+        self.baseline_ = replace(pooled, coef=pooled.coef / tokens, C=pooled.C * tokens**2)
+        self.convex_steps_, self.optimum_ = [], "none"
+        values = self._layer().read(given.bags.rows, given.bags.offsets, data.queries).values
+        self._describe(given, values, self.validation_indices_)
+        hard, self.trajectory_, self.lr_ = select(
+            train, joint.weights, self.norm_, limits_of(settings), watch
+        )
+        self.selection_weights_ = hard.rescaled(tokens, z)
+        self._certify(data)
+        return self
+
+    def _certify(self, data: AttentionData) -> None:
+        W, rows = self.selection_weights_.W, self.train_indices_
+        self.selected_tokens_ = layers.selected_tokens(data, W)
+        self.solution_ = certify(
+            data.take(rows),
+            self.selected_tokens_[rows],
+            self.norm_,
+            limits_of(self.settings),
+            reporter(self.progress),
+        )
+        self.status_, self.margin_ = self.solution_.status, self.solution_.margin
+        support = self.solution_.support_tokens()
+        self.support_tokens_ = np.column_stack([rows[support[:, 0]], support[:, 1]])
+        self.direction_gap_ = float(direction_gap(W, self.solution_.W))
+
+    def _layer(self) -> Layer:
+        return _single(self.weights_)
+
+    def _key(self, data: AttentionData) -> str:
+        digest = hashlib.sha256()
+        for array in (data.tokens, data.labels, data.queries, data.mask):
+            digest.update(repr(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return fingerprint(
+            {
+                "data": digest.hexdigest(),
+                "parameters": self.settings._asdict() | {"norm": self.norm_.name},
+                "versions": versions(),
+                "code": code_fingerprint(type(self)),
+            }
+        )
+
+
+def _single(weights: Weights) -> PooledLayer:
+    return PooledLayer(weights.W[None], weights.head[None, :, None], np.array([weights.intercept]))

@@ -1,0 +1,111 @@
+"""Attention of all instances: what it gains over their mean, and probabilities of it."""
+
+import numpy as np
+import pytest
+
+from attsvm import AttentionData
+from attsvm.sklearn import AttentionSVC
+
+
+def key_and_value(n, seed, d=20, key=2.0, value=1.0):
+    """``(n, 15, d)`` bags of noise and their labels: three instances are marked by their first
+    feature and lean to the label by their second.
+    """
+    generator = np.random.default_rng(seed)
+    labels = np.arange(n) % 2
+    bags = generator.normal(size=(n, 15, d))
+    for bag, label in zip(bags, labels, strict=True):
+        marked = generator.permutation(15)[:3]
+        bag[marked, 0] += key
+        bag[marked, 1] += value * (2 * label - 1)
+    return bags, labels
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_penalty_and_attention_are_chosen_together(seed):
+    bags, labels = key_and_value(1500, seed)
+    train, test = (bags[:500], labels[:500]), (bags[500:], labels[500:])
+    model = AttentionSVC().fit(*train)
+    assert model.score(*test) >= 0.87
+    assert model.predictor_.ratio < np.inf
+    assert model.optimum_ == "local"
+    assert model.select(test[0]).shape == (1000,)
+    # The null: uniform attention.
+    mean = AttentionSVC(heads=0).fit(*train)
+    assert mean.optimum_ == "global"
+    assert mean.score(*test) <= 0.80
+
+
+def test_the_penalty_that_was_chosen_gives_the_same_model_when_asked_for():
+    bags, labels = key_and_value(160, 0, key=3.0)
+    chosen = AttentionSVC().fit(bags, labels)
+    asked = AttentionSVC(penalty=chosen.predictor_.penalty).fit(bags, labels)
+    assert asked.predictor_.ratio == chosen.predictor_.ratio
+    np.testing.assert_allclose(
+        asked.decision_function(bags), chosen.decision_function(bags), rtol=0.02, atol=0.02
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_attention_that_does_not_pay_is_left_out(seed):
+    generator = np.random.default_rng(seed)
+    labels = np.arange(200) % 2
+    bags = generator.normal(size=(200, 5, 4))
+    bags[:, :, 0] += labels[:, None]  # every instance says the same
+    model = AttentionSVC().fit(bags, labels)
+    assert model.predictor_.ratio == np.inf
+    np.testing.assert_allclose(model.attention(bags), np.full((200, 5), 0.2))
+
+
+def test_attention_data_brings_its_own_queries():
+    bags, labels = key_and_value(60, 0, key=4.0, value=3.0)
+    signs = np.where(labels > 0, 1.0, -1.0)
+    given = AttentionSVC(penalty=1e-2).fit(AttentionData.from_bags(bags, signs, np.ones((60, 1))))
+    known = AttentionSVC(penalty=1e-2).fit(bags, signs)
+    assert given.predictor_.layer.W.shape == (1, 20, 1)
+    assert np.array_equal(given.decision_function(bags), known.decision_function(bags))
+
+
+@pytest.mark.parametrize("query", ["mean", "first"])
+def test_queries_of_bags_move_attention(query):
+    # The key is the first instance of the bag, plus or minus, so that a constant query is blind.
+    generator = np.random.default_rng(2)
+    labels = np.arange(200) % 2
+    sign = generator.choice([-1.0, 1.0], 200)
+    bags = 0.3 * generator.normal(size=(200, 6, 5))
+    bags[:, :, 0] += sign[:, None]
+    at = generator.integers(1, 6, 200)
+    bags[np.arange(200), at, 1] += 3.0 * sign
+    bags[np.arange(200), at, 2] += 3.0 * (2 * labels - 1)
+    others = (at + 2) % 5 + 1
+    others += (others == at).astype(int)
+    bags[np.arange(200), others % 6, 1] -= 3.0 * sign
+    bags[np.arange(200), others % 6, 2] -= 3.0 * (2 * labels - 1)
+    told, blind = (
+        AttentionSVC(query=name).fit(bags[:120], labels[:120]).score(bags[120:], labels[120:])
+        for name in (query, "constant")
+    )
+    assert told >= 0.95
+    assert blind <= 0.7
+
+
+def test_hard_pooling_looks_at_one_instance():
+    bags, labels = key_and_value(120, 1, key=5.0, value=4.0)
+    model = AttentionSVC(pooling="hard").fit(bags[:80], labels[:80])
+    assert model.score(bags[80:], labels[80:]) >= 0.95
+    parts = model.contributions(bags)
+    assert all(np.count_nonzero(part) == 1 for part in parts)
+    assert np.array_equal([np.argmax(np.abs(part)) for part in parts], model.select(bags))
+
+
+def test_probabilities_are_calibrated_on_bags_left_out():
+    generator = np.random.default_rng(1)
+    bags = [generator.normal(size=(4, 3)) for _ in range(400)]
+    signal = np.array([bag.mean(axis=0)[0] for bag in bags])
+    labels = generator.random(400) < 1.0 / (1.0 + np.exp(-3.0 * signal))
+    model = AttentionSVC().fit(bags[:200], labels[:200])
+    truth = 1.0 / (1.0 + np.exp(-3.0 * signal[200:]))
+    assert np.abs(model.predict_proba(bags[200:])[:, 1] - truth).mean() <= 0.1
+    assert np.array_equal(
+        model.predict_proba(bags[200:])[:, 1] > 0.5, model.decision_function(bags[200:]) > 0
+    )

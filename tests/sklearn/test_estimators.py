@@ -1,0 +1,277 @@
+"""What both estimators promise: scikit-learn's own checks where they apply, forms of bags, weights,
+units, pickles, and a sentence for whatever they do not take.
+"""
+
+import pickle
+import re
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_checks
+
+from attsvm.datasets import planted_witnesses
+from attsvm.errors import InputError
+from attsvm.sklearn import AttentionSVC, BagFeatures, WitnessSVC
+
+
+def make_bags(n=60, seed=0, d=6):
+    """Bags of noise in which one token carries the label on its first feature and is marked by its
+    second.
+    """
+    generator = np.random.default_rng(seed)
+    labels = np.where(np.arange(n) % 2 == 0, "cat", "dog")
+    bags = []
+    for label in labels:
+        bag = generator.normal(size=(generator.integers(2, 7), d)) * 0.5
+        bag[generator.integers(len(bag)), :2] = (2.0 if label == "dog" else -2.0, 2.0)
+        bags.append(bag)
+    return bags, labels
+
+
+def planted(n=120, instances=8, seed=0):
+    """Halves of bags of which the positive ones hold a witness."""
+    bags = planted_witnesses("linear", n, instances, seed, d=5)
+    return bags.take(np.arange(n // 2)), bags.take(np.arange(n // 2, n))
+
+
+BOTH = pytest.mark.parametrize("kind", [AttentionSVC, WitnessSVC])
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "check",
+    [
+        "check_estimator_repr",
+        "check_no_attributes_set_in_init",
+        "check_estimator_cloneable",
+        "check_get_params_invariance",
+        "check_set_params",
+        "check_do_not_raise_errors_in_init_or_set_params",
+        "check_parameters_default_constructible",
+        "check_estimator_tags_renamed",
+        "check_valid_tag_types",
+        "check_mixin_order",
+        "check_param_validation",
+    ],
+)
+def test_scikit_learns_own_checks_that_need_no_flat_table(check, kind):
+    # The other checks fit a two-dimensional table of features, which a bag of tokens is not.
+    getattr(estimator_checks, check)(kind.__name__, kind())
+
+
+@BOTH
+def test_fitted_attributes_and_the_pickle_describe_the_model_not_the_data(kind):
+    train, test = planted(600, 10)
+    model = kind(penalty=1e-3).fit(train, train.labels)
+    assert model.n_features_in_ == 5
+    assert model.classes_.tolist() == [-1, 1]
+    assert model.margins_.shape == (train.n,)
+    kept = pickle.dumps(model)
+    assert len(kept) < 10_000 < 8 * train.rows.size
+    again = pickle.loads(kept)
+    assert np.array_equal(again.decision_function(test), model.decision_function(test))
+    with pytest.raises(NotFittedError):
+        clone(model).predict(test)
+
+
+@BOTH
+def test_only_a_pipeline_looks_like_a_pipeline(kind):
+    train, _ = planted(40, 4)
+    model = kind(penalty=1e-3).fit(train, train.labels)
+    assert not hasattr(model, "steps")  # by which tools tell pipelines from estimators
+
+
+@BOTH
+def test_a_table_with_groups_is_the_list_of_its_bags(kind):
+    train, test = planted(60)
+    bags = np.split(train.rows, train.offsets[1:-1])
+    given = kind(penalty=1e-3).fit(bags, train.labels)
+    groups = np.repeat([f"bag {i}" for i in range(train.n)], train.lengths)
+    table = kind(penalty=1e-3).fit(train.rows, train.labels, groups=groups)
+    values = given.decision_function(test)
+    assert np.array_equal(values, table.decision_function(test.rows, groups=test.bag))
+    right = np.mean(given.predict(test) == test.labels)
+    assert table.score(test.rows, test.labels, groups=test.bag) == right == given.score(test)
+    weights = np.where(test.labels > 0, 3.0, 1.0)
+    assert given.score(test, test.labels, weights) == pytest.approx(
+        np.average(given.predict(test) == test.labels, weights=weights)
+    )
+
+
+@BOTH
+def test_three_classes_have_probabilities_contributions_and_selections(kind):
+    generator = np.random.default_rng(0)
+    labels = np.array(["a", "b", "c"])[np.arange(90) % 3]
+    bags = []
+    for k in np.arange(90) % 3:
+        bag = generator.normal(size=(5, 4))
+        bag[generator.integers(5), k] += 8.0
+        bags.append(bag)
+    model = kind().fit(bags[:60], labels[:60])
+    assert model.score(bags[60:], labels[60:]) >= 0.9
+    probability = model.predict_proba(bags[60:])
+    assert probability.shape == (30, 3)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, rtol=1e-12)
+    values, parts = model.decision_function(bags), model.contributions(bags)
+    np.testing.assert_allclose([part.sum(axis=0) for part in parts], values, atol=1e-9)
+    carrier = [np.argmax(bag[:, k]) for bag, k in zip(bags, np.arange(90) % 3, strict=True)]
+    assert np.mean(model.select(bags) == carrier) >= 0.9
+    assert [len(scores) for scores in model.decision_function_instances(bags)] == [5] * 90
+    with pytest.raises(InputError, match="explain needs two classes and one head"):
+        model.explain(bags)
+
+
+@BOTH
+def test_units_do_not_matter(kind):
+    bags, labels = make_bags(n=40)
+    fitted, other = (kind().fit([c * bag for bag in bags], labels) for c in (1.0, 1024.0))
+    np.testing.assert_allclose(
+        other.decision_function([1024.0 * bag for bag in bags]), fitted.decision_function(bags)
+    )
+
+
+@BOTH
+def test_a_weight_of_four_is_a_bag_given_four_times(kind):
+    bags, labels = make_bags(n=30)
+    labels[0] = "dog"  # a wrong label, so that its weight matters
+    weighted = kind(penalty=1e-2).fit(bags, labels, sample_weight=np.r_[4.0, np.ones(29)])
+    repeated = kind(penalty=1e-2).fit([bags[0]] * 3 + bags, [labels[0]] * 3 + list(labels))
+    plain = kind(penalty=1e-2).fit(bags, labels)
+    values, same, other = (model.decision_function(bags) for model in (weighted, repeated, plain))
+    # The unit of the instances is that of all bags given, so it differs a little.
+    assert np.abs(values - same).max() < 0.1 * np.abs(values - other).max()
+
+
+@BOTH
+def test_equal_seeds_give_equal_bits_and_padding_does_not_matter(kind):
+    bags, labels = make_bags()
+    model, again = (kind().fit(bags, labels) for _ in range(2))
+    values = model.decision_function(bags)
+    assert np.array_equal(values, again.decision_function(bags))
+    alone = np.concatenate([model.decision_function([bag]) for bag in bags])
+    np.testing.assert_allclose(alone, values, rtol=1e-11, atol=1e-11)
+
+
+@BOTH
+def test_rejects_are_the_bags_below_the_threshold(kind):
+    bags, labels = make_bags(n=40)
+    model = kind(reject=1.0).fit(bags, labels)
+    assert np.array_equal(model.rejects_, np.flatnonzero(model.margins_ < 1.0))
+    found = model.evidence(bags)
+    assert np.array_equal(found.rejected, np.abs(model.decision_function(bags)) < 1.0)
+
+
+def test_a_grid_over_parameters_and_a_cross_validation_of_bags():
+    train, test = planted(n=60, instances=5)
+    bags = np.split(train.rows, train.offsets[1:-1])
+    pipeline = make_pipeline(BagFeatures(StandardScaler()), WitnessSVC(penalty=1e-3))
+    search = GridSearchCV(pipeline, {"witnesssvc__pooling": ["soft", "hard"]}, cv=2)
+    search.fit(bags, train.labels)
+    assert search.predict(np.split(test.rows, test.offsets[1:-1])).shape == (test.n,)
+    assert cross_val_predict(pipeline, bags, train.labels, cv=2).shape == (train.n,)
+    assert "WitnessSVC" in search.best_estimator_._repr_html_()
+    assert cross_val_score(AttentionSVC(), *make_bags(n=40), cv=2).mean() >= 0.8
+
+
+@BOTH
+def test_new_bags_of_another_width_are_refused(kind):
+    bags, labels = make_bags(20)
+    model = kind(penalty=1e-2).fit(bags, labels)
+    sentence = f"X has 5 features per instance; this {kind.__name__} was fitted with 6"
+    with pytest.raises(InputError, match=sentence):
+        model.predict([np.zeros((2, 5))])
+
+
+def _bags(change):
+    bags, labels = make_bags(n=12)
+    return change(bags, labels)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("bags", "labels", "parameters", "sentence"),
+    [
+        (*_bags(lambda b, y: (b, ["cat"] * 12)), {}, r"y holds one class only \(cat\)"),
+        (*_bags(lambda b, y: (b, [1] * 11 + [0])), {}, "class 0 has one bag"),
+        (
+            *_bags(lambda b, y: (b, np.repeat(y, [len(bag) for bag in b]))),
+            {},
+            "one per instance; give one per bag",
+        ),
+        (*_bags(lambda b, y: ([*b[:-1], np.nan * b[-1]], y)), {}, "bag 11 holds nan"),
+        (*_bags(lambda b, y: ([*b[:-1], b[-1][:, :3]], y)), {}, "bag 11 has 3 features"),
+        (*_bags(lambda b, y: (b, np.linspace(0, 1, 12))), {}, "y holds continuous values"),
+        (*_bags(lambda b, y: (b, y[:-1])), {}, r"y has shape \(11,\); it must be \(12,\)"),
+        (*_bags(lambda b, y: (b, None)), {}, "y is missing"),
+        (*_bags(lambda b, y: ([*b[:-1], b[-1][:0]], y)), {}, "bag 11 has no instances"),
+        (*_bags(lambda b, y: ([1e200 * bag for bag in b], y)), {}, "the ends of float64"),
+        (*_bags(lambda b, y: ([1e-308 * bag for bag in b], y)), {}, "the ends of float64"),
+        (*_bags(lambda b, y: (b, y)), {"penalty": -1.0}, "The 'penalty' parameter of .*SVC must"),
+        (*_bags(lambda b, y: (b, y)), {"penalty": None}, "The 'penalty' parameter of .*SVC must"),
+        (*_bags(lambda b, y: (b, y)), {"pooling": "both"}, "The 'pooling' parameter of .*SVC must"),
+        (*_bags(lambda b, y: (b, y)), {"heads": -1}, "The 'heads' parameter of .*SVC must"),
+        (*_bags(lambda b, y: (b, y)), {"random_state": -1}, "The 'random_state' parameter of"),
+        (*_bags(lambda b, y: (b, y)), {"progress": 3}, "The 'progress' parameter of"),
+    ],
+)
+def test_bad_input_is_one_sentence(bags, labels, parameters, sentence, kind):
+    with pytest.raises(InputError, match=sentence):
+        kind(**parameters).fit(bags, labels)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("X", "y", "sentence"),
+    [
+        (np.arange(12) % 2, np.ones((12, 3, 2)), r"X holds one label .* fit\(bags, labels\)"),
+        ([0, 1] * 6, [[[1.0]], [[1.0], [2.0]]] * 6, r"X holds one label per bag"),
+        (np.ones((12, 3)), np.arange(12) % 2, "X is a table of 12 rows.*StandardScaler"),
+        ("digits.npz", [0, 1], "X is 'digits.npz'; give a list of bags"),
+        (7, [0, 1], "X is 7; give a list of bags"),
+        ({"a": 1}, [0], "X is dict; give a list of bags"),
+        (np.ones((12, 3, 2)), np.full(12, np.nan), "y holds no label for bag 0"),
+        (np.ones((12, 3, 2)), np.ones((12, 2)), r"y has shape \(12, 2\); it must be \(12,\)"),
+    ],
+)
+def test_what_is_given_the_wrong_way_round_is_one_sentence(X, y, sentence, kind):
+    with pytest.raises(InputError, match=sentence) as refused:
+        kind().fit(X, y)
+    assert "\n" not in str(refused.value)
+    assert "--" not in str(refused.value)
+
+
+@BOTH
+def test_a_scaler_in_front_of_bags_is_refused_and_what_does_it_is_named(kind):
+    rows, labels = np.random.default_rng(0).normal(size=(12, 3)), np.arange(12) % 2
+    with pytest.raises(InputError, match=r"X is a table .* in BagFeatures\(StandardScaler\(\)\)"):
+        make_pipeline(StandardScaler(), kind()).fit(rows, labels)
+
+
+def test_parameters_are_those_that_the_model_reads():
+    assert len(AttentionSVC().get_params()) <= 10
+    assert len(WitnessSVC().get_params()) <= 8
+    with pytest.raises(InputError, match="The 'heads' parameter of WitnessSVC"):
+        WitnessSVC(heads=0).fit(*make_bags(12))
+    with pytest.raises(InputError, match="The 'query' parameter of AttentionSVC must be a str"):
+        AttentionSVC(query="magic").fit(*make_bags(12))
+
+
+@BOTH
+def test_bars_of_progress(capsys, kind):
+    bags, labels = make_bags(n=24)
+    model = kind(penalty=1e-2, progress=True).fit(bags, labels)
+    model.explain(bags, labels)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "predictor" in shown.err
+    assert bool(re.search(r"selection: 100%", shown.err)) == (kind is AttentionSVC)
+    assert "margin: solving" in shown.err
+    quiet = kind(penalty=1e-2, progress=False).fit(bags, labels)
+    assert capsys.readouterr().err == ""
+    assert np.array_equal(model.decision_function(bags), quiet.decision_function(bags))
+    assert clone(model).progress is True

@@ -1,0 +1,209 @@
+"""What a fitted model says of its selections, and the certificate of their margin."""
+
+import numpy as np
+import pytest
+
+from attsvm import AttentionData
+from attsvm.datasets import planted_witnesses
+from attsvm.errors import InputError
+from attsvm.fitting import layers
+from attsvm.geometry import Schatten, parse_norm
+from attsvm.sklearn import AttentionSVC, Limits, WitnessSVC
+
+FEW = Limits(steps=300)
+BOTH = pytest.mark.parametrize("kind", [AttentionSVC, WitnessSVC])
+
+
+def make_bags(n=60, seed=0, d=6):
+    """Bags of noise in which one token carries the label on its first feature and is marked by its
+    second.
+    """
+    generator = np.random.default_rng(seed)
+    labels = np.where(np.arange(n) % 2 == 0, "cat", "dog")
+    bags = []
+    for label in labels:
+        bag = generator.normal(size=(generator.integers(2, 7), d)) * 0.5
+        bag[generator.integers(len(bag)), :2] = (2.0 if label == "dog" else -2.0, 2.0)
+        bags.append(bag)
+    return bags, labels
+
+
+@pytest.fixture(scope="module")
+def attention():
+    bags, labels = make_bags()
+    return AttentionSVC().fit(bags, labels), bags, labels
+
+
+@pytest.fixture(scope="module")
+def explained(attention):
+    model, bags, labels = attention
+    return model.explain(bags, labels, limits=Limits(steps=2000))
+
+
+def test_the_margin_is_certified_and_the_direction_approaches_it(attention, explained):
+    _, bags, _ = attention
+    solution = explained.solution
+    assert solution.status == "optimal"
+    assert solution.gap <= solution.tol == 1e-9
+    for bag, chosen, margin in zip(bags, explained.selected, explained.margins, strict=True):
+        logits = bag @ solution.W[:, 0]
+        ahead = logits[chosen] - np.delete(logits, chosen).max(initial=-np.inf)
+        assert margin == pytest.approx(ahead / np.linalg.norm(solution.W), rel=1e-9)
+    assert explained.margins.min() == pytest.approx(solution.margin, rel=1e-9)
+    gaps = explained.trajectory.direction_gap(solution.W)
+    assert gaps[-1] < 0.1 * gaps[1]
+    assert "optimal" in repr(explained)
+
+
+def test_the_marked_token_is_selected(attention, explained):
+    _, bags, _ = attention
+    marked = np.array([np.argmax(bag[:, 1]) for bag in bags])
+    assert np.mean(explained.selected == marked) >= 0.95
+    for i, rival in explained.support:
+        assert rival != explained.selected[i]
+        assert explained.margins[i] == pytest.approx(explained.solution.margin, rel=1e-4)
+
+
+@pytest.mark.parametrize("norm", ["fro", "nuc", "spec", "lp:1.75", Schatten(3)])
+def test_the_unit_of_the_tokens_does_not_matter_in_any_norm(attention, norm):
+    model, bags, labels = attention
+    large = [1024.0 * bag for bag in bags]  # a power of two: the same computation
+    first = model.explain(bags[:24], labels[:24], norm=norm, limits=Limits(steps=150))
+    other = AttentionSVC().fit(large, labels)
+    second = other.explain(large[:24], labels[:24], norm=norm, limits=Limits(steps=150))
+    known = norm if isinstance(norm, Schatten) else parse_norm(norm)
+    assert first.solution.geometry == known
+    assert np.array_equal(first.selected, second.selected)
+    np.testing.assert_allclose(second.weights.W, first.weights.W / 1024.0, rtol=1e-9)
+    assert second.solution.margin == pytest.approx(1024.0 * first.solution.margin, rel=1e-6)
+
+
+def test_names_of_one_norm_are_one_norm(attention):
+    model, bags, labels = attention
+    found = [model.explain(bags, labels, norm=n, limits=FEW) for n in ("fro", "lp:2", Schatten(2))]
+    assert len({one.weights.W.tobytes() for one in found}) == 1
+    assert len({type(one.solution.geometry) for one in found}) == 1
+
+
+def test_without_labels_it_is_what_the_model_predicts(attention):
+    model, bags, _ = attention
+    own = model.explain(bags, limits=FEW)
+    told = model.explain(bags, model.predict(bags), limits=FEW)
+    assert own.weights.W.tobytes() == told.weights.W.tobytes()
+
+
+@BOTH
+def test_repeated_instances_are_left_out(kind):
+    bags, labels = make_bags(n=20)
+    doubled = [np.vstack([bag, bag[:1]]) for bag in bags]
+    model = kind(penalty=1e-2).fit(bags, labels)
+    first, second = (model.explain(given, labels, limits=FEW) for given in (bags, doubled))
+    assert second.solution.margins.m == first.solution.margins.m
+    assert second.solution.status == first.solution.status == "optimal"
+    assert all(t < len(bag) for t, bag in zip(second.selected, bags, strict=True))
+
+
+def test_a_selection_that_no_weights_make_gets_the_soft_margin(monkeypatch):
+    generator = np.random.default_rng(0)
+    bags = [
+        generator.permutation([[0.0], [1.0]]) + 0.01 * generator.normal(size=(2, 1))
+        for _ in range(40)
+    ]
+    labels = np.arange(40) % 2
+    # Training itself can only end on selections that some weights make; the first token of each bag
+    # is not one of them.
+    monkeypatch.setattr(layers, "selected_tokens", lambda data, W: np.zeros(data.n, dtype=np.int64))
+    model = AttentionSVC(penalty=1e-2).fit(bags, labels)
+    solution = model.explain(bags, labels, limits=Limits(steps=100, slack=0.5)).solution
+    assert solution.status == "optimal"
+    assert solution.slack == 0.5
+    values = solution.margins(solution.W)
+    np.testing.assert_allclose(solution.slacks, np.maximum(1.0 - values, 0.0), atol=1e-9)
+    # One unknown: the soft-margin optimum of a scalar is where the subgradient of W^2/2 + C sum (1
+    # - a W)_+ changes sign.
+    a = solution.margins.differences[:, 0]
+    objective = [
+        0.5 * w**2 + 0.5 * np.maximum(1.0 - a * w, 0.0).sum() for w in np.linspace(-3, 3, 6001)
+    ]
+    W = float(solution.W[0, 0])
+    assert 0.5 * W**2 + 0.5 * np.maximum(1.0 - a * W, 0.0).sum() <= min(objective) + 1e-9
+
+
+def test_the_margin_of_witnesses_is_certified_with_a_null_token():
+    train = planted_witnesses("linear", 30, 8, 0, d=5)
+    found = WitnessSVC().fit(train, train.labels).explain(train)
+    solution = found.solution
+    assert solution.status == "optimal"
+    assert solution.slack is None  # else the margins below are not promised
+    w = solution.W[:, 0]
+    unit = 4.0 * np.sqrt((train.rows**2).sum(axis=1).mean())
+    scores = np.split(train.rows @ w[:-1] + unit * w[-1], train.offsets[1:-1])
+    for bag, label, selected in zip(scores, train.labels, found.selected, strict=True):
+        if label < 0:
+            assert bag.max() <= -1 + 1e-8
+        else:
+            assert bag[selected] >= 1 - 1e-8
+            assert bag[selected] - np.delete(bag, selected).max() >= 1 - 1e-8
+
+
+@BOTH
+def test_positions_are_those_of_the_sequences_given(kind):
+    train = planted_witnesses("linear", 30, 5, 0, d=5)
+    plain = train.data(train.labels)
+    tokens = np.repeat(plain.tokens, 2, axis=1)  # a masked copy in front of every instance
+    mask = np.tile([False, True], (train.n, 5))
+    spread = AttentionData(tokens, plain.labels, np.ones((train.n, 1)), mask)
+    model = kind(penalty=1e-2).fit(spread)
+    known = kind(penalty=1e-2).fit(train, plain.labels)
+    first = known.explain(train, plain.labels, limits=FEW)
+    second = model.explain(spread, limits=FEW)
+    assert np.array_equal(second.selected, 2 * first.selected + 1)
+    assert np.array_equal(model.select(spread), 2 * known.select(train) + 1)
+    chosen = [part[0] for part in model.evidence(spread).instances]
+    assert np.array_equal(chosen, model.select(spread))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"norm": "euclid"}, "unknown norm 'euclid'"),
+        ({"norm": "lp:1.001"}, r"fit trains for lp:1\.001 by mirror descent"),
+        ({"norm": "lp:10", "limits": Limits(lr=1e-90)}, "in the dual of mirror descent"),
+        ({"y": ["cat"] * 59 + ["cow"]}, "y holds cow, which is none of the classes of the fit"),
+    ],
+)
+def test_what_cannot_be_explained_is_one_sentence(attention, options, sentence):
+    model, bags, _ = attention
+    with pytest.raises(InputError, match=sentence):
+        model.explain(bags, **options)
+
+
+@BOTH
+def test_single_instances_select_nothing(kind):
+    bags, labels = make_bags(12)
+    single = [bag[:1] for bag in bags]
+    with pytest.raises(InputError, match="each of the 12 sequences has a single token"):
+        kind(penalty=1e-2).fit(single, labels).explain(single)
+
+
+@pytest.mark.parametrize(
+    ("limit", "sentence"),
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"lr": 1e200}, "lr is 1e.200"),
+        ({"lr": -1.0}, "lr is -1.0"),
+        ({"slack": 0.0}, "slack is 0.0"),
+        ({"tol": float("nan")}, "tol is nan"),
+        ({"seconds": -1.0}, "seconds is -1.0"),
+    ],
+)
+def test_limits_out_of_range_are_refused(limit, sentence):
+    with pytest.raises(InputError, match=sentence):
+        Limits(**limit)
+
+
+def test_two_heads_have_no_single_selection():
+    bags, labels = make_bags(24)
+    model = AttentionSVC(heads=2, penalty=1e-2).fit(bags, labels)
+    with pytest.raises(InputError, match="explain needs two classes and one head"):
+        model.explain(bags)
