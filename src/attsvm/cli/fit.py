@@ -149,7 +149,6 @@ def run(options: argparse.Namespace) -> int:
     if options.assumption == "standard":
         _refuse_training(options)
     folder: Path = options.out or default_folder(options.data)
-    dataset = load(options.data, **data_options(options))
     settings = FitSettings(
         assumption=options.assumption,
         norm=norm,
@@ -157,6 +156,10 @@ def run(options: argparse.Namespace) -> int:
         **{name: getattr(options, name) for name in _NUMBERS},
     )
     with contextlib.closing(ProgressBars(quiet=options.quiet)) as progress:
+        reading: dict[str, Any] = data_options(options)
+        if options.encoder is not None:
+            reading |= {"cache": folder.parent / ".encoded", "progress": progress}
+        dataset = load(options.data, **reading)
         result = fit_dataset(
             dataset,
             settings,

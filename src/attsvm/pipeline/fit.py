@@ -87,7 +87,7 @@ def fit_dataset(
     if finished is not None:
         return finished
     started = time.perf_counter()
-    rest, test = split(dataset.labels, settings.test_size, settings.seed, "test_size")
+    rest, test = _parts(dataset, settings)
     encoded = dataset.encode(rest)
     if settings.merge_duplicates:
         encoded = replace(encoded, data=encoded.data.without_duplicates())
@@ -164,6 +164,13 @@ def fit_dataset(
 _FILES = ("arrays.safetensors", "examples.json", "report.html")
 # settings that the estimator does not take under these names
 _OURS = ("seed", "test_size", "saturation", "merge_duplicates")
+
+
+def _parts(dataset: Dataset, settings: FitSettings) -> tuple[IntArray, IntArray]:
+    """What is learned from and what is held out: what the data set says, else a share."""
+    if dataset.held is None:
+        return split(dataset.labels, settings.test_size, settings.seed, "test_size")
+    return np.setdiff1d(np.arange(len(dataset)), dataset.held), dataset.held
 
 
 def _evaluate(
