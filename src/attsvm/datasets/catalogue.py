@@ -13,6 +13,7 @@ from attsvm.datasets.source import Dataset
 from attsvm.datasets.toys import PUBLISHED, TITLES, toy
 from attsvm.errors import InputError
 from attsvm.files import SUFFIXES, is_folder
+from attsvm.nearest import did_you_mean, file_meant
 
 _MODEL_OPTIONS = ("text", "label", "test", "model", "dim", "max_tokens", "query", "byte_limit")
 _ENCODER_OPTIONS = (
@@ -72,8 +73,9 @@ def load(spec: str | Path, **options: Any) -> Dataset:
         raise InputError(
             f"{path} is of no known kind; give a file of kind {kinds}, or a folder with pos and neg"
         )
+    meant = did_you_mean(name, names()) or file_meant(path)
     raise InputError(
-        f"{spec} is neither a file nor a named data set; the names are {', '.join(names())}"
+        f"{spec} is neither a file nor a named data set; the names are {', '.join(names())}{meant}"
     )
 
 

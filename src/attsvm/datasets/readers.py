@@ -24,6 +24,7 @@ from attsvm.datasets.arrays import file_digest
 from attsvm.errors import InputError
 from attsvm.extras import imported
 from attsvm.files import is_folder, opened, read_object
+from attsvm.nearest import did_you_mean
 from attsvm.printable import has_halves
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -317,14 +318,16 @@ def _column(role: str, wanted: str | None, fields: dict[str, Any], path: Path) -
     if wanted is not None:
         if wanted in fields:
             return wanted
-        raise InputError(f"{path} has no column {wanted}; its columns are {held}")
+        meant = did_you_mean(wanted, fields)
+        raise InputError(f"{path} has no column {wanted}; its columns are {held}{meant}")
     usual = {str(name).strip().lower(): name for name in reversed(fields)}
     for name in _COLUMN_NAMES[role]:
         if name in usual:
             return usual[name]
+    meant = filter(None, (did_you_mean(name, fields) for name in _COLUMN_NAMES[role]))
     raise InputError(
         f"{path} has no column called {role}; say which one holds it with {role}=, its columns are"
-        f" {held}"
+        f" {held}{next(meant, '')}"
     )
 
 
