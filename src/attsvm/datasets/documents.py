@@ -116,7 +116,15 @@ def text(
         Path(path),
         source,
         encode,
-        {"vectors": "PPMI-SVD", "dim": dim, "min_count": min_count, "window": window},
+        {
+            "vectors": "PPMI-SVD",
+            "dim": dim,
+            "min_count": min_count,
+            "window": window,
+            "max_tokens": max_tokens,
+            "query": query,
+            "columns": [text, label],
+        },
     )
 
 

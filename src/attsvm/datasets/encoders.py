@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +113,11 @@ def encoder_text(
             notes.append(f"Of their {width} directions the {dim} of largest variance are kept.")
         notes += _left_out(table, max_tokens, network)
 
+        light = replace(table, states={})  # what views need
+
         def view(i: int) -> View:
             spans = [span for _, span in occurrences(source.texts[i])]
-            ranges: list[list[Span]] = [[spans[place]] for place in table.places_of(i)]
+            ranges: list[list[Span]] = [[spans[place]] for place in light.places_of(i)]
             return text_view(source.texts[i], ranges or [[]])
 
         queries = bag_queries(tokens, mask, query)
@@ -127,6 +129,9 @@ def encoder_text(
         "encoder": network.digest,
         "layer": layer,
         "dim": dim,
+        "max_tokens": max_tokens,
+        "query": query,
+        "columns": [text, label],
     }
     return text_dataset(
         Path(path),

@@ -91,9 +91,14 @@ def huggingface_text(
             note += f" Of their {table.shape[1]} directions the {dim} of largest variance are kept."
         return encode_bags(bags, vectors, source, query, max_tokens, spans, [note])
 
-    return text_dataset(
-        Path(path), source, encode, {"vectors": str(model), "dim": min(dim, table.shape[1])}
-    )
+    vectors = {
+        "vectors": str(model),
+        "dim": min(dim, table.shape[1]),
+        "max_tokens": max_tokens,
+        "query": query,
+        "columns": [text, label],
+    }
+    return text_dataset(Path(path), source, encode, vectors)
 
 
 def _pretrained(model: str) -> tuple[Any, FloatArray]:
