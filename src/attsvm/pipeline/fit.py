@@ -4,6 +4,7 @@ folder.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ import attsvm
 from attsvm.data import AttentionData, IntArray
 from attsvm.datasets import Dataset, Encoded, load
 from attsvm.files import save_arrays
+from attsvm.fitting import layers
 from attsvm.fitting.descent_of_norm import descent_kind
 from attsvm.fitting.preparation import check_selectable, split
 from attsvm.fitting.stage import Progress
@@ -23,6 +25,7 @@ from attsvm.geometry import parse_norm
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.results import (
     choose_examples,
+    chosen_words,
     direction_results,
     margin_results,
     run_arrays,
@@ -33,9 +36,10 @@ from attsvm.pipeline.standard import (
     standard_claims,
     standard_results,
     standard_verdict,
+    witness_words,
     write_page,
 )
-from attsvm.pipeline.verdict import claims, verdict
+from attsvm.pipeline.verdict import claims, verdict, words_sentence
 from attsvm.report import write as write_report
 from attsvm.sklearn import AttentionSVC
 from attsvm.store import RunFolder, environment, finished_run, versions, write_json
@@ -98,7 +102,7 @@ def fit_dataset(
     )
     model.check(learned := encoded.data.take(rest))  # whatever is refused is refused here
     standard = settings.assumption == "standard"
-    files = ("report.html",) if standard else _FILES
+    files = ("report.html", "page.json") if standard else _FILES
     if dataset.kind == "array" and not standard:
         files = (*files, "bags.html")
     with RunFolder(folder, request, files=files, overwrite=overwrite) as run_folder:
@@ -126,13 +130,18 @@ def fit_dataset(
         started = time.perf_counter()
         if standard:
             results = standard_results(model, encoded, parts, settings.seed)
+            results["words"] = witness_words(model, encoded, dataset.class_names, test)
             stated = standard_claims(results, len(test))
-            told = standard_verdict(results, stated)
+            told = standard_verdict(results, stated, dataset.kind)
         else:
             results = _evaluate(run_folder.path, encoded, model, settings, parts)
+            results["words"] = _words(model, encoded, dataset.class_names, test)
             stated = claims(results, len(test))
-            told = verdict(results, stated, len(parts["validation"]))
+            told = verdict(results, stated, len(parts["validation"]), dataset.kind)
         timing["evaluation"] = time.perf_counter() - started
+        told["words"] = words_sentence(results["words"])
+        if "vectors" in dataset.provenance and "encoder" not in dataset.provenance:
+            told["sentences"].append(_without_encoder(dataset, results["accuracy"]))
         environments = stage_environments(run_folder.checkpoint)
         run = {
             "format": FORMAT,
@@ -164,6 +173,42 @@ def fit_dataset(
 _FILES = ("arrays.safetensors", "examples.json", "report.html")
 # settings that the estimator does not take under these names
 _OURS = ("seed", "test_size", "saturation", "merge_duplicates")
+
+
+ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+_RIGHT = 0.95
+"""Share of held-out texts from which on a word leaves an encoder little to add."""
+
+
+def _without_encoder(dataset: Dataset, accuracy: list[dict[str, Any]]) -> str:
+    """What words were; and unless the chosen one is right nearly always, what makes the
+    difference.
+    """
+    vectors = dataset.provenance["vectors"]
+    said = "Words here are " + (
+        "vectors learned from the training texts alone: which words stand near one another."
+        if vectors == "PPMI-SVD"
+        else f"the input embeddings of {vectors}, which know nothing of the text around them."
+    )
+    hard = next(entry["test"] for entry in accuracy if entry["name"] == "hard")
+    if hard >= _RIGHT:
+        return said
+    words = ["attsvm", "fit", str(dataset.provenance["source"])]
+    for option, column in zip(("--text", "--label"), dataset.provenance["columns"], strict=True):
+        words += [option, column] if column else []
+    return (
+        f"{said} States of a pretrained encoder, which reads them in their text, make the"
+        f" difference for texts that people wrote: {shlex.join([*words, '--encoder', ENCODER])}"
+    )
+
+
+def _words(
+    model: AttentionSVC, encoded: Encoded, names: tuple[str, str], test: IntArray
+) -> list[dict[str, Any]]:
+    hard = model.selection_weights_
+    tokens = layers.selected_tokens(encoded.data, hard.W)
+    values = layers.token_values(encoded.data, tokens, hard.head, hard.intercept)
+    return chosen_words(encoded, tokens, values, names, test)
 
 
 def _parts(dataset: Dataset, settings: FitSettings) -> tuple[IntArray, IntArray]:
