@@ -324,10 +324,10 @@ def _column(role: str, wanted: str | None, fields: dict[str, Any], path: Path) -
     for name in _COLUMN_NAMES[role]:
         if name in usual:
             return usual[name]
-    meant = filter(None, (did_you_mean(name, fields) for name in _COLUMN_NAMES[role]))
+    near = filter(None, (did_you_mean(name, fields) for name in _COLUMN_NAMES[role]))
     raise InputError(
         f"{path} has no column called {role}; say which one holds it with {role}=, its columns are"
-        f" {held}{next(meant, '')}"
+        f" {held}{next(near, '')}"
     )
 
 
