@@ -5,6 +5,7 @@ from __future__ import annotations
 from attsvm.errors import InputError
 from attsvm.geometry.frobenius import Frobenius
 from attsvm.geometry.norm import Norm
+from attsvm.nearest import did_you_mean
 from attsvm.printable import kind
 
 _WORDS = {"frobenius": "fro", "nuclear": "nuc", "spectral": "spec"}
@@ -33,7 +34,8 @@ def parse_norm(text: str) -> Norm:
     if family == "dual" and exponent:
         return parse_norm(exponent).dual
     if f"{family}:P" not in Norm.known:
-        raise InputError(f"unknown norm {text!r}; known norms: {', '.join(norm_names())}")
+        meant = did_you_mean(family, [*_WORDS, *(name.partition(":")[0] for name in norm_names())])
+        raise InputError(f"unknown norm {text!r}; known norms: {', '.join(norm_names())}{meant}")
     try:
         p = float(exponent)
     except ValueError:
