@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attsvm.errors import InputError
+from attsvm.nearest import file_meant
 from attsvm.printable import escaped, has_halves, name_of
 
 Array = NDArray[Any]
@@ -85,7 +86,10 @@ def opened(path: str | Path) -> Iterator[BufferedReader]:
             yield file
     except FileNotFoundError:
         what = "is a link to what does not exist" if path.is_symlink() else "does not exist"
-        raise InputError(f"{name_of(path)} {what}; check the spelling and the folder") from None
+        meant = file_meant(path)
+        raise InputError(
+            f"{name_of(path)} {what}; check the spelling and the folder{meant}"
+        ) from None
     except OSError as error:
         raise InputError(
             f"{brief(name_of(path))} cannot be read ({error.strerror or error}); check the file and"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +59,6 @@ def kind(value: object) -> str:
         return text if len(text) <= 40 else f"{text[:40]}..."
     shape = getattr(value, "shape", None)
     return f"{type(value).__name__}{f' of shape {shape}' if isinstance(shape, tuple) else ''}"
-
-
-def meant(text: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'nuc'?)`` with the one of ``known`` that is most like ``text``; nothing
-    where none is like it.
-    """
-    import difflib  # only where something was misspelt
-
-    folded = {name.lower(): name for name in known}
-    like = difflib.get_close_matches(text.strip().lower(), folded, n=1)
-    return f" (did you mean {folded[like[0]]!r}?)" if like else ""
 
 
 class Compact:

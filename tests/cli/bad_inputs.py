@@ -568,7 +568,8 @@ def wrong_columns(random: Random, folder: Path) -> list[str]:
 def reading_options_of_another_kind(random: Random, folder: Path) -> list[str]:
     np.savez(folder / "data.npz", **good(random))
     data = pick(random, "data.npz", "digits", "unit_sphere", "tfsvm-1")
-    option = pick(random, "--text=a", "--label=b", "--dimension=3", "--max-tokens=3", "--vectors=m")
+    options = ["--text=a", "--label=b", "--dimension=3", "--max-tokens=3", "--vectors=m"]
+    option = pick(random, *options, "--test=c", "--encoder=m", "--layer=1")
     return ["fit", data, option]
 
 

@@ -118,15 +118,13 @@ def test_what_is_refused(spec, options, sentence, tmp_path, monkeypatch):
     ],
 )
 def test_a_misspelt_name_is_told_the_one_that_is_like_it(spec, meant):
-    with pytest.raises(
-        InputError, match=rf"named data set \(did you mean '{meant}'\?\); the names"
-    ):
+    with pytest.raises(InputError, match=rf"named data set; .*; did you mean {meant}\?$"):
         load(spec)
 
 
 def test_a_misspelt_toy_is_told_the_one_that_is_like_it():
     with pytest.raises(
-        InputError, match=r"no toy 'joint_nonsuport' \(did you mean 'joint_nonsupport'\?\); choose"
+        InputError, match=r"no toy 'joint_nonsuport'; choose .*; did you mean joint_nonsupport\?$"
     ):
         toy("joint_nonsuport")
 

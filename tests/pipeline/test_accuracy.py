@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from attsvm.datasets import load
+from attsvm.data import AttentionData
+from attsvm.datasets import Encoded, load
 from attsvm.fitting import explaining
 from attsvm.fitting.preparation import split
 from attsvm.pipeline.accuracy import accuracy_table
@@ -82,3 +83,16 @@ def test_numbers_have_none():
     short = type(encoded)(encoded.data.take(np.arange(120)), encoded.views, [])
     table = accuracy_table(fitted(short.data, rest), short, parts, 0)
     assert "tfidf" not in {row["name"] for row in table}
+
+
+def test_the_most_extreme_token_is_that_of_a_regression_on_single_tokens():
+    generator = np.random.default_rng(0)
+    labels = np.where(np.arange(120) % 2, 1.0, -1.0)
+    tokens = 0.3 * generator.normal(size=(120, 5, 4))
+    tokens[np.arange(120), generator.integers(5, size=120), 0] += 3.0 * labels
+    data = AttentionData(tokens, labels, np.ones((120, 1)))
+    parts, rest = parts_of(labels)
+    table = accuracy_table(fitted(data, rest), Encoded(data, None), parts, 0)
+    entry = {row["name"]: row for row in table}
+    assert entry["extreme_token"]["test"] == 1.0
+    assert entry["random_token"]["test"] < 0.75

@@ -128,6 +128,7 @@ def test_accuracies_are_recomputed(run):
         "margin",
         "mean_pooling",
         "random_token",
+        "extreme_token",
         "majority",
     } == set(accuracy)
 
@@ -224,7 +225,7 @@ def test_a_fit_in_another_norm_says_so_everywhere(tmp_path, capsys):
         "--quiet",
     ]
     assert main([*words, "--out", str(folder)]) == 0
-    assert "ℓ1.75 norm" in capsys.readouterr().out.splitlines()[0]
+    assert "ℓ1.75 norm" in capsys.readouterr().out.splitlines()[2]
     record, arrays = (
         json.loads((folder / "run.json").read_text(encoding="utf-8")),
         load_arrays(folder / "arrays.safetensors"),

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -83,6 +84,11 @@ def test_the_words_of_texts_are_on_the_page(tmp_path):
     text = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert ">alarm</mark>" in text
     assert "TF-IDF logistic regression" in text
+    (witnesses,) = json.loads((tmp_path / "run" / "run.json").read_text())["results"]["words"]
+    assert witnesses["class"] == "1"
+    assert witnesses["words"][0]["word"] == "alarm"
+    assert "Chosen for 1, in" in text
+    assert "vectors learned from the training texts alone" in text.split("<main>")[0]
 
 
 @pytest.mark.slow
@@ -106,13 +112,29 @@ def test_what_belongs_to_the_descent_is_refused(run, capsys):
     assert "--steps belongs to the descent of --assumption collective" in capsys.readouterr().err
 
 
-def test_its_page_is_not_drawn_again_without_the_data(run, capsys):
-    assert main(["report", str(run[0])]) == 2
-    said = capsys.readouterr().err
-    assert f"open {run[0] / 'report.html'}, which the fit has written" in said
-    assert f"delete the folder and run {shlex.join(['attsvm', *run[2]])} again" in said
-    # what a finished run is asked for again is read back, with --overwrite too
+def test_its_page_is_drawn_again_as_it_was(run, capsys):
     page = run[0] / "report.html"
-    before = page.stat().st_mtime_ns
+    before = page.read_bytes()
+    page.write_text("something else")
+    assert main(["report", str(run[0])]) == 0
+    assert str(page) in capsys.readouterr().out
+    assert page.read_bytes() == before
+
+
+def test_without_what_it_is_drawn_from_a_sentence_says_what_to_do(run, tmp_path, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(run[0], folder)
+    (folder / "page.json").write_text("{}")
+    assert main(["report", str(folder)]) == 2
+    assert "page.json is not as attsvm fit writes it" in capsys.readouterr().err
+    (folder / "page.json").unlink()
+    assert main(["report", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert f"open {folder / 'report.html'}, which the fit has written" in said
+    assert f"delete the folder and run {shlex.join(['attsvm', *run[2]])} again" in said
+
+
+def test_what_is_finished_is_read_back_with_overwrite_too(run):
+    before = (run[0] / "report.html").stat().st_mtime_ns
     assert main([*run[2], "--overwrite"]) == 0
-    assert page.stat().st_mtime_ns == before
+    assert (run[0] / "report.html").stat().st_mtime_ns == before

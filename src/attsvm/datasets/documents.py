@@ -56,6 +56,7 @@ def text(
     max_tokens: int = 128,
     query: Query = "mean",
     byte_limit: int = BYTE_LIMIT,
+    test: str | Path | None = None,
 ) -> Dataset:
     r"""Labelled texts as sequences of word vectors that are learned from the training texts.
 
@@ -77,6 +78,7 @@ def text(
         query: ``"mean"`` as above, or ``"constant"`` for the query 1 of length one (attention then
             is a prompt).
         byte_limit: refuse more decompressed bytes than this.
+        test: more texts of the same form, held out for evaluation.
 
     Raises:
         InputError: what the reader refuses, a size below one, or another query.
@@ -89,7 +91,7 @@ def text(
         byte_limit=byte_limit,
         query=query,
     )
-    source = read_texts(path, text=text, label=label, byte_limit=byte_limit)
+    source = read_texts(path, text=text, label=label, byte_limit=byte_limit, test=test)
 
     def encode(train: IntArray) -> Encoded:
         tokenised = [words(content) for content in source.texts]
@@ -114,21 +116,32 @@ def text(
         Path(path),
         source,
         encode,
-        {"vectors": "PPMI-SVD", "dim": dim, "min_count": min_count, "window": window},
+        {
+            "vectors": "PPMI-SVD",
+            "dim": dim,
+            "min_count": min_count,
+            "window": window,
+            "max_tokens": max_tokens,
+            "query": query,
+            "columns": [text, label],
+        },
     )
 
 
 def text_dataset(
-    path: Path, source: LabelledTexts, encode: Any, vectors: dict[str, Any]
+    path: Path,
+    source: LabelledTexts,
+    encode: Any,
+    vectors: dict[str, Any],
+    token: str = "A token is a distinct word of a text; repeated words are one token.",
 ) -> Dataset:
-    """A data set of these texts."""
+    """A data set of these texts; ``token`` is the sentence that says what a token is."""
     provenance = {
         "source": name_of(path),
         "sha256": source.sha256,
         "rows": len(source.texts),
         **vectors,
     }
-    notes = ["A token is a distinct word of a text; repeated words are one token."]
     name = name_of(path.name)
     return Dataset(
         name,
@@ -137,8 +150,9 @@ def text_dataset(
         source.labels,
         source.class_names,
         provenance,
-        notes,
+        [token],
         encode,
+        source.held,
     )
 
 
@@ -361,7 +375,7 @@ def word_vectors(
     kept = set(informed.tolist())
     words = [word for word, number in numbers.items() if number in kept]
     return {word: number for number, word in enumerate(words)}, unit_rows(
-        _fixed_signs(vectors[informed])
+        fixed_signs(vectors[informed])
     )
 
 
@@ -374,7 +388,7 @@ def principal_part(vectors: FloatArray, counts: IntArray, dim: int) -> FloatArra
     seen = counts > 0
     spread = (vectors[seen].T * counts[seen]) @ vectors[seen]
     directions = np.linalg.eigh(spread)[1][:, : -dim - 1 : -1]
-    return vectors @ _fixed_signs(directions)
+    return vectors @ fixed_signs(directions)
 
 
 def unit_rows(vectors: FloatArray) -> FloatArray:
@@ -383,7 +397,7 @@ def unit_rows(vectors: FloatArray) -> FloatArray:
     return vectors / np.where(length > 0, length, 1.0)
 
 
-def _fixed_signs(vectors: FloatArray) -> FloatArray:
+def fixed_signs(vectors: FloatArray) -> FloatArray:
     """Each column with its largest entry positive: a decomposition leaves the signs open."""
     largest: IntArray = np.argmax(np.abs(vectors), axis=0)
     return vectors * np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)

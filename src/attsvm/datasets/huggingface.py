@@ -34,6 +34,7 @@ def huggingface_text(
     max_tokens: int = 128,
     query: Query = "mean",
     byte_limit: int = BYTE_LIMIT,
+    test: str | Path | None = None,
 ) -> Dataset:
     """Labelled texts as sequences of a model's sub-words (WordPiece, BPE, ...), each the unit
     vector along its input embedding.
@@ -53,6 +54,7 @@ def huggingface_text(
         max_tokens: only the first distinct sub-words of a text, this many.
         query: see :func:`attsvm.datasets.text`.
         byte_limit: refuse more decompressed bytes than this.
+        test: more texts of the same form, held out for evaluation.
 
     Raises:
         InputError: what the reader refuses, a model that cannot be loaded, or a tokeniser that does
@@ -60,7 +62,7 @@ def huggingface_text(
         MissingExtraError: transformers is not installed.
     """
     check_options(dim=dim, max_tokens=max_tokens, byte_limit=byte_limit, query=query)
-    source = read_texts(path, text=text, label=label, byte_limit=byte_limit)
+    source = read_texts(path, text=text, label=label, byte_limit=byte_limit, test=test)
     tokenizer, table = _pretrained(str(model))
 
     def spans(content: str) -> list[list[Span]]:
@@ -89,9 +91,14 @@ def huggingface_text(
             note += f" Of their {table.shape[1]} directions the {dim} of largest variance are kept."
         return encode_bags(bags, vectors, source, query, max_tokens, spans, [note])
 
-    return text_dataset(
-        Path(path), source, encode, {"vectors": str(model), "dim": min(dim, table.shape[1])}
-    )
+    vectors = {
+        "vectors": str(model),
+        "dim": min(dim, table.shape[1]),
+        "max_tokens": max_tokens,
+        "query": query,
+        "columns": [text, label],
+    }
+    return text_dataset(Path(path), source, encode, vectors)
 
 
 def _pretrained(model: str) -> tuple[Any, FloatArray]:

@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import FloatArray
+from attsvm.data import FloatArray, IntArray
 from attsvm.datasets.arrays import file_digest
 from attsvm.errors import InputError
 from attsvm.extras import imported
 from attsvm.files import is_folder, opened, read_object
+from attsvm.nearest import did_you_mean
 from attsvm.printable import has_halves
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -47,12 +48,14 @@ class LabelledTexts:
         labels: ``(n,)`` of -1.0 and +1.0.
         class_names: the two label values, the one that sorts first is the negative class.
         sha256: of the file; of a folder, of its files' names and digests.
+        held: positions of the texts of a second file, to be held out; None without one.
     """
 
     texts: list[str]
     labels: FloatArray
     class_names: tuple[str, str]
     sha256: str
+    held: IntArray | None = None
 
 
 def read_texts(
@@ -61,6 +64,7 @@ def read_texts(
     text: str | None = None,
     label: str | None = None,
     byte_limit: int = BYTE_LIMIT,
+    test: str | Path | None = None,
 ) -> LabelledTexts:
     """Read every row of a file, or every ``.txt`` of a folder in IMDb layout.
 
@@ -69,13 +73,18 @@ def read_texts(
         text: column of the texts; default the column called text, sentence, review or content.
         label: column of the labels; default the one called label, y, class, target or sentiment.
         byte_limit: refuse more decompressed bytes than this.
+        test: a second file or folder, whose texts come behind those of the first.
 
     Raises:
-        InputError: what cannot be read, with its row, line or byte; not exactly two classes; an
-            empty text.
+        InputError: what cannot be read, with its row, line or byte; not exactly two classes, or
+            others in the second file; an empty text.
         MissingExtraError: a ``.parquet`` file without pyarrow.
     """
     path = Path(path)
+    if test is not None:
+        first = read_texts(path, text=text, label=label, byte_limit=byte_limit)
+        second = read_texts(test, text=text, label=label, byte_limit=byte_limit)
+        return _behind(first, second, path, test)
     if is_folder(path):
         return _read_folder(path, byte_limit)
     with told_in_a_sentence(path):
@@ -84,6 +93,35 @@ def read_texts(
         raise InputError(f"{path} holds no rows; give a file with texts and labels")
     labels, class_names = _signs([row[2] for row in rows], path)
     return LabelledTexts([row[1] for row in rows], labels, class_names, file_digest(path))
+
+
+def _behind(
+    first: LabelledTexts, second: LabelledTexts, path: Path, test: str | Path
+) -> LabelledTexts:
+    """The texts of two files, those of the second to be held out."""
+    if first.class_names != second.class_names:
+        raise InputError(
+            f"{test} has the labels {' and '.join(second.class_names)}, {path} has"
+            f" {' and '.join(first.class_names)}; give texts of the same two classes"
+        )
+    texts = first.texts + second.texts
+    return LabelledTexts(
+        texts,
+        np.concatenate([first.labels, second.labels]),
+        first.class_names,
+        hashlib.sha256(f"{first.sha256} {second.sha256}".encode()).hexdigest(),
+        np.arange(len(first.texts), len(texts)),
+    )
+
+
+def texts_digest(texts: Iterable[str]) -> str:
+    """SHA-256 over texts in order, each with its length in bytes in front."""
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
+    return digest.hexdigest()
 
 
 @contextmanager
@@ -280,14 +318,16 @@ def _column(role: str, wanted: str | None, fields: dict[str, Any], path: Path) -
     if wanted is not None:
         if wanted in fields:
             return wanted
-        raise InputError(f"{path} has no column {wanted}; its columns are {held}")
+        meant = did_you_mean(wanted, fields)
+        raise InputError(f"{path} has no column {wanted}; its columns are {held}{meant}")
     usual = {str(name).strip().lower(): name for name in reversed(fields)}
     for name in _COLUMN_NAMES[role]:
         if name in usual:
             return usual[name]
+    near = filter(None, (did_you_mean(name, fields) for name in _COLUMN_NAMES[role]))
     raise InputError(
         f"{path} has no column called {role}; say which one holds it with {role}=, its columns are"
-        f" {held}"
+        f" {held}{next(near, '')}"
     )
 
 

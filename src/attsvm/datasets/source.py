@@ -78,6 +78,7 @@ class Dataset(Compact):
         provenance: JSON-ready: source, sha256, rows, licence or citation.
         notes: sentences about the source.
         encoder: turns the sorted training rows into vectors of all rows.
+        held: positions of the rows that are there to be held out; None where any may be.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Dataset(Compact):
     provenance: dict[str, Any]
     notes: list[str]
     encoder: Callable[[IntArray], Encoded] = field(repr=False)
+    held: IntArray | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         labels = np.array(self.labels, dtype=np.float64)

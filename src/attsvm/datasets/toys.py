@@ -23,7 +23,8 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
-from attsvm.printable import Compact, meant
+from attsvm.nearest import did_you_mean
+from attsvm.printable import Compact
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -130,8 +131,8 @@ def toy(name: str, *, C: float = 1.0) -> Toy:
         return _losses(C)
     if name in ("plane", "plane_margins"):
         return _plane(name)
-    near = meant(name, [*TITLES, *PUBLISHED])
-    raise InputError(f"there is no toy {name!r}{near}; choose one of {', '.join(TITLES)}")
+    near = did_you_mean(name, [*TITLES, *PUBLISHED])
+    raise InputError(f"there is no toy {name!r}; choose one of {', '.join(TITLES)}{near}")
 
 
 def _arrays(**values: ArrayLike) -> dict[str, FloatArray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.data import BoolArray
+from attsvm.datasets.readers import texts_digest
 from attsvm.errors import InputError
 from attsvm.extras import imported
 from attsvm.files import CACHE_VARIABLE, brief, cache_home, opened, write_file
@@ -332,13 +333,3 @@ def cached_text(key: dict[str, Any], make: Callable[[], str]) -> str:
         return {"text": np.frombuffer(make().encode(), dtype=np.uint8)}
 
     return cached_arrays(key, arrays)["text"].tobytes().decode()
-
-
-def texts_digest(texts: Iterable[str]) -> str:
-    """SHA-256 over texts in order, each with its length in bytes in front."""
-    digest = hashlib.sha256()
-    for text in texts:
-        content = text.encode("utf-8", "surrogatepass")
-        digest.update(len(content).to_bytes(8, "little"))
-        digest.update(content)
-    return digest.hexdigest()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from attsvm.errors import InputError
 from attsvm.geometry.frobenius import Frobenius
 from attsvm.geometry.norm import Norm
-from attsvm.printable import kind, meant
+from attsvm.nearest import did_you_mean
+from attsvm.printable import kind
 
 _WORDS = {"frobenius": "fro", "nuclear": "nuc", "spectral": "spec"}
 
@@ -39,7 +40,7 @@ def parse_norm(text: str) -> Norm:
         >>> attsvm.parse_norm("nuclaer")
         Traceback (most recent call last):
             ...
-        attsvm.errors.InputError: unknown norm 'nuclaer' (did you mean 'nuclear'?); known ...
+        attsvm.errors.InputError: unknown norm 'nuclaer'; known norms: ...; did you mean nuclear?
     """
     given = text.strip().lower()
     given = _WORDS.get(given, given)
@@ -67,8 +68,8 @@ def _unknown(text: str, given: str) -> str:
     ]
     longer = ", ".join(f"{word} for {name}" for word, name in _WORDS.items())
     return (
-        f"unknown norm {text!r}{meant(given, [*asked, *_WORDS])}; known norms: {', '.join(known)}"
-        f" ({longer})"
+        f"unknown norm {text!r}; known norms: {', '.join(known)} ({longer})"
+        f"{did_you_mean(given, [*asked, *_WORDS])}"
     )
 
 

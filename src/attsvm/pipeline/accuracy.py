@@ -17,6 +17,7 @@ Predictors = list[tuple[str, str, str, FloatArray]]
 """Name, title and sentence of each, and its values of all sequences."""
 
 CONTROL_DRAWS = 20
+_TOKENS_READ = 100_000
 _TEXT_PENALTIES = (1.0, 10.0, 100.0)
 
 
@@ -63,6 +64,12 @@ def accuracy_table(
         f" {CONTROL_DRAWS} draws"
     )
     table.insert(-1, _entry("random_token", "random token", what, draws, parts))
+    what = (
+        "null: logistic regression on single tokens, each with the label of its sequence, applied"
+        " to the token for which it is surest"
+    )
+    right = _right(data, _extreme_token(data, parts["train"], seed))
+    table.insert(-1, _entry("extreme_token", "most extreme token", what, right[None], parts))
     texts = _texts(encoded)
     if texts is not None:
         what = (
@@ -166,6 +173,28 @@ def _bag_of_words(texts: list[str], labels: FloatArray, parts: dict[str, IntArra
     ]
     scores = [head.score(found[validation], labels[validation]) for head in fitted]
     return fitted[int(np.argmax(scores))].decision_function(found)
+
+
+def _extreme_token(data: AttentionData, train: IntArray, seed: int) -> FloatArray:
+    """``(n,)`` values of the token with the largest one, of a regression on single tokens in which
+    every sequence has the same weight. Of many tokens a random part is read.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    i, t = np.nonzero(data.mask[train])
+    if len(i) > _TOKENS_READ:
+        some = np.random.default_rng([seed, 3]).choice(len(i), _TOKENS_READ, replace=False)
+        i, t = i[some], t[some]
+    rows = data.tokens[train[i], t]
+    unit = float(np.sqrt(np.mean(np.sum(rows**2, axis=1)))) or 1.0
+    head = LogisticRegression(max_iter=200)
+    labels, weights = data.labels[train[i]], 1.0 / data.lengths[train[i]]
+    if len(np.unique(labels)) < 2:
+        return np.full(data.n, float(labels[0]))
+    head.fit(rows / unit, labels, sample_weight=weights)
+    values = data.tokens @ (head.coef_[0] / unit) + head.intercept_[0]
+    surest = np.argmax(np.where(data.mask, np.abs(values), -1.0), axis=1)
+    return np.asarray(values[np.arange(data.n), surest])
 
 
 def _right(data: AttentionData, values: FloatArray) -> FloatArray:

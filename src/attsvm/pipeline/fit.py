@@ -4,6 +4,7 @@ folder.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ import attsvm
 from attsvm.data import AttentionData, IntArray
 from attsvm.datasets import Dataset, Encoded, load
 from attsvm.files import save_arrays
+from attsvm.fitting import layers
 from attsvm.fitting.descent_of_norm import descent_kind
 from attsvm.fitting.preparation import check_selectable, split
 from attsvm.fitting.stage import Progress
@@ -23,6 +25,7 @@ from attsvm.geometry import parse_norm
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.results import (
     choose_examples,
+    chosen_words,
     direction_results,
     margin_results,
     run_arrays,
@@ -33,10 +36,11 @@ from attsvm.pipeline.standard import (
     standard_claims,
     standard_results,
     standard_verdict,
+    witness_words,
     write_page,
 )
 from attsvm.pipeline.trained import Trained, limits_of
-from attsvm.pipeline.verdict import claims, verdict
+from attsvm.pipeline.verdict import claims, verdict, words_sentence
 from attsvm.report import write as write_report
 from attsvm.sklearn import Explanation, WitnessSVC
 from attsvm.store import RunFolder, environment, finished_run, versions, write_json
@@ -88,7 +92,7 @@ def fit_dataset(
     if finished is not None:
         return finished
     started = time.perf_counter()
-    rest, test = split(dataset.labels, settings.test_size, settings.seed, "test_size")
+    rest, test = _parts(dataset, settings)
     encoded = dataset.encode(rest)
     if settings.merge_duplicates:
         encoded = replace(encoded, data=encoded.data.without_duplicates())
@@ -101,7 +105,7 @@ def fit_dataset(
     else:
         model = Trained(settings, checkpoint_seconds=checkpoint_seconds)
         model.check(learned)
-    files = ("report.html",) if standard else _FILES
+    files = ("report.html", "page.json") if standard else _FILES
     if dataset.kind == "array" and not standard:
         files = (*files, "bags.html")
     with RunFolder(folder, request, files=files, overwrite=overwrite) as run_folder:
@@ -135,13 +139,18 @@ def fit_dataset(
         started = time.perf_counter()
         if isinstance(model, Trained):
             results = _evaluate(run_folder.path, encoded, model, settings, parts)
+            results["words"] = _words(model, encoded, dataset.class_names, test)
             stated = claims(results, len(test))
-            told = verdict(results, stated, len(parts["validation"]))
+            told = verdict(results, stated, len(parts["validation"]), dataset.kind)
         elif explained is not None:
             results = standard_results(model, explained, encoded, parts, settings.seed)
+            results["words"] = witness_words(model, encoded, dataset.class_names, test)
             stated = standard_claims(results, len(test))
-            told = standard_verdict(results, stated)
+            told = standard_verdict(results, stated, dataset.kind)
         timing["evaluation"] = time.perf_counter() - started
+        told["words"] = words_sentence(results["words"])
+        if "vectors" in dataset.provenance and "encoder" not in dataset.provenance:
+            told["sentences"].append(_without_encoder(dataset, results["accuracy"]))
         environments = stage_environments(run_folder.checkpoint)
         run = {
             "format": FORMAT,
@@ -171,6 +180,49 @@ def fit_dataset(
 
 
 _FILES = ("arrays.safetensors", "examples.json", "report.html")
+
+
+ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+_RIGHT = 0.95
+"""Share of held-out texts from which on a word leaves an encoder little to add."""
+
+
+def _without_encoder(dataset: Dataset, accuracy: list[dict[str, Any]]) -> str:
+    """What words were; and unless the chosen one is right nearly always, what makes the
+    difference.
+    """
+    vectors = dataset.provenance["vectors"]
+    said = "Words here are " + (
+        "vectors learned from the training texts alone: which words stand near one another."
+        if vectors == "PPMI-SVD"
+        else f"the input embeddings of {vectors}, which know nothing of the text around them."
+    )
+    hard = next(entry["test"] for entry in accuracy if entry["name"] == "hard")
+    if hard >= _RIGHT:
+        return said
+    words = ["attsvm", "fit", str(dataset.provenance["source"])]
+    for option, column in zip(("--text", "--label"), dataset.provenance["columns"], strict=True):
+        words += [option, column] if column else []
+    return (
+        f"{said} States of a pretrained encoder, which reads them in their text, make the"
+        f" difference for texts that people wrote: {shlex.join([*words, '--encoder', ENCODER])}"
+    )
+
+
+def _words(
+    model: Trained, encoded: Encoded, names: tuple[str, str], test: IntArray
+) -> list[dict[str, Any]]:
+    hard = model.selection_weights_
+    tokens = layers.selected_tokens(encoded.data, hard.W)
+    values = layers.token_values(encoded.data, tokens, hard.head, hard.intercept)
+    return chosen_words(encoded, tokens, values, names, test)
+
+
+def _parts(dataset: Dataset, settings: FitSettings) -> tuple[IntArray, IntArray]:
+    """What is learned from and what is held out: what the data set says, else a share."""
+    if dataset.held is None:
+        return split(dataset.labels, settings.test_size, settings.seed, "test_size")
+    return np.setdiff1d(np.arange(len(dataset)), dataset.held), dataset.held
 
 
 def _evaluate(

@@ -222,6 +222,53 @@ def run_arrays(
     }
 
 
+WORDS = 15
+
+
+def chosen_words(
+    encoded: Encoded, tokens: IntArray, values: FloatArray, names: tuple[str, str], test: IntArray
+) -> list[dict[str, Any]]:
+    """The ``words`` of ``run.json``: for each class that a chosen word alone speaks for, the words
+    chosen most often in all texts, and on which share of the held-out texts among them it is right;
+    empty where sequences are no texts.
+
+    Args:
+        encoded: the data.
+        tokens: ``(n,)``: the chosen token of each sequence.
+        values: ``(n,)``: what it says alone; positive is the second class.
+        names: of the classes.
+        test: the held-out sequences.
+    """
+    views = encoded.views
+    if not views or views[0].get("kind") != "text":
+        return []
+    chosen = [_chosen_word(view, int(t)) for view, t in zip(views, tokens, strict=True)]
+    held = np.zeros(len(chosen), dtype=np.bool_)
+    held[test] = True
+    right = (values > 0) == (encoded.data.labels > 0)
+    found = []
+    for sign, name in zip((False, True), names, strict=True):
+        rows: dict[str, list[int]] = {}
+        for i in np.flatnonzero((values > 0) == sign):
+            if chosen[i]:
+                rows.setdefault(chosen[i], []).append(int(i))
+        often = sorted(rows, key=lambda word: (-len(rows[word]), word))[:WORDS]
+        words = []
+        for word in often:
+            seen = [i for i in rows[word] if held[i]]
+            share = float(right[seen].mean()) if seen else None
+            words.append(
+                {"word": word, "times": len(rows[word]), "held_out": len(seen), "right": share}
+            )
+        found.append({"class": name, "texts": int(sum(map(len, rows.values()))), "words": words})
+    return found
+
+
+def _chosen_word(view: dict[str, Any], token: int) -> str:
+    spans = view["spans"][token] if token < len(view["spans"]) else []
+    return str(view["text"][slice(*spans[0])]).lower() if spans else ""
+
+
 def plane_arrays(
     train: AttentionData, selected: IntArray, scores: FloatArray, support: IntArray
 ) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from attsvm.datasets import Encoded
 from attsvm.datasets.source import Views
 from attsvm.fitting.minimise import TOLERANCE
 from attsvm.pipeline.accuracy import accuracy_table
-from attsvm.pipeline.results import solution_results
-from attsvm.pipeline.verdict import accuracy_claims, certificate, claim
+from attsvm.pipeline.results import chosen_words, solution_results
+from attsvm.pipeline.verdict import accuracy_claims, answer, certificate, claim, nulls
 from attsvm.sklearn import Explanation, WitnessSVC
 
 SUFFICIENT_SHARE = 0.95
@@ -83,39 +83,45 @@ def standard_claims(results: dict[str, Any], n_test: int) -> list[dict[str, Any]
     ]
 
 
-def standard_verdict(results: dict[str, Any], stated: list[dict[str, Any]]) -> dict[str, Any]:
-    """The ``verdict`` of ``run.json``."""
-    test = {entry["name"]: entry["test"] for entry in results["accuracy"]}
+def standard_verdict(
+    results: dict[str, Any], stated: list[dict[str, Any]], kind: str = "array"
+) -> dict[str, Any]:
+    """The ``verdict`` of ``run.json``; see :func:`attsvm.pipeline.verdict.verdict`."""
     steps, margin, evidence = results["steps"], results["margin"], results["evidence"]
-    texts = f", TF-IDF with logistic regression on {test['tfidf']:.1%}" if "tfidf" in test else ""
-    kind = "max-margin" if margin["hard"] else "soft-margin"
+    name = "max-margin" if margin["hard"] else "soft-margin"
+    ok = all(one["verdict"] == "holds" for one in stated if one["id"] in ("steps", "certificate"))
+    ends = [] if margin["hard"] else ["infeasible"]
+    if not ok:
+        status = margin["status"]
+        ends = [status if "infeasible" in status else "undecided", *ends]
     without = (
-        []
+        ""
         if evidence["necessary"] is None
-        else [
-            f"Without the selected token {evidence['necessary']:.1%} of the sequences that are"
-            " called positive are no longer."
-        ]
+        else f", and without it {evidence['necessary']:.1%} of those called positive are called so"
+        " no longer"
     )
     return {
-        "headline": (
-            f"{test['soft']:.1%} of the held-out sequences are classified rightly, and in"
-            f" {evidence['sufficient']:.1%} the selected token alone gives the same prediction."
-        ),
-        "holds": all(
-            one["verdict"] == "holds" for one in stated if one["id"] in ("steps", "certificate")
-        ),
+        "headline": answer(results["accuracy"], kind),
+        "holds": ok,
+        "ends": list(dict.fromkeys(ends)),
+        "beside": nulls(results["accuracy"], kind),
         "sentences": [
-            *without,
-            f"Mean-pooling logistic regression is right on {test['mean_pooling']:.1%}{texts}, the"
-            f" selected token alone on {test['hard']:.1%}, a random token on"
-            f" {test['random_token']:.1%}.",
+            f"In {evidence['sufficient']:.1%} of the held-out sequences the selected token alone"
+            f" gives the same prediction{without}.",
             f"{steps['optimal']} of {steps['count']} convex steps are certified optimal; the end is"
             " a local optimum.",
-            f"The {kind} programme of the witnesses is {margin['status']}, with a margin of"
+            f"The {name} programme of the witnesses is {margin['status']}, with a margin of"
             f" {margin['margin']:.4g}.",
         ],
     }
+
+
+def witness_words(
+    model: WitnessSVC, encoded: Encoded, names: tuple[str, str], test: IntArray
+) -> list[dict[str, Any]]:
+    """The words that are chosen as witnesses; a text called negative has none."""
+    tokens, values = model.select(encoded.data), model.decision_function(encoded.data)
+    return chosen_words(encoded, tokens, values, names, test)[1:]
 
 
 def write_page(

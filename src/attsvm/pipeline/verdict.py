@@ -153,10 +153,17 @@ def claim(
 
 
 def verdict(
-    results: dict[str, Any], stated: list[dict[str, Any]], n_validation: int
+    results: dict[str, Any], stated: list[dict[str, Any]], n_validation: int, kind: str = "array"
 ) -> dict[str, Any]:
-    """The ``verdict`` of ``run.json``: a headline, whether the theory's claims hold, and a few
-    sentences.
+    """The ``verdict`` of ``run.json``: in the headline what was asked; beside it the nulls;
+    in the sentences what the theory says, and its ends by their names in
+    :data:`attsvm.report.endings.ENDS`.
+
+    Args:
+        results: of ``run.json``.
+        stated: :func:`claims`.
+        n_validation: sequences of the validation part.
+        kind: what a token is, ``text``, ``image`` or ``array``.
     """
     selection, margin, direction = results["selection"], results["margin"], results["direction"]
     holds = {one["id"]: one["verdict"] == "holds" for one in stated}
@@ -171,27 +178,88 @@ def verdict(
         if saturated == total
         else f"{saturated} of {total} sequences select one token"
     )
-    kind = "max-margin" if margin["hard"] else "soft-margin"
+    name = "max-margin" if margin["hard"] else "soft-margin"
     if not ok and not holds["certificate"]:
-        headline = f"Undecided: {selecting}, but {_uncertified(margin, kind)}."
+        end = margin["status"] if "infeasible" in margin["status"] else "undecided"
+        theory = f"Undecided: {selecting}, but {_uncertified(margin, name)}."
     else:
-        headline = (
-            f"{'Yes' if ok else 'Not yet'}: {selecting}, and the trained"
-            f" {_reached(margin, direction, kind)}."
+        end = "yes" if ok else "not yet"
+        theory = (
+            f"{end.capitalize()}: {selecting}, and the trained {_reached(margin, direction, name)}."
         )
-    sentences = [
-        _margin_sentence(margin),
-        _direction_sentence(margin, direction, holds),
-        _accuracy_sentence(results["accuracy"]),
-    ]
+    sentences = [theory]
     if not holds["selection"]:
-        sentences.insert(0, _advice(results, n_validation))
+        sentences.append(_advice(results, n_validation))
+    sentences += [_margin_sentence(margin), _direction_sentence(margin, direction, holds)]
     if not margin["hard"]:
         sentences.append(
             "No weights select all these tokens at once (hard margin infeasible), so the soft"
             " margin was solved instead."
         )
-    return {"headline": headline, "holds": ok, "sentences": sentences}
+    return {
+        "headline": answer(results["accuracy"], kind),
+        "holds": ok,
+        "ends": [end] if margin["hard"] or end == "infeasible" else [end, "infeasible"],
+        "beside": nulls(results["accuracy"], kind),
+        "sentences": sentences,
+    }
+
+
+_WORDS = {
+    # what a token, what several of them, and what several sequences are called
+    "text": ("word", "words", "texts"),
+    "image": ("patch", "patches", "images"),
+    "array": ("token", "tokens", "sequences"),
+}
+_BASELINES = {
+    "mean_pooling": "mean pooling",
+    "tfidf": "TF-IDF with logistic regression",
+    "majority": "the more frequent label",
+}
+
+
+def answer(accuracy: list[dict[str, Any]], kind: str) -> str:
+    """How often the chosen token alone is right, and all of them, with the strongest baseline; for
+    texts always with TF-IDF.
+    """
+    test = {entry["name"]: entry["test"] for entry in accuracy}
+    one, many, several = _WORDS[kind]
+    known = sorted((name for name in _BASELINES if name in test), key=lambda name: -test[name])
+    beside = known[:1] + [name for name in known[1:] if name == "tfidf"]
+    return (
+        f"The chosen {one} alone is right on {test['hard']:.1%} of held-out {several}; all {many}"
+        f" together {test['soft']:.1%}; "
+        + "; ".join(f"{_BASELINES[name]} {test[name]:.1%}" for name in beside)
+        + "."
+    )
+
+
+def nulls(accuracy: list[dict[str, Any]], kind: str) -> str:
+    """What stands beside the chosen token: tokens chosen in other ways, and all of them."""
+    test = {entry["name"]: entry["test"] for entry in accuracy}
+    one, many, _ = _WORDS[kind]
+    ways = [("random_token", f"a random {one}")]
+    if "extreme_token" in test:
+        ways.append(("extreme_token", f"the most extreme {one} of a regression on single {many}"))
+    ways.append(("mean_pooling", f"the mean of all {many}"))
+    return (
+        f"Beside the chosen {one}, right on {test['hard']:.1%}: "
+        + ", ".join(f"{what} is right on {test[name]:.1%}" for name, what in ways)
+        + "."
+    )
+
+
+_NAMED = 8
+
+
+def words_sentence(classes: list[dict[str, Any]]) -> str:
+    """The words chosen most often, class by class; empty where there are none."""
+    named = [
+        f"for {one['class']}: {', '.join(row['word'] for row in one['words'][:_NAMED])}"
+        for one in classes
+        if one["words"]
+    ]
+    return f"Chosen most often {'; '.join(named)}." if named else ""
 
 
 def _uncertified(margin: dict[str, Any], kind: str) -> str:
@@ -215,7 +283,9 @@ def _advice(results: dict[str, Any], n_validation: int) -> str:
         return (
             f"With the weights at the end attention is right on {train:.1%} of the training and"
             f" {validation:.1%} of the validation sequences, so more steps are not advised: they"
-            " fit the training part further."
+            " fit the training part further. All tokens together are read with the weights of step"
+            f" {results['training']['best_joint_step']} of joint training, where the validation"
+            " loss was smallest."
         )
     midway = selection["midway"]
     gained = selection["saturated"] - midway["saturated"]
@@ -328,13 +398,4 @@ def _direction_sentence(
     return (
         f"{said}. {others}, so directions may differ: the cosine with the solution that was found"
         f" is {cosine:.6f}."
-    )
-
-
-def _accuracy_sentence(accuracy: list[dict[str, Any]]) -> str:
-    test = {entry["name"]: entry["test"] for entry in accuracy}
-    return (
-        f"On held-out data soft attention is right on {test['soft']:.1%}, the single selected token"
-        f" on {test['hard']:.1%}, mean-pooling logistic regression on {test['mean_pooling']:.1%}, a"
-        f" random token on {test['random_token']:.1%}."
     )

@@ -33,8 +33,11 @@ def write(folder: str | Path, run: dict[str, Any] | None = None) -> Path:
             read.
     """
     # matplotlib and jinja2 are needed only from here on
+    from attsvm.report.bags_page import write_again
     from attsvm.report.page import write_report
 
+    if run is None and (page := write_again(Path(folder))) is not None:
+        return page
     return write_report(Path(folder), run)
 
 

@@ -7,8 +7,9 @@ estimator.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,18 @@ from numpy.typing import ArrayLike
 from attsvm.bags import Bags, as_bags, bag_labels
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.errors import InputError
-from attsvm.files import write_file
+from attsvm.files import brief, write_file
 from attsvm.fitting.explaining import Explanation
+from attsvm.printable import name_of
 from attsvm.report import pixels
+from attsvm.report.endings import paragraphs
 from attsvm.report.page import POLICY, document
 from attsvm.report.printing import MINUS
 from attsvm.solvers import MarginSolution
+from attsvm.store import announce, read_json, read_run, write_json
 
+CONTENT = "page.json"
+"""What the page of a fit is drawn from, beside ``run.json``."""
 SHOWN = 8  # bags of a group
 _INSTANCES = {"text": 40, "image": 24, "array": 8}  # of a bag; the selected ones are among them
 _WORD = 25  # characters up to which instances are words, which stand beside one another
@@ -122,7 +128,8 @@ def write_bags(
     labels = bag_labels(y, bags)
     given = X if isinstance(X, AttentionData) else bags  # which keeps its queries
     seen = _Seen(model, given, bags, labels, _looks(instances, bags), names)
-    return write_file(path, _page(seen, (seen, explained) if explained else None, title, None))
+    fitted = (seen, explained) if explained else None
+    return write_file(path, _document(_content(seen, fitted, title), None))
 
 
 @dataclass(frozen=True)
@@ -156,34 +163,65 @@ def write_joint_page(
     held out, and the support instances among those it was fitted to.
     """
     fitted = learned[0].seen(model), learned[1]
-    page = _page(held.seen(model), fitted, run["dataset"]["title"], run)
-    return write_file(path, page)
+    content = _content(held.seen(model), fitted, run["dataset"]["title"])
+    content = json.loads(json.dumps(content))  # as it is read back
+    write_json(path.with_name(CONTENT), content)
+    return write_file(path, _document(content, run))
 
 
-def _page(
-    seen: _Seen,
-    fitted: tuple[_Seen, Explanation] | None,
-    title: str,
-    run: dict[str, Any] | None,
-) -> str:
-    groups = [
-        (*GROUPS[name], [seen.card(i) for i in rows[:SHOWN]], len(rows))
-        for name, rows in seen.groups().items()
-        if len(rows)
-    ]
+def write_again(folder: Path) -> Path | None:
+    """The page of a fit of the standard assumption, drawn from what :func:`write_joint_page` kept
+    in :data:`CONTENT`; None for other folders.
+
+    Raises:
+        InputError: a run that is not finished, or a file that is not as it was written.
+    """
+    if not (folder / CONTENT).is_file():
+        return None
+    from jinja2 import TemplateError
+
+    run, content = read_run(folder), read_json(folder / CONTENT)
+    if (run.get("parameters") or {}).get("assumption") != "standard":
+        return None
+    try:
+        page = _document(content, run)
+    except (AttributeError, LookupError, TypeError, ValueError, TemplateError) as error:
+        raise InputError(
+            f"{name_of(folder / CONTENT)} is not as attsvm fit writes it"
+            f" ({type(error).__name__}: {brief(str(error))}); delete the folder and fit again"
+        ) from error
+    announce(folder, {"report.html"})
+    return write_file(folder / "report.html", page)
+
+
+def _content(seen: _Seen, fitted: tuple[_Seen, Explanation] | None, title: str) -> dict[str, Any]:
+    """What a page says of bags, ready for JSON."""
+    return {
+        "title": title,
+        "totals": seen.totals(),
+        "groups": [
+            [*GROUPS[name], [asdict(seen.card(i)) for i in rows[:SHOWN]], len(rows)]
+            for name, rows in seen.groups().items()
+            if len(rows)
+        ],
+        "support": fitted[0].support(fitted[1]) if fitted else [],
+        "certificate": _certificate(seen.estimator, fitted[1].solution if fitted else None),
+        "standard": seen.estimator.assumption == "standard",
+        "classes": [seen.class_name(label) for label in seen.estimator.classes_],
+    }
+
+
+def _document(content: dict[str, Any], run: dict[str, Any] | None) -> str:
+    results = run["results"] if run else {}
     return document(
         "bags.html.j2",
         {"share": "{:.3f}".format, "fixed": lambda value: f"{value:.3f}".replace("-", MINUS)},
         policy=POLICY,
-        title=title,
-        totals=seen.totals(),
-        groups=groups,
         run=run,
-        accuracy=sorted(run["results"]["accuracy"], key=lambda row: -row["test"]) if run else [],
-        support=fitted[0].support(fitted[1]) if fitted else [],
-        certificate=_certificate(seen.estimator, fitted[1].solution if fitted else None),
-        standard=seen.estimator.assumption == "standard",
-        classes=[seen.class_name(label) for label in seen.estimator.classes_],
+        accuracy=sorted(results.get("accuracy", []), key=lambda row: -row["test"]),
+        words=results.get("words") or [],
+        ends=paragraphs(run["verdict"].get("ends")) if run else [],
+        **content,
     )
 
 

@@ -16,6 +16,7 @@ from attsvm.files import brief, write_file
 from attsvm.geometry import Lp, parse_norm
 from attsvm.printable import name_of, visible
 from attsvm.report import pixels, printing, token_sequences
+from attsvm.report.endings import paragraphs
 from attsvm.report.explorer import fragment, script_hash, style
 from attsvm.report.explorer.states import Own, state_of
 from attsvm.report.figures import accuracy_rows, draw
@@ -160,6 +161,8 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         claims=run.objects("claims"),
         tally=tally(run.objects("claims")),
         accuracy=accuracy_rows(run),
+        words=run.objects("results.words"),
+        ends=paragraphs(run.at("verdict.ends")),
         groups=token_sequences.groups(run),
         shown=token_sequences.SHOWN,
         peak=peak,

@@ -103,8 +103,8 @@ def read(folder: Path, record: Any = None) -> Run:
         page = folder / "report.html"
         there = f"open {page}, which the fit has written, or " if page.is_file() else ""
         raise InputError(
-            f"{folder} holds a fit of the standard assumption, whose page is drawn from data and"
-            f" model, which are not kept there; {there}delete the folder and run"
+            f"{folder} holds a fit of the standard assumption, whose page is drawn from"
+            f" page.json, which is not there; {there}delete the folder and run"
             f" {record.get('command_line') or 'the fit'} again"
         )
     examples = read_json(folder / "examples.json") if (folder / "examples.json").is_file() else []

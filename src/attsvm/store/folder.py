@@ -17,6 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from attsvm.errors import InputError
+from attsvm.nearest import file_meant
 from attsvm.store.json_files import fingerprint, read_json, write_json
 from attsvm.store.ledger import Ledger, is_partial, json_object
 from attsvm.store.stages import remove_stages
@@ -209,7 +210,8 @@ def read_run(folder: Path) -> dict[str, Any]:
             format.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; give the folder that attsvm fit wrote")
+        meant = "" if folder.exists() else file_meant(folder)
+        raise InputError(f"{folder} is not a folder; give the folder that attsvm fit wrote{meant}")
     path = folder / _RUN
     if not path.is_file():
         raise InputError(

