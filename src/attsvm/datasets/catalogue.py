@@ -15,7 +15,7 @@ from attsvm.errors import InputError
 from attsvm.files import SUFFIXES, is_folder
 from attsvm.nearest import did_you_mean, file_meant
 
-_MODEL_OPTIONS = ("text", "label", "test", "model", "dim", "max_tokens", "query", "byte_limit")
+_MODEL_OPTIONS = ("text", "label", "model", "dim", "max_tokens", "query", "byte_limit", "test")
 _ENCODER_OPTIONS = (
     *("text", "label", "test", "encoder", "layer", "dim", "max_tokens", "query", "byte_limit"),
     *("cache", "progress"),
