@@ -319,8 +319,12 @@ class _Recorder:
             later = np.arange(len(keep)) > stands[some][:, None]
             layer.causal = layer.causal and not layer.cross and not (seen & later).any()
             if layer.projection is not None and queries_of is not None and keys_of is not None:
-                layer.projection.key_inputs.append(_rows(keys_of[2], b, columns))
-                layer.projection.query_inputs.append(_rows(queries_of[2], b, rows))
+                inputs = _rows(keys_of[2], b, columns)
+                shared = not layer.cross and torch.equal(rows, columns)
+                layer.projection.key_inputs.append(inputs)
+                layer.projection.query_inputs.append(
+                    inputs if shared else _rows(queries_of[2], b, rows)
+                )
 
     def _wanted(self, H: int) -> list[int]:
         """The heads to keep of a layer with ``H`` of them."""
