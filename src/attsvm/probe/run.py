@@ -144,13 +144,14 @@ def probe(
             before = [*passed_over, *_told(texts, readings)]
             tell = _part(progress, place, len(models))
             total = len(audit.heads)
-            tell(total - len(audit.pending), total)
+            if audit.pending or seen is not None:
+                tell(total - len(audit.pending), total)
             if audit.pending:
                 page.write(_shown(audits), before)
-            if audit.pending and seen is None:
-                layers = {head.layer for head in audit.pending}
-                recording, _ = record(request, name, texts, layers)
-                seen = look(recording)
+                if seen is None:
+                    layers = {head.layer for head in audit.pending}
+                    recording, _ = record(request, name, texts, layers)
+                    seen = look(recording)
             for one in solved(recording, audit, seen or {}, settings):
                 heads.keep(one)
                 tell(total - len(audit.pending), total)
