@@ -244,8 +244,12 @@ def test_shares_by_chance_are_those_of_uniform_selection() -> None:
     own = 1 + 1 / 2 + 1 / 3 + 1 / 4
     assert chance["itself"] == pytest.approx(own / 4)
     assert chance["previous"] == pytest.approx((own - 1) / 4)
-    assert chance["first"] == pytest.approx((1 / 3 + 1 / 4) / 4), "not the second token's, before it"
-    assert chance["same token"] == pytest.approx(1 / 16), "b of the last; a of the third is the first"
+    assert chance["first"] == pytest.approx((1 / 3 + 1 / 4) / 4), (
+        "not the second token's, before it"
+    )
+    assert chance["same token"] == pytest.approx(1 / 16), (
+        "b of the last; a of the third is the first"
+    )
     assert sum(chance.values()) == pytest.approx(1)
     word, share, at_random = favourite(recording, layer, found, 0)
     assert (word, share) == ("a", 1.0), "all logits are equal, and the first token wins"

@@ -10,7 +10,8 @@ from torch import nn
 
 from attsvm import InputError
 from attsvm.models import TextClassifier
-from attsvm.probe import pruning_curve, story
+from attsvm.probe import story
+from attsvm_papers.heads.pruning_curve import pruning_curve
 
 from .conftest import batch, family
 

@@ -12,7 +12,6 @@ from attsvm.probe.guard import LogitGuard, LogitWarning
 from attsvm.probe.guard_callbacks import guard_lightning, guard_trainer
 from attsvm.probe.head_findings import Comparison, Head, Support
 from attsvm.probe.null_weights import reflection
-from attsvm.probe.pruning import PruningCurve, pruning_curve
 
 __all__ = [
     "Audit",
@@ -22,7 +21,6 @@ __all__ = [
     "HeadMetrics",
     "LogitGuard",
     "LogitWarning",
-    "PruningCurve",
     "Recording",
     "Support",
     "audit",
@@ -30,7 +28,6 @@ __all__ = [
     "from_cache",
     "guard_lightning",
     "guard_trainer",
-    "pruning_curve",
     "reflection",
     "story",
 ]
