@@ -15,6 +15,8 @@ from attsvm.probe.drawing import LONGEST
 from attsvm.probe.in_words import excess, selects, signed
 from attsvm.probe.selections import KINDS
 
+from .conftest import batch, family
+
 
 @pytest.fixture(scope="module")
 def found() -> Audit:
@@ -43,6 +45,21 @@ def test_a_head_in_words(found: Audit) -> None:
     assert found_words == ("often “cat”, 40 %", 0.1)
     words, _ = selects(like(head, ("▁cat", 0.1, 0.1), other=0.8, same_token=0.2))
     assert words == "no fixed place; most often the same token elsewhere, 20 %"
+
+
+def test_a_decoder_of_another_text(found: Audit) -> None:
+    """T5: the words of the first text are not those of the second, and cross attention has none."""
+    model = family("t5")
+    with torch.no_grad(), capture(model) as recording:
+        model(**batch("t5"))
+    recording.words = [[f"w{i}" for i in ids] for ids in recording.tokens]
+    seen = audit(recording, norms=())
+    shown = page(seen, "t5")
+    cross = [layer.number for layer in recording.layers if layer.cross]
+    assert cross
+    assert shown.count("other tokens alone") >= 4 * len(cross)
+    drawn = {name.partition(".")[0] for each in seen.drawings for name in each.heads}
+    assert drawn == {str(layer.number) for layer in recording.layers if "encoder" in layer.name}
 
 
 def test_nearer_is_said_only_where_the_whole_interval_is_above_zero(found: Audit) -> None:

@@ -56,7 +56,8 @@ def drawings(recording: Recording) -> list[Drawing]:
         if found and left < 0:
             break
         for layer in layers:
-            for text in (each for each in layer.texts if each.text == number):
+            own = [t for t in layer.texts if t.text == number and t.keys.shape[1] == one.tokens]
+            for text in own:
                 for h, lines in zip(layer.numbers, _lines(text, len(one.words)), strict=True):
                     one.heads[f"{layer.number}.{h}"] = lines
         found.append(one)

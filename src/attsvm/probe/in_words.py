@@ -27,6 +27,8 @@ def selects(head: Head) -> tuple[str, float]:
     if share >= MOSTLY:
         sink = "a sink: " if first in SINKS else ""
         return f"{sink}{_named(head, first)}, {percent(share)}", chance
+    if share == 0:
+        return "other tokens alone", head.chance["other"]
     word, often, at_random = head.favourite or ("", 0.0, 0.0)
     if often >= max(PARTLY, share):
         return f"often “{bare(word)}”, {percent(often)}", at_random

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -164,11 +165,9 @@ def _kinds(recording: Recording, layer: Layer, text: Attended) -> IntArray:
     kind = np.full((len(place), T), KINDS.index("other"), dtype=np.int8)
     if layer.cross:
         return kind
-    if text.text < len(recording.words):
-        special = [word in _SPECIAL for word in recording.words[text.text]]
-        kind[:, special] = KINDS.index("special")
-    if text.text < len(recording.tokens):
-        ids = recording.tokens[text.text]
+    if len(words := _of(recording.words, text)) == T:
+        kind[:, [word in _SPECIAL for word in words]] = KINDS.index("special")
+    if len(ids := _of(recording.tokens, text)) == T:
         kind[ids == ids[text.positions][:, None]] = KINDS.index("same token")
     kind[:, 0] = KINDS.index("first")
     for name, step in (("next", 1), ("previous", -1), ("itself", 0)):
@@ -176,11 +175,16 @@ def _kinds(recording: Recording, layer: Layer, text: Attended) -> IntArray:
     return kind
 
 
+def _of(every: Sequence[Any], text: Attended) -> Any:
+    """What a recording holds for a text; the other text of a decoder has no names or numbers."""
+    return every[text.text] if text.text < len(every) else ()
+
+
 def favourite(recording: Recording, layer: Layer, seen: Selections, h: int) -> Favourite | None:
     """The word that head ``h`` of ``layer`` selects most often; ``None`` where tokens have no
     names.
     """
-    texts = [each for each in layer.texts if each.text < len(recording.words)]
+    texts = [t for t in layer.texts if len(_of(recording.words, t)) == t.keys.shape[1]]
     if layer.cross or not texts:
         return None
     names, sights, picks = [], [], []
