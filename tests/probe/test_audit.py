@@ -199,6 +199,7 @@ def test_the_seed_decides_and_rows_are_flat() -> None:
     rows = first.table()
     assert len(rows) == 8
     assert {"layer", "head", "margin_scale_free", "fro_excess"} <= set(rows[0])
+    assert len(repr(first)) <= 300
 
 
 def test_heads_are_compared_the_most_selective_first() -> None:

@@ -116,9 +116,12 @@ def test_sorting_searching_and_choosing(found: Audit, tmp_path: Path, browser: A
     shown.click("#heads th:nth-child(4) button")
     firmest = max(found.heads, key=lambda each: each.margin[1])
     assert names()[0] == f"{firmest.layer}.{firmest.head}"
-    other = next(each for each in found.heads if each.selects["previous"] > 0.5)
-    shown.fill("#search", f"{other.layer}.{other.head}")
-    shown.click("#heads tbody tr:not([hidden])")
+    other = next(each for each in found.heads if each is not surest and each is not firmest)
+    wanted = selects(other)[0]
+    shown.fill("#search", wanted.upper())
+    assert f"{other.layer}.{other.head}" in names()
+    assert shown.inner_text("#left") == f"{len(names())} of 40 heads"
+    shown.click(f'#heads tr[data-name="{other.layer}.{other.head}"]')
     assert shown.inner_text("#whose") == f"Layer {other.layer}, head {other.head}"
     assert drawn() != before
     assert shown.is_visible(f"#l{other.layer}h{other.head}")

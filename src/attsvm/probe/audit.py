@@ -14,6 +14,7 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Norm, parse_norm
+from attsvm.printable import Compact
 from attsvm.probe.audit_folder import save
 from attsvm.probe.capture import Layer, Recording
 from attsvm.probe.comparison import Settings, Subject
@@ -35,8 +36,8 @@ Seen = dict[int, Selections]
 """What the heads of every layer select, by the layer's number."""
 
 
-@dataclass(eq=False)
-class Audit:
+@dataclass(eq=False, repr=False)
+class Audit(Compact):
     """The result of :func:`audit`.
 
     Attributes:
@@ -47,9 +48,9 @@ class Audit:
     """
 
     heads: list[Head]
-    recording: Recording = field(repr=False)
+    recording: Recording
     threshold: float
-    drawings: list[Drawing] = field(repr=False, default_factory=list)
+    drawings: list[Drawing] = field(default_factory=list)
     _supports: dict[tuple[int, int], list[Support]] = field(repr=False, default_factory=dict)
 
     @property

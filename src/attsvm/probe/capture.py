@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
+from attsvm.printable import Compact
 from attsvm.probe.watching import Call, Map, Watch
 
 MOST_QUERIES = 512
@@ -112,8 +113,8 @@ class Layer:
         return len(self.numbers)
 
 
-@dataclass(eq=False)
-class Recording:
+@dataclass(eq=False, repr=False)
+class Recording(Compact):
     """Everything that :func:`capture` kept.
 
     Attributes:

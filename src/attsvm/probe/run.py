@@ -15,7 +15,7 @@ import torch
 from attsvm.errors import InputError
 from attsvm.files import opened
 from attsvm.geometry import parse_norm
-from attsvm.probe.audit import Audit, look, solved, statistics
+from attsvm.probe.audit import Audit, Seen, look, solved, statistics
 from attsvm.probe.audit_folder import PAGE, write, write_page
 from attsvm.probe.capture import Recording, capture
 from attsvm.probe.checkpoints import Checkpoints
@@ -131,7 +131,8 @@ def probe(
         page = _Page(run.path / PAGE, ", ".join(request.models), command, drawn)
         for place, (step, name) in enumerate(models.items()):
             heads = FinishedHeads(stages, step)
-            recording, seen = Recording(), None
+            recording = Recording()
+            seen: Seen | None = None
             if heads.audit is None or heads.reading is None:
                 recording, reading = recorded or record(request, name, texts)
                 recorded = None
