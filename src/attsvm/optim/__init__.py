@@ -9,7 +9,6 @@ from attsvm.optim.steepest import SteepestDescent
 
 __all__ = [
     "CombinedOptimizer",
-    "LogitGuard",
     "MirrorDescent",
     "Split",
     "SteepestDescent",
@@ -18,7 +17,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from attsvm.probe.guard import LogitGuard
+    from attsvm.probe.guard import LogitGuard as LogitGuard  # its entry is that of attsvm.probe
 
 
 def __getattr__(name: str) -> Any:
@@ -27,3 +26,7 @@ def __getattr__(name: str) -> Any:
 
         return LogitGuard
     raise AttributeError(f"module 'attsvm.optim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "LogitGuard"})
