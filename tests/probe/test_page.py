@@ -128,7 +128,7 @@ def test_sorting_searching_and_choosing(found: Audit, tmp_path: Path, browser: A
     assert not shown.is_visible(f"#l{surest.layer}h{surest.head}")
     shown.hover("#drawing .query:nth-of-type(5) rect")
     words = found.drawings[0].words
-    assert words[4].strip("▁") in shown.inner_text("#told")
+    assert words[4].strip("▁ ") in shown.inner_text("#told")
     assert " % to " in shown.inner_text("#told")
     shown.set_viewport_size({"width": 360, "height": 800})
     assert shown.evaluate("document.documentElement.scrollWidth") <= 360
