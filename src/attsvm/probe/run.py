@@ -30,7 +30,7 @@ from attsvm.store.stages import stage_environments
 
 DEMO = "demo"
 _OWN = 200  # tokens of the demo's own story, at most
-_AGAIN = 3.0  # seconds between two versions of the page, at least
+_AGAIN = 10.0  # seconds between two versions of the page, at least
 _FILES = (".safetensors", ".bin", ".json", ".txt", ".model")  # what a model is read from
 
 Recorded = tuple[Recording, Reading]
@@ -180,7 +180,7 @@ class _Page:
     def write(self, found: Audit | Mapping[int, Audit], before: Sequence[str]) -> None:
         start = time.monotonic()
         write_page(self._path, found, self.title, self._command, before)
-        self._next = time.monotonic() + max(_AGAIN, 20 * (time.monotonic() - start))
+        self._next = time.monotonic() + max(_AGAIN, 40 * (time.monotonic() - start))
         if self._drawn is not None:
             self._drawn(self._path)
             self._drawn = None
