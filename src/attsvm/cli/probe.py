@@ -41,7 +41,7 @@ def add_parser(commands: Any) -> None:
         metavar="NORM",
         help=(
             "compare in this norm; may be repeated (default fro, about a second a head; nuc is"
-            " where trained heads differ most from their nulls, and takes many times as long)"
+            " where trained heads differ most from their nulls, and takes about ten)"
         ),
     )
     parser.add_argument(

@@ -135,7 +135,7 @@ def audit(
     Args:
         recording: from :func:`~attsvm.probe.capture` or :func:`~attsvm.probe.from_cache`.
         norms: in which max-margin solutions are compared; none for statistics alone. The nuclear
-            norm takes many times as long as the Frobenius norm.
+            norm takes about ten times as long as the Frobenius norm.
         nulls: what the cosines are compared with, see :mod:`attsvm.probe.comparison`.
         center: subtract the mean input from queries; the mean's share moves to the constant.
         threshold: top mass above which a query is sure of its selection and joins the programme.

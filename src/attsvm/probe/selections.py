@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
@@ -117,7 +117,7 @@ def selections(
         found.top.double().numpy(),
         found.entropy.double().numpy(),
         found.peak.double().numpy(),
-        np.concatenate(chosen, axis=1),
+        np.concatenate(chosen, axis=1).astype(np.int64),
         chance / len(where),
     )
 
@@ -159,7 +159,7 @@ def _sizes(layer: Layer) -> FloatArray:
     return np.maximum(found, np.finfo(np.float64).tiny)
 
 
-def _kinds(recording: Recording, layer: Layer, text: Attended) -> IntArray:
+def _kinds(recording: Recording, layer: Layer, text: Attended) -> NDArray[np.int8]:
     """``(q, T)``: what every key of a text is to every kept query."""
     place, T = text.positions[:, None], text.keys.shape[1]
     kind = np.full((len(place), T), KINDS.index("other"), dtype=np.int8)
