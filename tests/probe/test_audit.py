@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
-from concurrent.futures import Executor, Future
+import dataclasses
 
 import numpy as np
 import pytest
@@ -11,9 +10,12 @@ import torch
 from torch import nn
 
 from attsvm import Frobenius, InputError, Nuclear, max_margin, pair_margins
-from attsvm.probe import audit, capture
+from attsvm.probe import Recording, audit, capture
+from attsvm.probe.audit import solved, statistics
+from attsvm.probe.capture import Attended, Layer
+from attsvm.probe.comparison import Settings
 from attsvm.probe.inputs import Inputs
-from attsvm.probe.selections import KINDS, selections
+from attsvm.probe.selections import KINDS, favourite, selections
 
 from .conftest import batch, family
 
@@ -197,40 +199,62 @@ def test_the_seed_decides_and_rows_are_flat() -> None:
     rows = first.table()
     assert len(rows) == 8
     assert {"layer", "head", "margin_scale_free", "fro_excess"} <= set(rows[0])
+    assert len(repr(first)) <= 300
 
 
-def test_heads_on_an_executor_are_those_of_this_process() -> None:
-    """Sent there and back as to a process; more calls than layers; classes that cannot be sent."""
-
-    class Elsewhere(Executor):
-        _max_workers = 3
-
-        def submit(self, function, /, *arguments):
-            function, arguments = pickle.loads(pickle.dumps((function, arguments)))
-            future = Future()
-            future.set_result(pickle.loads(pickle.dumps(function(*arguments))))
-            return future
-
-    x = torch.randn(3, 10, 24, generator=torch.Generator().manual_seed(5)).double()
+def test_heads_are_compared_the_most_selective_first() -> None:
+    """And each as it would be alone: a null and a draw of a head is of that head's own numbers."""
     model = random_heads(4)
+    with torch.no_grad():
+        for h, factor in enumerate((0.3, 3.0, 0.1, 1.0)):
+            model.q_proj.weight[6 * h : 6 * h + 6].mul_(factor)
+    x = torch.randn(3, 10, 24, generator=torch.Generator().manual_seed(5)).double()
     recording = recorded(model, x)
-    counts, classes = [], lambda text: np.arange(10) // 2
-    options = {"nulls": ("permuted", "heads"), "draws": 1, "most": 20, "threshold": 0.2}
-    here = audit(recording, ["fro"], **options, classes=classes)
-    there = audit(
-        recording,
-        ["fro"],
-        **options,
-        classes=classes,
-        executor=Elsewhere(),
-        progress=lambda *count: counts.append(count),
+    settings = Settings(draws=1, threshold=0.2, most=20)
+    found, seen = statistics(recording, settings)
+    assert not any(head.fits for head in found.heads)
+    assert [head.head for head in found.pending] == [1, 3, 0, 2]
+    heads = list(solved(recording, found, seen, settings))
+    assert [head.head for head, _ in heads] == [1, 3, 0, 2]
+    for one in heads:
+        found.put(*one)
+    assert not found.pending
+    (layer,) = recording.layers
+    alone = dataclasses.replace(recording, layers=[layer])
+    whole = audit(alone, draws=1, threshold=0.2, most=20)
+    assert str(whole.heads) == str(found.heads)
+    with torch.no_grad(), capture(model, heads=[1, 3]) as some:
+        model(x)
+    for head in audit(some, nulls=["permuted"], draws=1, threshold=0.2, most=20).heads:
+        other = found.head(0, head.head).fit("fro")
+        assert (head.fit("fro").cosine, head.fit("fro").resampled) == (
+            other.cosine,
+            other.resampled,
+        )
+
+
+def test_shares_by_chance_are_those_of_uniform_selection() -> None:
+    """A causal text of four tokens, two of them alike."""
+    visible = np.tri(4, dtype=bool)
+    queries, keys = torch.zeros(1, 4, 2), torch.zeros(1, 4, 2)
+    text = Attended(queries, keys, np.arange(4), visible, None, 1.0, 0, 4)
+    layer = Layer(0, "", [0], False, True, [text])
+    recording = Recording([layer], [np.array([5, 7, 5, 7])], [["a", "b", "a", "b"]])
+    found = selections(recording, layer)
+    chance = dict(zip(KINDS, found.chance, strict=True))
+    own = 1 + 1 / 2 + 1 / 3 + 1 / 4
+    assert chance["itself"] == pytest.approx(own / 4)
+    assert chance["previous"] == pytest.approx((own - 1) / 4)
+    assert chance["first"] == pytest.approx((1 / 3 + 1 / 4) / 4), (
+        "not the second token's, before it"
     )
-    assert str(there.heads) == str(here.heads)
-    assert str(there.table()) == str(here.table())
-    assert any(head.fits for head in here.heads)
-    for head in here.heads:
-        assert there.support(head.layer, head.head) == here.support(head.layer, head.head)
-    assert counts == [(k, len(here.heads)) for k in range(1, len(here.heads) + 1)]
+    assert chance["same token"] == pytest.approx(1 / 16), (
+        "b of the last; a of the third is the first"
+    )
+    assert sum(chance.values()) == pytest.approx(1)
+    word, share, at_random = favourite(recording, layer, found, 0)
+    assert (word, share) == ("a", 1.0), "all logits are equal, and the first token wins"
+    assert at_random == pytest.approx((1 + 1 / 2 + 2 / 3 + 1 / 2) / 4)
 
 
 def test_refusals() -> None:

@@ -93,6 +93,26 @@ def test_an_interrupted_probe_repeats_no_head(
     assert pages[0] == pages[1]
 
 
+def test_the_page_is_there_before_any_head_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = command(tmp_path, saved(tmp_path / "model", 600.0))
+    out = tmp_path / "out"
+    Heads(monkeypatch, 1)
+    capsys.readouterr()
+    assert main([*asked, "--out", str(out)]) != 0
+    page = (out / "report.html").read_text("utf-8")
+    assert page.count('class="head"') == 8
+    assert "0 of 8 heads are compared with their max-margin solutions so far" in page
+    assert page.count(">not solved yet<") == 8
+    assert f"{out / 'report.html'}: statistics of all heads" in capsys.readouterr().err
+    Heads(monkeypatch)
+    assert main([*asked, "--out", str(out)]) == 0
+    page = (out / "report.html").read_text("utf-8")
+    assert "so far" not in page
+    assert ">not solved yet<" not in page
+
+
 def test_finished_models_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = command(tmp_path, saved(tmp_path / "one", 600.0), saved(tmp_path / "two", 900.0))
     Heads(monkeypatch, 11)
@@ -155,7 +175,7 @@ def test_a_killed_probe_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     try:
         deadline = time.monotonic() + 120
-        while not list(out.glob("checkpoint/*layer-0*.safetensors")):
+        while not list(out.glob("checkpoint/*-head-*.safetensors")):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.02)

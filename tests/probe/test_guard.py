@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 import warnings
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import attsvm
 from attsvm import InputError
 from attsvm.probe import LogitGuard, LogitWarning, capture
 from attsvm.probe.growth import HeadMetrics
@@ -311,12 +313,23 @@ def test_shared_weights_are_clipped_once_by_the_largest_of_their_layers() -> Non
 def test_a_warning_names_the_head_once_and_says_what_to_do() -> None:
     model = family("gpt2").train()
     guard = LogitGuard(model, tau=1e-9, every=1)
-    with pytest.warns(LogitWarning, match=r"head \d of layer \d .* beyond tau .*lower the rate"):
+    assert repr(guard).endswith("nothing measured in 0 steps")
+    with pytest.warns(
+        LogitWarning, match=r"head \d of layer \d .* beyond tau .*lower the rate"
+    ) as told:
         model(**batch("gpt2"))
+    assert {each.filename for each in told} == {__file__}, "the line that the user wrote"
+    assert re.search(r"8 heads at step 0, largest logit .* \(layer \d, head \d, ", repr(guard))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model(**batch("gpt2"))
     assert len(guard.metrics()) == 8
+
+
+def test_the_guard_stands_where_optimisers_are() -> None:
+    assert attsvm.optim.LogitGuard is attsvm.probe.LogitGuard is LogitGuard
+    with pytest.raises(AttributeError, match=r"attsvm\.optim.* has no attribute 'nonsense'"):
+        _ = attsvm.optim.nonsense
 
 
 def grow(kind: str, tau: float) -> LogitGuard:

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from attsvm import InputError
-from attsvm.probe import pruning_curve, story
+from attsvm.probe import story
+from attsvm_papers.heads.pruning_curve import pruning_curve
 from attsvm_papers.networks.classifiers import TextClassifier
 
 from .conftest import batch, family

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -200,8 +203,13 @@ def test_words_of_a_text_are_inert_on_the_page() -> None:
     found = audit(recording, norms=["fro"], nulls=["permuted"], draws=1)
     assert any(found.support(head.layer, head.head) for head in found.heads)
     html = page(found, hostile, hostile)
-    assert "<script" not in html
+    assert html.count("<script") == 2, "the page's own, which its policy names, and its data"
+    assert "alert(1)</script>" not in html
     assert "\u202e" not in html
+    assert "\\u202e" not in html
+    script = re.search(r'<script type="module">(.*)</script>', html, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src &#39;sha256-{digest}&#39;" in html
     assert "default-src &#39;none&#39;" in html
     assert "Frobenius norm" in html
     assert ">fro<" not in html, "norms are named in words"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.cli.arguments import add_output, positive_int, seed, share
-from attsvm.cli.output import show, show_json
+from attsvm.cli.output import show, show_json, tell
 
 
 def add_parser(commands: Any) -> None:
@@ -40,8 +40,8 @@ def add_parser(commands: Any) -> None:
         action="append",
         metavar="NORM",
         help=(
-            "compare in this norm; may be repeated (default fro and nuc; fro for models with rotary"
-            " positions)"
+            "compare in this norm; may be repeated (default fro, about a second a head; nuc is"
+            " where trained heads differ most from their nulls, and takes about ten)"
         ),
     )
     parser.add_argument(
@@ -53,14 +53,16 @@ def add_parser(commands: Any) -> None:
         " permuted)",
     )
     parser.add_argument(
-        "--statistics", action="store_true", help="no max-margin solutions, statistics alone"
+        "--statistics",
+        action="store_true",
+        help="no max-margin solutions, statistics alone: seconds for all heads",
     )
     parser.add_argument(
         "--texts",
         type=positive_int,
-        default=16,
+        default=64,
         metavar="N",
-        help="read the first N texts (default 16)",
+        help="read the first N texts (default 64); the page says how many were not read",
     )
     parser.add_argument(
         "--tokens",
@@ -88,7 +90,8 @@ def add_parser(commands: Any) -> None:
         type=positive_int,
         default=3,
         metavar="N",
-        help="draws of each null and of texts; more make intervals narrower (default 3)",
+        help="draws of each null and of texts; more make intervals narrower, and each is one more"
+        " programme per null and head (default 3)",
     )
     parser.add_argument("--seed", type=seed, default=0, metavar="S", help="of draws (default 0)")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -104,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     request = Request(
         models=tuple(options.models),
         text=options.text,
-        norms=() if options.statistics else tuple(options.norm) if options.norm else None,
+        norms=() if options.statistics else tuple(options.norm or ("fro",)),
         nulls=tuple(options.null or ("heads", "permuted")),
         texts=options.texts,
         tokens=options.tokens,
@@ -115,6 +118,11 @@ def run(options: argparse.Namespace) -> int:
     )
     name = "".join(c if c.isalnum() else "-" for c in Path(options.models[-1]).name) or "model"
     folder = options.out or Path("runs") / f"probe-{name}"
+
+    def drawn(page: Path) -> None:
+        if not options.quiet:
+            tell(f"{page}: statistics of all heads; written again as heads are compared")
+
     with contextlib.closing(ProgressBars(quiet=options.quiet)) as progress:
         record = probe(
             request,
@@ -122,6 +130,7 @@ def run(options: argparse.Namespace) -> int:
             overwrite=options.overwrite,
             command=options.command_line,
             progress=lambda done, total: progress("heads", done, total),
+            drawn=drawn,
         )
     if options.json:
         show_json(record)

@@ -332,8 +332,9 @@ def _one_text(
 
 def _equal_rows(keys: FloatArray) -> IntArray:
     """``(T,)``: the same number for rows that are equal."""
-    _, group = np.unique(keys, axis=0, return_inverse=True)
-    return np.asarray(group, dtype=np.int64).ravel()
+    number: dict[bytes, int] = {}
+    rows = keys + 0.0  # no negative zero
+    return np.array([number.setdefault(row.tobytes(), len(number)) for row in rows])
 
 
 def _texts(name: str, value: Any) -> list[FloatArray]:

@@ -1,5 +1,7 @@
 """Optimisers that read a geometry: plain ``torch.optim.Optimizer`` subclasses."""
 
+from typing import TYPE_CHECKING, Any
+
 from attsvm.optim.combined import CombinedOptimizer
 from attsvm.optim.mirror import MirrorDescent, lr_from_sgd
 from attsvm.optim.split import Split, split_params
@@ -13,3 +15,18 @@ __all__ = [
     "lr_from_sgd",
     "split_params",
 ]
+
+if TYPE_CHECKING:
+    from attsvm.probe.guard import LogitGuard as LogitGuard  # its entry is that of attsvm.probe
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LogitGuard":
+        from attsvm.probe.guard import LogitGuard
+
+        return LogitGuard
+    raise AttributeError(f"module 'attsvm.optim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "LogitGuard"})

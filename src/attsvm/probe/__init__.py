@@ -12,7 +12,6 @@ from attsvm.probe.guard import LogitGuard, LogitWarning
 from attsvm.probe.guard_callbacks import guard_lightning, guard_trainer
 from attsvm.probe.head_findings import Comparison, Head, Support
 from attsvm.probe.null_weights import reflection
-from attsvm.probe.pruning import PruningCurve, pruning_curve
 from attsvm.probe.selection_metrics import selection_metrics
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "HeadMetrics",
     "LogitGuard",
     "LogitWarning",
-    "PruningCurve",
     "Recording",
     "Support",
     "audit",
@@ -31,7 +29,6 @@ __all__ = [
     "from_cache",
     "guard_lightning",
     "guard_trainer",
-    "pruning_curve",
     "reflection",
     "selection_metrics",
     "story",

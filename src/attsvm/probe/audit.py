@@ -4,7 +4,7 @@ solution of their own selections, beside nulls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,37 +14,56 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Norm, parse_norm
+from attsvm.printable import Compact
 from attsvm.probe.audit_folder import save
-from attsvm.probe.capture import Recording
+from attsvm.probe.capture import Layer, Recording
 from attsvm.probe.comparison import Settings, Subject
-from attsvm.probe.head_findings import Comparison, Head, Support, frame
+from attsvm.probe.drawing import Drawing, drawings
+from attsvm.probe.head_findings import PENDING, Head, Support, frame
 from attsvm.probe.inputs import Inputs
 from attsvm.probe.null_weights import NULLS, Null
-from attsvm.probe.selections import KINDS, Classes, Selections, selections
+from attsvm.probe.selections import KINDS, Classes, Selections, favourite, selections
 from attsvm.solvers import MarginSolution
-from attsvm.workers import results, slots, workers
 
+NAN = float("nan")
 FEWEST = 10
 """Sure queries that a head needs to be compared with its max-margin solution."""
 
 Found = tuple[Head, list[Support]]
 """What is known of one head."""
 
+Seen = dict[int, Selections]
+"""What the heads of every layer select, by the layer's number."""
 
-@dataclass(eq=False)
-class Audit:
+
+@dataclass(eq=False, repr=False)
+class Audit(Compact):
     """The result of :func:`audit`.
 
     Attributes:
         heads: layer by layer.
         recording: what it was computed from.
         threshold: top mass from which a query counts as sure.
+        drawings: of some texts, what every head selects in them.
     """
 
     heads: list[Head]
     recording: Recording
     threshold: float
+    drawings: list[Drawing] = field(default_factory=list)
     _supports: dict[tuple[int, int], list[Support]] = field(repr=False, default_factory=dict)
+
+    @property
+    def pending(self) -> list[Head]:
+        """Heads whose programmes are still to be solved, the most selective first."""
+        left = [each for each in self.heads if each.uncompared == PENDING]
+        return sorted(left, key=lambda each: (-each.sure[0], -each.top))
+
+    def put(self, head: Head, supports: list[Support]) -> None:
+        """A head is known."""
+        place = self.heads.index(self.head(head.layer, head.head))
+        self.heads[place] = head
+        self._supports[head.layer, head.head] = supports
 
     def head(self, layer: int, head: int) -> Head:
         """One head.
@@ -99,7 +118,7 @@ class Audit:
 
 def audit(
     recording: Recording,
-    norms: Sequence[str | Norm] | None = None,
+    norms: Sequence[str | Norm] = ("fro",),
     nulls: Sequence[Null] = ("heads", "permuted"),
     *,
     center: bool = True,
@@ -109,17 +128,14 @@ def audit(
     classes: Classes | None = None,
     seed: int = 0,
     max_seconds: float = 20.0,
-    jobs: int = 1,
-    executor: Any = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
     """Every head of a recording.
 
     Args:
         recording: from :func:`~attsvm.probe.capture` or :func:`~attsvm.probe.from_cache`.
-        norms: in which max-margin solutions are compared; none for statistics alone. When left out,
-            Frobenius and nuclear, and Frobenius alone for heads whose weights are the identity on
-            keys and queries (rotary positions).
+        norms: in which max-margin solutions are compared; none for statistics alone. The nuclear
+            norm takes about ten times as long as the Frobenius norm.
         nulls: what the cosines are compared with, see :mod:`attsvm.probe.comparison`.
         center: subtract the mean input from queries; the mean's share moves to the constant.
         threshold: top mass above which a query is sure of its selection and joins the programme.
@@ -130,119 +146,91 @@ def audit(
             its agreement on other texts.
         seed: of the draws of queries, nulls and texts.
         max_seconds: for each programme.
-        jobs: processes that share the heads; 1 is this process.
-        executor: looks at the heads instead, see :func:`attsvm.workers.workers`. A
-            call is sent a layer, and hands back what is known of some of its heads.
         progress: called with heads done and heads in all.
 
     Raises:
         InputError: an unknown null or norm, a recording without texts.
-        AttsvmError: a process was killed.
     """
     settings = Settings(norms, nulls, threshold, most, draws, seed, center, max_seconds)
-    total = sum(layer.heads for layer in recording.layers)
-    found: dict[tuple[int, int], Found] = {}
-
-    def keep(one: Found) -> None:
-        found[one[0].layer, one[0].head] = one
+    found, seen = statistics(recording, settings, classes)
+    total, left = len(found.heads), len(found.pending)
+    heads = solved(recording, found, seen, settings, classes)
+    for done, one in enumerate(heads, start=total - left + 1):
+        found.put(*one)
         if progress is not None:
-            progress(len(found), total)
-
-    look(recording, settings, keep, classes=classes, jobs=jobs, executor=executor)
-    return gathered(recording, threshold, found)
+            progress(done, total)
+    return found
 
 
-def gathered(recording: Recording, threshold: float, found: dict[tuple[int, int], Found]) -> Audit:
-    """The audit of these heads, in their order."""
-    heads = [found[number] for number in sorted(found)]
-    supports = {(head.layer, head.head): rows for head, rows in heads}
-    return Audit([head for head, _ in heads], recording, threshold, supports)
-
-
-def look(
-    recording: Recording,
-    settings: Settings,
-    keep: Callable[[Found], None],
-    *,
-    known: Collection[tuple[int, int]] = (),
-    classes: Classes | None = None,
-    jobs: int = 1,
-    executor: Any = None,
-) -> None:
-    """Look at the heads of a recording that are not known, see :func:`audit`.
-
-    Args:
-        recording: where they are.
-        settings: how they are compared.
-        keep: called with each head as soon as it is there.
-        known: numbers of layer and head that are passed over.
-        classes: equivalent tokens.
-        jobs: processes that share the heads.
-        executor: looks at the heads instead.
+def statistics(
+    recording: Recording, settings: Settings, classes: Classes | None = None
+) -> tuple[Audit, Seen]:
+    """Every head without its comparison, which is left :data:`PENDING`.
 
     Raises:
         InputError: an unknown null or norm, a recording without texts.
-        AttsvmError: a process was killed.
     """
     unknown = [each for each in settings.nulls if each not in NULLS]
     if unknown:
         raise InputError(f"unknown null {unknown[0]!r}; nulls are: {', '.join(NULLS)}")
+    for norm in settings.norms:
+        _norm(norm)
     if not recording.texts:
         raise InputError("the recording has no texts; call the model inside the capture block")
-    here = jobs == 1 and executor is None
-    if callable(classes) and not here:  # it may not be known elsewhere
-        classes = [classes(text) for text in range(recording.texts)]
-    left = [
-        (layer, heads)
+    seen = look(recording, classes)
+    heads = [
+        _head(recording, layer, seen[layer.number], h, settings)
         for layer in recording.layers
-        if (heads := [h for h, n in enumerate(layer.numbers) if (layer.number, n) not in known])
+        for h in range(layer.heads)
     ]
-    with workers(jobs, executor) as chosen:
-        shares = 1 if here else -(-slots(chosen) // max(len(left), 1))
-        parts = [
-            (replace(recording, layers=[layer]), heads[k::shares], settings, classes)
-            for layer, heads in left
-            for k in range(min(shares, len(heads)))
-        ]
-        for some in results(chosen, _heads if here else _listed, parts):
-            for one in some:
-                keep(one)
+    heads.sort(key=lambda each: (each.layer, each.head))
+    return Audit(heads, recording, settings.threshold, drawings(recording)), seen
 
 
-def _listed(*arguments: Any) -> list[Found]:
-    return list(_heads(*arguments))
+def look(recording: Recording, classes: Classes | None = None) -> Seen:
+    """What every head of a recording selects."""
+    return {layer.number: selections(recording, layer, classes) for layer in recording.layers}
 
 
-def _heads(
-    recording: Recording, heads: Sequence[int], settings: Settings, classes: Classes | None
+def solved(
+    recording: Recording,
+    found: Audit,
+    seen: Seen,
+    settings: Settings,
+    classes: Classes | None = None,
 ) -> Iterator[Found]:
-    """Some heads of the only layer of a recording, and what holds up their margins."""
-    (layer,) = recording.layers
-    norms = settings.norms
-    if norms is None:
-        norms = ("fro",) if layer.projection is None else ("fro", "nuc")
-    chosen = [parse_norm(each) if isinstance(each, str) else each for each in norms]
-    seen = selections(recording, layer, classes)
-    plain = all(text.bias is None for text in layer.texts)
-    for h in heads:
-        rng = np.random.default_rng([settings.seed, layer.number, layer.numbers[h]])
+    """The pending heads of an audit beside their max-margin solutions, each as soon as it is there,
+    the most selective first; with what holds up its margin in the first norm.
+    """
+    layers = {layer.number: layer for layer in recording.layers}
+    for head in found.pending:
+        layer = layers[head.layer]
+        h = layer.numbers.index(head.head)
+        rng = np.random.default_rng([settings.seed, head.layer, head.head])
         inputs = Inputs(layer, h, settings.center, classes)
-        subject = Subject(inputs, seen, h, settings, rng)
-        fits: list[Comparison] = []
-        supports: list[Support] = []
-        why = ""
-        if chosen and not plain:
-            why = "something is added to their logits"
-        elif chosen and len(subject.sure) < FEWEST:
-            why = (
-                f"fewer than {FEWEST} of their queries have top mass above {settings.threshold:g}"
-                " and a choice"
-            )
-        for norm in chosen if not why else ():
-            fit, solution = subject.compare(norm)
-            supports = supports if fits else _support(recording, subject, solution)
-            fits.append(fit)
-        yield _head(subject, seen, h, tuple(fits), why), supports
+        subject = Subject(inputs, seen[head.layer], h, settings, rng)
+        pairs = [subject.compare(_norm(norm)) for norm in settings.norms]
+        fits = tuple(fit for fit, _ in pairs)
+        supports = _support(recording, subject, pairs[0][1])
+        yield replace(head, fits=fits, joined=len(subject.members), uncompared=""), supports
+
+
+def _norm(norm: str | Norm) -> Norm:
+    return parse_norm(norm) if isinstance(norm, str) else norm
+
+
+def _uncompared(layer: Layer, sure: int, settings: Settings) -> str:
+    """Why a head is not compared, or not yet; empty where no norm was asked for."""
+    if not settings.norms:
+        return ""
+    if any(text.bias is not None for text in layer.texts):
+        return "something is added to their logits"
+    if sure < FEWEST:
+        return (
+            f"fewer than {FEWEST} of their queries have top mass above {settings.threshold:g}"
+            " and a choice"
+        )
+    return PENDING
 
 
 def _support(recording: Recording, subject: Subject, solution: MarginSolution) -> list[Support]:
@@ -265,47 +253,46 @@ def _support(recording: Recording, subject: Subject, solution: MarginSolution) -
     return found
 
 
-def _head(
-    subject: Subject, seen: Selections, h: int, fits: tuple[Comparison, ...], uncompared: str
-) -> Head:
-    inputs, layer = subject.inputs, subject.inputs.layer
+def _head(recording: Recording, layer: Layer, seen: Selections, h: int, settings: Settings) -> Head:
     top, able = seen.top[h], np.isfinite(seen.margin[h])
     confident = able & (top > 0.8)
-    s = inputs.singular[1] if layer.projection else None
+    sure = int(seen.sure(h, settings.threshold).sum())
+    s = Inputs(layer, h, settings.center).singular[1] if layer.projection else None
     return Head(
-        layer.number,
-        layer.numbers[h],
-        layer.name,
-        len(top),
-        sum(text.asked for text in layer.texts),
-        len(subject.sure),
-        len(subject.members) if fits else 0,
-        _shares(top, able),
-        float(top.mean()),
-        float(seen.entropy[h].mean()),
-        float(np.exp(seen.entropy[h]).mean()),
-        _quantiles(seen.margin[h][able]),
-        _quantiles(seen.scale_free[h][able]),
-        float(np.median(seen.scale_free[h][confident])) if confident.any() else float("nan"),
-        float(seen.peak[h].max()),
-        {kind: float((seen.kind[h] == k).mean()) for k, kind in enumerate(KINDS)},
-        float("nan") if s is None else float((s**2).sum() / s[0] ** 2),
-        float("nan") if s is None else float(s.sum() / np.sqrt((s**2).sum())),
-        fits,
-        uncompared,
+        layer=layer.number,
+        head=layer.numbers[h],
+        name=layer.name,
+        queries=len(top),
+        asked=sum(text.asked for text in layer.texts),
+        sure_queries=sure,
+        joined=0,
+        sure=_shares(top, able),
+        top=float(top.mean()),
+        entropy=float(seen.entropy[h].mean()),
+        effective=float(np.exp(seen.entropy[h]).mean()),
+        margin=_quantiles(seen.margin[h][able]),
+        scale_free=_quantiles(seen.scale_free[h][able]),
+        sure_scale_free=float(np.median(seen.scale_free[h][confident])) if confident.any() else NAN,
+        peak=float(seen.peak[h].max()),
+        selects={kind: float((seen.kind[h] == k).mean()) for k, kind in enumerate(KINDS)},
+        chance=dict(zip(KINDS, seen.chance.tolist(), strict=True)),
+        favourite=favourite(recording, layer, seen, h),
+        rank=NAN if s is None else float((s**2).sum() / s[0] ** 2),
+        spread=NAN if s is None else float(s.sum() / np.sqrt((s**2).sum())),
+        uncompared=_uncompared(layer, sure, settings),
     )
 
 
 def _shares(top: FloatArray, able: BoolArray) -> tuple[float, float, float]:
     """Among queries that have a choice."""
     if not able.any():
-        return float("nan"), float("nan"), float("nan")
+        return NAN, NAN, NAN
     low, middle, high = (float((top[able] > level).mean()) for level in (0.5, 0.9, 0.99))
     return low, middle, high
 
 
 def _quantiles(values: FloatArray) -> tuple[float, float, float]:
     if len(values) == 0:
-        return float("nan"), float("nan"), float("nan")
+        return NAN, NAN, NAN
     low, middle, high = np.quantile(values, (0.1, 0.5, 0.9))
     return float(low), float(middle), float(high)

@@ -44,9 +44,7 @@ def write(
 
     ``before``: sentences before the audit's own notes. ``about``: what else the record says.
     """
-    content = page(found, title, command, before)
-    with atomic_write(run.path / PAGE) as partial:
-        partial.write_text(content, encoding="utf-8")
+    write_page(run.path / PAGE, found, title, command, before)
     return run.finish(
         {
             "format": FORMAT,
@@ -59,6 +57,15 @@ def write(
             "heads": _finite(table),
         }
     )
+
+
+def write_page(
+    path: Path, found: Shown, title: str, command: str, before: Sequence[str] = ()
+) -> None:
+    """The page of an audit, of which heads may be left."""
+    content = page(found, title, command, before)
+    with atomic_write(path) as partial:
+        partial.write_text(content, encoding="utf-8")
 
 
 def _finite(table: Table) -> Table:

@@ -1,40 +1,38 @@
-"""The page of an audit: a grid of heads, and what is known of each."""
+"""The page of an audit: a table of heads in words, a sentence as a head sees it, and details."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from attsvm.geometry import parse_norm
+from attsvm.printable import visible
 from attsvm.probe.capture import Recording
-from attsvm.probe.head_findings import Comparison, Head, Support
+from attsvm.probe.drawing import Drawing
+from attsvm.probe.head_findings import PENDING, Comparison, Head, Support
+from attsvm.probe.in_words import KINDS, bare, excess, percent, selects, spaced
 from attsvm.report.page import POLICY, document
 
+NAN = float("nan")
+_NAME = 70  # characters of a text in a list
 _SUPPORTS = 12  # rows shown per head
-_TEXT = 300  # tokens shown per head
 _WIDTH, _HEIGHT = 160, 48  # of a curve over steps
+_SCRIPT = Path(__file__).parents[1] / "report" / "templates" / "probe.js"
 
-MEANINGS = {
-    "top": (
-        "top mass",
-        "Mean softmax weight of the token that a query selects: 1 is hard selection.",
-    ),
-    "first": ("first token", "Share of queries that select the first token of the text, a sink."),
-    "entropy": ("entropy", "Mean entropy of attention in nats: 0 is one token."),
-    "margin": (
-        "scale-free margin",
-        "Median distance between the selected token's logit and the next, over the typical size of"
-        " a logit of that head, so that heads compare.",
-    ),
-    "excess": (
-        "cosine minus null",
-        "Cosine of the head's weights and the max-margin solution of its own selections, minus the"
-        " largest mean of the nulls. Near zero there is nothing of the max-margin solution in it.",
-    ),
+MEASURES = {
+    "top": "mean attention on the selected token",
+    "first": "share that selects the first token",
+    "entropy": "entropy in nats",
+    "margin": "scale-free margin",
+    "excess": "cosine minus null",
 }
 
 
@@ -44,6 +42,7 @@ class Audited(Protocol):
     heads: list[Head]
     recording: Recording
     threshold: float
+    drawings: list[Drawing]
 
     def support(self, layer: int, head: int) -> list[Support]:
         """The rows that hold up the margin of this head."""
@@ -54,7 +53,8 @@ Shown = Audited | Mapping[int, Audited]
 
 
 def page(found: Shown, title: str, command: str = "", before: Sequence[str] = ()) -> str:
-    """One self-contained HTML page, without scripts.
+    """One self-contained HTML page. Its only script sorts, searches and draws; a browser runs no
+    other.
 
     Args:
         found: what to show; of checkpoints the last one, and curves over steps.
@@ -62,35 +62,71 @@ def page(found: Shown, title: str, command: str = "", before: Sequence[str] = ()
         command: what made it, printed at its end.
         before: sentences on what was read, before the audit's own notes.
     """
+    from markupsafe import Markup
+
     audit = _last(found)
-    values = {key: [_measure(head, key) for head in audit.heads] for key in MEANINGS}
-    kept = [key for key in MEANINGS if any(math.isfinite(v) for v in values[key])]
-    tops = {key: max((v for v in values[key] if math.isfinite(v)), default=1.0) for key in kept}
-    cells: dict[int, list[dict[str, Any]]] = {}
-    for k, head in enumerate(audit.heads):
-        cells.setdefault(head.layer, []).append(
-            {
-                "id": f"l{head.layer}h{head.head}",
-                "head": head.head,
-                "texts": {key: _short(values[key][k]) for key in kept},
-                "shades": {key: _shade(values[key][k], tops[key]) for key in kept},
-            }
-        )
+    heads = sorted(audit.heads, key=lambda each: (-each.sure[0], -each.top))
+    script = _SCRIPT.read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    kept = [key for key in MEASURES if any(math.isfinite(_measure(h, key)) for h in heads)]
+    pending = sum(head.uncompared == PENDING for head in heads)
     return document(
         "probe.html.j2",
-        policy=POLICY,
+        policy=f"{POLICY}; script-src 'sha256-{digest}'",
+        script=Markup(script),
+        drawings=Markup(_drawings(audit.drawings)),
         title=title,
         headline=headline(found),
+        pending=pending,
+        asked=pending + sum(bool(head.fits) for head in heads),
         detail=detail(found),
         notes=[*before, *notes(found)],
-        measures=[(key, MEANINGS[key][0]) for key in kept],
-        meanings=[(key, *MEANINGS[key]) for key in kept],
-        columns=range(max(len(row) for row in cells.values())),
-        grid=list(cells.items()),
-        heads=[_head(audit, head) for head in audit.heads],
-        curves=_curves(found, kept) if isinstance(found, Mapping) else None,
+        rows=[_row(head) for head in heads],
+        texts=[_named(each) for each in audit.drawings],
+        heads=[_head(audit, head) for head in heads],
+        curves=_curves(found, heads, kept) if isinstance(found, Mapping) else None,
         command=command,
     )
+
+
+def _drawings(drawn: Sequence[Drawing]) -> str:
+    """JSON that can stand inside a page: nothing in it ends the element, or steers the page."""
+    told = [
+        {"words": [bare(visible(word)) for word in each.words], "heads": each.heads}
+        for each in drawn
+    ]
+    text = json.dumps(told, separators=(",", ":"), ensure_ascii=False)
+    return text.replace("<", "\\u003c")
+
+
+def _named(drawn: Drawing) -> str:
+    text = "".join(map(spaced, drawn.words)).strip()
+    short = text if len(text) <= _NAME else f"{text[: _NAME - 1]}…"
+    some, every = len(drawn.words), drawn.tokens
+    return short if some == every else f"{short} (the first {some} of {every:,} tokens)"
+
+
+def _row(head: Head) -> dict[str, Any]:
+    """A row of the table, with what it is sorted by."""
+    verdict, number = excess(head)
+    words, chance = selects(head)
+    fit = head.fits[0].excess if head.fits else NAN
+    return {
+        "id": f"l{head.layer}h{head.head}",
+        "name": f"{head.layer}.{head.head}",
+        "place": 10_000 * head.layer + head.head,
+        "does": words,
+        "chance": f"by chance {percent(chance)}",
+        "sure": percent(head.sure[0]),
+        "margin": _short(head.margin[1]),
+        "verdict": verdict,
+        "excess": number,
+        "keys": [_key(value) for value in (head.sure[0], head.margin[1], fit)],
+    }
+
+
+def _key(value: float) -> str:
+    return f"{value:.6g}" if math.isfinite(value) else "-1e9"
 
 
 def _last(found: Shown) -> Audited:
@@ -139,7 +175,8 @@ def detail(found: Shown) -> str:
     return (
         f"{len(fits)} of {len(audit.heads)} heads were compared with the max-margin solution of"
         f" their own selections ({parse_norm(fits[0].norm).title}); the cosine is above its"
-        f" strictest null in {above} of them, by more than the 95 % interval in {clear}.{typical}"
+        f" strictest null in {above} of them, by more than the 95 % interval in {clear}, where"
+        f" chance alone makes about {0.025 * len(fits):.0f}.{typical}"
     )
 
 
@@ -165,11 +202,11 @@ def notes(found: Shown) -> list[str]:
         for head in audit.heads
         for null in (head.fits[0].missing if head.fits else ())
     )
-    for (null, bare), count in missing.items():
+    for (null, rotary), count in missing.items():
         why = "their keys and queries are not linear in inputs, as with rotary positions"
         told.append(
             f"{_heads(count)} not compared with the null {null}:"
-            f" {why if bare else 'their layer has no other heads'}."
+            f" {why if rotary else 'their layer has no other heads'}."
         )
     fits = [fit for head in audit.heads for fit in head.fits]
     if soft := sum(fit.status == "soft" for fit in fits):
@@ -204,58 +241,54 @@ def _short(value: float) -> str:
     return "–" if not math.isfinite(value) else f"{value:.2f}"
 
 
-def _shade(value: float, top: float) -> str:
-    return f"{min(1.0, max(0.0, value / top)) if math.isfinite(value) and top > 0 else 0.0:.2f}"
-
-
 def _head(audit: Audited, head: Head) -> dict[str, Any]:
-    kind = max(head.selects, key=lambda each: head.selects[each])
     supports = audit.support(head.layer, head.head)
+    total = sum(each.multiplier for each in supports)
+    words, chance = selects(head)
+    kinds = sorted(head.selects, key=lambda kind: -head.selects[kind])
     return {
         "id": f"l{head.layer}h{head.head}",
         "layer": head.layer,
         "head": head.head,
         "sentence": (
-            f"At {100 * head.sure[0]:.0f} % of its queries one token has more than half of the"
-            f" attention; it selects most often: {_KIND[kind]} ({100 * head.selects[kind]:.0f} %)."
+            f"It selects: {words} (by chance {percent(chance)}). At {percent(head.sure[0])} of its"
+            " queries one token has more than half of the attention."
         ),
+        "kinds": [
+            (
+                {**KINDS, "other": "some other token"}[kind],
+                percent(head.selects[kind]),
+                percent(head.chance[kind]),
+            )
+            for kind in kinds
+            if head.selects[kind] > 0
+        ],
         "rows": [
             ("module", head.name or "the model itself"),
-            ("queries", _of(head.queries, head.asked, "spread evenly")),
-            (f"of them sure: top mass above {audit.threshold:g}, and a choice", head.sure_queries),
+            ("queries looked at", _of(head.queries, head.asked, "spread evenly")),
+            (f"of them sure: attention above {audit.threshold:g}, and a choice", head.sure_queries),
             *(
                 [("sure queries in the programme", _of(head.joined, head.sure_queries, "drawn"))]
                 if head.fits
                 else []
             ),
-            ("top mass above .5, .9, .99", " ".join(_short(v) for v in head.sure)),
-            ("mean entropy, nats", _short(head.entropy)),
+            ("queries with attention above .5, .9, .99", " · ".join(map(percent, head.sure))),
+            ("mean entropy of attention, nats", _short(head.entropy)),
             ("effective number of tokens", _short(head.effective)),
-            ("margin in nats: .1, .5, .9 quantile", " ".join(_short(v) for v in head.margin)),
-            ("the same, scale-free", " ".join(_short(v) for v in head.scale_free)),
+            ("margin in nats: low, middle, high", " · ".join(map(_short, head.margin))),
+            ("margin over the size of a logit", " · ".join(map(_short, head.scale_free))),
             ("largest logit", _short(head.peak)),
             ("stable rank of the weights", _short(head.rank)),
         ],
         "fits": [_fit(fit) for fit in head.fits],
         "uncompared": head.uncompared,
-        "supports": [_row(each) for each in supports[:_SUPPORTS]],
+        "supports": [_support(each, total) for each in supports[:_SUPPORTS]],
         "supports_in_all": len(supports),
-        "text": _text(audit, supports),
     }
 
 
 def _of(some: int, all_of_them: int, how: str) -> str:
     return f"{some:,}" if some == all_of_them else f"{some:,} of {all_of_them:,}, {how}"
-
-
-_KIND = {
-    "itself": "the query's own token",
-    "previous": "the token before it",
-    "first": "the first token of the text",
-    "same token": "another copy of the same token",
-    "special": "a separator",
-    "other": "some other token",
-}
 
 
 def _fit(fit: Comparison) -> list[str]:
@@ -277,40 +310,19 @@ def _digits(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.3f}"
 
 
-def _row(support: Support) -> list[str]:
+def _support(support: Support, total: float) -> list[str]:
     words = support.words or (None, None, None)
     places = (support.query, support.selected, support.rival)
     named = [
-        f"{place}" if word is None else f"{word.strip() or '␣'} ({place})"
+        f"{place}" if word is None else f"{bare(word)} ({place})"
         for word, place in zip(words, places, strict=True)
     ]
-    return [*named, f"{support.multiplier:.3g}"]
+    return [*named, percent(support.multiplier / total)]
 
 
-def _text(audit: Audited, supports: list[Support]) -> dict[str, Any] | None:
-    """Tokens of the text with most multipliers, with the share that selects each."""
-    named = [each for each in supports if each.words is not None]
-    if not named:
-        return None
-    totals: dict[int, float] = {}
-    for each in named:
-        totals[each.text] = totals.get(each.text, 0.0) + each.multiplier
-    text = max(totals, key=lambda each: totals[each])
-    words = audit.recording.words[text][:_TEXT]
-    weights = np.zeros(len(words))
-    for each in named:
-        if each.text == text and each.selected < len(words):
-            weights[each.selected] += each.multiplier
-    weights /= max(float(weights.max()), 1e-300)
-    tokens, texts = len(audit.recording.words[text]), len(audit.recording.words)
-    part = "" if len(words) == tokens else f", its first {len(words):,} of {tokens:,} tokens"
-    return {
-        "caption": f"Text {text + 1:,} of {texts:,}, which holds most of the multipliers{part}.",
-        "words": [(_spaced(word), f"{w:.2f}") for word, w in zip(words, weights, strict=True)],
-    }
-
-
-def _curves(found: Mapping[int, Audited], keys: list[str]) -> list[list[dict[str, str]]]:
+def _curves(
+    found: Mapping[int, Audited], heads: list[Head], keys: list[str]
+) -> list[list[dict[str, str]]]:
     """Per head a small curve of every measure over steps, heights alike for all heads."""
     steps = np.array(list(found), dtype=np.float64)
     x = _WIDTH * (steps - steps[0]) / (steps[-1] - steps[0])
@@ -318,8 +330,9 @@ def _curves(found: Mapping[int, Audited], keys: list[str]) -> list[list[dict[str
         key: np.array([[_measure(head, key) for head in each.heads] for each in found.values()])
         for key in keys
     }
+    place = {(head.layer, head.head): h for h, head in enumerate(_last(found).heads)}
     curves = []
-    for h in range(len(_last(found).heads)):
+    for h in (place[head.layer, head.head] for head in heads):
         own = []
         for key in keys:
             finite = values[key][np.isfinite(values[key])]
@@ -328,7 +341,7 @@ def _curves(found: Mapping[int, Audited], keys: list[str]) -> list[list[dict[str
             points = [f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True) if math.isfinite(b)]
             own.append(
                 {
-                    "label": MEANINGS[key][0],
+                    "label": MEASURES[key],
                     "points": " ".join(points),
                     "first": _short(float(values[key][0, h])),
                     "last": _short(float(values[key][-1, h])),
@@ -338,10 +351,3 @@ def _curves(found: Mapping[int, Audited], keys: list[str]) -> list[list[dict[str
             )
         curves.append(own)
     return curves
-
-
-def _spaced(word: str) -> str:
-    """A piece as it would stand in the text."""
-    for mark in ("Ġ", "▁"):
-        word = word.replace(mark, " ")
-    return word[2:] if word.startswith("##") else word if word[:1] in " \n" else f" {word}"

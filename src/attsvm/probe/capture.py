@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
+from attsvm.printable import Compact
 from attsvm.probe.watching import Call, Map, Watch
 
 MOST_QUERIES = 512
@@ -112,8 +113,8 @@ class Layer:
         return len(self.numbers)
 
 
-@dataclass(eq=False)
-class Recording:
+@dataclass(eq=False, repr=False)
+class Recording(Compact):
     """Everything that :func:`capture` kept.
 
     Attributes:
@@ -319,8 +320,12 @@ class _Recorder:
             later = np.arange(len(keep)) > stands[some][:, None]
             layer.causal = layer.causal and not layer.cross and not (seen & later).any()
             if layer.projection is not None and queries_of is not None and keys_of is not None:
-                layer.projection.key_inputs.append(_rows(keys_of[2], b, columns))
-                layer.projection.query_inputs.append(_rows(queries_of[2], b, rows))
+                inputs = _rows(keys_of[2], b, columns)
+                shared = not layer.cross and torch.equal(rows, columns)
+                layer.projection.key_inputs.append(inputs)
+                layer.projection.query_inputs.append(
+                    inputs if shared else _rows(queries_of[2], b, rows)
+                )
 
     def _wanted(self, H: int) -> list[int]:
         """The heads to keep of a layer with ``H`` of them."""

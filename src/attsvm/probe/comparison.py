@@ -42,8 +42,8 @@ from attsvm.solvers import MarginSolution, max_margin
 class Settings:
     """How heads are compared; see :func:`~attsvm.probe.audit`."""
 
-    norms: Sequence[str | Norm] | None
-    nulls: Sequence[Null]
+    norms: Sequence[str | Norm] = ("fro",)
+    nulls: Sequence[Null] = ("heads", "permuted")
     threshold: float = 0.5
     most: int = 80
     draws: int = 3
@@ -70,7 +70,7 @@ class Subject:
         self.inputs, self._h, self._settings, self._rng = inputs, h, settings, rng
         self._selected = seen.selected[h]
         self._position = seen.position
-        self.sure = np.flatnonzero((seen.top[h] > settings.threshold) & (seen.runner[h] >= 0))
+        self.sure = np.flatnonzero(seen.sure(h, settings.threshold))
         self.members = self._some(self.sure)
 
     def compare(self, norm: Norm) -> tuple[Comparison, MarginSolution]:

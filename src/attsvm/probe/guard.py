@@ -17,6 +17,7 @@ same way, as they grow.
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -34,6 +35,8 @@ from attsvm.probe.logits import blocks, firmness
 from attsvm.probe.watching import Call, Watch
 
 _NORMALISED = ("q_norm", "k_norm", "query_norm", "key_norm", "q_layernorm", "k_layernorm")
+
+_NOT_THE_USER = ("attsvm", "torch", "transformers", "accelerate", "lightning", "pytorch_lightning")
 
 Action = Literal["warn", "clip"] | Callable[[list[HeadMetrics]], None]
 
@@ -138,6 +141,18 @@ class LogitGuard:
             if shorten and action == "clip":
                 self._hooks.append(optimizer.register_step_pre_hook(self._steps))
             self._hooks.append(optimizer.register_step_post_hook(self._stepped))
+
+    def __repr__(self) -> str:
+        action = self.action if isinstance(self.action, str) else "a function"
+        told = f"LogitGuard({type(self._model).__name__}, tau={self.tau:g}, action={action!r}"
+        heads = self.metrics()
+        if not heads:
+            return f"{told}, every={self.every}): nothing measured in {self.steps} steps"
+        worst = max(heads, key=lambda each: each.largest)
+        return (
+            f"{told}, every={self.every}): {len(heads)} heads at step {self.measured}, largest"
+            f" logit {worst.largest:.3g} (layer {worst.layer}, head {worst.head}, {worst.state})"
+        )
 
     def remove(self) -> None:
         """Take all hooks off the model and the optimiser."""
@@ -325,7 +340,15 @@ class LogitGuard:
         if callable(self.action):
             self.action(trouble)
         elif not _several_processes() or torch.distributed.get_rank() == 0:
-            warnings.warn(_sentence(trouble, self.tau), LogitWarning, stacklevel=2)
+            warnings.warn(_sentence(trouble, self.tau), LogitWarning, _level())
+
+
+def _level() -> int:
+    """How many calls above :meth:`LogitGuard._judge`, which is 1, the user's own line is."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_USER:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 class _Seen(NamedTuple):

@@ -10,6 +10,9 @@ import numpy as np
 from attsvm.errors import InputError, UnavailableError
 from attsvm.geometry import Norm, parse_norm
 
+PENDING = "their programmes are not solved yet"
+"""Why a head has no comparison while an audit is under way."""
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -127,10 +130,14 @@ class Head:
         peak: the largest logit.
         selects: share of queries per kind of selected token, see
             :data:`~attsvm.probe.selections.KINDS`.
+        chance: the same for keys drawn at random from those that a query sees.
+        favourite: the word that is selected most often, its share of the queries, and the same for
+            keys drawn at random; ``None`` where tokens have no names.
         rank: stable rank of the weights; NaN where keys and queries are the inputs.
         spread: nuclear over Frobenius norm of the weights; NaN likewise.
         fits: one comparison per norm.
         uncompared: why there is no comparison though a norm was asked for; else empty.
+            :data:`PENDING` where its programmes are still to be solved.
     """
 
     layer: int
@@ -149,6 +156,8 @@ class Head:
     sure_scale_free: float
     peak: float
     selects: dict[str, float]
+    chance: dict[str, float]
+    favourite: tuple[str, float, float] | None
     rank: float
     spread: float
     fits: tuple[Comparison, ...] = ()
@@ -193,6 +202,7 @@ class Head:
             "stable_rank": self.rank,
             "nuclear_over_frobenius": self.spread,
             **{f"selects_{kind.replace(' ', '_')}": v for kind, v in self.selects.items()},
+            **{f"chance_{kind.replace(' ', '_')}": v for kind, v in self.chance.items()},
         }
         for fit in self.fits:
             low, high = fit.interval()

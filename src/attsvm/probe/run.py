@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ import torch
 from attsvm.errors import InputError
 from attsvm.files import opened
 from attsvm.geometry import parse_norm
-from attsvm.probe.audit import Found, gathered, look
-from attsvm.probe.audit_folder import PAGE, write
+from attsvm.probe.audit import Audit, Seen, look, solved, statistics
+from attsvm.probe.audit_folder import PAGE, write, write_page
 from attsvm.probe.capture import Recording, capture
 from attsvm.probe.checkpoints import Checkpoints
 from attsvm.probe.comparison import Settings
@@ -29,6 +30,7 @@ from attsvm.store.stages import stage_environments
 
 DEMO = "demo"
 _OWN = 200  # tokens of the demo's own story, at most
+_AGAIN = 10.0  # seconds between two versions of the page, at least
 _FILES = (".safetensors", ".bin", ".json", ".txt", ".model")  # what a model is read from
 
 Recorded = tuple[Recording, Reading]
@@ -48,14 +50,17 @@ class Request:
 
     models: tuple[str, ...]
     text: Path | None = None
-    norms: tuple[str, ...] | None = None
+    norms: tuple[str, ...] = ("fro",)
     nulls: tuple[Null, ...] = ("heads", "permuted")
-    texts: int = 16
+    texts: int = 64
     tokens: int = 256
     threshold: float = 0.5
     queries: int = 80
     draws: int = 3
     seed: int = 0
+
+
+Tell = Callable[[int, int], None]
 
 
 def probe(
@@ -64,17 +69,24 @@ def probe(
     *,
     overwrite: bool = False,
     command: str = "",
-    jobs: int = 1,
-    executor: Any = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Tell | None = None,
+    drawn: Callable[[Path], None] | None = None,
 ) -> dict[str, Any]:
-    """Run the models, audit their heads, write ``run.json`` and ``report.html``.
+    """Run the models, audit their heads, write ``report.html`` and ``run.json``.
 
-    A folder that holds the same run, finished, is read back; one that holds a part of it goes on
-    with the heads that are left. Nothing of a model is written but statistics and names, nothing of
-    the texts but the tokens that the page shows; while heads are left, all tokens that were read.
-    ``jobs`` and ``executor``: who looks at the heads, see :func:`~attsvm.probe.audit`; the models
-    run in this process.
+    The page is there as soon as the statistics of all heads are, and is written again while heads
+    are compared with their solutions. A folder that holds the same run, finished, is read back; one
+    that holds a part of it goes on with the heads that are left. Nothing of a model is written but
+    statistics and names, nothing of the texts but the tokens that the page shows; while heads are
+    left, all tokens that were read.
+
+    Args:
+        request: what to probe.
+        folder: made when missing.
+        overwrite: replace another run that is there.
+        command: what made the page, printed at its end.
+        progress: called with heads done and heads in all.
+        drawn: called with the page when it is written first.
 
     Returns:
         The content of ``run.json``.
@@ -83,7 +95,7 @@ def probe(
         InputError: a model that cannot be loaded or seen into, a text that is empty, a folder that
             holds something else.
     """
-    for each in request.norms or ():
+    for each in request.norms:
         parse_norm(each)
     if request.text is None and request.models != (DEMO,):
         raise InputError("give text, a UTF-8 file with a text per line")
@@ -114,44 +126,79 @@ def probe(
     )
     with RunFolder(folder, told, files=[PAGE], overwrite=overwrite) as run:
         stages = Stages(run.checkpoint, run.key)
-        audits, readings = {}, []
+        audits: dict[int, Audit] = {}
+        readings: list[Reading] = []
+        page = _Page(run.path / PAGE, ", ".join(request.models), command, drawn)
         for place, (step, name) in enumerate(models.items()):
             heads = FinishedHeads(stages, step)
-            if heads.reading is None or heads.left:
-                recording, reading = recorded or record(request, name, texts, heads.left or None)
+            recording = Recording()
+            seen: Seen | None = None
+            if heads.audit is None or heads.reading is None:
+                recording, reading = recorded or record(request, name, texts)
                 recorded = None
-                if heads.reading is None:
-                    heads.begin(recording, reading)
-                tell = _part(progress, place, len(models))
-                tell(len(heads.found), heads.total)
-
-                def keep(one: Found, heads: FinishedHeads = heads, tell: Tell = tell) -> None:
-                    heads.keep(one)
-                    tell(len(heads.found), heads.total)
-
-                known = frozenset(heads.found)
-                look(recording, settings, keep, known=known, jobs=jobs, executor=executor)
+                audit, seen = statistics(recording, settings)
+                heads.begin(audit, reading)
+            assert heads.audit is not None
             assert heads.reading is not None
+            audit = audits[step] = heads.audit
             readings.append(heads.reading)
-            seen = Recording(words=heads.words)  # of many models, little is kept
-            audits[step] = gathered(seen, request.threshold, heads.found)
-        notes = [*passed_over, *sentences(texts, readings[-1])]
-        if any(each != readings[-1] for each in readings):
-            notes.append("The tokenizers of the models differ: these numbers are of the last one.")
+            before = [*passed_over, *_told(texts, readings)]
+            tell = _part(progress, place, len(models))
+            total = len(audit.heads)
+            if audit.pending or seen is not None:
+                tell(total - len(audit.pending), total)
+            if audit.pending:
+                page.write(_shown(audits), before)
+                if seen is None:
+                    layers = {head.layer for head in audit.pending}
+                    recording, _ = record(request, name, texts, layers)
+                    seen = look(recording)
+            for one in solved(recording, audit, seen or {}, settings):
+                heads.keep(one)
+                tell(total - len(audit.pending), total)
+                page.again(_shown(audits), before)
+            audit.recording = Recording(words=audit.recording.words)  # of many, little is kept
         environments = stage_environments(run.checkpoint)
         about = {
             "texts": account(texts, readings[-1]),
             **({"environments": environments} if len(environments) > 1 else {}),
         }
-        title = ", ".join(request.models)
-        if len(audits) == 1:
-            (found,) = audits.values()
-            return write(run, found, found.table(), told, title, command, notes, about)
-        training = Checkpoints(audits)
-        return write(run, training.audits, training.table(), told, title, command, notes, about)
+        shown = _shown(audits)
+        table = shown.table() if isinstance(shown, Audit) else Checkpoints(shown).table()
+        return write(run, shown, table, told, page.title, command, before, about)
 
 
-Tell = Callable[[int, int], None]
+class _Page:
+    """The page while heads are left: written at once, then now and then."""
+
+    def __init__(
+        self, path: Path, title: str, command: str, drawn: Callable[[Path], None] | None
+    ) -> None:
+        self._path, self.title, self._command, self._drawn = path, title, command, drawn
+        self._next = 0.0
+
+    def write(self, found: Audit | Mapping[int, Audit], before: Sequence[str]) -> None:
+        start = time.monotonic()
+        write_page(self._path, found, self.title, self._command, before)
+        self._next = time.monotonic() + max(_AGAIN, 40 * (time.monotonic() - start))
+        if self._drawn is not None:
+            self._drawn(self._path)
+            self._drawn = None
+
+    def again(self, found: Audit | Mapping[int, Audit], before: Sequence[str]) -> None:
+        if time.monotonic() > self._next:
+            self.write(found, before)
+
+
+def _shown(audits: dict[int, Audit]) -> Audit | Mapping[int, Audit]:
+    return next(iter(audits.values())) if len(audits) == 1 else Checkpoints(audits).audits
+
+
+def _told(texts: Texts, readings: Sequence[Reading]) -> list[str]:
+    told = sentences(texts, readings[-1])
+    if any(each != readings[-1] for each in readings):
+        told.append("The tokenizers of the models differ: these numbers are of the last one.")
+    return told
 
 
 def _part(progress: Tell | None, done: int, models: int) -> Tell:

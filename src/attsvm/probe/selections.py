@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from attsvm.data import FloatArray, IntArray
+from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.probe.capture import Attended, Layer, Recording
 from attsvm.probe.logits import Firmness, blocks, firmness
@@ -22,8 +23,11 @@ from attsvm.probe.logits import Firmness, blocks, firmness
 Classes = Callable[[int], ArrayLike] | Sequence[ArrayLike]
 """Per text ``(T,)`` integers, equal for equivalent tokens; a list, or a function of its number."""
 
-KINDS = ("itself", "previous", "first", "same token", "special", "other")
+KINDS = ("itself", "previous", "next", "first", "same token", "special", "other")
 """What a selected token can be, in the order in which it is asked; ``special`` is a separator."""
+
+Favourite = tuple[str, float, float]
+"""A word, the share of queries that select it, and that share under selection at random."""
 
 _SPECIAL = {"[CLS]", "[SEP]", "<s>", "</s>", "<|endoftext|>", "<bos>", "<eos>", ".", ","}
 
@@ -42,6 +46,8 @@ class Selections:
         entropy: ``(heads, q)`` nats.
         peak: ``(heads, q)``, the largest logit.
         kind: ``(heads, q)``, numbers of :data:`KINDS`.
+        chance: ``(kinds,)``, the shares that they have when every query selects one of the keys
+            that it sees at random.
     """
 
     text: IntArray
@@ -54,11 +60,17 @@ class Selections:
     entropy: FloatArray
     peak: FloatArray
     kind: IntArray
+    chance: FloatArray
 
     @property
     def scale_free(self) -> FloatArray:
         """``(heads, q)``: margins in units of the typical logit of their head."""
         return self.margin / self.size[:, None]
+
+    def sure(self, h: int, threshold: float) -> BoolArray:
+        """``(q,)``: which queries of a head have top mass above ``threshold``, and a choice."""
+        found: BoolArray = (self.top[h] > threshold) & (self.runner[h] >= 0)
+        return found
 
 
 def selections(
@@ -85,6 +97,16 @@ def selections(
     where = np.concatenate([each.positions for each in layer.texts])
     text = np.concatenate([np.full(len(each.positions), each.text) for each in layer.texts])
     selected = found.selected.numpy()
+    kinds = [_kinds(recording, layer, each) for each in layer.texts]
+    starts = np.cumsum([0, *(len(each) for each in kinds)])
+    chosen = [
+        np.take_along_axis(each, selected[:, start : start + len(each)].T, axis=1).T
+        for each, start in zip(kinds, starts, strict=False)
+    ]
+    chance = np.zeros(len(KINDS))
+    for each, t in zip(kinds, layer.texts, strict=True):
+        share = t.visible / t.visible.sum(axis=1, keepdims=True)
+        chance += np.bincount(each.ravel(), share.ravel(), len(KINDS))
     return Selections(
         text,
         where,
@@ -95,7 +117,8 @@ def selections(
         found.top.double().numpy(),
         found.entropy.double().numpy(),
         found.peak.double().numpy(),
-        _kinds(recording, layer, selected, where, text),
+        np.concatenate(chosen, axis=1).astype(np.int64),
+        chance / len(where),
     )
 
 
@@ -136,21 +159,42 @@ def _sizes(layer: Layer) -> FloatArray:
     return np.maximum(found, np.finfo(np.float64).tiny)
 
 
-def _kinds(
-    recording: Recording, layer: Layer, selected: IntArray, where: IntArray, text: IntArray
-) -> IntArray:
-    kind = np.full(selected.shape, KINDS.index("other"))
+def _kinds(recording: Recording, layer: Layer, text: Attended) -> NDArray[np.int8]:
+    """``(q, T)``: what every key of a text is to every kept query."""
+    place, T = text.positions[:, None], text.keys.shape[1]
+    kind = np.full((len(place), T), KINDS.index("other"), dtype=np.int8)
     if layer.cross:
         return kind
-    for i, number in enumerate(text):
-        if number < len(recording.words):
-            words = recording.words[number]
-            special = np.array([word in _SPECIAL for word in words])
-            kind[special[selected[:, i]], i] = KINDS.index("special")
-        if number < len(recording.tokens):
-            ids = recording.tokens[number]
-            kind[ids[selected[:, i]] == ids[where[i]], i] = KINDS.index("same token")
-    kind[selected == 0] = KINDS.index("first")
-    kind[selected == where - 1] = KINDS.index("previous")
-    kind[selected == where] = KINDS.index("itself")
+    if len(words := _of(recording.words, text)) == T:
+        kind[:, [word in _SPECIAL for word in words]] = KINDS.index("special")
+    if len(ids := _of(recording.tokens, text)) == T:
+        kind[ids == ids[text.positions][:, None]] = KINDS.index("same token")
+    kind[:, 0] = KINDS.index("first")
+    for name, step in (("next", 1), ("previous", -1), ("itself", 0)):
+        kind[np.arange(T) == place + step] = KINDS.index(name)
     return kind
+
+
+def _of(every: Sequence[Any], text: Attended) -> Any:
+    """What a recording holds for a text; the other text of a decoder has no names or numbers."""
+    return every[text.text] if text.text < len(every) else ()
+
+
+def favourite(recording: Recording, layer: Layer, seen: Selections, h: int) -> Favourite | None:
+    """The word that head ``h`` of ``layer`` selects most often; ``None`` where tokens have no
+    names.
+    """
+    texts = [t for t in layer.texts if len(_of(recording.words, t)) == t.keys.shape[1]]
+    if layer.cross or not texts:
+        return None
+    names, sights, picks = [], [], []
+    for each in texts:
+        names += recording.words[each.text]
+        sights.append((each.visible / each.visible.sum(axis=1, keepdims=True)).sum(axis=0))
+        own = seen.selected[h][seen.text == each.text]
+        picks.append(np.bincount(own, minlength=each.keys.shape[1]))
+    words, number = np.unique(names, return_inverse=True)
+    picked = np.bincount(number, np.concatenate(picks))
+    best = int(picked.argmax())
+    chance = float(np.concatenate(sights)[number == best].sum() / picked.sum())
+    return str(words[best]), float(picked[best] / picked.sum()), chance

@@ -23,9 +23,9 @@ from dataclasses import asdict
 import numpy as np
 import torch
 
-from attsvm.probe import pruning_curve
 from attsvm_papers import kit
 from attsvm_papers.heads.decoder import MADE, Sizes, held_out_loss, windows
+from attsvm_papers.heads.pruning_curve import pruning_curve
 from attsvm_papers.pruning.decoders import (
     DECAYS,
     OPTIMISERS,

@@ -1,0 +1,135 @@
+"""The page of an audit: heads in words, and what a reader does with the table in a browser."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attsvm.probe import Audit, Head, audit, capture, story
+from attsvm.probe.audit_page import page
+from attsvm.probe.drawing import LONGEST
+from attsvm.probe.in_words import excess, selects, signed
+from attsvm.probe.selections import KINDS
+
+from .conftest import batch, family
+
+
+@pytest.fixture(scope="module")
+def found() -> Audit:
+    model, tokenizer, batch = story(tokens=60)
+    with torch.no_grad(), capture(model) as recording:
+        model(**batch)
+    return audit(recording.name_tokens(tokenizer), nulls=["permuted"], draws=2, most=20)
+
+
+def like(head: Head, favourite: tuple[str, float, float] | None = None, **shares: float) -> Head:
+    every = {kind: shares.get(kind.replace(" ", "_"), 0.0) for kind in KINDS}
+    chance = dict.fromkeys(KINDS, 0.04)
+    return replace(head, selects=every, chance=chance, favourite=favourite)
+
+
+def test_a_head_in_words(found: Audit) -> None:
+    head = found.heads[0]
+    assert selects(like(head, previous=0.95)) == ("the token before it, 95 %", 0.04)
+    words, _ = selects(like(head, ("[CLS]", 0.6, 0.05), first=0.62, previous=0.3))
+    assert words == "a sink: the first token, [CLS], 62 %"
+    words, _ = selects(like(head, (".", 0.3, 0.05), special=0.6))
+    assert words == "a sink: a separator, 60 %", "no single word is it"
+    words, _ = selects(like(head, previous=0.45, itself=0.3, other=0.25))
+    assert words == "partly the token before it, 45 %, or the query's own token, 30 %"
+    found_words = selects(like(head, ("▁cat", 0.4, 0.1), other=0.9, itself=0.1))
+    assert found_words == ("often “cat”, 40 %", 0.1)
+    words, _ = selects(like(head, ("▁cat", 0.1, 0.1), other=0.8, same_token=0.2))
+    assert words == "no fixed place; most often the same token elsewhere, 20 %"
+
+
+def test_a_decoder_of_another_text(found: Audit) -> None:
+    """T5: the words of the first text are not those of the second, and cross attention has none."""
+    model = family("t5")
+    with torch.no_grad(), capture(model) as recording:
+        model(**batch("t5"))
+    recording.words = [[f"w{i}" for i in ids] for ids in recording.tokens]
+    seen = audit(recording, norms=())
+    shown = page(seen, "t5")
+    cross = [layer.number for layer in recording.layers if layer.cross]
+    assert cross
+    assert shown.count("other tokens alone") >= 4 * len(cross)
+    drawn = {name.partition(".")[0] for each in seen.drawings for name in each.heads}
+    assert drawn == {str(layer.number) for layer in recording.layers if "encoder" in layer.name}
+
+
+def test_nearer_is_said_only_where_the_whole_interval_is_above_zero(found: Audit) -> None:
+    head = next(each for each in found.heads if each.fits)
+    (fit,) = head.fits
+    null = {"permuted": (0.09, 0.10, 0.11)}
+    for cosine, said in ((0.5, "nearer"), (0.101, "unclear"), (0.05, "no nearer")):
+        one = replace(fit, cosine=cosine, nulls=null, resampled=(cosine, cosine + 0.01))
+        verdict, number = excess(replace(head, fits=(one,)))
+        assert verdict == said
+        assert number.startswith(signed(cosine - 0.10))
+    assert excess(replace(head, fits=(), uncompared="fewer than 10 ..."))[0] == "too rarely sure"
+    assert [signed(x) for x in (0.061, -0.004, -0.25)] == ["+.06", "0", "−.25"]
+
+
+def test_what_is_drawn_is_what_the_head_attends_to(found: Audit) -> None:
+    (drawn,) = found.drawings
+    assert len(drawn.words) == LONGEST
+    assert drawn.tokens == 60
+    text = found.recording.layers[2].texts[0]
+    weights = text.logits().softmax(dim=-1)[5]
+    for query, own in enumerate(drawn.heads["2.5"]):
+        keys, shares = own[::2], own[1::2]
+        assert keys[0] == int(weights[query].argmax())
+        assert shares == [round(100 * float(weights[query, key])) for key in keys]
+        assert all(share >= 5 for share in shares[1:])
+    assert "(the first 48 of 60 tokens)" in page(found, "a model")
+
+
+def test_sorting_searching_and_choosing(found: Audit, tmp_path: Path, browser: Any) -> None:
+    (tmp_path / "page.html").write_text(page(found, "a model"), "utf-8")
+    shown = browser.new_page(viewport={"width": 1400, "height": 900})
+    errors: list[str] = []
+    shown.on("pageerror", lambda error: errors.append(str(error)))
+    shown.on("console", lambda told: errors.append(told.text) if told.type == "error" else None)
+    shown.goto((tmp_path / "page.html").as_uri())
+
+    def names() -> list[str]:
+        rows = shown.query_selector_all("#heads tbody tr")
+        return [row.query_selector("a").inner_text() for row in rows if row.is_visible()]
+
+    def drawn() -> list[str]:
+        paths = shown.query_selector_all("#drawing path.selected")
+        return [path.get_attribute("d") for path in paths]
+
+    surest = max(found.heads, key=lambda each: (each.sure[0], each.top))
+    assert names()[0] == f"{surest.layer}.{surest.head}"
+    assert shown.inner_text("#whose") == f"Layer {surest.layer}, head {surest.head}"
+    before = drawn()
+    assert len(before) == LONGEST
+    shown.click("#heads th:nth-child(1) button")
+    ordered = [f"{each.layer}.{each.head}" for each in found.heads]
+    assert names() == ordered
+    shown.click("#heads th:nth-child(4) button")
+    firmest = max(found.heads, key=lambda each: each.margin[1])
+    assert names()[0] == f"{firmest.layer}.{firmest.head}"
+    other = next(each for each in found.heads if each is not surest and each is not firmest)
+    wanted = selects(other)[0]
+    shown.fill("#search", wanted.upper())
+    assert f"{other.layer}.{other.head}" in names()
+    assert shown.inner_text("#left") == f"{len(names())} of 40 heads"
+    shown.click(f'#heads tr[data-name="{other.layer}.{other.head}"]')
+    assert shown.inner_text("#whose") == f"Layer {other.layer}, head {other.head}"
+    assert drawn() != before
+    assert shown.is_visible(f"#l{other.layer}h{other.head}")
+    assert not shown.is_visible(f"#l{surest.layer}h{surest.head}")
+    shown.hover("#drawing .query:nth-of-type(5) rect")
+    words = found.drawings[0].words
+    assert words[4].strip("▁ ") in shown.inner_text("#told")
+    assert " % to " in shown.inner_text("#told")
+    shown.set_viewport_size({"width": 360, "height": 800})
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 360
+    assert errors == []
