@@ -50,5 +50,5 @@ def test_data_sets_and_norms():
         load("digts")
     with pytest.raises(InputError, match=r"; did you mean nuclear\?$"):
         parse_norm("nucleer")
-    with pytest.raises(InputError, match=r"; did you mean schatten\?$"):
+    with pytest.raises(InputError, match=r"; did you mean schatten:3\?$"):
         parse_norm("shatten:3")

@@ -6,8 +6,8 @@ from scipy.optimize import check_grad
 from attsvm import token_scores
 from attsvm.datasets import orthonormal
 from attsvm.selection import sparsemax_selection
-from attsvm_papers.mmts.nonlinear_paths import log_excess
 from attsvm_papers.tfsvm import e8_concave_head as tfsvm_8
+from attsvm_papers.tfsvm.nonlinear_paths import log_excess
 
 
 def test_strong_heads_select_everything_at_the_predicted_probabilities() -> None:

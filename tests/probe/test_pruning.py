@@ -10,8 +10,8 @@ from torch import nn
 
 from attsvm import InputError
 from attsvm.probe import story
-from attsvm_papers.heads.pruning_curve import pruning_curve
 from attsvm_papers.networks.classifiers import TextClassifier
+from attsvm_papers.networks.pruning_curve import pruning_curve
 
 from .conftest import batch, family
 

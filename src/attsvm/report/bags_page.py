@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +20,6 @@ from attsvm.bags import Bags, as_bags, bag_labels
 from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.files import brief, write_file
-from attsvm.fitting.explaining import Explanation
 from attsvm.printable import name_of
 from attsvm.report import pixels
 from attsvm.report.endings import paragraphs
@@ -28,6 +27,9 @@ from attsvm.report.page import POLICY, document
 from attsvm.report.printing import MINUS
 from attsvm.solvers import MarginSolution
 from attsvm.store import announce, read_json, read_run, write_json
+
+if TYPE_CHECKING:
+    from attsvm.fitting.explaining import Explanation
 
 CONTENT = "page.json"
 """What the page of a fit is drawn from, beside ``run.json``."""

@@ -20,10 +20,10 @@ import numpy as np
 from attsvm_papers import kit
 from attsvm_papers.mmts.joint import FASTER, pairs
 from attsvm_papers.mmts.local_optima import BOUNDS, enumeration, local_path
-from attsvm_papers.mmts.nonlinear_paths import hidden_units, mixture, ties
 from attsvm_papers.mmts.plain_descent import LONGER, equivalence, smoothness
 from attsvm_papers.mmts.random_prompts import directions, equal_scores
 from attsvm_papers.tfsvm.local_cones import NARROW, PATH_SIZES, boundary
+from attsvm_papers.tfsvm.nonlinear_paths import hidden_units, mixture, ties
 
 __all__ = [  # its parts
     "directions",

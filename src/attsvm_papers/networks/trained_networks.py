@@ -342,7 +342,7 @@ def _pruned(model: nn.Module, held: Examples) -> dict[str, Any]:
     """Accuracy on test examples as it is and where every query keeps few tokens: those with the
     most attention, random ones, the nearest; and the attention outside of the first.
     """
-    from attsvm_papers.heads.pruning_curve import pruning_curve
+    from attsvm_papers.networks.pruning_curve import pruning_curve
 
     batches = [held[at : at + TOGETHER] for at in range(0, len(held), TOGETHER)]
     place = next(model.parameters()).device

@@ -38,8 +38,8 @@ class Windows(NamedTuple):
     def collocation(self) -> IntArray:
         """What follows each token: the injective map that most words of the text obey."""
         K = len(self.names)
-        counts = np.zeros((K, K))
-        np.add.at(counts, ([each[-1] for each in self.sentences], self.labels), 1.0)
+        last = np.array([each[-1] for each in self.sentences], dtype=np.int64)
+        counts = np.bincount(K * last + self.labels, minlength=K * K).reshape(K, K)
         following: IntArray = linear_sum_assignment(-counts)[1]
         return following
 

@@ -25,7 +25,7 @@ import torch
 
 from attsvm_papers import kit
 from attsvm_papers.heads.decoder import MADE, Sizes, held_out_loss, windows
-from attsvm_papers.heads.pruning_curve import pruning_curve
+from attsvm_papers.networks.pruning_curve import pruning_curve
 from attsvm_papers.pruning.decoders import (
     DECAYS,
     OPTIMISERS,

@@ -30,7 +30,7 @@ from attsvm.models import Attention, LambdaHead
 from attsvm.optim import SteepestDescent
 from attsvm.selection import sparsemax_selection
 from attsvm_papers import kit
-from attsvm_papers.mmts.nonlinear_paths import log_excess, shortest
+from attsvm_papers.tfsvm.nonlinear_paths import log_excess, shortest
 
 # Of an independent program at other draws: strength, mean number of selected tokens, median
 # cosines to both parts and to the max-margin part.
