@@ -137,17 +137,18 @@ class Experiment:
         scale: str | None = None,
         seeds: int | None = None,
         sizes: tuple[int, ...] | None = None,
+        text: str | None = None,
         tuning: bool = False,
     ) -> Any:
         """The parameters at a scale (``quick`` is short for ``smoke``), with another number of
-        trials, on tuning seeds, or networks with other numbers of blocks, where they are asked
-        for.
+        trials, on tuning seeds, networks with other numbers of blocks, or another text, where
+        they are asked for.
 
         Where the published sizes take minutes, ``small`` and ``medium`` are ``paper``.
 
         Raises:
-            InputError: there is no such scale, or the experiment has no seeds, or no sizes, to
-                choose.
+            InputError: there is no such scale, or the experiment has no seeds, no sizes or no text
+                to choose.
         """
         chosen = self._scales()[self.scale("smoke" if quick else scale)]
         if seeds is not None and not self.random:
@@ -159,8 +160,12 @@ class Experiment:
                 f"{self.id} trains no networks of several sizes, so sizes do not apply to it;"
                 " leave them out"
             )
+        if text is not None and not hasattr(chosen, "text"):
+            raise InputError(
+                f"{self.id} reads no text, so a text does not apply to it; leave it out"
+            )
         first = 0 if tuning and hasattr(chosen, "first_seed") else None
-        asked = {"seeds": seeds, "sizes": sizes, "first_seed": first}
+        asked = {"seeds": seeds, "sizes": sizes, "text": text, "first_seed": first}
         return replace(
             chosen, **{name: value for name, value in asked.items() if value is not None}
         )

@@ -30,17 +30,18 @@ from attsvm.datasets.next_token import (
 from attsvm.dynamics import LogSpaced
 from attsvm.dynamics.next_token import Rule, two_stage
 from attsvm_papers import kit
-from attsvm_papers.ntp.texts import windows
+from attsvm_papers.ntp.texts import digest, windows
 from attsvm_papers.ntp.two_stages import accuracy, sums_of_arcs
 
 
 @kit.run(
     K=[200],
     third=range(3),
+    digest=lambda at: [digest(at.text)],
     quick={"K": [60], "steps": 2000},
     medium={"K": [200, 500, 2000]},
 )
-def of_text(K, third, text="", first_steps=2000, steps=16_000, rates=(0.2, 2.0)):
+def of_text(K, third, digest, text="", first_steps=2000, steps=16_000, rates=(0.2, 2.0)):
     read = windows(text, K)
     shown, ahead = read.part(third, 3), read.part((third + 1) % 3, 3)
     following = shown.collocation()

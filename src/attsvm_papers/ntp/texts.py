@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +53,24 @@ class Windows(NamedTuple):
         )
 
 
+def digest(path: str) -> str:
+    """Tells texts apart by what they say; empty for the one that is read without a path.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    return sha256(_read(path).encode()).hexdigest()[:12] if path else ""
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; give a text file in UTF-8") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is no text in UTF-8; give a text file in UTF-8") from None
+
+
 def words(path: str) -> list[str]:
     """The words and marks of a text file, in lower case; without a path, of the reference of the
     Python language that comes with every Python.
@@ -64,10 +83,7 @@ def words(path: str) -> list[str]:
 
         text = "\n".join(topics[name] for name in sorted(topics))
     else:
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: {error}; give a text file in UTF-8") from None
+        text = _read(path)
     return re.findall(r"[^\W\d_][\w']*|[.,;:!?]", text.lower())[:_MOST]
 
 

@@ -91,6 +91,12 @@ def add_parser(commands: Any) -> None:
         ),
     )
     parser.add_argument(
+        "--text",
+        type=Path,
+        metavar="FILE",
+        help="a text for the experiments that read one, such as ntp-8, instead of their own",
+    )
+    parser.add_argument(
         "--jobs",
         type=positive_int,
         metavar="J",
@@ -150,6 +156,7 @@ def run(options: argparse.Namespace) -> int:
             shift=options.shift_seeds,
             tuning=options.tuning_seeds,
             sizes=options.sizes,
+            text=options.text,
             jobs=options.jobs,
             executor=executor,
             progress=progress,

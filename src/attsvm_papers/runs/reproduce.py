@@ -38,6 +38,7 @@ def reproduce(
     shift: int = 0,
     tuning: bool = False,
     sizes: Sequence[int] | None = None,
+    text: str | Path | None = None,
     jobs: int | None = None,
     executor: Any = None,
     progress: Progress | None = None,
@@ -63,6 +64,7 @@ def reproduce(
         shift: added to every seed, so that the same claims meet trials that nobody has looked at.
         tuning: whether to use the seeds on which thresholds are set, instead of those that judge.
         sizes: numbers of blocks of the trained networks instead of the experiment's own.
+        text: a text file for the experiments that read one, instead of their own.
         jobs: processes; the number of cores when left out.
         executor: computes the cells instead of processes of this machine, a call each: any
             :class:`concurrent.futures.Executor` (``client.get_executor(pure=False)`` of Dask), or
@@ -89,6 +91,7 @@ def reproduce(
                 scale=asked,
                 seeds=seeds,
                 sizes=None if sizes is None else tuple(sizes),
+                text=None if text is None else str(Path(text).resolve()),
                 tuning=tuning,
             )
             asked_for.append((each, setting, each.work(setting, shift)))
