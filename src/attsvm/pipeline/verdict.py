@@ -321,14 +321,11 @@ def _percent(share: float) -> str:
 
 def _margin_sentence(margin: dict[str, Any]) -> str:
     if margin["status"] == "infeasible":
-        return (
-            f"No weights select all these tokens at once, and the {margin['geometry_title']} has no"
-            " soft margin to solve instead."
-        )
+        return "No weights select all these tokens at once."
     if margin["status"] == "almost infeasible":
         return (
             "Weights that select all these tokens at once, if any exist, are too large for float64"
-            f" to hold, and the {margin['geometry_title']} has no soft margin to solve instead."
+            " to hold."
         )
     if margin["status"] != "optimal":
         return _stopped_sentence(margin)

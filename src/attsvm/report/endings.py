@@ -36,9 +36,8 @@ ENDS = {
     "infeasible": (
         "Infeasible",
         "No weights at all put every chosen token ahead of its rivals: some choices contradict"
-        " each other, and this is proved. It happens with many sequences and few features. In the"
-        " Frobenius norm and other norms of entries the soft margin is solved instead, which lets"
-        " some choices fall short at a price (--slack). Norms of singular values have none here."
+        " each other, and this is proved. It happens with many sequences and few features. The"
+        " soft margin is solved instead, which lets some choices fall short at a price (--slack)."
         " More features (--dimension) make room for all choices. Predictions do not depend on it.",
     ),
     "almost infeasible": (
@@ -46,8 +45,7 @@ ENDS = {
         "Weights that put every chosen token ahead, if there are any, are too large for numbers"
         " of 64 bits to hold: some choices contradict each other all but exactly, as when two"
         " tokens are nearly the same. Merge tokens that are nearly equal, or scale features to"
-        " like sizes. In the Frobenius norm the soft margin is solved instead. Predictions do not"
-        " depend on it.",
+        " like sizes. The soft margin is solved instead. Predictions do not depend on it.",
     ),
 }
 """Title and paragraph of each name in ``verdict.ends`` of ``run.json``."""
