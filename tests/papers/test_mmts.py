@@ -11,7 +11,8 @@ from attsvm.datasets import toy
 from attsvm_papers.kit import experiment
 from attsvm_papers.mmts import e4_head_and_prompt as mmts_4
 from attsvm_papers.mmts import e6_losses as mmts_6
-from attsvm_papers.mmts import joint, nonlinear_paths, plain_descent, single_precision
+from attsvm_papers.mmts import joint, plain_descent, single_precision
+from attsvm_papers.tfsvm import nonlinear_paths
 
 
 def evidence(identifier, *kinds):

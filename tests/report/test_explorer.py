@@ -14,7 +14,7 @@ import pytest
 import attsvm
 import attsvm.report.explorer as explorer
 from attsvm.errors import InputError
-from attsvm.report import gallery
+from attsvm_papers.runs import gallery
 
 
 def data(n: int = 3, T: int = 4, d: int = 2, seed: int = 0) -> attsvm.AttentionData:

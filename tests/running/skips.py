@@ -40,12 +40,6 @@ def without(name: str) -> Callable[[], bool]:
     return lambda: shutil.which(name) is None
 
 
-def no_gpu() -> bool:
-    import torch
-
-    return not torch.cuda.is_available()
-
-
 def old_torch() -> bool:
     import torch
 
@@ -74,7 +68,6 @@ SKIPS = (
     Skip("the documentation has not been built", lambda: not BUILT.exists()),
     Skip("ATTSVM_AXE does not name axe.min.js", lambda: not os.environ.get("ATTSVM_AXE")),
     Skip("names no folder with", lambda: True),
-    Skip("a CUDA graph needs a GPU", no_gpu),
     Skip("inductor needs a C\\+\\+ compiler", without("g++")),
     Skip("node is not on this machine", without("node")),
     Skip("no setpriv on this machine", without("setpriv")),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -171,9 +171,9 @@ class Attention(nn.Module):
             "head": as_head(head, intercept, lead, width, train_head, real),
             "runs": lead[0] if lead else None,
             "objective": (
-                as_target_loss("squared" if loss is None else loss)  # type: ignore[arg-type]
+                as_target_loss("squared" if loss is None else cast(Any, loss))
                 if real
-                else as_loss("logistic" if loss is None else loss, data.labels.shape)  # type: ignore[arg-type]
+                else as_loss("logistic" if loss is None else cast(Any, loss), data.labels.shape)
             ),
             "penalty": strengths(penalty, lead),
             "inputs": inputs,

@@ -267,7 +267,8 @@ def target_loss(
     """
     rows = values.shape[: axes + 1]
     try:
-        found: Any = loss(_Rescaled.apply(values, axes, scale), targets)  # type: ignore[no-untyped-call]
+        rescaled: Any = _Rescaled.apply
+        found: Any = loss(rescaled(values, axes, scale), targets)
     except (RuntimeError, TypeError, IndexError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
