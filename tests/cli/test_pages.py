@@ -16,7 +16,7 @@ SHORT = ["--joint-steps", "3", "--steps", "9", "--records", "2", "--quiet"]
 WORDS = {
     "fit": ["digits", *SHORT],
     "probe": ["demo", "--tokens", "40", "--norm", "fro", "--null", "permuted", "--quiet"],
-    "reproduce": ["tfsvm-1", "--quick", "--jobs", "1"],
+    "reproduce": ["graph-4", "--quick", "--jobs", "1"],
 }
 
 
@@ -45,7 +45,7 @@ def test_a_folder_has_a_page(
     assert main([*command.split(), *words, "--out", str(out)]) in (0, 3)
     said = capsys.readouterr().out
     # One page for a run; a page for each experiment, and index.html over them.
-    page = (out / "tfsvm-1" if command == "reproduce" else out) / "report.html"
+    page = (out / "graph-4" if command == "reproduce" else out) / "report.html"
     content = page.read_text(encoding="utf-8")
     assert content.startswith("<!DOCTYPE html>") or "<!DOCTYPE html>" in content[:40]
     assert "Content-Security-Policy" in content
