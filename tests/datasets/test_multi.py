@@ -42,7 +42,7 @@ def test_refusals() -> None:
 
 
 def test_toys_answer_to_their_experiments_and_lift_their_scores() -> None:
-    assert toy("mmts-2").name == "single_local"
+    assert toy("mmts-1").name == "single_global"
     assert toy("tfsvm-1").name == "plane"
     assert toy("tfsvm-1").lifted is None
     assert toy("joint").lifted is None

@@ -19,7 +19,7 @@ STARTS = [1.0, 0.5, 0.0, -0.5, -1.0, -1.5]
 
 
 def toy(last_score: float) -> tuple[AttentionData, np.ndarray, np.ndarray]:
-    """mmts-1 (last score 0.9) and mmts-2 (0): one sequence, keys in the plane, the score as a third
+    """mmts-1 (last score 0.9 or 0): one sequence, keys in the plane, the score as a third
     coordinate that attention does not see.
 
     The prompt is a one-column W; the hidden coordinate is hidden by giving every run the same plane

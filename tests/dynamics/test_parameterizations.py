@@ -99,7 +99,7 @@ def test_descent_under_a_fixed_prompt_is_descent_on_the_prompt() -> None:
 
 
 def test_lifted_toys_reach_their_limits_from_every_start() -> None:
-    # mmts-1 and mmts-2 as the paper has them: 3-D tokens of which attention sees two coordinates.
+    # mmts-1 as the paper has them: 3-D tokens of which attention sees two coordinates.
     for name, last in (("single_global", [0] * 6), ("single_local", [0, 0, 0, 0, 1, 1])):
         problem = toy(name)
         model = Attention.prompt(
@@ -133,7 +133,7 @@ def test_offsets_of_the_losses_have_their_closed_form() -> None:
 
 
 def test_ratio_of_step_sizes_moves_the_limit_of_the_prompt() -> None:
-    # T8': mmts-5 with eta_v = kappa eta_p.
+    # T8': mmts-4 with eta_v = kappa eta_p.
     problem = toy("joint_nonsupport")
     kappa = np.array([0.1, 0.3, 0.5, 0.7, 1.0, 2.0])
     model = Attention.cross(

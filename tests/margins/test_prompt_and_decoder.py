@@ -1,4 +1,4 @@
-"""Prompt vectors, relaxed margins and decoders: loops, the literal toys mmts-4 and mmts-5,
+"""Prompt vectors, relaxed margins and decoders: loops, the literal toys mmts-4,
 scikit-learn.
 """
 

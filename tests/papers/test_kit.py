@@ -8,8 +8,8 @@ import pytest
 from attsvm.claims import Evidence
 from attsvm.errors import InputError
 from attsvm_papers import kit
+from attsvm_papers.kit.captions import words
 from attsvm_papers.kit.experiment import read
-from attsvm_papers.kit.words import words
 
 
 def figure(**parts):

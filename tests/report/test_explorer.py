@@ -105,7 +105,7 @@ def test_presets_differ_and_are_named_once() -> None:
     presets = explorer.presets()
     for name in ("key", "name", "say"):
         assert len({getattr(each, name) for each in presets}) == len(presets)
-    assert {each.experiment for each in presets} >= {f"mmts-{k}" for k in range(1, 7)}
+    assert {each.experiment for each in presets} >= {f"mmts-{k}" for k in (1, 3, 4, 6)}
 
 
 def in_the_plane(run: dict, arrays: dict, shown: list) -> None:
@@ -138,13 +138,13 @@ def test_report_of_another_run_allows_no_script(written: Callable[[str], Path]) 
 
 def test_page_of_a_toy_experiment_begins_with_it(tmp_path: Path) -> None:
     run = {
-        "id": "mmts-2", "paper_title": "paper", "title": "title", "claims": [], "protocol": "",
+        "id": "mmts-1", "paper_title": "paper", "title": "title", "claims": [], "protocol": "",
         "reference": "", "notes": "", "scale": "quick", "trials": 1, "seconds": 1.0,
         "parameters": {}, "attsvm": "0", "environment": {}, "words": {},
     }  # fmt: skip
     gallery.write_experiment(tmp_path, run, [])
     page = (tmp_path / "report.html").read_text()
     assert explorer.script() in page
-    assert embedded(page)["key"] == "trap"
+    assert embedded(page)["key"] == "one"
     gallery.write_experiment(tmp_path, run | {"id": "md-4"}, [])
     assert "<script" not in (tmp_path / "report.html").read_text()

@@ -156,19 +156,6 @@ def test_what_was_finished_before_a_crash_is_kept(tmp_path):
     assert state.calls == [2]
 
 
-def test_a_checkpoint_that_its_finished_cell_could_not_remove_is_removed(tmp_path):
-    """The kill came between the two."""
-    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
-    (kept, *_) = (tmp_path / "out" / "cells").glob("*/*.safetensors")
-    left, going = kept.with_suffix(""), kept.parent / "of-a-cell-that-is-not-finished"
-    for folder in (left, going):
-        (folder / "checkpoint").mkdir(parents=True)
-    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
-    assert not left.exists()
-    assert kept.exists()
-    assert (going / "checkpoint").exists()
-
-
 def test_the_quick_scale(tmp_path):
     (run,) = reproduce(["mmts-99"], tmp_path / "out", quick=True, jobs=1)
     assert (run["scale"], run["trials"]) == ("quick", 2)
@@ -289,28 +276,6 @@ def test_further_cells_rest_on_what_the_first_ones_found(tmp_path, monkeypatch):
     state.calls.clear()
     reproduce(["mmts-99"], tmp_path / "out", jobs=1)
     assert state.calls == []
-
-
-def interrupted(first, count, power, folder=None):
-    state.calls.append((folder / "half").exists())
-    folder.mkdir(exist_ok=True)
-    (folder / "half").write_text("so far")
-    if state.broken:
-        raise RuntimeError("the power went out")
-    return {"seed": np.arange(count), "value": np.arange(count)}
-
-
-def test_a_cell_finds_its_checkpoints_again_and_leaves_none(tmp_path, monkeypatch):
-    find = {"mmts-99": replace(TOY, run=interrupted)}.__getitem__
-    monkeypatch.setattr(module, "experiment", find)
-    monkeypatch.setattr(cells_module, "experiment", find)
-    state.broken = True
-    with pytest.raises(RuntimeError):
-        reproduce(["mmts-99"], tmp_path / "out", quick=True, jobs=1)
-    state.broken = False
-    reproduce(["mmts-99"], tmp_path / "out", quick=True, jobs=1)
-    assert state.calls == [False, True]
-    assert not list(tmp_path.rglob("half"))
 
 
 def test_other_files_are_left_alone(tmp_path):

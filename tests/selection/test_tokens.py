@@ -74,7 +74,7 @@ def test_unknown_tie_rule() -> None:
 
 
 def toy(scores: list[float], selected: int) -> tuple[AttentionData, np.ndarray, int]:
-    """mmts-1 and mmts-2: three keys in the plane."""
+    """mmts-1: three keys in the plane."""
     X = np.array([[[-0.1, 1.0], [1.0, 0.0], [0.0, 0.0]]])
     return AttentionData(X, np.ones(1), np.ones((1, 1))), np.array([scores]), selected
 
@@ -83,7 +83,7 @@ def toy(scores: list[float], selected: int) -> tuple[AttentionData, np.ndarray, 
     ("scores", "selected", "expected"),
     [([1.0, 0.9, 0.0], 1, True), ([1.0, 0.9, 0.9], 1, False), ([1.0, 0.9, 0.9], 0, True)],
     ids=[
-        "mmts-2: token 2 beats its only neighbour",
+        "mmts-1: token 2 beats its only neighbour",
         "mmts-1: token 2 ties with its neighbour",
         "the best token",
     ],

@@ -7,7 +7,8 @@ from attsvm import AttentionData
 from attsvm.datasets import planted_witnesses
 from attsvm.errors import InputError
 from attsvm.fitting import layers
-from attsvm.geometry import Schatten, parse_norm
+from attsvm.fitting.explaining import certify
+from attsvm.geometry import Frobenius, Schatten, parse_norm
 from attsvm.sklearn import AttentionSVC, Limits, WitnessSVC
 
 FEW = Limits(steps=300)
@@ -207,3 +208,17 @@ def test_two_heads_have_no_single_selection():
     model = AttentionSVC(heads=2, penalty=1e-2).fit(bags, labels)
     with pytest.raises(InputError, match="explain needs two classes and one head"):
         model.explain(bags)
+
+
+@pytest.mark.parametrize(
+    ("across", "status"), [(0.0, "infeasible"), (1e-12, "almost infeasible"), (0.5, "optimal")]
+)
+def test_a_soft_margin_says_what_the_hard_one_was(across, status):
+    """Two rivals of one token, opposite but for a part ``across``."""
+    u, v = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0][:2]
+    tokens = [[np.zeros(4), -u - across * v, u - across * v]]
+    data = AttentionData(tokens, [1.0], np.ones((1, 1)))
+    solution, hard_status = certify(data, np.array([0]), Frobenius(), Limits())
+    assert hard_status == status
+    assert (solution.slack is None) == (status == "optimal")
+    assert solution.status == "optimal"

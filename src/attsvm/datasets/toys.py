@@ -84,25 +84,29 @@ class Toy(Compact):
 TITLES = {
     "single_global": "One sequence, every start reaches the optimal token (mmts-1)",
     "single_local": (
-        "One sequence, two limits: the optimal token or a locally optimal one (mmts-2)"
+        "One sequence, two limits: the optimal token or a locally optimal one (mmts-1)"
     ),
     "multiple_global": "Three sequences, normalised against plain gradient descent (mmts-3)",
     "joint": "Prompt and head trained together, every sequence a support vector (mmts-4)",
     "joint_nonsupport": (
-        "Prompt and head trained together, one sequence not a support vector (mmts-5)"
+        "Prompt and head trained together, one sequence not a support vector (mmts-4)"
     ),
     "losses": (
         "Two sequences with optimal scores C and 1: the loss moves offsets, not the direction"
         " (mmts-6)"
     ),
     "plane": "Two sequences in the plane: weights against factors (tfsvm-1)",
-    "plane_margins": "Two sequences in the plane with their decision lines (tfsvm-2)",
+    "plane_margins": "Two sequences in the plane with their decision lines (tfsvm-1)",
 }
 
 
-PUBLISHED = dict(
-    zip((*(f"mmts-{k}" for k in range(1, 7)), "tfsvm-1", "tfsvm-2"), TITLES, strict=True)
-)
+PUBLISHED = {
+    "mmts-1": "single_global",
+    "mmts-3": "multiple_global",
+    "mmts-4": "joint",
+    "mmts-6": "losses",
+    "tfsvm-1": "plane",
+}
 """The experiments whose data a toy is."""
 
 

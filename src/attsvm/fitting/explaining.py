@@ -21,7 +21,7 @@ from attsvm.fitting.preparation import check_selectable, selection_steps
 from attsvm.fitting.stage import Progress, Watch, Weights, run_stage
 from attsvm.geometry import Norm
 from attsvm.margins import Margins, selection_margins
-from attsvm.solvers import MarginSolution, max_margin
+from attsvm.solvers import MarginSolution, Status, max_margin
 
 if TYPE_CHECKING:
     from attsvm.dynamics import Trajectory
@@ -74,6 +74,8 @@ class Explanation:
         margins: ``(n,)``: how far the selected instance of each bag is ahead of its nearest rival,
             for weights of norm one; ``inf`` for bags without a rival.
         support: ``(k, 2)``: bag and instance of every support constraint, by falling multiplier.
+        hard_status: the status of the hard margin. Where it is ``infeasible`` or ``almost
+            infeasible``, ``solution`` is of the soft one.
         weights: attention and head at the end of the selection stage; None of witnesses.
         trajectory: records of that stage; None of witnesses.
 
@@ -89,6 +91,7 @@ class Explanation:
     solution: MarginSolution
     margins: FloatArray
     support: IntArray
+    hard_status: Status
     weights: Weights | None
     trajectory: Trajectory | None
 
@@ -101,14 +104,15 @@ class Explanation:
 
 def explanation(
     selected: IntArray,
-    solution: MarginSolution,
+    certified: tuple[MarginSolution, Status],
     weights: Weights | None,
     trajectory: Trajectory | None,
 ) -> Explanation:
-    """With margins and support read off the solution."""
+    """With margins and support read off what :func:`certify` found."""
+    solution, hard_status = certified
     margins = smallest_margins(solution.margins, solution.W, solution.geometry)
     support = solution.support_tokens()
-    return Explanation(selected, solution, margins, support, weights, trajectory)
+    return Explanation(selected, solution, margins, support, hard_status, weights, trajectory)
 
 
 def check_explained(data: AttentionData, norm: Norm, limits: Limits) -> None:
@@ -146,18 +150,21 @@ def certify(
     norm: Norm,
     limits: Limits,
     progress: Progress | None = None,
-) -> MarginSolution:
-    """The max-margin programme of these ``(n,)`` selections; soft where no weights make them."""
+) -> tuple[MarginSolution, Status]:
+    """The max-margin programme of these ``(n,)`` selections, soft where no weights make them; and
+    the status of the hard one.
+    """
     if progress is not None:
         progress("margin", 0, 1)
     margins = selection_margins(data, selected)
     options = {"tol": limits.tol, "max_seconds": limits.seconds}
     solution: MarginSolution = max_margin(margins, norm, **options)
-    if solution.status in ("infeasible", "almost infeasible"):
+    hard = solution.status
+    if hard in ("infeasible", "almost infeasible"):
         solution = max_margin(margins, norm, slack=limits.slack, **options)
     if progress is not None:
         progress("margin", 1, 1)
-    return solution
+    return solution, hard
 
 
 def smallest_margins(margins: Margins, W: FloatArray, norm: Norm) -> FloatArray:

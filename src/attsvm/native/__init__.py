@@ -148,7 +148,7 @@ class Sequences(ctypes.Structure):
     _fields_ = (
         *((name, c_int64) for name in ("n", "N", "d_k", "d_x", "d_z", "chunks", "longest")),
         *((name, c_void_p) for name in ("keys", "queries", "labels", "values", "means", "zero")),
-        *((name, c_void_p) for name in ("start", "bounds", "weights")),
+        *((name, c_void_p) for name in ("start", "bounds")),
     )
     arrays: tuple[Any, ...]
 
@@ -271,7 +271,6 @@ def sequences(
     labels: NDArray[np.float64],
     start: NDArray[np.int64],
     values: tuple[NDArray[Any], ...] | None = None,
-    weights: NDArray[np.float64] | None = None,
     chunks: int | None = None,
 ) -> Sequences:
     """The struct of these arrays, which it keeps alive.
@@ -282,7 +281,6 @@ def sequences(
         labels: ``(n,)``.
         start: ``(n + 1,)``, where each sequence begins; none is empty.
         values: tokens ``(N, d_x)`` less means ``(n, d_x)``, the means, and which tokens are zero.
-        weights: ``(n,)`` of the sequences in the loss, times n.
         chunks: groups of sequences whose sums are taken apart; as many as the size asks for when
             left out.
     """
@@ -301,8 +299,7 @@ def sequences(
     )
     made.labels, made.start = address(labels, np.float64, n), address(start, np.int64, n + 1)
     made.bounds = address(bounds, np.int64, count + 1)
-    made.weights = None if weights is None else address(weights, np.float64, n)
-    made.arrays = keys, queries, labels, start, bounds, values, weights
+    made.arrays = keys, queries, labels, start, bounds, values
     if values is not None:
         tokens, means, zero = values
         made.d_x = tokens.shape[1]

@@ -260,9 +260,9 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1,
         std::fill(rise, rise + n, 0.0);
     for (int64_t k = 0; k < n; ++k) {
         const int64_t i = i0 + k, lo = s.start[i] - base, hi = s.start[i + 1] - base;
-        const double share = s.weights ? s.weights[i] : 1.0, slope = share / (1.0 + rise[k]);
+        const double slope = 1.0 / (1.0 + rise[k]);
         const double factor = slope / run.mass[i], r = ratio[k];
-        room.own[i] = share != 0.0 ? mild(run.margin[i], run.loss) : -INF;
+        room.own[i] = mild(run.margin[i], run.loss);
         room.log[i] = top[k] + room.own[i];
         room.slope[i] = s.labels[i] * slope;
         a[run.winner[i] - base] -= coefficients(S + lo, Q + lo, hi - lo, factor, r, a + lo);
@@ -590,9 +590,7 @@ PUBLIC void losses(Descent *runs, int64_t begin, int64_t end, int64_t count, int
         read_chunk(run, room, 0);
         double value = 0.0, steepest = -INF;
         for (int64_t i = 0; i < s.n; ++i) {
-            const double share = s.weights ? s.weights[i] : 1.0;
-            if (share == 0.0) continue;
-            value += share * loss_of(run.margin[i], run.loss);
+            value += loss_of(run.margin[i], run.loss);
             steepest = std::max(steepest, mild(run.margin[i], run.loss));
         }
         const double log_W = largest(room.log, s.n);

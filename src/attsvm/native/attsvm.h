@@ -106,7 +106,6 @@ struct Sequences {
     const uint8_t *zero;          // (N) whether a token is zero, or null where none is
     const int64_t *start;         // (n + 1) where each sequence begins
     const int64_t *bounds;        // (chunks + 1) where each chunk begins
-    const double *weights;        // (n) of the sequences in the loss, times n, or null for ones
 };
 
 // How a parameter moves along its gradient: a step of Frobenius's norm, or of mirror descent in the

@@ -58,7 +58,7 @@ PUBLIC int64_t layout(int64_t *out) {
     FIELD(Sequences, d_z), FIELD(Sequences, chunks), FIELD(Sequences, longest);
     FIELD(Sequences, keys), FIELD(Sequences, queries), FIELD(Sequences, labels);
     FIELD(Sequences, values), FIELD(Sequences, means), FIELD(Sequences, zero);
-    FIELD(Sequences, start), FIELD(Sequences, bounds), FIELD(Sequences, weights);
+    FIELD(Sequences, start), FIELD(Sequences, bounds);
     out[count++] = sizeof(Rule);
     FIELD(Rule, kind), FIELD(Rule, normalize), FIELD(Rule, keeps), FIELD(Rule, lr);
     FIELD(Rule, eps), FIELD(Rule, inverse_whole), FIELD(Rule, inverse_rest);

@@ -24,7 +24,7 @@ from attsvm.fitting.explaining import smallest_margins
 from attsvm.geometry import Frobenius, Norm
 from attsvm.pipeline.trained import Trained
 from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-from attsvm.solvers import MarginSolution
+from attsvm.solvers import MarginSolution, Status
 
 PER_GROUP = 8
 SUPPORT_CONSTRAINTS = 12  # the report lists so many, and shows their words or patches
@@ -98,7 +98,7 @@ def margin_results(model: Trained) -> dict[str, Any]:
     solution, W = model.solution_, model.selection_weights_.W
     trained = smallest_margins(solution.margins, W, model.norm_)
     norm, smallest = float(model.norm_.value(W)), float(trained.min())
-    return solution_results(solution) | {
+    return solution_results(solution, model.hard_status_) | {
         "trained_norm": norm,
         "trained_min_margin": smallest * norm,
         "trained_margin": smallest,
@@ -106,8 +106,8 @@ def margin_results(model: Trained) -> dict[str, Any]:
     }
 
 
-def solution_results(solution: MarginSolution) -> dict[str, Any]:
-    """The certified programme of the selections."""
+def solution_results(solution: MarginSolution, hard_status: Status) -> dict[str, Any]:
+    """The certified programme of the selections, and the status of their hard margin."""
     norm = solution.geometry
     return {
         "status": solution.status,
@@ -117,6 +117,7 @@ def solution_results(solution: MarginSolution) -> dict[str, Any]:
         if solution.status == "optimal" and measure_of(norm) != "margin"
         else solution.unique,
         "hard": solution.slack is None,
+        "hard_status": hard_status,
         "slack": solution.slack,
         "norm": solution.norm,
         "margin": solution.margin,

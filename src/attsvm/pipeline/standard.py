@@ -47,7 +47,7 @@ def standard_results(
             "optimum": model.optimum_,
             "penalty": model.predictor_.penalty,
         },
-        "margin": solution_results(explained.solution),
+        "margin": solution_results(explained.solution, explained.hard_status),
     }
 
 
@@ -90,10 +90,7 @@ def standard_verdict(
     steps, margin, evidence = results["steps"], results["margin"], results["evidence"]
     name = "max-margin" if margin["hard"] else "soft-margin"
     ok = all(one["verdict"] == "holds" for one in stated if one["id"] in ("steps", "certificate"))
-    ends = [] if margin["hard"] else ["infeasible"]
-    if not ok:
-        status = margin["status"]
-        ends = [status if "infeasible" in status else "undecided", *ends]
+    ends = [*([] if ok else ["undecided"]), *([] if margin["hard"] else [margin["hard_status"]])]
     without = (
         ""
         if evidence["necessary"] is None
@@ -103,7 +100,7 @@ def standard_verdict(
     return {
         "headline": answer(results["accuracy"], kind),
         "holds": ok,
-        "ends": list(dict.fromkeys(ends)),
+        "ends": ends,
         "beside": nulls(results["accuracy"], kind),
         "sentences": [
             f"In {evidence['sufficient']:.1%} of the held-out sequences the selected token alone"

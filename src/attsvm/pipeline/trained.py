@@ -14,7 +14,7 @@ from attsvm.data import AttentionData, given_away
 from attsvm.dynamics import direction_gap
 from attsvm.fitting import layers
 from attsvm.fitting.explaining import Limits, certify, check_explained, select
-from attsvm.fitting.joint import train_jointly
+from attsvm.fitting.joint_stage import train_jointly
 from attsvm.fitting.layers import Layer, PooledLayer
 from attsvm.fitting.preparation import root_mean_square, split
 from attsvm.fitting.stage import Progress, Watch, Weights
@@ -22,7 +22,7 @@ from attsvm.geometry import Frobenius, as_norm
 from attsvm.pipeline.settings import FitSettings
 from attsvm.progress import reporter
 from attsvm.sklearn import AttentionSVC
-from attsvm.sklearn.base import Given
+from attsvm.sklearn.bag_classifier import Given
 from attsvm.store import Stages, fingerprint, versions
 from attsvm.store.code import code_fingerprint
 
@@ -52,10 +52,11 @@ class Trained(AttentionSVC):
         norm_: the geometry of selection and margin.
         unit_: root-mean-square norm of the tokens times that of the queries.
         train_indices_, validation_indices_: which sequences were trained on.
-        weights_, baseline_, joint_trajectory_, best_step_: see :class:`attsvm.fitting.joint.Joint`;
-            in the units of the data.
+        weights_, baseline_, joint_trajectory_, best_step_: see
+            :class:`attsvm.fitting.joint_stage.Joint`; in the units of the data.
         selection_weights_, trajectory_, lr_: weights, records and step of the selection stage.
         solution_, status_, margin_: the max-margin solution of the training sequences.
+        hard_status_: the status of the hard margin; ``solution_`` is soft where it is infeasible.
         selected_tokens_: ``(n,)``, position of the selected token of every sequence.
         support_tokens_: ``(k, 2)``, sequence and token of every support constraint.
         direction_gap_: of the selection weights from the solution.
@@ -118,7 +119,7 @@ class Trained(AttentionSVC):
     def _certify(self, data: AttentionData) -> None:
         W, rows = self.selection_weights_.W, self.train_indices_
         self.selected_tokens_ = layers.selected_tokens(data, W)
-        self.solution_ = certify(
+        self.solution_, self.hard_status_ = certify(
             data.take(rows),
             self.selected_tokens_[rows],
             self.norm_,

@@ -180,8 +180,11 @@ def verdict(
     )
     name = "max-margin" if margin["hard"] else "soft-margin"
     if not ok and not holds["certificate"]:
-        end = margin["status"] if "infeasible" in margin["status"] else "undecided"
-        theory = f"Undecided: {selecting}, but {_uncertified(margin, name)}."
+        end = "undecided"
+        theory = (
+            f"Undecided: {selecting}, but the {name} solution could not be certified to the"
+            " tolerance asked for."
+        )
     else:
         end = "yes" if ok else "not yet"
         theory = (
@@ -193,18 +196,24 @@ def verdict(
     sentences += [_margin_sentence(margin), _direction_sentence(margin, direction, holds)]
     if not margin["hard"]:
         sentences.append(
-            "No weights select all these tokens at once (hard margin infeasible), so the soft"
-            " margin was solved instead."
+            f"{_WITHOUT[margin['hard_status']]}, so the soft margin was solved instead."
         )
     return {
         "headline": answer(results["accuracy"], kind),
         "holds": ok,
-        "ends": [end] if margin["hard"] or end == "infeasible" else [end, "infeasible"],
+        "ends": [end] if margin["hard"] else [end, margin["hard_status"]],
         "beside": nulls(results["accuracy"], kind),
         "sentences": sentences,
     }
 
 
+_WITHOUT = {
+    "infeasible": "No weights select all these tokens at once (hard margin infeasible)",
+    "almost infeasible": (
+        "Weights that select all these tokens at once, if any exist, are too large for float64"
+        " (hard margin almost infeasible)"
+    ),
+}
 _WORDS = {
     # what a token, what several of them, and what several sequences are called
     "text": ("word", "words", "texts"),
@@ -262,14 +271,6 @@ def words_sentence(classes: list[dict[str, Any]]) -> str:
     return f"Chosen most often {'; '.join(named)}." if named else ""
 
 
-def _uncertified(margin: dict[str, Any], kind: str) -> str:
-    if margin["status"] == "infeasible":
-        return "no weights select all these tokens at once"
-    if margin["status"] == "almost infeasible":
-        return "weights that select all these tokens at once leave float64"
-    return f"the {kind} solution could not be certified to the tolerance asked for"
-
-
 def _advice(results: dict[str, Any], n_validation: int) -> str:
     """Whether more steps would bring in the sequences that do not select one token yet, as far as
     this run tells.
@@ -320,13 +321,6 @@ def _percent(share: float) -> str:
 
 
 def _margin_sentence(margin: dict[str, Any]) -> str:
-    if margin["status"] == "infeasible":
-        return "No weights select all these tokens at once."
-    if margin["status"] == "almost infeasible":
-        return (
-            "Weights that select all these tokens at once, if any exist, are too large for float64"
-            " to hold."
-        )
     if margin["status"] != "optimal":
         return _stopped_sentence(margin)
     norm = "" if margin["geometry"] == "fro" else f" in the {margin['geometry_title']}"

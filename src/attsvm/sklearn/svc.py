@@ -27,7 +27,7 @@ from attsvm.fitting.stage import Progress, Watch, Weights
 from attsvm.fitting.witnessed import fit_witnesses
 from attsvm.geometry import Norm
 from attsvm.progress import reporter
-from attsvm.sklearn.base import CONSTRAINTS, BagClassifier, padded, places
+from attsvm.sklearn.bag_classifier import CONSTRAINTS, BagClassifier, padded, places
 
 
 class AttentionSVC(BagClassifier):
@@ -129,8 +129,8 @@ class AttentionSVC(BagClassifier):
         weights, trajectory, _ = select(scaled, start, norm, limits, watch)
         weights = weights.rescaled(tokens, z)
         selected = layers.selected_tokens(data, weights.W)
-        solution = certify(data, selected, norm, limits, progress)
-        return explanation(selected, solution, weights, trajectory)
+        certified = certify(data, selected, norm, limits, progress)
+        return explanation(selected, certified, weights, trajectory)
 
 
 class WitnessSVC(BagClassifier):
@@ -213,5 +213,5 @@ class WitnessSVC(BagClassifier):
         read = self._layer().read(bags.rows, bags.offsets, queries)
         witness = at[bags.offsets[:-1] + read.selected[:, 0]]
         selected = np.where(labels > 0, witness, nulls)
-        solution = certify(data, selected, norm, limits, reporter(self.progress))
-        return explanation(witness, solution, None, None)
+        certified = certify(data, selected, norm, limits, reporter(self.progress))
+        return explanation(witness, certified, None, None)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,8 @@ from attsvm.store.json_files import fingerprint
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 _ABOUT = "entry.about"
-_NAME = re.compile(r"\.?([0-9a-f]{32})(|\.safetensors\.lock|\.[0-9a-f]{8}\.partial\.safetensors)")
-"""Names of what belongs to an entry: its checkpoints, its lock, its unfinished writes."""
+_NAME = re.compile(r"\.?([0-9a-f]{32})(\.safetensors\.lock|\.[0-9a-f]{8}\.partial\.safetensors)")
+"""Names of what belongs to an entry: its lock, its unfinished writes."""
 
 
 def entry_path(folder: Path, parameters: Mapping[str, Any], code: str) -> Path:
@@ -66,8 +65,8 @@ def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def tidy(folder: Path) -> None:
-    """Remove what killed processes left among the entries of a folder: unfinished writes, locks,
-    checkpoints of finished entries. What another process is at work on stays.
+    """Remove what killed processes left among the entries of a folder: unfinished writes and
+    locks. What another process is at work on stays.
     """
     if not folder.is_dir() or folder.is_symlink():
         return
@@ -80,5 +79,3 @@ def tidy(folder: Path) -> None:
             for path in paths:
                 if path.is_file() and not path.is_symlink():
                     path.unlink()
-                elif path.is_dir() and entry.exists():
-                    shutil.rmtree(path, ignore_errors=True)

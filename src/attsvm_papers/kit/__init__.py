@@ -28,6 +28,7 @@ from attsvm.report.style import (
     logarithmic,
     render,
 )
+from attsvm_papers.kit.axes import SEARCH, VERDICT, Cell, rows, run, same, seeds, stacked, until
 from attsvm_papers.kit.claims import MOST, claim, each
 from attsvm_papers.kit.experiment import Experiment, Plot, Scales
 from attsvm_papers.kit.nulls import (
@@ -52,7 +53,6 @@ from attsvm_papers.kit.pictures import (
     picture,
 )
 from attsvm_papers.kit.registry import PAPERS, experiment, identifiers, titles
-from attsvm_papers.kit.run import SEARCH, VERDICT, Cell, rows, run, same, seeds, stacked, until
 from attsvm_papers.kit.slopes import in_order, slopes
 
 __all__ = [

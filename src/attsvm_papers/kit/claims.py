@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from attsvm.claims import Claim, Evidence, Expectation, Null, Source
+from attsvm_papers.kit.captions import one_line
 from attsvm_papers.kit.nulls import Breaks, named
-from attsvm_papers.kit.words import one_line
 
 Measure = Callable[..., Any]
 

@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 
 from attsvm import InputError
 from attsvm.claims import Claim, Evidence
+from attsvm_papers.kit.axes import SEARCH, Cell, Part, Runs, described
+from attsvm_papers.kit.captions import words
 from attsvm_papers.kit.claims import Claims
 from attsvm_papers.kit.pictures import Drawing
-from attsvm_papers.kit.run import SEARCH, Cell, Part, Runs, described
-from attsvm_papers.kit.words import words
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -55,9 +55,8 @@ class Experiment:
         quick: the same for a run of seconds, small enough for continuous integration.
         cells: from parameters to cells, each a dict of keyword arguments of ``run``. Raises
             :class:`~attsvm.errors.UnavailableError` where this machine lacks what they need.
-        run: one cell's measurements: named arrays with one row per trial. A parameter ``folder``,
-            None by default, is given a folder for checkpoints that lasts until the cell is
-            finished. Experiments that share a ``run`` share its results.
+        run: one cell's measurements: named arrays with one row per trial. Experiments that share a
+            ``run`` share its results.
         claims: what the evidence is held against.
         plot: the figures.
         notes: what a reader should know: what was recalled, where the published figure has an

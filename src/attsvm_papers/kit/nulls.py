@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attsvm import InputError
 from attsvm.claims import Evidence, Null
-from attsvm_papers.kit.words import one_line
+from attsvm_papers.kit.captions import one_line
 
 Breaks = Callable[[Evidence], Evidence]
 Values = Callable[[NDArray[Any]], ArrayLike]

@@ -24,7 +24,7 @@ from attsvm.report.style import (
     logarithmic,
     render,
 )
-from attsvm_papers.kit.words import one_line
+from attsvm_papers.kit.captions import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from attsvm import InputError
+from attsvm_papers.kit.captions import words_of
 from attsvm_papers.kit.experiment import Experiment, read
-from attsvm_papers.kit.words import words_of
 
 PAPERS = {
     "mmts": "Max-Margin Token Selection in Attention Mechanism",

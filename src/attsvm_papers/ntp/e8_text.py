@@ -19,7 +19,6 @@ import math
 
 import numpy as np
 
-import attsvm
 from attsvm.datasets import next_token
 from attsvm.datasets.next_token import (
     NextTokenData,
@@ -27,11 +26,12 @@ from attsvm.datasets.next_token import (
     partial_order,
     winners,
 )
-from attsvm.dynamics import LogSpaced
+from attsvm.dynamics import LogSpaced, direction_gap
 from attsvm.dynamics.next_token import Rule, two_stage
 from attsvm_papers import kit
-from attsvm_papers.ntp.texts import digest, windows
-from attsvm_papers.ntp.two_stages import accuracy, sums_of_arcs
+from attsvm_papers.ntp.predictions import leader, other_query
+from attsvm_papers.ntp.text_windows import digest, windows
+from attsvm_papers.ntp.two_stages import accuracy, attention_solutions, sums_of_arcs
 
 
 @kit.run(
@@ -46,41 +46,36 @@ def of_text(K, third, digest, text="", first_steps=2000, steps=16_000, rates=(0.
     shown, ahead = read.part(third, 3), read.part((third + 1) % 3, 3)
     following = shown.collocation()
     shuffled = np.random.default_rng([8, third]).permutation(shown.labels)
-    told, kept = {}, {}
-    for name, labels in (("", shown.labels), ("_shuffled", shuffled)):
+    told = {}
+    for name, labels in (("_shuffled", shuffled), ("", shown.labels)):
         data = shown.data(following, labels)
         blameless = check_realizable(data).blameless
         told["explained" + name] = (winners(data)[K:] >= 0).mean()
         told["realizable" + name] = blameless[K:].mean()
-        kept[name] = data.select(blameless)
-    data = kept[""]
+    data = data.select(blameless)
     synthetic = next_token.total(K, max(1, round((data.N - K) / K)), third)
     first, second = (Rule(rate / math.sqrt(K)) for rate in rates)
     course = two_stage(
         [data, synthetic], first, second, (first_steps, steps), records=LogSpaced(60)
     ).attention
     W, problem = course.W[-1, 0], course.problem
-    chosen = _chosen(data, W)
-    solved = [
-        attsvm.max_margin(attsvm.order_margins(one))
-        for one in (data, synthetic, data.select(chosen == winners(data)))
-    ]
-    alike = sums_of_arcs(solved[:1])[0]
-    cosine = course.cosine(solved[:2])
+    both = attention_solutions([data, synthetic])
+    (selected,) = attention_solutions([_selecting(data, W)])
+    cosine = course.cosine(both)
     told |= {
         "sentences": data.N - K,
         "cosine": cosine[:, 0],
         "cosine_synthetic": cosine[:, 1],
-        "cosine_alike": _cosine(W, alike),
-        "cosine_chosen": _cosine(W, solved[2].W),
+        "cosine_alike": 1.0 - direction_gap(W, sums_of_arcs(both)[0]),
+        "cosine_chosen": 1.0 - direction_gap(W, selected),
         "log_gap": course.log_gap[:, 0],
         "log_gap_synthetic": course.log_gap[:, 1],
         "accuracy": accuracy(problem, course.W[-1])[0],
         "accuracy_start": accuracy(problem, course.W[0])[0],
-        "lengths": course.norm[-1, 0] / solved[0].norm,
+        "lengths": course.norm[-1, 0] / both.norm[0],
         "step": course.steps,
     }
-    told |= _ahead(ahead, shown, following, partial_order(data), W)
+    told |= _ahead(ahead, shown, data, W)
     return {name: np.asarray(value)[None] for name, value in told.items()}
 
 
@@ -102,41 +97,32 @@ def skewed(output, times, chain=8, course_steps=30_000):
         data, Rule(0.2), Rule(0.05), (first_steps, course_steps), records=LogSpaced(60)
     ).attention
     W = course.W[-1, 0]
-    kept = data.select(_chosen(data, W) == winners(data))
-    solved = [attsvm.max_margin(attsvm.order_margins(one)) for one in (data, kept)]
+    solution, selected = attention_solutions([data, _selecting(data, W)])
     return {
-        "skewed_cosine": course.cosine(solved[0])[-1],
-        "skewed_cosine_chosen": [_cosine(W, solved[1].W)],
+        "skewed_cosine": course.cosine(solution)[-1],
+        "skewed_cosine_chosen": [1.0 - direction_gap(W, selected)],
         "skewed_log_gap": course.log_gap[-1],
     }
 
 
-def _cosine(W, target):
-    return float(np.vdot(W, target) / (np.linalg.norm(W) * np.linalg.norm(target)))
+def _selecting(data, W):
+    """The sentences in which the weights attend to the winner."""
+    chosen = [leader(each.tolist(), data, W) for each in data.sentences]
+    return data.select(chosen == winners(data))
 
 
-def _first(sentence, scores):
-    """The token of a sentence with the largest score."""
-    return max(dict.fromkeys(sentence), key=lambda token: scores[token])
-
-
-def _chosen(data, W):
-    """``(N,)``, the token of every sentence that the weights attend to."""
-    return np.array([_first(each.tolist(), W[:, each[-1]]) for each in data.sentences])
-
-
-def _ahead(ahead, shown, following, orders, W):
+def _ahead(ahead, shown, data, W):
     """Predictions of sentences that were not trained on and in which one token is above all others
     in the orders of training.
     """
     trained = {(*sorted(each), each[-1]) for each in shown.sentences}
+    orders, following, foreign = partial_order(data), data.following, other_query(W)
     found = []
     for sentence, label in zip(ahead.sentences, ahead.labels.tolist(), strict=True):
         query, best = sentence[-1], orders.greatest(sentence)
         if best < 0 or len(set(sentence)) == 1 or (*sorted(sentence), query) in trained:
             continue
-        mine = _first(sentence, W[:, query])
-        other = _first(sentence, W[:, (query + 1) % len(W)])
+        mine, other = (leader(sentence, data, scores) for scores in (W, foreign))
         found.append(
             (
                 *(mine == best, other == best),

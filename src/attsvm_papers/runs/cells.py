@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import pickle
-import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,7 +70,7 @@ def work(identifier: str, cell: dict[str, Any], path: Path, threads: int | None 
     """Compute one cell of an experiment into its file, unless somebody else has.
 
     The file is written when the cell is finished, so that a killed run loses at most the cells in
-    flight, and of those that keep checkpoints what came after the last one.
+    flight.
 
     Args:
         identifier: of the experiment.
@@ -91,12 +89,8 @@ def work(identifier: str, cell: dict[str, Any], path: Path, threads: int | None 
 
 def _compute(identifier: str, cell: dict[str, Any], path: Path) -> None:
     started, run = time.perf_counter(), experiment(identifier).run
-    checkpoints = path.with_suffix("")
-    kept = "folder" in inspect.signature(run).parameters
-    own: dict[str, Any] = {"folder": checkpoints} if kept else {}
-    arrays = {name: np.asarray(value) for name, value in run(**cell, **own).items()}
+    arrays = {name: np.asarray(value) for name, value in run(**cell).items()}
     save_entry(path, arrays, seconds=time.perf_counter() - started)
-    shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 @contextlib.contextmanager

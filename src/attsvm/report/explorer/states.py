@@ -38,7 +38,7 @@ class Preset:
         name: its name in the list.
         say: the sentence above the picture.
         state: what it shows.
-        experiment: the experiment whose data it is, if any.
+        experiment: the experiment whose page begins with it, if any.
     """
 
     key: str
@@ -89,11 +89,10 @@ def presets() -> list[Preset]:
         ),
         Preset(
             "trap",
-            "A trap: a choice that is only locally best (mmts-2)",
+            "A trap: a choice that is only locally best (mmts-1)",
             "A1 has the best score, yet training from this start chooses A2 for ever: the only"
             " rival close to A2 is worthless, so nothing pulls it away. Drag the blue diamond up.",
             _toy("single_local", start=5),
-            "mmts-2",
         ),
         Preset(
             "seven",
@@ -113,11 +112,10 @@ def presets() -> list[Preset]:
         ),
         Preset(
             "relaxed",
-            "Trained together, one sequence is easy (mmts-5)",
+            "Trained together, one sequence is easy (mmts-4)",
             "C lies far from the head's boundary. It does not have to be chosen with a margin, and"
             " the best prompt has to beat its rival only just.",
             _toy("joint_nonsupport"),
-            "mmts-5",
         ),
         Preset(
             "losses",

@@ -5,7 +5,7 @@ import pytest
 
 from attsvm import AttentionData
 from attsvm.errors import InputError
-from attsvm.fitting.joint import train_jointly
+from attsvm.fitting.joint_stage import train_jointly
 from attsvm.fitting.preparation import split
 from attsvm.fitting.stage import Watch
 from attsvm.pipeline.settings import FitSettings

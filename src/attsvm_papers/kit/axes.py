@@ -110,8 +110,8 @@ class Part:
 
     Args:
         function: from the arguments of a cell to named arrays with one row per trial; a scalar, or
-            what :func:`same` marks, is repeated for all rows. A parameter ``folder`` is given a
-            folder for checkpoints. Arguments with defaults are parameters of the figure.
+            what :func:`same` marks, is repeated for all rows. Arguments with defaults are
+            parameters of the figure.
         axes: names to values, or to a function of the parameters and of the axes before it; the
             last varies fastest. Several names, between underscores, vary together.
         when: whether a point is kept, called with its values; all of them when left out.
@@ -134,9 +134,7 @@ class Part:
         known = self.__signature__.parameters
         changed = {name for each in self.scales.values() for name in each}
         self.parameters = {
-            name: each.default
-            for name, each in known.items()
-            if each.default is not each.empty and name != "folder"
+            name: each.default for name, each in known.items() if each.default is not each.empty
         }
         first = [VERDICT] if "seed" in self.parameters else []
         for names, axis in axes.items():
