@@ -415,7 +415,7 @@ def curvature(
     active, first, counts = np.unique(p.sequence[rows], return_index=True, return_counts=True)
     D, Z = p.D[rows], p.Z[active]
     U, V = D @ left, Z @ right.T
-    rates = _rates(s, prox)
+    rates = pair_rates(s, prox)
     bounds = np.append(first, len(rows)).astype(np.int64)
     # What the singular vectors do not span: products of differences, and of queries.
     products, factors = np.empty((0, 0)), np.zeros((len(V), len(V)))
@@ -461,7 +461,7 @@ def derivative(
     left: FloatArray, s: FloatArray, right: FloatArray, prox: Proximal, H: FloatArray
 ) -> FloatArray:
     r""":math:`\mathcal DH`, ``(d_x, d_z)``; see :func:`curvature`."""
-    rates = _rates(s, prox)
+    rates = pair_rates(s, prox)
     rows, columns = left.T @ H, H @ right.T
     inside = rows @ right.T
     mixed = rates.same * inside + rates.mirrored * inside.T
@@ -481,7 +481,7 @@ class _Rates(NamedTuple):
     alone: FloatArray
 
 
-def _rates(s: FloatArray, prox: Proximal) -> _Rates:
+def pair_rates(s: FloatArray, prox: Proximal) -> _Rates:
     g, rates = prox.sizes, prox.rates
     apart, total = s[:, None] - s, s[:, None] + s
     close = np.abs(apart) <= _CLOSE * total

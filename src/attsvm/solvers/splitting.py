@@ -23,8 +23,9 @@ extrapolated (Anderson 1965; Walker and Ni, *Anderson acceleration for fixed-poi
 A norm that no rotation from the left changes is minimised in the span of the differences, and one
 that none from the right changes in the span of the queries. Programmes of few rows run in compiled
 code (``native/splitting.cpp``) in the norms that are gauges of entries, singular values or lengths
-of rows. Where the nuclear and the spectral norm converge slowly, Newton's method
-(:mod:`attsvm.solvers.newton`) takes over.
+of rows. Where they converge slowly, Newton's method takes over, for the nuclear and the spectral
+norm (:mod:`attsvm.solvers.newton`), and for strictly convex gauges of entries and singular values
+(:mod:`attsvm.solvers.reweighted`).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from attsvm.geometry import Frobenius, Lp, Norm, Schatten
 from attsvm.geometry.lifts import Entrywise, Lifted, RowLengths, SingularValues
 from attsvm.margins import Margins
 from attsvm.native import address, library
-from attsvm.solvers import facts, frobenius, newton
+from attsvm.solvers import facts, frobenius, newton, reweighted
 from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.outcomes import HOPELESS, Request, solved, zero_solution
@@ -208,6 +209,11 @@ class _Search:
         self.solver, self.iterations = "splitting", 0
         exponent = norm.p if isinstance(norm, Schatten) else 0.0
         self.spectra = request.slack is None and exponent in (1.0, math.inf)
+        self.curved = (
+            isinstance(norm, Entrywise | SingularValues)
+            and max(norm.p, norm.dual.p) <= reweighted.STEEPEST
+            and self.full.m * self.reduction.programme.dof <= reweighted.LARGEST
+        )
 
     def run(self) -> MarginSolution:
         """The best certified solution that the stages reach."""
@@ -216,7 +222,8 @@ class _Search:
         if self._good():
             return self._answer()
         few = self.energy.gauge is not None and p.m <= FEW_ROWS
-        point = self._compiled(warm, _FIRST if self.spectra else _MOST) if few else None
+        most = _FIRST if self.spectra or self.curved else _MOST
+        point = self._compiled(warm, most) if few else None
         if point is not None and self.request.slack is not None and self.norm.strictly_convex:
             self._pointed(point.dual)
         if warm is not None and not few:
@@ -224,7 +231,7 @@ class _Search:
                 self._attempt(warm, 0, 2 * _ITERATIONS[0])
         if self._good():
             return self._answer()
-        if point is None:
+        if point is None or self.curved:
             start = self._frobenius()
             if not start.has_weights or not np.abs(start.W).max() > 0.0:
                 return start
@@ -235,6 +242,7 @@ class _Search:
             self._consider(*point, start.solver)
             if start.status == "almost infeasible" and start.gap > HOPELESS:
                 return self._answer()
+        first = point
         # A method that loses its way leaves float64, and then nothing is kept of it.
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(_ITERATIONS):
@@ -246,6 +254,8 @@ class _Search:
                     break
                 if self.spectra and point.usable():
                     point = self._newton(point)
+                elif self.curved and attempt == 0:
+                    self._reweighted(first)
                 if self._good() or self._late():
                     break
         return self._answer()
@@ -378,6 +388,19 @@ class _Search:
             (self.aim, self.request.tol, self.deadline),
         )
         return self._restored(W, dual)
+
+    def _reweighted(self, point: _Point) -> None:
+        """Newton's method from weights that meet the margins."""
+        assert isinstance(self.norm, Lifted)
+        p, W, dual = self._normalised(point)
+
+        def consider(W: FloatArray, dual: FloatArray) -> float:
+            self._consider(*self._restored(W, dual), "reweighted Newton")
+            assert self.best is not None
+            return self.best.error
+
+        if np.isfinite(p.b).all() and W.any():
+            reweighted.finish(p, self.norm, (W, dual), consider, (self.aim, self.deadline))
 
     def _restored(self, W: FloatArray, dual: FloatArray) -> _Point:
         """The inverse of :meth:`_normalised`, with multipliers of half the squared norm."""
