@@ -482,6 +482,7 @@ class _Rates(NamedTuple):
 
 
 def pair_rates(s: FloatArray, prox: Proximal) -> _Rates:
+    """The factors of entries in the frame of the singular vectors."""
     g, rates = prox.sizes, prox.rates
     apart, total = s[:, None] - s, s[:, None] + s
     close = np.abs(apart) <= _CLOSE * total

@@ -30,6 +30,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -67,12 +68,13 @@ def finish(
         consider: certifies weights and multipliers and keeps the best; the least error so far.
         stop: the error that is aimed at, and the time.
     """
-    (W, dual), (aim, deadline) = start, stop
+    (W, dual), (aim, deadline), other = start, stop, norm.dual
+    assert isinstance(other, Lifted)
     rows = explicit_rows(p, np.arange(p.m)).reshape(p.m, *W.shape)
     in_weights, best, worse = norm.p >= 2.0, math.inf, 0
     for _ in range(_STEPS):
         pulled = p.adjoint(dual)
-        at = frame(norm, W) if in_weights else frame(norm.dual, pulled)
+        at = frame(norm, W) if in_weights else frame(other, pulled)
         found = _model(p, rows, at, in_weights, dual, deadline)
         if found is None:
             return
@@ -85,8 +87,8 @@ def finish(
             W = W + _length(norm, W, step, _hinges(p, W, step)) * step
         else:
             step = found[1] - dual
-            gain = float(p.b @ step)
-            dual = dual + _length(norm.dual, pulled, p.adjoint(step), lambda _: -gain) * step
+            rest = partial(_constant, -float(p.b @ step))
+            dual = np.asarray(dual + _length(other, pulled, p.adjoint(step), rest) * step)
 
 
 def _model(
@@ -134,9 +136,7 @@ def _model(
     return W, dual
 
 
-def _length(
-    norm: Lifted, X: FloatArray, step: FloatArray, rest: Callable[[float], float]
-) -> float:
+def _length(norm: Lifted, X: FloatArray, step: FloatArray, rest: Callable[[float], float]) -> float:
     """The multiple, at most one, of a step to the least value of half the squared norm and what
     has the slope ``rest``, which rises.
     """
@@ -155,10 +155,14 @@ def _length(
     return high
 
 
+def _constant(slope: float, t: float) -> float:
+    return slope
+
+
 def _hinges(p: Programme, W: FloatArray, step: FloatArray) -> Callable[[float], float]:
     """The slope of the loss of soft margins along a step."""
     if p.hard:
-        return lambda t: 0.0
+        return partial(_constant, 0.0)
     missed, moved = p.b - p.values(W), p.values(step)
     return lambda t: -float((p.cap * moved)[missed > t * moved].sum())
 
@@ -222,4 +226,5 @@ def frame(norm: Lifted, X: FloatArray) -> Frame:
         inside[:] = inside * np.eye(q) + math.sqrt(0.5) * (even + even.T + odd - odd.T)
         return left @ M @ right
 
-    return Frame(turn, back, size, *(x.reshape(-1) for x in (point, gradient, curvature)), 2.0 - p)
+    point, gradient, curvature = (each.reshape(-1) for each in (point, gradient, curvature))
+    return Frame(turn, back, size, point, gradient, curvature, 2.0 - p)

@@ -211,7 +211,7 @@ class _Search:
         self.spectra = request.slack is None and exponent in (1.0, math.inf)
         self.curved = (
             isinstance(norm, Entrywise | SingularValues)
-            and max(norm.p, norm.dual.p) <= reweighted.STEEPEST
+            and 1.0 + 1.0 / reweighted.STEEPEST <= norm.p <= reweighted.STEEPEST
             and self.full.m * self.reduction.programme.dof <= reweighted.LARGEST
         )
 
