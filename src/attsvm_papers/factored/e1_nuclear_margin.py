@@ -197,20 +197,6 @@ def C6_1f(e):
     return half["drift"] / whole["drift"]
 
 
-@kit.claim(
-    kit.at_most(
-        1e-3,
-        "each step adds its square, at most 1e-4, and 20 000 of them cancel in part; the norm"
-        " is of order 1e4",
-        share=kit.MOST,
-    ),
-    null=KEYS,
-)
-def C6_1g(e):
-    """The drift is small: relative to the squared norm of K at step 20 000."""
-    return factored_rows(e)["drift"] / factored_rows(e)["size"]
-
-
 @kit.picture(
     "Keys and queries apart prefer few directions",
     "Three curves of factors rise to one with two or three directions; the curve of a"

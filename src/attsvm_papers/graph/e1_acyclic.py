@@ -108,15 +108,6 @@ def C4_2(e):
     return e["optimal"]
 
 
-@kit.claim(
-    kit.at_least(1.0, "instances with a Farkas certificate; one is enough"),
-    statement=f"With dependent ones (d = {NARROW}) it may not be.",
-    null=kit.replaced("independent embeddings", narrow_infeasible=lambda e: e["optimal"] == 0),
-)
-def C4_2n(e):
-    return np.sum(e["narrow_infeasible"])
-
-
 @kit.each(
     kit.claim(
         kit.at_least(bound, why),
@@ -137,16 +128,6 @@ def C4_2n(e):
 )  # fmt: skip
 def mean_cosine(e):
     return e.end("cosine").mean()
-
-
-@kit.claim(
-    kit.at_least(0.98, "11 degrees; set by this project", share=kit.MOST),
-    "recalled",
-    null=ALIKE,
-)
-def C4_4s(e):
-    """In single runs the cosine is at least .98."""
-    return e.end("cosine")
 
 
 @kit.claim(

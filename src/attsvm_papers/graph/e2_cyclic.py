@@ -112,17 +112,6 @@ def C4_4c(e):
 
 
 @kit.claim(
-    kit.at_least(0.97, "as for the whole", share=kit.MOST),
-    where=AT_END,
-    assumes={"the solution is not zero": lambda e: e["directed"]},
-    null=ALIKE,
-)
-def C4_4p(e):
-    """So does the part of the weights outside the cyclic subspace."""
-    return e.end("outside")
-
-
-@kit.claim(
     kit.at_most(0.01, f"the authors' runs end at .0044 to .0059; {SLOW}", share=kit.MOST),
     "authors' code",
     where=AT_END,
@@ -172,21 +161,6 @@ def C4_4l(e):
     """
     early = e["outside_norm"][:, tenth(e["step"][0])]
     return (e.end("outside_norm") - early) / e["size"] / np.log(10)
-
-
-@kit.claim(
-    kit.at_most(
-        0.2,
-        "relative to the plateau of constant steps; the last step is .07 of those",
-        share=0.75,
-    ),
-    null=kit.exchanged("constant steps in their place", "part", CONSTANT, DECAYING),
-)
-def C4_4d(e):
-    """Steps that decay like 1/sqrt(t) take the plateau down with them: in three of four runs the
-    distance ends below a fifth of it.
-    """
-    return e.where(part=DECAYING).end("finite") / e.where(part=CONSTANT)["plateau"]
 
 
 @kit.claim(

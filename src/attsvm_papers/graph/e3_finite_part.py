@@ -24,7 +24,6 @@ from attsvm_papers.graph.priority import (
     draws,
     follow,
     slope,
-    tenth,
 )
 
 # The data of graph-2 under plain gradient descent.
@@ -116,16 +115,6 @@ def C4_3l(e):
 def C4_3o(e):
     """The part outside converges to the direction of the graph programme's solution."""
     return e["outside"][:, -1]
-
-
-@kit.claim(
-    kit.at_least(0.0, "cosine at the end less that at a tenth of the steps", share=kit.MOST),
-    assumes={"the solution is not zero": lambda e: e["directed"]},
-    null=ALIKE,
-)
-def C4_3c(e):
-    """It is still getting closer."""
-    return e["outside"][:, -1] - e["outside"][:, tenth(e["step"][0])]
 
 
 @kit.claim(

@@ -213,17 +213,6 @@ def median(e, nulls):
     return np.median(excesses(e, nulls))
 
 
-@kit.claim(
-    kit.at_least(0.75, "share of the heads, as in H10a"),
-    assumes=WHOLE,
-    explanation=away,
-    null=ROTATED,
-)
-def H13a(e):
-    """Most of them are above every null but the reflected one."""
-    return np.mean(excesses(e, CHOICES[0]) > 0)
-
-
 @kit.picture("Rotary heads", "A scatter of heads about the diagonal.", 3.3, width=4.2)
 def heads(evidence, panels):
     """A point per head, Frobenius norm: cosine of its weights and its own solution against the

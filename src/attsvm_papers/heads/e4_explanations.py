@@ -283,18 +283,6 @@ def H8(e):
     return means(e.take(e["queries"] >= 40), "optimiser queries")
 
 
-@kit.claim(EXCESS, where=on("samples", "fro", threshold=THRESHOLD), assumes=WRITTEN, null=ROTATED)
-def H8d(e):
-    """In the Frobenius norm it is there at every number from 40 to 640."""
-    return means(e.take(e["queries"] >= 40), "optimiser queries")
-
-
-@kit.claim(EXCESS, where=on("samples", queries=80), assumes=WRITTEN, null=ROTATED)
-def H8a(e):
-    """And at every threshold from .3 to .95."""
-    return means(e, "optimiser threshold")
-
-
 @kit.claim(
     kit.at_least(0.0, "one optimiser each, mean over layers and seeds, the most queries"),
     where=on("samples"),
@@ -307,18 +295,6 @@ def H8b(e):
     """
     most = e.where(queries=e["queries"].max()).by("optimiser")
     return [over_seeds(each, each["agreement"] - each["usual"]) for each in most]
-
-
-@kit.claim(
-    kit.at_least(0.1, "one optimiser each, mean over layers and seeds, difference of two shares"),
-    where=on("samples", queries=80, threshold=THRESHOLD),
-    by="optimiser",
-    assumes=WRITTEN,
-    null=kit.replaced("tokens drawn at random", shared="chance"),
-)
-def H8c(e):
-    """Two samples of queries share more tokens in support than as many tokens drawn at random."""
-    return np.mean(e["shared"] - e["chance"])
 
 
 @kit.claim(EXCESS, where=on("inputs"), assumes=WRITTEN, null=ROTATED)
@@ -365,20 +341,6 @@ def H11(e):
 def H11a(e):
     """And than weights that no Gaussian inputs with these moments tell from its own."""
     return kit.interval(over(e, "reflected")).low
-
-
-@kit.claim(
-    kit.at_least(
-        0.5, "one optimiser each, means over layers and seeds; half would explain the most"
-    ),
-    **MATCHED,
-    null=drawn("reflected"),
-)
-def H11b(e):
-    """The match to the inputs' covariance does not explain the excess: at least half of that of
-    heads-1 is left above reflected weights.
-    """
-    return over(e, "reflected").mean() / np.mean(excess(e))
 
 
 @kit.claim(EXCESS, where=on("other_sizes"), assumes=WRITTEN, null=ROTATED)

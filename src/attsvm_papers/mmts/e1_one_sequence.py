@@ -133,22 +133,6 @@ def E1_1g(e):
 
 
 @kit.claim(
-    kit.at_least(
-        1.0 - 1e-12,
-        "the cosine is at least 1/(|p| max |key difference|), which we derive; so it is positive",
-    ),
-    "recalled",
-    "P1, Theorem 1 (number recalled); the bound is derived",
-    null=kit.replaced("another score of token 3", cosine="cosine_unequal"),
-)
-def T3d(e):
-    """With equal scores of the other tokens minus the gradient points towards the max-margin prompt
-    at every prompt.
-    """
-    return e.where(part="field")["cosine"] / e.where(part="field")["bound"]
-
-
-@kit.claim(
     kit.at_most(1e-15, "gap at R = 1000; the distance falls as exp(-R/10) here"),
     "recalled",
     null=kit.exchanged("R = 100 in its place", "radius", 1000.0, 100.0),
@@ -214,14 +198,6 @@ def T5d(e):
     R = 1000.
     """
     return np.abs(e.where(part="path", cone=6.0, radius=1000)["angle"])
-
-
-@kit.claim(kit.true("at R = 1000"), null=OTHER_CONE)
-def E1_2c(e):
-    """On that boundary the loss is below the loss of token 2, so the direction is no local minimum
-    of a wider cone.
-    """
-    return e.where(part="path", cone=6.0, radius=1000)["below"]
 
 
 @kit.claim(

@@ -188,36 +188,6 @@ def T3a(e):
 
 
 @kit.claim(
-    kit.between(
-        0.8,
-        1.25,
-        "k (1 - s) changes little from 10000 to 100000 steps; any other power of k would change"
-        " it by ten per unit",
-    ),
-    null=kit.mixed_records("probability"),
-)
-def T3c(e):
-    """The attention that it leaves to other tokens falls as 1/k."""
-    rows = e.where(part="plain")
-    early, late = (1.0 - rows.at("probability", k).mean(axis=1) for k in (10_000, 100_000))
-    return 10 * late / early
-
-
-@kit.claim(
-    kit.at_least(
-        1.0 - 1e-12,
-        "the cosine is at least 1/(|p| max |key difference|), which we derive; so it is positive",
-    ),
-    "recalled",
-    "P1, Theorem 1 (number recalled); the bound is derived",
-    null=kit.replaced("a higher score of three rivals in each sequence", cosine="cosine_unequal"),
-)
-def T3d(e):
-    """At every prompt minus the gradient points towards the max-margin prompt."""
-    return e.where(part="field")["cosine"] / e.where(part="field")["bound"]
-
-
-@kit.claim(
     kit.close_to(145, 10, "steps; where the margin passes 24 bits, read off a plot"),
     *PLOT,
     null=precisions_exchanged,
@@ -225,20 +195,6 @@ def T3d(e):
 def E1_3j(e):
     """In single precision the norm has the kink of the published plot, near step 145."""
     return kink(e.where(part="published")["published_norm"][0])[0]
-
-
-@kit.claim(
-    kit.close_to(
-        19.45,
-        0.1,
-        "beyond the kink the run normalises rounding errors, which depend on the machine's sums",
-    ),
-    *PLOT,
-    null=precisions_exchanged,
-)
-def E1_3k(e):
-    """There it ends at 19.45."""
-    return kink(e.where(part="published")["published_norm"][0])[1]
 
 
 @kit.claim(

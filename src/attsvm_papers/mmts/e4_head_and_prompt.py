@@ -233,19 +233,6 @@ def T7b(e):
 
 @kit.claim(
     kit.at_most(
-        0.01,
-        "the least ratio over samples goes to zero: attention can leave the third sequence at"
-        " no cost",
-    ),
-    null=OTHER_TOY,
-)
-def T7d(e):
-    """It does not hold where an input has room to spare."""
-    return np.min(e.where(part="drop", toy=SPARE)["drop"])
-
-
-@kit.claim(
-    kit.at_most(
         0.4,
         "angle at r = R = 30 relative to 10, where 1/R gives 0.33; and the angle in degrees at"
         " r = 300, R = 30",

@@ -116,21 +116,6 @@ def change(e, column):
     return course[:, -1] / course[:, 0]
 
 
-@kit.claim(
-    kit.at_most(
-        0.5, "1 over the sum of squares, relative to its value before training", share=kit.MOST
-    ),
-    by="images",
-    null=untrained,
-)
-def E1_8d(e):
-    """Attention stays sparse, in the second half of the epochs spread over at most half as many
-    tokens as untrained.
-    """
-    course, late = e["inverse_square"].mean(axis=-1), 2 * e["epoch"] >= e["epoch"][:, -1:]
-    return np.where(late, course, -np.inf).max(axis=1) / course[:, 0]
-
-
 @kit.panels(
     "Attention of [CLS] becomes sparser while its weights grow",
     "Both measures of spread fall steeply within the first epochs and stay low; the norm of"

@@ -96,21 +96,6 @@ def MH10(e):
 
 
 @kit.claim(
-    kit.at_least(
-        0.0, "heads that were each at their own solution would have exactly zero", share=kit.MOST
-    ),
-    assumes=certified(True),
-    null=OWN_KEYS,
-)
-def MH10a(e):
-    """That is more than the heads' own solutions side by side attain in this norm: they share
-    directions of the keys.
-    """
-    rows = e.where(shared=True)
-    return rows["share_joint"] - rows["share_beside"]
-
-
-@kit.claim(
     kit.at_least(0.96, "tends to one; 4000 steps of factors are not the limit", share=kit.MOST),
     assumes=certified(False),
     null=SHARED_KEYS,

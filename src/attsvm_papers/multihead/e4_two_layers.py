@@ -216,15 +216,6 @@ def HL3(e):
 
 
 @kit.claim(
-    kit.true("as with one head; a few runs are still moving", share=kit.MOST),
-    null=kit.replaced("random tokens", local="local_random"),
-)
-def HL4(e):
-    """Both layers end at selections that are locally optimal, each on its own inputs."""
-    return e["local"]
-
-
-@kit.claim(
     kit.at_least(
         0.75, "of such rivals; chance has two thirds, others still change places", share=kit.MOST
     ),
@@ -236,18 +227,6 @@ def HL5(e):
     logit in the second layer: it is held there against a shorter solution.
     """
     return e["lower"]
-
-
-@kit.claim(
-    kit.at_most(1.1, "of the smallest margin; what is left over is logarithmic", share=kit.MOST),
-    assumes={"some position is held": lambda e: ~np.isnan(e["lead"])},
-    null=kit.replaced("positions that are neither read nor held", lead="lead_other"),
-)
-def HL6(e):
-    """Positions that are held there support the trained second layer: it has them just behind the
-    one that it reads.
-    """
-    return e["lead"]
 
 
 @kit.picture(

@@ -75,27 +75,6 @@ def C3_1a(evidence):
     return 0.5 * evidence["error"][:, 1:].max(axis=1) ** 2
 
 
-@kit.claim(
-    kit.at_most(1e-10, "relative, at every record: a thousand roundings"),
-    reference=(REFERENCE),
-    null=UNEVEN,
-)
-def C3_1b(evidence):
-    """Its norm is the step size times the number of steps."""
-    expected = evidence["eta"][:, None] * evidence["step"][:, 1:]
-    return np.abs(evidence["norm"][:, 1:] / expected - 1.0).max(axis=1)
-
-
-@kit.claim(
-    kit.at_most(1e-10, "relative, at every record"),
-    reference=(REFERENCE),
-    null=UNEVEN,
-)
-def C3_1c(evidence):
-    """Its loss is log(1 + (K - 1) exp(-alpha_t)) with alpha_t = eta t / sqrt(K - 1)."""
-    return np.abs(evidence["loss"] / evidence["closed"] - 1.0).max(axis=1)
-
-
 @kit.picture(
     "Stage 1 walks a straight line",
     "The loss falls along its closed form, the direction is exact to rounding at every"

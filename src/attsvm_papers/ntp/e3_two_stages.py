@@ -220,21 +220,6 @@ def C3_5a(e):
 
 @kit.claim(
     kit.at_most(
-        -1,
-        "the last step at which it rose, -1 for none; counted at every step of the run, on the"
-        " exact logarithm of the gap",
-        share=kit.MOST,
-    ),
-    where={"kind": KINDS[1]},
-    null=kit.replaced(f"steps {HASTE:g} times as long", last_rise="last_rise_hasty"),
-)
-def C3_5b(e):
-    """Confused tokens: the loss over its floor falls at every step."""
-    return e["last_rise"]
-
-
-@kit.claim(
-    kit.at_most(
         1000,
         "last record at which minus a sentence's gradient raises one; an independent program has"
         " 90 to 400",
@@ -317,20 +302,6 @@ def sublinear_direction(e, column):
 )
 def linear_loss(e):
     return e["loss_rate"]
-
-
-@kit.claim(
-    kit.at_most(
-        2e-3,
-        "relative, at step 10 000: the next term is about alpha = 10 times the missing mass,"
-        " which is at most 1e-4",
-        share=kit.MOST,
-    ),
-    null=kit.replaced("K - 1 in place of K", coefficient=lambda e: e["coefficient"] * 20 / 19),
-)
-def C3_8c(e):
-    """It is alpha K exp(-alpha) p_y times the mean mass off the winners, to first order."""
-    return np.abs(e["coefficient"] - 1.0)
 
 
 @kit.claim(

@@ -159,28 +159,6 @@ def C3_10b(e):
 
 
 @kit.claim(
-    kit.at_least(1.0, "every prediction", share=kit.MOST),
-    reference=PROTOCOL,
-    assumes=drawn("G2"),
-    null=OTHER_QUERY,
-)
-def C3_11(e):
-    """On G2 the trained weights and the solution of the same norm predict the same."""
-    return e["G2_agreement"]
-
-
-@kit.claim(
-    kit.at_least(-1e-7, "margins of the arcs add up along a path; solver accuracy"),
-    null=kit.replaced("trained weights of the same norm", gap_excess="gap_trained"),
-)
-def C3_12(e):
-    """With confused tokens, the solution separates an ordered pair by at least the longest path
-    between them.
-    """
-    return e["gap_excess"]
-
-
-@kit.claim(
     kit.at_most(0.0, "from a zero start"),
     null=OTHER_QUERY,
 )

@@ -245,16 +245,6 @@ def TX8(e):
     return e["skewed_cosine"]
 
 
-@kit.claim(
-    kit.at_least(0.999, "2.6 degrees"),
-    where={"part": "skewed"},
-    null=kit.replaced("the solution of all sentences", skewed_cosine_chosen="skewed_cosine"),
-)
-def TX9(e):
-    """It points along the solution of the sentences whose winner it attends to."""
-    return e["skewed_cosine_chosen"]
-
-
 @kit.picture(
     "Training on sentences of a text",
     "Two panels over the step: cosines that rise to one, and loss gaps that fall, for text and for"

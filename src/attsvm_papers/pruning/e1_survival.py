@@ -221,17 +221,6 @@ def _advantage(e, decay, by):
 
 
 @kit.claim(
-    kit.at_most(0.08, "the bound of S1, which this has to miss"),
-    assumes=REAL,
-    null=every_second,
-)
-def S1n(e):
-    """The null of S1: AdamW on one seed against AdamW on the next; largest difference."""
-    costs = of(e, "adamw", "top")[:, 0]
-    return np.abs(costs - np.roll(costs, 1)).max()
-
-
-@kit.claim(
     kit.at_least(0.0, "lower end of the 95% interval over seeds"),
     assumes=REAL,
     null=next_seed,

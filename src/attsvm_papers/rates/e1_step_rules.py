@@ -123,20 +123,6 @@ def C5_2i(e):
     return np.concatenate([slope(e, rule, "norm") - power for rule, power in powers.items()])
 
 
-@kit.claim(
-    kit.between(
-        0.7, 1.3, "one on the limit; margins of all sequences still settle", share=kit.MOST
-    ),
-    null=instead(PLAIN, ROOT),
-)
-def C5_2j(e):
-    """Under plain descent the norm grows like log t: as much in the last decade as in the one
-    before.
-    """
-    early, middle, late = (e.where(rule=PLAIN).at("norm", 10**k) for k in (2, 3, 4))
-    return (late - middle) / (middle - early)
-
-
 @kit.each(
     kit.claim(
         kit.close_to(1.0, 0.1, "derived, up to o(1)", share=kit.MOST),

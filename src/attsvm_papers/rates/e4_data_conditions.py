@@ -104,26 +104,6 @@ def C5_1a(e):
     return _guaranteed(e)["cosine"]
 
 
-@kit.claim(
-    kit.at_most(0.9, "an independent program has 7 of 8 from other starts"),
-    null=kit.exchanged("orthonormal tokens in its place", "source", SPHERE, ORTH),
-)
-def C5_1b(e):
-    """On the unit sphere, without the data conditions, some runs select other tokens: share that
-    selects the optimal ones.
-    """
-    return [np.mean(e.where(source=SPHERE)["global"])]
-
-
-@kit.claim(
-    kit.true("local convergence of P2; the rest is still moving", share=kit.MOST),
-    null=kit.replaced("the selections of the random weights", local="local_start"),
-)
-def C5_1c(e):
-    """Those runs are stuck at locally optimal selections, which are saturated."""
-    return e.where(source=SPHERE)["local"]
-
-
 @kit.picture(
     "Where large random weights end",
     "All runs on orthonormal and Gaussian tokens reach the optimal selection; on the sphere"

@@ -115,25 +115,6 @@ EARLY = (
 FAR = {"20 000 steps": lambda e: np.array(e["step"].max() >= LATE)}
 
 
-@kit.each(
-    kit.claim(
-        kit.at_least(0.94, "set by this project; one in the limit", share=kit.MOST),
-        "ours",
-        reference="derived from P7: the log loss is a multinomial logistic regression in W",
-        id=f"C7.4{letter}",
-        statement=(
-            f"{words}: the margin reached, relative to the best one in the own norm, at step 5000."
-        ),
-        explanation=EARLY,
-        where={"beta": beta},
-        null=another_norm,
-    )
-    for letter, beta, words in (("", 0.0, "NSD"), ("a", 0.9, "NMD, momentum 0.9"))
-)
-def own_margin(e):
-    return 1.0 - e.at("gap", STEPS)
-
-
 @kit.claim(
     kit.at_least(
         0.94, "gaps fall like one over the root of the step: to half from 5000 on", share=kit.MOST
@@ -202,20 +183,6 @@ def C7_4d(e):
 
 
 @kit.claim(
-    kit.at_most(
-        1e-9,
-        "derived: the gradient is a combination of constraint matrices whose weights sum to G",
-    ),
-    null=kit.replaced("the best margin as the bound", log_reach="log_margin"),
-)
-def C7_4e(e):
-    """And from above, with the largest dual norm of a constraint: log of their ratio over it,
-    largest along each run.
-    """
-    return (e["push"] - e["log_reach"][:, None]).max(axis=1)
-
-
-@kit.claim(
     kit.at_least(-1e-12, "exact; rounding"),
     "paper",
     "P7, proxy of the loss",
@@ -229,16 +196,6 @@ def C7_4f(e):
             (e["proxy_share"] - 1.0 + SETTING[0] * np.exp(e["log_loss"]) / 2.0).min(axis=1),
         ]
     )
-
-
-@kit.claim(
-    kit.between(-0.02, 0.02, "the third digit in an independent program", share=kit.MOST),
-    null=another_norm_with_momentum,
-)
-def C7_4g(e):
-    """Momentum changes the ratio in the own norm little."""
-    plain, momentum = (e.where(beta=beta).at("gap", STEPS) for beta in BETAS)
-    return momentum - plain
 
 
 @kit.picture(

@@ -217,19 +217,6 @@ def C7_1c(e):
     return (e["push"] - e["log_margin"][:, None]).min(axis=1)
 
 
-@kit.claim(
-    kit.at_most(1e-9, "derived; rounding"),
-    "paper",
-    "P7, proxy of the loss",
-    null=kit.replaced("the best margin as the bound", log_reach="log_margin"),
-)
-def C7_1d(e):
-    """And from above by 2 B G, B the largest l1 norm of an input: log of their ratio over 2 B,
-    largest along each run.
-    """
-    return (e["push"] - e["log_reach"][:, None]).max(axis=1)
-
-
 @kit.picture(
     "Ten classes, three norms, seven optimisers",
     "In each panel the optimisers of that norm come out on top.",

@@ -155,15 +155,6 @@ def T23b(e):
 
 
 @kit.claim(
-    kit.at_most(1e-9, "second singular value over the first; measured by an independent program"),
-    null=kit.replaced("the Frobenius solution in its place", second=second_of_frobenius),
-)
-def E2_1e(e):
-    """On the first toy their product has rank one like the nuclear solution."""
-    return e.where(toy=FIRST, method="published").at("second", 2000)
-
-
-@kit.claim(
     kit.at_most(1.0, "no run stalls"),
     by="toy",
     null=kit.exchanged("normalised separately", "method", "together", "separate"),

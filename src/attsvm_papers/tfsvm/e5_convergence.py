@@ -234,21 +234,6 @@ def T15(e):
     return e["far_gap"]
 
 
-@kit.claim(
-    kit.at_least(
-        1.0,
-        "not covered by the theorem, which starts far out; about 1 in 100 is lost",
-        share=0.98,
-    ),
-    where=RUNS,
-    assumes={"aligned": lambda e: e["aligned"], "feasible": lambda e: e["feasible"]},
-    null=kit.replaced("instances whose first gradient is not aligned", **{"global": unaligned}),
-)
-def T15b(e):
-    """Of such runs 98 in 100 get there with small steps from zero, too."""
-    return e["global"]
-
-
 @kit.each(
     kit.claim(
         kit.at_least(0.0, TREND),

@@ -8,7 +8,6 @@ of each of three sizes, in the span of tokens and queries.
 Source: Transformers as Support Vector Machines, over-parameterisation (Assumption B, recalled)
 """
 
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.convergence import are_local, mixed, trend
+from attsvm_papers.tfsvm.convergence import mixed, trend
 from attsvm_papers.tfsvm.e5_convergence import shapes, share_of
 
 # Instances of :func:`attsvm.datasets.unit_sphere` with the highest-scoring tokens selected.
@@ -88,22 +87,6 @@ def optimal(n, T, d, seeds):
         "ascent": np.array(ascent),
         "identity": np.array(identity),
     }
-
-
-@kit.run(kit.rows("n T", [ENUMERATED]), d=[3, 64, 256], seeds=[list(range(DRAWS))])
-def every_selection(n, T, d, seeds):
-    """How many selections of each instance are locally optimal."""
-    data, heads = unit_sphere(n, T, d, seeds)
-    scores = token_scores(data, heads)
-    local = []
-    for k in range(len(heads)):
-        one = data.instance(k)
-        found = [
-            max_margin(selection_margins(one, np.array(choice)))
-            for choice in product(range(T), repeat=n)
-        ]
-        local.append(are_local(found, np.array([scores[k]] * len(found))).sum())
-    return {"local_selections": np.array(local, dtype=np.float64)}
 
 
 @kit.run(
@@ -201,17 +184,6 @@ def _measure_random(evidence: kit.Evidence) -> kit.Evidence:
     return evidence.take(np.isfinite(evidence["borderline"].astype(np.float64)))
 
 
-def _measure_enumerated(evidence: kit.Evidence) -> kit.Evidence:
-    return evidence.take(np.isfinite(evidence["local_selections"]))
-
-
-def _in_three_dimensions(evidence: kit.Evidence) -> Any:
-    """The numbers of locally optimal selections at d = 3, over and over."""
-    counts, rows = evidence["local_selections"].copy(), np.isfinite(evidence["local_selections"])
-    counts[rows] = np.resize(counts[rows & (evidence["d"] == 3)], rows.sum())
-    return counts
-
-
 def others(*columns: str) -> kit.Null:
     """Instances in which some token does not support."""
 
@@ -261,34 +233,7 @@ def T14(e):
     return e["ascent"]
 
 
-@kit.claim(
-    kit.at_most(
-        1e-12,
-        "relative to the sum of absolute weights; margins are exact to 1e-13",
-    ),
-    assumes=ALL_SUPPORT,
-    null=others("identity"),
-)
-def T14b(e):
-    """There the inner product is the mean of |l'| s (score of the optimal token - mean score)."""
-    return e["identity"]
-
-
 ANY_START = {"all tokens are support tokens": lambda e: e["descent_supported"] == 1}
-
-
-@kit.claim(
-    kit.at_least(1.0, "the theorem's, from every start"),
-    "recalled",
-    "P2, global convergence under Assumption B (number recalled)",
-    assumes=ANY_START,
-    null=others("descent_right"),
-)
-def T14c(e):
-    """There descent ends at the optimal tokens from any start: share of the starts of an instance,
-    of 0.1 to 20 solution norms.
-    """
-    return e["descent_right"]
 
 
 @kit.claim(
@@ -303,22 +248,6 @@ def T14c(e):
 def T14d(e):
     """And in the direction of the max-margin weights: largest gap of the starts of an instance."""
     return e["descent_gap"]
-
-
-@kit.claim(
-    kit.true("both say that every multiplier of the equality-constrained solution is non-negative"),
-    assumes={
-        "no multiplier is within 1e-4 of zero": lambda e: (
-            ~_measure_random(e)["borderline"].astype(bool)
-        )
-    },
-    null=kit.shuffled("gram_test", within="n T d"),
-)
-def E2_6a(e):
-    """All tokens are support tokens exactly when the inverse Gram matrix maps ones to non-negative
-    numbers.
-    """
-    return _measure_random(e)["all_support"] == _measure_random(e)["gram_test"]
 
 
 @kit.claim(
@@ -339,23 +268,6 @@ def E2_6b(evidence):
             for shape in REFERENCE
         ]
     )
-
-
-@kit.claim(
-    kit.close_to(
-        1.0,
-        0.0,
-        "a count; an independent program has 1.0 on average",
-        share=kit.MOST,
-    ),
-    null=kit.replaced("d = 3 in their place", local_selections=_in_three_dimensions),
-)
-def T17b(e):
-    """From d = 64 on the global direction is the only locally optimal one of the 9 selections of an
-    instance.
-    """
-    rows = _measure_enumerated(e)
-    return rows.take(rows["d"] >= 64)["local_selections"]
 
 
 @kit.picture(

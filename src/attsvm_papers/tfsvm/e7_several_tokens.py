@@ -111,12 +111,6 @@ def T19(e):
     return order(e)
 
 
-@kit.claim(LATE, **EVERY, null=kit.replaced("the finite part of another run", refitted="other"))
-def T19d(e):
-    """The same with C fitted at every record."""
-    return order(e, "refitted")
-
-
 @kit.claim(
     kit.at_least(kit.MOST, "maximising a convex function over a simplex; the rest still move"),
     **EVERY,

@@ -195,20 +195,6 @@ def T20b(e):
     return e["local"]
 
 
-@kit.claim(
-    kit.at_most(1e-7, "rounding of a certified solution; six positions in twelve dimensions"),
-    "recalled",
-    "P2, Lemma 1",
-    assumes={"feasible": lambda e: e["feasible"] == 1},
-    null=kit.replaced("the queries of another instance", outside="outside_other"),
-)
-def T11(e):
-    """Every row of the solution lies in the span of the positions' queries, so its rank is at most
-    their number: its share outside.
-    """
-    return e["outside"]
-
-
 @kit.picture(
     "Every position selects a token",
     "Lines fall with the step to below 4e-4, for full and for causal attention.",
