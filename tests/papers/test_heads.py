@@ -13,8 +13,7 @@ from attsvm.probe import capture
 from attsvm.probe.demo import Stories
 from attsvm_papers.heads import e4_explanations as heads_4
 from attsvm_papers.heads import e6_pretrained as heads_6
-from attsvm_papers.heads import e10_rotary as heads_10
-from attsvm_papers.heads import networks
+from attsvm_papers.heads import networks, rotary
 from attsvm_papers.heads.decoder import (
     MADE,
     OPTIMISERS,
@@ -388,31 +387,31 @@ def test_the_norm_of_the_largest_excess_decides(best) -> None:
 
 def test_lifted_weights_give_the_logits_of_a_rotary_head() -> None:
     model = Stories().eval()
-    ids = heads_10.stories(model, 2, 24)
+    ids = rotary.stories(model, 2, 24)
     assert len(set(map(tuple, ids.tolist()))) == 2
     with torch.no_grad(), capture(model, layers=[2]) as recording:
         model(ids)
-    inputs, factors = model.seen(ids, 2).double().numpy(), heads_10.weights(model, 2)
+    inputs, factors = model.seen(ids, 2).double().numpy(), rotary.weights(model, 2)
     for text in (0, 1):
         expected = recording.layers[0].texts[text].logits().double().numpy()
         for head in (0, 5):
-            W = heads_10.lifted(*factors[head])
-            for z, keys, place in heads_10.queries_of(inputs[text : text + 1], 8):
+            W = rotary.lifted(*factors[head])
+            for z, keys, place in rotary.queries_of(inputs[text : text + 1], 8):
                 found = keys @ (W @ z)
                 np.testing.assert_allclose(found, expected[head, place, : place + 1], atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", heads_10.NULLS[1:])
+@pytest.mark.parametrize("kind", rotary.NULLS[1:])
 def test_nulls_of_rotary_heads_are_rotary_heads_of_the_same_size(kind) -> None:
     rng = np.random.default_rng(0)
     K, Q = rng.normal(size=(2, 8, 24))
     inputs = rng.normal(size=(3, 30, 24)) + 1.0
-    other, further = heads_10.variant(K, Q, kind, inputs, rng)
+    other, further = rotary.variant(K, Q, kind, inputs, rng)
     for new, old in ((other, K), (further, Q)):
         np.testing.assert_allclose(
             np.linalg.svd(new, compute_uv=False), np.linalg.svd(old, compute_uv=False), rtol=1e-10
         )
-    assert np.abs(heads_10.lifted(other, further) - heads_10.lifted(K, Q)).max() > 0.1
+    assert np.abs(rotary.lifted(other, further) - rotary.lifted(K, Q)).max() > 0.1
     if kind == "permuted":
         planes = other.reshape(4, 2, 24)
         moved = [np.allclose(planes[j], K.reshape(4, 2, 24)[j]) for j in range(4)]

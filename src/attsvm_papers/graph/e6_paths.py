@@ -1,7 +1,7 @@
 """Regularisation paths of the log loss.
 
 Minimisers of the log loss over the weights of Frobenius norm at most R, R = 1 to 400, for the data
-of graph-1 and graph-2. The problem is convex; Newton's method follows the multiplier of the ball.
+of graph-1. The problem is convex; Newton's method follows the multiplier of the ball.
 
 Source: Mechanics of Next Token Prediction with Self-Attention, regularisation path
 """
@@ -23,7 +23,7 @@ from attsvm_papers.graph.priority import (
     draws,
 )
 
-# On the data of graph-1 (both settings) and graph-2.
+# On the data of graph-1.
 
 
 DATA = ((SETTINGS[0], False), (SETTINGS[1], False), (SETTINGS[1], True))

@@ -105,7 +105,6 @@ def untrained(e):
     kit.claim(expect, *FIGURE, id=f"E1.8{letter}", by="images", null=untrained, column=column,
               statement=f"{words} with training, on every set of images.")
     for letter, column, expect, words in (
-        ("a", "inverse_max", LESS, "1 over the largest entry of the [CLS] attention row falls"),
         ("b", "inverse_square", LESS, "1 over the sum of squares of the [CLS] attention row falls"),
         ("c", "norm", MORE, "The Frobenius norm of the query and key weights grows"),
     )

@@ -200,9 +200,7 @@ WHY = "set by this project; lower end of the 95% interval"
     for letter, decay, how, words in (
         ("", 0.0, "top", "Keeping each query's top token costs AdamW more nats than Muon."),
         ("a", 0.1, "top", "The same with weight decay .1 on both."),
-        ("b", 0.0, "level", "The same at equal loss."),
         ("c", 0.0, "norm", "The same where AdamW's heads are scaled to the norm of Muon's."),
-        ("d", 0.0, "norm back", "The same where Muon's heads are scaled to the norm of AdamW's."),
     )
 )
 def advantage(e, decay, how):

@@ -7,10 +7,8 @@ Predictions use the scores alone, never the trained softmax.
 Source: Transformers as Support Vector Machines, mode of the released code (figure recalled)
 """
 
-
 import numpy as np
 import torch
-from scipy.special import expit
 
 from attsvm import (
     AttentionData,
@@ -42,10 +40,6 @@ REFERENCE = {
 }
 # steps in which a decaying step halves: a thousandth of 0.1 after 6000 steps, and 87 of path in all
 HALVES = 600
-# sizes of the weights of the regularisation path, in units of the max-margin norm
-RADII = (3.0, 10.0, 30.0)
-PATHS = 3  # draws of each block whose path is followed
-STARTS = 5  # random ones at every size
 OTHER_STRENGTH = "the same draw at another strength"
 
 
@@ -85,11 +79,7 @@ def run(seeds, n=3, d=4, steps=3000, lr=0.1, strengths=(0.05, 0.1, 0.2, 0.3, 0.5
         columns[f"both_other_{name}"] = np.array(
             [recombine(W[k], parts[k - 1][1], parts[k][2].W).cosine for k in range(len(parts))]
         )
-    paths = np.full((len(strength), 4, len(RADII)), np.nan)
-    for k in range(len(strength)):
-        if k % len(seeds) < PATHS:
-            paths[k] = path(data.instance(k), scores[k], strength[k], predicted[k])
-    return columns | {"path": paths}
+    return columns
 
 
 def both_parts(data, mixture):
@@ -106,26 +96,6 @@ def compare(W, programme, finite, margin):
     alone = 1.0 - direction_gap(W, margin.W) if margin.norm > 0 else np.nan
     apart = np.linalg.norm(split(W, programme)[0] - finite)
     return {"both": recombine(W, finite, margin.W).cosine, "margin": alone, "finite": apart}
-
-
-def excess_of(scores, strength, best):
-    r"""The loss above its infimum and its slope in the probabilities, of each sequence.
-
-    The head's value :math:`\gamma^\top s-\lambda|s|^2` of orthonormal tokens is below its maximum,
-    at :math:`s^\star`, by :math:`\sum_t(\tau-g_t)s_t+\lambda|s-s^\star|^2`, where
-    :math:`g=\gamma-2\lambda s^\star` and :math:`\tau=\max g`: no term cancels another.
-    """
-    g = scores - 2.0 * strength * best
-    slack = np.where(best > 0, 0.0, g.max(axis=-1, keepdims=True) - g)
-    slope = expit(strength * (best**2).sum(axis=-1) - (scores * best).sum(axis=-1))
-
-    def excess(s):
-        below = (slack * s).sum(axis=-1) + strength * ((s - best) ** 2).sum(axis=-1)
-        grown = slope * np.expm1(below)
-        pull = slope * np.exp(below) / (1.0 + grown)
-        return np.log1p(grown), pull[:, None] * (slack + 2.0 * strength * (s - best))
-
-    return excess
 
 
 def median(e, column):
