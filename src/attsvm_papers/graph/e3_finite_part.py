@@ -146,7 +146,7 @@ def C4_3n(e):
     name="gradient-descent",
 )
 def gradient_descent(evidence, axes):
-    """Plain gradient descent with step 1 on the cyclic data of graph-1; 25 runs thin, the median of all
+    """Gradient descent with step 1 on the cyclic data of graph-1; 25 runs thin, the median of all
     thick, dotted 1/t. Left: distance of the cyclic part of W to the finite part. Middle: loss over
     its infimum. Right: 1 - cosine between the rest of W and the solution of the graph programme.
     """

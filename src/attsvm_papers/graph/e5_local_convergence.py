@@ -146,6 +146,7 @@ MIXED = {"sentences of one and of several selected tokens": lambda e: e["mixed"]
             " the solution of its own local graphs."
         ),
         explanation=stagnant if part == SQUARED else "",
+        failure="not reproduced",
         where={"part": part},
         assumes=APART,
         null=GLOBAL,

@@ -95,6 +95,7 @@ WHY = "set by this project; one optimiser each, lower end of the 95% interval ov
         where={"norm": NORMS.index(norm), "moment": moment},
         **EACH,
         null=null,
+        failure="scale",
     )
     for letter, norm, moment, null, words in (
         ("", "nuc", END, AGAIN,
@@ -124,6 +125,7 @@ def H2(e):
     assumes=REAL,
     interval=True,
     null=kit.exchanged("gradient descent in Muon's place", "optimiser", "muon", "sgd"),
+    failure="not reproduced",
 )
 def H3(e):
     """Muon's heads have a higher stable rank: seed by seed, its mean over the largest of the
@@ -138,6 +140,7 @@ def H3(e):
     where=AT_END,
     **EACH,
     null=AGAIN,
+    failure="not reproduced",
 )
 def H4(e):
     """W is nearer to the nuclear max-margin solution than to the plain average of its selections,

@@ -277,7 +277,9 @@ EXCESS = kit.at_least(0.03, "as in H1; mean over layers and seeds in each group"
 INPUTS = kit.at_most(0.5, "one optimiser each; what belongs to inputs of which W knows nothing")
 
 
-@kit.claim(EXCESS, where=on("samples", threshold=THRESHOLD), assumes=WRITTEN, null=ROTATED)
+@kit.claim(
+    EXCESS, where=on("samples", threshold=THRESHOLD), assumes=WRITTEN, null=ROTATED, failure="scale"
+)
 def H8(e):
     """The excess is there at every number of queries from 40 to 160."""
     return means(e.take(e["queries"] >= 40), "optimiser queries")
@@ -303,13 +305,19 @@ def H9(e):
     return np.concatenate([under(e, "surest"), under(e, "characters")])
 
 
-@kit.claim(EXCESS, where=on("inputs"), assumes=WRITTEN, null=ROTATED)
+@kit.claim(EXCESS, where=on("inputs"), assumes=WRITTEN, null=ROTATED, failure="scale")
 def H9a(e):
     """Relative positions do not explain it: it stays when positions are shuffled."""
     return under(e, "places")
 
 
-@kit.claim(INPUTS, where=on("inputs"), assumes=WRITTEN, null=scrambled("surrogate"))
+@kit.claim(
+    INPUTS,
+    where=on("inputs"),
+    assumes=WRITTEN,
+    null=scrambled("surrogate"),
+    failure="not reproduced",
+)
 def H9b(e):
     """The layer norm's geometry does not explain it: on surrogates less than half of it is left."""
     return under(e, "surrogate") / under(e, "as it is")
@@ -329,7 +337,7 @@ LOWEST = kit.at_least(
 MATCHED: dict[str, Any] = {"where": on("matched"), "by": "optimiser", "assumes": REAL}
 
 
-@kit.claim(LOWEST, **MATCHED, null=drawn("apart"))
+@kit.claim(LOWEST, **MATCHED, null=drawn("apart"), failure="not reproduced")
 def H11(e):
     """A head is nearer to its own nuclear solution than weights whose singular vectors lie as its
     own do among the main directions of the inputs.
@@ -337,13 +345,13 @@ def H11(e):
     return kit.interval(over(e, "apart")).low
 
 
-@kit.claim(LOWEST, **MATCHED, null=drawn("reflected"))
+@kit.claim(LOWEST, **MATCHED, null=drawn("reflected"), failure="not reproduced")
 def H11a(e):
     """And than weights that no Gaussian inputs with these moments tell from its own."""
     return kit.interval(over(e, "reflected")).low
 
 
-@kit.claim(EXCESS, where=on("other_sizes"), assumes=WRITTEN, null=ROTATED)
+@kit.claim(EXCESS, where=on("other_sizes"), assumes=WRITTEN, null=ROTATED, failure="scale")
 def H12(e):
     """The excess is there at other contexts, widths and depths."""
     return means(e, "optimiser size")

@@ -201,6 +201,7 @@ REAL = {"a real model": lambda e: bool(np.all(e["model"] != MADE))}
         null=null,
         nulls=nulls,
         explanation=ONE_OF_THREE,
+        failure="ours is stronger",
     )
     for letter, nulls, null, why, words in (
         ("", NULLS, ROTATED, "median over heads, one model each",
@@ -221,6 +222,7 @@ def medians(e, nulls):
     assumes=REAL,
     null=ROTATED,
     explanation="in each of three models about half to two thirds of the heads are",
+    failure="ours is stronger",
 )
 def H10a(e):
     """Most of them are above every null."""
@@ -243,6 +245,7 @@ def away(e):
     assumes={"all forty heads": lambda e: np.sum((e["model"] == ROTARY) & (e["norm"] == 1)) == 40},
     explanation=away,
     null=ROTATED,
+    failure="ours is stronger",
 )
 def H13(e):
     """Rotary heads are nearer to their own Frobenius solutions than the strictest null."""

@@ -189,6 +189,7 @@ LOOSE = "other rivals at positions that are not read"
     kit.at_most(0.02, "11 degrees, as the first layer is not saturated everywhere", share=kit.MOST),
     assumes="certified",
     null=RAW,
+    failure="scale",
 )
 def HL1(e):
     """The second layer converges in direction to the max-margin solution of its selection on the
@@ -198,7 +199,10 @@ def HL1(e):
 
 
 @kit.claim(
-    kit.at_most(0.02, "as for the second layer", share=kit.MOST), assumes="certified", null=ALONE
+    kit.at_most(0.02, "as for the second layer", share=kit.MOST),
+    assumes="certified",
+    null=ALONE,
+    failure="scale",
 )
 def HL2(e):
     """The first layer converges to the solution of its relaxed programme: margins of one at the
@@ -207,7 +211,9 @@ def HL2(e):
     return e["first"][:, -1]
 
 
-@kit.claim(kit.between(0.95, 1.05, "5 %", share=kit.MOST), assumes="certified", null=ALIKE)
+@kit.claim(
+    kit.between(0.95, 1.05, "5 %", share=kit.MOST), assumes="certified", null=ALIKE, failure="scale"
+)
 def HL3(e):
     """Under one norm for both, the lengths of the layers are to each other as those of their
     solutions.

@@ -49,7 +49,9 @@ def at_once(seeds, norm, K=20, per_query=4, steps=10_000):
     }
 
 
-@kit.run(kind=KINDS, textbook=[False, True], seeds=kit.seeds(10, by=10), quick={"seeds": 1})
+@kit.run(
+    kind=KINDS, textbook=[False, True], seeds=kit.seeds(10, by=10, name="runs"), quick={"runs": 1}
+)
 def rounding(kind, textbook, seeds, K=20, per_query=4, long=40_000):
     eta0, eta = rates(K)
     sets = draw(kind, K, per_query, seeds)

@@ -177,6 +177,7 @@ def TX2(e):
     null=kit.replaced("the sum of all arcs", cosine=lambda e: e["cosine_alike"][:, None]),
     explanation="A sentence whose winner is rare may keep attending to a frequent word: its"
     " gradient vanishes sooner than those of all others, as in the example of TX8.",
+    failure="not reproduced",
 )
 def TX3(e):
     """It points along the max-margin solution of all of them."""
