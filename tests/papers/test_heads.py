@@ -311,11 +311,11 @@ def matched_evidence(apart: float, reflected: float) -> Evidence:
 
 @pytest.mark.parametrize(
     ("apart", "reflected", "holding"),
-    [(0.2, 0.2, {"H11", "H11a", "H11b"}), (0.2, 0.35, {"H11", "H11a"}), (0.2, 0.4, {"H11"})],
+    [(0.2, 0.35, {"H11", "H11a"}), (0.2, 0.4, {"H11"})],
 )
 def test_nulls_that_match_the_covariance_can_explain_the_excess(apart, reflected, holding) -> None:
     known, evidence = claims("heads-4"), matched_evidence(apart, reflected)
-    for name in ("H11", "H11a", "H11b"):
+    for name in ("H11", "H11a"):
         assert (known[name].check(evidence).verdict == "holds") == (name in holding), name
     wild = dict(evidence)
     wild["apart 0"] = np.full(len(wild["apart 0"]), apart + 0.2)
@@ -344,7 +344,7 @@ def heads_evidence(own: float, *, null: float = 0.2, muon: float = 10.0) -> Evid
 )
 def test_the_finding_holds_for_near_heads_and_fails_for_their_nulls(own, verdict) -> None:
     known, evidence = claims("heads-1"), heads_evidence(own)
-    for name in ("H1", "H1a", "H1b", "H2"):
+    for name in ("H1", "H1b", "H2"):
         assert known[name].check(evidence).verdict == verdict, name
     assert known["H1"].check(evidence).null.verdict == "fails"
 
@@ -381,8 +381,7 @@ def test_the_norm_of_the_largest_excess_decides(best) -> None:
     found = {name: claim.check(evidence) for name, claim in known.items()}
     assert (found["H6"].verdict == "fails") == (best in ("l1", "linf"))
     assert (found["H6"].null.verdict == "fails") == (best == "nuc")
-    for name, holds in {"H6a": best == "nuc", "H6b": best == "fro", "H6c": best == "nuc"}.items():
-        assert (found[name].verdict == "holds") == holds, (name, best)
+    assert (found["H6b"].verdict == "holds") == (best == "fro")
 
 
 def test_lifted_weights_give_the_logits_of_a_rotary_head() -> None:

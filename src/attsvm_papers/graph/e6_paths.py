@@ -6,8 +6,6 @@ of graph-1. The problem is convex; Newton's method follows the multiplier of the
 Source: Mechanics of Next Token Prediction with Self-Attention, regularisation path
 """
 
-from typing import Any
-
 import numpy as np
 
 from attsvm import graph_svm
@@ -51,10 +49,6 @@ def run(part, seeds, radii=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0,
 
 def _cyclic(evidence: kit.Evidence) -> kit.Evidence:
     return evidence.where(part=2)
-
-
-def _far(evidence: kit.Evidence) -> Any:
-    return evidence["radius"][0] >= 20.0
 
 
 @kit.claim(

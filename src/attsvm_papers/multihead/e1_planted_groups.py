@@ -140,18 +140,6 @@ def MH4(e):
     return of(e, angle=0)["joint"][:, -1]
 
 
-def lagging(e):
-    rows = of(e, angle=0)
-    share = rows["ratio"] / rows["ratio_best"]
-    late = rows["ratio_best"][share < 0.95]
-    return (
-        f"Ratios are still growing after so many steps: their median is {np.median(share):.3f} of"
-        f" the solutions' ratio. The {len(late)} below 0.95 have solutions whose norms are to each"
-        f" other as {np.median(late):.2g} in the median, all trials"
-        f" {np.median(rows['ratio_best']):.2g}."
-    )
-
-
 @kit.claim(kit.between(0.95, 1.05, "5 %", share=kit.MOST), null=TWO_NORMS)
 def MH5(e):
     """Each measured by its own norm, both heads become equally long, whatever their solutions are

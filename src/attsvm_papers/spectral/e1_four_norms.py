@@ -104,11 +104,6 @@ def another_norm(e):
     return in_another_norm(e, BETAS)
 
 
-def another_norm_with_momentum(e):
-    """With momentum, the next norm."""
-    return in_another_norm(e, (0.9,))
-
-
 FAR = {"20 000 steps": lambda e: np.array(e["step"].max() >= LATE)}
 
 

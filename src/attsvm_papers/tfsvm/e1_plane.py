@@ -101,12 +101,6 @@ def late(e, method):
     return rows.at(column, 100_000) / rows.at(column, 10_000)
 
 
-def second_of_frobenius(e):
-    """The Frobenius solution's second singular value over the first, at every record."""
-    sizes = np.linalg.svd(e["solved_frobenius"], compute_uv=False)
-    return np.broadcast_to((sizes[:, 1] / sizes[:, 0])[:, None], e["second"].shape)
-
-
 def apart(e):
     """The largest entry of the difference of the two solutions."""
     return np.abs(e["solved_frobenius"] - e["solved_nuclear"]).max(axis=(-2, -1))

@@ -177,11 +177,6 @@ RANDOM_TOKENS = kit.replaced("random tokens in place of the trained ones", local
 MIXED = mixed("global")
 
 
-def unaligned(e):
-    """Instances whose first gradient is not aligned."""
-    return np.resize(e["global"][(e["feasible"] == 1) & (e["aligned"] == 0)], e.rows)
-
-
 @kit.claim(
     kit.at_least(
         1.0,
