@@ -107,7 +107,7 @@ def cyclic(case, lr, decay, steps, seeds):
     course = descend(data, Rule(lr, decay=decay), steps, seeds, TAIL)
     columns = follow(course, svms)
     tail = columns.pop("finite")
-    spaced = np.r_[0 : len(course.steps) - TAIL, len(course.steps) - 1]
+    spaced = np.r_[0 : len(course.steps) - TAIL - 1, len(course.steps) - 1]
     columns = {name: column[:, spaced] for name, column in (columns | {"finite": tail}).items()}
     unseen = [_unseen(svm, course.W[[-1, 0], run], seeds[run]) for run, svm in enumerate(svms)]
     return {

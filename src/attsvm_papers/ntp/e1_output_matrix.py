@@ -30,6 +30,7 @@ from attsvm_papers.ntp.two_stages import by_run, output_targets, rates, slope, u
 _K = 20
 IDENTITY, ORTHOGONAL, WEIGHTS, START = "identity", "ortho", "weights", "start"
 UNIFORM = (IDENTITY, ORTHOGONAL)
+ROUNDING = 1e-9  # errors below it are drawn and fitted as it
 FIT, LOSS_FIT = (2000, 20_000), (3000, 20_000)
 
 
@@ -46,7 +47,7 @@ def run(seeds, case, K=20, steps=20_000, deviation=0.1):
         start = deviation * rng.standard_normal((K, K)) if case == START else np.zeros((K, K))
         starts.append(start)
     course = output_stage(sets, Rule(eta), steps, init=np.stack(starts), records=LogSpaced(200))
-    error = course.direction_error(output_targets(sets))
+    error = np.maximum(course.direction_error(output_targets(sets)), ROUNDING)
     return {
         "step": kit.same(course.steps),
         **_rises(sets, starts, seeds),

@@ -65,7 +65,6 @@ def rounding(kind, textbook, seeds, K=20, per_query=4, long=40_000):
         **by_run(
             {
                 "cosine": attention.cosine(solutions),
-                "norm": attention.norm,
                 "log_missing": attention.log_missing,
             }
         ),

@@ -8,7 +8,7 @@ descent with steps of 0.05, or with steps of 0.5 / sqrt(t). Paths are minimisers
 are of twelve contexts and six tokens, by dimension.
 
 Source: Thrampoulidis, Implicit Optimization Bias of Next-token Prediction in Linear Models (2024),
-arXiv 2402.18551, abstract; another paper than that of ntp-1 to ntp-6
+arXiv 2402.18551, abstract; another paper than that of ntp-1 to ntp-5
 
 Notes: Counts of the contexts are 1 to 9. Labels are compatible where log-odds have a solution, and
 separable where the margin programme has one; every answer is proved by multipliers. Where labels
@@ -370,7 +370,7 @@ def SL8(e):
 @kit.claim(
     kit.at_most(
         1e-4,
-        f"at the first radius of {FAR:g} norms: by SL8r 1e-7 times a distance of 3 to 23",
+        f"at the first radius of {FAR:g} norms: exponentially, 1e-7 times a distance of 3 to 23",
     ),
     "recalled",
     "theorem on the ridge-constrained path",
