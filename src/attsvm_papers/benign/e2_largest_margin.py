@@ -99,8 +99,6 @@ def sizes(snr, eta, seeds, n=40, d=1600, steps=400):
         "descent_uses": 2 * at_signal.sum(axis=1) > right,
         "turn": turn > 0,
         "descent_error": clean_error(own_prompt, own_head, rho),
-        "share": margin * norms.min(axis=1),
-        "share_of_noise": margin * norms[:, -1],
         **gaps(data, own, own_head, own_prompt),
     }
 

@@ -47,7 +47,6 @@ from attsvm_papers.heads.own_solutions import (
     STRICT,
     THRESHOLD,
     Look,
-    average,
     cosine,
     own_solutions,
     programme_of,
@@ -106,30 +105,13 @@ def samples(
         for number, layer in enumerate(few if count <= FEW else many):
             told = told_of(layer, number) | {"queries": count, "threshold": threshold}
             seen = (layer.weights, 0, layer.inputs, layer.tokens, norms)
-            looked, again = own_solutions(*seen, Look(count, threshold, nulls=STRICT), seed), None
-            if (count, threshold) == (queries, THRESHOLD):
-                again = own_solutions(*seen, Look(count, nulls=STRICT[:1]), seed, draw=1)
-            for own, other in zip(looked, again or (None,) * len(norms), strict=True):
-                found.append((told | shared(own, other, layer.tokens.shape[1], seed), own))
+            looked = own_solutions(*seen, Look(count, threshold, nulls=STRICT), seed)
+            found += [(told, own) for own in looked]
     return columns(found)
 
 
 def told_of(layer, number):
     return {"layer": number, "rank": stable_rank(layer.weights[0])}
-
-
-def shared(one, other, length, seed):
-    """The cosine of the solutions of two samples, the share of the tokens in support of one that
-    support the other as well, and of as many tokens before the same queries, drawn at random.
-    """
-    if other is None:
-        return dict.fromkeys(("alike", "shared", "chance"), np.nan)
-    rng, sets = np.random.default_rng(seed), []
-    for rows in (one.support, other.support):
-        drawn = rng.integers(rows[:, 1] + 1)
-        sets.append([set((rows[:, 0] * length + at).tolist()) for at in (rows[:, 2], drawn)])
-    held, chance = (len(a & b) / min(len(a), len(b)) for a, b in zip(*sets, strict=True))
-    return {"alike": cosine(one.solution, other.solution), "shared": held, "chance": chance}
 
 
 @kit.run(digest=files, seed=kit.seeds(2, name="few_seeds"), optimiser=PAIR, **FEWER)
@@ -198,9 +180,7 @@ def matched(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
 
 
 def twins(W, inputs, tokens, look, rng):
-    """Columns of a head: cosines of every draw and its own solution, and its own average; the
-    largest gap.
-    """
+    """Columns of a head: cosines of every draw and its own solution; the largest gap."""
     wanted = max(look.queries, sees(W, inputs, look, rng).count)
     found, gaps, rows = {}, [], inputs.reshape(-1, inputs.shape[-1])
     for kind, draw in ((kind, draw) for kind in ("apart", "reflected") for draw in range(DRAWS)):
@@ -209,7 +189,6 @@ def twins(W, inputs, tokens, look, rng):
         programme = programme_of(sees(V, inputs, look, rng, wanted), inputs, tokens, look)
         best = max_margin(programme, "nuc", max_seconds=SECONDS)
         found[f"{kind} {draw}"] = cosine(V, best.W)
-        found[f"{kind} average {draw}"] = cosine(V, average(programme))
         gaps.append(best.gap)
     return {**found, "worst": max(gaps)}
 

@@ -74,12 +74,6 @@ def path(toy, cone, radii):
     return prompts.prompt_path(datasets.toy(toy), radii, other if cone else best, around)
 
 
-@kit.run(quick={"points": 200})
-def field(points=1000, seed=0):
-    toys = datasets.toy(ONE), datasets.toy(TWO)
-    return prompts.ascent_cosines(*toys, solutions()[0].W[:, 0], points, seed)
-
-
 @kit.run(toy=[ONE, TWO])
 def near(toy, lr=0.1):
     return prompts.rays(datasets.toy(toy), 1, lr)

@@ -69,7 +69,6 @@ def run(shared, seeds, n=6, T=8, d=10, steps=4000):
         "certified": certified,
         "share_joint": margin_shares(W, joint),
         "share_alone": smallest / sum(np.linalg.norm(apart(W), "nuc", axis=(-2, -1))) * least,
-        "share_beside": margin_shares(beside, joint),
         "gap_joint": direction_gap(W, joint.W),
         "gap_beside": direction_gap(W, beside),
     }

@@ -16,12 +16,11 @@ import numpy as np
 
 from attsvm import LogSpaced
 from attsvm.dynamics import AtSteps
-from attsvm.dynamics.next_token import Rule, attention_stage, output_stage, two_stage
+from attsvm.dynamics.next_token import Rule, output_stage, two_stage
 from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import (
     KINDS,
     PUBLISHED,
-    accuracy,
     attention_solutions,
     by_run,
     draw,
@@ -33,8 +32,6 @@ from attsvm_papers.ntp.two_stages import (
 
 WORDS = dict(zip(KINDS, ("no confused tokens", "confused tokens"), strict=True))
 COLOURS = dict(zip(KINDS, (kit.TRAINED, kit.ATTENTION), strict=True))
-HASTE = 1000.0
-"""Of steps that are too long, in steps of the paper."""
 TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 
 
@@ -44,17 +41,14 @@ def run(kind, seeds, K=20, per_query=4, first_steps=1000, steps=100_000):
     sets = draw(kind, K, per_query, seeds)
     marks = np.rint(10.0 ** (np.arange(int(40 * math.log10(steps)) + 1) / 40)).astype(int).tolist()
     output, attention = two_stage(
-        sets, Rule(eta0), Rule(eta), (first_steps, steps), records=AtSteps(marks), watch=True
+        sets, Rule(eta0), Rule(eta), (first_steps, steps), records=AtSteps(marks)
     )
     solutions = attention_solutions(sets)
     alike = sums_of_arcs(solutions)
     problem, at = attention.problem, attention.steps
-    hasty = attention_stage(problem, Rule(HASTE * eta), 200, records=AtSteps(()), watch=True)
     error, other = (attention.direction_error(target) for target in (solutions, alike))
     here = int(np.flatnonzero(at == PUBLISHED)[0])
     alpha = eta0 * first_steps / math.sqrt(K - 1)
-    # the slope of the loss in the missing mass: alpha K e^-alpha p_y
-    log_factor = math.log(alpha * K) - alpha - math.log1p((K - 1) * math.exp(-alpha))
     columns = {
         "output_loss": output.loss,
         "output_error": output.direction_error(output_targets(sets)),
@@ -75,8 +69,6 @@ def run(kind, seeds, K=20, per_query=4, first_steps=1000, steps=100_000):
         "last_step": steps,
         "cosine": attention.cosine(solutions)[here],
         "cosine_alike": attention.cosine(alike)[here],
-        "accuracy": accuracy(problem, attention.W[here]),
-        "accuracy_start": accuracy(problem, attention.W[0]),
         "missing": attention.log_missing[here],
         "path": attention.norm[here] / (eta * PUBLISHED),
         "error_slope": slope(at, np.log(error), 1e3, 1e4),
@@ -84,13 +76,6 @@ def run(kind, seeds, K=20, per_query=4, first_steps=1000, steps=100_000):
         "late_error_slope": slope(at, np.log(error), 1e4, 1e5),
         "late_error_slope_alike": slope(at, np.log(other), 1e4, 1e5),
         "loss_rate": slope(at, attention.log_gap, 5e3, 1e4, log=False) * -solutions.norm / eta,
-        "coefficient": np.exp(
-            attention.log_gap[here]
-            - log_factor
-            - problem.log_mean(problem.log_missing(attention.W[here]))
-        ),
-        "last_rise": attention.last_rise,
-        "last_rise_hasty": hasty.last_rise,
         "solution_norm": solutions.norm,
         "certified": solutions.optimal,
         **_end_to_end(sets, solutions.norm, K),

@@ -17,7 +17,6 @@ from attsvm.dynamics.next_token import Rule, two_stage
 from attsvm_papers import kit
 from attsvm_papers.ntp.predictions import (
     MEASURES,
-    gap_excess,
     judged,
     leader,
     other_query,
@@ -78,12 +77,6 @@ def run(seeds, K=20, per_query=4, steps=10_000, tests=50):
             told |= {name + key: value for name, value in signs(plain[k], weights[k]).items()}
             unseen = weights[2 * len(seeds) + k] @ held_out[k].embeddings[K - 1]
             told["unseen_column" + key] = np.linalg.norm(unseen)
-        solved = solutions[len(seeds) + k]
-        trained = W[len(seeds) + k]
-        told["gap_excess"] = gap_excess(confused[k], solved.W)
-        told["gap_trained"] = gap_excess(
-            confused[k], trained * solved.norm / np.linalg.norm(trained)
-        )
         rows.append(told)
     return kit.stacked(rows)
 

@@ -86,16 +86,12 @@ def trained(kind, rule, seeds, m=8, V=10, steps=40_000):
         _followed(svm, other, pair, course.W[:, run], tenth)
         for run, (svm, other, pair) in enumerate(zip(svms, hard, pairs, strict=True))
     ]
-    columns = kit.stacked(found)
-    norms = np.array([np.linalg.norm(svm.solution.W) + (not svm.separable) for svm in svms])
     return {
         "step": kit.same(course.steps),
         "tenth": kit.same(tenth),
         "over_entropy": course.loss.T - np.array([[svm.entropy] for svm in svms]),
-        "over_floor": course.loss.T - np.array([[svm.floor] for svm in svms]),
         "size": np.array([np.linalg.norm(svm.finite) for svm in svms]),
-        **columns,
-        "scale_other": columns["scale"] * (norms / np.roll(norms, 1))[:, None],
+        **kit.stacked(found),
         **trials(svms),
     }
 
@@ -114,7 +110,6 @@ def _followed(svm, hard, pair, W, tenth):
         "gap": 1.0 - report.outside,
         "gap_hard": direction_gap(parts.outside, other),
         "outside": np.linalg.norm(parts.outside, axis=(-2, -1)),
-        "scale": report.scale,
         "added": direction_gap(added, svm.solution.W),
         "added_hard": direction_gap(added, other),
         "dual_gap": direction_gap(masses, dual),

@@ -4,16 +4,16 @@ A decoder of characters (two blocks, width 128, four heads, context 64) is train
 with Muon on the matrices of its blocks, with the best of a few rates, falling along a cosine,
 without weight decay and with .1. Then every query of every head keeps only its top token of
 attention, renormalised, without retraining: the cost is the held-out loss after that minus the loss
-before. Beside it stand the cost where logits of attention are scaled until the weights W of the heads have the same
-Frobenius norm. So do the cost when random tokens, or those at the nearest positions, are kept, and
-the share of queries that copy themselves, the token before, or one of the same kind.
+before. Beside it stand the cost where logits of attention are scaled until the weights W of the
+heads have the same Frobenius norm, the cost when random tokens, or those at the nearest positions,
+are kept, and the share of queries that copy themselves, the token before, or one of the same kind.
 
 Source: this project
 
 Notes: Trials are seeds, of first weights and batches alike. The bound of S1 is set on seed 0, which
 has .24 nats without and .17 with weight decay. The largest factor is set on six trainings with
-seeds 10000 and 10001: Muon's heads are six times as large. Verdict seeds begin at 20000. At the scale medium there are four blocks, a
-context of 128, and six optimisers.
+seeds 10000 and 10001: Muon's heads are six times as large. Verdict seeds begin at 20000. At the
+scale medium there are four blocks, a context of 128, and six optimisers.
 """
 
 from dataclasses import asdict

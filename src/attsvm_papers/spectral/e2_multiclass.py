@@ -105,7 +105,6 @@ def run(optimiser, seeds, steps=10_000):
         **{f"share{k}": shares[k].T for k in range(len(NORMS))},
         "push": push.T,
         "log_margin": np.log(best[OWN[optimiser]]),
-        "log_reach": np.log(2.0 * np.abs(one.inputs).sum(axis=-1).max(axis=-1)),
         "certified": certified,
     }
 

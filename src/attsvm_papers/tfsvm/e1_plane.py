@@ -72,26 +72,14 @@ def run(toy, method, starts=4, steps=100_000, lr=0.1):
         found[: len(values)] = values
         return np.moveaxis(found, 1, 0)
 
-    sizes = np.linalg.svd(course.W, compute_uv=False)
-    parts = course.parameters
-    if method == "together":
-        parts = {"K": parts["KQ"][..., :2, :], "Q": parts["KQ"][..., 2:, :]}
-    missing = np.full_like(course.W, np.nan)
     return {
-        "start": np.arange(runs),
         "step": kit.same(marks),
         "W": filled(course.W),
         **{name: filled(direction_gap(course.W, best)) for name, best in solved.items()},
-        "size": filled(sizes.sum(axis=-1)),
-        "second": filled(sizes[..., 1] / np.maximum(sizes[..., 0], np.finfo(float).tiny)),
-        **{k: filled(np.linalg.norm(parts.get(k, missing), axis=(-2, -1))) for k in "KQ"},
         "solved_frobenius": kit.same(solved["frobenius"].W),
         "solved_nuclear": kit.same(solved["nuclear"].W),
         "error_frobenius": np.abs(solved["frobenius"].W - problem.reference["W"]).max(),
         "error_nuclear": np.abs(solved["nuclear"].W - problem.reference["W_nuclear"]).max(),
-        "nuclear_norm": solved["nuclear"].norm,
-        "frobenius_norm": solved["frobenius"].norm,
-        "frobenius_size": np.linalg.svd(solved["frobenius"].W, compute_uv=False).sum(),
     }
 
 
