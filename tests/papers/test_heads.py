@@ -252,12 +252,6 @@ def test_another_draw_has_other_queries_and_the_same_nulls() -> None:
     )
     assert one.nulls == other.nulls
     assert cosine(one.solution, other.solution) < 0.999
-    both = heads_4.shared(one, one, 16, 0)
-    assert both["shared"] == 1.0
-    assert both["chance"] < 1.0
-    assert both["alike"] == pytest.approx(1.0)
-    assert heads_4.shared(one, other, 16, 0)["alike"] < 0.999
-    assert np.isnan(heads_4.shared(one, None, 16, 0)["shared"])
 
 
 def test_a_head_that_is_sure_of_no_other_queries_has_no_say_about_them() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from attsvm import LogSpaced
 from attsvm.dynamics import AtSteps
-from attsvm.dynamics.next_token import Rule, output_stage, two_stage
+from attsvm.dynamics.next_token import Rule, two_stage
 from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import (
     KINDS,
@@ -78,7 +78,7 @@ def run(kind, seeds, K=20, per_query=4, first_steps=1000, steps=100_000):
         "loss_rate": slope(at, attention.log_gap, 5e3, 1e4, log=False) * -solutions.norm / eta,
         "solution_norm": solutions.norm,
         "certified": solutions.optimal,
-        **_end_to_end(sets, solutions.norm, K),
+        "end_to_end": _end_to_end(sets, solutions.norm, K),
         **by_run(columns),
     }
 
@@ -110,12 +110,10 @@ def _pushed(problem, W, alpha, K):
 
 def _end_to_end(sets, norms, K):
     r"""Steps of stage 2 until :math:`L\le2\varepsilon`, times :math:`\eta/\|W_{kq}^\star\|`, where
-    stage 1 had gone to :math:`\varepsilon`; and the loss of stage 1 over :math:`\varepsilon`, then
-    and after two steps in a hundred less.
+    stage 1 had gone to :math:`\varepsilon`.
     """
     eta0, eta = rates(K)
     lengths = np.zeros((len(sets), len(TOLERANCES)))
-    floors, short = np.zeros((2, *lengths.shape))
     for k, epsilon in enumerate(TOLERANCES):
         first = math.ceil(math.sqrt(K - 1) / eta0 * math.log((K - 1) / epsilon))
         course = two_stage(
@@ -124,10 +122,7 @@ def _end_to_end(sets, norms, K):
         reached = course.loss <= 2.0 * epsilon
         when = np.where(reached.any(axis=0), course.steps[reached.argmax(axis=0)], np.inf)
         lengths[:, k] = when * eta / norms
-        floors[:, k] = course.problem.floor() / epsilon
-        less = output_stage(sets, Rule(eta0), int(0.98 * first), records=AtSteps(()))
-        short[:, k] = less.loss[-1] / epsilon
-    return {"end_to_end": lengths, "first_stage": floors, "first_stage_short": short}
+    return lengths
 
 
 ALIKE = kit.replaced(
@@ -153,17 +148,6 @@ def published_direction(e):
     at least .99.
     """
     return e["cosine"]
-
-
-@kit.claim(
-    kit.at_least(1.0, "realizable data", share=kit.MOST),
-    reference=FIGURE,
-    id="P3-E3b",
-    null=kit.replaced("before any training of attention", accuracy="accuracy_start"),
-)
-def published_accuracy(e):
-    """Every training sentence is predicted after 10 000 steps."""
-    return e["accuracy"]
 
 
 @kit.claim(
@@ -294,16 +278,6 @@ def C3_9(e):
     """
     alpha = np.log(19 / np.array(TOLERANCES))
     return kit.slopes(np.log(alpha), e["end_to_end"], np.array(True))
-
-
-@kit.claim(
-    kit.true("derived from the closed form of C3.1"),
-    id="P3-E3e",
-    null=kit.replaced("two steps in a hundred less", first_stage="first_stage_short"),
-)
-def first_stage(e):
-    """Stage 1 reaches epsilon in sqrt(K - 1) / eta log((K - 1) / epsilon) steps."""
-    return e["first_stage"].max(axis=1) <= 1.0
 
 
 @kit.picture(
