@@ -48,7 +48,7 @@ def claim(
     statement: str | None = None,
     assumes: Mapping[str, Measure] | str | None = None,
     explanation: str | Callable[[Evidence], str] = "",
-    failure: Failure = "",
+    failure: str = "",
     interval: bool = False,
     null: Null | Breaks | None = None,
     trials: str = "seed",
@@ -123,7 +123,7 @@ def claim(
             interval,
             named(null),
             trials,
-            failure=failure,
+            failure=cast(Failure, failure),
         )
         return Claims(function, (made, *known.claims))
 

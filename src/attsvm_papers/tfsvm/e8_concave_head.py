@@ -75,7 +75,6 @@ def run(seeds, n=3, d=4, steps=3000, lr=0.1, strengths=(0.05, 0.1, 0.2, 0.3, 0.5
         parts = [both_parts(data.instance(k), mixture) for k, mixture in enumerate(predicted)]
         compared = [compare(W[k], *each) for k, each in enumerate(parts)]
         columns |= {f"{key}_{name}": value for key, value in kit.stacked(compared).items()}
-        columns[f"norm_{name}"] = course.norm[-1]
         columns[f"both_other_{name}"] = np.array(
             [recombine(W[k], parts[k - 1][1], parts[k][2].W).cosine for k in range(len(parts))]
         )
