@@ -101,7 +101,7 @@ def trained(seeds, causal, n=2, T=4, d=8, steps=6000, lr=0.1):
 
 
 @kit.run(shape=[[2, 3, 12]], seeds=kit.seeds(50, by=50), quick={"seeds": 20})
-def ranks(shape, seeds):
+def farthest(shape, seeds):
     """Solutions for the best tokens of sequences with fewer positions than dimensions: how far from
     them the best weights of a large size are.
     """

@@ -73,6 +73,7 @@ def local_runs(
         "frobenius": 1.0 - trajectory.direction_gap(frobenius).T,
         "nuclear": 1.0 - trajectory.direction_gap(nuclear).T,
         "size": np.linalg.svd(trajectory.W, compute_uv=False).sum(axis=-1).T,
+        "certified": certified,
         "local": local,
         "fro_rank": np.array([_rank(solution) for solution in frobenius]),
         "nuc_rank": np.array([_rank(solution) for solution in nuclear]),
