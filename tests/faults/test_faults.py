@@ -254,6 +254,7 @@ def _(b):
     "winners and losers of an order change places",
     "margins/test_next_token.py::test_order_rows_by_loops",
     "graph-1 C4.4b",
+    cells={"part": ["acyclic"]},
 )
 def _(b):
     from attsvm.margins.next_token import arc_margins

@@ -85,7 +85,7 @@ def test_signs_follow_roles_without_confused_tokens() -> None:
 
 
 def test_gaps_are_at_least_longest_paths() -> None:
-    """Claim C3.12 on 200 random acyclic graphs, confused tokens included."""
+    """Longest paths on 200 random acyclic graphs, confused tokens included."""
     rng = np.random.default_rng(1)
     K, programmes, longest = 9, [], []
     for _ in range(200):
@@ -108,7 +108,7 @@ def test_gaps_are_at_least_longest_paths() -> None:
 
 
 def test_unseen_sentences_are_predicted_by_the_closure() -> None:
-    """Claim C3.11 and C3.12: the closure-greatest token of a sentence has the largest score, though
+    """The closure-greatest token of a sentence has the largest score, though
     the pair never met.
     """
     golden = NextTokenData.from_sentences(

@@ -77,7 +77,7 @@ def test_rows_of_all_sets_fit_below_each_other(folder, evidence):
 
 def test_the_signs_hold_after_a_few_epochs(evidence):
     verdicts = {claim.id: claim.check(evidence).verdict for claim in experiment("mmts-8").claims}
-    assert [verdicts[f"E1.8{letter}"] for letter in "abc"] == ["holds"] * 3
+    assert [verdicts[f"E1.8{letter}"] for letter in "bc"] == ["holds"] * 2
 
 
 def test_the_untrained_network_attends_to_nearly_everything(evidence):

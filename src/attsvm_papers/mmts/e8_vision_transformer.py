@@ -105,7 +105,6 @@ def untrained(e):
     kit.claim(expect, *FIGURE, id=f"E1.8{letter}", by="images", null=untrained, column=column,
               statement=f"{words} with training, on every set of images.")
     for letter, column, expect, words in (
-        ("a", "inverse_max", LESS, "1 over the largest entry of the [CLS] attention row falls"),
         ("b", "inverse_square", LESS, "1 over the sum of squares of the [CLS] attention row falls"),
         ("c", "norm", MORE, "The Frobenius norm of the query and key weights grows"),
     )
@@ -114,21 +113,6 @@ def change(e, column):
     """Last value over the value before training, per run; the mean over blocks."""
     course = e[column].mean(axis=-1)
     return course[:, -1] / course[:, 0]
-
-
-@kit.claim(
-    kit.at_most(
-        0.5, "1 over the sum of squares, relative to its value before training", share=kit.MOST
-    ),
-    by="images",
-    null=untrained,
-)
-def E1_8d(e):
-    """Attention stays sparse, in the second half of the epochs spread over at most half as many
-    tokens as untrained.
-    """
-    course, late = e["inverse_square"].mean(axis=-1), 2 * e["epoch"] >= e["epoch"][:, -1:]
-    return np.where(late, course, -np.inf).max(axis=1) / course[:, 0]
 
 
 @kit.panels(

@@ -231,7 +231,7 @@ def test_training_converges_to_the_certified_solution_and_every_seed_alone_gives
 
 
 def test_trained_scores_have_the_signs_of_roles_and_the_order_of_closures() -> None:
-    # C3.10 and C3.12 on trained weights: 20 relations of each kind.
+    # C3.10 and longest paths on trained weights: 20 relations of each kind.
     plain, confused = (
         [bipartite(K, 3, seed) for seed in range(20)],
         [total(K, 3, seed) for seed in range(20)],
