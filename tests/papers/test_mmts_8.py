@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from attsvm.claims import Evidence
-from attsvm.datasets.image_sets import VARIABLE
 from attsvm_papers.kit import experiment
 from attsvm_papers.mmts import e8_vision_transformer as mmts_8
+from attsvm_papers.networks.published_data import VARIABLE
 
 TINY = replace(experiment("mmts-8").quick, epochs=(4, 4), records=4, seeds=1, observed=100)
 

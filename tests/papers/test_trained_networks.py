@@ -10,7 +10,6 @@ import torch
 
 from attsvm.claims import Evidence
 from attsvm.cli import main
-from attsvm.datasets.image_sets import VARIABLE
 from attsvm.errors import InputError, UnavailableError
 from attsvm.optim import MirrorDescent, lr_from_sgd
 from attsvm_papers.kit import experiment
@@ -19,6 +18,7 @@ from attsvm_papers.md import e7_vision_transformer as md_7
 from attsvm_papers.networks import trained_networks, training
 from attsvm_papers.networks.accuracy_table import at_equal
 from attsvm_papers.networks.examples import examples, network
+from attsvm_papers.networks.published_data import VARIABLE
 from attsvm_papers.networks.trained_networks import (
     DATA,
     METHODS,
