@@ -22,7 +22,7 @@ ANYTHING = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=9), st.dictionaries(st.text(), inner, max_size=9)
     ),
-    max_leaves=60,
+    max_leaves=20,
 )
 
 
