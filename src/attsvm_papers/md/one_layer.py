@@ -105,7 +105,7 @@ def logits(weights: Weights, data: Sequences, rows: Tensor) -> Tensor:
     return mixed.view(*rows.shape, d) @ weights.V + weights.b
 
 
-MEASURES = ("right", "right_top", "right_random", "entropy", "opinion", "opinion_random")
+MEASURES = ("right", "top", "random", "entropy", "opinion", "opinion_random")
 
 
 @torch.no_grad()
@@ -144,11 +144,17 @@ def measured(weights: Weights, data: Sequences, seeds: Sequence[int]) -> dict[st
 
 
 def courses(
-    data: Sequences, trainings: Sequence[Training], seeds: Sequence[int], epochs: int, batch: int
+    data: Sequences,
+    trainings: Sequence[Training],
+    seeds: Sequence[int],
+    epochs: int,
+    batch: int,
+    *,
+    last: bool = False,
 ) -> list[dict[str, NDArray[Any]]]:
     """Of every training ``(S, epochs + 1)``: accuracies on the parts, what :func:`measured` says
-    of the test part, the evenness of W, and seconds. All go on by an epoch in turn, on the same
-    examples.
+    of the test part, the evenness of W, and seconds; with ``last`` ``(S, 1)``, after the last
+    epoch. All go on by an epoch in turn, on the same examples.
     """
     records: list[list[dict[str, Any]]] = [[] for _ in trainings]
     parts = [data.parts(seed) for seed in seeds]
@@ -160,7 +166,8 @@ def courses(
         for training, record in zip(trainings, records, strict=True):
             if epoch:
                 training.epoch(steps)
-            record.append(_record(training, parts, seeds))
+            if epoch == epochs or not last:
+                record.append(_record(training, parts, seeds))
     return [
         {name: np.stack([each[name] for each in record], axis=1) for name in record[0]}
         for record in records
