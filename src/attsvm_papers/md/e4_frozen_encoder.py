@@ -69,7 +69,7 @@ class Parameters:
 
 
 SCALES = kit.Scales(
-    Parameters(), Parameters((Setting("digits", 6, 3),), rates=3, searches=1, seeds=5)
+    Parameters(), Parameters((Setting("digits", 5, 2, 128),), rates=3, searches=1, seeds=5)
 )
 
 
@@ -116,7 +116,7 @@ def _here(parameters: Parameters) -> Iterator[tuple[Setting, dict[str, Any]]]:
         )
 
 
-def run(data, digest, batch, records, rates, seeds, epochs):  # noqa: ARG001
+def run(data, digest, batch, records, rates, seeds, epochs):
     """Trainings of every method at each of its rates, with all seeds."""
     known = sequences(data)
     pairs = [(method, lr) for method, tried in rates.items() for lr in tried]
@@ -139,9 +139,7 @@ def run(data, digest, batch, records, rates, seeds, epochs):  # noqa: ARG001
 
 
 def _long(course, records):
-    return np.pad(
-        course, ((0, 0), (0, records - course.shape[1])), constant_values=np.nan
-    )
+    return np.pad(course, ((0, 0), (0, records - course.shape[1])), constant_values=np.nan)
 
 
 def chosen(evidence, data, method):
@@ -288,9 +286,7 @@ def untrained(e):
     for data in TITLES
 )
 def learns(e, data):
-    return np.array(
-        [advantage(e, data, "frozen", "steps", "right", one).low for one in OPTIMISERS]
-    )
+    return np.array([advantage(e, data, "frozen", "steps", "right", one).low for one in OPTIMISERS])
 
 
 @kit.claim(
@@ -302,7 +298,5 @@ def learns(e, data):
 )
 def E4_inside(e):
     """Every rate that was chosen lies inside the rates that were tried."""
-    found = [
-        chosen(e, data, method) for data in e.levels("data") for method in OPTIMISERS
-    ]
+    found = [chosen(e, data, method) for data in e.levels("data") for method in OPTIMISERS]
     return np.array([min(tried) < rate < max(tried) for rate, tried in found])

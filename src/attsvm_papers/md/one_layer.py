@@ -52,7 +52,9 @@ class Training:
         self.rows = torch.from_numpy(np.stack([data.parts(seed)[0] for seed in seeds]))
         labels = data.labels[self.rows]
         if method.endswith("shuffled"):
-            mixed = [np.random.default_rng([seed, 2]).permutation(labels.shape[1]) for seed in seeds]
+            mixed = [
+                np.random.default_rng([seed, 2]).permutation(labels.shape[1]) for seed in seeds
+            ]
             labels = torch.gather(labels, 1, torch.from_numpy(np.stack(mixed)))
         self.labels = labels
 
@@ -187,7 +189,9 @@ def _record(
     }
     for name, values in found.items():
         record[name] = np.array(
-            [np.nanmean(values[rows[2], s]) if np.isfinite(values[rows[2], s]).any() else np.nan
-             for s, rows in enumerate(parts)]
+            [
+                np.nanmean(values[rows[2], s]) if np.isfinite(values[rows[2], s]).any() else np.nan
+                for s, rows in enumerate(parts)
+            ]
         )
     return record
