@@ -6,8 +6,16 @@ import torch
 
 from attsvm.claims import Evidence
 from attsvm_papers.md import e4_frozen_encoder as md_4
-from attsvm_papers.md.frozen_states import Sequences, home, opinions, sequences
-from attsvm_papers.md.one_layer import CONTROLS, OPTIMISERS, Training, courses, measured, started
+from attsvm_papers.md.frozen_states import DATA, Sequences, home, opinions, sequences
+from attsvm_papers.md.one_layer import (
+    CONTROLS,
+    METHODS,
+    OPTIMISERS,
+    Training,
+    courses,
+    measured,
+    started,
+)
 
 RATES = {"adam": 0.01, "frozen": 0.01, "adam shuffled": 0.01}
 
@@ -97,9 +105,9 @@ def test_patches_add_up_to_the_image() -> None:
 def pair(**columns) -> Evidence:
     """One seed of two optimisers, four epochs, and one that was cut short by padding."""
     rows = {
-        "data": np.array(["digits"] * 2),
-        "method": np.array(["l1.1", "gd"]),
-        "searched": np.array([False, False]),
+        "data": np.full(2, DATA.index("digits")),
+        "method": np.array([METHODS.index(name) for name in ("l1.1", "gd")]),
+        "searched": np.zeros(2),
         "seed": np.zeros(2),
         "epochs": np.array([3, 3]),
         "train": np.array([[0.5, 0.6, 0.8, 0.9, np.nan], [0.5, 0.55, 0.6, 0.7, np.nan]]),

@@ -26,8 +26,15 @@ import numpy as np
 from attsvm.errors import UnavailableError
 from attsvm.optim import lr_from_sgd
 from attsvm_papers import kit
-from attsvm_papers.md.frozen_states import digest, sequences
-from attsvm_papers.md.one_layer import CONTROLS, MIRROR, OPTIMISERS, Training, courses
+from attsvm_papers.md.frozen_states import DATA, digest, sequences
+from attsvm_papers.md.one_layer import (
+    CONTROLS,
+    METHODS,
+    MIRROR,
+    OPTIMISERS,
+    Training,
+    courses,
+)
 
 NAMES = {
     "l1.1": "p = 1.1",
@@ -120,16 +127,16 @@ def run(data, digest, batch, records, rates, seeds, epochs):
     """Trainings of every method at each of its rates, with all seeds."""
     known = sequences(data)
     pairs = [(method, lr) for method, tried in rates.items() for lr in tried]
-    trainings = [Training(known, method, lr, seeds) for method, lr in pairs]
+    begun = [Training(known, method, lr, seeds) for method, lr in pairs]
     searched = seeds[0] >= kit.SEARCH
-    found = courses(known, trainings, seeds, epochs, batch, last=searched)
+    found = courses(known, begun, seeds, epochs, batch, last=searched)
     count = len(seeds)
     columns = {
         name: np.concatenate([_long(each[name], records) for each in found]) for name in found[0]
     }
     return {
-        "data": np.full(len(pairs) * count, data),
-        "method": np.repeat([method for method, _ in pairs], count),
+        "data": np.full(len(pairs) * count, DATA.index(data)),
+        "method": np.repeat([METHODS.index(method) for method, _ in pairs], count),
         "lr": np.repeat([lr for _, lr in pairs], count),
         "seed": np.tile(seeds, len(pairs)),
         "searched": np.full(len(pairs) * count, searched),
@@ -142,11 +149,16 @@ def _long(course, records):
     return np.pad(course, ((0, 0), (0, records - course.shape[1])), constant_values=np.nan)
 
 
+def trainings(e, data, method, searched=0):
+    """Those of one method on one data set."""
+    return e.where(data=DATA.index(data), method=METHODS.index(method), searched=searched)
+
+
 def chosen(evidence, data, method):
     """The rate with the highest mean validation accuracy at the end of the short trainings, and
     all that were tried.
     """
-    rows = evidence.where(data=data, method=method, searched=True)
+    rows = trainings(evidence, data, method, searched=1)
     tried = rows.levels("lr")
     found = [rows.where(lr=lr)["validation"][:, 0].mean() for lr in tried]
     return tried[int(np.argmax(found))], tried
@@ -173,7 +185,7 @@ def ends(rows, others, by):
 
 def reached(e, data, one, other, by, measure):
     """``(seeds,)`` of each of two methods: what is measured where they are compared."""
-    pair = [e.where(data=data, method=name, searched=False) for name in (one, other)]
+    pair = [trainings(e, data, name) for name in (one, other)]
     pair = [rows.take(np.argsort(rows["seed"])) for rows in pair]
     found = []
     for rows, others in (pair, pair[::-1]):
@@ -189,11 +201,12 @@ def advantage(e, data, other, by, measure, one="l1.1"):
 
 
 def here(data):
-    return {f"trainings on {data}": lambda e: bool(np.any(e["data"] == data))}
+    return {f"trainings on {data}": lambda e: bool(np.any(e["data"] == DATA.index(data)))}
 
 
 def swapped(one, other):
-    return kit.exchanged(f"{NAMES[one]} and {NAMES[other]} exchanged", "method", one, other)
+    words = f"{NAMES[one]} and {NAMES[other]} exchanged"
+    return kit.exchanged(words, "method", METHODS.index(one), METHODS.index(other))
 
 
 COMPARED = EQUAL[:3]
@@ -264,10 +277,11 @@ def sparser(e, data):
 
 def untrained(e):
     """Every optimiser trains on shuffled labels."""
-    names, taken = e["method"], np.arange(e.rows)
-    for row in np.flatnonzero(~e["searched"].astype(bool) & np.isin(names, OPTIMISERS)):
+    taken = np.arange(e.rows)
+    for row in np.flatnonzero((e["searched"] == 0) & (e["method"] < len(OPTIMISERS))):
         same = (e["data"] == e["data"][row]) & (e["seed"] == e["seed"][row])
-        (taken[row],) = np.flatnonzero(same & (names == "adam shuffled") & ~e["searched"])
+        shuffled = e["method"] == METHODS.index("adam shuffled")
+        (taken[row],) = np.flatnonzero(same & shuffled & (e["searched"] == 0))
     return e.but({"right": e["right"][taken]})
 
 
@@ -298,5 +312,7 @@ def learns(e, data):
 )
 def E4_inside(e):
     """Every rate that was chosen lies inside the rates that were tried."""
-    found = [chosen(e, data, method) for data in e.levels("data") for method in OPTIMISERS]
+    found = [
+        chosen(e, DATA[int(data)], method) for data in e.levels("data") for method in OPTIMISERS
+    ]
     return np.array([min(tried) < rate < max(tried) for rate, tried in found])

@@ -28,6 +28,7 @@ CONTROLS = {"frozen": "adam", "adam shuffled": "adam", "l1.1 shuffled": "l1.1"}
 """Attention as it was drawn, under a trained head; labels of the training part shuffled: and whose
 rate they take.
 """
+METHODS = (*OPTIMISERS, *CONTROLS)
 _BLOCK = 512  # examples measured at a time
 
 
