@@ -36,7 +36,17 @@ numbers: look into it before it is drawn anew.
 """
 
 LONG = (
-    *("factored-1", "graph-2", "md-3", "mmts-4", "mmts-8", "mmts-9", "multihead-1", "multihead-2"),
+    *(
+        "factored-1",
+        "graph-2",
+        "md-3",
+        "md-4",
+        "mmts-4",
+        "mmts-8",
+        "mmts-9",
+        "multihead-1",
+        "multihead-2",
+    ),
     *(
         "multihead-3",
         "multihead-4",

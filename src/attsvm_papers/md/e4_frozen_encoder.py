@@ -75,9 +75,7 @@ class Parameters:
     first_seed: int = kit.VERDICT
 
 
-SCALES = kit.Scales(
-    Parameters(), Parameters((Setting("digits", 5, 2, 128),), rates=3, searches=1, seeds=5)
-)
+SCALES = kit.Scales(Parameters(), Parameters((Setting("digits", 6, 0, 128),), rates=1, seeds=5))
 
 
 def grid(method: str, count: int, width: int) -> list[float]:
@@ -89,25 +87,36 @@ def grid(method: str, count: int, width: int) -> list[float]:
 
 
 def cells(parameters: Parameters) -> Iterator[kit.Cell]:
-    """Short trainings at every rate, for each optimiser and data set that is here."""
+    """Short trainings at every rate, for each optimiser and data set that is here; all seeds where
+    there is one rate alone.
+    """
     seeds = list(range(kit.SEARCH, kit.SEARCH + parameters.searches))
     for setting, told in _here(parameters):
-        rates = {
-            each: grid(each, parameters.rates, 64 if setting.data == "digits" else 96)
-            for each in OPTIMISERS
-        }
-        for method in OPTIMISERS:
-            yield told | {"rates": {method: rates[method]}, "seeds": seeds, "epochs": setting.short}
+        width = 64 if setting.data == "digits" else 96
+        rates = {each: grid(each, parameters.rates, width) for each in OPTIMISERS}
+        if parameters.rates == 1:
+            yield from _judged(parameters, setting, told, rates)
+        else:
+            for method in OPTIMISERS:
+                own = {method: rates[method]}
+                yield told | {"rates": own, "seeds": seeds, "epochs": setting.short}
 
 
 def then(parameters: Parameters, evidence: kit.Evidence) -> Iterator[kit.Cell]:
     """All seeds of each data set at the chosen rates."""
-    for setting, told in _here(parameters):
-        rates = {each: [chosen(evidence, setting.data, each)[0]] for each in OPTIMISERS}
-        rates |= {each: rates[like] for each, like in CONTROLS.items()}
-        for start in range(0, parameters.seeds, parameters.by):
-            seeds = list(range(start, min(start + parameters.by, parameters.seeds)))
-            yield told | {"rates": rates, "seeds": seeds, "epochs": setting.epochs}
+    if parameters.rates > 1:
+        for setting, told in _here(parameters):
+            rates = {each: [chosen(evidence, setting.data, each)[0]] for each in OPTIMISERS}
+            yield from _judged(parameters, setting, told, rates)
+
+
+def _judged(
+    parameters: Parameters, setting: Setting, told: dict[str, Any], rates: dict[str, list[float]]
+) -> Iterator[kit.Cell]:
+    rates = rates | {each: rates[like] for each, like in CONTROLS.items()}
+    for start in range(0, parameters.seeds, parameters.by):
+        seeds = list(range(start, min(start + parameters.by, parameters.seeds)))
+        yield told | {"rates": rates, "seeds": seeds, "epochs": setting.epochs}
 
 
 def _here(parameters: Parameters) -> Iterator[tuple[Setting, dict[str, Any]]]:
@@ -305,6 +314,7 @@ def learns(e, data):
 
 @kit.claim(
     kit.at_least(1.0, "a best rate at the end of its grid would ask for another; 1 is inside"),
+    assumes={"rates that were tried": lambda e: bool(np.any(e["searched"] == 1))},
     null=kit.replaced(
         "the largest rate, whatever its accuracy",
         validation=lambda e: 0.0 * e["validation"] + e["lr"][:, None],
@@ -316,3 +326,39 @@ def E4_inside(e):
         chosen(e, DATA[int(data)], method) for data in e.levels("data") for method in OPTIMISERS
     ]
     return np.array([min(tried) < rate < max(tried) for rate, tried in found])
+
+
+STYLES = {
+    "l1.1": (kit.ATTENTION, "-"),
+    "l1.5": (kit.ATTENTION, "--"),
+    "gd": (kit.TRAINED, "-"),
+    "momentum": (kit.TRAINED, "--"),
+    "l3": (kit.BEST, ":"),
+    "adam": (kit.INK, "-"),
+    "frozen": (kit.FAINT, ":"),
+}
+
+
+@kit.panels(
+    "One attention layer over frozen tokens, epoch by epoch",
+    "Two rows of curves by epoch for each data set: test accuracy, and accuracy with the one token"
+    " of highest attention, for each optimiser.",
+    4.4,
+    by="data",
+    rows=2,
+    head=lambda code: TITLES[DATA[int(code)]],
+    sharey=False,
+)
+def course(e, above, below):
+    """Means over seeds. Above, accuracy in percent on the test part; below, accuracy where only the
+    token of highest attention is kept. The dotted grey line trains the head alone, over attention
+    as it was drawn.
+    """
+    for method, (colour, style) in STYLES.items():
+        rows = trainings(e, DATA[int(e["data"][0])], method)
+        for ax, measure in ((above, "right"), (below, "top")):
+            mean = 100 * rows[measure][:, 1:].mean(axis=0)
+            epochs = np.arange(1, len(mean) + 1)
+            ax.plot(epochs, mean, style, color=colour, label=NAMES.get(method, "head alone"))
+    above.set_ylabel("test accuracy, %")
+    below.set(xlabel="epoch", ylabel="one token kept, %")
