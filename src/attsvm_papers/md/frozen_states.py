@@ -28,6 +28,9 @@ from attsvm.files import cache_home
 
 DATA = ("sst2", "imdb", "digits")
 ENCODER = "all-MiniLM-L6-v2"
+SIZES = {"sst2": ((3000, 1000), 40), "imdb": ((2000, 500), 64), "digits": ((1000, 300), 16)}
+"""Examples for training and for validation, and tokens of one at most."""
+REVIEWS = {"train": 2500, "test": 1500}
 OPINIONS = 200
 """Words of the training texts whose presence tells most of the label, by chi squared."""
 
@@ -82,7 +85,7 @@ def _digits() -> Sequences:
     for t, pixels in enumerate(place):
         tokens[:, t, pixels] = images[:, pixels]
     mask = np.ones(tokens.shape[:2], dtype=bool)
-    return _made(tokens, mask, labels, np.zeros_like(mask), (1000, 300), 0)
+    return _made(tokens, mask, labels, np.zeros_like(mask), SIZES["digits"][0], 0)
 
 
 def home(data: str) -> Path:
@@ -118,12 +121,11 @@ def digest(data: str) -> str:
 
 def _texts(data: str) -> Sequences:
     folder, kept = home(data), cache_home() / "states"
+    paths = [folder / data / f"{part}.jsonl.xz" for part in ("train", "test")]
+    sizes, most = SIZES[data]
     if data == "imdb":
-        train, test, sizes, most = *_ends(kept), (2000, 500), 64
-    else:
-        train, test = (folder / data / f"{part}.jsonl.xz" for part in ("train", "test"))
-        sizes, most = (3000, 1000), 40
-    source = encoder_text(train, folder / ENCODER, test=test, max_tokens=most, cache=kept)
+        paths = _ends(kept, most)
+    source = encoder_text(paths[0], folder / ENCODER, test=paths[1], max_tokens=most, cache=kept)
     assert source.held is not None
     known = np.setdiff1d(np.arange(len(source)), source.held)
     encoded = source.encode(known)
@@ -146,24 +148,24 @@ def _texts(data: str) -> Sequences:
     )
 
 
-def _ends(folder: Path, train: int = 2500, test: int = 1500, most: int = 64) -> tuple[Path, Path]:
+def _ends(folder: Path, most: int) -> list[Path]:
     """Files with the last words of some of the reviews."""
     folder.mkdir(parents=True, exist_ok=True)
     reviews, paths = imdb(), []
-    for name, texts, labels, count in (
-        ("train", reviews.train, reviews.train_labels, train),
-        ("test", reviews.test, reviews.test_labels, test),
+    for name, texts, labels in (
+        ("train", reviews.train, reviews.train_labels),
+        ("test", reviews.test, reviews.test_labels),
     ):
-        rows = np.random.default_rng(0).permutation(len(texts))[:count]
+        rows = np.random.default_rng(0).permutation(len(texts))[: REVIEWS[name]]
         ends = [" ".join(texts[i].replace("<br />", " ").split()[-most:]) for i in rows]
         lines = [
             json.dumps({"text": text, "label": int(labels[i])})
             for text, i in zip(ends, rows, strict=True)
         ]
-        path = folder / f"imdb-{name}-{count}-{most}.jsonl.xz"
+        path = folder / f"imdb-{name}-{len(rows)}-{most}.jsonl.xz"
         path.write_bytes(lzma.compress("\n".join(lines).encode(), preset=1))
         paths.append(path)
-    return paths[0], paths[1]
+    return paths
 
 
 def opinions(texts: list[list[str]], labels: NDArray[np.int64]) -> set[str]:
