@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from attsvm_papers import kit
-from attsvm_papers.md.e4_accuracy import TITLES, swapped
+from attsvm_papers.md.e5_from_scratch import TITLES, swapped
 from attsvm_papers.networks.accuracy_table import accuracies, compared, difference, told
 from attsvm_papers.networks.examples import Task
 from attsvm_papers.networks.network_pictures import plot_accuracy, plot_courses, plot_histograms

@@ -59,8 +59,6 @@ class Task:
         accelerator: whether it takes a GPU; there, products are in bfloat16 and the network is
             compiled.
         parts: see :class:`attsvm_papers.networks.training.Plan`.
-        noise: share of the training labels that are drawn anew, from all classes alike; the same
-            ones for every seed and optimiser.
         timed: whether its rows hold times, for comparisons at equal time; rows without them have
             the same bits whoever computes them.
     """
@@ -87,7 +85,6 @@ class Task:
     accelerator: bool = False
     parts: int = 1
     timed: bool = False
-    noise: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +116,6 @@ def files_digest(data: str) -> str:
     Raises:
         UnavailableError: they are not here, or the package that splits texts is not.
     """
-    data = data.partition("-")[0]
     if data in TEXTS and importlib.util.find_spec("tokenizers") is None:
         raise UnavailableError(
             "texts need the package tokenizers; install it with: pip install 'attsvm[text]'"
@@ -138,14 +134,6 @@ def examples(task: Task) -> Known:
 def _chosen(n: int, count: int, seed: int) -> NDArray[np.int64]:
     order = np.random.default_rng(seed).permutation(n)
     return np.sort(order[: count or n])
-
-
-def _labels(task: Task, labels: NDArray[Any]) -> NDArray[Any]:
-    """Training labels with the noise of the task."""
-    rng, found = np.random.default_rng(2), labels.copy()
-    changed = rng.permutation(len(labels))[: round(task.noise * len(labels))]
-    found[changed] = rng.integers(labels.max() + 1, size=len(changed))
-    return found
 
 
 def _halves(task: Task, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -181,7 +169,7 @@ def _texts(task: Task) -> Known:
     ]
     sentences = tuple(row[shown].tolist() for row, shown in zip(ids, mask, strict=True))
     return Known(
-        coded(chosen, _labels(task, labels[rows])),
+        coded(chosen, labels[rows]),
         held_sets[0],
         held_sets[1],
         len(tokens),
@@ -202,7 +190,7 @@ def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def _images(task: Task) -> Known:
-    known = published(task.data.partition("-")[0])
+    known = published(task.data)
     rows, (validation, test) = (
         _chosen(len(known.train), task.train, 0),
         _halves(task, len(known.test)),
@@ -215,8 +203,8 @@ def _images(task: Task) -> Known:
         )
 
     held = [placed(known.test[part], known.test_labels[part]) for part in (validation, test)]
-    labels = _labels(task, known.train_labels[rows])
-    return Known(placed(known.train[rows], labels), held[0], held[1])
+    train = placed(known.train[rows], known.train_labels[rows])
+    return Known(train, held[0], held[1])
 
 
 def network(task: Task, known: Known) -> nn.Module:
