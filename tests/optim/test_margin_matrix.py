@@ -25,7 +25,7 @@ from attsvm.optim import SteepestDescent
 from attsvm.optim.mirror import MirrorDescent
 
 SEEDS, SENTENCES, LENGTH, VOCABULARY, DIMENSION = 2, 4, 6, 8, 8
-STEPS = 2000
+STEPS = 1000
 
 Make = Callable[[nn.Parameter], Optimizer]
 
@@ -120,8 +120,8 @@ def check(momentum: float) -> None:
     table = margin_matrix([entry(momentum) for entry in OPTIMISERS])
     own = np.diag(table)
     assert (own <= 1 + 1e-9).all(), "no margin is larger than the largest"
-    # the gap falls like one over the root of the steps: 4 to 7 percent are left
-    assert (own > 0.92).all(), table
+    # the gap falls like one over the root of the steps: 3 to 9 percent are left
+    assert (own > 0.89).all(), table
     rivals = np.where(np.eye(len(own), dtype=bool), -np.inf, table).max(axis=0)
     assert (own > rivals).all(), table
 
