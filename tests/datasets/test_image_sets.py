@@ -7,7 +7,6 @@ import io
 import lzma
 import pickle
 import struct
-import warnings
 
 import numpy as np
 import pytest
@@ -100,14 +99,6 @@ def write_batches(home):
     for k, name in enumerate([*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]):
         rows = slice(2 * k, 2 * k + 2)
         (home / name).write_bytes(python2_batch(COLOUR[rows], LABELS[rows]))
-
-
-def test_the_batches_of_these_tests_are_what_numpy_reads():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the module names are old
-        batch = pickle.loads(python2_batch(COLOUR[:2], LABELS[:2]), encoding="bytes")
-    assert np.array_equal(batch[b"data"].reshape(2, 3, 32, 32).transpose(0, 2, 3, 1), COLOUR[:2])
-    assert batch[b"labels"] == [0, 1]
 
 
 def holds(known, pixels, train):

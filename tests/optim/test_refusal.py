@@ -283,17 +283,3 @@ def test_state_of_another_model(name: str) -> None:
     with pytest.raises(InputError, match="load a checkpoint of this model"):
         optimizer.step()
     assert_same([p.detach() for p in parameters], before)
-
-
-@pytest.mark.parametrize("name", ["mirror {'fused': True}", "steepest", "steepest spectral"])
-def test_strides_of_a_gradient_are_no_reason_to_refuse(name: str) -> None:
-    (optimizer, parameters), (twin, others) = (
-        (EVERY[name](made), made) for made in (start(), start())
-    )
-    feed(parameters, 0)
-    feed(others, 0)
-    for parameter in parameters:
-        parameter.grad = parameter.grad.t().contiguous().t()
-    optimizer.step()
-    twin.step()
-    assert_same(everything(optimizer, parameters)[0], everything(twin, others)[0])
