@@ -198,9 +198,11 @@ def test_take_keeps_the_chosen_sequences_and_trims_the_padding(lengths, data):
         st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 2)),
         elements=st.integers(-1, 1),
     ),
+    st.sampled_from([1e-300, 1.0, 1e307]),
     st.data(),
 )
-def test_duplicates_are_the_later_equal_visible_tokens(X, data):
+def test_duplicates_are_the_later_equal_visible_tokens(X, scale, data):
+    X = scale * X
     mask = data.draw(hnp.arrays(np.bool_, X.shape[:-1]))
     mask[:, data.draw(st.integers(0, X.shape[1] - 1))] = True
     held = AttentionData(X, np.ones(len(X)), mask=mask)
@@ -218,23 +220,6 @@ def test_duplicates_are_the_later_equal_visible_tokens(X, data):
 
 def test_negative_zero_is_zero():
     assert AttentionData([[[0.0], [-0.0]]], [1]).duplicate_tokens().tolist() == [[False, True]]
-
-
-def test_repeated_tokens_are_found_at_every_scale_and_nowhere_else():
-    generator = np.random.default_rng(0)
-    for scale in (1e-300, 1.0, 1e307):
-        tokens = scale * generator.integers(-2, 3, size=(200, 6, 3)).astype(np.float64)
-        mask = generator.random((200, 6)) < 0.8
-        mask[:, 0] = True
-        data = AttentionData(tokens, np.ones(200), mask=mask)
-        expected = np.zeros((200, 6), dtype=bool)
-        for i, t in np.argwhere(mask):
-            expected[i, t] = any(
-                mask[i, s] and np.array_equal(tokens[i, s], tokens[i, t]) for s in range(t)
-            )
-        assert expected.any()
-        assert not expected.all()
-        np.testing.assert_array_equal(data.duplicate_tokens(), expected)
 
 
 def test_axes_of_what_holds_bags() -> None:

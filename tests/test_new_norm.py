@@ -145,7 +145,7 @@ def test_steepest_descent_trains_and_its_checkpoint_reads_back(instance, margins
     step = (model.W.detach() - before).numpy()
     assert np.count_nonzero(np.abs(step).sum(axis=1)) == 1  # one row moves
     assert SumOfRows().value(step) == pytest.approx(0.05, rel=1e-12)
-    course = attsvm.train(model, data, optimizer, 1500)
+    course = attsvm.train(model, data, optimizer, 4000)
     size = float(SumOfRows().value(course.W[-1]))
     assert margins(course.W[-1]).min() / size >= 0.9 * solution.margin
     torch.save(optimizer.state_dict(), tmp_path / "state.pt")
