@@ -66,7 +66,7 @@ class Attention(nn.Module):
     >>> from attsvm.models import Attention
     >>> data, head = unit_sphere(n=6, T=8, d=10, seed=0)
     >>> model = Attention.cross(data, head)
-    >>> tuple(model.selected(data).shape), model.probabilities(data)[0, 0].item()
+    >>> tuple(model.selected(data).shape), round(model.probabilities(data)[0, 0].item(), 9)
     ((6,), 0.125)
     """
 
