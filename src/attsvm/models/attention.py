@@ -61,6 +61,13 @@ class Attention(nn.Module):
         similarity: what makes logits of moved queries and keys; None for their product.
 
     Source: Tarzanagh et al., *Transformers as Support Vector Machines*, the model with weights W.
+
+    >>> from attsvm.datasets import unit_sphere
+    >>> from attsvm.models import Attention
+    >>> data, head = unit_sphere(n=6, T=8, d=10, seed=0)
+    >>> model = Attention.cross(data, head)
+    >>> tuple(model.selected(data).shape), round(model.probabilities(data)[0, 0].item(), 9)
+    ((6,), 0.125)
     """
 
     parameterization: ClassVar[Parameterization] = "W"
@@ -476,6 +483,13 @@ class FactoredAttention(Attention):
 
     Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023): its bias is that of
     the nuclear norm.
+
+    >>> from attsvm.datasets import unit_sphere
+    >>> from attsvm.models import Attention
+    >>> data, head = unit_sphere(n=6, T=8, d=10, seed=0)
+    >>> model = Attention.cross(data, head, parameterization="KQ", inner=2, init=("uniform", 0))
+    >>> type(model).__name__, [tuple(part.shape) for part in model.factors()]
+    ('FactoredAttention', [(10, 2), (10, 2)])
     """
 
     parameterization: ClassVar[Parameterization] = "KQ"
