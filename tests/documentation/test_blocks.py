@@ -36,7 +36,7 @@ WRITTEN = {
     "docs/bags.md": "bags.html",
     "docs/start/data.md": "runs/reviews/report.html",
     "docs/start/claim.md": "runs/reproduce/mmts-1/report.html",
-    "docs/start/report.md": "explorer.html",
+    "docs/my-report.md": "explorer.html",
 }
 """What a reader of the page has afterwards."""
 
