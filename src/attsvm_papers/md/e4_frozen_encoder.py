@@ -229,6 +229,7 @@ LOW = "lower end of the 95% interval over seeds, at equal steps, training accura
         statement=f"{TITLES[data]}: p = 1.1 is more accurate than {NAMES[other]}.",
         assumes=here(data),
         null=swapped("l1.1", other),
+        failure="not reproduced",
         data=data,
         other=other,
     )
@@ -253,6 +254,7 @@ ATTENTION = (
         statement=f"{TITLES[data]}: {words} under p = 1.1 than under {NAMES[other]}.",
         assumes=here(data),
         null=swapped("l1.1", other),
+        failure="not reproduced",
         data=data,
         other=other,
         measure=measure,
@@ -304,6 +306,7 @@ def untrained(e):
         " attention that is not trained.",
         assumes=here(data),
         null=untrained,
+        failure="not reproduced",
         data=data,
     )
     for data in TITLES

@@ -343,6 +343,7 @@ def _found(evidence: kit.Evidence, data: str, other: str) -> str:
         },
         explanation=partial(_found, data=data, other=other),
         null=swapped("l1.1", other),
+        failure="scale",
         data=data,
         other=other,
         place=place,
@@ -397,6 +398,7 @@ def E4k(e):
         assumes=ALL
         | {f"l1.1 and {other}": lambda e, other=other: trained(e, "imdb", "l1.1", other)},
         null=swapped("l1.1", other),
+        failure="scale",
         other=other,
     )
     for letter, other in (("m", "l2"), ("p", "adam"))
@@ -443,6 +445,7 @@ SIZES = (
         assumes=REVIEWS,
         explanation=why,
         null=swapped("l1.1", "l2"),
+        failure="scale",
         column=column,
     )
     for letter, column, words, expect, why in SIZES
@@ -472,6 +475,7 @@ def scores(e):
     kit.at_least(0.0, "lower end of the paired 95% interval over runs and sentences"),
     assumes=REVIEWS,
     explanation=lambda e: f"The difference is {told(scores(e), 2)}.",
+    failure="scale",
     null=swapped("l1.1", "l2"),
 )
 def E6c(e):
@@ -503,6 +507,7 @@ def beyond_sentence(e):
         + ", ".join(f"{NAMES[name]} {told(found, 2)}" for name, found in beyond_sentence(e).items())
         + "."
     ),
+    failure="scale",
     null=kit.replaced(
         "the average token of another sentence", score=lambda e: np.roll(e["mean_score"], 1, axis=1)
     ),

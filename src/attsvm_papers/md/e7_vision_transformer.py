@@ -214,6 +214,7 @@ def E7c(e):
     explanation=lambda e: (
         f"p = 1.1 minus Adam is {told(difference(e, 'cifar10', 'l1.1', 'adam'))} points."
     ),
+    failure="scale",
     null=by_chance,
 )
 def E7d(e):
@@ -233,6 +234,7 @@ def E7d(e):
         + ", ".join(f"{ratio:.1f}" for ratio in _measure_ratio(e))
         + " times as many near zero."
     ),
+    failure="scale",
     null=swapped("l1.1", "adam"),
 )
 def E7e(e):
