@@ -301,7 +301,7 @@ class _Search:
         contradiction = None
         if not self._pivoted(ascent) and not self._late() and not self._smoothed(ascent.dual):
             contradiction = self._active(ascent.dual)
-            if contradiction is not None:
+            if contradiction is not None and contradiction.any():
                 claim = contradicted(self.margins, contradiction, self.request, ascent.epochs)
                 if claim.status != "infeasible" and not self._late():
                     # weights that nearly do not exist are made of the rows that nearly contradict
