@@ -40,9 +40,9 @@ def test_training_selects_the_predicted_mixture() -> None:
             model,
             data,
             SteepestDescent(model.parameters(), lr=0.1),
-            400,
+            1200,
             LogSpaced(1),
-            schedule=lambda k: min(1.0, 50 / (k + 1)),
+            schedule=lambda k: min(1.0, 100 / (k + 1)),
         )
         predicted = sparsemax_selection(token_scores(data, v), strength)
         # What lies outside the sets dies out exponentially in the length of the path: this short

@@ -115,10 +115,10 @@ def minilm(home):
     """The model and beginnings of reviews."""
     from transformers import AutoModel, AutoTokenizer
 
-    from attsvm.datasets import imdb
+    from attsvm_papers.networks.published_data import published
 
     tokenizer = AutoTokenizer.from_pretrained(home)
-    reviews = imdb().test
+    reviews = published("imdb").test
     texts = [reviews[row] for row in np.random.default_rng(0).permutation(25_000)[:48]]
     batches = [
         tokenizer(text, return_tensors="pt", truncation=True, max_length=PIECES)["input_ids"]
@@ -148,14 +148,14 @@ def vision(home):
     """The vision transformer, trained, and images that it has not seen."""
     import torch
 
-    from attsvm.datasets import image_set
     from attsvm.thread_limits import at_most_threads
     from attsvm_papers.networks.classifiers import VisionTransformer
     from attsvm_papers.networks.labelled import Examples
     from attsvm_papers.networks.pixels import Pixels
+    from attsvm_papers.networks.published_data import published
     from attsvm_papers.networks.training import Plan, train
 
-    images = image_set(home.name)
+    images = published(home.name)
     seen, test = (torch.tensor(np.moveaxis(part, -1, 1)) for part in (images.train, images.test))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attsvm.data import IntArray
-from attsvm.datasets.encoders import encoder_text
+from attsvm.datasets import encoder_text
 from attsvm.errors import UnavailableError
 from attsvm_papers.networks.published_data import published
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import json
 import lzma
 import os
 from collections.abc import Callable
@@ -22,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.data import IntArray
-from attsvm.datasets.readers import read_texts
 from attsvm.errors import InputError, UnavailableError
 from attsvm.files import brief
 
@@ -136,9 +136,37 @@ def _images(paths: list[Path]) -> list[Any]:
 
 
 def _reviews(paths: list[Path]) -> list[Any]:
-    train, test = (read_texts(path) for path in paths)
-    classes = [(part.labels > 0).astype(np.int64) for part in (train, test)]
-    return [train.texts, classes[0], test.texts, classes[1]]
+    found: list[Any] = []
+    for path in paths:
+        try:
+            rows = _folder(path) if path.is_dir() else _lines(path)
+            found += [[text for text, _ in rows], np.array([int(y > 0) for _, y in rows], np.int64)]
+        except Exception as error:  # gzip, lzma, JSON and encodings are damaged in many ways
+            raise InputError(
+                f"{path} holds no reviews ({brief(str(error) or type(error).__name__)}); give lines"
+                " of JSON with text and label, or folders pos and neg"
+            ) from None
+    return found
+
+
+def _lines(path: Path) -> list[tuple[str, int]]:
+    unpacked = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
+    with unpacked(path, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    return [(row["text"], row["label"]) for row in rows]
+
+
+def _folder(path: Path) -> list[tuple[str, int]]:
+    found = [
+        (file.read_text(encoding="utf-8"), label)
+        for label, name in enumerate(("neg", "pos"))
+        for file in sorted(
+            (path / name).glob("*.txt"), key=lambda file: int(file.stem.split("_")[0])
+        )
+    ]
+    if not found:
+        raise ValueError("its folders pos and neg are empty")
+    return found
 
 
 _LAYOUTS: dict[str, list[list[str]]] = {
