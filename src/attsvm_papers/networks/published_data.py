@@ -150,7 +150,7 @@ def _reviews(paths: list[Path]) -> list[Any]:
 
 
 def _lines(path: Path) -> list[tuple[str, int]]:
-    unpacked = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
+    unpacked: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
     with unpacked(path, "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     return [(row["text"], row["label"]) for row in rows]
