@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from attsvm.data import AttentionData
 from attsvm.errors import InputError
 from attsvm.models.decision_heads import Head, as_head, values_of
+from attsvm.models.initial_weights import Init, factor_shapes, run_axis, starts, strengths
 from attsvm.models.linear import linear_loss, matrix_loss
 from attsvm.models.losses import (
     Logistic,
@@ -29,7 +30,6 @@ from attsvm.models.losses import (
 from attsvm.models.overriding import form_of, linear_head, overridden
 from attsvm.models.sequences import Features, Inputs, Sequences, as_targets, asked_by_one
 from attsvm.models.softmax import Selection, attend, query_logits, select
-from attsvm.models.starts import Init, factor_shapes, run_axis, starts, strengths
 
 Losses = Loss | str | Callable[[Tensor], Tensor] | TargetLoss
 Similarity = Callable[[Tensor, Tensor], Tensor]

@@ -301,7 +301,7 @@ class _Search:
         contradiction = None
         if not self._pivoted(ascent) and not self._late() and not self._smoothed(ascent.dual):
             contradiction = self._active(ascent.dual)
-            if contradiction is not None and contradiction.any():
+            if contradiction is not None:
                 claim = contradicted(self.margins, contradiction, self.request, ascent.epochs)
                 if claim.status != "infeasible" and not self._late():
                     # weights that nearly do not exist are made of the rows that nearly contradict
@@ -412,6 +412,8 @@ class _Search:
         found = active_set(p, dual, self.deadline)
         if found.contradiction:
             lam = p.cancelled(vanishing(p, found.dual))
+            if not lam.any():
+                return None  # rows that cancel to nothing contradict nobody
             mantissa, exponent = np.frexp(lam)
             power = np.where(lam != 0.0, exponent + p.dual_exponent, -(10**6))
             lifted: FloatArray = np.ldexp(mantissa, np.maximum(power - power.max(), -2000))

@@ -150,8 +150,8 @@ def vision(home):
 
     from attsvm.thread_limits import at_most_threads
     from attsvm_papers.networks.classifiers import VisionTransformer
+    from attsvm_papers.networks.image_batches import Pixels
     from attsvm_papers.networks.labelled import Examples
-    from attsvm_papers.networks.pixels import Pixels
     from attsvm_papers.networks.published_data import published
     from attsvm_papers.networks.training import Plan, train
 

@@ -13,8 +13,8 @@ from torch import nn
 from attsvm.errors import UnavailableError
 from attsvm_papers.networks import published_data
 from attsvm_papers.networks.classifiers import TextClassifier, VisionTransformer
+from attsvm_papers.networks.image_batches import Pixels
 from attsvm_papers.networks.labelled import Examples
-from attsvm_papers.networks.pixels import Pixels
 from attsvm_papers.networks.published_data import published
 from attsvm_papers.networks.sentences import SENTENCES
 from attsvm_papers.networks.word_pieces import WordPieces
