@@ -298,9 +298,7 @@ def untrained(e):
 
 @kit.each(
     kit.claim(
-        kit.at_least(
-            1.0, "points, of each optimiser; lower end of the 95% interval over seeds; set before"
-        ),
+        kit.at_least(1.0, "points, of each optimiser; lower end of the 95% interval over seeds"),
         id=f"E4.{data}.learns",
         statement=f"{TITLES[data]}: every optimiser is a point more accurate than a head over"
         " attention that is not trained.",
