@@ -57,11 +57,15 @@ FIT = "fit data.npz --steps 20 --joint-steps 5 --quiet --out run"
 
 
 def limited(limits, words, folder):
-    """A command under limits of the shell, such as a size that no file may exceed."""
+    """A command under limits of the shell, such as a size that no file may exceed.
+
+    It writes no compiled modules: Python would cut them at that size, and whoever imports them
+    later would fail.
+    """
     return subprocess.run(
         ["bash", "-c", f"ulimit {limits}; exec {sys.executable} -m attsvm {words}"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        env={**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         check=False,
         timeout=300,
