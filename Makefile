@@ -13,11 +13,11 @@ $(BIN)/python:
 
 # One stamp per set of extras, so that `make demo` does not wait for the test tools.
 $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(NATIVE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[test,lint,docs]'
 	@touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo

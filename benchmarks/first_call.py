@@ -76,9 +76,7 @@ def measured(imports: str, prepare: str, call: str, source: Path | None) -> list
     """Seconds of import, first and second call in a process that finds nothing compiled."""
     with tempfile.TemporaryDirectory() as home:
         environment = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in ("ATTSVM_CACHE", "XDG_CACHE_HOME")
+            name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"
         }
         environment |= {"HOME": home, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         if source is not None:

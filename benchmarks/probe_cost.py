@@ -1,4 +1,4 @@
-"""What looking at a model costs, in CPU seconds of one thread; the rows on cost of docs/probe.md.
+"""What looking at a model costs, in CPU seconds of one thread; the cost that docs/probe.md names.
 
     python benchmarks/probe_cost.py capture
     python benchmarks/probe_cost.py long

@@ -46,11 +46,12 @@ def _described(name: str) -> nodes.section:
     for claim in known.claims:
         share = claim.expect.share
         asked = "" if share == 1.0 else f" Asked of {100.0 * share:.4g} % of the instances."
+        failure = f" Where it fails: {claim.failure}." if claim.failure else ""
         line = nodes.paragraph(
             "",
             "",
             nodes.strong("", claim.id),
-            nodes.Text(f" ({claim.source}): {claim.statement}{asked}"),
+            nodes.Text(f" ({claim.source}): {claim.statement}{asked}{failure}"),
         )
         claims += nodes.list_item("", line, ids=[anchor(name, claim.id)])
     section += claims

@@ -4,6 +4,7 @@ tmp_path, a budget, and no skip but for a reason that is listed.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -48,6 +49,46 @@ end.
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected stays: the garbage collector need not look at it again."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
+
+
+DRAWN = {"report": 200, "test_all.py": 30}
+"""Where pictures are laid out as for readers, with the dots per inch of their PNG there."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_pictures() -> Iterator[Any]:
+    """Drawing is most of what a small fit costs, so elsewhere pictures are coarse and not laid out;
+    the function that lays out.
+    """
+    from attsvm.report import style
+
+    lay_out = style._lay_out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "DOTS", 30)
+        patch.setattr(style, "_lay_out", lambda figure: figure.set_layout_engine(None))
+        yield lay_out
+
+
+@pytest.fixture(scope="module", autouse=True)
+def whole_pictures(request: pytest.FixtureRequest, quick_pictures: Any) -> Iterator[None]:
+    """In the files of :data:`DRAWN`."""
+    from attsvm.report import style
+
+    dots = DRAWN.get(request.path.name, DRAWN.get(request.path.parent.name))
+    with pytest.MonkeyPatch.context() as patch:
+        if dots is not None:
+            patch.setattr(style, "DOTS", dots)
+            patch.setattr(style, "_lay_out", quick_pictures)
+        yield
 
 
 ARGUMENTS = [

@@ -39,8 +39,7 @@ def refused(path, sentence, *, read=load_arrays):
     assert path.name in str(caught.value)
 
 
-# --- round trips
-# -------------------------------------------------------------------------------------------------
+# round trips
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -144,8 +143,7 @@ def test_objects_and_strings_are_not_saved(tmp_path, suffix):
     assert list(tmp_path.iterdir()) == []
 
 
-# --- atomic writes
-# -----------------------------------------------------------------------------------------------
+# atomic writes
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
@@ -197,8 +195,7 @@ def test_where_nothing_can_be_written(data, tmp_path):
         data.save(tmp_path / "a.pickle")
 
 
-# --- plain refusals
-# ----------------------------------------------------------------------------------------------
+# plain refusals
 
 
 def test_no_file_a_folder_and_an_unknown_suffix(tmp_path):
@@ -262,12 +259,11 @@ def test_a_changed_byte_never_crashes(draw, suffix, tmp_path_factory):
         assert path.name in str(error)  # noqa: PT017
 
 
-# --- headers that promise too much
-# -------------------------------------------------------------------------------
+# headers that promise too much
 
 
-def npy(shape, dtype="<f8", body=b"", extra=""):
-    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}{extra}}}".encode()
+def npy(shape, body=b""):
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}".encode()
     header += b" " * (-(len(header) + 11) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + body
 
@@ -281,68 +277,11 @@ def npz(path, entries, compression=zipfile.ZIP_STORED):
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize(
-    "shape",
-    [
-        "(1250000000,)",
-        "(1000,)",
-        "(100000, 100000, 100000)",
-        "(9223372036854775807, 9223372036854775807)",
-        "(-1, 5)",
-        "(5,)",
-        "(0, 10000000000000000000)",
-    ],
+    "shape", ["(1250000000,)", "(100000, 100000, 100000)", "(-1, 5)", "(5,)", "(" * 3000, "None"]
 )
 def test_an_npy_header_larger_than_its_entry(tmp_path, shape, compression):
-    path = npz(
-        tmp_path / "a.npz",
-        {"X": npy(shape, body=bytes(16)), "y": npy("(1,)", body=bytes(8))},
-        compression,
-    )
-    refused(path, LIES)
-
-
-@pytest.mark.parametrize(
-    "shape", ["__import__('os')", "(" * 3000, "'a'", "(1.5,)", "(True,", "None"]
-)
-def test_an_npy_header_that_is_no_header(tmp_path, shape):
-    refused(
-        npz(tmp_path / "a.npz", {"X": npy(shape, body=bytes(8))}),
-        LIES,
-    )
-
-
-def test_a_long_npy_header_is_refused(tmp_path):
-    body = b"\x93NUMPY\x02\x00" + struct.pack("<I", 1 << 31) + b" " * 100
-    refused(npz(tmp_path / "a.npz", {"X": body}), LIES)
-
-
-def lying_zip(path, field_offset_in_directory, value):
-    """A stored entry whose central directory announces another size."""
-    npz(path, {"X": npy("(1250000000,)", body=bytes(80))})
-    content = bytearray(path.read_bytes())
-    at = content.index(b"PK\x01\x02")
-    for offset in field_offset_in_directory:
-        content[at + offset : at + offset + 4] = struct.pack("<I", value)
-    path.write_bytes(content)
-    return path
-
-
-def test_a_zip_directory_that_announces_more_than_the_file(tmp_path):
-    refused(lying_zip(tmp_path / "a.npz", (24,), 0xFFFFFF00), LIES)
-    refused(lying_zip(tmp_path / "b.npz", (20, 24), 0xFFFFFF00), LIES)
-
-
-def test_a_deflated_entry_that_announces_what_it_does_not_hold(tmp_path):
-    path = tmp_path / "a.npz"
-    noise = np.random.default_rng(0).bytes(40000)
-    header = npy("(4000000,)")
-    npz(path, {"X": header + noise}, zipfile.ZIP_DEFLATED)
-    content = bytearray(path.read_bytes())
-    at = content.index(b"PK\x01\x02")
-    # within what deflate could do
-    content[at + 24 : at + 28] = struct.pack("<I", len(header) + 32000000)
-    path.write_bytes(content)
-    refused(path, LIES)
+    entries = {"X": npy(shape, body=bytes(16)), "y": npy("(1,)", body=bytes(8))}
+    refused(npz(tmp_path / "a.npz", entries, compression), LIES)
 
 
 def test_names_inside_a_file_do_not_break_the_sentence(tmp_path):
@@ -359,9 +298,9 @@ def test_an_array_that_is_there_twice(tmp_path):
     refused(tmp_path / "a.npz", "two arrays of one name")
 
 
-def safetensors(path, header, body=b"", length=None):
+def safetensors(path, header, body=b""):
     content = header if isinstance(header, bytes) else json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(content) if length is None else length) + content + body)
+    path.write_bytes(struct.pack("<Q", len(content)) + content + body)
     return path
 
 
@@ -372,19 +311,11 @@ TENSOR = {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]}
     "header",
     [
         {"X": {**TENSOR, "shape": [1250000000], "data_offsets": [0, 10**10]}},
-        {"X": {**TENSOR, "shape": [1250000000]}},
         {"X": {**TENSOR, "data_offsets": [16, 32]}},
-        {"X": {**TENSOR, "data_offsets": [16, 0]}},
         {"X": TENSOR, "Y": TENSOR},
-        {"X": {**TENSOR, "shape": [-2]}},
-        {"X": {**TENSOR, "shape": [2.0]}},
         {"X": {**TENSOR, "shape": None}},
-        {"X": {**TENSOR, "data_offsets": [0]}},
-        {"X": {"shape": [2]}},
-        {"X": {**TENSOR, "dtype": "F8_E4M3"}},
         {"X": {**TENSOR, "shape": [0, 2**64], "data_offsets": [0, 0]}},
         [1],
-        b"{" * 9,
         b"[" * 100000,
         b"\xff\xfe",
     ],
@@ -399,11 +330,6 @@ def test_a_type_that_numpy_lacks_is_named(tmp_path):
         safetensors(tmp_path / "a.safetensors", header, bytes(16)),
         "array X has type F8_E4M3, which NumPy lacks",
     )
-
-
-@pytest.mark.parametrize("length", [17, 10**10, 2**64 - 1])
-def test_a_safetensors_header_longer_than_the_file(tmp_path, length):
-    refused(safetensors(tmp_path / "a.safetensors", b"{}", bytes(8), length), LIES)
 
 
 def test_a_mapped_array_is_the_array(tmp_path):
@@ -424,12 +350,6 @@ def test_what_cannot_be_mapped(tmp_path):
     refused(path, "Python objects|truncated or corrupt", read=mapped_array)
     np.save(path, np.array([{}]), allow_pickle=True)
     refused(path, "Python objects|truncated or corrupt", read=mapped_array)
-
-
-def test_an_empty_file_of_either_kind(tmp_path):
-    for suffix in SUFFIXES:
-        (tmp_path / f"a{suffix}").touch()
-        refused(tmp_path / f"a{suffix}", "truncated or corrupt")
 
 
 def test_an_honest_large_file_is_read_without_a_second_copy(tmp_path):

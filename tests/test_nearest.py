@@ -6,7 +6,6 @@ import pytest
 
 from attsvm.datasets import load
 from attsvm.errors import InputError
-from attsvm.geometry import parse_norm
 from attsvm.nearest import did_you_mean
 from attsvm.report import write
 
@@ -43,12 +42,3 @@ def test_files_and_folders(reviews, tmp_path):
     (tmp_path / "sst2" / "run.json").write_text(json.dumps({}))
     with pytest.raises(InputError, match=r"is not a folder; .*; did you mean sst2\?$"):
         write(tmp_path / "stt2")
-
-
-def test_data_sets_and_norms():
-    with pytest.raises(InputError, match=r"; did you mean digits\?$"):
-        load("digts")
-    with pytest.raises(InputError, match=r"; did you mean nuclear\?$"):
-        parse_norm("nucleer")
-    with pytest.raises(InputError, match=r"; did you mean schatten:3\?$"):
-        parse_norm("shatten:3")

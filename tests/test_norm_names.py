@@ -90,7 +90,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
         solvers.margin_path([margins], norm)[0].W,
     ],
     "attsvm.selection.margin_drop_bound": lambda norm: selection.margin_drop_bound(
-        data, np.argmax(np.einsum("ntd,n,d->nt", data.tokens, data.labels, head), axis=1), norm
+        data.take([0, 1]), tokens[:2], norm
     ),
     "attsvm.optim.SteepestDescent": steepest,
     "attsvm.dynamics.regularization_path": lambda norm: (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attsvm
@@ -22,7 +22,7 @@ ANYTHING = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=9), st.dictionaries(st.text(), inner, max_size=9)
     ),
-    max_leaves=60,
+    max_leaves=20,
 )
 
 
@@ -33,6 +33,7 @@ class Holder(Compact):
     third: Any
 
 
+@settings(max_examples=10)
 @given(ANYTHING, ANYTHING, st.integers(0, 400))
 def test_a_compact_repr_stays_short(first: Any, second: Any, size: int) -> None:
     text = repr(Holder(first, [second] * size, np.ones((size, 3))))

@@ -17,6 +17,7 @@ mean 0 and deviation 1 by its training instances.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -29,6 +30,7 @@ import tables
 
 import peers
 from attsvm.store import versions
+from attsvm_papers.networks.published_data import VARIABLE
 
 
 def main() -> int:
@@ -46,6 +48,7 @@ def main() -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(folds.SEEDS))
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start nothing later")
     options = parser.parse_args()
+    os.environ[VARIABLE] = str(options.data)
     graded_task = options.what in graded.TASKS
     found, missing = peers.methods("GRADED" if graded_task else "METHODS")
     for sentence in missing:

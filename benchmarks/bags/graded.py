@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from known import image_bags, mixed_reviews, sentences
 from shared import Array, FitFolds, Model, reduced, selected
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -23,6 +24,7 @@ from sklearn.metrics import roc_auc_score
 from attsvm import datasets
 from attsvm.bags import Bags, as_bags
 from attsvm.datasets.bag_generators import TESTS, WITNESSES
+from attsvm_papers.networks.published_data import published
 
 SEEDS = (10_000, 10_001, 10_002)
 TASKS = ("assumption", "witnesses", "images", "texts")
@@ -100,10 +102,9 @@ def make(what: str, name: str, seed: int, data: Path) -> Task:
         bags = datasets.planted_witnesses(kind, 400, int(instances), seed)
         return Task(name, bags.take(np.arange(200)), bags.take(np.arange(200, 400)))
     if what == "images":
-        images = datasets.image_set("mnist", data)
+        images = published("mnist")
         train, test = (
-            datasets.image_bags(images, 500, int(name), seed, part=part)
-            for part in ("train", "test")
+            image_bags(images, 500, int(name), seed, part=part) for part in ("train", "test")
         )
         train, test = (replace(bags, rows=gradients(bags.rows)) for bags in (train, test))
         return Task(f"{name} digits", train, test)
@@ -160,7 +161,7 @@ def _mixed(seed: int, data: Path) -> Task:
     parts = order[: len(order) // 2], order[len(order) // 2 :]
     vectors = _vectors(*([texts[i] for i in part] for part in parts), seed)
     made = [
-        datasets.mixed_reviews(rows, polarity[part], 1000, seed)
+        mixed_reviews(rows, polarity[part], 1000, seed)
         for rows, part in zip(vectors, parts, strict=True)
     ]
     joined = [
@@ -184,7 +185,7 @@ def _imdb(seed: int, data: Path) -> Task:
         texts, labels = _read(data / "imdb" / f"{part}.jsonl.xz")
         chosen = rng.choice(len(texts), size=1500, replace=False)
         parts.append(([texts[i] for i in chosen], np.where(labels[chosen] > 0, 1.0, -1.0)))
-    pieces = [datasets.sentences(texts) for texts, _ in parts]
+    pieces = [sentences(texts) for texts, _ in parts]
     vectors = _vectors(pieces[0][0], pieces[1][0], seed)
     made = [
         replace(as_bags(rows, groups), labels=labels)

@@ -59,7 +59,12 @@ def shares(count: int, workers: int) -> list[tuple[int, int]]:
     """First and one past last of up to four consecutive shares of ``count`` for each of the
     workers, so that none waits long for another.
     """
-    most = max(1, min(count, 4 * workers))
+    return even_shares(count, 4 * workers)
+
+
+def even_shares(count: int, most: int) -> list[tuple[int, int]]:
+    """First and one past last of at most ``most`` consecutive shares of ``count``."""
+    most = max(1, min(count, most))
     return list(itertools.pairwise(count * k // most for k in range(most + 1)))
 
 

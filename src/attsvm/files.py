@@ -27,26 +27,12 @@ from attsvm.printable import escaped, has_halves, name_of
 Array = NDArray[Any]
 
 SUFFIXES = (".npz", ".safetensors")
-CACHE_VARIABLE = "ATTSVM_CACHE"
 
 _HEADER = 10_016  # bytes before the numbers of an array, at most: what NumPy takes
 
 _SAFETENSORS_TYPES = (  # that NumPy has, and bfloat16
     *("BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "BF16", "F32", "F64"),
 )
-
-
-def cache_home() -> Path:
-    """Where what is slow to compute is kept: ``$ATTSVM_CACHE``, or ``attsvm`` in
-    ``$XDG_CACHE_HOME``, or ``~/.cache/attsvm``. It may not exist yet.
-
-    Raises:
-        RuntimeError: a user without a home, and neither variable set.
-    """
-    given = os.environ.get(CACHE_VARIABLE)
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attsvm"
 
 
 def require_memory(count: float, what: str) -> None:

@@ -4,10 +4,9 @@ training that it is compared with.
 
 from __future__ import annotations
 
-import os
 import runpy
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +16,22 @@ import torch
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def printed(script: str, *words: str) -> list[list[str]]:
+@pytest.fixture
+def printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., list[list[str]]]:
     """The cells of every row that a script prints."""
-    command = [sys.executable, str(BENCHMARKS / script), *words]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+    def run(script: str, *words: str) -> list[list[str]]:
+        monkeypatch.setattr(sys, "argv", [script, *words])
+        runpy.run_path(str(BENCHMARKS / script))["main"]()
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+    return run
 
 
-def test_steps_have_a_row_each_beside_an_optimiser_of_torch() -> None:
+def test_steps_have_a_row_each_beside_an_optimiser_of_torch(printed) -> None:
     words = ["--rounds", "1", "--copied", "1000", "--only", "p=2 foreach,p=1.1 fused,SGD fused"]
     rows = printed("step.py", "--parameters", "10K", *words)
     names = ["SGD fused", "MirrorDescent p=2 foreach", "MirrorDescent p=1.1 fused"]
@@ -40,7 +44,7 @@ def test_steps_have_a_row_each_beside_an_optimiser_of_torch() -> None:
     assert [row[6] for row in rows[2:]] == ["0.0", "0.0", "4.0"]  # bytes of state per parameter
 
 
-def test_training_is_measured_beside_loops() -> None:
+def test_training_is_measured_beside_loops(printed) -> None:
     rows = printed("train.py", "--steps", "4", "--seeds", "2", "--sequences", "8")
     names = [row[0].partition(",")[0] for row in rows]
     assert names[2:7] == ["textbook loop", "W", "K and Q", "W", "W and the head"]

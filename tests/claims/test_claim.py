@@ -130,6 +130,14 @@ def test_json_of_a_verdict_is_what_the_run_file_promises():
     assert entry["measured"] == 2.0
 
 
+def test_a_failing_verdict_says_of_which_kind_it_is():
+    stated = claim(lambda e: e["gap"], at_most(1.0, "why"), failure="scale")
+    found = stated.check({"gap": [2.0]})
+    assert (found.failure, found.to_json()["failure"]) == ("scale", "scale")
+    assert " fails (scale): measured 2" in str(found)
+    assert stated.check({"gap": [0.5]}).to_json()["failure"] == ""
+
+
 def test_explanations_belong_to_failures():
     stated = claim(lambda e: e["gap"], at_most(1.0, "why"), explanation="the step size")
     assert stated.check({"gap": [2.0]}).to_json()["explanation"] == "the step size"

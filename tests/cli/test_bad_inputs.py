@@ -7,7 +7,6 @@ import json
 import lzma
 import os
 import re
-import shutil
 import signal
 import stat
 import sys
@@ -19,7 +18,6 @@ from bad_inputs import MAKERS, cases, good, special, text_rows
 
 from attsvm.cli import main
 from attsvm.data import AttentionData
-from attsvm.datasets import WordPiece, image_set, imdb
 from attsvm.datasets.readers import read_texts
 from attsvm.errors import InputError, MissingExtraError
 from attsvm.files import load_arrays
@@ -109,33 +107,6 @@ def test_many_bad_inputs_are_one_sentence(tmp_path, monkeypatch):
     check(2000, tmp_path, monkeypatch)
 
 
-def _mnist(path):
-    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
-        shutil.copy(path, path.parent / f"{name}-ubyte")
-    return image_set("mnist", path.parent)
-
-
-def _cifar(path):
-    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
-        shutil.copy(path, path.parent / name)
-    return image_set("cifar10", path.parent)
-
-
-def _cifar_archive(path):
-    shutil.copy(path, path.parent / "cifar10.npz.xz")
-    return image_set("cifar10", path.parent)
-
-
-def _reviews(path):
-    for name in ("train.jsonl.xz", "test.jsonl.xz"):
-        shutil.copy(path, path.parent / name)
-    return imdb(path.parent)
-
-
-def _tokeniser(path):
-    return WordPiece.load(path.rename(path.with_name("tokenizer.json")))
-
-
 READERS = {
     "arrays": (".npz", load_arrays),
     "tensors": (".safetensors", load_arrays),
@@ -143,12 +114,6 @@ READERS = {
     "a table": (".csv", read_texts),
     "packed lines": (".jsonl.gz", read_texts),
     "rows": (".parquet", read_texts),
-    "vocabulary": (".txt", WordPiece.load),
-    "tokeniser": (".json", _tokeniser),
-    "idx": ("", _mnist),
-    "batches": ("", _cifar),
-    "archive": ("", _cifar_archive),
-    "reviews": ("", _reviews),
     "a file of a run": (".json", read_json),
 }
 CONTENTS = {

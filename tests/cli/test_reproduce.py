@@ -7,97 +7,52 @@ import pytest
 
 from attsvm.cli import main
 
+QUICK = ["--quick", "--jobs", "1", "--json", "--out"]
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """The numbers of an experiment of three cells, computed in this process."""
+    folder = tmp_path_factory.mktemp("own")
+    assert main(["reproduce", "graph-6", *QUICK, str(folder)]) == 0
+    return numbers(folder)
+
+
+def numbers(folder):
+    return (folder / "graph-6" / "arrays.safetensors").read_bytes()
+
 
 def test_quick_reproduction_prints_verdicts_as_json(tmp_path, capsys):
-    assert (
-        main(
-            [
-                "reproduce",
-                "tfsvm-4",
-                "--quick",
-                "--seeds",
-                "3",
-                "--jobs",
-                "1",
-                "--out",
-                str(tmp_path / "o"),
-                "--json",
-            ]
-        )
-        == 0
-    )
+    words = ["reproduce", "graph-4", "--seeds", "3", *QUICK, str(tmp_path / "o")]
+    assert main(words) == 0
     (entry,) = json.loads(capsys.readouterr().out)["experiments"]
-    assert (entry["id"], entry["paper"]) == ("tfsvm-4", "tfsvm")
+    assert (entry["id"], entry["paper"]) == ("graph-4", "graph")
     assert {claim["verdict"] for claim in entry["claims"]} <= {"holds", "fails", "not applicable"}
 
 
 def test_a_scale_is_named_and_quick_is_short_for_the_smallest(tmp_path, capsys):
-    assert (
-        main(
-            [
-                "reproduce",
-                "tfsvm-4",
-                "--scale",
-                "smoke",
-                "--seeds",
-                "2",
-                "--jobs",
-                "1",
-                "--out",
-                str(tmp_path / "o"),
-                "--json",
-            ]
-        )
-        == 0
-    )
+    words = ["reproduce", "graph-4", "--scale", "smoke", "--seeds", "2", *QUICK[1:]]
+    assert main([*words, str(tmp_path / "o")]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["experiments"]
     assert entry["scale"] == "smoke, 2 seeds"
-    assert "--scale smoke" in (tmp_path / "o" / "tfsvm-4" / "report.html").read_text()
-    assert main(["reproduce", "tfsvm-4", "--quick", "--scale", "smoke"]) == 2
+    assert "--scale smoke" in (tmp_path / "o" / "graph-4" / "report.html").read_text()
+    assert main(["reproduce", "graph-4", "--quick", "--scale", "smoke"]) == 2
 
 
 def test_an_experiment_without_trials_is_left_out_where_seeds_are_asked_for(tmp_path, capsys):
-    words = [
-        "reproduce",
-        "tfsvm-1",
-        "tfsvm-4",
-        "--quick",
-        "--seeds",
-        "2",
-        "--shift-seeds",
-        "500",
-        "--jobs",
-        "1",
-        "--out",
-        str(tmp_path / "o"),
-    ]
-    assert main([*words, "--json"]) == 2
+    words = ["reproduce", "tfsvm-1", "graph-4", "--seeds", "2", "--shift-seeds", "500"]
+    assert main([*words, *QUICK, str(tmp_path / "o")]) == 2
     told = capsys.readouterr()
     assert "tfsvm-1 is left out: tfsvm-1 has no random trials, so seeds do not apply" in told.err
     (entry,) = json.loads(told.out)["experiments"]
-    assert (entry["id"], entry["scale"]) == ("tfsvm-4", "quick, 2 seeds, seeds 500 later")
+    assert (entry["id"], entry["scale"]) == ("graph-4", "quick, 2 seeds, seeds 500 later")
 
 
 @pytest.mark.processes
-def test_cells_in_two_processes_give_the_same_numbers(tmp_path):
-    runs = []
-    for jobs in ("1", "2"):
-        main(
-            [
-                "reproduce",
-                "tfsvm-4",
-                "--quick",
-                "--seeds",
-                "2",
-                "--jobs",
-                jobs,
-                "--out",
-                str(tmp_path / jobs),
-                "--json",
-            ]
-        )
-        runs.append((tmp_path / jobs / "tfsvm-4" / "arrays.safetensors").read_bytes())
-    assert runs[0] == runs[1]
+def test_cells_in_two_processes_give_the_same_numbers(own, tmp_path):
+    words = ["reproduce", "graph-6", "--quick", "--jobs", "2", "--out", str(tmp_path)]
+    assert main(words) == 0
+    assert numbers(tmp_path) == own
 
 
 @pytest.mark.parametrize(
@@ -140,13 +95,12 @@ def test_a_missing_dask_is_named_with_its_extra(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.processes
-def test_dask_finds_the_same_numbers(tmp_path, capsys):
+def test_dask_finds_the_same_numbers(own, tmp_path):
+    """A worker in this process, spoken to over a socket; processes are started by slow tests."""
     distributed = pytest.importorskip("distributed")
-    words = ["reproduce", "graph-6", "--quick", "--json", "--out"]
-    assert main([*words, str(tmp_path / "own"), "--jobs", "1"]) == 0
     options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
-    with distributed.LocalCluster(**options) as cluster:
+    with distributed.LocalCluster(processes=False, protocol="tcp://", **options) as cluster:
         address = cluster.scheduler_address.removeprefix("tcp://")
-        assert main([*words, str(tmp_path / "dask"), "--dask", address]) == 0
-    own, dask = (tmp_path / name / "graph-6" / "arrays.safetensors" for name in ("own", "dask"))
-    assert own.read_bytes() == dask.read_bytes()
+        words = ["reproduce", "graph-6", "--quick", "--out", str(tmp_path), "--dask", address]
+        assert main(words) == 0
+    assert numbers(tmp_path) == own

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from attsvm.datasets import (
-    ImageSet,
-    assumption_test,
-    image_bags,
-    mixed_reviews,
-    planted_witnesses,
-    sentences,
-)
+from attsvm.datasets import assumption_test, planted_witnesses
 from attsvm.datasets.bag_generators import TESTS, WITNESSES
 from attsvm.errors import InputError
 
@@ -26,23 +19,9 @@ def holds(bags, kind):
     return np.add.reduceat(bags.instance_labels == kind, bags.offsets[:-1])
 
 
-def images():
-    rng = np.random.default_rng(0)
-    classes = np.arange(400) % 10
-    pixels = rng.integers(256, size=(400, 4, 3, 1), dtype=np.uint8)
-    return ImageSet("made", pixels, classes, 255 - pixels, classes)
-
-
-def reviews(seed=0):
-    vectors = np.arange(20.0).reshape(10, 2)
-    return mixed_reviews(vectors, np.arange(10) % 2, 40, seed, instances=5, agreeing=3)
-
-
 MADE = {
     **{name: (lambda seed, name=name: assumption_test(name, 20, "test", seed)) for name in TESTS},
     **{kind: (lambda seed, kind=kind: planted_witnesses(kind, 20, 7, seed)) for kind in WITNESSES},
-    "images": lambda seed: image_bags(images(), 20, 5, seed),
-    "reviews": reviews,
 }
 
 
@@ -121,42 +100,6 @@ def test_who_knows_the_rule_finds_the_witness(kind, instances):
     assert roc_auc_score(bags.labels, best) >= 0.985
 
 
-def test_bags_of_images_have_one_witness_and_share_no_image_between_the_parts():
-    made = images()
-    for part, pixels in (("train", made.train), ("test", made.test)):
-        bags = image_bags(made, 30, 6, 0, target=3, part=part)
-        assert bags.rows.shape == (180, 12)
-        np.testing.assert_array_equal(holds(bags, 1), bags.labels > 0)
-        np.testing.assert_array_equal(bags.rows, pixels[bags.source].reshape(180, 12) / 255)
-        np.testing.assert_array_equal(made.train_labels[bags.source] == 3, bags.instance_labels)
-
-
-def test_sentences_keep_their_text_and_order():
-    texts = [
-        'A start. "Quoted!" It cost 3.50, e.g. little.<br /><br />New line?  Yes',
-        "one piece , with a stop . and more",
-    ]
-    found, groups = sentences(texts)
-    assert found == [
-        "A start.",
-        '"Quoted!"',
-        "It cost 3.50, e.g. little.",
-        "New line?",
-        "Yes",
-        "one piece , with a stop . and more",
-    ]
-    assert groups.tolist() == [0, 0, 0, 0, 0, 1]
-
-
-def test_mixed_reviews_have_the_promised_majority():
-    bags = reviews()
-    agree = bags.instance_labels == (bags.labels > 0)[bags.bag]
-    assert (np.add.reduceat(agree, bags.offsets[:-1]) == 3).all()
-    assert bags.n == 40
-    np.testing.assert_array_equal(bags.rows[:, 0] / 2, bags.source)
-    np.testing.assert_array_equal(bags.source % 2, bags.instance_labels)
-
-
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -164,11 +107,6 @@ def test_mixed_reviews_have_the_promised_majority():
         (lambda: assumption_test("single concept", 1, "train", 0), "too few"),
         (lambda: planted_witnesses("round", 10, 10, 0), "there is no kind 'round'"),
         (lambda: planted_witnesses("linear", 10, 3, 0), "too small"),
-        (lambda: image_bags(images(), 4, 0, 0), "too few"),
-        (lambda: image_bags(images(), 4, 2, 0, target=11), "has 0 images of class 11"),
-        (lambda: sentences(["fine", "..."]), "text 1 holds no letter"),
-        (lambda: mixed_reviews(np.ones((4, 2)), [0, 1, 0, 1], 3, 0, agreeing=4), "more than half"),
-        (lambda: mixed_reviews(np.ones((4, 2)), [1, 1, 1, 1], 3, 0), "some positive and some not"),
     ],
 )
 def test_what_makes_no_bags_is_one_sentence(call, sentence):

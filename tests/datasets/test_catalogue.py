@@ -122,13 +122,6 @@ def test_a_misspelt_name_is_told_the_one_that_is_like_it(spec, meant):
         load(spec)
 
 
-def test_a_misspelt_toy_is_told_the_one_that_is_like_it():
-    with pytest.raises(
-        InputError, match=r"no toy 'joint_nonsuport'; choose .*; did you mean joint_nonsupport\?$"
-    ):
-        toy("joint_nonsuport")
-
-
 def test_a_file_of_no_known_kind(write):
     with pytest.raises(
         InputError,

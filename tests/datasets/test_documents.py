@@ -119,13 +119,6 @@ def test_what_is_left_out_is_counted(write, texts):
     assert len(encoded.views[0]["spans"]) == 5
 
 
-def test_mean_pooling_tells_the_classes_apart(dataset):
-    data = dataset.encode(TRAIN).data
-    mean = np.hstack([data.tokens.sum(axis=1) / data.lengths[:, None], np.ones((data.n, 1))])
-    head, *_ = np.linalg.lstsq(mean[TRAIN], data.labels[TRAIN], rcond=None)
-    assert (np.sign(mean[90:] @ head) == data.labels[90:]).mean() > 0.8
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -154,7 +147,7 @@ def places(text):
 
 
 def test_of_a_long_text_a_view_keeps_what_a_page_can_show():
-    long = "early " + "filler " * 700_000 + "late " + "filler " * 1000 + "x" * 1_000_000
+    long = "early " + "filler " * 100_000 + "late " + "filler " * 1000 + "x" * 300_000
     view = text_view(long, places(long))
     assert view["characters"] == len(long)
     assert len(json.dumps(view)) < 200_000

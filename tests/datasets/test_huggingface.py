@@ -6,6 +6,8 @@ import importlib
 
 import numpy as np
 import pytest
+import torch
+from tiny_encoder import save_tiny_bert
 
 from attsvm.datasets import load
 from attsvm.errors import InputError, MissingExtraError
@@ -13,74 +15,36 @@ from attsvm.errors import InputError, MissingExtraError
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 
-@pytest.fixture(scope="module", params=["wordpiece", "bytes"])
-def model(request, tmp_path_factory):
-    """A folder with a tiny BERT or GPT-2 and its tokeniser."""
-    transformers, tokenizers = (
-        pytest.importorskip("transformers"),
-        pytest.importorskip("tokenizers"),
+def save_tiny_gpt(folder):
+    """Of random weights, with a token for every byte."""
+    tokenizers, transformers = map(importlib.import_module, ("tokenizers", "transformers"))
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.BPE({p: k for k, p in enumerate(letters)}, [])
     )
-    import torch
-
-    folder = tmp_path_factory.mktemp(request.param)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    config = transformers.GPT2Config(
+        vocab_size=len(letters), n_embd=8, n_layer=1, n_head=2, n_positions=16
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        if request.param == "wordpiece":
-            pieces = [
-                "[PAD]",
-                "[UNK]",
-                "[CLS]",
-                "[SEP]",
-                "the",
-                "film",
-                "story",
-                "br",
-                "##ight",
-                "du",
-                "##ll",
-                ".",
-                "wa",
-                "##rm",
-                "plot",
-            ]
-            tokenizer = tokenizers.Tokenizer(
-                tokenizers.models.WordPiece({p: k for k, p in enumerate(pieces)}, unk_token="[UNK]")
-            )
-            tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
-            tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-            config = transformers.BertConfig(
-                vocab_size=len(pieces),
-                hidden_size=8,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                intermediate_size=8,
-            )
-            network = transformers.BertModel(config)
-            named = {
-                "unk_token": "[UNK]",
-                "pad_token": "[PAD]",
-                "cls_token": "[CLS]",
-                "sep_token": "[SEP]",
-            }
-        else:
-            letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-            tokenizer = tokenizers.Tokenizer(
-                tokenizers.models.BPE({p: k for k, p in enumerate(letters)}, [])
-            )
-            tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-            tokenizer.decoder = tokenizers.decoders.ByteLevel()
-            network = transformers.GPT2Model(
-                transformers.GPT2Config(
-                    vocab_size=len(letters), n_embd=8, n_layer=1, n_head=2, n_positions=16
-                )
-            )
-            named = {}
-        network.save_pretrained(folder)
-        transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named).save_pretrained(
-            folder
-        )
-    table = network.get_input_embeddings().weight.detach().double().numpy()
-    return folder, table
+        transformers.GPT2Model(config).save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["wordpiece", "bytes"])
+def model(request, tmp_path_factory):
+    """A folder with a tiny BERT or GPT-2 and its tokeniser, and its embeddings."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "wordpiece":
+        save_tiny_bert(folder, ["the", "film", "story", "plot"], layers=1)
+    else:
+        save_tiny_gpt(folder)
+    network = transformers.AutoModel.from_pretrained(folder)
+    return folder, network.get_input_embeddings().weight.detach().double().numpy()
 
 
 def test_tokens_are_centred_unit_embeddings_of_distinct_subwords(model, jsonl, texts):

@@ -130,3 +130,16 @@ def test_an_unknown_toy():
         InputError, match="there is no toy 'triple'; choose one of single_global, single_local"
     ):
         toy("triple")
+
+
+def test_toys_answer_to_their_experiments_and_lift_their_scores() -> None:
+    assert toy("mmts-1").name == "single_global"
+    assert toy("tfsvm-1").name == "plane"
+    assert toy("tfsvm-1").lifted is None
+    assert toy("joint").lifted is None
+    problem = toy("mmts-3")
+    assert (problem.lifted.tokens @ problem.keys.T == problem.data.tokens).all()
+    assert (
+        problem.lifted.labels[:, None] * (problem.lifted.tokens @ problem.value_head)
+        == problem.scores
+    ).all()

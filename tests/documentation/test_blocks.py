@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -36,9 +36,35 @@ WRITTEN = {
     "docs/bags.md": "bags.html",
     "docs/start/data.md": "runs/reviews/report.html",
     "docs/start/claim.md": "runs/reproduce/mmts-1/report.html",
-    "docs/start/report.md": "explorer.html",
+    "docs/my-report.md": "explorer.html",
 }
 """What a reader of the page has afterwards."""
+
+
+class Ran(NamedTuple):
+    """The names and the output that a block of Python has left."""
+
+    names: dict[str, Any]
+    printed: str
+
+
+def same_margins(capture: Ran, cache: Ran) -> None:
+    """A capture and a cache of the same model are the same head."""
+    assert "previous" in capture.printed
+    cached = cache.names["from_cache"](cache.names["cache"], cache.names["batch"]["input_ids"])
+    wanted = capture.names["result"].head(1, 3).margin
+    found = cache.names["audit"](cached, norms=[]).heads[3].margin
+    assert found == pytest.approx(wanted, rel=1e-4)
+
+
+def sharp_heads(first: Ran, second: Ran) -> None:
+    """The guard has something to say."""
+    assert "head 1: logits up to" in first.printed
+    assert "." in second.printed
+
+
+CHECKED = {"docs/probe.md": same_margins, "docs/guard.md": sharp_heads}
+"""What is asked of the first two blocks of a page."""
 
 
 class Block(NamedTuple):
@@ -126,19 +152,22 @@ def test_blocks_of_a_page(
     monkeypatch.chdir(tmp_path)
     for package in NEEDS.get(page, ()):
         pytest.importorskip(package)
-    printed = ""
+    printed, ran = "", list[Ran]()
     for language, text, line in blocks(page):
         place = f"{page}, line {line}"
         if language == "python":
             code = compile("\n" * line + text, page, "exec")
             capsys.readouterr()
-            exec(code, {"__name__": "__main__"})
+            names: dict[str, Any] = {"__name__": "__main__"}
+            exec(code, names)
             printed = capsys.readouterr().out
+            ran.append(Ran(names, printed))
         elif language == "console":
             for words in commands(text):
                 known(words)
                 if page in FOLLOWED:
-                    assert main(words[1:]) in (0, None), place
+                    alone = ["--jobs", "1"] if words[1] == "reproduce" else []
+                    assert main([*words[1:], *alone]) in (0, None), place
             printed = ""
         elif language == "bash":  # a script for a cluster
             lines = re.sub(r"\\\n", " ", text).splitlines()
@@ -150,6 +179,8 @@ def test_blocks_of_a_page(
             printed = ""
         else:
             assert re.fullmatch(r"\{[\w-]+\}.*", language), f"{place}: a block of {language!r}"
+    if page in CHECKED:
+        CHECKED[page](*ran[:2])
     if page in WRITTEN:
         assert (tmp_path / WRITTEN[page]).exists()
 

@@ -25,8 +25,10 @@ COMPLETE = (
     "attsvm.errors",
     "attsvm.geometry",
     "attsvm.margins",
+    "attsvm.models",
     "attsvm.queries",
     "attsvm.selection",
+    "attsvm.sklearn",
     "attsvm.solvers",
 )
 """Files and rooms of which every public callable has an example."""

@@ -14,7 +14,7 @@ from attsvm.errors import InputError
 from attsvm.selection import Likelihood, graph_svm, stack_likelihoods
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(st.integers(0, 500), st.booleans())
 def test_no_point_of_the_ball_is_better(seed: int, cyclic: bool) -> None:
     found = graph_svm(priority_graph(6, 4, 6, 8, seed, cyclic=cyclic))

@@ -16,7 +16,6 @@ import torch
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps, LogSpaced, Trajectory, train
-from attsvm.dynamics.native_loop import unsupported
 from attsvm.errors import InputError
 from attsvm.models import Attention, Exponential, Linear, Logistic, Loss
 from attsvm.native import library
@@ -161,13 +160,6 @@ def test_floors_of_another_number_of_runs_are_refused() -> None:
     )
     with pytest.raises(InputError, match="loss_floor has shape"):
         train(model, data, optimizer, 1)
-
-
-def test_the_step_of_a_trained_head_is_left_to_torch() -> None:
-    data, v = unit_sphere(4, 4, 5, seed=0)
-    model = Attention.cross(data, v, train_head=True)
-    optimizer = SteepestDescent(model.parameters(), lr=1.0, step_size="polyak")
-    assert "Polyak" in str(unsupported(model, optimizer, None))
 
 
 def falling(step: int) -> float:

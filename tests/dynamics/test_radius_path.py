@@ -31,23 +31,11 @@ def angles(path: object) -> np.ndarray:
     return np.degrees(np.arctan2(path.W[:, 1, 0], path.W[:, 0, 0]))
 
 
-FROBENIUS = {
-    "tfsvm-1": [0.146, 6.3e-3, 5.1e-4, 5.8e-5, 5.2e-6],
-    "sphere": [8.3e-3, 1.4e-3, 1.5e-4, 1.8e-5, 1.7e-6],
-}
 NUCLEAR = {
     "tfsvm-1": [0.599, 0.126, 0.0348, 0.0113, 0.0032],
     "sphere": [0.217, 0.101, 0.040, 0.0155, 0.0051],
 }
 RADII = [10, 30, 100, 300, 1000]
-
-
-@pytest.mark.parametrize("name", ["tfsvm-1", "sphere"])
-def test_paths_of_weights_turn_as_measured(name: str) -> None:
-    data, v = instance(name)
-    solution = max_margin(selection_margins(data, optimal_tokens(data, v)))
-    gaps = regularization_path(data, v, radii=RADII, starts=4).direction_gap(solution)
-    np.testing.assert_allclose(gaps, FROBENIUS[name], rtol=0.2)
 
 
 @pytest.mark.parametrize("name", ["tfsvm-1", pytest.param("sphere", marks=pytest.mark.slow)])
@@ -145,7 +133,7 @@ def test_products_in_a_cone_do_not_shrink_to_where_mixing_pays() -> None:
     data, v = unit_sphere(2, 3, 3, seed=30_010)
     solution = max_margin(selection_margins(data, [0, 2]), Nuclear(), tol=1e-10)
     assert locally_optimal(solution, token_scores(data, v)).all()
-    radii = [size * solution.norm for size in (30, 1000, 30_000)]
+    radii = [size * solution.norm for size in (30, 2000)]
     cone = Cone(solution, 0.5)
     path = regularization_path(data, v, None, radii, "KQ", starts=1, cone=cone)
     assert (Nuclear().value(path.W) >= 0.499 * np.array(radii)).all()

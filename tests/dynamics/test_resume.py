@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -13,31 +17,61 @@ from attsvm.datasets import unit_sphere
 from attsvm.dynamics import LogSpaced, Record, TrainState, Trajectory, train
 from attsvm.errors import InputError
 from attsvm.models import Attention
-from attsvm.optim import SteepestDescent
+from attsvm.optim import MirrorDescent, SteepestDescent
 
 STEPS = 60
 DATA, V = unit_sphere(5, 6, 4, seed=[0, 1])
-KINDS = ["weights", "joint", "autograd", "adam"]
+SHARES = [1.0, 0.3]
+PAIR = {"parameterization": "KQ", "inner": 2}
+FALLING: dict[str, Any] = {"schedule": lambda step: 0.99**step, "step_scale": SHARES}
+
+
+def layer(**options: Any) -> Attention:
+    return Attention.cross(DATA, V, **{"init": ("uniform", 0), **options})
+
+
+def steepest(model: Attention, **options: Any) -> SteepestDescent:
+    return SteepestDescent(model.parameters(), lr=0.1, **options)
+
+
+def mirror(model: Attention) -> MirrorDescent:
+    return MirrorDescent(model.parameters(), lr=0.05, p=1.3, normalize=True)
+
+
+def adam(model: Attention) -> torch.optim.Adam:
+    return torch.optim.Adam(model.parameters(), lr=0.05)
+
+
+Kind = tuple[Callable[[], Attention], Callable[[Attention], torch.optim.Optimizer], dict[str, Any]]
+KINDS: dict[str, Kind] = {
+    "weights": (layer, steepest, {}),
+    "joint": (partial(layer, train_head=True), steepest, {}),
+    "factors": (partial(layer, **PAIR), steepest, FALLING),
+    "penalised factors": (partial(layer, **PAIR, stacked=True, penalty=1e-3), steepest, FALLING),
+    "prompt": (lambda: Attention.prompt(DATA, V, init=np.ones((2, 4))), steepest, FALLING),
+    "mirror": (partial(layer, train_head=True), mirror, {}),
+    "mirror by run": (layer, mirror, {"step_scale": SHARES}),
+    "autograd": (layer, steepest, {"backend": "autograd"}),
+    "autograd, mirror by run": (layer, mirror, {"backend": "autograd", "step_scale": SHARES}),
+    "autograd, spectral momentum": (layer, partial(steepest, norm="spec", momentum=0.9), {}),
+    "autograd, adam": (partial(layer, train_head=True), adam, {}),
+}
 
 
 def start(kind: str, **options: object) -> Trajectory:
-    model = Attention.cross(DATA, V, train_head=kind in ("joint", "adam"), init=("uniform", 0))
-    optimizer = (
-        torch.optim.Adam(model.parameters(), lr=0.05)
-        if kind == "adam"
-        else SteepestDescent(model.parameters(), lr=0.1)
-    )
-    backend = "autograd" if kind == "autograd" else "auto"
-    return train(
+    make, optimizer, own = KINDS[kind]
+    model = make()
+    found = train(
         model,
         DATA,
-        optimizer,
+        optimizer(model),
         STEPS,
         LogSpaced(9),
-        backend=backend,
         observe=lambda step, W, *_: {"trace": float(W.sum())},
-        **options,
+        **(own | options),
     )
+    assert found.backend == ("autograd" if "autograd" in kind else "compiled")
+    return found
 
 
 def same(a: Trajectory, b: Trajectory) -> None:
@@ -53,12 +87,12 @@ def test_resumed_at_every_step_ends_in_the_same_bits(kind: str) -> None:
     whole = start(kind)
     same(whole, start(kind, checkpoint=states.append, checkpoint_seconds=0.0))
     assert [state.step for state in states] == list(range(1, STEPS + 1))
-    for state in states[:: 3 if kind == "weights" else 9]:
+    for state in states[:: 3 if kind == "weights" else 13]:
         arrays = {name: np.array(value) for name, value in state.to_arrays().items()}
         same(whole, start(kind, resume=TrainState.from_arrays(arrays)))
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(cuts=st.lists(st.integers(1, STEPS - 1), min_size=2, max_size=3, unique=True).map(sorted))
 def test_cut_several_times(cuts: list[int]) -> None:
     whole, state = start("weights"), None
@@ -106,28 +140,20 @@ def test_checkpoints_are_no_more_frequent_than_asked() -> None:
 def test_a_state_of_another_run_is_refused() -> None:
     states: list[TrainState] = []
     start("weights", checkpoint=states.append, checkpoint_seconds=0.0)
-    with pytest.raises(InputError, match="the checkpoint belongs to another run"):
-        start("joint", resume=states[3])
-    model = Attention.cross(DATA, V)
-    with pytest.raises(InputError, match="belongs to another run"):
-        train(
-            model,
-            DATA,
-            SteepestDescent(model.parameters(), lr=0.2),
-            STEPS,
-            LogSpaced(9),
-            resume=states[3],
-        )
+    refused = partial(pytest.raises, InputError, match="the checkpoint belongs to another run")
+    for kind, options in (
+        ("joint", {}),
+        ("weights", {"step_scale": SHARES}),
+        ("weights", {"schedule": lambda step: 0.9**step}),
+    ):
+        with refused():
+            start(kind, resume=states[3], **options)
     other = AttentionData(DATA.tokens, -DATA.labels, DATA.queries)
-    with pytest.raises(InputError, match="belongs to another run"):
-        train(
-            model,
-            other,
-            SteepestDescent(model.parameters(), lr=0.1),
-            STEPS,
-            LogSpaced(9),
-            resume=states[3],
-        )
+    for lr, data in ((0.2, DATA), (0.1, other)):
+        model = layer()
+        optimizer = SteepestDescent(model.parameters(), lr=lr)
+        with refused():
+            train(model, data, optimizer, STEPS, LogSpaced(9), resume=states[3])
     with pytest.raises(InputError, match="the checkpoint has no fingerprint"):
         TrainState.from_arrays({"step": 1, "seconds": 0.0})
 

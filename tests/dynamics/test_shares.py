@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps, TrainState, Trajectory, train
+from attsvm.dynamics import AtSteps, Trajectory, train
 from attsvm.errors import InputError
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent, SteepestDescent
@@ -130,30 +130,6 @@ def test_kappa_is_that_of_steepest_descent() -> None:
         np.testing.assert_allclose(
             getattr(found[0], name), getattr(found[1], name), rtol=1e-10, atol=1e-12
         )
-
-
-@pytest.mark.parametrize("backend", ["compiled", "autograd"])
-def test_resumed_anywhere_it_ends_in_the_same_bits(backend: str) -> None:
-    states: list[TrainState] = []
-
-    def start(scale: list[float] = SHARES, **options: Any) -> np.ndarray:
-        model = Attention.cross(DATA, V, init=START)
-        optimizer = MirrorDescent(model.parameters(), lr=0.05, p=1.3, normalize=True)
-        return train(
-            model,
-            DATA,
-            optimizer,
-            30,
-            AtSteps([3, 30]),
-            backend=backend,
-            step_scale=scale,
-            **options,
-        ).W[-1]
-
-    whole = start(checkpoint=states.append, checkpoint_seconds=0.0)
-    assert np.array_equal(start(resume=TrainState.from_arrays(states[11].to_arrays())), whole)
-    with pytest.raises(InputError, match="belongs to another run"):
-        start([1.0, 0.3, 0.6], resume=states[11])
 
 
 def test_weights_that_others_wrote_are_where_the_next_step_starts() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from references import extended_descent, needs_wide
 
 import attsvm
 from attsvm import native
@@ -18,7 +20,7 @@ from attsvm.dynamics import AtSteps, LogSpaced, Record, Trajectory, train
 from attsvm.dynamics.native_loop import unsupported
 from attsvm.errors import InputError
 from attsvm.models import Attention
-from attsvm.optim import SteepestDescent
+from attsvm.optim import MirrorDescent, SteepestDescent
 
 
 def run(
@@ -50,59 +52,38 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
     return float((np.linalg.norm(a - b, axis=(-2, -1)) / np.where(size > 0, size, 1.0)).max())
 
 
-@pytest.mark.parametrize("backend", ["compiled", "autograd"])
 @pytest.mark.experiment
-def test_batched_run_equals_each_run_alone_and_the_plain_loop(
-    backend: str, reference: Callable[..., dict[int, np.ndarray]]
-) -> None:
+def test_batched_run_equals_each_run_alone_and_the_plain_loop() -> None:
     data, v = unit_sphere(6, 8, 10, seed=[0, 1, 2])
-    together = run(data, v, 2000, backend=backend, record=LogSpaced(8))
-    for r in range(3):
-        alone = run(data.instance(r), v[r], 2000, backend=backend, record=LogSpaced(8))
-        assert distance(together.W[:, r], alone.W) < 1e-12
-        plain = reference(data.instance(r), v[r], list(together.steps))
-        assert distance(together.W[:, r], np.stack([plain[k] for k in together.steps])) < 1e-12
+    record = LogSpaced(8)
+    expected = [
+        extended_descent(data.instance(r), v[r], np.zeros((10, 10)), record.steps(600).tolist())
+        for r in range(3)
+    ]
+    for backend in ("compiled", "autograd"):
+        together = run(data, v, 600, backend=backend, record=record)
+        for r, plain in enumerate(expected):
+            alone = run(data.instance(r), v[r], 600, backend=backend, record=record)
+            assert distance(together.W[:, r], alone.W) < 1e-12
+            assert distance(together.W[:, r], np.stack([plain[k] for k in together.steps])) < 1e-12
 
 
-def extended(data: AttentionData, v: np.ndarray, steps: int) -> np.ndarray:
-    """Normalised descent from zero in the numbers of ``np.longdouble``, whose exponents reach
-    e^-11000, from differences to the winner.
-    """
-    real = np.longdouble
-    x, z = data.tokens.astype(real), data.queries.astype(real)
-    score = data.labels[:, None] * (x @ v.astype(real))
-    W = np.zeros((data.d_x, data.d_z), real)
-    rows = np.arange(data.n)
-    for _ in range(steps):
-        a = (x @ (z @ W.T)[..., None])[..., 0]
-        win = a.argmax(axis=1)
-        s = np.exp(a - a[rows, win, None])
-        s /= s.sum(axis=1, keepdims=True)
-        lag = score[rows, win, None] - score
-        mean = (s * lag).sum(axis=1, keepdims=True)
-        pull = s * (mean - lag)
-        pull[rows, win] = 0.0
-        pull[rows, win] = -pull.sum(axis=1)
-        slope = 1.0 / (1.0 + np.exp(score[rows, win] - mean[:, 0]))
-        G = (slope[:, None] * (pull[:, None, :] @ x)[:, 0]).T @ z
-        W += real(0.1) * G / np.sqrt((G**2).sum())
-    return W
-
-
-@pytest.mark.skipif(
-    np.finfo(np.longdouble).minexp > -16000, reason="np.longdouble is no wider than float64 here"
-)
+@needs_wide
 @pytest.mark.parametrize("size", [(6, 8, 10), (4, 5, 40)])
-@pytest.mark.parametrize("level", ["baseline", "avx2"][: 1 + native.library.fast_processor()])
-def test_twenty_thousand_steps_keep_twelve_digits(
-    level: str, size: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+def test_ten_thousand_steps_keep_twelve_digits(
+    size: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Logits of hundreds are rounded at 1e-13, and attention by as much.
-    monkeypatch.setattr(native, "library", native._open(level))
+    """On every set of instructions; logits of hundreds are rounded at 1e-13, and attention by as
+    much.
+    """
     data, v = unit_sphere(*size, seed=3)
-    found = run(data, v, 20_000, record=LogSpaced(1))
-    assert found.log_gradient_norm[-1] < -300.0
-    assert distance(found.W[-1], extended(data, v, 20_000)) < 1e-12
+    expected = extended_descent(data, v, np.zeros((size[2], size[2])), [10_000])[10_000]
+    for level in ["baseline", "avx2"][: 1 + native.library.fast_processor()]:
+        monkeypatch.setattr(native, "library", native._open(level))
+        found = run(data, v, 10_000, record=LogSpaced(1))
+        assert found.log_gradient_norm[-1] < -150.0
+        assert distance(found.W[-1], expected) < 1e-12
+        monkeypatch.undo()
 
 
 def test_loops_agree_on_ragged_data(ragged_data: tuple[AttentionData, np.ndarray]) -> None:
@@ -184,19 +165,6 @@ def test_final_weights_are_left_in_the_model(ragged_data: tuple[AttentionData, n
 
 
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
-def test_ten_to_the_six(backend: str) -> None:
-    data, v = unit_sphere(6, 8, 10, seed=0)
-    W = np.random.default_rng(0).standard_normal((10, 10))
-    trajectory = run(
-        data, v, 100, init=1e6 * W / np.linalg.norm(W), backend=backend, record=LogSpaced(3)
-    )
-    assert (trajectory.softmax_probability == 1.0).all()
-    assert np.isfinite(trajectory.log_gradient_norm).all()
-    steps = np.linalg.norm(trajectory.W[1] - trajectory.W[0])
-    assert steps == pytest.approx(0.1, rel=1e-8)
-
-
-@pytest.mark.parametrize("backend", ["compiled", "autograd"])
 def test_tied_scores_stop_the_run_and_only_that_run(backend: str) -> None:
     data, v = unit_sphere(3, 4, 5, seed=0)
     heads = np.stack([v, np.zeros(5), v])
@@ -254,21 +222,16 @@ def test_a_run_at_rest_beside_a_shared_head(trained: str) -> None:
     assert trajectory.stopped_at.tolist() == [-1, 0 if trained == "weights" else -1, -1]
 
 
-def test_zero_queries_stop_too() -> None:
-    data = AttentionData(
-        np.random.default_rng(0).standard_normal((2, 3, 4)), [1, -1], np.zeros((2, 4))
-    )
-    for backend in ("compiled", "autograd"):
-        trajectory = run(data, np.ones(4), 5, backend=backend)
-        assert trajectory.stopped_at == 0
-        assert trajectory.W[-1].max() == 0.0
-
-
-def test_sequences_of_one_token_alone_stop() -> None:
-    data = AttentionData(np.ones((2, 1, 3)), [1, -1])
-    trajectory = run(data, np.ones(3), 5)
-    assert trajectory.stopped_at == 0
-    assert (trajectory.softmax_probability == 1.0).all()
+def test_zero_queries_and_single_tokens_stop_too() -> None:
+    tokens = np.random.default_rng(0).standard_normal((2, 3, 4))
+    for data in (
+        AttentionData(tokens, [1, -1], np.zeros((2, 4))),
+        AttentionData(tokens[:, :1], [1, -1]),
+    ):
+        for backend in ("compiled", "autograd"):
+            trajectory = run(data, np.ones(4), 5, backend=backend)
+            assert trajectory.stopped_at == 0
+            assert not trajectory.W[-1].any()
 
 
 @pytest.mark.parametrize("has_intercept", [True, False])
@@ -377,24 +340,52 @@ def test_any_torch_optimizer_trains() -> None:
     assert (trajectory.loss[-1] < trajectory.loss[0]).all()
 
 
-def test_what_the_compiled_loop_does_not_train_is_said_in_one_sentence() -> None:
-    data, v = unit_sphere(6, 8, 10, seed=0)
+LEFT_TO_TORCH: list[tuple[dict[str, Any], Callable[[Any], torch.optim.Optimizer], str]] = [
+    ({}, torch.optim.Adam, "is Adam, neither SteepestDescent nor MirrorDescent"),
+    ({}, partial(SteepestDescent, lr=0.1, norm="spec"), "norm is not Frobenius"),
+    ({}, partial(SteepestDescent, lr=0.1, momentum=0.9), "momentum"),
+    ({}, partial(SteepestDescent, lr=0.1, weight_decay=0.1), "weight decay"),
+    ({}, partial(SteepestDescent, lr=0.1, maximize=True), "maximises"),
+    ({}, partial(SteepestDescent, lr=0.1, blocks=5), "blocks"),
+    ({"train_head": True}, partial(SteepestDescent, lr=1.0, step_size="polyak"), "Polyak"),
+    ({}, partial(MirrorDescent, lr=0.1, p=1.5, momentum=0.9), "momentum"),
+    ({}, partial(MirrorDescent, lr=0.1, p=1.5, potential="schatten"), "Schatten"),
+    (
+        {"parameterization": "KQ", "init": ("uniform", 0)},
+        partial(MirrorDescent, lr=0.1, p=1.5),
+        "on factors",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "make", "reason"), LEFT_TO_TORCH)
+def test_what_the_compiled_loop_does_not_train_is_said(
+    options: dict[str, Any], make: Callable[[Any], torch.optim.Optimizer], reason: str
+) -> None:
+    data, v = unit_sphere(4, 4, 5, seed=0)
+    model = Attention.cross(data, v, **options)
+    optimizer = make(model.parameters())
+    assert reason in str(unsupported(model, optimizer, None))
+    with pytest.raises(InputError, match=rf"{reason}.*; use backend="):
+        train(model, data, optimizer, 1, backend="compiled")
+
+
+def test_what_the_compiled_loop_trains_and_what_nobody_does() -> None:
+    data, v = unit_sphere(4, 4, 5, seed=0)
     model = Attention.cross(data, v)
-    assert unsupported(model, SteepestDescent(model.parameters(), lr=0.1), None) is None
+    optimizer = MirrorDescent(model.parameters(), lr=0.1, p=1.5, normalize=True)
+    for known in (SteepestDescent(model.parameters(), lr=0.1), optimizer):
+        assert unsupported(model, known, None) is None
+    train(model, data, optimizer, 2, backend="autograd")
+    assert "earlier steps" in str(unsupported(model, optimizer, None))
     single = Attention.cross(data, v).float()
     reason = unsupported(single, SteepestDescent(single.parameters(), lr=0.1), None)
     assert "float32" in str(reason)
-    adam = torch.optim.Adam(model.parameters())
-    with pytest.raises(
-        InputError,
-        match="the optimizer is Adam, neither SteepestDescent nor MirrorDescent; use backend=",
-    ):
-        train(model, data, adam, 1, backend="compiled")
     wrong: Any = "cuda"
     with pytest.raises(InputError, match="backend is 'cuda'"):
-        train(model, data, adam, 1, backend=wrong)
+        train(model, data, optimizer, 1, backend=wrong)
     with pytest.raises(InputError, match="a parameter that the model does not have"):
-        train(Attention.cross(data, v), data, adam, 1)
+        train(Attention.cross(data, v), data, optimizer, 1)
 
 
 def test_refusals() -> None:

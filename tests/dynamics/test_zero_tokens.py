@@ -56,7 +56,7 @@ def exact_head_gradient(p: np.ndarray, loss: Loss) -> tuple[np.ndarray, float]:
 @pytest.mark.parametrize(
     "loss", [Logistic(), Exponential(), Linear(), FunctionLoss(lambda u: torch.atan(-u))], ids=repr
 )
-@pytest.mark.parametrize("size", [1.0, 64.0, 2048.0, 2.0**20])
+@pytest.mark.parametrize("size", [1.0, 64.0, 512.0, 2.0**20])
 def test_head_gradient_against_extended_precision(loss: Loss, size: float) -> None:
     p = size * np.array([1.0, 0.125])
     model, scale = (

@@ -8,9 +8,8 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from attsvm.errors import InputError
 from attsvm.geometry import Lp
@@ -27,7 +26,8 @@ def test_value_is_the_definition(p: float) -> None:
     np.testing.assert_allclose(Lp(p).value(W), expected, rtol=1e-14 if p < 1000 else 1e-3)
 
 
-@pytest.mark.parametrize("p", EXPONENTS)
+@pytest.mark.parametrize("p", [1, 1.1, 2, 3, inf])
+@settings(max_examples=10)
 @given(seed=st.integers(0, 10_000))
 def test_signed_permutations_pass_through(p: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -55,14 +55,6 @@ def test_choices_where_the_direction_is_not_unique() -> None:
     np.testing.assert_array_equal(Lp(1).subgradient(G), Lp(inf).steepest(G))
 
 
-def test_value_does_not_increase_with_p_and_is_continuous_at_the_ends() -> None:
-    W = np.random.default_rng(1).standard_normal((6, 5))
-    values = [float(Lp(p).value(W)) for p in EXPONENTS]
-    assert values == sorted(values, reverse=True)
-    assert values[0] <= values[1] * 30 ** (1 - 1 / 1.0001) * (1 + 1e-14)
-    assert values[-3] <= values[-1] * 30 ** (1 / 200)
-
-
 @pytest.mark.parametrize("p", EXPONENTS)
 @pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
 @pytest.mark.parametrize("kind", ["gaussian", "equal", "spread", "sparse"])
@@ -84,23 +76,6 @@ def test_projection_at_every_depth(p: float, scale: float, kind: str) -> None:
         R = x - P
         # P maximises <R, .> over the ball: the optimality condition of the nearest point
         assert np.sum(R * P) == pytest.approx(float(radius * norm.dual_value(R)), rel=1e-10)
-
-
-@pytest.mark.parametrize("p", [1.1, 1.5, 1.75, 2.5, 4])
-def test_projection_agrees_with_a_general_solver(p: float) -> None:
-    x = np.array([[1.5, -0.7, 0.2], [0.9, 0.0, -2.0]])
-    norm = Lp(p)
-    # the ball of radius one, parametrised by W / ||W||
-    result = minimize(
-        lambda w: np.sum((w / np.linalg.norm(w, p) - x.ravel()) ** 2),
-        x.ravel() + 0.01,
-        method="BFGS",
-        options={"gtol": 1e-9},
-    )
-    expected = result.x / np.linalg.norm(result.x, p)
-    np.testing.assert_allclose(norm.project(x).ravel(), expected, atol=2e-4)
-    P = norm.project(x)
-    assert np.sum((P - x) ** 2) <= result.fun * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(("p", "end"), [(1 + 1e-9, 1), (1 + 2**-52, 1), (1e8, inf), (1e300, inf)])

@@ -6,7 +6,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attsvm.errors import InputError
@@ -19,7 +19,8 @@ def rotation(rng: np.random.Generator, d: int) -> np.ndarray:
     return np.linalg.qr(rng.standard_normal((d, d)))[0]
 
 
-@pytest.mark.parametrize("p", EXPONENTS)
+@pytest.mark.parametrize("p", [1, 1.3, 2, 3, inf])
+@settings(max_examples=10)
 @given(seed=st.integers(0, 10_000))
 def test_rotations_pass_through(p: float, seed: int) -> None:
     rng = np.random.default_rng(seed)

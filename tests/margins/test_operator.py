@@ -36,14 +36,6 @@ def test_operator_equals_the_written_out_tensors(seed: int, uniform: bool) -> No
     np.testing.assert_allclose(margins.gram(), np.einsum("cae,kae->ck", A, A), atol=1e-11)
 
 
-@given(st.integers(0, 10_000), st.booleans())
-def test_adjoint_identity(seed: int, uniform: bool) -> None:
-    margins, rng = instance(seed, uniform)
-    W, lam = rng.standard_normal(margins.shape), rng.standard_normal(margins.m)
-    left, right = float(margins(W) @ lam), float(np.sum(W * margins.adjoint(lam)))
-    assert left == pytest.approx(right, rel=1e-12, abs=1e-11)
-
-
 @given(st.integers(0, 10_000))
 def test_restriction_is_a_choice_of_rows(seed: int) -> None:
     margins, rng = instance(seed)

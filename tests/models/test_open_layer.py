@@ -4,7 +4,6 @@ with the max-margin solution of the same keys where the theory says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -235,17 +234,6 @@ class Gated(Attention):
         return self.gate * super().forward(data, scale)
 
 
-def test_a_gate_by_subclass_reaches_the_solution() -> None:
-    data, v = unit_sphere(4, 5, 12, seed=2)
-    model = Gated.cross(data, v)
-    groups = [{"params": [model.W], "lr": 0.5}, {"params": [model.gate], "lr": 1e-3}]
-    trajectory = train(model, data, SteepestDescent(groups, lr=0.5), 600, AtSteps([10, 100]))
-    assert (trajectory.backend, type(model)) == ("autograd", Gated)
-    assert float(model.gate.detach()) > 0.6
-    found = gaps(trajectory, data)
-    assert found[-1] < 1e-3 < found[2] < found[1]
-
-
 class Tent(nn.Module):
     """A linear score less a convex bump of two GELUs, least where the first coordinate is zero."""
 
@@ -397,102 +385,69 @@ class Wide(nn.Linear):
         super().__init__(5, 1, dtype=torch.float64)
 
 
-REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
-    "a NumPy loss": (
-        lambda: Attention.cross(DATA, V, loss=lambda u: np.log1p(np.exp(-u))),
-        "write it with functions of torch",
-    ),
-    "a loss that is a mean": (
-        lambda: Attention.cross(DATA, V, loss=lambda u: nn.functional.softplus(-u).mean()),
+TWO, TARGETS = np.ones((2, 6)), np.ones((4, 2))
+INTERCEPT = "intercept is 0.5 beside a head that is no vector"
+REFUSALS: list[tuple[Any, dict[str, Any], str]] = [
+    (V, {"loss": lambda u: np.log1p(np.exp(-u))}, "write it with functions of torch"),
+    (
+        V,
+        {"loss": lambda u: nn.functional.softplus(-u).mean()},
         r"of margins of shape \(4,\) gives \(\); write it with functions of torch, entry by entry",
     ),
-    "an unknown name": (
-        lambda: Attention.cross(DATA, V, loss="hinge"),
-        "loss is 'hinge'; give 'logistic', 'exponential', 'linear', or a function",
-    ),
-    "a loss that needs targets": (
-        lambda: Attention.cross(DATA, V, loss="squared"),
-        "pass targets= with it",
-    ),
-    "a loss that has no targets": (
-        lambda: Attention.cross(DATA, np.ones((2, 6)), loss="logistic", targets=np.ones((4, 2))),
+    (V, {"loss": "hinge"}, "loss is 'hinge'; give 'logistic', 'exponential', 'linear', or a func"),
+    (V, {"loss": "squared"}, "pass targets= with it"),
+    (
+        TWO,
+        {"loss": "logistic", "targets": TARGETS},
         "loss is 'logistic' beside targets; give 'squared', 'cross_entropy'",
     ),
-    "a float32 head": (
-        lambda: Attention.cross(DATA, nn.Linear(6, 1)),
+    (
+        nn.Linear(6, 1),
+        {},
         r"holds torch.float32 and the layer works in float64; pass head.double\(\)",
     ),
-    "a head of the wrong width": (
-        lambda: Attention.cross(DATA, Wide()).loss(DATA),
-        r"the head takes no outputs of shape \(4, 6\)",
-    ),
-    "a head with an axis too many": (
-        lambda: Attention.cross(DATA, nn.Linear(6, 1).double()).loss(DATA),
+    (Wide(), {}, r"the head takes no outputs of shape \(4, 6\)"),
+    (
+        nn.Linear(6, 1).double(),
+        {},
         r"values of shape \(4, 1\) for outputs of shape \(4, 6\); give one value per output",
     ),
-    "a head of NumPy": (
-        lambda: Attention.cross(DATA, lambda o: o.detach().numpy()[..., 0]).loss(DATA),
-        "the head gives ndarray of shape",
-    ),
-    "a vector head of the wrong width": (
-        lambda: Attention.cross(DATA, np.ones((2, 5)), targets=np.ones((4, 2))),
-        r"head has shape \(2, 5\); it must be \(2, 6\)",
-    ),
-    "an intercept beside a module": (
-        lambda: Attention.cross(DATA, Tent(), intercept=0.5),
-        "intercept is 0.5 beside a head that is no vector",
-    ),
-    "an intercept beside a matrix": (
-        lambda: Attention.cross(DATA, np.ones((2, 6)), 0.5, targets=np.ones((4, 2))),
-        "intercept is 0.5 beside a head that is no vector",
-    ),
-    "targets of other sequences": (
-        lambda: Attention.cross(DATA, np.ones((2, 6)), targets=np.ones((3, 2))),
-        r"targets has shape \(3, 2\) for labels \(4,\)",
-    ),
-    "a loss on other sequences": (
-        lambda: Attention.cross(DATA, np.ones((2, 6)), targets=np.ones((4, 2))).loss(
-            DATA.take([0, 1])
-        ),
-        "the model has targets for other sequences than these 2",
-    ),
-    "classes that are no whole numbers": (
-        lambda: Attention.cross(
-            DATA, np.ones((2, 6)), loss="cross_entropy", targets=[0.5, 0.0, 1.0, 1.0]
-        ),
+    (lambda o: o.detach().numpy()[..., 0], {}, "the head gives ndarray of shape"),
+    (np.ones((2, 5)), {"targets": TARGETS}, r"head has shape \(2, 5\); it must be \(2, 6\)"),
+    (Tent(), {"intercept": 0.5}, INTERCEPT),
+    (TWO, {"intercept": 0.5, "targets": TARGETS}, INTERCEPT),
+    (TWO, {"targets": np.ones((3, 2))}, r"targets has shape \(3, 2\) for labels \(4,\)"),
+    (
+        TWO,
+        {"loss": "cross_entropy", "targets": [0.5, 0.0, 1.0, 1.0]},
         "give targets 0, 1, 2",
     ),
-    "a loss of targets that is a mean": (
-        lambda: Attention.cross(
-            DATA, np.ones((2, 6)), loss=nn.functional.mse_loss, targets=np.ones((4, 2))
-        ).loss(DATA),
+    (
+        TWO,
+        {"loss": nn.functional.mse_loss, "targets": TARGETS},
         r"gives shape \(\); write it in torch, with one number per sequence",
     ),
-    "keys of another size": (
-        lambda: Attention.cross(DATA, V, keys=np.ones((3, 5))),
+    (
+        V,
+        {"keys": np.ones((3, 5))},
         r"keys has shape \(3, 5\) and the data tokens of shape \(4, 5, 6\); give a matrix",
     ),
-    "values that are not finite": (
-        lambda: Attention.cross(DATA, V, values=np.full((4, 5, 6), np.nan)),
-        "values holds a value that is not finite",
-    ),
-    "keys that would not be trained": (
-        lambda: Attention.cross(DATA, V, keys=torch.ones(4, 5, 3, requires_grad=True)),
-        "keys asks for gradients",
-    ),
-    "a module as keys": (
-        lambda: Attention.cross(DATA, V, keys=nn.Linear(6, 3).double()),
-        "keys is a module, which would not be trained",
-    ),
-    "a similarity of another shape": (
-        lambda: Attention.cross(DATA, V, similarity=lambda q, k: q).loss(DATA),
-        r"similarity gives \(4, 6\).*of shape \(4, 5\)",
-    ),
-}
+    (V, {"values": np.full((4, 5, 6), np.nan)}, "values holds a value that is not finite"),
+    (V, {"keys": torch.ones(4, 5, 3, requires_grad=True)}, "keys asks for gradients"),
+    (V, {"keys": nn.Linear(6, 3).double()}, "keys is a module, which would not be trained"),
+    (V, {"similarity": lambda q, k: q}, r"similarity gives \(4, 6\).*of shape \(4, 5\)"),
+]
 
 
-@pytest.mark.parametrize("name", REFUSALS)
-def test_what_does_not_fit_ends_in_a_sentence(name: str) -> None:
-    make, sentence = REFUSALS[name]
+@pytest.mark.parametrize(("head", "options", "sentence"), REFUSALS)
+def test_what_does_not_fit_ends_in_a_sentence(
+    head: Any, options: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(InputError, match=sentence):
-        make()
+        Attention.cross(DATA, head, **options).loss(DATA)
+
+
+def test_targets_belong_to_the_sequences_that_they_were_given_with() -> None:
+    model = Attention.cross(DATA, TWO, targets=TARGETS)
+    with pytest.raises(InputError, match="the model has targets for other sequences than these 2"):
+        model.loss(DATA.take([0, 1]))

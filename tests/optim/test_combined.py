@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from attsvm.errors import InputError
-from attsvm.geometry import Schatten
-from attsvm.optim import MirrorDescent, SteepestDescent
+from attsvm.optim import MirrorDescent
 from attsvm.optim.combined import CombinedOptimizer
 from attsvm.optim.split import split_params
 
@@ -103,16 +102,6 @@ def test_state_dict_is_torchs_and_resumes_to_the_bit():
     assert same(a, b)
 
 
-def test_norms_survive_a_checkpoint_of_weights_only():
-    net = model()
-    optimizer = combined(net, SteepestDescent, norm=Schatten(3), lr=0.1)
-    file = io.BytesIO()
-    torch.save(optimizer.state_dict(), file)
-    file.seek(0)
-    optimizer.load_state_dict(torch.load(file, weights_only=True))
-    assert optimizer.param_groups[0]["norm"] == Schatten(3)
-
-
 def test_copies_and_pickles_train_alike():
     net = model()
     optimizer = combined(net)
@@ -139,38 +128,6 @@ def test_state_is_joined_and_belongs_to_the_owner():
     assert p not in optimizer.optimizers[1].state
 
 
-def test_closure_is_evaluated_once_with_gradients():
-    net = model()
-    optimizer, calls = combined(net), []
-
-    def closure():
-        optimizer.zero_grad()
-        calls.append(1)
-        return backward(net, 0)
-
-    before = [p.detach().clone() for p in net.parameters()]
-    loss = optimizer.step(closure)
-    assert len(calls) == 1
-    assert float(loss.detach()) > 0
-    assert all(
-        not torch.equal(p, q) for p, q in zip(net.parameters(), before, strict=True) if p.grad.any()
-    )
-    with pytest.raises(InputError, match="closure given to CombinedOptimizer"):
-        optimizer.step(lambda: None)
-
-
-def test_hooks_run_and_gradients_are_cleared():
-    net = model()
-    optimizer, seen = combined(net), []
-    optimizer.register_step_pre_hook(lambda *_: seen.append("before"))
-    optimizer.optimizers[0].register_step_post_hook(lambda *_: seen.append("member"))
-    optimizer.register_step_post_hook(lambda *_: seen.append("after"))
-    train(net, optimizer, 1)
-    assert seen == ["before", "member", "after"]
-    optimizer.zero_grad()
-    assert all(p.grad is None for p in net.parameters())
-
-
 def test_one_overflow_skips_every_member():
     net = model()
     optimizer = combined(net)
@@ -195,59 +152,17 @@ def test_one_overflow_skips_every_member():
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
 
 
-class Wrapper(torch.optim.Optimizer):
-    """What accelerate does to an optimiser: every access goes to the one inside, whose state is
-    moved when it is wrapped.
-    """
-
-    def __init__(self, optimizer):
-        self.optimizer = optimizer
-        state = optimizer.state_dict()
-        self.optimizer.load_state_dict(
-            {
-                "state": dict(state["state"]),
-                "param_groups": [dict(group) for group in state["param_groups"]],
-            }
-        )
-
-    state = property(
-        lambda self: self.optimizer.state,
-        lambda self, state: setattr(self.optimizer, "state", state),
-    )
-    param_groups = property(
-        lambda self: self.optimizer.param_groups,
-        lambda self, groups: setattr(self.optimizer, "param_groups", groups),
-    )
-    defaults = property(lambda self: self.optimizer.defaults)
-
-    def step(self, closure=None):
-        self.optimizer.step(closure)
-
-    def zero_grad(self, set_to_none=None):
-        self.optimizer.zero_grad(set_to_none=bool(set_to_none))
-
-
-def test_wrapped_as_accelerate_does():
-    a, b = model(), model()
-    wrapped, bare = Wrapper(combined(a)), combined(b)
-    # as Trainer does: a scheduler of the bare or the wrapped optimiser, one step each
-    for optimizer in (wrapped, bare):
-        torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
-    train(a, wrapped, 3)
-    train(b, bare, 3)
-    assert same(a, b)
-    # parameters are replaced when a model is sharded
-    parameters = {p: nn.Parameter(p.detach().clone()) for p in a.parameters()}
-    for group in wrapped.param_groups:
-        group["params"] = [parameters[p] for p in group["params"]]
-    assert set(parameters.values()) == {
-        p
-        for member in wrapped.optimizer.optimizers
-        for group in member.param_groups
-        for p in group["params"]
-    }
-    wrapped.param_groups = wrapped.param_groups
-    wrapped.state = wrapped.state
+def test_parameters_may_be_replaced_as_where_a_model_is_sharded():
+    net = model()
+    optimizer = combined(net)
+    train(net, optimizer, 1)
+    fresh = {p: nn.Parameter(p.detach().clone()) for p in net.parameters()}
+    for group in optimizer.param_groups:
+        group["params"] = [fresh[p] for p in group["params"]]
+    optimizer.param_groups = optimizer.param_groups
+    optimizer.state = optimizer.state
+    held = [group["params"] for member in optimizer.optimizers for group in member.param_groups]
+    assert {p for each in held for p in each} == set(fresh.values())
 
 
 def test_trainer(tmp_path):

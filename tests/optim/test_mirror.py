@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-import io
 import math
-from fractions import Fraction
+from functools import partial
 from typing import Any
 
-import mpmath
 import numpy as np
 import pytest
 import torch
+from parameters import give_gradient, parameter
 from torch import nn
 
 from attsvm.errors import InputError
@@ -19,24 +18,8 @@ from attsvm.geometry import PowerPotential
 from attsvm.optim import MirrorDescent, lr_from_sgd
 
 pytestmark = pytest.mark.filterwarnings("ignore:p = 100.0 makes")
+small = partial(parameter, scale=0.1)
 PATHS: list[dict[str, Any]] = [{"foreach": False}, {"foreach": True}, {"fused": True}]
-
-
-def parameter(
-    *shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 0.1
-) -> nn.Parameter:
-    values = scale * torch.randn(
-        shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
-    )
-    return nn.Parameter(values.to(dtype))
-
-
-def give_gradient(p: nn.Parameter, seed: int, scale: float = 1.0) -> torch.Tensor:
-    values = scale * torch.randn(
-        p.shape, generator=torch.Generator().manual_seed(1000 + seed), dtype=torch.float64
-    )
-    p.grad = values.to(p.dtype)
-    return p.grad.clone()
 
 
 def trained(w: nn.Parameter, steps: int = 5, **settings: Any) -> MirrorDescent:
@@ -48,45 +31,21 @@ def trained(w: nn.Parameter, steps: int = 5, **settings: Any) -> MirrorDescent:
 
 
 @pytest.mark.parametrize("settings", PATHS)
-@pytest.mark.parametrize("p", ["1.05", "1.1", "1.5", "1.75", "2", "3", "10", "100"])
-def test_one_step_is_the_closed_form_in_extended_precision(
-    p: str, settings: dict[str, Any]
-) -> None:
-    """Each of its two roundings within 4 ulp: the dual step from the dual, and the weight from the
-    dual after it.
-    """
-    w = parameter(40, 5)
-    optimizer = trained(w, steps=1, lr=0.01, p=float(p), **settings)
-    before = optimizer.state[w].get("dual", w).detach().clone()
-    gradient = give_gradient(w, 7)
-    optimizer.step()
-    after = optimizer.state[w].get("dual", w).detach()
-    inverse = 1 / (Fraction(p) - 1)
-    with mpmath.workdps(40):
-        for y0, g, y1, weight in zip(
-            *(x.flatten().tolist() for x in (before, gradient, after, w.detach())), strict=True
-        ):
-            exact = mpmath.mpf(y0) - mpmath.mpf(0.01) * mpmath.mpf(g)
-            assert abs(y1 - exact) <= 4 * np.spacing(max(abs(y0), 0.01 * abs(g), abs(y1)))
-            image = mpmath.sign(y1) * mpmath.power(
-                abs(mpmath.mpf(y1)), mpmath.mpf(inverse.numerator) / inverse.denominator
-            )
-            assert abs(weight - image) <= 4 * np.spacing(abs(float(image)))
-
-
 @pytest.mark.parametrize("p", [1.05, 1.1, 1.5, 1.75, 3.0, 10.0])
-def test_a_step_is_mirror_descent_in_the_potential_of_the_geometry(p: float) -> None:
+def test_a_step_is_mirror_descent_in_the_potential_of_the_geometry(
+    p: float, settings: dict[str, Any]
+) -> None:
     w = parameter(6, 5, scale=1.0)
     w.data[0, :2] = torch.tensor([0.0, -0.0])
     start, gradient, potential = w.detach().clone(), give_gradient(w, 0), PowerPotential(p)
-    MirrorDescent([w], lr=0.02, p=p).step()
+    MirrorDescent([w], lr=0.02, p=p, **settings).step()
     expected = potential.inverse_mirror(potential.mirror(start) - 0.02 * gradient)
     torch.testing.assert_close(w.detach(), expected, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("settings", PATHS)
 def test_nan_stays_where_it_is(settings: dict[str, Any]) -> None:
-    w = parameter(4, 4)
+    w = small(4, 4)
     give_gradient(w, 0)[0]
     w.grad[1, 2] = math.nan
     MirrorDescent([w], lr=0.01, p=1.5, **settings).step()
@@ -109,7 +68,7 @@ def test_nan_stays_where_it_is(settings: dict[str, Any]) -> None:
 def test_p_2_is_sgd_bit_for_bit_without_a_dual(
     options: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    a, b = parameter(7, 5, dtype=torch.float32), parameter(7, 5, dtype=torch.float32)
+    a, b = small(7, 5, dtype=torch.float32), small(7, 5, dtype=torch.float32)
     ours = MirrorDescent([a], lr=0.03, p=2, decay_mode="l2", **options, **settings)
     theirs = torch.optim.SGD([b], lr=0.03, **options)
     for k in range(6):
@@ -122,24 +81,10 @@ def test_p_2_is_sgd_bit_for_bit_without_a_dual(
     assert {name for state in ours.state.values() for name in state} == kept
 
 
-@pytest.mark.parametrize("p", [1.05, 1.1, 1.25, 4 / 3, 1.5, 1.75, 3.0, 5.0, 10.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_foreach_and_fused_are_the_loop(p: float, dtype: torch.dtype) -> None:
-    """The duals bit for bit; the weights within 2 units in the last place."""
-    settings = {"lr": 0.01, "p": p, "momentum": 0.5, "weight_decay": 0.1, "normalize": True}
-    weights = [parameter(40, 30, dtype=dtype) for _ in PATHS]
-    loop, *others = [trained(w, **settings, **path) for w, path in zip(weights, PATHS, strict=True)]
-    for w, other in zip(weights[1:], others, strict=True):
-        assert torch.equal(other.state[w]["dual"], loop.state[weights[0]]["dual"])
-        torch.testing.assert_close(
-            w, weights[0], rtol=2 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).tiny
-        )
-
-
 def test_fused_moves_a_list_of_many_sizes_and_precisions() -> None:
     shapes = [(), (3,), (0, 4), (128, 130), (7, 1, 5), (20000,)]
     ours, theirs = [
-        [parameter(*s, dtype=d) for s in shapes for d in (torch.float32, torch.float64)]
+        [small(*s, dtype=d) for s in shapes for d in (torch.float32, torch.float64)]
         for _ in range(2)
     ]
     for k, (a, b) in enumerate(zip(ours, theirs, strict=True)):
@@ -152,73 +97,12 @@ def test_fused_moves_a_list_of_many_sizes_and_precisions() -> None:
     assert ours[0]._version > version  # autograd sees the write
 
 
-@pytest.mark.parametrize("p", [1.2, 1.3, 1.5, 1.6, 1.75, 1.9, 2.5, 4.0, 7.0])
-def test_fused_powers_of_float32_are_within_two_units_in_the_last_place(p: float) -> None:
-    """Over all sizes that have a weight, of the power in float64; and what is zero, denormal or not
-    finite is as it is there.
-    """
-    duals = torch.exp(
-        12 * torch.randn(50_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    ).float()
-    special = torch.tensor(
-        [
-            0.0,
-            -0.0,
-            1e-41,
-            -1e-41,
-            1e-45,
-            math.inf,
-            -math.inf,
-            math.nan,
-            torch.finfo(torch.float32).max,
-            1.0,
-        ]
-    )
-    for values in (duals, -duals, special):
-        w = nn.Parameter(torch.ones_like(values))
-        optimizer = MirrorDescent([w], lr=1.0, p=p, fused=True)
-        w.grad = 1.0 - values  # a dual of one goes to the value
-        optimizer.step()
-        dual = optimizer.state[w]["dual"]
-        expected = (dual.double().abs() ** (1 / (p - 1))).copysign(dual.double())
-        kept = (expected.abs() > torch.finfo(torch.float32).tiny) & (
-            expected.abs() < torch.finfo(torch.float32).max
-        )
-        assert bool(
-            (
-                (w.double() - expected).abs()[kept]
-                <= 2 * torch.from_numpy(np.spacing(expected[kept].float().abs().numpy()))
-            ).all()
-        )
-        torch.testing.assert_close(
-            w[~kept],
-            expected[~kept].float(),
-            rtol=0,
-            atol=2 * torch.finfo(torch.float32).tiny,
-            equal_nan=True,
-        )
-
-
 def test_fused_refuses_what_the_kernel_cannot_walk_through() -> None:
-    w = nn.Parameter(parameter(6, 8).detach()[:, ::2])
+    w = nn.Parameter(small(6, 8).detach()[:, ::2])
     with pytest.raises(InputError, match="not contiguous"):
         MirrorDescent([w], fused=True)
     with pytest.raises(InputError, match=r"with a state of torch\.float64"):
-        MirrorDescent([parameter(3, dtype=torch.float32)], fused=True, state_dtype=torch.float64)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("p", [1.1, 1.75, 3.0])
-def test_zero_gradients_change_nothing_after_the_first_write(p: float, dtype: torch.dtype) -> None:
-    w = parameter(5, 4, dtype=dtype)
-    optimizer = MirrorDescent([w], lr=0.1, p=p)
-    give_gradient(w, 0)
-    optimizer.step()
-    w.grad.zero_()
-    here = w.detach().clone()
-    for _ in range(10_000 if (dtype, p) == (torch.float32, 1.1) else 200):
-        optimizer.step()
-    assert torch.equal(w, here)
+        MirrorDescent([small(3, dtype=torch.float32)], fused=True, state_dtype=torch.float64)
 
 
 @pytest.mark.filterwarnings("ignore:every parameter of a group")  # zeros are the point
@@ -227,29 +111,14 @@ def test_tiny_gradients_add_up_from_zero() -> None:
     w = nn.Parameter(torch.zeros(3))
     optimizer = MirrorDescent([w], lr=1.0, p=1.1)
     w.grad = torch.full((3,), 1.6e-6)
-    for _ in range(5000):
+    for _ in range(1000):
         optimizer.step()
-    np.testing.assert_allclose(optimizer.state[w]["dual"], -8e-3, rtol=1e-4)  # 5000 float32 sums
-    np.testing.assert_allclose(w.detach(), -((8e-3) ** 10), rtol=2e-3)
-
-
-@pytest.mark.parametrize("scale", [1e-38, 1e-30, 1.0, 1e30])
-def test_normalised_steps_do_not_see_the_scale_of_float32_gradients(scale: float) -> None:
-    a, b = parameter(3, 4, dtype=torch.float32), parameter(3, 4, dtype=torch.float32)
-    give_gradient(a, 0)
-    b.grad = (scale * a.grad.double()).float()
-    optimizers = [MirrorDescent([w], lr=0.1, p=1.1, normalize=True) for w in (a, b)]
-    duals = []
-    for w, optimizer in zip((a, b), optimizers, strict=True):
-        start = PowerPotential(1.1).mirror(w.detach().double())
-        optimizer.step()
-        duals.append(optimizer.state[w]["dual"].double() - start)
-    torch.testing.assert_close(*duals, rtol=1e-5, atol=1e-6)
-    assert float((duals[1].abs() ** 11).sum() ** (1 / 11)) == pytest.approx(0.1, rel=1e-4)  # q = 11
+    np.testing.assert_allclose(optimizer.state[w]["dual"], -1.6e-3, rtol=1e-4)  # float32 sums
+    np.testing.assert_allclose(w.detach(), -((1.6e-3) ** 10), rtol=2e-3)
 
 
 def test_every_matrix_of_the_last_two_axes_moves_by_lr() -> None:
-    w, other = parameter(5, 4, 3), parameter(6, seed=1)
+    w, other = small(5, 4, 3), small(6, seed=1)
     optimizer = MirrorDescent([w, other], lr=0.1, p=1.5, normalize=True)
     starts = [PowerPotential(1.5).mirror(x.detach()[None])[0] for x in (w, other)]
     give_gradient(w, 0, scale=7.0)
@@ -261,22 +130,9 @@ def test_every_matrix_of_the_last_two_axes_moves_by_lr() -> None:
         torch.testing.assert_close(lengths, torch.full_like(lengths, 0.1), rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("potential", ["power", "schatten"])
-def test_a_zero_gradient_is_no_step_under_normalisation(potential: str) -> None:
-    w = parameter(2, 3, 3)
-    optimizer = MirrorDescent([w], lr=0.1, p=1.5, normalize=True, potential=potential)
-    w.grad = torch.zeros_like(w)
-    start = w.detach().clone()
-    optimizer.step()
-    torch.testing.assert_close(w.detach(), start, rtol=1e-13, atol=1e-15)
-    here = w.detach().clone()
-    optimizer.step()
-    assert torch.equal(w, here)
-
-
 @pytest.mark.parametrize("p", [1.3, 3.0])
 def test_dual_decay_is_descent_on_the_loss_plus_the_potential(p: float) -> None:
-    a, b = parameter(4, 4), parameter(4, 4)
+    a, b = small(4, 4), small(4, 4)
     ours, theirs = (
         MirrorDescent([a], lr=0.05, p=p, weight_decay=0.2),
         MirrorDescent([b], lr=0.05, p=p),
@@ -291,46 +147,23 @@ def test_dual_decay_is_descent_on_the_loss_plus_the_potential(p: float) -> None:
 
 @pytest.mark.parametrize("p", [1.3, 2.0, 3.0])
 def test_primal_decay_shrinks_the_weights_and_all_decays_are_one_at_p_2(p: float) -> None:
-    w = parameter(4, 4)
+    w = small(4, 4)
     start = w.detach().clone()
     w.grad = torch.zeros_like(w)
     MirrorDescent([w], lr=0.05, p=p, weight_decay=0.2, decay_mode="primal").step()
     torch.testing.assert_close(w.detach(), 0.99 * start, rtol=1e-13, atol=0)
     if p == 2.0:
-        others = [parameter(4, 4) for _ in range(3)]
+        others = [small(4, 4) for _ in range(3)]
         for other, mode in zip(others, ("dual", "primal", "l2"), strict=True):
             trained(other, lr=0.05, p=2, weight_decay=0.2, decay_mode=mode)
             torch.testing.assert_close(other, others[0], rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_save_and_load_go_on_to_the_same_bits(dtype: torch.dtype) -> None:
-    settings = {"lr": 0.01, "p": 1.3, "momentum": 0.9}
-    w = parameter(6, 5, dtype=dtype)
-    optimizer = trained(w, **settings)
-    file = io.BytesIO()
-    torch.save(optimizer.state_dict(), file)
-    file.seek(0)
-    v = nn.Parameter(w.detach().clone())
-    loaded = MirrorDescent([v], lr=0.5)
-    loaded.load_state_dict(torch.load(file))
-    for k in range(5):
-        give_gradient(w, 100 + k)
-        give_gradient(v, 100 + k)
-        optimizer.step()
-        loaded.step()
-    assert torch.equal(v, w)
-    assert torch.equal(loaded.state[v]["dual"], optimizer.state[w]["dual"])
-    assert loaded.state[v]["dual"].dtype == (
-        torch.float64 if dtype == torch.float64 else torch.float32
-    )
-
-
 def test_the_dual_is_the_master_copy_of_low_precision_weights() -> None:
     """Steps far below the rounding of bfloat16 add up as they do in float32."""
     low, high = (
-        parameter(50, dtype=torch.bfloat16),
-        nn.Parameter(parameter(50, dtype=torch.bfloat16).detach().float()),
+        small(50, dtype=torch.bfloat16),
+        nn.Parameter(small(50, dtype=torch.bfloat16).detach().float()),
     )
     optimizers = [MirrorDescent([w], lr=1e-5, p=1.5) for w in (low, high)]
     for _ in range(300):
@@ -346,30 +179,15 @@ def test_state_is_one_tensor_per_parameter_none_at_p_2() -> None:
         ({"p": 2}, 0),
         ({"p": 3, "momentum": 0.5}, 40),
     ]:
-        w = parameter(5, 4, dtype=torch.float32)
+        w = small(5, 4, dtype=torch.float32)
         state = trained(w, lr=0.01, **settings).state
         assert sum(value.numel() for entry in state.values() for value in entry.values()) == numbers
 
 
 @pytest.mark.parametrize("settings", PATHS)
-def test_the_step_from_new_weights_is_the_published_one(settings: dict[str, Any]) -> None:
-    w = parameter(5, 4)
-    u = w.detach().clone()
-    optimizer = MirrorDescent([w], lr=0.01, p=1.75, normalize=True, eps=2.0**-52, **settings)
-    for k in range(5):
-        g = give_gradient(w, k)
-        optimizer.resync_()
-        optimizer.step()
-        q = 1.75 / 0.75
-        dual = u.sign() * u.abs() ** 0.75 - 0.01 * g / ((g.abs() ** q).sum() ** (1 / q) + 2.0**-52)
-        u = dual.sign() * dual.abs() ** (1 / 0.75)
-    torch.testing.assert_close(w.detach(), u, rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("settings", PATHS)
 def test_written_weights_give_a_new_dual(settings: dict[str, Any]) -> None:
     """A mask, an average, another model."""
-    w = parameter(6, 5)
+    w = small(6, 5)
     optimizer = trained(w, lr=0.01, p=1.3, **settings)
     with torch.no_grad():
         w[0] = 0.5
@@ -379,12 +197,11 @@ def test_written_weights_give_a_new_dual(settings: dict[str, Any]) -> None:
     torch.testing.assert_close(optimizer.state[w]["dual"], expected, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("settings", PATHS)
 @pytest.mark.parametrize("p", [1.75, 3.0])
-def test_the_smallest_change_is_followed(p: float, settings: dict[str, Any]) -> None:
+def test_the_smallest_change_is_followed(p: float) -> None:
     """Somebody's own decay shrinks weights by a few roundings a step; it adds up."""
     w = parameter(70, 60, dtype=torch.float32, scale=0.3)
-    optimizer = trained(w, lr=0.05, p=p, **settings)
+    optimizer = trained(w, lr=0.05, p=p)
     before = w.detach().clone()
     for _ in range(400):
         with torch.no_grad():
@@ -397,10 +214,10 @@ def test_the_smallest_change_is_followed(p: float, settings: dict[str, Any]) -> 
 
 def test_a_loaded_dual_is_believed_whatever_the_order() -> None:
     """Of model and optimiser; and after a first step, writes are noticed again."""
-    w = parameter(4, 3)
+    w = small(4, 3)
     saved = copy.deepcopy(trained(w, lr=0.01, p=1.3).state_dict())
     for order in ("model first", "optimizer first"):
-        v = parameter(4, 3)
+        v = small(4, 3)
         optimizer = trained(v, steps=2, lr=0.01, p=1.3)
         if order == "optimizer first":
             optimizer.load_state_dict(saved)
@@ -424,7 +241,7 @@ def test_a_loaded_dual_is_believed_whatever_the_order() -> None:
 
 
 def test_resync_starts_from_what_data_wrote() -> None:
-    w = parameter(4, 3)
+    w = small(4, 3)
     optimizer = trained(w, lr=0.01, p=1.3)
     w.data = torch.full_like(w, 0.25)
     optimizer.resync_()
@@ -434,7 +251,7 @@ def test_resync_starts_from_what_data_wrote() -> None:
 
 
 def test_changing_p_takes_the_dual_from_the_weights() -> None:
-    w = parameter(4, 3)
+    w = small(4, 3)
     optimizer = trained(w, lr=0.01, p=1.3)
     here = w.detach().clone()
     for p in (3.0, 2.0, 1.5):
@@ -449,7 +266,7 @@ def test_changing_p_takes_the_dual_from_the_weights() -> None:
 
 
 def test_groups_have_their_own_p_and_a_late_group_joins() -> None:
-    a, b, c = parameter(3, 3), parameter(3, seed=1), parameter(3, seed=2)
+    a, b, c = small(3, 3), small(3, seed=1), small(3, seed=2)
     optimizer = MirrorDescent([{"params": [a], "p": 3.0}, {"params": [b], "p": 2}], lr=0.01, p=1.5)
     optimizer.add_param_group({"params": [c]})
     starts = [x.detach().clone() for x in (a, b, c)]
@@ -463,7 +280,7 @@ def test_groups_have_their_own_p_and_a_late_group_joins() -> None:
 
 @pytest.mark.parametrize("p", [1.5, 3.0])
 def test_the_schatten_potential_moves_singular_values(p: float) -> None:
-    w = parameter(2, 5, 4)
+    w = small(2, 5, 4)
     start, g = w.detach().clone(), give_gradient(w, 0)
     MirrorDescent([w], lr=0.1, p=p, potential="schatten", normalize=True).step()
     for k in range(2):
@@ -475,78 +292,6 @@ def test_the_schatten_potential_moves_singular_values(p: float) -> None:
         torch.testing.assert_close(
             w[k].detach(), U @ torch.diag(s ** (1 / (p - 1))) @ Vh, rtol=1e-9, atol=1e-12
         )
-
-
-def test_the_schatten_potential_is_the_entrywise_one_on_diagonals_and_idle_at_rest() -> None:
-    a, b = (
-        nn.Parameter(torch.diag(torch.tensor([1.0, 2.0, 3.0]).double())),
-        nn.Parameter(torch.diag(torch.tensor([1.0, 2.0, 3.0]).double())),
-    )
-    schatten, power = (
-        MirrorDescent([a], lr=0.1, p=3.0, potential="schatten"),
-        MirrorDescent([b], lr=0.1, p=3.0),
-    )
-    for optimizer, w in ((schatten, a), (power, b)):
-        w.grad = torch.diag(torch.tensor([1.0, -2.0, 0.5]).double())
-        optimizer.step()
-    torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
-    a.grad.zero_()
-    here = a.detach().clone()
-    for _ in range(20):
-        schatten.step()
-    assert torch.equal(a, here)
-
-
-def test_tensor_lr_schedules_and_grad_scaler() -> None:
-    a, b = parameter(5, 4, dtype=torch.float32), parameter(5, 4, dtype=torch.float32)
-    ours, theirs = (
-        MirrorDescent([a], lr=torch.tensor(0.125), p=1.5),
-        MirrorDescent([b], lr=0.125, p=1.5),
-    )
-    schedules = [torch.optim.lr_scheduler.ExponentialLR(o, 0.5) for o in (ours, theirs)]
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**7)
-    for k in range(4):
-        give_gradient(a, k)
-        b.grad = a.grad.clone()
-        if k == 2:
-            b.grad[0, 0] = math.inf
-        scaler.scale(torch.zeros((), requires_grad=True))  # makes its scale
-        b.grad *= scaler.get_scale()
-        scaler.step(theirs)
-        scaler.update()
-        if k != 2:
-            ours.step()
-        for schedule in schedules:
-            schedule.step()
-    assert torch.equal(a, b)
-
-
-@pytest.mark.skipif(
-    not hasattr(torch.optim, "Muon"), reason="the compiler before torch 2.9 cannot follow the step"
-)
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"normalize": True}, {"momentum": 0.9, "weight_decay": 0.1}],
-)
-@pytest.mark.filterwarnings("ignore")  # of the compiler about itself
-def test_the_step_is_one_graph(settings: dict[str, Any]) -> None:
-    """Traced whole, without the compiler behind it: that takes seconds and is tested for the
-    contract.
-    """
-    torch._dynamo.reset()
-    ours, theirs = [[parameter(6, 5), parameter(5, seed=1)] for _ in range(2)]
-    graph, loop = (
-        MirrorDescent(ours, lr=torch.tensor(0.1), p=1.5, **settings),
-        MirrorDescent(theirs, lr=0.1, p=1.5, **settings),
-    )
-    step = torch.compile(graph.step, fullgraph=True, backend="eager")
-    for k in range(3):
-        for a, b in zip(ours, theirs, strict=True):
-            b.grad = give_gradient(a, k)
-        step()
-        loop.step()
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)  # the tensor lr is a float32
 
 
 def test_lr_from_sgd_moves_typical_weights_alike() -> None:
@@ -567,9 +312,6 @@ def test_lr_from_sgd_moves_typical_weights_alike() -> None:
         ({"p": math.inf}, "p is inf"),
         ({"p": math.nan}, "p is nan"),
         ({"p": "2"}, "p is '2'"),
-        ({"lr": -1.0}, "lr is -1.0"),
-        ({"momentum": -0.1}, "momentum is -0.1"),
-        ({"weight_decay": math.nan}, "weight_decay is nan"),
         ({"eps": -1.0}, "eps is -1.0"),
         ({"dampening": math.nan}, "dampening is nan"),
         ({"nesterov": True}, "nesterov is True with momentum 0"),
@@ -586,23 +328,23 @@ def test_lr_from_sgd_moves_typical_weights_alike() -> None:
 )
 def test_refuses(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        MirrorDescent([parameter(3)], **settings)
+        MirrorDescent([small(3)], **settings)
 
 
 def test_refuses_fused_low_precision() -> None:
     with pytest.raises(InputError, match=r"fused is True .* is torch.bfloat16, and neither"):
-        MirrorDescent([parameter(3, dtype=torch.bfloat16)], fused=True)
+        MirrorDescent([small(3, dtype=torch.bfloat16)], fused=True)
 
 
 def test_warns_of_zeros_that_hardly_move() -> None:
     zeros = nn.Parameter(torch.zeros(3, 2))
     with pytest.warns(UserWarning, match=r"a group is zero, where steps at p = 1\.1 hardly"):
-        MirrorDescent([{"params": [parameter(3)]}, {"params": [zeros]}], p=1.1)
-    MirrorDescent([parameter(3), zeros], p=1.1)  # no warning, which would be an error here
+        MirrorDescent([{"params": [small(3)]}, {"params": [zeros]}], p=1.1)
+    MirrorDescent([small(3), zeros], p=1.1)  # no warning, which would be an error here
     MirrorDescent([zeros], p=1.5)
     MirrorDescent([zeros], p=1.1, normalize=True)
 
 
 def test_warns_outside_the_usual_range_of_p() -> None:
     with pytest.warns(UserWarning, match=r"1.01 <= p <= 10 is usual"):
-        MirrorDescent([parameter(3)], p=1.001)
+        MirrorDescent([small(3)], p=1.001)

@@ -13,7 +13,7 @@ from torch import nn
 from attsvm.geometry import Frobenius, Lp, Nuclear, Schatten, Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent, split_params
 
-STEPS = 20
+STEPS = 8
 BATCH = 6
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -44,3 +45,13 @@ def test_what_is_gone_has_a_reason_and_what_is_merged_a_place():
         if fate == "merged":
             paper, claim = reason.split()[:2]
             assert table[paper, claim.rstrip(",;:")][1] == "kept", f"{where}: {reason}"
+
+
+def test_a_failing_claim_says_of_which_kind_it_is():
+    recorded = json.loads((TABLE.parent / "evidence" / "verdicts.json").read_text(encoding="utf-8"))
+    quick = json.loads((TABLE.parent / "verdicts.json").read_text(encoding="utf-8"))
+    verdicts = quick | {name: run["claims"] for name, run in recorded.items()}
+    failing = {(i, name) for i, of in verdicts.items() for name, v in of.items() if v == "fails"}
+    assert failing
+    words = {(i, claim.id): claim.failure for i in verdicts for claim in experiment(i).claims}
+    assert sorted(each for each in failing if not words[each]) == []

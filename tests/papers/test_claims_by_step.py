@@ -57,15 +57,3 @@ def test_attention_is_behind_until_both_probabilities_are_high() -> None:
         kept = np.where(steps == 70, logistic + lead, logistic - 0.01)
         columns = {"part": ["descent"], "step": [steps], "logistic": [logistic], "kept": [kept]}
         assert claim.check(Evidence(columns)).verdict == verdict
-
-
-def test_the_second_half_of_the_epochs_is_not_that_of_the_records() -> None:
-    """E1.8d, of records that are dense early: attention is spread until epoch 40 of 100."""
-    epochs = np.array([0, 10, 20, 30, 40, 100])
-    spread = np.array([4.0, 4.0, 4.0, 4.0, 4.0, 1.0])
-    evidence = Evidence(
-        {"images": [0], "epoch": [epochs], "inverse_square": [np.stack([spread, spread], axis=1)]}
-    )
-    claim = replace(claimed("mmts-8", "E1.8d"), null=None)
-    found = claim.check(evidence)
-    assert (found.verdict, found.measured) == ("holds", 0.25)

@@ -13,8 +13,7 @@ from attsvm.probe import capture
 from attsvm.probe.demo import Stories
 from attsvm_papers.heads import e4_explanations as heads_4
 from attsvm_papers.heads import e6_pretrained as heads_6
-from attsvm_papers.heads import e10_rotary as heads_10
-from attsvm_papers.heads import networks
+from attsvm_papers.heads import networks, rotary
 from attsvm_papers.heads.decoder import (
     MADE,
     OPTIMISERS,
@@ -253,12 +252,6 @@ def test_another_draw_has_other_queries_and_the_same_nulls() -> None:
     )
     assert one.nulls == other.nulls
     assert cosine(one.solution, other.solution) < 0.999
-    both = heads_4.shared(one, one, 16, 0)
-    assert both["shared"] == 1.0
-    assert both["chance"] < 1.0
-    assert both["alike"] == pytest.approx(1.0)
-    assert heads_4.shared(one, other, 16, 0)["alike"] < 0.999
-    assert np.isnan(heads_4.shared(one, None, 16, 0)["shared"])
 
 
 def test_a_head_that_is_sure_of_no_other_queries_has_no_say_about_them() -> None:
@@ -312,11 +305,11 @@ def matched_evidence(apart: float, reflected: float) -> Evidence:
 
 @pytest.mark.parametrize(
     ("apart", "reflected", "holding"),
-    [(0.2, 0.2, {"H11", "H11a", "H11b"}), (0.2, 0.35, {"H11", "H11a"}), (0.2, 0.4, {"H11"})],
+    [(0.2, 0.35, {"H11", "H11a"}), (0.2, 0.4, {"H11"})],
 )
 def test_nulls_that_match_the_covariance_can_explain_the_excess(apart, reflected, holding) -> None:
     known, evidence = claims("heads-4"), matched_evidence(apart, reflected)
-    for name in ("H11", "H11a", "H11b"):
+    for name in ("H11", "H11a"):
         assert (known[name].check(evidence).verdict == "holds") == (name in holding), name
     wild = dict(evidence)
     wild["apart 0"] = np.full(len(wild["apart 0"]), apart + 0.2)
@@ -345,7 +338,7 @@ def heads_evidence(own: float, *, null: float = 0.2, muon: float = 10.0) -> Evid
 )
 def test_the_finding_holds_for_near_heads_and_fails_for_their_nulls(own, verdict) -> None:
     known, evidence = claims("heads-1"), heads_evidence(own)
-    for name in ("H1", "H1a", "H1b", "H2"):
+    for name in ("H1", "H1b", "H2"):
         assert known[name].check(evidence).verdict == verdict, name
     assert known["H1"].check(evidence).null.verdict == "fails"
 
@@ -382,37 +375,36 @@ def test_the_norm_of_the_largest_excess_decides(best) -> None:
     found = {name: claim.check(evidence) for name, claim in known.items()}
     assert (found["H6"].verdict == "fails") == (best in ("l1", "linf"))
     assert (found["H6"].null.verdict == "fails") == (best == "nuc")
-    for name, holds in {"H6a": best == "nuc", "H6b": best == "fro", "H6c": best == "nuc"}.items():
-        assert (found[name].verdict == "holds") == holds, (name, best)
+    assert (found["H6b"].verdict == "holds") == (best == "fro")
 
 
 def test_lifted_weights_give_the_logits_of_a_rotary_head() -> None:
     model = Stories().eval()
-    ids = heads_10.stories(model, 2, 24)
+    ids = rotary.stories(model, 2, 24)
     assert len(set(map(tuple, ids.tolist()))) == 2
     with torch.no_grad(), capture(model, layers=[2]) as recording:
         model(ids)
-    inputs, factors = model.seen(ids, 2).double().numpy(), heads_10.weights(model, 2)
+    inputs, factors = model.seen(ids, 2).double().numpy(), rotary.weights(model, 2)
     for text in (0, 1):
         expected = recording.layers[0].texts[text].logits().double().numpy()
         for head in (0, 5):
-            W = heads_10.lifted(*factors[head])
-            for z, keys, place in heads_10.queries_of(inputs[text : text + 1], 8):
+            W = rotary.lifted(*factors[head])
+            for z, keys, place in rotary.queries_of(inputs[text : text + 1], 8):
                 found = keys @ (W @ z)
                 np.testing.assert_allclose(found, expected[head, place, : place + 1], atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", heads_10.NULLS[1:])
+@pytest.mark.parametrize("kind", rotary.NULLS[1:])
 def test_nulls_of_rotary_heads_are_rotary_heads_of_the_same_size(kind) -> None:
     rng = np.random.default_rng(0)
     K, Q = rng.normal(size=(2, 8, 24))
     inputs = rng.normal(size=(3, 30, 24)) + 1.0
-    other, further = heads_10.variant(K, Q, kind, inputs, rng)
+    other, further = rotary.variant(K, Q, kind, inputs, rng)
     for new, old in ((other, K), (further, Q)):
         np.testing.assert_allclose(
             np.linalg.svd(new, compute_uv=False), np.linalg.svd(old, compute_uv=False), rtol=1e-10
         )
-    assert np.abs(heads_10.lifted(other, further) - heads_10.lifted(K, Q)).max() > 0.1
+    assert np.abs(rotary.lifted(other, further) - rotary.lifted(K, Q)).max() > 0.1
     if kind == "permuted":
         planes = other.reshape(4, 2, 24)
         moved = [np.allclose(planes[j], K.reshape(4, 2, 24)[j]) for j in range(4)]

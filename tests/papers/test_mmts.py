@@ -51,7 +51,7 @@ def test_single_precision_kinks_and_log_space_does_not():
 
 
 def test_joint_training():
-    names = {"E1.4b", "E1.4f", "E1.4g", "N3"}
+    names = {"E1.4b", "E1.4f", "N3"}
     found = verdicts("mmts-4", evidence("mmts-4", "descent", "prompt_alone"), names)
     assert {
         name: str(verdict) for name, verdict in found.items() if verdict.verdict != "holds"

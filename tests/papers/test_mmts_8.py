@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from attsvm.claims import Evidence
-from attsvm.datasets.image_sets import VARIABLE
 from attsvm_papers.kit import experiment
 from attsvm_papers.mmts import e8_vision_transformer as mmts_8
+from attsvm_papers.networks.published_data import VARIABLE
 
 TINY = replace(experiment("mmts-8").quick, epochs=(4, 4), records=4, seeds=1, observed=100)
 
@@ -77,7 +77,7 @@ def test_rows_of_all_sets_fit_below_each_other(folder, evidence):
 
 def test_the_signs_hold_after_a_few_epochs(evidence):
     verdicts = {claim.id: claim.check(evidence).verdict for claim in experiment("mmts-8").claims}
-    assert [verdicts[f"E1.8{letter}"] for letter in "abc"] == ["holds"] * 3
+    assert [verdicts[f"E1.8{letter}"] for letter in "bc"] == ["holds"] * 2
 
 
 def test_the_untrained_network_attends_to_nearly_everything(evidence):

@@ -11,8 +11,8 @@ from torch import nn
 
 from attsvm.optim import MirrorDescent
 from attsvm_papers.networks.classifiers import TextClassifier, VisionTransformer
+from attsvm_papers.networks.image_batches import Pixels, cropped_and_flipped, draw_shifts
 from attsvm_papers.networks.labelled import Examples, shuffled
-from attsvm_papers.networks.pixels import Pixels, cropped_and_flipped, draw_shifts
 from attsvm_papers.networks.training import Plan, optimizer_of, predict, train
 
 LENGTH = 16

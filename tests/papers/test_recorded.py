@@ -76,7 +76,7 @@ def on_its_null(identifier: str, name: str, evidence: Evidence) -> Verdict:
 def test_what_says_nothing_at_the_quick_scale_is_recorded():
     quick = json.loads(QUICK.read_text(encoding="utf-8"))
     silent = {name for name, of in quick.items() if set(of.values()) == {"not applicable"}}
-    assert set(RECORDED) == silent
+    assert silent <= set(RECORDED)
 
 
 @pytest.mark.parametrize("identifier", RECORDED)
@@ -124,5 +124,5 @@ def test_a_full_run_has_the_recorded_verdicts(identifier, full_runs, record_prop
 
 @pytest.fixture(scope="session")
 def full_runs(tmp_path_factory):
-    """One folder for all: md-4, md-5 and md-6 share their networks."""
+    """One folder for all: some share their networks."""
     return tmp_path_factory.mktemp("full")

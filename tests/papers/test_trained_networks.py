@@ -10,15 +10,15 @@ import torch
 
 from attsvm.claims import Evidence
 from attsvm.cli import main
-from attsvm.datasets.image_sets import VARIABLE
 from attsvm.errors import InputError, UnavailableError
 from attsvm.optim import MirrorDescent, lr_from_sgd
 from attsvm_papers.kit import experiment
-from attsvm_papers.md import e4_accuracy as md_4
+from attsvm_papers.md import e5_from_scratch as md_5
 from attsvm_papers.md import e7_vision_transformer as md_7
 from attsvm_papers.networks import trained_networks, training
 from attsvm_papers.networks.accuracy_table import at_equal
 from attsvm_papers.networks.examples import examples, network
+from attsvm_papers.networks.published_data import VARIABLE
 from attsvm_papers.networks.trained_networks import (
     DATA,
     METHODS,
@@ -34,7 +34,7 @@ from attsvm_papers.networks.trained_networks import (
 )
 
 PUBLISHED = METHODS[:5]  # those of the scales smoke, small and paper
-TEXTS, IMAGES = (study.task for study in md_4.QUICK.studies)
+TEXTS, IMAGES = (study.task for study in md_5.QUICK.studies)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def nothing(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
-@pytest.mark.parametrize("name", ["md-4", "md-5", "md-6", "md-7"])
+@pytest.mark.parametrize("name", ["md-5", "md-7"])
 def test_without_files_an_experiment_says_so_in_one_sentence(name, nothing) -> None:
     chosen = experiment(name)
     for parameters in (chosen.parameters, chosen.published):
@@ -87,30 +87,30 @@ def test_texts_without_their_package_are_left_out(monkeypatch) -> None:
         return None if name == "tokenizers" else found(name, *others)
 
     monkeypatch.setattr(importlib.util, "find_spec", without)
-    assert {cell["task"]["data"] for cell in md_4.cells(md_4.QUICK)} == {IMAGES.data}
+    assert {cell["task"]["data"] for cell in md_5.cells(md_5.QUICK)} == {IMAGES.data}
     with pytest.raises(UnavailableError, match=r"need the package tokenizers; install it with"):
-        list(md_4.cells(Networks((Study(TEXTS, (Method("l2", (0.01,)),)),))))
+        list(md_5.cells(Networks((Study(TEXTS, (Method("l2", (0.01,)),)),))))
 
 
 def test_published_networks_ask_for_an_accelerator(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     task = replace(IMAGES, accelerator=True)
     with pytest.raises(UnavailableError, match="need a GPU"):
-        list(md_4.cells(Networks((Study(task, (Method("l2", (0.01,)),)),))))
+        list(md_5.cells(Networks((Study(task, (Method("l2", (0.01,)),)),))))
 
 
 @pytest.mark.parametrize(
     ("depth", "millions"), [(3, 17.23), (4, 19.00), pytest.param(6, 22.54, marks=pytest.mark.slow)]
 )
 def test_the_published_networks_have_the_published_sizes_and_take_a_step(depth, millions) -> None:
-    task = md_4.published(depth).task
+    task = md_5.published(depth).task
     assert (task.depth, task.heads) == (depth, depth)
     known = examples(replace(TEXTS, train=20))
     sized = type(known)(known.train, known.validation, known.test, task.vocabulary)
     torch.manual_seed(0)
     model = network(task, sized)
     assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 2) == millions
-    optimizer = MirrorDescent(model.parameters(), lr=md_4.PUBLISHED_LR[depth][0], p=1.1)
+    optimizer = MirrorDescent(model.parameters(), lr=md_5.PUBLISHED_LR[depth][0], p=1.1)
     model.eval()  # dropout would make one loss differ from the next
     ids, labels = torch.randint(5, task.vocabulary, (2, 12)), torch.tensor([0.0, 1.0])
     losses = []
@@ -132,7 +132,7 @@ def test_the_published_table_is_one_command_and_its_smallest_networks_come_first
     monkeypatch.setattr(trained_networks, "files_digest", lambda data: "some files")
     # of the released code
     rates = {3: (8e-4, 4e-4, 4e-6), 4: (6e-4, 4e-4, 6e-6), 6: (1e-3, 1e-3, 1e-5)}
-    chosen = experiment("md-4")
+    chosen = experiment("md-5")
     whole = list(chosen.cells(chosen.at(scale="paper", sizes=(3, 4, 6), seeds=2)))
     found = [
         (cell["task"]["depth"], cell["method"]["name"], cell["method"]["lr"], cell["seed"])
@@ -152,9 +152,6 @@ def test_the_published_table_is_one_command_and_its_smallest_networks_come_first
         "size 3 alone is the beginning of the table, so a later run goes on from it"
     )
     assert {cell["task"]["depth"] for cell in alone} == {3}
-    for texts in map(experiment, ("md-5", "md-6")):
-        deepest = texts.at(scale="paper", sizes=(6,), seeds=2)
-        assert list(texts.cells(deepest)) == whole[-2 * len(PUBLISHED) :]
     with pytest.raises(
         InputError, match="no network of 5 blocks at this scale; choose sizes from: 3, 4, 6"
     ):
@@ -163,18 +160,9 @@ def test_the_published_table_is_one_command_and_its_smallest_networks_come_first
         experiment("md-1").at(sizes=(3,))
 
 
-def test_three_experiments_read_the_same_trainings() -> None:
-    all_cells = [json.dumps(cell) for cell in md_4.cells(md_4.QUICK)]
-    for texts in map(experiment, ("md-5", "md-6")):
-        assert texts.run is md_4.run
-        own = [json.dumps(cell) for cell in texts.cells(texts.quick)]
-        assert set(own) < set(all_cells)
-        assert len(own) == len(PUBLISHED) * texts.quick.seeds
-
-
 @pytest.mark.parametrize(
     "study",
-    [*md_4.SMALL.studies, *md_4.MEDIUM.studies, *md_7.SMALL.studies],
+    [*md_5.SMALL.studies, *md_5.MEDIUM.studies, *md_7.SMALL.studies],
     ids=lambda study: f"{study.task.data}, {study.task.depth} blocks",
 )
 def test_every_optimiser_has_a_grid_of_the_same_size_and_mirror_descent_a_common_one(study) -> None:
@@ -247,7 +235,7 @@ def test_a_grid_goes_on_where_its_best_rate_is_at_its_end() -> None:
 
 
 def test_the_scale_medium_is_the_whole_of_both_data_sets() -> None:
-    chosen = experiment("md-4")
+    chosen = experiment("md-5")
     assert [chosen.scale(name) for name in (None, "small", "medium", "paper")] == [
         *("small", "small", "medium", "paper")
     ]
@@ -257,7 +245,6 @@ def test_the_scale_medium_is_the_whole_of_both_data_sets() -> None:
     assert {method.name for study in (texts, images) for method in study.methods} == set(METHODS)
     assert chosen.at(scale="medium").seeds == 3
     assert not texts.task.accelerator
-    assert [each.task.data for each in experiment("md-5").at(scale="medium").studies] == ["imdb"]
 
 
 def test_training_and_held_out_texts_are_apart_and_labels_survive() -> None:
@@ -274,9 +261,9 @@ def test_training_and_held_out_texts_are_apart_and_labels_survive() -> None:
         assert place is None or 0 < place < len(ids) - 1
 
 
-def test_a_row_holds_what_the_three_experiments_read() -> None:
+def test_a_row_holds_what_the_experiments_read() -> None:
     method = {"name": "adam", "lr": 5e-3, "rest_lr": None}
-    task = {**next(iter(md_4.cells(md_4.QUICK)))["task"], "epochs": 2, "tuning_epochs": 1}
+    task = {**next(iter(md_5.cells(md_5.QUICK)))["task"], "epochs": 2, "tuning_epochs": 1}
     row = run(task, method, seed=0, digest="")
     assert all(len(column) == 1 for column in row.values())
     assert row["epochs"] == [2]
@@ -292,7 +279,7 @@ METHOD = {"name": "adam", "lr": 5e-3, "rest_lr": None}
 
 
 def short(**settings) -> dict:
-    return {**next(iter(md_4.cells(md_4.QUICK)))["task"], "epochs": 2, **settings}
+    return {**next(iter(md_5.cells(md_5.QUICK)))["task"], "epochs": 2, **settings}
 
 
 def test_pruned_networks_are_read_beside_their_nulls() -> None:

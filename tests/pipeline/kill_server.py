@@ -19,6 +19,8 @@ def serve():
         *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     ):
         importlib.import_module(name)
+    style = importlib.import_module("attsvm.report.style")
+    style._lay_out, style.DOTS = lambda figure: figure.set_layout_engine(None), 30
     for line in sys.stdin:
         process = os.fork()
         if process == 0:

@@ -8,10 +8,7 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
-
-from attsvm.cli import main
 
 COMMAND = [
     sys.executable,
@@ -60,30 +57,6 @@ def check_final_names(folder):
     page = folder / "report.html"
     if page.exists():
         assert page.read_text(encoding="utf-8").rstrip().endswith("</html>")
-
-
-@pytest.mark.processes
-def test_killed_at_its_first_checkpoint_it_goes_on(tmp_path):
-    X = np.random.default_rng(0).normal(size=(40, 3, 3))
-    np.savez(tmp_path / "data.npz", X=X, y=np.where(X[:, 0, 0] > 0, 1, -1))
-    words = ["fit", str(tmp_path / "data.npz"), "--steps", "2000", "--joint-steps", "20"]
-    words += ["--records", "5", "--quiet", "--checkpoint-seconds", "0.02", "--out"]
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "attsvm", *words, str(killed)], stderr=subprocess.DEVNULL
-    )
-    while process.poll() is None and not list(killed.glob("checkpoint/*")):
-        time.sleep(0.002)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL, "it had ended before"
-    check_final_names(killed)
-    for folder in (killed, whole):
-        assert main([*words, str(folder)]) in (0, 3)
-    assert results(killed) == results(whole)
-    arrays = "arrays.safetensors"
-    assert (killed / arrays).read_bytes() == (whole / arrays).read_bytes()
-    left = {str(path.relative_to(killed)) for path in killed.rglob("*")}
-    assert left == {str(path.relative_to(whole)) for path in whole.rglob("*")}
 
 
 @pytest.mark.slow  # test_kills kills runs that share their imports

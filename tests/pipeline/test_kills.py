@@ -32,6 +32,8 @@ pytestmark = pytest.mark.skipif(
 
 HERE = Path(__file__).parent
 MOMENTS = ("anytime", "request.json", "arrays.safetensors", "report.html", "run.json")
+FIRST = ("checkpoint", "anytime")
+"""Moments of the first two kills, of a fit and of an experiment: both meet a run."""
 MARK = "ATTSVM_TEST_OF_KILLS"
 
 
@@ -122,22 +124,26 @@ class Job:
 
     def __init__(self, server: Server, home: Path, turns: list[list[str]], *, anew: bool) -> None:
         self.server, self.folder, self.turns, self.anew = server, home / "killed", turns, anew
-        self.whole, self.names, self.seconds, self.turn = [], [], [], 0
-        for k, words in enumerate(turns):
-            folder = home / f"whole-{k}"
-            began = time.monotonic()
-            server.run([*words, "--out", str(folder)])
-            self.seconds.append(time.monotonic() - began)
-            self.whole.append(kept(folder))
-            self.names.append(names(folder))
+        self.home, self.whole, self.names, self.seconds, self.turn = home, [], [], [], 0
         self.first = True
 
-    def kill(self, chance: random.Random, *, early: bool = False) -> bool:
+    def run_whole(self) -> None:
+        """The run whose turn it is, when nobody kills it."""
+        folder = self.home / f"whole-{self.turn}"
+        began = time.monotonic()
+        self.server.run([*self.turns[self.turn], "--out", str(folder)])
+        self.seconds.append(time.monotonic() - began)
+        self.whole.append(kept(folder))
+        self.names.append(names(folder))
+
+    def kill(self, chance: random.Random, moment: str = "") -> bool:
         """Start the run and kill it, at a moment of the whole run or shortly after a file was
         written, or in its first half; whether it was still running.
         """
-        before = self.turn
-        moment = "anytime" if early else chance.choice(MOMENTS)
+        if self.turn == len(self.whole):
+            self.run_whole()
+        before, early = self.turn, moment == "anytime"
+        moment = moment or chance.choice(MOMENTS)
         written = [*self.folder.glob(f"*/{moment}"), self.folder / moment]
         stamps = [path.stat().st_mtime_ns if path.exists() else 0 for path in written]
         process = self.server.start(self.words)
@@ -244,7 +250,7 @@ def kills(
             anyhow = jobs[chance.random() < 0.25], chance.choice((1, 2, 3, 5))
             job, often = next(first, anyhow)
             for _ in range(min(often, count - done)):
-                met += job.kill(chance, early=done < 2)
+                met += job.kill(chance, FIRST[done] if done < len(FIRST) else "")
                 done += 1
             job.finish()
             say(f"{done} kills, {met} met a run")

@@ -12,7 +12,6 @@ from scipy.optimize import minimize
 
 from attsvm.datasets.next_token import NextTokenData, PartialOrders, priority_graph
 from attsvm.errors import InputError
-from attsvm.margins import graph_margins
 from attsvm.selection import (
     attention_likelihood,
     graph_svm,
@@ -20,7 +19,6 @@ from attsvm.selection import (
     local_arcs,
     token_masses,
 )
-from attsvm.solvers import max_margin
 
 
 def priority(
@@ -112,47 +110,6 @@ def test_the_finite_part_agrees_with_a_general_minimiser() -> None:
     assert found.floor == pytest.approx(best.fun, abs=1e-12)
     # a root of the value's rounding
     np.testing.assert_allclose(np.tensordot(best.x, found.cyclic, axes=1), found.finite, atol=1e-6)
-
-
-@settings(max_examples=10)
-@given(st.integers(0, 500))
-def test_what_changes_nothing_and_what_turns_along(seed: int) -> None:
-    data = priority_graph(6, 4, 6, 8, seed, cyclic=True)
-    base = graph_svm(data)
-    rng = np.random.default_rng(seed)
-    sentences, labels = [s.tolist() for s in data.sentences], data.labels.tolist()
-    Q = np.linalg.qr(rng.standard_normal((8, 8)))[0]
-    order = rng.permutation(data.N)
-    shuffled = [[*rng.permutation(s[:-1]).tolist(), s[-1]] for s in sentences]
-    turned, weighted, twice, permuted = graph_svm(
-        [
-            priority(sentences, labels, data.embeddings @ Q),
-            priority(sentences, labels, data.embeddings, rng.dirichlet(np.ones(6))),
-            priority(
-                [*sentences, sentences[0]],
-                [*labels, labels[0]],
-                data.embeddings,
-                [0.5, 1, 1, 1, 1, 1, 0.5],
-            ),
-            priority([shuffled[n] for n in order], [labels[n] for n in order], data.embeddings),
-        ]
-    )
-    # solutions are within 1e-9 in norm
-    np.testing.assert_allclose(turned.solution.W, Q.T @ base.solution.W @ Q, atol=1e-7)
-    np.testing.assert_allclose(turned.finite, Q.T @ base.finite @ Q, atol=1e-12)
-    for other in (weighted, twice, permuted):
-        np.testing.assert_allclose(other.solution.W, base.solution.W, atol=1e-9)
-    for other in (twice, permuted):
-        np.testing.assert_allclose(other.finite, base.finite, atol=1e-12)
-
-
-def test_an_arc_that_follows_from_others_changes_nothing() -> None:
-    E = np.random.default_rng(0).standard_normal((5, 6))
-    chain = [(0, 1, 2), (0, 2, 3), (0, 3, 4)]
-    W = max_margin(graph_margins(E, np.array(chain))).W
-    np.testing.assert_allclose(
-        max_margin(graph_margins(E, np.array([*chain, (0, 1, 4), (0, 2, 4)]))).W, W, atol=1e-9
-    )
 
 
 def test_sentences_without_their_label_are_dropped_and_counted() -> None:

@@ -66,8 +66,7 @@ def test_attention_data_brings_its_own_queries():
     assert np.array_equal(given.decision_function(bags), known.decision_function(bags))
 
 
-@pytest.mark.parametrize("query", ["mean", "first"])
-def test_queries_of_bags_move_attention(query):
+def test_queries_of_bags_move_attention():
     # The key is the first instance of the bag, plus or minus, so that a constant query is blind.
     generator = np.random.default_rng(2)
     labels = np.arange(200) % 2
@@ -81,11 +80,11 @@ def test_queries_of_bags_move_attention(query):
     others += (others == at).astype(int)
     bags[np.arange(200), others % 6, 1] -= 3.0 * sign
     bags[np.arange(200), others % 6, 2] -= 3.0 * (2 * labels - 1)
-    told, blind = (
+    mean, first, blind = (
         AttentionSVC(query=name).fit(bags[:120], labels[:120]).score(bags[120:], labels[120:])
-        for name in (query, "constant")
+        for name in ("mean", "first", "constant")
     )
-    assert told >= 0.95
+    assert min(mean, first) >= 0.95
     assert blind <= 0.7
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from made_bags import BOTH, make_bags
 
 from attsvm import AttentionData
 from attsvm.datasets import planted_witnesses
@@ -12,21 +13,6 @@ from attsvm.geometry import Frobenius, Schatten, parse_norm
 from attsvm.sklearn import AttentionSVC, Limits, WitnessSVC
 
 FEW = Limits(steps=300)
-BOTH = pytest.mark.parametrize("kind", [AttentionSVC, WitnessSVC])
-
-
-def make_bags(n=60, seed=0, d=6):
-    """Bags of noise in which one token carries the label on its first feature and is marked by its
-    second.
-    """
-    generator = np.random.default_rng(seed)
-    labels = np.where(np.arange(n) % 2 == 0, "cat", "dog")
-    bags = []
-    for label in labels:
-        bag = generator.normal(size=(generator.integers(2, 7), d)) * 0.5
-        bag[generator.integers(len(bag)), :2] = (2.0 if label == "dog" else -2.0, 2.0)
-        bags.append(bag)
-    return bags, labels
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +51,19 @@ def test_the_marked_token_is_selected(attention, explained):
         assert explained.margins[i] == pytest.approx(explained.solution.margin, rel=1e-4)
 
 
+@pytest.fixture(scope="module")
+def enlarged(attention):
+    """The same bags in another unit, a power of two: the same computation."""
+    _, bags, labels = attention
+    large = [1024.0 * bag for bag in bags]
+    return AttentionSVC().fit(large, labels), large
+
+
 @pytest.mark.parametrize("norm", ["fro", "nuc", "spec", "lp:1.75", Schatten(3)])
-def test_the_unit_of_the_tokens_does_not_matter_in_any_norm(attention, norm):
+def test_the_unit_of_the_tokens_does_not_matter_in_any_norm(attention, enlarged, norm):
     model, bags, labels = attention
-    large = [1024.0 * bag for bag in bags]  # a power of two: the same computation
+    other, large = enlarged
     first = model.explain(bags[:24], labels[:24], norm=norm, limits=Limits(steps=150))
-    other = AttentionSVC().fit(large, labels)
     second = other.explain(large[:24], labels[:24], norm=norm, limits=Limits(steps=150))
     known = norm if isinstance(norm, Schatten) else parse_norm(norm)
     assert first.solution.geometry == known

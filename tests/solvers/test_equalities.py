@@ -376,3 +376,13 @@ def test_sequences_of_one_query_are_one_block() -> None:
     )
     together = max_margin(margins)
     np.testing.assert_allclose(together.W, max_margin(apart).W, atol=1e-9 * together.norm)
+
+
+def test_multipliers_that_vanish_are_no_contradiction() -> None:
+    # its active sets end in rows that cancel to nothing
+    margins, _ = sets_programme(
+        500, *(int(k) for k in np.random.default_rng(501).integers((1, 2, 2, 2), (8, 7, 8, 8)))
+    )
+    solution = max_margin(margins)
+    assert np.isfinite(solution.dual).all()
+    assert solution.status != "infeasible" or eliminated(margins) is None

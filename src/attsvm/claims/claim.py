@@ -257,6 +257,10 @@ def true(because: str, share: float = 1.0) -> Expectation:
 
 Source = Literal["paper", "authors' code", "recalled", "ours"]
 Outcome = Literal["holds", "fails", "not shown", "not applicable"]
+Failure = Literal["", "ours is stronger", "scale", "not reproduced"]
+"""What a failing verdict says of the statement: it asks for more than the theorem beside it; it
+lacks steps, sizes or trials; or neither, so that it is not reproduced.
+"""
 
 Measure = Callable[[Evidence], ArrayLike]
 
@@ -315,6 +319,11 @@ class Verdict:
     null: Verdict | None = None
     explanation: str = ""
 
+    @property
+    def failure(self) -> Failure:
+        """What a failing verdict says of the statement; empty for the others."""
+        return self.claim.failure if self.verdict == "fails" else ""
+
     def to_json(self) -> dict[str, Any]:
         """The entry of ``run.json``."""
         claim, expect = self.claim, self.claim.expect
@@ -335,6 +344,7 @@ class Verdict:
             "share": None if self.share is None else list(self.share),
             "null": None if self.null is None else self.null._as_null(),
             "unmet": list(self.unmet),
+            "failure": self.failure,
             "explanation": self.explanation,
             "evidence": list(self.columns),
         }
@@ -360,8 +370,9 @@ class Verdict:
             )
         counts = "" if self.counted == 1 else f", {self.passed} of {self.counted} instances pass"
         null = "" if self.null is None else f"; null: {self.null.measured:.4g}"
+        kind = f" ({self.failure})" if self.failure else ""
         return (
-            f"{self.claim.id} {self.verdict}: measured {self.measured:.4g}, expected"
+            f"{self.claim.id} {self.verdict}{kind}: measured {self.measured:.4g}, expected"
             f" {self.claim.expect}{counts}{null}. {self.claim.statement}"
         )
 
@@ -383,6 +394,7 @@ class Claim:
         reference: where the statement stands, such as ``P2, Theorem 2``.
         explanation: why it fails, where it is known to, or a function from the evidence to that;
             shown beside a failing verdict.
+        failure: in a word or two what it says where it fails, see :data:`Failure`.
         interval: whether the verdict gives the confidence interval of the mean over instances: for
             fitted rates.
         null: the broken variant on which the claim must fail. The same instances are counted.
@@ -397,6 +409,7 @@ class Claim:
     assumes: Mapping[str, Measure] = field(default_factory=dict)
     reference: str = ""
     explanation: str | Callable[[Evidence], str] = ""
+    failure: Failure = field(default="", kw_only=True)
     interval: bool = False
     null: Null | None = None
     trials: str = "seed"

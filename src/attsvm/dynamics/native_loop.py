@@ -16,7 +16,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from attsvm import native
-from attsvm.cores import WORTH_SHARING, shared_out, shares, threads
+from attsvm.cores import WORTH_SHARING, even_shares, shared_out, shares, threads
 from attsvm.data import AttentionData, FloatArray, IntArray, spread
 from attsvm.dynamics import instances
 from attsvm.dynamics.engine import Look, hooked, values
@@ -154,7 +154,7 @@ class NativeLoop:
         chunks = self._instances[0].sequences.chunks
         if workers > 1 and chunks > 1 and self._operations[0] > WORTH_SHARING:
             for r in range(runs):
-                self._advance_large(r, step, factors, others)
+                self._advance_large(r, step, factors, others, workers)
             return
 
         def descend(part: tuple[int, int], room: FloatArray | None = None) -> None:
@@ -175,11 +175,13 @@ class NativeLoop:
         # several shares per thread: runs that stop early leave some of them short
         shared_out(descend, shares(runs, workers), workers)
 
-    def _advance_large(self, r: int, step: int, factors: FloatArray, others: FloatArray) -> None:
+    def _advance_large(
+        self, r: int, step: int, factors: FloatArray, others: FloatArray, workers: int
+    ) -> None:
         """Steps of one run, whose chunks are shared out."""
         core, run = native.library, self._descents[r]
         run.room = self._room.ctypes.data
-        parts = [(k, k + 1) for k in range(run.data.contents.chunks)]
+        parts = even_shares(run.data.contents.chunks, workers)
         for k, (factor, other) in enumerate(zip(factors, others, strict=True)):
             if run.stopped_at >= 0:
                 return

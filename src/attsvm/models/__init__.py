@@ -32,3 +32,7 @@ __all__ = [
     "attend",
     "select",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from attsvm.data import AttentionData
 from attsvm.errors import InputError
 from attsvm.models.decision_heads import Head, as_head, values_of
+from attsvm.models.initial_weights import Init, factor_shapes, run_axis, starts, strengths
 from attsvm.models.linear import linear_loss, matrix_loss
 from attsvm.models.losses import (
     Logistic,
@@ -29,7 +30,6 @@ from attsvm.models.losses import (
 from attsvm.models.overriding import form_of, linear_head, overridden
 from attsvm.models.sequences import Features, Inputs, Sequences, as_targets, asked_by_one
 from attsvm.models.softmax import Selection, attend, query_logits, select
-from attsvm.models.starts import Init, factor_shapes, run_axis, starts, strengths
 
 Losses = Loss | str | Callable[[Tensor], Tensor] | TargetLoss
 Similarity = Callable[[Tensor, Tensor], Tensor]
@@ -61,6 +61,13 @@ class Attention(nn.Module):
         similarity: what makes logits of moved queries and keys; None for their product.
 
     Source: Tarzanagh et al., *Transformers as Support Vector Machines*, the model with weights W.
+
+    >>> from attsvm.datasets import unit_sphere
+    >>> from attsvm.models import Attention
+    >>> data, head = unit_sphere(n=6, T=8, d=10, seed=0)
+    >>> model = Attention.cross(data, head)
+    >>> tuple(model.selected(data).shape), round(model.probabilities(data)[0, 0].item(), 9)
+    ((6,), 0.125)
     """
 
     parameterization: ClassVar[Parameterization] = "W"
@@ -476,6 +483,13 @@ class FactoredAttention(Attention):
 
     Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023): its bias is that of
     the nuclear norm.
+
+    >>> from attsvm.datasets import unit_sphere
+    >>> from attsvm.models import Attention
+    >>> data, head = unit_sphere(n=6, T=8, d=10, seed=0)
+    >>> model = Attention.cross(data, head, parameterization="KQ", inner=2, init=("uniform", 0))
+    >>> type(model).__name__, [tuple(part.shape) for part in model.factors()]
+    ('FactoredAttention', [(10, 2), (10, 2)])
     """
 
     parameterization: ClassVar[Parameterization] = "KQ"

@@ -33,6 +33,12 @@ class LinearHead(nn.Module):
         weight: ``(..., d_x)``.
         intercept: ``(...)``, or None for a head that has none.
         trainable: whether ``readout`` is a parameter.
+
+    >>> import torch
+    >>> from attsvm.models import LinearHead
+    >>> head = LinearHead(torch.tensor([1.0, -1.0]), torch.tensor(0.5))
+    >>> head(torch.tensor([[3.0, 1.0]])), head.intercept.item()
+    (tensor([2.5000]), 0.5)
     """
 
     readout: Tensor
@@ -85,6 +91,11 @@ class VectorHead(nn.Module):
     Args:
         weight: :math:`V`, ``(..., C, d_v)``.
         trainable: whether ``weight`` is a parameter.
+
+    >>> import torch
+    >>> from attsvm.models import VectorHead
+    >>> VectorHead(torch.eye(2))(torch.tensor([[3.0, 1.0]]))
+    tensor([[3., 1.]])
     """
 
     weight: Tensor
@@ -114,6 +125,11 @@ class LambdaHead(nn.Module):
 
     Source: the mode of that name in the code of Tarzanagh et al., *Transformers as Support Vector
     Machines* (2023).
+
+    >>> import torch
+    >>> from attsvm.models import LambdaHead
+    >>> LambdaHead(torch.ones(2), 0.5)(torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
+    tensor([0.5000, 0.7500])
     """
 
     weight: Tensor
@@ -142,6 +158,11 @@ class MLPHead(nn.Module):
 
     Source: the nonlinear experiments of Tarzanagh et al., *Transformers as Support Vector Machines*
     (2023).
+
+    >>> import torch
+    >>> from attsvm.models import MLPHead
+    >>> MLPHead(torch.eye(2))(torch.tensor([[3.0, -1.0]]))
+    tensor([3.])
     """
 
     weight: Tensor

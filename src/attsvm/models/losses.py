@@ -32,6 +32,13 @@ class LogScale:
     two once :meth:`attsvm.models.Attention.add_penalty` has been called, ``readout`` replaces
     ``loss`` for a linear head, whose gradient may be far smaller where all sequences select a zero
     token.
+
+    >>> import torch
+    >>> from attsvm.models import Logistic, LogScale
+    >>> scale, margins = LogScale(), torch.full((1,), 1000.0, requires_grad=True)
+    >>> Logistic()(margins, scale).backward()  # the slope itself, e^-1000, is no number
+    >>> margins.grad.item(), scale.head.item()
+    (-1.0, -1000.0)
     """
 
     loss: Tensor | None = None
@@ -68,6 +75,11 @@ class Loss(ABC):
     r"""A loss :math:`\ell` of a margin :math:`u_i=Y_if_i`. A call averages it over the last axis.
 
     The theory wants it strictly decreasing and smooth; nothing here depends on that.
+
+    >>> import torch
+    >>> from attsvm.models import Linear, Loss
+    >>> isinstance(Linear(), Loss), Linear().slope(torch.zeros(2))
+    (True, (-1.0, tensor([0., 0.])))
     """
 
     code = -1
@@ -106,7 +118,13 @@ class Loss(ABC):
 
 
 class Logistic(Loss):
-    r""":math:`\ell(u)=\log(1+e^{-u})`."""
+    r""":math:`\ell(u)=\log(1+e^{-u})`.
+
+    >>> import torch
+    >>> from attsvm.models import Logistic
+    >>> round(Logistic()(torch.zeros(3)).item(), 4)
+    0.6931
+    """
 
     code = 0
 
@@ -120,7 +138,13 @@ class Logistic(Loss):
 
 
 class Exponential(Loss):
-    r""":math:`\ell(u)=e^{-u}`. The value may overflow, the rescaled gradient does not."""
+    r""":math:`\ell(u)=e^{-u}`. The value may overflow, the rescaled gradient does not.
+
+    >>> import torch
+    >>> from attsvm.models import Exponential
+    >>> Exponential()(torch.zeros(3)).item()
+    1.0
+    """
 
     code = 1
 
@@ -134,7 +158,13 @@ class Exponential(Loss):
 
 
 class Linear(Loss):
-    r""":math:`\ell(u)=-u`, the correlation loss."""
+    r""":math:`\ell(u)=-u`, the correlation loss.
+
+    >>> import torch
+    >>> from attsvm.models import Linear
+    >>> Linear()(torch.tensor([1.0, 3.0])).item()
+    -2.0
+    """
 
     code = 2
 
@@ -153,6 +183,12 @@ class FunctionLoss(Loss):
 
     Exact while :math:`\ell'(u)` itself is a floating-point number; the logarithm of a slope that
     underflows is -inf.
+
+    >>> import torch
+    >>> from attsvm.models import FunctionLoss
+    >>> hinge = FunctionLoss(lambda margins: torch.relu(1 - margins))
+    >>> hinge(torch.tensor([0.0, 3.0])).item()
+    0.5
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:

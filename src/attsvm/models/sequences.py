@@ -37,6 +37,13 @@ class Sequences:
         mask: ``(..., n, T)``, which tokens a query sees.
         targets: ``(..., n)`` or ``(..., n, C)``, what the values of a sequence are compared with;
             None where that is its label.
+
+    >>> from attsvm.datasets import unit_sphere
+    >>> from attsvm.models import Attention
+    >>> data, head = unit_sphere(n=6, T=8, d=10, seed=0)
+    >>> sequences = Attention.cross(data, head).sequences(data)
+    >>> tuple(sequences.keys.shape), bool(sequences.keys.mean(dim=1).abs().max() < 1e-12)
+    ((6, 8, 10), True)
     """
 
     values: Tensor
@@ -57,6 +64,13 @@ class Inputs:
         values: the same, with ``d_v`` features.
         prompt: whether one prompt takes the place of the queries, which then are ones.
         targets: ``(..., n)`` or ``(..., n, C)``; None where labels play that part.
+
+    >>> import numpy as np
+    >>> from attsvm.datasets import unit_sphere
+    >>> from attsvm.models import Inputs
+    >>> data, _ = unit_sphere(n=6, T=8, d=10, seed=0)
+    >>> Inputs(keys=np.ones((3, 10))).dimensions(data)
+    (3, 10)
     """
 
     keys: Features | None = None

@@ -33,6 +33,12 @@ class Selection:
         winner: ``(..., n)``, position of the largest visible logit, the first one on ties.
         relative: ``(..., n, T)``, logits minus the winner's; at most 0.
         log_probability: ``(..., n, T)``, log-softmax.
+
+    >>> import torch
+    >>> from attsvm.models import select
+    >>> found = select(torch.tensor([[0.0, 0.0, 5.0]]), torch.tensor([[True, True, False]]))
+    >>> found.winner, found.relative
+    (tensor([0]), tensor([[0., 0., -inf]]))
     """
 
     winner: Tensor
@@ -51,6 +57,12 @@ def select(logits: Tensor, mask: Tensor) -> Selection:
     Args:
         logits: ``(..., n, T)``.
         mask: ``(..., n, T)`` booleans, broadcastable; at least one True per sequence.
+
+    >>> import torch
+    >>> from attsvm.models import select
+    >>> found = select(torch.tensor([[0.0, 0.0, 5.0]]), torch.tensor([[True, True, False]]))
+    >>> found.winner, found.probability
+    (tensor([0]), tensor([[0.5000, 0.5000, 0.0000]]))
     """
     visible = logits.masked_fill(~mask, -torch.inf)
     best, winner = visible.max(dim=-1, keepdim=True)
@@ -79,6 +91,12 @@ def attend(logits: Tensor, tokens: Tensor, mask: Tensor, scale: LogScale | None 
 
     Returns:
         ``(..., n, d_x)``.
+
+    >>> import torch
+    >>> from attsvm.models import attend
+    >>> tokens, mask = torch.tensor([[[1.0], [3.0]]]), torch.ones(1, 2, dtype=torch.bool)
+    >>> attend(torch.zeros(1, 2), tokens, mask)
+    tensor([[2.]])
     """
     return _Attend.apply(logits, tokens, mask, scale)  # type: ignore[no-untyped-call]
 

@@ -74,6 +74,9 @@ _STYLE: dict[str, Any] = {
     "svg.image_inline": True,
 }
 
+DOTS = 200
+"""Dots per inch of a picture's PNG."""
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -85,7 +88,7 @@ class Picture:
         caption: how to read it, one or two sentences.
         alt: what a reader would see, for those who cannot.
         svg: the figure as a stand-alone file.
-        png: the same at 200 dots per inch.
+        png: the same at :data:`DOTS` dots per inch.
         width: inches.
     """
 
@@ -145,7 +148,7 @@ def render(figure: Figure, name: str, title: str, caption: str, alt: str) -> Pic
         warnings.filterwarnings("ignore", message="Glyph")
         _lay_out(figure)
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-        figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
+        figure.savefig(png, format="png", dpi=DOTS, metadata={"Software": None})
     drawing = visible(svg.getvalue().decode("utf-8")).encode("utf-8")
     return Picture(name, title, caption, alt, drawing, png.getvalue(), float(figure.get_figwidth()))
 

@@ -16,3 +16,7 @@ __all__ = [
     "Limits",
     "WitnessSVC",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

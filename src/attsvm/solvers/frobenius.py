@@ -412,6 +412,8 @@ class _Search:
         found = active_set(p, dual, self.deadline)
         if found.contradiction:
             lam = p.cancelled(vanishing(p, found.dual))
+            if not lam.any():
+                return None  # rows that cancel to nothing contradict nobody
             mantissa, exponent = np.frexp(lam)
             power = np.where(lam != 0.0, exponent + p.dual_exponent, -(10**6))
             lifted: FloatArray = np.ldexp(mantissa, np.maximum(power - power.max(), -2000))

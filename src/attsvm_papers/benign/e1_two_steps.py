@@ -139,15 +139,6 @@ def BO3(e):
 
 
 @kit.claim(
-    kit.at_most(NEAR, NEARLY, share=kit.MOST),
-    null=kit.exchanged("half of the signal", "snr", LOW, LOWEST),
-)
-def BO4(e):
-    """At half this SNR it is benign after two steps as well, which fit every label."""
-    return np.where(at(e, LOW, TWO, "fitted") == 1.0, at(e, LOW, TWO), 1.0)
-
-
-@kit.claim(
     kit.at_least(HARM, HARMFUL, share=kit.MOST),
     null=earlier("after two steps", "error", record=TWO),
 )
@@ -165,18 +156,6 @@ def BO6(e):
     more signal is not better.
     """
     return np.where(at(e, HIGH, TWO, "fitted") == 1.0, at(e, HIGH, TWO), 0.0)
-
-
-@kit.claim(
-    kit.at_most(1.0, "none or one; three at 2 over the root of n", share=kit.MOST),
-    null=kit.exchanged("a third of the signal", "snr", HIGH, RIGHT),
-)
-def BO6l(e):
-    """There, of eight step lengths at most one makes two steps benign: how many fit every label and
-    classify well.
-    """
-    rows = e.where(part="lengths", snr=HIGH)
-    return ((rows["all_fitted"] == 1) & (rows["error_of"] <= NEAR)).sum(axis=1)
 
 
 @kit.picture(

@@ -99,8 +99,6 @@ def sizes(snr, eta, seeds, n=40, d=1600, steps=400):
         "descent_uses": 2 * at_signal.sum(axis=1) > right,
         "turn": turn > 0,
         "descent_error": clean_error(own_prompt, own_head, rho),
-        "share": margin * norms.min(axis=1),
-        "share_of_noise": margin * norms[:, -1],
         **gaps(data, own, own_head, own_prompt),
     }
 
@@ -258,18 +256,6 @@ def BO12(e):
 
 
 @kit.claim(
-    kit.at_most(1.0 + 1e-6, "nothing can be above one if the best selection is among the four"),
-    assumes=mostly_right("sizes"),
-    null=kit.replaced("noise everywhere taken for the best", share="share_of_noise"),
-)
-def BO13(e):
-    """The margin that descent attains, over the norm of its head, is at most that of the best of
-    the four selections: the ratio.
-    """
-    return of(e)["share"]
-
-
-@kit.claim(
     kit.true("a coin has half", share=0.7),
     # Seven of ten is said of the classes of the whole grid, most of which no quick cell has.
     assumes={
@@ -285,17 +271,6 @@ def BO14(e):
     """
     rows = of(e)
     return rows["descent_uses"][(rows["rule"] == 1) & (rows["turn"] == 0)] == 0
-
-
-@kit.claim(
-    kit.at_most(0.95, "clearly below the best", share=0.8),
-    null=kit.exchanged("a third of the wrong labels", "eta", 0.3, 0.1),
-)
-def BO15(e):
-    """So at an SNR of 2.5 over the root of n, three labels in ten wrong, it ends at a smaller
-    margin than the best, in four of five trials: share of it.
-    """
-    return of(e, snr=2.5, eta=0.3)["share"]
 
 
 @kit.picture(

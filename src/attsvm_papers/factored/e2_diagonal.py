@@ -94,6 +94,7 @@ def euclidean(evidence: kit.Evidence) -> Any:
         " long as 1/log t."
     ),
     null=kit.replaced("the solution of the Euclidean norm", ratio=euclidean),
+    failure="scale",
 )
 def C6_2(e):
     """Diagonal factors: the margin of their product, relative to the best one in l1 norm, at step

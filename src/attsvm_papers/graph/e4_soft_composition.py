@@ -16,7 +16,7 @@ from attsvm.datasets.next_token import NextTokenData, embed
 from attsvm.dynamics.next_token import Problem, Rule, attention_stage
 from attsvm.selection import token_masses
 from attsvm_papers import kit
-from attsvm_papers.graph.priority import NO_FINITE_PART, compared, starts
+from attsvm_papers.graph.priority import compared, starts
 
 # The toy of the authors' code, with embeddings that are orthonormal (even seeds) or random units
 # (odd seeds).
@@ -99,15 +99,6 @@ def C4_6(e):
 
 
 @kit.claim(
-    kit.at_most(1e-8, "largest error of a probability; Newton's method ends at rounding"),
-    null=OTHER_QUERY,
-)
-def C4_6w(e):
-    """The finite part has exactly these frequencies."""
-    return _error(e["solved"])
-
-
-@kit.claim(
     kit.at_most(1e-8, "trained loss and reduced loss at the finite part", share=kit.MOST),
     null=kit.at_start("loss"),
 )
@@ -125,20 +116,6 @@ def C4_2z(e):
     direction.
     """
     return e["direction"]
-
-
-@kit.claim(
-    kit.at_most(
-        1e-5,
-        "distance to the finite part; scores of these embeddings see a tenth of it or more, and"
-        " a random one in twenty is so close to singular that it needs longer",
-        share=kit.MOST,
-    ),
-    null=NO_FINITE_PART,
-)
-def C4_6f(e):
-    """So the weights inside the cyclic subspace converge, whatever the embeddings."""
-    return e["finite"][:, -1]
 
 
 @kit.picture(

@@ -146,6 +146,7 @@ MIXED = {"sentences of one and of several selected tokens": lambda e: e["mixed"]
             " the solution of its own local graphs."
         ),
         explanation=stagnant if part == SQUARED else "",
+        failure="not reproduced",
         where={"part": part},
         assumes=APART,
         null=GLOBAL,
@@ -154,26 +155,6 @@ MIXED = {"sentences of one and of several selected tokens": lambda e: e["mixed"]
 )
 def own_local_graphs(e):
     return e["local"]
-
-
-@kit.each(
-    kit.claim(
-        kit.at_least(0.0, "in the authors' runs the local one is ahead", share=kit.MOST),
-        "authors' code",
-        id=f"C4.8{letter}",
-        statement=(
-            f"{NAMES[part].capitalize()}: that cosine is larger than the one to the data's graph"
-            " programme."
-        ),
-        explanation=stagnant if part == SQUARED else "",
-        where={"part": part},
-        assumes=APART,
-        null=kit.replaced("each for the other", **{"local": "global", "global": "local"}),
-    )
-    for part, letter in ((GENERAL, "gl"), (ENTROPY, "el"), (SQUARED, "sl"))
-)
-def lead_over_global(e):
-    return e["local"] - e["global"]
 
 
 @kit.claim(
@@ -206,19 +187,6 @@ def C4_8h(e):
     sentences of one selected token.
     """
     return e["growth_halved"]
-
-
-@kit.claim(
-    kit.at_least(0.0, "the first cosine less the second", share=kit.MOST),
-    where={"part": SQUARED},
-    assumes=MIXED,
-    null=kit.replaced(
-        "each for the other", growth_halved="growth_local", growth_local="growth_halved"
-    ),
-)
-def C4_8i(e):
-    """It grows less along the one with equal margins."""
-    return e["growth_halved"] - e["growth_local"]
 
 
 @kit.claim(

@@ -1,12 +1,10 @@
 """Regularisation paths of the log loss.
 
 Minimisers of the log loss over the weights of Frobenius norm at most R, R = 1 to 400, for the data
-of graph-1 and graph-2. The problem is convex; Newton's method follows the multiplier of the ball.
+of graph-1. The problem is convex; Newton's method follows the multiplier of the ball.
 
 Source: Mechanics of Next Token Prediction with Self-Attention, regularisation path
 """
-
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +21,7 @@ from attsvm_papers.graph.priority import (
     draws,
 )
 
-# On the data of graph-1 (both settings) and graph-2.
+# On the data of graph-1.
 
 
 DATA = ((SETTINGS[0], False), (SETTINGS[1], False), (SETTINGS[1], True))
@@ -53,27 +51,6 @@ def _cyclic(evidence: kit.Evidence) -> kit.Evidence:
     return evidence.where(part=2)
 
 
-def _far(evidence: kit.Evidence) -> Any:
-    return evidence["radius"][0] >= 20.0
-
-
-@kit.claim(
-    kit.at_least(
-        0.98,
-        "set by this project; of 300 tuning paths 284 reach it, the least is .932",
-        share=kit.MOST,
-    ),
-    "recalled",
-    "P4, regularisation path",
-    null=ALIKE,
-)
-def C4_5a(e):
-    """Weights of least loss and norm 20 have a cosine of at least .98 to the graph programme's
-    solution.
-    """
-    return e.at("cosine", 20.0, "radius")
-
-
 @kit.claim(
     kit.at_least(
         0.997,
@@ -87,22 +64,6 @@ def C4_5a(e):
 def C4_5b(e):
     """Those of norm 60 have one of at least .997."""
     return e.at("cosine", 60.0, "radius")
-
-
-@kit.claim(
-    kit.at_most(
-        4.5,
-        "from R = 20 on; half the square of a bounded distance. No number is given; 4.24 is the"
-        " most on the first 300 paths, and one of 300 others is above",
-        share=kit.MOST,
-    ),
-    null=ALIKE,
-)
-def C4_5s(e):
-    """Weights stay within three norms of the solution of its ray: 1 - cosine is at most 4.5 times
-    the square of |W_mm| / R.
-    """
-    return ((1.0 - e["cosine"]) * (e["radius"] / e["size"][:, None]) ** 2)[:, _far(e)].max(axis=1)
 
 
 @kit.claim(
@@ -124,16 +85,6 @@ def C4_5e(evidence):
     x = np.log(radii[chosen]) - np.log(radii[chosen]).mean()
     y = np.log(1.0 - evidence["cosine"][:, chosen])
     return (y - y.mean(axis=1, keepdims=True)) @ x / (x @ x)
-
-
-@kit.claim(
-    kit.at_least(0.0, "least increase between two radii", share=kit.MOST),
-    "recalled",
-    null=ALIKE,
-)
-def C4_5i(e):
-    """The cosine increases with the radius."""
-    return np.diff(e["cosine"], axis=1).min(axis=1)
 
 
 @kit.claim(

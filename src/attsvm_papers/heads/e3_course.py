@@ -67,19 +67,6 @@ def courses(e, optimiser, values):
     return np.stack([by_seed(rows.take(at == k), each[at == k]) for k in np.unique(at)], axis=1)
 
 
-@kit.claim(
-    kit.at_most(0.05, "0 is derived: these weights are random; .03 to .05 of chance in two heads"),
-    assumes=WRITTEN,
-    null=kit.replaced(
-        "the last weights in place of the first",
-        checkpoint=lambda e: e["checkpoint"].max() - e["checkpoint"],
-    ),
-)
-def H7(e):
-    """Before training there is no excess, training by training."""
-    return np.concatenate([courses(e, name, excess(e))[:, 0] for name in known(e, OPTIMISERS)])
-
-
 @kit.claim(kit.at_least(0.03, "as in H1"), assumes=WRITTEN, null=ROTATED)
 def H7a(e):
     """It grows from the first weights to the last, training by training."""

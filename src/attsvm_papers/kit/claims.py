@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from attsvm.claims import Claim, Evidence, Expectation, Null, Source
+from attsvm.claims import Claim, Evidence, Expectation, Failure, Null, Source
 from attsvm_papers.kit.captions import one_line
 from attsvm_papers.kit.nulls import Breaks, named
 
@@ -48,6 +48,7 @@ def claim(
     statement: str | None = None,
     assumes: Mapping[str, Measure] | str | None = None,
     explanation: str | Callable[[Evidence], str] = "",
+    failure: str = "",
     interval: bool = False,
     null: Null | Breaks | None = None,
     trials: str = "seed",
@@ -69,6 +70,8 @@ def claim(
         assumes: conditions, or a column of booleans; instances that miss one are not counted.
         explanation: why it fails, where it is known to, or a function from the evidence to that:
             numbers in it are those of the run.
+        failure: what a failing verdict says of the statement: ``ours is stronger``, ``scale`` or
+            ``not reproduced``. The pages print it beside the verdict.
         interval: whether the verdict gives the confidence interval of the mean.
         null: the broken variant on which the claim must fail: one of :mod:`attsvm_papers.kit.nulls`
             or a function from the evidence to that of the variant, whose docstring says what is
@@ -120,6 +123,7 @@ def claim(
             interval,
             named(null),
             trials,
+            failure=cast(Failure, failure),
         )
         return Claims(function, (made, *known.claims))
 

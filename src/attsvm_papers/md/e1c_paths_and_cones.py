@@ -157,6 +157,7 @@ def M1(evidence):
         "R is not measured in solutions: of 300 paths the 33 that are above, up"
         " to .041, have reached 7 to 12 of them at R = 40."
     ),
+    failure="scale",
     null=kit.at_start("divergence", words="the shortest radius"),
 )
 def M1b(evidence):

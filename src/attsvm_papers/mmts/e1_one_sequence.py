@@ -74,12 +74,6 @@ def path(toy, cone, radii):
     return prompts.prompt_path(datasets.toy(toy), radii, other if cone else best, around)
 
 
-@kit.run(quick={"points": 200})
-def field(points=1000, seed=0):
-    toys = datasets.toy(ONE), datasets.toy(TWO)
-    return prompts.ascent_cosines(*toys, solutions()[0].W[:, 0], points, seed)
-
-
 @kit.run(toy=[ONE, TWO])
 def near(toy, lr=0.1):
     return prompts.rays(datasets.toy(toy), 1, lr)
@@ -130,22 +124,6 @@ def E1_1g(e):
     """
     drawn = e.where(part="descent", toy=ONE)["prompt"][:, 50 : prompts.SHOWN + 1]
     return (prompts.degrees(drawn) - LIMIT).min(axis=1)
-
-
-@kit.claim(
-    kit.at_least(
-        1.0 - 1e-12,
-        "the cosine is at least 1/(|p| max |key difference|), which we derive; so it is positive",
-    ),
-    "recalled",
-    "P1, Theorem 1 (number recalled); the bound is derived",
-    null=kit.replaced("another score of token 3", cosine="cosine_unequal"),
-)
-def T3d(e):
-    """With equal scores of the other tokens minus the gradient points towards the max-margin prompt
-    at every prompt.
-    """
-    return e.where(part="field")["cosine"] / e.where(part="field")["bound"]
 
 
 @kit.claim(
@@ -214,14 +192,6 @@ def T5d(e):
     R = 1000.
     """
     return np.abs(e.where(part="path", cone=6.0, radius=1000)["angle"])
-
-
-@kit.claim(kit.true("at R = 1000"), null=OTHER_CONE)
-def E1_2c(e):
-    """On that boundary the loss is below the loss of token 2, so the direction is no local minimum
-    of a wider cone.
-    """
-    return e.where(part="path", cone=6.0, radius=1000)["below"]
 
 
 @kit.claim(

@@ -11,7 +11,6 @@ third coordinate, which attention does not see; because its gap is the same for 
 direction in the plane is the same.
 """
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -24,13 +23,10 @@ from attsvm_papers.mmts import prompts
 from attsvm_papers.mmts.single_precision import kink, published_prompts
 
 PROBLEM: Any = toy("multiple_global")
-UNEQUAL = replace(PROBLEM, scores=np.tile([1.0, 0.9, 0.9, 0.9, 0.5, 0.5, 0.5], (3, 1)))
-"""The same keys, with a higher score of the first cluster of rivals."""
 ORIGIN = 2  # the start at zero
 # Computed by an independent program of this project: coordinates, norm and a tenth of the angle of
 # the prompt; the support, positions counted from 0; norms of the run from zero by step.
 SOLUTION = (0.8446, 0.1711, 0.8618, 1.1453)
-ACTIVE = ((0, 6), (1, 5))
 NORMS = {
     "descent": {100: 9.93, 199: 19.79},
     "plain": {50: 2.287, 100: 3.156, 200: 3.855, 1000: 5.240},
@@ -52,18 +48,11 @@ def trained(lr, steps, normalize):
 
 @kit.run()
 def descent(lr=0.1, steps=100_000):
-    margins = best().margins
     lifted = max_margin(prompt_margins(PROBLEM.lifted, [0, 0, 0]))
-
-    def multipliers(dual):
-        return [dual[(margins.sequence == i) & (margins.token == t)].sum() for i, t in ACTIVE]
 
     return {
         **trained(lr, steps, normalize=True),
         "best_lifted": kit.same(lifted.W[:2, 0]),
-        "multipliers": kit.same(multipliers(best().dual)),
-        "multipliers_lifted": kit.same(multipliers(lifted.dual)),
-        "active": len(best().support),
         "objective": 0.5 * lifted.norm**2,
         "objective_plane": 0.5 * best().norm ** 2,
     }
@@ -78,11 +67,6 @@ def plain(plain_lr=1.0, steps=100_000):
 def published(lr=0.1):
     found = published_prompts(PROBLEM, [(0.0, 0.0)], prompts.SHOWN, lr)
     return {"published_norm": np.linalg.norm(found, axis=-1)}
-
-
-@kit.run(quick={"points": 200})
-def field(points=1000, seed=0):
-    return prompts.ascent_cosines(PROBLEM, UNEQUAL, best().W[:, 0], points, seed)
 
 
 def norm(e):
@@ -188,36 +172,6 @@ def T3a(e):
 
 
 @kit.claim(
-    kit.between(
-        0.8,
-        1.25,
-        "k (1 - s) changes little from 10000 to 100000 steps; any other power of k would change"
-        " it by ten per unit",
-    ),
-    null=kit.mixed_records("probability"),
-)
-def T3c(e):
-    """The attention that it leaves to other tokens falls as 1/k."""
-    rows = e.where(part="plain")
-    early, late = (1.0 - rows.at("probability", k).mean(axis=1) for k in (10_000, 100_000))
-    return 10 * late / early
-
-
-@kit.claim(
-    kit.at_least(
-        1.0 - 1e-12,
-        "the cosine is at least 1/(|p| max |key difference|), which we derive; so it is positive",
-    ),
-    "recalled",
-    "P1, Theorem 1 (number recalled); the bound is derived",
-    null=kit.replaced("a higher score of three rivals in each sequence", cosine="cosine_unequal"),
-)
-def T3d(e):
-    """At every prompt minus the gradient points towards the max-margin prompt."""
-    return e.where(part="field")["cosine"] / e.where(part="field")["bound"]
-
-
-@kit.claim(
     kit.close_to(145, 10, "steps; where the margin passes 24 bits, read off a plot"),
     *PLOT,
     null=precisions_exchanged,
@@ -225,20 +179,6 @@ def T3d(e):
 def E1_3j(e):
     """In single precision the norm has the kink of the published plot, near step 145."""
     return kink(e.where(part="published")["published_norm"][0])[0]
-
-
-@kit.claim(
-    kit.close_to(
-        19.45,
-        0.1,
-        "beyond the kink the run normalises rounding errors, which depend on the machine's sums",
-    ),
-    *PLOT,
-    null=precisions_exchanged,
-)
-def E1_3k(e):
-    """There it ends at 19.45."""
-    return kink(e.where(part="published")["published_norm"][0])[1]
 
 
 @kit.claim(

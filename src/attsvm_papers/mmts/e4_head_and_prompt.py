@@ -150,8 +150,6 @@ def E1_4b(e):
     for letter, column, within, words in (
         ("f", "kept", 5.1e-4, "The mean attention on the selected tokens is 0.423, 0.3816 (its"
          " minimum), 0.7186, 0.9669, 0.9963 at steps 0, 7, 30, 60, 90."),
-        ("g", "logistic", 1.01e-4, "The mean probability of the right label is 0.5249, 0.8686,"
-         " 0.9963 at steps 0, 30, 60."),
     )
 )  # fmt: skip
 def curve(e, column):
@@ -229,19 +227,6 @@ def T7b(e):
     proportion, by at least 0.5.
     """
     return e.where(part="drop", toy=ALL)["drop"]
-
-
-@kit.claim(
-    kit.at_most(
-        0.01,
-        "the least ratio over samples goes to zero: attention can leave the third sequence at"
-        " no cost",
-    ),
-    null=OTHER_TOY,
-)
-def T7d(e):
-    """It does not hold where an input has room to spare."""
-    return np.min(e.where(part="drop", toy=SPARE)["drop"])
 
 
 @kit.claim(

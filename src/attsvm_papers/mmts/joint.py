@@ -131,7 +131,7 @@ def drop(problem: Toy, samples: int, seed: int) -> Columns:
     return {"drop": margin_drop(problem.data, TOKENS, prompts).ratios}
 
 
-SHAPE, FAR_OUT, FASTER = (4, 3, 8), 40.0, 50.0
+SHAPE, FAR_OUT, FASTER = (4, 3, 8), 40.0, 1000.0
 """n, T, d of random instances; the prompt's size in norms of its solution, and how many times as
 large the head is in norms of its own.
 """

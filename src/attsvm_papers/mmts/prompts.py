@@ -21,7 +21,7 @@ from attsvm import (
 )
 from attsvm.datasets import Toy
 from attsvm.dynamics import AtSteps
-from attsvm.models import Attention, LogScale
+from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
 
@@ -81,8 +81,6 @@ def course(trajectory: Trajectory, targets: Mapping[str, ArrayLike]) -> Columns:
         "step": np.tile(trajectory.steps, (runs, 1)),
         "prompt": np.swapaxes(trajectory.W[..., 0], 0, 1),
         "norm": trajectory.norm.T,
-        "loss": trajectory.loss.T,
-        "log_gradient": trajectory.log_gradient_norm.T,
         "probability": np.swapaxes(trajectory.softmax_probability, 0, 1),
         "selected": chosen,
     }
@@ -112,7 +110,6 @@ def prompt_path(
         "radius": path.radii,
         "angle": degrees(path.W[..., 0]),
         "path_gap": path.direction_gap(solution),
-        "below": np.isneginf(path.log_excess),
     }
 
 
@@ -132,53 +129,9 @@ def rays(problem: Toy, token: int, lr: float = 0.1, steps: int = 10_000) -> Colu
     assert problem.scores is not None
     return {
         "locally": np.full(len(starts), locally_optimal(solution, problem.scores).all()),
-        "kept": end["selected"][:, 0] == token,
         "optimal": end["selected"][:, 0] == problem.scores[0].argmax(),
         "ray_gap": end["gap_ray"][:, -1],
     }
-
-
-def ascent_cosines(
-    problem: Toy, unequal: Toy, target: ArrayLike, points: int, seed: int
-) -> Columns:
-    r"""Cosines between :math:`-\nabla L(p)` and a prompt at random ``p``, of sizes 0.1 to 1000, the
-    bound of :func:`field_bound`, and the cosines on the toy of the same keys with unequal scores.
-    """
-    rng = np.random.default_rng(seed)
-    p = rng.standard_normal((points, 2))
-    p *= (10.0 ** rng.uniform(-1, 3, points) / np.linalg.norm(p, axis=1))[:, None]
-    goal = np.asarray(target)
-    found = []
-    for each in (problem, unequal):
-        attention = model(each, p)
-        assert each.lifted is not None
-        attention.loss(each.lifted, LogScale()).sum().backward()
-        gradient = attention.W.grad
-        assert gradient is not None
-        down = -gradient[..., 0].numpy()
-        found.append(down @ goal / (np.linalg.norm(down, axis=1) * np.linalg.norm(goal)))
-    return {
-        "cosine": found[0],
-        "cosine_unequal": found[1],
-        "bound": np.full(points, field_bound(problem, goal)),
-    }
-
-
-def field_bound(problem: Toy, target: NDArray[Any]) -> float:
-    r""":math:`1/(\|p^{mm}\|\max\|\delta_{it}\|)`, a lower bound on the cosine when all non-optimal
-    scores of a sequence are equal.
-
-    Then :math:`-\nabla L=\sum c_{it}\delta_{it}` with :math:`c\ge0`, whose product with
-    :math:`p^{mm}` is at least :math:`\sum c_{it}` and whose norm is at most
-    :math:`\sum c_{it}\max\|\delta_{it}\|`.
-    """
-    assert problem.scores is not None
-    best = problem.scores.argmax(axis=1)
-    rows = np.arange(problem.data.n)
-    widest = np.linalg.norm(
-        problem.data.tokens[rows, best][:, None] - problem.data.tokens, axis=-1
-    ).max()
-    return float(1.0 / (np.linalg.norm(target) * widest))
 
 
 def degrees(points: ArrayLike) -> NDArray[np.float64]:

@@ -38,8 +38,8 @@ def equal_scores(n, T, d, seeds, prompt_steps=3000):
     with scores that are equal but for the optimal token's, and with unequal ones.
 
     The least cosine, at the starts, between minus the gradient and the max-margin prompt is in
-    units of the derived bound, see :func:`attsvm_papers.mmts.prompts.field_bound`; the gap is that
-    of the worst start.
+    units of the derived bound, one over the solution's norm times the longest difference; the gap
+    is that of the worst start.
     """
     data, _ = unit_sphere(n, T, d, seeds)
     runs, each = len(seeds), len(SIZES)

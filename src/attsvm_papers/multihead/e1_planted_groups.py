@@ -108,21 +108,6 @@ def MH1(e):
 
 
 @kit.claim(
-    kit.at_least(
-        0.8,
-        "of 200 sequences; one in six is chance",
-        share=kit.MOST,
-    ),
-    null=EQUAL,
-)
-def MH1h(e):
-    """They do so in sequences that they were not trained on: at 0 degrees either head's share is at
-    least 0.8.
-    """
-    return of(e, angle=0)["own_held"]
-
-
-@kit.claim(
     kit.true("as with one head; a few runs are still moving", share=kit.MOST),
     null=kit.replaced("random tokens", local="local_random"),
 )
@@ -155,49 +140,12 @@ def MH4(e):
     return of(e, angle=0)["joint"][:, -1]
 
 
-def lagging(e):
-    rows = of(e, angle=0)
-    share = rows["ratio"] / rows["ratio_best"]
-    late = rows["ratio_best"][share < 0.95]
-    return (
-        f"Ratios are still growing after so many steps: their median is {np.median(share):.3f} of"
-        f" the solutions' ratio. The {len(late)} below 0.95 have solutions whose norms are to each"
-        f" other as {np.median(late):.2g} in the median, all trials"
-        f" {np.median(rows['ratio_best']):.2g}."
-    )
-
-
-@kit.claim(
-    kit.between(0.95, 1.05, "5 %", share=kit.MOST),
-    assumes={"certified": lambda e: of(e, angle=0)["certified"]},
-    explanation=lagging,
-    null=ONE_NORM,
-)
-def MH4r(e):
-    """Their lengths are then to each other as the norms of their solutions."""
-    rows = of(e, angle=0)
-    return rows["ratio"] / rows["ratio_best"]
-
-
 @kit.claim(kit.between(0.95, 1.05, "5 %", share=kit.MOST), null=TWO_NORMS)
 def MH5(e):
     """Each measured by its own norm, both heads become equally long, whatever their solutions are
     (0 degrees).
     """
     return e.where(angle=0, each=True)["ratio"]
-
-
-@kit.claim(
-    kit.at_most(0.03, "of the best joint margin", share=kit.MOST),
-    assumes={"certified": lambda e: e.where(angle=0, each=True)["certified"]},
-    null=TWO_NORMS,
-)
-def MH5m(e):
-    r"""That costs margin: with solutions of norms 1 and r they attain
-    sqrt((1 + r^2) / 2) / max(1, r) of the best joint margin.
-    """
-    rows = e.where(angle=0, each=True)
-    return np.abs(rows["margin"] - rows["margin_equal"])
 
 
 @kit.claim(

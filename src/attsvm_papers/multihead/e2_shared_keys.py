@@ -69,7 +69,6 @@ def run(shared, seeds, n=6, T=8, d=10, steps=4000):
         "certified": certified,
         "share_joint": margin_shares(W, joint),
         "share_alone": smallest / sum(np.linalg.norm(apart(W), "nuc", axis=(-2, -1))) * least,
-        "share_beside": margin_shares(beside, joint),
         "gap_joint": direction_gap(W, joint.W),
         "gap_beside": direction_gap(W, beside),
     }
@@ -93,21 +92,6 @@ def MH10(e):
     side: the smallest margin over the best.
     """
     return e.where(shared=True)["share_joint"]
-
-
-@kit.claim(
-    kit.at_least(
-        0.0, "heads that were each at their own solution would have exactly zero", share=kit.MOST
-    ),
-    assumes=certified(True),
-    null=OWN_KEYS,
-)
-def MH10a(e):
-    """That is more than the heads' own solutions side by side attain in this norm: they share
-    directions of the keys.
-    """
-    rows = e.where(shared=True)
-    return rows["share_joint"] - rows["share_beside"]
 
 
 @kit.claim(

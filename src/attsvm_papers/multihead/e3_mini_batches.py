@@ -122,15 +122,6 @@ def MB1(e):
 
 
 @kit.claim(
-    kit.true("noise may leave a sequence between two tokens", share=kit.MOST),
-    null=kit.replaced("random tokens", local="local_random"),
-)
-def MB1l(e):
-    """Their selections are locally optimal."""
-    return of(e, batch=4)["local"]
-
-
-@kit.claim(
     kit.at_least(0.05, "18 degrees, more than batches of four may have", share=kit.MOST),
     assumes=certified(),
     null=WHOLE,
@@ -140,16 +131,6 @@ def MB2(e):
     selection.
     """
     return of(e)["gap"][:, -1]
-
-
-@kit.claim(
-    kit.at_least(0.05, "as for batches that are drawn", share=kit.MOST),
-    assumes=certified(dealt=True),
-    null=WHOLE,
-)
-def MB2d(e):
-    """Nor do they when every epoch deals out all sequences, one at a time."""
-    return of(e, dealt=True)["gap"][:, -1]
 
 
 @kit.claim(

@@ -118,16 +118,6 @@ def at_equal(evidence: kit.Evidence, data: str, first: str, second: str, by: str
     return kit.interval(found)
 
 
-def pruning_cost(evidence: kit.Evidence, data: str, method: str) -> NDArray[Any]:
-    """``(seeds, k)``: accuracy in percentage points that is lost where each query keeps few
-    tokens.
-    """
-    rows = compared(evidence).where(data=DATA.index(data), method=METHODS.index(method))
-    rows = rows.take(np.argsort(rows["seed"]))
-    found: NDArray[Any] = 100 * (rows["unpruned"][:, None] - rows["pruned_top"])
-    return found
-
-
 def whole_test(evidence: kit.Evidence, data: str, count: int) -> bool:
     """Whether networks on these data were tested on all of the published test set."""
     rows = evidence.take(evidence["data"] == DATA.index(data))

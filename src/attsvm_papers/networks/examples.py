@@ -10,13 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from attsvm import InputError
-from attsvm.datasets import WordPiece, image_digest, image_set, imdb
 from attsvm.errors import UnavailableError
+from attsvm_papers.networks import published_data
 from attsvm_papers.networks.classifiers import TextClassifier, VisionTransformer
+from attsvm_papers.networks.image_batches import Pixels
 from attsvm_papers.networks.labelled import Examples
-from attsvm_papers.networks.pixels import Pixels
+from attsvm_papers.networks.published_data import published
 from attsvm_papers.networks.sentences import SENTENCES
+from attsvm_papers.networks.word_pieces import WordPieces
 
 Ids = NDArray[np.integer[Any]]
 MADE = ("sentences", "digits")
@@ -25,7 +26,6 @@ MADE = ("sentences", "digits")
 """
 TEXTS = ("sentences", "imdb")
 """Data that are texts."""
-_SMOKE = "(or choose the scale smoke)"
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,6 @@ class Task:
         accelerator: whether it takes a GPU; there, products are in bfloat16 and the network is
             compiled.
         parts: see :class:`attsvm_papers.networks.training.Plan`.
-        noise: share of the training labels that are drawn anew, from all classes alike; the same
-            ones for every seed and optimiser.
         timed: whether its rows hold times, for comparisons at equal time; rows without them have
             the same bits whoever computes them.
     """
@@ -87,7 +85,6 @@ class Task:
     accelerator: bool = False
     parts: int = 1
     timed: bool = False
-    noise: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,24 +116,11 @@ def files_digest(data: str) -> str:
     Raises:
         UnavailableError: they are not here, or the package that splits texts is not.
     """
-    data = data.partition("-")[0]
     if data in TEXTS and importlib.util.find_spec("tokenizers") is None:
         raise UnavailableError(
             "texts need the package tokenizers; install it with: pip install 'attsvm[text]'"
         )
-    if data in MADE:
-        return ""
-    if data == "imdb":
-        try:
-            return "".join(imdb().sha256)
-        except InputError as error:
-            raise UnavailableError(f"{error} {_SMOKE}") from None
-    digest = image_digest(data)
-    if not digest:
-        raise UnavailableError(
-            f"there are no files of {data}; set ATTSVM_DATA to a folder that holds them {_SMOKE}"
-        )
-    return digest
+    return "" if data in MADE else published_data.files_digest(data)
 
 
 @functools.lru_cache(maxsize=2)  # the trainings that one process does share them
@@ -152,14 +136,6 @@ def _chosen(n: int, count: int, seed: int) -> NDArray[np.int64]:
     return np.sort(order[: count or n])
 
 
-def _labels(task: Task, labels: NDArray[Any]) -> NDArray[Any]:
-    """Training labels with the noise of the task."""
-    rng, found = np.random.default_rng(2), labels.copy()
-    changed = rng.permutation(len(labels))[: round(task.noise * len(labels))]
-    found[changed] = rng.integers(labels.max() + 1, size=len(changed))
-    return found
-
-
 def _halves(task: Task, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Disjoint rows of a test set of ``n``, for validation and for test."""
     order = np.random.default_rng(1).permutation(n)
@@ -169,47 +145,34 @@ def _halves(task: Task, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def _texts(task: Task) -> Known:
     if task.data == "imdb":
-        source = imdb()
-        texts, labels, held, held_labels = (
-            source.train,
-            source.train_labels,
-            source.test,
-            source.test_labels,
-        )
+        texts, labels, held, held_labels = published("imdb")
     else:
         texts, labels = _made(task.train, 0)
         held, held_labels = _made(task.validation + task.test, 1)
     rows, (validation, test) = _chosen(len(texts), task.train, 0), _halves(task, len(held))
     chosen = [texts[row].replace("<br />", " ") for row in rows]
-    tokens = WordPiece.train(chosen, task.vocabulary)
+    tokens = WordPieces(chosen, task.vocabulary)
 
     def coded(content: list[str], classes: NDArray[Any]) -> Examples:
-        found = tokens.encode(content, task.length, end=task.end)
-        return Examples(
-            torch.from_numpy(found.ids.astype(np.int64)),
-            torch.from_numpy(classes),
-            torch.from_numpy(found.mask),
-        )
+        ids, mask = tokens.ids(content, task.length, task.end)
+        return Examples(*map(torch.from_numpy, (ids, classes, mask)))
 
-    pieces = [tokens.pieces(sentence.text) for sentence in SENTENCES]
+    pieces = [tokens.split(sentence.text) for sentence in SENTENCES]
     places = tuple(
         found.index(sentence.word) if found.count(sentence.word) == 1 else None
         for found, sentence in zip(pieces, SENTENCES, strict=True)
     )
-    coded_sentences = tokens.encode([sentence.text for sentence in SENTENCES], task.length)
+    ids, mask = tokens.ids([sentence.text for sentence in SENTENCES], task.length)
     held_sets = [
         coded([held[row].replace("<br />", " ") for row in part], held_labels[part])
         for part in (validation, test)
     ]
-    sentences = tuple(
-        row[shown].tolist()
-        for row, shown in zip(coded_sentences.ids, coded_sentences.mask, strict=True)
-    )
+    sentences = tuple(row[shown].tolist() for row, shown in zip(ids, mask, strict=True))
     return Known(
-        coded(chosen, _labels(task, labels[rows])),
+        coded(chosen, labels[rows]),
         held_sets[0],
         held_sets[1],
-        tokens.size,
+        len(tokens),
         sentences,
         places,
     )
@@ -227,7 +190,7 @@ def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def _images(task: Task) -> Known:
-    known = image_set(task.data.partition("-")[0])
+    known = published(task.data)
     rows, (validation, test) = (
         _chosen(len(known.train), task.train, 0),
         _halves(task, len(known.test)),
@@ -240,8 +203,8 @@ def _images(task: Task) -> Known:
         )
 
     held = [placed(known.test[part], known.test_labels[part]) for part in (validation, test)]
-    labels = _labels(task, known.train_labels[rows])
-    return Known(placed(known.train[rows], labels), held[0], held[1])
+    train = placed(known.train[rows], known.train_labels[rows])
+    return Known(train, held[0], held[1])
 
 
 def network(task: Task, known: Known) -> nn.Module:
@@ -259,4 +222,3 @@ def network(task: Task, known: Known) -> nn.Module:
 
 
 TEXTS = ("sentences", "imdb")
-_SMOKE = "(or choose the scale smoke)"

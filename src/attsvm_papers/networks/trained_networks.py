@@ -2,8 +2,7 @@
 them.
 
 One cell is one training. Accuracy tables, weight histograms and attention scores are columns of the
-same rows, so the experiments that show them share their cells (md-4, md-5 and md-6), and none
-trains anything twice.
+same rows, so that nothing is trained twice.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attsvm import InputError
 from attsvm.errors import UnavailableError
@@ -29,13 +27,8 @@ if TYPE_CHECKING:
     from attsvm_papers.networks.labelled import Examples
     from attsvm_papers.networks.training import History
 
-DATA = (
-    *("sentences", "imdb", "digits", "mnist", "cifar10"),
-    *("mnist-few", "mnist-short", "mnist-noisy"),
-)
-"""A row's column ``data`` is the position of its examples in this list. Names with a hyphen are
-tasks of md-8 on the files of the name before it.
-"""
+DATA = ("sentences", "imdb", "digits", "mnist", "cifar10")
+"""A row's column ``data`` is the position of its examples in this list."""
 METHODS = ("l1.1", "l2", "l3", "adam", "spectral", "adamw", "momentum")
 """Mirror descent of three potentials, Adam, spectral descent, AdamW with a weight decay of .1 and
 gradient descent with a momentum of .9. A row's column ``method`` is the position of its optimiser
@@ -185,16 +178,6 @@ def chosen_rate(evidence: kit.Evidence, data: str, method: str) -> float:
     tried = evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
     ends = tried["validation_accuracy"][np.arange(tried.rows), tried["epochs"].astype(int) - 1]
     return float(tried["lr"][int(np.argmax(ends))])
-
-
-def rates_inside(evidence: kit.Evidence) -> NDArray[np.bool_]:
-    """For each optimiser and data whether lower and higher rates than the chosen one were tried."""
-    tuned, found = evidence.where(tuning=1), []
-    for data, method in sorted({*zip(tuned["data"], tuned["method"], strict=True)}):
-        names = DATA[int(data)], METHODS[int(method)]
-        tried = tried_rates(evidence, *names)
-        found.append(min(tried) < chosen_rate(evidence, *names) < max(tried))
-    return np.array(found)
 
 
 def _available(studies: Sequence[Study]) -> list[tuple[Study, str]]:

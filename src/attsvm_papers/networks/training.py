@@ -20,8 +20,8 @@ from torch.optim import Optimizer
 from attsvm.data import FloatArray
 from attsvm.geometry import Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
+from attsvm_papers.networks.image_batches import cropped_and_flipped, draw_shifts
 from attsvm_papers.networks.labelled import Examples, shuffled
-from attsvm_papers.networks.pixels import cropped_and_flipped, draw_shifts
 
 Columns = dict[str, list[float]]
 Forward = Callable[..., Tensor]

@@ -100,15 +100,3 @@ def signs(data: NextTokenData, W: FloatArray) -> dict[str, float]:
         "loser": float(s[roles == Role.NON_OPTIMAL].max()),
         "free": float(np.abs(s[roles == Role.NON_COMPARABLE]).max()),
     }
-
-
-def gap_excess(data: NextTokenData, W: FloatArray) -> float:
-    """Least of score gap minus longest path, over all ordered pairs of the solution."""
-    orders = partial_order(data)
-    scores = data.embeddings @ W @ data.embeddings.T
-    least = np.inf
-    for q in orders.queries.tolist():
-        paths = orders.longest_paths(q)
-        gaps = scores[:, q][:, None] - scores[:, q][None, :] - paths
-        least = min(least, float(gaps[paths > 0].min()))
-    return least

@@ -155,18 +155,6 @@ def C5_4d(e):
     return _rate(e, "norm_decoder")
 
 
-@kit.claim(
-    kit.true(
-        "nothing rules other tokens out: 8 of the first ten seeds find them, 4 of ten others",
-        share=0.3,
-    ),
-    null=kit.replaced("the head of another instance", planted="planted_other"),
-)
-def C5_4e(e):
-    """In three trials of ten or more they are those of the planted head; they need not be."""
-    return e["planted"]
-
-
 @kit.picture(
     "Attention and decoder together",
     "Three panels on logarithmic axes: straight lines of slope one third, falling direction"

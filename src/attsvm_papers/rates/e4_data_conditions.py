@@ -13,7 +13,6 @@ from attsvm import (
     max_margin,
     optimal_tokens,
     selection_margins,
-    token_scores,
     train,
 )
 from attsvm.datasets import gauss, orth, unit_sphere
@@ -21,7 +20,6 @@ from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.convergence import are_local
 
 # Three generators: orthonormal tokens, Gaussian tokens, and the unit sphere (n = 6, T = 8, d = 10)
 # as control.
@@ -48,29 +46,15 @@ def run(source, seeds, steps=3000):
     W0 *= START / np.linalg.norm(W0, axis=(-2, -1), keepdims=True)
     model = Attention.cross(data, heads, init=W0)
     trajectory = train(model, data, SteepestDescent(model.parameters(), lr=LR), steps, AtSteps(()))
-    optimal, scores = optimal_tokens(data, heads), token_scores(data, heads)
+    optimal = optimal_tokens(data, heads)
     best = max_margin(
         [selection_margins(data.instance(k), optimal[k]) for k in range(len(seeds))], tol=1e-12
     )
-    own, local = _own(data, scores, trajectory.selected[-1])
     return {
         "start": (trajectory.selected[0] == optimal).mean(axis=-1),
         "global": (trajectory.selected[-1] == optimal).all(axis=-1),
-        "saturated": trajectory.softmax_probability[-1].min(axis=-1) > 0.99,
         "cosine": 1.0 - direction_gap(trajectory.W[-1], best),
-        "cosine_own": 1.0 - direction_gap(trajectory.W[-1], own),
-        "local": local,
-        "local_start": _own(data, scores, trajectory.selected[0])[1],
     }
-
-
-def _own(data, scores, selected):
-    """Solutions of these selections, and which of them are locally optimal."""
-    own = max_margin(
-        [selection_margins(data.instance(k), tokens) for k, tokens in enumerate(selected)],
-        tol=1e-12,
-    )
-    return own, are_local(own, scores)
 
 
 SPHERE_TOO = kit.exchanged("the unit sphere in place of Gaussian tokens", "source", GAUSS, SPHERE)
@@ -102,26 +86,6 @@ def C5_1(e):
 def C5_1a(e):
     """There the cosine to the max-margin solution after 3000 steps of 0.1."""
     return _guaranteed(e)["cosine"]
-
-
-@kit.claim(
-    kit.at_most(0.9, "an independent program has 7 of 8 from other starts"),
-    null=kit.exchanged("orthonormal tokens in its place", "source", SPHERE, ORTH),
-)
-def C5_1b(e):
-    """On the unit sphere, without the data conditions, some runs select other tokens: share that
-    selects the optimal ones.
-    """
-    return [np.mean(e.where(source=SPHERE)["global"])]
-
-
-@kit.claim(
-    kit.true("local convergence of P2; the rest is still moving", share=kit.MOST),
-    null=kit.replaced("the selections of the random weights", local="local_start"),
-)
-def C5_1c(e):
-    """Those runs are stuck at locally optimal selections, which are saturated."""
-    return e.where(source=SPHERE)["local"]
 
 
 @kit.picture(

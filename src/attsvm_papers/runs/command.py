@@ -227,8 +227,9 @@ def _sentence(claim: dict[str, Any]) -> str:
         else f", 95% interval of the mean {interval[0]:.4g} to {interval[1]:.4g}"
     )
     beside = "" if null is None else f"; null, {null['words']}: {_number(null['measured'])}"
+    failure = f"{claim['failure']}: " if claim.get("failure") else ""
     return (
-        f"{claim['statement']} (measured {_number(claim['measured'])}, expected"
+        f"{failure}{claim['statement']} (measured {_number(claim['measured'])}, expected"
         f" {claim['expectation']}{counts}{mean}{beside})"
     )
 

@@ -134,26 +134,6 @@ def near(e, optimiser):
     return ends(e, optimiser, OWN[optimiser])
 
 
-@kit.each(
-    kit.claim(
-        kit.at_least(0.0, "the norm of its own steps, at any length of training", share=kit.MOST),
-        id=f"HN{k + 1}l",
-        statement=(
-            f"{name} is nearer to that than optimisers of other norms: lead over the best of them."
-        ),
-        null=kit.exchanged(
-            f"{NEAREST[name]} in its place", "optimiser", k, OPTIMISERS.index(NEAREST[name])
-        ),
-        optimiser=k,
-    )
-    for k, name in enumerate(OPTIMISERS)
-)
-def leads(e, optimiser):
-    others = [k for k in range(len(OPTIMISERS)) if OWN[k] != OWN[optimiser]]
-    best = np.max([ends(e, k, OWN[optimiser]) for k in others], axis=0)
-    return ends(e, optimiser, OWN[optimiser]) - best
-
-
 @kit.picture(
     "Each optimiser in the norm of its steps",
     "In every panel the optimisers of that norm have the largest shares.",

@@ -30,7 +30,6 @@ from attsvm import (
     token_scores,
 )
 from attsvm.datasets import toy, unit_sphere
-from attsvm.dynamics import direction_gap
 from attsvm_papers import kit
 from attsvm_papers.tfsvm.local_cones import NARROW, PATH_SIZES, WIDEST, boundary, narrow
 
@@ -70,7 +69,6 @@ def toys(instance, bound, radii=(10.0, 30.0, 100.0, 300.0, 1000.0), random_start
         data, head = unit_sphere(2, 3, 4, 0)
     norm = {NUCLEAR: Nuclear(), LP: Lp(EXPONENT)}.get(bound, Frobenius())
     tokens = optimal_tokens(data, head)
-    frobenius = max_margin(selection_margins(data, tokens), tol=1e-12)
     cone = None
     own = max_margin(selection_margins(data, tokens), norm, tol=1e-9)
     if bound == LOCAL:
@@ -92,12 +90,6 @@ def toys(instance, bound, radii=(10.0, 30.0, 100.0, 300.0, 1000.0), random_start
         "distance": path.distance(own),
         "gap_other": path.direction_gap(other),
         "distance_other": path.distance(other),
-        "cosine_frobenius": 1.0 - direction_gap(path.W, frobenius),
-        "log_excess": path.log_excess,
-        "frobenius_norm": frobenius.norm,
-        "own_norm": own.norm,
-        "unique": own.unique is not False,
-        "global": bool((own.margins.selected == tokens).all()),
     }
 
 

@@ -140,21 +140,6 @@ def E2_3k(e):
     return factored(e)["theta"]
 
 
-@kit.claim(
-    kit.close_to(
-        1.0,
-        0.02,
-        "exactly so at a minimum of the penalty for a given product; steps of 0.1 jitter around"
-        " it, one run in 200 by more",
-        share=kit.MOST,
-    ),
-    null=NO_RIDGE,
-)
-def E2_3l(e):
-    """There the squared norm of either factor is the nuclear norm of the product."""
-    return factored(e)["balance"]
-
-
 SOLUTIONS = {
     "frobenius": (kit.TRAINED, "Frobenius solution"),
     "nuclear": (kit.BEST, "nuclear solution"),

@@ -97,22 +97,6 @@ def T11(e):
 
 
 @kit.claim(
-    kit.at_most(
-        0.0,
-        "at most min(n, d): a sequence without a support constraint adds no rank; counted above"
-        " 1e-7, above the error that a gap of 1e-15 leaves",
-    ),
-    assumes="feasible",
-    null=kit.replaced("the rank of the nuclear solution", fro_absolute="nuc_rank"),
-)
-def E2_4a(e):
-    """The rank of the Frobenius solution is d, or the number of sequences with a support constraint
-    where that is less.
-    """
-    return np.abs(e["fro_absolute"] - np.minimum(e["supporting"], e["d"]))
-
-
-@kit.claim(
     kit.at_least(1e-9, "strictly lower, on average over each cell"),
     "authors' code",
     "P2, figure of ranks",

@@ -177,11 +177,6 @@ RANDOM_TOKENS = kit.replaced("random tokens in place of the trained ones", local
 MIXED = mixed("global")
 
 
-def unaligned(e):
-    """Instances whose first gradient is not aligned."""
-    return np.resize(e["global"][(e["feasible"] == 1) & (e["aligned"] == 0)], e.rows)
-
-
 @kit.claim(
     kit.at_least(
         1.0,
@@ -234,36 +229,20 @@ def T15(e):
     return e["far_gap"]
 
 
-@kit.claim(
-    kit.at_least(
-        1.0,
-        "not covered by the theorem, which starts far out; about 1 in 100 is lost",
-        share=0.98,
-    ),
-    where=RUNS,
-    assumes={"aligned": lambda e: e["aligned"], "feasible": lambda e: e["feasible"]},
-    null=kit.replaced("instances whose first gradient is not aligned", **{"global": unaligned}),
-)
-def T15b(e):
-    """Of such runs 98 in 100 get there with small steps from zero, too."""
-    return e["global"]
-
-
 @kit.each(
     kit.claim(
         kit.at_least(0.0, TREND),
         source,
         id=f"E2.5{letter}",
         statement=words,
-        where=RUNS | {"own": own},
+        where=RUNS | {"own": False},
         null=MIXED,
         vary=vary,
     )
-    for letter, source, vary, own, words in (
-        ("a", "paper", 2, False, "The share of global convergence grows with d."),
-        ("b", "recalled", 0, False, "It falls with n."),
-        ("c", "recalled", 1, False, "It falls with T."),
-        ("g", "ours", 2, True, "It grows with d for self-attention, too."),
+    for letter, source, vary, words in (
+        ("a", "paper", 2, "The share of global convergence grows with d."),
+        ("b", "recalled", 0, "It falls with n."),
+        ("c", "recalled", 1, "It falls with T."),
     )
 )
 def growth(e, vary):
@@ -271,29 +250,14 @@ def growth(e, vary):
     return trend([sign * share_of(e, "global", *x) for x in along(e, vary)], SLACK)
 
 
-@kit.each(
-    kit.claim(
-        kit.at_least(bound, why),
-        source,
-        id=f"E2.5{letter}",
-        statement=f"With d >= max(T - 1, n) at least 98 % of the runs end at a locally optimal"
-        f" selection{words}.",
-        where=RUNS | {"own": own},
-        null=RANDOM_TOKENS,
-    )
-    for letter, own, source, bound, why, words in (
-        ("d", False, "recalled", 0.98, "set by this project", ""),
-        (
-            "h",
-            True,
-            "ours",
-            0.96,
-            "98 % with the sampling error of 100 runs",
-            ", with self-attention",
-        ),
-    )
+@kit.claim(
+    kit.at_least(0.98, "set by this project"),
+    "recalled",
+    where=RUNS | {"own": False},
+    null=RANDOM_TOKENS,
 )
-def local_share(e):
+def E2_5d(e):
+    """With d >= max(T - 1, n) at least 98 % of the runs end at a locally optimal selection."""
     return [np.mean(each["local"]) for each in e.take(enough(e)).by("n T d")]
 
 

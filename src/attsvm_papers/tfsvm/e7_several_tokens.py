@@ -111,12 +111,6 @@ def T19(e):
     return order(e)
 
 
-@kit.claim(LATE, **EVERY, null=kit.replaced("the finite part of another run", refitted="other"))
-def T19d(e):
-    """The same with C fitted at every record."""
-    return order(e, "refitted")
-
-
 @kit.claim(
     kit.at_least(kit.MOST, "maximising a convex function over a simplex; the rest still move"),
     **EVERY,
@@ -145,6 +139,7 @@ def T19c(e):
     by="d",
     least=100,
     null=kit.replaced("the predictions exchanged", margin="single", single="margin"),
+    failure="not reproduced",
 )
 def E2_7c(e):
     """Means at step 2000 are those of the stored plots."""

@@ -7,11 +7,8 @@ Predictions use the scores alone, never the trained softmax.
 Source: Transformers as Support Vector Machines, mode of the released code (figure recalled)
 """
 
-from typing import Any
-
 import numpy as np
 import torch
-from scipy.special import expit
 
 from attsvm import (
     AttentionData,
@@ -19,7 +16,6 @@ from attsvm import (
     max_margin,
     multi_token_margins,
     recombine,
-    selection_margins,
     token_scores,
     train,
 )
@@ -30,7 +26,6 @@ from attsvm.models import Attention, LambdaHead
 from attsvm.optim import SteepestDescent
 from attsvm.selection import sparsemax_selection
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.nonlinear_paths import log_excess, shortest
 
 # Of an independent program at other draws: strength, mean number of selected tokens, median
 # cosines to both parts and to the max-margin part.
@@ -45,10 +40,6 @@ REFERENCE = {
 }
 # steps in which a decaying step halves: a thousandth of 0.1 after 6000 steps, and 87 of path in all
 HALVES = 600
-# sizes of the weights of the regularisation path, in units of the max-margin norm
-RADII = (3.0, 10.0, 30.0)
-PATHS = 3  # draws of each block whose path is followed
-STARTS = 5  # random ones at every size
 OTHER_STRENGTH = "the same draw at another strength"
 
 
@@ -84,15 +75,10 @@ def run(seeds, n=3, d=4, steps=3000, lr=0.1, strengths=(0.05, 0.1, 0.2, 0.3, 0.5
         parts = [both_parts(data.instance(k), mixture) for k, mixture in enumerate(predicted)]
         compared = [compare(W[k], *each) for k, each in enumerate(parts)]
         columns |= {f"{key}_{name}": value for key, value in kit.stacked(compared).items()}
-        columns[f"norm_{name}"] = course.norm[-1]
         columns[f"both_other_{name}"] = np.array(
             [recombine(W[k], parts[k - 1][1], parts[k][2].W).cosine for k in range(len(parts))]
         )
-    paths = np.full((len(strength), 4, len(RADII)), np.nan)
-    for k in range(len(strength)):
-        if k % len(seeds) < PATHS:
-            paths[k] = path(data.instance(k), scores[k], strength[k], predicted[k])
-    return columns | {"path": paths}
+    return columns
 
 
 def both_parts(data, mixture):
@@ -109,64 +95,6 @@ def compare(W, programme, finite, margin):
     alone = 1.0 - direction_gap(W, margin.W) if margin.norm > 0 else np.nan
     apart = np.linalg.norm(split(W, programme)[0] - finite)
     return {"both": recombine(W, finite, margin.W).cosine, "margin": alone, "finite": apart}
-
-
-def path(data, scores, strength, mixture):
-    """Best weights of growing size: direction gaps to the max-margin part and to the solution of
-    the likeliest tokens, distance of the finite part to the predicted one and to none. The search
-    begins at random weights, at the best of the size before, and at both solutions; the loss alone
-    decides which of its ends counts.
-    """
-    programme, finite, margin = both_parts(data, mixture)
-    single = max_margin(selection_margins(data, mixture.probabilities.argmax(axis=-1)))
-    if margin.status != "optimal" or margin.norm == 0.0:
-        return np.full((4, len(RADII)), np.nan)
-    value = log_excess(data, excess_of(scores, strength, mixture.probabilities))
-    generator = np.random.default_rng(8)
-    solutions = [each.W / each.norm for each in (margin, single) if each.norm > 0]
-    found: list[Any] = []
-    before: list[Any] = []
-    for factor in RADII:
-        random = generator.standard_normal((STARTS, *programme.shape))
-        starts = [*random, *solutions, *before]
-        W = shortest(value, starts, factor * margin.norm, rounds=1)
-        before = [W]
-        part = split(W, programme)[0]
-        found.append(
-            (
-                direction_gap(W, margin),
-                np.linalg.norm(part - finite),
-                direction_gap(W, single),
-                np.linalg.norm(part),
-            )
-        )
-    return np.array(found).T
-
-
-def excess_of(scores, strength, best):
-    r"""The loss above its infimum and its slope in the probabilities, of each sequence.
-
-    The head's value :math:`\gamma^\top s-\lambda|s|^2` of orthonormal tokens is below its maximum,
-    at :math:`s^\star`, by :math:`\sum_t(\tau-g_t)s_t+\lambda|s-s^\star|^2`, where
-    :math:`g=\gamma-2\lambda s^\star` and :math:`\tau=\max g`: no term cancels another.
-    """
-    g = scores - 2.0 * strength * best
-    slack = np.where(best > 0, 0.0, g.max(axis=-1, keepdims=True) - g)
-    slope = expit(strength * (best**2).sum(axis=-1) - (scores * best).sum(axis=-1))
-
-    def excess(s):
-        below = (slack * s).sum(axis=-1) + strength * ((s - best) ** 2).sum(axis=-1)
-        grown = slope * np.expm1(below)
-        pull = slope * np.exp(below) / (1.0 + grown)
-        return np.log1p(grown), pull[:, None] * (slack + 2.0 * strength * (s - best))
-
-    return excess
-
-
-def widening(e):
-    """By how much the lead of both parts is larger at strength 1 than at .05, per draw."""
-    lead = e["both_fixed"] - e["margin_fixed"]
-    return lead[e["strength"] == 1.0] - lead[e["strength"] == 0.05]
 
 
 def median(e, column):
@@ -207,58 +135,12 @@ def T19(e):
 
 
 @kit.claim(
-    kit.at_most(
-        0.02,
-        "at 30 times the max-margin norm; the finite part still turns the direction by its size"
-        " over the radius",
-        share=kit.MOST,
-    ),
-    "recalled",
-    "P1 Theorem 6 and P2 (recalled); proof idea derived",
-    assumes={"a path was followed": lambda e: np.isfinite(e["path"][:, 0, -1])},
-    null=kit.replaced("the solution of the likeliest tokens", path=lambda e: e["path"][:, [2, 3]]),
-)
-def T9b(e):
-    """The best weights of a size turn to the max-margin part of the predicted sets as it grows."""
-    return e["path"][:, 0, -1]
-
-
-@kit.claim(
-    kit.at_most(
-        0.05, "at 10 times the max-margin norm, where masked tokens weigh e^-10", share=kit.MOST
-    ),
-    "recalled",
-    "P1 Theorem 6 and P2 (recalled); proof idea derived",
-    assumes={"a path was followed": lambda e: np.isfinite(e["path"][:, 1, 1])},
-    null=kit.replaced("no finite part", path=lambda e: e["path"][:, [2, 3]]),
-)
-def T9(e):
-    """Their component in the span of the selected differences is the finite part."""
-    return e["path"][:, 1, 1]
-
-
-@kit.claim(
     kit.at_least(0.0, "the support of a projection onto the simplex grows as its argument shrinks"),
     null=kit.shuffled("selected", within="seed", words=OTHER_STRENGTH),
 )
 def E2_8a(e):
     """The number of selected tokens does not fall when the strength grows."""
     return np.diff([each["selected"] for each in e.by("strength")], axis=0).ravel()
-
-
-@kit.claim(
-    kit.at_least(
-        0.0,
-        "of one draw, at strength 1 over .05; an independent program has medians 0, 0, .001,"
-        " .005, .018, .028, .086",
-        share=kit.MOST,
-    ),
-    assumes={"both have a max-margin part": lambda e: np.isfinite(widening(e))},
-    null=kit.shuffled("both_fixed", "margin_fixed", within="seed", words=OTHER_STRENGTH),
-)
-def E2_8b(e):
-    """The advantage of both parts widens with the strength, from .05 to 1."""
-    return widening(e)
 
 
 @kit.claim(

@@ -34,7 +34,6 @@ from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
 from attsvm_papers.tfsvm.convergence import are_local
-from attsvm_papers.tfsvm.e4_rank import outside
 
 # Instances of :func:`attsvm.datasets.unit_sphere` with a random label at every position; W from
 # zero.
@@ -102,9 +101,8 @@ def trained(seeds, causal, n=2, T=4, d=8, steps=6000, lr=0.1):
 
 
 @kit.run(shape=[[2, 3, 12]], seeds=kit.seeds(50, by=50), quick={"seeds": 20})
-def ranks(shape, seeds):
-    """Solutions for the best tokens of sequences with fewer positions than dimensions: how much of
-    them is outside the span of their queries, and of those of the next instance, and how far from
+def farthest(shape, seeds):
+    """Solutions for the best tokens of sequences with fewer positions than dimensions: how far from
     them the best weights of a large size are.
     """
     n, T, d = shape
@@ -122,16 +120,8 @@ def ranks(shape, seeds):
             nuclear = max_margin(programmes[k], Nuclear())
             paths[:, k] = path.direction_gap(solutions[k])[0], path.direction_gap(nuclear)[0]
     return {
-        "feasible": solutions.optimal,
-        "rank": np.array([np.linalg.matrix_rank(s.W, tol=1e-7 * s.norm) for s in solutions]),
-        "outside": np.array(
-            [outside(s.W, own.queries) for s, own in zip(solutions, programmes, strict=True)]
-        ),
         "far_gap": paths[0],
         "far_gap_other": paths[1],
-        "outside_other": np.array(
-            [outside(s.W, programmes[k - 1].queries) for k, s in enumerate(solutions)]
-        ),
     }
 
 
@@ -193,20 +183,6 @@ def T20d(e):
 def T20b(e):
     """Its selection is locally optimal."""
     return e["local"]
-
-
-@kit.claim(
-    kit.at_most(1e-7, "rounding of a certified solution; six positions in twelve dimensions"),
-    "recalled",
-    "P2, Lemma 1",
-    assumes={"feasible": lambda e: e["feasible"] == 1},
-    null=kit.replaced("the queries of another instance", outside="outside_other"),
-)
-def T11(e):
-    """Every row of the solution lies in the span of the positions' queries, so its rank is at most
-    their number: its share outside.
-    """
-    return e["outside"]
 
 
 @kit.picture(

@@ -12,7 +12,6 @@ from attsvm import (
     MarginSolution,
     Nuclear,
     max_margin,
-    optimal_tokens,
     selection_margins,
     token_scores,
     train,
@@ -75,20 +74,13 @@ def local_runs(
         "nuclear": 1.0 - trajectory.direction_gap(nuclear).T,
         "size": np.linalg.svd(trajectory.W, compute_uv=False).sum(axis=-1).T,
         "certified": certified,
-        "global": (selected == optimal_tokens(data, heads)).all(axis=-1),
         "local": local,
-        "support": np.array([len(solution.support) for solution in frobenius]),
         "fro_rank": np.array([_rank(solution) for solution in frobenius]),
         "nuc_rank": np.array([_rank(solution) for solution in nuclear]),
         "trained_rank": np.sum(sizes > 1e-3 * sizes[:, :1], axis=-1),
-        "nuc_unique": np.array([solution.unique is True for solution in nuclear]),
         "theta": sizes.sum(axis=-1) / nuclear.norm,
     }
     if factors:
-        K, Q = (
-            np.linalg.norm(trajectory.parameters[name][-1], axis=(-2, -1)) for name in ("K", "Q")
-        )
-        columns["balance"] = np.stack([K**2, Q**2], axis=-1).max(axis=-1) / sizes.sum(axis=-1)
         return columns
     columns["local_random"] = _random_selections(data, scores)
     return columns | _from_the_cone(data, heads, selected, (frobenius, nuclear), local, steps)

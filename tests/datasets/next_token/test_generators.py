@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm.datasets import gauss, orth
 from attsvm.datasets.next_token import (
     Role,
     bipartite,
@@ -20,7 +19,6 @@ from attsvm.datasets.next_token import (
     winners,
 )
 from attsvm.errors import InputError
-from attsvm.selection import optimal_tokens
 
 
 @given(st.integers(0, 10_000), st.integers(5, 22), st.integers(1, 5))
@@ -124,28 +122,6 @@ def test_priority_sentences_longer_than_the_vocabulary() -> None:
     assert data.distinct().tokens.shape == (3, 4)
 
 
-@pytest.mark.parametrize("make", [orth, gauss])
-def test_separable_instances(make) -> None:
-    data, head = make(seed=[3, 4, 5])
-    best = optimal_tokens(data, head)
-    for run in range(3):
-        alone, u = make(seed=3 + run)
-        np.testing.assert_array_equal(data.tokens[run], alone.tokens)
-        np.testing.assert_array_equal(head[run], u)
-        np.testing.assert_array_equal(alone.queries, alone.tokens[range(6), (best[run] + 1) % 5])
-    gamma = data.labels[..., None] * np.einsum("rntd,rd->rnt", data.tokens, head)
-    # six deviations 0.3 sqrt(2 / 48)
-    np.testing.assert_allclose(np.take_along_axis(gamma, best[..., None], 2), 1.0, atol=0.4)
-
-
-def test_orthonormal_tokens_leave_all_other_scores_zero() -> None:
-    data, head = orth(n=4, T=3, d=13, seed=1)
-    flat = data.tokens.reshape(12, 13)
-    np.testing.assert_allclose(flat @ flat.T, np.eye(12), atol=1e-14)
-    gamma = np.sort(data.labels[:, None] * (data.tokens @ head), axis=1)
-    np.testing.assert_allclose(gamma, np.tile([0.0, 0.0, 1.0], (4, 1)), atol=1e-14)
-
-
 def test_a_graph_that_cannot_be_cyclic_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attsvm.datasets.next_token.generators._ATTEMPTS", 20)
     with pytest.raises(
@@ -166,10 +142,6 @@ def test_refusals() -> None:
         (lambda: planted({0: [(0, 1)]}, [1, 2, 0], longest=1), "longest 1"),
         (lambda: priority_graph(0, 2, 3, 3, 0), "each must be at least 1"),
         (lambda: priority_graph(4, 2, 5, 3, 0, embeddings="ortho"), "choose d >= 5"),
-        (lambda: orth(d=10), "need at least 30"),
-        (lambda: gauss(d=1), "d is 1"),
-        (lambda: gauss(T=1), "T is 1; every size must be at least 1, and T at least 2"),
-        (lambda: gauss(seed=[]), "seed is an empty list"),
         (lambda: collocations([1, 5]), r"labels\[1\] is 5"),
     ]:
         with pytest.raises(InputError, match=message):

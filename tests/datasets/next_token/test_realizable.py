@@ -45,11 +45,6 @@ def test_a_cycle_is_named_with_its_sentences_and_is_the_certificate() -> None:
     assert max_margin(graph_margins(data)).status == "optimal"  # the suggestion of the message
 
 
-def test_contradictory_duplicates_are_a_cycle_of_two() -> None:
-    report = check_realizable(over_base([[1, 2, 0], [1, 2, 0]], [2, 3]))
-    assert report.findings == (CyclicOrder(0, (1, 2), (4, 5), sentences=(4, 5)),)
-
-
 def test_all_sentences_of_all_cycles_of_a_query_are_named() -> None:
     """The arc 1 > 2 stands in two sentences, 1 and 3 are a second cycle, and 3 > 0 is part of
     none.
@@ -149,13 +144,6 @@ def test_sentences_of_one_distinct_token_say_nothing(sentence: list[int]) -> Non
     assert mixed.orders.arcs.tolist() == [[0, 1, 0]]
 
 
-def test_copies_of_the_optimal_token_give_one_arc_per_loser() -> None:
-    data = over_base([[1, 1, 2, 2, 1, 0]], [2])
-    assert check_realizable(data).orders.arcs.tolist() == [[0, 1, 0], [0, 1, 2]]
-    tokens, multiplicities = data.distinct()
-    assert multiplicities[4, tokens[4] == 1].tolist() == [3]
-
-
 def test_dependent_and_skewed_embeddings_are_reported() -> None:
     sentences, labels = [*BASE, [1, 2, 0]], [*N, 2]
     flat = check_realizable(
@@ -218,18 +206,6 @@ def test_a_flipped_label_is_caught_with_its_cycle(seed: int) -> None:
     assert {n, data.N} <= set(finding.sentences)
     assert loser in finding.cycle
     assert len(finding.cycle) == 2
-
-
-@given(st.integers(0, 10_000), st.integers(0, 7), st.integers(1, 7))
-def test_two_merged_values_of_n_are_caught(seed: int, x: int, step: int) -> None:
-    data = bipartite(8, 3, seed)
-    other = (x + step) % 8
-    labels = data.labels.copy()
-    labels[other] = labels[x]  # one-token sentences come first, in order
-    merged = NextTokenData(data.tokens, data.offsets, labels, embeddings=data.embeddings)
-    found = [f for f in check_realizable(merged).findings if isinstance(f, NotInjective)]
-    assert [set(f.tokens) for f in found] == [{x, other}]
-    assert found[0].following == data.following[x]
 
 
 @given(st.integers(0, 10_000))

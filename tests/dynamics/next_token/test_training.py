@@ -13,10 +13,8 @@ from transformer import NextTokenTransformer
 
 from attsvm.datasets.next_token import (
     NextTokenData,
-    Role,
     arcs,
     bipartite,
-    partial_order,
     priority_graph,
     stack,
     total,
@@ -52,8 +50,8 @@ def sets():
     return [bipartite(K, 3, 0), bipartite(K, 3, 1)]
 
 
-def trained(data, steps=(600, 2000), records=END):
-    return two_stage(data, Rule(ETA[0]), Rule(ETA[1]), steps, records=records)
+def trained(data, steps=(600, 2000)):
+    return two_stage(data, Rule(ETA[0]), Rule(ETA[1]), steps, records=END)
 
 
 def aligned(data, alpha):
@@ -146,7 +144,7 @@ def test_steepest_steps_with_momentum_are_those_of_the_optimiser(norm, momentum)
     problem = Problem.of(data, "log_mass")
     init = np.random.default_rng(1).uniform(-0.3, 0.3, (2, 8, 8))
     course = steepest_stage(problem, norm, Rule(0.1), 25, momentum=momentum, init=init, records=END)
-    model = NextTokenTransformer(stack(data), init, identity=True)
+    model = NextTokenTransformer(stack(data), init)
     optimizer = SteepestDescent(
         [model.W_kq], lr=0.1, norm=norm, momentum=momentum, dampening=momentum
     )
@@ -182,7 +180,7 @@ def test_factors_move_along_their_own_gradients() -> None:
     F, Q = rng.standard_normal((2, 8, 3))
     course = factored_stage(problem, Rule(1e-3), 1, init=(F, Q))
     weights = [torch.tensor(w, requires_grad=True) for w in (F, Q)]
-    model = NextTokenTransformer(stack([data]), identity=True)
+    model = NextTokenTransformer(stack([data]))
     del model.W_kq
     model.W_kq = (weights[0] @ weights[1].T)[None]
     model.loss("log_mass").sum().backward()
@@ -225,30 +223,13 @@ def test_training_converges_to_the_certified_solution_and_every_seed_alone_gives
 ) -> None:
     together = trained(sets).attention
     solutions = max_margin([order_margins(one.embeddings, arcs(one).arcs) for one in sets])
-    assert together.cosine(list(solutions))[-1].min() > 0.97
+    cosine = together.cosine(list(solutions))[-1]
+    assert cosine.min() > 0.97
+    error = together.direction_error(list(solutions))[-1]
+    np.testing.assert_allclose(error**2 / 2, 1 - cosine, rtol=1e-9)
+    assert np.isfinite(together.log_gap).all()
     alone = trained(sets[1]).attention
     assert np.array_equal(alone.W[-1, 0], together.W[-1, 1])
-
-
-def test_trained_scores_have_the_signs_of_roles_and_the_order_of_closures() -> None:
-    # C3.10 and C3.12 on trained weights: 20 relations of each kind.
-    plain, confused = (
-        [bipartite(K, 3, seed) for seed in range(20)],
-        [total(K, 3, seed) for seed in range(20)],
-    )
-    W = trained([*plain, *confused], (600, 3000)).attention.W[-1]
-    for one, weights in zip(plain, W[:20], strict=True):
-        orders = partial_order(one)
-        for q in orders.queries:
-            roles, scores = orders.roles_of(q), weights[:, q]
-            assert (scores[roles == Role.OPTIMAL] > 0).all()
-            assert (scores[roles == Role.NON_OPTIMAL] < 0).all()
-            assert (scores[roles == Role.NON_COMPARABLE] == 0).all()
-    for one, weights in zip(confused, W[20:], strict=True):
-        orders = partial_order(one)
-        for q in orders.queries:
-            above, below = np.nonzero(orders.closure(q))
-            assert (weights[above, q] > weights[below, q]).all()
 
 
 def test_invariances(sets) -> None:
@@ -285,21 +266,6 @@ def test_scaling_the_weights_changes_no_normalised_iterate(sets) -> None:
         ).W[-1]
         # logarithms of weights round differently
         assert np.abs(scaled - base).max() < 1e-11 * np.abs(base).max()
-
-
-def test_the_depth_of_stage_one_does_not_move_the_limit() -> None:
-    # 8.2 item 10: alpha from 5 to 205; errors after 500 and 2000 steps of stage 1 differ by less
-    # than 5 %.
-    data = [bipartite(20, 4, 0), total(20, 4, 0)]
-    rules = Rule(0.2 / np.sqrt(20)), Rule(0.05 / np.sqrt(20))
-    solutions = list(max_margin([order_margins(one.embeddings, arcs(one).arcs) for one in data]))
-    errors = {}
-    for first in (500, 2000, 20_000):
-        attention = two_stage(data, *rules, (first, 10_000), records=END).attention
-        errors[first] = attention.direction_error(solutions)[-1]
-        assert np.isfinite(attention.log_gap).all()
-    assert np.abs(errors[500] / errors[2000] - 1).max() < 0.05
-    assert np.abs(errors[20_000] / errors[2000] - 1).max() < 0.05
 
 
 def test_without_two_distinct_tokens_there_is_no_signal() -> None:

@@ -1,4 +1,4 @@
-r"""Heads with rotary positions, by relative offset.
+r"""Heads with rotary positions, by relative offset, and their max-margin programmes.
 
 Rotary positions turn pair :math:`j` of a head's features by :math:`\omega_j` per position, so the
 logit of a query :math:`z` and a key :math:`x` that is :math:`\delta` tokens back is
@@ -7,20 +7,8 @@ logit of a query :math:`z` and a key :math:`x` that is :math:`\delta` tokens bac
 .. math:: W_\delta=\sum_j\cos(\omega_j\delta)\,C_j+\sin(\omega_j\delta)\,S_j .
 
 That is one matrix :math:`W=(C_j, S_j)_j` on keys that are told how far back they are,
-:math:`x\otimes(\cos\omega_j\delta,\sin\omega_j\delta)_j`, and its max-margin programme is like that
-of any other head. All 40 heads of the tiny Llama that comes with the package are measured: 5 layers
-of 8 heads that share 4 sets of keys, width 64, heads of 8, so keys of 512 numbers. Inputs are 16
-stories of 64 tokens that it writes itself, each token drawn from its softmax; a programme has 80
-queries of which the head is sure. Solutions are those of the Frobenius norm, and for the first head
-of each layer also of the nuclear norm. Nulls are rotary heads as well: the head's two subspaces
-with rotated features, features paired with those of another frequency (permuted), random subspaces,
-and inputs reflected as in heads-4. Beside them stand the layer's other heads on this head's
-programme.
-
-Source: this project
-
-Notes: One model is one trial. A head that is sure of fewer than ten queries is scaled until it is
-sure of ten.
+:math:`x\otimes(\cos\omega_j\delta,\sin\omega_j\delta)_j`, and its programme is like that of any
+other head.
 """
 
 import numpy as np
@@ -31,16 +19,18 @@ from attsvm.geometry import parse_norm
 from attsvm.probe import reflection, story
 from attsvm_papers import kit
 from attsvm_papers.heads.own_solutions import FEWEST, SECONDS, THRESHOLD, cosine
-from attsvm_papers.heads.reading import MIRRORED, NORMS, ROTATED
+from attsvm_papers.heads.reading import NORMS
 
 NULLS = ("heads", "random", "rotated", "permuted", "reflected")
-CHOICES = (NULLS[:-1], NULLS[-1:])
-"""The nulls of heads-1, and the one that matches the covariance of the inputs."""
-SURE = 10
+SURE, ROTARY = 10, "tiny Llama"
 
 
 @kit.run(layer=(0, 1, 2, 3, 4), quick={"layer": (1,), "texts": 2, "tokens": 32, "queries": 12})
-def run(layer, texts=16, tokens=64, queries=80):
+def rotary(layer, texts=16, tokens=64, queries=80):
+    """A row per head in the Frobenius norm, and one in the nuclear norm for the first of the layer.
+    Nulls are rotary heads as well: random subspaces, the head's own two with rotated features,
+    features paired with those of another frequency, and inputs reflected.
+    """
     model = story(1)[0]
     inputs = model.seen(stories(model, texts, tokens), layer).double().numpy()
     factors = weights(model, layer)
@@ -59,6 +49,7 @@ def run(layer, texts=16, tokens=64, queries=80):
             best, others = solved["cosine"].W, np.delete(W, head, axis=0)
             found.append(
                 {
+                    "model": ROTARY,
                     "head": head,
                     "norm": NORMS.index(norm),
                     **{k: cosine({"cosine": W[head], **nulls}[k], v.W) for k, v in solved.items()},
@@ -169,73 +160,3 @@ def orthogonal(n, rng):
     """A random orthogonal matrix."""
     Q, R = np.linalg.qr(rng.normal(size=(n, n)))
     return Q * np.sign(np.diag(R))
-
-
-def excesses(e, nulls=NULLS, norm="fro"):
-    """Of every head in a norm."""
-    rows = e.where(norm=NORMS.index(norm))
-    return rows["cosine"] - np.nanmax([rows[null] for null in nulls], axis=0)
-
-
-def away(e):
-    """What is seen instead of what is claimed."""
-    gaps = {null: np.median(excesses(e, (null,))) for null in NULLS}
-    return (
-        "This model shows nothing of it. In the median over heads the cosine exceeds that of heads"
-        f" with other features per frequency by {gaps['permuted']:.3f}, of rotated heads by"
-        f" {gaps['rotated']:.3f}, and of reflected ones, for which inputs have the same covariance,"
-        f" by {gaps['reflected']:.3f}."
-    )
-
-
-WHOLE = {"all forty heads": lambda e: len(e.where(norm=NORMS.index("fro"))["head"]) == 40}
-
-
-@kit.each(
-    kit.claim(
-        kit.at_least(0.02, "median over heads, as in H10"),
-        id=f"H13{letter}",
-        statement=words,
-        assumes=WHOLE,
-        explanation=away,
-        null=null,
-        nulls=nulls,
-    )
-    for letter, nulls, null, words in (
-        ("", CHOICES[0], ROTATED,
-         "Rotary heads are nearer to their own Frobenius solutions than the strictest null."),
-        ("b", CHOICES[1], MIRRORED,
-         "They are nearer than rotary heads that no Gaussian inputs with these moments tell from"
-         " them."),
-    )
-)  # fmt: skip
-def median(e, nulls):
-    return np.median(excesses(e, nulls))
-
-
-@kit.claim(
-    kit.at_least(0.75, "share of the heads, as in H10a"),
-    assumes=WHOLE,
-    explanation=away,
-    null=ROTATED,
-)
-def H13a(e):
-    """Most of them are above every null but the reflected one."""
-    return np.mean(excesses(e, CHOICES[0]) > 0)
-
-
-@kit.picture("Rotary heads", "A scatter of heads about the diagonal.", 3.3, width=4.2)
-def heads(evidence, panels):
-    """A point per head, Frobenius norm: cosine of its weights and its own solution against the
-    strictest null, and against reflected weights. On the line a head is no nearer than untrained
-    weights.
-    """
-    ax, rows = panels[0], evidence.where(norm=NORMS.index("fro"))
-    looks = zip(CHOICES, (kit.ATTENTION, kit.TRAINED), ("strictest", "reflected"), strict=True)
-    for nulls, colour, label in looks:
-        strictest = np.nanmax([rows[null] for null in nulls], axis=0)
-        ax.plot(strictest, rows["cosine"], "o", ms=3.5, color=colour, alpha=0.7, label=label)
-    limit = float(ax.get_ylim()[1])
-    ax.plot([0, limit], [0, limit], color=kit.RULE, linewidth=0.9, zorder=0)
-    ax.set(xlabel="null", ylabel="head")
-    ax.legend(frameon=False, fontsize=8.5, loc="lower right")

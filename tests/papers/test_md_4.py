@@ -1,0 +1,146 @@
+"""One attention layer for many seeds at once, and where two trainings are compared."""
+
+import numpy as np
+import pytest
+import torch
+
+from attsvm.claims import Evidence
+from attsvm_papers.md import e4_frozen_encoder as md_4
+from attsvm_papers.md.frozen_states import DATA, Sequences, home, opinions, sequences
+from attsvm_papers.md.one_layer import (
+    CONTROLS,
+    METHODS,
+    OPTIMISERS,
+    Training,
+    courses,
+    measured,
+    started,
+)
+
+RATES = {"adam": 0.01, "frozen": 0.01, "adam shuffled": 0.01}
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Sequences:
+    rng = np.random.default_rng(0)
+    mask = np.arange(5) < rng.integers(2, 6, 90)[:, None]
+    tokens = rng.standard_normal((90, 5, 6)) * mask[..., None]
+    labels = (tokens[..., 0].sum(axis=1) > 0).astype(np.int64)
+    queries = tokens.sum(axis=1)
+    return Sequences(
+        torch.from_numpy(tokens).float(),
+        torch.from_numpy(mask),
+        torch.from_numpy(queries).float(),
+        torch.from_numpy(labels),
+        torch.from_numpy(mask & (tokens[..., 0] > 0)),
+        (40, 20),
+        20,
+    )
+
+
+@pytest.mark.parametrize("method", [*OPTIMISERS, *CONTROLS])
+def test_a_seed_is_trained_as_if_it_were_alone(drawn, method) -> None:
+    lr = RATES.get(method, 0.1)
+    together, alone = (Training(drawn, method, lr, seeds) for seeds in ([3, 4], [4]))
+    for training, seeds in ((together, [3, 4]), (alone, [4])):
+        courses(drawn, [training], seeds, 3, 16)
+    for both, one in zip(together.weights, alone.weights, strict=True):
+        # Sums of single precision in another order.
+        torch.testing.assert_close(both[1], one[0], rtol=1e-4, atol=1e-5)
+    start = started(drawn, [4])
+    moved = not torch.equal(alone.weights.W, start.W)
+    assert moved == (method != "frozen")
+    assert not torch.equal(alone.weights.V, start.V)
+
+
+def test_shuffled_labels_are_the_same_ones_in_another_order(drawn) -> None:
+    plain, mixed = (Training(drawn, name, 0.1, [0, 1]).labels for name in ("adam", "adam shuffled"))
+    assert torch.equal(plain.sum(dim=1), mixed.sum(dim=1))
+    assert not torch.equal(plain, mixed)
+
+
+def test_parts_are_apart_and_an_official_test_part_is_everybodys(drawn) -> None:
+    for seed in (0, 1):
+        parts = drawn.parts(seed)
+        assert [len(rows) for rows in parts[:2]] == [40, 20]
+        assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts))
+        assert (parts[2] == np.arange(70, 90)).all()
+    assert (drawn.parts(0)[0] != drawn.parts(1)[0]).any()
+
+
+def test_what_is_measured_is_that_of_one_sequence_by_hand(drawn) -> None:
+    weights = started(drawn, [7, 8])
+    found = measured(weights, drawn, [7, 8])
+    for i, s in ((3, 0), (11, 1)):
+        X = drawn.tokens[i][drawn.mask[i]].double().numpy()
+        W, V, b = (each[s].double().numpy() for each in weights)
+        scores = X @ W @ drawn.queries[i].double().numpy() / 6**0.5
+        share = np.exp(scores) / np.exp(scores).sum()
+        entropy = -(share @ np.log(share)) / np.log(len(X))
+        top = int(scores.argmax())
+        assert found["entropy"][i, s] == pytest.approx(entropy, abs=1e-5)
+        for name, mixed in (("right", share @ X), ("top", X[top])):
+            assert found[name][i, s] == ((mixed @ V + b[0]).argmax() == int(drawn.labels[i]))
+        if drawn.opinion[i].any():
+            assert found["opinion"][i, s] == drawn.opinion[i, top]
+
+
+def test_words_of_opinion_tell_the_label() -> None:
+    texts = [["the", "good", "film"], ["the", "bad", "film"]] * 10 + [["the"]]
+    few = opinions(texts, np.array([1, 0] * 10 + [1]))
+    assert {"good", "bad"} < few
+    many = [[f"w{k}", "good"] if k % 2 else [f"w{k}", "bad"] for k in range(300)]
+    told = opinions(many, np.arange(300) % 2)
+    assert len(told) == 200
+    assert {"good", "bad"} < told
+
+
+def test_patches_add_up_to_the_image() -> None:
+    digits = sequences("digits")
+    assert digits.tokens.shape == (1797, 16, 64)
+    assert int((digits.tokens != 0).sum(dim=1).max()) == 1, "every pixel is in one patch"
+    assert not digits.opinion.any()
+
+
+def pair(**columns) -> Evidence:
+    """One seed of two optimisers, four epochs, and one that was cut short by padding."""
+    rows = {
+        "data": np.full(2, DATA.index("digits")),
+        "method": np.array([METHODS.index(name) for name in ("l1.1", "gd")]),
+        "searched": np.zeros(2),
+        "seed": np.zeros(2),
+        "epochs": np.array([3, 3]),
+        "train": np.array([[0.5, 0.6, 0.8, 0.9, np.nan], [0.5, 0.55, 0.6, 0.7, np.nan]]),
+        "validation": np.array([[0.5, 0.9, 0.8, 0.7, np.nan], [0.5, 0.6, 0.7, 0.8, np.nan]]),
+        "seconds": np.array([[0.0, 2.0, 4.0, 6.0, np.nan], [0.0, 1.0, 2.0, 3.0, np.nan]]),
+        "right": np.array([[0.0, 0.1, 0.2, 0.3, np.nan], [0.0, 0.01, 0.02, 0.03, np.nan]]),
+    }
+    return Evidence(rows | columns)
+
+
+@pytest.mark.parametrize(
+    ("by", "one", "other"),
+    [("steps", 0.3, 0.03), ("fit", 0.2, 0.03), ("time", 0.1, 0.03), ("choice", 0.1, 0.03)],
+)
+def test_where_two_trainings_are_compared(by, one, other) -> None:
+    found = md_4.reached(pair(), "digits", "l1.1", "gd", by, "right")
+    assert [each.tolist() for each in found] == [[one], [other]]
+    backwards = md_4.reached(pair(), "digits", "gd", "l1.1", by, "right")
+    assert [each.tolist() for each in backwards] == [[other], [one]]
+
+
+def test_rates_are_as_many_for_every_optimiser_and_a_factor_of_two_apart() -> None:
+    for method in OPTIMISERS:
+        rates = md_4.grid(method, 7, 96)
+        assert len(rates) == 7
+        # rates have three digits
+        np.testing.assert_allclose(np.divide(rates[1:], rates[:-1]), 2.0, rtol=0.01)
+
+
+def test_texts_without_files_are_left_out(monkeypatch) -> None:
+    monkeypatch.delenv("ATTSVM_DATA", raising=False)
+    cells = list(md_4.cells(md_4.SCALES.parameters))
+    assert {cell["data"] for cell in cells} == {"digits"}
+    assert len(cells) == len(OPTIMISERS)
+    with pytest.raises(md_4.UnavailableError, match="ATTSVM_DATA"):
+        home("sst2")
