@@ -36,20 +36,28 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.data import FloatArray
-from attsvm.geometry.lifts import Entrywise, Lifted
+from attsvm.geometry import Norm
+from attsvm.geometry.lifts import Entrywise, Lifted, SingularValues
 from attsvm.solvers import frobenius
 from attsvm.solvers.newton import Proximal, pair_rates
 from attsvm.solvers.programme import Programme, explicit_rows
 
 LARGEST = 1 << 20
 """Entries of the written-out rows."""
-STEEPEST = 20.0
-"""Exponent, of the norm or of its dual, from which on models are good for short steps only."""
 
+# exponent, of the norm or of its dual, from which on models are good for short steps only
+_STEEPEST = 21.5
 _STEPS, _MOST_WORSE = 100, 8  # and steps without progress
 _PIVOTS = 12  # systems of one model
 _FLAT = 1e-12  # curvature where a gauge has none, at vectors of size one
 _HALVINGS = 40  # of an interval of steps
+
+
+def curved(norm: Norm) -> bool:
+    """Whether a norm is one for which this method is meant."""
+    if not isinstance(norm, Entrywise | SingularValues) or not norm.strictly_convex:
+        return False
+    return max(norm.p, norm.p / (norm.p - 1.0)) <= _STEEPEST
 
 
 def finish(
@@ -65,21 +73,27 @@ def finish(
         p: the programme, its solution of norm about one.
         norm: a gauge of entries or of singular values, ``1 < p < inf``.
         start: weights that meet the margins, and multipliers of half the squared norm.
-        consider: certifies weights and multipliers and keeps the best; the least error so far.
+        consider: certifies weights and multipliers and keeps the best; their error.
         stop: the error that is aimed at, and the time.
     """
     (W, dual), (aim, deadline), other = start, stop, norm.dual
     assert isinstance(other, Lifted)
     rows = explicit_rows(p, np.arange(p.m)).reshape(p.m, *W.shape)
+    # Rows of zeros move no weights: soft ones are missed whatever these are.
+    missed = 0.0 if p.hard else np.where(p.b > 0.0, p.cap, 0.0)
+    dual = np.where(p.diagonal > 0.0, dual, missed)
     in_weights, best, worse = norm.p >= 2.0, math.inf, 0
     for _ in range(_STEPS):
         pulled = p.adjoint(dual)
-        at = frame(norm, W) if in_weights else frame(other, pulled)
+        point = W if in_weights else pulled
+        if not (point.any() and np.isfinite(point).all()):
+            return
+        at = frame(norm if in_weights else other, point)
         found = _model(p, rows, at, in_weights, dual, deadline)
         if found is None:
             return
-        before, best = best, consider(*found)
-        worse = 0 if best < before else worse + 1
+        error = consider(*found)
+        best, worse = (error, 0) if error < best else (best, worse + 1)
         if best <= aim or worse == _MOST_WORSE or time.monotonic() > deadline:
             return
         if in_weights:

@@ -66,7 +66,8 @@ _EASY_POWERS = 1.05, 6.0  # of entries
 _SHARP_POWERS = 1.25, 6.0
 # distance to one, or to infinity of the reciprocal, of exponents that begin from linear programmes
 _NEARLY = 2e-3
-_FIRST, _MOST = 300, 4000  # iterations in compiled code before Newton's method, and in all
+_FIRST, _MOST = 300, 4000  # iterations in compiled code of nuclear and spectral norms, and else
+_BEFORE_NEWTON = 1  # attempt elsewhere after which strictly convex gauges take Newton steps
 _AT_ONCE = 500  # iterations between two looks at the clock
 _ITERATIONS = (150, 500, 2000, 6000)  # of the attempts elsewhere
 _CHECK_EVERY = 5
@@ -210,8 +211,7 @@ class _Search:
         exponent = norm.p if isinstance(norm, Schatten) else 0.0
         self.spectra = request.slack is None and exponent in (1.0, math.inf)
         self.curved = (
-            isinstance(norm, Entrywise | SingularValues)
-            and 1.0 + 1.0 / reweighted.STEEPEST <= norm.p <= reweighted.STEEPEST
+            reweighted.curved(norm)
             and self.full.m * self.reduction.programme.dof <= reweighted.LARGEST
         )
 
@@ -222,8 +222,7 @@ class _Search:
         if self._good():
             return self._answer()
         few = self.energy.gauge is not None and p.m <= FEW_ROWS
-        most = _FIRST if self.spectra or self.curved else _MOST
-        point = self._compiled(warm, most) if few else None
+        point = self._compiled(warm, _FIRST if self.spectra else _MOST) if few else None
         if point is not None and self.request.slack is not None and self.norm.strictly_convex:
             self._pointed(point.dual)
         if warm is not None and not few:
@@ -231,18 +230,15 @@ class _Search:
                 self._attempt(warm, 0, 2 * _ITERATIONS[0])
         if self._good():
             return self._answer()
-        if point is None or self.curved:
-            start = self._frobenius()
-            if not start.has_weights or not np.abs(start.W).max() > 0.0:
+        start = self._frobenius() if point is None else None
+        if start is not None:
+            point = self._point_of(start)
+            if point is None:
                 return start
-            point = _Point(
-                self.reduction.coordinates(np.ldexp(start.W, -self.full.weight_exponent)),
-                self.full.scaled_dual(start.dual),
-            )
             self._consider(*point, start.solver)
             if start.status == "almost infeasible" and start.gap > HOPELESS:
                 return self._answer()
-        first = point
+        assert point is not None
         # A method that loses its way leaves float64, and then nothing is kept of it.
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(_ITERATIONS):
@@ -254,8 +250,11 @@ class _Search:
                     break
                 if self.spectra and point.usable():
                     point = self._newton(point)
-                elif self.curved and attempt == 0:
-                    self._reweighted(first)
+                elif self.curved and attempt == (0 if few else _BEFORE_NEWTON):
+                    start = self._frobenius() if start is None else start
+                    if start.status == "infeasible":
+                        return start
+                    self._reweighted(self._point_of(start) or point)
                 if self._good() or self._late():
                     break
         return self._answer()
@@ -273,12 +272,10 @@ class _Search:
 
         end = Lp(1.0 if norm.p < 2.0 else math.inf)
         found = polyhedral.solve(self.margins, end, replace(self.request, warm_start=None))
-        if not found.has_weights:
-            return None
-        W = self.reduction.coordinates(np.ldexp(found.W, -self.full.weight_exponent))
-        dual = self.full.scaled_dual(found.dual)
-        self._consider(W, dual, found.solver)
-        return _Point(W, dual)
+        point = self._point_of(found)
+        if point is not None:
+            self._consider(*point, found.solver)
+        return point
 
     def _warm(self) -> _Point | None:
         """The caller's weights and multipliers."""
@@ -287,6 +284,13 @@ class _Search:
             return None
         W = self.reduction.coordinates(np.ldexp(W, -self.full.weight_exponent))
         return _Point(W, self.full.scaled_dual(dual)) if np.abs(W).max() > 0.0 else None
+
+    def _point_of(self, found: MarginSolution) -> _Point | None:
+        """Weights of another norm with their multipliers, if there are any."""
+        if not found.has_weights or not np.abs(found.W).max() > 0.0:
+            return None
+        W = self.reduction.coordinates(np.ldexp(found.W, -self.full.weight_exponent))
+        return _Point(W, self.full.scaled_dual(found.dual))
 
     def _frobenius(self) -> MarginSolution:
         """Weights to start from, or why there are none: the solution in the Frobenius norm, to a
@@ -395,11 +399,9 @@ class _Search:
         p, W, dual = self._normalised(point)
 
         def consider(W: FloatArray, dual: FloatArray) -> float:
-            self._consider(*self._restored(W, dual), "reweighted Newton")
-            assert self.best is not None
-            return self.best.error
+            return self._consider(*self._restored(W, dual), "reweighted Newton")
 
-        if np.isfinite(p.b).all() and W.any():
+        if np.isfinite(p.b).all():
             reweighted.finish(p, self.norm, (W, dual), consider, (self.aim, self.deadline))
 
     def _restored(self, W: FloatArray, dual: FloatArray) -> _Point:
@@ -438,12 +440,12 @@ class _Search:
         missed = float((p.b - values / ratio).max()) / float(p.b.max())
         return max(0.0, missed, 1.0 - top * ratio / (pull * size))
 
-    def _consider(self, W: FloatArray, dual: FloatArray, solver: str, worse: float = 0.0) -> None:
+    def _consider(self, W: FloatArray, dual: FloatArray, solver: str, worse: float = 0.0) -> float:
         """Keep weights and multipliers if they are better certified than what is there, or less
-        than so much ``worse``.
+        than so much ``worse``; the error of these.
         """
         if not (np.isfinite(W).all() and np.isfinite(dual).all()):
-            return
+            return math.inf
         slack, margins = self.request.slack, self.margins
         lifted, dual = self.full.restored(self.reduction.lifted(W), self.full.cancelled(dual))
         if slack is None:
@@ -452,6 +454,7 @@ class _Search:
             found = certify_soft(margins, self.norm, lifted, np.minimum(dual, slack), slack)
         if self.best is None or found.error < self.best.error + worse:
             self.best, self.solver = found, solver
+        return found.error
 
     def _answer(self) -> MarginSolution:
         assert self.best is not None
