@@ -67,7 +67,6 @@ _SHARP_POWERS = 1.25, 6.0
 # distance to one, or to infinity of the reciprocal, of exponents that begin from linear programmes
 _NEARLY = 2e-3
 _FIRST, _MOST = 300, 4000  # iterations in compiled code of nuclear and spectral norms, and else
-_BEFORE_NEWTON = 1  # attempt elsewhere after which strictly convex gauges take Newton steps
 _AT_ONCE = 500  # iterations between two looks at the clock
 _ITERATIONS = (150, 500, 2000, 6000)  # of the attempts elsewhere
 _CHECK_EVERY = 5
@@ -230,6 +229,7 @@ class _Search:
                 self._attempt(warm, 0, 2 * _ITERATIONS[0])
         if self._good():
             return self._answer()
+        ended = 1 if point is None else 0  # attempt after which splitting has had its time
         start = self._frobenius() if point is None else None
         if start is not None:
             point = self._point_of(start)
@@ -250,7 +250,7 @@ class _Search:
                     break
                 if self.spectra and point.usable():
                     point = self._newton(point)
-                elif self.curved and attempt == (0 if few else _BEFORE_NEWTON):
+                elif self.curved and attempt == ended:
                     start = self._frobenius() if start is None else start
                     if start.status == "infeasible":
                         return start
@@ -297,9 +297,9 @@ class _Search:
         few digits where all digits take several systems of many unknowns.
         """
         p = self.full
-        precise = replace(
-            self.request, tol=1e-9, warm_start=None, warm_weights=None, warm_step=None
-        )
+        now = time.monotonic()
+        left = None if self.deadline == math.inf else max(self.deadline - now, 0.0)
+        precise = Request(1e-9, self.request.slack, None, left, self.request.opposite, started=now)
         if p.m * p.dof > _SMALL and p.hard and bool((p.b > 0.0).all()):
             rough = replace(precise, tol=_ROUGH_START, rough=True)
             start = frobenius.solve(self.margins, Frobenius(), rough)
