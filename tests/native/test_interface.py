@@ -78,6 +78,15 @@ def test_arrays_of_another_kind_are_refused(wrong: np.ndarray) -> None:
         native.address(wrong, np.float64, 4, 3)
 
 
+def test_address_of_every_kind_of_array() -> None:
+    """Also of those that are read-only or empty, which have no writable buffer."""
+    whole = np.arange(12.0).reshape(4, 3)
+    fixed = whole.copy()
+    fixed.flags.writeable = False
+    for array in (whole, whole[2:], fixed, np.empty((0, 3)), np.array(3.0)):
+        assert native.address(array, np.float64, *array.shape) == array.ctypes.data
+
+
 def test_offsets_that_leave_the_rows_are_refused() -> None:
     D, Z, b = np.ones((3, 2)), np.ones((2, 2)), np.ones(3)
     free = np.zeros(3, np.uint8)

@@ -34,8 +34,12 @@ def address(array: NDArray[Any], dtype: type, *shape: int) -> int:
             f"an array of {array.dtype} {array.shape} with strides {array.strides}, where the"
             f" compiled core takes {np.dtype(dtype)} {shape} in C order"
         )
-    found: int = array.__array_interface__["data"][0]
-    return found
+    numbers: Any = array
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(numbers))
+    except (TypeError, ValueError):  # of arrays that nobody writes to, or without numbers
+        found: int = array.__array_interface__["data"][0]
+        return found
 
 
 class Programme(ctypes.Structure):

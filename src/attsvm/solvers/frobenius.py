@@ -92,7 +92,7 @@ _IDLE = 1e-12  # share of the largest multiplier of a contradiction that is roun
 
 def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
-    if not (margins.rhs > 0).any():
+    if not np.count_nonzero(margins.rhs > 0.0):
         return zero_solution(margins, norm, request)
     if margins.m <= FEW and request.opposite is None:
         solution = _at_once(margins, request)
@@ -119,8 +119,9 @@ def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
     found = settle(*arrays, request.slack, request.warm_start)
     if found.outcome[0] == UNSETTLED:
         return None
-    each = Found(found.W[0], found.dual, *found.figures[0].tolist())
-    solution = each._replace(values=found.values).solution(margins, request, int(found.systems[0]))
+    size, gap, violation, rounding = found.figures[0].tolist()
+    each = Found(found.W[0], found.dual, size, gap, violation, rounding, found.values)
+    solution = each.solution(margins, request, int(found.systems[0]))
     return solution if solution.status in ("optimal", "infeasible") else None
 
 
@@ -216,7 +217,7 @@ def settle(
         parts[0] == begins[0] == 0
         and (parts[-1], begins[-1], len(b)) == (sequences, rows, rows)
         and (count == 1 or not (np.diff(parts) < 0).any())
-        and not (starts[1:] < starts[:-1]).any()
+        and not np.count_nonzero(starts[1:] < starts[:-1])
     ):
         raise ValueError(
             "offsets and instances must rise to the numbers of rows and queries, and rhs have one"

@@ -373,8 +373,8 @@ def _checked(margins: Margins) -> Margins:
             f"the weights of these margins have shape {margins.shape}; tokens and queries need at"
             " least one feature"
         )
-    negative = margins.rhs < 0
-    if negative.any() and (negative & ~margins.equalities).any():
+    negative = margins.rhs < 0.0
+    if np.count_nonzero(negative) and (negative & ~margins.equalities).any():
         negative &= ~margins.equalities
         c = int(np.flatnonzero(negative)[0])
         raise InputError(

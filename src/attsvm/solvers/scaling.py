@@ -13,6 +13,7 @@ measured in units of :math:`2^c`, the power of two at or below the largest right
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -141,8 +142,8 @@ def _far(array: FloatArray) -> int:
 
 def _exponent(array: FloatArray) -> int:
     """Of the power of two at or below the largest size; 0 for zeros."""
-    largest = max(float(array.max(initial=0.0)), -float(array.min(initial=0.0)))
-    return int(np.frexp(largest)[1]) - 1 if largest > 0.0 else 0
+    largest = float(np.abs(array).max(initial=0.0))
+    return math.frexp(largest)[1] - 1 if largest > 0.0 else 0
 
 
 def _divided(array: FloatArray, exponent: int) -> FloatArray:
