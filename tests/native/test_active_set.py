@@ -73,6 +73,27 @@ def test_a_contradiction_comes_with_its_multipliers(seed, equalities):
     assert lam @ b > 0
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_equalities_that_follow_from_others_contradict_nobody(seed):
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((12, 9)) / 3.0
+    A[3] = A[:3].T @ rng.standard_normal(3)
+    A[4] = 1e5 * (A[0] + A[1]) - 1e5 * A[0] + A[2]
+    A[4] /= np.linalg.norm(A[4])
+    W = rng.standard_normal(9)
+    b = A @ W
+    b[5:] -= rng.random(7)
+    equal = (np.arange(12) < 5).astype(np.uint8)
+    out, lam, _ = _solve(A, b, np.full(12, np.inf), equal)
+    assert out == native.SOLVED
+    assert _residual(A, b, np.full(12, np.inf), equal, lam) < 1e-9
+    b[3] += 1e-3
+    out, lam, _ = _solve(A, b, np.full(12, np.inf), equal)
+    assert out == native.CONTRADICTION
+    assert np.abs(lam @ A).max() < 1e-11
+    assert lam @ b > 1e-5
+
+
 def test_rows_that_stand_twice_are_solved():
     rng = np.random.default_rng(0)
     A = np.repeat(rng.standard_normal((15, 20)), 3, axis=0)

@@ -7,8 +7,10 @@
 
 namespace {
 
-enum Side : uint8_t { ZERO = 0, FREE = 1, CAPPED = 2 };
+enum Side : uint8_t { ZERO = 0, FREE = 1, CAPPED = 2, IMPLIED = 3 };
 enum Outcome : int64_t { SOLVED = 0, CONTRADICTION = 1, STOPPED = 2 };
+
+constexpr double REDUNDANT = 1e-9;  // distance of right-hand sides that agree up to rounding
 
 // max b^T lambda - 1/2 lambda^T G lambda  over  0 <= lambda <= cap, or any sign.
 struct Quadratic {
@@ -69,7 +71,7 @@ inline int64_t most_missed(const Quadratic &p, const ActiveSet &set, double tol,
     double most = tol;
     for (int64_t c = 0; c < set.m; ++c) {
         const uint8_t side = set.side[c];
-        if (side == FREE || p.G[c * set.m + c] <= 0.0) continue;
+        if (side == FREE || side == IMPLIED || p.G[c * set.m + c] <= 0.0) continue;
         const double slope = p.slope[c];
         const double missed = p.free_sign[c] ? std::abs(slope) : side == CAPPED ? slope : -slope;
         if (missed > most) {
@@ -79,6 +81,17 @@ inline int64_t most_missed(const Quadratic &p, const ActiveSet &set, double tol,
     }
     if (found >= 0) sign = p.slope[found] < 0.0 ? 1.0 : -1.0;
     return found;
+}
+
+// Whether an equality that depends on the free rows, with shares `r`, follows from theirs, up to
+// rounding in rows and right-hand sides of size one.
+inline bool implied(const Quadratic &p, const ActiveSet &set, int64_t row, const double *r) {
+    double side = p.b[row], size = 1.0;
+    for (int64_t i = 0; i < set.count; ++i) {
+        side -= r[i] * p.b[set.rows[i]];
+        size += std::abs(r[i]);
+    }
+    return std::abs(side) <= REDUNDANT * size;
 }
 
 // From the free rows and sides that are there to the solution. A contradiction leaves multipliers
@@ -129,6 +142,10 @@ inline Outcome solve(const Quadratic &p, ActiveSet &set, double tol, int64_t mos
                 }
             }
             if (!(length < INF)) {
+                if (p.free_sign[row] && implied(p, set, row, r)) {
+                    set.side[row] = IMPLIED;
+                    break;
+                }
                 std::memset(p.lam, 0, sizeof(double) * m);
                 for (int64_t i = 0; i < k; ++i) {
                     const int64_t c = set.rows[i];

@@ -87,6 +87,7 @@ _SLICE = 500  # steps between two looks at the clock
 _MISSED = 1e-14  # slopes that are zero in units of rows and right-hand sides at most one
 _DEPENDENT = 1e-13  # square of a pivot, of its row's square, below which the row depends on others
 _TINY_UNIT, _RAISED = -16, 1e-13  # exponent of a margin's unit, and what is asked for in addition
+_VANISHING = 1e-6  # size of weights, of the largest multiplier, from which rows may contradict
 _IDLE = 1e-12  # share of the largest multiplier of a contradiction that is rounding
 
 
@@ -299,14 +300,15 @@ class _Search:
         if not p.hard:  # margins of rows of zeros are missed
             start = np.where((p.diagonal == 0.0) & (p.b > 0.0), p.cap, start)
         ascent = BlockAscent(p, start)
-        contradiction = None
         if not self._pivoted(ascent) and not self._late() and not self._smoothed(ascent.dual):
-            contradiction = self._active(ascent.dual)
-            if contradiction is not None:
-                claim = contradicted(self.margins, contradiction, self.request, ascent.epochs)
-                if claim.status != "infeasible" and not self._late():
+            found = self._active(ascent.dual)
+            claim = self._claim(found, ascent.epochs)
+            if claim is not None and claim.status == "infeasible":
+                return claim
+            if claim is not None and found.contradiction:
+                if not self._late():
                     # weights that nearly do not exist are made of the rows that nearly contradict
-                    self._pivot(p.scaled_dual(contradiction))
+                    self._pivot(p.scaled_dual(claim.dual))
                 if not self._done():
                     return claim
             elif not self._done():
@@ -405,23 +407,30 @@ class _Search:
                     return True
         return self._late()
 
-    def _active(self, dual: FloatArray) -> FloatArray | None:
-        """The method of active sets: its multipliers in the caller's rows where they contradict
-        each other.
+    def _active(self, dual: FloatArray) -> Point:
+        """The method of active sets."""
+        found = active_set(self.programme, dual, self.deadline)
+        if not found.contradiction:
+            self.settled = found.settled
+            self._consider(found.dual, "active set", found.W)
+        return found
+
+    def _claim(self, found: Point, epochs: int) -> MarginSolution | None:
+        """The verdict on multipliers that contradict each other, or are about to: where rows depend
+        on each other up to rounding, multipliers grow without bound and weights do not.
         """
         p = self.programme
-        found = active_set(p, dual, self.deadline)
-        if found.contradiction:
-            lam = p.cancelled(vanishing(p, found.dual))
-            if not lam.any():
-                return None  # rows that cancel to nothing contradict nobody
-            mantissa, exponent = np.frexp(lam)
-            power = np.where(lam != 0.0, exponent + p.dual_exponent, -(10**6))
-            lifted: FloatArray = np.ldexp(mantissa, np.maximum(power - power.max(), -2000))
-            return lifted
-        self.settled = found.settled
-        self._consider(found.dual, "active set", found.W)
-        return None
+        size = _VANISHING * float(found.dual.max())
+        growing = p.hard and not found.settled and float(np.linalg.norm(found.W)) < size
+        if not (found.contradiction or growing):
+            return None
+        lam = p.cancelled(vanishing(p, found.dual))
+        if not lam.any():
+            return None  # rows that cancel to nothing contradict nobody
+        mantissa, exponent = np.frexp(lam)
+        power = np.where(lam != 0.0, exponent + p.dual_exponent, -(10**6))
+        lifted = np.ldexp(mantissa, np.maximum(power - power.max(), -2000))
+        return contradicted(self.margins, lifted, self.request, epochs)
 
     def _consider(self, dual: FloatArray, solver: str, weights: FloatArray | None = None) -> None:
         """Keep ``dual`` and ``weights`` (its own when left out) if they are better certified than
@@ -642,21 +651,27 @@ def _refined(
 
 def active_set(p: Programme, dual: FloatArray, deadline: float) -> Point:
     """The dual method of active sets on working sets: the rows that are free, and those that are
-    missed most; the multipliers of the others stay where they are.
+    missed most; the multipliers of the others stay where they are. Of two opposite rows the first
+    stands for both, with a multiplier of any sign.
     """
     dual = np.clip(p.cancelled(dual), 0.0, p.cap)
-    usable = p.diagonal > 0.0
-    rows = np.flatnonzero((dual > 0.0) & (dual < p.cap) & usable)
+    usable, signed = p.diagonal > 0.0, np.zeros(p.m, dtype=np.bool_)
+    if p.opposite is not None:
+        signed = np.arange(p.m) < p.opposite
+        usable &= (p.opposite < 0) | signed
+        dual = np.where(signed, dual - dual[p.opposite], np.where(usable, dual, 0.0))
+    rows = np.flatnonzero((dual != 0.0) & (dual < p.cap) & usable)
     if len(rows) > p.dof:  # not all of them can be independent
-        size = dual[rows] * np.sqrt(p.diagonal[rows])
+        size = np.abs(dual[rows]) * np.sqrt(p.diagonal[rows])
         kept = np.argpartition(-size, p.dof)
         dual[rows[kept[p.dof :]]] = 0.0
         rows = np.sort(rows[kept[: p.dof]])
     best: Point | None = None
     for _ in range(_ROUNDS):
         if len(rows) == 0:
-            slope = np.where(usable, p.values(p.adjoint(dual)) - p.b, np.inf)
-            rows = np.array([int(np.argmin(slope))])
+            slope = p.values(p.adjoint(dual)) - p.b
+            slope = np.where(signed, -np.abs(slope), slope)
+            rows = np.array([int(np.argmin(np.where(usable, slope, np.inf)))])
         if len(rows) > LARGEST_SYSTEM or time.monotonic() > deadline:
             break
         fixed = dual.copy()
@@ -664,49 +679,57 @@ def active_set(p: Programme, dual: FloatArray, deadline: float) -> Point:
         sides = p.b[rows]
         if fixed.any():
             sides = sides - p.values(p.adjoint(fixed))[rows]
-        outcome, multipliers = _on_rows(p, rows, sides, dual[rows], deadline)
+        outcome, multipliers = _on_rows(p, rows, sides, dual[rows], signed[rows], deadline)
         dual = fixed
         dual[rows] = multipliers
         if outcome != native.SOLVED:
             contradiction = outcome == native.CONTRADICTION
-            return Point(dual, p.adjoint(dual), False, contradiction)
-        split = _Sides((dual > 0.0) & (dual < p.cap), dual >= p.cap)
+            return Point(_unsigned(p, dual), p.adjoint(dual), False, contradiction)
+        split = _Sides(((dual > 0.0) | (signed & (dual != 0.0))) & (dual < p.cap), dual >= p.cap)
         at = _system(p, *split)
         if at is None:
             W = p.adjoint(dual)
             noise = 8.0 * _EPS * max(1.0, float(np.linalg.norm(W)))
             at = _System(dual, p.values(W) - p.b, noise, math.inf, W)
         low, high, enter_low, enter_high = _signs(p, split, at, usable)
-        wrong = enter_low | enter_high
+        low &= ~signed
+        wrong = enter_low | enter_high | (signed & usable & ~split.free & (at.slope > at.noise))
         if not (low | high | wrong).any():
-            return Point(at.dual, at.W, at.missed <= at.noise)
+            return Point(_unsigned(p, at.dual), at.W, at.missed <= at.noise)
         wrong[rows] = False
         found = np.flatnonzero(wrong)
-        best = Point(dual, at.W if np.array_equal(at.dual, dual) else p.adjoint(dual), False)
+        W = at.W if np.array_equal(at.dual, dual) else p.adjoint(dual)
+        best = Point(_unsigned(p, dual.copy()), W, False)
         if len(found) == 0:  # what is wrong is rounding in the Gram matrix
-            clipped = np.clip(at.dual, 0.0, p.cap)
+            clipped = np.where(signed, at.dual, np.clip(at.dual, 0.0, p.cap))
             plain = np.array_equal(clipped, at.dual)
-            return Point(clipped, at.W if plain else p.adjoint(clipped), plain)
+            W = at.W if plain else p.adjoint(clipped)
+            return Point(_unsigned(p, clipped), W, plain)
         if len(found) > JOINING:
             size = np.abs(at.slope[found])
             found = found[np.argpartition(-size, JOINING)[:JOINING]]
         rows = np.union1d(np.flatnonzero(split.free), found)
-    return Point(dual, p.adjoint(dual), False) if best is None else best
+    return Point(_unsigned(p, dual), p.adjoint(dual), False) if best is None else best
 
 
 def _on_rows(
-    p: Programme, rows: IntArray, sides: FloatArray, start: FloatArray, deadline: float
+    p: Programme,
+    rows: IntArray,
+    sides: FloatArray,
+    start: FloatArray,
+    signed: BoolArray,
+    deadline: float,
 ) -> tuple[int, FloatArray]:
-    """How the compiled method ends on these rows, and their multipliers."""
+    """How the compiled method ends on these rows, and their multipliers, some of any sign."""
     count = len(rows)
     G, lam, b = p.gram(rows).T, start.copy(), np.ascontiguousarray(sides)
-    cap, signs, slope = p.cap[rows], np.zeros(count, np.uint8), np.empty(count)
+    cap, signs, slope = p.cap[rows], signed.astype(np.uint8), np.empty(count)
     state = native.active_set(count)
     gram, sides_at, multipliers, slopes = (
         address(x, np.float64, *x.shape) for x in (G, b, lam, slope)
     )
     given = address(cap, np.float64, count), address(signs, np.uint8, count), state
-    if not _begun(state, G, lam, cap):
+    if not _begun(state, G, lam, cap, signed):
         library.active_set_begin(gram, *given, multipliers)
     steps = ctypes.c_int64()
     outcome = native.STOPPED
@@ -719,12 +742,13 @@ def _on_rows(
     return outcome, lam
 
 
-def _begun(state: Any, G: FloatArray, lam: FloatArray, cap: FloatArray) -> bool:
+def _begun(state: Any, G: FloatArray, lam: FloatArray, cap: FloatArray, signed: BoolArray) -> bool:
     """Free rows and their factor by LAPACK, where none of them depends on others."""
     from scipy.linalg.lapack import dpotrf
 
     factor, _, rows, side = state.arrays
-    free = np.flatnonzero((lam > 0.0) & (lam < cap) & (np.diag(G) > 0.0))
+    inside = ((lam > 0.0) | (signed & (lam != 0.0))) & (lam < cap)
+    free = np.flatnonzero(inside & (np.diag(G) > 0.0))
     count = len(free)
     if count == 0:
         return False
