@@ -10,7 +10,7 @@ namespace {
 enum Side : uint8_t { ZERO = 0, FREE = 1, CAPPED = 2, IMPLIED = 3 };
 enum Outcome : int64_t { SOLVED = 0, CONTRADICTION = 1, STOPPED = 2 };
 
-constexpr double REDUNDANT = 1e-9;  // distance of right-hand sides that agree up to rounding
+constexpr double REDUNDANT = 1e-12;  // distance of right-hand sides that agree up to rounding
 
 // max b^T lambda - 1/2 lambda^T G lambda  over  0 <= lambda <= cap, or any sign.
 struct Quadratic {
