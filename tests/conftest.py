@@ -60,8 +60,8 @@ def pytest_collection() -> Iterator[None]:
     gc.enable()
 
 
-DRAWN = {"report": 200, "test_all.py": 30}
-"""Where pictures are laid out as for readers, with the dots per inch of their PNG there."""
+DRAWN = {"test_style.py": 200, "test_all.py": 30}
+"""Files where pictures are laid out as for readers, with the dots per inch of their PNG there."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -83,7 +83,7 @@ def whole_pictures(request: pytest.FixtureRequest, quick_pictures: Any) -> Itera
     """In the files of :data:`DRAWN`."""
     from attsvm.report import style
 
-    dots = DRAWN.get(request.path.name, DRAWN.get(request.path.parent.name))
+    dots = DRAWN.get(request.path.name)
     with pytest.MonkeyPatch.context() as patch:
         if dots is not None:
             patch.setattr(style, "DOTS", dots)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import attsvm.report
-
-KINDS = ("image", "text", "array")
+from attsvm.report import style
 
 REVIEWS = [
     (
@@ -446,21 +446,30 @@ def build(
 
 @pytest.fixture
 def make_folder(tmp_path: Path) -> Callable[..., Path]:
-    def make(kind: str = "text", **options: Any) -> Path:
-        return build(tmp_path / kind, kind, **options)
+    def make(kind: str = "text", above: Path = tmp_path, **options: Any) -> Path:
+        return build(above / kind, kind, **options)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The plain run folder of a kind with its report; written once, not to be changed."""
-    made: dict[str, Path] = {}
+def written(tmp_path_factory: pytest.TempPathFactory, quick_pictures: Any) -> Callable[[str], Path]:
+    """The plain run folder of a kind with its report, laid out as for readers; written once, not to
+    be changed.
+    """
 
+    @cache
     def get(kind: str) -> Path:
-        if kind not in made:
-            made[kind] = build(tmp_path_factory.mktemp("written") / kind, kind)
-            attsvm.report.write(made[kind])
-        return made[kind]
+        folder = build(tmp_path_factory.mktemp("written") / kind, kind)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(style, "_lay_out", quick_pictures)
+            attsvm.report.write(folder)
+        return folder
 
     return get
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of a page's words."""
+    monkeypatch.setattr("attsvm.report.page.draw", lambda run: {})
