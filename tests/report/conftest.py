@@ -5,7 +5,7 @@ words, plain arrays.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import attsvm.report
-from attsvm.report import style
+from attsvm.report import figures, style
 
 REVIEWS = [
     (
@@ -452,6 +452,13 @@ def make_folder(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
+@pytest.fixture(scope="package", autouse=True)
+def every_figure(quick_pictures: Any) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "FIGURES", quick_pictures.figures)
+        yield
+
+
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory, quick_pictures: Any) -> Callable[[str], Path]:
     """The plain run folder of a kind with its report, laid out as for readers; written once, not to
@@ -462,7 +469,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, quick_pictures: Any) -> Ca
     def get(kind: str) -> Path:
         folder = build(tmp_path_factory.mktemp("written") / kind, kind)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(style, "_lay_out", quick_pictures)
+            patch.setattr(style, "_lay_out", quick_pictures.lay_out)
             attsvm.report.write(folder)
         return folder
 
