@@ -92,15 +92,6 @@ def test_saved_page_is_the_shown_one(tmp_path: Path) -> None:
     assert len(repr(shown)) <= 300
 
 
-def test_widget_holds_content_and_state() -> None:
-    pytest.importorskip("anywidget", reason="anywidget is not installed")
-    shown = attsvm.report.explore(data())
-    widget = shown.widget()
-    assert widget.state == shown.state
-    assert widget.content["state"] == shown.state
-    assert explorer.script() in str(widget._esm)
-
-
 def test_presets_differ_and_are_named_once() -> None:
     presets = explorer.presets()
     for name in ("key", "name", "say"):
