@@ -255,6 +255,7 @@ def empty(run: Record, data: Arrays, shown: Shown) -> None:
 
 
 def flat(run: Record, data: Arrays, shown: Shown) -> None:
+    del run["results"]["training"]
     for name, array in data.items():
         if name.startswith(("trajectory_", "joint_")) and not name.endswith("step"):
             array[:] = 0.5
