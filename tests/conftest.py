@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -60,34 +60,42 @@ def pytest_collection() -> Iterator[None]:
     gc.enable()
 
 
-DRAWN = {"report": 200, "test_all.py": 30}
-"""Where pictures are laid out as for readers, with the dots per inch of their PNG there."""
+DRAWN = {"test_style.py": 200, "test_all.py": 30}
+"""Files where pictures are laid out as for readers, with the dots per inch of their PNG there."""
+
+
+class Drawing(NamedTuple):
+    """How pictures are drawn for readers."""
+
+    lay_out: Any
+    figures: Any
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_pictures() -> Iterator[Any]:
-    """Drawing is most of what a small fit costs, so elsewhere pictures are coarse and not laid out;
-    the function that lays out.
+def quick_pictures() -> Iterator[Drawing]:
+    """Drawing is most of what a small fit costs, so elsewhere a report has two figures, coarse and
+    not laid out.
     """
-    from attsvm.report import style
+    from attsvm.report import figures, style
 
-    lay_out = style._lay_out
+    whole = Drawing(style._lay_out, figures.FIGURES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(style, "DOTS", 30)
         patch.setattr(style, "_lay_out", lambda figure: figure.set_layout_engine(None))
-        yield lay_out
+        patch.setattr(figures, "FIGURES", (figures.accuracy, figures.direction))
+        yield whole
 
 
 @pytest.fixture(scope="module", autouse=True)
-def whole_pictures(request: pytest.FixtureRequest, quick_pictures: Any) -> Iterator[None]:
+def whole_pictures(request: pytest.FixtureRequest, quick_pictures: Drawing) -> Iterator[None]:
     """In the files of :data:`DRAWN`."""
     from attsvm.report import style
 
-    dots = DRAWN.get(request.path.name, DRAWN.get(request.path.parent.name))
+    dots = DRAWN.get(request.path.name)
     with pytest.MonkeyPatch.context() as patch:
         if dots is not None:
             patch.setattr(style, "DOTS", dots)
-            patch.setattr(style, "_lay_out", quick_pictures)
+            patch.setattr(style, "_lay_out", quick_pictures.lay_out)
         yield
 
 

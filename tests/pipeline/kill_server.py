@@ -21,6 +21,8 @@ def serve():
         importlib.import_module(name)
     style = importlib.import_module("attsvm.report.style")
     style._lay_out, style.DOTS = lambda figure: figure.set_layout_engine(None), 30
+    figures = importlib.import_module("attsvm.report.figures")
+    figures.FIGURES = (figures.accuracy,)
     for line in sys.stdin:
         process = os.fork()
         if process == 0:

@@ -24,11 +24,12 @@ def run(finished_run):
     return folder, record, arrays, data
 
 
-def test_the_folder_is_complete_and_holds_nothing_unfinished(run):
+def test_the_folder_is_complete_and_holds_nothing_unfinished(run, quick_pictures):
     folder, record, _, _ = run
     assert {"run.json", "arrays.safetensors", "examples.json", "report.html", "figures"} <= {
         path.name for path in folder.iterdir()
     }
+    assert len(list((folder / "figures").glob("*.svg"))) == len(quick_pictures.figures)
     assert not (folder / "checkpoint").exists()
     assert not list(folder.rglob("*partial*"))
     assert record["format"] == "attsvm-run/1"

@@ -90,7 +90,7 @@ def test_random_weights_on_real_keys_are_inside_the_null_band(layers, copies: in
     """The heads of the stories model with queries turned at random: on its keys and queries that is
     the null ``random`` itself. Of many heads 95 % are inside, less three standard errors.
     """
-    model, _, batch = story(tokens=200)
+    model, _, batch = story(tokens=120)
     inside = []
     for copy in range(copies):
         with torch.no_grad(), capture(model, layers) as recording:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import astuple
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -68,8 +69,8 @@ def main(rank: int, folder: Path) -> None:
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    meeting = {"init_method": f"file://{folder}/meeting", "timeout": timedelta(seconds=120)}
+    dist.init_process_group("gloo", rank=rank, world_size=2, **meeting)
     mesh = init_device_mesh("cpu", (2,))
     mine = slice(rank * 3, rank * 3 + 3)
     results = {}
@@ -90,4 +91,5 @@ def main(rank: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -5,7 +5,8 @@ words, plain arrays.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +15,23 @@ import pytest
 from safetensors.numpy import save_file
 
 import attsvm.report
-
-KINDS = ("image", "text", "array")
+from attsvm.report import figures, style
 
 REVIEWS = [
-    (
-        "the acting is awful and the plot makes no sense , but the music is pleasant enough",
-        3,
-        15,
-        -1,
-    ),
-    ("a warm , funny and deeply felt film that never once talks down to its audience", 3, 7, 1),
-    (
-        (
-            "i wanted to like it . i could not . the pacing is dreadful from the first scene to the"
-            " last"
-        ),
-        13,
-        11,
-        -1,
-    ),
-    ("wonderful performances all around", 0, 1, 1),
-    ("an unforgettable portrait of a city and of two people who cannot leave it", 1, 2, 1),
-    ("dull", 0, None, -1),
-    ("הסרט הזה פשוט נפלא והמוזיקה מצוינת", 3, 5, 1),
+    ('the acting is awful and the plot makes no sense , but the music is pleasant', 3, 15, -1),
+    ('a warm , funny and deeply felt film that never once talks down to its audience', 3, 7, 1),
+    ('i wanted to like it . i could not . the pacing is dreadful from the first scene', 13, 11, -1),
+    ('wonderful performances all around', 0, 1, 1),
+    ('an unforgettable portrait of a city and of two people who cannot leave it', 1, 2, 1),
+    ('dull', 0, None, -1),
+    ('הסרט הזה פשוט נפלא והמוזיקה מצוינת', 3, 5, 1),
     ('a mess , though a handsome one : 50 % style , 50 % "substance" & <b>no</b> heart', 1, 5, -1),
-    (
-        "its best joke comes before the titles and after that it is a long , long way to the exit",
-        1,
-        2,
-        -1,
-    ),
-    ("charming", 0, None, 1),
-    ("the script is clever , the leads are lovely , and the ending earns its tears", 4, 8, 1),
-    ("tedious beyond belief", 0, 1, -1),
-]
+    ('its best joke comes before the titles and after that it is a long way to the exit', 1, 2, -1),
+    ('charming', 0, None, 1),
+    ('the script is clever , the leads are lovely , and the ending earns its tears', 4, 8, 1),
+    ('tedious beyond belief', 0, 1, -1),
+]  # fmt: skip
+"""Text, selected token, rival, label."""
 GROUPS = ("support", "confident", "wrong", "typical")
 
 
@@ -62,53 +45,22 @@ def record(kind: str, n_train: int, seed: int) -> dict[str, Any]:
         "array": "A planted instance",
     }[kind]
     accuracy = [
-        (
-            "soft",
-            "Soft attention",
-            0.9904,
-            0.972,
-            0.9667,
-            None,
-            "weights with the lowest validation loss",
-        ),
-        (
-            "soft_final",
-            "Soft attention, end of training",
-            0.9936,
-            0.968,
-            0.9639,
-            None,
-            "weights at the end of the selection stage",
-        ),
-        (
-            "hard",
-            "Hard selection",
-            0.9936,
-            0.968,
-            0.9639,
-            None,
-            "the head on the selected token alone",
-        ),
-        (
-            "mean_pooling",
-            "Mean pooling",
-            0.902,
-            0.892,
-            0.8861,
-            None,
-            "logistic regression on the mean of the tokens",
-        ),
-        (
-            "random_token",
-            "Random token",
-            0.641,
-            0.63,
-            0.6278,
-            0.021,
-            "the head on a token drawn at random, 20 draws",
-        ),
+        ("soft", "Soft attention", 0.9904, 0.972, 0.9667, None, "the lowest validation loss"),
+        ("soft_final", "Soft attention, end of training", 0.9936, 0.968, 0.9639, None, "the end"),
+        ("hard", "Hard selection", 0.9936, 0.968, 0.9639, None, "the selected token alone"),
+        ("mean_pooling", "Mean pooling", 0.902, 0.892, 0.8861, None, "the mean of the tokens"),
+        ("random_token", "Random token", 0.641, 0.63, 0.6278, 0.021, "a token drawn at random"),
         ("majority", "Majority class", 0.503, 0.5, 0.4972, None, "always the more frequent class"),
-    ]
+    ]  # fmt: skip
+    claims = [
+        ("F1", "Attention selects one token in 95 % of the sequences", 0.992, 0.95, "holds", ""),
+        ("F2", "The weights converge in direction (gap below 0.05)", 2.96e-3, 0.05, "holds", ""),
+        ("F3", "The direction gap is still falling", None, None, "holds", "0.0031 before"),
+        ("F4", "The selected tokens are locally optimal", 0.97, 1.0, "fails", "not in 3 sequences"),
+        ("F5", "No separation exists", None, None, "not applicable", "the tokens are separable"),
+    ]  # fmt: skip
+    columns = ("name", "title", "train", "validation", "test", "std", "what")
+    fields = ("id", "statement", "measured", "threshold", "verdict", "reason")
     return {
         "format": "attsvm-run/1",
         "attsvm": "0.1.0",
@@ -196,16 +148,7 @@ def record(kind: str, n_train: int, seed: int) -> dict[str, Any]:
                 "first_gap": 0.71,
                 "falling": True,
             },
-            "accuracy": [
-                dict(
-                    zip(
-                        ("name", "title", "train", "validation", "test", "std", "what"),
-                        row,
-                        strict=True,
-                    )
-                )
-                for row in accuracy
-            ],
+            "accuracy": [dict(zip(columns, row, strict=True)) for row in accuracy],
             "training": {
                 "joint_steps": 2000,
                 "best_joint_step": 640,
@@ -213,48 +156,7 @@ def record(kind: str, n_train: int, seed: int) -> dict[str, Any]:
                 "seconds_per_step": 0.00082,
             },
         },
-        "claims": [
-            claim(
-                "F1",
-                "Attention selects one token in at least 95 % of the training sequences",
-                0.992,
-                0.95,
-                "holds",
-                "",
-            ),
-            claim(
-                "F2",
-                "The weights converge in direction to the max-margin weights (gap below 0.05)",
-                2.96e-3,
-                0.05,
-                "holds",
-                "",
-            ),
-            claim(
-                "F3",
-                "The direction gap is still falling at the end",
-                None,
-                None,
-                "holds",
-                "0.0031 at the last record but one",
-            ),
-            claim(
-                "F4",
-                "The selected tokens are locally optimal",
-                0.97,
-                1.0,
-                "fails",
-                "in 3 sequences a support rival has the higher score",
-            ),
-            claim(
-                "F5",
-                "The dual certifies that no separation exists",
-                None,
-                None,
-                "not applicable",
-                "the tokens are separable",
-            ),
-        ],
+        "claims": [dict(zip(fields, row, strict=True)) for row in claims],
         "verdict": {
             "headline": (
                 "Attention selects one token in 99.8 % of the sequences, and its weights point 4.4°"
@@ -267,24 +169,6 @@ def record(kind: str, n_train: int, seed: int) -> dict[str, Any]:
             ],
         },
         "timing": {"load": 0.21, "joint": 3.9, "selection": 82.0, "margin": 7.4, "evaluate": 0.31},
-    }
-
-
-def claim(
-    name: str,
-    statement: str,
-    measured: float | None,
-    threshold: float | None,
-    verdict: str,
-    reason: str,
-) -> dict[str, Any]:
-    return {
-        "id": name,
-        "statement": statement,
-        "measured": measured,
-        "threshold": threshold,
-        "verdict": verdict,
-        "reason": reason,
     }
 
 
@@ -446,21 +330,37 @@ def build(
 
 @pytest.fixture
 def make_folder(tmp_path: Path) -> Callable[..., Path]:
-    def make(kind: str = "text", **options: Any) -> Path:
-        return build(tmp_path / kind, kind, **options)
+    def make(kind: str = "text", above: Path = tmp_path, **options: Any) -> Path:
+        return build(above / kind, kind, **options)
 
     return make
 
 
-@pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The plain run folder of a kind with its report; written once, not to be changed."""
-    made: dict[str, Path] = {}
+@pytest.fixture(scope="package", autouse=True)
+def every_figure(quick_pictures: Any) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "FIGURES", quick_pictures.figures)
+        yield
 
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory, quick_pictures: Any) -> Callable[[str], Path]:
+    """The plain run folder of a kind with its report, laid out as for readers; written once, not to
+    be changed.
+    """
+
+    @cache
     def get(kind: str) -> Path:
-        if kind not in made:
-            made[kind] = build(tmp_path_factory.mktemp("written") / kind, kind)
-            attsvm.report.write(made[kind])
-        return made[kind]
+        folder = build(tmp_path_factory.mktemp("written") / kind, kind)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(style, "_lay_out", quick_pictures.lay_out)
+            attsvm.report.write(folder)
+        return folder
 
     return get
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of a page's words."""
+    monkeypatch.setattr("attsvm.report.page.draw", lambda run: {})

@@ -92,15 +92,6 @@ def test_saved_page_is_the_shown_one(tmp_path: Path) -> None:
     assert len(repr(shown)) <= 300
 
 
-def test_widget_holds_content_and_state() -> None:
-    pytest.importorskip("anywidget", reason="anywidget is not installed")
-    shown = attsvm.report.explore(data())
-    widget = shown.widget()
-    assert widget.state == shown.state
-    assert widget.content["state"] == shown.state
-    assert explorer.script() in str(widget._esm)
-
-
 def test_presets_differ_and_are_named_once() -> None:
     presets = explorer.presets()
     for name in ("key", "name", "say"):
@@ -122,18 +113,15 @@ def in_the_plane(run: dict, arrays: dict, shown: list) -> None:
     }
 
 
-def test_report_of_a_run_in_the_plane_has_it(make_folder: Callable[..., Path]) -> None:
+def test_report_of_a_run_in_the_plane_has_it(
+    make_folder: Callable[..., Path], no_pictures: None
+) -> None:
     page = attsvm.report.write(make_folder("array", change=in_the_plane)).read_text()
     assert f"script-src '{explorer.script_hash()}'" in html.unescape(page)
     content = embedded(page)
     assert content["own"] == "this run"
     assert "A is 104, B is 100, C is 107" in content["sentence"]
     assert [each["chosen"] for each in content["state"]["sequences"]] == [[1], [0], [2]]
-
-
-def test_report_of_another_run_allows_no_script(written: Callable[[str], Path]) -> None:
-    page = (written("array") / "report.html").read_text()
-    assert "script" not in page
 
 
 def test_page_of_a_toy_experiment_begins_with_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import attsvm.report.explorer as explorer
 
 pytestmark = pytest.mark.browser
 
-WIDTHS = (360, 1400)
+PHONE, WIDE = 360, 1400
 COUNT_FRAMES = """() => {
   window.frames_ = [];
   const plain = window.requestAnimationFrame.bind(window);
@@ -87,9 +87,8 @@ def verdict(page: Any) -> str:
     return str(page.locator(".axp-verdict").inner_text())
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_mouse_moves_and_chooses(browser: Any, file: Path, width: int) -> None:
-    with opened(browser, file, width) as page:
+def test_mouse_moves_and_chooses(browser: Any, file: Path) -> None:
+    with opened(browser, file, WIDE) as page:
         before = verdict(page)
         x, y = centre(token(page, 2, 1))
         page.mouse.move(x, y)
@@ -106,9 +105,8 @@ def test_mouse_moves_and_chooses(browser: Any, file: Path, width: int) -> None:
         assert verdict(page) == before
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_fingers_move_tokens_and_scroll_the_page(browser: Any, file: Path, width: int) -> None:
-    with opened(browser, file, width) as page:
+def test_fingers_move_tokens_and_scroll_the_page(browser: Any, file: Path) -> None:
+    with opened(browser, file, PHONE) as page:
         x, y = centre(token(page, 2, 1))
         touch = page.context.new_cdp_session(page)
 
@@ -130,9 +128,8 @@ def test_fingers_move_tokens_and_scroll_the_page(browser: Any, file: Path, width
         assert chosen(page, 0, 1)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_keys_move_and_choose(browser: Any, file: Path, width: int) -> None:
-    with opened(browser, file, width) as page:
+def test_keys_move_and_choose(browser: Any, file: Path) -> None:
+    with opened(browser, file, WIDE) as page:
         x, y = centre(token(page, 1, 1))
         token(page, 1, 1).focus()
         page.keyboard.press("ArrowLeft")
@@ -164,8 +161,7 @@ def test_keys_move_and_choose(browser: Any, file: Path, width: int) -> None:
         assert reached
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(PHONE, "light"), (WIDE, "dark")])
 def test_every_example_shows_itself(browser: Any, file: Path, width: int, scheme: str) -> None:
     with opened(browser, file, width, color_scheme=scheme) as page:
         for k, example in enumerate(explorer.presets()):
@@ -181,7 +177,7 @@ def test_every_example_shows_itself(browser: Any, file: Path, width: int, scheme
 
 
 def test_state_lives_in_the_address(browser: Any, file: Path) -> None:
-    with opened(browser, file, 1400) as page:
+    with opened(browser, file, WIDE) as page:
         assert "#" not in page.url  # a reader who changes nothing keeps a clean address
         token(page, 0, 1).focus()
         page.keyboard.press("Enter")
@@ -190,15 +186,15 @@ def test_state_lives_in_the_address(browser: Any, file: Path) -> None:
         page.wait_for_timeout(500)
         anchor = page.url[page.url.index("#") :]
         said = verdict(page)
-    with opened(browser, file, 1400, anchor) as page:
+    with opened(browser, file, WIDE, anchor) as page:
         assert chosen(page, 0, 1)
         assert verdict(page) == said
-    with opened(browser, file, 1400, "#explore=nonsense") as page:
+    with opened(browser, file, WIDE, "#explore=nonsense") as page:
         assert verdict(page).startswith("Best margin")
 
 
 def test_replay_runs_and_ends(browser: Any, file: Path) -> None:
-    with opened(browser, file, 1400) as page:
+    with opened(browser, file, WIDE) as page:
         page.get_by_role("button", name="Replay").click()
         page.wait_for_timeout(300)
         middle = page.locator(".axp-course").get_attribute("d")
@@ -217,7 +213,7 @@ def test_a_frame_takes_less_than_16_milliseconds(browser: Any, tmp_path: Path) -
     file.write_text(
         explorer.page(explorer.Own(explorer.state_of(data), "five", "Drag.")), encoding="utf-8"
     )
-    with opened(browser, file, 1400) as page:
+    with opened(browser, file, WIDE) as page:
         x, y = centre(token(page, 0, 0))
         page.mouse.move(x, y)
         page.mouse.down()
@@ -232,7 +228,7 @@ def test_a_frame_takes_less_than_16_milliseconds(browser: Any, tmp_path: Path) -
 
 
 def test_report_shows_it_under_its_policy(
-    browser: Any, make_folder: Callable[..., Path], tmp_path: Path
+    browser: Any, make_folder: Callable[..., Path], no_pictures: None
 ) -> None:
     def in_the_plane(run: dict[str, Any], arrays: dict[str, Any], shown: list[Any]) -> None:
         given = np.random.default_rng(3).normal(size=(3, 4, 2)) + 2.0 * np.eye(4)[0][:, None]
@@ -247,7 +243,7 @@ def test_report_shows_it_under_its_policy(
         }
 
     page_file = attsvm.report.write(make_folder("array", change=in_the_plane))
-    for width in WIDTHS:
+    for width in (PHONE, WIDE):
         with opened(browser, page_file, width) as page:
             assert page.locator(".axp-token").count() == 12
             assert page.evaluate("document.documentElement.scrollWidth") <= width

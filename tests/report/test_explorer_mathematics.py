@@ -64,7 +64,7 @@ def planar(rng: np.random.Generator) -> attsvm.AttentionData:
 
 def test_solver_agrees_with_the_library() -> None:
     rng = np.random.default_rng(0)
-    instances = [planar(rng) for _ in range(300)]
+    instances = [planar(rng) for _ in range(100)]
     exponents = [1.1, 1.5, 2.0, 3.0, float("inf")]
     states = [explorer.state_of(data) for data in instances]
     answers = computed(
@@ -95,7 +95,7 @@ def test_solver_agrees_with_the_library() -> None:
             if best.unique or p < float("inf"):
                 ours, theirs = w / np.linalg.norm(w), best.W[:, 0] / np.linalg.norm(best.W)
                 assert np.abs(ours - theirs).max() < 1e-6
-    assert 100 < infeasible < 1000  # both outcomes are tried
+    assert 30 < infeasible < 400  # both outcomes are tried
 
 
 def farkas_residual(rows: np.ndarray) -> float:
@@ -105,18 +105,18 @@ def farkas_residual(rows: np.ndarray) -> float:
     return float(residual)
 
 
-@pytest.mark.parametrize(("key", "reference"), [("one", "p"), ("trap", "p"), ("seven", "p")])
-def test_presets_have_the_published_prompts(key: str, reference: str) -> None:
-    names = {"one": "single_global", "trap": "single_local", "seven": "multiple_global"}
-    found = computed("E.marginOf(E.complete(given)).w", preset(key).state)
-    np.testing.assert_allclose(found, toy(names[key]).reference[reference], atol=5.1e-5)
+def test_presets_have_the_published_solutions() -> None:
+    def found(key: str) -> Any:
+        return computed("E.marginOf(E.complete(given))", preset(key).state)
 
-
-@pytest.mark.parametrize(("key", "name"), [("joint", "joint"), ("relaxed", "joint_nonsupport")])
-def test_joint_presets_have_the_published_solutions(key: str, name: str) -> None:
-    found = computed("E.marginOf(E.complete(given))", preset(key).state)
-    np.testing.assert_allclose(found["w"], toy(name).reference["p_relaxed"], atol=1e-12)
-    np.testing.assert_allclose(found["head"]["w"], toy(name).reference["v"], atol=1e-12)
+    for key, name in (
+        ("one", "single_global"), ("trap", "single_local"), ("seven", "multiple_global")
+    ):  # fmt: skip
+        np.testing.assert_allclose(found(key)["w"], toy(name).reference["p"], atol=5.1e-5)
+    for key, name in (("joint", "joint"), ("relaxed", "joint_nonsupport")):
+        both = found(key)
+        np.testing.assert_allclose(both["w"], toy(name).reference["p_relaxed"], atol=1e-12)
+        np.testing.assert_allclose(both["head"]["w"], toy(name).reference["v"], atol=1e-12)
 
 
 def test_joint_descent_passes_the_published_angles() -> None:
@@ -186,24 +186,22 @@ def test_trap_ends_at_another_choice() -> None:
 
 
 def test_states_survive_the_address() -> None:
-    for each in presets():
-        state = {**each.state, "p": "inf"}
-        back = computed(
-            "[E.complete(given), E.decode(E.encode(E.complete(given)))].map((s) =>"
-            " ({ ...s, p: String(s.p) }))",
-            state,
-        )
-        for given, found in zip(back[0]["sequences"], back[1]["sequences"], strict=True):
+    there_and_back = computed(
+        "given.map((state) => [E.complete(state), E.decode(E.encode(E.complete(state)))]"
+        ".map((s) => ({ ...s, p: String(s.p) })))",
+        [{**each.state, "p": "inf"} for each in presets()],
+    )
+    for sent, back in there_and_back:
+        for given, found in zip(sent["sequences"], back["sequences"], strict=True):
             np.testing.assert_allclose(found["tokens"], given["tokens"], atol=5.1e-5)
             assert found["chosen"] == given["chosen"]
-        assert back[0]["p"] == back[1]["p"] == "Infinity"
-        assert back[0]["mode"] == back[1]["mode"]
+        assert sent["p"] == back["p"] == "Infinity"
+        assert sent["mode"] == back["mode"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "2~fixed", "2~other~0,0~0,0~1;1;0,0,1*;1,1,0", "2~fixed~0,0~0,0~1;1;0,0,1;1,1,0",
-     "2~fixed~0,x~0,0~1;1;0,0,1*;1,1,0", "1~fixed~0,0~0,0~1;1;0,0,1*;1,1,0", "NaN~fixed~,~,~"],
-)  # fmt: skip
-def test_a_broken_address_is_no_state(text: str) -> None:
-    assert computed("E.decode(given)", text) is None
+def test_a_broken_address_is_no_state() -> None:
+    broken = [
+        "", "2~fixed", "2~other~0,0~0,0~1;1;0,0,1*;1,1,0", "2~fixed~0,0~0,0~1;1;0,0,1;1,1,0",
+        "2~fixed~0,x~0,0~1;1;0,0,1*;1,1,0", "1~fixed~0,0~0,0~1;1;0,0,1*;1,1,0", "NaN~fixed~,~,~",
+    ]  # fmt: skip
+    assert computed("given.map((text) => E.decode(text))", broken) == [None] * len(broken)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,8 +76,9 @@ def test_margins_of_other_weights_are_counted() -> None:
         attsvm.selection_margins(data, attsvm.optimal_tokens(data, head)), attsvm.Nuclear()
     )
     ax = solution.plot(axes())
-    assert sum(bar.get_height() for bar in ax.patches) == data.n
-    assert min(bar.get_x() for bar in ax.patches if bar.get_height()) >= 1 - 0.06
+    counts, edges, _ = ax.patches[0].get_data()
+    assert counts.sum() == data.n
+    assert edges[np.flatnonzero(counts)[0]] >= 1 - 0.06
 
 
 @pytest.mark.parametrize("quantity", ["loss", "probability", "norm"])
@@ -120,31 +117,6 @@ def test_new_axes_come_from_pyplot() -> None:
         ax = toy("joint").data.plot()
         assert ax.figure.number in plt.get_fignums()
         plt.close(ax.figure)
-
-
-def test_a_report_does_without_a_backend(tmp_path: Path) -> None:
-    """The environment names none that exists; the figures are drawn all the same, and a backend
-    that exists is still the reader's.
-    """
-    script = (
-        "from attsvm.report.style import canvas, render\n"
-        "with canvas(2) as (figure, panels):\n"
-        "    panels[0].plot([0, 1])\n"
-        "    assert render(figure, 'a', 'a', 'a', 'a').png\n"
-        "import matplotlib, os\n"
-        "print(os.environ['MPLBACKEND'], matplotlib.rcParams._get_backend_or_none())\n"
-    )
-    for named, kept in (("nonsense", "None"), ("svg", "svg")):
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            env=os.environ | {"MPLBACKEND": named},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.split() == [named, kept]
 
 
 def test_results_print_in_a_few_words(

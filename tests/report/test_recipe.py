@@ -6,9 +6,12 @@ import re
 import shlex
 
 import numpy as np
+import pytest
 
 import attsvm.report
 from attsvm.cli import main
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 def recipe(page):

@@ -27,18 +27,11 @@ def test_it_finds_the_witness_and_certifies_its_steps(pooling):
     assert max(step.gap for step in model.convex_steps_) <= 1e-6
 
 
-def test_planted_witnesses_are_selected():
-    bags = planted_witnesses("linear", 300, 30, 1)
-    train, test = bags.take(np.arange(200)), bags.take(np.arange(200, 300))
-    model = WitnessSVC().fit(train, train.labels)
-    assert precision(model, test) >= 0.98
-
-
 def test_a_model_of_the_standard_assumption_does_not_use_poison():
-    train = assumption_test("single concept", 100, "train", 3)
+    train = assumption_test("single concept", 60, "train", 3)
     test = assumption_test("single concept", 200, "test", 3)
     grown = BagFeatures(PolynomialFeatures(2, include_bias=False)).fit(train)
-    standard = make_pipeline(grown, WitnessSVC()).fit(train, train.labels)
+    standard = make_pipeline(grown, WitnessSVC(penalty=1e-3)).fit(train, train.labels)
     collective = AttentionSVC().fit(train, train.labels)
     assert roc_auc_score(test.labels, standard.decision_function(test)) >= 0.95
     # The null: attention pooling learns "no poison, so positive".
@@ -46,7 +39,7 @@ def test_a_model_of_the_standard_assumption_does_not_use_poison():
 
 
 def test_several_heads_need_a_witness_each():
-    train = assumption_test("several concepts", 150, "train", 3)
+    train = assumption_test("several concepts", 100, "train", 3)
     test = assumption_test("several concepts", 200, "test", 3)
     auc = [
         roc_auc_score(

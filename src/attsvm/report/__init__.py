@@ -51,7 +51,7 @@ def explore(
     :math:`\|\cdot\|_p`, and the descent that turns towards it.
 
     A notebook shows it as it is; ``.save("explorer.html")`` writes it as one file that loads
-    nothing; ``.widget()`` is an ``anywidget`` (extra ``notebook``).
+    nothing.
 
     Args:
         data: up to 12 sequences of up to 12 tokens with two features. There is one prompt for all:

@@ -24,7 +24,6 @@ from attsvm.printable import name_of
 from attsvm.report import pixels
 from attsvm.report.endings import paragraphs
 from attsvm.report.page import POLICY, document
-from attsvm.report.printing import MINUS
 from attsvm.solvers import MarginSolution
 from attsvm.store import announce, read_json, read_run, write_json
 
@@ -217,7 +216,6 @@ def _document(content: dict[str, Any], run: dict[str, Any] | None) -> str:
     results = run["results"] if run else {}
     return document(
         "bags.html.j2",
-        {"share": "{:.3f}".format, "fixed": lambda value: f"{value:.3f}".replace("-", MINUS)},
         policy=POLICY,
         run=run,
         accuracy=sorted(results.get("accuracy", []), key=lambda row: -row["test"]),

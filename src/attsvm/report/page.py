@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,9 +89,10 @@ _GAP_WORDS = {
 CURVES = ("joint", "loss", "selection", "norm")
 
 
+@cache
 def _templates(*folders: Path) -> jinja2.Environment:
     """The environment of every page: escaping on, numbers printed the house's way, the style sheet
-    as ``css``.
+    as ``css``. A template is compiled once.
     """
     import jinja2
     from markupsafe import Markup
@@ -111,6 +112,8 @@ def _templates(*folders: Path) -> jinja2.Environment:
         printing.plain,
     ):
         environment.filters[convert.__name__] = convert
+    environment.filters["share"] = lambda value: f"{min(1.0, max(0.0, float(value))):.3f}"
+    environment.filters["fixed"] = lambda value: f"{value:.3f}".replace("-", printing.MINUS)
     environment.filters["mark"] = lambda verdict: {
         "holds": "✓",
         "fails": "✗",
@@ -121,15 +124,12 @@ def _templates(*folders: Path) -> jinja2.Environment:
     return environment
 
 
-def document(
-    template: str | Path, filters: dict[str, Callable[..., str]] | None = None, **content: Any
-) -> str:
+def document(template: str | Path, **content: Any) -> str:
     """A page from its template, without any character that steers a browser or a terminal: files
     may hold anything.
     """
     template = Path(template)
     environment = _templates(*([template.parent] if template.is_absolute() else []))
-    environment.filters |= filters or {}
     return visible(environment.get_template(template.name).render(content))
 
 
@@ -137,15 +137,9 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
     """The HTML of the report."""
     from markupsafe import Markup
 
-    peak = token_sequences.peak(run)
     explored = explorer(run)
-    filters: dict[str, Callable[..., str]] = {
-        "share": lambda value: f"{min(1.0, max(0.0, float(value))):.3f}",
-        "shade": lambda value, full=1.0: f"{full * min(1.0, max(0.0, float(value) / peak)):.3f}",
-    }
     return document(
         "page.html.j2",
-        filters,
         at=run.at,
         pictures={name: (picture, Markup(inline(picture))) for name, picture in pictures.items()},
         curves=[name for name in CURVES if name in pictures],
@@ -165,7 +159,7 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         ends=paragraphs(run.at("verdict.ends")),
         groups=token_sequences.groups(run),
         shown=token_sequences.SHOWN,
-        peak=peak,
+        peak=token_sequences.peak(run),
         constraints=constraints(run),
         class_names=run.class_names,
         commands=commands(run),

@@ -64,7 +64,7 @@ def histogram(
     """Counts of values between ``low`` and ``high``; those above stand in the last bar."""
     edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
     heights, _ = np.histogram(np.minimum(values, edges[-1]), edges)
-    axes.bar(edges[:-1], heights, width=np.diff(edges), align="edge", color=colour, linewidth=0)
+    axes.stairs(heights, edges, fill=True, color=colour, linewidth=0)
     axes.set_ylim(0, max(1.0, 1.3 * heights.max()))
     axes.locator_params(axis="y", integer=True, nbins=3)
 

@@ -200,8 +200,10 @@ def tick(value: float, _position: object = None) -> str:
 
 
 def logarithmic(axis: Axis, values: NDArray[Any]) -> None:
-    """Make this axis logarithmic, with labels even when the values span less than a decade."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    """Make this axis logarithmic, with labels even when the values span less than a decade, and
+    marks at 2 and 5 where it shows a few.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     positive = values[np.isfinite(values) & (values > 0)]
     span = float(positive.max() / positive.min()) if len(positive) else 1.0
@@ -210,6 +212,8 @@ def logarithmic(axis: Axis, values: NDArray[Any]) -> None:
     axis.set_major_locator(
         LogLocator(subs=(1.0,) if span >= 50 else (1.0, 2.0, 5.0), numticks=7 if span >= 50 else 12)
     )
+    between = LogLocator(subs=(2.0, 5.0)) if 50 <= span < 1e4 else NullLocator()
+    axis.set_minor_locator(between)
     axis.set_major_formatter(FuncFormatter(tick))
     axis.set_minor_formatter(NullFormatter())
 

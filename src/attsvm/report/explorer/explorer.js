@@ -55,8 +55,7 @@ Enter."></svg>
 
 /** Put an explorer into an element. `given` is { state, sentence, presets: [{ key, name, say,
     state }] } with `own`, what the list of examples calls the state, or `key`, which of them it
-    is. After each change by the reader `options.changed(state)` is called. Returns { set(state)
-    }. */
+    is. With `options.address` the address follows what the reader does. */
 export function mount(element, given, options = {}) {
   let state = complete(given.state);
   let solved,
@@ -440,7 +439,6 @@ export function mount(element, given, options = {}) {
           /* a frame without an address */
         }
       }
-      options.changed?.(state);
     }, 300);
   }
 
@@ -630,11 +628,9 @@ export function mount(element, given, options = {}) {
     );
     watcher.observe(prompts);
   }
-  return { set: (next) => take(next, sentence.textContent) };
 }
 
-/* Where it stands: on a page, in elements that hold their data as JSON; in a notebook, by
-   anywidget. */
+/* Where it stands: on a page, in elements that hold their data as JSON. */
 
 if (typeof document !== "undefined") {
   document.querySelectorAll("[data-attsvm-explorer]:not(.axp)").forEach((element, k) => {
@@ -642,15 +638,3 @@ if (typeof document !== "undefined") {
     mount(element, data, { address: k === 0 });
   });
 }
-
-export default {
-  render({ model, el }) {
-    const explorer = mount(el, model.get("content"), {
-      changed: (state) => {
-        model.set("state", { ...state, p: state.p === Infinity ? "inf" : state.p });
-        model.save_changes();
-      },
-    });
-    model.on("change:content", () => explorer.set(model.get("content").state));
-  },
-};

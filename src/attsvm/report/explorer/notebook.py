@@ -5,10 +5,8 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import attsvm.report.explorer as pages
-from attsvm.errors import InputError
 from attsvm.files import write_file
 from attsvm.report.explorer.states import Own, State
 
@@ -29,13 +27,9 @@ class Explorer:
 
     state: State
 
-    @property
-    def _shown(self) -> Own:
-        return Own(self.state, "your data", _SENTENCE)
-
     def html(self) -> str:
         """A page, complete in one file."""
-        return pages.page(self._shown)
+        return pages.page(Own(self.state, "your data", _SENTENCE))
 
     def save(self, path: str | Path) -> Path:
         """Write the page to a file.
@@ -44,32 +38,6 @@ class Explorer:
             InputError: the file cannot be written.
         """
         return write_file(path, self.html())
-
-    def widget(self) -> Any:
-        """An ``anywidget``: its ``state`` follows what the reader does, and setting ``content`` to
-        :func:`attsvm.report.explorer.content` of another state shows that one.
-
-        Raises:
-            InputError: anywidget is not installed.
-        """
-        try:
-            import anywidget
-            import traitlets
-        except ImportError:
-            raise InputError(
-                "the widget needs anywidget, which is not installed: pip install 'attsvm[notebook]'"
-            ) from None
-        kind = type(
-            "ExplorerWidget",
-            (anywidget.AnyWidget,),
-            {
-                "_esm": pages.script(),
-                "_css": pages.style(),
-                "content": traitlets.Dict().tag(sync=True),
-                "state": traitlets.Dict().tag(sync=True),
-            },
-        )
-        return kind(content=pages.content(self._shown), state=self.state)
 
     def _repr_html_(self) -> str:
         """In a frame, so that neither the notebook's style nor the page's reaches the other."""
