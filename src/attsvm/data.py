@@ -231,9 +231,10 @@ class AttentionData:
             return np.ascontiguousarray(np.take_along_axis(tokens, first, axis=-2)[..., 0, :])
         queries = _to_float("queries", value)
         if queries.ndim != tokens.ndim - 1 or queries.shape[:-1] != tokens.shape[:-2]:
+            wanted = ", ".join(map(str, tokens.shape[:-2]))
             raise InputError(
-                f"queries has shape {queries.shape}; it must be {(*tokens.shape[:-2], 'd_z')}, one"
-                " query per sequence"
+                f"queries has shape {queries.shape}; it must be ({wanted}, d_z), one query per"
+                " sequence"
             )
         if queries.shape[-1] == 0:
             raise InputError(
