@@ -73,9 +73,8 @@ def spread(name: str, value: ArrayLike, shape: tuple[int, ...], own: int) -> Flo
     array = floats(name, value)
     least = shape[len(shape) - own :]
     if array.shape not in (shape, least):
-        raise InputError(
-            f"{name} has shape {array.shape}; it must be {least or 'a number'} or {shape}"
-        )
+        wanted = f"{least or 'a number'}{f' or {shape}' if shape != least else ''}"
+        raise InputError(f"{name} has shape {array.shape}; it must be {wanted}")
     if not np.isfinite(array).all():
         raise InputError(f"{name} holds a value that is not finite; every value must be finite")
     return np.array(np.broadcast_to(array, shape), order="C")

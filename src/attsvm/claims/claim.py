@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -413,6 +413,18 @@ class Claim:
     interval: bool = False
     null: Null | None = None
     trials: str = "seed"
+
+    def __post_init__(self) -> None:
+        if self.source not in get_args(Source):
+            raise InputError(
+                f"claim {self.id}: source is {self.source!r}; use one of"
+                f" {', '.join(map(repr, get_args(Source)))}"
+            )
+        if not callable(self.measure):
+            raise InputError(
+                f"claim {self.id}: measure is {self.measure!r}; give a function from the evidence"
+                ' to numbers, such as lambda e: e["gap"]'
+            )
 
     def _repr_html_(self) -> str:
         return cell(self)

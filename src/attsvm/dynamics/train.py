@@ -121,6 +121,11 @@ def train(
         raise InputError(f"steps is {steps!r}; give a number of steps, 0 or more")
     if not checkpoint_seconds >= 0:
         raise InputError(f"checkpoint_seconds is {checkpoint_seconds!r}; give 0 or more seconds")
+    if record is not None and not callable(getattr(record, "steps", None)):
+        raise InputError(
+            f"record is {kind(record)}; give attsvm.LogSpaced(50) for fifty records, or the steps"
+            " themselves as attsvm.dynamics.AtSteps([10, 100])"
+        )
     _check_schedule(model, schedule)
     readout = getattr(model.head, "readout", None)
     trained_head = any(

@@ -43,8 +43,8 @@ class CombinedOptimizer(KeepsPrecision):
 
     optimizers: tuple[Optimizer, ...] = ()
 
-    def __init__(self, optimizers: Sequence[Optimizer]) -> None:
-        members = tuple(optimizers)
+    def __init__(self, optimizers: Optimizer | Sequence[Optimizer]) -> None:
+        members = (optimizers,) if isinstance(optimizers, Optimizer) else tuple(optimizers)
         for member in members:
             if not isinstance(member, Optimizer):
                 raise InputError(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from attsvm.errors import InputError
+from attsvm.printable import kind
 
 Role = Literal["query", "key", "value", "output"]
 Select = str | Callable[[str, Tensor], bool | None]
@@ -233,6 +234,8 @@ def split_params(
         InputError: nothing was found, an unknown role or kind of blocks, a ``select`` that is not a
             regular expression.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is {kind(model)}; give a torch.nn.Module")
     unknown = sorted(set(roles) - {"query", "key", "value", "output"})
     if unknown or not roles:
         raise InputError(
