@@ -227,7 +227,7 @@ def test_refusals_name_what_was_looked_for():
         split_params(mlp, roles=("keys",))
     with pytest.raises(InputError, match="blocks is 'head'"):
         split_params(mlp, blocks="head")
-    with pytest.raises(InputError, match=r"model is 'mlp'; give a torch\.nn\.Module"):
+    with pytest.raises(InputError, match=r"model is a str; give a torch\.nn\.Module"):
         split_params("mlp")
 
 

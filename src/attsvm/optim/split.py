@@ -10,7 +10,6 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from attsvm.errors import InputError
-from attsvm.printable import kind
 
 Role = Literal["query", "key", "value", "output"]
 Select = str | Callable[[str, Tensor], bool | None]
@@ -235,7 +234,7 @@ def split_params(
             regular expression.
     """
     if not isinstance(model, nn.Module):
-        raise InputError(f"model is {kind(model)}; give a torch.nn.Module")
+        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
     unknown = sorted(set(roles) - {"query", "key", "value", "output"})
     if unknown or not roles:
         raise InputError(
