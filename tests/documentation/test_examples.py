@@ -15,6 +15,7 @@ import pytest
 import attsvm
 
 COMPLETE = (
+    "attsvm.claims",
     "attsvm.data",
     "attsvm.datasets.arrays",
     "attsvm.datasets.catalogue",
@@ -22,10 +23,15 @@ COMPLETE = (
     "attsvm.datasets.images",
     "attsvm.datasets.next_token",
     "attsvm.datasets.toys",
+    "attsvm.dynamics.native_loop",
+    "attsvm.dynamics.radius_path",
+    "attsvm.dynamics.train",
+    "attsvm.dynamics.trajectory",
     "attsvm.errors",
     "attsvm.geometry",
     "attsvm.margins",
     "attsvm.models",
+    "attsvm.optim",
     "attsvm.queries",
     "attsvm.selection",
     "attsvm.sklearn",

@@ -105,6 +105,16 @@ def train(
         InputError: arguments out of range, data or an optimiser that does not fit the model, a
             state of another run, and ``backend="compiled"`` for what the compiled loop does not
             know; the message says why.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.unit_sphere(4, 5, 6, seed=0)
+        >>> model = attsvm.models.Attention.cross(data, head)
+        >>> step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
+        >>> run = attsvm.train(model, data, step, steps=200)
+        >>> best = attsvm.max_margin(data, run.selected[-1])
+        >>> run.backend, bool(run.direction_gap(best)[-1] < run.direction_gap(best)[1])
+        ('compiled', True)
     """
     if not isinstance(model, Attention):
         raise InputError(
