@@ -22,6 +22,7 @@ extensions = [
     "laboratory",
     "entries",
 ]
+smartquotes_action = "qe"  # two hyphens begin an option, and are no dash
 html_math_renderer = "mathml"
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3

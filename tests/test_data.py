@@ -37,7 +37,7 @@ REFUSED = [
     ({"labels": [1]}, r"labels has shape \(1,\); it must be \(2,\)"),
     ({"labels": [1, 0]}, r"labels holds 0 at \[1\]; labels must be -1 or \+1 .*2\*y-1"),
     ({"labels": [np.nan, 1]}, r"labels holds nan at \[0\]"),
-    ({"queries": np.ones((3, 1))}, r"queries has shape \(3, 1\); it must be \(2, 'd_z'\)"),
+    ({"queries": np.ones((3, 1))}, r"queries has shape \(3, 1\); it must be \(2, d_z\)"),
     ({"queries": np.ones(2)}, r"queries has shape \(2,\)"),
     ({"queries": np.ones((2, 0))}, r"queries has shape \(2, 0\), so it has no features"),
     ({"queries": [[1, 0], [0, np.nan]]}, r"queries of shape \(2, 2\) holds nan at \[1, 1\]"),

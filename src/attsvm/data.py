@@ -73,9 +73,8 @@ def spread(name: str, value: ArrayLike, shape: tuple[int, ...], own: int) -> Flo
     array = floats(name, value)
     least = shape[len(shape) - own :]
     if array.shape not in (shape, least):
-        raise InputError(
-            f"{name} has shape {array.shape}; it must be {least or 'a number'} or {shape}"
-        )
+        wanted = f"{least or 'a number'}{f' or {shape}' if shape != least else ''}"
+        raise InputError(f"{name} has shape {array.shape}; it must be {wanted}")
     if not np.isfinite(array).all():
         raise InputError(f"{name} holds a value that is not finite; every value must be finite")
     return np.array(np.broadcast_to(array, shape), order="C")
@@ -231,9 +230,10 @@ class AttentionData:
             return np.ascontiguousarray(np.take_along_axis(tokens, first, axis=-2)[..., 0, :])
         queries = _to_float("queries", value)
         if queries.ndim != tokens.ndim - 1 or queries.shape[:-1] != tokens.shape[:-2]:
+            wanted = ", ".join(map(str, tokens.shape[:-2]))
             raise InputError(
-                f"queries has shape {queries.shape}; it must be {(*tokens.shape[:-2], 'd_z')}, one"
-                " query per sequence"
+                f"queries has shape {queries.shape}; it must be ({wanted}, d_z), one query per"
+                " sequence"
             )
         if queries.shape[-1] == 0:
             raise InputError(

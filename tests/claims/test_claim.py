@@ -112,9 +112,14 @@ def test_booleans_and_intervals():
         (lambda: at_most(1.0, "why", share=1.5), "share is 1.5"),
         (lambda: between(2.0, 1.0, "why"), "low <= high"),
         (lambda: at_most(math.nan, "why"), "low <= high"),
+        (lambda: claim(None, at_most(1.0, "why")), "claim X1: measure is None; give a function"),
+        (
+            lambda: Claim("X1", "a statement", "us", abs, at_most(1.0, "why")),
+            "claim X1: source is 'us'; use one of 'paper', \"authors' code\", 'recalled', 'ours'",
+        ),
     ],
 )
-def test_a_threshold_says_what_is_wrong_with_it(make, words):
+def test_a_claim_and_its_threshold_say_what_is_wrong_with_them(make, words):
     with pytest.raises(InputError, match=words):
         make()
 

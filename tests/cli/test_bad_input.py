@@ -125,3 +125,30 @@ def test_one_sentence_exit_2_nothing_written(make, words, tmp_path, monkeypatch,
         assert word in printed.err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["ft", "data.npz"], ["did you mean fit?"]),
+        (["list", "norms"], ["unrecognized arguments: norms; see attsvm list --help"]),
+        (["fit", "digits", "--encodr", "x"], ["--encodr x", "did you mean --encoder?"]),
+        (["fit", "digits", "--steps", "x"], ["--steps: x is not a whole number of at least 1"]),
+        (["fit", "digits", "--layer", "3"], ["option --layer does not go with digits"]),
+        (["fit", "t.csv", "--vectors", "./none"], ["there is no folder ./none", "a hub name"]),
+        (["fit", "t.csv", "--encoder", "a", "--vectors", "b"], ["--encoder and option --vectors"]),
+        (["fit", "t.csv"], ["too few for vectors of length 64", "(option --dimension)"]),
+        (["fit", "digits", "--out", "t.csv"], ["t.csv is a file", "choose another"]),
+    ],
+)
+def test_a_slip_of_the_hand_is_told_in_words_of_the_command_line(
+    command, words, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    table = "\n".join(["text,label", *(f"word{k % 3} other thing,{k % 2}" for k in range(12))])
+    (tmp_path / "t.csv").write_text(table, encoding="utf-8")
+    assert main(command) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    for part in words:
+        assert part in told

@@ -179,8 +179,11 @@ def test_what_is_refused(bert, jsonl, options, sentence):
 
 def test_no_such_model(jsonl, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(InputError, match=r"encoder .* cannot be loaded"):
-        load(jsonl, encoder=str(tmp_path / "none"))
+    with pytest.raises(InputError, match=r"encoder none cannot be loaded"):
+        load(jsonl, encoder="none")
+    (tmp_path / "models").mkdir()
+    with pytest.raises(InputError, match=r"there is no folder .*modles; .* did you mean models\?"):
+        load(jsonl, encoder=str(tmp_path / "modles"))
 
 
 def test_without_transformers_the_extra_is_named(jsonl, monkeypatch):

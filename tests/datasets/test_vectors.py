@@ -70,7 +70,7 @@ def test_too_few_words():
         InputError,
         match=(
             r"the training texts have 2 words that occur 1 times or more, too few for vectors of"
-            r" length 64; lower dim"
+            r" length 64; give a smaller one"
         ),
     ):
         word_vectors([["a", "b"]], min_count=1)

@@ -15,6 +15,7 @@ import pytest
 import attsvm
 
 COMPLETE = (
+    "attsvm.claims",
     "attsvm.data",
     "attsvm.datasets.arrays",
     "attsvm.datasets.catalogue",
@@ -22,10 +23,12 @@ COMPLETE = (
     "attsvm.datasets.images",
     "attsvm.datasets.next_token",
     "attsvm.datasets.toys",
+    "attsvm.dynamics",
     "attsvm.errors",
     "attsvm.geometry",
     "attsvm.margins",
     "attsvm.models",
+    "attsvm.optim",
     "attsvm.queries",
     "attsvm.selection",
     "attsvm.sklearn",

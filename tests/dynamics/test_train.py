@@ -449,7 +449,8 @@ def test_arguments_of_another_kind_are_one_sentence() -> None:
         ((model, data.tokens, step, 3), r"data is ndarray of shape \(4, 4, 6\); give"),
         ((model, data, "spectral", 3), "optimizer is 'spectral'; give one of torch"),
         ((model, data, attsvm.Spectral(), 3), "optimizer is Spectral; give one of torch"),
+        ((model, data, step, 3, 7), r"record is 7; give attsvm.LogSpaced\(50\)"),
     ):
         call: Callable[..., object] = train
         with pytest.raises(InputError, match=words):
-            call(*arguments)
+            call(*arguments[:4], record=arguments[4] if len(arguments) > 4 else None)

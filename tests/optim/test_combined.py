@@ -234,6 +234,7 @@ def test_refusals():
         CombinedOptimizer([first, torch.optim.AdamW(net[1].parameters())])
     with pytest.raises(InputError, match="no optimisers"):
         CombinedOptimizer([])
+    assert CombinedOptimizer(first).optimizers == (first,)
     with pytest.raises(InputError, match="is a list"):
         CombinedOptimizer([[first]])
     optimizer = combined(net)

@@ -509,6 +509,8 @@ def test_refuses_parameters(row: Row) -> None:
     p = nn.Parameter(single(6, 4, seed=0))
     with pytest.raises(InputError, match="empty parameter list"):
         row.make([])
+    with pytest.raises(InputError, match=r"got the module Linear; give its parameters\(\)"):
+        row.make(nn.Linear(4, 4))
     with pytest.raises(TypeError, match="iterable"):
         row.make(p)
     with pytest.raises(ValueError, match="more than one parameter group"):

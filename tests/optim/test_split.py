@@ -227,6 +227,8 @@ def test_refusals_name_what_was_looked_for():
         split_params(mlp, roles=("keys",))
     with pytest.raises(InputError, match="blocks is 'head'"):
         split_params(mlp, blocks="head")
+    with pytest.raises(InputError, match=r"model is a str; give a torch\.nn\.Module"):
+        split_params("mlp")
 
 
 def test_convolution_kernels_stay_in_the_rest_unless_named():

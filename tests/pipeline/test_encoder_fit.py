@@ -91,7 +91,7 @@ def test_without_an_encoder_the_command_with_one_is_told(fitted, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--layer", "2"], "option layer does not go with text"),
+        (["--layer", "2"], "option --layer does not go with text"),
         (["--encoder", "x", "--vectors", "y"], "choose one"),
     ],
 )

@@ -254,3 +254,5 @@ def test_data_of_several_dimensions_is_refused() -> None:
         graph_svm([priority([[1, 0]], [1]), priority([[1, 2, 0]], [1])])
     with pytest.raises(InputError, match="one dimension"):
         graph_svm([])
+    with pytest.raises(InputError, match=r"data is 'hen fox'; give .*NextTokenData"):
+        graph_svm("hen fox")  # type: ignore[call-overload]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +28,12 @@ class Evidence(Mapping[str, NDArray[Any]]):
 
     Raises:
         InputError: no columns, or columns of different lengths.
+
+    Example:
+        >>> from attsvm.claims import Evidence
+        >>> evidence = Evidence({"d": [4, 4, 8], "gap": [0.1, 0.2, 0.05]})
+        >>> evidence.where(d=4)["gap"].tolist(), evidence.rows
+        ([0.1, 0.2], 3)
     """
 
     def __init__(self, columns: Mapping[str, ArrayLike], used: set[str] | None = None) -> None:
@@ -177,6 +183,12 @@ class Expectation:
         because: the reason for these bounds, one sentence.
         share: share of the values that must pass. 1 for a theorem; less where the theory speaks of
             most instances.
+
+    Example:
+        >>> from attsvm.claims import Expectation
+        >>> expected = Expectation(0.0, 0.1, because="six degrees", share=0.9)
+        >>> expected.passes([0.05, 0.2]).tolist()
+        [True, False]
     """
 
     low: float
@@ -231,27 +243,57 @@ class Expectation:
 
 
 def at_most(bound: float, because: str, share: float = 1.0) -> Expectation:
-    """Values up to ``bound``."""
+    """Values up to ``bound``.
+
+    Example:
+        >>> from attsvm.claims import at_most
+        >>> at_most(0.1, "six degrees").passes([0.05, 0.2]).tolist()
+        [True, False]
+    """
     return Expectation(-math.inf, bound, because, share)
 
 
 def at_least(bound: float, because: str, share: float = 1.0) -> Expectation:
-    """Values from ``bound`` on."""
+    """Values from ``bound`` on.
+
+    Example:
+        >>> from attsvm.claims import at_least
+        >>> at_least(0.9, "nine in ten").passes([0.85, 0.95]).tolist()
+        [False, True]
+    """
     return Expectation(bound, math.inf, because, share)
 
 
 def between(low: float, high: float, because: str, share: float = 1.0) -> Expectation:
-    """Values from ``low`` to ``high``."""
+    """Values from ``low`` to ``high``.
+
+    Example:
+        >>> from attsvm.claims import between
+        >>> between(-1.1, -0.9, "falls like 1/t").passes([-1.0, -0.5]).tolist()
+        [True, False]
+    """
     return Expectation(low, high, because, share)
 
 
 def close_to(value: float, tolerance: float, because: str, share: float = 1.0) -> Expectation:
-    """Values within ``tolerance`` of ``value``."""
+    """Values within ``tolerance`` of ``value``.
+
+    Example:
+        >>> from attsvm.claims import close_to
+        >>> close_to(2.0, 0.1, "printed by the notebook").passes([2.05, 2.2]).tolist()
+        [True, False]
+    """
     return Expectation(value - tolerance, value + tolerance, because, share)
 
 
 def true(because: str, share: float = 1.0) -> Expectation:
-    """Booleans that should be true."""
+    """Booleans that should be true.
+
+    Example:
+        >>> from attsvm.claims import true
+        >>> true("stated for every start").passes([True, False]).tolist()
+        [True, False]
+    """
     return Expectation(1.0, math.inf, because, share)
 
 
@@ -272,6 +314,12 @@ class Null:
     Attributes:
         words: what is broken, in plain words, such as ``a random direction``.
         of: from the evidence to that of the broken variant.
+
+    Example:
+        >>> from attsvm.claims import Evidence, Null
+        >>> null = Null("another trial's solution", lambda e: Evidence({"gap": e["other"]}))
+        >>> null.of(Evidence({"gap": [0.1], "other": [0.7]}))["gap"].tolist()
+        [0.7]
     """
 
     words: str
@@ -304,6 +352,14 @@ class Verdict:
             (Clopper, Pearson) of the share that passes.
         null: the verdict on the claim's null, ``holds`` or ``fails``; None without one.
         explanation: why it fails, where that is known; empty for the others.
+
+    Example:
+        >>> from attsvm.claims import Claim, at_most
+        >>> small = at_most(0.1, "six degrees")
+        >>> claim = Claim("A1", "Gaps are small.", "ours", lambda e: e["gap"], small)
+        >>> verdict = claim.check({"gap": [0.05, 0.02]})
+        >>> verdict.verdict, verdict.measured, verdict.passed, verdict.counted
+        ('holds', 0.05, 2, 2)
     """
 
     claim: Claim
@@ -399,6 +455,20 @@ class Claim:
             fitted rates.
         null: the broken variant on which the claim must fail. The same instances are counted.
         trials: the columns, between spaces, whose distinct values are the independent trials.
+
+    Example:
+        >>> from attsvm.claims import Claim, Evidence, Null, at_most
+        >>> claim = Claim(
+        ...     id="A1",
+        ...     statement="Training meets its own solution.",
+        ...     source="ours",
+        ...     measure=lambda e: e["gap"],
+        ...     expect=at_most(0.1, "six degrees"),
+        ...     null=Null("another trial's solution", lambda e: Evidence({"gap": e["other"]})),
+        ... )
+        >>> print(claim.check({"gap": [0.05, 0.02], "other": [0.7, 0.9]}))
+        A1 holds: measured 0.05, expected at most 0.1, 2 of 2 instances pass; null: 0.9. Training
+        meets its own solution.
     """
 
     id: str
@@ -413,6 +483,18 @@ class Claim:
     interval: bool = False
     null: Null | None = None
     trials: str = "seed"
+
+    def __post_init__(self) -> None:
+        if self.source not in get_args(Source):
+            raise InputError(
+                f"claim {self.id}: source is {self.source!r}; use one of"
+                f" {', '.join(map(repr, get_args(Source)))}"
+            )
+        if not callable(self.measure):
+            raise InputError(
+                f"claim {self.id}: measure is {self.measure!r}; give a function from the evidence"
+                ' to numbers, such as lambda e: e["gap"]'
+            )
 
     def _repr_html_(self) -> str:
         return cell(self)

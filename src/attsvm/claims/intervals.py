@@ -17,6 +17,12 @@ class Interval(NamedTuple):
         mean: of the values.
         low: lower end; minus infinity where the values do not bound the mean.
         high: upper end; infinity where they do not.
+
+    Example:
+        >>> from attsvm.claims import interval
+        >>> found = interval([1.0, 2.0, 3.0])
+        >>> found.low < found.mean < found.high
+        True
     """
 
     mean: float
@@ -38,6 +44,12 @@ def interval(values: ArrayLike) -> Interval:
 
     Raises:
         InputError: not a vector, or an empty one.
+
+    Example:
+        >>> from attsvm.claims import interval
+        >>> mean, low, high = interval([1.0, 2.0, 3.0])
+        >>> print(f"{mean:.2f} ({low:.2f} to {high:.2f})")
+        2.00 (-0.48 to 4.48)
     """
     each = np.asarray(values, dtype=np.float64)
     if each.ndim != 1 or not each.size:

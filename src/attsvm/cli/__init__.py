@@ -18,22 +18,42 @@ import attsvm
 from attsvm.cli import fit, listing, output, probe, report, solve
 from attsvm.cli.others import commands_of_others
 from attsvm.errors import AttsvmError, InputError
+from attsvm.nearest import did_you_mean
 from attsvm.printable import name_of
 
 _OWN = {"fit": fit, "solve": solve, "probe": probe, "report": report, "list": listing}
-_OPTION = re.compile(r"\b([a-z]+(?:_[a-z]+)*)=True\b")
+_OPTION = re.compile(
+    r"\b(?:(?P<flag>[a-z]+(?:_[a-z]+)*)=True|(?P<asked>option) (?P<name>[a-z_]+))\b"
+)
+_SPELLED = {"dim": "dimension", "model": "vectors"}
+"""Options whose arguments have another name."""
+_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", flags=re.DOTALL)
 
 
 def _option(found: re.Match[str]) -> str:
-    """A keyword argument of a sentence, as it is written on the command line."""
-    return f"--{found[1].replace('_', '-')}"
+    """An argument of a sentence, ``NAME=True`` or ``option NAME``, as it is written on the command
+    line.
+    """
+    name = found["flag"] or found["name"]
+    asked = f"{found['asked']} " if found["asked"] else ""
+    return f"{asked}--{_SPELLED.get(name, name).replace('_', '-')}"
 
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose complaint is one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}; see {self.prog} --help")
+        wrong = _CHOICE.search(message)
+        meant = did_you_mean(wrong[1], re.findall(r"[\w-]+", wrong[2])) if wrong else ""
+        raise InputError(f"{message}{meant}; see {self.prog} --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Nothing may be left over: the parser of a command says so, not the one above it."""
+        found, left = super().parse_known_args(args, namespace)
+        if left:
+            meant = did_you_mean(left[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(left)}{meant}")
+        return found, left
 
     def _print_message(self, message: str, file: Any = None) -> None:
         print(message, end="", file=file or sys.stderr)  # argparse is silent when that fails

@@ -11,40 +11,34 @@ from typing import Any
 from attsvm.fitting import LONGEST_STEP
 
 
-def _number(
-    name: str, kind: type, holds: Callable[[Any], bool], wrong: str
-) -> Callable[[str], Any]:
+def _number(kind: type, holds: Callable[[Any], bool], wrong: str) -> Callable[[str], Any]:
     """How argparse reads a number of this kind that has to hold something."""
 
     def read(text: str) -> Any:
-        value = kind(text)
-        if not holds(value):
-            raise argparse.ArgumentTypeError(f"{text} {wrong}")
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not holds(value):
+            raise argparse.ArgumentTypeError(f"{text or 'nothing'} {wrong}")
         return value
 
-    read.__name__ = name  # which argparse writes into its own sentence
     return read
 
 
-count = _number("count", int, lambda n: n >= 0, "is not a whole number of at least 0")
-positive_int = _number("positive_int", int, lambda n: n >= 1, "is not a whole number of at least 1")
-positive_float = _number(
-    "positive_float", float, lambda x: 0 < x < math.inf, "is not a finite number above 0"
-)
-share = _number("share", float, lambda x: 0 < x < 1, "does not lie between 0 and 1")
-seed = _number(
-    "seed", int, lambda n: 0 <= n < 2**32, f"is not a whole number from 0 to {2**32 - 1}"
-)
+count = _number(int, lambda n: n >= 0, "is not a whole number of at least 0")
+positive_int = _number(int, lambda n: n >= 1, "is not a whole number of at least 1")
+positive_float = _number(float, lambda x: 0 < x < math.inf, "is not a finite number above 0")
+share = _number(float, lambda x: 0 < x < 1, "does not lie between 0 and 1")
+seed = _number(int, lambda n: 0 <= n < 2**32, f"is not a whole number from 0 to {2**32 - 1}")
 """A seed of random numbers: at most 32 bits, which every library takes."""
 step_length = _number(
-    "step_length",
     float,
     lambda x: 0 < x <= LONGEST_STEP,
     f"is not a finite number above 0 and at most {LONGEST_STEP:g}",
 )
 """The length of a step: thousands of steps of it, squared, must be a number."""
 penalty = _number(
-    "penalty",
     float,
     lambda x: 1 / LONGEST_STEP <= x <= LONGEST_STEP,
     f"does not lie between {1 / LONGEST_STEP:g} and {LONGEST_STEP:g}",

@@ -126,8 +126,8 @@ def _parse(spec: str | Path) -> tuple[str, str]:
 def _texts(path: Path, options: dict[str, Any]) -> Dataset:
     if "encoder" in options and "model" in options:
         raise InputError(
-            "encoder and model are two ways to make words vectors: hidden states in the text, or"
-            " input embeddings; choose one"
+            "option encoder and option model are two ways to make words vectors: hidden states in"
+            " the text, or input embeddings; choose one"
         )
     if "encoder" in options:
         _refuse(options, _ENCODER_OPTIONS, "an encoder")

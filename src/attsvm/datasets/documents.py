@@ -364,7 +364,7 @@ def word_vectors(
     if len(numbers) <= dim:
         raise InputError(
             f"the training texts have {len(numbers)} words that occur {min_count} times or more,"
-            f" too few for vectors of length {dim}; lower dim or min_count, or give more texts"
+            f" too few for vectors of length {dim}; give a smaller one (option dim), or more texts"
         )
     from sklearn.decomposition import TruncatedSVD
 

@@ -30,6 +30,7 @@ from attsvm.datasets.documents import (
     text_dataset,
     text_view,
 )
+from attsvm.datasets.huggingface import check_folder
 from attsvm.datasets.readers import BYTE_LIMIT, read_texts, texts_digest
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 from attsvm.errors import InputError
@@ -192,6 +193,7 @@ class _Network:
         self.transformers = imported(
             "transformers", "words as a pretrained encoder reads them", "transformers", "hub"
         )
+        check_folder(name)
         self.config = self._load("AutoConfig")
         self.layers = int(getattr(self.config, "num_hidden_layers", 0))
         if not self.layers:

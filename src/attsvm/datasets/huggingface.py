@@ -22,6 +22,7 @@ from attsvm.datasets.readers import BYTE_LIMIT, read_texts
 from attsvm.datasets.source import Dataset, Encoded
 from attsvm.errors import InputError
 from attsvm.extras import imported
+from attsvm.nearest import file_meant
 
 
 def huggingface_text(
@@ -101,10 +102,25 @@ def huggingface_text(
     return text_dataset(Path(path), source, encode, vectors)
 
 
+def check_folder(model: str) -> None:
+    """Refuse a name that can only be a folder's, where there is none.
+
+    Raises:
+        InputError: it begins like a path, or has more parts than a name of the hub.
+    """
+    path = Path(model)
+    if (model.startswith((".", "/", "~")) or model.count("/") > 1) and not path.is_dir():
+        raise InputError(
+            f"there is no folder {model}; give a folder with a saved model, or a hub name while"
+            f" online{file_meant(path)}"
+        )
+
+
 def _pretrained(model: str) -> tuple[Any, FloatArray]:
     """The fast tokeniser of a model and its input embeddings ``(V, d)`` in float64."""
     purpose = "word vectors of a pretrained model"
     transformers = imported("transformers", purpose, "transformers", "hub")
+    check_folder(model)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about weights of heads that are not used here

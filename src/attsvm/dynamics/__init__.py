@@ -30,3 +30,7 @@ __all__ = [
     "train",
     "unsupported",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

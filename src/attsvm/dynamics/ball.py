@@ -39,6 +39,15 @@ class BallPath(Compact):
         gap: ``(k, ...)``, the Frank-Wolfe gap :math:`\langle\nabla L,\bar W\rangle+R\|\nabla L\|`,
             an upper bound on
             :math:`L(\bar W)-\min_{\|W\|\le R}L`.
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.dynamics import ball_path
+        >>> import attsvm
+        >>> found = attsvm.soft_label_svm(np.eye(2), [[3, 1], [1, 3]])
+        >>> path = ball_path(found.likelihood(), radii=[0.1, 0.2])
+        >>> np.linalg.norm(path.points, axis=-1).round(6).tolist()
+        [0.1, 0.2]
     """
 
     radii: FloatArray
@@ -57,6 +66,15 @@ def ball_path(likelihood: Likelihood, radii: Sequence[float]) -> BallPath:
 
     Raises:
         InputError: a radius that is not positive and finite.
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.dynamics import ball_path
+        >>> import attsvm
+        >>> found = attsvm.soft_label_svm(np.eye(2), [[3, 1], [1, 3]])
+        >>> path = ball_path(found.likelihood(), radii=[0.1, 0.2])
+        >>> bool(path.loss[1] < path.loss[0]), bool(path.gap.max() < 1e-9)
+        (True, True)
     """
     sizes = floats("radii", radii)
     if sizes.ndim != 1 or not len(sizes) or not (np.isfinite(sizes) & (sizes > 0)).all():

@@ -359,6 +359,18 @@ def unsupported(
         model: see :func:`~attsvm.dynamics.train`.
         optimizer: of its parameters.
         schedule: see :func:`~attsvm.dynamics.train`.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.unit_sphere(4, 5, 6, seed=0)
+        >>> model = attsvm.models.Attention.cross(data, head)
+        >>> step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
+        >>> from attsvm.dynamics import unsupported
+        >>> unsupported(model, step) is None
+        True
+        >>> import torch
+        >>> unsupported(model, torch.optim.RMSprop(model.parameters()))
+        'the optimizer is RMSprop, neither SteepestDescent nor MirrorDescent'
     """
     groups = optimizer.param_groups
     trained = {id(parameter): parameter for group in groups for parameter in group["params"]}

@@ -54,6 +54,16 @@ class Cone:
 
     The angle is that of the Frobenius product, whatever norm the path bounds: any cone that is
     narrow enough is a cone of the theorem.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.unit_sphere(3, 3, 4, seed=0)
+        >>> best = attsvm.max_margin(data, attsvm.optimal_tokens(data, head))
+        >>> import numpy as np
+        >>> cone = attsvm.Cone(best.W, degrees=5)
+        >>> path = attsvm.regularization_path(data, head, radii=[100], starts=3, cone=cone)
+        >>> bool(np.degrees(np.arccos(1 - path.direction_gap(best)[0])) <= 5)
+        True
     """
 
     direction: Any
@@ -82,6 +92,14 @@ class RegularizationPath(Compact):
         norm: the norm that is bounded.
         starts: ``(k, starts)``, the values that the searches from each start ended with, best
             first.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.unit_sphere(3, 3, 4, seed=0)
+        >>> best = attsvm.max_margin(data, attsvm.optimal_tokens(data, head))
+        >>> path = attsvm.regularization_path(data, head, norm="nuc", radii=[10, 100], starts=3)
+        >>> path.W.shape, path.norm, bool(path.log_excess[1] < path.log_excess[0])
+        ((2, 4, 4), Nuclear(), True)
     """
 
     radii: FloatArray
@@ -151,6 +169,15 @@ def regularization_path(
     Raises:
         InputError: leading axes, a tie of optimal tokens, a radius that is not positive, a
             combination that has no meaning, a cone without a product of so few columns.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.unit_sphere(3, 3, 4, seed=0)
+        >>> best = attsvm.max_margin(data, attsvm.optimal_tokens(data, head))
+        >>> path = attsvm.regularization_path(data, head, radii=[10, 1000], starts=3)
+        >>> gaps = path.direction_gap(best)
+        >>> bool(gaps[1] < gaps[0])
+        True
     """
     bound = as_norm(norm)
     sizes = floats("radii", radii)

@@ -105,6 +105,16 @@ def train(
         InputError: arguments out of range, data or an optimiser that does not fit the model, a
             state of another run, and ``backend="compiled"`` for what the compiled loop does not
             know; the message says why.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.unit_sphere(4, 5, 6, seed=0)
+        >>> model = attsvm.models.Attention.cross(data, head)
+        >>> step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
+        >>> run = attsvm.train(model, data, step, steps=200)
+        >>> best = attsvm.max_margin(data, run.selected[-1])
+        >>> run.backend, bool(run.direction_gap(best)[-1] < run.direction_gap(best)[1])
+        ('compiled', True)
     """
     if not isinstance(model, Attention):
         raise InputError(
@@ -121,6 +131,11 @@ def train(
         raise InputError(f"steps is {steps!r}; give a number of steps, 0 or more")
     if not checkpoint_seconds >= 0:
         raise InputError(f"checkpoint_seconds is {checkpoint_seconds!r}; give 0 or more seconds")
+    if record is not None and not callable(getattr(record, "steps", None)):
+        raise InputError(
+            f"record is {kind(record)}; give attsvm.LogSpaced(50) for fifty records, or the steps"
+            " themselves as attsvm.dynamics.AtSteps([10, 100])"
+        )
     _check_schedule(model, schedule)
     readout = getattr(model.head, "readout", None)
     trained_head = any(

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 class LogSpaced:
     """Records at step 0, at ``count`` steps spaced evenly on a log scale from 1 to the last,
     rounded; repeated ones are dropped.
+
+    Example:
+        >>> import attsvm
+        >>> [int(step) for step in attsvm.LogSpaced(5).steps(1000)]
+        [0, 1, 6, 32, 178, 1000]
     """
 
     count: int = 50
@@ -46,6 +51,15 @@ class LogSpaced:
 class AtSteps:
     """Records at steps 0, at the last step and at ``marks`` in between; marks beyond the last step
     are dropped.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.unit_sphere(4, 5, 6, seed=0)
+        >>> model = attsvm.models.Attention.cross(data, head)
+        >>> step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
+        >>> run = attsvm.train(model, data, step, 100, record=attsvm.dynamics.AtSteps([10, 50]))
+        >>> run.steps.tolist()
+        [0, 10, 50, 100]
     """
 
     marks: tuple[int, ...]
@@ -67,6 +81,16 @@ class AtSteps:
 class Record(Compact):
     """One look at all runs, before the step of that number is taken. Shapes as in
     :class:`~attsvm.dynamics.Trajectory`, without ``R``.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.unit_sphere(4, 5, 6, seed=0)
+        >>> model = attsvm.models.Attention.cross(data, head)
+        >>> step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
+        >>> seen = []
+        >>> run = attsvm.train(model, data, step, steps=20, stop=lambda record: seen.append(record))
+        >>> seen[-1].step, seen[-1].W.shape, seen[-1].selected.shape
+        (20, (6, 6), (4,))
     """
 
     step: int
@@ -124,6 +148,20 @@ class TrainState(Compact):
             came from.
         arrays: the state of the kernel (weights, and what else it carries from step to step).
         records: what was recorded so far.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.unit_sphere(4, 5, 6, seed=0)
+        >>> model = attsvm.models.Attention.cross(data, head)
+        >>> step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
+        >>> states = []
+        >>> often = {"checkpoint": states.append, "checkpoint_seconds": 0}
+        >>> run = attsvm.train(model, data, step, steps=20, **often)
+        >>> middle = next(state for state in states if state.step >= 10)
+        >>> again = attsvm.models.Attention.cross(data, head)
+        >>> step = attsvm.optim.SteepestDescent(again.parameters(), lr=0.1)
+        >>> bool((attsvm.train(again, data, step, 20, resume=middle).W == run.W).all())
+        True
     """
 
     step: int
@@ -202,6 +240,17 @@ class Trajectory:
         parameters: the attention parameters where ``W`` is not one: ``K`` and ``Q``, or the stacked
             ``KQ``; ``(R[, runs], ...)`` with snapshots, else ``(1[, runs], ...)``.
         observed: ``(R, ...)`` arrays of what ``observe`` returned.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.unit_sphere(4, 5, 6, seed=0)
+        >>> model = attsvm.models.Attention.cross(data, head)
+        >>> step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
+        >>> run = attsvm.train(model, data, step, steps=200)
+        >>> run.steps[-1].item(), run.W.shape[1:], run.selected[-1].tolist()
+        (200, (6, 6), [0, 2, 1, 3])
+        >>> bool(run.norm[-1] > run.norm[0])
+        True
     """
 
     steps: IntArray
@@ -377,6 +426,17 @@ class DirectionWithin:
         target: one solution of the Frobenius norm for all runs or one per run, or matrices that are
             taken as exact.
         gap: the certified gap to reach.
+
+    Example:
+        >>> import attsvm
+        >>> data, head = attsvm.datasets.unit_sphere(4, 5, 6, seed=0)
+        >>> model = attsvm.models.Attention.cross(data, head)
+        >>> step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
+        >>> best = attsvm.max_margin(data, attsvm.optimal_tokens(data, head))
+        >>> close = attsvm.DirectionWithin(best, 0.05)
+        >>> run = attsvm.train(model, data, step, steps=5000, stop=close)
+        >>> bool(run.direction_gap(best)[-1] <= 0.05), bool(run.steps[-1] < 5000)
+        (True, True)
     """
 
     target: Any
@@ -424,6 +484,12 @@ def direction_gap(
 
     Raises:
         InputError: the shapes do not match.
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.dynamics import direction_gap
+        >>> direction_gap(2 * np.eye(2), np.eye(2)).item(), direction_gap([[1, 0]], [[0, 1]]).item()
+        (0.0, 1.0)
     """
     weights = floats("W", W)
     goal = _target_of(weights, target)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from attsvm.errors import InputError
@@ -104,6 +104,11 @@ class DescentOptimizer(KeepsPrecision):
     _born: list[tuple[Tensor, dict[str, Any]]] | None = None  # state that the step will keep
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
+        if isinstance(params, nn.Module):
+            raise InputError(
+                f"{type(self).__name__} got the module {type(params).__name__}; give its"
+                " parameters(), or those that split_params finds in it"
+            )
         if not isinstance(params, Tensor):  # which torch refuses in its own words
             params = list(params)  # type: ignore[assignment]
             if not params:

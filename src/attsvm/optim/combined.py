@@ -39,12 +39,26 @@ class CombinedOptimizer(KeepsPrecision):
         InputError: no members, something that is not a ``torch.optim.Optimizer``, a parameter that
             two members would move; a checkpoint with other groups; an ``add_param_group``, which
             does not say who gets the parameters.
+
+    Example:
+        >>> import torch
+        >>> from attsvm.optim import CombinedOptimizer, SteepestDescent, split_params
+        >>> network = torch.nn.MultiheadAttention(8, num_heads=2)
+        >>> split = split_params(network)
+        >>> spectral = SteepestDescent(split.attention, lr=0.02, norm="spectral")
+        >>> both = CombinedOptimizer([spectral, torch.optim.AdamW(split.rest, lr=1e-3)])
+        >>> schedule = torch.optim.lr_scheduler.ExponentialLR(both, gamma=0.5)
+        >>> network(*torch.randn(3, 4, 1, 8))[0].sum().backward()
+        >>> both.step()
+        >>> schedule.step()
+        >>> [group["lr"] for group in both.param_groups]
+        [0.01, 0.0005]
     """
 
     optimizers: tuple[Optimizer, ...] = ()
 
-    def __init__(self, optimizers: Sequence[Optimizer]) -> None:
-        members = tuple(optimizers)
+    def __init__(self, optimizers: Optimizer | Sequence[Optimizer]) -> None:
+        members = (optimizers,) if isinstance(optimizers, Optimizer) else tuple(optimizers)
         for member in members:
             if not isinstance(member, Optimizer):
                 raise InputError(

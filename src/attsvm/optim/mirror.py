@@ -105,6 +105,16 @@ class MirrorDescent(DescentOptimizer):
             not apply.
 
     Source: Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent*.
+
+    Example:
+        >>> import torch
+        >>> from attsvm.optim import MirrorDescent
+        >>> W = torch.nn.Parameter(torch.tensor([[1.0, -0.5], [0.2, 0.1]]))
+        >>> optimizer = MirrorDescent([W], lr=0.1, p=1.5)
+        >>> (W.sum() ** 2).backward()
+        >>> optimizer.step()
+        >>> [[round(w, 3) for w in row] for row in W.tolist()]
+        [[0.706, -0.752], [0.082, 0.024]]
     """
 
     state_names = ("dual", "momentum_buffer")
@@ -468,6 +478,11 @@ def lr_from_sgd(lr: float, p: float, typical: float) -> float:
 
     Raises:
         InputError: a value that is not positive and finite, ``p`` not above 1.
+
+    Example:
+        >>> from attsvm.optim import lr_from_sgd
+        >>> round(lr_from_sgd(0.1, p=1.5, typical=0.04), 4)
+        0.25
     """
     if not (1.0 < p < math.inf and 0.0 < lr < math.inf and 0.0 < typical < math.inf):
         raise InputError(

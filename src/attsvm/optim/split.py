@@ -128,6 +128,16 @@ class Split:
         others: name and tensor of every other trainable parameter.
         frozen: names of parameters that are not trained and belong to neither.
         by: how fused matrices are cut, as given to :func:`split_params`.
+
+    Example:
+        >>> import torch
+        >>> from attsvm.optim import split_params
+        >>> split_params(torch.nn.MultiheadAttention(8, num_heads=2))
+        attention  in_proj_weight   (24, 8)  x 1  query, key, value; 3 equal blocks of rows
+        rest       in_proj_bias     (24,)    x 1
+        rest       out_proj.weight  (8, 8)   x 1
+        rest       out_proj.bias    (8,)     x 1
+        192 entries in attention, 96 in the rest, 0 frozen parameters in neither
     """
 
     matrices: tuple[Matrix, ...]
@@ -232,7 +242,17 @@ def split_params(
     Raises:
         InputError: nothing was found, an unknown role or kind of blocks, a ``select`` that is not a
             regular expression.
+
+    Example:
+        >>> import torch
+        >>> from attsvm.optim import split_params
+        >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16)
+        >>> split = split_params(layer)
+        >>> len(split.attention), [name for name, _ in split.others][:3]
+        (1, ['self_attn.in_proj_bias', 'self_attn.out_proj.weight', 'self_attn.out_proj.bias'])
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
     unknown = sorted(set(roles) - {"query", "key", "value", "output"})
     if unknown or not roles:
         raise InputError(

@@ -126,6 +126,16 @@ class SteepestDescent(DescentOptimizer):
     Multiclass Separable Data* (NSD and NMD, every norm); Tarzanagh et al., *Transformers as Support
     Vector Machines* (normalised gradient descent); Vasudeva, Deora and Thrampoulidis, *Implicit
     Bias and Fast Convergence Rates for Self-attention* (Polyak's step); Jordan et al., *Muon*.
+
+    Example:
+        >>> import torch
+        >>> from attsvm.optim import SteepestDescent
+        >>> W = torch.nn.Parameter(torch.zeros(2, 2))
+        >>> optimizer = SteepestDescent([W], lr=0.1, norm="linf")
+        >>> (W * torch.tensor([[1.0, -2.0], [3.0, -4.0]])).sum().backward()
+        >>> optimizer.step()  # by the sign of the gradient
+        >>> [[round(w, 3) for w in row] for row in W.tolist()]
+        [[-0.1, 0.1], [-0.1, 0.1]]
     """
 
     state_names = ("momentum_buffer",)

@@ -18,10 +18,11 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray
 from attsvm.datasets.next_token import NextTokenData, PartialOrders, partial_order, winners
 from attsvm.errors import InputError
 from attsvm.margins import equality_basis, graph_margins, strong_components
+from attsvm.printable import kind
 from attsvm.selection.likelihood import (
     Likelihood,
     attention_likelihood,
@@ -136,7 +137,11 @@ def graph_svm(data: NextTokenData | Sequence[NextTokenData]) -> GraphSVM | list[
         >>> found.finite[:, 2].round(3).tolist()  # and a is twice as likely as b
         [0.347, -0.347, 0.0]
     """
-    several = [data] if isinstance(data, NextTokenData) else list(data)
+    several = [data] if isinstance(data, NextTokenData) else data
+    if isinstance(several, AttentionData) or not all(isinstance(e, NextTokenData) for e in several):
+        raise InputError(
+            f"data is {kind(data)}; give attsvm.datasets.next_token.NextTokenData, or a list of it"
+        )
     if len({each.d for each in several}) != 1:
         raise InputError(
             "data of one dimension d is solved together; give at least one set, and sets of"

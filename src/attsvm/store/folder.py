@@ -104,7 +104,7 @@ class RunFolder:
         if self.path.is_symlink() and not self.path.exists():
             raise InputError(f"{self.path} is a link to nowhere, and a run needs a folder")
         if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path} is a file, and a run needs a folder")
+            raise InputError(f"{self.path} is a file, and a run needs a folder; choose another")
         found = _ledger(self.path)
         if found is None:
             foreign = sorted(

@@ -64,3 +64,7 @@ __all__ = [
     "steepest_stage",
     "two_stage",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

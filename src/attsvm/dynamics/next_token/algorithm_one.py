@@ -54,6 +54,16 @@ class Rule:
         polyak: :math:`c`, 2 in Vasudeva et al. (recalled); None for the other rules.
         loss_floor: what the infimum of the loss is above the problem's floor; one number or one per
             run.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.datasets.next_token import priority_graph
+        >>> from attsvm.dynamics.next_token import Problem, Rule, attention_stage
+        >>> data = priority_graph(n=4, T=3, K=5, d=6, seed=0, cyclic=False)
+        >>> rule = Rule(0.05)
+        >>> course = attention_stage(Problem.of(data, "log_mass"), rule, steps=100)
+        >>> round(course.norm[-1, 0].item(), 1) <= 5.0
+        True
     """
 
     lr: float | tuple[float, ...]
@@ -96,14 +106,36 @@ class Rule:
 
 
 class TwoStages(NamedTuple):
-    """What :func:`two_stage` returns."""
+    """What :func:`two_stage` returns.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> from attsvm.dynamics.next_token import Rule, two_stage
+        >>> data = NextTokenData.from_words(
+        ...     ["fox", "hen", "eats", "hen fox eats"], ["runs", "clucks", "much", "runs"]
+        ... )
+        >>> trained = two_stage(data, Rule(0.05), Rule(0.05), steps=(100, 100))
+        >>> trained.output.W.shape[-2:], trained.attention.W.shape[-2:]
+        ((6, 6), (6, 6))
+    """
 
     output: OutputCourse
     attention: AttentionCourse
 
 
 class Joint(NamedTuple):
-    """What :func:`joint` returns: the courses of both matrices, at the same records."""
+    """What :func:`joint` returns: the courses of both matrices, at the same records.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> from attsvm.dynamics.next_token import Rule, joint
+        >>> data = NextTokenData.from_words(
+        ...     ["fox", "hen", "eats", "hen fox eats"], ["runs", "clucks", "much", "runs"]
+        ... )
+        >>> trained = joint(data, Rule(0.05), steps=100)
+        >>> trained.output.W.shape[-2:], trained.attention.W.shape[-2:]
+        ((6, 6), (6, 6))
+    """
 
     output: OutputCourse
     attention: AttentionCourse
@@ -132,6 +164,16 @@ def output_stage(
     Raises:
         InputError: no sentence of one token in some run, Polyak's rule, or an init of another
             shape.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> from attsvm.dynamics.next_token import Rule, output_stage
+        >>> data = NextTokenData.from_words(
+        ...     ["fox", "hen", "eats", "hen fox eats"], ["runs", "clucks", "much", "runs"]
+        ... )
+        >>> course = output_stage(data, Rule(0.05), steps=500)
+        >>> bool(course.loss[-1, 0] < course.loss[0, 0])
+        True
     """
     sets = (data,) if isinstance(data, NextTokenData) else tuple(data)
     if rule.polyak is not None:
@@ -194,6 +236,16 @@ def attention_stage(
 
     Raises:
         InputError: an init of another shape, or ``textbook`` with another loss.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.datasets.next_token import priority_graph
+        >>> from attsvm.dynamics.next_token import Problem, Rule, attention_stage
+        >>> data = priority_graph(n=4, T=3, K=5, d=6, seed=0, cyclic=False)
+        >>> course = attention_stage(Problem.of(data, "log_mass"), Rule(0.05), steps=2000)
+        >>> solution = attsvm.graph_svm(data).solution
+        >>> bool(course.cosine(solution)[-1, 0] > 0.99)
+        True
     """
     if textbook and problem.loss != "cross_entropy":
         raise InputError(
@@ -248,6 +300,18 @@ def two_stage(
         InputError: no sentence of one token in some run, or none of the longer ones realises its
             label.
         NoAttentionSignalError: no sentence of two distinct tokens in some run.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> from attsvm.dynamics.next_token import Rule, two_stage
+        >>> data = NextTokenData.from_words(
+        ...     ["fox", "hen", "eats", "hen fox eats"], ["runs", "clucks", "much", "runs"]
+        ... )
+        >>> import attsvm
+        >>> trained = two_stage(data, Rule(0.05), Rule(0.05), steps=(500, 2000))
+        >>> solution = attsvm.max_margin(attsvm.order_margins(data))
+        >>> bool(trained.attention.cosine(solution)[-1, 0] > 0.99)
+        True
     """
     first = output_stage(data, output, steps[0], init=init[0], records=records, watch=watch)
     sets = [data] if isinstance(data, NextTokenData) else list(data)
@@ -286,6 +350,18 @@ def joint(
     Raises:
         InputError: a rule that is not normalised, or starts of other shapes.
         NoAttentionSignalError: no sentence of two distinct tokens in some run.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> from attsvm.dynamics.next_token import Rule, joint
+        >>> data = NextTokenData.from_words(
+        ...     ["fox", "hen", "eats", "hen fox eats"], ["runs", "clucks", "much", "runs"]
+        ... )
+        >>> import attsvm
+        >>> trained = joint(data, Rule(0.05), steps=2000)
+        >>> solution = attsvm.max_margin(attsvm.order_margins(data))
+        >>> bool(trained.attention.cosine(solution)[-1, 0] > 0.9)
+        True
     """
     if rule.code != compiled_runs.NORMALIZED:
         raise InputError(
@@ -371,6 +447,16 @@ def steepest_stage(
     Raises:
         InputError: a rule that is not normalised, a momentum out of range, or an init of another
             shape.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.datasets.next_token import priority_graph
+        >>> from attsvm.dynamics.next_token import Problem, Rule, steepest_stage
+        >>> data = priority_graph(n=4, T=3, K=5, d=6, seed=0, cyclic=False)
+        >>> problem = Problem.of(data, "log_mass")
+        >>> course = steepest_stage(problem, "spec", Rule(0.05), steps=200)
+        >>> bool(course.loss[-1, 0] < course.loss[0, 0])
+        True
     """
     runs, _, d = problem.embeddings.shape
     W = _start("init", init, (runs, d, d))
@@ -410,6 +496,17 @@ def factored_stage(
 
     Raises:
         InputError: factors of other shapes, or the errors of :func:`steepest_stage`.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.datasets.next_token import priority_graph
+        >>> from attsvm.dynamics.next_token import Problem, Rule, factored_stage
+        >>> data = priority_graph(n=4, T=3, K=5, d=6, seed=0, cyclic=False)
+        >>> import numpy as np
+        >>> start = (0.1 * np.eye(data.d), 0.1 * np.eye(data.d))
+        >>> course = factored_stage(Problem.of(data, "log_mass"), Rule(0.05), 200, init=start)
+        >>> bool(course.loss[-1, 0] < course.loss[0, 0])
+        True
     """
     runs, _, d = problem.embeddings.shape
     m = np.asarray(init[0]).shape[-1]

@@ -35,6 +35,15 @@ class Course(Compact):
         rises: ``(runs,)``, steps at which the loss had risen, or None when it was not watched.
         last_rise: ``(runs,)``, the last such step, -1 if there was none; None when the loss was not
             watched.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.datasets.next_token import priority_graph
+        >>> from attsvm.dynamics.next_token import Course, Problem, Rule, attention_stage
+        >>> data = priority_graph(n=4, T=3, K=5, d=6, seed=0, cyclic=False)
+        >>> course = attention_stage(Problem.of(data, "log_mass"), Rule(0.05), steps=200)
+        >>> isinstance(course, Course), bool(course.norm[-1, 0] > course.norm[0, 0])
+        (True, True)
     """
 
     steps: IntArray
@@ -70,6 +79,15 @@ class AttentionCourse(Course):
         values: ``(R, runs, K, classes)`` where the value table was trained too, None where it was
             the problem's own.
         factors: the trained factors by name, ``(R, runs, ...)``, where W is a product.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.datasets.next_token import priority_graph
+        >>> from attsvm.dynamics.next_token import Problem, Rule, attention_stage
+        >>> data = priority_graph(n=4, T=3, K=5, d=6, seed=0, cyclic=False)
+        >>> course = attention_stage(Problem.of(data, "log_mass"), Rule(0.05), steps=200)
+        >>> course.W.shape[1:], bool(course.loss[-1, 0] < course.loss[0, 0])
+        ((1, 6, 6), True)
     """
 
     problem: Problem = field(kw_only=True)
@@ -119,6 +137,18 @@ class OutputCourse(Course):
     Attributes:
         loss: ``(R, runs)``, cross-entropy of the single tokens, exact to a relative 1e-15 at any
             size (:math:`\log1p` of odds).
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> from attsvm.dynamics.next_token import Rule, output_stage
+        >>> data = NextTokenData.from_words(
+        ...     ["fox", "hen", "eats", "hen fox eats"], ["runs", "clucks", "much", "runs"]
+        ... )
+        >>> import attsvm
+        >>> course = output_stage(data, Rule(0.05), steps=2000)
+        >>> best = attsvm.max_margin(attsvm.output_margins(data.embeddings, data.following))
+        >>> bool(course.cosine(best)[-1, 0] > 0.99)
+        True
     """
 
     loss: FloatArray = field(kw_only=True)

@@ -26,6 +26,16 @@ SentenceLoss = Literal["cross_entropy", "squared", "squared_softmax", "log_mass"
 class NoAttentionSignalError(InputError):
     """Every sentence has a single distinct token: attention has nothing to choose, and its gradient
     is exactly zero.
+
+    Example:
+        >>> from attsvm.datasets.next_token import NextTokenData
+        >>> from attsvm.dynamics.next_token import NoAttentionSignalError, Problem
+        >>> data = NextTokenData.from_words(["fox", "hen"], ["hen", "fox"])
+        >>> try:
+        ...     Problem.of(data, "log_mass")
+        ... except NoAttentionSignalError:
+        ...     print("nothing to choose")
+        nothing to choose
     """
 
 
@@ -56,6 +66,17 @@ class Problem(Compact):
         run_start: ``(runs + 1,)``, where the sentences of each run begin.
         query, label, weight: per sentence.
         own: per sentence, the position in ``token`` of its winner :math:`x_\star`.
+
+    Example:
+        >>> import attsvm
+        >>> from attsvm.datasets.next_token import priority_graph
+        >>> from attsvm.dynamics.next_token import Problem
+        >>> data = priority_graph(n=4, T=3, K=5, d=6, seed=0, cyclic=False)
+        >>> import numpy as np
+        >>> problem = Problem.of(data, "log_mass")
+        >>> zero = np.zeros((data.d, data.d))
+        >>> problem.log_attention(zero).shape, bool(problem.log_gap(zero).item() < 1)
+        ((12,), True)
     """
 
     data: tuple[NextTokenData, ...]
@@ -330,6 +351,12 @@ class Problem(Compact):
 def output_values(W_ov: ArrayLike, embeddings: ArrayLike) -> FloatArray:
     r"""The value table of an output matrix, rows :math:`W_{ov}e_v`: ``(..., K, classes)`` for
     ``W_ov`` of shape ``(..., classes, d)``.
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.dynamics.next_token import output_values
+        >>> output_values(W_ov=np.ones((2, 3)), embeddings=np.eye(3)[:2]).tolist()
+        [[1.0, 1.0], [1.0, 1.0]]
     """
     return np.asarray(embeddings) @ floats("W_ov", W_ov).mT
 
