@@ -1,0 +1,139 @@
+r"""Factors with fewer columns than the nuclear solution has singular values.
+
+Tokens, queries and head on the unit sphere, n = 6, T = 8, d = 10; factors :math:`W=KQ^\top` of one,
+two, three and ten columns from uniform random entries, normalised gradient descent with step 0.1 in
+their joint norm, 20 000 steps. Of the tokens that each run selects the nuclear solution is
+certified. Stationary points of the programme of that many columns are computed twice: from the
+trained factors, and from the nuclear solution, which loses a column at a time. Margins are
+over the nuclear norm, relative to that of the nuclear solution, which no width surpasses.
+
+Source: Transformers as Support Vector Machines, programme of the factors with m columns
+
+Notes: The theorems ask for as many columns as the solution has rank. Below that the programme is
+not convex, so that its value is known from two sides only.
+"""
+
+import numpy as np
+
+from attsvm import Nuclear, max_margin, selection_margins, train
+from attsvm.datasets import unit_sphere
+from attsvm.dynamics import AtSteps
+from attsvm.models import Attention
+from attsvm.optim import SteepestDescent
+from attsvm_papers import kit
+from attsvm_papers.tfsvm.rank_bound import factors, narrowed, stationary
+
+WIDTHS, WHOLE = (1, 2, 3, 10), 10
+EARLY, CLOSE = 0.1, 1e-6  # share of the steps of an early record; relative to the lower bound
+
+
+@kit.run(width=WIDTHS, seeds=kit.seeds(60, by=30), quick={"seeds": 4, "steps": 3000})
+def run(width, seeds, n=6, T=8, d=10, steps=20_000):
+    data, heads = unit_sphere(n, T, d, seeds)
+    model = Attention.cross(
+        data,
+        heads,
+        init=("uniform", seeds[0]),
+        parameterization="KQ",
+        inner=width,
+        stacked=True,
+    )
+    descent = SteepestDescent(model.parameters(), lr=0.1)
+    course = train(model, data, descent, steps, AtSteps([round(EARLY * steps)]))
+    programmes = [
+        selection_margins(data.instance(k), chosen) for k, chosen in enumerate(course.selected[-1])
+    ]
+    nuclear = max_margin(programmes, Nuclear())
+    ends = [factors(one, W, width) for one, W in zip(programmes, course.W[-1], strict=True)]
+    own = stationary(programmes, ends)
+    weights, ranks = [one.W for one in nuclear], [one.rank or 0 for one in nuclear]
+    narrow = narrowed(programmes, weights, ranks, width)
+    cut = [factors(one, W, width) for one, W in zip(programmes, weights, strict=True)]
+    values = {"trained": ends, "own": own, "narrowed": narrow, "cut": cut}
+    early, late = course.direction_gap(np.stack([one.W for one in own]))[[-2, -1]]
+    return {
+        "certified": nuclear.optimal & (course.selected[-2] == course.selected[-1]).all(axis=-1),
+        "rank": np.array(ranks),
+        "gap_early": early,
+        "gap": late,
+        "gap_nuclear": course.direction_gap(nuclear)[-1],
+        "slope": np.array([one.slope for one in own]),
+        **{
+            f"margin_{name}": nuclear.norm / np.array([one.value for one in found])
+            for name, found in values.items()
+        },
+    }
+
+
+def narrow_rows(e):
+    """Certified runs of fewer columns than the nuclear solution has singular values."""
+    return e.take(e["certified"] & (e["rank"] > e["width"]))
+
+
+@kit.claim(
+    kit.at_most(1e-3, "2.6 degrees", share=kit.MOST),
+    assumes="certified",
+    where={"width": 1},
+    null=kit.replaced("the nuclear solution", gap="gap_nuclear"),
+)
+def FC1(e):
+    """A single column each: the trained product ends in the direction of a stationary point of the
+    programme of rank one.
+    """
+    return e["gap"]
+
+
+@kit.claim(
+    kit.at_least(0.9, "of that of the stationary point reached from there", share=kit.MOST),
+    trials="width seed",
+    null=kit.replaced("the nuclear solution cut to as many columns", margin_trained="margin_cut"),
+)
+def FC2(e):
+    """Where the nuclear solution has more singular values than the factors have columns, training
+    ends near the margin of the programme of that many columns: ratio.
+    """
+    rows = narrow_rows(e)
+    return rows["margin_trained"] / rows["margin_own"]
+
+
+@kit.claim(
+    kit.at_most(1e-6, "the accuracy of the nuclear solution's certificate"),
+    assumes="certified",
+    where={"width": WHOLE},
+    null=kit.exchanged("two columns", "width", WHOLE, 2),
+)
+def FC3(e):
+    """With as many columns as dimensions no stationary point that training leads to is worse than
+    the nuclear solution: what its margin lacks.
+    """
+    return 1.0 - e["margin_own"]
+
+
+@kit.picture(
+    "Fewer columns than the nuclear solution has singular values",
+    "One column keeps a third of the margin and more, two columns most of it, ten all of it; the"
+    " gaps of one column to its own programme are far below those to the nuclear solution.",
+    3.0,
+    1,
+    2,
+    width=8.0,
+)
+def few_columns(evidence, axes):
+    """One dot per run, by columns of the factors. Left: margin of the stationary point reached
+    from training, of that of the nuclear solution, the largest one. Right: gap of the trained
+    product to that point, and to the nuclear solution.
+    """
+    by_width = [evidence.where(certified=True, width=width) for width in WIDTHS]
+    places = range(len(WIDTHS))
+    for ax, column, colour, words in (
+        (axes[0], "margin_own", kit.TRAINED, ""),
+        (axes[1], "gap_nuclear", kit.FAINT, "nuclear solution"),
+        (axes[1], "gap", kit.TRAINED, "its own programme"),
+    ):
+        kit.dots(ax, places, [np.sort(rows[column]) for rows in by_width], color=colour, ms=2.5)
+        ax.lines[-1].set_label(words)
+    axes[0].set(ylim=(0.0, 1.05), title="margin, of the largest one")
+    axes[1].set(yscale="log", title="1 - cosine of the trained product")
+    for ax in axes:
+        ax.set(xticks=places, xticklabels=WIDTHS, xlabel="columns of K and of Q")
+    kit.legend_below(axes[1], 2)
