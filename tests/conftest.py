@@ -60,7 +60,7 @@ def pytest_collection() -> Iterator[None]:
     gc.enable()
 
 
-DRAWN = {"test_style.py": 200, "test_all.py": 30}
+DRAWN = {"test_style.py": 200}
 """Files where pictures are laid out as for readers, with the dots per inch of their PNG there."""
 
 
