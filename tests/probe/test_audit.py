@@ -261,6 +261,10 @@ def test_refusals() -> None:
     model = family("bert")
     with torch.no_grad(), capture(model) as recording:
         model(**batch("bert"))
+    with pytest.raises(InputError, match="model is 'x'; give a module"), capture("x"):
+        pass
+    with pytest.raises(InputError, match="recording is 3; give the one of"):
+        audit(3)
     with pytest.raises(InputError, match="unknown null 'mean'"):
         audit(recording, nulls=["mean"])
     found = audit(recording, norms=())

@@ -14,7 +14,7 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray
 from attsvm.errors import InputError
 from attsvm.geometry import Norm, parse_norm
-from attsvm.printable import Compact
+from attsvm.printable import Compact, kind
 from attsvm.probe.audit_folder import save
 from attsvm.probe.capture import Layer, Recording
 from attsvm.probe.comparison import Settings, Subject
@@ -170,6 +170,10 @@ def statistics(
     Raises:
         InputError: an unknown null or norm, a recording without texts.
     """
+    if not isinstance(recording, Recording):
+        raise InputError(
+            f"recording is {kind(recording)}; give the one of `with attsvm.probe.capture(model)`"
+        )
     unknown = [each for each in settings.nulls if each not in NULLS]
     if unknown:
         raise InputError(f"unknown null {unknown[0]!r}; nulls are: {', '.join(NULLS)}")

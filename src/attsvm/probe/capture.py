@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
-from attsvm.printable import Compact
+from attsvm.printable import Compact, kind
 from attsvm.probe.watching import Call, Map, Watch
 
 MOST_QUERIES = 512
@@ -161,9 +161,13 @@ def capture(
             them, so that weights can be compared with max-margin solutions.
 
     Raises:
-        InputError: layers or heads that the model does not have, a model whose attention was never
-            seen, keys or queries that are not finite.
+        InputError: what is no module and no function, layers or heads that the model does not have,
+            a model whose attention was never seen, keys or queries that are not finite.
     """
+    if not callable(model):
+        raise InputError(
+            f"model is {kind(model)}; give a module or a function that calls attention"
+        )
     module = model if isinstance(model, nn.Module) else nn.Module()
     recorder = _Recorder(
         module,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from attsvm import InputError
+from attsvm.nearest import did_you_mean
 from attsvm_papers.kit.captions import words_of
 from attsvm_papers.kit.experiment import Experiment, read
 
@@ -39,7 +40,8 @@ def identifiers(paper: str | None = None) -> list[str]:
         InputError: there is no such paper.
     """
     if paper is not None and paper not in PAPERS:
-        raise InputError(f"there is no paper {paper!r}; choose from: {', '.join(PAPERS)}")
+        near = did_you_mean(paper, PAPERS)
+        raise InputError(f"there is no paper {paper!r}; choose from: {', '.join(PAPERS)}{near}")
     return [name for name in _files() if paper in (None, name.partition("-")[0])]
 
 
@@ -53,7 +55,10 @@ def experiment(identifier: str) -> Experiment:
         return _of_file(Path(identifier))
     path = _files().get(identifier)
     if path is None:
-        raise InputError(f"there is no experiment {identifier!r}; `attsvm list` names them all")
+        near = did_you_mean(identifier, _files())
+        raise InputError(
+            f"there is no experiment {identifier!r}; `attsvm list` names them all{near}"
+        )
     return read(
         identifier, importlib.import_module(f"attsvm_papers.{path.parent.name}.{path.stem}")
     )
