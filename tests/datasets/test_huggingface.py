@@ -93,8 +93,7 @@ def test_wide_embeddings_are_kept_where_the_training_texts_vary_most(model, json
     assert np.allclose(kept, best)
 
 
-def test_a_model_that_is_not_there(jsonl, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def test_a_model_that_is_not_there(jsonl, tmp_path):
     with pytest.raises(
         InputError,
         match="there is no folder .*missing; give a folder with a saved model",

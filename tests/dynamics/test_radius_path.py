@@ -126,7 +126,7 @@ def test_local_paths_turn_to_the_local_solution_of_their_norm(norm: Norm) -> Non
     assert gaps[1] / gaps[0] == pytest.approx(0.01, rel=0.05)
 
 
-@pytest.mark.experiment
+@pytest.mark.slow
 def test_products_in_a_cone_do_not_shrink_to_where_mixing_pays() -> None:
     # Up to thirty norms the loss at the edge lies below that of the local tokens, and lowest at
     # small weights; from there the searches of larger radii did not come back.

@@ -69,19 +69,19 @@ def test_batched_run_equals_each_run_alone_and_the_plain_loop() -> None:
 
 
 @needs_wide
-@pytest.mark.parametrize("size", [(6, 8, 10), (4, 5, 40)])
-def test_ten_thousand_steps_keep_twelve_digits(
-    size: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("size", "steps"), [((6, 8, 10), 10_000), ((4, 5, 40), 3_000)])
+def test_thousands_of_steps_keep_twelve_digits(
+    size: tuple[int, int, int], steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On every set of instructions; logits of hundreds are rounded at 1e-13, and attention by as
     much.
     """
     data, v = unit_sphere(*size, seed=3)
-    expected = extended_descent(data, v, np.zeros((size[2], size[2])), [10_000])[10_000]
+    expected = extended_descent(data, v, np.zeros((size[2], size[2])), [steps])[steps]
     for level in ["baseline", "avx2"][: 1 + native.library.fast_processor()]:
         monkeypatch.setattr(native, "library", native._open(level))
-        found = run(data, v, 10_000, record=LogSpaced(1))
-        assert found.log_gradient_norm[-1] < -150.0
+        found = run(data, v, steps, record=LogSpaced(1))
+        assert found.log_gradient_norm[-1] < -0.015 * steps  # attention is saturated
         assert distance(found.W[-1], expected) < 1e-12
         monkeypatch.undo()
 

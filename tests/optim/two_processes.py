@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -156,7 +157,13 @@ def main(rank, folder):
     from torch.nn.parallel import DistributedDataParallel
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/meeting",
+        rank=rank,
+        world_size=2,
+        timeout=timedelta(seconds=120),
+    )
     mesh = init_device_mesh("cpu", (2,))
     mine = slice(rank * BATCH // 2, (rank + 1) * BATCH // 2)
     results = {}
