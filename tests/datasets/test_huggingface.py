@@ -96,7 +96,7 @@ def test_wide_embeddings_are_kept_where_the_training_texts_vary_most(model, json
 def test_a_model_that_is_not_there(jsonl, tmp_path):
     with pytest.raises(
         InputError,
-        match="there is no folder .*missing; give a folder with a saved model",
+        match=r"there is no folder .*missing; give a folder with a saved model",
     ) as caught:
         load(jsonl, model=str(tmp_path / "missing"))
     assert "\n" not in str(caught.value)
