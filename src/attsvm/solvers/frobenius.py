@@ -421,7 +421,7 @@ class _Search:
         """
         p = self.programme
         size = _VANISHING * float(found.dual.max())
-        growing = p.hard and not found.settled and float(np.linalg.norm(found.W)) < size
+        growing = p.hard and float(np.linalg.norm(found.W)) < size
         if not (found.contradiction or growing):
             return None
         lam = p.cancelled(vanishing(p, found.dual))

@@ -57,7 +57,6 @@ def run(width, seeds, n=6, T=8, d=10, steps=20_000):
         "gap_early": early,
         "gap": late,
         "gap_nuclear": course.direction_gap(nuclear)[-1],
-        "slope": np.array([one.slope for one in own]),
         **{
             f"margin_{name}": nuclear.norm / np.array([one.value for one in found])
             for name, found in values.items()
