@@ -14,12 +14,12 @@ QUICK = ["--quick", "--jobs", "1", "--json", "--out"]
 def own(tmp_path_factory):
     """The numbers of an experiment of three cells, computed in this process."""
     folder = tmp_path_factory.mktemp("own")
-    assert main(["reproduce", "graph-6", *QUICK, str(folder)]) == 0
+    assert main(["reproduce", "rates-4", *QUICK, str(folder)]) == 0
     return numbers(folder)
 
 
 def numbers(folder):
-    return (folder / "graph-6" / "arrays.safetensors").read_bytes()
+    return (folder / "rates-4" / "arrays.safetensors").read_bytes()
 
 
 def test_quick_reproduction_prints_verdicts_as_json(tmp_path, capsys):
@@ -50,7 +50,7 @@ def test_an_experiment_without_trials_is_left_out_where_seeds_are_asked_for(tmp_
 
 @pytest.mark.processes
 def test_cells_in_two_processes_give_the_same_numbers(own, tmp_path):
-    words = ["reproduce", "graph-6", "--quick", "--jobs", "2", "--out", str(tmp_path)]
+    words = ["reproduce", "rates-4", "--quick", "--jobs", "2", "--out", str(tmp_path)]
     assert main(words) == 0
     assert numbers(tmp_path) == own
 
@@ -81,7 +81,7 @@ def test_the_listing_names_experiments(capsys):
 def test_a_scheduler_that_is_not_there(tmp_path, monkeypatch, capsys, address, sentence):
     pytest.importorskip("distributed")
     monkeypatch.setattr("attsvm_papers.runs.command._ANSWER", "1s")
-    words = ["reproduce", "graph-6", "--out", str(tmp_path / "o"), "--dask", address]
+    words = ["reproduce", "rates-4", "--out", str(tmp_path / "o"), "--dask", address]
     assert main(words) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
@@ -89,7 +89,7 @@ def test_a_scheduler_that_is_not_there(tmp_path, monkeypatch, capsys, address, s
 
 def test_a_missing_dask_is_named_with_its_extra(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    words = ["reproduce", "graph-6", "--out", str(tmp_path / "o"), "--dask", "login1:8786"]
+    words = ["reproduce", "rates-4", "--out", str(tmp_path / "o"), "--dask", "login1:8786"]
     assert main(words) == 2
     assert "pip install 'attsvm[dask]'" in capsys.readouterr().err
 
@@ -101,6 +101,6 @@ def test_dask_finds_the_same_numbers(own, tmp_path):
     options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(processes=False, protocol="tcp://", **options) as cluster:
         address = cluster.scheduler_address.removeprefix("tcp://")
-        words = ["reproduce", "graph-6", "--quick", "--out", str(tmp_path), "--dask", address]
+        words = ["reproduce", "rates-4", "--quick", "--out", str(tmp_path), "--dask", address]
         assert main(words) == 0
     assert numbers(tmp_path) == own

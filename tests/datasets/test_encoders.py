@@ -4,6 +4,7 @@ installed.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 from pathlib import Path
@@ -25,13 +26,19 @@ def bert(tmp_path_factory):
     return save_tiny_bert(tmp_path_factory.mktemp("bert"), ["the", "film", "story", "plot"])
 
 
+@functools.cache
+def saved(folder):
+    import transformers
+
+    model = transformers.AutoModel.from_pretrained(folder)
+    return transformers.AutoTokenizer.from_pretrained(folder), model.eval()
+
+
 def by_hand(folder, text, layer):
     """Words and states ``(T, d)`` of one text, alone, one sub-word after the other."""
     import torch
-    import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    network = transformers.AutoModel.from_pretrained(folder).eval()
+    tokenizer, network = saved(folder)
     coded = tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
     spans = coded.pop("offset_mapping")[0].tolist()
     with torch.no_grad():
