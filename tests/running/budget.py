@@ -6,11 +6,12 @@ module shares may cost :data:`FIXTURES`. The mark ``processes`` is for the few t
 some: importing torch alone takes seconds there. ``experiment`` is for what runs whole
 experiments, pages or programmes. The seconds are those of a processor that takes
 :data:`REFERENCE` for a small loop; a slower one has more of them, and one that many processes
-share, twice as many.
+share, twice as many. With several threads in a library there is no budget.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -35,13 +36,14 @@ def loop() -> float:
 
 
 def slowness() -> float:
-    """How much slower than the reference this processor is now; at least 1. Each thread of a
-    numerical library counts, for those that wait are busy too.
+    """How much slower than the reference this processor is now; at least 1. Threads of a numerical
+    library that wait for each other are busy, so that with several of them nothing is known.
     """
+    if any(os.environ.get(name, "1") != "1" for name in THREADS):
+        return math.inf
     shared = hasattr(os, "getloadavg") and os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1)
-    threads = max(int(os.environ.get(name, 1)) for name in THREADS)
     slower = max(1.0, min(loop() for _ in range(3)) / REFERENCE)
-    return slower * threads * (2.0 if shared else 1.0)
+    return slower * (2.0 if shared else 1.0)
 
 
 def spent() -> float:
