@@ -60,10 +60,6 @@ def pytest_collection() -> Iterator[None]:
     gc.enable()
 
 
-DRAWN = {"test_style.py": 200}
-"""Files where pictures are laid out as for readers, with the dots per inch of their PNG there."""
-
-
 class Drawing(NamedTuple):
     """How pictures are drawn for readers."""
 
@@ -84,19 +80,6 @@ def quick_pictures() -> Iterator[Drawing]:
         patch.setattr(style, "_lay_out", lambda figure: figure.set_layout_engine(None))
         patch.setattr(figures, "FIGURES", (figures.accuracy, figures.direction))
         yield whole
-
-
-@pytest.fixture(scope="module", autouse=True)
-def whole_pictures(request: pytest.FixtureRequest, quick_pictures: Drawing) -> Iterator[None]:
-    """In the files of :data:`DRAWN`."""
-    from attsvm.report import style
-
-    dots = DRAWN.get(request.path.name)
-    with pytest.MonkeyPatch.context() as patch:
-        if dots is not None:
-            patch.setattr(style, "DOTS", dots)
-            patch.setattr(style, "_lay_out", quick_pictures.lay_out)
-        yield
 
 
 ARGUMENTS = [

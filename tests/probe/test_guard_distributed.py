@@ -4,16 +4,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from gloo import beside_another, loaded
 
 pytestmark = [
     pytest.mark.processes,
@@ -25,32 +21,14 @@ pytestmark = [
         not hasattr(torch.optim, "Muon"), reason="FSDP2 before torch 2.9 takes no CPU"
     ),
 ]
-SCRIPT = Path(__file__).with_name("two_guards.py")
-spec = importlib.util.spec_from_file_location("two_guards", SCRIPT)
-two = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(two)
+two = loaded(Path(__file__).with_name("two_guards.py"))
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """What this process and another one found."""
     folder = tmp_path_factory.mktemp("two")
-    environment = {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.pathsep.join(sys.path)}
-    other = subprocess.Popen(
-        [sys.executable, "-W", "ignore", str(SCRIPT), "1", str(folder)],
-        env={**os.environ, **environment},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-            patch.setenv("GLOO_SOCKET_IFNAME", "lo")
-            warnings.simplefilter("ignore")
-            two.main(0, folder)
-        error = other.communicate(timeout=120)[1]
-    finally:
-        other.kill()
-    assert other.returncode == 0, error[-3000:]
+    beside_another(two, folder)
     return [torch.load(folder / f"results{rank}.pt", weights_only=True) for rank in range(2)]
 
 

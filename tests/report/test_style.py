@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from attsvm.report import style
 from attsvm.report.style import canvas, logarithmic, render
+
+
+@pytest.fixture(autouse=True)
+def as_for_readers(quick_pictures: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(style, "DOTS", 200)
+    monkeypatch.setattr(style, "_lay_out", quick_pictures.lay_out)
 
 
 def filled(axes: Any) -> None:

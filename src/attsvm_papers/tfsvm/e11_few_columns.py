@@ -50,12 +50,10 @@ def run(width, seeds, n=6, T=8, d=10, steps=20_000):
     narrow = narrowed(programmes, weights, ranks, width)
     cut = [factors(one, W, width) for one, W in zip(programmes, weights, strict=True)]
     values = {"trained": ends, "own": own, "narrowed": narrow, "cut": cut}
-    early, late = course.direction_gap(np.stack([one.W for one in own]))[[-2, -1]]
     return {
         "certified": nuclear.optimal & (course.selected[-2] == course.selected[-1]).all(axis=-1),
         "rank": np.array(ranks),
-        "gap_early": early,
-        "gap": late,
+        "gap": course.direction_gap(np.stack([one.W for one in own]))[-1],
         "gap_nuclear": course.direction_gap(nuclear)[-1],
         **{
             f"margin_{name}": nuclear.norm / np.array([one.value for one in found])
