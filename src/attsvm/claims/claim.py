@@ -383,6 +383,11 @@ class Verdict:
         return tuple(k for k, worst in self.parts.items() if not self.claim.expect.passes(worst))
 
     @property
+    def short(self) -> str:
+        """The verdict, and the parts that fail: ``fails; reviews; images``."""
+        return "; ".join((self.verdict, *self.failing))
+
+    @property
     def failure(self) -> Failure:
         """What a failing verdict says of the statement; empty for the others."""
         return self.claim.failure if self.verdict == "fails" else ""

@@ -180,26 +180,22 @@ def M3(e):
     return np.mean(own(e["same"][..., -1]), axis=0, where=e["local"] == 1)
 
 
-@kit.each(
-    kit.claim(
-        kit.true(why, share=kit.MOST),
-        *source,
-        id=id,
-        statement=words,
-        where={"mode": mode},
-        null=ANOTHER,
-    )
-    for id, mode, source, why, words in (
-        ("M6", PUBLISHED, ("recalled", "P3, figure of directional divergence"),
-         "solutions are unique and differ, and directions converge; all p of a seed",
-         "For the same tokens the runs of all three p are closest to the solution of their own norm"
-         " (published arithmetic)."),
-        ("M6b", EXACT, (), "as before", "The same in exact arithmetic."),
-    )
-)  # fmt: skip
-def own_first(e):
-    values = e["same"][..., -1]
-    return (values.argmin(axis=-1) == np.arange(3)).all(axis=-1)
+@kit.claim(
+    kit.true(
+        "solutions are unique and differ, and directions converge; all p of a seed", share=kit.MOST
+    ),
+    "recalled",
+    "P3, figure of directional divergence",
+    null=ANOTHER,
+)
+def M6(e):
+    """For the same tokens the runs of all three p are closest to the solution of their own norm, in
+    published and in exact arithmetic.
+    """
+    return {
+        words: (e.where(mode=mode)["same"][..., -1].argmin(axis=-1) == np.arange(3)).all(axis=-1)
+        for words, mode in (("published arithmetic", PUBLISHED), ("exact arithmetic", EXACT))
+    }
 
 
 @kit.claim(
