@@ -6,13 +6,13 @@ import pytest
 from attsvm.claims import Evidence
 from attsvm_papers.kit import experiment
 from attsvm_papers.networks.accuracy_table import (
-    EQUAL,
     accuracies,
     at_equal,
     difference,
     mean_accuracy,
     trained,
 )
+from attsvm_papers.networks.paired import EQUAL, compared_at
 from attsvm_papers.networks.trained_networks import DATA, METHODS
 
 
@@ -125,3 +125,13 @@ def test_claims_about_networks_that_learn_hold_and_fail_on_their_nulls() -> None
         assert verdict.verdict == "holds", str(verdict)
         assert verdict.null is not None
         assert verdict.null.verdict == "fails", name
+
+
+@pytest.mark.parametrize(("by", "one", "other"), [("steps", 2, 2), ("fit", 2, 2), ("time", 1, 2)])
+def test_where_two_trainings_are_compared(by: str, one: int, other: int) -> None:
+    """One of four epochs, and one of three that is half as accurate and twice as fast."""
+    train = [[0.5, 0.6, 0.8, 0.9]], [[0.5, 0.55, 0.7, np.nan]]
+    seconds = [[1.0, 2.0, 4.0, 6.0]], [[0.5, 1.0, 2.0, np.nan]]
+    courses = [np.array(each) for each in (seconds if by == "time" else train)]
+    assert [int(at[0]) for at in compared_at(*courses, by)] == [one, other]
+    assert [int(at[0]) for at in compared_at(*courses[::-1], by)] == [other, one]

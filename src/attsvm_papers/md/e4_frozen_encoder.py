@@ -35,6 +35,7 @@ from attsvm_papers.md.one_layer import (
     Training,
     courses,
 )
+from attsvm_papers.networks.paired import EQUAL, reached, same_seeds
 
 NAMES = {
     "l1.1": "p = 1.1",
@@ -173,39 +174,10 @@ def chosen(evidence, data, method):
     return tried[int(np.argmax(found))], tried
 
 
-EQUAL = ("steps", "fit", "time", "choice")
-"""The last epoch; the first one at the training accuracy that both reach; the last one within the
-CPU time of the faster one; for each the one that is best on validation examples.
-"""
-
-
-def ends(rows, others, by):
-    """``(seeds,)``: the record of each training that is compared with these others."""
-    if by == "steps":
-        return rows["epochs"].astype(int)
-    if by == "choice":
-        return np.nanargmax(rows["validation"], axis=1)
-    if by == "fit":
-        level = np.minimum(*(np.nanmax(each["train"], axis=1) for each in (rows, others)))
-        return np.argmax(rows["train"] >= level[:, None], axis=1)
-    level = np.minimum(*(np.nanmax(each["seconds"], axis=1) for each in (rows, others)))
-    return np.sum(rows["seconds"] <= level[:, None], axis=1) - 1
-
-
-def reached(e, data, one, other, by, measure):
-    """``(seeds,)`` of each of two methods: what is measured where they are compared."""
-    pair = [trainings(e, data, name) for name in (one, other)]
-    pair = [rows.take(np.argsort(rows["seed"])) for rows in pair]
-    found = []
-    for rows, others in (pair, pair[::-1]):
-        at = ends(rows, others, by)
-        found.append(rows[measure][np.arange(len(at)), at])
-    return found
-
-
 def advantage(e, data, other, by, measure, one="l1.1"):
     """P = 1.1 minus another optimiser, in hundredths, with its 95% interval over seeds."""
-    first, second = reached(e, data, one, other, by, measure)
+    pair = same_seeds(trainings(e, data, one), trainings(e, data, other))
+    first, second = reached(pair, by, measure, "seconds" if by == "time" else "train")
     return kit.interval(100 * (first - second))
 
 
@@ -216,7 +188,6 @@ EXCHANGED = kit.replaced(
         for name in ("right", "entropy", "top", "opinion", "evenness")
     },
 )
-COMPARED = EQUAL[:3]
 LOW = "lower end of the 95% interval over seeds, at equal steps, training accuracy and time"
 
 
@@ -227,11 +198,11 @@ def there(e):
 
 def more(e, measure, *others):
     """By data set and other optimiser how much more there is of something under p = 1.1, at least,
-    at each of :data:`COMPARED`.
+    at each of :data:`~attsvm_papers.networks.paired.EQUAL`.
     """
     return {
         f"{TITLES[data]}, {NAMES[other]}": [
-            advantage(e, data, other, by, measure).low for by in COMPARED
+            advantage(e, data, other, by, measure).low for by in EQUAL
         ]
         for data in there(e)
         for other in others

@@ -28,7 +28,6 @@ import numpy as np
 
 from attsvm_papers import kit
 from attsvm_papers.networks.accuracy_table import (
-    EQUAL,
     accuracies,
     at_equal,
     compared,
@@ -46,7 +45,7 @@ from attsvm_papers.networks.network_pictures import (
     plot_courses,
     plot_differences,
 )
-from attsvm_papers.networks.paired import paired_interval
+from attsvm_papers.networks.paired import EQUAL, paired_interval, same_seeds
 from attsvm_papers.networks.trained_networks import (  # noqa: F401
     DATA,
     METHODS,
@@ -469,12 +468,10 @@ def scores(e):
     """Score under p = 1.1 minus the score under gradient descent, over runs of the same seed and
     sentences.
     """
-    one, other = (reviews(e).where(method=METHODS.index(name)) for name in ("l1.1", "l2"))
-    seeds = np.intersect1d(one["seed"], other["seed"])
-    both = [
-        np.stack([each.where(seed=seed)["score"][0] for seed in seeds]) for each in (one, other)
-    ]
-    return paired_interval(both[0] - both[1])
+    one, other = same_seeds(
+        *(reviews(e).where(method=METHODS.index(name)) for name in ("l1.1", "l2"))
+    )
+    return paired_interval(one["score"] - other["score"])
 
 
 @kit.claim(
