@@ -30,12 +30,12 @@ from attsvm.datasets.documents import (
     text_dataset,
     text_view,
 )
-from attsvm.datasets.huggingface import check_folder, check_tokeniser
 from attsvm.datasets.readers import BYTE_LIMIT, read_texts, texts_digest
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 from attsvm.errors import InputError
-from attsvm.extras import imported, told_of_model
+from attsvm.extras import imported
 from attsvm.files import file_digest
+from attsvm.pretrained import check_folder, check_tokeniser, told_of_model
 from attsvm.queries import bag_queries
 from attsvm.store.code import code_fingerprint
 from attsvm.store.entries import entry_path, load_entry, save_entry

@@ -20,9 +20,8 @@ from attsvm.datasets.documents import (
 )
 from attsvm.datasets.readers import BYTE_LIMIT, read_texts
 from attsvm.datasets.source import Dataset, Encoded
-from attsvm.errors import InputError
-from attsvm.extras import imported, told_of_model
-from attsvm.nearest import file_meant
+from attsvm.extras import imported
+from attsvm.pretrained import check_folder, check_tokeniser, told_of_model
 
 
 def huggingface_text(
@@ -100,33 +99,6 @@ def huggingface_text(
         "columns": [text, label],
     }
     return text_dataset(Path(path), source, encode, vectors)
-
-
-def check_tokeniser(tokenizer: Any, model: str) -> None:
-    """Refuse a tokeniser whose sub-words have no places.
-
-    Raises:
-        InputError: it is not a fast one.
-    """
-    if not tokenizer.is_fast:
-        raise InputError(
-            f"the tokeniser of {model} does not tell where its sub-words stand; choose a model with"
-            " a fast tokeniser"
-        )
-
-
-def check_folder(model: str) -> None:
-    """Refuse a name that can only be a folder's, where there is none.
-
-    Raises:
-        InputError: it begins like a path, or has more parts than a name of the hub.
-    """
-    path = Path(model)
-    if (model.startswith((".", "/", "~")) or model.count("/") > 1) and not path.is_dir():
-        raise InputError(
-            f"there is no folder {model}; give a folder with a saved model, or a hub name while"
-            f" online{file_meant(path)}"
-        )
 
 
 def _pretrained(model: str) -> tuple[Any, FloatArray]:

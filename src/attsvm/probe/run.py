@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from attsvm.errors import InputError
-from attsvm.extras import told_of_model
 from attsvm.files import file_digest
 from attsvm.geometry import parse_norm
+from attsvm.pretrained import told_of_model
 from attsvm.probe.audit import Audit, Seen, look, solved, statistics
 from attsvm.probe.audit_folder import PAGE, write, write_page
 from attsvm.probe.capture import Recording, capture
