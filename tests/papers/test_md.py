@@ -10,7 +10,6 @@ from attsvm.datasets import unit_sphere
 from attsvm.geometry import Lp, PowerPotential
 from attsvm.optim import MirrorDescent
 from attsvm.selection import token_scores
-from attsvm_papers.md import e1_nine_pairs as md_1
 from attsvm_papers.md import e1d_rates as md_1d
 from attsvm_papers.md import e3_joint_training as md_3
 from attsvm_papers.md import e3b_joint_path as md_3b
@@ -51,25 +50,6 @@ def test_solutions_are_solved_once_and_in_order() -> None:
     assert second[2] is first[2]
     assert second[1] is not first[1]
     assert (second[1].margins.selected == 5).all()
-
-
-@pytest.mark.slow
-def test_nine_pairs_at_a_small_scale() -> None:
-    """Half the published steps: the own norm is closest on average, and the epsilon has begun to
-    matter for p = 1.75.
-    """
-    means = {}
-    for mode in (mirror_runs.PUBLISHED, mirror_runs.EXACT):
-        found = md_1.run(range(1, 7), mode, 0.5)
-        means[mode] = found["same"][..., -1].mean(axis=0)
-        assert (np.argmin(means[mode], axis=1) == [0, 1, 2]).all()
-        assert found["certified"].max() < 1e-7
-        assert found["feasible"].all()
-    assert means[mirror_runs.EXACT][0, 0] < means[mirror_runs.PUBLISHED][0, 0]
-    # p = 3 never meets the epsilon
-    np.testing.assert_allclose(
-        means[mirror_runs.EXACT][2], means[mirror_runs.PUBLISHED][2], rtol=0.01
-    )
 
 
 def test_the_ascent_of_the_cone_is_that_of_the_gradient() -> None:

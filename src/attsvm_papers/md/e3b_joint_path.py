@@ -29,7 +29,7 @@ from attsvm.datasets import unit_sphere
 from attsvm.selection import margin_drop_bound
 from attsvm_papers import kit
 from attsvm_papers.md.e3_joint_training import problem
-from attsvm_papers.md.mirror_runs import POTENTIALS
+from attsvm_papers.md.mirror_runs import COLOURS, POTENTIALS
 
 TOY, RANDOM = "toy", "random"
 SIZES = (2.0, 4.0, 8.0, 16.0, 24.0)  # of W along the path, in solutions
@@ -178,7 +178,7 @@ def joint_path(evidence, axes):
         (axes[0], "path_W", SIZES, "W, by its size in solutions"),
         (axes[1], "path_v", HEADS, "v, by its size in solutions"),
     ):
-        for p, colour in zip(POTENTIALS, (kit.ATTENTION, kit.TRAINED, kit.BEST), strict=True):
+        for p, colour in COLOURS.items():
             rows = applies.where(part=RANDOM, p=p)[name]
             kit.band(ax, sizes, rows, colour, shares=(0.05, 0.95), label=f"p = {p:g}", shade=0.13)
             ax.plot(sizes, applies.where(part=TOY, p=p)[name][0], "x", color=colour, markersize=6)

@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm import AttentionData, Lp, PowerPotential, max_margin, selection_margins, train
+from attsvm.data import FloatArray
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
+from attsvm_papers import kit
 from attsvm_papers.md.published import published_descent
 
-FloatArray = NDArray[np.float64]
-
 POTENTIALS = (1.75, 2.0, 3.0)
+COLOURS = dict(zip(POTENTIALS, (kit.ATTENTION, kit.TRAINED, kit.BEST), strict=True))
 STEPS = {1.75: 1500, 2.0: 2000, 3.0: 20_000}
 RECORDS = 100
 LR = 0.1

@@ -5,11 +5,9 @@ once.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attsvm import AttentionData
-
-FloatArray = NDArray[np.float64]
+from attsvm.data import FloatArray
 
 EPSILON = 2.0**-52
 
