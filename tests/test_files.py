@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
+import signal
 import struct
 import tracemalloc
 import zipfile
@@ -17,6 +19,7 @@ from hypothesis.extra import numpy as hnp
 
 from attsvm import AttentionData, InputError
 from attsvm.files import atomic_write, file_digest, load_arrays, mapped_array, save_arrays
+from attsvm.store.ledger import is_partial
 
 SUFFIXES = (".npz", ".safetensors")
 SMALL = 4 << 20
@@ -169,16 +172,34 @@ def test_a_new_file_has_the_usual_permissions(tmp_path):
         assert (tmp_path / f"a{suffix}").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_a_killed_writer_leaves_the_old_file(tmp_path):
-    path = tmp_path / "a.npz"
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_killed_writer_leaves_the_old_file(tmp_path, suffix):
+    """And of its own one at most, which a later run knows by its name."""
+    path = tmp_path / f"a{suffix}"
     save_arrays({"a": np.zeros(3)}, path)
     child = os.fork()
     if child == 0:
-        with atomic_write(path) as partial:
-            partial.write_bytes(b"half")
-            os._exit(9)
-    os.waitpid(child, 0)
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        save_arrays({"a": np.ones(100_000)}, path)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGXFSZ
     assert np.array_equal(load_arrays(path)["a"], np.zeros(3))
+    left = {file.name for file in tmp_path.iterdir()} - {path.name}
+    assert len(left) == 1
+    assert all(is_partial(name, [path.name]) for name in left)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_that_cannot_be_written_whole_is_one_sentence(tmp_path, suffix):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))  # Python ignores the signal
+    try:
+        with pytest.raises(InputError, match=r"cannot be written .*; check the free space$"):
+            save_arrays({"a": np.ones(100_000)}, tmp_path / f"a{suffix}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_where_nothing_can_be_written(data, tmp_path):

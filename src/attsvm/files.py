@@ -135,7 +135,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     mode = stat.S_IMODE(partial.stat().st_mode)
     try:
         yield partial
-        partial.chmod(mode)  # some writers replace the file by one that only its owner may read
+        partial.chmod(mode)  # a writer may replace the file by one that only its owner may read
         _flush(partial)
         partial.replace(path)
         _flush(path.parent)
@@ -198,29 +198,43 @@ def save_arrays(arrays: Mapping[str, ArrayLike], path: str | Path) -> None:
                 f"array {name} has dtype {array.dtype}, which cannot go into {path}; convert it to"
                 " real numbers or booleans"
             )
-    with atomic_write(path) as partial:
-        if suffix == ".npz":
-            with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-                for name, array in plain.items():
-                    # A fixed date: equal arrays give equal bytes.
-                    with archive.open(
-                        zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), "w", force_zip64=True
-                    ) as entry:
-                        np.lib.format.write_array(entry, array, allow_pickle=False)
-        else:
-            from safetensors import SafetensorError
-            from safetensors.numpy import save_file
+    write = _write_npz if suffix == ".npz" else _write_safetensors
+    try:
+        with atomic_write(path) as partial, partial.open("wb") as file:
+            write(plain, file)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error.strerror or error}); check the free space"
+        ) from None
 
-            little = {
-                name: array.astype(array.dtype.newbyteorder("<"), copy=False)
-                for name, array in plain.items()
-            }
-            try:
-                save_file(little, partial)
-            except SafetensorError as error:  # its own word for what the system refuses
-                raise InputError(
-                    f"{path} cannot be written ({brief(str(error))}); check the free space"
-                ) from None
+
+def _write_npz(arrays: Mapping[str, Array], file: BinaryIO) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, array in arrays.items():
+            # A fixed date: equal arrays give equal bytes.
+            with archive.open(
+                zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), "w", force_zip64=True
+            ) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+
+
+def _write_safetensors(arrays: Mapping[str, Array], file: BinaryIO) -> None:
+    """Into this very file: the library's own writer makes one of another name first, which stays
+    when the process is killed.
+    """
+    header, parts, begin = {}, [], 0
+    for name in sorted(arrays, key=lambda name: (-arrays[name].itemsize, name)):  # all aligned
+        array = arrays[name]
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        kind = "BOOL" if array.dtype == bool else f"{array.dtype.kind}{8 * array.itemsize}".upper()
+        offsets = [begin, begin + array.nbytes]
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": offsets}
+        parts.append(array.reshape(-1).view(np.uint8).data)
+        begin = offsets[1]
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little") + text)
+    file.writelines(parts)
 
 
 def load_arrays(path: str | Path) -> dict[str, Array]:
