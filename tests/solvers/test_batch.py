@@ -4,10 +4,6 @@ in the batch.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -265,24 +261,3 @@ def test_arrays_of_other_kinds_give_the_same_bits() -> None:
     frozen.queries.setflags(write=False)
     same(max_margin(frozen), max_margin(margins))
     same(max_margin([frozen, frozen])[1], max_margin(margins))
-
-
-def test_no_openmp_defaults_are_set_behind_the_back_of_torch() -> None:
-    """A batch large enough for several threads leaves torch with the threads that the user gave
-    it.
-    """
-    code = (
-        "import numpy as np; from attsvm import max_margin; from attsvm.margins import Margins\nr ="
-        " np.random.default_rng(0); D = np.abs(r.standard_normal((42, 10)))\none = Margins(D,"
-        " np.ones((6, 1)), np.arange(0, 43, 7), np.ones(42), np.zeros(42, int), np.zeros(6,"
-        " int))\nassert max_margin([one] * 200).optimal.all()\nimport torch;"
-        " print(torch.get_num_threads())"
-    )
-    shown = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert shown.stdout.strip() == "1"
