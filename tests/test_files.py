@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import resource
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from attsvm import AttentionData, InputError
-from attsvm.files import atomic_write, load_arrays, mapped_array, save_arrays
+from attsvm.files import atomic_write, file_digest, load_arrays, mapped_array, save_arrays
 from attsvm.store.ledger import is_partial
 
 SUFFIXES = (".npz", ".safetensors")
@@ -382,3 +383,12 @@ def test_an_honest_large_file_is_read_without_a_second_copy(tmp_path):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 1.5 * (1 << 24) + SMALL
+
+
+def test_a_digest_is_that_of_the_bytes_of_all_files(tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_bytes(b"abc" * 700_000)
+    other.write_bytes(b"def")
+    assert file_digest(one) == hashlib.sha256(one.read_bytes()).hexdigest()
+    both = one.read_bytes() + other.read_bytes()
+    assert file_digest(one, other) == hashlib.sha256(both).hexdigest()

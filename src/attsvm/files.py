@@ -6,6 +6,7 @@ raise is one sentence.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -81,6 +82,20 @@ def opened(path: str | Path) -> Iterator[BufferedReader]:
             f"{brief(name_of(path))} cannot be read ({error.strerror or error}); check the file and"
             " its permissions"
         ) from None
+
+
+def file_digest(*paths: Path) -> str:
+    """The SHA-256 of a file's bytes; of several files that of all their bytes, one after the other.
+
+    Raises:
+        InputError: what :func:`opened` refuses.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        with opened(path) as file:
+            while part := file.read(2**20):
+                digest.update(part)
+    return digest.hexdigest()
 
 
 def _require_file(path: Path, mode: int) -> None:

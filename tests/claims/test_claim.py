@@ -283,3 +283,38 @@ class TestTrials:
         stated = claim(lambda e: e["gap"], at_most(1.0, "why"), trials="d seed")
         assert stated.check(more).trials == 4
         assert stated.check({"gap": [0.1]}).trials is None
+
+
+def by_name(e):
+    return {"first": e["a"], "second": e["b"], "none": []}
+
+
+def test_a_claim_made_of_parts_fails_where_one_does_and_says_which():
+    half = claim(by_name, at_most(1.0, "why", share=0.5))
+    columns = {"a": [0.1, 0.2], "b": [0.3, 5.0]}
+    found = half.check(columns)
+    assert (found.verdict, found.failing, found.counted) == ("holds", (), 4)
+    assert found.parts == {"first": 0.1, "second": 0.3}
+    # Three of five numbers pass, and half of the second part does not.
+    found = half.check(columns | {"b": [4.0, 5.0]})
+    assert (found.verdict, found.failing, found.measured) == ("fails", ("second",), 4.0)
+    assert "fails; second: 4:" in str(found)
+    assert found.to_json()["parts"] == {"first": 0.1, "second": 4.0}
+    assert found.to_json()["failing"] == ["second"]
+
+
+def test_each_part_must_fail_on_the_null():
+    null = Null("one part alone is broken", lambda e: e.but({"b": e["b"] + 9.0}))
+    columns = {"a": [0.1, 0.2], "b": [0.3, 0.4]}
+    assert claim(by_name, at_most(1.0, "why"), null=null).check(columns).verdict == "not shown"
+    null = Null("both are", lambda e: e.but({"a": e["a"] + 9.0, "b": e["b"] + 9.0}))
+    assert claim(by_name, at_most(1.0, "why"), null=null).check(columns).verdict == "holds"
+
+
+def test_parts_take_their_own_rows():
+    with pytest.raises(InputError, match="the assumption 'a' speaks of"):
+        claim(by_name, at_most(1.0, "why"), assumes={"a": lambda e: np.ones(4)}).check(
+            {"a": [0.1, 0.2], "b": [0.3, 0.4]}
+        )
+    found = claim(lambda e: {"none": []}, at_most(1.0, "why")).check({"a": [1.0]})
+    assert (found.verdict, found.unmet) == ("not applicable", ("any part",))

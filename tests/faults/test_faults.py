@@ -258,7 +258,7 @@ def _(b):
 @fault(
     "winners and losers of an order change places",
     "margins/test_next_token.py::test_order_rows_by_loops",
-    "graph-1 C4.4b",
+    "graph-1 C4.4a",
     cells={"part": ["acyclic"]},
     seeds=[10000, 10001, 10002, 10003],
 )

@@ -30,7 +30,6 @@ from attsvm.models.softmax import attend, query_logits
 from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.optim.native_steps import mirror_step, normalized_step
 from attsvm.optim.powers import mirror_exponents
-from attsvm_papers.md.published import published_descent
 
 Array = np.ndarray[Any, Any]
 _PAGE = mmap.PAGESIZE
@@ -182,18 +181,11 @@ def optimisers(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> No
         optimizer.step()
 
 
-def published(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> None:
-    data, heads = problem_data(draw)
-    start = spoil(guarded(np.ones((2, 4, 4))))
-    published_descent(data, spoil(guarded(heads)), start, 1.75, 0.1, 3, [1, 3])
-
-
 ENTRIES = {
     "sequences": sequences_pass,
     "descents": descents,
     "sentences": sentences,
     "optimisers": optimisers,
-    "published": published,
 }
 
 

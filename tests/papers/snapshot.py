@@ -192,7 +192,7 @@ def draw(asked: list[str]) -> None:
         if identifier in LONG:
             KEPT.mkdir(parents=True, exist_ok=True)
             np.savez_compressed(KEPT / f"{identifier}.npz", **{n: evidence[n] for n in evidence})
-        verdicts[identifier] = {claim.id: claim.check(evidence).verdict for claim in chosen.claims}
+        verdicts[identifier] = {claim.id: claim.check(evidence).short for claim in chosen.claims}
         write({name: rows[name] for name in identifiers() if name in rows})
         ordered = {name: verdicts[name] for name in identifiers() if name in verdicts}
         VERDICTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")

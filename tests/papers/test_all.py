@@ -75,7 +75,7 @@ def is_as_recorded(chosen, evidence):
     verdicts = {}
     for claim in chosen.claims:
         verdict = claim.check(evidence)
-        verdicts[claim.id] = verdict.verdict
+        verdicts[claim.id] = verdict.short
         assert verdict.verdict == "not applicable" or not math.isnan(verdict.measured), (
             f"{verdict} rests on a NaN"
         )

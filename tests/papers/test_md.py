@@ -7,11 +7,9 @@ import pytest
 import torch
 
 from attsvm.datasets import unit_sphere
-from attsvm.errors import InputError
 from attsvm.geometry import Lp, PowerPotential
 from attsvm.optim import MirrorDescent
 from attsvm.selection import token_scores
-from attsvm_papers.md import e1_nine_pairs as md_1
 from attsvm_papers.md import e1d_rates as md_1d
 from attsvm_papers.md import e3_joint_training as md_3
 from attsvm_papers.md import e3b_joint_path as md_3b
@@ -33,39 +31,12 @@ def test_the_published_descent_is_torch_on_a_plain_softmax(p: float, joint: bool
         values = ((torch.softmax(logits, dim=-1)[..., None, :] @ x)[..., 0, :] @ v)[..., 0]
         torch.nn.functional.softplus(-y * values).mean(dim=-1).sum().backward()
         optimizer.step()
-    weights, found = published_descent(data, heads, start, p, 0.1, 60, [0, 60], joint=joint)
+    weights, found = published_descent(data, heads, start, p, 0.1, [0, 60], joint=joint)
     np.testing.assert_array_equal(weights[0], start)
     # Margins are of order ten, so nothing cancels yet; sixty steps multiply roundings by a few
     # hundred.
     np.testing.assert_allclose(weights[1], W.detach(), rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(found[1], v.detach()[..., 0], rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.slow
-def test_the_published_descent_takes_starts_in_any_order_of_memory() -> None:
-    data, heads = unit_sphere(6, 8, 10, [1, 2])
-    start = np.random.default_rng(0).standard_normal((2, 10, 10))
-    expected, _ = published_descent(data, heads, start, 1.75, 0.1, 5, [5])
-    wide = np.zeros((4, 10, 20))
-    wide[::2, :, ::-2] = start
-    for other in (np.asfortranarray(start), start.transpose(2, 1, 0).copy().T, wide[::2, :, ::-2]):
-        found, _ = published_descent(data, np.asfortranarray(heads), other, 1.75, 0.1, 5, [5])
-        np.testing.assert_array_equal(found, expected)
-
-
-def test_the_published_descent_refuses_what_it_would_read_beyond() -> None:
-    data, heads = unit_sphere(6, 8, 10, [1, 2])
-    start = np.zeros((2, 10, 10))
-    for W, v in [
-        (start[:1], heads),
-        (start[:, :5], heads),
-        (start, heads[:, :3]),
-        (start, heads[0]),
-    ]:
-        with pytest.raises(InputError, match="give"):
-            published_descent(data, v, W, 1.75, 0.1, 5, [5])
-    with pytest.raises(InputError, match="one instance per run"):
-        published_descent(data.instance(0), heads[:1], start[:1], 1.75, 0.1, 5, [5])
 
 
 def test_solutions_are_solved_once_and_in_order() -> None:
@@ -79,25 +50,6 @@ def test_solutions_are_solved_once_and_in_order() -> None:
     assert second[2] is first[2]
     assert second[1] is not first[1]
     assert (second[1].margins.selected == 5).all()
-
-
-@pytest.mark.slow
-def test_nine_pairs_at_a_small_scale() -> None:
-    """Half the published steps: the own norm is closest on average, and the epsilon has begun to
-    matter for p = 1.75.
-    """
-    means = {}
-    for mode in (mirror_runs.PUBLISHED, mirror_runs.EXACT):
-        found = md_1.run(range(1, 7), mode, 0.5)
-        means[mode] = found["same"][..., -1].mean(axis=0)
-        assert (np.argmin(means[mode], axis=1) == [0, 1, 2]).all()
-        assert found["certified"].max() < 1e-7
-        assert found["feasible"].all()
-    assert means[mirror_runs.EXACT][0, 0] < means[mirror_runs.PUBLISHED][0, 0]
-    # p = 3 never meets the epsilon
-    np.testing.assert_allclose(
-        means[mirror_runs.EXACT][2], means[mirror_runs.PUBLISHED][2], rtol=0.01
-    )
 
 
 def test_the_ascent_of_the_cone_is_that_of_the_gradient() -> None:

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from attsvm.claims import Evidence
 from attsvm_papers.md import e4_frozen_encoder as md_4
-from attsvm_papers.md.frozen_states import DATA, Sequences, home, opinions, sequences
+from attsvm_papers.md.frozen_states import Sequences, home, opinions, sequences
 from attsvm_papers.md.one_layer import (
     CONTROLS,
-    METHODS,
     OPTIMISERS,
     Training,
     courses,
@@ -100,33 +98,6 @@ def test_patches_add_up_to_the_image() -> None:
     assert digits.tokens.shape == (1797, 16, 64)
     assert int((digits.tokens != 0).sum(dim=1).max()) == 1, "every pixel is in one patch"
     assert not digits.opinion.any()
-
-
-def pair(**columns) -> Evidence:
-    """One seed of two optimisers, four epochs, and one that was cut short by padding."""
-    rows = {
-        "data": np.full(2, DATA.index("digits")),
-        "method": np.array([METHODS.index(name) for name in ("l1.1", "gd")]),
-        "searched": np.zeros(2),
-        "seed": np.zeros(2),
-        "epochs": np.array([3, 3]),
-        "train": np.array([[0.5, 0.6, 0.8, 0.9, np.nan], [0.5, 0.55, 0.6, 0.7, np.nan]]),
-        "validation": np.array([[0.5, 0.9, 0.8, 0.7, np.nan], [0.5, 0.6, 0.7, 0.8, np.nan]]),
-        "seconds": np.array([[0.0, 2.0, 4.0, 6.0, np.nan], [0.0, 1.0, 2.0, 3.0, np.nan]]),
-        "right": np.array([[0.0, 0.1, 0.2, 0.3, np.nan], [0.0, 0.01, 0.02, 0.03, np.nan]]),
-    }
-    return Evidence(rows | columns)
-
-
-@pytest.mark.parametrize(
-    ("by", "one", "other"),
-    [("steps", 0.3, 0.03), ("fit", 0.2, 0.03), ("time", 0.1, 0.03), ("choice", 0.1, 0.03)],
-)
-def test_where_two_trainings_are_compared(by, one, other) -> None:
-    found = md_4.reached(pair(), "digits", "l1.1", "gd", by, "right")
-    assert [each.tolist() for each in found] == [[one], [other]]
-    backwards = md_4.reached(pair(), "digits", "gd", "l1.1", by, "right")
-    assert [each.tolist() for each in backwards] == [[other], [one]]
 
 
 def test_rates_are_as_many_for_every_optimiser_and_a_factor_of_two_apart() -> None:

@@ -147,10 +147,10 @@ def test_a_group_without_sentences_is_counted_as_none_and_not_judged() -> None:
         for name in unseen.GROUPS
         for end in ("_accuracy", "_agreement", "_count")
     }
-    others = {f"{name}_other": column for name, column in names.items()}
+    others = {f"{name}_other": np.zeros(3) for name in names}
     scores = {
         name: np.ones(3) for name in ("head", "loser", "free", "unseen_column", "unique_accuracy")
     }
     spare = {f"{name}_other": column for name, column in scores.items()}
     verdict = claim.check(Evidence(names | others | scores | spare | columns))
-    assert (verdict.verdict, verdict.passed, verdict.counted) == ("holds", 14, 14)
+    assert (verdict.verdict, verdict.passed, verdict.counted) == ("holds", 17, 17)

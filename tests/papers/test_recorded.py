@@ -64,7 +64,7 @@ def judged(identifier: str, evidence: Evidence) -> dict[str, Verdict]:
 
 
 def outcomes(verdicts: Mapping[str, Verdict]) -> dict[str, str]:
-    return {name: verdict.verdict for name, verdict in verdicts.items()}
+    return {name: verdict.short for name, verdict in verdicts.items()}
 
 
 def on_its_null(identifier: str, name: str, evidence: Evidence) -> Verdict:

@@ -304,7 +304,7 @@ Failure = Literal["", "ours is stronger", "scale", "not reproduced"]
 lacks steps, sizes or trials; or neither, so that it is not reproduced.
 """
 
-Measure = Callable[[Evidence], ArrayLike]
+Measure = Callable[[Evidence], ArrayLike | Mapping[str, ArrayLike]]
 
 
 @dataclass(frozen=True)
@@ -343,6 +343,7 @@ class Verdict:
         passed: number of values that pass.
         counted: number of values that were looked at.
         unmet: the assumptions that no instance meets.
+        parts: of a claim about several parts the value that decides each, by its name.
         columns: the columns of the evidence that were read.
         interval: for claims that ask for it, the 95 % confidence interval (Student's t) of the mean
             of the values that were looked at.
@@ -374,6 +375,17 @@ class Verdict:
     share: tuple[float, float] | None = None
     null: Verdict | None = None
     explanation: str = ""
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """The parts that fail; empty for a claim that is measured as a whole."""
+        return tuple(k for k, worst in self.parts.items() if not self.claim.expect.passes(worst))
+
+    @property
+    def short(self) -> str:
+        """The verdict, and the parts that fail: ``fails; reviews; images``."""
+        return "; ".join((self.verdict, *self.failing))
 
     @property
     def failure(self) -> Failure:
@@ -395,6 +407,8 @@ class Verdict:
             "verdict": self.verdict,
             "passed": self.passed,
             "counted": self.counted,
+            "parts": {name: _finite(worst) for name, worst in self.parts.items()},
+            "failing": list(self.failing),
             "interval": None if self.interval is None else list(self.interval),
             "trials": self.trials,
             "share": None if self.share is None else list(self.share),
@@ -427,8 +441,9 @@ class Verdict:
         counts = "" if self.counted == 1 else f", {self.passed} of {self.counted} instances pass"
         null = "" if self.null is None else f"; null: {self.null.measured:.4g}"
         kind = f" ({self.failure})" if self.failure else ""
+        where = "".join(f"; {name}: {self.parts[name]:.4g}" for name in self.failing)
         return (
-            f"{self.claim.id} {self.verdict}{kind}: measured {self.measured:.4g}, expected"
+            f"{self.claim.id} {self.verdict}{kind}{where}: measured {self.measured:.4g}, expected"
             f" {self.claim.expect}{counts}{null}. {self.claim.statement}"
         )
 
@@ -443,10 +458,13 @@ class Claim:
         source: who says it: ``paper`` (a sentence of the paper or of its abstract), ``authors'
             code`` (printed or drawn by it), ``recalled`` (known from the paper, wording unverified)
             or ``ours``.
-        measure: from the evidence to a number, or to one number per instance.
+        measure: from the evidence to a number, or to one number per instance; or to these by name,
+            where the claim is made of several parts. Each part must hold by itself, must fail on
+            the null by itself, and an empty one is not counted.
         expect: the interval that the numbers should lie in, with its reason.
         assumes: named conditions, each from the evidence to a boolean, or to one per instance.
             Instances that miss one are not counted; when none is left the claim is not applicable.
+            Of a claim made of parts they speak of all instances.
         reference: where the statement stands, such as ``P2, Theorem 2``.
         explanation: why it fails, where it is known to, or a function from the evidence to that;
             shown beside a failing verdict.
@@ -517,10 +535,10 @@ class Claim:
             return Verdict(
                 self, "not applicable", math.nan, 0, 0, nowhere, tuple(sorted(table.used))
             )
-        values = self._values(table)
+        values, names = self._values(table)
         applies = np.ones(values.shape, dtype=bool)
         for name, met in conditions.items():
-            if met.ndim and met.shape != values.shape:
+            if met.ndim and (met.shape != values.shape or (names != "").any()):
                 raise InputError(
                     f"claim {self.id}: the assumption {name!r} speaks of {met.shape} instances, the"
                     f" measurement of {values.shape}"
@@ -528,14 +546,18 @@ class Claim:
             applies &= met
         columns = tuple(sorted(table.used))
         if not applies.any():
-            return Verdict(self, "not applicable", math.nan, 0, 0, tuple(self.assumes), columns)
+            unmet = tuple(self.assumes) or ("any part",)
+            return Verdict(self, "not applicable", math.nan, 0, 0, unmet, columns)
         counted = values[applies]
         passes = self.expect.passes(counted)
-        trials, outcome, why = self._trials(table, applies), self._outcome(passes), self.explanation
+        parts = _parts(counted, names[applies])
+        decisive = {name: self.expect.worst(part) for name, part in parts.items()}
+        outcome: Outcome = "holds" if all(map(self._holds, parts.values())) else "fails"
+        trials, why = self._trials(table, applies), self.explanation
         verdict = Verdict(
             self,
             outcome,
-            self.expect.worst(counted),
+            self.expect.of(1.0).worst([*decisive.values()]),
             int(passes.sum()),
             counted.size,
             (),
@@ -544,6 +566,7 @@ class Claim:
             trials,
             _share_interval(passes, trials),
             explanation="" if outcome != "fails" else why if isinstance(why, str) else why(table),
+            parts=decisive if (names != "").any() else {},
         )
         return verdict if self.null is None else self._beside_its_null(verdict, table, applies)
 
@@ -551,27 +574,42 @@ class Claim:
         self, verdict: Verdict, table: Evidence, applies: NDArray[np.bool_]
     ) -> Verdict:
         assert self.null is not None
-        values = self._values(self.null.of(table))
+        values, names = self._values(self.null.of(table))
         if values.shape != applies.shape:
             raise InputError(
                 f"claim {self.id}: its null ({self.null.words}) speaks of {values.shape} instances,"
                 f" the measurement of {applies.shape}"
             )
         counted = values[applies]
-        passes = self.expect.passes(counted) | np.isnan(counted)  # what is missing breaks nothing
+        missing = np.isnan(counted)  # what is missing breaks nothing
+        parts = _parts(counted, names[applies]).values()
+        outcome: Outcome = (
+            "holds" if any(self._holds(each, missing=True) for each in parts) else "fails"
+        )
         null = Verdict(
-            self, self._outcome(passes), self.expect.worst(counted), int(passes.sum()), counted.size
+            self,
+            outcome,
+            self.expect.worst(counted),
+            int((self.expect.passes(counted) | missing).sum()),
+            counted.size,
         )
         empty = verdict.verdict == null.verdict == "holds"
         return replace(verdict, verdict="not shown" if empty else verdict.verdict, null=null)
 
-    def _values(self, table: Evidence) -> NDArray[np.float64]:
-        return np.atleast_1d(np.asarray(self.measure(table), dtype=np.float64))
+    def _values(self, table: Evidence) -> tuple[NDArray[np.float64], NDArray[np.str_]]:
+        """The numbers, and of each the name of its part, empty where there are none."""
+        found = self.measure(table)
+        if not isinstance(found, Mapping):
+            whole = np.atleast_1d(np.asarray(found, dtype=np.float64))
+            return whole, np.full(whole.shape, "")
+        parts = {name: np.ravel(np.asarray(part, dtype=np.float64)) for name, part in found.items()}
+        lengths = [part.size for part in parts.values()]
+        return np.concatenate([[], *parts.values()]), np.repeat(np.array([*parts], str), lengths)
 
-    def _outcome(self, passes: NDArray[np.bool_]) -> Outcome:
-        # A share of n instances is a whole number of them, rounded up.
-        needed = math.ceil(self.expect.share * passes.size - 1e-9)
-        return "holds" if passes.sum() >= needed else "fails"
+    def _holds(self, values: NDArray[np.float64], missing: bool = False) -> bool:
+        """Whether as many values pass as must: a share of n is a whole number, rounded up."""
+        passes = self.expect.passes(values) | (missing & np.isnan(values))
+        return bool(passes.sum() >= math.ceil(self.expect.share * passes.size - 1e-9))
 
     def _trials(self, table: Evidence, applies: NDArray[np.bool_]) -> int | None:
         """The number of distinct trials, among the counted instances where there is one per row."""
@@ -583,6 +621,11 @@ class Claim:
             which = which[applies]
         told = which[(which != "nan").all(axis=1)]
         return len(np.unique(told, axis=0)) or None
+
+
+def _parts(values: NDArray[np.float64], names: NDArray[np.str_]) -> dict[str, NDArray[np.float64]]:
+    """The values of every part, in their order."""
+    return {name: values[names == name] for name in dict.fromkeys(names.tolist())}
 
 
 def _told(column: NDArray[Any]) -> NDArray[np.bool_]:

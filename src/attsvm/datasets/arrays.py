@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from attsvm.bags import as_bags, bag_labels
 from attsvm.data import AttentionData, BoolArray, IntArray
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 from attsvm.errors import InputError
-from attsvm.files import load_arrays, opened
+from attsvm.files import file_digest, load_arrays, opened
 from attsvm.printable import name_of
 from attsvm.queries import bag_queries
 
@@ -111,9 +110,3 @@ def _grouped(path: Path) -> Dataset:
     name = name_of(path.name)
     names = (str(classes[0]), str(classes[1]))
     return replace(from_data(data, name, f"Bags of {name}", provenance), class_names=names)
-
-
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file's bytes."""
-    with opened(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

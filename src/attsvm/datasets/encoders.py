@@ -30,12 +30,12 @@ from attsvm.datasets.documents import (
     text_dataset,
     text_view,
 )
-from attsvm.datasets.huggingface import check_folder
 from attsvm.datasets.readers import BYTE_LIMIT, read_texts, texts_digest
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 from attsvm.errors import InputError
 from attsvm.extras import imported
-from attsvm.files import brief
+from attsvm.files import file_digest
+from attsvm.pretrained import check_folder, check_tokeniser, told_of_model
 from attsvm.queries import bag_queries
 from attsvm.store.code import code_fingerprint
 from attsvm.store.entries import entry_path, load_entry, save_entry
@@ -199,11 +199,7 @@ class _Network:
         if not self.layers:
             raise InputError(f"{name} does not say how many layers it has; choose another encoder")
         self.tokenizer = self._load("AutoTokenizer")
-        if not self.tokenizer.is_fast:
-            raise InputError(
-                f"the tokeniser of {name} does not tell where its sub-words stand; choose a model"
-                " with a fast tokeniser"
-            )
+        check_tokeniser(self.tokenizer, name)
         self.longest = min(
             int(self.tokenizer.model_max_length),
             int(getattr(self.config, "max_position_embeddings", 0) or 512),
@@ -214,17 +210,8 @@ class _Network:
         self._model: Any = None
 
     def _load(self, kind: str) -> Any:
-        try:
-            with _silent(self.transformers):
-                return getattr(self.transformers, kind).from_pretrained(self.name)
-        except Exception as error:  # transformers, the hub client and the network raise without
-            # a common family
-            why = brief(str(error).strip() or type(error).__name__)
-            near = "" if Path(self.name).is_dir() else ", or a hub name while online"
-            raise InputError(
-                f"encoder {self.name} cannot be loaded ({why:.200}); give a folder with a saved"
-                f" model{near}"
-            ) from None
+        with told_of_model(self.name), _silent(self.transformers):
+            return getattr(self.transformers, kind).from_pretrained(self.name)
 
     def _digest(self) -> str:
         """What stands for the weights: of a folder its files, of a hub name the commit."""
@@ -235,8 +222,7 @@ class _Network:
         if Path(self.name).is_dir():
             for file in sorted(Path(self.name).glob("*")):
                 if file.suffix in (".json", ".safetensors", ".bin", ".txt", ".model"):
-                    with file.open("rb") as content:
-                        digest.update(hashlib.file_digest(content, "sha256").digest())
+                    digest.update(bytes.fromhex(file_digest(file)))
         return digest.hexdigest()
 
     @property

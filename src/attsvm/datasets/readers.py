@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
-from attsvm.datasets.arrays import file_digest
 from attsvm.errors import InputError
 from attsvm.extras import imported
-from attsvm.files import is_folder, opened, read_object
+from attsvm.files import file_digest, is_folder, opened, read_object
 from attsvm.nearest import did_you_mean
 from attsvm.printable import has_halves
 

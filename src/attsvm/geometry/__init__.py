@@ -9,7 +9,7 @@ from attsvm.geometry.frobenius import Frobenius
 from attsvm.geometry.names import as_norm, norm_names, parse_norm
 from attsvm.geometry.norm import Norm
 from attsvm.geometry.potential import PowerPotential
-from attsvm.geometry.rows import MaxRow, Rows
+from attsvm.geometry.row_norms import MaxRow, Rows
 from attsvm.geometry.schatten import Nuclear, Schatten, Spectral
 
 __all__ = [

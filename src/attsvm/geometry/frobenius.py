@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from attsvm.geometry.arrays import divisor, namespace
+from attsvm.geometry.array_api import divisor, namespace
 from attsvm.geometry.lifts import Entrywise
 from attsvm.geometry.norm import Descent, MirrorMap, Norm
 

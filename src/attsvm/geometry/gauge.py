@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.geometry.arrays import divisor, namespace
+from attsvm.geometry.array_api import divisor, namespace
 
 Array = Any
 INFINITY = float("inf")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
-from attsvm.geometry.arrays import divisor, floating, namespace
+from attsvm.geometry.array_api import divisor, floating, namespace
 from attsvm.geometry.exponents import checked_exponent, conjugate_exponent, per_run
 from attsvm.geometry.gauge import Gauge, gauge
 from attsvm.geometry.norm import Norm

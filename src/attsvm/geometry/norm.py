@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from attsvm.errors import InputError
-from attsvm.geometry.arrays import floating, namespace
+from attsvm.geometry.array_api import floating, namespace
 from attsvm.geometry.exponents import non_negative
 
 Array = Any  # numpy.ndarray or torch.Tensor: whatever array_api_compat understands

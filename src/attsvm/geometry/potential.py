@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import InputError
-from attsvm.geometry.arrays import divisor, floating, namespace
+from attsvm.geometry.array_api import divisor, floating, namespace
 from attsvm.geometry.exponents import conjugate_exponent
 from attsvm.geometry.gauge import Gauge, power, reciprocal_power
 

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from attsvm.errors import InputError
-from attsvm.files import opened
+from attsvm.files import file_digest
 from attsvm.geometry import parse_norm
+from attsvm.pretrained import told_of_model
 from attsvm.probe.audit import Audit, Seen, look, solved, statistics
 from attsvm.probe.audit_folder import PAGE, write, write_page
 from attsvm.probe.capture import Recording, capture
@@ -215,9 +216,7 @@ def _content(name: str) -> str | None:
     digest = hashlib.sha256()
     for path in sorted(Path(name).iterdir()):
         if path.suffix in _FILES and path.is_file():
-            with opened(path) as file:
-                part = hashlib.file_digest(file, "sha256").hexdigest()
-            digest.update(f"{path.name}\0{part}\0".encode(errors="surrogateescape"))
+            digest.update(f"{path.name}\0{file_digest(path)}\0".encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]
 
 
@@ -322,15 +321,9 @@ def _load(name: str) -> tuple[Any, Any]:
     quiet: Any = transformers.utils.logging
     quiet.set_verbosity_error()
     quiet.disable_progress_bar()
-    try:
+    with told_of_model(name):
         tokenizer = _tokenizer(transformers.AutoTokenizer, name)
         model = transformers.AutoModel.from_pretrained(name).eval()
-    except Exception as error:  # transformers and the hub client raise without a common family
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(
-            f"the model {name} cannot be loaded ({reason[:160]}); give a folder with config.json,"
-            " weights and tokenizer, or a name on the hub"
-        ) from error
     for key, value in model.named_parameters():
         if not torch.isfinite(value).all():
             raise InputError(f"the weights {key} of {name} hold NaN or infinity; save them again")

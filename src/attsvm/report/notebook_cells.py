@@ -103,6 +103,7 @@ def _verdict(of: Verdict) -> Rows:
     rows += _claim(of.claim)
     if of.counted > 1:
         rows.append(("instances that pass", f"{count(of.passed)} of {count(of.counted)}"))
+    rows += [(name, number(worst, 4)) for name, worst in of.parts.items()]
     if of.null is not None and of.claim.null is not None:
         told = f"{of.claim.null.words}: {number(of.null.measured, 4)}, {of.null.verdict}"
         rows.append(("null", told))

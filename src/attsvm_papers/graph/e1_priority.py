@@ -26,7 +26,6 @@ from attsvm.selection import leading_tokens, token_masses
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import (
     ALIKE,
-    NO_FINITE_PART,
     SETTINGS,
     SLOW,
     certificates,
@@ -175,26 +174,25 @@ def C4_2(e):
     return e["optimal"]
 
 
-@kit.each(
-    kit.claim(
-        kit.at_least(bound, why),
-        "authors' code",
-        "P4, figure of acyclic graphs",
-        id=f"C4.4{letter}",
-        statement=words,
-        where={"case": letter},
-        null=ALIKE,
-    )
-    for letter, bound, why, words in (
-        ("a", 0.985, "the authors' stored figures show .991 and .995 for a few seeds",
-         "Acyclic graphs (a), n = 4, T = 6, K = 8: normalised descent ends at a mean cosine of .985"
-         " to the graph programme's solution."),
-        ("b", 0.997, "an independent program's runs lie between .998 and .9998",
-         "Acyclic graphs (b), n = 6, T = 4, K = 6: a mean cosine of .997."),
-    )
-)  # fmt: skip
-def mean_cosine(e):
-    return e.end("cosine").mean()
+@kit.claim(
+    kit.at_least(
+        0.0,
+        "over .985, where the authors' stored figures show .991 and .995 for a few seeds, and over"
+        " .997, where an independent program's runs lie between .998 and .9998",
+    ),
+    "authors' code",
+    "P4, figure of acyclic graphs",
+    null=ALIKE,
+)
+def C4_4a(e):
+    """On acyclic graphs normalised descent ends at a mean cosine to the graph programme's solution
+    of .985 in setting (a), n = 4, T = 6, K = 8, and of .997 in setting (b), n = 6, T = 4, K = 6.
+    """
+    return {
+        f"setting ({case})": e.where(case=case).end("cosine").mean() - least
+        for case, least in (("a", 0.985), ("b", 0.997))
+        if case in e["case"]
+    }
 
 
 @kit.claim(
@@ -250,22 +248,11 @@ def C4_4c(e):
 
 
 @kit.claim(
-    kit.at_most(0.01, f"the authors' runs end at .0044 to .0059; {SLOW}", share=kit.MOST),
-    "authors' code",
-    where=AT_END,
-    null=NO_FINITE_PART,
-)
-def C4_4f(e):
-    """The part inside ends within .01 of the finite part."""
-    return e.end("finite")
-
-
-@kit.claim(
     kit.between(
         0.375,
         0.625,
         f"mean distance over the last {TAIL} steps, in steps: 1/2 with a quarter of tolerance;"
-        f" {SLOW}",
+        f" the authors' runs end at .44 to .59 steps; {SLOW}",
         share=kit.MOST,
     ),
     "recalled",
@@ -276,7 +263,7 @@ def C4_4f(e):
     null=kit.exchanged("decaying steps in their place", "case", CONSTANT, DECAYING),
 )
 def C4_4o(e):
-    """It does not settle: it oscillates around the finite part with half a step."""
+    """The part inside does not settle: it oscillates around the finite part with half a step."""
     return e["plateau"] / LR
 
 

@@ -7,7 +7,6 @@ and keys is trained by AdamW.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from attsvm.errors import UnavailableError
+from attsvm.files import file_digest
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 
 OPTIMISERS = ("adamw", "sgd", "muon", "signum", "mirror")
@@ -123,7 +123,7 @@ def text_digest(text: str) -> str:
     Raises:
         UnavailableError: it is not there.
     """
-    return "" if text == MADE else hashlib.sha256(_path(text).read_bytes()).hexdigest()
+    return "" if text == MADE else file_digest(_path(text))
 
 
 def _path(text: str) -> Path:

@@ -79,7 +79,8 @@ def claim(
         trials: the columns, between spaces, whose distinct values are the independent trials.
         where: values of columns, as ``{"part": "descent"}``: the function and the assumptions get
             these rows alone.
-        by: columns, between spaces: the numbers are measured among the rows of each value.
+        by: columns, between spaces: the numbers are measured among the rows of each value. Of a
+            claim made of parts the function itself returns numbers by the names of its parts.
         least: rows of each of them; with fewer the claim is not applicable.
         **fields: further arguments of the function, and words of the statement. Several claims on
             one measurement are several decorators, first to last from above, or :func:`each`.

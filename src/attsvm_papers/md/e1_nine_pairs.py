@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm import AttentionData, Lp, locally_optimal, optimal_tokens, token_scores
+from attsvm.data import FloatArray
 from attsvm.dynamics import direction_gap
 from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import (
+    COLOURS,
     EXACT,
     POTENTIALS,
     PUBLISHED,
@@ -31,13 +33,10 @@ from attsvm_papers.md.mirror_runs import (
     instances,
 )
 
-FloatArray = NDArray[np.float64]
-
 # Instances of :func:`attsvm.datasets.unit_sphere`, n = 6, T = 8, d = 10, seeds from 1 on;
 # ``length`` is a share of the steps.
 
 
-COLOURS = (kit.ATTENTION, kit.TRAINED, kit.BEST)
 FIGURE = np.array([0.213, 0.183, 0.006])  # the row of p = 3, read off the authors' plot
 COSINES = (0.9856, 0.831, 0.779, 0.9932, 0.9932)  # of p = 1.75 with all three, and own pairs
 NEXT = {1.75: 2.0, 2.0: 3.0, 3.0: 1.75}
@@ -180,26 +179,22 @@ def M3(e):
     return np.mean(own(e["same"][..., -1]), axis=0, where=e["local"] == 1)
 
 
-@kit.each(
-    kit.claim(
-        kit.true(why, share=kit.MOST),
-        *source,
-        id=id,
-        statement=words,
-        where={"mode": mode},
-        null=ANOTHER,
-    )
-    for id, mode, source, why, words in (
-        ("M6", PUBLISHED, ("recalled", "P3, figure of directional divergence"),
-         "solutions are unique and differ, and directions converge; all p of a seed",
-         "For the same tokens the runs of all three p are closest to the solution of their own norm"
-         " (published arithmetic)."),
-        ("M6b", EXACT, (), "as before", "The same in exact arithmetic."),
-    )
-)  # fmt: skip
-def own_first(e):
-    values = e["same"][..., -1]
-    return (values.argmin(axis=-1) == np.arange(3)).all(axis=-1)
+@kit.claim(
+    kit.true(
+        "solutions are unique and differ, and directions converge; all p of a seed", share=kit.MOST
+    ),
+    "recalled",
+    "P3, figure of directional divergence",
+    null=ANOTHER,
+)
+def M6(e):
+    """For the same tokens the runs of all three p are closest to the solution of their own norm, in
+    published and in exact arithmetic.
+    """
+    return {
+        words: (e.where(mode=mode)["same"][..., -1].argmin(axis=-1) == np.arange(3)).all(axis=-1)
+        for words, mode in (("published arithmetic", PUBLISHED), ("exact arithmetic", EXACT))
+    }
 
 
 @kit.claim(
@@ -294,12 +289,19 @@ def directional_divergence(e, axes):
         for rows, style in modes:
             step, curves = rows["step"][0, k], rows[column][:, k, q]
             label = f"solution of p = {POTENTIALS[q]:g}" if style == "-" else None
-            width = 1.9 if k == q else 1.0
-            ax.plot(step, curves.mean(axis=0), style, color=COLOURS[q], lw=width, label=label)
+            width, colour = 1.9 if k == q else 1.0, COLOURS[POTENTIALS[q]]
+            ax.plot(
+                step,
+                curves.mean(axis=0),
+                style,
+                color=colour,
+                lw=width,
+                label=label,
+            )
         if k == q:
             step, curves = (modes[0][0][name][:, k] for name in ("step", column))
             low, high = np.quantile(curves[:, q], (0.16, 0.84), axis=0)
-            ax.fill_between(step[0], low, high, color=COLOURS[q], alpha=0.12, linewidth=0)
+            ax.fill_between(step[0], low, high, color=colour, alpha=0.12, linewidth=0)
     for row, title in enumerate(titles.values()):
         scale = {"ylim": (0, 1.04)} if row == 2 else {"yscale": "log", "ylim": (5e-4, 1.6)}
         axes[row, 0].set(ylabel=title, **scale)

@@ -15,7 +15,6 @@ first widen by up to 6 %, whatever the step, and then converge.
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attsvm import (
     AttentionData,
@@ -26,14 +25,13 @@ from attsvm import (
     token_scores,
     train,
 )
+from attsvm.data import FloatArray
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
 from attsvm.selection import in_bregman_cone
 from attsvm_papers import kit
-from attsvm_papers.md.mirror_runs import POTENTIALS, Solutions, divergences, instances
+from attsvm_papers.md.mirror_runs import COLOURS, POTENTIALS, Solutions, divergences, instances
 from attsvm_papers.md.narrow_cones import ascent, edge, local_selections
-
-FloatArray = NDArray[np.float64]
 
 # The instances of :mod:`attsvm_papers.md.e1_nine_pairs`.
 
@@ -249,14 +247,13 @@ def paths_and_cones(evidence, axes):
     95 %, of runs that start at the edge of a cone around a locally optimal direction; none should
     rise above one.
     """
-    colours = dict(zip(POTENTIALS, (kit.ATTENTION, kit.TRAINED, kit.BEST), strict=True))
     for p in POTENTIALS:
         rows = _paths(evidence, p)
-        axes[0].plot(RADII, rows.max(axis=0), ":", color=colours[p], linewidth=1.0)
-        kit.band(axes[0], RADII, rows, colours[p], shares=MOST_RUNS, label=f"p = {p:g}", shade=0.13)
+        axes[0].plot(RADII, rows.max(axis=0), ":", color=COLOURS[p], linewidth=1.0)
+        kit.band(axes[0], RADII, rows, COLOURS[p], shares=MOST_RUNS, label=f"p = {p:g}", shade=0.13)
         runs = evidence.where(part=CONE, p=p)
         course, step = runs["course"] / runs["course"][:, :1], runs["steps"][0]
-        kit.band(axes[1], step[1:], course[:, 1:], colours[p], shares=MOST_RUNS, shade=0.13)
+        kit.band(axes[1], step[1:], course[:, 1:], COLOURS[p], shares=MOST_RUNS, shade=0.13)
     axes[0].plot([], [], ":", color=kit.FAINT, linewidth=1.0, label="largest")
     axes[1].axhline(1.0, color=kit.FAINT, linewidth=0.8)
     kit.loglog(axes[0], np.array(RADII), evidence.where(part=PATH)["divergence"])

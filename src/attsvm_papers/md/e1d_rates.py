@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm import Lp, locally_optimal, token_scores, train
+from attsvm.data import FloatArray
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
 from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import Solutions, instances
-
-FloatArray = NDArray[np.float64]
 
 EXPONENTS = (1.5, 2.0, 3.0)
 MARKS = (1000, 10_000, 30_000)

@@ -10,10 +10,7 @@ Notes: W is the weights of the paper, whose transpose the released code stores.
 
 import numpy as np
 
-from attsvm import optimal_tokens, train
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
-from attsvm.optim import MirrorDescent
+from attsvm import optimal_tokens
 from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import (
     EXACT,
@@ -23,8 +20,8 @@ from attsvm_papers.md.mirror_runs import (
     Solutions,
     divergences,
     instances,
+    mirror_descent,
 )
-from attsvm_papers.md.published import published_descent
 
 ARROWS = {1.75: (140, 225, 310, 425), 2.0: (300, 500, 700, 900), 3.0: (1500, 4000, 8000, 13_000)}
 # Entries (1, 2) and (3, 4) counted from zero, at ARROWS and at the end, in an independent
@@ -42,17 +39,7 @@ def run(p, mode, records=200):
     steps = STEPS[p]
     at = np.linspace(0, steps, records + 1).astype(int).tolist()
     every = sorted({*at, *ARROWS[p]})
-    if mode == EXACT:
-        model = Attention.cross(data, heads, None)
-        W = train(
-            model,
-            data,
-            MirrorDescent(model.parameters(), lr=0.1, p=p, normalize=True),
-            steps,
-            AtSteps(every),
-        ).W
-    else:
-        W, _ = published_descent(data, heads, np.zeros((1, 10, 10)), p, 0.1, steps, every)
+    W, _ = mirror_descent(data, heads, np.zeros((1, 10, 10)), p, mode, every)
     logits = np.einsum("intd,ide,ine->int", data.tokens, W[-1], data.queries)
     selected = np.argmax(logits, axis=-1)
     (solution,) = Solutions(data)(selected, p)

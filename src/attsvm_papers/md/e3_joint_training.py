@@ -21,14 +21,9 @@ from attsvm import (
     decoder_margins,
     max_margin,
     selection_margins,
-    train,
 )
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
-from attsvm.optim import MirrorDescent
 from attsvm_papers import kit
-from attsvm_papers.md.mirror_runs import EXACT, POTENTIALS, PUBLISHED, STEPS
-from attsvm_papers.md.published import published_descent
+from attsvm_papers.md.mirror_runs import EXACT, POTENTIALS, PUBLISHED, STEPS, mirror_descent
 
 TOKENS = (((-2.7, 1.2), (1.4, 2.1), (1.3, -0.1)), ((0.4, -2.2), (-1.1, -0.4), (0.9, 0.1)))
 FIRST = 101  # iterations of which both probabilities are read
@@ -71,22 +66,11 @@ def descent(p: float, mode: int) -> dict[str, Any]:
     data, steps = problem(), STEPS[p]
     course = np.rint(np.geomspace(30, steps, 60)).astype(int)
     at = sorted({*range(FIRST + 1), *course.tolist()})
-    if mode == EXACT:
-        model = Attention.cross(data, np.zeros(2), None, train_head=True)
-        trajectory = train(
-            model,
-            data,
-            MirrorDescent(model.parameters(), lr=0.1, p=p, normalize=True),
-            steps,
-            AtSteps(at),
-        )
-        W, v = trajectory.W, trajectory.head
-    else:
-        batch = type(data)(data.tokens[None], data.labels[None], data.queries[None])
-        weights, heads = published_descent(
-            batch, np.zeros((1, 2)), np.zeros((1, 2, 2)), p, 0.1, steps, at, joint=True
-        )
-        W, v = weights[:, 0], heads[:, 0]
+    batch = type(data)(data.tokens[None], data.labels[None], data.queries[None])
+    weights, heads = mirror_descent(
+        batch, np.zeros((1, 2)), np.zeros((1, 2, 2)), p, mode, at, joint=True
+    )
+    W, v = weights[:, 0], heads[:, 0]
     logits = np.einsum("itd,kde,ie->kit", data.tokens, W, data.queries)
     s = np.exp(logits - logits.max(axis=-1, keepdims=True))
     selected = np.argmax(s, axis=-1)

@@ -29,7 +29,7 @@ from attsvm.datasets import unit_sphere
 from attsvm.selection import margin_drop_bound
 from attsvm_papers import kit
 from attsvm_papers.md.e3_joint_training import problem
-from attsvm_papers.md.mirror_runs import POTENTIALS
+from attsvm_papers.md.mirror_runs import COLOURS, POTENTIALS
 
 TOY, RANDOM = "toy", "random"
 SIZES = (2.0, 4.0, 8.0, 16.0, 24.0)  # of W along the path, in solutions
@@ -103,56 +103,44 @@ PROVED = {
         e["drop"] > PROVEN
     )
 }
-WHERE = (
-    (TOY, "", "b", "On the data of joint training", ""),
-    (
-        RANDOM,
-        "c",
-        "d",
-        "On random instances",
-        "The theorem is about large sizes. Some paths rise between 2 and 8 solutions of W, most of"
-        " them where another selection is still the better one. From 8 on all fall (M5e).",
-    ),
+PLACES = {TOY: "the data of joint training", RANDOM: "random instances"}
+
+
+def proved(e):
+    """The instances of each part of which the assumption is proved, by its words."""
+    kept = e.take(e["drop"] > PROVEN)
+    return {PLACES[part]: kept.where(part=part) for part in kept.levels("part")}
+
+
+@kit.claim(
+    kit.at_most(0.0, "logarithm of the ratio of neighbours: decreasing", share=kit.MOST),
+    "recalled",
+    "P3, joint convergence (number recalled)",
+    explanation="The theorem is about large sizes. Some paths rise between 2 and 8 solutions of W,"
+    " most of them where another selection is still the better one. From 8 on all fall (M5e).",
+    null=MIXED,
 )
+def M5(e):
+    """On the data of joint training and on random instances the joint regularisation path of W and
+    v turns to the pair of solutions of largest label margin: both divergences fall at every size.
+    """
+    return {words: falling(rows, SIZES[0]) for words, rows in proved(e).items()}
 
 
-@kit.each(
-    kit.claim(
-        kit.at_most(0.0, "logarithm of the ratio of neighbours: decreasing", share=kit.MOST),
-        "recalled",
-        "P3, joint convergence (number recalled)",
-        id=f"M5{letter}",
-        statement="{place} the joint regularisation path of W and v turns to the pair of solutions"
-        " of largest label margin: both divergences fall at every size.",
-        where={"part": part},
-        assumes=PROVED,
-        explanation=explanation,
-        null=MIXED,
-        place=place,
-    )
-    for part, letter, _, place, explanation in WHERE
+@kit.claim(
+    kit.at_most(0.01, "set by this project", share=kit.MOST),
+    "recalled",
+    "P3, joint convergence (number recalled)",
+    null=kit.at_start("path_W", "path_v", words="the smallest size"),
 )
-def falls(e):
-    return falling(e, SIZES[0])
-
-
-@kit.each(
-    kit.claim(
-        kit.at_most(0.01, "set by this project", share=kit.MOST),
-        "recalled",
-        "P3, joint convergence (number recalled)",
-        id=f"M5{letter}",
-        statement="{place} at the largest sizes of W and v, 24 and 5120 solutions, both divergences"
-        " are small.",
-        where={"part": part},
-        assumes=PROVED,
-        null=kit.at_start("path_W", "path_v", words="the smallest size"),
-        place=place,
-    )
-    for part, _, letter, place, _ in WHERE
-)
-def ends(e):
-    return np.maximum(e.end("path_W"), e.end("path_v"))
+def M5b(e):
+    """On both at the largest sizes of W and v, 24 and 5120 solutions, both divergences are
+    small.
+    """
+    return {
+        words: np.maximum(rows.end("path_W"), rows.end("path_v"))
+        for words, rows in proved(e).items()
+    }
 
 
 @kit.claim(
@@ -190,7 +178,7 @@ def joint_path(evidence, axes):
         (axes[0], "path_W", SIZES, "W, by its size in solutions"),
         (axes[1], "path_v", HEADS, "v, by its size in solutions"),
     ):
-        for p, colour in zip(POTENTIALS, (kit.ATTENTION, kit.TRAINED, kit.BEST), strict=True):
+        for p, colour in COLOURS.items():
             rows = applies.where(part=RANDOM, p=p)[name]
             kit.band(ax, sizes, rows, colour, shares=(0.05, 0.95), label=f"p = {p:g}", shade=0.13)
             ax.plot(sizes, applies.where(part=TOY, p=p)[name][0], "x", color=colour, markersize=6)

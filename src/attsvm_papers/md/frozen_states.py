@@ -8,7 +8,6 @@ in it. Tokens have a mean square of one per coordinate, as behind a layer norm.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import lzma
 import os
@@ -23,6 +22,7 @@ from torch import Tensor
 from attsvm.data import IntArray
 from attsvm.datasets import encoder_text
 from attsvm.errors import UnavailableError
+from attsvm.files import file_digest
 from attsvm_papers.networks.published_data import published
 
 DATA = ("sst2", "imdb", "digits")
@@ -109,13 +109,10 @@ def digest(data: str) -> str:
     """
     if data == "digits":
         return ""
-    folder, found = home(data), hashlib.sha256()
-    for part in (folder / ENCODER, folder / data):
-        for path in sorted(part.glob("*")):
-            if path.suffix in (".xz", ".safetensors", ".json"):
-                with path.open("rb") as file:
-                    found.update(hashlib.file_digest(file, "sha256").digest())
-    return found.hexdigest()
+    folder = home(data)
+    paths = (path for part in (ENCODER, data) for path in sorted((folder / part).glob("*")))
+    kept = (path for path in paths if path.suffix in (".xz", ".safetensors", ".json"))
+    return file_digest(*kept)
 
 
 def _texts(data: str) -> Sequences:

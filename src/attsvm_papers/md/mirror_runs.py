@@ -9,22 +9,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm import AttentionData, Lp, PowerPotential, max_margin, selection_margins, train
+from attsvm.data import FloatArray
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
+from attsvm_papers import kit
 from attsvm_papers.md.published import published_descent
 
-FloatArray = NDArray[np.float64]
-
 POTENTIALS = (1.75, 2.0, 3.0)
+COLOURS = dict(zip(POTENTIALS, (kit.ATTENTION, kit.TRAINED, kit.BEST), strict=True))
 STEPS = {1.75: 1500, 2.0: 2000, 3.0: 20_000}
 RECORDS = 100
+LR = 0.1
 PUBLISHED, EXACT = 0, 1
 
 
 def instances(seeds: Sequence[int]) -> tuple[AttentionData, FloatArray]:
     return unit_sphere(6, 8, 10, seeds)
+
+
+def mirror_descent(
+    data: AttentionData,
+    head: FloatArray,
+    start: FloatArray,
+    p: float,
+    mode: int,
+    at: Sequence[int],
+    *,
+    joint: bool = False,
+) -> tuple[FloatArray, FloatArray]:
+    """Weights ``(records, runs, d_x, d_z)`` and heads ``(records, runs, d_x)`` of normalised
+    descent in steps of 0.1, in the published arithmetic or the exact one, up to the last record.
+    """
+    if mode == PUBLISHED:
+        return published_descent(data, head, start, p, LR, at, joint=joint)
+    model = Attention.cross(data, head, None, init=start, train_head=joint)
+    course = train(model, data, normalised(model, p), at[-1], AtSteps(at))
+    return course.W, course.head
+
+
+def normalised(model: Attention, p: float) -> MirrorDescent:
+    """Mirror descent of exponent p in steps of 0.1."""
+    return MirrorDescent(model.parameters(), lr=LR, p=p, normalize=True)
 
 
 def descend(
@@ -48,28 +75,15 @@ def descend(
         ]
     )
     at = np.unique(np.rint(np.linspace(0, steps, records + 1)).astype(int)).tolist()
-    if mode == EXACT:
-        model = Attention.cross(data, heads, None, init=start)
-        trajectory = train(
-            model,
-            data,
-            MirrorDescent(model.parameters(), lr=0.1, p=p, normalize=True),
-            steps,
-            AtSteps(at),
-        )
-        W = trajectory.W
-    else:
-        W, _ = published_descent(data, heads, start, p, 0.1, steps, at)
-        model = Attention.cross(data, heads, None, init=W[-1])
-        trajectory = train(
-            model, data, MirrorDescent(model.parameters(), lr=0.1, p=p, normalize=True), 0
-        )
+    W, _ = mirror_descent(data, heads, start, p, mode, at)
+    model = Attention.cross(data, heads, None, init=W[-1])
+    last = train(model, data, normalised(model, p), 0)
     return {
         "step": np.array(at),
         "W": W,
-        "selected": trajectory.selected[-1],
-        "loss": trajectory.loss[-1],
-        "probability": trajectory.softmax_probability[-1].min(axis=-1),
+        "selected": last.selected[-1],
+        "loss": last.loss[-1],
+        "probability": last.softmax_probability[-1].min(axis=-1),
     }
 
 

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from attsvm import Lp, PowerPotential, locally_optimal, token_scores
+from attsvm.data import FloatArray
 from attsvm_papers.md.mirror_runs import Solutions
 from attsvm_papers.tfsvm.local_cones import ascent_at
-
-FloatArray = NDArray[np.float64]
 
 OPENING = 0.01  # divergence of the starts of local runs, at most
 FAR = 160.0  # size times the gap of better-scoring tokens

@@ -5,11 +5,9 @@ once.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attsvm import AttentionData, InputError
-
-FloatArray = NDArray[np.float64]
+from attsvm import AttentionData
+from attsvm.data import FloatArray
 
 EPSILON = 2.0**-52
 
@@ -20,7 +18,6 @@ def published_descent(
     start: FloatArray,
     p: float,
     lr: float,
-    steps: int,
     at: Sequence[int],
     *,
     joint: bool = False,
@@ -39,36 +36,24 @@ def published_descent(
         start: ``(runs, d_x, d_z)``.
         p: exponent of the potential.
         lr: step in the dual.
-        steps: number of steps.
-        at: steps at which weights are kept, sorted.
+        at: steps at which weights are kept, sorted; the last one is the end.
         joint: whether the head descends too, by the same rule.
 
     Returns:
         weights ``(records, runs, d_x, d_z)`` and heads ``(records, runs, d_x)``.
-
-    Raises:
-        InputError: starts of other shapes than the data asks for, sequences of different lengths.
     """
-    W, v = (np.array(each, dtype=np.float64, order="C") for each in (start, head))
-    X, Z, y = (np.ascontiguousarray(each) for each in (data.tokens, data.queries, data.labels))
-    if X.ndim != 4 or W.shape != (len(X), data.d_x, data.d_z) or v.shape != (len(X), data.d_x):
-        raise InputError(
-            f"start and head have shapes {W.shape} and {v.shape} for tokens {X.shape} and queries"
-            f" {Z.shape}; give (runs, d_x, d_z) and (runs, d_x), and one instance per run"
-        )
-    if not data.mask.all():
-        raise InputError("sequences have different lengths; the published code takes equal ones")
+    W, v = start.copy(), head.copy()
+    X, Z, y = data.tokens, data.queries, data.labels
     weights, heads = np.empty((len(at), *W.shape)), np.empty((len(at), *v.shape))
     step = 0
-    for record, stop in enumerate([*at, steps]):
+    for record, stop in enumerate(at):
         for _ in range(stop - step):
             G, g = _gradients(X, Z, y, W, v)
             _move(W, G, p, lr)
             if joint:
                 _move(v, g, p, lr)
         step = stop
-        if record < len(at):
-            weights[record], heads[record] = W, v
+        weights[record], heads[record] = W, v
     return weights, heads
 
 

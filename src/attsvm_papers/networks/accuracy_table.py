@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm_papers import kit
-from attsvm_papers.networks.paired import paired_interval
+from attsvm_papers.networks.paired import paired_interval, reached, same_seeds
 from attsvm_papers.networks.trained_networks import DATA, METHODS
 
 PROTOCOLS = ("selected", "last", "published")
@@ -69,15 +69,18 @@ def difference(evidence: kit.Evidence, data: str, first: str, second: str) -> ki
     Raises:
         InputError: a method was not trained on these data.
     """
+    one, other = _pair(evidence, data, first, second)
+    return paired_interval(100 * (one[f"right_{data}"] - other[f"right_{data}"]))
+
+
+def _pair(
+    evidence: kit.Evidence, data: str, first: str, second: str
+) -> tuple[kit.Evidence, kit.Evidence]:
+    """The runs of two methods on these data with the fewest blocks."""
     rows = compared(evidence).where(data=DATA.index(data))
-    depth = rows.levels("depth")[0]
-    one, other = (rows.where(method=METHODS.index(name), depth=depth) for name in (first, second))
-    seeds = np.intersect1d(one["seed"], other["seed"])
-    right = [
-        np.stack([each.where(seed=seed)[f"right_{data}"][0] for seed in seeds])
-        for each in (one, other)
-    ]
-    return paired_interval(100 * (right[0] - right[1]))
+    rows = rows.where(depth=min(rows.levels("depth")))
+    one, other = (rows.where(method=METHODS.index(name)) for name in (first, second))
+    return same_seeds(one, other)
 
 
 def told(found: kit.Interval, digits: int = 1) -> str:
@@ -85,37 +88,18 @@ def told(found: kit.Interval, digits: int = 1) -> str:
     return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(*found, d=digits)
 
 
-EQUAL = ("steps", "fit", "time")
-"""What two trainings have in common where they are compared: the epochs of the shorter one; the
-training accuracy that both reach; the seconds of the faster one.
-"""
-
-
 def at_equal(evidence: kit.Evidence, data: str, first: str, second: str, by: str) -> kit.Interval:
-    """Test accuracy of one method minus another's where both have one of :data:`EQUAL`, in
-    percentage points, with their 95% interval over seeds (Student's t).
+    """Test accuracy of one method minus another's where both have one of
+    :data:`~attsvm_papers.networks.paired.EQUAL`, in percentage points, with their 95% interval over
+    seeds (Student's t).
 
     Raises:
         InputError: a method was not trained on these data.
     """
-    rows = compared(evidence).where(data=DATA.index(data))
-    pair = [rows.where(method=METHODS.index(name)) for name in (first, second)]
-    found = []
-    for seed in np.intersect1d(pair[0]["seed"], pair[1]["seed"]):
-        each = [side.where(seed=seed) for side in pair]
-        course = "train_accuracy" if by == "fit" else "elapsed"
-        ends = [float(np.nanmax(side[course][0])) for side in each]
-        reached = []
-        for side in each:
-            if by == "steps":
-                epoch = int(min(other["epochs"][0] for other in each)) - 1
-            elif by == "fit":
-                epoch = int(np.argmax(side[course][0] >= min(ends)))
-            else:
-                epoch = int(np.nansum(side[course][0] <= min(ends))) - 1
-            reached.append(side["test_accuracy"][0, max(epoch, 0)])
-        found.append(100 * (reached[0] - reached[1]))
-    return kit.interval(found)
+    pair = _pair(evidence, data, first, second)
+    course = "elapsed" if by == "time" else "train_accuracy"
+    one, other = reached(pair, by, "test_accuracy", course)
+    return kit.interval(100 * (one - other))
 
 
 def whole_test(evidence: kit.Evidence, data: str, count: int) -> bool:

@@ -1,13 +1,58 @@
-"""Intervals of paired differences: two methods on the same items, in several runs each."""
+"""Two methods beside each other: runs of the same seeds, the records at which they are compared,
+and intervals of paired differences on the same items.
+"""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm import InputError
-from attsvm.data import FloatArray
+from attsvm.data import FloatArray, IntArray
 from attsvm_papers import kit
 
 _RESAMPLES = 4000
+EQUAL = ("steps", "fit", "time")
+"""What two trainings have in common where they are compared: the records of the shorter one; the
+training accuracy that both reach; the seconds of the faster one.
+"""
+
+
+def same_seeds(one: kit.Evidence, other: kit.Evidence) -> tuple[kit.Evidence, kit.Evidence]:
+    """The runs of two methods whose seeds both have, in the order of the seeds."""
+    seeds = np.intersect1d(one["seed"], other["seed"])
+    first, second = (kit.in_order(each.take(np.isin(each["seed"], seeds))) for each in (one, other))
+    return first, second
+
+
+def compared_at(one: FloatArray, other: FloatArray, by: str) -> tuple[IntArray, IntArray]:
+    """``(runs,)`` of each of two trainings: the record at which both have one of :data:`EQUAL`.
+
+    Args:
+        one: ``(runs, records)``, NaN after the last one: training accuracies, or for ``time``
+            seconds.
+        other: those of the other training.
+        by: one of :data:`EQUAL`.
+    """
+    level = np.minimum(np.nanmax(one, axis=1), np.nanmax(other, axis=1))[:, None]
+    if by == "fit":
+        return np.argmax(one >= level, axis=1), np.argmax(other >= level, axis=1)
+    if by == "time":
+        first, second = (np.sum(each <= level, axis=1) - 1 for each in (one, other))
+        return np.maximum(first, 0), np.maximum(second, 0)
+    last = np.minimum(*(np.sum(~np.isnan(each), axis=1) for each in (one, other))) - 1
+    return last, last
+
+
+def reached(
+    pair: tuple[kit.Evidence, kit.Evidence], by: str, measure: str, course: str
+) -> tuple[FloatArray, FloatArray]:
+    """``(runs,)`` of each of two methods: what is measured where :func:`compared_at` says, by a
+    course of both.
+    """
+    places = compared_at(pair[0][course], pair[1][course], by)
+    one, other = (
+        rows[measure][np.arange(rows.rows), at] for rows, at in zip(pair, places, strict=True)
+    )
+    return one, other
 
 
 def paired_interval(differences: ArrayLike) -> kit.Interval:

@@ -10,7 +10,6 @@ has it, and the reviews are the authors' folder ``aclImdb``, or ``imdb`` with ``
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import json
 import lzma
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from attsvm.data import IntArray
 from attsvm.errors import InputError, UnavailableError
-from attsvm.files import brief
+from attsvm.files import brief, file_digest
 
 VARIABLE = "ATTSVM_DATA"
 IDX = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
@@ -93,11 +92,13 @@ def files_digest(name: str) -> str:
     Raises:
         UnavailableError: they are not here.
     """
-    digest = hashlib.sha256()
-    for path in files(name):
-        for part in sorted(path.rglob("*.txt")) if path.is_dir() else (path,):
-            digest.update(part.read_bytes())
-    return digest.hexdigest()
+    return file_digest(
+        *(
+            part
+            for path in files(name)
+            for part in (sorted(path.rglob("*.txt")) if path.is_dir() else (path,))
+        )
+    )
 
 
 def _idx(path: Path) -> NDArray[np.uint8]:

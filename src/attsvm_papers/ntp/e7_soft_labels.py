@@ -397,24 +397,20 @@ LESS = kit.replaced(
 )
 
 
-@kit.each(
-    kit.claim(
-        kit.at_least(1e9, "the norm that weights would need; rounding proves 1e14"),
-        id=f"SL10{letter}",
-        statement=f"Labels that are not {name} are proved so, by multipliers of {words}.",
-        where={"part": "shares"},
-        assumes={"it fails": lambda e, name=name: e[name] == 0},
-        null=LESS,
-        trials="width seed",
-        column=column,
-    )
-    for letter, name, column, words in (
-        ("", "separable", "margin_proof", "the margin programme"),
-        ("c", "compatible", "odds_proof", "the log-odds"),
-    )
+@kit.claim(
+    kit.at_least(1e9, "the norm that weights would need; rounding proves 1e14"),
+    where={"part": "shares"},
+    null=LESS,
+    trials="width seed",
 )
-def proof(e, column):
-    return e[column]
+def SL10(e):
+    """Labels that are not separable, or not compatible, are proved so: by multipliers of the margin
+    programme, or of the log-odds.
+    """
+    return {
+        f"not {name}": e[proof][e[name] == 0]
+        for name, proof in (("separable", "margin_proof"), ("compatible", "odds_proof"))
+    }
 
 
 @kit.picture(

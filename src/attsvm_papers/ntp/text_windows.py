@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from attsvm import InputError
+from attsvm.data import IntArray
 from attsvm.datasets.next_token import NextTokenData
 
-IntArray = NDArray[np.int64]
 LONGEST = 6  # tokens of a sentence
 _MOST = 200_000  # words that are read
 

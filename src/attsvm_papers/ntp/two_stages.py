@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attsvm import MarginSolution, SolutionBatch, max_margin, order_margins
+from attsvm.data import FloatArray
 from attsvm.datasets import next_token
 from attsvm.datasets.next_token import NextTokenData, arcs
 from attsvm.dynamics.next_token import Problem
 from attsvm_papers import kit
 
-FloatArray = NDArray[np.float64]
 KINDS = ("bipartite", "total")
 """Generators without and with confused tokens; columns of evidence hold the position."""
 PUBLISHED = 10_000

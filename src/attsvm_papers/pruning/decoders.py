@@ -7,7 +7,6 @@ other matrices. Everything else is trained by AdamW. Rates fall to zero along a 
 
 from __future__ import annotations
 
-import hashlib
 import lzma
 import math
 import os
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 
 from attsvm.data import FloatArray
 from attsvm.errors import UnavailableError
+from attsvm.files import file_digest
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 from attsvm.probe import capture
 from attsvm_papers.heads.decoder import Decoder, Sizes, characters, descent, text_digest
@@ -58,12 +58,7 @@ def letters_digest(text: str) -> str:
     Raises:
         UnavailableError: they are not there.
     """
-    if text != WIKITEXT:
-        return text_digest(text)
-    digest = hashlib.sha256()
-    for path in _wikitext():
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return file_digest(*_wikitext()) if text == WIKITEXT else text_digest(text)
 
 
 def _wikitext() -> tuple[Path, Path]:

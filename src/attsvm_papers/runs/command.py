@@ -228,9 +228,10 @@ def _sentence(claim: dict[str, Any]) -> str:
     )
     beside = "" if null is None else f"; null, {null['words']}: {_number(null['measured'])}"
     failure = f"{claim['failure']}: " if claim.get("failure") else ""
+    where = f", not of {'; '.join(claim['failing'])}" if claim.get("failing") else ""
     return (
         f"{failure}{claim['statement']} (measured {_number(claim['measured'])}, expected"
-        f" {claim['expectation']}{counts}{mean}{beside})"
+        f" {claim['expectation']}{counts}{where}{mean}{beside})"
     )
 
 

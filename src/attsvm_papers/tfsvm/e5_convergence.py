@@ -229,25 +229,19 @@ def T15(e):
     return e["far_gap"]
 
 
-@kit.each(
-    kit.claim(
-        kit.at_least(0.0, TREND),
-        source,
-        id=f"E2.5{letter}",
-        statement=words,
-        where=RUNS | {"own": False},
-        null=MIXED,
-        vary=vary,
-    )
-    for letter, source, vary, words in (
-        ("a", "paper", 2, "The share of global convergence grows with d."),
-        ("b", "recalled", 0, "It falls with n."),
-        ("c", "recalled", 1, "It falls with T."),
-    )
-)
-def growth(e, vary):
-    sign = 1 if vary == 2 else -1
-    return trend([sign * share_of(e, "global", *x) for x in along(e, vary)], SLACK)
+@kit.claim(kit.at_least(0.0, TREND), "paper", where=RUNS | {"own": False}, null=MIXED)
+def E2_5a(e):
+    """The share of global convergence grows with d."""
+    return trend([share_of(e, "global", *x) for x in along(e, 2)], SLACK)
+
+
+@kit.claim(kit.at_least(0.0, TREND), "recalled", where=RUNS | {"own": False}, null=MIXED)
+def E2_5b(e):
+    """It falls with n and with T."""
+    return {
+        name: trend([-share_of(e, "global", *x) for x in along(e, axis)], SLACK)
+        for axis, name in enumerate("nT")
+    }
 
 
 @kit.claim(

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from attsvm import Lp
-from attsvm.geometry import arrays
-from attsvm.geometry.arrays import floating, namespace
+from attsvm.geometry import array_api
+from attsvm.geometry.array_api import floating, namespace
 
 
 @pytest.mark.parametrize("array", [np.ones((2, 3)), np.float64(1.0), np.float32(1.0)])
 def test_arrays_of_numpy_are_known_at_once(array, monkeypatch):
     expected = array_api_compat.array_namespace(np.empty(0))
     namespace(array)
-    monkeypatch.setattr(arrays, "array_namespace", None)
+    monkeypatch.setattr(array_api, "array_namespace", None)
     assert namespace(array, np.empty(0)) is expected
 
 
