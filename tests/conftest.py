@@ -26,6 +26,7 @@ hypothesis.settings.register_profile(
     "attsvm",
     derandomize=True,  # the same examples on every machine: a red run is reproducible
     deadline=None,  # the machine may be shared
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # likewise
     max_examples=25,
     print_blob=True,
 )

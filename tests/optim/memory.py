@@ -94,7 +94,7 @@ def sequences_pass(draw: np.random.Generator, spoil: Callable[[Array], Array]) -
     good = model.sequences(data)
     fields = {
         name: tensor(spoil(guarded(getattr(good, name))))
-        for name in ("tokens", "centred", "queries", "labels", "mask")
+        for name in ("values", "keys", "queries", "labels", "mask")
     }
     bad = dataclasses.replace(good, **fields)
     readout = tensor(spoil(guarded(np.ones((2, 5, 1)))))
