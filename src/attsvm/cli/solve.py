@@ -108,6 +108,8 @@ def run(options: argparse.Namespace) -> int:
     if is_folder(folder) and any(folder.glob("*.npy")):
         programme = _of_blocks(options, folder)
     elif options.memory is not None:
+        if not folder.exists():
+            _read(options)  # what is not there is told first
         raise InputError(
             "--memory is for data that are read in parts; give a folder of .npy files, an array"
             " each"

@@ -30,12 +30,11 @@ from attsvm.datasets.documents import (
     text_dataset,
     text_view,
 )
-from attsvm.datasets.huggingface import check_folder
 from attsvm.datasets.readers import BYTE_LIMIT, read_texts, texts_digest
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 from attsvm.errors import InputError
 from attsvm.extras import imported
-from attsvm.files import brief
+from attsvm.pretrained import check_folder, not_loaded
 from attsvm.queries import bag_queries
 from attsvm.store.code import code_fingerprint
 from attsvm.store.entries import entry_path, load_entry, save_entry
@@ -217,14 +216,8 @@ class _Network:
         try:
             with _silent(self.transformers):
                 return getattr(self.transformers, kind).from_pretrained(self.name)
-        except Exception as error:  # transformers, the hub client and the network raise without
-            # a common family
-            why = brief(str(error).strip() or type(error).__name__)
-            near = "" if Path(self.name).is_dir() else ", or a hub name while online"
-            raise InputError(
-                f"encoder {self.name} cannot be loaded ({why:.200}); give a folder with a saved"
-                f" model{near}"
-            ) from None
+        except Exception as error:  # the loaders and the network raise without a common family
+            raise not_loaded(self.name, error) from None
 
     def _digest(self) -> str:
         """What stands for the weights: of a folder its files, of a hub name the commit."""

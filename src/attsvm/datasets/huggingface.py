@@ -22,7 +22,7 @@ from attsvm.datasets.readers import BYTE_LIMIT, read_texts
 from attsvm.datasets.source import Dataset, Encoded
 from attsvm.errors import InputError
 from attsvm.extras import imported
-from attsvm.nearest import file_meant
+from attsvm.pretrained import check_folder, not_loaded
 
 
 def huggingface_text(
@@ -102,20 +102,6 @@ def huggingface_text(
     return text_dataset(Path(path), source, encode, vectors)
 
 
-def check_folder(model: str) -> None:
-    """Refuse a name that can only be a folder's, where there is none.
-
-    Raises:
-        InputError: it begins like a path, or has more parts than a name of the hub.
-    """
-    path = Path(model)
-    if (model.startswith((".", "/", "~")) or model.count("/") > 1) and not path.is_dir():
-        raise InputError(
-            f"there is no folder {model}; give a folder with a saved model, or a hub name while"
-            f" online{file_meant(path)}"
-        )
-
-
 def _pretrained(model: str) -> tuple[Any, FloatArray]:
     """The fast tokeniser of a model and its input embeddings ``(V, d)`` in float64."""
     purpose = "word vectors of a pretrained model"
@@ -126,14 +112,8 @@ def _pretrained(model: str) -> tuple[Any, FloatArray]:
             warnings.simplefilter("ignore")  # about weights of heads that are not used here
             tokenizer = transformers.AutoTokenizer.from_pretrained(model)
             network = transformers.AutoModel.from_pretrained(model)
-    except (
-        Exception
-    ) as error:  # transformers, the hub client and the network raise without a common family
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(
-            f"model {model} cannot be loaded ({reason:.200}); give a folder with a saved model, or"
-            " a hub name while online"
-        ) from None
+    except Exception as error:  # the loaders and the network raise without a common family
+        raise not_loaded(model, error) from None
     if not tokenizer.is_fast:
         raise InputError(
             f"the tokeniser of {model} does not tell where its sub-words stand; choose a model with"
