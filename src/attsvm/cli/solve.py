@@ -235,8 +235,8 @@ def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
             return np.argmax(extras["scores"], axis=-1)
         if "v" not in extras:
             raise InputError(
-                "--tokens optimal needs a head; add an array v of shape (d_x,) to the file, or name"
-                " the tokens with --tokens"
+                "--tokens optimal needs a head, an array v of shape (d_x,) in an .npz or"
+                " .safetensors file; add it, or name the tokens with --tokens, such as first"
             )
         try:
             return optimal_tokens(data, extras["v"])
