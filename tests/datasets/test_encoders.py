@@ -186,7 +186,7 @@ def test_what_is_refused(bert, jsonl, options, sentence):
 
 def test_no_such_model(jsonl, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # read from there
-    with pytest.raises(InputError, match=r"the model none cannot be loaded"):
+    with pytest.raises(InputError, match=r"there is no folder none, and no model of this name"):
         load(jsonl, encoder="none")
     (tmp_path / "models").mkdir()
     with pytest.raises(InputError, match=r"there is no folder .*modles; .* did you mean models\?"):

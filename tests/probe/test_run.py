@@ -110,10 +110,43 @@ def test_models_that_cannot_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixt
     empty.mkdir()
     common = ["--text", str(text), "--out", str(tmp_path / "out"), "--quiet"]
     assert main(["probe", str(empty), *common]) == 2
-    assert "cannot be loaded" in capsys.readouterr().err
-    assert main(["probe", "some-model", "--out", str(tmp_path / "out")]) == 2
+    assert "empty holds no config.json; give a folder" in capsys.readouterr().err
+    (empty / "config.json").write_text('{"model_type": "bert"}', "utf-8")
+    assert main(["probe", str(empty), *common]) == 2
+    assert "empty cannot be loaded (" in capsys.readouterr().err
+    assert main(["probe", str(text), *common]) == 2
+    assert "text.txt is a file; give a folder" in capsys.readouterr().err
+    assert main(["probe", str(empty), "--out", str(tmp_path / "out")]) == 2
     assert "give text, a UTF-8 file" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("given", [[], ["--text", "missing.txt"]])
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("nothere", "there is no folder nothere, and no model of this name came from the hub ("),
+        ("./nothere", "there is no folder ./nothere; give a folder with a saved model"),
+        ("demos", "; did you mean demo?"),
+        ("modle", "; did you mean model?"),
+    ],
+)
+def test_a_model_that_is_not_there_is_told_before_texts_that_are_not(
+    given: list[str],
+    model: str,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    Path("model").mkdir()
+    assert main(["probe", model, *given]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
 
 
 def test_nothing_of_a_model_is_written_but_statistics_texts_of_supports_and_names(

@@ -108,6 +108,8 @@ def run(options: argparse.Namespace) -> int:
     if is_folder(folder) and any(folder.glob("*.npy")):
         programme = _of_blocks(options, folder)
     elif options.memory is not None:
+        if not folder.exists():
+            _read(options)  # what is not there is told first
         raise InputError(
             "--memory is for data that are read in parts; give a folder of .npy files, an array"
             " each"
@@ -233,8 +235,8 @@ def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
             return np.argmax(extras["scores"], axis=-1)
         if "v" not in extras:
             raise InputError(
-                "--tokens optimal needs a head; add an array v of shape (d_x,) to the file, or name"
-                " the tokens with --tokens"
+                "--tokens optimal needs a head, an array v of shape (d_x,) in an .npz or"
+                " .safetensors file; add it, or name the tokens with --tokens, such as first"
             )
         try:
             return optimal_tokens(data, extras["v"])

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from attsvm.errors import InputError
 from attsvm.files import file_digest
 from attsvm.geometry import parse_norm
-from attsvm.pretrained import told_of_model
+from attsvm.pretrained import check_folder, told_of_model
 from attsvm.probe.audit import Audit, Seen, look, solved, statistics
 from attsvm.probe.audit_folder import PAGE, write, write_page
 from attsvm.probe.capture import Recording, capture
@@ -98,10 +99,8 @@ def probe(
     """
     for each in request.norms:
         parse_norm(each)
-    if request.text is None and request.models != (DEMO,):
-        raise InputError("give text, a UTF-8 file with a text per line")
-    texts = read_texts(request.text, request.texts)
     models, passed_over = _steps(request.models)
+    texts = _texts(request, models.values())
     told = {
         "command": "probe",
         **asdict(request),
@@ -167,6 +166,22 @@ def probe(
         shown = _shown(audits)
         table = shown.table() if isinstance(shown, Audit) else Checkpoints(shown).table()
         return write(run, shown, table, told, page.title, command, before, about)
+
+
+def _texts(request: Request, models: Collection[str]) -> Texts:
+    """The texts; where there are none, a model that is not there either is told first."""
+    for name in models:
+        if name != DEMO:
+            check_folder(name)
+    try:
+        if request.text is None and request.models != (DEMO,):
+            raise InputError("give text, a UTF-8 file with a text per line")
+        return read_texts(request.text, request.texts)
+    except InputError:
+        for name in models:
+            if name != DEMO:
+                _loaded(_transformers().AutoConfig.from_pretrained, name)
+        raise
 
 
 class _Page:
@@ -311,6 +326,17 @@ def _limit(request: Request, others: dict[str, int | None]) -> Reading:
 
 
 def _load(name: str) -> tuple[Any, Any]:
+    transformers = _transformers()
+    tokenizer = _loaded(partial(_tokenizer, transformers.AutoTokenizer), name)
+    model = _loaded(transformers.AutoModel.from_pretrained, name).eval()
+    for key, value in model.named_parameters():
+        if not torch.isfinite(value).all():
+            raise InputError(f"the weights {key} of {name} hold NaN or infinity; save them again")
+    return model, tokenizer
+
+
+def _transformers() -> Any:
+    """The package, silent."""
     try:
         import transformers
     except ImportError:
@@ -321,13 +347,13 @@ def _load(name: str) -> tuple[Any, Any]:
     quiet: Any = transformers.utils.logging
     quiet.set_verbosity_error()
     quiet.disable_progress_bar()
-    with told_of_model(name):
-        tokenizer = _tokenizer(transformers.AutoTokenizer, name)
-        model = transformers.AutoModel.from_pretrained(name).eval()
-    for key, value in model.named_parameters():
-        if not torch.isfinite(value).all():
-            raise InputError(f"the weights {key} of {name} hold NaN or infinity; save them again")
-    return model, tokenizer
+    return transformers
+
+
+def _loaded(load: Callable[[str], Any], name: str) -> Any:
+    """What a loader of a model gives; all that it raises in one sentence."""
+    with told_of_model(name, [DEMO]):
+        return load(name)
 
 
 def _tokenizer(auto: Any, name: str) -> Any:

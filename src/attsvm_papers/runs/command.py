@@ -172,7 +172,7 @@ def run(options: argparse.Namespace) -> int:
     for each in runs:
         show(
             f"{each['id']}  {each['title']}  ({each['scale']}, {each['trials']} trials,"
-            f" {each['seconds']:.3g} s)"
+            f" {each['seconds']:.3g} s of computing)"
         )
         for claim in each["claims"]:
             show(f"  {_MARKS[claim['verdict']]} {claim['id']:<8} {_sentence(claim)}")
