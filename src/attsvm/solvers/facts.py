@@ -134,7 +134,7 @@ class Facts(NamedTuple):
     unique: bool | None
 
 
-def facts(margins: Margins, norm: Norm, found: Certificate, p: float) -> Facts:
+def facts(margins: Margins, found: Certificate, p: float) -> Facts:
     """Numerical rank, its certified bound (nuclear) and uniqueness of a certified solution in the
     Schatten norm of exponent ``p``.
     """

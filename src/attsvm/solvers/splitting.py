@@ -480,7 +480,7 @@ def _with_facts(solution: MarginSolution, norm: Norm, found: Certificate | None)
     if not isinstance(norm, Schatten):
         return replace(solution, unique=True if norm.strictly_convex else None)
     if found is not None and solution.slack is None:
-        return replace(solution, **facts.facts(solution.margins, norm, found, norm.p)._asdict())
+        return replace(solution, **facts.facts(solution.margins, found, norm.p)._asdict())
     unique = True if norm.strictly_convex else None
     return replace(solution, rank=facts.numerical_rank(solution.W), unique=unique)
 
