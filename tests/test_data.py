@@ -19,6 +19,12 @@ def tokens(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
+def signalling(kind: type) -> np.ndarray:
+    """A NaN that processors tell of when they meet it."""
+    bits = {np.float64: np.uint64(0x7FF0000000000001), np.float32: np.uint32(0x7F800001)}[kind]
+    return np.array([[[bits]]]).view(kind)
+
+
 ONE = np.ones((1, 1, 1))
 REFUSED = [
     ({"tokens": np.ones((2, 3))}, r"tokens has shape \(2, 3\); it needs at least three axes"),
@@ -29,6 +35,8 @@ REFUSED = [
     ({"tokens": np.full((1, 1, 1), "a")}, "tokens has dtype <U1; give real numbers"),
     ({"tokens": ONE * 1j}, "tokens has dtype complex128"),
     ({"tokens": [[[0, 1], [np.nan, 0]]]}, r"tokens of shape \(1, 2, 2\) holds nan at \[0, 1, 0\]"),
+    ({"tokens": signalling(np.float64)}, r"tokens of shape \(1, 1, 1\) holds nan"),
+    ({"tokens": signalling(np.float32)}, r"tokens of shape \(1, 1, 1\) holds nan"),
     ({"tokens": [[[0], [-np.inf]]]}, r"tokens of shape \(1, 2, 1\) holds -inf at \[0, 1, 0\]"),
     (
         {"tokens": np.ones((3, 1, 1)), "labels": [0, 1, 2]},

@@ -60,7 +60,8 @@ def real_array(name: str, value: ArrayLike) -> NDArray[Any]:
 
 def floats(name: str, value: ArrayLike) -> FloatArray:
     """:func:`real_array` in float64."""
-    return np.asarray(real_array(name, value), dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # of a NaN that signals, which callers refuse
+        return np.asarray(real_array(name, value), dtype=np.float64)
 
 
 def spread(name: str, value: ArrayLike, shape: tuple[int, ...], own: int) -> FloatArray:
@@ -102,7 +103,8 @@ def _to_float(name: str, value: ArrayLike) -> FloatArray:
     ):
         return array  # nobody writes to it, so it is shared: large data needs no second copy
     # Otherwise a copy: the dataclass is frozen and must not change when the caller's array does.
-    return np.array(array, dtype=np.float64, order="C")
+    with np.errstate(invalid="ignore"):  # of a NaN that signals
+        return np.array(array, dtype=np.float64, order="C")
 
 
 def _require_finite(name: str, array: FloatArray) -> None:
@@ -164,7 +166,9 @@ class AttentionData:
                     f"tokens has shape {tokens.shape}, so there are no {what}; give at least one"
                 )
         mask = self._checked_mask(self.mask, tokens.shape[:-1])
-        if (tokens.any(axis=-1) & ~mask).any():
+        with np.errstate(invalid="ignore"):  # of a NaN that signals
+            hidden = tokens.any(axis=-1) & ~mask
+        if hidden.any():
             tokens = tokens if tokens.flags.writeable else tokens.copy()
             tokens[~mask] = 0.0
         _require_finite("tokens", tokens)
