@@ -79,6 +79,7 @@ def RL1(e):
     "paper",
     PAPER,
     where={"layers": BOTH},
+    failure="scale",
     null=kit.at_start("moved", words="from the first step on"),
 )
 def RL2(e):
