@@ -164,7 +164,7 @@ def RL7(e):
     "The loss of both layers falls along 1/t and that of the linear layer alone levels off; both"
     " norms become straight lines over log steps; attention on its letter, words right by a chain"
     " and the share of the largest margin rise to one, in this order.",
-    3.0,
+    3.2,
     1,
     3,
     width=8.8,
@@ -197,4 +197,6 @@ def even_pairs(e, axes):
         kit.logarithmic(ax.xaxis, step)
     for ax, title in zip(axes, ("loss", "norms", "shares"), strict=True):
         ax.set(title=title, xlabel="step")
-        kit.legend(ax, loc="best")
+    kit.legend(axes[0], loc="lower left")
+    kit.legend(axes[1], loc="upper left")
+    kit.legend_below(axes[2], 3)

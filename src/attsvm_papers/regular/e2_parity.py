@@ -69,6 +69,7 @@ def RL10(e):
     "paper",
     PAPER,
     where={"task": CHAIN},
+    failure="scale",
     interval=True,
     null=AT_ONCE,
 )
