@@ -162,8 +162,8 @@ def RL7(e):
 @kit.picture(
     "Even pairs: attention first, then the linear layer",
     "The loss of both layers falls along 1/t and that of the linear layer alone levels off; both"
-    " norms become straight lines over log steps; attention on its letter, words right by a chain"
-    " and the share of the largest margin rise to one, in this order.",
+    " norms become straight lines over log steps; words right by a chain, attention on its letter"
+    " and the share of the largest margin rise towards one, in this order.",
     3.2,
     1,
     3,
