@@ -23,6 +23,7 @@ PAPERS = {
     "factored": "Implicit Regularization of Gradient Flow on One-Layer Softmax Attention",
     "spectral": "Implicit Bias of Spectral Descent and Muon",
     "benign": "Benign Overfitting in Single-Head Attention",
+    "regular": "How Transformers Learn Regular Language Recognition",
     "heads": "The support vector machine inside trained heads (a study of this project)",
     "multihead": "Several heads and layers, starts and noise (a study of this project)",
     "pruning": "Attention that survives pruning (a study of this project)",

@@ -1,0 +1,1 @@
+"""How Transformers Learn Regular Language Recognition (Huang, Liang, Yang)."""
