@@ -23,9 +23,10 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt $(NATIVE)
 demo: $(VENV)/.demo
 	$(BIN)/attsvm fit digits --out $(OUT)
 
-# Modules are compiled once for all processes, where the environment says otherwise, too.
+# Modules are compiled once for all processes, where the environment says otherwise, too. Three
+# processes keep two cores busy while tests wait for what they have started.
 test: $(VENV)/.dev
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m 'not slow' -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m 'not slow' -n 3 --dist worksteal
 
 test-slow: $(VENV)/.dev
 	ATTSVM_EXAMPLES=thorough $(BIN)/python -m pytest -m slow
@@ -41,7 +42,7 @@ test-asan: $(VENV)/.dev
 test-oldest:
 	test -x $(VENV)-oldest/bin/python || $(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e '.[test]'
-	$(VENV)-oldest/bin/python -m pytest -m 'not slow' -n 2 --dist worksteal -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
+	$(VENV)-oldest/bin/python -m pytest -m 'not slow' -n 3 --dist worksteal -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
