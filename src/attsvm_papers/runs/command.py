@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,7 @@ def run(options: argparse.Namespace) -> int:
             "nothing to reproduce; name experiments (`attsvm list`), or give --paper KEY or --all"
         )
     missing: list[tuple[str, str]] = []
+    began = time.monotonic()
     with (
         contextlib.closing(ProgressBars(quiet=options.json)) as progress,
         _dask(options.dask) as executor,
@@ -177,6 +179,7 @@ def run(options: argparse.Namespace) -> int:
         for claim in each["claims"]:
             show(f"  {_MARKS[claim['verdict']]} {claim['id']:<8} {_sentence(claim)}")
     if runs:
+        show(f"{time.monotonic() - began:.3g} s by the clock")
         show(f"{options.out / 'index.html'}")
     return code
 
