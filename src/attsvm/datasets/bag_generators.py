@@ -67,6 +67,12 @@ def planted_witnesses(
 
     Raises:
         InputError: an unknown kind, or sizes too small.
+
+    Example:
+        >>> from attsvm.datasets import planted_witnesses
+        >>> bags = planted_witnesses("linear", n=4, instances=6, seed=0)
+        >>> bags.labels.tolist(), bags.rows.shape
+        ([...], (24, 20))
     """
     if kind not in WITNESSES:
         raise InputError(f"there is no kind {kind!r}; choose one of {', '.join(WITNESSES)}")

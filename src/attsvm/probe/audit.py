@@ -150,6 +150,16 @@ def audit(
 
     Raises:
         InputError: an unknown null or norm, a recording without texts.
+
+    Example:
+        >>> import torch
+        >>> from attsvm.probe import audit, capture, story
+        >>> model, tokenizer, batch = story(tokens=40)
+        >>> with torch.no_grad(), capture(model) as recording:
+        ...     _ = model(**batch)
+        >>> selects = audit(recording, norms=[]).head(layer=1, head=3).selects
+        >>> max(selects, key=selects.get)
+        'previous'
     """
     settings = Settings(norms, nulls, threshold, most, draws, seed, center, max_seconds)
     found, seen = statistics(recording, settings, classes)

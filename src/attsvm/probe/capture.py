@@ -163,6 +163,15 @@ def capture(
     Raises:
         InputError: what is no module and no function, layers or heads that the model does not have,
             a model whose attention was never seen, keys or queries that are not finite.
+
+    Example:
+        >>> import torch
+        >>> from attsvm.probe import capture, story
+        >>> model, tokenizer, batch = story(tokens=40)
+        >>> with torch.no_grad(), capture(model) as recording:
+        ...     _ = model(**batch)
+        >>> recording.layers[1].texts[0].queries.shape  # heads, queries, features
+        torch.Size([8, 40, 8])
     """
     if not callable(model):
         raise InputError(

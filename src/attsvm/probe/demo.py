@@ -139,6 +139,13 @@ class Pieces:
 
 
 def story(tokens: int = 200) -> tuple[Stories, Pieces, dict[str, Any]]:
-    """The model, its pieces and the input of its own story of this many tokens."""
+    """The model, its pieces and the input of its own story of this many tokens.
+
+    Example:
+        >>> from attsvm.probe import story
+        >>> model, tokenizer, batch = story(tokens=12)
+        >>> batch["input_ids"].shape
+        torch.Size([1, 12])
+    """
     model = Stories().eval()
     return model, Pieces(), {"input_ids": model.generate(tokens)}

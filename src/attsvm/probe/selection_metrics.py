@@ -43,6 +43,13 @@ def selection_metrics(attentions: Iterable[Tensor], mask: Tensor | None = None) 
 
     Raises:
         InputError: no attentions, or not four axes.
+
+    Example:
+        >>> import torch
+        >>> from attsvm.probe import selection_metrics
+        >>> even = torch.full((1, 2, 4, 4), 0.25)  # one text, two heads
+        >>> selection_metrics([even])["top_share"]
+        0.25
     """
     tops, entropies, margins = [], [], []
     for attention in attentions:

@@ -66,6 +66,12 @@ def explore(
     Raises:
         InputError: tokens that are not in the plane, more than a picture holds, a sequence with
             nothing to choose, or arrays that do not fit the data.
+
+    Example:
+        >>> import attsvm
+        >>> data = attsvm.datasets.unit_sphere(n=2, T=3, d=2, seed=0)[0]
+        >>> attsvm.report.explore(data, tokens=[0, 1])
+        Explorer(2 sequences, 6 tokens, p=2.0); .save('explorer.html') writes a page
     """
     from attsvm.report.explorer import state_of
     from attsvm.report.explorer.notebook import Explorer
