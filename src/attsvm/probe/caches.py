@@ -50,6 +50,16 @@ def from_cache(
 
     Raises:
         InputError: a cache without queries or keys, arrays that do not fit together or hold NaN.
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.probe import audit, from_cache
+        >>> rng = np.random.default_rng(0)
+        >>> shape = (1, 12, 2, 4)  # one text of 12 tokens, two heads
+        >>> names = ("blocks.0.attn.hook_q", "blocks.0.attn.hook_k")
+        >>> recording = from_cache({name: rng.normal(size=shape) for name in names})
+        >>> [head.head for head in audit(recording, norms=[]).heads]
+        [0, 1]
     """
     model = getattr(cache, "model", None) if model is None else model
     if scale is None:

@@ -100,6 +100,18 @@ class LogitGuard:
             optimiser or for a model that normalises queries and keys (its logits do not follow
             their weights), an optimiser that holds no parameter of the model; at the first
             measurement, a model without attention; at a clip, weights that were not found.
+
+    Example:
+        >>> import torch
+        >>> from attsvm.optim import LogitGuard
+        >>> layer = torch.nn.TransformerEncoderLayer(16, nhead=2, batch_first=True)
+        >>> optimizer = torch.optim.AdamW(layer.parameters(), lr=0.3)
+        >>> guard = LogitGuard(layer, tau=10.0, action="clip", every=1, optimizer=optimizer)
+        >>> for _ in range(3):
+        ...     layer(torch.randn(8, 10, 16)).square().mean().backward()
+        ...     optimizer.step()
+        >>> guard.steps
+        3
     """
 
     def __init__(
