@@ -132,10 +132,8 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         raise InputError(
             f"{path} cannot be written ({error.strerror}); choose a folder that you may write to"
         ) from None
-    mode = stat.S_IMODE(partial.stat().st_mode)
     try:
         yield partial
-        partial.chmod(mode)  # a writer may replace the file by one that only its owner may read
         _flush(partial)
         partial.replace(path)
         _flush(path.parent)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from attsvm.models import Attention
-from attsvm_papers.regular import words
-from attsvm_papers.regular.words import CHAIN, EVEN, PARITY, Words, asked
+from attsvm_papers.regular import language
+from attsvm_papers.regular.language import CHAIN, EVEN, PARITY, Words, asked
 
 
 def test_even_pairs_are_counted_pairs() -> None:
     """The first letter is the last one where 01 and 10 occur an even number of times together."""
-    letters = words.every(6)
+    letters = language.every(6)
     changes = (letters[:, 1:] != letters[:, :-1]).sum(axis=1)
     data = asked(EVEN, 6, Words(letters, np.full(64, 6)))
     assert np.array_equal(data.labels > 0, changes % 2 == 0)
@@ -19,7 +19,7 @@ def test_even_pairs_are_counted_pairs() -> None:
 
 
 def test_letters_of_a_chain_are_right_answers_and_end_at_the_parity() -> None:
-    size, drawn = 4, words.drawn(CHAIN, 4, 200, [3, 4])
+    size, drawn = 4, language.drawn(CHAIN, 4, 200, [3, 4])
     letters, lengths = drawn
     for k in range(1, size - 1):
         assert np.array_equal(letters[..., size - 1 + k], (
@@ -34,11 +34,11 @@ def test_letters_of_a_chain_are_right_answers_and_end_at_the_parity() -> None:
 
 
 def test_attention_is_the_library_s_and_its_outputs_are_averages() -> None:
-    data = asked(EVEN, 5, words.drawn(EVEN, 5, 9, [0, 1]))
+    data = asked(EVEN, 5, language.drawn(EVEN, 5, 9, [0, 1]))
     W = np.random.default_rng(0).normal(size=(2, 10, 10))
     model = Attention.cross(data, np.zeros((2, 10)), init=W)
-    assert np.allclose(words.attention(data, W), model.probabilities(data).detach(), atol=1e-12)
-    assert np.allclose(words.outputs(data, W), model.outputs(data).detach(), atol=1e-12)
+    assert np.allclose(language.attention(data, W), model.probabilities(data).detach(), atol=1e-12)
+    assert np.allclose(language.outputs(data, W), model.outputs(data).detach(), atol=1e-12)
 
 
 @pytest.mark.parametrize(("task", "size"), [(EVEN, 3), (CHAIN, 3)])
@@ -57,9 +57,9 @@ def test_weights_that_look_at_one_letter_find_every_parity(task, size) -> None:
     if task == CHAIN:  # a letter in its own place speaks for it, wherever the word is
         for last in range(T):
             W[[2 * last, 2 * last + 1], [2 * last, 2 * last + 1]] = 25.0
-    right = words.parities(task, W[None], v[None], size)
+    right = language.parities(task, W[None], v[None], size)
     assert right.tolist() == [1.0]
-    assert words.parities(task, 0 * W[None], v[None], size)[0] < 1.0
+    assert language.parities(task, 0 * W[None], v[None], size)[0] < 1.0
 
 
 def test_hyperplanes_have_the_largest_margin_and_contradictions_none() -> None:
@@ -67,7 +67,7 @@ def test_hyperplanes_have_the_largest_margin_and_contradictions_none() -> None:
     signed = rng.normal(size=(2, 6, 4))
     signed[0, :, 0] = np.abs(signed[0, :, 0]) + 1.0
     signed[1, 0] = -signed[1, 1]
-    found = words.hyperplanes(signed)
+    found = language.hyperplanes(signed)
     assert found.optimal.tolist() == [True, False]
     unit = rng.normal(size=(2000, 4))
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
@@ -76,7 +76,7 @@ def test_hyperplanes_have_the_largest_margin_and_contradictions_none() -> None:
 
 def test_the_mean_output_is_where_descent_begins() -> None:
     """From zero the first step of the linear layer is half the mean of outputs times labels."""
-    data, run = words.trained(EVEN, [5], 1, 40, 4, (0.0, 2.0))
-    signed = words.outputs(data, run.W[0]) * data.labels[..., None]
+    data, run = language.trained(EVEN, [5], 1, 40, 4, (0.0, 2.0))
+    signed = language.outputs(data, run.W[0]) * data.labels[..., None]
     assert np.allclose(run.head[-1], 2.0 * 0.5 * signed.mean(axis=1), atol=1e-12)
     assert np.array_equal(run.W[-1], run.W[0])

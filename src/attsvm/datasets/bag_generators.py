@@ -72,7 +72,7 @@ def planted_witnesses(
         >>> from attsvm.datasets import planted_witnesses
         >>> bags = planted_witnesses("linear", n=4, instances=6, seed=0)
         >>> bags.labels.tolist(), bags.rows.shape
-        ([...], (24, 20))
+        ([1.0, -1.0, 1.0, -1.0], (24, 20))
     """
     if kind not in WITNESSES:
         raise InputError(f"there is no kind {kind!r}; choose one of {', '.join(WITNESSES)}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attsvm.files import atomic_write
+from attsvm.files import write_file
 from attsvm.probe.audit_page import Shown, detail, headline, notes, page
 from attsvm.store import RunFolder, environment, finished_run
 from attsvm.store.folder import FORMAT
@@ -63,9 +63,7 @@ def write_page(
     path: Path, found: Shown, title: str, command: str, before: Sequence[str] = ()
 ) -> None:
     """The page of an audit, of which heads may be left."""
-    content = page(found, title, command, before)
-    with atomic_write(path) as partial:
-        partial.write_text(content, encoding="utf-8")
+    write_file(path, page(found, title, command, before))
 
 
 def _finite(table: Table) -> Table:

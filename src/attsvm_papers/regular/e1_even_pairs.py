@@ -15,7 +15,7 @@ lengths, so that the expected loss weighs all lengths alike.
 import numpy as np
 
 from attsvm_papers import kit
-from attsvm_papers.regular.words import EVEN, PARITY, attention, course, parities, trained
+from attsvm_papers.regular.language import EVEN, PARITY, attention, course, parities, trained
 
 BOTH, ALONE = "both", "linear layer alone"
 RATES = {BOTH: (20.0, 2.0), ALONE: (0.0, 2.0)}

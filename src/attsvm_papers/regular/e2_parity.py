@@ -15,7 +15,7 @@ import numpy as np
 
 from attsvm_papers import kit
 from attsvm_papers.regular.e1_even_pairs import BOTH, PAPER, RATES, loss_slope, norm_when_separable
-from attsvm_papers.regular.words import CHAIN, PARITY, course, trained
+from attsvm_papers.regular.language import CHAIN, PARITY, course, trained
 
 
 @kit.run(task=[CHAIN, PARITY], seeds=kit.seeds(20, by=20), quick={"steps": 1000, "seeds": 3})
