@@ -53,8 +53,6 @@ def weights(model):
     [
         ("mirror", {"p": 1.5, "lr": 2e-2}),
         ("adam", {"lr": 3e-3}),
-        ("adamw", {"lr": 3e-3}),
-        ("sgd", {"lr": 3e-2}),
         ("spectral", {"lr": 1e-2, "rest_lr": 1e-2}),
     ],
 )
@@ -106,7 +104,7 @@ def test_training_stops_at_its_accuracy():
 
 
 def test_a_loss_that_is_no_number_ends_the_run():
-    history = train(classifier(), texts(), {}, plan(optimizer="sgd", lr=1e30, epochs=50))
+    history = train(classifier(), texts(), {}, plan(optimizer="mirror", p=2.0, lr=1e30, epochs=50))
     assert history.stopped == "diverged"
     assert history.epochs < 50
 
@@ -145,7 +143,7 @@ def test_images_of_many_classes_with_crops_and_flips():
     assert history["tokens_per_second"][-1] * history["seconds"][-1] == pytest.approx(90 * 10)
 
 
-@pytest.mark.parametrize("optimizer", ["mirror", "sgd", "adam", "adamw", "spectral"])
+@pytest.mark.parametrize("optimizer", ["mirror", "adam", "spectral"])
 @pytest.mark.parametrize("kind", ["text", "vision"])
 def test_every_tensor_is_moved_once(optimizer, kind):
     model = classifier() if kind == "text" else VisionTransformer(8, 4, width=8, heads=2)

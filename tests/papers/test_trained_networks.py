@@ -28,12 +28,12 @@ from attsvm_papers.networks.trained_networks import (
     Study,
     cells,
     chosen_rate,
+    device_of,
     run,
     then,
     widened,
 )
 
-PUBLISHED = METHODS[:5]  # those of the scales smoke, small and paper
 TEXTS, IMAGES = (study.task for study in md_5.QUICK.studies)
 
 
@@ -145,7 +145,7 @@ def test_the_published_table_is_one_command_and_its_smallest_networks_come_first
         for seed in (0, 1)
     ]
     assert [cell for cell in found if cell[1].startswith("l")] == expected
-    assert len(found) == 3 * len(PUBLISHED) * 2
+    assert len(found) == 3 * len(METHODS) * 2
     assert {cell["task"]["batch"] for cell in whole} == {100}
     alone = list(chosen.cells(chosen.at(scale="paper", seeds=2)))
     assert alone == whole[: len(alone)], (
@@ -242,9 +242,16 @@ def test_the_scale_medium_is_the_whole_of_both_data_sets() -> None:
     texts, images = chosen.at(scale="medium").studies
     assert (texts.task.train, texts.task.test, images.task.train) == (0, 0, 0)
     assert (texts.task.depth, texts.task.length, texts.task.end) == (3, 128, 96)
-    assert {method.name for study in (texts, images) for method in study.methods} == set(METHODS)
-    assert chosen.at(scale="medium").seeds == 3
+    assert {m.name for study in (texts, images) for m in study.methods} == {"l1.1", "l2", "adam"}
+    assert chosen.at(scale="medium").seeds == 5
     assert not texts.task.accelerator
+
+
+def test_rows_with_times_are_made_on_a_gpu_where_there_is_one(monkeypatch) -> None:
+    texts = experiment("md-5").at(scale="medium").studies[0].task
+    for there, places in ((True, ("cuda", "cpu")), (False, ("cpu", "cpu"))):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert (device_of(texts), device_of(TEXTS)) == places
 
 
 def test_training_and_held_out_texts_are_apart_and_labels_survive() -> None:

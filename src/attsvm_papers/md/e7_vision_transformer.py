@@ -111,10 +111,11 @@ MEDIUM = replace(
                 hidden=128,
                 epochs=60,
                 tuning_epochs=10,
+                timed=True,
             ),
         ),
     ),
-    seeds=3,
+    seeds=5,
     widen=True,
 )
 SCALES = kit.Scales(SMALL, QUICK, PAPER, MEDIUM)

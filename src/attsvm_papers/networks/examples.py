@@ -56,11 +56,11 @@ class Task:
             for never.
         augment: whether images are cropped and flipped at random.
         tuning_epochs: epochs of each training that chooses a learning rate.
-        accelerator: whether it takes a GPU; there, products are in bfloat16 and the network is
+        accelerator: whether it needs a GPU; there, products are in bfloat16 and the network is
             compiled.
         parts: see :class:`attsvm_papers.networks.training.Plan`.
-        timed: whether its rows hold times, for comparisons at equal time; rows without them have
-            the same bits whoever computes them.
+        timed: whether its rows hold times, for comparisons at equal time, and are made on a GPU
+            where there is one; rows without times have the same bits whoever computes them.
     """
 
     data: str

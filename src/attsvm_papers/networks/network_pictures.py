@@ -19,8 +19,6 @@ NAMES = {
     "l3": "p = 3",
     "adam": "Adam",
     "spectral": "spectral",
-    "adamw": "AdamW",
-    "momentum": "momentum",
 }
 _MARKERS = {"selected": "o", "last": "s", "published": "|"}
 _COLUMNS = {"validation": 0.22, "last": 0.48, "best on test": 0.78, "epochs": 1.0}
@@ -28,7 +26,7 @@ _COLUMNS = {"validation": 0.22, "last": 0.48, "best on test": 0.78, "epochs": 1.
 
 def colours() -> dict[str, str]:
     """One for each optimiser."""
-    own = (kit.ATTENTION, kit.TRAINED, kit.BEST, kit.INK, kit.FAINT, kit.RULE, kit.RULE)
+    own = (kit.ATTENTION, kit.TRAINED, kit.BEST, kit.INK, kit.FAINT)
     return dict(zip(METHODS, own, strict=True))
 
 

@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
 DATA = ("sentences", "imdb", "digits", "mnist", "cifar10")
 """A row's column ``data`` is the position of its examples in this list."""
-METHODS = ("l1.1", "l2", "l3", "adam", "spectral", "adamw", "momentum")
-"""Mirror descent of three potentials, Adam, spectral descent, AdamW with a weight decay of .1 and
-gradient descent with a momentum of .9. A row's column ``method`` is the position of its optimiser
-in this list.
+METHODS = ("l1.1", "l2", "l3", "adam", "spectral")
+"""Mirror descent of three potentials, Adam and spectral descent. A row's column ``method`` is the
+position of its optimiser in this list.
 """
 TUNING_SEED = 1_000_000  # where seeds of searches begin: the trainings need nothing of the kit
 """Seed of the trainings that choose a learning rate; no other training has it."""
@@ -227,10 +226,17 @@ def run(task: dict[str, Any], method: dict[str, Any], seed: int, digest: str) ->
             "lr": method["lr"],
             "held": [len(known.validation), len(known.test)],
             "stopped": ("accuracy", "epochs", "diverged").index(history.stopped),
-            **_courses(history, spec.timed, spec.accelerator),
+            **_courses(history, spec.timed, device_of(spec)),
             **_looked_at(model, spec, known),
         }
     return {key: np.asarray(value)[None] for key, value in columns.items()}
+
+
+def device_of(task: Task) -> str:
+    """Where a task trains: on a GPU what needs one, and rows with times where there is one."""
+    import torch
+
+    return "cuda" if task.accelerator or (task.timed and torch.cuda.is_available()) else "cpu"
 
 
 def _trained(task: Task, method: dict[str, Any], seed: int) -> tuple[nn.Module, Known, History]:
@@ -247,18 +253,17 @@ def _trained(task: Task, method: dict[str, Any], seed: int) -> tuple[nn.Module, 
         model = network(task, known)
     mirror = name.startswith("l")
     plan = Plan(
-        optimizer="mirror" if mirror else "sgd" if name == "momentum" else name,
+        optimizer="mirror" if mirror else name,
         p=float(name[1:]) if mirror else 2.0,
         lr=method["lr"],
         rest_lr=method["rest_lr"],
-        momentum=0.9 if name == "momentum" else 0.0,
-        weight_decay=0.1 if name == "adamw" else 0.0,
         epochs=task.tuning_epochs if tuning else task.epochs,
         batch=task.batch,
         seed=seed,
         stop_accuracy=task.stop_accuracy or None,
         augment=task.augment,
         parts=task.parts,
+        device=device_of(task),
         accelerator=task.accelerator,
     )
     test = known.test[:PRUNED] if tuning else known.test  # of which no rate depends
@@ -266,7 +271,7 @@ def _trained(task: Task, method: dict[str, Any], seed: int) -> tuple[nn.Module, 
     return model, known, train(model, known.train, held, plan)
 
 
-def _courses(history: History, timed: bool, accelerator: bool) -> dict[str, Any]:
+def _courses(history: History, timed: bool, device: str) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name in ("train_accuracy", "validation_accuracy", "test_accuracy"):
         columns[name] = np.full(COURSE, np.nan)
@@ -274,7 +279,7 @@ def _courses(history: History, timed: bool, accelerator: bool) -> dict[str, Any]
     columns["epochs"] = history.epochs
     if timed:
         # of the processor where it trains, since trainings share it with one another
-        seconds = history["seconds" if accelerator else "cpu_seconds"]
+        seconds = history["cpu_seconds" if device == "cpu" else "seconds"]
         columns["elapsed"] = np.full(COURSE, np.nan)
         columns["elapsed"][: history.epochs] = np.cumsum(seconds)
         columns["seconds"] = float(np.sum(seconds))

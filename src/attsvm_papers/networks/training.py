@@ -33,13 +33,11 @@ class Plan:
     """What decides the numbers.
 
     Attributes:
-        optimizer: ``mirror`` (mirror descent on all parameters, as one group), ``sgd``, ``adam``,
-            ``adamw``, or ``spectral``: see :func:`optimizer_of`.
+        optimizer: ``mirror`` (mirror descent on all parameters, as one group), ``adam`` or
+            ``spectral``: see :func:`optimizer_of`.
         lr: step length, constant.
         p: exponent of the potential of mirror descent.
         rest_lr: step length of Adam beside spectral steps; ``lr`` when left out.
-        momentum: of ``sgd``.
-        weight_decay: of ``adamw``.
         epochs: most passes over the training examples.
         batch: examples of one step.
         seed: of the order of the data, of dropout and of augmentation.
@@ -50,7 +48,8 @@ class Plan:
             flipped.
         parts: a batch goes through the model in this many parts of texts of similar length; the
             gradient is that of the whole batch.
-        accelerator: on a GPU, compiled, with products in bfloat16.
+        device: where it trains, as torch names it.
+        accelerator: compiled, with products in bfloat16.
     """
 
     optimizer: str
@@ -59,13 +58,12 @@ class Plan:
     batch: int
     p: float = 2.0
     rest_lr: float | None = None
-    momentum: float = 0.0
-    weight_decay: float = 0.01
     seed: int = 0
     stop_accuracy: float | None = None
     mean: bool = False
     augment: bool = False
     parts: int = 1
+    device: str = "cpu"
     accelerator: bool = False
 
 
@@ -109,14 +107,14 @@ def train(
         held: held-out sets by name.
         plan: what decides the numbers.
     """
-    device = torch.device("cuda" if plan.accelerator else "cpu")
+    device = torch.device(plan.device)
     model.to(device)
     optimizer = optimizer_of(model, plan)
     forward: Forward = torch.compile(model, dynamic=True) if plan.accelerator else model
     examples = examples.to(device)
     held = {name: each.to(device) for name, each in held.items()}
     columns: Columns = {}
-    with torch.random.fork_rng([device] if plan.accelerator else []):
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
         while (stopped := _stopped(columns, plan)) is None:
             epoch = len(columns.get("train_loss", ()))
             row = _epoch(model, forward, optimizer, examples, plan, epoch)
@@ -258,12 +256,8 @@ def optimizer_of(model: nn.Module, plan: Plan) -> Optimizer:
     parameters, lr = list(model.parameters()), plan.lr
     if plan.optimizer == "mirror":
         return MirrorDescent(parameters, lr=lr, p=plan.p)
-    if plan.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=lr, momentum=plan.momentum)
     if plan.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=lr, fused=True)
-    if plan.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=lr, weight_decay=plan.weight_decay, fused=True)
     whole: list[Tensor] = []
     fused: list[Tensor] = []
     for name, module in model.named_modules():
