@@ -78,3 +78,13 @@ def test_a_normalised_step_has_length_lr(dtype: type, scale: float) -> None:
     length[1] = 1.0
     expected = 0.5 * start.astype(np.longdouble) - 0.25 * wide / length
     np.testing.assert_allclose(w, expected.astype(float), rtol=0, atol=2 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", FORMS)
+def test_a_step_along_signs(dtype: type) -> None:
+    tiny, largest = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+    m = np.array([[0.0, -0.0, tiny, -tiny], [largest, -3.0, np.inf, np.nan]], dtype=dtype)
+    w = np.arange(8, dtype=dtype).reshape(2, 4)
+    getattr(library, f"sign_step_{FORMS[dtype]}")(w.ctypes.data, m.ctypes.data, 2, 4, 0.5, 0.25)
+    expected = [[0.0, 0.5, 0.75, 1.75], [1.75, 2.75, np.nan, np.nan]]
+    np.testing.assert_array_equal(w, np.array(expected, dtype=dtype))

@@ -165,7 +165,8 @@ def optimisers(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> No
             mirror_exponents(1.75)[1],
         )
     elif which == 1:
-        normalized_step([tensor(spoil(weight))], [tensor(spoil(gradient))], 1.0, 0.1)
+        kernel = str(draw.choice(["normalized_step", "sign_step"]))
+        normalized_step(kernel, [tensor(spoil(weight))], [tensor(spoil(gradient))], 1.0, 0.1)
     else:
         parameter = nn.Parameter(tensor(spoil(weight)))
         parameter.grad = torch.ones_like(parameter)

@@ -36,11 +36,14 @@ def stepped(
 @pytest.mark.parametrize(
     "settings", [{}, {"weight_decay": 0.1}, {"momentum": 0.9, "nesterov": True}, {"maximize": True}]
 )
+@pytest.mark.parametrize("norm", ["fro", "linf"])
 def test_equals_the_multi_tensor_step_to_two_ulp(
-    dtype: torch.dtype, size: float, settings: dict[str, Any]
+    dtype: torch.dtype, size: float, settings: dict[str, Any], norm: str
 ) -> None:
     for ours, theirs in zip(
-        stepped(True, dtype, size, **settings), stepped(False, dtype, size, **settings), strict=True
+        stepped(True, dtype, size, norm=norm, **settings),
+        stepped(False, dtype, size, norm=norm, **settings),
+        strict=True,
     ):
         torch.testing.assert_close(
             ours, theirs, rtol=ULPS * torch.finfo(dtype).eps, atol=ULPS * torch.finfo(dtype).eps

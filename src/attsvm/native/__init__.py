@@ -377,6 +377,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "mirror_step_f64": (None, [_V, _V, _V, _I, _F, _F, _F, _F]),
     "normalized_step_f32": (None, [_V, _V, _I, _I, _F, _F]),
     "normalized_step_f64": (None, [_V, _V, _I, _I, _F, _F]),
+    "sign_step_f32": (None, [_V, _V, _I, _I, _F, _F]),
+    "sign_step_f64": (None, [_V, _V, _I, _I, _F, _F]),
     "active_set": (_I, [_V, _V, _V, _V, _A, _F, _I, _V, _V, POINTER(c_int64)]),
 }
 

@@ -1,5 +1,5 @@
-// Steps of optimisers on tensors: the mirror step y <- keep y - lr g, w = sp(y, r), and the
-// normalised step w <- keep w - lr m / |m|. A power sp(y, r) = sign(y) |y|^r has its exponent as a
+// Steps of optimisers on tensors: the mirror step y <- keep y - lr g, w = sp(y, r), the normalised
+// step w <- keep w - lr m / |m|, and the step along signs w <- keep w - lr sign(m). A power sp(y, r) = sign(y) |y|^r has its exponent as a
 // whole number and a rest in [0, 1), so that neither loses digits to the other.
 #include <algorithm>
 
@@ -215,6 +215,16 @@ void normalized_step(T *RESTRICT w, const T *RESTRICT m, int64_t matrices, int64
     }
 }
 
+// What is not finite makes NaN.
+template <class T>
+void sign_step(T *RESTRICT w, const T *RESTRICT m, int64_t n, T keep, T lr) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+        const T sign = (T)(m[i] > 0) - (T)(m[i] < 0) + m[i] * (T)0;
+        w[i] = keep * w[i] - lr * sign;
+    }
+}
+
 }  // namespace
 
 // y <- keep y - lr g and w = sp(y, whole + rest), n numbers each
@@ -253,4 +263,15 @@ PUBLIC void normalized_step_f32(float *w, const float *m, int64_t matrices, int6
 PUBLIC void normalized_step_f64(double *w, const double *m, int64_t matrices, int64_t size,
                                 double keep, double lr) {
     normalized_step(w, m, matrices, size, keep, lr);
+}
+
+// w <- keep w - lr sign(m)
+PUBLIC void sign_step_f32(float *w, const float *m, int64_t matrices, int64_t size, double keep,
+                          double lr) {
+    sign_step(w, m, matrices * size, (float)keep, (float)lr);
+}
+
+PUBLIC void sign_step_f64(double *w, const double *m, int64_t matrices, int64_t size, double keep,
+                          double lr) {
+    sign_step(w, m, matrices * size, keep, lr);
 }

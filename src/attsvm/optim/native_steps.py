@@ -1,5 +1,5 @@
-r"""The compiled steps of the CPU on lists of tensors: the mirror step, and the normalised step of
-Frobenius's norm.
+r"""The compiled steps of the CPU on lists of tensors: the mirror step, and the normalised steps of
+Frobenius's norm and of the largest entry.
 
 Tensors are handed over as addresses, in parts that the threads of torch share.
 """
@@ -74,11 +74,15 @@ def mirror_step(
     return True
 
 
-def normalized_step(parameters: TensorList, vectors: TensorList, keep: float, lr: float) -> None:
-    r""":math:`W\leftarrow\rho W-\eta\,M/\|M\|_F` for every matrix of contiguous float32 or float64
-    tensors, in float64, rounded once.
+def normalized_step(
+    kernel: str, parameters: TensorList, vectors: TensorList, keep: float, lr: float
+) -> None:
+    r"""A normalised step of every matrix of contiguous float32 or float64 tensors.
 
     Args:
+        kernel: ``normalized_step`` for :math:`W\leftarrow\rho W-\eta\,M/\|M\|_F`, in float64 and
+            rounded once, or ``sign_step`` for
+            :math:`W\leftarrow\rho W-\eta\,\mathrm{sign}(M)`.
         parameters: what moves, in place; the last two axes are one matrix, the axes in front count
             independent ones.
         vectors: :math:`M`, shaped and typed like them. Zero moves nothing, and an entry that is not
@@ -95,7 +99,7 @@ def normalized_step(parameters: TensorList, vectors: TensorList, keep: float, lr
     def work(row: tuple[Tensor, Tensor]) -> None:
         parameter, vector = row
         matrices = math.prod(parameter.shape[:-2])
-        step = getattr(library, f"normalized_step_{_KINDS[parameter.dtype]}")
+        step = getattr(library, f"{kernel}_{_KINDS[parameter.dtype]}")
         size = parameter.numel() // matrices
         step(_address(parameter), _address(vector), matrices, size, keep, lr)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm, Spectral, as_norm
+from attsvm.geometry import Frobenius, Lp, Norm, Spectral, as_norm
 from attsvm.optim.base import (
     DescentOptimizer,
     StateList,
@@ -39,6 +39,8 @@ from attsvm.optim.polar import Polar
 from attsvm.optim.reductions import is_sharded, local, refuse_flat
 
 _FROBENIUS, _SPECTRAL = Frobenius(), Spectral()  # asked for at every step
+_KERNELS: dict[Norm, str] = {_FROBENIUS: "normalized_step", Lp(math.inf): "sign_step"}
+"""The norms with a compiled step."""
 
 
 def _read_back(*norms: Norm) -> None:
@@ -112,9 +114,9 @@ class SteepestDescent(DescentOptimizer):
         maximize: ascend instead.
         foreach: update all parameters in one call and gather equal shapes into one batch; False
             goes one by one. None is True.
-        fused: one compiled pass per parameter, for normalised steps in the Frobenius norm of
-            contiguous float32 or float64 parameters on the CPU. By default it is taken where it
-            applies.
+        fused: one compiled pass per parameter, for normalised steps in the norms ``Frobenius()``
+            and ``Lp(inf)`` of contiguous float32 or float64 parameters on the CPU. By default it is
+            taken where it applies.
         differentiable: not supported: steepest directions have no derivative where they matter.
 
     Raises:
@@ -379,7 +381,8 @@ def _compiled_step(
     lr: float,
 ) -> None:
     vectors = _averaged(group, gradients, buffers)
-    normalized_step(parameters, vectors, 1 - lr * group["weight_decay"], lr)
+    keep = 1 - lr * group["weight_decay"]
+    normalized_step(_KERNELS[group["norm"]], parameters, vectors, keep, lr)
 
 
 def _averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) -> TensorList:
@@ -456,7 +459,7 @@ def takes_kernel(group: dict[str, Any], parameters: TensorList) -> bool:
 
 def _unfused(group: dict[str, Any]) -> str | None:
     """The setting that the compiled step does not know, or None."""
-    if group["norm"] != _FROBENIUS:
+    if group["norm"] not in _KERNELS:
         return f"norm={group['norm']!r}"
     if not group["normalize"]:
         return "normalize=False"
@@ -470,7 +473,7 @@ def _check_fused(group: dict[str, Any]) -> None:
     if setting is not None:
         raise InputError(
             f"fused is True with {setting}; the compiled kernel takes normalised steps in the"
-            " Frobenius norm: leave fused out"
+            " norms Frobenius() and Lp(inf): leave fused out"
         )
     for parameter in group["params"]:
         refuse_fused(parameter, fused_obstacle(parameter))
