@@ -32,9 +32,10 @@ from attsvm_papers.kit import experiment, identifiers
 def refusal(identifier: str, run: dict[str, Any]) -> str:
     """Why a run is not one of the experiment as it is now, or nothing."""
     chosen = experiment(identifier)
-    own = json.loads(json.dumps(asdict(chosen.parameters)))
+    scale = run["scale"].partition(",")[0]
+    own = json.loads(json.dumps(asdict(chosen.at(scale=scale))))
     if {**run["parameters"], "seeds": 0} != {**own, "seeds": 0}:
-        return "its parameters are not those of the scale that runs when none is asked for"
+        return f"its parameters are not those of the scale {scale}"
     if missing := {claim.id for claim in chosen.claims} - {each["id"] for each in run["claims"]}:
         return f"it knows nothing of the claims {', '.join(sorted(missing))}"
     if all(each["verdict"] == "not applicable" for each in run["claims"]):

@@ -112,8 +112,9 @@ def test_a_full_run_has_the_recorded_verdicts(identifier, full_runs, record_prop
     """Numbers are reported and not compared: trained networks end elsewhere on another machine."""
     if not os.environ.get("ATTSVM_DATA"):
         pytest.skip("ATTSVM_DATA names no folder with the data sets")
-    seeds = re.search(r"(\d+) seeds", RECORDED[identifier]["scale"])
-    options = ["--seeds", seeds[1]] if seeds else []
+    scale = RECORDED[identifier]["scale"]
+    seeds = re.search(r"(\d+) seeds", scale)
+    options = ["--scale", scale.partition(",")[0], *(["--seeds", seeds[1]] if seeds else [])]
     assert main(["reproduce", identifier, "--out", str(full_runs), *options]) == 0
     found = judged(identifier, run_of(full_runs, identifier)[1])
     before = judged(identifier, evidence_of(identifier))

@@ -34,7 +34,8 @@ from attsvm_papers.networks.trained_networks import (
     widened,
 )
 
-TEXTS, IMAGES = (study.task for study in md_5.QUICK.studies)
+STUDIES = md_5.QUICK.studies + md_7.QUICK.studies
+TEXTS, IMAGES = (study.task for study in STUDIES)
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_texts_without_their_package_are_left_out(monkeypatch) -> None:
         return None if name == "tokenizers" else found(name, *others)
 
     monkeypatch.setattr(importlib.util, "find_spec", without)
-    assert {cell["task"]["data"] for cell in md_5.cells(md_5.QUICK)} == {IMAGES.data}
+    assert {cell["task"]["data"] for cell in md_5.cells(Networks(STUDIES))} == {IMAGES.data}
     with pytest.raises(UnavailableError, match=r"need the package tokenizers; install it with"):
         list(md_5.cells(Networks((Study(TEXTS, (Method("l2", (0.01,)),)),))))
 
@@ -234,15 +235,15 @@ def test_a_grid_goes_on_where_its_best_rate_is_at_its_end() -> None:
     assert list(widened(narrow, tuned({0.01: 0.1, 0.02: 0.2, 0.04: 0.3}))) == []
 
 
-def test_the_scale_medium_is_the_whole_of_both_data_sets() -> None:
+def test_the_scale_medium_is_all_reviews() -> None:
     chosen = experiment("md-5")
     assert [chosen.scale(name) for name in (None, "small", "medium", "paper")] == [
         *("small", "small", "medium", "paper")
     ]
-    texts, images = chosen.at(scale="medium").studies
-    assert (texts.task.train, texts.task.test, images.task.train) == (0, 0, 0)
+    (texts,) = chosen.at(scale="medium").studies
+    assert (texts.task.train, texts.task.test) == (0, 0)
     assert (texts.task.depth, texts.task.length, texts.task.end) == (3, 128, 96)
-    assert {m.name for study in (texts, images) for m in study.methods} == {"l1.1", "l2", "adam"}
+    assert {method.name for method in texts.methods} == {"l1.1", "l2", "adam"}
     assert chosen.at(scale="medium").seeds == 5
     assert not texts.task.accelerator
 

@@ -139,21 +139,32 @@ def change(e, column):
 @kit.claim(
     kit.at_least(
         0.8,
-        "rank correlation over the records; 1 is a course without a step back, 0 has no order",
-        share=kit.MOST,
+        "least rank correlation of a run over its records; 1 is a course without a step back, 0 has"
+        " no order",
     ),
     *FIGURE,
-    by="images",
     null=kit.mixed_records("norm"),
-    failure="scale",
+    failure="ours is stronger",
+    explanation="The published figure shows CIFAR-10. On digits the fall is over at the first"
+    " record, and attention spreads a little afterwards.",
 )
 def E1_8m(e):
     """The attention of [CLS] becomes sparser as the weights grow, throughout training, on every set
     of images.
     """
-    sparser, larger = (-e["inverse_square"]).argsort().argsort(), e["norm"].argsort().argsort()
-    n = larger.shape[1]  # Spearman's
-    return 1 - 6 * ((sparser - larger) ** 2).sum(axis=1) / (n * (n**2 - 1))
+    return {
+        title: rank_correlation(-rows["inverse_square"], rows["norm"]).min()
+        for images, title in TITLES.items()
+        for rows in [e.take(e["images"] == images)]
+        if rows.rows
+    }
+
+
+def rank_correlation(one, other):
+    """``(rows,)``: Spearman's, over the records of every row."""
+    n = one.shape[1]
+    apart = one.argsort().argsort() - other.argsort().argsort()
+    return 1 - 6 * (apart**2).sum(axis=1) / (n * (n**2 - 1))
 
 
 @kit.panels(
