@@ -10,7 +10,7 @@ import attsvm
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.multihead import e2_shared_keys, e3_mini_batches, e4_two_layers
+from attsvm_papers.multihead import e2_shared_keys, e3_mini_batches, e4_layers
 from attsvm_papers.multihead.planted import KEYS, decoders, planted
 from attsvm_papers.multihead.side_by_side import (
     apart,
@@ -161,32 +161,34 @@ def test_dealt_batches_hold_every_sequence_once_an_epoch():
     assert (np.sort(drawn.reshape(10, 6), axis=1) != np.arange(6)).any()
 
 
-def test_two_layers_by_loops():
+@pytest.mark.parametrize("layers", [2, 3])
+def test_layers_by_loops(layers):
     data, v = attsvm.datasets.unit_sphere(3, 4, 5, [0, 1])
-    W = np.random.default_rng(0).standard_normal((2, 5, 10))
-    first, second, margins = e4_two_layers.TwoLayers(data, v)(torch.tensor(W))
+    W = np.random.default_rng(0).standard_normal((2, 5, layers * 5))
+    selected, margins = e4_layers.Layers(data, v)(torch.tensor(W))
 
     def softmax(logits):
         weights = np.exp(logits - logits.max())
         return weights / weights.sum()
 
     for run in range(2):
-        one, (own, other) = data.instance(run), np.split(W[run], 2, axis=1)
+        one, (*below, last) = data.instance(run), np.split(W[run], layers, axis=1)
         for i, X in enumerate(one.tokens):
-            mixed = np.stack([X.T @ softmax(X @ own @ x) for x in X])
-            H = X + mixed
-            seen = softmax(H @ other @ one.queries[i])
+            H = X
+            for own, found in zip(below, selected, strict=False):
+                assert found.winner[run, i].tolist() == (H @ own @ H.T).argmax(axis=0).tolist()
+                H = H + np.stack([H.T @ softmax(H @ own @ h) for h in H])
+            seen = softmax(H @ last @ one.queries[i])
             value = one.labels[i] * v[run] @ (H.T @ seen)
             assert margins[run, i].item() == pytest.approx(value, rel=1e-12)
-            assert second.winner[run, i, 0] == seen.argmax()
-            assert first.winner[run, i].tolist() == (X @ own @ X.T).argmax(axis=0).tolist()
+            assert selected[-1].winner[run, i, 0] == seen.argmax()
 
 
 @pytest.mark.parametrize("lead", [1.0, 40.0, 600.0])
 def test_attention_between_layers_has_exact_gradients_at_any_saturation(lead):
     logits = torch.tensor([[0.0, lead, lead / 2]], dtype=torch.float64, requires_grad=True)
     values = torch.tensor([[[1.0], [3.0], [2.0]]], dtype=torch.float64, requires_grad=True)
-    mixed, found = e4_two_layers.attended(logits, values)
+    mixed, found = e4_layers.attended(logits, values)
     mixed.sum().backward()
     s = found.probability[0].detach().numpy()
     away = np.array([-2.0, 0.0, -1.0])  # values behind the winner's
@@ -197,48 +199,55 @@ def test_attention_between_layers_has_exact_gradients_at_any_saturation(lead):
     np.testing.assert_allclose(values.grad[0, :, 0], s, rtol=1e-12)
 
 
-def test_the_programme_of_two_layers_is_their_own_side_by_side():
-    cvxpy = pytest.importorskip("cvxpy")
-    data, _ = attsvm.datasets.unit_sphere(3, 4, d, seed=2)
+@pytest.fixture(scope="module", params=[2, 3])
+def hierarchy(request):
+    """Instances, what each layer selects where weights are drawn for all but the last, and the
+    sequences that each layer gets.
+    """
+    data, _ = attsvm.datasets.unit_sphere(4, 5, 10, seed=2)
     rng = np.random.default_rng(1)
-    own = rng.standard_normal((d, d))  # what it selects can be separated
-    first = np.stack([(X @ own @ X.T).argmax(axis=0) for X in data.tokens])
-    second = rng.integers(4, size=3)
-    every, read, given = e4_two_layers.programmes(data, first, second)
-    one = attsvm.max_margin(attsvm.margins.relax(every, read.ravel()))
-    two = attsvm.max_margin(given, second)
-    W, U = cvxpy.Variable((d, d)), cvxpy.Variable((d, d))
-    asked = []
-    for i, X in enumerate(data.tokens):
-        H = X + X[first[i]]
-        asked += [
-            (H[second[i]] - H[t]) @ U @ data.queries[i] >= 1 for t in range(4) if t != second[i]
-        ]
-        for place, x in enumerate(X):
-            least = float(place == second[i])
-            asked += [
-                (X[first[i, place]] - X[t]) @ W @ x >= least
-                for t in range(4)
-                if t != first[i, place]
+    given, winners = [data.tokens], []
+    for _ in range(request.param - 1):
+        H, own = given[-1], rng.standard_normal((10, 10))  # what it selects can be separated
+        winners.append(np.stack([(h @ own @ h.T).argmax(axis=0) for h in H]))
+        given.append(H + np.stack([h[chosen] for h, chosen in zip(H, winners[-1], strict=True)]))
+    return data, [*winners, rng.integers(5, size=(4, 1))], given
+
+
+def test_the_programme_of_all_layers_is_their_own_side_by_side(hierarchy):
+    cvxpy = pytest.importorskip("cvxpy")
+    data, winners, given = hierarchy
+    asked, alone = e4_layers.programmes(data, winners)
+    best = attsvm.max_margin(asked)
+    weights = [cvxpy.Variable((10, 10)) for _ in winners]
+    wanted = []
+    for i in range(data.n):
+        (read,) = winners[-1][i]
+        h = given[-1][i]
+        above = weights[-1] @ data.queries[i]
+        wanted += [(h[read] - h[t]) @ above >= 1 for t in range(5) if t != read]
+        places = {read}
+        for layer in range(len(winners) - 2, -1, -1):
+            h, chosen = given[layer][i], winners[layer][i]
+            wanted += [
+                (h[chosen[place]] - h[t]) @ weights[layer] @ h[place] >= float(place in places)
+                for place in range(5)
+                for t in range(5)
+                if t != chosen[place]
             ]
-    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(W) + cvxpy.sum_squares(U)), asked)
-    assert problem.solve(solver="CLARABEL") == pytest.approx(one.norm**2 + two.norm**2, rel=1e-6)
-    seen = attsvm.AttentionData(data.tokens, data.labels, data.tokens[read])
-    assert one.norm > 1.01 * attsvm.max_margin(seen, first[read]).norm, "free positions cost"
+            places |= {int(chosen[place]) for place in places}
+    size = sum(cvxpy.sum_squares(own) for own in weights)
+    found = cvxpy.Problem(cvxpy.Minimize(size), wanted).solve(solver="CLARABEL")
+    assert found == pytest.approx(sum(one.norm**2 for one in best), rel=1e-6)
+    for one, own in zip(best[:-1], attsvm.max_margin(alone), strict=True):
+        assert one.norm > 1.001 * own.norm, "free positions cost"
 
 
-def test_held_places_are_those_the_solution_leans_on():
-    data, _ = attsvm.datasets.unit_sphere(4, 5, 10, seed=3)
-    rng = np.random.default_rng(0)
-    own = rng.standard_normal((10, 10))
-    first = np.stack([(X @ own @ X.T).argmax(axis=0) for X in data.tokens])
-    second = rng.integers(5, size=4)
-    every, read, given = e4_two_layers.programmes(data, first, second)
-    one, two = (
-        attsvm.max_margin(attsvm.margins.relax(every, read.ravel())),
-        attsvm.max_margin(given, second),
-    )
-    found = e4_two_layers.held_places(one, two, read)
+def test_held_places_are_those_the_solution_leans_on(hierarchy):
+    data, winners, _ = hierarchy
+    one, two = attsvm.max_margin(e4_layers.programmes(data, winners)[0])[-2:]
+    read = e4_layers.positions(winners)[-1]
+    found = e4_layers.held_places(one, two, read)
     values = one.margins(one.W)
     for i, place in np.argwhere(found["held"]):
         assert not read[i, place]
@@ -246,3 +255,10 @@ def test_held_places_are_those_the_solution_leans_on():
         own_rows = values[one.margins.offsets[k] : one.margins.offsets[k + 1]]
         assert own_rows.min() == pytest.approx(0.0, abs=1e-6)
     assert found["held"].any(), "random selections are not those of least norm"
+
+
+def test_positions_are_read_through_what_lies_above():
+    first, second = np.array([[3, 3, 0, 1]]), np.array([[2, 2, 1, 0]])
+    low, high = e4_layers.positions([first, second, np.array([[2]])])
+    assert high.tolist() == [[False, False, True, False]]
+    assert low.tolist() == [[False, True, True, False]], "position 2, and 1 that it selects"
