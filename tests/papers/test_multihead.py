@@ -11,6 +11,7 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers.multihead import e2_shared_keys, e3_mini_batches, e4_layers
+from attsvm_papers.multihead.attended import attended
 from attsvm_papers.multihead.planted import KEYS, decoders, planted
 from attsvm_papers.multihead.side_by_side import (
     apart,
@@ -19,6 +20,11 @@ from attsvm_papers.multihead.side_by_side import (
     joint_programmes,
     lengths,
     margin_shares,
+)
+from attsvm_papers.multihead.trained_decoders import (
+    decoders_programme,
+    heads_programmes,
+    train_both,
 )
 
 d, H = 6, 2
@@ -188,7 +194,7 @@ def test_layers_by_loops(layers):
 def test_attention_between_layers_has_exact_gradients_at_any_saturation(lead):
     logits = torch.tensor([[0.0, lead, lead / 2]], dtype=torch.float64, requires_grad=True)
     values = torch.tensor([[[1.0], [3.0], [2.0]]], dtype=torch.float64, requires_grad=True)
-    mixed, found = e4_layers.attended(logits, values)
+    mixed, found = attended(logits, values)
     mixed.sum().backward()
     s = found.probability[0].detach().numpy()
     away = np.array([-2.0, 0.0, -1.0])  # values behind the winner's
@@ -262,3 +268,49 @@ def test_positions_are_read_through_what_lies_above():
     low, high = e4_layers.positions([first, second, np.array([[2]])])
     assert high.tolist() == [[False, False, True, False]]
     assert low.tolist() == [[False, True, True, False]], "position 2, and 1 that it selects"
+
+
+def test_steps_of_heads_and_decoders_are_those_of_the_loss():
+    data = planted(3, 4, 7, [5, 6]).data
+    rng = np.random.default_rng(2)
+    starts = rng.standard_normal((2, H, 7, 7)), rng.standard_normal((2, H, 7))
+    W, v, selected = train_both(data, *starts, 2.0, 5)
+    for run in range(2):
+        one = data.instance(run)
+        X, labels, z = (torch.tensor(part) for part in (one.tokens, one.labels, one.queries))
+        own = [torch.tensor(start[run], requires_grad=True) for start in starts]
+        for _ in range(5):
+            logits = torch.einsum("ntd,hde,ne->nht", X, own[0], z)
+            values = torch.einsum("nht,ntd,hd->n", logits.softmax(dim=-1), X, own[1])
+            loss = torch.nn.functional.softplus(-labels * values).sum()
+            for part, gradient, lr in zip(
+                own, torch.autograd.grad(loss, own), (0.1, 0.2), strict=True
+            ):
+                part.data -= lr * gradient / gradient.norm()
+        np.testing.assert_allclose(W[run], own[0].detach(), atol=1e-12)
+        np.testing.assert_allclose(v[run], own[1].detach(), atol=1e-12)
+        logits = torch.einsum("ntd,hde,ne->nht", X, own[0], z)
+        assert np.array_equal(selected[run], logits.argmax(dim=-1))
+
+
+def test_the_heads_programme_is_between_the_relaxed_and_that_of_fixed_decoders():
+    cvxpy = pytest.importorskip("cvxpy")
+    data = planted(12, 5, 8, [3]).data.instance(0)
+    selected = np.random.default_rng(0).integers(5, size=(12, 2))
+    decoder = decoders_programme(data, selected)
+    seen = data.tokens[np.arange(12)[:, None], selected].reshape(12, -1)
+    assert (data.labels * (seen @ decoder.W[:, 0])).min() == pytest.approx(1.0, abs=1e-7)
+    spare = (data.labels * (seen @ decoder.W[:, 0]) - 1.0) / decoder.norm
+    found, whole = heads_programmes(data, selected, decoder, 1.0)
+    assert heads_programmes(data, selected, decoder, 0.0)[0].norm == pytest.approx(whole.norm)
+    # Of unit weights, those whose least exponent is largest; no margin may be negative.
+    W, least = cvxpy.Variable((8, 16)), cvxpy.Variable()
+    asked = [cvxpy.norm(W, "fro") <= 1]
+    for i, X in enumerate(data.tokens):
+        for h, own in enumerate(selected[i]):
+            for t in set(range(5)) - {int(own)}:
+                margin = (X[own] - X[t]) @ W[:, 8 * h : 8 * h + 8] @ data.queries[i]
+                asked += [margin + spare[i] >= least, margin >= 0]
+    cvxpy.Problem(cvxpy.Maximize(least), asked).solve(solver="CLARABEL")
+    assert found.norm * least.value == pytest.approx(1.0, rel=1e-5)
+    np.testing.assert_allclose(found.W / found.norm, W.value, atol=1e-4)

@@ -30,19 +30,9 @@ from attsvm import (
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import direction_gap
 from attsvm.margins import relax
-from attsvm.models import select
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-
-
-def attended(logits, values):
-    """``(..., q, d)`` and the winners ``(..., q)``: averages of ``values``, ``(..., q, T, d)``,
-    measured from the winner's, so that gradients stay exact where attention is saturated.
-    """
-    found = select(logits, torch.ones_like(logits, dtype=torch.bool))
-    first = values.take_along_dim(found.winner[..., None, None], dim=-2)
-    moved = found.probability[..., None, :] @ (values - first)
-    return (first + moved)[..., 0, :], found
+from attsvm_papers.multihead.attended import attended
 
 
 class Layers:
