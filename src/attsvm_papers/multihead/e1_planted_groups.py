@@ -100,11 +100,11 @@ def trained(kappa, seeds, n=20, T=6, d=12, steps=4000):
     """Decoders trained beside the heads: gaps of both to their programmes."""
     data = planted(n, T, d, seeds).data
     drawn = [np.random.default_rng([31, seed]) for seed in seeds]
-    starts = [
+    heads, readers = (
         np.stack([rng.uniform(-1, 1, shape) for rng in drawn]) / np.sqrt(d)
         for shape in ((2, d, d), (2, d))
-    ]
-    W, v, selected = train_both(data, *starts, kappa, steps)
+    )
+    W, v, selected = train_both(data, heads, readers, kappa, steps)
     rows = []
     for k, own in enumerate(selected):
         one, beside = data.instance(k), np.concatenate(W[k], axis=-1)

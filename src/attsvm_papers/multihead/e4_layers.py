@@ -148,7 +148,7 @@ def compare(data, W, winners):
         "certified": all(one.status == "optimal" for one in best),
         "ratio": ratio,
         "ratio_best": ratio_best,
-        **held_places(*best[-2:], positions(winners)[-1]),
+        **held_places(best[-2], best[-1], positions(winners)[-1]),
     }
 
 

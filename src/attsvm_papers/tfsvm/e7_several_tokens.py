@@ -92,7 +92,7 @@ def descent(d, seeds, n=3, T=4, steps=2000, lr=0.1):
 
 
 LOG_TIMES = tuple(np.linspace(4.0, 36.0, 9).tolist())
-SELECTED = 1e-6  # least probability; the others have 1e-10 at most, or are still on their way
+SELECTED = 1e-6  # least probability; at the end the others have 1e-10 at most
 
 
 @kit.run(
@@ -106,27 +106,25 @@ def flow(activation, tokens, seeds, n=3, width=10):
     rows = []
     for seed in seeds:
         data, V = mlp_instance(n, tokens, width, seed)
-        hidden = width * V
         start = np.random.default_rng([7, seed]).uniform(-1, 1, (width, width)) / np.sqrt(width)
-        W, s = Flow(data, hidden, ACTIVATIONS[activation], start).run(LOG_TIMES)
+        W, s = Flow(data, width * V, ACTIVATIONS[activation], start).run(LOG_TIMES)
         sets = s > SELECTED
         likeliest = selection_margins(data, s.argmax(axis=-1))
         margin, single = max_margin([multi_token_margins(data, sets), likeliest])
-        apart = [split(w, margin.margins) for w in W]
-        outside, inside = np.stack([across for _, across in apart]), apart[-1][0]
-        predicted = {name: finite_part(data, hidden, sets, name) for name in ACTIVATIONS}
-        errors = {name: np.linalg.norm(inside - own) for name, own in predicted.items()}
-        size = np.linalg.norm(inside) if (sets.sum(axis=1) > 1).any() else np.nan
-        directed = margin.status == "optimal" and margin.norm > 0
+        inside, outside = map(np.stack, zip(*(split(w, margin.margins) for w in W), strict=True))
+        errors = {
+            name: np.linalg.norm(inside[-1] - finite_part(data, width * V, sets, head))
+            for name, head in ACTIVATIONS.items()
+        }
+        own, other = errors.pop(activation), *errors.values()
+        size = np.linalg.norm(inside[-1]) if (sets.sum(axis=1) > 1).any() else np.nan
         rows.append(
             {
                 "seed": seed,
-                "outside": direction_gap(outside, margin.W)
-                if directed
-                else np.full(len(W), np.nan),
+                "outside": direction_gap(outside, margin.W),
                 "outside_single": direction_gap(outside, single.W),
-                "finite": errors.pop(activation) / size,
-                "finite_other": errors.popitem()[1] / size,
+                "finite": own / size,
+                "finite_other": other / size,
                 "sizes": sets.sum(axis=1),
                 "label": data.labels,
             }
@@ -134,11 +132,11 @@ def flow(activation, tokens, seeds, n=3, width=10):
     return kit.stacked(rows) | {"log_time": kit.same(LOG_TIMES)}
 
 
-def finite_part(data, hidden, sets, activation):
+def finite_part(data, hidden, sets, head):
     """The finite part at the mixtures of selected tokens that are best for a head."""
     shares = np.ones(sets.shape)
     for tokens, own, label, share in zip(data.tokens, sets, data.labels, shares, strict=True):
-        share[own] = best_mixture(tokens[own] @ hidden, label, ACTIVATIONS[activation])
+        share[own] = best_mixture(tokens[own] @ hidden, label, head)
     return finite_component(data, sets, np.maximum(shares, 1e-12)).W
 
 
@@ -290,7 +288,7 @@ def multi_token(e, top, bottom):
     "Two parts under smooth heads",
     "Gaps across the span of the selected tokens fall to a few thousandths for every head and"
     " length, those to the single-token solution stay at a third. Under GELU a positive label"
-    " selects one token, a negative one more the more there are; under tanh both select two.",
+    " selects one token, a negative one three to five; under tanh both select about two.",
     3.0,
     1,
     2,
@@ -302,22 +300,18 @@ def smooth_heads(e, axes):
     mean number of selected tokens by the label.
     """
     rows = e.where(part="flow")
-    lengths = rows.levels("tokens")
+    times, lengths = rows["log_time"][0], rows.levels("tokens")
     for activation, colour in zip(rows.levels("activation"), kit.COLOURS, strict=False):
-        for T, shade in zip(lengths, np.linspace(0.4, 1.0, len(lengths)), strict=True):
-            own = rows.where(activation=activation, tokens=T)
+        each = rows.where(activation=activation).by("tokens")
+        for T, own in zip(lengths, each, strict=True):
+            drawn = {"color": colour, "alpha": 0.3 + 0.7 * T / lengths[-1]}
             gap = np.nanmedian(own["outside"], axis=0)
-            label = f"{activation}, T = {T:.0f}"
-            axes[0].plot(own["log_time"][0], gap, color=colour, alpha=shade, label=label)
-        single = np.nanmedian(own["outside_single"], axis=0)
-        axes[0].plot(own["log_time"][0], single, ":", color=colour)
-        for sign, style, mark in ((-1.0, "-", "o"), (1.0, ":", "s")):
-            counts = [
-                each["sizes"][each["label"] == sign].mean()
-                for each in rows.where(activation=activation).by("tokens")
-            ]
+            axes[0].plot(times, gap, label=f"{activation}, T = {T:.0f}", **drawn)
+        axes[0].plot(times, np.nanmedian(own["outside_single"], axis=0), ":", color=colour)
+        for sign, style in ((-1.0, "-o"), (1.0, ":s")):
+            counts = [own["sizes"][own["label"] == sign].mean() for own in each]
             words = f"{activation}, label {sign:+.0f}"
-            axes[1].plot(lengths, counts, style, marker=mark, color=colour, label=words)
+            axes[1].plot(lengths, counts, style, color=colour, label=words)
     kit.logarithmic(axes[0].yaxis, np.array([1e-3, 1.0]))
     axes[0].set(xlabel="log time", title="1 - cosine across the span")
     axes[1].set(xlabel="tokens of a sequence", title="Selected tokens, mean", xticks=lengths)

@@ -12,63 +12,28 @@ steps. Gradients are measured from the likeliest token, so that what is left of 
 others is seen however small it is.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
-
 import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.linalg import orth
 from scipy.optimize import minimize
-from scipy.special import expit, ndtr
+from scipy.special import expit, ndtr, softmax
 
-from attsvm import AttentionData
-from attsvm.data import FloatArray
-
-Function = Callable[[FloatArray], FloatArray]
-START = -2.0  # the logarithm of the time at which the flow starts, well before anything moves
-TOLERANCE = 1e-5  # of a step of the flow, relative; a hundredth of it absolute
+START = -2.0  # the logarithm of the time at which the flow starts, before anything moves
 
 
-class Activation(NamedTuple):
-    """A smooth function with its first two derivatives."""
-
-    value: Function
-    slope: Function
-    curvature: Function
+def gelu(x):
+    """Its value and first two derivatives."""
+    density = np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
+    return x * ndtr(x), ndtr(x) + x * density, (2.0 - x * x) * density
 
 
-def _density(x: FloatArray) -> FloatArray:
-    found: FloatArray = np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
-    return found
+def tanh(x):
+    """Its value and first two derivatives."""
+    value = np.tanh(x)
+    return value, 1.0 - value**2, -2.0 * value * (1.0 - value**2)
 
 
-ACTIVATIONS = {
-    "GELU": Activation(
-        lambda x: x * ndtr(x),
-        lambda x: ndtr(x) + x * _density(x),
-        lambda x: (2.0 - x * x) * _density(x),
-    ),
-    "tanh": Activation(
-        np.tanh,
-        lambda x: 1.0 - np.tanh(x) ** 2,
-        lambda x: -2.0 * np.tanh(x) * (1.0 - np.tanh(x) ** 2),
-    ),
-}
-
-
-class _Point(NamedTuple):
-    r"""What derivatives need at some weights: probabilities, inputs of the units, pulls on the
-    logits :math:`s_t(\gamma_t-\bar\gamma)`, values :math:`Yh`, and features measured from those
-    of the likeliest token.
-    """
-
-    s: FloatArray
-    inner: FloatArray
-    pull: FloatArray
-    value: FloatArray
-    features: FloatArray
+ACTIVATIONS = {"GELU": gelu, "tanh": tanh}
 
 
 class Flow:
@@ -76,15 +41,13 @@ class Flow:
     :math:`\operatorname{span}\{(x_{it}-x_{i1})z_i^\top\}`, which it does not leave.
 
     Args:
-        data: one instance, self-contained: no masks.
+        data: tokens, labels and queries; no mask.
         V: ``(d, hidden)``.
         activation: one of :data:`ACTIVATIONS`.
         start: the weights.
     """
 
-    def __init__(
-        self, data: AttentionData, V: FloatArray, activation: Activation, start: FloatArray
-    ) -> None:
+    def __init__(self, data, V, activation, start):
         X, z = data.tokens, data.queries
         rows = np.einsum("itd,ie->itde", X - X[:, :1], z).reshape(data.n * data.T, -1)
         self.basis = orth(rows.T)
@@ -92,75 +55,57 @@ class Flow:
         self._logits = np.einsum("itd,de,ie->it", X, start, z)
         self._inner, self._labels, self._phi, self._start = X @ V, data.labels, activation, start
 
-    def run(self, times: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+    def run(self, times):
         """Weights ``(times, d, d)`` at logarithms of times, and the last probabilities."""
-        found = solve_ivp(
-            self.velocity,
-            (START, times[-1]),
-            np.zeros(self.basis.shape[1]),
-            method="BDF",
-            jac=self.jacobian,
-            rtol=TOLERANCE,
-            atol=0.01 * TOLERANCE,
-            t_eval=times,
-        )
+        span, rest = (START, times[-1]), np.zeros(self.basis.shape[1])
+        told = {"method": "BDF", "jac": self.jacobian, "rtol": 1e-5, "atol": 1e-7}
+        found = solve_ivp(self.velocity, span, rest, t_eval=times, **told)
         assert found.success, found.message
         moved = (self.basis @ found.y).T.reshape(-1, *self._start.shape)
-        return self._start + moved, self._at(found.y[:, -1]).s
+        return self._start + moved, self._at(found.y[:, -1])[0]
 
-    def velocity(self, log_time: float, w: FloatArray) -> FloatArray:
+    def velocity(self, log_time, w):
         """The negative gradient times the time."""
-        at = self._at(w)
-        pulled = np.einsum("i,it,itr->r", expit(-at.value), at.pull, at.features)
-        found: FloatArray = np.exp(log_time) / len(at.s) * pulled
-        return found
+        s, _, pull, value, _, features = self._at(w)
+        return np.exp(log_time) / len(s) * np.einsum("i,it,itr", expit(-value), pull, features)
 
-    def jacobian(self, log_time: float, w: FloatArray) -> FloatArray:
+    def jacobian(self, log_time, w):
         """The derivative of :meth:`velocity`."""
-        at = self._at(w)
-        mean = np.einsum("it,itr->ir", at.s, at.features)
-        slope = np.einsum("it,itr->ir", at.pull, at.features)
-        moved = np.einsum("it,itm,itr->imr", at.s, self._inner, at.features)
-        moved -= at.inner[:, :, None] * mean[:, None, :]
-        bent = self._labels[:, None] * self._phi.curvature(at.inner)
+        s, inner, pull, value, bent, features = self._at(w)
+        mean, slope = np.einsum("sit,itr->sir", [s, pull], features)
+        moved = np.einsum("it,itm,itr->imr", s, self._inner, features)
+        moved -= inner[:, :, None] * mean[:, None, :]
         cross = np.einsum("ir,iq->irq", mean, slope)
-        curve = np.einsum("it,itr,itq->irq", at.pull, at.features, at.features)
+        curve = np.einsum("it,itr,itq->irq", pull, features, features)
         curve += np.einsum("im,imr,imq->irq", bent, moved, moved) - cross - cross.swapaxes(1, 2)
-        rate = expit(-at.value)
-        curve -= expit(at.value)[:, None, None] * np.einsum("ir,iq->irq", slope, slope)
-        found: FloatArray = np.exp(log_time) / len(rate) * np.einsum("i,irq->rq", rate, curve)
-        return found
+        curve -= np.einsum("i,ir,iq->irq", expit(value), slope, slope)
+        return np.exp(log_time) / len(s) * np.einsum("i,irq", expit(-value), curve)
 
-    def _at(self, w: FloatArray) -> _Point:
+    def _at(self, w):
+        r"""Probabilities, inputs of the units, pulls :math:`s_t(\gamma_t-\bar\gamma)` on the
+        logits, values :math:`Yh`, curvatures of the units, and features measured from those of the
+        likeliest token.
+        """
         logits = self._logits + self._features @ w
-        s = np.exp(logits - logits.max(axis=1, keepdims=True))
-        s /= s.sum(axis=1, keepdims=True)
+        s = softmax(logits, axis=1)
         inner = np.einsum("it,itm->im", s, self._inner)
-        gains = self._labels[:, None] * self._phi.slope(inner)
-        scores = np.einsum("itm,im->it", self._inner, gains)
+        value, slope, bent = self._labels[:, None] * np.array(self._phi(inner))
+        scores = np.einsum("itm,im->it", self._inner, slope)
         pull = s * (scores - np.sum(s * scores, axis=1, keepdims=True))
-        value = self._labels * self._phi.value(inner).sum(axis=1)
         first = self._features[np.arange(len(s)), logits.argmax(axis=1)]
-        return _Point(s, inner, pull, value, self._features - first[:, None])
+        return s, inner, pull, value.sum(axis=1), bent, self._features - first[:, None]
 
 
-def best_mixture(inner: FloatArray, label: float, activation: Activation) -> FloatArray:
+def best_mixture(inner, label, activation):
     r"""Probabilities ``(T,)`` of tokens that make :math:`Yh` as large as it can be near equal ones,
     from :math:`XV`, ``(T, hidden)``: no attention is trained.
     """
 
-    def negative(logits: FloatArray) -> tuple[float, Any]:
-        s = _softmax(logits)
-        units = s @ inner
-        scores = label * (inner @ activation.slope(units))
-        return -label * float(activation.value(units).sum()), -s * (scores - s @ scores)
+    def negative(logits):
+        s = softmax(logits)
+        value, slope, _ = label * np.array(activation(s @ inner))
+        scores = inner @ slope
+        return -value.sum(), -s * (scores - s @ scores)
 
-    start = np.zeros(len(inner))
-    found = minimize(negative, start, jac=True, method="BFGS", options={"gtol": 1e-11})
-    return _softmax(found.x)
-
-
-def _softmax(logits: FloatArray) -> FloatArray:
-    s = np.exp(logits - logits.max())
-    found: FloatArray = s / s.sum()
-    return found
+    start, told = np.zeros(len(inner)), {"gtol": 1e-11}
+    return softmax(minimize(negative, start, jac=True, method="BFGS", options=told).x)
