@@ -273,14 +273,14 @@ def test_positions_are_read_through_what_lies_above():
 def test_steps_of_heads_and_decoders_are_those_of_the_loss():
     data = planted(3, 4, 7, [5, 6]).data
     rng = np.random.default_rng(2)
-    starts = rng.standard_normal((2, H, 7, 7)), rng.standard_normal((2, H, 7))
+    starts = rng.standard_normal((2, 7, 7 * H)), rng.standard_normal((2, H, 7))
     W, v, selected = train_both(data, *starts, 2.0, 5)
     for run in range(2):
         one = data.instance(run)
         X, labels, z = (torch.tensor(part) for part in (one.tokens, one.labels, one.queries))
         own = [torch.tensor(start[run], requires_grad=True) for start in starts]
         for _ in range(5):
-            logits = torch.einsum("ntd,hde,ne->nht", X, own[0], z)
+            logits = torch.einsum("ntd,dhe,ne->nht", X, own[0].unflatten(-1, (H, 7)), z)
             values = torch.einsum("nht,ntd,hd->n", logits.softmax(dim=-1), X, own[1])
             loss = torch.nn.functional.softplus(-labels * values).sum()
             for part, gradient, lr in zip(
@@ -289,8 +289,7 @@ def test_steps_of_heads_and_decoders_are_those_of_the_loss():
                 part.data -= lr * gradient / gradient.norm()
         np.testing.assert_allclose(W[run], own[0].detach(), atol=1e-12)
         np.testing.assert_allclose(v[run], own[1].detach(), atol=1e-12)
-        logits = torch.einsum("ntd,hde,ne->nht", X, own[0], z)
-        assert np.array_equal(selected[run], logits.argmax(dim=-1))
+        assert np.array_equal(selected[run], logits.argmax(dim=-1)), "before the last step"
 
 
 def test_the_heads_programme_is_between_the_relaxed_and_that_of_fixed_decoders():

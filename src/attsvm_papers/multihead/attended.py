@@ -1,14 +1,11 @@
 """Attention between layers, exact where it is saturated."""
 
-from __future__ import annotations
-
 import torch
-from torch import Tensor
 
-from attsvm.models import Selection, select
+from attsvm.models import select
 
 
-def attended(logits: Tensor, values: Tensor) -> tuple[Tensor, Selection]:
+def attended(logits, values):
     """``(..., q, d)`` and the winners ``(..., q)``: averages of ``values``, ``(..., q, T, d)``,
     measured from the winner's, so that gradients stay exact where attention is saturated.
     """

@@ -100,22 +100,19 @@ def trained(kappa, seeds, n=20, T=6, d=12, steps=4000):
     """Decoders trained beside the heads: gaps of both to their programmes."""
     data = planted(n, T, d, seeds).data
     drawn = [np.random.default_rng([31, seed]) for seed in seeds]
-    heads, readers = (
-        np.stack([rng.uniform(-1, 1, shape) for rng in drawn]) / np.sqrt(d)
-        for shape in ((2, d, d), (2, d))
-    )
-    W, v, selected = train_both(data, heads, readers, kappa, steps)
+    starts = np.stack([rng.uniform(-1, 1, (d + 1, 2 * d)) for rng in drawn]) / np.sqrt(d)
+    readers = starts[:, d].reshape(-1, 2, d)
+    W, v, selected = train_both(data, starts[:, :d], readers, kappa, steps)
     rows = []
     for k, own in enumerate(selected):
-        one, beside = data.instance(k), np.concatenate(W[k], axis=-1)
-        decoder = decoders_programme(one, own)
-        between, whole = heads_programmes(one, own, decoder, kappa)
+        decoder = decoders_programme(data.instance(k), own)
+        beside, whole = heads_programmes(data.instance(k), own, decoder, kappa)
         rows.append(
             {
                 "decoder": direction_gap(v[k].reshape(-1, 1), decoder.W),
                 "decoder_other": direction_gap(v[k, ::-1].reshape(-1, 1), decoder.W),
-                "heads": direction_gap(beside, between.W),
-                "heads_fixed": direction_gap(beside, whole.W),
+                "heads": direction_gap(W[k], beside.W),
+                "heads_fixed": direction_gap(W[k], whole.W),
                 "supporting": len(decoder.support),
             }
         )

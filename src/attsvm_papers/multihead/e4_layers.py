@@ -62,8 +62,7 @@ class Layers:
 
 def descend(network, W, steps, marks):
     """Weights ``(marks, runs, d, layers * d)``, what every layer selects at the end, ``(runs, n,
-    q)``, and at the marks the logarithm of the attention beside that in the layer below the last,
-    and the last logits of the last layer behind the largest one, ``(runs, n, T)``.
+    q)``, and at the marks the logarithm of the attention beside that in the layer below the last.
     """
     W = torch.nn.Parameter(torch.tensor(W))
     descent = SteepestDescent([W], lr=0.1)
@@ -78,7 +77,7 @@ def descend(network, W, steps, marks):
             weights.append(W.detach().clone().numpy())
             beside.append(missing(layers[-2]))
     winners = [layer.winner.numpy() for layer in layers]
-    return np.stack(weights), winners, np.stack(beside), layers[-1].relative[..., 0, :].numpy()
+    return np.stack(weights), winners, np.stack(beside)
 
 
 def missing(layer):
@@ -181,19 +180,16 @@ def run(layers, seeds, n=4, T=5, d=10, steps=10_000):
     drawn = [np.random.default_rng([53, seed]) for seed in seeds]
     start = np.stack([rng.uniform(-1, 1, (d, layers * d)) for rng in drawn]) / np.sqrt(d)
     marks = np.unique(np.geomspace(10, steps, 10).astype(int))
-    W, winners, beside, behind = descend(Layers(data, v), start, steps, marks)
+    W, winners, beside = descend(Layers(data, v), start, steps, marks)
     read = np.arange(T) == winners[-1]
     told = [
         compare(data.instance(k), W[:, k], [own[k] for own in winners]) for k in range(len(seeds))
     ]
     columns = kit.stacked(told)
     held = columns.pop("held")
-    nearest = np.where(read, -np.inf, behind).max(axis=(-2, -1), keepdims=True)
-    lead = behind / np.minimum(nearest, -1e-9)  # zero where two positions hand on the same
     return {
         "step": kit.same(marks),
         **columns,
-        "lead": largest(lead, held),
         "lacking_read": largest(beside, read).T,
         "lacking_held": largest(beside, held).T,
     }
@@ -285,7 +281,7 @@ def draw_layers(evidence, axes):
         kit.loglog(ax, step, rows["below"])
         ax.set(xlabel="step", title=f"{layers:.0f} layers: 1 - cosine")
     axes[0].legend(frameon=False, fontsize=8)
-    held = own.take(~np.isnan(own["lead"]))
+    held = own.take(~np.isnan(own["lower"]))
     for column, colour, words in (
         ("lacking_read", kit.TRAINED, "read"),
         ("lacking_held", kit.BEST, "held at a margin of zero"),

@@ -12,62 +12,43 @@ max-margin solution of the labels, the heads to
 Sequences that support the decoders ask for one, others for what their label margin leaves of it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import torch
 from scipy.optimize import brentq
 
-from attsvm import (
-    AttentionData,
-    MarginSolution,
-    decoder_margins,
-    head_pairs,
-    max_margin,
-    selection_margins,
-)
-from attsvm.data import FloatArray, IntArray
+from attsvm import AttentionData, decoder_margins, head_pairs, max_margin, selection_margins
+from attsvm.optim import SteepestDescent
 from attsvm_papers.multihead.attended import attended
 
-LR = 0.1
 
-
-def train_both(
-    data: AttentionData, W: FloatArray, v: FloatArray, kappa: float, steps: int
-) -> tuple[FloatArray, FloatArray, IntArray]:
-    r"""Normalised descent on heads ``(runs, H, d, d)`` and decoders ``(runs, H, d)``, each by
+def train_both(data, W, v, kappa, steps):
+    r"""Normalised descent on heads ``(runs, d, H * d)`` and decoders ``(runs, H, d)``, each by
     itself, from these on, with steps of 0.1 and of :math:`0.1\kappa`.
 
     Returns:
-        both, and the selected tokens ``(runs, n, H)``. The slopes of the loss are scaled by the
-        largest, so that none is lost where all are small.
+        both, and the selected tokens ``(runs, n, H)``. Slopes of the loss are scaled by the largest
+        of a run, so that none is lost where all are small.
     """
     X, labels, queries = (torch.tensor(part) for part in (data.tokens, data.labels, data.queries))
-    heads, readers = torch.tensor(W, requires_grad=True), torch.tensor(v, requires_grad=True)
-    values = X[:, :, None].expand(-1, -1, W.shape[1], -1, -1)
-
-    def forward() -> tuple[torch.Tensor, torch.Tensor]:
-        logits = torch.einsum("sntd,shde,sne->snht", X, heads, queries)
-        outputs, found = attended(logits, values)
-        return labels * (outputs * readers[:, None]).sum(dim=(-2, -1)), found.winner
-
+    heads, readers = (torch.nn.Parameter(torch.tensor(part)) for part in (W, v))
+    values = X[:, :, None].expand(-1, -1, v.shape[1], -1, -1)
+    groups = [{"params": [heads]}, {"params": [readers], "lr": 0.1 * kappa}]
+    descent = SteepestDescent(groups, lr=0.1)
     for _ in range(steps):
-        margins, _ = forward()
+        own = heads.unflatten(-1, v.shape[1:])
+        logits = torch.einsum("sntd,sdhe,sne->snht", X, own, queries)
+        outputs, found = attended(logits, values)
+        margins = labels * (outputs * readers[:, None]).sum(dim=(-2, -1))
         slopes = torch.nn.functional.logsigmoid(-margins.detach())
-        weights = torch.exp(slopes - slopes.max(dim=-1, keepdim=True).values)
-        gradients = torch.autograd.grad(-(weights * margins).sum(), (heads, readers))
-        with torch.no_grad():
-            for own, gradient, lr in zip(
-                (heads, readers), gradients, (LR, kappa * LR), strict=True
-            ):
-                size = gradient.flatten(1).norm(dim=1)
-                own -= lr * gradient / size.reshape(-1, *[1] * (own.ndim - 1))
-    return heads.detach().numpy(), readers.detach().numpy(), forward()[1].numpy()
+        descent.zero_grad()
+        (-(slopes - slopes.amax(dim=-1, keepdim=True)).exp() * margins).sum().backward()
+        descent.step()
+    return heads.detach().numpy(), readers.detach().numpy(), found.winner.numpy()
 
 
-def decoders_programme(data: AttentionData, selected: IntArray) -> MarginSolution:
+def decoders_programme(data, selected):
     """The max-margin solution of the labels on the tokens ``(n, H)`` that all heads select, one
     head's after the other's.
     """
@@ -76,9 +57,7 @@ def decoders_programme(data: AttentionData, selected: IntArray) -> MarginSolutio
     return max_margin(decoder_margins(beside, np.zeros(data.n, dtype=np.int64)))
 
 
-def heads_programmes(
-    data: AttentionData, selected: IntArray, decoder: MarginSolution, kappa: float
-) -> tuple[MarginSolution, MarginSolution]:
+def heads_programmes(data, selected, decoder, kappa):
     """The programme beside decoders that grow ``kappa`` times as fast, and that of decoders that
     stay fixed: margins of one everywhere.
     """
@@ -86,11 +65,11 @@ def heads_programmes(
     every = selection_margins(head_pairs(data, heads), selected.ravel())
     spare = (decoder.margins(decoder.W) - 1.0) / decoder.norm
 
-    def at(size: float) -> MarginSolution:
+    def at(size):
         asked = np.clip(1.0 - kappa * size * spare, 0.0, 1.0)
         return max_margin(replace(every, rhs=asked.repeat(heads)[every.sequence]))
 
-    whole = max_margin(every)
+    whole = at(0.0)
     if whole.status != "optimal":
         return whole, whole
     # The larger the weights, the less is asked for: one size is its own, below that of all.
