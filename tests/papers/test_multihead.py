@@ -250,17 +250,20 @@ def test_the_programme_of_all_layers_is_their_own_side_by_side(hierarchy):
 
 
 def test_held_places_are_those_the_solution_leans_on(hierarchy):
+    """Its dual is there, and margins of zero; what it holds has the lower logit above by chance."""
     data, winners, _ = hierarchy
     one, two = attsvm.max_margin(e4_layers.programmes(data, winners)[0])[-2:]
-    read = e4_layers.positions(winners)[-1]
-    found = e4_layers.held_places(one, two, read)
-    values = one.margins(one.W)
-    for i, place in np.argwhere(found["held"]):
-        assert not read[i, place]
-        k = i * 5 + place
-        own_rows = values[one.margins.offsets[k] : one.margins.offsets[k + 1]]
-        assert own_rows.min() == pytest.approx(0.0, abs=1e-6)
-    assert found["held"].any(), "random selections are not those of least norm"
+    found = e4_layers.held_places(one, two, 5)
+    margins = one.margins
+    held = (margins.rhs == 0) & (one.dual > 1e-6 * one.dual.max())
+    assert held.any(), "random selections are not those of least norm"
+    assert np.abs(margins(one.W)[held]).max() < 1e-6
+    above = np.einsum(
+        "cd,de,ce->c", margins.differences, two.W, data.queries[margins.sequence // 5]
+    )
+    assert found["lower"] == pytest.approx(np.mean(above[held] < 0))
+    loose = (margins.rhs == 0) & ~held
+    assert found["lower_other"] == pytest.approx(np.mean(above[loose] < 0))
 
 
 def test_positions_are_read_through_what_lies_above():

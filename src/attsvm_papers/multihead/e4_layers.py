@@ -61,29 +61,20 @@ class Layers:
 
 
 def descend(network, W, steps, marks):
-    """Weights ``(marks, runs, d, layers * d)``, what every layer selects at the end, ``(runs, n,
-    q)``, and at the marks the logarithm of the attention beside that in the layer below the last.
+    """Weights ``(marks, runs, d, layers * d)``, and what every layer selects at the end, ``(runs,
+    n, q)``.
     """
     W = torch.nn.Parameter(torch.tensor(W))
-    descent = SteepestDescent([W], lr=0.1)
-    weights, beside = [], []
+    descent, weights = SteepestDescent([W], lr=0.1), []
     for step in range(1, steps + 1):
         descent.zero_grad()
         torch.nn.functional.softplus(-network(W)[1]).mean(dim=-1).sum().backward()
         descent.step()
         if step in marks:
-            with torch.no_grad():
-                layers = network(W)[0]
             weights.append(W.detach().clone().numpy())
-            beside.append(missing(layers[-2]))
-    winners = [layer.winner.numpy() for layer in layers]
-    return np.stack(weights), winners, np.stack(beside)
-
-
-def missing(layer):
-    """The logarithm of the attention that the winners lack."""
-    rivals = layer.log_probability.scatter(-1, layer.winner[..., None], -torch.inf)
-    return torch.logsumexp(rivals, dim=-1).numpy()
+    with torch.no_grad():
+        layers = network(W)[0]
+    return np.stack(weights), [layer.winner.numpy() for layer in layers]
 
 
 def handed_on(data, below):
@@ -147,22 +138,19 @@ def compare(data, W, winners):
         "certified": all(one.status == "optimal" for one in best),
         "ratio": ratio,
         "ratio_best": ratio_best,
-        **held_places(best[-2], best[-1], positions(winners)[-1]),
+        **held_places(best[-2], best[-1], data.T),
     }
 
 
-def held_places(one, two, read):
-    """Where the solution of the last layer but one keeps a margin of zero, and what that does for
-    the last.
+def held_places(one, two, T):
+    """Where the solution of the last layer but one leans on a margin of zero, and elsewhere at such
+    positions, how often the selected token has the lower logit in the last layer.
     """
-    margins, queries = one.margins, two.margins.queries
-    place = np.repeat(np.arange(read.size), np.diff(margins.offsets))
+    margins, above = one.margins, two.margins.queries @ two.W.T
     free = margins.rhs == 0
     leaning = free & (one.dual > 1e-6 * one.dual.max())
-    held = np.isin(np.arange(read.size), place[leaning])
-    ahead = (margins.differences * (queries @ two.W.T)[place // read.shape[1]]).sum(axis=-1)
+    ahead = (margins.differences * above[margins.sequence // T]).sum(axis=-1)
     return {
-        "held": held.reshape(read.shape),
         "lower": share(ahead < 0, leaning),
         "lower_other": share(ahead < 0, free & ~leaning),
     }
@@ -180,25 +168,11 @@ def run(layers, seeds, n=4, T=5, d=10, steps=10_000):
     drawn = [np.random.default_rng([53, seed]) for seed in seeds]
     start = np.stack([rng.uniform(-1, 1, (d, layers * d)) for rng in drawn]) / np.sqrt(d)
     marks = np.unique(np.geomspace(10, steps, 10).astype(int))
-    W, winners, beside = descend(Layers(data, v), start, steps, marks)
-    read = np.arange(T) == winners[-1]
+    W, winners = descend(Layers(data, v), start, steps, marks)
     told = [
         compare(data.instance(k), W[:, k], [own[k] for own in winners]) for k in range(len(seeds))
     ]
-    columns = kit.stacked(told)
-    held = columns.pop("held")
-    return {
-        "step": kit.same(marks),
-        **columns,
-        "lacking_read": largest(beside, read).T,
-        "lacking_held": largest(beside, held).T,
-    }
-
-
-def largest(values, among):
-    """``(..., runs)``: the largest of each run, nan where there is none."""
-    found = np.where(among, values, -np.inf).max(axis=(-2, -1))
-    return np.where(among.any(axis=(-2, -1)), found, np.nan)
+    return {"step": kit.same(marks)} | kit.stacked(told)
 
 
 def by_layers(e, measured):
@@ -252,41 +226,29 @@ def HL5(e):
     return by_layers(e, lambda rows: np.nanmean(rows["lower"]))
 
 
-@kit.picture(
+@kit.panels(
     "Layers over layers, a programme each",
     "Gaps to the layers' own programmes fall to a thousandth; to the others they stop at a"
-    " twentieth. Attention saturates at once where it is read, and slowly where it is held.",
-    2.9,
-    1,
-    lambda e: len(e.levels("layers")) + 1,
-    width=lambda e: 3.6 * len(e.levels("layers")) + 3.6,
+    " twentieth.",
+    3.2,
+    by="layers",
+    head="{} layers: 1 - cosine",
+    width=8.0,
     name="layers",
 )
-def draw_layers(evidence, axes):
-    """First: median gaps by step, of the layers below the last that of the worst. Right: attention
-    that the selected token lacks in the last layer but one, at the position where that is most:
-    median, and the middle half of the trials of the largest number of layers.
+def draw_layers(evidence, ax):
+    """Median gaps by step, of the layers below the last that of the worst; dotted: the programmes
+    of the positions that are read, alone, and the solution on the tokens, as if there were one
+    layer.
     """
     rows = evidence.take(evidence["certified"])
-    step, levels = rows["step"][0], rows.levels("layers")
-    for ax, layers in zip(axes, levels, strict=False):
-        own = rows.where(layers=layers)
-        for column, colour, style, words in (
-            ("below", kit.TRAINED, "-", "below the last"),
-            ("below_alone", kit.TRAINED, ":", "positions that are read, alone"),
-            ("last", kit.ATTENTION, "-", "last layer"),
-            ("last_raw", kit.ATTENTION, ":", "tokens, as if one layer"),
-        ):
-            ax.plot(step, np.median(own[column], axis=0), style, color=colour, label=words)
-        kit.loglog(ax, step, rows["below"])
-        ax.set(xlabel="step", title=f"{layers:.0f} layers: 1 - cosine")
-    axes[0].legend(frameon=False, fontsize=8)
-    held = own.take(~np.isnan(own["lower"]))
-    for column, colour, words in (
-        ("lacking_read", kit.TRAINED, "read"),
-        ("lacking_held", kit.BEST, "held at a margin of zero"),
+    for column, colour, style, words in (
+        ("below", kit.TRAINED, "-", "below the last"),
+        ("below_alone", kit.TRAINED, ":", "positions that are read, alone"),
+        ("last", kit.ATTENTION, "-", "last layer"),
+        ("last_raw", kit.ATTENTION, ":", "tokens, as if one layer"),
     ):
-        kit.band(axes[-1], step, -held[column], colour, shares=(0.25, 0.75), label=words)
-    kit.loglog(axes[-1], step, -held["lacking_read"])
-    axes[-1].set(xlabel="step", title="-log(1 - attention) of the selected token")
-    axes[-1].legend(frameon=False, fontsize=8)
+        gap = np.median(rows[column], axis=0)
+        ax.plot(rows["step"][0], gap, style, color=colour, label=words)
+    kit.loglog(ax, rows["step"][0], rows["below"])
+    ax.set(xlabel="step")

@@ -34,11 +34,11 @@ def train_both(data, W, v, kappa, steps):
     X, labels, queries = (torch.tensor(part) for part in (data.tokens, data.labels, data.queries))
     heads, readers = (torch.nn.Parameter(torch.tensor(part)) for part in (W, v))
     values = X[:, :, None].expand(-1, -1, v.shape[1], -1, -1)
-    groups = [{"params": [heads]}, {"params": [readers], "lr": 0.1 * kappa}]
-    descent = SteepestDescent(groups, lr=0.1)
+    descent = SteepestDescent(
+        [{"params": [heads]}, {"params": [readers], "lr": 0.1 * kappa}], lr=0.1
+    )
     for _ in range(steps):
-        own = heads.unflatten(-1, v.shape[1:])
-        logits = torch.einsum("sntd,sdhe,sne->snht", X, own, queries)
+        logits = torch.einsum("sntd,sdhe,sne->snht", X, heads.unflatten(-1, v.shape[1:]), queries)
         outputs, found = attended(logits, values)
         margins = labels * (outputs * readers[:, None]).sum(dim=(-2, -1))
         slopes = torch.nn.functional.logsigmoid(-margins.detach())

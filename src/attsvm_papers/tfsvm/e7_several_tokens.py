@@ -284,36 +284,23 @@ def multi_token(e, top, bottom):
     bottom.set(xlabel="largest masked probability", ylabel="at the end")
 
 
-@kit.picture(
+@kit.panels(
     "Two parts under smooth heads",
     "Gaps across the span of the selected tokens fall to a few thousandths for every head and"
-    " length, those to the single-token solution stay at a third. Under GELU a positive label"
-    " selects one token, a negative one three to five; under tanh both select about two.",
+    " length, those to the single-token solution stay at a third.",
     3.0,
-    1,
-    2,
+    by="activation",
+    head="{} head",
     width=8.0,
 )
-def smooth_heads(e, axes):
-    """Left: median gap to the max-margin part, across the span of the selected tokens, by the
-    logarithm of time; dotted: to the solution of the likeliest tokens, at the largest T. Right:
-    mean number of selected tokens by the label.
+def smooth_heads(e, ax):
+    """Median gap to the max-margin part, across the span of the selected tokens, by the logarithm
+    of time; dotted: to the solution of the likeliest tokens, at the largest T.
     """
-    rows = e.where(part="flow")
-    times, lengths = rows["log_time"][0], rows.levels("tokens")
-    for activation, colour in zip(rows.levels("activation"), kit.COLOURS, strict=False):
-        each = rows.where(activation=activation).by("tokens")
-        for T, own in zip(lengths, each, strict=True):
-            drawn = {"color": colour, "alpha": 0.3 + 0.7 * T / lengths[-1]}
-            gap = np.nanmedian(own["outside"], axis=0)
-            axes[0].plot(times, gap, label=f"{activation}, T = {T:.0f}", **drawn)
-        axes[0].plot(times, np.nanmedian(own["outside_single"], axis=0), ":", color=colour)
-        for sign, style in ((-1.0, "-o"), (1.0, ":s")):
-            counts = [own["sizes"][own["label"] == sign].mean() for own in each]
-            words = f"{activation}, label {sign:+.0f}"
-            axes[1].plot(lengths, counts, style, color=colour, label=words)
-    kit.logarithmic(axes[0].yaxis, np.array([1e-3, 1.0]))
-    axes[0].set(xlabel="log time", title="1 - cosine across the span")
-    axes[1].set(xlabel="tokens of a sequence", title="Selected tokens, mean", xticks=lengths)
-    for ax in axes:
-        kit.legend(ax)
+    for own, shade in zip(e.by("tokens"), (0.35, 0.6, 1.0), strict=False):
+        times, words = own["log_time"][0], f"T = {own['tokens'][0]:.0f}"
+        gap, single = (np.nanmedian(own[name], axis=0) for name in ("outside", "outside_single"))
+        ax.plot(times, gap, color=kit.TRAINED, alpha=shade, label=words)
+    ax.plot(times, single, ":", color=kit.ATTENTION, label="likeliest tokens")
+    kit.logarithmic(ax.yaxis, np.array([1e-3, 1.0]))
+    ax.set(xlabel="log time", ylabel="1 - cosine")

@@ -57,9 +57,16 @@ class Flow:
 
     def run(self, times):
         """Weights ``(times, d, d)`` at logarithms of times, and the last probabilities."""
-        span, rest = (START, times[-1]), np.zeros(self.basis.shape[1])
-        told = {"method": "BDF", "jac": self.jacobian, "rtol": 1e-5, "atol": 1e-7}
-        found = solve_ivp(self.velocity, span, rest, t_eval=times, **told)
+        found = solve_ivp(
+            self.velocity,
+            (START, times[-1]),
+            np.zeros(self.basis.shape[1]),
+            method="BDF",
+            jac=self.jacobian,
+            t_eval=times,
+            rtol=1e-5,
+            atol=1e-7,
+        )
         assert found.success, found.message
         moved = (self.basis @ found.y).T.reshape(-1, *self._start.shape)
         return self._start + moved, self._at(found.y[:, -1])[0]
@@ -107,5 +114,7 @@ def best_mixture(inner, label, activation):
         scores = inner @ slope
         return -value.sum(), -s * (scores - s @ scores)
 
-    start, told = np.zeros(len(inner)), {"gtol": 1e-11}
-    return softmax(minimize(negative, start, jac=True, method="BFGS", options=told).x)
+    found = minimize(
+        negative, np.zeros(len(inner)), jac=True, method="BFGS", options={"gtol": 1e-11}
+    )
+    return softmax(found.x)
