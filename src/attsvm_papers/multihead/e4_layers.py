@@ -15,7 +15,8 @@ are saturated a layer is one of self-attention, or one head, on the inputs that 
 as :math:`x_{it}+x_{i\alpha_{it}}`. The last one has the max-margin solution on its inputs, any
 other margins of one at the positions that are read, and of zero at the others. These select for
 the layers above alone, whose logits grow without bound, so any lead is enough, however small beside
-the weights. It is the relaxed programme of joint training.
+the weights. It is the relaxed programme of joint training. Two positions that select each other
+hand on the same, which no layer above can tell apart: such trials are not certified.
 """
 
 import numpy as np

@@ -248,8 +248,8 @@ def T19e(e):
     null=kit.replaced("the finite part that the other head asks for", finite="finite_other"),
 )
 def T19f(e):
-    """Within that span they are the finite part of the mixture that is best for the head, known
-    without training.
+    """Within that span they are the finite part of the mixture of these tokens that is best for the
+    head, computed without training.
     """
     return by_head(e, "finite", lambda sizes, _: sizes > 1)
 
