@@ -98,8 +98,7 @@ def positions(winners):
     every = np.arange(below[0].shape[-1])
     read = [every == last]
     for own in below[:0:-1]:
-        chosen = own[..., None] == every
-        read.append(read[-1] | (chosen & read[-1][..., None]).any(axis=1))
+        read.append(read[-1] | ((own[..., None] == every) & read[-1][..., None]).any(axis=1))
     return read[::-1]
 
 

@@ -238,8 +238,7 @@ def T19e(e):
     """Under smooth heads too, and among 16 tokens: across the span of the selected tokens trained
     weights have the direction of the max-margin part.
     """
-    gaps = by_head(e, "outside", np.less)
-    return {head: each[:, -1] for head, each in gaps.items()}
+    return {head: gap[:, -1] for head, gap in by_head(e, "outside", np.less).items()}
 
 
 @kit.claim(

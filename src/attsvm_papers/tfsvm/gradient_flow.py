@@ -7,7 +7,7 @@ smooth :math:`\phi`, to times that no number of steps reaches.
 
 Where a head wants a mixture of tokens the loss attains its infimum along the finite part of W, and
 the other tokens lose their attention like :math:`1/\tau`, so that W diverges like :math:`\log\tau`.
-The flow is stiff, its Jacobian known: an implicit method of backward differences takes some hundred
+The flow is stiff, its Jacobian known: implicit backward differences take a few hundred
 steps. Gradients are measured from the likeliest token, so that what is left of the attention to the
 others is seen however small it is.
 """
@@ -17,8 +17,6 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import orth
 from scipy.optimize import minimize
 from scipy.special import expit, ndtr, softmax
-
-START = -2.0  # the logarithm of the time at which the flow starts, before anything moves
 
 
 def gelu(x):
@@ -59,7 +57,7 @@ class Flow:
         """Weights ``(times, d, d)`` at logarithms of times, and the last probabilities."""
         found = solve_ivp(
             self.velocity,
-            (START, times[-1]),
+            (-2.0, times[-1]),  # from before anything moves
             np.zeros(self.basis.shape[1]),
             method="BDF",
             jac=self.jacobian,
