@@ -10,7 +10,8 @@ import attsvm
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers.multihead import e2_shared_keys, e3_mini_batches, e4_two_layers
+from attsvm_papers.multihead import e2_shared_keys, e3_mini_batches, e4_layers
+from attsvm_papers.multihead.attended import attended
 from attsvm_papers.multihead.planted import KEYS, decoders, planted
 from attsvm_papers.multihead.side_by_side import (
     apart,
@@ -19,6 +20,11 @@ from attsvm_papers.multihead.side_by_side import (
     joint_programmes,
     lengths,
     margin_shares,
+)
+from attsvm_papers.multihead.trained_decoders import (
+    decoders_programme,
+    heads_programmes,
+    train_both,
 )
 
 d, H = 6, 2
@@ -161,32 +167,34 @@ def test_dealt_batches_hold_every_sequence_once_an_epoch():
     assert (np.sort(drawn.reshape(10, 6), axis=1) != np.arange(6)).any()
 
 
-def test_two_layers_by_loops():
+@pytest.mark.parametrize("layers", [2, 3])
+def test_layers_by_loops(layers):
     data, v = attsvm.datasets.unit_sphere(3, 4, 5, [0, 1])
-    W = np.random.default_rng(0).standard_normal((2, 5, 10))
-    first, second, margins = e4_two_layers.TwoLayers(data, v)(torch.tensor(W))
+    W = np.random.default_rng(0).standard_normal((2, 5, layers * 5))
+    selected, margins = e4_layers.Layers(data, v)(torch.tensor(W))
 
     def softmax(logits):
         weights = np.exp(logits - logits.max())
         return weights / weights.sum()
 
     for run in range(2):
-        one, (own, other) = data.instance(run), np.split(W[run], 2, axis=1)
+        one, (*below, last) = data.instance(run), np.split(W[run], layers, axis=1)
         for i, X in enumerate(one.tokens):
-            mixed = np.stack([X.T @ softmax(X @ own @ x) for x in X])
-            H = X + mixed
-            seen = softmax(H @ other @ one.queries[i])
+            H = X
+            for own, found in zip(below, selected, strict=False):
+                assert found.winner[run, i].tolist() == (H @ own @ H.T).argmax(axis=0).tolist()
+                H = H + np.stack([H.T @ softmax(H @ own @ h) for h in H])
+            seen = softmax(H @ last @ one.queries[i])
             value = one.labels[i] * v[run] @ (H.T @ seen)
             assert margins[run, i].item() == pytest.approx(value, rel=1e-12)
-            assert second.winner[run, i, 0] == seen.argmax()
-            assert first.winner[run, i].tolist() == (X @ own @ X.T).argmax(axis=0).tolist()
+            assert selected[-1].winner[run, i, 0] == seen.argmax()
 
 
 @pytest.mark.parametrize("lead", [1.0, 40.0, 600.0])
 def test_attention_between_layers_has_exact_gradients_at_any_saturation(lead):
     logits = torch.tensor([[0.0, lead, lead / 2]], dtype=torch.float64, requires_grad=True)
     values = torch.tensor([[[1.0], [3.0], [2.0]]], dtype=torch.float64, requires_grad=True)
-    mixed, found = e4_two_layers.attended(logits, values)
+    mixed, found = attended(logits, values)
     mixed.sum().backward()
     s = found.probability[0].detach().numpy()
     away = np.array([-2.0, 0.0, -1.0])  # values behind the winner's
@@ -197,52 +205,114 @@ def test_attention_between_layers_has_exact_gradients_at_any_saturation(lead):
     np.testing.assert_allclose(values.grad[0, :, 0], s, rtol=1e-12)
 
 
-def test_the_programme_of_two_layers_is_their_own_side_by_side():
-    cvxpy = pytest.importorskip("cvxpy")
-    data, _ = attsvm.datasets.unit_sphere(3, 4, d, seed=2)
+@pytest.fixture(scope="module", params=[2, 3])
+def hierarchy(request):
+    """Instances, what each layer selects where weights are drawn for all but the last, and the
+    sequences that each layer gets.
+    """
+    data, _ = attsvm.datasets.unit_sphere(4, 5, 10, seed=2)
     rng = np.random.default_rng(1)
-    own = rng.standard_normal((d, d))  # what it selects can be separated
-    first = np.stack([(X @ own @ X.T).argmax(axis=0) for X in data.tokens])
-    second = rng.integers(4, size=3)
-    every, read, given = e4_two_layers.programmes(data, first, second)
-    one = attsvm.max_margin(attsvm.margins.relax(every, read.ravel()))
-    two = attsvm.max_margin(given, second)
-    W, U = cvxpy.Variable((d, d)), cvxpy.Variable((d, d))
-    asked = []
-    for i, X in enumerate(data.tokens):
-        H = X + X[first[i]]
-        asked += [
-            (H[second[i]] - H[t]) @ U @ data.queries[i] >= 1 for t in range(4) if t != second[i]
-        ]
-        for place, x in enumerate(X):
-            least = float(place == second[i])
-            asked += [
-                (X[first[i, place]] - X[t]) @ W @ x >= least
-                for t in range(4)
-                if t != first[i, place]
+    given, winners = [data.tokens], []
+    for _ in range(request.param - 1):
+        H, own = given[-1], rng.standard_normal((10, 10))  # what it selects can be separated
+        winners.append(np.stack([(h @ own @ h.T).argmax(axis=0) for h in H]))
+        given.append(H + np.stack([h[chosen] for h, chosen in zip(H, winners[-1], strict=True)]))
+    return data, [*winners, rng.integers(5, size=(4, 1))], given
+
+
+def test_the_programme_of_all_layers_is_their_own_side_by_side(hierarchy):
+    cvxpy = pytest.importorskip("cvxpy")
+    data, winners, given = hierarchy
+    asked, alone = e4_layers.programmes(data, winners)
+    best = attsvm.max_margin(asked)
+    weights = [cvxpy.Variable((10, 10)) for _ in winners]
+    wanted = []
+    for i in range(data.n):
+        (read,) = winners[-1][i]
+        h = given[-1][i]
+        above = weights[-1] @ data.queries[i]
+        wanted += [(h[read] - h[t]) @ above >= 1 for t in range(5) if t != read]
+        places = {read}
+        for layer in range(len(winners) - 2, -1, -1):
+            h, chosen = given[layer][i], winners[layer][i]
+            wanted += [
+                (h[chosen[place]] - h[t]) @ weights[layer] @ h[place] >= float(place in places)
+                for place in range(5)
+                for t in range(5)
+                if t != chosen[place]
             ]
-    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(W) + cvxpy.sum_squares(U)), asked)
-    assert problem.solve(solver="CLARABEL") == pytest.approx(one.norm**2 + two.norm**2, rel=1e-6)
-    seen = attsvm.AttentionData(data.tokens, data.labels, data.tokens[read])
-    assert one.norm > 1.01 * attsvm.max_margin(seen, first[read]).norm, "free positions cost"
+            places |= {int(chosen[place]) for place in places}
+    size = sum(cvxpy.sum_squares(own) for own in weights)
+    found = cvxpy.Problem(cvxpy.Minimize(size), wanted).solve(solver="CLARABEL")
+    assert found == pytest.approx(sum(one.norm**2 for one in best), rel=1e-6)
+    for one, own in zip(best[:-1], attsvm.max_margin(alone), strict=True):
+        assert one.norm > 1.001 * own.norm, "free positions cost"
 
 
-def test_held_places_are_those_the_solution_leans_on():
-    data, _ = attsvm.datasets.unit_sphere(4, 5, 10, seed=3)
-    rng = np.random.default_rng(0)
-    own = rng.standard_normal((10, 10))
-    first = np.stack([(X @ own @ X.T).argmax(axis=0) for X in data.tokens])
-    second = rng.integers(5, size=4)
-    every, read, given = e4_two_layers.programmes(data, first, second)
-    one, two = (
-        attsvm.max_margin(attsvm.margins.relax(every, read.ravel())),
-        attsvm.max_margin(given, second),
+def test_held_places_are_those_the_solution_leans_on(hierarchy):
+    """Its dual is there, and margins of zero; what it holds has the lower logit above by chance."""
+    data, winners, _ = hierarchy
+    one, two = attsvm.max_margin(e4_layers.programmes(data, winners)[0])[-2:]
+    found = e4_layers.held_places(one, two, 5)
+    margins = one.margins
+    held = (margins.rhs == 0) & (one.dual > 1e-6 * one.dual.max())
+    assert held.any(), "random selections are not those of least norm"
+    assert np.abs(margins(one.W)[held]).max() < 1e-6
+    above = np.einsum(
+        "cd,de,ce->c", margins.differences, two.W, data.queries[margins.sequence // 5]
     )
-    found = e4_two_layers.held_places(one, two, read)
-    values = one.margins(one.W)
-    for i, place in np.argwhere(found["held"]):
-        assert not read[i, place]
-        k = i * 5 + place
-        own_rows = values[one.margins.offsets[k] : one.margins.offsets[k + 1]]
-        assert own_rows.min() == pytest.approx(0.0, abs=1e-6)
-    assert found["held"].any(), "random selections are not those of least norm"
+    assert found["lower"] == pytest.approx(np.mean(above[held] < 0))
+    loose = (margins.rhs == 0) & ~held
+    assert found["lower_other"] == pytest.approx(np.mean(above[loose] < 0))
+
+
+def test_positions_are_read_through_what_lies_above():
+    first, second = np.array([[3, 3, 0, 1]]), np.array([[2, 2, 1, 0]])
+    low, high = e4_layers.positions([first, second, np.array([[2]])])
+    assert high.tolist() == [[False, False, True, False]]
+    assert low.tolist() == [[False, True, True, False]], "position 2, and 1 that it selects"
+
+
+def test_steps_of_heads_and_decoders_are_those_of_the_loss():
+    data = planted(3, 4, 7, [5, 6]).data
+    rng = np.random.default_rng(2)
+    starts = rng.standard_normal((2, 7, 7 * H)), rng.standard_normal((2, H, 7))
+    W, v, selected = train_both(data, *starts, 2.0, 5)
+    for run in range(2):
+        one = data.instance(run)
+        X, labels, z = (torch.tensor(part) for part in (one.tokens, one.labels, one.queries))
+        own = [torch.tensor(start[run], requires_grad=True) for start in starts]
+        for _ in range(5):
+            logits = torch.einsum("ntd,dhe,ne->nht", X, own[0].unflatten(-1, (H, 7)), z)
+            values = torch.einsum("nht,ntd,hd->n", logits.softmax(dim=-1), X, own[1])
+            loss = torch.nn.functional.softplus(-labels * values).sum()
+            for part, gradient, lr in zip(
+                own, torch.autograd.grad(loss, own), (0.1, 0.2), strict=True
+            ):
+                part.data -= lr * gradient / gradient.norm()
+        np.testing.assert_allclose(W[run], own[0].detach(), atol=1e-12)
+        np.testing.assert_allclose(v[run], own[1].detach(), atol=1e-12)
+        assert np.array_equal(selected[run], logits.argmax(dim=-1)), "before the last step"
+
+
+def test_the_heads_programme_is_between_the_relaxed_and_that_of_fixed_decoders():
+    cvxpy = pytest.importorskip("cvxpy")
+    data = planted(12, 5, 8, [3]).data.instance(0)
+    selected = np.random.default_rng(0).integers(5, size=(12, 2))
+    decoder = decoders_programme(data, selected)
+    seen = data.tokens[np.arange(12)[:, None], selected].reshape(12, -1)
+    assert (data.labels * (seen @ decoder.W[:, 0])).min() == pytest.approx(1.0, abs=1e-7)
+    spare = (data.labels * (seen @ decoder.W[:, 0]) - 1.0) / decoder.norm
+    found, whole = heads_programmes(data, selected, decoder, 1.0)
+    assert heads_programmes(data, selected, decoder, 0.0)[0].norm == pytest.approx(whole.norm)
+    # Of unit weights, those whose least exponent is largest; no margin may be negative.
+    W, least = cvxpy.Variable((8, 16)), cvxpy.Variable()
+    asked = [cvxpy.norm(W, "fro") <= 1]
+    for i, X in enumerate(data.tokens):
+        for h, own in enumerate(selected[i]):
+            for t in set(range(5)) - {int(own)}:
+                margin = (X[own] - X[t]) @ W[:, 8 * h : 8 * h + 8] @ data.queries[i]
+                asked += [margin + spare[i] >= least, margin >= 0]
+    cvxpy.Problem(cvxpy.Maximize(least), asked).solve(solver="CLARABEL")
+    assert found.norm * least.value == pytest.approx(1.0, rel=1e-5)
+    np.testing.assert_allclose(found.W / found.norm, W.value, atol=1e-4)

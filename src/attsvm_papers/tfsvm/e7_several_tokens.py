@@ -1,9 +1,12 @@
-"""Several tokens per sequence under a ReLU head.
+"""Several tokens per sequence under heads of two layers.
 
 n = 3, T = 4, fixed two-layer ReLU head, W from uniform random weights, normalised gradient descent
 with step 0.1, 2000 steps. A run is accepted when no probability lies between 1e-6 and 1e-3, at
 least one is below, and the programmes of the selected sets are feasible. As in the paper the
 multiple C of the max-margin part is that of the final weights; beside it, C fitted at every record.
+Then smooth heads, GELU and tanh with weights of variance one, and up to 16 tokens in d = 10,
+followed by gradient flow to the time exp(36): every draw counts, a token is selected from a
+probability of 1e-6 on, and the mixture of the selected ones is computed from the head alone.
 
 Source: Transformers as Support Vector Machines, multi-token figure
 
@@ -28,9 +31,11 @@ from attsvm import (
 )
 from attsvm.datasets import mlp_instance
 from attsvm.dynamics import AtSteps, direction_gap
+from attsvm.margins import split
 from attsvm.models import Attention, MLPHead
 from attsvm.selection import selected_sets
 from attsvm_papers import kit
+from attsvm_papers.tfsvm.gradient_flow import ACTIVATIONS, Flow, best_mixture
 from attsvm_papers.tfsvm.guarded import GuardedDescent
 
 ACCEPTED = {4: 0.170, 6: 0.090, 8: 0.042, 10: 0.0155}  # share of seeds that count, from below
@@ -49,12 +54,12 @@ PUBLISHED = {
     seeds=kit.until(500, by=BLOCK, start=1, share=ACCEPTED, axis="d"),
     quick={"d": (4,), "seeds": 34},
 )
-def run(d, seeds, n=3, T=4, steps=2000, lr=0.1):
+def descent(d, seeds, n=3, T=4, steps=2000, lr=0.1):
     kept = np.array(seeds)[(mlp_instance(n, T, d, seeds)[0].labels < 0).any(axis=-1)]
     data, V = mlp_instance(n, T, d, kept.tolist())
     model = Attention.cross(data, MLPHead(torch.from_numpy(V)), init=("uniform", seeds[0]))
-    descent = GuardedDescent(model.parameters(), lr)
-    course = train(model, data, descent, steps, AtSteps(range(0, steps, 100)))
+    rule = GuardedDescent(model.parameters(), lr)
+    course = train(model, data, rule, steps, AtSteps(range(0, steps, 100)))
     s, rows, parts = model.probabilities(data).detach().numpy(), [], []
     chosen = selected_sets(s)
     for k in np.flatnonzero(chosen.clear).tolist():
@@ -86,6 +91,55 @@ def run(d, seeds, n=3, T=4, steps=2000, lr=0.1):
     return kit.stacked(rows) | ({"step": kit.same(course.steps)} if rows else {})
 
 
+LOG_TIMES = tuple(np.linspace(4.0, 36.0, 9).tolist())
+SELECTED = 1e-6  # least probability; at the end the others have 1e-10 at most
+
+
+@kit.run(
+    activation=[*ACTIVATIONS],
+    tokens=(4, 8, 16),
+    seeds=kit.seeds(60, by=30, name="flow_seeds"),
+    quick={"tokens": (16,), "flow_seeds": 8},
+)
+def flow(activation, tokens, seeds, n=3, width=10):
+    """The two parts under a smooth head, and what is predicted of them."""
+    rows = []
+    for seed in seeds:
+        data, V = mlp_instance(n, tokens, width, seed)
+        start = np.random.default_rng([7, seed]).uniform(-1, 1, (width, width)) / np.sqrt(width)
+        W, s = Flow(data, width * V, ACTIVATIONS[activation], start).run(LOG_TIMES)
+        sets = s > SELECTED
+        likeliest = selection_margins(data, s.argmax(axis=-1))
+        margin, single = max_margin([multi_token_margins(data, sets), likeliest])
+        inside, outside = map(np.stack, zip(*(split(w, margin.margins) for w in W), strict=True))
+        errors = {
+            name: np.linalg.norm(inside[-1] - finite_part(data, width * V, sets, head))
+            for name, head in ACTIVATIONS.items()
+        }
+        own, other = errors.pop(activation), *errors.values()
+        size = np.linalg.norm(inside[-1]) if (sets.sum(axis=1) > 1).any() else np.nan
+        rows.append(
+            {
+                "seed": seed,
+                "outside": direction_gap(outside, margin.W),
+                "outside_single": direction_gap(outside, single.W),
+                "finite": own / size,
+                "finite_other": other / size,
+                "sizes": sets.sum(axis=1),
+                "label": data.labels,
+            }
+        )
+    return kit.stacked(rows) | {"log_time": kit.same(LOG_TIMES)}
+
+
+def finite_part(data, hidden, sets, head):
+    """The finite part at the mixtures of selected tokens that are best for a head."""
+    shares = np.ones(sets.shape)
+    for tokens, own, label, share in zip(data.tokens, sets, data.labels, shares, strict=True):
+        share[own] = best_mixture(tokens[own] @ hidden, label, head)
+    return finite_component(data, sets, np.maximum(shares, 1e-12)).W
+
+
 def order(e, name="both"):
     late = e["step"][0] >= 200
     both, margin, single = (e[each].mean(axis=0)[late] for each in (name, "margin", "single"))
@@ -93,7 +147,8 @@ def order(e, name="both"):
 
 
 STORED = ("authors' code", "P2, stored plots")
-EVERY: dict[str, Any] = {"by": "d", "least": 30}
+DESCENT = {"part": "descent"}
+EVERY: dict[str, Any] = {"by": "d", "least": 30, "where": DESCENT}
 LATE = kit.at_least(0.0, "at every record from step 200 on, at every dimension")
 
 
@@ -138,6 +193,7 @@ def T19c(e):
     *STORED,
     by="d",
     least=100,
+    where=DESCENT,
     null=kit.replaced("the predictions exchanged", margin="single", single="margin"),
     failure="not reproduced",
 )
@@ -151,12 +207,50 @@ def E2_7c(e):
     *STORED,
     by="d",
     least=100,
+    where=DESCENT,
     null=kit.shuffled("masked", within="d"),
 )
 def E2_7f(e):
     """Where masked probabilities are above 1e-8 the gap is larger, at three of four dimensions."""
     gap, masked = e.end("both"), e["masked"]
     return np.median(gap[masked > 1e-8]) > 3 * np.median(gap[masked < 1e-13])
+
+
+def by_head(e, column, parted):
+    """A column of the trials with such a part, by activation and number of tokens."""
+    rows = e.where(part="flow")
+    rows = rows.take(parted(rows["sizes"], rows["tokens"][:, None]).any(axis=1))
+    return {
+        f"{activation}, T = {T:.0f}": rows.where(activation=activation, tokens=T)[column]
+        for activation in rows.levels("activation")
+        for T in rows.levels("tokens")
+    }
+
+
+@kit.claim(
+    kit.at_most(
+        0.01, "8 degrees; the gap falls like one over the square of log time", share=kit.MOST
+    ),
+    reference="P2, a proposed equivalence, under other heads",
+    null=kit.replaced("the solution of the likeliest tokens", outside="outside_single"),
+)
+def T19e(e):
+    """Under smooth heads too, and among 16 tokens: across the span of the selected tokens trained
+    weights have the direction of the max-margin part.
+    """
+    return {head: gap[:, -1] for head, gap in by_head(e, "outside", np.less).items()}
+
+
+@kit.claim(
+    kit.at_most(1e-3, "a thousandth of its norm; few flows end at another optimum", share=kit.MOST),
+    reference="P2, a proposed equivalence, under other heads",
+    null=kit.replaced("the finite part that the other head asks for", finite="finite_other"),
+)
+def T19f(e):
+    """Within that span they are the finite part of the mixture of these tokens that is best for the
+    head, computed without training.
+    """
+    return by_head(e, "finite", lambda sizes, _: sizes > 1)
 
 
 @kit.panels(
@@ -187,3 +281,25 @@ def multi_token(e, top, bottom):
     kit.loglog(bottom, np.array([5e-18, 1e-6]), np.array([1e-5, 1.0]))
     bottom.set(xlim=(5e-18, 1.5e-6), xticks=[1e-16, 1e-11, 1e-6], ylim=(1e-5, 1))
     bottom.set(xlabel="largest masked probability", ylabel="at the end")
+
+
+@kit.panels(
+    "Two parts under smooth heads",
+    "Gaps across the span of the selected tokens fall to a few thousandths for every head and"
+    " length, those to the single-token solution stay at a third.",
+    3.0,
+    by="activation",
+    head="{} head",
+    width=8.0,
+)
+def smooth_heads(e, ax):
+    """Median gap to the max-margin part, across the span of the selected tokens, by the logarithm
+    of time; dotted: to the solution of the likeliest tokens, at the largest T.
+    """
+    for own, shade in zip(e.by("tokens"), (0.35, 0.6, 1.0), strict=False):
+        times, words = own["log_time"][0], f"T = {own['tokens'][0]:.0f}"
+        gap, single = (np.nanmedian(own[name], axis=0) for name in ("outside", "outside_single"))
+        ax.plot(times, gap, color=kit.TRAINED, alpha=shade, label=words)
+    ax.plot(times, single, ":", color=kit.ATTENTION, label="likeliest tokens")
+    kit.logarithmic(ax.yaxis, np.array([1e-3, 1.0]))
+    ax.set(xlabel="log time", ylabel="1 - cosine")
