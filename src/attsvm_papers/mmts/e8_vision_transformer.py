@@ -145,8 +145,8 @@ def change(e, column):
     *FIGURE,
     null=kit.mixed_records("norm"),
     failure="ours is stronger",
-    explanation="The published figure shows CIFAR-10. On digits the fall is over at the first"
-    " record, and attention spreads a little afterwards.",
+    explanation="The published figure shows CIFAR-10. On simpler images the fall is over at the"
+    " first record, and attention spreads a little afterwards.",
 )
 def E1_8m(e):
     """The attention of [CLS] becomes sparser as the weights grow, throughout training, on every set
@@ -169,8 +169,8 @@ def rank_correlation(one, other):
 
 @kit.panels(
     "Attention of [CLS] becomes sparser while its weights grow",
-    "Both measures of spread fall steeply within the first epochs and stay low; the norm of"
-    " the weights rises throughout.",
+    "Both measures of spread fall steeply within the first epochs, and on CIFAR-10 go on falling;"
+    " the norm of the weights rises throughout.",
     4.4,
     by="images",
     rows=2,
@@ -191,6 +191,6 @@ def sparsity(e, upper, lower):
     ):
         lines = ax.plot(e["epoch"].T, e[name].T, color=colour, linewidth=1.1)
         lines[0].set_label(label or None)
-    upper.set(ylim=(0, e["tokens"][0] * 1.06), ylabel="tokens that [CLS] attends to")
+    upper.set(ylim=(0, e["tokens"][0] * 1.06), ylabel="tokens attended to")
     upper.axhline(e["tokens"][0], color=kit.RULE, linewidth=0.9, zorder=0)
     lower.set(xlabel="epoch", ylabel="norm of W_Q and W_K")
