@@ -110,7 +110,7 @@ def MK9(e):
 
 @kit.picture(
     "Excess loss by number of samples",
-    "Means for K of 4 to 32 fall on one line, one over n; with prompts as sets they stay above .01.",
+    "Means for K of 4 to 32 fall along 1/n; with prompts as sets they stay where they are.",
     3.0,
     1,
     2,
