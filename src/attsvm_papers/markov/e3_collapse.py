@@ -179,6 +179,7 @@ def last_part(e):
     "derived; that one trajectory may not do is recalled",
     assumes={"r is .1 from one half": lambda e: np.abs(e["r"] - 0.5) >= 0.1},
     where={"kind": ONE},
+    failure="scale",
     null=kit.replaced("the row of the other token", r="r_other"),
 )
 def MK15(e):
@@ -191,8 +192,8 @@ def MK15(e):
 
 @kit.picture(
     "One trajectory collapses",
-    "Shares of the weak token fall along straight lines on logarithmic axes; slopes lie on the"
-    " diagonal of r; of ten tokens the three most frequent take nearly all of the trajectory.",
+    "Shares of the weak token fall along straight lines on logarithmic axes; exponents lie near the"
+    " diagonal of r; of ten tokens the first one takes more and more of the trajectory.",
     3.0,
     1,
     3,
