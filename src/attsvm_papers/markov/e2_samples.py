@@ -123,13 +123,13 @@ def samples(e, axes):
     for colour, K in zip(kit.COLOURS, e.levels("K"), strict=False):
         rows = e.where(K=K)
         n = rows["n"][0]
-        kit.band(axes[0], n, rows["excess"], colour, label=f"K = {K}")
+        kit.band(axes[0], n, rows["excess"], colour)
         axes[0].plot(n, rows["excess_sets"].mean(axis=0), ":", color=colour)
         scaled = rows["excess"] * n / (rows["free"][:1, None] / 2)
-        axes[1].plot(n, scaled.mean(axis=0), "o-", color=colour, markersize=3)
+        axes[1].plot(n, scaled.mean(axis=0), "o-", color=colour, markersize=3, label=f"K = {K}")
     axes[1].axhline(1.0, color=kit.FAINT, linestyle="--", linewidth=0.9)
     kit.loglog(axes[0], e["n"], np.concatenate([e["excess"].ravel(), e["excess_sets"].ravel()]))
     kit.logarithmic(axes[1].xaxis, e["n"])
     axes[0].set(title="excess loss", xlabel="n")
     axes[1].set(title="times n, of K(K-1)/2", xlabel="n", ylim=(0, 2))
-    kit.legend(axes[0], loc="lower left")
+    kit.legend(axes[1], loc="lower right")

@@ -22,6 +22,10 @@ from attsvm_papers.markov.chain import generators, growth, walk
 ONE, BOTH, NONE = "one", "both", "none"
 KINDS = [ONE, BOTH, NONE]
 ABSTRACT = "abstract"
+SLOW = (
+    "where P₂₁/P₂₂ is little above one, trajectories in which the weak token was ahead at first"
+    " leave it slowly"
+)
 
 
 def lengths(steps: int) -> NDArray[np.int64]:
@@ -97,6 +101,7 @@ def effective(shares):
     "paper",
     ABSTRACT,
     where={"part": "many"},
+    failure="scale",
     null=kit.replaced("the chain without counts", tokens="tokens_chain"),
 )
 def MK10(e):
@@ -130,6 +135,8 @@ def power(e):
     "ours",
     "derived; that there is a power is recalled",
     where={"kind": ONE},
+    failure="scale",
+    explanation=SLOW,
     null=kit.replaced("the row of the other token", r="r_other"),
 )
 def MK12(e):
@@ -180,6 +187,7 @@ def last_part(e):
     assumes={"r is .1 from one half": lambda e: np.abs(e["r"] - 0.5) >= 0.1},
     where={"kind": ONE},
     failure="scale",
+    explanation=SLOW,
     null=kit.replaced("the row of the other token", r="r_other"),
 )
 def MK15(e):
