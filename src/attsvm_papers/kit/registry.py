@@ -24,6 +24,7 @@ PAPERS = {
     "spectral": "Implicit Bias of Spectral Descent and Muon",
     "benign": "Benign Overfitting in Single-Head Attention",
     "regular": "How Transformers Learn Regular Language Recognition",
+    "markov": "From Self-Attention to Markov Models",
     "heads": "The support vector machine inside trained heads (a study of this project)",
     "multihead": "Several heads and layers, starts and noise (a study of this project)",
     "pruning": "Attention that survives pruning (a study of this project)",

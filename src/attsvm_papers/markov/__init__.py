@@ -1,0 +1,1 @@
+"""From Self-Attention to Markov Models (Ildiz, Huang, Li, Rawat, Oymak)."""

@@ -1,0 +1,194 @@
+r"""The context-conditioned Markov chain, its likelihood, and trajectories that it writes.
+
+Attention with weights :math:`W` over a prompt whose last token is :math:`i` and which has token
+:math:`j` :math:`m_j` times gives that token, with tied output weights, the probability
+
+.. math:: \pi_j = m_jP_{ij}\Big/\sum_l m_lP_{il}, \qquad P_{ij}\propto e^{e_j^\top We_i}.
+
+The likelihood is a sum over last tokens :math:`i`, of a multinomial logit in the row
+:math:`w_j=\log P_{ij}` each. Tokens in one prompt are joined by an edge of the graph of :math:`i`;
+in every component of it the row is known up to a constant.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax, softmax
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+COVERED, HALF, APART = "all tokens", "half of the tokens", "two halves apart"
+"""Designs: tokens of a prompt are any; they and the last one are from a half that belongs to the
+last one; they are from either of two halves, and the last one only asks.
+"""
+_ITERATIONS = 100
+_RARE = 1e-14  # ends of runs: with any smaller chance the run is longer than every trajectory
+_STILL = 1e-9  # a Newton step as small as this leaves its square, which is rounding
+
+
+def generators(seeds: Sequence[int]) -> list[np.random.Generator]:
+    """One for every seed."""
+    return [np.random.default_rng([73, seed]) for seed in seeds]
+
+
+def prompts(design: str, K: int, T: int, D: int, rngs: Sequence[np.random.Generator]) -> IntArray:
+    """``(seeds, K, D, K)``: how often each token is in each of ``D`` prompts of ``T`` tokens, for
+    each last token.
+    """
+    queries = np.eye(K, dtype=np.int64)[:, None]
+    if design == COVERED:
+        return np.stack([_counts(rng.random((K, D, K)), T - 1, rng) + queries for rng in rngs])
+    found = []
+    for rng in rngs:
+        first = rng.permuted(np.tile(np.arange(K) < K // 2, (K, 1)), axis=1)[:, None]
+        if design == HALF:
+            found.append(_counts(np.broadcast_to(first, (K, D, K)), T - 1, rng) + queries)
+        else:
+            either = np.arange(D)[:, None] % 2 == 0
+            found.append(_counts(np.where(either, first, ~first), T, rng))
+    return np.stack(found)
+
+
+def _counts(allowed: NDArray[np.generic], T: int, rng: np.random.Generator) -> IntArray:
+    """Of ``T`` tokens drawn from those that are allowed, alike."""
+    open_ = allowed > 0
+    return rng.multinomial(T, open_ / open_.sum(axis=-1, keepdims=True))
+
+
+def components(m: IntArray) -> BoolArray:
+    """``(..., K, K)``: whether two tokens are in one component of the graph of the prompts
+    ``(..., D, K)``.
+    """
+    there = (m > 0).astype(np.float64)
+    joined = np.swapaxes(there, -1, -2) @ there + np.eye(m.shape[-1]) > 0
+    for _ in range(m.shape[-1].bit_length()):
+        joined = joined.astype(np.float64) @ joined > 0
+    return joined
+
+
+def probabilities(w: FloatArray, m: IntArray) -> FloatArray:
+    """``(..., D, K)``: of the next token, by rows ``(..., K)`` and prompts ``(..., D, K)``."""
+    with np.errstate(divide="ignore"):
+        return softmax(w[..., None, :] + np.log(m), axis=-1)
+
+
+def risk(w: FloatArray, m: IntArray, counts: FloatArray) -> FloatArray:
+    """``(...)``: minus the log-likelihood of next tokens ``(..., D, K)``."""
+    with np.errstate(divide="ignore"):
+        logs = log_softmax(w[..., None, :] + np.log(m), axis=-1)
+    return -np.sum(counts * np.where(counts > 0, logs, 0.0), axis=(-2, -1))
+
+
+class Fit(NamedTuple):
+    r"""Rows ``w (..., K)`` of largest likelihood, and what is known of them.
+
+    Attributes:
+        w: the rows; in every component they keep the mean of the start.
+        gap: ``(2, ...)`` of the start and of the rows, the duality gap
+            :math:`\sum_d c_d\,\mathrm{KL}(q'_d\|q_d)` with the probabilities :math:`q` and with
+            :math:`q'` whose moments are those of the data; infinite where Newton's step leads to
+            none.
+        hessian: ``(..., K, K)`` there.
+    """
+
+    w: FloatArray
+    gap: FloatArray
+    hessian: FloatArray
+
+
+def fit(m: IntArray, counts: FloatArray, start: FloatArray) -> Fit:
+    """Newton's method with damped steps, all rows together."""
+    same = components(m).astype(np.float64)
+    flat = same / same.sum(axis=-1, keepdims=True)  # onto what the likelihood does not see
+    total = counts.sum(axis=-1)
+    w, gaps = start, []
+    for _ in range(_ITERATIONS):
+        q = probabilities(w, m)
+        mass = total[..., None] * q
+        expected = mass.sum(axis=-2)
+        hessian = expected[..., None] * np.eye(w.shape[-1]) - np.swapaxes(mass, -1, -2) @ q
+        slope = counts.sum(axis=-2) - expected
+        scale = np.maximum(total.sum(axis=-1), 1e-300)[..., None]
+        step = np.linalg.solve(hessian / scale[..., None] + flat, (slope / scale)[..., None])
+        step = step[..., 0]
+        ratio = step[..., None, :] - q @ step[..., None]
+        gaps.append(_gap(mass, ratio))
+        reach = np.ptp(step, axis=-1, keepdims=True)
+        if reach.max() <= _STILL:
+            break
+        w = w + step * np.log1p(reach) / np.maximum(reach, 1e-300)
+    return Fit(w, np.stack([gaps[0], gaps[-1]]), hessian)
+
+
+def _gap(mass: FloatArray, ratio: FloatArray) -> FloatArray:
+    inside = np.where(mass > 0, ratio, 0.0)
+    feasible = inside.min(axis=(-2, -1)) > -1
+    inside = np.maximum(inside, -1 + 1e-16)
+    terms = mass * ((1 + inside) * np.log1p(inside) - inside)
+    return np.where(feasible, terms.sum(axis=(-2, -1)), np.inf)
+
+
+class Walk(NamedTuple):
+    """Tokens ``(B, marks, K)`` of trajectories at some lengths, and how many of them follow
+    themselves.
+    """
+
+    counts: FloatArray
+    repeats: FloatArray
+
+
+def walk(P: FloatArray, last: IntArray, marks: IntArray, rng: np.random.Generator) -> Walk:
+    r"""Trajectories of chains ``P (B, K, K)`` from prompts with every token once, whose last one is
+    ``last (B,)``; a run of one token at a time.
+
+    With the others as they are, a token goes on with probability :math:`m/(m+c)`, where :math:`m`
+    is how often it is there and :math:`c` the weight of the others relative to its own. The run is
+    geometric with a probability that is :math:`\mathrm{Beta}(c,m)`.
+    """
+    B, K = P.shape[:2]
+    found = Walk(np.zeros((B, len(marks), K)), np.zeros((B, len(marks), K)))
+    active, m, repeats = np.arange(B), np.ones((B, K)), np.zeros((B, K))
+    time, seen = np.full(B, float(K)), np.zeros(B, dtype=np.int64)
+    ends = np.append(marks, np.iinfo(np.int64).max)
+    while active.size:
+        each = np.arange(active.size)
+        rows = P[active, last]
+        weights = m * rows
+        weights[each, last] = 0.0
+        others = np.cumsum(weights, axis=1)
+        chance = rng.beta(others[:, -1] / rows[each, last], m[each, last])
+        length = rng.geometric(np.maximum(chance, _RARE)) - 1.0
+        while (due := np.flatnonzero(time + length >= ends[seen])).size:
+            place, more = (active[due], seen[due]), ends[seen[due]] - time[due]
+            for column, values in zip(found, (m, repeats), strict=True):
+                column[place] = values[due]
+                column[(*place, last[due])] += more
+            seen[due] += 1
+        m[each, last] += length
+        repeats[each, last] += length
+        draw = rng.random(active.size) * others[:, -1]
+        last = np.minimum((others <= draw[:, None]).sum(axis=1), K - 1)
+        m[each, last] += 1
+        time = time + length + 1
+        on = seen < len(marks)
+        if not on.all():
+            active, last, time, seen = active[on], last[on], time[on], seen[on]
+            m, repeats = m[on], repeats[on]
+    return found
+
+
+def growth(P: FloatArray, share: FloatArray) -> FloatArray:
+    r"""``(..., K)``: how often each token comes where the context has these shares ``(..., K)``,
+    of its own share: :math:`\sum_i\mu_iP_{ij}/(Px)_i` with the stationary distribution
+    :math:`\mu` of the chain :math:`x_jP_{ij}/(Px)_i`. A token of rate :math:`g` grows like
+    :math:`t^g`.
+    """
+    rates = P / (P @ share[..., None])
+    chain = rates * share[..., None, :]
+    lifted = np.swapaxes(np.eye(P.shape[-1]) - chain, -1, -2) + 1.0
+    mu = np.linalg.solve(lifted, np.ones((*share.shape, 1)))
+    return (np.swapaxes(rates, -1, -2) @ mu)[..., 0]
