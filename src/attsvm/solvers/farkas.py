@@ -29,6 +29,7 @@ import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
+from attsvm.solvers.integers import whole
 from attsvm.solvers.proofs import ROUNDING, sharp_adjoint
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -168,14 +169,14 @@ def _spanning(rows: FloatArray) -> FloatArray:
     different = np.unique(rows, axis=0)
     if count > _FEW or different.size > _EXACT_ENTRIES:
         return rows
-    whole = _whole(different)
-    columns, chosen = _profile((whole.T % _PRIME).astype(np.int64))
+    numbers = whole(different)[0]
+    columns, chosen = _profile((numbers.T % _PRIME).astype(np.int64))
     others = np.setdiff1d(np.arange(count), columns)
     if len(others) == 0 or len(columns) == 0 or different.size * len(others) > _EXACT_ENTRIES:
         return rows
-    square = whole[chosen][:, columns]
-    mixture, scale = _solved(square, whole[chosen][:, others])
-    if not np.array_equal(whole[:, columns] @ mixture, whole[:, others] * scale):
+    square = numbers[chosen][:, columns]
+    mixture, scale = _solved(square, numbers[chosen][:, others])
+    if not np.array_equal(numbers[:, columns] @ mixture, numbers[:, others] * scale):
         return rows
     return np.ascontiguousarray(rows[:, np.sort(columns)])
 
@@ -299,7 +300,7 @@ def _in_integers(margins: Margins, dual: FloatArray, rows: Rows) -> FloatArray |
         wrong = (exact * np.sign(dual[at]).astype(int).astype(object) < 0).astype(np.bool_)
         wrong &= ~margins.equalities[at]
         if not wrong.any():
-            if not exact @ _whole(margins.rhs[at]) > 0:
+            if not exact @ whole(margins.rhs[at])[0] > 0:
                 return None
             top, found = max(map(abs, exact)), np.zeros(len(dual))
             found[at] = np.array([x / top for x in exact]) * np.abs(dual[at]).max()
@@ -317,7 +318,7 @@ def _null_vector(margins: Margins, lam: FloatArray, rows: Rows) -> Any:
     Z = margins.queries[margins.sequence[rows.positions[first]]]
     if D.size * Z.shape[1] > _EXACT_ENTRIES:
         return None
-    D, Z = _whole(D), _whole(Z)
+    D, Z = whole(D)[0], whole(Z)[0]
     x, z = ((each % _PRIME).astype(np.int64) for each in (D, Z))
     order = np.argsort(-np.abs(rows.lam), kind="stable")
     residues = (x[order][:, :, None] * z[owner[order]][:, None, :] % _PRIME).reshape(len(D), -1)
@@ -327,7 +328,7 @@ def _null_vector(margins: Margins, lam: FloatArray, rows: Rows) -> Any:
     if len(free) == 0 or len(basis) == 0:
         return None
     a, e = np.divmod(columns, Z.shape[1])
-    given = _whole(lam[free])
+    given = whole(lam[free])[0]
     rest = (D[free][:, a] * Z[owner[free]][:, e]).T @ given
     solved, scale = _solved((D[basis][:, a] * Z[owner[basis]][:, e]).T, -rest[:, None])
     exact = np.empty(len(D), dtype=object)
@@ -338,16 +339,6 @@ def _null_vector(margins: Margins, lam: FloatArray, rows: Rows) -> Any:
     if (pulled.T @ Z).any():
         return None
     return exact if scale > 0 else -exact
-
-
-def _whole(values: FloatArray) -> Any:
-    """The numbers as integers in units of one power of two."""
-    mantissa, exponent = np.frexp(values)
-    some = values != 0.0
-    shift = np.where(some, exponent - exponent.min(where=some, initial=10000), 0)
-    whole = np.ldexp(mantissa, 53).astype(np.int64).astype(object) << shift.astype(object)
-    every = int(np.bitwise_or.reduce(whole.reshape(-1)))
-    return whole // (every & -every) if every else whole
 
 
 def _profile(residues: IntArray) -> tuple[IntArray, IntArray]:

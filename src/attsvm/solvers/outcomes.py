@@ -203,17 +203,18 @@ def infeasible_solution(
     iterations: int,
     *,
     minimal: bool = False,
+    exact: bool = False,
 ) -> MarginSolution:
     """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry
     of one): ``infeasible`` where :func:`attsvm.solvers.farkas.proved` proves it, ``almost
     infeasible`` where it does not.
 
     A ``minimal`` certificate is known to need all of its rows; others are reduced when that is
-    cheap.
+    cheap. An ``exact`` one is minimal, and a proof.
     """
     dual = dual / np.abs(dual).max()
-    proof = None
-    if not minimal and np.count_nonzero(dual) <= _CHEAP_REDUCTION:
+    proof = dual if exact else None
+    if proof is None and not minimal and np.count_nonzero(dual) <= _CHEAP_REDUCTION:
         few = few_rows(margins, dual)
         proof = None if few is dual else proved(margins, few)
     if proof is None:
