@@ -22,7 +22,6 @@ prime; a prime that misleads costs the proof, and never makes one.
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,11 +35,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _TINY = 2.0**-900  # more than what underflow takes from numbers near one
 _DROPPED = 2.0**-300  # share of the largest multiplier below which a row is left out
 _NOISE = 1e-12  # and what is tried next: multipliers below this share may be rounding
-_LARGEST_SYSTEM = 6000  # columns of a matrix M that is factorised
-_COLUMNS = 1600  # columns of the rows that are factorised
-_ENTRIES = 1 << 24  # of the rows that may be written out
-_WRITTEN = 1 << 21  # and from where on, or with so many rows a column,
-_MANY = 2  # the matrix M is tried first
+_ENTRIES = 1 << 24  # of the rows that may be written out and factorised
 _ROWS_PER_COLUMN = 4  # rows that carry the correction
 _SEPARATE = 1e-9  # smallest squared singular value, of the largest, of columns beyond doubt
 _INDEPENDENT = 1e-11  # pivots below this share of the largest count as dependent columns
@@ -196,11 +191,7 @@ def _nearby(rows: Rows) -> FloatArray | None:
     pull = (high + low).reshape(-1)
     residual = (np.abs(high) + np.abs(low) + ROUNDING * size + _TINY).reshape(-1)
     factors = np.ones(len(lam))
-    if len(lam) > _MANY * count or len(lam) * count > _WRITTEN:
-        theta = _large(rows, residual)
-        if theta is not None:
-            return factors if _gains(b * lam, theta) else None
-    if count > _COLUMNS or len(lam) * count > _ENTRIES:
+    if len(lam) * count > _ENTRIES:
         return None
     carrying = np.sort(np.argsort(-np.abs(lam))[: _ROWS_PER_COLUMN * count])
     found = _change(rows, carrying, pull, residual)
@@ -211,45 +202,6 @@ def _nearby(rows: Rows) -> FloatArray | None:
         return None
     factors[carrying] -= np.sign(lam[carrying]) * found[1]
     return factors
-
-
-def _large(rows: Rows, residual: FloatArray) -> float | None:
-    """The bound of :func:`_change` for rows that span many columns, from the matrix ``M`` itself:
-    ``M - c`` has a Cholesky factor, so its eigenvalues are above ``c`` less all roundings.
-    """
-    from scipy.linalg.lapack import dpotrf
-
-    D, Z, weight = rows.D, rows.Z, np.abs(rows.lam)
-    columns = D.shape[1] * Z.shape[1]
-    if columns > _LARGEST_SYSTEM:
-        return None
-    M = _moment(rows)
-    sizes = np.einsum("cd,cd->c", D, D) * np.einsum("nd,nd->n", Z, Z)[rows.owner]
-    rounding = (2.0 * len(D) + 4.0 * columns + 64.0) * _EPS * float(weight @ sizes)
-    distant = float(np.linalg.norm(residual)) * float(np.sqrt(sizes.max())) * (1.0 + 1e-9)
-    needed = max(4.0 * distant, rounding)
-    M[np.diag_indices(columns)] -= needed + rounding
-    _, failed = dpotrf(M, lower=1, overwrite_a=1, clean=0)
-    return None if failed else distant / needed
-
-
-def _moment(rows: Rows) -> FloatArray:
-    r""":math:`\sum_c|\lambda_c|a_ca_c^\top` with :math:`a_c=\operatorname{vec}(\delta_cz^\top)`,
-    Fortran order, as one product of symmetric halves.
-    """
-    d_x, d_z = rows.D.shape[1], rows.Z.shape[1]
-    D = rows.D * np.sqrt(np.abs(rows.lam))[:, None]
-    x, z = np.triu_indices(d_x), np.triu_indices(d_z)
-    ends = np.searchsorted(rows.owner, np.arange(len(rows.Z) + 1)).tolist()
-    halves = np.empty((len(rows.Z), len(x[0])))
-    for i, (first, last) in enumerate(itertools.pairwise(ends)):
-        halves[i] = (D[first:last].T @ D[first:last])[x]
-    total = halves.T @ (rows.Z[:, z[0]] * rows.Z[:, z[1]])
-    x_pair, z_pair = np.empty((d_x, d_x), dtype=np.int64), np.empty((d_z, d_z), dtype=np.int64)
-    x_pair[x] = x_pair.T[x] = np.arange(len(x[0]))
-    z_pair[z] = z_pair.T[z] = np.arange(len(z[0]))
-    M = total[x_pair.reshape(-1)][:, z_pair.reshape(-1)].reshape(d_x, d_x, d_z, d_z)
-    return np.ascontiguousarray(M.transpose(0, 2, 1, 3)).reshape(d_x * d_z, d_x * d_z).T
 
 
 def _change(
