@@ -49,6 +49,7 @@ from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.hinges import smoothed
 from attsvm.solvers.outcomes import Request, infeasible_solution, solved, zero_solution
 from attsvm.solvers.programme import (
+    Point,
     Programme,
     empty_rows,
     equilibrate,
@@ -497,20 +498,6 @@ def _raised(p: Programme) -> Programme:
     if not p.hard or p.opposite is not None or not large.any():
         return p
     return replace(p, b=p.b + _RAISED * large)
-
-
-class Point(NamedTuple):
-    """Multipliers and weights of one stage.
-
-    ``settled`` is True when every sign is right; otherwise ``dual`` is the last point, clipped into
-    the box. ``W`` is ``adjoint(dual)`` refined on its own, so that cancellation among large
-    multipliers does not blur its margins. Of a ``contradiction`` the rows add up to zero.
-    """
-
-    dual: FloatArray
-    W: FloatArray
-    settled: bool
-    contradiction: bool = False
 
 
 class _System(NamedTuple):

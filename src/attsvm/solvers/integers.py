@@ -17,28 +17,21 @@ from __future__ import annotations
 import math
 import time
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray
-from attsvm.solvers.programme import Programme
+from attsvm.solvers.programme import Point, Programme
 
 _MOST = 200  # rows
 _WORK = 2e8  # products of all steps times bits of their factors: half a second at most
 
 
-class Exact(NamedTuple):
-    """Multipliers, rounded once, with their weights; those of a contradiction are a proof."""
-
-    dual: FloatArray
-    W: FloatArray
-    contradiction: bool
-
-
-def settled(p: Programme, deadline: float) -> Exact | None:
-    """The solution or the contradiction, ``None`` where rows are too many or numbers too long. Of
-    two opposite rows the first stands for both, with a multiplier of any sign.
+def settled(p: Programme, deadline: float) -> Point | None:
+    """The solution, rounded once, or a contradiction, which is a proof; ``None`` where rows are too
+    many or numbers too long. Of two opposite rows the first stands for both, with a multiplier of
+    any sign.
     """
     every = np.arange(p.m)
     other = -np.ones(p.m, np.int64) if p.opposite is None else p.opposite
@@ -64,7 +57,7 @@ def settled(p: Programme, deadline: float) -> Exact | None:
         return None
     negative = np.flatnonzero(dual < 0.0)
     dual[other[negative]], dual[negative] = -dual[negative], 0.0
-    return Exact(dual, W, contradiction)
+    return Point(dual, W, not contradiction, contradiction)
 
 
 class _ActiveSet:

@@ -18,6 +18,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -154,6 +155,20 @@ class Programme:
         if self.opposite is None:
             return dual
         return dual - np.where(self.opposite >= 0, np.minimum(dual, dual[self.opposite]), 0.0)
+
+
+class Point(NamedTuple):
+    """Multipliers and weights of one stage.
+
+    ``settled`` is True when every sign is right; otherwise ``dual`` is the last point, clipped into
+    the box. ``W`` is ``adjoint(dual)`` refined on its own, so that cancellation among large
+    multipliers does not blur its margins. Of a ``contradiction`` the rows add up to zero.
+    """
+
+    dual: FloatArray
+    W: FloatArray
+    settled: bool
+    contradiction: bool = False
 
 
 def row_values(D: FloatArray, offsets: IntArray, moved: FloatArray) -> FloatArray:
