@@ -17,10 +17,10 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm
-from attsvm.margins import Margins, least_norm
-from attsvm.solvers.outcomes import Request, Solver, infeasible_solution, solved
-from attsvm.solvers.proofs import Certificate, lower_bound
+from attsvm.geometry import Norm
+from attsvm.margins import Margins
+from attsvm.solvers.outcomes import Request, Solver
+from attsvm.solvers.proofs import lower_bound
 from attsvm.solvers.solution import MarginSolution
 
 _PROVED = 1e-12  # Farkas residual of contradictory equalities below which the verdict is given
@@ -37,8 +37,6 @@ def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> Mar
         raise InputError(
             "the soft margin takes no equalities; leave out slack, or penalise fewer constraints"
         )
-    if equal.all() and (margins.rhs != 0).any() and norm == Frobenius():
-        return _least_norm(margins, norm, request)
     pairs, source, sign = opposite_pairs(margins)
     opposite = np.full(pairs.m, -1)
     opposite[np.flatnonzero(sign < 0)] = partner = np.flatnonzero((sign > 0) & equal[source])
@@ -84,23 +82,6 @@ def _folded(
         support=support,
         slacks=np.zeros(margins.m),
         message=message,
-    )
-
-
-def _least_norm(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
-    found = least_norm(margins, request.tol)
-    if not found.consistent and found.distance <= _PROVED:
-        return infeasible_solution(margins, found.dual, request, "least norm", 0)
-    size = float(norm.value(found.W))
-    lower = lower_bound(margins, norm, found.dual) if found.consistent else 0.0
-    gap = max(0.0, 1.0 - lower / size) if size > 0 else 1.0
-    values = margins(found.W)
-    return solved(
-        margins,
-        Certificate(found.W, found.dual, values, size, gap, found.residual, 0.0),
-        request,
-        "least norm",
-        1,
     )
 
 

@@ -131,11 +131,8 @@ def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
 def contradicted(
     margins: Margins, dual: FloatArray, request: Request, iterations: int
 ) -> MarginSolution:
-    """The verdict on multipliers of active sets, whose rows but one are independent; more of them
-    than that are so by rounding alone, and can be spared.
-    """
-    least = int(np.count_nonzero(dual)) <= math.prod(margins.shape) + 1
-    return infeasible_solution(margins, dual, request, "active set", iterations, minimal=least)
+    """The verdict on multipliers of active sets, whose rows but one are independent."""
+    return infeasible_solution(margins, dual, request, "active set", iterations)
 
 
 class Found(NamedTuple):
@@ -738,7 +735,7 @@ def _on_rows(
     count = len(rows)
     G, lam, b = p.gram(rows).T, start.copy(), np.ascontiguousarray(sides)
     cap, signs, slope = p.cap[rows], signed.astype(np.uint8), np.empty(count)
-    state = native.active_set(count)
+    state = native.active_set(count, p.dof)
     gram, sides_at, multipliers, slopes = (
         address(x, np.float64, *x.shape) for x in (G, b, lam, slope)
     )
