@@ -12,24 +12,27 @@ the change of :math:`b^\top\lambda`. The residual is summed with twice the digit
 are brought to one size by powers of two, and in coordinates in which :math:`M` is near the identity
 the bound is checked with all roundings added to it.
 
-That needs rows that span the space. Where they do not, floating-point numbers are integers times
-powers of two, and few rows are settled by elimination without fractions (E. H. Bareiss,
-*Sylvester's identity and multistep integer-preserving Gaussian elimination*, 1968): the smallest
-multipliers stay as they are, the others follow from them, and the sum over all rows is zero as
-integers or it is not. Which rows and columns to eliminate is read off their residues modulo a
-prime; a prime that misleads costs the proof, and never makes one.
+That needs rows that span the space, or columns that span all others exactly, in which a
+combination has to vanish. These are found by elimination without fractions (E. H. Bareiss,
+*Sylvester's identity and multistep integer-preserving Gaussian elimination*, 1968), where residues
+modulo a prime say that columns depend on each other; a prime that misleads costs the proof, and
+never makes one. Few rows are settled in integers (:mod:`attsvm.solvers.integers`).
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
-from attsvm.solvers.integers import whole
+from attsvm.solvers import integers
+from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.proofs import ROUNDING, sharp_adjoint
+from attsvm.solvers.scaling import OutOfRangeError
 
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = 2.0**-900  # more than what underflow takes from numbers near one
@@ -41,7 +44,6 @@ _SEPARATE = 1e-9  # smallest squared singular value, of the largest, of columns 
 _INDEPENDENT = 1e-11  # pivots below this share of the largest count as dependent columns
 _FEW = 60  # rows, or columns, whose dependence is decided in integers
 _EXACT_ENTRIES = 1 << 18  # of these rows written out
-_ATTEMPTS = 4  # at an elimination: rows whose multipliers end with the wrong sign leave
 _PRIME = 1496910827
 
 
@@ -101,7 +103,7 @@ def _proved(margins: Margins, dual: FloatArray, rows: Rows) -> FloatArray | None
     if found is not None:
         better[rows.positions] *= found
         return better
-    return _in_integers(margins, dual, rows)
+    return _in_integers(margins, dual, rows.positions)
 
 
 def _prepared(margins: Margins, dual: FloatArray, some: IntArray) -> Rows | None:
@@ -164,7 +166,7 @@ def _spanning(rows: FloatArray) -> FloatArray:
     different = np.unique(rows, axis=0)
     if count > _FEW or different.size > _EXACT_ENTRIES:
         return rows
-    numbers = whole(different)[0]
+    numbers = integers.whole(different)[0]
     columns, chosen = _profile((numbers.T % _PRIME).astype(np.int64))
     others = np.setdiff1d(np.arange(count), columns)
     if len(others) == 0 or len(columns) == 0 or different.size * len(others) > _EXACT_ENTRIES:
@@ -240,57 +242,24 @@ def _change(
     return (theta, moved @ (inverse.T @ pull)) if theta < 1.0 else None
 
 
-def _in_integers(margins: Margins, dual: FloatArray, rows: Rows) -> FloatArray | None:
-    """Multipliers that are exactly a contradiction, where the rows are few."""
-    for _ in range(_ATTEMPTS):
-        at = rows.positions
-        if not 0 < len(at) <= _FEW:
-            return None
-        exact = _null_vector(margins, dual[at], rows)
-        if exact is None:
-            return None
-        wrong = (exact * np.sign(dual[at]).astype(int).astype(object) < 0).astype(np.bool_)
-        wrong &= ~margins.equalities[at]
-        if not wrong.any():
-            if not exact @ whole(margins.rhs[at])[0] > 0:
-                return None
-            top, found = max(map(abs, exact)), np.zeros(len(dual))
-            found[at] = np.array([x / top for x in exact]) * np.abs(dual[at]).max()
-            return found
-        rows = rows.part(~wrong)
-    return None
-
-
-def _null_vector(margins: Margins, lam: FloatArray, rows: Rows) -> Any:
-    r"""Integers :math:`\lambda'` near a multiple of :math:`\lambda` with
-    :math:`\sum_c\lambda'_ca_c=0`; ``None`` when the rows are independent, or too large.
+def _in_integers(margins: Margins, dual: FloatArray, rows: IntArray) -> FloatArray | None:
+    """Multipliers that are exactly a contradiction of few rows. What equalities ask for is what
+    inequalities with the signs of their multipliers ask for.
     """
-    owner, first = rows.owner, np.unique(rows.owner, return_index=True)[1]
-    D = margins.differences[rows.positions]
-    Z = margins.queries[margins.sequence[rows.positions[first]]]
-    if D.size * Z.shape[1] > _EXACT_ENTRIES:
+    sign, part = np.sign(dual[rows]), margins.restricted(rows)
+    if len(rows) > _FEW or not (sign * part.rhs > 0.0).any():
         return None
-    D, Z = whole(D)[0], whole(Z)[0]
-    x, z = ((each % _PRIME).astype(np.int64) for each in (D, Z))
-    order = np.argsort(-np.abs(rows.lam), kind="stable")
-    residues = (x[order][:, :, None] * z[owner[order]][:, None, :] % _PRIME).reshape(len(D), -1)
-    independent, columns = _profile(residues)
-    basis = order[independent]
-    free = np.setdiff1d(order, basis)
-    if len(free) == 0 or len(basis) == 0:
+    differences, rhs = sign[:, None] * part.differences, sign * part.rhs
+    try:
+        p = equilibrate(replace(part, differences=differences, rhs=rhs, equality=None), None)
+    except OutOfRangeError:
         return None
-    a, e = np.divmod(columns, Z.shape[1])
-    given = whole(lam[free])[0]
-    rest = (D[free][:, a] * Z[owner[free]][:, e]).T @ given
-    solved, scale = _solved((D[basis][:, a] * Z[owner[basis]][:, e]).T, -rest[:, None])
-    exact = np.empty(len(D), dtype=object)
-    exact[basis], exact[free] = solved[:, 0], given * scale
-    pulled = np.zeros((len(Z), D.shape[1]), dtype=object)
-    for c, i in enumerate(owner.tolist()):
-        pulled[i] += exact[c] * D[c]
-    if (pulled.T @ Z).any():
+    found = integers.settled(p, math.inf)
+    if found is None or not found.contradiction:
         return None
-    return exact if scale > 0 else -exact
+    exact, lifted = np.zeros(len(dual)), p.lifted(found.dual)
+    exact[rows] = sign * (lifted / lifted.max()) * np.abs(dual[rows]).max()
+    return exact
 
 
 def _profile(residues: IntArray) -> tuple[IntArray, IntArray]:

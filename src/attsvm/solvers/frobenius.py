@@ -425,7 +425,7 @@ class _Search:
         lam = p.cancelled(np.where(found.dual > _IDLE * found.dual.max(), found.dual, 0.0))
         if not lam.any():
             return None  # rows that cancel to nothing contradict nobody
-        return contradicted(self.margins, _lifted(p, lam), self.request, epochs)
+        return contradicted(self.margins, p.lifted(lam), self.request, epochs)
 
     def _in_integers(self, epochs: int) -> MarginSolution | None:
         """What integers say where float64 does not: better weights, or the verdict on a
@@ -438,7 +438,7 @@ class _Search:
         if found is None:
             return None
         if found.contradiction:
-            dual = _lifted(p, found.dual)
+            dual = p.lifted(found.dual)
             return infeasible_solution(
                 self.margins, dual, self.request, "integers", epochs, exact=True
             )
@@ -477,14 +477,6 @@ class _Search:
 
     def _late(self) -> bool:
         return time.monotonic() > self.deadline
-
-
-def _lifted(p: Programme, dual: FloatArray) -> FloatArray:
-    """Multipliers of a contradiction in the caller's rows, the largest near one."""
-    mantissa, exponent = np.frexp(dual)
-    power = np.where(dual != 0.0, exponent + p.dual_exponent, -(10**6))
-    lifted: FloatArray = np.ldexp(mantissa, np.maximum(power - power.max(), -2000))
-    return lifted
 
 
 def _raised(p: Programme) -> Programme:

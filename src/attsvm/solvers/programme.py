@@ -145,6 +145,15 @@ class Programme:
         """Weights and multipliers of the caller's programme."""
         return np.ldexp(W, self.weight_exponent), np.ldexp(dual, self.dual_exponent)
 
+    def lifted(self, dual: FloatArray) -> FloatArray:
+        """Multipliers of a contradiction, which have no scale, in the caller's rows; the largest is
+        near one.
+        """
+        mantissa, exponent = np.frexp(dual)
+        power = np.where(dual != 0.0, exponent + self.dual_exponent, -(10**6))
+        near: FloatArray = np.ldexp(mantissa, np.maximum(power - power.max(), -2000))
+        return near
+
     def scaled_dual(self, dual: FloatArray) -> FloatArray:
         """Multipliers of the caller's programme, brought to this one's scale and into its box."""
         clipped: FloatArray = np.clip(np.ldexp(dual, -self.dual_exponent), 0.0, self.cap)
