@@ -5,8 +5,8 @@ An equality :math:`\langle A_c,W\rangle=b_c` is the pair :math:`\langle A_c,W\ra
 any solver that takes right-hand sides of both signs takes equalities: it is handed the pairs, and
 its multipliers are folded back. Rows stay rank one, and the certificates are those of the pairs,
 which bound the same programme: :math:`b^\top\lambda/\|A^\top\lambda\|_*` with :math:`\lambda_c` of
-any sign on equalities. A programme of equalities alone is, in the Frobenius norm, a least-norm
-problem with a closed solution.
+any sign on equalities. A programme of equalities alone that do not contradict each other is, in the
+Frobenius norm, a least-norm problem with a closed solution.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.errors import InputError
-from attsvm.geometry import Norm
-from attsvm.margins import Margins
-from attsvm.solvers.outcomes import Request, Solver
-from attsvm.solvers.proofs import lower_bound
+from attsvm.geometry import Frobenius, Norm
+from attsvm.margins import Margins, least_norm
+from attsvm.solvers.outcomes import Request, Solver, solved
+from attsvm.solvers.proofs import Certificate, lower_bound
 from attsvm.solvers.solution import MarginSolution
-
-_PROVED = 1e-12  # Farkas residual of contradictory equalities below which the verdict is given
 
 
 def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> MarginSolution:
@@ -37,6 +35,10 @@ def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> Mar
         raise InputError(
             "the soft margin takes no equalities; leave out slack, or penalise fewer constraints"
         )
+    if equal.all() and (margins.rhs != 0).any() and norm == Frobenius():
+        found = _least_norm(margins, norm, request)
+        if found is not None:
+            return found
     pairs, source, sign = opposite_pairs(margins)
     opposite = np.full(pairs.m, -1)
     opposite[np.flatnonzero(sign < 0)] = partner = np.flatnonzero((sign > 0) & equal[source])
@@ -83,6 +85,22 @@ def _folded(
         slacks=np.zeros(margins.m),
         message=message,
     )
+
+
+def _least_norm(margins: Margins, norm: Norm, request: Request) -> MarginSolution | None:
+    """The closed solution of equalities alone; ``None`` where they contradict each other, or are
+    too many to be written out.
+    """
+    try:
+        found = least_norm(margins, request.tol)
+    except InputError:
+        return None
+    if not found.consistent:
+        return None
+    size = float(norm.value(found.W))
+    gap = max(0.0, 1.0 - lower_bound(margins, norm, found.dual) / size) if size > 0 else 1.0
+    proof = Certificate(found.W, found.dual, margins(found.W), size, gap, found.residual, 0.0)
+    return solved(margins, proof, request, "least norm", 1)
 
 
 def opposite_pairs(margins: Margins) -> tuple[Margins, IntArray, FloatArray]:
