@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from instances import written_out
+from instances import cross, written_out
 from peer import least
 from scipy.optimize import nnls
 
@@ -393,3 +393,17 @@ def test_multipliers_that_vanish_are_no_contradiction() -> None:
     solution = max_margin(margins)
     assert np.isfinite(solution.dual).all()
     assert solution.status != "infeasible" or eliminated(margins) is None
+
+
+def test_equalities_alone_may_be_more_than_can_be_written_out() -> None:
+    """3,000 of weights of 1,600 entries; every tenth row follows from others up to rounding."""
+    rng = np.random.default_rng(0)
+    X, Z = rng.standard_normal((300, 11, 40)), rng.standard_normal((300, 40))
+    X[:, -1] = 2.0 * X[:, 1] - X[:, 0]
+    margins = cross(X, Z, [0] * 300)
+    W = rng.standard_normal((40, 40))
+    margins = replace(margins, rhs=margins(W), equality=np.ones(margins.m, np.bool_))
+    solution = max_margin(margins)
+    assert solution.status == "optimal", solution.message
+    np.testing.assert_allclose(margins(solution.W), margins.rhs, rtol=0.0, atol=1e-9)
+    assert solution.norm <= np.linalg.norm(W) * (1.0 + 1e-12)

@@ -241,6 +241,18 @@ def test_more_dependent_rows_are_left_open() -> None:
     assert proved(programme(A), np.ones(70)) is None
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["counts", "numbers"])
+def test_many_rows_in_a_subspace_are_settled_in_columns_that_span_it(whole: bool) -> None:
+    """Differences of classes sum to zero, so no rows span the space."""
+    rng = np.random.default_rng(0)
+    keys = rng.integers(0, 3, (300, 10)) if whole else rng.standard_normal((300, 10))
+    solution = max_margin(
+        output_margins(keys.astype(float), rng.integers(12, size=300), classes=12)
+    )
+    check(solution)
+    assert np.count_nonzero(solution.dual) > 60
+
+
 def test_rows_with_noise_as_multipliers_do_not_cost_the_proof() -> None:
     """Two opposite rows, and a third that has nothing to do with them."""
     A = np.array([[1.0, 2.0, 0.0], [-1.0, -2.0, 0.0], [0.3, 0.7, 0.9]])

@@ -252,6 +252,7 @@ def test_norms_it_is_meant_for() -> None:
         ("soft", "lp:2.5", 70000607),
         ("soft-hostile", "lp:1.75", 70000932),
         ("soft-hostile", "lp:10", 70002417),
+        ("soft-hostile", "lp:10", 911000167),
         ("soft-hostile", "schatten:3", 70001175),
     ],
 )

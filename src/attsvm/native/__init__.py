@@ -65,6 +65,7 @@ class ActiveSet(ctypes.Structure):
 
     _fields_ = (
         ("m", c_int64),
+        ("rank", c_int64),
         ("count", c_int64),
         ("factor", c_void_p),
         ("work", c_void_p),
@@ -236,10 +237,12 @@ def programme(
     return made
 
 
-def active_set(m: int) -> ActiveSet:
-    """An empty set of free rows out of ``m``, with room for its factor."""
+def active_set(m: int, rank: int) -> ActiveSet:
+    """An empty set of free rows out of ``m``, of which so many can be independent, with room for
+    its factor.
+    """
     arrays = np.empty((m, m)), np.empty(4 * m), np.empty(m, np.int64), np.zeros(m, np.uint8)
-    made = ActiveSet(m, 0, *(each.__array_interface__["data"][0] for each in arrays))
+    made = ActiveSet(m, rank, 0, *(each.__array_interface__["data"][0] for each in arrays))
     made.arrays = arrays
     return made
 

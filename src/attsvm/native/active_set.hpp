@@ -125,8 +125,8 @@ inline Outcome solve(const Quadratic &p, ActiveSet &set, double tol, int64_t mos
             double own = p.free_sign[row] ? INF
                          : sign > 0.0     ? p.cap[row] - p.lam[row]
                                           : p.lam[row];
-            const double whole =
-                curvature > DEPENDENT * diagonal ? std::abs(p.slope[row]) / curvature : INF;
+            const bool independent = k < set.rank && curvature > DEPENDENT * diagonal;
+            const double whole = independent ? std::abs(p.slope[row]) / curvature : INF;
             double length = std::min(own, whole);
             int64_t first = -1;
             for (int64_t i = 0; i < k; ++i) {
@@ -197,6 +197,7 @@ inline void begin(const Quadratic &p, ActiveSet &set) {
         }
         for (int64_t i = 0; i < set.count; ++i) half[i] = p.G[c * m + set.rows[i]];
         forward(set.factor, m, set.count, half);
+        if (set.count == set.rank) continue;
         if (!append(set.factor, m, set.count, half, p.G[c * m + c])) continue;
         set.rows[set.count++] = c;
         set.side[c] = FREE;

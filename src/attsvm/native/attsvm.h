@@ -24,7 +24,8 @@ struct Programme {
 
 // The free rows of a quadratic programme on a Gram matrix, with the Cholesky factor of their block.
 struct ActiveSet {
-    int64_t m, count;  // rows, free rows
+    int64_t m, rank;   // rows, how many of them can be independent
+    int64_t count;     // free rows
     double *factor;    // (m, m) lower triangle of the first `count` rows, the reciprocal diagonal
     double *work;      // (4 m)
     int64_t *rows;     // (m) the free rows, in the order of the factor

@@ -60,7 +60,7 @@ struct Case {
         set.rows = (int64_t *)at, at += m;
         set.side = (uint8_t *)at, signs = set.side + m;
         std::memset(signs, 0, m);
-        set.m = m;
+        set.m = m, set.rank = dx * dz;
     }
 };
 
@@ -227,7 +227,7 @@ void begin_at_once(const Quadratic &q, ActiveSet &set) {
     for (int64_t i = 0; i < count; ++i) {
         double *row = U + i * m;
         const int64_t c = set.rows[i];
-        if (!(row[i] > DEPENDENT * q.G[c * m + c])) continue;
+        if (kept == set.rank || !(row[i] > DEPENDENT * q.G[c * m + c])) continue;
         const double inverse = 1.0 / std::sqrt(row[i]);
         for (int64_t j = i + 1; j < count; ++j) row[j] *= inverse;
         row[i] = inverse;

@@ -29,8 +29,8 @@ PUBLIC int64_t layout(int64_t *out) {
     FIELD(Programme, D), FIELD(Programme, Z), FIELD(Programme, b), FIELD(Programme, cap);
     FIELD(Programme, offsets), FIELD(Programme, free_sign);
     out[count++] = sizeof(ActiveSet);
-    FIELD(ActiveSet, m), FIELD(ActiveSet, count), FIELD(ActiveSet, factor), FIELD(ActiveSet, work);
-    FIELD(ActiveSet, rows), FIELD(ActiveSet, side);
+    FIELD(ActiveSet, m), FIELD(ActiveSet, rank), FIELD(ActiveSet, count), FIELD(ActiveSet, factor);
+    FIELD(ActiveSet, work), FIELD(ActiveSet, rows), FIELD(ActiveSet, side);
     out[count++] = sizeof(Batch);
     FIELD(Batch, dx), FIELD(Batch, dz), FIELD(Batch, D), FIELD(Batch, Z), FIELD(Batch, b);
     FIELD(Batch, offsets), FIELD(Batch, instances), FIELD(Batch, start), FIELD(Batch, slack);

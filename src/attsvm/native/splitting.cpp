@@ -425,7 +425,7 @@ PUBLIC int64_t splitting(const Programme *p, const Gauge *gauge, int64_t *rows_o
     const Programme rows{m, n, p->dx, p->dz, D, Z, b, cap, p->offsets, p->free_sign};
     Splitting state{rows,
                     Quadratic{G, b, cap, p->free_sign, lam, slope},
-                    ActiveSet{m, 0, factor, work, rows_of_set, side},
+                    ActiveSet{m, p->dx * p->dz, 0, factor, work, rows_of_set, side},
                     Measure{*gauge, p->dx, p->dz, room, 0.0, 0},
                     *out,
                     d,

@@ -5,8 +5,8 @@ An equality :math:`\langle A_c,W\rangle=b_c` is the pair :math:`\langle A_c,W\ra
 any solver that takes right-hand sides of both signs takes equalities: it is handed the pairs, and
 its multipliers are folded back. Rows stay rank one, and the certificates are those of the pairs,
 which bound the same programme: :math:`b^\top\lambda/\|A^\top\lambda\|_*` with :math:`\lambda_c` of
-any sign on equalities. A programme of equalities alone is, in the Frobenius norm, a least-norm
-problem with a closed solution.
+any sign on equalities. A programme of equalities alone that do not contradict each other is, in the
+Frobenius norm, a least-norm problem with a closed solution.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins, least_norm
-from attsvm.solvers.outcomes import Request, Solver, infeasible_solution, solved
+from attsvm.solvers.outcomes import Request, Solver, solved
 from attsvm.solvers.proofs import Certificate, lower_bound
 from attsvm.solvers.solution import MarginSolution
-
-_PROVED = 1e-12  # Farkas residual of contradictory equalities below which the verdict is given
 
 
 def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> MarginSolution:
@@ -38,7 +36,9 @@ def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> Mar
             "the soft margin takes no equalities; leave out slack, or penalise fewer constraints"
         )
     if equal.all() and (margins.rhs != 0).any() and norm == Frobenius():
-        return _least_norm(margins, norm, request)
+        found = _least_norm(margins, norm, request)
+        if found is not None:
+            return found
     pairs, source, sign = opposite_pairs(margins)
     opposite = np.full(pairs.m, -1)
     opposite[np.flatnonzero(sign < 0)] = partner = np.flatnonzero((sign > 0) & equal[source])
@@ -87,21 +87,20 @@ def _folded(
     )
 
 
-def _least_norm(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
-    found = least_norm(margins, request.tol)
-    if not found.consistent and found.distance <= _PROVED:
-        return infeasible_solution(margins, found.dual, request, "least norm", 0)
+def _least_norm(margins: Margins, norm: Norm, request: Request) -> MarginSolution | None:
+    """The closed solution of equalities alone; ``None`` where they contradict each other, or are
+    too many to be written out.
+    """
+    try:
+        found = least_norm(margins, request.tol)
+    except InputError:
+        return None
+    if not found.consistent:
+        return None
     size = float(norm.value(found.W))
-    lower = lower_bound(margins, norm, found.dual) if found.consistent else 0.0
-    gap = max(0.0, 1.0 - lower / size) if size > 0 else 1.0
-    values = margins(found.W)
-    return solved(
-        margins,
-        Certificate(found.W, found.dual, values, size, gap, found.residual, 0.0),
-        request,
-        "least norm",
-        1,
-    )
+    gap = max(0.0, 1.0 - lower_bound(margins, norm, found.dual) / size) if size > 0 else 1.0
+    proof = Certificate(found.W, found.dual, margins(found.W), size, gap, found.residual, 0.0)
+    return solved(margins, proof, request, "least norm", 1)
 
 
 def opposite_pairs(margins: Margins) -> tuple[Margins, IntArray, FloatArray]:

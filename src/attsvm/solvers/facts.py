@@ -228,15 +228,6 @@ def svd(W: FloatArray, full_matrices: bool = False) -> tuple[FloatArray, FloatAr
     return left, s, right
 
 
-def length(s: FloatArray, p: float) -> float:
-    """:meth:`attsvm.geometry.gauge.Gauge.length` of singular values, in fewer calls: splittings ask
-    for it every few iterations.
-    """
-    if p == 1.0 or math.isinf(p) or not s[0] > 0.0:
-        return float(s.sum() if p == 1.0 else s[0])
-    return float(s[0]) * float(((s / s[0]) ** p).sum() ** (1.0 / p))
-
-
 def _unit(W: FloatArray) -> FloatArray:
     top = float(np.abs(W).max(initial=0.0))
     return W / top if top > 0.0 else W

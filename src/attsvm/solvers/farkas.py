@@ -12,40 +12,38 @@ the change of :math:`b^\top\lambda`. The residual is summed with twice the digit
 are brought to one size by powers of two, and in coordinates in which :math:`M` is near the identity
 the bound is checked with all roundings added to it.
 
-That needs rows that span the space. Where they do not, floating-point numbers are integers times
-powers of two, and few rows are settled by elimination without fractions (E. H. Bareiss,
-*Sylvester's identity and multistep integer-preserving Gaussian elimination*, 1968): the smallest
-multipliers stay as they are, the others follow from them, and the sum over all rows is zero as
-integers or it is not. Which rows and columns to eliminate is read off their residues modulo a
-prime; a prime that misleads costs the proof, and never makes one.
+That needs rows that span the space, or columns that span all others exactly, in which a
+combination has to vanish. These are found by elimination without fractions (E. H. Bareiss,
+*Sylvester's identity and multistep integer-preserving Gaussian elimination*, 1968), where residues
+modulo a prime say that columns depend on each other; a prime that misleads costs the proof, and
+never makes one. Few rows are settled in integers (:mod:`attsvm.solvers.integers`).
 """
 
 from __future__ import annotations
 
-import itertools
+import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
+from attsvm.solvers import integers
+from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.proofs import ROUNDING, sharp_adjoint
+from attsvm.solvers.scaling import OutOfRangeError
 
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = 2.0**-900  # more than what underflow takes from numbers near one
 _DROPPED = 2.0**-300  # share of the largest multiplier below which a row is left out
 _NOISE = 1e-12  # and what is tried next: multipliers below this share may be rounding
-_LARGEST_SYSTEM = 6000  # columns of a matrix M that is factorised
-_COLUMNS = 1600  # columns of the rows that are factorised
-_ENTRIES = 1 << 24  # of the rows that may be written out
-_WRITTEN = 1 << 21  # and from where on, or with so many rows a column,
-_MANY = 2  # the matrix M is tried first
+_ENTRIES = 1 << 24  # of the rows that may be written out and factorised
 _ROWS_PER_COLUMN = 4  # rows that carry the correction
 _SEPARATE = 1e-9  # smallest squared singular value, of the largest, of columns beyond doubt
 _INDEPENDENT = 1e-11  # pivots below this share of the largest count as dependent columns
 _FEW = 60  # rows, or columns, whose dependence is decided in integers
 _EXACT_ENTRIES = 1 << 18  # of these rows written out
-_ATTEMPTS = 4  # at an elimination: rows whose multipliers end with the wrong sign leave
 _PRIME = 1496910827
 
 
@@ -105,7 +103,7 @@ def _proved(margins: Margins, dual: FloatArray, rows: Rows) -> FloatArray | None
     if found is not None:
         better[rows.positions] *= found
         return better
-    return _in_integers(margins, dual, rows)
+    return _in_integers(margins, dual, rows.positions)
 
 
 def _prepared(margins: Margins, dual: FloatArray, some: IntArray) -> Rows | None:
@@ -168,14 +166,14 @@ def _spanning(rows: FloatArray) -> FloatArray:
     different = np.unique(rows, axis=0)
     if count > _FEW or different.size > _EXACT_ENTRIES:
         return rows
-    whole = _whole(different)
-    columns, chosen = _profile((whole.T % _PRIME).astype(np.int64))
+    numbers = integers.whole(different)[0]
+    columns, chosen = _profile((numbers.T % _PRIME).astype(np.int64))
     others = np.setdiff1d(np.arange(count), columns)
     if len(others) == 0 or len(columns) == 0 or different.size * len(others) > _EXACT_ENTRIES:
         return rows
-    square = whole[chosen][:, columns]
-    mixture, scale = _solved(square, whole[chosen][:, others])
-    if not np.array_equal(whole[:, columns] @ mixture, whole[:, others] * scale):
+    square = numbers[chosen][:, columns]
+    mixture, scale = _solved(square, numbers[chosen][:, others])
+    if not np.array_equal(numbers[:, columns] @ mixture, numbers[:, others] * scale):
         return rows
     return np.ascontiguousarray(rows[:, np.sort(columns)])
 
@@ -195,11 +193,7 @@ def _nearby(rows: Rows) -> FloatArray | None:
     pull = (high + low).reshape(-1)
     residual = (np.abs(high) + np.abs(low) + ROUNDING * size + _TINY).reshape(-1)
     factors = np.ones(len(lam))
-    if len(lam) > _MANY * count or len(lam) * count > _WRITTEN:
-        theta = _large(rows, residual)
-        if theta is not None:
-            return factors if _gains(b * lam, theta) else None
-    if count > _COLUMNS or len(lam) * count > _ENTRIES:
+    if len(lam) * count > _ENTRIES:
         return None
     carrying = np.sort(np.argsort(-np.abs(lam))[: _ROWS_PER_COLUMN * count])
     found = _change(rows, carrying, pull, residual)
@@ -210,45 +204,6 @@ def _nearby(rows: Rows) -> FloatArray | None:
         return None
     factors[carrying] -= np.sign(lam[carrying]) * found[1]
     return factors
-
-
-def _large(rows: Rows, residual: FloatArray) -> float | None:
-    """The bound of :func:`_change` for rows that span many columns, from the matrix ``M`` itself:
-    ``M - c`` has a Cholesky factor, so its eigenvalues are above ``c`` less all roundings.
-    """
-    from scipy.linalg.lapack import dpotrf
-
-    D, Z, weight = rows.D, rows.Z, np.abs(rows.lam)
-    columns = D.shape[1] * Z.shape[1]
-    if columns > _LARGEST_SYSTEM:
-        return None
-    M = _moment(rows)
-    sizes = np.einsum("cd,cd->c", D, D) * np.einsum("nd,nd->n", Z, Z)[rows.owner]
-    rounding = (2.0 * len(D) + 4.0 * columns + 64.0) * _EPS * float(weight @ sizes)
-    distant = float(np.linalg.norm(residual)) * float(np.sqrt(sizes.max())) * (1.0 + 1e-9)
-    needed = max(4.0 * distant, rounding)
-    M[np.diag_indices(columns)] -= needed + rounding
-    _, failed = dpotrf(M, lower=1, overwrite_a=1, clean=0)
-    return None if failed else distant / needed
-
-
-def _moment(rows: Rows) -> FloatArray:
-    r""":math:`\sum_c|\lambda_c|a_ca_c^\top` with :math:`a_c=\operatorname{vec}(\delta_cz^\top)`,
-    Fortran order, as one product of symmetric halves.
-    """
-    d_x, d_z = rows.D.shape[1], rows.Z.shape[1]
-    D = rows.D * np.sqrt(np.abs(rows.lam))[:, None]
-    x, z = np.triu_indices(d_x), np.triu_indices(d_z)
-    ends = np.searchsorted(rows.owner, np.arange(len(rows.Z) + 1)).tolist()
-    halves = np.empty((len(rows.Z), len(x[0])))
-    for i, (first, last) in enumerate(itertools.pairwise(ends)):
-        halves[i] = (D[first:last].T @ D[first:last])[x]
-    total = halves.T @ (rows.Z[:, z[0]] * rows.Z[:, z[1]])
-    x_pair, z_pair = np.empty((d_x, d_x), dtype=np.int64), np.empty((d_z, d_z), dtype=np.int64)
-    x_pair[x] = x_pair.T[x] = np.arange(len(x[0]))
-    z_pair[z] = z_pair.T[z] = np.arange(len(z[0]))
-    M = total[x_pair.reshape(-1)][:, z_pair.reshape(-1)].reshape(d_x, d_x, d_z, d_z)
-    return np.ascontiguousarray(M.transpose(0, 2, 1, 3)).reshape(d_x * d_z, d_x * d_z).T
 
 
 def _change(
@@ -287,67 +242,24 @@ def _change(
     return (theta, moved @ (inverse.T @ pull)) if theta < 1.0 else None
 
 
-def _in_integers(margins: Margins, dual: FloatArray, rows: Rows) -> FloatArray | None:
-    """Multipliers that are exactly a contradiction, where the rows are few."""
-    for _ in range(_ATTEMPTS):
-        at = rows.positions
-        if not 0 < len(at) <= _FEW:
-            return None
-        exact = _null_vector(margins, dual[at], rows)
-        if exact is None:
-            return None
-        wrong = (exact * np.sign(dual[at]).astype(int).astype(object) < 0).astype(np.bool_)
-        wrong &= ~margins.equalities[at]
-        if not wrong.any():
-            if not exact @ _whole(margins.rhs[at]) > 0:
-                return None
-            top, found = max(map(abs, exact)), np.zeros(len(dual))
-            found[at] = np.array([x / top for x in exact]) * np.abs(dual[at]).max()
-            return found
-        rows = rows.part(~wrong)
-    return None
-
-
-def _null_vector(margins: Margins, lam: FloatArray, rows: Rows) -> Any:
-    r"""Integers :math:`\lambda'` near a multiple of :math:`\lambda` with
-    :math:`\sum_c\lambda'_ca_c=0`; ``None`` when the rows are independent, or too large.
+def _in_integers(margins: Margins, dual: FloatArray, rows: IntArray) -> FloatArray | None:
+    """Multipliers that are exactly a contradiction of few rows. What equalities ask for is what
+    inequalities with the signs of their multipliers ask for.
     """
-    owner, first = rows.owner, np.unique(rows.owner, return_index=True)[1]
-    D = margins.differences[rows.positions]
-    Z = margins.queries[margins.sequence[rows.positions[first]]]
-    if D.size * Z.shape[1] > _EXACT_ENTRIES:
+    sign, part = np.sign(dual[rows]), margins.restricted(rows)
+    if len(rows) > _FEW or not (sign * part.rhs > 0.0).any():
         return None
-    D, Z = _whole(D), _whole(Z)
-    x, z = ((each % _PRIME).astype(np.int64) for each in (D, Z))
-    order = np.argsort(-np.abs(rows.lam), kind="stable")
-    residues = (x[order][:, :, None] * z[owner[order]][:, None, :] % _PRIME).reshape(len(D), -1)
-    independent, columns = _profile(residues)
-    basis = order[independent]
-    free = np.setdiff1d(order, basis)
-    if len(free) == 0 or len(basis) == 0:
+    differences, rhs = sign[:, None] * part.differences, sign * part.rhs
+    try:
+        p = equilibrate(replace(part, differences=differences, rhs=rhs, equality=None), None)
+    except OutOfRangeError:
         return None
-    a, e = np.divmod(columns, Z.shape[1])
-    given = _whole(lam[free])
-    rest = (D[free][:, a] * Z[owner[free]][:, e]).T @ given
-    solved, scale = _solved((D[basis][:, a] * Z[owner[basis]][:, e]).T, -rest[:, None])
-    exact = np.empty(len(D), dtype=object)
-    exact[basis], exact[free] = solved[:, 0], given * scale
-    pulled = np.zeros((len(Z), D.shape[1]), dtype=object)
-    for c, i in enumerate(owner.tolist()):
-        pulled[i] += exact[c] * D[c]
-    if (pulled.T @ Z).any():
+    found = integers.settled(p, math.inf)
+    if found is None or not found.contradiction:
         return None
-    return exact if scale > 0 else -exact
-
-
-def _whole(values: FloatArray) -> Any:
-    """The numbers as integers in units of one power of two."""
-    mantissa, exponent = np.frexp(values)
-    some = values != 0.0
-    shift = np.where(some, exponent - exponent.min(where=some, initial=10000), 0)
-    whole = np.ldexp(mantissa, 53).astype(np.int64).astype(object) << shift.astype(object)
-    every = int(np.bitwise_or.reduce(whole.reshape(-1)))
-    return whole // (every & -every) if every else whole
+    exact, lifted = np.zeros(len(dual)), p.lifted(found.dual)
+    exact[rows] = sign * (lifted / lifted.max()) * np.abs(dual[rows]).max()
+    return exact
 
 
 def _profile(residues: IntArray) -> tuple[IntArray, IntArray]:

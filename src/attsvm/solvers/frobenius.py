@@ -22,7 +22,8 @@ the dual
   working set of rows, which always ends: in weights, or in multipliers whose rows add up to zero.
 
 Programmes of few rows take all of this in one compiled call, alone or many at a time
-(:func:`settle`). The best certified answer met on the way is what is returned.
+(:func:`settle`); what float64 leaves open of them is settled in integers
+(:mod:`attsvm.solvers.integers`). The best certified answer met on the way is what is returned.
 """
 
 from __future__ import annotations
@@ -43,10 +44,12 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.native import address, library
+from attsvm.solvers import integers
 from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.hinges import smoothed
 from attsvm.solvers.outcomes import Request, infeasible_solution, solved, zero_solution
 from attsvm.solvers.programme import (
+    Point,
     Programme,
     empty_rows,
     equilibrate,
@@ -87,7 +90,6 @@ _SLICE = 500  # steps between two looks at the clock
 _MISSED = 1e-14  # slopes that are zero in units of rows and right-hand sides at most one
 _DEPENDENT = 1e-13  # square of a pivot, of its row's square, below which the row depends on others
 _TINY_UNIT, _RAISED = -16, 1e-13  # exponent of a margin's unit, and what is asked for in addition
-_VANISHING = 1e-6  # size of weights, of the largest multiplier, from which rows may contradict
 _IDLE = 1e-12  # share of the largest multiplier of a contradiction that is rounding
 
 
@@ -129,11 +131,8 @@ def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
 def contradicted(
     margins: Margins, dual: FloatArray, request: Request, iterations: int
 ) -> MarginSolution:
-    """The verdict on multipliers of active sets, whose rows but one are independent; more of them
-    than that are so by rounding alone, and can be spared.
-    """
-    least = int(np.count_nonzero(dual)) <= math.prod(margins.shape) + 1
-    return infeasible_solution(margins, dual, request, "active set", iterations, minimal=least)
+    """The verdict on multipliers of active sets, whose rows but one are independent."""
+    return infeasible_solution(margins, dual, request, "active set", iterations)
 
 
 class Found(NamedTuple):
@@ -282,7 +281,8 @@ class _Search:
 
     def __init__(self, margins: Margins, norm: Norm, request: Request) -> None:
         self.margins, self.norm, self.request = margins, norm, request
-        self.programme = _raised(equilibrate(margins, request.slack, request.opposite))
+        self.exact = equilibrate(margins, request.slack, request.opposite)
+        self.programme = _raised(self.exact)
         self.deadline = (
             math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
         )
@@ -305,13 +305,15 @@ class _Search:
             claim = self._claim(found, ascent.epochs)
             if claim is not None and claim.status == "infeasible":
                 return claim
-            if claim is not None and found.contradiction:
-                if not self._late():
-                    # weights that nearly do not exist are made of the rows that nearly contradict
-                    self._pivot(p.scaled_dual(claim.dual))
-                if not self._done():
+            if claim is not None and not self._late():
+                # weights that nearly do not exist are made of the rows that nearly contradict
+                self._pivot(p.scaled_dual(claim.dual))
+            proved = self._in_integers(ascent.epochs)
+            if proved is not None:
+                return proved
+            if not self._done():
+                if claim is not None:
                     return claim
-            elif not self._done():
                 self._ascended_long(ascent)
         assert self.best is not None
         return solved(self.margins, self.best, self.request, self.solver, ascent.epochs)
@@ -416,21 +418,33 @@ class _Search:
         return found
 
     def _claim(self, found: Point, epochs: int) -> MarginSolution | None:
-        """The verdict on multipliers that contradict each other, or are about to: where rows depend
-        on each other up to rounding, multipliers grow without bound and weights do not.
-        """
+        """The verdict on multipliers that contradict each other."""
         p = self.programme
-        size = _VANISHING * float(found.dual.max())
-        growing = p.hard and float(np.linalg.norm(found.W)) < size
-        if not (found.contradiction or growing):
+        if not found.contradiction:
             return None
-        lam = p.cancelled(vanishing(p, found.dual))
+        lam = p.cancelled(np.where(found.dual > _IDLE * found.dual.max(), found.dual, 0.0))
         if not lam.any():
             return None  # rows that cancel to nothing contradict nobody
-        mantissa, exponent = np.frexp(lam)
-        power = np.where(lam != 0.0, exponent + p.dual_exponent, -(10**6))
-        lifted = np.ldexp(mantissa, np.maximum(power - power.max(), -2000))
-        return contradicted(self.margins, lifted, self.request, epochs)
+        return contradicted(self.margins, p.lifted(lam), self.request, epochs)
+
+    def _in_integers(self, epochs: int) -> MarginSolution | None:
+        """What integers say where float64 does not: better weights, or the verdict on a
+        contradiction.
+        """
+        if self._good() or self._late():
+            return None
+        p = self.exact  # of raised rows no contradiction says anything
+        found = integers.settled(p, self.deadline)
+        if found is None:
+            return None
+        if found.contradiction:
+            dual = p.lifted(found.dual)
+            return infeasible_solution(
+                self.margins, dual, self.request, "integers", epochs, exact=True
+            )
+        self.settled = True
+        self._consider(found.dual, "integers", found.W)
+        return None
 
     def _consider(self, dual: FloatArray, solver: str, weights: FloatArray | None = None) -> None:
         """Keep ``dual`` and ``weights`` (its own when left out) if they are better certified than
@@ -458,6 +472,9 @@ class _Search:
         enough = self.settled or self.request.rough
         return self.best.error <= (self.request.tol if enough else min(self.request.tol, _POLISHED))
 
+    def _good(self) -> bool:
+        return self.best is not None and self.best.error <= self.request.tol
+
     def _late(self) -> bool:
         return time.monotonic() > self.deadline
 
@@ -470,20 +487,6 @@ def _raised(p: Programme) -> Programme:
     if not p.hard or p.opposite is not None or not large.any():
         return p
     return replace(p, b=p.b + _RAISED * large)
-
-
-class Point(NamedTuple):
-    """Multipliers and weights of one stage.
-
-    ``settled`` is True when every sign is right; otherwise ``dual`` is the last point, clipped into
-    the box. ``W`` is ``adjoint(dual)`` refined on its own, so that cancellation among large
-    multipliers does not blur its margins. Of a ``contradiction`` the rows add up to zero.
-    """
-
-    dual: FloatArray
-    W: FloatArray
-    settled: bool
-    contradiction: bool = False
 
 
 class _System(NamedTuple):
@@ -724,7 +727,7 @@ def _on_rows(
     count = len(rows)
     G, lam, b = p.gram(rows).T, start.copy(), np.ascontiguousarray(sides)
     cap, signs, slope = p.cap[rows], signed.astype(np.uint8), np.empty(count)
-    state = native.active_set(count)
+    state = native.active_set(count, p.dof)
     gram, sides_at, multipliers, slopes = (
         address(x, np.float64, *x.shape) for x in (G, b, lam, slope)
     )
@@ -764,26 +767,3 @@ def _begun(state: Any, G: FloatArray, lam: FloatArray, cap: FloatArray, signed: 
     side[free] = 1
     state.count = count
     return True
-
-
-def vanishing(p: Programme, dual: FloatArray) -> FloatArray:
-    """Multipliers whose rows add up to zero, with less of a residual: their rows but one are
-    independent, and the multipliers of these are refined in the weights.
-    """
-    from scipy.linalg.lapack import dpotrs
-
-    best = np.where(dual > _IDLE * dual.max(), dual / dual.max(), 0.0)
-    rows = np.flatnonzero(best)
-    rows = rows[rows != np.argmax(best)]
-    factor = _factor(p, rows) if 0 < len(rows) <= LARGEST_SYSTEM else None
-    if factor is None:
-        return best
-    pulled = p.adjoint(best)
-    for _ in range(_REFINEMENTS):
-        now = best.copy()
-        now[rows] -= dpotrs(factor, p.values(pulled)[rows], lower=1)[0]
-        after = p.adjoint(now)
-        if now.min() < 0.0 or not np.linalg.norm(after) < np.linalg.norm(pulled) / 2:
-            break
-        best, pulled = now, after
-    return best

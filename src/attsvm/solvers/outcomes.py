@@ -16,11 +16,9 @@ from attsvm.solvers.farkas import proved
 from attsvm.solvers.proofs import NO_MATTER, Certificate, farkas_residual
 from attsvm.solvers.scaling import Scaling
 from attsvm.solvers.solution import MarginSolution, Status
-from attsvm.solvers.words import contradiction, few_rows
+from attsvm.solvers.words import contradiction
 
 _SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as supporting
-# rows of a certificate that are reduced at once, so that the message can name them
-_CHEAP_REDUCTION = 200
 # weights in which terms cancel to this many roundings over the tolerance may be beyond float64
 _BEYOND = 4.0
 _SMALL = 1e-6  # and the residual of a certificate is small whatever the tolerance
@@ -202,25 +200,16 @@ def infeasible_solution(
     solver: str,
     iterations: int,
     *,
-    minimal: bool = False,
+    exact: bool = False,
 ) -> MarginSolution:
     """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry
     of one): ``infeasible`` where :func:`attsvm.solvers.farkas.proved` proves it, ``almost
     infeasible`` where it does not.
 
-    A ``minimal`` certificate is known to need all of its rows; others are reduced when that is
-    cheap.
+    An ``exact`` certificate is a proof.
     """
     dual = dual / np.abs(dual).max()
-    proof = None
-    if not minimal and np.count_nonzero(dual) <= _CHEAP_REDUCTION:
-        few = few_rows(margins, dual)
-        proof = None if few is dual else proved(margins, few)
-    if proof is None:
-        proof = proved(margins, dual)
-    if proof is None and not minimal and np.count_nonzero(dual) > _CHEAP_REDUCTION:
-        few = few_rows(margins, dual)
-        proof = None if few is dual else proved(margins, few)
+    proof = dual if exact else proved(margins, dual)
     status: Status = "infeasible"
     if proof is not None:
         dual = proof / np.abs(proof).max()

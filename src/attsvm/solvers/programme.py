@@ -18,6 +18,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -144,6 +145,15 @@ class Programme:
         """Weights and multipliers of the caller's programme."""
         return np.ldexp(W, self.weight_exponent), np.ldexp(dual, self.dual_exponent)
 
+    def lifted(self, dual: FloatArray) -> FloatArray:
+        """Multipliers of a contradiction, which have no scale, in the caller's rows; the largest is
+        near one.
+        """
+        mantissa, exponent = np.frexp(dual)
+        power = np.where(dual != 0.0, exponent + self.dual_exponent, -(10**6))
+        near: FloatArray = np.ldexp(mantissa, np.maximum(power - power.max(), -2000))
+        return near
+
     def scaled_dual(self, dual: FloatArray) -> FloatArray:
         """Multipliers of the caller's programme, brought to this one's scale and into its box."""
         clipped: FloatArray = np.clip(np.ldexp(dual, -self.dual_exponent), 0.0, self.cap)
@@ -154,6 +164,20 @@ class Programme:
         if self.opposite is None:
             return dual
         return dual - np.where(self.opposite >= 0, np.minimum(dual, dual[self.opposite]), 0.0)
+
+
+class Point(NamedTuple):
+    """Multipliers and weights of one stage.
+
+    ``settled`` is True when every sign is right; otherwise ``dual`` is the last point, clipped into
+    the box. ``W`` is ``adjoint(dual)`` refined on its own, so that cancellation among large
+    multipliers does not blur its margins. Of a ``contradiction`` the rows add up to zero.
+    """
+
+    dual: FloatArray
+    W: FloatArray
+    settled: bool
+    contradiction: bool = False
 
 
 def row_values(D: FloatArray, offsets: IntArray, moved: FloatArray) -> FloatArray:

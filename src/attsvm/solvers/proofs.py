@@ -196,7 +196,7 @@ def certify_soft(
     """
     best = _soft(margins, norm, W, dual, slack)
     for _ in range(_RESCALINGS):
-        if not NO_MATTER < best.gap < 1.0:
+        if best.gap <= NO_MATTER:
             break
         high, low = sharp_values(margins, best.W)
         tight = (margins.rhs > 0.0) & (np.abs(margins.rhs - high) <= _TIGHT * margins.rhs)

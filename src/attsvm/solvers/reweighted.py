@@ -15,9 +15,9 @@ weights :math:`W` with gradient :math:`R` is least, over weights that meet the m
 a Frobenius programme of other rows (iteratively reweighted least squares; Adil, Peng and Sachdeva,
 *Fast, provably convergent IRLS algorithm for p-norm linear regression*, 2019), solved by the
 methods of :mod:`attsvm.solvers.frobenius`, which know what to do with rows that nearly depend on
-each other. From :math:`p=2` on steps are taken in the weights; below, where :math:`H` has poles, in
-the multipliers, whose energy has the Hessian :math:`H^{-1}`. Both lead down a convex function,
-which is least somewhere along the step.
+each other, or in integers. From :math:`p=2` on steps are taken in the weights; below, where
+:math:`H` has poles, in the multipliers, whose energy has the Hessian :math:`H^{-1}`. Both lead down
+a convex function, which is least somewhere along the step.
 
 For singular values the Hessian is of this form in a frame: the entries of :math:`U^\top WV` on the
 diagonal, the halves of the others that are symmetric and those that are not (Lewis and Sendov,
@@ -38,7 +38,7 @@ import numpy as np
 from attsvm.data import FloatArray
 from attsvm.geometry import Norm
 from attsvm.geometry.lifts import Entrywise, Lifted, SingularValues
-from attsvm.solvers import frobenius
+from attsvm.solvers import frobenius, integers
 from attsvm.solvers.newton import Proximal, pair_rates
 from attsvm.solvers.programme import Programme, explicit_rows
 
@@ -144,6 +144,8 @@ def _model(
     found = frobenius.pivot(model, dual * length, _PIVOTS, deadline)
     if not found.settled:
         found = frobenius.active_set(model, found.dual, deadline)
+    if not found.settled:
+        found = integers.settled(model, deadline) or found
     W, dual = at.back(centre + spread(found.W[:, 0])), found.dual / length
     if found.contradiction or not (np.isfinite(W).all() and np.isfinite(dual).all()):
         return None

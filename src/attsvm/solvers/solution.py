@@ -17,7 +17,6 @@ from attsvm.solvers.facts import Residuals, residuals_of
 from attsvm.solvers.proofs import farkas_residual, lower_bound
 from attsvm.solvers.saving import load, save
 from attsvm.solvers.scaling import scaled
-from attsvm.solvers.words import few_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -252,14 +251,13 @@ class MarginSolution:
         """``(k, 3)``: sequence, its selected token and the rival token of every constraint in the
         contradiction, by falling multiplier.
 
-        At most ``d_x d_z + 1`` rows unless the programme is too large to reduce. Empty when the
-        status is neither ``infeasible`` nor ``almost infeasible``.
+        At most ``d_x d_z + 1`` rows. Empty when the status is neither ``infeasible`` nor ``almost
+        infeasible``.
         """
         if self.status not in ("infeasible", "almost infeasible"):
             return np.zeros((0, 3), dtype=np.int64)
-        dual = few_rows(scaled(self.margins).margins, self.dual)
-        rows = np.flatnonzero(dual)
-        rows = rows[np.argsort(-np.abs(dual[rows]), kind="stable")]
+        rows = np.flatnonzero(self.dual)
+        rows = rows[np.argsort(-np.abs(self.dual[rows]), kind="stable")]
         sequence = self.margins.sequence[rows]
         return np.stack(
             [self._numbers[sequence], self.margins.selected[sequence], self.margins.token[rows]],

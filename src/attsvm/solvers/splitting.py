@@ -664,7 +664,7 @@ class _ActiveSet:
         G /= self._length
         self._G, self._cap = G, p.cap * self._length
         self._free, self._slope = np.zeros(p.m, np.uint8), np.empty(p.m)
-        self._set, self._steps = native.active_set(p.m), ctypes.c_int64()
+        self._set, self._steps = native.active_set(p.m, p.dof), ctypes.c_int64()
         self._places = address(G, np.float64, p.m, p.m)
         library.active_set_begin(self._places, *self._box(), self._at(self._multipliers))
 

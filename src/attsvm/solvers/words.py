@@ -4,19 +4,13 @@ cannot be had together.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
-from attsvm.solvers.programme import equilibrate, explicit_rows
 from attsvm.solvers.proofs import farkas_residual
 
 _NAMED = 3  # demands spelled out in a message
-_LARGEST = 1 << 25  # entries of rows that are written out to be reduced
-_DEPENDENT = 1e-12  # pivots below this share of the largest count as dependent rows
-_REFINEMENTS = 3
 
 _NOBODY = {
     "selection": "no weights select",
@@ -56,78 +50,6 @@ def contradiction(margins: Margins, dual: FloatArray) -> str:
         f"certificate over {len(rows)} constraints, residual {farkas_residual(margins, dual):.0e}"
     )
     return f"{_NOBODY[margins.kind]} {what}{more}{together} ({proof})"
-
-
-def few_rows(margins: Margins, dual: FloatArray) -> FloatArray:
-    """The certificate on as few rows as Carathéodory's theorem allows: linearly independent ones
-    and one more. As it is where that is small already, too large, or not as good.
-    """
-    rows = np.flatnonzero(dual)
-    if len(rows) <= 2 or len(rows) * (margins.shape[0] * margins.shape[1] + 1) > _LARGEST:
-        return dual
-    sign, part = np.sign(dual[rows]), margins.restricted(rows)
-    if not (sign * part.rhs > 0.0).any():
-        return dual
-    positive = replace(
-        part, differences=sign[:, None] * part.differences, rhs=sign * part.rhs, equality=None
-    )
-    p = equilibrate(positive, None)
-    lam = _reduced(explicit_rows(p, np.arange(p.m)), p.b, p.scaled_dual(np.abs(dual[rows])))
-    few = np.zeros_like(dual)
-    few[rows] = sign * np.ldexp(lam, p.dual_exponent)
-    few /= max(float(np.abs(few).max()), np.finfo(np.float64).tiny)
-    best = max(1e-13, farkas_residual(margins, dual))
-    return few if farkas_residual(margins, few) <= best else dual
-
-
-def _reduced(A: FloatArray, b: FloatArray, lam: FloatArray) -> FloatArray:
-    r"""Non-negative multipliers near a multiple of ``lam`` on few rows of ``A``, with
-    :math:`A^\top\lambda` as small as rounding lets it be.
-    """
-    lam = lam / lam.max()
-    rows, vectors, groups = np.arange(len(A)), np.hstack([A, b[:, None]]), 2 * (A.shape[1] + 2)
-    weights = lam
-    while len(rows) > groups:
-        # Sums over groups first: each round halves the number of rows at the price of one small
-        # problem.
-        starts = np.linspace(0, len(rows), groups, endpoint=False).astype(np.int64)
-        sums = np.add.reduceat(vectors[rows] * weights[:, None], starts, axis=0)
-        scale = np.repeat(_vertex(sums, np.ones(groups)), np.diff(np.append(starts, len(rows))))
-        rows, weights = rows[scale > 0.0], (weights * scale)[scale > 0.0]
-    weights = _vertex(vectors[rows], weights)
-    rows, weights = rows[weights > 0.0], weights[weights > 0.0]
-    for _ in range(_REFINEMENTS):  # the residual, spread so that signs survive
-        root = np.sqrt(weights / weights.max(initial=1e-300))
-        pull = (weights @ A[rows]) / weights.max(initial=1e-300)
-        change = root * np.linalg.lstsq((A[rows] * root[:, None]).T, pull, rcond=_DEPENDENT)[0]
-        weights = np.maximum(root * root - change, 0.0)
-    few = np.zeros_like(lam)
-    few[rows] = weights
-    return few
-
-
-def _vertex(vectors: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weights with the same ``weights @ vectors`` on linearly independent rows."""
-    from scipy.linalg import qr, solve_triangular
-
-    weights = weights.copy()
-    R, order = qr(vectors.T, mode="r", pivoting=True, check_finite=False)
-    pivots = np.abs(np.diag(R))
-    rank = int((pivots > _DEPENDENT * pivots[0]).sum())
-    null = np.zeros((len(weights), len(weights) - rank))
-    null[order[:rank]] = -solve_triangular(R[:rank, :rank], R[:rank, rank:])
-    null[order[rank:]] = np.eye(len(weights) - rank)
-    for j in range(null.shape[1]):
-        direction = null[:, j] if null[:, j].max() > 0.0 else -null[:, j]
-        ahead = np.flatnonzero(direction > 0.0)
-        steps = weights[ahead] / direction[ahead]
-        leaving = ahead[int(np.argmin(steps))]
-        weights = np.maximum(weights - float(steps.min()) * direction, 0.0)
-        weights[leaving] = 0.0
-        rest = null[:, j + 1 :]
-        rest -= np.outer(direction, rest[leaving] / direction[leaving])
-        rest[leaving] = 0.0
-    return weights
 
 
 def _demands(margins: Margins, rows: IntArray) -> list[str]:

@@ -106,11 +106,13 @@ def least(q: Question) -> Least | None:
 
 def answerable(q: Question, found: Least, tol: float) -> bool:
     """Whether the solution, rounded to float64, keeps the promise of ``optimal``: every margin met
-    to ``tol`` in the documented unit and in its own scale, and multipliers that are normal numbers.
+    to ``tol`` in the documented unit and in its own scale, and multipliers that are normal numbers
+    and bound the norm from below up to ``tol``.
 
     It is lengthened by half of ``tol`` first, which the gap allows. Where this fails, margins of
-    weights that large drown in the rounding of the weights themselves, and no solver can hand back
-    float64 weights that are proved optimal, unless by luck of the grid.
+    weights that large drown in the rounding of the weights themselves, or what is left of terms
+    that cancel in that of the multipliers, and no solver can hand back float64 weights that are
+    proved optimal, unless by luck of the grid.
     """
     grown = 1 + Fraction(tol) / 2
     assert found.W is not None
@@ -121,7 +123,14 @@ def answerable(q: Question, found: Least, tol: float) -> bool:
     shape = (q.D.integers.shape[1], q.Z.integers.shape[1])
     values = q.values(dyadic(rounded.reshape(shape)))
     short, own = shortness(q, values)
-    return max(short, own or Fraction(0)) <= Fraction(tol) + ROUNDING
+    if max(short, own or Fraction(0)) > Fraction(tol) + ROUNDING:
+        return False
+    dual = [Fraction(as_float(each)) for each in found.dual]
+    rows = q.written * scaled(1, q.D.exponent + q.Z.exponent)
+    pulled = sum(x * row for x, row in zip(dual, rows, strict=True))
+    top = sum((x * side for x, side in zip(dual, q.sides, strict=True)), Fraction(0))
+    least_square = sum(each * each for each in found.W) * (1 - Fraction(tol)) ** 2
+    return top > 0 and top * top >= least_square * sum(each * each for each in pulled)
 
 
 def _gram(columns: list[list[Fraction]]) -> list[list[Fraction]]:

@@ -406,6 +406,15 @@ def test_float64_cannot_hold_weights_that_are_too_large_for_their_margins() -> N
     assert not answerable(Question(rows([[1e-160, 0.0]]), "fro"), far, 1e-9)
 
 
+def test_float64_cannot_hold_multipliers_whose_sum_drowns_in_its_terms() -> None:
+    """A feature of size 1e40 in which two rows cancel; the weights are those of the other one."""
+    for size, holds in ((1.0, True), (1e40, False)):
+        question = Question(rows([[0.7 * size, 1.0], [-0.3 * size, 1.0]]), "fro")
+        found = least(question)
+        assert found is not None
+        assert answerable(question, found, 1e-9) is holds
+
+
 # the programmes and the count
 
 
