@@ -23,6 +23,7 @@ PAPERS = {
     "factored": "Implicit Regularization of Gradient Flow on One-Layer Softmax Attention",
     "spectral": "Implicit Bias of Spectral Descent and Muon",
     "benign": "Benign Overfitting in Single-Head Attention",
+    "association": "One-Layer Transformers are Provably Optimal for In-context Reasoning",
     "regular": "How Transformers Learn Regular Language Recognition",
     "markov": "From Self-Attention to Markov Models",
     "heads": "The support vector machine inside trained heads (a study of this project)",

@@ -1,0 +1,1 @@
+"""One-Layer Transformers are Provably Optimal for In-context Reasoning (Nguyen, Nguyen-Tang)."""

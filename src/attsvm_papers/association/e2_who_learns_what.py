@@ -1,0 +1,178 @@
+r"""Attention reasons in context and the feed-forward layer associates noise.
+
+The task of ``association-1`` with noise in one sentence of five, 300 steps of length 0.1.
+Restricted weights know the word before, and of the current one whether it is noise; full ones know
+both words, and have a feed-forward weight for every word. Both layers, or one of them, are trained;
+of the first also the answers of each layer alone are read. Fresh sentences have answers of
+training, or words that stood in training but behind no trigger.
+
+Source: One-Layer Transformers are Provably Optimal for In-context Reasoning and Distributional
+Association Learning (Nguyen and Nguyen-Tang, 2025), read in its abstract, and Distributional
+Associations vs In-Context Reasoning (Chen, Bruna and Bietti, 2025), likewise
+
+Notes: Sizes, steps and the two parametrisations are this project's.
+"""
+
+import numpy as np
+import torch
+
+from attsvm_papers import kit
+from attsvm_papers.association import recall
+from attsvm_papers.association.e1_bayes_risk import NOISY, PAPER, marks
+from attsvm_papers.association.recall import FULL, RESTRICTED, Risk
+
+BOTH, ATTENTION, ASSOCIATION = "both layers", "attention alone", "feed-forward layer alone"
+LAYERS = {BOTH: (True, True), ATTENTION: (True, False), ASSOCIATION: (False, True)}
+CHEN = "abstract of Chen, Bruna and Bietti"
+
+
+@kit.run(
+    kit.rows(
+        "weights layers",
+        [(RESTRICTED, BOTH), (RESTRICTED, ATTENTION), (RESTRICTED, ASSOCIATION), (FULL, BOTH)],
+    ),
+    seeds=kit.seeds(20, by=20),
+    quick={"seeds": 2, "n": 100},
+)
+def run(weights, layers, seeds, steps=300, n=200):
+    at = marks(steps)
+    risk = Risk(recall.drawn(seeds, n, NOISY, 0), NOISY)
+    path = recall.descended(risk, recall.weights(weights, *LAYERS[layers]), steps, 0.1, True, at)
+    seen, held = (Risk(recall.drawn(seeds, 1000, NOISY, 1 + 2 * h, h), NOISY) for h in (0, 1))
+
+    def course(of):
+        return torch.stack([of(theta) for theta in path]).T.numpy()
+
+    found = {"step": kit.same(at), "risk": course(seen), "risk_held": course(held)}
+    for name, (attends, speaks) in (("attention", (1, 0)), ("forward", (0, 1))):
+        alone = recall.weights(FULL, attends, speaks)
+        for word, noise in (("answer", 0), ("noise", 1)):
+            found[f"{name}_{word}"] = np.stack([seen.says(x * alone, noise) for x in path], axis=1)
+    return found | seen.looks(path)
+
+
+RIGHT = kit.close_to(1.0, 0.0, "every sentence")
+HERE = {"weights": RESTRICTED, "layers": BOTH}
+
+
+@kit.claim(
+    kit.at_least(1.0, "a weight of e; without any it is zero"),
+    "paper",
+    f"{CHEN}; the margin is ours",
+    where=HERE,
+    null=kit.at_start("on_answer", "on_other"),
+)
+def IR7(e):
+    """Attention prefers the answer: what it is on it, less what it is on any other word and on
+    noise, means over fresh sentences.
+    """
+    return e.end("on_answer") - e.end("on_other")
+
+
+@kit.claim(
+    RIGHT,
+    "paper",
+    CHEN,
+    where=HERE,
+    null=kit.replaced("the feed-forward layer alone", attention_answer="forward_answer"),
+)
+def IR8(e):
+    """Attention alone, with the feed-forward layer taken away after training, says the answer:
+    share of fresh sentences.
+    """
+    return e.end("attention_answer")
+
+
+@kit.claim(
+    RIGHT,
+    "paper",
+    CHEN,
+    where=HERE,
+    null=kit.replaced("attention alone", forward_noise="attention_noise"),
+)
+def IR9(e):
+    """The feed-forward layer alone says noise: share of fresh sentences."""
+    return e.end("forward_noise")
+
+
+def close(words):
+    return kit.between(0.97, 1.03, f"one is derived, {words}")
+
+
+BETWEEN = kit.exchanged("both layers", "layers", ATTENTION, BOTH)
+
+
+@kit.claim(
+    close("and sentences are 1000"),
+    "ours",
+    "derived on the page",
+    where={"weights": RESTRICTED, "layers": ATTENTION},
+    null=BETWEEN,
+)
+def IR10(e):
+    """Trained without a feed-forward layer the risk is the least that there is: of that."""
+    return e.end("risk") / recall.without_feed_forward(NOISY)
+
+
+@kit.claim(
+    close("and sentences are 1000"),
+    "ours",
+    "derived on the page",
+    where={"weights": RESTRICTED, "layers": ASSOCIATION},
+    null=kit.exchanged("both layers", "layers", ASSOCIATION, BOTH),
+)
+def IR11(e):
+    """Trained without attention the risk is the least that there is: of that."""
+    return e.end("risk") / recall.without_attention(NOISY)
+
+
+@kit.claim(
+    kit.at_most(0.05, "a tenth of the Bayes risk"),
+    "paper",
+    PAPER,
+    where={"layers": BOTH, "weights": RESTRICTED},
+    null=kit.exchanged("full weights", "weights", RESTRICTED, FULL),
+)
+def IR12(e):
+    """Answers that no training sentence has are learned as well: excess of the risk on them."""
+    return e.end("risk_held") - recall.entropy(NOISY)
+
+
+@kit.picture(
+    "Attention, association and words that are no answers in training",
+    "Attention on the answer grows above that on noise and other words. The feed-forward layer"
+    " alone soon says noise, attention alone the answer. On answers that training did not have the"
+    " excess of restricted weights falls and that of full ones rises again.",
+    3.2,
+    1,
+    3,
+    width=8.8,
+)
+def who_learns_what(e, axes):
+    """Medians over seeds with the range of all of them, on fresh sentences. Left: attention on the
+    answer and the largest on another word. Middle: share of sentences in which a layer alone says
+    its own. Right: excess over the Bayes risk.
+    """
+    both, full = e.where(**HERE), e.where(weights=FULL)
+    step = both["step"][0]
+    for colour, name, label in (
+        (kit.TRAINED, "on_answer", "the answer"),
+        (kit.ATTENTION, "on_other", "the best other word"),
+    ):
+        kit.band(axes[0], step, both[name], colour, label=label)
+    for colour, name, label in (
+        (kit.TRAINED, "attention_answer", "attention: the answer"),
+        (kit.ATTENTION, "forward_noise", "feed-forward: noise"),
+    ):
+        kit.band(axes[1], step, both[name], colour, label=label)
+    bayes = recall.entropy(NOISY)
+    for rows, name, colour, label in (
+        (both, "risk_held", kit.TRAINED, "restricted, new answers"),
+        (full, "risk", kit.INK, "full, answers of training"),
+        (full, "risk_held", kit.ATTENTION, "full, new answers"),
+    ):
+        kit.band(axes[2], step, rows[name] - bayes, colour, label=label)
+    kit.logarithmic(axes[2].yaxis, full["risk"] - bayes)
+    for ax, title in zip(axes, ("attention", "a layer alone", "excess risk"), strict=True):
+        ax.set(title=title, xlabel="step")
+        kit.legend(ax)
