@@ -105,7 +105,7 @@ def effective(shares):
     null=kit.replaced("the chain without counts", tokens="tokens_chain"),
 )
 def MK10(e):
-    """Four of five trajectories come to a small set of winners: effective number of tokens in the
+    """In four of five trajectories a small set of tokens wins: effective number of tokens in the
     last part, of ten.
     """
     return e["tokens"]
