@@ -46,7 +46,9 @@ def weights(alpha, rule, seeds, steps=1000, n=200):
     there = recall.weights(RESTRICTED)
     path = recall.descended(risk, there, steps, STEP[rule], rule == NORMALISED, at)
     clean, noisy = (Risk(recall.drawn(seeds, 500, a, 1), a) for a in (alpha, NOISY))
-    built = [recall.constructed(30.0, NOISY, deaf).expand(len(seeds), -1, -1) for deaf in (1, 0)]
+    built = [
+        recall.constructed(30.0, NOISY, deaf).expand(len(seeds), -1, -1) for deaf in (True, False)
+    ]
     return {
         "step": kit.same(at),
         "excess": torch.stack([clean(each) for each in path]).T.numpy() - recall.entropy(alpha),
@@ -217,7 +219,7 @@ def bayes_risk(e, axes):
     two numbers on their own. Right: the last expected excess of the two numbers, each dot a seed.
     """
     e = e.take(np.argsort(e["part"] == "numbers", kind="stable"))
-    lines = [
+    lines: list[tuple[int, dict[str, object], str, str]] = [
         (0, {"part": "weights", "alpha": 0.0, "rule": NORMALISED}, kit.TRAINED, NORMALISED),
         (0, {"part": "weights", "alpha": 0.0, "rule": PLAIN}, kit.ATTENTION, PLAIN),
         (1, {"part": "weights", "alpha": NOISY}, kit.INK, "all weights"),

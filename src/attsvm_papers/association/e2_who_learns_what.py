@@ -38,17 +38,19 @@ def run(weights, layers, seeds, steps=300, n=200):
     at = marks(steps)
     risk = Risk(recall.drawn(seeds, n, NOISY, 0), NOISY)
     path = recall.descended(risk, recall.weights(weights, *LAYERS[layers]), steps, 0.1, True, at)
-    seen, held = (Risk(recall.drawn(seeds, 1000, NOISY, 1 + 2 * h, h), NOISY) for h in (0, 1))
+    known, fresh = (
+        Risk(recall.drawn(seeds, 1000, NOISY, 1 + 2 * held, held), NOISY) for held in (False, True)
+    )
 
     def course(of):
         return torch.stack([of(theta) for theta in path]).T.numpy()
 
-    found = {"step": kit.same(at), "risk": course(seen), "risk_held": course(held)}
-    for name, (attends, speaks) in (("attention", (1, 0)), ("forward", (0, 1))):
+    found = {"step": kit.same(at), "risk": course(known), "risk_held": course(fresh)}
+    for name, (attends, speaks) in (("attention", (True, False)), ("forward", (False, True))):
         alone = recall.weights(FULL, attends, speaks)
-        for word, noise in (("answer", 0), ("noise", 1)):
-            found[f"{name}_{word}"] = np.stack([seen.says(x * alone, noise) for x in path], axis=1)
-    return found | seen.looks(path)
+        for word, noise in (("answer", False), ("noise", True)):
+            found[f"{name}_{word}"] = np.stack([known.says(x * alone, noise) for x in path], axis=1)
+    return found | known.looks(path)
 
 
 RIGHT = kit.close_to(1.0, 0.0, "every sentence")

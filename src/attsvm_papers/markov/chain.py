@@ -40,23 +40,17 @@ def prompts(design: str, K: int, T: int, D: int, rngs: Sequence[np.random.Genera
     each last token.
     """
     queries = np.eye(K, dtype=np.int64)[:, None]
-    if design == COVERED:
-        return np.stack([_counts(rng.random((K, D, K)), T - 1, rng) + queries for rng in rngs])
     found = []
     for rng in rngs:
-        first = rng.permuted(np.tile(np.arange(K) < K // 2, (K, 1)), axis=1)[:, None]
-        if design == HALF:
-            found.append(_counts(np.broadcast_to(first, (K, D, K)), T - 1, rng) + queries)
-        else:
-            either = np.arange(D)[:, None] % 2 == 0
-            found.append(_counts(np.where(either, first, ~first), T, rng))
+        half = rng.permuted(np.tile(np.arange(K) < K // 2, (K, 1)), axis=1)[:, None]
+        either = np.arange(D)[:, None] % 2 == 0
+        every = np.ones_like(half)
+        allowed = {COVERED: every, HALF: half, APART: np.where(either, half, ~half)}[design]
+        share = np.broadcast_to(allowed, (K, D, K)).astype(np.float64)
+        share /= share.sum(axis=-1, keepdims=True)
+        asks = 0 if design == APART else queries
+        found.append(rng.multinomial(T - (design != APART), share) + asks)
     return np.stack(found)
-
-
-def _counts(allowed: NDArray[np.generic], T: int, rng: np.random.Generator) -> IntArray:
-    """Of ``T`` tokens drawn from those that are allowed, alike."""
-    open_ = allowed > 0
-    return rng.multinomial(T, open_ / open_.sum(axis=-1, keepdims=True))
 
 
 def components(m: IntArray) -> BoolArray:

@@ -58,7 +58,8 @@ def run(design, seeds, K=6, T=8, D=40, n=4000):
     base = np.exp(w) / np.exp(w).sum(axis=-1, keepdims=True)
     model = np.stack([attended(*each) for each in zip(m, w, rngs, strict=True)])
     drawn = np.stack([rng.multinomial(n // (K * D), p) for rng, p in zip(rngs, truth, strict=True)])
-    found = fit(m, drawn.astype(float), starts)
+    counts = drawn.astype(float)
+    found = fit(m, counts, starts)
     whole = fit(m, truth, starts[0])
     eigenvalues = np.linalg.eigvalsh(whole.hessian)
     rank = (eigenvalues > 1e-9 * eigenvalues[..., -1:]).sum(axis=-1)
@@ -76,13 +77,13 @@ def run(design, seeds, K=6, T=8, D=40, n=4000):
         return ((ends - of(middle)) / np.abs(ends)).min(axis=-1)
 
     def linear(rows):
-        return -(drawn * probabilities(rows, m)).sum(axis=(-2, -1))
+        return -(counts * probabilities(rows, m)).sum(axis=(-2, -1))
 
     return {
         "equal": np.abs(model - truth).max(axis=(1, 2, 3)),
         "uncounted": np.abs(base[:, :, None] - truth).max(axis=(1, 2, 3)),
         "gap": (found.gap.max(axis=(1, 3)) / n).T,
-        "sag": sag(lambda rows: risk(rows, m, drawn)),
+        "sag": sag(lambda rows: risk(rows, m, counts)),
         "sag_linear": sag(linear),
         "unexplained": np.abs(rank - (K - parts(same))).max(axis=-1),
         "unexplained_pooled": np.abs(rank - (K - parts(pooled))).max(axis=-1),

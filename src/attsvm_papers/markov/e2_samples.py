@@ -34,27 +34,18 @@ def run(K, seeds):
 
     def excess(seen):
         rows = fit(seen, counts, np.zeros((*counts.shape[:-2], K))).w
-        return ((risk(rows, seen, truth) - risk(w, m, truth)).sum(axis=-1) / (4 * K**2)).T, rows
+        return ((risk(rows, seen, truth) - risk(w, m, truth)).sum(axis=-1) / (4 * K**2)).T
 
-    own, rows = excess(np.broadcast_to(m, counts.shape))
-    sets, _ = excess(np.broadcast_to(np.minimum(m, 1), counts.shape))
-    P, Q = (np.exp(each) / np.exp(each).sum(axis=-1, keepdims=True) for each in (w, rows))
     return {
         "n": kit.same(n),
-        "excess": own,
-        "excess_sets": sets,
-        "error": ((P - Q) ** 2).sum(axis=(-2, -1)).T,
+        "excess": excess(np.broadcast_to(m, counts.shape)),
+        "excess_sets": excess(np.broadcast_to(np.minimum(m, 1), counts.shape)),
         "free": K * (K - 1),
         "all": K * K,
     }
 
 
 SETS = kit.replaced("prompts as sets, without counts", excess="excess_sets")
-
-
-def rate(e, column):
-    """Slope of the logarithm of the mean over seeds against that of n."""
-    return kit.slopes(np.log(e["n"][:1]), np.log(e[column].mean(axis=0))[None], np.array([True]))
 
 
 @kit.claim(
@@ -66,7 +57,8 @@ def rate(e, column):
 )
 def MK7(e):
     """The excess loss falls like 1/n: slope of the logarithm of its mean, for each K."""
-    return rate(e, "excess")
+    mean = e["excess"].mean(axis=0)
+    return kit.slopes(np.log(e["n"][0]), np.log(mean)[None], np.array([True]))
 
 
 @kit.claim(
@@ -84,17 +76,9 @@ def MK8(e):
     return np.mean(e["excess"] * e["n"] / (e["free"][:, None] / 2), where=late)
 
 
-def power(e, column):
-    """Slope of the logarithm of the mean over seeds of ``column`` times n against that of K."""
-    groups = e.by("K")
-    means = np.array([np.mean(group[column] * group["n"]) for group in groups])
-    K = np.array(e.levels("K"), dtype=float)
-    return kit.slopes(np.log(K)[None], np.log(means)[None], np.array([True]))
-
-
 def one_row(e):
     """An error of one row in place of all K."""
-    return e.but({name: e[name] / e["K"][:, None] for name in ("excess", "error")})
+    return e.but({"excess": e["excess"] / e["K"][:, None]})
 
 
 @kit.claim(
@@ -105,7 +89,8 @@ def one_row(e):
 )
 def MK9(e):
     """The excess loss times n grows like K²: exponent of K."""
-    return power(e, "excess")
+    means = [np.mean(group["excess"] * group["n"]) for group in e.by("K")]
+    return kit.slopes(np.log(e.levels("K")), np.log(means)[None], np.array([True]))
 
 
 @kit.picture(
