@@ -236,7 +236,7 @@ def bayes_risk(e, axes):
     for ax, title in zip(axes[:2], ("without noise", "with noise"), strict=True):
         ax.set(title=title, xlabel="step", xlim=(0, 500), ylim=(1e-13, 10))
         kit.logarithmic(ax.yaxis, np.array([1e-13, 10]))
-        kit.legend(ax, loc="upper right" if ax is axes[1] else "lower left")
+        kit.legend(ax, loc="lower left")
     rows = e.where(part="numbers", way=APART)
     axes[2].plot(rows["estimate"], rows.end("fresh"), "o", color=kit.TRAINED, markersize=4)
     ends = np.array([rows["estimate"].min(), rows["estimate"].max()])
