@@ -47,8 +47,8 @@ def test_an_experiment_runs_is_judged_and_drawn(identifier):
     chosen, results, evidence = measured(identifier)
     for part in results:
         assert len({len(np.asarray(column)) for column in part.values()}) == 1
-        assert all(np.asarray(column).dtype.kind in "biufU" for column in part.values()), (
-            "columns are saved as plain numbers or words"
+        assert all(np.asarray(column).dtype.kind in "biuf" for column in part.values()), (
+            "a cell is saved as plain numbers; words are axes"
         )
     is_as_recorded(chosen, evidence)
 

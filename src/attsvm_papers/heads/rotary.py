@@ -25,15 +25,19 @@ NULLS = ("heads", "random", "rotated", "permuted", "reflected")
 SURE, ROTARY = 10, "tiny Llama"
 
 
-@kit.run(layer=(0, 1, 2, 3, 4), quick={"layer": (1,), "texts": 2, "tokens": 32, "queries": 12})
-def rotary(layer, texts=16, tokens=64, queries=80):
+@kit.run(
+    model=[ROTARY],
+    layer=(0, 1, 2, 3, 4),
+    quick={"layer": (1,), "texts": 2, "tokens": 32, "queries": 12},
+)
+def rotary(model, layer, texts=16, tokens=64, queries=80):
     """A row per head in the Frobenius norm, and one in the nuclear norm for the first of the layer.
     Nulls are rotary heads as well: random subspaces, the head's own two with rotated features,
     features paired with those of another frequency, and inputs reflected.
     """
-    model = story(1)[0]
-    inputs = model.seen(stories(model, texts, tokens), layer).double().numpy()
-    factors = weights(model, layer)
+    network = story(1)[0]
+    inputs = network.seen(stories(network, texts, tokens), layer).double().numpy()
+    factors = weights(network, layer)
     asked, found = queries_of(inputs, len(factors[0][0])), []
     W = [lifted(*pair) for pair in factors]
     for head, (K, Q) in enumerate(factors):
@@ -49,7 +53,6 @@ def rotary(layer, texts=16, tokens=64, queries=80):
             best, others = solved["cosine"].W, np.delete(W, head, axis=0)
             found.append(
                 {
-                    "model": ROTARY,
                     "head": head,
                     "norm": NORMS.index(norm),
                     **{k: cosine({"cosine": W[head], **nulls}[k], v.W) for k, v in solved.items()},
