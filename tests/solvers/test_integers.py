@@ -30,7 +30,7 @@ from attsvm.solvers.proofs import certify_hard, certify_soft
         ("feature-scales", 910000991, "infeasible"),
         ("near-contradictory", 910000264, "optimal"),
         ("nearly-infeasible", 910000413, "optimal"),
-        ("nearly-infeasible", 910000293, "infeasible"),
+        ("nearly-infeasible", 920000004, "infeasible"),
         ("targeted", 81000327, "optimal"),
         ("joined", 910000276, "infeasible"),
         ("joined", 910000916, "optimal"),

@@ -4,6 +4,8 @@
 #include "active_set.hpp"
 #include "rows.hpp"
 
+#include <cstdlib>
+
 namespace {
 
 enum Found : int64_t { UNSETTLED = 0, WEIGHTS = 1, CONTRADICTS = 2 };
@@ -11,7 +13,7 @@ enum Found : int64_t { UNSETTLED = 0, WEIGHTS = 1, CONTRADICTS = 2 };
 constexpr int64_t LARGEST_EXPONENT = 100;  // data within 2^+-100: no square leaves float64
 constexpr int64_t BLOCK = 4 * WIDE;        // columns of the Gram matrix that are made at a time
 constexpr int64_t SHORT = 64;  // rows up to which an update costs less than to foresee its need
-constexpr int64_t SWEEPS = 8;
+constexpr int64_t SWEEPS = 8, SHORT_SWEEPS = 8;  // and where rows are few enough to be SHORT
 constexpr int REFINEMENTS = 5, CORRECTIONS = 3, RESCALINGS = 3;
 constexpr double EPS = 2.220446049250313e-16;
 constexpr double ROUNDING = 4e-16;    // a ratio of margins this near to one is one
@@ -186,8 +188,9 @@ void sweep(Case &p) {
         x[c] = 0.0;
         slope[c] = -p.b[c];
     }
+    const int64_t sweeps = m > SHORT ? SWEEPS : SHORT_SWEEPS;
     double first = slope[0];
-    for (int64_t count = 0; count < SWEEPS; ++count)
+    for (int64_t count = 0; count < sweeps; ++count)
         for (int64_t c = 0; c < m; c += 2) {
             const bool pair = c + 1 < m;
             const double *row = p.G + c * m, *below = pair ? row + m : row;
@@ -430,17 +433,20 @@ Found solved(Case &p, int64_t &steps) {
 
 }  // namespace
 
-PUBLIC int64_t programme_room(int64_t rows, int64_t sequences, int64_t dx, int64_t dz) {
-    return Case::room(rows, sequences, dx, dz);
-}
-
-// The programmes from `first` to before `last`; `room` is as large as the largest of them asks for.
-PUBLIC void solve_programmes(const Batch *batch, int64_t first, int64_t last, double *room) {
+// The programmes from `first` to before `last`; false where there is no memory to work in.
+PUBLIC int64_t solve_programmes(const Batch *batch, int64_t first, int64_t last) {
+    int64_t most = 0;
+    auto rows = [&](int64_t k) { return batch->offsets[batch->instances[k]]; };
+    for (int64_t k = first; k < last; ++k)
+        most = std::max(most, Case::room(rows(k + 1) - rows(k),
+                                         batch->instances[k + 1] - batch->instances[k], batch->dx,
+                                         batch->dz));
+    double *room = (double *)std::malloc(sizeof(double) * most);
+    if (!room) return 0;
     for (int64_t k = first; k < last; ++k) {
-        const int64_t from = batch->instances[k], start = batch->offsets[from];
+        const int64_t from = batch->instances[k], start = rows(k);
         Case p;
-        p.n = batch->instances[k + 1] - from;
-        p.m = batch->offsets[from + p.n] - start;
+        p.n = batch->instances[k + 1] - from, p.m = rows(k + 1) - start;
         p.dx = batch->dx, p.dz = batch->dz, p.slack = batch->slack;
         p.D = batch->D + start * p.dx, p.Z = batch->Z + from * p.dz, p.rhs = batch->b + start;
         p.start = batch->start ? batch->start + start : nullptr;
@@ -450,4 +456,6 @@ PUBLIC void solve_programmes(const Batch *batch, int64_t first, int64_t last, do
         for (int64_t i = 0; i <= p.n; ++i) p.begin[i] = batch->offsets[from + i] - start;
         batch->outcome[k] = p.m > 0 ? solved(p, batch->steps[k]) : UNSETTLED;
     }
+    std::free(room);
+    return 1;
 }

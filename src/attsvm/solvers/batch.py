@@ -115,10 +115,10 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
         found = Found(
             self.W[k],
             self.dual[self.rows[k] : self.rows[k + 1]],
-            self.norm[k],
-            self.gap[k],
-            self.violation[k],
-            self._blur[k],
+            float(self.norm[k]),
+            float(self.gap[k]),
+            float(self.violation[k]),
+            float(self._blur[k]),
         )
         return found.solution(self.margins[k], self._request, systems)
 

@@ -24,6 +24,7 @@ from attsvm.solvers.proofs import Certificate, lower_bound
 from attsvm.solvers.solution import MarginSolution
 
 
+@np.errstate(over="ignore")
 def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> MarginSolution:
     """The solution of a programme with equalities.
 

@@ -114,12 +114,14 @@ def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
     """The solution or the contradiction of a programme of few rows, ``None`` where compiled code
     does not settle it.
     """
-    Z, offsets = margins.queries, margins.offsets
+    D, Z, offsets, b = margins.differences, margins.queries, margins.offsets, margins.rhs
     if margins.n > margins.m:  # of many sequences few have rows
         filled = np.flatnonzero(np.diff(offsets))
         Z, offsets = Z[filled], np.append(offsets[filled], margins.m)
-    arrays = margins.differences, Z, offsets, np.array([0, len(Z)]), margins.rhs
-    found = settle(*arrays, request.slack, request.warm_start)
+    D, Z, b = np.ascontiguousarray(D), np.ascontiguousarray(Z), np.ascontiguousarray(b)
+    offsets, parts = np.ascontiguousarray(offsets, np.int64), np.array([0, len(Z)])
+    found, batch = _batch(D, Z, b, offsets, parts, request.slack, request.warm_start)
+    _run(batch, 0, 1)
     if found.outcome[0] == UNSETTLED:
         return None
     size, gap, violation, rounding = found.figures[0].tolist()
@@ -158,9 +160,8 @@ class Found(NamedTuple):
             proof = certify_hard(margins, Frobenius(), W, dual)
         else:
             values = margins(W) if self.values is None else self.values
-            figures = (float(x) for x in self[2:6])
-            size, gap, violation, rounding = figures
-            proof = Certificate(W, dual, values, size, gap, violation, rounding)
+            figures = self.norm, self.gap, self.violation, self.rounding
+            proof = Certificate(W, dual, values, *figures)
         return solved(margins, proof, request, "active set", systems)
 
 
@@ -174,6 +175,7 @@ class Settled(NamedTuple):
         outcome: ``(B,)`` ``UNSETTLED``, ``WEIGHTS`` or ``CONTRADICTION``.
         systems: ``(B,)`` steps of active sets.
         values: ``(M,)`` margins of the weights.
+        numbers: all of these, in one array.
     """
 
     W: FloatArray
@@ -182,6 +184,7 @@ class Settled(NamedTuple):
     outcome: IntArray
     systems: IntArray
     values: FloatArray
+    numbers: FloatArray
 
 
 def settle(
@@ -210,19 +213,40 @@ def settle(
     """
     D, Z, b = (np.ascontiguousarray(each, np.float64) for each in (differences, queries, rhs))
     starts, parts = (np.ascontiguousarray(each, np.int64) for each in (offsets, instances))
-    (rows, dx), (sequences, dz), count = D.shape, Z.shape, len(parts) - 1
-    found = unsettled(D, Z, parts)
     begins = starts[parts]
     if not (
         parts[0] == begins[0] == 0
-        and (parts[-1], begins[-1], len(b)) == (sequences, rows, rows)
-        and (count == 1 or not (np.diff(parts) < 0).any())
-        and not np.count_nonzero(starts[1:] < starts[:-1])
+        and (parts[-1], begins[-1], len(b)) == (len(Z), len(D), len(D))
+        and not (np.diff(parts) < 0).any()
+        and not (np.diff(starts) < 0).any()
     ):
         raise ValueError(
             "offsets and instances must rise to the numbers of rows and queries, and rhs have one"
             " per row"
         )
+    found, batch = _batch(D, Z, b, starts, parts, slack, start)
+    every = [(0, len(parts) - 1)] if len(D) < _WORTH_SHARING else shares(begins)
+    shared_out(lambda part: _run(batch, *part), every)
+    return found
+
+
+def _batch(
+    D: FloatArray,
+    Z: FloatArray,
+    b: FloatArray,
+    starts: IntArray,
+    parts: IntArray,
+    slack: float | None,
+    start: FloatArray | None,
+) -> tuple[Settled, native.Batch]:
+    """Programmes for compiled code, and what it will have found."""
+    (rows, dx), (sequences, dz), count = D.shape, Z.shape, len(parts) - 1
+    found = unsettled(D, Z, parts)
+    # the numbers found lie one after the other
+    size = count * dx * dz
+    W = address(found.numbers, np.float64, size + 2 * rows + 6 * count)
+    dual = W + 8 * size
+    figures = dual + 16 * rows
     batch = native.Batch(
         dx,
         dz,
@@ -233,37 +257,36 @@ def settle(
         address(parts, np.int64, count + 1),
         None if start is None else address(start, np.float64, rows),
         math.inf if slack is None else slack,
-        address(found.W, np.float64, count, dx, dz),
-        address(found.dual, np.float64, rows),
-        address(found.values, np.float64, rows),
-        address(found.figures, np.float64, count, 4),
-        address(found.outcome, np.int64, count),
-        address(found.systems, np.int64, count),
+        W,
+        dual,
+        dual + 8 * rows,
+        figures,
+        figures + 32 * count,
+        figures + 40 * count,
     )
-    most = (rows, sequences) if count == 1 else (int(np.diff(x).max()) for x in (begins, parts))
-    size = library.programme_room(*most, dx, dz)
+    return found, batch
 
-    def share(part: tuple[int, int]) -> None:
-        room = np.empty(size)
-        library.solve_programmes(batch, *part, address(room, np.float64, size))
 
-    if rows < _WORTH_SHARING:
-        share((0, count))
-    else:
-        shared_out(share, shares(begins))
-    return found
+def _run(batch: native.Batch, first: int, last: int) -> None:
+    if not library.solve_programmes(batch, first, last):
+        raise MemoryError("no memory is left for the programmes of a batch")
 
 
 def unsettled(D: FloatArray, Z: FloatArray, instances: IntArray) -> Settled:
     """Arrays for what is found in these programmes."""
-    count, rows = len(instances) - 1, len(D)
+    rows, dx, dz, count = len(D), D.shape[1], Z.shape[1], len(instances) - 1
+    size = count * dx * dz
+    last = size + 2 * rows
+    numbers = np.zeros(last + 6 * count)
+    whole = numbers[last + 4 * count :].view(np.int64)
     return Settled(
-        np.zeros((count, D.shape[1], Z.shape[1])),
-        np.zeros(rows),
-        np.zeros((count, 4)),
-        np.zeros(count, dtype=np.int64),
-        np.zeros(count, dtype=np.int64),
-        np.zeros(rows),
+        numbers[:size].reshape(count, dx, dz),
+        numbers[size : size + rows],
+        numbers[last : last + 4 * count].reshape(count, 4),
+        whole[:count],
+        whole[count:],
+        numbers[size + rows : last],
+        numbers,
     )
 
 
@@ -290,6 +313,7 @@ class _Search:
         self.solver = ""
         self.settled = False
 
+    @np.errstate(over="ignore")  # what loses its way may leave float64; all is certified anyway
     def run(self) -> MarginSolution:
         p = self.programme
         start = (

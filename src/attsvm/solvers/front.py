@@ -29,7 +29,7 @@ from attsvm.printable import kind
 from attsvm.solvers import equalities, rows
 from attsvm.solvers.batch import SolutionBatch, solve_all, spread
 from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
-from attsvm.solvers.scaling import OutOfRangeError, scaled
+from attsvm.solvers.scaling import OutOfRangeError, check_finite, scaled
 from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.starts import Start, carried
 from attsvm.solvers.threads import threads_that_pay
@@ -162,9 +162,8 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     """
     margins, norm = _programmes(margins, tokens, norm)
     in_blocks = isinstance(margins, MarginBlocks)
-    for name, value in (
-        {"slack": slack, "warm_start": warm_start} if in_blocks else {"memory": memory}
-    ).items():
+    misplaced = {"slack": slack, "warm_start": warm_start} if in_blocks else {"memory": memory}
+    for name, value in misplaced.items():
         if value is not None:
             raise InputError(
                 f"{name} is not for {'programmes of blocks' if in_blocks else 'margins in memory'};"
@@ -226,6 +225,7 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
                 or (margins.equality is None and (margins.rhs > 0.0).all())
             )
         ):
+            check_finite(margins)
             whole = rows.InMemory(margins, norm)
             return rows.solve(whole, norm, Request(tol, slack, None, max_seconds), inner)
         return _direct(margins, norm, slack, tol, warm_start, max_seconds)
@@ -291,13 +291,8 @@ def _direct(
 ) -> MarginSolution:
     """One programme with all of its rows, at a scale near one, by the solver of its norm."""
     near = scaled(margins)
-    request = Request(
-        tol=tol,
-        slack=None if slack is None else near.penalty(slack),
-        warm_start=None,
-        max_seconds=max_seconds,
-        rough=rough,
-    )
+    penalty = None if slack is None else near.penalty(slack)
+    request = Request(tol, penalty, None, max_seconds, rough=rough)
     if warm_start is not None:
         start = (
             carried(margins, warm_start, slack)
@@ -314,14 +309,12 @@ def _direct(
                 warm_step=start.step if unchanged else None,
             )
     solve = _solver_of(_module_of(norm, slack is not None))
-    # A method that loses its way may leave float64; what it finds is certified all the same.
-    with np.errstate(over="ignore"):
-        found = (
-            equalities.solve(near.margins, norm, request, solve)
-            if margins.equality is not None and margins.equalities.any()
-            else solve(near.margins, norm, request)
-        )
-    if found.geometry != norm:
+    found = (
+        equalities.solve(near.margins, norm, request, solve)
+        if margins.equality is not None and margins.equalities.any()
+        else solve(near.margins, norm, request)
+    )
+    if found.geometry is not norm and found.geometry != norm:
         found = replace(found, geometry=norm)
     if near.margins is not margins:
         found = rescaled(found, margins, near)
@@ -349,36 +342,23 @@ def _solver_of(module: str) -> Solver:
 
 
 def _checked(margins: Margins) -> Margins:
-    """The programme in float64, its values finite, its arrays as they were when it was made."""
+    """The programme in float64, its arrays as they were when it was made."""
     check_arrays(margins)
-    wide = [
-        np.asarray(array, dtype=np.float64)
-        for array in (margins.differences, margins.queries, margins.rhs)
-    ]
-    if not (
-        wide[0] is margins.differences and wide[1] is margins.queries and wide[2] is margins.rhs
-    ):
-        margins = replace(margins, differences=wide[0], queries=wide[1], rhs=wide[2])
-    for name in ("differences", "queries", "rhs"):
-        array = getattr(margins, name)
-        # finite squares are quicker to see, and make no array
-        finite = array.flags.c_contiguous and math.isfinite(np.vdot(array, array))
-        if not finite and not np.isfinite(array).all():
-            where = np.argwhere(~np.isfinite(array))[0].tolist()
-            raise InputError(
-                f"margins.{name} holds {array[tuple(where)]} at {where}; every value must be finite"
-            )
-    if 0 in margins.shape:
+    D, Z, rhs = margins.differences, margins.queries, margins.rhs
+    if not D.dtype == Z.dtype == rhs.dtype == np.float64:
+        D, Z, rhs = (np.asarray(array, np.float64) for array in (D, Z, rhs))
+        margins = replace(margins, differences=D, queries=Z, rhs=rhs)
+    if D.shape[1] == 0 or Z.shape[1] == 0:
         raise InputError(
             f"the weights of these margins have shape {margins.shape}; tokens and queries need at"
             " least one feature"
         )
-    negative = margins.rhs < 0.0
+    negative = rhs < 0.0
     if np.count_nonzero(negative) and (negative & ~margins.equalities).any():
         negative &= ~margins.equalities
         c = int(np.flatnonzero(negative)[0])
         raise InputError(
-            f"margins.rhs[{c}] is {margins.rhs[c]:g}; right-hand sides must be zero or positive"
+            f"margins.rhs[{c}] is {rhs[c]:g}; right-hand sides must be zero or positive"
         )
     return margins
 

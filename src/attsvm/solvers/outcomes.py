@@ -75,7 +75,7 @@ def solved(
     """
     rhs = margins.rhs
     slacks = np.zeros(margins.m) if request.slack is None else np.maximum(rhs - found.values, 0.0)
-    near = found.values <= rhs + _SUPPORT * np.where(rhs > 0, rhs, 1.0)
+    near = found.values <= np.where(rhs > 0, (1.0 + _SUPPORT) * rhs, _SUPPORT)
     close: IntArray = (near if margins.equality is None else near | margins.equalities).nonzero()[0]
     status: Status = "optimal" if kept(found.error, found.rounding, request.tol) else "inaccurate"
     residual = math.inf
@@ -100,21 +100,21 @@ def solved(
             f"inaccurate: the tolerance {request.tol:.1e} was not reached ({figures}); allow"
             f" {'more time or ' if late else ''}a larger tol"
         )
-    return MarginSolution(
-        margins=margins,
-        status=status,
-        W=found.W,
-        norm=found.norm,
-        dual=found.dual,
-        gap=found.gap,
-        violation=found.violation,
-        support=close,
-        tol=request.tol,
-        slack=request.slack,
-        slacks=slacks,
-        solver=solver,
-        iterations=iterations,
-        message=message,
+    return MarginSolution(  # by position: names take as long again
+        margins,
+        status,
+        found.W,
+        found.norm,
+        found.dual,
+        found.gap,
+        found.violation,
+        close,
+        request.tol,
+        request.slack,
+        slacks,
+        solver,
+        iterations,
+        message,
         out_of_time=late,
     )
 

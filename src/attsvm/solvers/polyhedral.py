@@ -50,6 +50,7 @@ _ROUNDING = 1e-14  # of the square of the norm and the bound, relative
 _SHARES = 8  # for each thread, so that none waits long for another
 
 
+@np.errstate(over="ignore")
 def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
     assert isinstance(norm, Lp)
@@ -317,7 +318,7 @@ def balanced(margins: Margins, norm: Norm, proof: Certificate) -> Certificate:
         return proof
     dual = proof.dual * (proof.norm / total) * proof.norm
     gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / proof.norm)  # rounded once more
-    return replace(proof, dual=dual, gap=gap)
+    return proof._replace(dual=dual, gap=gap)
 
 
 def finished(

@@ -13,7 +13,7 @@ is computed from the caller's margins.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,8 +37,7 @@ computed again with twice the digits.
 """
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate:
+class Certificate(NamedTuple):
     """Weights and multipliers with their certified gap and violation, the violation that the
     rounding of the margins can hide, and the share of its right-hand side that a margin misses.
     """

@@ -356,7 +356,7 @@ def worth(margins: Margins) -> bool:
     """Whether working sets pay: more rows than can matter, or than should be written out. Where all
     rows are written out already, only far more rows than that.
     """
-    unknowns = margins.shape[0] * margins.shape[1]
+    unknowns = math.prod(margins.shape)
     if not isinstance(margins, PairMargins):
         return margins.m > max(_VAST, _MANY * unknowns)
     return margins.m > max(2000, _MANY * unknowns) or margins.m * margins.shape[0] > _WRITTEN

@@ -14,7 +14,8 @@ measured in units of :math:`2^c`, the power of two at or below the largest right
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,7 @@ class OutOfRangeError(InputError):
     """A programme whose solution float64 cannot hold at the scale of its data."""
 
 
-@dataclass(frozen=True, eq=False)
-class Scaling:
+class Scaling(NamedTuple):
     """A programme with differences, queries and right-hand sides near one.
 
     Attributes:
@@ -117,32 +117,52 @@ class Scaling:
 def scaled(margins: Margins) -> Scaling:
     """The programme near one: unchanged where it is already, with differences or queries divided by
     a power of two where they are not.
+
+    Raises:
+        InputError: a value is not finite.
     """
-    a, b = _far(margins.differences), _far(margins.queries)
-    c = _exponent(margins.rhs)
+    D, Z, rhs = margins.differences, margins.queries, margins.rhs
+    squares = float(np.vdot(D, D)), float(np.vdot(Z, Z))
+    largest = float(np.maximum.reduce(np.abs(rhs), initial=0.0))
+    if not math.isfinite(squares[0] + squares[1] + largest):
+        check_finite(margins)
+    a, b = _far(D, squares[0]), _far(Z, squares[1])
+    c = _exponent(largest)
     if a == b == c == 0:
         return Scaling(margins)
     near = replace(
-        margins,
-        differences=_divided(margins.differences, a),
-        queries=_divided(margins.queries, b),
-        rhs=_divided(margins.rhs, c),
+        margins, differences=_divided(D, a), queries=_divided(Z, b), rhs=_divided(rhs, c)
     )
     return Scaling(near, a, b, c)
 
 
-def _far(array: FloatArray) -> int:
+def check_finite(margins: Margins) -> None:
+    """Refuse values that are not finite.
+
+    Raises:
+        InputError: the first of them, and where it is.
+    """
+    for name in ("differences", "queries", "rhs"):
+        array = getattr(margins, name)
+        # finite squares are quicker to see, and make no array
+        finite = array.flags.c_contiguous and math.isfinite(np.vdot(array, array))
+        if not finite and not np.isfinite(array).all():
+            where = np.argwhere(~np.isfinite(array))[0].tolist()
+            raise InputError(
+                f"margins.{name} holds {array[tuple(where)]} at {where}; every value must be finite"
+            )
+
+
+def _far(array: FloatArray, squares: float) -> int:
     """The exponent, or 0 where it is harmless, as the sum of squares shows nearly always."""
-    squares = float(np.vdot(array, array))
     if array.size * 2.0 ** (-2 * _NEAR) <= squares <= 2.0 ** (2 * _NEAR):
         return 0
-    found = _exponent(array)
+    found = _exponent(float(np.abs(array).max(initial=0.0)))
     return 0 if abs(found) <= _NEAR else found
 
 
-def _exponent(array: FloatArray) -> int:
-    """Of the power of two at or below the largest size; 0 for zeros."""
-    largest = float(np.abs(array).max(initial=0.0))
+def _exponent(largest: float) -> int:
+    """Of the power of two at or below a size; 0 for zero."""
     return math.frexp(largest)[1] - 1 if largest > 0.0 else 0
 
 

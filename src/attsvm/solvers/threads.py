@@ -25,14 +25,17 @@ _MULTIPLICATIONS, _NUMBERS = 1 << 18, 9000
 _here = threading.local()
 
 
-@contextmanager
-def threads_that_pay(rows: int, unknowns: int) -> Iterator[None]:
+def threads_that_pay(rows: int, unknowns: int) -> AbstractContextManager[None]:
     """One thread of BLAS in this block, but for :func:`all_threads` where the programme of so many
     rows and unknowns is large; as before after it.
     """
     if rows * unknowns <= _NUMBERS and rows**2 * unknowns <= _MULTIPLICATIONS:
-        yield
-        return
+        return nullcontext()
+    return _one_but_for_large(rows, unknowns)
+
+
+@contextmanager
+def _one_but_for_large(rows: int, unknowns: int) -> Iterator[None]:
     before = getattr(_here, "large", False)
     _here.large = rows * min(rows, unknowns) >= _LARGE
     try:

@@ -2,11 +2,14 @@
 
 Every kind is small (at most six sequences, six tokens, six features), so that exact arithmetic is
 cheap. Most kinds mix feasible and infeasible programmes; which is which, the judge finds out. The
-kinds of powers of two know the answer.
+kinds of powers of two know the answer. Products, powers and bases are computed one Python number
+after the other: the last digits of what BLAS, LAPACK and vector instructions give depend on the
+processor, and on the last digits hangs whether some of these programmes have weights.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -53,6 +56,27 @@ def _power(rng: Rng, low: float, high: float) -> float:
     return float(10.0 ** rng.uniform(low, high))
 
 
+def _powers(rng: Rng, low: float, high: float, shape: Any) -> Any:
+    exponents = rng.uniform(low, high, shape)
+    return np.array([10.0**u for u in exponents.reshape(-1).tolist()]).reshape(exponents.shape)
+
+
+def _product(A: Any, B: Any) -> Any:
+    """``A @ B``."""
+    return np.asarray(A.astype(object) @ B.astype(object), dtype=float)
+
+
+def _basis(rng: Rng, d: int) -> Any:
+    """Orthonormal rows, by Gram and Schmidt."""
+    basis: list[Any] = []
+    for row in rng.standard_normal((d, d)).astype(object):
+        for _ in range(2):
+            for other in basis:
+                row = row - (row @ other) * other
+        basis.append(row / math.sqrt(row @ row))
+    return np.array(basis).astype(float)
+
+
 def _sizes(rng: Rng) -> tuple[int, int, int, int]:
     """Sequences, tokens, features of tokens and of queries."""
     return tuple(int(rng.integers(1, top)) for top in (6, 6, 6, 5))  # type: ignore[return-value]
@@ -87,7 +111,7 @@ def _turned(rng: Rng, rows: Any) -> Any:
     d = rows.shape[1]
     if rng.random() < 0.5:
         return rows[:, rng.permutation(d)]
-    return rows @ np.linalg.qr(rng.standard_normal((d, d)))[0]
+    return _product(rows, _basis(rng, d))
 
 
 def _near_parallel(rng: Rng) -> Margins:
@@ -95,7 +119,7 @@ def _near_parallel(rng: Rng) -> Margins:
     T = int(rng.integers(3, 7))
     base = rng.standard_normal((n, 1, d))
     X = base * rng.uniform(0.5, 2.0, (n, T, 1))
-    X = X + 10.0 ** rng.uniform(-13, -1, (n, T, 1)) * rng.standard_normal((n, T, d))
+    X = X + _powers(rng, -13, -1, (n, T, 1)) * rng.standard_normal((n, T, d))
     X[:, 0] = 0.0
     X = -X
     return _selected(X, rng.standard_normal((n, e)), np.zeros(n, dtype=int))
@@ -117,14 +141,14 @@ def _near_contradictory(rng: Rng) -> Margins:
 def _nearly_infeasible(rng: Rng) -> Margins:
     """Opposite rows that meet at an angle of 1e-3 to 1e-12."""
     d, gap = int(rng.integers(2, 6)), _power(rng, -12, -3)
-    u, v = np.linalg.qr(rng.standard_normal((d, d)))[0][:2]
+    u, v = _basis(rng, d)[:2]
     side = -1.0 if rng.random() < 0.2 else 1.0
     rows = [u + side * gap * v, -u + side * gap * v]
     for _ in range(int(rng.integers(0, 3))):
         rows.append(0.5 * v + rng.standard_normal() * u)
     if rng.random() < 0.4:  # without a part along u: infeasible but for rounding
         rows.append(-side * v + rng.choice([0.0, _power(rng, -3, 0)]) * u)
-    scale = 10.0 ** rng.uniform(-1, 1, (len(rows), 1))
+    scale = _powers(rng, -1, 1, (len(rows), 1))
     return _rows(rng, _turned(rng, np.array(rows) * scale), int(rng.integers(1, 4)))
 
 
@@ -133,7 +157,7 @@ def _targeted(rng: Rng) -> Margins:
     d = int(rng.integers(2, 5))
     k = int(rng.integers(2, d + 2))
     rows = rng.standard_normal((k, d))
-    last = -(rng.uniform(0.1, 1.0, k) @ rows)
+    last = -_product(rng.uniform(0.1, 1.0, k), rows)
     if rng.random() < 0.8:
         last = last + _power(rng, -16, -3) * rng.standard_normal(d)
     return _rows(rng, np.vstack([rows, last]), int(rng.integers(1, 3)))
@@ -142,14 +166,14 @@ def _targeted(rng: Rng) -> Margins:
 def _mixed_scales(rng: Rng) -> Margins:
     n, T, d, e = _sizes(rng)
     span = float(rng.choice([8.0, 30.0, 150.0]))
-    X = rng.standard_normal((n, T + 1, d)) * 10.0 ** rng.uniform(-span, span, (n, T + 1, 1))
+    X = rng.standard_normal((n, T + 1, d)) * _powers(rng, -span, span, (n, T + 1, 1))
     return _selected(X, rng.standard_normal((n, e)), _chosen(rng, X, rng.standard_normal((n, e))))
 
 
 def _sequence_scales(rng: Rng) -> Margins:
     """Sequences of sizes 1e-6 to 1e6 in one programme."""
     n, T, d, e = _sizes(rng)
-    X = rng.standard_normal((n, T + 1, d)) * 10.0 ** rng.uniform(-6, 6, (n, 1, 1))
+    X = rng.standard_normal((n, T + 1, d)) * _powers(rng, -6, 6, (n, 1, 1))
     Z = rng.standard_normal((n, e))
     return _selected(X, Z, _chosen(rng, X, Z, 0.85))
 
@@ -157,8 +181,8 @@ def _sequence_scales(rng: Rng) -> Margins:
 def _feature_scales(rng: Rng) -> Margins:
     n, T, d, e = _sizes(rng)
     span = float(rng.choice([3.0, 8.0, 50.0]))
-    X = rng.standard_normal((n, T + 1, d)) * 10.0 ** rng.uniform(-span, span, d)
-    Z = rng.standard_normal((n, e)) * 10.0 ** rng.uniform(-span / 2, span / 2, e)
+    X = rng.standard_normal((n, T + 1, d)) * _powers(rng, -span, span, d)
+    Z = rng.standard_normal((n, e)) * _powers(rng, -span / 2, span / 2, e)
     return _selected(X, Z, _chosen(rng, X, Z, 0.8))
 
 
@@ -222,7 +246,7 @@ def _ratios(rng: Rng) -> Margins:
     X, Z = rng.standard_normal((n, T + 1, d + 1)), rng.standard_normal((n, e))
     sets = rng.random((n, T + 1)) < 0.6
     sets[:, 0] = True
-    shares = 10.0 ** rng.uniform(-4, 0, (n, T + 1))
+    shares = _powers(rng, -4, 0, (n, T + 1))
     return ratio_margins(AttentionData(X, np.ones(n), Z), sets, shares)
 
 
@@ -241,8 +265,10 @@ def _soft_hostile(rng: Rng) -> Hard:
 
 def _rank_deficient(rng: Rng) -> Margins:
     n, T, d, e = _sizes(rng)
-    X = rng.standard_normal((n, T + 1, 1 + d // 3)) @ rng.standard_normal((1 + d // 3, d + 1))
-    Z = rng.standard_normal((n, 1)) @ rng.standard_normal((1, e + 1))
+    X = _product(
+        rng.standard_normal((n, T + 1, 1 + d // 3)), rng.standard_normal((1 + d // 3, d + 1))
+    )
+    Z = rng.standard_normal((n, 1)) * rng.standard_normal((1, e + 1))
     return _selected(X, Z, _chosen(rng, X, Z, 0.8))
 
 
@@ -269,7 +295,7 @@ def _sides(rng: Rng) -> Margins:
     X, Z = rng.standard_normal((n, T + 1, d + 1)), rng.standard_normal((n, e))
     margins = _selected(X, Z, _taught(rng, X, Z))
     span = float(rng.choice([1.0, 4.0, 9.0]))
-    rhs = 10.0 ** rng.uniform(-span, span, margins.m) * _power(rng, -80, 80)
+    rhs = _powers(rng, -span, span, margins.m) * _power(rng, -80, 80)
     return replace(margins, rhs=np.where(rng.random(margins.m) < 0.2, 0.0, rhs))
 
 
@@ -326,10 +352,12 @@ def _prompt(rng: Rng) -> Margins:
     n, T, d, _ = _sizes(rng)
     X = rng.standard_normal((n, T + 1, d))
     direction = rng.standard_normal(d)
-    tokens = (X @ direction).argmax(axis=1)
+    tokens = _product(X, direction).argmax(axis=1)
     near = X[np.arange(n), tokens]
     gap = _power(rng, -10, -1)
-    X[:, 0] = near - gap * direction / (direction @ direction) + gap * rng.standard_normal((n, d))
+    X[:, 0] = (
+        near - gap * direction / _product(direction, direction) + gap * rng.standard_normal((n, d))
+    )
     data = AttentionData(X, np.ones(n), np.ones((n, 1)))
     return prompt_margins(data, np.where(tokens == 0, (tokens + 1) % (T + 1), tokens))
 
