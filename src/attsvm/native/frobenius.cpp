@@ -13,7 +13,7 @@ enum Found : int64_t { UNSETTLED = 0, WEIGHTS = 1, CONTRADICTS = 2 };
 constexpr int64_t LARGEST_EXPONENT = 100;  // data within 2^+-100: no square leaves float64
 constexpr int64_t BLOCK = 4 * WIDE;        // columns of the Gram matrix that are made at a time
 constexpr int64_t SHORT = 64;  // rows up to which an update costs less than to foresee its need
-constexpr int64_t SWEEPS = 8, SHORT_SWEEPS = 8;  // and where rows are few enough to be SHORT
+constexpr int64_t SWEEPS = 8, SHORT_SWEEPS = 6;  // and where rows are few enough to be SHORT
 constexpr int REFINEMENTS = 5, CORRECTIONS = 3, RESCALINGS = 3;
 constexpr double EPS = 2.220446049250313e-16;
 constexpr double ROUNDING = 4e-16;    // a ratio of margins this near to one is one

@@ -95,12 +95,12 @@ _IDLE = 1e-12  # share of the largest multiplier of a contradiction that is roun
 
 def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
-    if not np.count_nonzero(margins.rhs > 0.0):
-        return zero_solution(margins, norm, request)
     if margins.m <= FEW and request.opposite is None:
         solution = _at_once(margins, request)
         if solution is not None:
             return solution
+    if not np.count_nonzero(margins.rhs > 0.0):
+        return zero_solution(margins, norm, request)
     if request.slack is None:
         impossible = empty_rows(margins) & (margins.rhs > 0)
         if impossible.any():
