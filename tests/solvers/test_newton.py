@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 from attsvm.geometry import Schatten
 from attsvm.margins import Margins
 from attsvm.solvers import max_margin, newton
-from attsvm.solvers.newton import Proximal, QuadraticModel, curvature, pair_rates, proximal
+from attsvm.solvers.newton import QuadraticModel, curvature, derivative, proximal
 from attsvm.solvers.programme import equilibrate, reduce
 from attsvm.solvers.splitting import Energy, Splitting
 
@@ -60,21 +60,6 @@ def test_curvature_is_the_derivative(shape: tuple[int, int, int], spectral: bool
         np.testing.assert_allclose(programme.values(change)[rows] / 2e-6, whole[c], atol=1e-8)
 
 
-def derivative(
-    left: np.ndarray, s: np.ndarray, right: np.ndarray, prox: Proximal, H: np.ndarray
-) -> np.ndarray:
-    r""":math:`\mathcal DH`, ``(d_x, d_z)``."""
-    rates = pair_rates(s, prox)
-    rows, columns = left.T @ H, H @ right.T
-    inside = rows @ right.T
-    mixed = rates.same * inside + rates.mirrored * inside.T
-    if prox.joint is not None:
-        along = float(prox.joint @ np.diag(inside))
-        mixed[np.diag_indices(len(s))] += along * prox.joint
-    moved = left @ mixed + rates.alone * (columns - left @ inside)
-    return moved @ right + left @ (rates.alone[:, None] * (rows - inside @ right))
-
-
 @pytest.mark.parametrize("spectral", SPECTRAL)
 @pytest.mark.parametrize("shape", [(7, 4), (4, 7)])
 def test_derivative_along_a_direction(shape: tuple[int, int], spectral: bool) -> None:
@@ -101,7 +86,7 @@ def texts() -> Margins:
 
 
 def test_correlated_rows_are_finished_by_newton_steps(monkeypatch) -> None:
-    """The factor of one system serves several steps."""
+    """The factor of one system serves several steps, and the next outer step begins ahead."""
     systems = []
 
     def counted(*arguments):

@@ -17,8 +17,12 @@ Newton step goes to the least value of the quadratic model over non-negative mul
 few exchanges of free rows find (:class:`QuadraticModel`). A handful of outer steps reach rounding
 level from where alternating directions crawl.
 
-Where rows are many, the factor of one system serves the next steps as long as they gain, and
-:math:`\sigma` grows less.
+Where rows are many, two things save systems. A larger :math:`\sigma'=\gamma\sigma` magnifies
+what the weights moved last, :math:`W-W_0`, and its first Newton step would start from singular
+values that this has scrambled. But :math:`W` is the proximal point of
+:math:`\tilde X=W+\gamma(X-W)`, too, whatever :math:`f` is, so the margins at the same multipliers
+are :math:`A[W+\mathcal D_{\tilde X}(\gamma(W-W_0))]` to first order, and the step is made from
+there. And the factor of one system serves the next steps as long as they gain.
 
 The proximal map :math:`X=U\operatorname{diag}(s)V^\top\mapsto U\operatorname{diag}(g)V^\top`
 has, in the coordinates :math:`\tilde H=U^\top HV`, the derivative (Lewis and Sendov, *Nonsmooth
@@ -71,7 +75,9 @@ _OUTER_STEPS, _NEWTON_STEPS = 20, 60
 _INNER_TOLERANCE = 1e-13
 _SHARE = 0.1
 _GROWTH, _RETREAT, _LARGEST_SIGMA = 30.0, 5.0, 1e7
-_SLOW_GROWTH = 5.0  # where rows are many
+_FEW_DIGITS = 1.5e6  # sigma up to which Newton systems are solved in 32 bits
+_FURTHER, _LEAST, _MOST = 1.0, 3.0, 30.0  # growth in units of what it moves, and its bounds
+_WORTH = 0.7  # share of the error that is left, below which the same sigma is worth another step
 _MOST_WORSE = 4  # outer steps without progress
 
 
@@ -131,10 +137,11 @@ def finish(
         tolerance = max(_INNER_TOLERANCE, coarse * min(left, 1.0) if many else 0.0)
         worse += 1
         if newton.advance(tolerance, _NEWTON_STEPS, deadline):
-            left = error(newton.W, newton.dual)
+            last, left = left, error(newton.W, newton.dual)
             if left <= enough or not many:
                 best = consider(newton.W, newton.dual)
-            newton.sigma = min((_SLOW_GROWTH if many else _GROWTH) * newton.sigma, _LARGEST_SIGMA)
+            growth = newton.growth(left / last) if many else _GROWTH
+            newton.sigma = min(growth * newton.sigma, _LARGEST_SIGMA)
             if left < before:
                 W, dual, worse, before = newton.W, newton.dual, 0, left
             else:
@@ -160,6 +167,14 @@ class _Point(NamedTuple):
     gradient: FloatArray
 
 
+class _Outer(NamedTuple):
+    """The last outer step: where it ended, around which weights, with which ``sigma``."""
+
+    end: _Point
+    centre: FloatArray
+    sigma: float
+
+
 class AugmentedLagrangian:
     r"""Weights and multipliers; :meth:`advance` makes one outer step in place.
 
@@ -168,6 +183,7 @@ class AugmentedLagrangian:
         dual: ``(m,)`` multipliers, non-negative, :math:`A^\top\lambda\in\partial f(W)` in the
             limit.
         sigma: weight of the proximal term.
+        newton_steps: linear systems solved so far.
     """
 
     def __init__(
@@ -180,11 +196,12 @@ class AugmentedLagrangian:
     ) -> None:
         self.programme, self.spectral = programme, spectral
         self.W, self.dual, self.sigma = weights, dual.copy(), sigma
+        self.newton_steps = 0
         self._nu = 0.0
         self._scale = programme.diagonal
         self._kind: type[np.floating[Any]] = np.float32
         self._known: dict[type[np.floating[Any]], FloatArray] = {}
-        self._last = 0.0  # sigma of the last outer step
+        self._last: _Outer | None = None
         self._model: QuadraticModel | None = None
         self._rows: IntArray = np.empty(0, dtype=np.int64)  # of the model
 
@@ -203,8 +220,8 @@ class AugmentedLagrangian:
         )
         self._scale = np.maximum(self.sigma * self.programme.diagonal, self._nu)
         at, self._kind = self._point(self.dual), np.float32
-        done, before = False, np.inf
-        if self._last != self.sigma:
+        ahead, done, before = self._ahead(at), False, np.inf
+        if self._last is None or self._last.sigma != self.sigma:
             self._model = None
         for _ in range(steps):
             # The scaled gradient step says which multipliers want to be zero, and its length how
@@ -216,14 +233,49 @@ class AugmentedLagrangian:
                 break
             if missed > _GAIN * before:
                 self._model = None
-            following = self._step(at, missed) if time.monotonic() <= deadline else None
+            following = self._step(at, ahead, missed) if time.monotonic() <= deadline else None
             if following is None:
                 break
-            at, before = following, missed
+            at = ahead = following
+            before = missed
         self.dual = at.dual
         if done:
-            self._last, self.W = self.sigma, at.W
+            self._last = _Outer(at, self.W, self.sigma)
+            self.W = at.W
         return done
+
+    def moved(self) -> float:
+        """How far the margins would move if the next outer step moved the weights as the last one
+        did, with the same ``sigma``.
+        """
+        assert self._last is not None
+        at, centre, _ = self._last
+        along = derivative(at.left, at.s, at.right, at.prox, at.W - centre)
+        return float(np.abs(self.programme.values(along)).max(initial=0.0))
+
+    def growth(self, gained: float) -> float:
+        """Of sigma, as far as it moves margins by no more than they are, where systems are large;
+        none while the error is halved without.
+        """
+        moved = max(self.moved(), 1e-9)
+        most = min(_MOST, max(_FEW_DIGITS / self.sigma, 1.0))
+        growth = min(_FURTHER * float(self.programme.b.max()) / moved, most)
+        if growth >= _LEAST:
+            return growth
+        return 1.0 if gained < _WORTH else _LEAST
+
+    def _ahead(self, at: _Point) -> _Point:
+        """What a Newton step from the end of the last outer step needs to know; ``at`` where there
+        was none, or rows are few.
+        """
+        if self._last is None or np.count_nonzero(at.dual) <= MANY:
+            return at
+        p, (end, centre, sigma) = self.programme, self._last
+        growth, g = self.sigma / sigma, end.prox.sizes
+        s = g + growth * (end.s - g)
+        prox = proximal(s, self.sigma, self.spectral)
+        W = self.W + derivative(end.left, s, end.right, prox, growth * (self.W - centre))
+        return end._replace(dual=at.dual, s=s, prox=prox, W=W, gradient=p.values(W) - p.b)
 
     def _point(self, dual: FloatArray) -> _Point:
         p = self.programme
@@ -234,23 +286,23 @@ class AugmentedLagrangian:
             dual, left, s, right, prox, W, p.values(W) - p.b + self._nu * (dual - self.dual)
         )
 
-    def _step(self, at: _Point, missed: float) -> _Point | None:
-        """One more step with the factor that is there, or with a new one of few digits, or of
-        all.
+    def _step(self, at: _Point, ahead: _Point, missed: float) -> _Point | None:
+        """One more step with the factor that is there, or one from ``ahead`` with few digits, or
+        one from ``at``.
         """
-        found = None if self._model is None else self._towards(at)
+        found = None if self._model is None else self._towards(at, at.gradient)
         if found is not None:
             return found
         near = 0.0
         if np.count_nonzero(at.dual) > MANY:
             near = min(missed, _BAND * float(self.programme.b.max()))
-        rows: IntArray = np.flatnonzero((at.dual > 0.0) | (at.gradient < near))
+        rows: IntArray = np.flatnonzero((at.dual > 0.0) | (ahead.gradient < near))
         many = len(rows) > MANY
-        form = self._form(at, rows) if many and self._kind is np.float32 else None
+        form = self._form(ahead, rows) if many and self._kind is np.float32 else None
         if form is not None:
             form[np.diag_indices(len(rows))] += self._nu
             self._model, self._rows = QuadraticModel(form), rows
-            found = self._towards(at)
+            found = self._towards(at, ahead.gradient)
             if found is not None:
                 return found
         self._kind, self._model = np.float64, None
@@ -264,7 +316,7 @@ class AugmentedLagrangian:
         while True:
             form[diagonal] = plain + ridge * size
             self._model, self._rows = QuadraticModel(form), rows
-            found = self._towards(at)
+            found = self._towards(at, at.gradient)
             if found is None or not many:
                 self._model = None
             if found is not None:
@@ -273,11 +325,11 @@ class AugmentedLagrangian:
             if ridge > _MOST_RIDGE:
                 return self._search(at, rows, -at.gradient[rows] / self._scale[rows])
 
-    def _towards(self, at: _Point) -> _Point | None:
-        """A step to the least value of the model with the gradient here."""
+    def _towards(self, at: _Point, gradient: FloatArray) -> _Point | None:
+        """A step to the least value of the model with this gradient."""
         assert self._model is not None
         rows = self._rows
-        new = self._model.nearest(at.gradient[rows], at.dual[rows])
+        new = self._model.nearest(gradient[rows], at.dual[rows])
         return None if new is None else self._search(at, rows, new - at.dual[rows])
 
     def _form(self, at: _Point, rows: IntArray) -> FloatArray | None:
@@ -285,6 +337,7 @@ class AugmentedLagrangian:
         known = self._products(rows, self._kind)
         form = curvature(self.programme, rows, at.left, at.s, at.right, at.prox, self._kind, known)
         if form is not None:
+            self.newton_steps += 1
             form *= self.sigma
         return form
 
@@ -402,6 +455,22 @@ def curvature(
         syr = get_blas_funcs("syr", (form,))
         form = syr(1.0, along, a=form.T, lower=1, overwrite_a=1).T
     return form
+
+
+def derivative(
+    left: FloatArray, s: FloatArray, right: FloatArray, prox: Proximal, H: FloatArray
+) -> FloatArray:
+    r""":math:`\mathcal DH`, ``(d_x, d_z)``; see :func:`curvature`."""
+    rates = pair_rates(s, prox)
+    rows, columns = left.T @ H, H @ right.T
+    inside = rows @ right.T
+    mixed = rates.same * inside + rates.mirrored * inside.T
+    if prox.joint is not None:
+        along = float(prox.joint @ np.diag(inside))
+        mixed[np.diag_indices(len(s))] += along * prox.joint
+    moved = left @ mixed + rates.alone * (columns - left @ inside)
+    turned: FloatArray = moved @ right + left @ (rates.alone[:, None] * (rows - inside @ right))
+    return turned
 
 
 class _Rates(NamedTuple):
