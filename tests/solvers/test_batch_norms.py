@@ -10,10 +10,7 @@ import math
 import cvxpy
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from instances import cross, ragged, sphere, with_rhs, written_out
-from scipy.optimize import linprog
 
 from attsvm.data import AttentionData
 from attsvm.geometry import Norm, parse_norm
@@ -134,57 +131,6 @@ def test_the_neighbours_of_a_programme_leave_its_bits_alone(name: str) -> None:
     for k in range(5):
         np.testing.assert_array_equal(forth.W[k], back.W[5 - k])
         assert forth.gap[k] == back.gap[5 - k]
-
-
-@settings(max_examples=25)
-@given(
-    seed=st.integers(0, 2**31),
-    n=st.integers(1, 6),
-    longest=st.integers(2, 7),
-    d_x=st.integers(1, 5),
-    d_z=st.integers(1, 4),
-    feasible=st.booleans(),
-    rounded=st.booleans(),
-    scale=st.sampled_from([1.0, 1e-25, 1e20]),
-    name=st.sampled_from(NORMS),
-)
-def test_optimal_is_a_promise(
-    seed: int,
-    n: int,
-    longest: int,
-    d_x: int,
-    d_z: int,
-    feasible: bool,
-    rounded: bool,
-    scale: float,
-    name: str,
-) -> None:
-    """Small integers bring ties, equal tokens, zero queries and dependent rows."""
-    margins, norm = ragged(np.random.default_rng(seed), n, longest, d_x, d_z, feasible), name
-    if rounded:
-        D, Z = np.round(margins.differences), np.round(margins.queries)
-        margins = Margins(D, Z, margins.offsets, margins.rhs, margins.token, margins.selected)
-    larger = Margins(
-        scale * margins.differences,
-        margins.queries,
-        margins.offsets,
-        margins.rhs,
-        margins.token,
-        margins.selected,
-    )
-    first, second = max_margin([margins, larger], norm)
-    assert first.status == second.status
-    if margins.m == 0:
-        return
-    A = written_out(margins)
-    lp = linprog(
-        np.zeros(A.shape[1]), A_ub=-A, b_ub=-margins.rhs, bounds=(None, None), method="highs"
-    )
-    assert first.status == {0: "optimal", 2: "infeasible"}[lp.status], first.message
-    if first.status == "optimal":
-        assert first.norm == pytest.approx(scale * second.norm, rel=3e-6)
-        assert (A @ first.W.ravel() >= margins.rhs - 1e-9).all()
-        assert proved_gap(margins, parse_norm(norm), first.W, first.dual) <= first.tol
 
 
 def test_shares_are_consecutive_and_cover_everything() -> None:

@@ -11,9 +11,7 @@ from typing import Any
 import cvxpy
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from instances import prompt, ragged, sphere, with_rhs, written_out
+from instances import prompt, sphere, with_rhs, written_out
 
 from attsvm.cli import main
 from attsvm.geometry import Lp
@@ -58,29 +56,6 @@ def test_objectives_meet(p: float, C: float) -> None:
     solution = max_margin(sphere(10, 8, 3, 0), Lp(p), slack=C)
     assert_soft_optimal(solution, p)
     assert solution.unique
-
-
-@settings(max_examples=25)
-@given(
-    st.integers(0, 100_000),
-    st.sampled_from([1.0, 1.5, 4.0, INF]),
-    st.sampled_from([1e-2, 1.0, 100.0]),
-    st.booleans(),
-)
-def test_objectives_meet_on_ragged_programmes(
-    seed: int, p: float, C: float, feasible: bool
-) -> None:
-    rng = np.random.default_rng(seed)
-    margins = ragged(
-        rng,
-        int(rng.integers(1, 7)),
-        int(rng.integers(2, 6)),
-        int(rng.integers(1, 5)),
-        int(rng.integers(1, 4)),
-        feasible,
-    )
-    if margins.m:
-        assert_soft_optimal(max_margin(margins, Lp(p), slack=C), p)
 
 
 @pytest.mark.parametrize("p", [1.0, 1.5, 3.0, INF])
@@ -133,27 +108,6 @@ def test_contradictions_have_a_soft_solution(p: float) -> None:
     np.testing.assert_allclose(solution.W, 0.0, atol=1e-12)
 
 
-@pytest.mark.parametrize("p", [1.0, 1.5, INF])
-def test_follows_the_scale_of_the_data(p: float) -> None:
-    """Tokens times a and penalty over a squared give weights over a, at any a that float64
-    holds.
-    """
-    margins, a = sphere(6, 8, 4, 2), 2.0**60
-    scaled = type(margins)(
-        margins.differences * a,
-        margins.queries,
-        margins.offsets,
-        margins.rhs,
-        margins.token,
-        margins.selected,
-    )
-    plain, moved = (
-        max_margin(margins, Lp(p), slack=0.7),
-        max_margin(scaled, Lp(p), slack=0.7 / a**2),
-    )
-    np.testing.assert_array_equal(moved.W * a, plain.W)
-
-
 def test_a_flat_direction_is_not_called_unique() -> None:
     """With one missed row no row is met exactly: only its norm is known of a solution of p = 1."""
     margins = prompt([[[1.0, 1.0], [0.0, 0.0]]], [0])
@@ -163,29 +117,10 @@ def test_a_flat_direction_is_not_called_unique() -> None:
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rng = np.random.default_rng(0)
-    np.savez(
-        tmp_path / "d.npz",
-        X=rng.standard_normal((8, 5, 2)),
-        y=np.ones(8),
-        z=rng.standard_normal((8, 2)),
-    )
-    assert (
-        main(
-            [
-                "solve",
-                str(tmp_path / "d.npz"),
-                "--tokens",
-                "first",
-                "--slack",
-                "0.5",
-                "--norm",
-                "lp:1.75",
-                "--json",
-            ]
-        )
-        == 0
-    )
+    rng, path = np.random.default_rng(0), tmp_path / "d.npz"
+    X, z = rng.standard_normal((8, 5, 2)), rng.standard_normal((8, 2))
+    np.savez(path, X=X, y=np.ones(8), z=z)
+    options = ["--tokens", "first", "--slack", "0.5", "--norm", "lp:1.75", "--json"]
+    assert main(["solve", str(path), *options]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed["status"] == "optimal"
-    assert printed["slack"] == 0.5
+    assert (printed["status"], printed["slack"]) == ("optimal", 0.5)
