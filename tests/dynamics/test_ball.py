@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from attsvm.datasets.next_token import NextTokenData, priority_graph
 from attsvm.dynamics.ball import ball_path
@@ -30,23 +29,6 @@ def test_no_point_of_the_ball_is_better(seed: int, cyclic: bool) -> None:
         others = rng.standard_normal((50, likelihood.dimension))
         others *= R * rng.random((50, 1)) ** 0.1 / np.linalg.norm(others, axis=1, keepdims=True)
         assert all(likelihood.value(point) >= loss for point in others)
-
-
-def test_a_general_solver_ends_at_the_same_point() -> None:
-    likelihood = graph_svm(priority_graph(4, 6, 8, 8, 0)).likelihood()
-    R = 4.0
-    best = minimize(
-        lambda c: (float(likelihood.value(c)), likelihood.curvature(c).gradient),
-        np.zeros(likelihood.dimension),
-        jac=True,
-        method="SLSQP",
-        constraints={"type": "ineq", "fun": lambda c: R**2 - c @ c, "jac": lambda c: -2 * c},
-        options={"ftol": 1e-14, "maxiter": 500},
-    )
-    path = ball_path(likelihood, [R])
-    # SLSQP stops at a relative value of 1e-14, a root of which is 1e-7
-    np.testing.assert_allclose(path.points[0], best.x, atol=1e-5)
-    assert path.loss[0] <= best.fun + 1e-13
 
 
 def test_one_rival_has_a_closed_form_at_any_size() -> None:

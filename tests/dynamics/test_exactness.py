@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 from attsvm.data import AttentionData
-from attsvm.datasets import toy
 from attsvm.dynamics import AtSteps, train
-from attsvm.geometry import Nuclear
-from attsvm.margins import selection_margins
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent, SteepestDescent
-from attsvm.solvers import max_margin
 
 
 def gradients(
@@ -69,27 +65,3 @@ def test_one_step_weighs_every_sequence_by_its_slope(form: str, backend: str) ->
     for name, value in wanted.items():
         found = model.get_parameter(name).detach().numpy()
         np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-12)
-
-
-def test_factors_normalised_one_by_one_improve_with_shorter_steps_and_have_a_floor_without() -> (
-    None
-):
-    # ||W|| grows like k^2, so a step of constant length in K moves the logits by ever more: the
-    # support takes turns, and with a normalisation of each factor alone the turns do not average
-    # out. The floor is no rounding: joint normalisation has none.
-    data, head = toy("plane").data, toy("plane").head
-    _, K, Q = 0.1 * np.random.default_rng(0).standard_normal((3, 4, 2, 2))
-    ends = {}
-    for label, schedule in (("constant", None), ("shrinking", lambda k: (1.0 + k / 100.0) ** -0.5)):
-        model = Attention.cross(data, head, runs=4, parameterization="KQ", init=(K, Q))
-        optimizer = SteepestDescent(model.parameters(), lr=0.1)
-        marks = AtSteps([10_000, 100_000])
-        course = train(model, data, optimizer, 100_000, marks, schedule=schedule)
-        solutions = [
-            max_margin(selection_margins(data, chosen), Nuclear()) for chosen in course.selected[-1]
-        ]
-        ends[label] = course.direction_gap(solutions)[-2:]
-    early, late = ends["shrinking"]
-    assert (late < 0.5 * early).all()
-    assert (ends["constant"][1] < 1e-3).all()
-    assert (ends["constant"][1] > ends["constant"][0]).any()

@@ -52,22 +52,6 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
     return float((np.linalg.norm(a - b, axis=(-2, -1)) / np.where(size > 0, size, 1.0)).max())
 
 
-@pytest.mark.experiment
-def test_batched_run_equals_each_run_alone_and_the_plain_loop() -> None:
-    data, v = unit_sphere(6, 8, 10, seed=[0, 1, 2])
-    record = LogSpaced(8)
-    expected = [
-        extended_descent(data.instance(r), v[r], np.zeros((10, 10)), record.steps(600).tolist())
-        for r in range(3)
-    ]
-    for backend in ("compiled", "autograd"):
-        together = run(data, v, 600, backend=backend, record=record)
-        for r, plain in enumerate(expected):
-            alone = run(data.instance(r), v[r], 600, backend=backend, record=record)
-            assert distance(together.W[:, r], alone.W) < 1e-12
-            assert distance(together.W[:, r], np.stack([plain[k] for k in together.steps])) < 1e-12
-
-
 @needs_wide
 @pytest.mark.parametrize(("size", "steps"), [((6, 8, 10), 10_000), ((4, 5, 40), 3_000)])
 def test_thousands_of_steps_keep_twelve_digits(
@@ -100,21 +84,6 @@ def test_loops_agree_on_ragged_data(ragged_data: tuple[AttentionData, np.ndarray
     )
     np.testing.assert_allclose(ours.softmax_probability, auto.softmax_probability, rtol=1e-10)
     assert (ours.selected == auto.selected).all()
-
-
-@pytest.mark.parametrize("backend", ["compiled", "autograd"])
-def test_plain_descent_follows_the_true_gradient(
-    backend: str, ragged_data: tuple[AttentionData, np.ndarray]
-) -> None:
-    data, v = ragged_data
-    ours = run(data, v, 200, lr=0.5, normalize=False, backend=backend)
-    model = Attention.cross(data, v)
-    sgd = train(model, data, torch.optim.SGD(model.parameters(), lr=0.5), 200)
-    assert sgd.backend == "autograd"
-    assert distance(ours.W, sgd.W) < 1e-12
-    np.testing.assert_allclose(
-        ours.log_gradient_norm, sgd.log_gradient_norm, rtol=1e-10, atol=1e-10
-    )
 
 
 def test_records_say_what_they_promise(ragged_data: tuple[AttentionData, np.ndarray]) -> None:
@@ -234,54 +203,6 @@ def test_zero_queries_and_single_tokens_stop_too() -> None:
             assert not trajectory.W[-1].any()
 
 
-@pytest.mark.parametrize("has_intercept", [True, False])
-def test_joint_training_of_the_head(
-    has_intercept: bool, ragged_data: tuple[AttentionData, np.ndarray]
-) -> None:
-    data, v = ragged_data
-    results = []
-    for backend in ("compiled", "autograd"):
-        model = Attention.cross(
-            data,
-            v,
-            intercept=0.2 if has_intercept else None,
-            init=("uniform", 2),
-            runs=2,
-            train_head=True,
-        )
-        optimizer = SteepestDescent(
-            [{"params": [model.W], "lr": 0.1}, {"params": [model.head.readout], "lr": 0.03}], lr=0.1
-        )
-        results.append(train(model, data, optimizer, 60, backend=backend))
-    compiled, auto = results
-    assert compiled.backend == "compiled"
-    assert distance(compiled.W, auto.W) < 1e-11
-    np.testing.assert_allclose(compiled.head, auto.head, rtol=1e-11, atol=1e-12)
-    np.testing.assert_allclose(compiled.intercept, auto.intercept, rtol=1e-11, atol=1e-12)
-    moved = np.linalg.norm(
-        np.diff(np.concatenate([compiled.head, compiled.intercept[..., None]], -1)[:2], axis=0),
-        axis=-1,
-    )
-    np.testing.assert_allclose(moved, 0.03, rtol=1e-10)
-    assert (compiled.intercept == 0).all() != has_intercept
-
-
-def test_joint_toy_of_the_paper_turns_as_measured() -> None:
-    # mmts-4: all inputs support; angle of p at steps 50 ... 1000.
-    tokens = [[[0, 0], [1, 1]], [[0, 0], [1, -1]], [[0, 0], [0.5, 1]]]
-    data = AttentionData(np.array(tokens, dtype=float), [1, -1, 1], np.ones((3, 1)))
-    for steps, angle in ((50, 11.17), (100, 12.03), (200, 13.01), (1000, 13.84)):
-        model = Attention.cross(
-            data, [-1.0, 0.0], intercept=None, init=[[0.0], [-1.0]], train_head=True
-        )
-        trajectory = train(
-            model, data, SteepestDescent(model.parameters(), lr=0.1), steps, snapshots=False
-        )
-        p = trajectory.W[-1, :, 0]
-        assert np.degrees(np.arctan2(p[1], p[0])) == pytest.approx(angle, abs=0.011)
-    assert trajectory.head[-1][1] / np.linalg.norm(trajectory.head[-1]) > 0.9997
-
-
 def test_bits_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     bags = [rng.standard_normal((k % 9 + 1, 40)) for k in range(600)]
@@ -330,14 +251,6 @@ def test_observe_stop_and_progress() -> None:
     np.testing.assert_allclose(trajectory.observed["size"], trajectory.norm, rtol=1e-12)
     assert trajectory.norm[-1] > 5.0 >= trajectory.norm[-2]
     assert calls[-1] == (trajectory.steps[-1], 1000)
-
-
-def test_any_torch_optimizer_trains() -> None:
-    data, v = unit_sphere(4, 5, 6, seed=[0, 1])
-    model = Attention.cross(data, v, train_head=True)
-    trajectory = train(model, data, torch.optim.Adam(model.parameters(), lr=0.05), 100)
-    assert trajectory.backend == "autograd"
-    assert (trajectory.loss[-1] < trajectory.loss[0]).all()
 
 
 LEFT_TO_TORCH: list[tuple[dict[str, Any], Callable[[Any], torch.optim.Optimizer], str]] = [

@@ -4,11 +4,9 @@ a library multiplies for them.
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
-from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.models import Attention, LogScale
 from attsvm.models.linear import linear_loss, matrix_loss
@@ -50,14 +48,3 @@ def test_a_head_written_behind_the_back_of_torch_is_read_anew(joint: bool) -> No
     model.loss(sequences)
     model.head.readout.data.mul_(-2.0)
     assert torch.equal(model.loss(sequences), model.loss(model.sequences(data)))
-
-
-def test_equal_tokens_have_equal_scores_wherever_they_stand() -> None:
-    """A tie is a difference of exactly zero: five equal tokens, more than one vector register
-    takes, give no gradient at all.
-    """
-    data, v = unit_sphere(3, 5, 7, seed=0)
-    tied = AttentionData(np.repeat(data.tokens[:, :1], 5, axis=1), data.labels, data.queries)
-    model = Attention.cross(tied, v, init=("uniform", 0))
-    model.loss(tied, LogScale()).backward()
-    assert (model.W.grad == 0).all()

@@ -15,7 +15,7 @@ from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps, Trajectory, train, unsupported
 from attsvm.errors import InputError
-from attsvm.margins import multi_token_margins, selection_margins
+from attsvm.margins import selection_margins
 from attsvm.models import Attention, LogScale
 from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.queries import self_attention, sequence_pairs
@@ -142,24 +142,6 @@ def test_a_model_with_a_function_reads_other_data() -> None:
 # Masks per query.
 
 
-def test_a_sliding_window_reaches_the_solution_of_what_it_shows() -> None:
-    data, v = unit_sphere(2, 5, 16, seed=1)
-    labels = np.sign(np.random.default_rng(0).standard_normal((2, 5)))
-    distance = np.subtract.outer(np.arange(5), np.arange(5))
-    window = np.abs(distance) <= 1
-    pairs = sequence_pairs(data, labels, mask=window)
-    model = Attention.cross(pairs, v)
-    trajectory = trained(model, pairs)
-    assert trajectory.backend == "compiled"
-    shares = model.probabilities(pairs).detach().numpy().reshape(2, 5, 5)
-    assert (shares[:, ~window] == 0).all()
-    assert (shares[:, window] > 0).any()
-    found = gaps(trajectory, pairs)
-    assert found[-1] < 2e-3 < found[1] / 5
-    everything = sequence_pairs(data, labels)
-    assert gaps(trajectory, everything)[-1] > 0.01
-
-
 def test_windows_and_causal_masks_meet() -> None:
     distance = np.subtract.outer(np.arange(5), np.arange(5))
     both = sequence_pairs(DATA, np.ones((4, 5)), causal=True, mask=np.abs(distance) <= 1)
@@ -242,26 +224,6 @@ class Tent(nn.Module):
         return nn.functional.gelu(x) + nn.functional.gelu(-x) - y
 
 
-def test_a_gelu_head_selects_two_tokens_and_reaches_their_solution() -> None:
-    # Tokens 0 and 1 have scores one higher than the rest, and first coordinates that cancel: the
-    # best attention gives a half to each.
-    tokens = np.random.default_rng(4).standard_normal((3, 4, 10)) / 3.0
-    tokens[..., 0], tokens[..., 1] = [1.0, -1.0, 0.3, -0.3], [1.0, 1.0, 0.0, 0.0]
-    data = AttentionData(tokens, -np.ones(3), np.random.default_rng(6).standard_normal((3, 10)))
-    model = Attention.cross(data, Tent())
-    trajectory = trained(model, data, 900)
-    assert trajectory.backend == "autograd"
-    shares = model.probabilities(data).detach().numpy()
-    assert shares[:, :2].min() > 0.35
-    assert shares[:, 2:].max() < 0.02
-    pair = np.tile([True, True, False, False], (3, 1))
-    found = trajectory.direction_gap(max_margin(multi_token_margins(data, pair)))
-    assert found[-1] < 0.03 < found[1]
-    assert (np.diff(found) < 0).all()
-    single = max_margin(selection_margins(data, shares.argmax(axis=1)))
-    assert trajectory.direction_gap(single)[-1] > 0.3
-
-
 # Targets.
 
 
@@ -271,28 +233,6 @@ def planted(classes: int) -> tuple[AttentionData, Any, Any, Any]:
     head = np.random.default_rng(8).standard_normal((classes, 16))
     chosen = np.array([0, 3, 1, 2, 1])
     return data, head, chosen, data.tokens[np.arange(5), chosen] @ head.T
-
-
-def test_a_vector_head_on_real_targets_reaches_the_solution_of_the_planted_tokens() -> None:
-    data, head, chosen, targets = planted(16)
-    model = Attention.cross(data, head, targets=targets)
-    trajectory = trained(model, data, 150)
-    assert trajectory.backend == "autograd"
-    assert (trajectory.selected[-1] == chosen).all()
-    assert trajectory.loss[-1] < 1e-3 * trajectory.loss[0]
-    assert model(data).shape == (5, 16)
-    found = gaps(trajectory, data, chosen)
-    assert found[-1] < 0.1 < found[0]
-    assert (np.diff(found[1:]) < 0).all()
-
-
-def test_classes_are_trained_by_cross_entropy() -> None:
-    data, head, _, values = planted(3)
-    classes = values.argmax(axis=1)
-    model = Attention.cross(data, head, loss="cross_entropy", targets=classes, train_head=True)
-    trajectory = trained(model, data, 300)
-    assert (model(data).argmax(dim=-1).numpy() == classes).all()
-    assert trajectory.loss[-1] < 0.1 * trajectory.loss[0]
 
 
 LOSSES_OF_TARGETS: dict[str, tuple[Any, Any]] = {

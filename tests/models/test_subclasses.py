@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from attsvm.data import AttentionData
-from attsvm.dynamics import AtSteps, regularization_path, train, unsupported
+from attsvm.dynamics import AtSteps, regularization_path, train
 from attsvm.errors import InputError
 from attsvm.models import (
     Attention,
@@ -21,7 +21,6 @@ from attsvm.models import (
     LogScale,
 )
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
-from attsvm.queries import sequence_pairs
 
 V = np.array([1.0, -0.5, 0.3])
 STEPS = 12
@@ -148,16 +147,6 @@ def test_a_penalty_reaches_weights_that_a_subclass_moves_itself() -> None:
     torch.testing.assert_close(one.W.grad, other.W.grad, rtol=1e-10, atol=1e-13)
 
 
-def test_every_position_and_runs_with_a_gate() -> None:
-    pairs = sequence_pairs(DATA, np.sign(np.random.default_rng(0).standard_normal((5, 4))))
-    gated = Gated.cross(pairs, V, runs=2, init=("uniform", 0))
-    plain = Attention.cross(pairs, V / 2, runs=2, init=("uniform", 0))
-    for model in (gated, plain):
-        model.loss(pairs).sum().backward()
-    torch.testing.assert_close(gated.loss(pairs), plain.loss(pairs))
-    torch.testing.assert_close(gated.W.grad, plain.W.grad, rtol=1e-9, atol=1e-13)
-
-
 def test_closed_formulas_do_not_pass_over_a_gate() -> None:
     model = Gated.cross(DATA, V)
     with pytest.raises(InputError, match="override scores"):
@@ -192,15 +181,6 @@ def test_constructors_make_their_class_or_refuse() -> None:
     ):
         with pytest.raises(InputError, match="make it a subclass of"):
             make()
-
-
-def test_a_subclass_that_names_its_parameters_is_no_form_of_its_own() -> None:
-    class Named(Doubled):
-        parameterization = "W"
-
-    model = Named.cross(DATA, V)
-    reason = unsupported(model, SteepestDescent([model.W], lr=0.1))
-    assert reason == "Named overrides logits"
 
 
 def test_a_subclass_that_overrides_nothing_trains_compiled() -> None:

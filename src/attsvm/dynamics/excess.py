@@ -91,21 +91,18 @@ class Excess:
             return log_G, np.ones_like(log_G)
         G = np.where(sign < 0, -1.0, 1.0) * np.exp(np.maximum(log_G, _FIRST_ORDER))
         small = log_G < _FIRST_ORDER
+        log_grown = np.where(G > 30.0, G, np.log(np.abs(np.expm1(np.minimum(G, 30.0)))))
+        rate = G / -np.expm1(np.minimum(-G, 700.0))
         if isinstance(self._loss, Exponential):
-            grown = np.expm1(G)
-            return np.where(small, log_G, np.log(np.abs(grown))) - self._best, np.where(
-                small, 1.0, G * (1.0 + grown) / grown
-            )
+            return np.where(small, log_G, log_grown) - self._best, np.where(small, 1.0, rate)
         # e = log(1 + t), t = expit(-best) (exp(G) - 1); for long heads expit underflows and exp
         # overflows, so what counts is log|t|
-        log_t = self._log_slope + np.where(
-            G > 30.0, G, np.log(np.abs(np.expm1(np.minimum(G, 30.0))))
-        )
+        log_t = self._log_slope + log_grown
         t = np.sign(G) * np.exp(np.clip(log_t, -30.0, 700.0))
         e = np.where(log_t > 700.0, log_t, np.log1p(t))
         tiny = small | (log_t < -30.0)
         value = np.where(tiny, np.where(small, self._log_slope + log_G, log_t), np.log(np.abs(e)))
-        slope = G / -np.expm1(np.minimum(-G, 700.0)) * np.where(tiny, 1.0, t / (1.0 + t) / e)
+        slope = rate * np.where(tiny, 1.0, t / (1.0 + t) / e)
         return value, np.where(small, 1.0, slope)
 
 
