@@ -48,7 +48,6 @@ MODELS: dict[str, Callable[..., Attention]] = {
     ),
     "KQ": lambda s, **o: factors(s, **o),
     "KQ stacked": lambda s, **o: factors(s, stacked=True, **o),
-    "KQ penalised": lambda s, **o: factors(s, penalty=2.2e-16, **o),
     "KQ stacked and penalised": lambda s, **o: factors(s, stacked=True, penalty=1e-3, **o),
     "KQ penalised by run": lambda s, **o: factors(s, penalty=[0.0, 2.2e-16, 1e-3], **o),
 }
@@ -84,7 +83,7 @@ def test_compiled_step_equals_autograd(name: str, loss: str, normalize: bool, si
 
 
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["W", "KQ stacked", "p and head"])
 def test_a_norm_of_1e6_is_harmless(name: str, backend: str) -> None:
     """Rivals have probabilities of e^-100000 and less, and every step still has its length;
     factors have norms of 1e3.
@@ -125,12 +124,6 @@ def test_only_steps_of_the_stacked_pair_conserve_the_balance() -> None:
         K0, Q0, K, Q = before + after
         imbalance[stacked] = float(((K.mT @ K - Q.mT @ Q) - (K0.mT @ K0 - Q0.mT @ Q0)).abs().max())
     assert imbalance[True] < 1e-4 < 1e-2 * imbalance[False]
-
-
-def test_zero_factors_stand_still_and_say_so() -> None:
-    for backend in ("compiled", "autograd"):
-        model = Attention.cross(DATA, V, parameterization="KQ", init="zeros", penalty=1e-3)
-        assert train(model, DATA, ngd(model), 5, backend=backend).stopped_at.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
@@ -201,11 +194,3 @@ def test_positions_train_to_the_solution_of_their_pairs() -> None:
         selected = trajectory.selected[-1].reshape(2, 4)
         solution = max_margin(sequence_margins(data, selected, causal=causal))
         assert trajectory.direction_gap(solution)[-1] < 1.5e-3
-
-
-def test_step_scale_refusals() -> None:
-    model = MODELS["W"](0.5)
-    with pytest.raises(InputError, match="step_scale names 'K'"):
-        train(model, DATA, ngd(model), 1, step_scale={"K": [1, 1, 1]})
-    with pytest.raises(InputError, match=r"step_scale of W has shape \(2,\)"):
-        train(model, DATA, ngd(model), 1, step_scale=[1.0, 2.0])

@@ -12,7 +12,6 @@ import pytest
 import torch
 from references import extended_descent, needs_wide
 
-import attsvm
 from attsvm import native
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
@@ -134,17 +133,18 @@ def test_final_weights_are_left_in_the_model(ragged_data: tuple[AttentionData, n
 
 
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
-def test_tied_scores_stop_the_run_and_only_that_run(backend: str) -> None:
+@pytest.mark.parametrize("kind", [SteepestDescent, partial(MirrorDescent, p=3.0, normalize=True)])
+def test_tied_scores_stop_the_run_and_only_that_run(kind: Any, backend: Any) -> None:
     data, v = unit_sphere(3, 4, 5, seed=0)
-    heads = np.stack([v, np.zeros(5), v])
-    trajectory = run(
-        data, heads, 50, runs=3, init=("uniform", 0), backend=backend, record=LogSpaced(4)
-    )
+    model = Attention.cross(data, np.stack([v, np.zeros(5), v]), init=("uniform", 0), runs=3)
+    start = model.W.detach().numpy().copy()
+    optimizer = kind(model.parameters(), lr=0.1)
+    trajectory = train(model, data, optimizer, 50, LogSpaced(4), backend=backend)
     assert trajectory.stopped_at.tolist() == [-1, 0, -1]
-    assert (trajectory.W[:, 1] == trajectory.W[0, 1]).all()
+    np.testing.assert_allclose(trajectory.W[-1, 1], start[1], rtol=1e-15)
     assert (trajectory.log_gradient_norm[:, 1] == -np.inf).all()
     assert np.isfinite(trajectory.W).all()
-    assert (trajectory.norm[-1, [0, 2]] > 1.0).all()
+    assert (np.linalg.norm(trajectory.W[-1] - start, axis=(1, 2))[[0, 2]] > 0.5).all()
 
 
 class SharedHead(torch.nn.Module):
@@ -161,20 +161,18 @@ class SharedHead(torch.nn.Module):
 
 
 @pytest.mark.parametrize("head_first", [True, False])
-@pytest.mark.parametrize("hidden", [3, 4])  # as many as runs, and not
-def test_a_head_that_runs_share_is_trained_with_them(head_first: bool, hidden: int) -> None:
-    """Its parameters have no axis of runs; runs at rest are noted only when it rests too."""
+def test_a_head_that_runs_share_is_trained_with_them(head_first: bool) -> None:
+    """Its parameters have no axis of runs, here as long as if they had."""
     data, _ = unit_sphere(4, 3, 5, seed=[0, 1, 2])
     # the first entry of every gradient is zero
     data = AttentionData(np.where(np.arange(5) == 0, 0.0, data.tokens), data.labels, data.queries)
-    model = Attention.cross(data, SharedHead(hidden))
+    model = Attention.cross(data, SharedHead(3))
     parameters = sorted(model.parameters(), key=lambda each: (each.ndim == 3) == head_first)
     start = model.head.v.detach().clone()
     optimizer = SteepestDescent(parameters, lr=0.1, normalize=False)
     trajectory = train(model, data, optimizer, 5, AtSteps([0, 5]))
     assert (trajectory.stopped_at == -1).all()
     assert not torch.equal(model.head.v, start)
-    assert np.isfinite(trajectory.W).all()
     assert (np.linalg.norm(trajectory.W[-1], axis=(-2, -1)) > 0.0).all()
 
 
@@ -283,7 +281,7 @@ def test_what_the_compiled_loop_does_not_train_is_said(
         train(model, data, optimizer, 1, backend="compiled")
 
 
-def test_what_the_compiled_loop_trains_and_what_nobody_does() -> None:
+def test_what_the_compiled_loop_trains() -> None:
     data, v = unit_sphere(4, 4, 5, seed=0)
     model = Attention.cross(data, v)
     optimizer = MirrorDescent(model.parameters(), lr=0.1, p=1.5, normalize=True)
@@ -294,76 +292,52 @@ def test_what_the_compiled_loop_trains_and_what_nobody_does() -> None:
     single = Attention.cross(data, v).float()
     reason = unsupported(single, SteepestDescent(single.parameters(), lr=0.1), None)
     assert "float32" in str(reason)
-    wrong: Any = "cuda"
-    with pytest.raises(InputError, match="backend is 'cuda'"):
-        train(model, data, optimizer, 1, backend=wrong)
-    with pytest.raises(InputError, match="a parameter that the model does not have"):
-        train(Attention.cross(data, v), data, optimizer, 1)
 
 
-def test_refusals() -> None:
-    data, v = unit_sphere(3, 4, 5, seed=0)
-    with pytest.raises(InputError, match="steps is -1"):
-        run(data, v, -1)
-    with pytest.raises(InputError, match="checkpoint_seconds is -1"):
-        run(data, v, 1, checkpoint_seconds=-1)
-    with pytest.raises(InputError, match="ask for at least one record"):
-        LogSpaced(0)
-    model = Attention.cross(data, v)
-    with pytest.raises(InputError, match="d_x=6"):
-        train(
-            model, unit_sphere(3, 4, 6, seed=0)[0], SteepestDescent(model.parameters(), lr=0.1), 1
-        )
-
-
-def test_log_spaced_steps() -> None:
+def test_records_are_spaced_evenly_or_chosen() -> None:
     assert LogSpaced(50).steps(0).tolist() == [0]
     assert LogSpaced(50).steps(3).tolist() == [0, 1, 2, 3]
     assert LogSpaced(1).steps(100).tolist() == [0, 1, 100]
-    steps = LogSpaced(50).steps(20_000)
-    assert (np.diff(steps) > 0).all()
-    assert steps[0] == 0
-    assert steps[-1] == 20_000
-    assert len(steps) <= 51
-
-
-def test_records_at_chosen_steps():
+    assert LogSpaced(5).steps(10_000).tolist() == [0, 1, 10, 100, 1000, 10_000]
     assert AtSteps((7, 3, 3, 50)).steps(20).tolist() == [0, 3, 7, 20]
     assert AtSteps(()).steps(0).tolist() == [0]
-    with pytest.raises(InputError, match="mark at step -1"):
-        AtSteps((-1, 2))
+    for make, words in (
+        (lambda: LogSpaced(0), "ask for at least one record"),
+        (lambda: AtSteps((-1, 2)), "mark at step -1"),
+    ):
+        with pytest.raises(InputError, match=words):
+            make()
 
 
-def test_a_bar_of_progress(capsys) -> None:
-    data, head = unit_sphere(n=4, T=4, d=6, seed=0)
-
-    def run(**options):
-        model = Attention.cross(data, head=head)
-        step = SteepestDescent(model.parameters(), lr=0.1)
-        return train(model, data, step, 40, LogSpaced(3), **options)
-
-    run(progress=True)
+def test_a_bar_of_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    data, v = unit_sphere(4, 4, 6, seed=0)
+    run(data, v, 40, record=LogSpaced(3), progress=True)
     shown = capsys.readouterr()
     assert shown.out == ""
     assert re.search(r"training: 100%.*40/40", shown.err)
-    assert shown.err.endswith("\n")
-    run(progress=True, stop=lambda record: record.step > 0)
+    run(data, v, 40, progress=True, stop=lambda record: record.step > 0)
     assert "training:" in capsys.readouterr().err
-    run(progress=False)
+    run(data, v, 40, progress=False)
     assert capsys.readouterr().err == ""
 
 
-def test_arguments_of_another_kind_are_one_sentence() -> None:
+def test_what_does_not_fit_is_one_sentence() -> None:
     data, head = unit_sphere(n=4, T=4, d=6, seed=0)
     model = Attention.cross(data, head=head)
     step = SteepestDescent(model.parameters(), lr=0.1)
-    for arguments, words in (
-        ((data, model, step, 3), r"model is AttentionData; .*train\(model, data, optim"),
-        ((model, data.tokens, step, 3), r"data is ndarray of shape \(4, 4, 6\); give"),
-        ((model, data, "spectral", 3), "optimizer is 'spectral'; give one of torch"),
-        ((model, data, attsvm.Spectral(), 3), "optimizer is Spectral; give one of torch"),
-        ((model, data, step, 3, 7), r"record is 7; give attsvm.LogSpaced\(50\)"),
+    good: dict[str, Any] = {"model": model, "data": data, "optimizer": step, "steps": 3}
+    for change, words in (
+        ({"model": data}, r"model is AttentionData; .*train\(model, data, optim"),
+        ({"data": data.tokens}, r"data is ndarray of shape \(4, 4, 6\); give"),
+        ({"data": unit_sphere(3, 4, 5, seed=0)[0]}, "d_x=5"),
+        ({"optimizer": "spectral"}, "optimizer is 'spectral'; give one of torch"),
+        ({"record": 7}, r"record is 7; give attsvm.LogSpaced\(50\)"),
+        ({"steps": -1}, "steps is -1"),
+        ({"checkpoint_seconds": -1}, "checkpoint_seconds is -1"),
+        ({"backend": "cuda"}, "backend is 'cuda'"),
+        ({"model": Attention.cross(data, head)}, "a parameter that the model does not have"),
+        ({"step_scale": {"K": 1.0}}, "step_scale names 'K'"),
+        ({"step_scale": [1.0, 2.0]}, r"step_scale of W has shape \(2,\)"),
     ):
-        call: Callable[..., object] = train
         with pytest.raises(InputError, match=words):
-            call(*arguments[:4], record=arguments[4] if len(arguments) > 4 else None)
+            train(**(good | change))

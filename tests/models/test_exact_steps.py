@@ -15,7 +15,6 @@ from attsvm.data import AttentionData
 from attsvm.dynamics import LogSpaced, train
 from attsvm.models import Attention, LambdaHead, MLPHead
 from attsvm.optim import SteepestDescent
-from attsvm.queries import sequence_pairs
 
 
 def few_bits(array: np.ndarray, bits: int = 8) -> np.ndarray:
@@ -31,7 +30,6 @@ DATA = AttentionData(
     np.sign(RNG.standard_normal(3)),
     few_bits(RNG.standard_normal((3, 3))),
 )
-LABELS = np.sign(RNG.standard_normal((3, 4)))
 V = RNG.standard_normal(3)
 HIDDEN = RNG.standard_normal((3, 5))
 KEYS = few_bits(RNG.standard_normal((2, 3)), 3)
@@ -40,13 +38,7 @@ HEADS: dict[str, Callable[[], object]] = {
     "lambda": lambda: LambdaHead(torch.tensor(V), 0.3),
     "mlp": lambda: MLPHead(torch.tensor(HIDDEN)),
 }
-FORMS = ["W", "KQ", "p", "sequence", "causal", "sequence KQ"]
-
-
-def data_of(form: str) -> AttentionData:
-    if form in ("W", "KQ", "p"):
-        return DATA
-    return sequence_pairs(DATA, LABELS, causal=form == "causal")
+FORMS = ["W", "KQ", "p"]
 
 
 def build(form: str, head: object, size: float) -> Attention:
@@ -58,30 +50,21 @@ def build(form: str, head: object, size: float) -> Attention:
     if form == "p":
         return Attention.prompt(DATA, head, keys=KEYS, init=start(2))
     options: dict[str, object] = {"intercept": None, "init": start(3, 3)}
-    if "KQ" in form:
+    if form == "KQ":
         pair = (
             few_bits(size**0.5 * rng.standard_normal((3, 2)), 4),
             few_bits(size**0.5 * rng.standard_normal((3, 2)), 4),
         )
         options |= {"parameterization": "KQ", "inner": 2, "init": pair}
-    return Attention.cross(data_of(form), head, **options)
+    return Attention.cross(DATA, head, **options)
 
 
 def questions(form: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, float]]:
     """Tokens, keys, query and label of every attention output."""
-    if form in ("W", "KQ"):
-        return [
-            (X, X, z, y) for X, z, y in zip(DATA.tokens, DATA.queries, DATA.labels, strict=True)
-        ]
+    keys, queries = (DATA.tokens, DATA.queries)
     if form == "p":
-        pairs = zip(DATA.tokens, DATA.labels, strict=True)
-        return [(X, X @ KEYS.T, np.ones(1), y) for X, y in pairs]
-    rows = []
-    for X, labels in zip(DATA.tokens, LABELS, strict=True):
-        for j, label in enumerate(labels):
-            seen = X[: j + 1] if form == "causal" else X
-            rows.append((seen, seen, X[j], label))
-    return rows
+        keys, queries = DATA.tokens @ KEYS.T, np.ones((3, 1))
+    return list(zip(DATA.tokens, keys, queries, DATA.labels, strict=True))
 
 
 def slopes_of_head(head: str, o: mpmath.matrix) -> tuple[mpmath.mpf, mpmath.matrix]:
@@ -152,7 +135,7 @@ def test_one_step_has_twelve_digits(form: str, head: str, size: float) -> None:
     for backend in ("auto", "autograd"):
         model = build(form, HEADS[head](), size)
         optimizer = SteepestDescent(model.parameters(), lr=0.125)
-        course = train(model, data_of(form), optimizer, 1, LogSpaced(1), backend=backend)
+        course = train(model, DATA, optimizer, 1, LogSpaced(1), backend=backend)
         if len(logs) == 1:
             assert course.log_gradient_norm[0] == pytest.approx(logs[0], rel=1e-12, abs=1e-12)
         for name, value in expected.items():

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import io
-import pickle
 
 import pytest
 import torch
@@ -51,22 +50,6 @@ def same(one, other):
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
-def test_equals_its_members_stepped_by_hand():
-    a, b = model(), model()
-    optimizer, apart = combined(a), combined(b).optimizers
-    for seed in range(4):
-        optimizer.zero_grad()
-        backward(a, seed)
-        optimizer.step()
-        for member in apart:
-            member.zero_grad()
-        backward(b, seed)
-        for member in apart:
-            member.step()
-    assert isinstance(optimizer, torch.optim.Optimizer)
-    assert same(a, b)
-
-
 def test_groups_are_live_and_schedulers_act_on_all():
     net = model()
     optimizer = combined(net)
@@ -100,18 +83,6 @@ def test_state_dict_is_torchs_and_resumes_to_the_bit():
     train(a, first, 2, start=3)
     train(b, second, 2, start=3)
     assert same(a, b)
-
-
-def test_copies_and_pickles_train_alike():
-    net = model()
-    optimizer = combined(net)
-    train(net, optimizer, 2)
-    twin, twins = copy.deepcopy((net, optimizer))
-    again, agains = pickle.loads(pickle.dumps((net, optimizer)))
-    for pair in ((net, optimizer), (twin, twins), (again, agains)):
-        train(*pair, 2, start=2)
-    assert same(net, twin)
-    assert same(net, again)
 
 
 def test_state_is_joined_and_belongs_to_the_owner():
@@ -191,40 +162,6 @@ def test_trainer(tmp_path):
     again = combined(net)
     again.load_state_dict(torch.load(tmp_path / "checkpoint-2" / "optimizer.pt", weights_only=True))
     assert len(again.state) == len(optimizer.state)
-
-
-# lightning 2.6 asks torch 2.13 for a class that torch is about to drop, and advises against its own
-# data loader defaults.
-@pytest.mark.filterwarnings(
-    "ignore:.*LeafSpec.*:FutureWarning",
-    "ignore::lightning.fabric.utilities.warnings.PossibleUserWarning",
-)
-def test_lightning(tmp_path):
-    lightning = pytest.importorskip("lightning")
-
-    class Module(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.net = model()
-
-        def training_step(self, batch, index):
-            return self.net(batch).square().mean()
-
-        def configure_optimizers(self):
-            optimizer = combined(self.net)
-            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
-
-    module = Module()
-    before = copy.deepcopy(module.net)
-    trainer = lightning.Trainer(
-        max_steps=3,
-        logger=False,
-        enable_progress_bar=False,
-        default_root_dir=tmp_path,
-        accelerator="cpu",
-    )
-    trainer.fit(module, torch.utils.data.DataLoader(torch.randn(12, 3, 8), batch_size=4))
-    assert not same(module.net, before)
 
 
 def test_refusals():

@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from attsvm.errors import InputError
-from attsvm.geometry import Spectral
 from attsvm.optim import SteepestDescent
 
 SHAPES = ((3, 5, 4), (2, 3, 7, 1), (6, 8), (9,), (), (0, 4))
@@ -91,20 +89,3 @@ def test_it_is_the_default_and_autograd_learns_of_the_write() -> None:
     assert torch.equal(weight, twin)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         product.backward()
-
-
-@pytest.mark.parametrize(
-    ("shape", "settings", "sentence"),
-    [
-        ((4, 4), {"norm": Spectral()}, "fused is True with norm="),
-        ((4, 4), {"step_size": "polyak"}, "fused is True with step_size='polyak'"),
-        ((4, 4), {"blocks": 2}, "fused is True with blocks=2"),
-    ],
-)
-def test_refuses_what_the_kernel_does_not_know(
-    shape: tuple[int, ...], settings: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(InputError, match=sentence):
-        SteepestDescent([torch.zeros(shape)], lr=0.1, fused=True, **settings)
-    with pytest.raises(InputError, match="bfloat16"):
-        SteepestDescent([torch.zeros(shape, dtype=torch.bfloat16)], lr=0.1, fused=True)

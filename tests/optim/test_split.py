@@ -36,17 +36,6 @@ def huggingface(kind, **settings):
 
 MODELS = {
     "Bert": ({"vocab_size": 50, **SMALL}, ["self.query.weight", "self.key.weight"], [None]),
-    "Llama": (
-        {"vocab_size": 50, "num_key_value_heads": 1, **SMALL},
-        ["q_proj.weight", "k_proj.weight"],
-        [None],
-    ),
-    "ViT": ({"image_size": 8, "patch_size": 4, **SMALL}, None, [None]),
-    "DistilBert": (
-        {"vocab_size": 50, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
-        ["q_lin.weight", "k_lin.weight"],
-        [None],
-    ),
     "T5": (
         {"vocab_size": 50, "d_model": 16, "d_kv": 8, "num_heads": 2, "num_layers": 2, "d_ff": 32},
         ["n.q.weight", "n.k.weight"],
@@ -200,13 +189,6 @@ def test_the_table_counts_every_entry():
         f"{inside:,} entries in attention,"
         f" {sum(p.numel() for p in model.parameters()) - inside:,} in"
     )
-
-
-def test_groups_are_fresh_and_named_for_torch():
-    split = split_params(nn.TransformerEncoderLayer(8, 2, 16))
-    optimizer = torch.optim.AdamW(split.attention, lr=0.1)
-    assert optimizer.state_dict()["param_groups"][0]["param_names"] == ["self_attn.in_proj_weight"]
-    assert "lr" not in split.attention[0]
 
 
 def test_refusals_name_what_was_looked_for():

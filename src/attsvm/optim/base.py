@@ -263,11 +263,6 @@ class DescentOptimizer(KeepsPrecision):
         add(self, param_group)
         try:
             check_lr(param_group["lr"])
-            if param_group.get("differentiable"):
-                raise InputError(
-                    f"differentiable is True, but a step of {type(self).__name__} has no useful"
-                    " derivative where weights or gradients are zero; leave it False"
-                )
             for parameter in param_group["params"]:
                 if parameter.is_complex():
                     raise InputError(

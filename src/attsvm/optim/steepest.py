@@ -117,7 +117,6 @@ class SteepestDescent(DescentOptimizer):
         fused: one compiled pass per parameter, for normalised steps in the norms ``Frobenius()``
             and ``Lp(inf)`` of contiguous float32 or float64 parameters on the CPU. By default it is
             taken where it applies.
-        differentiable: not supported: steepest directions have no derivative where they matter.
 
     Raises:
         InputError: a hyper-parameter outside its range, a norm of singular values for a vector,
@@ -164,7 +163,6 @@ class SteepestDescent(DescentOptimizer):
         maximize: bool = False,
         foreach: bool | None = None,
         fused: bool | None = None,
-        differentiable: bool = False,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -184,7 +182,6 @@ class SteepestDescent(DescentOptimizer):
             "maximize": maximize,
             "foreach": foreach,
             "fused": fused,
-            "differentiable": differentiable,
         }
         super().__init__(params, defaults)
 
@@ -295,17 +292,10 @@ class SteepestDescent(DescentOptimizer):
         self, group: dict[str, Any], vectors: TensorList
     ) -> tuple[TensorList, Tensor | None]:
         """Steepest directions, scaled as ``normalize`` says, and Polyak's step for them."""
-        normalize, spectral = group["normalize"], group["norm"] == _SPECTRAL
+        normalize = group["normalize"]
         blocks, axis = group["blocks"], group["blocks_axis"]
         parts = [matrices(vector, blocks, axis) for vector in vectors]
         batches = [batch for part in parts for batch in part]
-        # a transposed matrix has the transposed polar factor: both shapes go into one batch
-        shapes = {b.shape[-2:] for b in batches}
-        turned = [
-            spectral and m > n and torch.Size((n, m)) in shapes
-            for m, n in (b.shape[-2:] for b in batches)
-        ]
-        batches = [b.mT if turn else b for b, turn in zip(batches, turned, strict=True)]
 
         def direct(batch: Tensor) -> Tensor:
             return steepest_direction(batch, group["norm"], group["polar"], group["ns_steps"])
@@ -340,7 +330,6 @@ class SteepestDescent(DescentOptimizer):
                     runs,
                     normalize,
                 )
-        directions = [d.mT if turn else d for d, turn in zip(directions, turned, strict=True)]
         found = iter(directions)
         return [
             assembled([next(found) for _ in part], vector, axis)
