@@ -151,8 +151,6 @@ def test_closed_formulas_do_not_pass_over_a_gate() -> None:
     model = Gated.cross(DATA, V)
     with pytest.raises(InputError, match="override scores"):
         model.scores(DATA)
-    with pytest.raises(InputError, match="override hard_values"):
-        model.hard_values(DATA)
 
 
 def test_reading_that_is_not_trained_is_refused() -> None:

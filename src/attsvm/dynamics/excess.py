@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -117,36 +117,12 @@ def _log_sum(terms: FloatArray, signs: FloatArray | None = None) -> tuple[FloatA
         return top[..., 0] + np.log(np.abs(total)), np.sign(total)
 
 
-class Chart(Protocol):
-    """Free coordinates of the weights of one size."""
-
-    def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
-        """The weights at coordinates ``x``, and what turns a gradient for them into one for
-        ``x``.
-        """
-
-    def random(self, rng: np.random.Generator) -> FloatArray:
-        """Random coordinates."""
-
-    def at(self, W: FloatArray) -> FloatArray:
-        """Coordinates of the direction of ``W``."""
-
-    def centre(self) -> FloatArray:
-        """Coordinates of the axis of the cone, or of a point close to it."""
-
-    @property
-    def slack(self) -> Slack | None:
-        """What must not be negative at the coordinates of an allowed point, with a gradient of
-        each; None where all points are allowed.
-        """
-
-
 class Sphere:
-    """Weights ``R x / ||x||`` in a norm; inside a cone those of
-    ``x = u + tan(angle) y / sqrt(1 + |y|^2)``, ``y`` across the axis ``u``.
+    """Free coordinates of the weights of one size: ``R x / ||x||`` in a norm; inside a cone those
+    of ``x = u + tan(angle) y / sqrt(1 + |y|^2)``, ``y`` across the axis ``u``.
     """
 
-    slack = None
+    slack = None  # all points are allowed; see Factors
 
     def __init__(self, shape: tuple[int, int], norm: Norm, cone: Any = None) -> None:
         self._shape, self._norm, self._slope = shape, norm, 0.0
@@ -155,7 +131,9 @@ class Sphere:
             self._axis, self._slope = _axis(cone), math.tan(math.radians(cone.degrees))
 
     def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
-        """See :class:`Chart`."""
+        """The weights at coordinates ``x``, and what turns a gradient for them into one for
+        ``x``.
+        """
         point, back = (x, _same) if self._axis is None else self._inside(x, self._axis)
         V = point.reshape(self._shape)
         size = float(self._norm.value(V))
@@ -179,16 +157,16 @@ class Sphere:
         return point, back
 
     def random(self, rng: np.random.Generator) -> FloatArray:
-        """See :class:`Chart`."""
+        """Random coordinates."""
         spread = 1.0 if self._axis is None else 5.0  # most of a cone is near its boundary
         return spread * rng.standard_normal(self._shape[0] * self._shape[1])
 
     def at(self, W: FloatArray) -> FloatArray:
-        """See :class:`Chart`."""
+        """Coordinates of the direction of ``W``."""
         return W.reshape(-1) / np.linalg.norm(W)
 
     def centre(self) -> FloatArray:
-        """See :class:`Chart`."""
+        """Coordinates of the axis of the cone, or of a point close to it."""
         return np.zeros(self._shape[0] * self._shape[1])
 
 
@@ -208,7 +186,10 @@ class Factors:
 
     @property
     def slack(self) -> Slack | None:
-        """Cosine between the product and the axis of the cone, from 0 at the edge to 1 on the axis;
+        """What must not be negative at an allowed point, with a gradient of each; None without a
+        cone.
+
+        Cosine between the product and the axis of the cone, from 0 at the edge to 1 on the axis;
         and its nuclear norm, from 0 at half the size to 1 at all of it. (Factors bound the norm
         from above, and the local theorem speaks of large weights.) In a cone the loss of small ones
         may lie below that of the tokens that its axis selects.
@@ -231,7 +212,7 @@ class Factors:
         return values
 
     def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
-        """See :class:`Chart`."""
+        """See :class:`Sphere`."""
         point = self._base + self._unit * x
         both = point.reshape(-1, self._inner)
         K, Q = both[: self._shape[0]], both[self._shape[0] :]
@@ -246,14 +227,14 @@ class Factors:
         return W, pull
 
     def random(self, rng: np.random.Generator) -> FloatArray:
-        """See :class:`Chart`."""
+        """See :class:`Sphere`."""
         if self._cone is None:
             return rng.standard_normal(sum(self._shape) * self._inner)
         inside = Sphere(self._shape, Frobenius(), self._cone)
         return self.at(inside.weights(inside.random(rng), 1.0)[0])
 
     def at(self, W: FloatArray) -> FloatArray:
-        """See :class:`Chart`: balanced factors, of all with this product those closest to the
+        """See :class:`Sphere`: balanced factors, of all with this product those closest to the
         axis.
         """
         both = self._balanced(W)
@@ -269,11 +250,14 @@ class Factors:
         return np.concatenate([U[:, : self._inner] * root, Vt[: self._inner].T * root])
 
     def centre(self) -> FloatArray:
-        """See :class:`Chart`: beside the axis, because a product of lower rank is a saddle of its
+        """See :class:`Sphere`: beside the axis, because a product of lower rank is a saddle of its
         factors.
         """
         inside = Sphere(self._shape, Frobenius(), self._cone)
         return self.at(inside.weights(0.02 * inside.random(np.random.default_rng(0)), 1.0)[0])
+
+
+Chart = Sphere | Factors
 
 
 def _axis(cone: Any) -> FloatArray:

@@ -22,7 +22,7 @@ interval).
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -138,10 +138,9 @@ def _unit(X: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _compose(X: Tensor, quintics: tuple[Quintic, ...]) -> Tensor:
     """Apply odd polynomials to the singular values of ``X``, ``(k, m, n)`` with ``m <= n``."""
-    if len(X) == 1:  # products of a single matrix are faster than those of a batch of one
-        X, add = X[0], torch.addmm
-    else:
-        add = torch.baddbmm
+    alone = len(X) == 1  # products of a single matrix are faster than those of a batch of one
+    X = X[0] if alone else X
+    add: Any = torch.addmm if alone else torch.baddbmm
     for a, b, c in quintics:
         gram = X @ X.mT
         X = add(X, add(gram, gram, gram, beta=b, alpha=c), X, beta=a)

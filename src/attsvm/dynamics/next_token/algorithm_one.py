@@ -460,11 +460,7 @@ def steepest_stage(
     """
     runs, _, d = problem.embeddings.shape
     W = _start("init", init, (runs, d, d))
-
-    def gradient(W: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return problem.gradient(W)
-
-    marks, looks, stopped = _descend(gradient, W, norm, rule, steps, momentum, records)
+    marks, looks, stopped = _descend(problem.gradient, W, norm, rule, steps, momentum, records)
     return AttentionCourse(marks, looks, stopped, problem=problem)
 
 
