@@ -538,7 +538,7 @@ def _(b):
 
 @fault(
     "the gradient of one sequence is 1% off",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-compiled]",
+    "models/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
     "mmts-6 T22b",
     cells={"part": ["descent"], "loss_name": ["linear", "logistic"]},
     scores=[1, 10, 100],
@@ -556,7 +556,7 @@ def _(b):
 
 @fault(
     "the gradient of one sequence is 1% off in torch",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-autograd]",
+    "models/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
     why="limits do not depend on positive weights of sequences",
 )
 def _(b):
@@ -611,7 +611,7 @@ def _(b):
 
 @fault(
     "logits are 10% too large",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-compiled]",
+    "models/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
     "mmts-3 E1.3f",
     cells={"part": ["descent", "plain", "published"]},
 )
@@ -641,7 +641,7 @@ def _(b):
 
 @fault(
     "the logistic loss is the exponential one",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-compiled]",
+    "models/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
     "mmts-6 T22b",
     cells={"part": ["descent"], "loss_name": ["linear", "logistic"]},
     scores=[1, 10, 100],
@@ -658,7 +658,7 @@ def _(b):
 
 @fault(
     "starts are not read",
-    "dynamics/test_exactness.py::test_one_step_weighs_every_sequence_by_its_slope[W-compiled]",
+    "models/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
     "mmts-1 N1",
     cells={"part": ["descent"]},
 )

@@ -15,11 +15,9 @@ from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps, Trajectory, train, unsupported
 from attsvm.errors import InputError
-from attsvm.margins import selection_margins
 from attsvm.models import Attention, LogScale
 from attsvm.optim import MirrorDescent, SteepestDescent
-from attsvm.queries import self_attention, sequence_pairs
-from attsvm.solvers import max_margin
+from attsvm.queries import sequence_pairs
 
 RNG = np.random.default_rng(5)
 DATA, V = unit_sphere(4, 5, 6, seed=3)
@@ -33,50 +31,11 @@ def trained(model: Attention, data: AttentionData, steps: int = STEPS) -> Trajec
     return train(model, data, descent, steps, AtSteps([EARLY, steps // 3]))
 
 
-def gaps(trajectory: Trajectory, keyed: AttentionData, selected: Any = None) -> Any:
-    """Direction gaps to the solution of what was selected in the end."""
-    tokens = trajectory.selected[-1] if selected is None else selected
-    return trajectory.direction_gap(max_margin(selection_margins(keyed, tokens)))
-
-
 def with_tokens(data: AttentionData, tokens: Any) -> AttentionData:
     return AttentionData(tokens, data.labels, data.queries, data.mask)
 
 
 # Keys and values.
-
-
-def rotated(vectors: Any, angles: Any) -> Any:
-    """Pairs of coordinates, each turned by its own multiple of an angle: rotary positions."""
-    turn = np.multiply.outer(angles, 10.0 ** -np.arange(vectors.shape[-1] // 2))
-    x, y = vectors[..., 0::2], vectors[..., 1::2]
-    out = np.empty(np.broadcast_shapes(vectors.shape, (*turn.shape[:-1], vectors.shape[-1])))
-    out[..., 0::2] = np.cos(turn) * x - np.sin(turn) * y
-    out[..., 1::2] = np.sin(turn) * x + np.cos(turn) * y
-    return out
-
-
-def rotary(data: AttentionData) -> Any:
-    """Tokens turned by their distance from the last one, which asks."""
-    return rotated(data.tokens, np.arange(data.T) - (data.T - 1.0))
-
-
-def test_rotary_keys_reach_the_solution_of_the_same_keys() -> None:
-    data = self_attention(unit_sphere(4, 5, 12, seed=0)[0], position=4)
-    v = unit_sphere(4, 5, 12, seed=0)[1]
-    model = Attention.cross(data, v, keys=rotary)
-    trajectory = trained(model, data)
-    assert trajectory.backend == "compiled"
-    found, other = gaps(trajectory, with_tokens(data, rotary(data))), gaps(trajectory, data)
-    assert found[-1] < 1e-3 < found[1] / 5
-    assert other[-1] > 0.05
-    # the textbook: query and keys turned by their own positions
-    W = trajectory.W[-1]
-    asked = rotated(data.queries @ W.T, np.full(data.n, data.T - 1.0))
-    keys = rotated(data.tokens, np.arange(float(data.T)))
-    logits = np.einsum("ntd,nd->nt", keys, asked)
-    expected = torch.softmax(torch.tensor(logits), dim=-1)
-    torch.testing.assert_close(model.probabilities(data).detach(), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_keys_and_values_may_be_a_matrix_an_array_or_a_function() -> None:
@@ -132,7 +91,7 @@ def test_runs_may_have_keys_of_their_own() -> None:
 
 
 def test_a_model_with_a_function_reads_other_data() -> None:
-    model = Attention.cross(DATA, V, keys=rotary)
+    model = Attention.cross(DATA, V, keys=lambda data: data.tokens[..., ::-1])
     other, _ = unit_sphere(7, 3, 6, seed=8)
     assert model(other).shape == (7,)
     with pytest.raises(InputError, match=r"keys has shape \(4, 5, 3\)"):

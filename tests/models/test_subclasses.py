@@ -16,7 +16,6 @@ from attsvm.errors import InputError
 from attsvm.models import (
     Attention,
     FactoredAttention,
-    LinearHead,
     Logistic,
     LogScale,
 )
@@ -250,14 +249,3 @@ def test_a_loss_derived_from_a_known_one_is_itself(loss: Logistic, factor: float
     np.testing.assert_allclose(found, goal, rtol=1e-8, atol=1e-10)
     with pytest.raises(InputError, match="loss"):
         regularization_path(DATA, V, radii=[1.0], starts=1, loss=loss)
-
-
-def test_a_head_derived_from_the_linear_one_is_itself() -> None:
-    class Negative(LinearHead):
-        def forward(self, outputs: Tensor) -> Tensor:
-            return -super().forward(outputs)
-
-    model = Attention.cross(DATA, Negative(torch.tensor(V)), init=("uniform", 0))
-    wanted = Attention.cross(DATA, -V, None, init=("uniform", 0))
-    found, goal = (trained(each, SteepestDescent([each.W], lr=0.1)) for each in (model, wanted))
-    np.testing.assert_allclose(found, goal, rtol=1e-8, atol=1e-10)

@@ -136,34 +136,6 @@ def test_parameters_may_be_replaced_as_where_a_model_is_sharded():
     assert {p for each in held for p in each} == set(fresh.values())
 
 
-def test_trainer(tmp_path):
-    pytest.importorskip("accelerate")
-    transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(
-        vocab_size=20,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-    )
-    net = transformers.BertForSequenceClassification(config)
-    optimizer = combined(net)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
-    data = [
-        {"input_ids": torch.randint(1, 20, (5,)), "labels": torch.tensor(i % 2)} for i in range(8)
-    ]
-    arguments = transformers.TrainingArguments(
-        str(tmp_path), max_steps=4, save_steps=2, report_to=[], use_cpu=True, logging_steps=1
-    )
-    transformers.Trainer(
-        net, arguments, train_dataset=data, optimizers=(optimizer, scheduler)
-    ).train()
-    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.002, 0.0002])
-    again = combined(net)
-    again.load_state_dict(torch.load(tmp_path / "checkpoint-2" / "optimizer.pt", weights_only=True))
-    assert len(again.state) == len(optimizer.state)
-
-
 def test_refusals():
     net = model()
     first = MirrorDescent(net.parameters(), lr=0.1, p=1.5)

@@ -185,17 +185,6 @@ def test_training_converges_to_the_certified_solution_and_every_seed_alone_gives
     assert np.array_equal(alone.W[-1, 0], together.W[-1, 1])
 
 
-def test_scaling_the_weights_changes_no_normalised_iterate(sets) -> None:
-    problem = aligned(sets, 2.0)
-    base = attention_stage(problem, Rule(0.1), 200, records=END).W[-1]
-    for factor in (1e-200, 1e200):
-        scaled = attention_stage(
-            replace(problem, weight=problem.weight * factor), Rule(0.1), 200, records=END
-        ).W[-1]
-        # logarithms of weights round differently
-        assert np.abs(scaled - base).max() < 1e-11 * np.abs(base).max()
-
-
 def test_without_two_distinct_tokens_there_is_no_signal() -> None:
     single = NextTokenData.from_sentences([[0], [1], [1, 1, 1]], [1, 0, 0], embeddings=2)
     with pytest.raises(NoAttentionSignalError, match="single distinct token"):
@@ -226,6 +215,19 @@ def test_duplicates_of_the_winner_count_as_mass_and_not_as_arcs() -> None:
     course = two_stage(data, Rule(0.1), Rule(0.05), (300, 4000), records=END)
     (solution,) = max_margin([order_margins(data.embeddings, arcs(data).arcs)])
     assert course.attention.cosine(solution)[-1, 0] > 0.99
+
+
+@pytest.mark.parametrize("field", ["start", "run_start", "token", "count", "query", "own", "label"])
+def test_sentences_that_do_not_fit_together_are_refused(sets, field) -> None:
+    """Compiled passes know addresses alone, so nothing else would stop them."""
+    problem = Problem.of(sets)
+    given = getattr(problem, field)
+    wrong = [given[:-1], given + 100, np.concatenate([given[:1], given])]
+    for each in wrong[::2] if field == "count" else wrong:
+        with pytest.raises(InputError, match=r"do not fit together|values has shape"):
+            replace(problem, **{field: each})
+    with pytest.raises(InputError, match="values has shape"):
+        problem.gradient(np.zeros((2, K, K)), np.ones((2, K - 1, K)))
 
 
 @pytest.mark.parametrize(
