@@ -140,7 +140,7 @@ def test_scaled_runs_and_schedules_are_runs_of_their_own_step(name: str, backend
         40,
         LogSpaced(3),
         backend=backend,
-        step_scale=[1.0, 0.25, 0.5],
+        step_scale={key: [1.0, 0.25, 0.5] for key, _ in model.named_parameters()},
         schedule=falling,
     )
     for r, share in enumerate((1.0, 0.25, 0.5)):

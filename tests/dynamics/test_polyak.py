@@ -124,6 +124,7 @@ def test_schedules_by_name_are_those_of_groups() -> None:
             60,
             AtSteps(()),
             schedule={"head.readout": falling},
+            step_scale={"head.readout": [1.0, 0.5]},
             backend=backend,
         )
 
@@ -133,7 +134,9 @@ def test_schedules_by_name_are_those_of_groups() -> None:
     np.testing.assert_allclose(compiled.head, autograd.head, rtol=1e-11, atol=1e-11)
     total = 0.02 * sum(falling(step) for step in range(60))
     reached = np.linalg.norm(compiled.head[-1] - compiled.head[0], axis=-1)
-    assert (reached <= total * (1 + 1e-12)).all()  # steps of the unscaled 0.02 would go up to 1.2
+    assert (
+        reached <= total * np.array([1.0, 0.5]) * (1 + 1e-12)
+    ).all()  # steps of the unscaled 0.02 would go up to 1.2
 
 
 def test_schedules_by_name_name_parameters_and_do_not_split_a_group() -> None:

@@ -14,7 +14,7 @@ from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps, Trajectory, train
 from attsvm.errors import InputError
 from attsvm.models import Attention
-from attsvm.optim import MirrorDescent, SteepestDescent
+from attsvm.optim import MirrorDescent
 
 DATA, V = unit_sphere(4, 5, 6, [0, 1, 2])
 START = 0.3 * np.random.default_rng(0).standard_normal((3, 6, 6))
@@ -90,27 +90,6 @@ def test_a_dual_wider_than_its_weights_is_shared_at_its_own_precision() -> None:
     # of moves of up to 5e-8
     np.testing.assert_allclose(ends[0].numpy(), ends[1].numpy(), rtol=0.0, atol=1e-14)
     assert 1e-8 < float(ends[1].abs().max()) <= 5.1e-8
-
-
-def test_kappa_is_that_of_steepest_descent() -> None:
-    found = []
-    for kind, options in ((MirrorDescent, {"p": 2.0, "normalize": True}), (SteepestDescent, {})):
-        model = Attention.cross(DATA, V, None, init=START, train_head=True)
-        optimizer = kind(model.parameters(), lr=0.05, **options)
-        found.append(
-            train(
-                model,
-                DATA,
-                optimizer,
-                60,
-                AtSteps([60]),
-                step_scale={"head.readout": [0.1, 1.0, 3.0]},
-            )
-        )
-    for name in ("W", "head"):
-        np.testing.assert_allclose(
-            getattr(found[0], name), getattr(found[1], name), rtol=1e-10, atol=1e-12
-        )
 
 
 def test_weights_that_others_wrote_are_where_the_next_step_starts() -> None:

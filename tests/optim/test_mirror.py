@@ -277,15 +277,12 @@ def test_refuses_fused_what_the_kernel_cannot_walk_through() -> None:
                 kind([weight], lr=0.1, fused=True)
 
 
-def test_warns_of_zeros_that_hardly_move() -> None:
+def test_warns_of_zeros_that_hardly_move_and_of_unusual_p() -> None:
     zeros = nn.Parameter(torch.zeros(3, 2))
     with pytest.warns(UserWarning, match=r"a group is zero, where steps at p = 1\.1 hardly"):
         MirrorDescent([{"params": [small(3)]}, {"params": [zeros]}], p=1.1)
     MirrorDescent([small(3), zeros], p=1.1)  # no warning, which would be an error here
     MirrorDescent([zeros], p=1.5)
     MirrorDescent([zeros], p=1.1, normalize=True)
-
-
-def test_warns_outside_the_usual_range_of_p() -> None:
     with pytest.warns(UserWarning, match=r"1.01 <= p <= 10 is usual"):
         MirrorDescent([small(3)], p=1.001)
