@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps, Trajectory, train
@@ -70,38 +69,6 @@ def test_runs_of_torch_are_those_of_their_own_rate(p: float, options: dict[str, 
                 (together.head[-1, r], alone.head[-1]),
             ):
                 assert np.abs(mine - own).max() <= steps * rounding * np.abs(own).max()
-
-
-def test_a_dual_wider_than_its_weights_is_shared_at_its_own_precision() -> None:
-    # Steps of 1e-9 are lost in float32 weights of order one, and add up in a float64 dual.
-    ends = []
-    for rate, scale in ((1e-8, [0.1, 0.1, 0.1]), (1e-9, None)):
-        model = Attention.cross(DATA, V, None, init=START).float()
-        optimizer = MirrorDescent(
-            model.parameters(), lr=rate, p=3.0, normalize=True, state_dtype=torch.float64
-        )
-        train(model, DATA, optimizer, 50, AtSteps([50]), step_scale=scale)
-        weight = model.weights["W"]
-        dual = optimizer.state[weight]["dual"]
-        assert dual.dtype == torch.float64
-        ends.append(
-            dual - torch.as_tensor(START).float().double().pow(2) * torch.as_tensor(START).sign()
-        )
-    # of moves of up to 5e-8
-    np.testing.assert_allclose(ends[0].numpy(), ends[1].numpy(), rtol=0.0, atol=1e-14)
-    assert 1e-8 < float(ends[1].abs().max()) <= 5.1e-8
-
-
-def test_weights_that_others_wrote_are_where_the_next_step_starts() -> None:
-    ends = []
-    for steps in (7, 0):
-        model = Attention.cross(DATA, V, init=START)
-        optimizer = MirrorDescent(model.parameters(), lr=0.05, p=1.5, normalize=True)
-        train(model, DATA, optimizer, steps, backend="autograd", step_scale=SHARES)
-        with torch.no_grad():
-            model.weights["W"].copy_(torch.as_tensor(2.0 * START))
-        ends.append(train(model, DATA, optimizer, 5, backend="autograd", step_scale=SHARES).W[-1])
-    assert np.array_equal(ends[0], ends[1])
 
 
 def test_decay_of_the_weights_is_no_multiple_of_a_step() -> None:

@@ -117,14 +117,8 @@ def test_final_weights_are_left_in_the_model(ragged_data: tuple[AttentionData, n
     data, v = ragged_data
     for backend in ("compiled", "autograd"):
         model = Attention.cross(data, v, train_head=True)
-        trajectory = train(
-            model,
-            data,
-            SteepestDescent(model.parameters(), lr=0.1),
-            20,
-            backend=backend,
-            snapshots=False,
-        )
+        step = SteepestDescent(model.parameters(), lr=0.1)
+        trajectory = train(model, data, step, 20, backend=backend, snapshots=False)
         assert (model.W.detach().numpy() == trajectory.W[-1]).all()
         assert (model.head.weight.detach().numpy() == trajectory.head[-1]).all()
         assert float(model.head.intercept.detach()) == trajectory.intercept[-1]

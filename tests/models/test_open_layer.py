@@ -319,6 +319,11 @@ REFUSALS: list[tuple[Any, dict[str, Any], str]] = [
     ),
     (
         TWO,
+        {"loss": lambda f, y: f @ y, "targets": TARGETS},
+        r"the loss fails on values of shape \(4, 2\) and targets of shape \(4, 2\)",
+    ),
+    (
+        TWO,
         {"loss": nn.functional.mse_loss, "targets": TARGETS},
         r"gives shape \(\); write it in torch, with one number per sequence",
     ),

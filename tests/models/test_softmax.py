@@ -13,21 +13,6 @@ from attsvm.datasets import unit_sphere
 from attsvm.models import Attention, Logistic, LogScale, select
 
 
-def ragged(
-    seed: int, n: int = 5, T: int = 6, d_x: int = 4, d_z: int = 3
-) -> tuple[AttentionData, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    mask = rng.random((n, T)) < 0.7
-    mask[:, rng.integers(T)] = True
-    data = AttentionData(
-        rng.standard_normal((n, T, d_x)),
-        np.sign(rng.standard_normal(n)),
-        rng.standard_normal((n, d_z)),
-        mask,
-    )
-    return data, rng.standard_normal(d_x)
-
-
 def test_loss_slope_may_underflow_without_losing_the_gradient() -> None:
     data, v = unit_sphere(4, 5, 6, seed=1)
     directions = []
@@ -72,44 +57,6 @@ def test_all_scores_tied_give_exactly_zero_and_no_nan() -> None:
         model.loss(one, scale).backward()
         assert (model.W.grad == 0).all()
         assert scale.attention == -torch.inf
-
-
-def test_hidden_tokens_are_never_selected_and_one_token_contributes_nothing() -> None:
-    data, v = ragged(7)
-    mask = data.mask.copy()
-    mask[0] = False
-    mask[0, 2] = True
-    one = AttentionData(data.tokens, data.labels, data.queries, mask)
-    W = 3 * np.random.default_rng(1).standard_normal((4, 3))
-    model = Attention.cross(one, v, init=W)
-    selected = model.selected(one).numpy()
-    assert one.mask[np.arange(5), selected].all()
-    assert (model.probabilities(one).detach().numpy()[~one.mask] == 0.0).all()
-    model.loss(one).backward()
-    full = model.W.grad.clone()
-    model.W.grad = None
-    rest = one.take([1, 2, 3, 4])
-    model.loss(rest).backward()
-    torch.testing.assert_close(full * 5, model.W.grad * 4, rtol=1e-12, atol=1e-15)
-
-
-def test_padding_content_and_amount_do_not_matter() -> None:
-    data, v = ragged(3)
-    longer = AttentionData(
-        np.concatenate(
-            [np.where(data.mask[..., None], data.tokens, 1e9), np.full((5, 3, 4), -1e9)], axis=1
-        ),
-        data.labels,
-        data.queries,
-        np.concatenate([data.mask, np.zeros((5, 3), dtype=bool)], axis=1),
-    )
-    results = []
-    for one in (data, longer):
-        model = Attention.cross(one, v, init=("uniform", 4))
-        loss = model.loss(one)
-        loss.backward()
-        results.append((loss.detach(), model.W.grad))
-    torch.testing.assert_close(results[0], results[1], rtol=1e-13, atol=0)
 
 
 def test_a_large_common_part_of_the_tokens_costs_no_digits() -> None:

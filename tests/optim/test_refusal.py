@@ -177,24 +177,6 @@ def test_a_gradient_without_singular_values(name: str, value: float) -> None:
     refuse(EVERY[name], 2, spoil, InputError)
 
 
-def test_a_dual_without_singular_values() -> None:
-    """Every gradient is finite, and their sum is not."""
-
-    def spoil(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Any:
-        parameters[-1].grad.fill_(1e308)
-
-        def attempt(one: Optimizer) -> None:
-            one.param_groups[1]["lr"] = 1e10
-            try:
-                one.step()
-            finally:
-                one.param_groups[1]["lr"] = 0.05
-
-        return attempt
-
-    refuse(EVERY["mirror schatten"], 2, spoil, InputError)
-
-
 @pytest.mark.parametrize("name", DECOMPOSING)
 @pytest.mark.parametrize("before", [0, 2])
 def test_a_decomposition_that_fails(

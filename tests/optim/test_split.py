@@ -91,6 +91,10 @@ def test_torch_layers_and_roles():
     layer = nn.TransformerEncoderLayer(8, 2, 16)
     assert set(named(split_params(layer).attention)) == {"self_attn.in_proj_weight"}
     assert split_params(layer).attention[0]["blocks"] == 3
+    assert repr(split_params(nn.Sequential(layer, layer))).splitlines()[0] == (
+        "attention  *.self_attn.in_proj_weight   (24, 8)  x 1  query, key, value; 3 equal blocks of"
+        " rows"
+    )
     assert split_params(layer, blocks=None).attention[0].keys() == {"params", "param_names"}
     heads = split_params(layer, roles=("query", "output"), blocks="heads").attention
     assert [(g["param_names"], g["blocks"], g["blocks_axis"]) for g in heads] == [

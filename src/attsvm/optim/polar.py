@@ -64,8 +64,7 @@ def polar_factor(G: Tensor, method: Polar = "exact", steps: int = 5) -> Tensor:
         steps: the number of polynomials; ``exact`` does not read it.
 
     Returns:
-        ``(..., m, n)``, of the dtype of ``G``. For the state of every singular value see
-        :func:`singular_value_range`.
+        ``(..., m, n)``, of the dtype of ``G``.
     """
     if G.numel() == 0:
         return torch.zeros_like(G)
@@ -81,20 +80,6 @@ def polar_factor(G: Tensor, method: Polar = "exact", steps: int = 5) -> Tensor:
     else:
         X = _decomposed(wide)
     return (X.mT if m > n else X).to(G.dtype).reshape(G.shape)
-
-
-def singular_value_range(D: Tensor) -> tuple[Tensor, Tensor]:
-    """Smallest and largest singular value of every matrix: one and one for an exact polar factor of
-    full rank.
-
-    Args:
-        D: ``(..., m, n)``.
-
-    Returns:
-        Two tensors ``(...)``, at least float32.
-    """
-    sigma = torch.linalg.svdvals(D if D.dtype in (torch.float32, torch.float64) else D.float())
-    return sigma[..., -1], sigma[..., 0]
 
 
 def landing_range(

@@ -84,6 +84,10 @@ def test_gradients_and_losses_are_those_of_the_textbook_where_nothing_saturates(
     # rounding of about a hundred terms, relative to the largest entry
     for found in (torch.tensor(G * np.exp(log_scale)[:, None, None]), model.W_kq.grad):
         assert (found - expected).abs().max() <= 1e-12 * expected.abs().max()
+    outputs, first = problem.outputs(weights[0]), sentences[0]
+    X = first.embeddings[first.sentences[0]]
+    shares = torch.softmax(torch.tensor(X @ weights[0][0] @ X[-1]), 0).numpy()
+    np.testing.assert_allclose(outputs[0], shares @ X @ weights[1][0].T, rtol=1e-12)
     sign, log = problem.gap(weights[0])
     for found in (own.detach(), problem.floor() + sign * np.exp(log)):
         np.testing.assert_allclose(found, values.detach(), rtol=1e-12)
