@@ -13,7 +13,7 @@ import pytest
 from attsvm.data import AttentionData
 from attsvm.datasets import toy, unit_sphere
 from attsvm.dynamics import Cone, regularization_path
-from attsvm.dynamics.excess import Excess, Factors, Pair, Sphere, joint_objective
+from attsvm.dynamics.excess import Excess, Factors, Pair, Sphere
 from attsvm.dynamics.radius_path import _search
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, PowerPotential
@@ -195,7 +195,7 @@ def test_charts_pull_gradients_back() -> None:
             slope = (chart.slack(x + 1e-6 * d)[0] - chart.slack(x - 1e-6 * d)[0]) / 2e-6
             np.testing.assert_allclose(gradients @ d, slope, rtol=1e-6)
     for pair in (Pair(data, None), Pair(unit_sphere(3, 4, 2, 1)[0], None, Lp(1.75), prompt=False)):
-        objective = joint_objective(pair, 3.0, 2.0)
+        objective = pair.objective(3.0, 2.0)
         x, d = rng.standard_normal((2, pair.size))
         slope = (objective(x + 1e-6 * d)[0] - objective(x - 1e-6 * d)[0]) / 2e-6
         assert objective(x)[1] @ d == pytest.approx(slope, rel=1e-6)

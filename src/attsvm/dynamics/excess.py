@@ -282,83 +282,62 @@ class Pair:
         prompt: bool = True,
     ) -> None:
         self._problem = data, keys, prompt
-        self.keys, self.tokens, self.labels, self.mask = (
-            mapped_keys(data, keys),
-            data.tokens,
-            data.labels,
-            data.mask,
-        )
-        self.queries = np.ones((data.n, 1)) if prompt else np.array(data.queries)
-        self.shape = (self.keys.shape[-1], self.queries.shape[-1])
+        self.keys, self.queries = mapped_keys(data, keys), data.queries
+        if prompt:
+            self.queries = np.ones((data.n, 1))
         self.norm = Frobenius() if norm is None else norm
-        self.size = data.d_x + self.shape[0] * self.shape[1]
+        shape = self.keys.shape[-1], self.queries.shape[-1]
+        self.of_head, self.of_weights = Sphere((data.d_x, 1), self.norm), Sphere(shape, self.norm)
+        self.size = data.d_x + shape[0] * shape[1]
 
-    def matrices(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The two parts of the coordinates as matrices: the head as one column ``(d_x, 1)``, and
-        the weights.
+    def split(self, x: FloatArray, r: float, R: float) -> tuple[FloatArray, FloatArray, Pullback]:
+        """Head ``(d_x,)``, weights ``(d_k, d_z)``, and what turns gradients for both, end to end,
+        into one for ``x``.
         """
-        d = self.tokens.shape[-1]
-        return x[:d, None], x[d:].reshape(self.shape)
+        d = self._problem[0].d_x
+        v, back = self.of_head.weights(x[:d], r)
+        W, back_W = self.of_weights.weights(x[d:], R)
 
-    def lengths(self, x: FloatArray) -> tuple[float, float]:
-        """The norms of both matrices."""
-        v, W = self.matrices(x)
-        return float(self.norm.value(v)), float(self.norm.value(W))
+        def pull(gradient: FloatArray) -> FloatArray:
+            parts = back(gradient[:d, None]), back_W(gradient[d:].reshape(W.shape))
+            return np.concatenate(parts)
 
-    def split(
-        self, x: FloatArray, r: float, R: float, lengths: tuple[float, float] | None = None
-    ) -> tuple[FloatArray, FloatArray]:
-        """Head ``(d_x,)`` and weights ``(d_k, d_z)``; ``lengths`` where they are known."""
-        v, W = self.matrices(x)
-        length, size = self.lengths(x) if lengths is None else lengths
-        return (r / length) * v[:, 0], (R / size) * W
+        return v[:, 0], W, pull
 
     def excess(self, v: FloatArray) -> Excess:
         """The logistic loss of the weights above its infimum for this head, in log space."""
         data, keys, prompt = self._problem
         return Excess(data, v, Logistic(), keys, prompt)
 
+    def objective(self, r: float, R: float) -> Objective:
+        r""":math:`\log\frac1n\sum_i\log(1+e^{-u_i})` of head and weights, the logarithm of one
+        term being :math:`-u` once it is small.
+        """
+        data = self._problem[0]
 
-def joint_objective(pair: Pair, r: float, R: float) -> Objective:
-    r""":math:`\log\frac1n\sum_i\log(1+e^{-u_i})` of head and weights, the logarithm of one term
-    being :math:`-u` once it is small.
-    """
+        def value(x: FloatArray) -> tuple[float, FloatArray]:
+            v, W, pull = self.split(x, r, R)
+            logits = (self.keys @ (self.queries @ W.T)[:, :, None])[:, :, 0]
+            logits = np.where(data.mask, logits, -np.inf)
+            s = np.exp(logits - logits.max(axis=1, keepdims=True))
+            s /= s.sum(axis=1, keepdims=True)
+            outputs = (s[:, None, :] @ data.tokens)[:, 0]
+            scores = data.labels[:, None] * (data.tokens @ v)
+            u = data.labels * (outputs @ v)
+            large = u > 30.0
+            losses = np.logaddexp(0.0, np.where(large, 0.0, -u))
+            terms = np.where(large, -u, np.log(losses))
+            slope = np.where(large, -1.0, -expit(-u) / losses)
+            top = terms.max()
+            shares = np.exp(terms - top)
+            total = float(shares.sum())
+            share = shares / total * slope
+            pulled = ((share[:, None] * s * (scores - u[:, None]))[:, None, :] @ self.keys)[:, 0]
+            of_head, of_weights = (share * data.labels) @ outputs, pulled.T @ self.queries
+            gradient = pull(np.concatenate([of_head, of_weights.reshape(-1)]))
+            return float(top) + math.log(total / len(terms)), gradient
 
-    def value(x: FloatArray) -> tuple[float, FloatArray]:
-        lengths = pair.lengths(x)
-        v, W = pair.split(x, r, R, lengths)
-        logits = np.where(
-            pair.mask, (pair.keys @ (pair.queries @ W.T)[:, :, None])[:, :, 0], -np.inf
-        )
-        s = np.exp(logits - logits.max(axis=1, keepdims=True))
-        s /= s.sum(axis=1, keepdims=True)
-        outputs = (s[:, None, :] @ pair.tokens)[:, 0]
-        scores = pair.labels[:, None] * (pair.tokens @ v)
-        u = pair.labels * (outputs @ v)
-        large = u > 30.0
-        losses = np.logaddexp(0.0, np.where(large, 0.0, -u))
-        terms = np.where(large, -u, np.log(losses))
-        slope = np.where(large, -1.0, -expit(-u) / losses)
-        top = terms.max()
-        shares = np.exp(terms - top)
-        total = float(shares.sum())
-        share = shares / total * slope
-        grad_v = (share * pair.labels) @ outputs
-        pulled = ((share[:, None] * s * (scores - u[:, None]))[:, None, :] @ pair.keys)[:, 0]
-        parts = []
-        gradients = grad_v[:, None], pulled.T @ pair.queries
-        for gradient, size, raw, length in zip(
-            gradients, (r, R), pair.matrices(x), lengths, strict=True
-        ):
-            along = float(np.sum(gradient * raw)) / length
-            parts.append(
-                (
-                    (size / length) * (gradient - along * np.asarray(pair.norm.subgradient(raw)))
-                ).reshape(-1)
-            )
-        return float(top) + math.log(total / len(terms)), np.concatenate(parts)
-
-    return value
+        return value
 
 
 def mapped_keys(data: AttentionData, keys: ArrayLike | None) -> FloatArray:
