@@ -23,7 +23,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -143,10 +143,6 @@ class DescentOptimizer(KeepsPrecision):
         """
         raise NotImplementedError
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Callable[[], Any]) -> Any: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step for every parameter that has a gradient.

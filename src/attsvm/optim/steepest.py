@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -185,10 +185,6 @@ class SteepestDescent(DescentOptimizer):
         }
         super().__init__(params, defaults)
 
-    @overload
-    def step(self, closure: None = None, *, loss: Any = None) -> None: ...
-    @overload
-    def step(self, closure: Callable[[], Any], *, loss: Any = None) -> Any: ...
     def step(self, closure: Callable[[], Any] | None = None, *, loss: Any = None) -> Any:
         """See :meth:`DescentOptimizer.step`.
 
