@@ -260,6 +260,10 @@ LEFT_TO_TORCH: list[tuple[dict[str, Any], Callable[[Any], torch.optim.Optimizer]
         partial(MirrorDescent, lr=0.1, p=1.5),
         "on factors",
     ),
+    ({"similarity": torch.matmul}, SteepestDescent, "has a similarity of its own"),
+    ({"head": torch.tanh}, SteepestDescent, "and not linear"),
+    ({"targets": np.ones(4)}, SteepestDescent, "values are compared with targets"),
+    ({"loss": torch.neg}, SteepestDescent, "does not know the loss FunctionLoss"),
 ]
 
 
@@ -268,7 +272,7 @@ def test_what_the_compiled_loop_does_not_train_is_said(
     options: dict[str, Any], make: Callable[[Any], torch.optim.Optimizer], reason: str
 ) -> None:
     data, v = unit_sphere(4, 4, 5, seed=0)
-    model = Attention.cross(data, v, **options)
+    model = Attention.cross(data, **{"head": v, **options})
     optimizer = make(model.parameters())
     assert reason in str(unsupported(model, optimizer, None))
     with pytest.raises(InputError, match=rf"{reason}.*; use backend="):

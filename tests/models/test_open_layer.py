@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps, Trajectory, train, unsupported
+from attsvm.dynamics import AtSteps, Trajectory, train
 from attsvm.errors import InputError
 from attsvm.models import Attention, LogScale
-from attsvm.optim import MirrorDescent, SteepestDescent
+from attsvm.optim import SteepestDescent
 from attsvm.queries import sequence_pairs
 
 RNG = np.random.default_rng(5)
@@ -161,28 +161,6 @@ def test_distances_are_trained_with_their_parameters() -> None:
     assert float(model.similarity.factor.detach()) != before
 
 
-# Gates and heads.
-
-
-class Gated(Attention):
-    """Values times a trained gate."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.gate = nn.Parameter(torch.tensor([0.5], dtype=torch.float64))
-
-    def forward(self, data: Any, scale: Any = None) -> Tensor:
-        return self.gate * super().forward(data, scale)
-
-
-class Tent(nn.Module):
-    """A linear score less a convex bump of two GELUs, least where the first coordinate is zero."""
-
-    def forward(self, outputs: Tensor) -> Tensor:
-        x, y = 3.0 * outputs[..., 0], outputs[..., 1]
-        return nn.functional.gelu(x) + nn.functional.gelu(-x) - y
-
-
 # Targets.
 
 
@@ -248,31 +226,7 @@ def test_scores_beside_targets_are_slopes_of_the_loss() -> None:
     torch.testing.assert_close(scores, expected, rtol=1e-12, atol=1e-13)
 
 
-# What decides the loop, and sentences.
-
-
-def test_the_reason_for_the_torch_loop_is_a_sentence() -> None:
-    _, head, _, targets = planted(3)
-    planted_data = planted(3)[0]
-    cases: list[tuple[Attention, str | None]] = [
-        (Attention.cross(DATA, V, keys=MATRIX, values=DATA.tokens), None),
-        (Attention.cross(DATA, V, similarity=Distance()), "the model has a similarity of its own"),
-        (Attention.cross(DATA, Tent()), "the head is Tent and not linear"),
-        (Gated.cross(DATA, V), "Gated overrides forward"),
-        (
-            Attention.cross(planted_data, head, targets=targets),
-            "values are compared with targets and not with labels",
-        ),
-        (
-            Attention.cross(DATA, V, loss=lambda u: torch.atan(-u)),
-            "it does not know the loss FunctionLoss('<lambda>')",
-        ),
-    ]
-    for model, reason in cases:
-        assert unsupported(model, SteepestDescent([model.W], lr=0.1)) == reason
-    model = Attention.cross(DATA, V, similarity=Distance())
-    with pytest.raises(InputError, match="does not train this because the model has a similarity"):
-        train(model, DATA, MirrorDescent([model.W], lr=0.1, p=2), 1, backend="compiled")
+# Sentences.
 
 
 class Wide(nn.Linear):
@@ -309,7 +263,7 @@ REFUSALS: list[tuple[Any, dict[str, Any], str]] = [
     ),
     (lambda o: o.detach().numpy()[..., 0], {}, "the head gives ndarray of shape"),
     (np.ones((2, 5)), {"targets": TARGETS}, r"head has shape \(2, 5\); it must be \(2, 6\)"),
-    (Tent(), {"intercept": 0.5}, INTERCEPT),
+    (nn.Tanh(), {"intercept": 0.5}, INTERCEPT),
     (TWO, {"intercept": 0.5, "targets": TARGETS}, INTERCEPT),
     (TWO, {"targets": np.ones((3, 2))}, r"targets has shape \(3, 2\) for labels \(4,\)"),
     (
