@@ -296,11 +296,7 @@ class SteepestDescent(DescentOptimizer):
         def direct(batch: Tensor) -> Tensor:
             return steepest_direction(batch, group["norm"], group["polar"], group["ns_steps"])
 
-        directions = (
-            together(batches, direct)
-            if group["foreach"] is not False
-            else [direct(batch) for batch in batches]
-        )
+        directions = together(batches, direct)
         steps = None
         if group["step_size"] == "polyak" or not normalize:
             lengths = [
@@ -313,19 +309,8 @@ class SteepestDescent(DescentOptimizer):
                     for length, direction in zip(lengths, directions, strict=True)
                 ]
             if group["step_size"] == "polyak":
-                runs = [
-                    math.prod(vector.shape[:-2])
-                    for vector, part in zip(vectors, parts, strict=True)
-                    for _ in part
-                ]
-                steps = polyak_step(
-                    self._loss,
-                    group["loss_floor"],
-                    group["polyak_factor"],
-                    lengths,
-                    runs,
-                    normalize,
-                )
+                floor, factor = group["loss_floor"], group["polyak_factor"]
+                steps = polyak_step(self._loss, floor, factor, lengths, normalize)
         found = iter(directions)
         return [
             assembled([next(found) for _ in part], vector, axis)
@@ -484,7 +469,6 @@ def polyak_step(
     floor: float | Tensor,
     factor: float,
     lengths: list[Tensor],
-    runs: list[int],
     normalize: bool,
 ) -> Tensor:
     r""":math:`(L-L^\star)/(c\,\|g\|_*)` for unit directions, :math:`(L-L^\star)/(c\,\|g\|_*^2)` for
@@ -498,17 +482,12 @@ def polyak_step(
         floor: its infimum :math:`L^\star`, likewise.
         factor: :math:`c`, 2 in Vasudeva et al.
         lengths: the dual norms ``(k,)`` of the matrices of each batch, runs first.
-        runs: how many runs each batch counts.
         normalize: whether directions have unit norm.
 
     Returns:
         ``()`` or ``(runs,)``: zero where the gradient vanishes or the loss is at or below its
         floor.
-
-    Raises:
-        InputError: what :func:`check_loss` refuses.
     """
-    check_loss(loss, floor, runs)
     value, lowest = (
         torch.as_tensor(loss).detach().to(lengths[0]),
         torch.as_tensor(floor).to(lengths[0]),
