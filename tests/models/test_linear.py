@@ -4,6 +4,7 @@ a library multiplies for them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from attsvm.datasets import unit_sphere
 from attsvm.errors import InputError
-from attsvm.models import Attention
+from attsvm.models import Attention, compiled_pass
 from attsvm.models.linear import matrix_loss
 
 
@@ -54,3 +55,17 @@ def test_the_compiled_pass_reads_only_what_fits(change: dict[str, Any], sentence
     sequences = replace(model.sequences(data), **fields)
     with pytest.raises(InputError, match=sentence):
         matrix_loss(parts["W"], parts["readout"], True, sequences, model.objective)
+
+
+def test_runs_shared_out_among_threads_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, v = unit_sphere(5, 4, 6, seed=list(range(7)))
+    found = []
+    for worth in (math.inf, 0):
+        monkeypatch.setattr(compiled_pass, "WORTH_SHARING", worth)
+        monkeypatch.setattr(compiled_pass, "threads", lambda: 3)
+        monkeypatch.setattr("attsvm.cores.threads", lambda: 3)
+        model = Attention.cross(data, v, init=("uniform", 0), train_head=True)
+        model.loss(data).sum().backward()
+        found.append((model.W.grad, model.head.readout.grad))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
