@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from references import extended_descent, needs_wide
 
 from attsvm.datasets import unit_sphere
+from attsvm.dynamics import train
 from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
 
@@ -56,3 +58,24 @@ def test_published_trajectories_are_reproduced(p: float) -> None:
     found = followed(p, list(TRAJECTORIES[p]))
     for step, place in TRAJECTORIES[p].items():
         np.testing.assert_allclose(found[step], place, atol=1e-2)  # the digits printed
+
+
+@needs_wide
+@pytest.mark.parametrize("p", [1.5, 1.75, 3.0])
+@pytest.mark.parametrize("size", [1.0, 2500.0])
+def test_steps_are_exact_where_gradients_are_far_below_the_smallest_number(
+    p: float, size: float
+) -> None:
+    data, v = unit_sphere(4, 5, 6, 3)
+    start = size * np.random.default_rng(1).standard_normal((6, 6))
+    model = Attention.cross(data, v, None, init=start)
+    lr = 0.01 * size ** (p - 1)
+    trajectory = train(
+        model, data, MirrorDescent(model.parameters(), lr=lr, p=p, normalize=True), 5
+    )
+    if size > 1.0:
+        assert trajectory.log_gradient_norm[0] < -750.0
+    expected = extended_descent(data, v, start, [5], lr, p)[5]
+    moved = np.abs(expected - start).max()
+    # Logits of 2500 are rounded at 1e-13, and attention by as much.
+    assert np.abs(trajectory.W[-1] - expected).max() < 1e-12 * moved * size

@@ -5,6 +5,8 @@ the papers state.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from attsvm.errors import InputError
 from attsvm.geometry import Nuclear
 from attsvm.margins import selection_margins, sequence_margins
 from attsvm.models import Attention
-from attsvm.optim import SteepestDescent
+from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.queries import sequence_pairs
 from attsvm.solvers import max_margin
 
@@ -53,16 +55,33 @@ MODELS: dict[str, Callable[..., Attention]] = {
 }
 
 
-@pytest.mark.parametrize("size", [0.5, 30.0])
-@pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
-@pytest.mark.parametrize("name", MODELS)
-def test_compiled_step_equals_autograd(name: str, loss: str, normalize: bool, size: float) -> None:
+STEPS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "normalised": partial(SteepestDescent, lr=0.1),
+    "plain": partial(SteepestDescent, lr=0.1, normalize=False),
+    "mirror 1.1": partial(MirrorDescent, lr=0.02, p=1.1, normalize=True),
+    "mirror 1.5": partial(MirrorDescent, lr=0.02, p=1.5),
+    "mirror 1.75": partial(MirrorDescent, lr=0.02, p=1.75, normalize=True, eps=1e-3),
+    "mirror 2": partial(MirrorDescent, lr=0.02, p=2.0, normalize=True),
+    "mirror 3": partial(MirrorDescent, lr=0.02, p=3.0),
+}
+CASES = [
+    (name, loss, step, size)
+    for name in MODELS
+    for step in STEPS
+    for loss in ("logistic", "exponential", "linear")
+    for size in (0.5, 30.0)
+    if "mirror" not in step or ("KQ" not in name and loss == "logistic")
+]
+
+
+@pytest.mark.parametrize(("name", "loss", "step", "size"), CASES)
+def test_compiled_step_equals_autograd(name: str, loss: str, step: str, size: float) -> None:
     # A step at a time from the same weights: long runs of saturated factors amplify the last bit.
     results = []
     for backend in ("compiled", "autograd"):
         model = MODELS[name](size, loss=loss)
-        trajectory = train(model, DATA, ngd(model, normalize=normalize), 1, backend=backend)
+        optimizer = STEPS[step](model.parameters())
+        trajectory = train(model, DATA, optimizer, 1, backend=backend)
         results.append(
             (
                 trajectory,
