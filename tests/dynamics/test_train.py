@@ -129,12 +129,20 @@ def test_final_weights_are_left_in_the_model(ragged_data: tuple[AttentionData, n
 @pytest.mark.parametrize("backend", ["compiled", "autograd"])
 @pytest.mark.parametrize("kind", [SteepestDescent, partial(MirrorDescent, p=3.0, normalize=True)])
 def test_tied_scores_stop_the_run_and_only_that_run(kind: Any, backend: Any) -> None:
+    """Under a head that is zero, where all queries are, and of single tokens."""
     data, v = unit_sphere(3, 4, 5, seed=0)
     model = Attention.cross(data, np.stack([v, np.zeros(5), v]), init=("uniform", 0), runs=3)
     start = model.W.detach().numpy().copy()
     optimizer = kind(model.parameters(), lr=0.1)
     trajectory = train(model, data, optimizer, 50, LogSpaced(4), backend=backend)
     assert trajectory.stopped_at.tolist() == [-1, 0, -1]
+    for still in (
+        AttentionData(data.tokens, data.labels, 0.0 * data.queries),
+        AttentionData(data.tokens[:, :1], data.labels),
+    ):
+        other = Attention.cross(still, v)
+        assert train(other, still, kind([other.W], lr=0.1), 5, backend=backend).stopped_at == 0
+        assert not other.W.any()
     np.testing.assert_allclose(trajectory.W[-1, 1], start[1], rtol=1e-15)
     assert (trajectory.log_gradient_norm[:, 1] == -np.inf).all()
     assert np.isfinite(trajectory.W).all()
@@ -181,18 +189,6 @@ def test_a_run_at_rest_beside_a_shared_head(trained: str) -> None:
     parameters = [model.W] if trained == "weights" else list(model.parameters())
     trajectory = train(model, data, SteepestDescent(parameters, lr=0.1), 3)
     assert trajectory.stopped_at.tolist() == [-1, 0 if trained == "weights" else -1, -1]
-
-
-def test_zero_queries_and_single_tokens_stop_too() -> None:
-    tokens = np.random.default_rng(0).standard_normal((2, 3, 4))
-    for data in (
-        AttentionData(tokens, [1, -1], np.zeros((2, 4))),
-        AttentionData(tokens[:, :1], [1, -1]),
-    ):
-        for backend in ("compiled", "autograd"):
-            trajectory = run(data, np.ones(4), 5, backend=backend)
-            assert trajectory.stopped_at == 0
-            assert not trajectory.W[-1].any()
 
 
 def test_bits_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
