@@ -194,7 +194,10 @@ def test_charts_pull_gradients_back() -> None:
             values, gradients = chart.slack(x)
             slope = (chart.slack(x + 1e-6 * d)[0] - chart.slack(x - 1e-6 * d)[0]) / 2e-6
             np.testing.assert_allclose(gradients @ d, slope, rtol=1e-6)
-    for pair in (Pair(data, None), Pair(unit_sphere(3, 4, 2, 1)[0], None, Lp(1.75), prompt=False)):
+    other = unit_sphere(3, 4, 2, 1)[0]
+    mask = np.arange(4) < np.array([[4], [2], [3]])
+    other = AttentionData(other.tokens, other.labels, other.queries, mask)
+    for pair in (Pair(data, None), Pair(other, None, Lp(1.75), prompt=False)):
         objective = pair.objective(3.0, 2.0)
         x, d = rng.standard_normal((2, pair.size))
         slope = (objective(x + 1e-6 * d)[0] - objective(x - 1e-6 * d)[0]) / 2e-6

@@ -1,6 +1,4 @@
-"""A layer with the keys, values, scores, masks, heads and targets of a user: trained, and compared
-with the max-margin solution of the same keys where the theory says so.
-"""
+"""A layer with the keys, values, scores, masks, heads and targets of a user."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from torch import Tensor, nn
 
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps, Trajectory, train
+from attsvm.dynamics import Trajectory, train
 from attsvm.errors import InputError
 from attsvm.models import Attention, LogScale
 from attsvm.optim import SteepestDescent
@@ -22,17 +20,10 @@ from attsvm.queries import sequence_pairs
 RNG = np.random.default_rng(5)
 DATA, V = unit_sphere(4, 5, 6, seed=3)
 MATRIX = RNG.standard_normal((3, 6))
-STEPS = 3000
-EARLY = 30
 
 
-def trained(model: Attention, data: AttentionData, steps: int = STEPS) -> Trajectory:
-    descent = SteepestDescent(model.parameters(), lr=0.1)
-    return train(model, data, descent, steps, AtSteps([EARLY, steps // 3]))
-
-
-def with_tokens(data: AttentionData, tokens: Any) -> AttentionData:
-    return AttentionData(tokens, data.labels, data.queries, data.mask)
+def trained(model: Attention, data: AttentionData, steps: int) -> Trajectory:
+    return train(model, data, SteepestDescent(model.parameters(), lr=0.1), steps)
 
 
 # Keys and values.

@@ -54,17 +54,6 @@ def trained(data, steps=(600, 2000)):
     return two_stage(data, Rule(ETA[0]), Rule(ETA[1]), steps, records=END)
 
 
-def aligned(data, alpha):
-    """Stage 2 with the output matrix at ``alpha`` times its solution."""
-    longer = [one.select(one.lengths > 1) for one in data]
-    return Problem.of(
-        longer,
-        values=output_values(
-            alpha * output_targets(data), np.stack([one.embeddings for one in data])
-        ),
-    )
-
-
 def test_stage_one_is_a_straight_line_with_orthonormal_embeddings() -> None:
     data = bipartite(K, 1, 5, "ortho")
     course = output_stage(data, Rule(0.1), 300, records=AtSteps([1, 50]), watch=True)
