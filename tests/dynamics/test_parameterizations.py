@@ -189,6 +189,9 @@ def test_training_ends_once_the_direction_is_certified() -> None:
     assert (
         certified * (1 + 1e-12) >= trajectory.direction_gap(solutions)
     ).all()  # equal where the solution is exact
+    one = DirectionWithin(solutions[1], 1e-3).certified(trajectory.W[-1, 1])
+    assert one.shape == ()
+    assert one == certified[-1, 1]
     with pytest.raises(InputError, match="hard-margin solutions of the Frobenius norm"):
         DirectionWithin(
             max_margin(selection_margins(data.instance(0), [0, 0, 0]), Nuclear()), 1e-3

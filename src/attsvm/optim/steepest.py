@@ -383,10 +383,19 @@ def check_settings(group: dict[str, Any]) -> None:
     Raises:
         InputError: the setting, its value, and what to give.
     """
-    _check_numbers(group)
+    check_shared(group)
+    check_number(group, "polyak_factor", lambda number: 0 < number < math.inf, "a positive number")
+    steps, floor = group["ns_steps"], group["loss_floor"]
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps < 100:
+        raise InputError(f"ns_steps is {steps!r}; give a whole number from 1 to 99")
+    if not isinstance(floor, (int, float, Tensor)) or not bool(
+        torch.isfinite(torch.as_tensor(floor)).all()
+    ):
+        raise InputError(
+            f"loss_floor is {floor!r}; give the infimum of the loss, a finite number or a tensor of"
+            " one per run"
+        )
     norm, polar = group["norm"], group["polar"]
-    if not isinstance(norm, Norm):
-        raise InputError(f"norm is {norm!r}; give an attsvm.geometry.Norm such as Frobenius()")
     if polar not in ("exact", "newton-schulz", "polar-express"):
         raise InputError(f"polar is {polar!r}; use 'exact', 'newton-schulz' or 'polar-express'")
     if group["normalize"] or norm != _FROBENIUS:
@@ -401,8 +410,16 @@ def check_settings(group: dict[str, Any]) -> None:
     if group["step_size"] not in ("fixed", "polyak"):
         raise InputError(f"step_size is {group['step_size']!r}; use 'fixed' or 'polyak'")
     _check_polyak(group)
-    if group["fused"]:
-        _check_fused(group)
+    if not group["fused"]:
+        return
+    setting = _unfused(group)
+    if setting is not None:
+        raise InputError(
+            f"fused is True with {setting}; the compiled kernel takes normalised steps in the"
+            " norms Frobenius() and Lp(inf): leave fused out"
+        )
+    for parameter in group["params"]:
+        refuse_fused(parameter, fused_obstacle(parameter))
 
 
 def _check_polyak(group: dict[str, Any]) -> None:
@@ -436,32 +453,6 @@ def _unfused(group: dict[str, Any]) -> str | None:
     if group["step_size"] != "fixed":
         return f"step_size={group['step_size']!r}"
     return None if group["blocks"] is None else f"blocks={group['blocks']!r}"
-
-
-def _check_fused(group: dict[str, Any]) -> None:
-    setting = _unfused(group)
-    if setting is not None:
-        raise InputError(
-            f"fused is True with {setting}; the compiled kernel takes normalised steps in the"
-            " norms Frobenius() and Lp(inf): leave fused out"
-        )
-    for parameter in group["params"]:
-        refuse_fused(parameter, fused_obstacle(parameter))
-
-
-def _check_numbers(group: dict[str, Any]) -> None:
-    check_shared(group)
-    check_number(group, "polyak_factor", lambda number: 0 < number < math.inf, "a positive number")
-    steps, floor = group["ns_steps"], group["loss_floor"]
-    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps < 100:
-        raise InputError(f"ns_steps is {steps!r}; give a whole number from 1 to 99")
-    if not isinstance(floor, (int, float, Tensor)) or not bool(
-        torch.isfinite(torch.as_tensor(floor)).all()
-    ):
-        raise InputError(
-            f"loss_floor is {floor!r}; give the infimum of the loss, a finite number or a tensor of"
-            " one per run"
-        )
 
 
 def polyak_step(
