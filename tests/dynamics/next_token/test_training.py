@@ -188,9 +188,9 @@ def test_plain_descent_stops_where_the_gradient_is_exactly_zero() -> None:
     # Both tokens are followed by the same values, so attention cannot change the output.
     data = NextTokenData.from_sentences([[0, 1]], [0], embeddings=2, following=[0, 1])
     course = attention_stage(
-        Problem.of(data, values=np.ones((2, 2))), Rule(0.1), 10, records=AtSteps([3])
+        Problem.of(data, values=np.ones((2, 2))), Rule(0.1), 10, records=AtSteps([3]), watch=True
     )
-    assert course.stopped_at.tolist() == [0]
+    assert course.stopped_at.tolist() == course.rises.tolist() == [0]
     assert not course.W.any()
     assert np.isnan(course.alignment(np.ones((1, 2, 2)))).all()
 
