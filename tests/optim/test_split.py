@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from torch import nn
 
+from attsvm.data import AttentionData
 from attsvm.errors import InputError
+from attsvm.models import Attention
 from attsvm.optim.split import split_params
 
 SMALL = {
@@ -104,6 +107,13 @@ def test_torch_layers_and_roles():
     apart = nn.MultiheadAttention(8, 2, kdim=4, vdim=6)
     assert set(named(split_params(apart).attention)) == {"q_proj_weight", "k_proj_weight"}
     assert set(named(split_params(apart, roles=("value",)).attention)) == {"v_proj_weight"}
+
+
+def test_own_attention():
+    data = AttentionData(np.ones((2, 3, 4)), np.array([1, -1]), np.ones((2, 4)))
+    split = split_params(Attention.cross(data, head=np.ones(4), runs=3, train_head=True))
+    assert set(named(split.attention)) == {"W"}
+    assert set(named(split.rest)) == {"head.readout"}
 
 
 def test_tied_once_frozen_nowhere_wrapped_models_alike():
