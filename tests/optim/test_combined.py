@@ -154,3 +154,65 @@ def test_refusals():
         optimizer.load_state_dict(first.state_dict())
     with pytest.raises(InputError, match="give as many groups"):
         optimizer.param_groups = first.param_groups
+
+
+def test_trainer(tmp_path):
+    pytest.importorskip("accelerate")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=20,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+    )
+    net = transformers.BertForSequenceClassification(config)
+    optimizer = combined(net)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    data = [
+        {"input_ids": torch.randint(1, 20, (5,)), "labels": torch.tensor(i % 2)} for i in range(8)
+    ]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), max_steps=4, save_steps=2, report_to=[], use_cpu=True, logging_steps=1
+    )
+    transformers.Trainer(
+        net, arguments, train_dataset=data, optimizers=(optimizer, scheduler)
+    ).train()
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.002, 0.0002])
+    again = combined(net)
+    again.load_state_dict(torch.load(tmp_path / "checkpoint-2" / "optimizer.pt", weights_only=True))
+    assert len(again.state) == len(optimizer.state)
+
+
+# lightning 2.6 asks torch 2.13 for a class that torch is about to drop, and advises against its own
+# data loader defaults.
+@pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec.*:FutureWarning",
+    "ignore::lightning.fabric.utilities.warnings.PossibleUserWarning",
+)
+def test_lightning(tmp_path):
+    lightning = pytest.importorskip("lightning")
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = model()
+
+        def training_step(self, batch, index):
+            return self.net(batch).square().mean()
+
+        def configure_optimizers(self):
+            optimizer = combined(self.net)
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+    module = Module()
+    before = copy.deepcopy(module.net)
+    trainer = lightning.Trainer(
+        max_steps=3,
+        logger=False,
+        enable_progress_bar=False,
+        default_root_dir=tmp_path,
+        accelerator="cpu",
+    )
+    trainer.fit(module, torch.utils.data.DataLoader(torch.randn(12, 3, 8), batch_size=4))
+    assert not same(module.net, before)

@@ -9,7 +9,8 @@ import math
 import pytest
 import torch
 
-from attsvm.optim.polar import landing_range, polar_factor
+from attsvm.optim import polar
+from attsvm.optim.polar import landing_range, polar_factor, singular_value_range
 
 METHODS = ("exact", "newton-schulz", "polar-express")
 
@@ -66,6 +67,24 @@ def test_singular_matrices_keep_their_rank(dtype: torch.dtype) -> None:
         torch.testing.assert_close(values, expected, rtol=0, atol=100 * torch.finfo(dtype).eps)
 
 
+def test_a_batch_is_its_matrices_one_by_one() -> None:
+    batch = torch.stack(
+        [
+            with_singular_values(torch.logspace(-k, 0, 12).double(), 12, k, torch.float32)[0]
+            for k in range(7)
+        ]
+    )
+    for index, alone in enumerate(batch):
+        # the sixth power of ten of condition leaves one digit of the last singular direction; the
+        # rest share a bound by their own condition
+        torch.testing.assert_close(
+            polar_factor(batch)[index],
+            polar_factor(alone),
+            rtol=0,
+            atol=max(1e-5, 2e-6 * 10**index),
+        )
+
+
 @pytest.mark.parametrize("method", ["newton-schulz", "polar-express"])
 @pytest.mark.parametrize("steps", [1, 3, 5, 6, 8])
 @pytest.mark.parametrize("columns", [40, 128])
@@ -76,18 +95,41 @@ def test_singular_values_end_where_the_docstring_says(
     G, _ = with_singular_values(sigma, columns, dtype=torch.float32)
     lower = float(sigma[0] / torch.linalg.vector_norm(sigma))
     low, high = landing_range(method, steps, lower)
-    found = torch.linalg.svdvals(polar_factor(G, method, steps))
+    smallest, largest = singular_value_range(polar_factor(G, method, steps))
     # bfloat16 has three digits, and steps amplify; so has the gram matrix of long rows
     rounding = 0.02 * steps if method == "newton-schulz" else 1e-3 if columns > 96 else 1e-4
-    assert low - rounding < float(found.min()) <= float(found.max()) < high + rounding
+    assert low - rounding < float(smallest) <= float(largest) < high + rounding
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (3,)])
+def test_long_rows_take_the_same_polynomials(batch: tuple[int, ...]) -> None:
+    G = normal(*batch, 8, 40, dtype=torch.float64)
+    quintics = polar.schedule(5)
+    U, sigma, Vh = torch.linalg.svd(G, full_matrices=False)
+    sigma = sigma / torch.linalg.vector_norm(sigma, dim=-1, keepdim=True)
+    for a, b, c in quintics:
+        sigma = sigma * (a + sigma.square() * (b + c * sigma.square()))
+    expected = U @ (sigma[..., None] * Vh)
+    torch.testing.assert_close(polar_factor(G, "polar-express"), expected, rtol=0, atol=1e-10)
 
 
 def test_stated_ranges() -> None:
     assert landing_range("newton-schulz", 5) == pytest.approx((0.47, 1.21), abs=0.01)
     assert landing_range("newton-schulz", 5, 1e-2) == pytest.approx((0.68, 1.14), abs=0.01)
     assert landing_range("polar-express", 5) == pytest.approx((0.887, 1.113), abs=1e-3)
-    for steps in (7, 8, 11):
-        assert landing_range("polar-express", steps) == pytest.approx((1.0, 1.0), abs=1e-9)
+    assert landing_range("polar-express", 7) == pytest.approx((1.0, 1.0), abs=1e-9)
+
+
+def test_each_polynomial_equioscillates_where_the_one_before_ends() -> None:
+    # Chebyshev: an odd quintic is the best exactly when its error alternates at four points
+    low, high = polar.LOWER, 1.0
+    for a, b, c in polar.EXPRESS[:6]:
+        x = torch.linspace(low, high, 200001, dtype=torch.float64)
+        deviation = 1 - x * (a + x**2 * (b + c * x**2))
+        error = float(deviation.abs().max())
+        extreme = deviation[deviation.abs() > error * (1 - 1e-5)]
+        assert int((torch.diff(torch.sign(extreme)) != 0).sum()) == 3
+        low, high = 1.0 - error, 1.0 + error
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -23,7 +23,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import torch
 from torch import Tensor, nn
@@ -143,6 +143,10 @@ class DescentOptimizer(KeepsPrecision):
         """
         raise NotImplementedError
 
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], Any]) -> Any: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step for every parameter that has a gradient.
@@ -259,6 +263,11 @@ class DescentOptimizer(KeepsPrecision):
         add(self, param_group)
         try:
             check_lr(param_group["lr"])
+            if param_group.get("differentiable"):
+                raise InputError(
+                    f"differentiable is True, but a step of {type(self).__name__} has no useful"
+                    " derivative where weights or gradients are zero; leave it False"
+                )
             for parameter in param_group["params"]:
                 if parameter.is_complex():
                     raise InputError(

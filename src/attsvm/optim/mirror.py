@@ -97,6 +97,8 @@ class MirrorDescent(DescentOptimizer):
         foreach: multi-tensor calls; False goes one by one.
         fused: one compiled pass over each tensor: contiguous float32 or float64 parameters on the
             CPU, with a state of the same precision. By default it is taken where it applies.
+        differentiable: not supported: the derivative of a power is infinite, or zero, at weights
+            that are zero.
 
     Raises:
         InputError: a value out of range; a 1-D parameter with ``schatten``; ``fused`` where it does
@@ -135,6 +137,7 @@ class MirrorDescent(DescentOptimizer):
         potential: str = "power",
         foreach: bool | None = None,
         fused: bool | None = None,
+        differentiable: bool = False,
     ) -> None:
         self._written: dict[Tensor, int] = {}  # version of the weights after the last step
         settings = {

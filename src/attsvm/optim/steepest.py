@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -117,6 +117,7 @@ class SteepestDescent(DescentOptimizer):
         fused: one compiled pass per parameter, for normalised steps in the norms ``Frobenius()``
             and ``Lp(inf)`` of contiguous float32 or float64 parameters on the CPU. By default it is
             taken where it applies.
+        differentiable: not supported: steepest directions have no derivative where they matter.
 
     Raises:
         InputError: a hyper-parameter outside its range, a norm of singular values for a vector,
@@ -163,6 +164,7 @@ class SteepestDescent(DescentOptimizer):
         maximize: bool = False,
         foreach: bool | None = None,
         fused: bool | None = None,
+        differentiable: bool = False,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -182,9 +184,14 @@ class SteepestDescent(DescentOptimizer):
             "maximize": maximize,
             "foreach": foreach,
             "fused": fused,
+            "differentiable": differentiable,
         }
         super().__init__(params, defaults)
 
+    @overload
+    def step(self, closure: None = None, *, loss: Any = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], Any], *, loss: Any = None) -> Any: ...
     def step(self, closure: Callable[[], Any] | None = None, *, loss: Any = None) -> Any:
         """See :meth:`DescentOptimizer.step`.
 
@@ -288,15 +295,26 @@ class SteepestDescent(DescentOptimizer):
         self, group: dict[str, Any], vectors: TensorList
     ) -> tuple[TensorList, Tensor | None]:
         """Steepest directions, scaled as ``normalize`` says, and Polyak's step for them."""
-        normalize = group["normalize"]
+        normalize, spectral = group["normalize"], group["norm"] == _SPECTRAL
         blocks, axis = group["blocks"], group["blocks_axis"]
         parts = [matrices(vector, blocks, axis) for vector in vectors]
         batches = [batch for part in parts for batch in part]
+        # a transposed matrix has the transposed polar factor: both shapes go into one batch
+        shapes = {b.shape[-2:] for b in batches}
+        turned = [
+            spectral and m > n and torch.Size((n, m)) in shapes
+            for m, n in (b.shape[-2:] for b in batches)
+        ]
+        batches = [b.mT if turn else b for b, turn in zip(batches, turned, strict=True)]
 
         def direct(batch: Tensor) -> Tensor:
             return steepest_direction(batch, group["norm"], group["polar"], group["ns_steps"])
 
-        directions = together(batches, direct)
+        directions = (
+            together(batches, direct)
+            if group["foreach"] is not False
+            else [direct(batch) for batch in batches]
+        )
         steps = None
         if group["step_size"] == "polyak" or not normalize:
             lengths = [
@@ -309,8 +327,20 @@ class SteepestDescent(DescentOptimizer):
                     for length, direction in zip(lengths, directions, strict=True)
                 ]
             if group["step_size"] == "polyak":
-                floor, factor = group["loss_floor"], group["polyak_factor"]
-                steps = polyak_step(self._loss, floor, factor, lengths, normalize)
+                runs = [
+                    math.prod(vector.shape[:-2])
+                    for vector, part in zip(vectors, parts, strict=True)
+                    for _ in part
+                ]
+                steps = polyak_step(
+                    self._loss,
+                    group["loss_floor"],
+                    group["polyak_factor"],
+                    lengths,
+                    runs,
+                    normalize,
+                )
+        directions = [d.mT if turn else d for d, turn in zip(directions, turned, strict=True)]
         found = iter(directions)
         return [
             assembled([next(found) for _ in part], vector, axis)
@@ -383,19 +413,10 @@ def check_settings(group: dict[str, Any]) -> None:
     Raises:
         InputError: the setting, its value, and what to give.
     """
-    check_shared(group)
-    check_number(group, "polyak_factor", lambda number: 0 < number < math.inf, "a positive number")
-    steps, floor = group["ns_steps"], group["loss_floor"]
-    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps < 100:
-        raise InputError(f"ns_steps is {steps!r}; give a whole number from 1 to 99")
-    if not isinstance(floor, (int, float, Tensor)) or not bool(
-        torch.isfinite(torch.as_tensor(floor)).all()
-    ):
-        raise InputError(
-            f"loss_floor is {floor!r}; give the infimum of the loss, a finite number or a tensor of"
-            " one per run"
-        )
+    _check_numbers(group)
     norm, polar = group["norm"], group["polar"]
+    if not isinstance(norm, Norm):
+        raise InputError(f"norm is {norm!r}; give an attsvm.geometry.Norm such as Frobenius()")
     if polar not in ("exact", "newton-schulz", "polar-express"):
         raise InputError(f"polar is {polar!r}; use 'exact', 'newton-schulz' or 'polar-express'")
     if group["normalize"] or norm != _FROBENIUS:
@@ -410,16 +431,8 @@ def check_settings(group: dict[str, Any]) -> None:
     if group["step_size"] not in ("fixed", "polyak"):
         raise InputError(f"step_size is {group['step_size']!r}; use 'fixed' or 'polyak'")
     _check_polyak(group)
-    if not group["fused"]:
-        return
-    setting = _unfused(group)
-    if setting is not None:
-        raise InputError(
-            f"fused is True with {setting}; the compiled kernel takes normalised steps in the"
-            " norms Frobenius() and Lp(inf): leave fused out"
-        )
-    for parameter in group["params"]:
-        refuse_fused(parameter, fused_obstacle(parameter))
+    if group["fused"]:
+        _check_fused(group)
 
 
 def _check_polyak(group: dict[str, Any]) -> None:
@@ -455,11 +468,38 @@ def _unfused(group: dict[str, Any]) -> str | None:
     return None if group["blocks"] is None else f"blocks={group['blocks']!r}"
 
 
+def _check_fused(group: dict[str, Any]) -> None:
+    setting = _unfused(group)
+    if setting is not None:
+        raise InputError(
+            f"fused is True with {setting}; the compiled kernel takes normalised steps in the"
+            " norms Frobenius() and Lp(inf): leave fused out"
+        )
+    for parameter in group["params"]:
+        refuse_fused(parameter, fused_obstacle(parameter))
+
+
+def _check_numbers(group: dict[str, Any]) -> None:
+    check_shared(group)
+    check_number(group, "polyak_factor", lambda number: 0 < number < math.inf, "a positive number")
+    steps, floor = group["ns_steps"], group["loss_floor"]
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps < 100:
+        raise InputError(f"ns_steps is {steps!r}; give a whole number from 1 to 99")
+    if not isinstance(floor, (int, float, Tensor)) or not bool(
+        torch.isfinite(torch.as_tensor(floor)).all()
+    ):
+        raise InputError(
+            f"loss_floor is {floor!r}; give the infimum of the loss, a finite number or a tensor of"
+            " one per run"
+        )
+
+
 def polyak_step(
     loss: Any,
     floor: float | Tensor,
     factor: float,
     lengths: list[Tensor],
+    runs: list[int],
     normalize: bool,
 ) -> Tensor:
     r""":math:`(L-L^\star)/(c\,\|g\|_*)` for unit directions, :math:`(L-L^\star)/(c\,\|g\|_*^2)` for
@@ -473,12 +513,17 @@ def polyak_step(
         floor: its infimum :math:`L^\star`, likewise.
         factor: :math:`c`, 2 in Vasudeva et al.
         lengths: the dual norms ``(k,)`` of the matrices of each batch, runs first.
+        runs: how many runs each batch counts.
         normalize: whether directions have unit norm.
 
     Returns:
         ``()`` or ``(runs,)``: zero where the gradient vanishes or the loss is at or below its
         floor.
+
+    Raises:
+        InputError: what :func:`check_loss` refuses.
     """
+    check_loss(loss, floor, runs)
     value, lowest = (
         torch.as_tensor(loss).detach().to(lengths[0]),
         torch.as_tensor(floor).to(lengths[0]),
