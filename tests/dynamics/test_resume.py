@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
@@ -90,27 +88,6 @@ def test_resumed_at_every_step_ends_in_the_same_bits(kind: str) -> None:
     for state in states[:: 3 if kind == "weights" else 13]:
         arrays = {name: np.array(value) for name, value in state.to_arrays().items()}
         same(whole, start(kind, resume=TrainState.from_arrays(arrays)))
-
-
-@settings(max_examples=6)
-@given(cuts=st.lists(st.integers(1, STEPS - 1), min_size=2, max_size=3, unique=True).map(sorted))
-def test_cut_several_times(cuts: list[int]) -> None:
-    whole, state = start("weights"), None
-
-    class KilledError(Exception):
-        pass
-
-    for cut in cuts:
-
-        def kill(now: TrainState, cut: int = cut) -> None:
-            nonlocal state
-            state = TrainState.from_arrays(now.to_arrays())
-            if now.step == cut:
-                raise KilledError
-
-        with pytest.raises(KilledError):
-            start("weights", resume=state, checkpoint=kill, checkpoint_seconds=0.0)
-    same(whole, start("weights", resume=state))
 
 
 def test_a_stopping_rule_that_remembers_is_rebuilt() -> None:

@@ -12,8 +12,7 @@ import torch
 
 from attsvm.dynamics.scale_free_descent import Adam, Average, Steepest, descend
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Spectral
-from attsvm.optim import SteepestDescent
+from attsvm.geometry import Frobenius, Spectral
 
 MARKS = np.array([0, 1, 7, 30])
 A = np.random.default_rng(0).standard_normal((2, 4, 4))
@@ -28,14 +27,6 @@ def plain(W: Any) -> Any:
     return pull(W), np.zeros(len(W))
 
 
-def scaled(W: Any) -> Any:
-    """The same gradient with a factor that shrinks with the weights, hundreds of orders in a run,
-    taken out.
-    """
-    logs = -50.0 * np.linalg.norm(W, axis=(-2, -1))
-    return pull(W), logs
-
-
 def by_torch(make: Any, steps: int, rate: Any) -> Any:
     W = torch.nn.Parameter(torch.zeros(2, 4, 4, dtype=torch.float64))
     optimizer = make([W])
@@ -48,21 +39,6 @@ def by_torch(make: Any, steps: int, rate: Any) -> Any:
 
 def rate(t: int) -> float:
     return float(0.1 / np.sqrt(t + 1.0))
-
-
-@pytest.mark.parametrize("norm", [Frobenius(), Lp(np.inf), Spectral(), Nuclear()], ids=repr)
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_steepest_is_the_optimizer(norm: Norm, momentum: float) -> None:
-    looks, stopped = descend(plain, np.zeros((2, 4, 4)), Steepest(norm, momentum), rate, MARKS)
-    expected = by_torch(
-        lambda p: SteepestDescent(p, lr=0.1, norm=norm, momentum=momentum, dampening=momentum),
-        30,
-        rate,
-    )
-    # thirty steps of order 0.1; singular vectors of two implementations differ by the condition of
-    # their gaps
-    np.testing.assert_allclose(looks[-1], expected, rtol=1e-9, atol=1e-9)
-    assert (stopped == -1).all()
 
 
 def test_adam_is_torchs_without_its_constant() -> None:
@@ -100,15 +76,6 @@ def test_an_average_is_the_one_of_true_gradients() -> None:
             np.exp(average.log)[:, None, None] * average.value, expected, rtol=1e-12
         )
         assert (np.abs(average.value).max(axis=(1, 2)) < 10.0).all()
-
-
-def test_fading_gradients_leave_finite_steps() -> None:
-    looks, _ = descend(
-        scaled, np.zeros((2, 4, 4)), Steepest(Frobenius(), 0.9), lambda t: 1.0, np.array([0, 60])
-    )
-    # where the factor is 1e-325 and less
-    assert np.linalg.norm(looks[-1], axis=(-2, -1)).min() > 15.0
-    assert np.isfinite(looks).all()
 
 
 def test_a_zero_gradient_is_noted_and_moves_nothing() -> None:

@@ -48,6 +48,9 @@ def test_one_target_or_one_per_run() -> None:
     assert (
         trajectory.direction_gap(max_margin(selection_batch(data, trajectory.selected[-1]))) == gaps
     ).all()
+    assert (
+        trajectory.saturated(0.6) == (trajectory.softmax_probability >= 0.6).mean(axis=-1)
+    ).all()
     assert (gaps[0] == 1.0).all()
     assert (gaps[-1] < 0.1).all()
     with pytest.raises(InputError, match="the target has shape"):
@@ -96,16 +99,6 @@ def test_arrays_round_trip() -> None:
         Trajectory.from_arrays(
             {name: value for name, value in trajectory.to_arrays().items() if name != "loss"}
         )
-
-
-def test_saturated_counts_sequences() -> None:
-    data, v = unit_sphere(3, 4, 5, seed=[0, 1])
-    model = Attention.cross(data, v)
-    trajectory = train(model, data, SteepestDescent(model.parameters(), lr=0.1), 1000)
-    share = trajectory.saturated(0.99)
-    assert share.shape == trajectory.loss.shape
-    assert (share[0] == 0).all()
-    assert (share == (trajectory.softmax_probability >= 0.99).mean(axis=-1)).all()
 
 
 def test_complex_numbers_are_refused_not_cut() -> None:

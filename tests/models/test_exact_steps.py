@@ -5,6 +5,7 @@ precision, at any saturation.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -15,7 +16,6 @@ from attsvm.data import AttentionData
 from attsvm.dynamics import LogSpaced, train
 from attsvm.models import Attention, LambdaHead, MLPHead
 from attsvm.optim import SteepestDescent
-from attsvm.queries import sequence_pairs
 
 
 def few_bits(array: np.ndarray, bits: int = 8) -> np.ndarray:
@@ -31,7 +31,6 @@ DATA = AttentionData(
     np.sign(RNG.standard_normal(3)),
     few_bits(RNG.standard_normal((3, 3))),
 )
-LABELS = np.sign(RNG.standard_normal((3, 4)))
 V = RNG.standard_normal(3)
 HIDDEN = RNG.standard_normal((3, 5))
 KEYS = few_bits(RNG.standard_normal((2, 3)), 3)
@@ -40,13 +39,20 @@ HEADS: dict[str, Callable[[], object]] = {
     "lambda": lambda: LambdaHead(torch.tensor(V), 0.3),
     "mlp": lambda: MLPHead(torch.tensor(HIDDEN)),
 }
-FORMS = ["W", "KQ", "p", "sequence", "causal", "sequence KQ"]
-
-
-def data_of(form: str) -> AttentionData:
-    if form in ("W", "KQ", "p"):
-        return DATA
-    return sequence_pairs(DATA, LABELS, causal=form == "causal")
+FORMS = ["W", "KQ", "p"]
+# Attention selects a zero token in both: the gradient of the head is all in what it leaves to the
+# others.
+ZERO = AttentionData(
+    np.array([[[0, 0], [-1, -0.5], [-1.5, 0.25]], [[-2, 1], [0, 0], [-1, 0.5]]]),
+    [1, -1],
+    np.ones((2, 1)),
+)
+LOSSES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "logistic": ("logistic", lambda u: -1 / (1 + mpmath.exp(u))),
+    "exponential": ("exponential", lambda u: -mpmath.exp(-u)),
+    "linear": ("linear", lambda u: mpmath.mpf(-1)),
+    "function": (lambda u: torch.atan(-u), lambda u: -1 / (1 + u * u)),
+}
 
 
 def build(form: str, head: object, size: float) -> Attention:
@@ -58,35 +64,27 @@ def build(form: str, head: object, size: float) -> Attention:
     if form == "p":
         return Attention.prompt(DATA, head, keys=KEYS, init=start(2))
     options: dict[str, object] = {"intercept": None, "init": start(3, 3)}
-    if "KQ" in form:
+    if form == "KQ":
         pair = (
             few_bits(size**0.5 * rng.standard_normal((3, 2)), 4),
             few_bits(size**0.5 * rng.standard_normal((3, 2)), 4),
         )
         options |= {"parameterization": "KQ", "inner": 2, "init": pair}
-    return Attention.cross(data_of(form), head, **options)
+    return Attention.cross(DATA, head, **options)
 
 
-def questions(form: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, float]]:
+def questions(
+    form: str, data: AttentionData
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, float]]:
     """Tokens, keys, query and label of every attention output."""
-    if form in ("W", "KQ"):
-        return [
-            (X, X, z, y) for X, z, y in zip(DATA.tokens, DATA.queries, DATA.labels, strict=True)
-        ]
+    keys, queries = (data.tokens, data.queries)
     if form == "p":
-        pairs = zip(DATA.tokens, DATA.labels, strict=True)
-        return [(X, X @ KEYS.T, np.ones(1), y) for X, y in pairs]
-    rows = []
-    for X, labels in zip(DATA.tokens, LABELS, strict=True):
-        for j, label in enumerate(labels):
-            seen = X[: j + 1] if form == "causal" else X
-            rows.append((seen, seen, X[j], label))
-    return rows
+        keys, queries = data.tokens @ KEYS.T, np.ones((3, 1))
+    return list(zip(data.tokens, keys, queries, data.labels, strict=True))
 
 
-def slopes_of_head(head: str, o: mpmath.matrix) -> tuple[mpmath.mpf, mpmath.matrix]:
+def slopes_of_head(head: str, o: Any, v: Any) -> tuple[Any, Any]:
     """h(o) and its gradient."""
-    v = mpmath.matrix(V.tolist())
     if head == "mlp":
         V1 = mpmath.matrix(HIDDEN.tolist())
         before = V1.T * o
@@ -97,34 +95,39 @@ def slopes_of_head(head: str, o: mpmath.matrix) -> tuple[mpmath.mpf, mpmath.matr
 
 
 def exact_step(
-    model: Attention, form: str, head: str, lr: float
+    model: Attention, form: str, head: str, lr: float, loss: str = "logistic"
 ) -> tuple[dict[str, np.ndarray], list[float]]:
     """Parameters after one step of length ``lr`` along each normalised gradient, and the logarithms
     of the gradients' norms: the closed form with as many digits as it takes.
     """
+    data = ZERO if form == "zero" else DATA
     weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
     combined = model.combined().detach().numpy()
-    rows = questions(form)
+    rows = questions(form, data)
     saturation = max(float(np.ptp(keys @ (combined @ z))) for _, keys, z, _ in rows)
     # cancellation loses twice the digits of the smallest probability
     with mpmath.workdps(40 + int(saturation)):
         M = mpmath.matrix
         P = {name: M(value.tolist()) for name, value in weights.items()}
         W = P["K"] * P["Q"].T if "K" in P else P["W"]
-        G = mpmath.zeros(W.rows, W.cols)
+        v = P.get("head.readout", M(V.tolist()))
+        G, of_head = mpmath.zeros(W.rows, W.cols), mpmath.zeros(v.rows, 1)
         for X, keys, z, y in rows:
             x, k, q = M(X.tolist()), M(keys.tolist()), M(z.tolist())
             a = k * (W * q)
             e = [mpmath.exp(t - max(a)) for t in a]
             s = M([t / mpmath.fsum(e) for t in e])
             o = x.T * s
-            value, along = slopes_of_head(head, o)
+            value, along = slopes_of_head(head, o, v)
             gamma = float(y) * (x * along)
             mean = (s.T * gamma)[0]
-            slope = -1 / (1 + mpmath.exp(float(y) * value))
+            slope = LOSSES[loss][1](float(y) * value)
             b = M([p * (c - mean) for p, c in zip(s, gamma, strict=True)])
             G += slope / len(rows) * (k.T * b) * q.T
-        gradients = {"K": G * P["Q"], "Q": G.T * P["K"]} if "K" in P else dict.fromkeys(P, G)
+            of_head += slope / len(rows) * float(y) * o
+        gradients = {"K": G * P["Q"], "Q": G.T * P["K"]} if "K" in P else {"W": G}
+        if "head.readout" in P:
+            gradients["head.readout"] = of_head
         moved, logs = {}, []
         for name, gradient in gradients.items():
             norm = mpmath.sqrt(mpmath.fsum(t * t for t in gradient))
@@ -152,12 +155,29 @@ def test_one_step_has_twelve_digits(form: str, head: str, size: float) -> None:
     for backend in ("auto", "autograd"):
         model = build(form, HEADS[head](), size)
         optimizer = SteepestDescent(model.parameters(), lr=0.125)
-        course = train(model, data_of(form), optimizer, 1, LogSpaced(1), backend=backend)
+        course = train(model, DATA, optimizer, 1, LogSpaced(1), backend=backend)
         if len(logs) == 1:
             assert course.log_gradient_norm[0] == pytest.approx(logs[0], rel=1e-12, abs=1e-12)
-        for name, value in expected.items():
-            ours = model.weights[name].detach().numpy()
-            assert np.abs(ours - value).max() <= 1e-12 * max(1.0, np.abs(value).max()), (
-                name,
-                backend,
-            )
+        assert_there(model, expected)
+
+
+def assert_there(model: Attention, expected: dict[str, np.ndarray]) -> None:
+    for name, value in expected.items():
+        ours = model.get_parameter(name).detach().numpy()
+        assert np.abs(ours - value).max() <= 1e-12 * max(1.0, np.abs(value).max()), name
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("size", [1.0, 64.0, 1024.0])
+def test_a_head_learns_from_what_a_selected_zero_token_leaves(loss: str, size: float) -> None:
+    def model() -> Attention:
+        options: dict[str, Any] = {"init": size * np.array([[1.0], [0.125]]), "train_head": True}
+        return Attention.cross(ZERO, [0.75, -1.25], None, loss=LOSSES[loss][0], **options)
+
+    expected, logs = exact_step(model(), "zero", "linear", 0.125, loss)
+    for backend in ("auto", "autograd"):
+        trained = model()
+        optimizer = SteepestDescent(trained.parameters(), lr=0.125)
+        course = train(trained, ZERO, optimizer, 1, LogSpaced(1), backend=backend)
+        assert course.log_gradient_norm[0] == pytest.approx(logs[0], rel=1e-12, abs=1e-12)
+        assert_there(trained, expected)

@@ -4,39 +4,17 @@ a library multiplies for them.
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 
-from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
-from attsvm.models import Attention, LogScale
-from attsvm.models.linear import linear_loss, matrix_loss
-
-
-@pytest.mark.parametrize("trained", [False, True])
-@pytest.mark.parametrize("runs", [None, 3])
-def test_a_matrix_and_the_queries_that_it_moved_have_the_same_loss_and_gradient(
-    runs: int | None, trained: bool
-) -> None:
-    data, v = unit_sphere(5, 4, 6, seed=0 if runs is None else list(range(runs)))
-    model = Attention.cross(data, v, runs=runs, init=("uniform", 0), train_head=trained)
-    sequences, found = model.sequences(data), []
-    for inside in (True, False):
-        scale = LogScale()
-        head = (model.head.readout, model.head.has_intercept, sequences, model.objective, scale)
-        loss = (
-            matrix_loss(model.W, *head)
-            if inside
-            else linear_loss(sequences.queries @ model.W.mT, *head)
-        )
-        parameters = list(model.parameters())
-        gradients = torch.autograd.grad(loss, parameters, torch.full_like(loss, 0.7))
-        found.append([loss.detach(), *gradients, scale.weights, scale.head])
-    for ours, theirs in zip(*found, strict=True):
-        assert ours.shape == theirs.shape
-        # sums of ten terms in another order
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+from attsvm.errors import InputError
+from attsvm.models import Attention, compiled_pass
+from attsvm.models.linear import matrix_loss
 
 
 @pytest.mark.parametrize("joint", [False, True])
@@ -52,12 +30,42 @@ def test_a_head_written_behind_the_back_of_torch_is_read_anew(joint: bool) -> No
     assert torch.equal(model.loss(sequences), model.loss(model.sequences(data)))
 
 
-def test_equal_tokens_have_equal_scores_wherever_they_stand() -> None:
-    """A tie is a difference of exactly zero: five equal tokens, more than one vector register
-    takes, give no gradient at all.
-    """
-    data, v = unit_sphere(3, 5, 7, seed=0)
-    tied = AttentionData(np.repeat(data.tokens[:, :1], 5, axis=1), data.labels, data.queries)
-    model = Attention.cross(tied, v, init=("uniform", 0))
-    model.loss(tied, LogScale()).backward()
-    assert (model.W.grad == 0).all()
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"keys": torch.ones(2, 3, 4, 4)}, r"keys has shape \(2, 3, 4, 4\)"),
+        ({"values": torch.ones(2, 3, 5, 0)}, r"values has shape"),
+        ({"labels": torch.ones(2, 4)}, "labels has shape"),
+        ({"queries": torch.ones(1, 2, 3, 4)}, "queries has shape"),
+        ({"labels": torch.ones(3, 3)}, r"of \[1, 2, 3\] instances for 2 runs"),
+        ({"mask": torch.ones(2, 3, 5)}, "must be of truth values"),
+        ({"mask": torch.zeros(2, 3, 5, dtype=torch.bool)}, "every query see a token"),
+        ({"W": torch.ones(2, 4, 5)}, r"have shape \(2, 4, 5\); these sequences ask for"),
+        ({"readout": torch.ones(3, 5, 1)}, r"the readout has shape \(3, 5\); give one, or 2"),
+        ({"readout": torch.ones(2, 4, 1)}, r"the readout has shape \(2, 4\)"),
+    ],
+)
+def test_the_compiled_pass_reads_only_what_fits(change: dict[str, Any], sentence: str) -> None:
+    """It knows addresses alone, so nothing else would stop it."""
+    data, v = unit_sphere(3, 5, 4, seed=[0, 1])
+    model = Attention.cross(data, v)
+    parts = {"W": torch.ones(2, 4, 4), "readout": torch.ones(2, 5, 1)}
+    parts = {name: change.get(name, part).double() for name, part in parts.items()}
+    fields = {name: each for name, each in change.items() if name not in parts}
+    sequences = replace(model.sequences(data), **fields)
+    with pytest.raises(InputError, match=sentence):
+        matrix_loss(parts["W"], parts["readout"], True, sequences, model.objective)
+
+
+def test_runs_shared_out_among_threads_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, v = unit_sphere(5, 4, 6, seed=list(range(7)))
+    found = []
+    for worth in (math.inf, 0):
+        monkeypatch.setattr(compiled_pass, "WORTH_SHARING", worth)
+        monkeypatch.setattr(compiled_pass, "threads", lambda: 3)
+        monkeypatch.setattr("attsvm.cores.threads", lambda: 3)
+        model = Attention.cross(data, v, init=("uniform", 0), train_head=True)
+        model.loss(data).sum().backward()
+        found.append((model.W.grad, model.head.readout.grad))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)

@@ -188,22 +188,6 @@ def test_scores_are_slopes_of_the_margin_along_tokens(head: str) -> None:
         assert (scores.numpy()[~shown, t] == -np.inf).all()
 
 
-def test_combined_is_what_the_logits_see() -> None:
-    data = ragged()
-    for form in FORMS:
-        model = build(form, data, V, Logistic())
-        keys = data.tokens @ KEYS.T if form == "p" else data.tokens
-        queries = np.ones((5, 1)) if form == "p" else data.queries
-        logits = np.einsum("ntd,de,ne->nt", keys, model.combined().detach().numpy(), queries)
-        s = np.where(data.mask, np.exp(logits), 0.0)
-        np.testing.assert_allclose(
-            model.probabilities(data).detach(),
-            s / s.sum(axis=1, keepdims=True),
-            rtol=1e-11,
-            atol=1e-15,
-        )
-
-
 FACTORS = {"parameterization": "KQ"}
 
 

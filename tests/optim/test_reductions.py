@@ -9,7 +9,7 @@ import torch
 
 from attsvm.errors import InputError
 from attsvm.optim import MirrorDescent, SteepestDescent
-from attsvm.optim.reductions import norms, refuse_flat
+from attsvm.optim.reductions import norms
 
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 11.0, math.inf)
 
@@ -60,20 +60,6 @@ def test_leading_axes_are_runs_of_their_own():
     torch.testing.assert_close(
         found, torch.linalg.vector_norm(tensor, 3.0, dim=(2, 3), keepdim=True), rtol=1e-14, atol=0
     )
-
-
-def test_nan_and_infinity_are_not_hidden():
-    for q in EXPONENTS:
-        assert norms([torch.tensor([1.0, math.nan])], q)[0].isnan()
-        assert not norms([torch.tensor([1.0, math.inf])], q)[0].isfinite()
-
-
-def test_flattened_parameters_are_refused():
-    flat = torch.nn.Parameter(torch.ones(3))
-    refuse_flat([flat], "x")
-    flat._fsdp_flattened = True
-    with pytest.raises(InputError, match="normalize='tensor' needs whole parameters"):
-        refuse_flat([flat], "normalize='tensor'")
 
 
 def test_optimisers_refuse_flattened_parameters_where_they_need_whole_ones():

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from attsvm.geometry import Frobenius, Lp, Nuclear, Schatten, Spectral
+from attsvm.geometry import Frobenius, Lp, Schatten, Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent, split_params
 
 STEPS = 8
@@ -53,7 +53,7 @@ OPTIMIZERS = {
         f"mirror p={p} normalize={normalize}": lambda net, p=p, normalize=normalize: MirrorDescent(
             net.parameters(), p=p, lr=0.002 if normalize else 0.01, normalize=normalize
         )
-        for p in (1.5, 1.1)
+        for p in (1.1,)
         for normalize in (False, True)
     },
     "mirror with momentum and decay": lambda net: MirrorDescent(
@@ -81,7 +81,6 @@ OPTIMIZERS = {
     "steepest coordinate": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Lp(1)),
     "steepest spectral": lambda net: matrices_only(net, lr=0.01, norm=Spectral(), momentum=0.9),
     "steepest schatten": lambda net: matrices_only(net, lr=0.01, norm=Schatten(3)),
-    "steepest nuclear": lambda net: matrices_only(net, lr=0.01, norm=Nuclear()),
     "split": lambda net: combined(net),
 }
 

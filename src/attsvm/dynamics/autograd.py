@@ -9,8 +9,8 @@ Y`, and the weights are the image of that.
 
 from __future__ import annotations
 
-import json
-from collections import Counter
+import io
+import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -82,7 +82,6 @@ class AutogradEngine:
         own = {id(parameter) for parameter in (*model.weights.values(), *_readouts(model))}
         self._own = [each for each in trained if model.runs is None or id(each) in own]
         self._shared = [each for each in trained if not any(each is other for other in self._own)]
-        self._on_cpu = like.device.type == "cpu"
         self._ones = like.new_ones(() if model.runs is None else (model.runs,))
         self._stopped = torch.full((model.runs or 1,), -1, device=like.device)
 
@@ -147,18 +146,13 @@ class AutogradEngine:
     def _note_zeros(self, step: int) -> None:
         """A steepest descent at a zero gradient stays there for good: note when it arrived."""
         runs = len(self._stopped)
-        # One entry of each run most often tells, and looking at it costs nothing where the host
-        # need not wait for it.
-        first = self._own[0].grad if self._own and self._on_cpu else None
-        if first is not None and first.numpy().reshape(runs, -1)[:, :1].all():
-            return
-        gradients = [each.grad.reshape(runs, -1) for each in self._own if each.grad is not None]
         moving = torch.zeros_like(self._stopped, dtype=torch.bool)
-        for gradient in gradients:
-            moving |= gradient.count_nonzero(dim=1) > 0
+        for parameter in self._own:
+            if parameter.grad is not None:
+                moving |= parameter.grad.reshape(runs, -1).any(dim=1)
         for parameter in self._shared:  # what moves it moves every run
             if parameter.grad is not None:
-                moving |= parameter.grad.count_nonzero() > 0
+                moving |= parameter.grad.any()
         self._stopped.masked_fill_((self._stopped < 0) & ~moving, step)
 
     def look(self) -> Look:
@@ -239,14 +233,17 @@ class AutogradEngine:
                 {name: value for name, value in group.items() if isinstance(value, _SETTINGS)}
                 for group in self._optimizer.param_groups
             ]
+            file = io.BytesIO()
             try:
-                text = json.dumps(_tagged([self._schedule.state_dict(), groups]))
-            except TypeError:
+                torch.save([self._schedule.state_dict(), groups], file)
+                file.seek(0)
+                torch.load(file, weights_only=True)
+            except (pickle.PickleError, AttributeError, TypeError):
                 raise InputError(
                     f"{type(self._schedule).__name__} keeps state that is not a number; train it"
                     " without a checkpoint"
                 ) from None
-            arrays["schedule"] = np.frombuffer(text.encode(), dtype=np.uint8).copy()
+            arrays["schedule"] = np.frombuffer(file.getvalue(), dtype=np.uint8).copy()
         return arrays
 
     def restore(self, arrays: dict[str, Any]) -> None:
@@ -268,39 +265,14 @@ class AutogradEngine:
             {"state": state, "param_groups": self._optimizer.state_dict()["param_groups"]}
         )
         if isinstance(self._schedule, LRScheduler):
-            text = np.asarray(arrays["schedule"], dtype=np.uint8).tobytes().decode()
-            state_of_schedule, settings = _untagged(json.loads(text))
+            file = io.BytesIO(np.asarray(arrays["schedule"], dtype=np.uint8).tobytes())
+            state_of_schedule, settings = torch.load(file, weights_only=True)
             self._schedule.load_state_dict(state_of_schedule)
             for group, written in zip(self._optimizer.param_groups, settings, strict=True):
                 group.update(written)
 
 
 _SETTINGS = (bool, int, float, tuple)  # what a scheduler may write into a group
-_KINDS: dict[str, Callable[[Any], Any]] = {
-    "tuple": tuple,
-    "dict": dict,
-    "Counter": lambda pairs: Counter(dict(pairs)),  # of milestones
-}
-
-
-def _tagged(value: Any) -> Any:
-    """What JSON gives back as it was: tuples, and mappings whose keys are numbers."""
-    if isinstance(value, Mapping):
-        kind = "Counter" if isinstance(value, Counter) else "dict"
-        return {kind: [[key, _tagged(each)] for key, each in value.items()]}
-    if isinstance(value, tuple):
-        return {"tuple": [_tagged(each) for each in value]}
-    return [_tagged(each) for each in value] if isinstance(value, list) else value
-
-
-def _untagged(value: Any) -> Any:
-    """What :func:`_tagged` was given."""
-    if isinstance(value, list):
-        return [_untagged(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    ((kind, parts),) = value.items()
-    return _KINDS[kind](_untagged(parts))
 
 
 def _readouts(model: Attention) -> list[Tensor]:
@@ -365,36 +337,42 @@ class Shares:
         self, model: Attention, optimizer: Optimizer, step_scale: Mapping[str, FloatArray]
     ) -> None:
         names = dict(model.named_parameters())
-        self._optimizer = optimizer
         self._moved = [
             (names[name], _beside(names[name], share)) for name, share in step_scale.items()
         ]
-        duals: dict[int, _Dual] = {}
-        if isinstance(optimizer, MirrorDescent):
-            for group in optimizer.param_groups:
-                duals |= {id(each): _Dual(optimizer, each, group) for each in group["params"]}
-        self._duals = [duals.get(id(parameter)) for parameter, _ in self._moved]
+        self._mirror = optimizer if isinstance(optimizer, MirrorDescent) else None
+        self._groups: dict[int, dict[str, Any]] = {}
+        for group in optimizer.param_groups if self._mirror else ():
+            if group["weight_decay"] and group["decay_mode"] == "primal" and group["p"] != 2:
+                raise InputError(
+                    "step_scale scales steps of the dual, and decay_mode='primal' with p other"
+                    " than 2 is no multiple of a step there; use decay_mode='dual' or 'l2'"
+                )
+            self._groups |= {id(each): group for each in group["params"]}
         self._before: list[Tensor] = []
+
+    def _point(self, parameter: Tensor) -> Tensor:
+        """A copy of what a step moves: the dual iterate of mirror descent, or the weights."""
+        group = self._groups.get(id(parameter))
+        if self._mirror is None or group is None:
+            return parameter.detach().clone()
+        return self._mirror.dual_of(group, parameter)
 
     @torch.no_grad()
     def remember(self) -> None:
         """Called before a step."""
-        pairs = zip(self._moved, self._duals, strict=True)
-        self._before = [
-            parameter.detach().clone() if dual is None else dual.point()
-            for (parameter, _), dual in pairs
-        ]
+        self._before = [self._point(parameter) for parameter, _ in self._moved]
 
     @torch.no_grad()
     def shorten(self) -> None:
         """Called after the step: every run keeps its share."""
-        for (parameter, share), dual, old in zip(
-            self._moved, self._duals, self._before, strict=True
-        ):
-            if dual is None:
-                parameter.copy_(torch.lerp(old, parameter, share))
+        for (parameter, share), old in zip(self._moved, self._before, strict=True):
+            point = torch.lerp(old, self._point(parameter), share.to(old.dtype))
+            group = self._groups.get(id(parameter))
+            if self._mirror is None or group is None:
+                parameter.copy_(point)
             else:
-                dual.move(torch.lerp(old, dual.point(), share.to(old.dtype)))
+                self._mirror.move_to(group, parameter, point)
 
 
 def _beside(parameter: Tensor, share: FloatArray) -> Tensor:
@@ -402,25 +380,3 @@ def _beside(parameter: Tensor, share: FloatArray) -> Tensor:
     return torch.as_tensor(share, dtype=parameter.dtype, device=parameter.device).reshape(
         -1, *[1] * (parameter.ndim - 1)
     )
-
-
-class _Dual:
-    """The dual iterate of one parameter of mirror descent, kept by the optimiser or taken from the
-    weights.
-    """
-
-    def __init__(self, optimizer: MirrorDescent, parameter: Tensor, group: dict[str, Any]) -> None:
-        if group["weight_decay"] and group["decay_mode"] == "primal" and group["p"] != 2:
-            raise InputError(
-                "step_scale scales steps of the dual, and decay_mode='primal' with p other than 2"
-                " is no multiple of a step there; use decay_mode='dual' or 'l2'"
-            )
-        self._optimizer, self._weight, self._group = optimizer, parameter, group
-
-    def point(self) -> Tensor:
-        """A copy: the optimiser's own, but where somebody else has written the weights."""
-        return self._optimizer.dual_of(self._group, self._weight)
-
-    def move(self, point: Tensor) -> None:
-        """Put the iterate, and the weights with it, at ``point``."""
-        self._optimizer.move_to(self._group, self._weight, point)

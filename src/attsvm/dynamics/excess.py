@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -91,21 +91,18 @@ class Excess:
             return log_G, np.ones_like(log_G)
         G = np.where(sign < 0, -1.0, 1.0) * np.exp(np.maximum(log_G, _FIRST_ORDER))
         small = log_G < _FIRST_ORDER
+        log_grown = np.where(G > 30.0, G, np.log(np.abs(np.expm1(np.minimum(G, 30.0)))))
+        rate = G / -np.expm1(np.minimum(-G, 700.0))
         if isinstance(self._loss, Exponential):
-            grown = np.expm1(G)
-            return np.where(small, log_G, np.log(np.abs(grown))) - self._best, np.where(
-                small, 1.0, G * (1.0 + grown) / grown
-            )
+            return np.where(small, log_G, log_grown) - self._best, np.where(small, 1.0, rate)
         # e = log(1 + t), t = expit(-best) (exp(G) - 1); for long heads expit underflows and exp
         # overflows, so what counts is log|t|
-        log_t = self._log_slope + np.where(
-            G > 30.0, G, np.log(np.abs(np.expm1(np.minimum(G, 30.0))))
-        )
+        log_t = self._log_slope + log_grown
         t = np.sign(G) * np.exp(np.clip(log_t, -30.0, 700.0))
         e = np.where(log_t > 700.0, log_t, np.log1p(t))
         tiny = small | (log_t < -30.0)
         value = np.where(tiny, np.where(small, self._log_slope + log_G, log_t), np.log(np.abs(e)))
-        slope = G / -np.expm1(np.minimum(-G, 700.0)) * np.where(tiny, 1.0, t / (1.0 + t) / e)
+        slope = rate * np.where(tiny, 1.0, t / (1.0 + t) / e)
         return value, np.where(small, 1.0, slope)
 
 
@@ -120,36 +117,12 @@ def _log_sum(terms: FloatArray, signs: FloatArray | None = None) -> tuple[FloatA
         return top[..., 0] + np.log(np.abs(total)), np.sign(total)
 
 
-class Chart(Protocol):
-    """Free coordinates of the weights of one size."""
-
-    def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
-        """The weights at coordinates ``x``, and what turns a gradient for them into one for
-        ``x``.
-        """
-
-    def random(self, rng: np.random.Generator) -> FloatArray:
-        """Random coordinates."""
-
-    def at(self, W: FloatArray) -> FloatArray:
-        """Coordinates of the direction of ``W``."""
-
-    def centre(self) -> FloatArray:
-        """Coordinates of the axis of the cone, or of a point close to it."""
-
-    @property
-    def slack(self) -> Slack | None:
-        """What must not be negative at the coordinates of an allowed point, with a gradient of
-        each; None where all points are allowed.
-        """
-
-
 class Sphere:
-    """Weights ``R x / ||x||`` in a norm; inside a cone those of
-    ``x = u + tan(angle) y / sqrt(1 + |y|^2)``, ``y`` across the axis ``u``.
+    """Free coordinates of the weights of one size: ``R x / ||x||`` in a norm; inside a cone those
+    of ``x = u + tan(angle) y / sqrt(1 + |y|^2)``, ``y`` across the axis ``u``.
     """
 
-    slack = None
+    slack = None  # all points are allowed; see Factors
 
     def __init__(self, shape: tuple[int, int], norm: Norm, cone: Any = None) -> None:
         self._shape, self._norm, self._slope = shape, norm, 0.0
@@ -158,7 +131,9 @@ class Sphere:
             self._axis, self._slope = _axis(cone), math.tan(math.radians(cone.degrees))
 
     def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
-        """See :class:`Chart`."""
+        """The weights at coordinates ``x``, and what turns a gradient for them into one for
+        ``x``.
+        """
         point, back = (x, _same) if self._axis is None else self._inside(x, self._axis)
         V = point.reshape(self._shape)
         size = float(self._norm.value(V))
@@ -182,16 +157,16 @@ class Sphere:
         return point, back
 
     def random(self, rng: np.random.Generator) -> FloatArray:
-        """See :class:`Chart`."""
+        """Random coordinates."""
         spread = 1.0 if self._axis is None else 5.0  # most of a cone is near its boundary
         return spread * rng.standard_normal(self._shape[0] * self._shape[1])
 
     def at(self, W: FloatArray) -> FloatArray:
-        """See :class:`Chart`."""
+        """Coordinates of the direction of ``W``."""
         return W.reshape(-1) / np.linalg.norm(W)
 
     def centre(self) -> FloatArray:
-        """See :class:`Chart`."""
+        """Coordinates of the axis of the cone, or of a point close to it."""
         return np.zeros(self._shape[0] * self._shape[1])
 
 
@@ -211,7 +186,10 @@ class Factors:
 
     @property
     def slack(self) -> Slack | None:
-        """Cosine between the product and the axis of the cone, from 0 at the edge to 1 on the axis;
+        """What must not be negative at an allowed point, with a gradient of each; None without a
+        cone.
+
+        Cosine between the product and the axis of the cone, from 0 at the edge to 1 on the axis;
         and its nuclear norm, from 0 at half the size to 1 at all of it. (Factors bound the norm
         from above, and the local theorem speaks of large weights.) In a cone the loss of small ones
         may lie below that of the tokens that its axis selects.
@@ -234,7 +212,7 @@ class Factors:
         return values
 
     def weights(self, x: FloatArray, R: float) -> tuple[FloatArray, Pullback]:
-        """See :class:`Chart`."""
+        """See :class:`Sphere`."""
         point = self._base + self._unit * x
         both = point.reshape(-1, self._inner)
         K, Q = both[: self._shape[0]], both[self._shape[0] :]
@@ -249,14 +227,14 @@ class Factors:
         return W, pull
 
     def random(self, rng: np.random.Generator) -> FloatArray:
-        """See :class:`Chart`."""
+        """See :class:`Sphere`."""
         if self._cone is None:
             return rng.standard_normal(sum(self._shape) * self._inner)
         inside = Sphere(self._shape, Frobenius(), self._cone)
         return self.at(inside.weights(inside.random(rng), 1.0)[0])
 
     def at(self, W: FloatArray) -> FloatArray:
-        """See :class:`Chart`: balanced factors, of all with this product those closest to the
+        """See :class:`Sphere`: balanced factors, of all with this product those closest to the
         axis.
         """
         both = self._balanced(W)
@@ -272,11 +250,14 @@ class Factors:
         return np.concatenate([U[:, : self._inner] * root, Vt[: self._inner].T * root])
 
     def centre(self) -> FloatArray:
-        """See :class:`Chart`: beside the axis, because a product of lower rank is a saddle of its
+        """See :class:`Sphere`: beside the axis, because a product of lower rank is a saddle of its
         factors.
         """
         inside = Sphere(self._shape, Frobenius(), self._cone)
         return self.at(inside.weights(0.02 * inside.random(np.random.default_rng(0)), 1.0)[0])
+
+
+Chart = Sphere | Factors
 
 
 def _axis(cone: Any) -> FloatArray:
@@ -301,83 +282,62 @@ class Pair:
         prompt: bool = True,
     ) -> None:
         self._problem = data, keys, prompt
-        self.keys, self.tokens, self.labels, self.mask = (
-            mapped_keys(data, keys),
-            data.tokens,
-            data.labels,
-            data.mask,
-        )
-        self.queries = np.ones((data.n, 1)) if prompt else np.array(data.queries)
-        self.shape = (self.keys.shape[-1], self.queries.shape[-1])
+        self.keys, self.queries = mapped_keys(data, keys), data.queries
+        if prompt:
+            self.queries = np.ones((data.n, 1))
         self.norm = Frobenius() if norm is None else norm
-        self.size = data.d_x + self.shape[0] * self.shape[1]
+        shape = self.keys.shape[-1], self.queries.shape[-1]
+        self.of_head, self.of_weights = Sphere((data.d_x, 1), self.norm), Sphere(shape, self.norm)
+        self.size = data.d_x + shape[0] * shape[1]
 
-    def matrices(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The two parts of the coordinates as matrices: the head as one column ``(d_x, 1)``, and
-        the weights.
+    def split(self, x: FloatArray, r: float, R: float) -> tuple[FloatArray, FloatArray, Pullback]:
+        """Head ``(d_x,)``, weights ``(d_k, d_z)``, and what turns gradients for both, end to end,
+        into one for ``x``.
         """
-        d = self.tokens.shape[-1]
-        return x[:d, None], x[d:].reshape(self.shape)
+        d = self._problem[0].d_x
+        v, back = self.of_head.weights(x[:d], r)
+        W, back_W = self.of_weights.weights(x[d:], R)
 
-    def lengths(self, x: FloatArray) -> tuple[float, float]:
-        """The norms of both matrices."""
-        v, W = self.matrices(x)
-        return float(self.norm.value(v)), float(self.norm.value(W))
+        def pull(gradient: FloatArray) -> FloatArray:
+            parts = back(gradient[:d, None]), back_W(gradient[d:].reshape(W.shape))
+            return np.concatenate(parts)
 
-    def split(
-        self, x: FloatArray, r: float, R: float, lengths: tuple[float, float] | None = None
-    ) -> tuple[FloatArray, FloatArray]:
-        """Head ``(d_x,)`` and weights ``(d_k, d_z)``; ``lengths`` where they are known."""
-        v, W = self.matrices(x)
-        length, size = self.lengths(x) if lengths is None else lengths
-        return (r / length) * v[:, 0], (R / size) * W
+        return v[:, 0], W, pull
 
     def excess(self, v: FloatArray) -> Excess:
         """The logistic loss of the weights above its infimum for this head, in log space."""
         data, keys, prompt = self._problem
         return Excess(data, v, Logistic(), keys, prompt)
 
+    def objective(self, r: float, R: float) -> Objective:
+        r""":math:`\log\frac1n\sum_i\log(1+e^{-u_i})` of head and weights, the logarithm of one
+        term being :math:`-u` once it is small.
+        """
+        data = self._problem[0]
 
-def joint_objective(pair: Pair, r: float, R: float) -> Objective:
-    r""":math:`\log\frac1n\sum_i\log(1+e^{-u_i})` of head and weights, the logarithm of one term
-    being :math:`-u` once it is small.
-    """
+        def value(x: FloatArray) -> tuple[float, FloatArray]:
+            v, W, pull = self.split(x, r, R)
+            logits = (self.keys @ (self.queries @ W.T)[:, :, None])[:, :, 0]
+            logits = np.where(data.mask, logits, -np.inf)
+            s = np.exp(logits - logits.max(axis=1, keepdims=True))
+            s /= s.sum(axis=1, keepdims=True)
+            outputs = (s[:, None, :] @ data.tokens)[:, 0]
+            scores = data.labels[:, None] * (data.tokens @ v)
+            u = data.labels * (outputs @ v)
+            large = u > 30.0
+            losses = np.logaddexp(0.0, np.where(large, 0.0, -u))
+            terms = np.where(large, -u, np.log(losses))
+            slope = np.where(large, -1.0, -expit(-u) / losses)
+            top = terms.max()
+            shares = np.exp(terms - top)
+            total = float(shares.sum())
+            share = shares / total * slope
+            pulled = ((share[:, None] * s * (scores - u[:, None]))[:, None, :] @ self.keys)[:, 0]
+            of_head, of_weights = (share * data.labels) @ outputs, pulled.T @ self.queries
+            gradient = pull(np.concatenate([of_head, of_weights.reshape(-1)]))
+            return float(top) + math.log(total / len(terms)), gradient
 
-    def value(x: FloatArray) -> tuple[float, FloatArray]:
-        lengths = pair.lengths(x)
-        v, W = pair.split(x, r, R, lengths)
-        logits = np.where(
-            pair.mask, (pair.keys @ (pair.queries @ W.T)[:, :, None])[:, :, 0], -np.inf
-        )
-        s = np.exp(logits - logits.max(axis=1, keepdims=True))
-        s /= s.sum(axis=1, keepdims=True)
-        outputs = (s[:, None, :] @ pair.tokens)[:, 0]
-        scores = pair.labels[:, None] * (pair.tokens @ v)
-        u = pair.labels * (outputs @ v)
-        large = u > 30.0
-        losses = np.logaddexp(0.0, np.where(large, 0.0, -u))
-        terms = np.where(large, -u, np.log(losses))
-        slope = np.where(large, -1.0, -expit(-u) / losses)
-        top = terms.max()
-        shares = np.exp(terms - top)
-        total = float(shares.sum())
-        share = shares / total * slope
-        grad_v = (share * pair.labels) @ outputs
-        pulled = ((share[:, None] * s * (scores - u[:, None]))[:, None, :] @ pair.keys)[:, 0]
-        parts = []
-        gradients = grad_v[:, None], pulled.T @ pair.queries
-        for gradient, size, raw, length in zip(
-            gradients, (r, R), pair.matrices(x), lengths, strict=True
-        ):
-            along = float(np.sum(gradient * raw)) / length
-            parts.append(
-                (
-                    (size / length) * (gradient - along * np.asarray(pair.norm.subgradient(raw)))
-                ).reshape(-1)
-            )
-        return float(top) + math.log(total / len(terms)), np.concatenate(parts)
-
-    return value
+        return value
 
 
 def mapped_keys(data: AttentionData, keys: ArrayLike | None) -> FloatArray:

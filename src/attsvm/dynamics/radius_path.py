@@ -31,7 +31,6 @@ from attsvm.dynamics.excess import (
     Pair,
     Slack,
     Sphere,
-    joint_objective,
     mapped_keys,
 )
 from attsvm.dynamics.trajectory import direction_gap
@@ -294,7 +293,7 @@ def _joint(
     # What W changes is below the rounding of the value: the test of L-BFGS-B for a value that
     # stands still would end there at once.
     found, values = _search(
-        [joint_objective(pair, r, R) for r, R in zip(head_sizes, sizes, strict=True)],
+        [pair.objective(r, R) for r, R in zip(head_sizes, sizes, strict=True)],
         points,
         "BFGS",
     )
@@ -311,8 +310,8 @@ def _finished(pair: Pair, x: FloatArray, r: float, R: float) -> tuple[FloatArray
     """Head and weights of a pair that was found; the weights once more for this head, in log space,
     where rounding hides nothing.
     """
-    v, W = pair.split(x, r, R)
-    chart = Sphere(pair.shape, pair.norm)
+    v, W, _ = pair.split(x, r, R)
+    chart = pair.of_weights
     _, best = _descend(_on(pair.excess(v), chart, R), chart.at(W), "L-BFGS-B")
     return v, chart.weights(best, R)[0]
 

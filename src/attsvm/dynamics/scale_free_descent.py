@@ -9,7 +9,6 @@ below the smallest float.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -18,17 +17,11 @@ from attsvm.errors import InputError
 from attsvm.geometry import Norm
 
 Gradient = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-
-
-class Direction(Protocol):
-    """What is subtracted from the weights, times the step. It remembers past gradients, so it
-    serves one training.
-    """
-
-    def __call__(self, G: FloatArray, log_scale: FloatArray) -> FloatArray:
-        """The direction ``(runs, m, n)`` for gradients ``G`` ``(runs, m, n)`` with logarithms
-        ``(runs,)`` of their factors.
-        """
+Direction = Callable[[FloatArray, FloatArray], FloatArray]
+"""What is subtracted from the weights, times the step: ``(runs, m, n)`` for gradients of that shape
+and the logarithms ``(runs,)`` of their factors. It remembers past gradients, so it serves one
+training.
+"""
 
 
 class Average:
@@ -72,7 +65,7 @@ class Steepest:
         self._average = Average(momentum)
 
     def __call__(self, G: FloatArray, log_scale: FloatArray) -> FloatArray:
-        """See :class:`Direction`; zero where the average is."""
+        """See :data:`Direction`; zero where the average is."""
         self._average.add(G, log_scale)
         return self.norm.steepest(self._average.value)
 
@@ -93,7 +86,7 @@ class Adam:
         self._first, self._second = Average(betas[0]), Average(betas[1])
 
     def __call__(self, G: FloatArray, log_scale: FloatArray) -> FloatArray:
-        """See :class:`Direction`."""
+        """See :data:`Direction`."""
         self._first.add(G, log_scale)
         self._second.add(G**2, 2.0 * log_scale)
         self._step += 1

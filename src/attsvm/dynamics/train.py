@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -136,7 +136,8 @@ def train(
             f"record is {kind(record)}; give attsvm.LogSpaced(50) for fifty records, or the steps"
             " themselves as attsvm.dynamics.AtSteps([10, 100])"
         )
-    _check_schedule(model, schedule)
+    if isinstance(schedule, Mapping):
+        _check_names(model, "schedule", schedule)
     readout = getattr(model.head, "readout", None)
     trained_head = any(
         each is readout for group in optimizer.param_groups for each in group["params"]
@@ -166,26 +167,28 @@ def train(
         step, seconds, records = resume.step, resume.seconds, list(resume.records)
         verdicts = [ends(earlier) for earlier in records]  # all of them: a rule may remember
         ended = any(verdicts)
-    clock, told = _Clock(checkpoint_seconds), _told(progress)
+    told, saving, telling = _told(progress), _Clock(checkpoint_seconds), _Clock(_PROGRESS_SECONDS)
+    block = 1  # steps before the next look at the clocks
     while not ended:
         if step == due[len(records)]:
             records.append(_record(engine, model, step, seconds, observe))
             ended = ends(records[-1]) or len(records) == len(due)
-            if told is not None and (ended or clock.progress_due()):
+            if told is not None and (ended or telling.due()):
                 told(step, int(steps), _info(records, seconds))
             continue
         count = min(
             int(due[len(records)]) - step,
-            clock.block if checkpoint is None or checkpoint_seconds > 0 else 1,
+            block if checkpoint is None or checkpoint_seconds > 0 else 1,
         )
         started = time.perf_counter()
         engine.advance(step, count)
         spent = time.perf_counter() - started
         step, seconds = step + count, seconds + spent
-        clock.adapt(count, spent)
-        if told is not None and clock.progress_due():
+        fitting = _BLOCK_SECONDS * count / max(spent, 1e-9)
+        block = max(1, int(min(fitting, 2.0 * block)))
+        if told is not None and telling.due():
             told(step, int(steps), _info(records, seconds))
-        if checkpoint is not None and clock.checkpoint_due():
+        if checkpoint is not None and saving.due():
             checkpoint(TrainState(step, seconds, fingerprint, engine.state(), tuple(records)))
 
     if engine.name == "compiled":  # the other trains the model itself
@@ -233,27 +236,15 @@ def _told(progress: Progress | bool | None) -> Progress | None:
 
 
 class _Clock:
-    """How many steps to take before the next look at the clock, and whose turn it is then."""
+    """Says when so many seconds have passed since it last did."""
 
-    def __init__(self, checkpoint_seconds: float) -> None:
-        self.block = 1
-        self._every = checkpoint_seconds
-        self._checkpoint = self._progress = time.monotonic()
+    def __init__(self, seconds: float) -> None:
+        self._every, self._last = seconds, time.monotonic()
 
-    def adapt(self, count: int, spent: float) -> None:
-        fitting = _BLOCK_SECONDS * count / max(spent, 1e-9)
-        self.block = max(1, int(min(fitting, 2.0 * self.block)))
-
-    def progress_due(self) -> bool:
+    def due(self) -> bool:
         now = time.monotonic()
-        due = now - self._progress >= _PROGRESS_SECONDS
-        self._progress = now if due else self._progress
-        return due
-
-    def checkpoint_due(self) -> bool:
-        now = time.monotonic()
-        due = now - self._checkpoint >= self._every
-        self._checkpoint = now if due else self._checkpoint
+        due = now - self._last >= self._every
+        self._last = now if due else self._last
         return due
 
 
@@ -317,14 +308,10 @@ def _step_scales(
         return {}
     names = [name for name, _ in model.named_parameters()]
     by_name = dict(given) if isinstance(given, Mapping) else dict.fromkeys(names, given)
+    _check_names(model, "step_scale", by_name)
     runs = model.runs or 1
     scales = {}
     for name, value in by_name.items():
-        if name not in names:
-            raise InputError(
-                f"step_scale names {name!r}, which is no parameter of the model; it has"
-                f" {', '.join(names)}"
-            )
         array = floats(f"step_scale of {name}", value)
         if array.shape not in ((), (runs,)) or not (np.isfinite(array) & (array >= 0)).all():
             raise InputError(
@@ -335,14 +322,14 @@ def _step_scales(
     return scales
 
 
-def _check_schedule(model: Attention, schedule: Schedule | None) -> None:
-    """Raise :class:`~attsvm.errors.InputError` for a schedule of something that is no parameter."""
-    names = [name for name, _ in model.named_parameters()]
-    for name in schedule if isinstance(schedule, Mapping) else ():
-        if name not in names:
+def _check_names(model: Attention, what: str, names: Iterable[str]) -> None:
+    """Raise :class:`~attsvm.errors.InputError` for a name that is no parameter's."""
+    own = [name for name, _ in model.named_parameters()]
+    for name in names:
+        if name not in own:
             raise InputError(
-                f"schedule names {name!r}, which is no parameter of the model; it has"
-                f" {', '.join(names)}"
+                f"{what} names {name!r}, which is no parameter of the model; it has"
+                f" {', '.join(own)}"
             )
 
 

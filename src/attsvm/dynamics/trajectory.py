@@ -278,29 +278,19 @@ class Trajectory:
         head_snapshots: bool,
     ) -> Trajectory:
         """Stack records along a first axis."""
-        kept: dict[str, Any] = {}
-        for name in RECORD_FIELDS:
-            every = (
-                snapshots
-                if name == "W"
-                else head_snapshots
-                if name in ("head", "intercept")
-                else True
-            )
-            kept[name] = np.stack(
-                [
-                    np.asarray(getattr(record, name))
-                    for record in (records if every else records[-1:])
-                ]
-            )
-        names = records[0].observed
-        observed = {
-            name: np.stack([np.asarray(record.observed[name]) for record in records])
-            for name in names
+        weights = records if snapshots else records[-1:]
+        heads = records if head_snapshots else records[-1:]
+        looks = {"W": weights, "head": heads, "intercept": heads}
+        kept: dict[str, Any] = {
+            name: np.stack([np.asarray(getattr(each, name)) for each in looks.get(name, records)])
+            for name in RECORD_FIELDS
         }
-        looks = records if snapshots else records[-1:]
+        observed = {
+            name: np.stack([np.asarray(each.observed[name]) for each in records])
+            for name in records[0].observed
+        }
         parameters = {
-            name: np.stack([np.asarray(look.parameters[name]) for look in looks])
+            name: np.stack([np.asarray(each.parameters[name]) for each in weights])
             for name in records[0].parameters
         }
         return cls(
@@ -450,11 +440,8 @@ class DirectionWithin:
         """Upper bounds ``(...)`` on the direction gaps of weights ``(..., d_x, d_z)`` to the exact
         solutions.
         """
-        several = isinstance(self.target, Sequence) and all(
-            hasattr(item, "gap") for item in self.target
-        )
-        single = not several and hasattr(self.target, "W") and hasattr(self.target, "gap")
-        solutions = [self.target] if single else list(self.target) if several else []
+        several = self.target if isinstance(self.target, Sequence) else [self.target]
+        solutions = [each for each in several if hasattr(each, "gap")]
         if any(
             each.slack is not None or each.geometry != Frobenius() or not each.has_weights
             for each in solutions
@@ -464,7 +451,7 @@ class DirectionWithin:
                 " exist; pass other weights as arrays"
             )
         own = np.array([solution.gap for solution in solutions])
-        own = own[0] if single else own if several else np.zeros(())
+        own = np.zeros(()) if not solutions else own if self.target is several else own[0]
         return np.asarray((np.sqrt(direction_gap(W, self.target)) + np.sqrt(own)) ** 2)
 
 
@@ -510,15 +497,9 @@ def _target_of(weights: FloatArray, target: Any) -> FloatArray:
 
 
 def _target_weights(target: Any) -> FloatArray:
-    if hasattr(target, "W"):
-        return np.asarray(target.W, dtype=np.float64)
-    if (
-        isinstance(target, Sequence)
-        and len(target) > 0
-        and all(hasattr(item, "W") for item in target)
-    ):
-        return np.stack([np.asarray(item.W, dtype=np.float64) for item in target])
-    goal = floats("target", target)
+    if isinstance(target, Sequence) and target and all(hasattr(item, "W") for item in target):
+        return np.stack([_target_weights(item) for item in target])
+    goal = floats("target", getattr(target, "W", target))
     if goal.ndim < 2:
         raise InputError(
             f"the target has shape {goal.shape}; give a solution or an array (d_x, d_z)"

@@ -330,18 +330,6 @@ class Attention(nn.Module):
         """What the head makes of outputs."""
         return values_of(self.head, outputs, self.inputs.targets is not None)
 
-    def hard_values(self, data: AttentionData | Sequences) -> Tensor:
-        """Decision values when each query is answered by its selected token alone; shaped like
-        :meth:`forward`.
-        """
-        self._needs_head_on_outputs("hard_values")
-        sequences = self.sequences(data)
-        selection = self.selection(sequences)
-        one_hot = torch.zeros_like(selection.log_probability).scatter(
-            -1, selection.winner[..., None], 1.0
-        )
-        return self._read((one_hot[..., None, :] @ sequences.values)[..., 0, :])
-
     def loss(self, data: AttentionData | Sequences, scale: LogScale | None = None) -> Tensor:
         r"""``([runs],)``: the objective of each run,
         :math:`\frac1n\sum_i\ell(Y_if_i)+\lambda\sum\|\theta\|_F^2`.
@@ -439,16 +427,6 @@ class Attention(nn.Module):
                 " logits, outputs or forward"
             )
 
-    def _needs_head_on_outputs(self, what: str) -> None:
-        """Raise where values are not the head of attention outputs, which ``what`` takes for
-        granted.
-        """
-        if changed := overridden(self) & {"forward", "outputs"}:
-            raise InputError(
-                f"{type(self).__name__} overrides {' and '.join(sorted(changed))}, which"
-                f" Attention.{what} does not see; override {what} too"
-            )
-
     def scores(self, data: AttentionData | Sequences) -> Tensor:
         r"""``([runs], n, T)``: scores :math:`\gamma_{it}=Y_i\,v_{it}^\top\nabla h(o_i)` at the
         present outputs; hidden tokens score -inf. Beside targets they are
@@ -456,7 +434,11 @@ class Attention(nn.Module):
 
         For a linear head they are :func:`attsvm.token_scores` and do not depend on the weights.
         """
-        self._needs_head_on_outputs("scores")
+        if changed := overridden(self) & {"forward", "outputs"}:
+            raise InputError(
+                f"{type(self).__name__} overrides {' and '.join(sorted(changed))}, which"
+                " Attention.scores does not see; override scores too"
+            )
         sequences = self.sequences(data)
         with torch.no_grad():
             outputs = self.outputs(sequences)

@@ -207,7 +207,7 @@ def output_stage(
     table = np.ascontiguousarray(output_values(W, E))
     addresses = (array.ctypes.data for array in (table, loss, compiled_runs.room(made)))
     native.library.output_losses(made, len(marks), runs, *addresses)
-    return OutputCourse(marks, W, ends[:, 0], *(_watched(watch, ends)), loss=loss)
+    return OutputCourse(marks, W, ends[:, 0], ends[:, 1] if watch else None, loss=loss)
 
 
 def attention_stage(
@@ -268,7 +268,8 @@ def attention_stage(
     made = problem.corpus(problem.values.shape[-1])
     ends = compiled_runs.share_runs(native.library.train_attention, made, course)
     W = W0 + problem.weights(looks.swapaxes(0, 1))
-    return AttentionCourse(marks, W, ends[:, 0], *_watched(watch, ends), problem=problem)
+    rises = ends[:, 1] if watch else None
+    return AttentionCourse(marks, W, ends[:, 0], rises, problem=problem)
 
 
 def two_stage(
@@ -399,10 +400,6 @@ def _start(name: str, init: ArrayLike | None, shape: tuple[int, int, int]) -> Fl
     return np.zeros(shape) if init is None else spread(name, init, shape, 2)
 
 
-def _watched(watch: bool, ends: IntArray) -> tuple[IntArray | None, IntArray | None]:
-    return (ends[:, 1], ends[:, 2]) if watch else (None, None)
-
-
 def _singles(run: int, data: NextTokenData) -> NextTokenData:
     if not (data.lengths == 1).any():
         raise InputError(
@@ -460,11 +457,7 @@ def steepest_stage(
     """
     runs, _, d = problem.embeddings.shape
     W = _start("init", init, (runs, d, d))
-
-    def gradient(W: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return problem.gradient(W)
-
-    marks, looks, stopped = _descend(gradient, W, norm, rule, steps, momentum, records)
+    marks, looks, stopped = _descend(problem.gradient, W, norm, rule, steps, momentum, records)
     return AttentionCourse(marks, looks, stopped, problem=problem)
 
 

@@ -33,8 +33,6 @@ class Course(Compact):
             loss that Polyak's step is beyond all numbers (where the loss is not convex); the run
             stayed there. -1 if there was none.
         rises: ``(runs,)``, steps at which the loss had risen, or None when it was not watched.
-        last_rise: ``(runs,)``, the last such step, -1 if there was none; None when the loss was not
-            watched.
 
     Example:
         >>> import attsvm
@@ -50,7 +48,6 @@ class Course(Compact):
     W: FloatArray
     stopped_at: IntArray
     rises: IntArray | None = None
-    last_rise: IntArray | None = None
 
     @property
     def norm(self) -> FloatArray:
