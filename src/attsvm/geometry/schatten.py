@@ -52,11 +52,6 @@ class Schatten(SingularValues):
         "schatten:P": "p-norm of the singular values, 1 <= P <= inf"
     }
 
-    @classmethod
-    def spelled(cls, word: str, number: float | None) -> Norm:
-        """See :meth:`Norm.spelled`."""
-        return Schatten(1.0 if number is None else number)
-
     @property
     def name(self) -> str:
         """``schatten:P``, and ``nuc``, ``fro`` and ``spec`` for ``P`` = 1, 2 and infinity."""
@@ -133,16 +128,10 @@ class Nuclear(Schatten):
         "nuc": "nuclear norm: what gradient descent on the factors K, Q minimises"
     }
 
-    @classmethod
-    def spelled(cls, word: str, number: float | None) -> Norm:
-        """See :meth:`Norm.spelled`."""
-        return cls()
-
     def __init__(self) -> None:
         super().__init__(1.0)
 
-    def __repr__(self) -> str:
-        return "Nuclear()"
+    __repr__ = Norm.__repr__
 
 
 class Spectral(Schatten):
@@ -165,13 +154,7 @@ class Spectral(Schatten):
         "spec": "spectral norm: what spectral descent (Muon) minimises"
     }
 
-    @classmethod
-    def spelled(cls, word: str, number: float | None) -> Norm:
-        """See :meth:`Norm.spelled`."""
-        return cls()
-
     def __init__(self) -> None:
         super().__init__(INFINITY)
 
-    def __repr__(self) -> str:
-        return "Spectral()"
+    __repr__ = Norm.__repr__

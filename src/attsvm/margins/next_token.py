@@ -19,6 +19,7 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.margins.checks import integers, reals
 from attsvm.margins.operator import Margins
+from attsvm.margins.rivals import against_rivals, one_hot
 
 if TYPE_CHECKING:
     from attsvm.datasets.next_token import NextTokenData
@@ -92,15 +93,8 @@ def output_margins(
         raise InputError(
             f"following[{first}] is {n[first]}; classes are 0 to {K - 1}, or -1 where none is known"
         )
-    rivals = np.ones((len(E), K), dtype=np.bool_)
-    rivals[n < 0] = False
-    rivals[np.flatnonzero(n >= 0), n[n >= 0]] = False
-    x, v = np.nonzero(rivals)
-    differences = np.zeros((len(v), K))
-    differences[np.arange(len(v)), n[x]] = 1.0
-    differences[np.arange(len(v)), v] = -1.0
-    offsets = np.concatenate([[0], np.cumsum(rivals.sum(axis=1))])
-    return Margins(differences, E, offsets, np.ones(len(v)), v, np.maximum(n, 0), kind="class")
+    rivals = np.broadcast_to((n >= 0)[:, None], (len(E), K))
+    return against_rivals(one_hot(len(E), K), E, np.maximum(n, 0), rivals, kind="class")
 
 
 def order_arcs(
@@ -263,21 +257,16 @@ def vocabulary_arcs(arcs: ArrayLike, size: int) -> IntArray:
 def arc_margins(E: FloatArray, arcs: IntArray, equality: BoolArray) -> Margins:
     """Margins of arcs sorted by query and winner: 1 for an inequality, 0 for an equality."""
     heads, counts = np.unique(arcs[:, :2], axis=0, return_counts=True)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    rhs = np.where(equality, 0.0, 1.0)
-    marked = equality if equality.any() else None
-    differences = E[arcs[:, 1]] - E[arcs[:, 2]]
-    winner, query = heads[:, 1].copy(), heads[:, :1].copy()
     return Margins(
-        differences,
+        E[arcs[:, 1]] - E[arcs[:, 2]],
         E[heads[:, 0]],
-        offsets,
-        rhs,
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        np.where(equality, 0.0, 1.0),
         arcs[:, 2].copy(),
-        winner,
-        marked,
+        heads[:, 1].copy(),
+        equality if equality.any() else None,
         kind="order",
-        origin=query,
+        origin=heads[:, :1].copy(),
     )
 
 
@@ -358,7 +347,7 @@ def graph_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None 
         [0.333, 0.333, -0.667]
     """
     embeddings, arcs = embeddings_and_arcs(embeddings, arcs)
-    E = reals("embeddings", embeddings, (None, None), "(tokens, features), one row per token")
+    E = _embeddings(embeddings)
     distinct = vocabulary_arcs(arcs, len(E))
     queries, component = strong_components(distinct, len(E))
     at = np.searchsorted(queries, distinct[:, 0])

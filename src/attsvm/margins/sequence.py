@@ -11,6 +11,7 @@ from attsvm.data import AttentionData, BoolArray, IntArray
 from attsvm.errors import InputError
 from attsvm.margins.checks import integers, one_instance
 from attsvm.margins.operator import Margins
+from attsvm.margins.rivals import against_rivals
 
 
 def sequence_margins(data: AttentionData, tokens: ArrayLike, causal: bool = False) -> Margins:
@@ -65,20 +66,8 @@ def sequence_margins(data: AttentionData, tokens: ArrayLike, causal: bool = Fals
             "which a causal query does not see; select a position up to its own",
         )
         seen = seen & (np.arange(data.T) <= j[:, None])
-    others = seen.copy()
-    others[np.arange(len(pairs)), alpha] = False
-    pair, token = np.nonzero(others)
-    differences = data.tokens[i[pair], alpha[pair]] - data.tokens[i[pair], token]
-    offsets = np.concatenate([[0], np.cumsum(others.sum(axis=1))])
-    return Margins(
-        differences,
-        data.tokens[i, j],
-        offsets,
-        np.ones(len(token)),
-        token,
-        alpha,
-        kind="position",
-        origin=pairs,
+    return against_rivals(
+        data.tokens, data.tokens[i, j], alpha, seen, of=i, kind="position", origin=pairs
     )
 
 
