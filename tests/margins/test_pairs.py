@@ -22,7 +22,7 @@ def test_the_bits_of_rows_written_out(causal: bool) -> None:
     written = margins.restricted(np.arange(margins.m))
     rng = np.random.default_rng(1)
     W, dual = rng.normal(size=(4, 4)), rng.random(margins.m)
-    assert margins.m > 8192  # several blocks
+    assert margins.m > 8192
     assert (margins(W) == written(W)).all()
     assert (margins.adjoint(dual) == written.adjoint(dual)).all()
     moved = np.abs(queries @ W.T)
