@@ -189,16 +189,16 @@ class Margins(Compact):
 
     def along(self, moved: FloatArray) -> FloatArray:
         """Margins from the moved queries ``(n, d_x)``, row ``i`` being :math:`W z_i`."""
-        return self._along(moved, self._rows, _NUMBERS)
+        return self._along(moved, self._rows)
 
     def along_sizes(self, moved: FloatArray) -> FloatArray:
         r""":math:`|\delta_c|^\top` times the rows ``(n, d_x)``: with :math:`|W||z_i|` there, what
         bounds the rounding of a margin.
         """
-        return self._along(moved, lambda rows: np.abs(self._rows(rows)), _NUMBERS // 8)
+        return self._along(moved, lambda rows: np.abs(self._rows(rows)), 8)
 
     def _along(
-        self, moved: FloatArray, formed: Callable[[slice], FloatArray], numbers: int
+        self, moved: FloatArray, formed: Callable[[slice], FloatArray], finer: int = 1
     ) -> FloatArray:
         out = np.empty(self.m)
 
@@ -211,7 +211,7 @@ class Margins(Compact):
             else:
                 np.einsum("cd,cd->c", D, moved[self.sequence[rows]], out=out[rows])
 
-        self._sweep(products, numbers)
+        self._sweep(products, finer)
         return out
 
     def adjoint(self, dual: ArrayLike) -> FloatArray:
@@ -246,9 +246,9 @@ class Margins(Compact):
         """Whether a second core pays."""
         return self.differences.size >= _LARGE
 
-    def _sweep(self, run: Callable[[int, int, slice], None], numbers: int = _NUMBERS) -> None:
+    def _sweep(self, run: Callable[[int, int, slice], None], finer: int = 1) -> None:
         """``run(first, last, rows)`` for all rows, a few sequences at a time."""
-        runs = self._runs(numbers)
+        runs = self._runs(finer)
         if not self._threaded:
             for part in runs:
                 run(*part)
@@ -257,11 +257,11 @@ class Margins(Compact):
 
         shared_out(lambda part: run(*part), list(runs))
 
-    def _runs(self, numbers: int = _NUMBERS) -> Iterator[tuple[int, int, slice]]:
-        """Whole sequences whose differences have about so many numbers together: the first, one
-        past the last, and their rows.
+    def _runs(self, finer: int = 1) -> Iterator[tuple[int, int, slice]]:
+        """Whole sequences whose differences have about ``_NUMBERS / finer`` numbers together: the
+        first, one past the last, and their rows.
         """
-        first, most = 0, max(1, numbers // max(1, self.shape[0]))
+        first, most = 0, max(1, _NUMBERS // (finer * max(1, self.shape[0])))
         while first < self.n:
             start = int(self.offsets[first])
             last = int(np.searchsorted(self.offsets, start + most, side="right")) - 1

@@ -178,7 +178,7 @@ def pair_margins(
     groups = _per_text("classes", classes, len(K))
     views = _per_text("visible", visible, len(K), 2)
     parts = [
-        _one_text(f"of text {i}" if len(K) > 1 else "", k, q, alpha, place, group, view, causal)
+        _one_text(f" of text {i}" if len(K) > 1 else "", k, q, alpha, place, group, view, causal)
         for i, (k, q, alpha, place, group, view) in enumerate(
             zip(K, Q, chosen, places, groups, views, strict=True)
         )
@@ -212,13 +212,13 @@ def _one_text(
     T, q = len(keys), len(queries)
     place = np.arange(q) if positions is None else _positions("positions", positions, q, T, where)
     if positions is None and q > T:
-        raise InputError(f"{q} queries {where} have {T} keys; give the positions of the queries")
+        raise InputError(f"{q} queries{where} have {T} keys; give the positions of the queries")
     seen: BoolArray = np.arange(T) <= place[:, None] if causal else np.ones((q, T), dtype=np.bool_)
     if visible is not None:
         seen = np.asarray(visible)
         if seen.shape != (q, T) or seen.dtype != np.bool_:
             raise InputError(
-                f"visible has shape {seen.shape} and dtype {seen.dtype} {where}; it must be"
+                f"visible has shape {seen.shape} and dtype {seen.dtype}{where}; it must be"
                 f" booleans ({q}, {T})"
             )
     if selected is None:
@@ -233,7 +233,7 @@ def _one_text(
         if late.any():
             j = int(np.flatnonzero(late)[0])
             raise InputError(
-                f"selected[{j}] {where} is {chosen[j]}, which the query at position {place[j]} does"
+                f"selected[{j}]{where} is {chosen[j]}, which the query at position {place[j]} does"
                 " not see; select a position that it sees"
             )
     group = _equal_rows(keys)
@@ -241,7 +241,7 @@ def _one_text(
     if classes is not None:
         label = integers("classes", classes)
         if label.shape != (T,):
-            raise InputError(f"classes has shape {label.shape} {where}; it must be ({T},)")
+            raise InputError(f"classes has shape {label.shape}{where}; it must be ({T},)")
         rivals &= label[chosen][:, None] != label
     counts = rivals.sum(axis=1)
     return counts, np.nonzero(rivals)[1].astype(np.int64), chosen, place
@@ -283,9 +283,9 @@ def _per_text(name: str, value: Any, texts: int, axes: int = 1) -> list[Any]:
 def _positions(name: str, value: ArrayLike, q: int, T: int, where: str) -> IntArray:
     array = integers(name, value)
     if array.shape != (q,):
-        raise InputError(f"{name} has shape {array.shape} {where}; it must be ({q},)")
+        raise InputError(f"{name} has shape {array.shape}{where}; it must be ({q},)")
     outside = (array < 0) | (array >= T)
     if outside.any():
         j = int(np.flatnonzero(outside)[0])
-        raise InputError(f"{name}[{j}] {where} is {array[j]}; the text has positions 0 to {T - 1}")
+        raise InputError(f"{name}[{j}]{where} is {array[j]}; the text has positions 0 to {T - 1}")
     return array
