@@ -372,7 +372,7 @@ def _(b):
 
 @fault(
     "a norm is left without its root",
-    "geometry/test_entrywise.py::test_value_is_the_definition",
+    "geometry/test_families.py::test_value_is_the_definition",
     "md-1d M4",
     seeds=[10001, 10002],
 )
