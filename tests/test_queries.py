@@ -22,10 +22,9 @@ def test_self_attention_asks_with_a_token() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_margins_of_positions_are_those_of_their_pairs(causal: bool) -> None:
-    data, _ = unit_sphere(3, 4, 5, seed=0)
     mask = np.ones((3, 4), dtype=bool)
     mask[1, 2] = False
-    data = AttentionData(data.tokens, data.labels, data.queries, mask)
+    data = AttentionData(unit_sphere(3, 4, 5, seed=0)[0].tokens, np.ones(3), mask=mask)
     labels = np.where(np.arange(12).reshape(3, 4) % 2, 1, -1)
     pairs = sequence_pairs(data, labels, causal)
     i, j = query_positions(data).T
@@ -36,6 +35,21 @@ def test_margins_of_positions_are_those_of_their_pairs(causal: bool) -> None:
     assert (one(W) == other(W)).all()
     with pytest.raises(InputError, match="one label per position"):
         sequence_pairs(data, labels[:, :2])
+
+
+def test_a_mask_of_positions_says_what_each_sees() -> None:
+    data = unit_sphere(2, 4, 5, seed=0)[0]
+    near = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) <= 1
+    for mask in (near, np.array([near, near])):
+        pairs = sequence_pairs(data, np.ones((2, 4)), causal=True, mask=mask)
+        assert (pairs.mask == np.tile(near & np.tri(4, dtype=bool), (2, 1))).all()
+    for wrong, words in (
+        (near[:3], r"mask has shape \(3, 4\) and dtype bool"),
+        (near.astype(int), "dtype int64"),
+        (near & (np.arange(4) != 2)[:, None], "position 2 of sequence 0 sees no token"),
+    ):
+        with pytest.raises(InputError, match=words):
+            sequence_pairs(data, np.ones((2, 4)), mask=wrong)
 
 
 @pytest.mark.parametrize("exponent", [-1020, -600, 600, 1020])
