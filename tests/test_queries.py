@@ -8,7 +8,7 @@ import pytest
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.errors import InputError
-from attsvm.margins import query_positions, selection_margins, sequence_margins
+from attsvm.margins import selection_margins, sequence_margins
 from attsvm.queries import bag_queries, head_pairs, self_attention, sequence_pairs
 
 
@@ -27,7 +27,7 @@ def test_margins_of_positions_are_those_of_their_pairs(causal: bool) -> None:
     data = AttentionData(unit_sphere(3, 4, 5, seed=0)[0].tokens, np.ones(3), mask=mask)
     labels = np.where(np.arange(12).reshape(3, 4) % 2, 1, -1)
     pairs = sequence_pairs(data, labels, causal)
-    i, j = query_positions(data).T
+    i, j = np.argwhere(data.mask).T
     assert (pairs.labels == labels[i, j]).all()
     tokens = np.zeros((3, 4), dtype=int)
     one, other = sequence_margins(data, tokens, causal), selection_margins(pairs, tokens[i, j])

@@ -17,7 +17,7 @@ _ROOMS = {
     "margins": (
         "Margins MarginsBatch selection_batch selection_margins decoder_margins "
         "finite_component graph_margins least_norm multi_token_margins order_arcs "
-        "order_margins output_margins pair_margins prompt_margins query_positions "
+        "order_margins output_margins pair_margins prompt_margins "
         "ratio_margins recombine relaxed_margins sequence_margins soft_label_margins "
         "strong_components"
     ),
@@ -85,7 +85,6 @@ __all__ = [
     "parse_norm",
     "probe",
     "prompt_margins",
-    "query_positions",
     "ratio_margins",
     "recombine",
     "regularization_path",
@@ -160,7 +159,6 @@ if TYPE_CHECKING:
         output_margins,
         pair_margins,
         prompt_margins,
-        query_positions,
         ratio_margins,
         recombine,
         relaxed_margins,

@@ -12,7 +12,6 @@ from attsvm.errors import InputError
 from attsvm.geometry.array_api import divisor, namespace
 from attsvm.geometry.divergence import bregman
 from attsvm.geometry.entrywise import Lp
-from attsvm.geometry.exponents import conjugate_exponent
 from attsvm.geometry.gauge import power, reciprocal_power
 
 Array = Any
@@ -62,11 +61,6 @@ class PowerPotential:
         of range.
         """
         return _power_sum(W, self.p) / self.p
-
-    def conjugate(self, Y: Array) -> Array:
-        r""":math:`\psi^*(Y)=\frac1q\|Y\|_q^q`, over the last two axes."""
-        q = conjugate_exponent(self.p)
-        return _power_sum(Y, q) / q
 
     def mirror(self, W: Array) -> Array:
         r""":math:`\nabla\psi(W)=\mathrm{sp}(W,p-1)`."""

@@ -226,6 +226,21 @@ def stack_likelihoods(likelihoods: Sequence[Likelihood]) -> Likelihood:
     return Likelihood(features, offset, weights)
 
 
+def inside_subspaces(
+    likelihoods: Sequence[Likelihood],
+    subspaces: Sequence[FloatArray],
+    starts: FloatArray | None = None,
+) -> list[tuple[FloatArray, float, float]]:
+    """The minimiser of each likelihood, whose coordinates are those of its subspace
+    ``(r, rows, d)``, as weights; the norm of the gradient there, and the value.
+    """
+    best = stack_likelihoods(likelihoods).minimise(start=starts)
+    pairs = zip(best.point, subspaces, strict=True)
+    weights = [np.tensordot(point[: len(basis)], basis, axes=1) for point, basis in pairs]
+    values = best.curvature.value.tolist()
+    return list(zip(weights, best.gradient.tolist(), values, strict=True))
+
+
 def score_features(data: NextTokenData) -> FloatArray:
     r"""``(N, J, d, d)``: :math:`(e_{y_n}-e_v)e_{q_n}^\top` for the winner :math:`y_n` and the
     distinct tokens of every sentence.
