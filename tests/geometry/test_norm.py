@@ -63,19 +63,11 @@ def test_hoelder_with_equality_at_the_steepest_direction(
     assert (np.abs(inner(W, G)) <= bound * (1 + 1e-12) + 1e-12).all()
     D = norm.steepest(G)
     np.testing.assert_allclose(inner(D, G), norm.dual_value(G), rtol=1e-12)
-    np.testing.assert_allclose(
-        norm.value(D), np.where(norm.dual_value(G) > 0, 1.0, 0.0), rtol=1e-12
-    )
-
-
-@every_norm
-@settings(max_examples=10)
-@given(W=matrices, V=matrices, t=st.floats(-10, 10))
-def test_homogeneous_and_subadditive(norm: Norm, W: np.ndarray, V: np.ndarray, t: float) -> None:
-    for value in (norm.value, norm.dual_value):
-        np.testing.assert_allclose(value(t * W), abs(t) * value(W), rtol=1e-12, atol=1e-200)
-        if V.shape == W.shape:
-            assert (value(W + V) <= (value(W) + value(V)) * (1 + 1e-12)).all()
+    some = np.where(norm.dual_value(G) > 0, 1.0, 0.0)
+    np.testing.assert_allclose(norm.value(D), some, rtol=1e-12)
+    g = norm.subgradient(G)
+    np.testing.assert_allclose(inner(g, G), norm.value(G), rtol=1e-12)
+    np.testing.assert_allclose(norm.dual_value(g), some, rtol=1e-12)
 
 
 @every_norm
@@ -106,17 +98,6 @@ def test_divergence_of_directions(norm: Norm) -> None:
 
 @every_norm
 @settings(max_examples=10)
-@given(W=matrices, seed=st.integers(0, 1000))
-def test_subgradient_supports_the_norm_from_below(norm: Norm, W: np.ndarray, seed: int) -> None:
-    g = norm.subgradient(W)
-    assert (norm.dual_value(g) <= 1 + 1e-12).all()
-    np.testing.assert_allclose(inner(g, W), norm.value(W), rtol=1e-12)
-    V = W + gaussian(*W.shape, seed=seed)
-    assert (norm.value(V) >= norm.value(W) + inner(g, V - W) - 1e-12 * (1 + norm.value(W))).all()
-
-
-@every_norm
-@settings(max_examples=10)
 @given(W=matrices, radius=st.floats(1e-3, 1e3))
 def test_projection_meets_its_variational_inequality(
     norm: Norm, W: np.ndarray, radius: float
@@ -134,12 +115,8 @@ def test_projection_meets_its_variational_inequality(
 @every_norm
 @settings(max_examples=10)
 @given(W=matrices, t=st.floats(1e-3, 1e3))
-def test_moreau(norm: Norm, W: np.ndarray, t: float) -> None:
+def test_the_residual_of_a_prox_is_a_subgradient(norm: Norm, W: np.ndarray, t: float) -> None:
     scale = 1 + np.abs(W).max()
-    np.testing.assert_allclose(
-        norm.prox(W, t) + t * norm.dual.project(W / t), W, atol=1e-13 * scale
-    )
-    # the residual of the prox is t times a subgradient at the prox
     V = norm.prox(W, t)
     g = (W - V) / t
     assert (norm.dual_value(g) <= 1 + 1e-14 * scale * (1 + 1 / t)).all()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from explicit import least_distance, ragged_data, same, same_rows, visible_choice
+from explicit import ragged_data, same, same_rows, visible_choice
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.svm import SVC
 
 from attsvm.data import AttentionData
 from attsvm.margins import (
@@ -16,7 +15,6 @@ from attsvm.margins import (
     multi_token_margins,
     prompt_margins,
     ratio_margins,
-    relax,
     relaxed_margins,
     selection_batch,
     selection_margins,
@@ -173,31 +171,6 @@ def test_joint_training_of_the_paper(last, support, prompt, relaxed) -> None:
     np.testing.assert_allclose(p.W[:, 0], prompt, atol=1e-12)
     found = max_margin(relaxed_margins(data, second, v.support)).W[:, 0]
     np.testing.assert_allclose(found, relaxed, atol=1e-12)
-
-
-def test_solutions_by_an_independent_method() -> None:
-    rng = np.random.default_rng(4)
-    data = ragged_data(rng, 6, 4, 3, 5)
-    some = relax(selection_margins(data, visible_choice(rng, data.mask)), [0, 2])
-    every = AttentionData(rng.standard_normal((2, 4, 8)), np.ones(2))
-    tokens = [[int(rng.integers(j + 1)) for j in range(4)] for _ in range(2)]
-    for margins in (some, sequence_margins(every, tokens, causal=True)):
-        expected = least_distance(margins)
-        assert expected is not None
-        np.testing.assert_allclose(max_margin(margins).W, expected, atol=1e-8)
-
-
-def test_decoders_are_the_support_vector_machines_of_scikit_learn() -> None:
-    rng = np.random.default_rng(0)
-    data = ragged_data(rng, 8, 4, 10, 1)
-    tokens = visible_choice(rng, data.mask)
-    r = data.tokens[np.arange(8), tokens]
-    # SVC has an intercept: every point with its mirror image of the other label forces it to zero.
-    theirs = SVC(kernel="linear", C=1e9, tol=1e-10).fit(
-        np.vstack([r, -r]), np.concatenate([data.labels, -data.labels])
-    )
-    found = max_margin(decoder_margins(data, tokens)).W[:, 0]
-    np.testing.assert_allclose(found, theirs.coef_[0], rtol=1e-5, atol=1e-5)
 
 
 def test_decoders_that_do_not_exist() -> None:
