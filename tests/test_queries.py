@@ -57,6 +57,13 @@ def test_mean_queries_do_not_depend_on_the_unit_of_the_tokens(exponent):
     tokens = np.random.default_rng(0).uniform(0.5, 1.0, size=(4, 3, 2))
     mask = np.array([[True, True, True], [True, False, False], [True, True, False], [True] * 3])
     expected = bag_queries(tokens, mask, "mean")
+    mean = np.array([rows[seen].mean(axis=0) for rows, seen in zip(tokens, mask, strict=True)])
+    unit = np.c_[np.ones(4), mean / np.linalg.norm(mean, axis=1, keepdims=True)] / np.sqrt(2)
+    np.testing.assert_allclose(expected, unit, rtol=1e-15)
+    assert np.array_equal(bag_queries(tokens, mask, "first"), tokens[:, 0])
+    assert np.array_equal(bag_queries(tokens, mask, "constant"), np.ones((4, 1)))
+    with pytest.raises(InputError, match="query is 'last'; choose"):
+        bag_queries(tokens, mask, "last")
     scaled = bag_queries(np.ldexp(tokens, exponent), mask, "mean")
     assert np.array_equal(scaled, expected)
 

@@ -6,17 +6,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attsvm.data import AttentionData
-from attsvm.datasets import orthonormal
-from attsvm.dynamics import LogSpaced, train
 from attsvm.errors import InputError
 from attsvm.margins import selection_margins
-from attsvm.models import Attention, LambdaHead
-from attsvm.optim import SteepestDescent
 from attsvm.selection import (
     locally_optimal,
     neighbours,
@@ -124,23 +119,18 @@ def test_sparsemax_is_the_projection_onto_the_simplex(values: list[float]) -> No
     np.testing.assert_array_equal(sparsemax(hidden), np.append(s, 0.0))
 
 
-def test_training_selects_the_predicted_mixture() -> None:
-    # T21 and tfsvm-8, with steps that shrink: no peeking at the trained softmax.
-    data, v = orthonormal(3, 4, seed=list(range(10)))
-    sizes = []
+def test_the_mixture_is_the_best_attention_under_its_head() -> None:
+    rng = np.random.default_rng(0)
+    gamma, others = rng.standard_normal((3, 4)), rng.dirichlet(np.ones(4), (500, 3))
     for strength in (0.05, 1.0):
-        model = Attention.cross(data, LambdaHead(torch.tensor(v), strength))
-        descent = SteepestDescent(model.parameters(), lr=0.1)
-        train(model, data, descent, 1200, LogSpaced(1), schedule=lambda k: min(1.0, 100 / (k + 1)))
-        predicted = sparsemax_selection(token_scores(data, v), strength)
-        off = np.abs(model.probabilities(data).detach().numpy() - predicted.probabilities)
-        # What lies outside the sets dies out exponentially in the length of the path: this short
-        # one leaves some thousandths.
-        assert np.median(off.max(axis=(1, 2))) < 5e-3
-        sizes.append(predicted.sets.sum(axis=-1).mean())
-    assert sizes == sorted(sizes)
+        found = sparsemax_selection(gamma, strength)
+        s = found.probabilities
+        best = (gamma * s).sum(axis=-1) - strength * (s * s).sum(axis=-1)
+        rest = (gamma * others).sum(axis=-1) - strength * (others * others).sum(axis=-1)
+        assert (rest <= best).all()
+        np.testing.assert_array_equal(found.sets, s > 0)
     with pytest.raises(InputError, match="strength is 0"):
-        sparsemax_selection([1.0], 0.0)
+        sparsemax_selection(gamma, 0.0)
 
 
 def test_selected_sets() -> None:
