@@ -16,6 +16,7 @@ from attsvm.geometry import (
     Rows,
     Schatten,
     Spectral,
+    as_norm,
     norm_names,
     parse_norm,
 )
@@ -86,3 +87,9 @@ def test_every_listed_name_parses_and_norms_of_ones_own_are_listed(monkeypatch) 
 def test_names_that_lead_nowhere(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_norm(text)
+
+
+def test_a_norm_may_be_given_by_its_name() -> None:
+    assert (as_norm(None), as_norm("spec"), as_norm(Rows())) == (Frobenius(), Spectral(), Rows())
+    with pytest.raises(InputError, match=r"norm is 2; give an attsvm\.geometry\.Norm such as"):
+        as_norm(2)

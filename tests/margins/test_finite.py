@@ -27,6 +27,7 @@ def test_the_finite_component_is_the_pseudo_inverse(seed: int) -> None:
     assert found.consistent
     close = 1e-9 * max(1.0, np.abs(expected).max())
     np.testing.assert_allclose(found.W.reshape(-1), expected, atol=close)
+    assert found.norm == pytest.approx(np.linalg.norm(expected), rel=1e-9)
     assert max(found.residual, found.distance) <= 1e-9
     assert not finite_component(data, one, s).W.any()
     # of any weights, the part that the equalities see is the projection on their span

@@ -50,6 +50,7 @@ NARROW = selection_margins(AttentionData(DATA.tokens, [1, 1], np.ones((2, 1)), M
 I2, I3 = np.eye(2), np.eye(3)
 
 REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
+    (selection_margins, ("text", [0]), r"data is 'text'; give attsvm\.AttentionData"),
     (selection_margins, (DATA, [0, 1, 0]), r"tokens has shape \(3,\)"),
     (selection_margins, (DATA, [0.0, 1.0]), "dtype float64"),
     (selection_margins, (DATA, [0, 3]), r"tokens\[1\] is 3; sequence 1 has positions 0 to 2"),
