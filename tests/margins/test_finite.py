@@ -29,7 +29,8 @@ def test_the_finite_component_is_the_pseudo_inverse(seed: int) -> None:
     np.testing.assert_allclose(found.W.reshape(-1), expected, atol=close)
     assert found.norm == pytest.approx(np.linalg.norm(expected), rel=1e-9)
     assert max(found.residual, found.distance) <= 1e-9
-    assert not finite_component(data, one, s).W.any()
+    nothing = finite_component(data, one, s)
+    assert (nothing.W.any(), nothing.consistent, nothing.residual) == (False, True, 0.0)
     # of any weights, the part that the equalities see is the projection on their span
     W = rng.standard_normal(margins.shape)
     inside, outside = split(W, multi_token_margins(data, sets))

@@ -2,13 +2,9 @@ r"""The Bregman divergence of :math:`\frac1p\|W\|_p^p`, to the last digits."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from attsvm.geometry.array_api import divisor, namespace
-
-Array = Any
+from attsvm.geometry.array_api import Array, divisor, namespace
 
 
 def bregman(V: Array, W: Array, p: float) -> Array:

@@ -5,15 +5,13 @@ minimises.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from attsvm.geometry.array_api import INFINITY, Array
 from attsvm.geometry.divergence import bregman
 from attsvm.geometry.exponents import exponent_text
 from attsvm.geometry.lifts import Entrywise
 from attsvm.geometry.norm import Descent, MirrorMap, Norm
-
-Array = Any
-INFINITY = float("inf")
 
 
 class Lp(Entrywise):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from attsvm.geometry.array_api import namespace
+from attsvm.geometry.array_api import Array, namespace
 from attsvm.geometry.lifts import Entrywise
 from attsvm.geometry.norm import Descent, MirrorMap, Norm
 
-Array = Any
 # Between this and its inverse no square of an entry that counts overflows or underflows.
 _LEAST_SQUARES = 2.0**-800
 

@@ -16,10 +16,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from attsvm.errors import InputError
-from attsvm.geometry.array_api import divisor, floating, namespace
+from attsvm.geometry.array_api import Array, divisor, floating, namespace
 from attsvm.geometry.exponents import non_negative
-
-Array = Any  # numpy.ndarray or torch.Tensor: whatever array_api_compat understands
 
 _HALVINGS = 80  # of an interval: more would not change its ends
 

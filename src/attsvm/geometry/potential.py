@@ -4,17 +4,13 @@ descent.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from attsvm.errors import InputError
-from attsvm.geometry.array_api import divisor, namespace
+from attsvm.geometry.array_api import Array, divisor, namespace
 from attsvm.geometry.divergence import bregman
 from attsvm.geometry.entrywise import Lp
 from attsvm.geometry.gauge import power, reciprocal_power
-
-Array = Any
 
 
 class PowerPotential:

@@ -7,13 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from attsvm.geometry.array_api import INFINITY, Array
 from attsvm.geometry.exponents import exponent_text
 from attsvm.geometry.frobenius import Frobenius
 from attsvm.geometry.lifts import SingularValues
 from attsvm.geometry.norm import Descent, MirrorMap, Norm
-
-Array = Any
-INFINITY = float("inf")
 
 _NAMES = {1.0: "nuc", 2.0: "fro", INFINITY: "spec"}
 _TITLES = {1.0: "nuclear norm", 2.0: "Frobenius norm", INFINITY: "spectral norm"}

@@ -10,7 +10,7 @@ Convergence of Training Transformers for Next-token Prediction* (2024).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,16 +23,6 @@ from attsvm.margins.rivals import against_rivals, one_hot
 
 if TYPE_CHECKING:
     from attsvm.datasets.next_token import NextTokenData
-
-
-@overload
-def output_margins(embeddings: NextTokenData) -> Margins: ...
-
-
-@overload
-def output_margins(
-    embeddings: ArrayLike, following: ArrayLike, classes: int | None = ...
-) -> Margins: ...
 
 
 def output_margins(
@@ -170,14 +160,6 @@ def order_arcs(
     return np.array(sorted(arcs), dtype=np.int64).reshape(-1, 3)
 
 
-@overload
-def order_margins(embeddings: NextTokenData) -> Margins: ...
-
-
-@overload
-def order_margins(embeddings: ArrayLike, arcs: ArrayLike) -> Margins: ...
-
-
 def order_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None = None) -> Margins:
     r"""The margins of query-dependent partial orders: :math:`(e_i - e_j)^\top W e_q \ge 1` for
     every arc :math:`i >_q j`.
@@ -303,14 +285,6 @@ def strong_components(arcs: ArrayLike, size: int) -> tuple[IntArray, IntArray]:
     query, token, first = components(distinct)
     component[np.searchsorted(queries, query), token] = token[first]
     return queries, component
-
-
-@overload
-def graph_margins(embeddings: NextTokenData) -> Margins: ...
-
-
-@overload
-def graph_margins(embeddings: ArrayLike, arcs: ArrayLike) -> Margins: ...
 
 
 def graph_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None = None) -> Margins:
