@@ -281,12 +281,10 @@ class AttentionData:
                     f"bags[{i}] has {array.shape[1]} features, bags[0] has {width}; all tokens need"
                     " the same number"
                 )
-        longest = max(len(array) for array in arrays)
-        tokens = np.zeros((len(arrays), longest, width))
-        mask = np.zeros((len(arrays), longest), dtype=np.bool_)
-        for i, array in enumerate(arrays):
-            tokens[i, : len(array)] = array
-            mask[i, : len(array)] = True
+        lengths = np.array([len(array) for array in arrays])
+        mask = np.arange(lengths.max()) < lengths[:, None]
+        tokens = np.zeros((*mask.shape, width))
+        tokens[mask] = np.concatenate(arrays)
         return cls(tokens, labels, queries, mask)  # type: ignore[arg-type]
 
     @property
