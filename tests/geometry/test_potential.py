@@ -59,20 +59,6 @@ def test_shrinking_is_right_to_the_last_places(p: float, decades: int) -> None:
 
 
 @pytest.mark.parametrize("p", EXPONENTS)
-def test_shrinking_keeps_zero_in_every_kind_of_number(p: float) -> None:
-    v = np.linspace(0, 3, 301)
-    t = np.full_like(v, 0.8)
-    x = shrink(v, t, p)
-    assert x[0] == 0
-    np.testing.assert_array_equal(shrink(v, 0 * t, p), v)
-    tensor = shrink(torch.from_numpy(v), torch.from_numpy(t), p)
-    np.testing.assert_allclose(tensor.numpy(), x, rtol=1e-12)
-    single = shrink(v.astype(np.float32), t.astype(np.float32), p)
-    assert single.dtype == np.float32
-    np.testing.assert_allclose(single, x, rtol=1e-5 / (p - 1) ** 0.5, atol=1e-6)
-
-
-@pytest.mark.parametrize("p", EXPONENTS)
 def test_mirror_map_is_the_gradient_and_the_inverse_undoes_it(p: float) -> None:
     potential = PowerPotential(p)
     W = np.random.default_rng(0).standard_normal((3, 4))
@@ -109,18 +95,14 @@ def test_divergence_does_not_cancel(p: float) -> None:
 
 
 def test_divergence_adds_up_over_a_matrix_at_any_scale() -> None:
-    rng = np.random.default_rng(5)
-    V, W = rng.standard_normal((2, 3, 4, 5))
-    for p in (1.5, 1.75):
-        potential = PowerPotential(p)
-        pairing = np.sum(potential.mirror(W) * V, axis=(-2, -1))
-        expected = potential.value(V) + (p - 1) * potential.value(W) - pairing
-        np.testing.assert_allclose(potential.bregman(V, W), expected, rtol=1e-13)
-        for scale in (1e-150, 1e150):
-            found = potential.bregman(scale * V, scale * W)
-            np.testing.assert_allclose(found, expected * scale**p, rtol=1e-12)
-            value = potential.value(scale * V)
-            np.testing.assert_allclose(value, potential.value(V) * scale**p, rtol=1e-12)
+    V, W = np.random.default_rng(5).standard_normal((2, 3, 4, 5))
+    potential = PowerPotential(1.75)
+    pairing = np.sum(potential.mirror(W) * V, axis=(-2, -1))
+    expected = potential.value(V) + 0.75 * potential.value(W) - pairing
+    for scale in (1e-150, 1.0, 1e150):
+        found = potential.bregman(scale * V, scale * W), potential.value(scale * V)
+        np.testing.assert_allclose(found[0], expected * scale**1.75, rtol=1e-12)
+        np.testing.assert_allclose(found[1], potential.value(V) * scale**1.75, rtol=1e-12)
 
 
 def test_equality_and_text() -> None:

@@ -9,7 +9,7 @@ import pytest
 from explicit import matrices, ragged_data, visible_choice
 
 from attsvm import AttentionData, InputError, Margins, pair_margins, selection_margins
-from attsvm.margins import MarginBlocks
+from attsvm.margins import MarginBlocks, relax
 from attsvm.margins.block_rows import block_rows
 
 RNG = np.random.default_rng(0)
@@ -18,6 +18,7 @@ CHOSEN = visible_choice(RNG, DATA.mask)
 ROWS, WHOLE = np.ones((2, 3)), DATA.tokens
 SELECTED = selection_margins(DATA, CHOSEN)
 UNMASKED = selection_margins(AttentionData(WHOLE, DATA.labels, DATA.queries), CHOSEN)
+RELAXED = relax(SELECTED, [0, 2])
 PAIRS = pair_margins(RNG.standard_normal((9, 3)), RNG.standard_normal((9, 4)), np.zeros(9, int))
 
 
@@ -28,7 +29,7 @@ PAIRS = pair_margins(RNG.standard_normal((9, 3)), RNG.standard_normal((9, 4)), n
         ((WHOLE, DATA.queries, CHOSEN, DATA.mask), SELECTED),
         ((WHOLE, DATA.queries, CHOSEN), UNMASKED),
         (PAIRS, PAIRS),
-        (SELECTED, SELECTED),
+        (RELAXED, RELAXED),
         ((SELECTED.differences, SELECTED.queries[SELECTED.sequence]), SELECTED),
     ],
 )

@@ -90,6 +90,11 @@ REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (MarginsBatch.stack, ([PLAIN, NARROW],), r"programme 1 has weights \(3, 1\), .* \(3, 3\)"),
     (MarginsBatch.stack, ([PLAIN, TIED],), "programme 1 holds equalities"),
     (pair_margins, (KEYS, KEYS, np.full(30, 29)), r"selected\[0\] is 29, which the query at pos"),
+    (
+        pair_margins,
+        ([KEYS] * 2, [KEYS] * 2, [[0] * 30, [30] * 30]),
+        r"selected\[0\] of text 1 is 30",
+    ),
     (pair_margins, (KEYS, KEYS, np.full(30, 30)), "the text has positions 0 to 29"),
     (pair_margins, (KEYS, KEYS[:, :3]), "give selected"),
     (pair_margins, (KEYS[:3], KEYS), "30 queries have 3 keys; give the positions"),

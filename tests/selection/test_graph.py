@@ -156,17 +156,6 @@ def test_sentences_without_a_choice_have_no_components_and_no_loss() -> None:
     assert (report.scale, report.residual, report.norm) == (0.0, 2.0, 2.0)
 
 
-def test_queries_and_tokens_that_are_never_seen_keep_zero_scores() -> None:
-    found = graph_svm(priority([[1, 2, 0], [2, 1, 0], [1, 3, 0]], [1, 2, 1], np.eye(6)))
-    assert (found.solution.W[:, 1:] == 0).all()
-    np.testing.assert_allclose(found.solution.W[4:], 0.0, atol=1e-15)
-    np.testing.assert_allclose(found.finite[3:], 0.0, atol=1e-15)
-    unseen = priority([[1, 2, 4], [4, 4, 4]], [1, 4], np.eye(6))
-    np.testing.assert_array_equal(token_masses(unseen, found.solution.W)[0], np.full(3, 1 / 3))
-    # a sentence of one token leads itself
-    assert leading_tokens(found.orders, unseen).sum(axis=1).tolist() == [0, 1]
-
-
 def test_copies_of_the_winner_add_their_mass_and_no_arc() -> None:
     several = [priority([[1, 2, 0]], [1]), priority([[1, 1, 2, 1, 0]], [1])]
     once, thrice = graph_svm(several)

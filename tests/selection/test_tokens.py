@@ -83,7 +83,7 @@ def test_local_optimality_of_the_planar_toys(scores, selected, expected) -> None
 def test_a_locally_optimal_token_beats_all_its_neighbours(others) -> None:
     solution = max_margin(AttentionData(np.eye(3)[None], np.ones(1), np.ones((1, 1))), [0])
     assert [n.tolist() for n in neighbours(solution)] == [[1, 2]]
-    assert locally_optimal(solution, [[1.0, *others]]).tolist() == [max(others) < 1]
+    assert locally_optimal(solution, np.array([[1.0, *others]])).tolist() == [max(others) < 1]
 
 
 def test_optimal_tokens_are_locally_optimal_and_single_tokens_have_no_neighbours() -> None:
@@ -93,8 +93,8 @@ def test_optimal_tokens_are_locally_optimal_and_single_tokens_have_no_neighbours
     solution = max_margin(data, optimal_tokens(data, v))
     assert locally_optimal(solution, token_scores(data, v)).all()
     assert [len(near) > 0 for near in neighbours(solution)] == [False, True, True, False, True]
-    with pytest.raises(InputError, match=r"scores has shape \(5, 2\)"):
-        locally_optimal(solution, np.ones((5, 2)))
+    with pytest.raises(InputError, match=r"scores has shape \(5, 5\)"):
+        locally_optimal(solution, np.ones((5, 5)))
 
 
 def test_neighbours_need_a_hard_margin_solution() -> None:
