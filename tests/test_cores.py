@@ -76,9 +76,10 @@ def test_the_error_of_the_first_part_is_told_and_nothing_begins_after_it() -> No
 
 def test_work_within_work_stays_in_its_thread() -> None:
     def name(_: int) -> str:
+        time.sleep(0.01)  # long enough for another thread to take a part
         return threading.current_thread().name
 
-    found = shared_out(lambda _: {name(0), *shared_out(name, range(3))}, range(6))
+    found = shared_out(lambda _: {name(0), *shared_out(name, range(3))}, range(4))
     assert all(len(each) == 1 for each in found)
     assert len(names()) == 3  # and work after it does not
 

@@ -94,6 +94,10 @@ def test_margin_drop_of_the_joint_toy_is_positive_and_grows_no_smaller_with_fewe
     assert 0 < drop.nu <= margin_drop(data, [1, 1, 1], prompts[:20]).nu
     mapped = margin_drop(data, [1, 1, 1], prompts, keys=2.0 * np.eye(2))
     np.testing.assert_allclose(mapped.ratios, margin_drop(data, [1, 1, 1], 2.0 * prompts).ratios)
+    other = margin_drop(TWO, [0, 0], prompts)
+    best = max_margin(decoder_margins(TWO, [0, 0]))
+    assert other.margin == pytest.approx(1 / best.norm)
+    assert other.nu >= margin_drop_bound(TWO, [0, 0])
     with pytest.raises(InputError, match="no head separates"):
         margin_drop(data, [0, 0, 0], prompts)
 

@@ -138,6 +138,6 @@ def test_selected_sets() -> None:
     found = selected_sets(s)
     assert found.sets[:, 0].tolist() == [[True, True, False], [True, True, False], [True] * 3]
     assert found.clear.tolist() == [True, False, False]
-    assert selected_sets(s[0]).clear.tolist() is True
+    assert selected_sets([[0.7, 0.299999, 1e-6]]).clear.tolist() is True
     with pytest.raises(InputError, match="the thresholds"):
         selected_sets(s, selected=1e-7)
