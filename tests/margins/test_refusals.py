@@ -75,6 +75,11 @@ REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (ratio_margins, (DATA, SETS, S - 0.5), r"probabilities\[0, 0\] is 0; .* must be positive"),
     (split, (np.ones((2, 2)), TIED), r"W has shape \(2, 2\)"),
     (least_norm, (replace(TIED, queries=np.full((2, 3), np.nan)),), r"margins\.queries holds"),
+    (
+        least_norm,
+        (replace(TIED, differences=np.broadcast_to(1.0, (3, 1 << 21))),),
+        "are too many to write out",
+    ),
     (recombine, (np.ones((2, 3)), np.ones((3, 2)), np.ones((2, 3))), "finite has shape"),
     (sequence_margins, (DATA, [0, 1]), r"tokens has shape \(2,\)"),
     (sequence_margins, (DATA, [[0, 1, 9], [0, 0, 3]]), r"tokens\[1, 2\] is 3, outside .* 0 to 2"),
