@@ -42,6 +42,9 @@ def test_fast_test_of_all_support_agrees_with_the_solver() -> None:
             tight = np.abs(solution.margins(solution.W) - 1) < 1e-5
             assert possible[r] == (solution.status != "infeasible")
             assert found[r] == (possible[r] and tight.all())
+    for twin, expected in ((0.0, True), (-1.0, False)):  # equal rivals decide nothing by their Gram
+        rivals = [[2.0, 0.0], [0.0, 0.0], [0.0, 0.0], [twin, 0.0]]
+        assert all_support(AttentionData([rivals], [1], [[1.0]]), [0]) == expected
     with pytest.raises(InputError, match="tokens has shape"):
         all_support(data, tokens[:2])
 
