@@ -24,15 +24,13 @@ def same(bags, *expected):
     np.testing.assert_array_equal(bags.bag, np.repeat(np.arange(bags.n), bags.lengths))
 
 
-@pytest.mark.parametrize("form", [list, tuple, lambda x: np.array(x, dtype=object)])
-def test_a_list_of_arrays(form):
-    same(as_bags(form([A, B])), A, B)
-
-
-def test_one_array_of_equal_bags_and_padded_sequences():
+def test_arrays_of_every_form_and_padded_sequences():
+    for form in (list, tuple, lambda x: np.array(x, dtype=object)):
+        same(as_bags(form([A, B])), A, B)
     same(as_bags(np.stack([A, A + 1])), A, A + 1)
     data = AttentionData.from_bags([A, B], [1.0, -1.0])
     bags = as_bags(data)
+    assert as_bags(bags) is bags
     same(bags, A, B)
     np.testing.assert_array_equal(bags.labels, [1.0, -1.0])
     again = bags.data(bags.labels)
@@ -47,27 +45,21 @@ def test_a_table_with_groups_in_order_of_appearance_and_rows_where_they_came_fro
     np.testing.assert_array_equal(bags.rows, rows[bags.source])
 
 
-def test_bags_of_sawmil_bring_their_labels():
-    made = [SimpleNamespace(X=x, y=y, intra_bag_mask=np.ones(len(x))) for x, y in ((A, 1), (B, 0))]
-    for bags in (as_bags(made), as_bags(SimpleNamespace(bags=made))):
+def test_bags_of_sawmil_and_torchmil_bring_their_labels():
+    torch = pytest.importorskip("torch")
+    pairs = ((A, 1), (B, 0))
+    made = [SimpleNamespace(X=x, y=y, intra_bag_mask=np.ones(len(x))) for x, y in pairs]
+    records = [Record(X=torch.tensor(x), Y=torch.tensor(y)) for x, y in pairs]
+    tokens, mask = torch.zeros(2, 3, 2), torch.tensor([[1, 1, 1], [1, 0, 0]], dtype=torch.uint8)
+    tokens[0], tokens[1, 0] = torch.tensor(A), torch.tensor(B[0])
+    batch = Record(X=tokens, Y=torch.tensor([1, 0]), mask=mask)
+    for given in (made, SimpleNamespace(bags=made), records, batch):
+        bags = as_bags(given)
         same(bags, A, B)
         np.testing.assert_array_equal(bag_labels(None, bags), [1, 0])
     made[1].intra_bag_mask = np.zeros(1)
     with pytest.raises(InputError, match="bag 1 has an intra_bag_mask"):
         as_bags(made)
-
-
-def test_bags_and_batches_of_torchmil():
-    torch = pytest.importorskip("torch")
-    made = [Record(X=torch.tensor(x), Y=torch.tensor(y)) for x, y in ((A, 1), (B, 0))]
-    bags = as_bags(made)
-    same(bags, A, B)
-    np.testing.assert_array_equal(bag_labels(None, bags), [1, 0])
-    tokens, mask = torch.zeros(2, 3, 2), torch.tensor([[1, 1, 1], [1, 0, 0]], dtype=torch.uint8)
-    tokens[0], tokens[1, 0] = torch.tensor(A), torch.tensor(B[0])
-    batch = Record(X=tokens, Y=torch.tensor([1, 0]), mask=mask)
-    same(as_bags(batch), A, B)
-    np.testing.assert_array_equal(as_bags(batch).labels, [1, 0])
 
 
 @pytest.mark.parametrize("form", [lambda x: x, lambda x: [x[0], x[1]], AttentionData])
@@ -111,6 +103,8 @@ def test_taking_bags_keeps_their_instances_labels_and_sources():
         (np.empty((3, 0)), [0, 0, 1], "instances without features"),
         (Record(X=A), None, "give a list of bags"),
         (AttentionData(np.ones((2, 2, 1, 1)), np.ones((2, 2))), None, "leading axes"),
+        (Record(X=np.ones((2, 3, 2)), mask=np.ones((2, 2))), None, r"mask has shape \(2, 2\)"),
+        (3.0, None, "give a list of bags, each an array"),
     ],
 )
 def test_what_cannot_be_bags_is_one_sentence(X, groups, sentence):

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-import attsvm
 from attsvm import AttentionData, InputError
 from attsvm.data import axes
 
@@ -107,18 +106,6 @@ def test_torch_tensors_are_taken_off_their_graph():
     assert np.array_equal(AttentionData(half, torch.ones(2)).tokens, half.double().numpy())
 
 
-def test_sequences_are_taken_with_one_copy(monkeypatch):
-    data = AttentionData(tokens(4, 3, 2), np.ones(4))
-    handed = []
-    inner = attsvm.data.given_away
-    monkeypatch.setattr(attsvm.data, "given_away", lambda a: handed.append(inner(a)) or a)
-    for chosen in ([2, 0], np.array([True, False, True, False])):
-        part = data.take(chosen)
-        assert part.tokens is handed[-1]
-        assert np.array_equal(part.tokens, data.tokens[chosen])
-        assert not np.shares_memory(part.tokens, data.tokens)
-
-
 def test_arrays_are_read_only_and_independent_of_the_caller():
     X, y = tokens(2, 3, 4), np.ones(2)
     data = AttentionData(X, y)
@@ -144,33 +131,21 @@ def test_a_read_only_array_is_shared_and_never_written():
     assert (hidden.tokens[0, 2] == 0.0).all()
 
 
-def test_the_default_query_is_the_first_visible_token():
-    X = tokens(2, 3, 4)
-    data = AttentionData(X, [1, -1], mask=[[0, 1, 1], [1, 0, 1]])
-    assert np.array_equal(data.queries, X[[0, 1], [1, 0]])
-    assert data.lengths.tolist() == [2, 2]
-
-
 def test_sizes_with_leading_axes_and_instance():
-    data = AttentionData(tokens(5, 2, 3, 4), np.ones((5, 2)), tokens(5, 2, 7))
+    mask = tokens(5, 2, 3) < 0.5
+    mask[..., 1] = True
+    data = AttentionData(tokens(5, 2, 3, 4), np.ones((5, 2)), tokens(5, 2, 7), mask)
     assert (data.batch_shape, data.n, data.T, data.d_x, data.d_z) == ((5,), 2, 3, 4, 7)
+    assert np.array_equal(data.lengths, mask.sum(axis=2))
     one = data.instance(3)
     assert one.batch_shape == ()
-    assert np.array_equal(one.tokens, data.tokens[3])
-    assert np.array_equal(one.queries, data.queries[3])
-    with pytest.raises(
-        InputError, match=r"instance needs 1 indices for leading axes \(5,\), got 2"
-    ):
+    for name in ("tokens", "labels", "queries", "mask"):
+        assert np.array_equal(getattr(one, name), getattr(data, name)[3])
+    with pytest.raises(InputError, match=r"needs 1 indices for leading axes \(5,\), got 2"):
         data.instance(0, 0)
-
-
-def test_bags_of_different_lengths():
-    bags = [tokens(3, 2), tokens(1, 2, seed=1), tokens(2, 2, seed=2)]
-    data = AttentionData.from_bags(bags, [1, -1, 1])
-    assert data.lengths.tolist() == [3, 1, 2]
-    for i, bag in enumerate(bags):
-        assert np.array_equal(data.tokens[i][data.mask[i]], bag)
-        assert (data.tokens[i][~data.mask[i]] == 0).all()
+    first, (zeroth, second) = mask[..., :1], np.moveaxis(data.tokens, 2, 0)[:2]
+    asked = AttentionData(data.tokens, data.labels, mask=mask).queries
+    assert np.array_equal(asked, np.where(first, zeroth, second))
 
 
 @pytest.mark.parametrize(
@@ -181,11 +156,15 @@ def test_bags_of_different_lengths():
         ([np.ones((1, 2)), np.ones((0, 2))], r"bags\[1\] has no tokens"),
         ([np.ones((1, 2)), np.ones((1, 3))], r"bags\[1\] has 3 features, bags\[0\] has 2"),
         ([np.ones((1, 2)), np.full((1, 2), "x")], r"bags\[1\] has dtype"),
+        ([1.0, -1.0], "give the bags first and the labels second"),
+        (3, r"^bags is .*; give a list of arrays"),
+        ("digits", r"^bags is .*; give a list of arrays"),
+        (AttentionData(ONE, [1]), r"^bags is .*; give a list of arrays"),
     ],
 )
 def test_bags_that_are_refused(bags, sentence):
     with pytest.raises(InputError, match=sentence):
-        AttentionData.from_bags(bags, np.ones(len(bags)))
+        AttentionData.from_bags(bags, [ONE[0]] if "first" in sentence else [1, -1])
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.data())
@@ -194,10 +173,14 @@ def test_take_keeps_the_chosen_sequences_and_trims_the_padding(lengths, data):
     whole = AttentionData.from_bags(bags, np.ones(len(bags)))
     chosen = data.draw(st.lists(st.integers(0, len(bags) - 1), min_size=1, max_size=6))
     part = whole.take(chosen)
+    assert not np.shares_memory(part.tokens, whole.tokens)
     assert part.tokens.shape[1] == max(lengths[i] for i in chosen)
     for row, i in enumerate(chosen):
         assert np.array_equal(part.tokens[row][part.mask[row]], bags[i])
-        assert np.array_equal(part.queries[row], whole.queries[i])
+        assert not part.tokens[row][~part.mask[row]].any()
+        assert np.array_equal(part.queries[row], bags[i][0])
+    some = np.isin(np.arange(len(bags)), chosen)
+    assert np.array_equal(whole.take(some).tokens, whole.take(np.flatnonzero(some)).tokens)
 
 
 @given(
@@ -248,12 +231,3 @@ def test_axes_of_what_holds_bags() -> None:
         (3.0, 0),
     ):
         assert axes(value) == expected
-
-
-def test_bags_and_labels_in_the_wrong_order_are_one_sentence() -> None:
-    bags = [np.ones((2, 3)), np.ones((1, 3))]
-    with pytest.raises(InputError, match="give the bags first and the labels second"):
-        AttentionData.from_bags([1.0, -1.0], bags)
-    for wrong in (3, "digits", AttentionData.from_bags(bags, [1, -1])):
-        with pytest.raises(InputError, match=r"^bags is .*; give a list of arrays"):
-            AttentionData.from_bags(wrong, [1, -1])  # type: ignore[arg-type]

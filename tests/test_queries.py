@@ -8,7 +8,7 @@ import pytest
 from attsvm.data import AttentionData
 from attsvm.datasets import unit_sphere
 from attsvm.errors import InputError
-from attsvm.margins import query_positions, selection_margins, sequence_margins
+from attsvm.margins import selection_margins, sequence_margins
 from attsvm.queries import bag_queries, head_pairs, self_attention, sequence_pairs
 
 
@@ -22,13 +22,12 @@ def test_self_attention_asks_with_a_token() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_margins_of_positions_are_those_of_their_pairs(causal: bool) -> None:
-    data, _ = unit_sphere(3, 4, 5, seed=0)
     mask = np.ones((3, 4), dtype=bool)
     mask[1, 2] = False
-    data = AttentionData(data.tokens, data.labels, data.queries, mask)
+    data = AttentionData(unit_sphere(3, 4, 5, seed=0)[0].tokens, np.ones(3), mask=mask)
     labels = np.where(np.arange(12).reshape(3, 4) % 2, 1, -1)
     pairs = sequence_pairs(data, labels, causal)
-    i, j = query_positions(data).T
+    i, j = np.argwhere(data.mask).T
     assert (pairs.labels == labels[i, j]).all()
     tokens = np.zeros((3, 4), dtype=int)
     one, other = sequence_margins(data, tokens, causal), selection_margins(pairs, tokens[i, j])
@@ -38,11 +37,33 @@ def test_margins_of_positions_are_those_of_their_pairs(causal: bool) -> None:
         sequence_pairs(data, labels[:, :2])
 
 
+def test_a_mask_of_positions_says_what_each_sees() -> None:
+    data = unit_sphere(2, 4, 5, seed=0)[0]
+    near = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) <= 1
+    for mask in (near, np.array([near, near])):
+        pairs = sequence_pairs(data, np.ones((2, 4)), causal=True, mask=mask)
+        assert (pairs.mask == np.tile(near & np.tri(4, dtype=bool), (2, 1))).all()
+    for wrong, words in (
+        (near[:3], r"mask has shape \(3, 4\) and dtype bool"),
+        (near.astype(int), "dtype int64"),
+        (near & (np.arange(4) != 2)[:, None], "position 2 of sequence 0 sees no token"),
+    ):
+        with pytest.raises(InputError, match=words):
+            sequence_pairs(data, np.ones((2, 4)), mask=wrong)
+
+
 @pytest.mark.parametrize("exponent", [-1020, -600, 600, 1020])
 def test_mean_queries_do_not_depend_on_the_unit_of_the_tokens(exponent):
     tokens = np.random.default_rng(0).uniform(0.5, 1.0, size=(4, 3, 2))
     mask = np.array([[True, True, True], [True, False, False], [True, True, False], [True] * 3])
     expected = bag_queries(tokens, mask, "mean")
+    mean = np.array([rows[seen].mean(axis=0) for rows, seen in zip(tokens, mask, strict=True)])
+    unit = np.c_[np.ones(4), mean / np.linalg.norm(mean, axis=1, keepdims=True)] / np.sqrt(2)
+    np.testing.assert_allclose(expected, unit, rtol=1e-15)
+    assert np.array_equal(bag_queries(tokens, mask, "first"), tokens[:, 0])
+    assert np.array_equal(bag_queries(tokens, mask, "constant"), np.ones((4, 1)))
+    with pytest.raises(InputError, match="query is 'last'; choose"):
+        bag_queries(tokens, mask, "last")
     scaled = bag_queries(np.ldexp(tokens, exponent), mask, "mean")
     assert np.array_equal(scaled, expected)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from attsvm.thread_limits import at_most_threads, thread_pools
+from attsvm.thread_limits import at_most_threads, lifted, thread_pools
 
 
 class Pool:
@@ -92,6 +92,15 @@ def test_a_library_that_does_not_tell_is_left_alone():
     pool = Pool(None)
     with at_most_threads(1, pool):
         assert pool.count is None
+
+
+def test_a_limit_may_be_lifted_for_a_while():
+    pool = Pool(4)
+    with lifted(pool), at_most_threads(2, pool):  # nothing holds yet
+        with lifted(pool):
+            assert pool.count == 4
+        assert pool.count == 2
+    assert pool.count == 4
 
 
 def test_libraries_that_share_a_number_are_given_back_in_turn():

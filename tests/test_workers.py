@@ -40,12 +40,9 @@ def test_the_same_processes_work_for_all_calls(tmp_path, monkeypatch):
 @pytest.mark.processes
 def test_an_error_is_raised_to_whoever_asks(tmp_path):
     path = tmp_path / "done"
+    calls = [("import time; time.sleep(1); 1 / 0",), (TELL.format(str(path)),)]
     with workers(2) as executor, pytest.raises(ZeroDivisionError):
-        list(
-            results(
-                executor, exec, [("import time; time.sleep(1); 1 / 0",), (TELL.format(str(path)),)]
-            )
-        )
+        list(results(executor, exec, calls))
     assert path.exists()
 
 

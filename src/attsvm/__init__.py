@@ -11,63 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
 
-_HOME = {
-    "AttentionData": "data",
-    "Frobenius": "geometry",
-    "Lp": "geometry",
-    "MaxRow": "geometry",
-    "Norm": "geometry",
-    "Nuclear": "geometry",
-    "PowerPotential": "geometry",
-    "Rows": "geometry",
-    "Schatten": "geometry",
-    "Spectral": "geometry",
-    "parse_norm": "geometry",
-    "Margins": "margins",
-    "MarginsBatch": "margins",
-    "selection_batch": "margins",
-    "selection_margins": "margins",
-    "decoder_margins": "margins",
-    "finite_component": "margins",
-    "graph_margins": "margins",
-    "least_norm": "margins",
-    "multi_token_margins": "margins",
-    "order_arcs": "margins",
-    "order_margins": "margins",
-    "output_margins": "margins",
-    "pair_margins": "margins",
-    "prompt_margins": "margins",
-    "query_positions": "margins",
-    "ratio_margins": "margins",
-    "recombine": "margins",
-    "relaxed_margins": "margins",
-    "sequence_margins": "margins",
-    "soft_label_margins": "margins",
-    "strong_components": "margins",
-    "MarginSolution": "solvers",
-    "margin_path": "solvers",
-    "SolutionBatch": "solvers",
-    "max_margin": "solvers",
-    "token_scores": "selection",
-    "optimal_tokens": "selection",
-    "locally_optimal": "selection",
-    "all_support": "selection",
-    "gradient_alignment": "selection",
-    "graph_svm": "selection",
-    "soft_label_svm": "selection",
-    "head_pairs": "queries",
-    "self_attention": "queries",
-    "sequence_pairs": "queries",
-    "Cone": "dynamics",
-    "DirectionWithin": "dynamics",
-    "LogSpaced": "dynamics",
-    "RegularizationPath": "dynamics",
-    "Trajectory": "dynamics",
-    "regularization_path": "dynamics",
-    "train": "dynamics",
-    "AttsvmError": "errors",
-    "InputError": "errors",
+_ROOMS = {
+    "data": "AttentionData",
+    "geometry": "Frobenius Lp MaxRow Norm Nuclear PowerPotential Rows Schatten Spectral parse_norm",
+    "margins": (
+        "Margins MarginsBatch selection_batch selection_margins decoder_margins "
+        "finite_component graph_margins least_norm multi_token_margins order_arcs "
+        "order_margins output_margins pair_margins prompt_margins "
+        "ratio_margins recombine relaxed_margins sequence_margins soft_label_margins "
+        "strong_components"
+    ),
+    "solvers": "MarginSolution margin_path SolutionBatch max_margin",
+    "selection": (
+        "token_scores optimal_tokens locally_optimal all_support gradient_alignment graph_svm "
+        "soft_label_svm"
+    ),
+    "queries": "head_pairs self_attention sequence_pairs",
+    "dynamics": (
+        "Cone DirectionWithin LogSpaced RegularizationPath Trajectory regularization_path train"
+    ),
+    "errors": "AttsvmError InputError",
 }
+_HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
 __all__ = [
     "AttentionData",
@@ -120,7 +85,6 @@ __all__ = [
     "parse_norm",
     "probe",
     "prompt_margins",
-    "query_positions",
     "ratio_margins",
     "recombine",
     "regularization_path",
@@ -195,7 +159,6 @@ if TYPE_CHECKING:
         output_margins,
         pair_margins,
         prompt_margins,
-        query_positions,
         ratio_margins,
         recombine,
         relaxed_margins,

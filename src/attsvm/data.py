@@ -81,10 +81,6 @@ def spread(name: str, value: ArrayLike, shape: tuple[int, ...], own: int) -> Flo
     return np.array(np.broadcast_to(array, shape), order="C")
 
 
-def _index(position: NDArray[Any]) -> str:
-    return "[" + ", ".join(str(int(k)) for k in position) + "]"
-
-
 def given_away(array: FloatArray) -> FloatArray:
     """A fresh array that nobody else writes to, marked so that :class:`AttentionData` keeps it
     instead of a copy.
@@ -113,7 +109,7 @@ def _require_finite(name: str, array: FloatArray) -> None:
         where = np.argwhere(~finite)[0]
         value = array[tuple(where)]
         raise InputError(
-            f"{name} of shape {array.shape} holds {value} at {_index(where)}; every value must be"
+            f"{name} of shape {array.shape} holds {value} at {where.tolist()}; every value must be"
             " finite"
         )
 
@@ -193,13 +189,13 @@ class AttentionData:
         if raw.dtype.kind != "b" and not np.isin(raw, (0, 1)).all():
             where = np.argwhere(~np.isin(raw, (0, 1)))[0]
             raise InputError(
-                f"mask holds {raw[tuple(where)]} at {_index(where)}; use booleans or 0 and 1"
+                f"mask holds {raw[tuple(where)]} at {where.tolist()}; use booleans or 0 and 1"
             )
         mask: BoolArray = np.array(raw, dtype=np.bool_, order="C")
         hidden = ~mask.any(axis=-1)
         if hidden.any():
             raise InputError(
-                f"mask hides every token of sequence {_index(np.argwhere(hidden)[0])}; drop the"
+                f"mask hides every token of sequence {np.argwhere(hidden)[0].tolist()}; drop the"
                 " sequence or show a token"
             )
         return mask
@@ -220,8 +216,8 @@ class AttentionData:
                     f" a class against the others, np.where(labels == {classes[-1]:g}, 1, -1)"
                 )
             raise InputError(
-                f"labels holds {labels[tuple(where)]:g} at {_index(where)}; labels must be -1 or +1"
-                " (for 0 and 1, pass 2*y-1)"
+                f"labels holds {labels[tuple(where)]:g} at {where.tolist()}; labels must be -1 or"
+                " +1 (for 0 and 1, pass 2*y-1)"
             )
         return labels
 
@@ -281,12 +277,10 @@ class AttentionData:
                     f"bags[{i}] has {array.shape[1]} features, bags[0] has {width}; all tokens need"
                     " the same number"
                 )
-        longest = max(len(array) for array in arrays)
-        tokens = np.zeros((len(arrays), longest, width))
-        mask = np.zeros((len(arrays), longest), dtype=np.bool_)
-        for i, array in enumerate(arrays):
-            tokens[i, : len(array)] = array
-            mask[i, : len(array)] = True
+        lengths = np.array([len(array) for array in arrays])
+        mask = np.arange(lengths.max()) < lengths[:, None]
+        tokens = np.zeros((*mask.shape, width))
+        tokens[mask] = np.concatenate(arrays)
         return cls(tokens, labels, queries, mask)  # type: ignore[arg-type]
 
     @property

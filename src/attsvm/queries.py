@@ -86,9 +86,9 @@ def sequence_pairs(
     """Every visible position as a query of its own: the pairs :math:`(X_i, x_{ij})` with labels
     :math:`Y_{ij}`, one sequence each.
 
-    Pairs come in the order of :func:`attsvm.query_positions`; a causal pair sees the tokens up to
-    its position. Tokens are copied once for each pair, so that everything that knows single queries
-    (models, scores, margins, conditions) applies.
+    Pairs come sequence by sequence, in the order of :func:`attsvm.sequence_margins`; a causal pair
+    sees the tokens up to its position. Tokens are copied once for each pair, so that everything
+    that knows single queries (models, scores, margins, conditions) applies.
 
     Args:
         data: one instance; its queries and labels play no part.

@@ -1,13 +1,10 @@
-"""Programmes written out by loops, one d x d matrix per constraint, and an independent QP for
-them.
-"""
+"""Programmes written out by loops, one d x d matrix per constraint."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from attsvm.data import AttentionData
 from attsvm.margins import Margins
@@ -37,6 +34,13 @@ def matrices(margins: Margins) -> np.ndarray:
     return out
 
 
+def same(one: Margins, other: Margins) -> None:
+    """The same programme, to the last bit."""
+    for name in ("differences", "queries", "offsets", "rhs", "token", "selected", "equalities"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    assert (one.equality is None) == (other.equality is None)
+
+
 def same_rows(
     margins: Margins, A: list[Any], b: list[float], equal: list[bool] | None = None
 ) -> None:
@@ -48,26 +52,5 @@ def same_rows(
     np.testing.assert_array_equal(
         margins.equalities, np.zeros(len(b), bool) if equal is None else np.array(equal)
     )
-    assert margins.offsets[0] == 0
-    assert margins.offsets[-1] == margins.m
-    assert (np.diff(margins.offsets) >= 0).all()
     assert margins.token.shape == (margins.m,)
     assert margins.selected.shape == (margins.n,)
-
-
-def least_distance(margins: Margins) -> np.ndarray | None:
-    """The Frobenius solution by one NNLS call (Lawson and Hanson), equalities as two inequalities;
-    ``None`` when infeasible.
-    """
-    if not margins.rhs.any():
-        return np.zeros(margins.shape)  # and nnls crashes without columns
-    A, equal = matrices(margins).reshape(margins.m, -1), margins.equalities
-    B, b = np.vstack([A, -A[equal]]), np.concatenate([margins.rhs, -margins.rhs[equal]])
-    E = np.vstack([B.T, b])
-    f = np.zeros(len(E))
-    f[-1] = 1.0
-    u, _ = nnls(E, f, maxiter=100 * E.shape[1])
-    r = E @ u - f
-    return (
-        None if np.linalg.norm(r) < 1e-9 else np.asarray((-r[:-1] / r[-1]).reshape(margins.shape))
-    )

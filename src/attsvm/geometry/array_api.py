@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-Array = Any
+Array = Any  # numpy.ndarray or torch.Tensor: whatever array_api_compat understands
+INFINITY = float("inf")
 _NUMPY = frozenset({np.ndarray, np.float64, np.float32})
 
 

@@ -5,15 +5,13 @@ minimises.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from attsvm.geometry.array_api import INFINITY, Array
+from attsvm.geometry.divergence import bregman
 from attsvm.geometry.exponents import exponent_text
 from attsvm.geometry.lifts import Entrywise
 from attsvm.geometry.norm import Descent, MirrorMap, Norm
-from attsvm.geometry.potential import PowerPotential
-
-Array = Any
-INFINITY = float("inf")
 
 
 class Lp(Entrywise):
@@ -84,13 +82,9 @@ class Lp(Entrywise):
         """See :attr:`Norm.mirror_map`."""
         return MirrorMap("power", self.p) if self.strictly_convex else None
 
-    def direction_divergence(self, V: Array, W: Array) -> Array:
-        """See :meth:`Norm.direction_divergence`; here nothing cancels
-        (:meth:`PowerPotential.bregman`).
-        """
-        if not self.strictly_convex:
-            return super().direction_divergence(V, W)
-        return PowerPotential(self.p).direction_divergence(V, W)
+    def _unit_divergence(self, V: Array, W: Array) -> Array:
+        """Here nothing cancels."""
+        return bregman(V, W, self.p)
 
     def __repr__(self) -> str:
         return f"Lp({exponent_text(self.p)})"

@@ -7,9 +7,7 @@ from typing import Any
 from array_api_compat import device
 
 from attsvm.errors import InputError
-from attsvm.geometry.array_api import namespace
-
-Array = Any
+from attsvm.geometry.array_api import Array, namespace
 
 
 def conjugate_exponent(p: float) -> float:

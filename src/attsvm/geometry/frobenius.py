@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from attsvm.geometry.array_api import divisor, namespace
+from attsvm.geometry.array_api import Array, namespace
 from attsvm.geometry.lifts import Entrywise
 from attsvm.geometry.norm import Descent, MirrorMap, Norm
 
-Array = Any
 # Between this and its inverse no square of an entry that counts overflows or underflows.
 _LEAST_SQUARES = 2.0**-800
 
@@ -57,30 +56,8 @@ class Frobenius(Entrywise):
             squares = float(np.vdot(W, W))  # most solves and all certificates ask for one matrix
             if _LEAST_SQUARES < squares < 1.0 / _LEAST_SQUARES:
                 return np.sqrt(squares)
-        xp = namespace(W)
-        scale = xp.max(xp.abs(W), axis=(-2, -1))
-        safe = divisor(scale)
-        scaled = W / safe[..., None, None]
-        return scale * xp.sqrt(xp.sum(scaled * scaled, axis=(-2, -1)))
+        return super().value(W)
 
-    def steepest(self, G: Array) -> Array:
-        """``G / |G|``."""
-        xp = namespace(G)
-        scale = xp.max(xp.abs(G), axis=(-2, -1))
-        safe = divisor(scale)
-        scaled = G / safe[..., None, None]
-        norm = xp.sqrt(xp.sum(scaled * scaled, axis=(-2, -1)))
-        return scaled / divisor(norm)[..., None, None]
-
-    def direction_divergence(self, V: Array, W: Array) -> Array:
-        r""":math:`\tfrac12\|V/\|V\|-W/\|W\|\|^2`, one minus the cosine: a difference of unit
-        matrices, so 1e-20 is as exact as 0.1.
-        """
-        xp = namespace(V, W)
-        unit, other = self.steepest(V), self.steepest(W)
-        gap = 0.5 * xp.sum((other - unit) ** 2, axis=(-2, -1))
-        return xp.where(
-            xp.any(V != 0, axis=(-2, -1)) & xp.any(W != 0, axis=(-2, -1)),
-            gap,
-            xp.full_like(gap, xp.nan),
-        )
+    def _unit_divergence(self, V: Array, W: Array) -> Array:
+        r"""One minus the cosine as a difference of unit matrices, so 1e-20 is as exact as 0.1."""
+        return 0.5 * namespace(V, W).sum((V - W) ** 2, axis=(-2, -1))

@@ -9,14 +9,10 @@ their vector before they are raised to a power, so no scale overflows or underfl
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-from attsvm.geometry.array_api import divisor, namespace
-
-Array = Any
-INFINITY = float("inf")
+from attsvm.geometry.array_api import INFINITY, Array, divisor, namespace
 
 
 def power(x: Array, r: float) -> Array:

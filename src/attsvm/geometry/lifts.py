@@ -10,12 +10,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
-from attsvm.geometry.array_api import divisor, floating, namespace
+from attsvm.geometry.array_api import Array, divisor, floating, namespace
 from attsvm.geometry.exponents import checked_exponent, conjugate_exponent, per_run
 from attsvm.geometry.gauge import Gauge, gauge
 from attsvm.geometry.norm import Norm
 
-Array = Any
 EUCLIDEAN = gauge(2.0, 2.0)
 
 

@@ -16,10 +16,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from attsvm.errors import InputError
-from attsvm.geometry.array_api import floating, namespace
+from attsvm.geometry.array_api import Array, divisor, floating, namespace
 from attsvm.geometry.exponents import non_negative
-
-Array = Any  # numpy.ndarray or torch.Tensor: whatever array_api_compat understands
 
 _HALVINGS = 80  # of an interval: more would not change its ends
 
@@ -113,7 +111,7 @@ class Norm(ABC):
     @classmethod
     def spelled(cls, word: str, number: float | None) -> Norm:
         """The norm that one of the spellings means, ``number`` standing for its ``P``."""
-        return cls()
+        return cls() if number is None else cls(number)  # type: ignore[call-arg]
 
     @property
     @abstractmethod
@@ -248,14 +246,18 @@ class Norm(ABC):
                 f"the norm {self.name} is not strictly convex and measures no divergence of"
                 " directions; compare margins"
             )
+        xp, V, W = namespace(V, W), floating(V), floating(W)
+        sizes = self.value(V), self.value(W)
+        V, W = (A / divisor(size)[..., None, None] for A, size in zip((V, W), sizes, strict=True))
+        divergence = self._unit_divergence(V, W)
+        some = (sizes[0] > 0) & (sizes[1] > 0)
+        return xp.where(some, divergence, xp.full_like(divergence, xp.nan))
+
+    def _unit_divergence(self, V: Array, W: Array) -> Array:
+        """:meth:`direction_divergence` of matrices of norm one."""
         xp = namespace(V, W)
-        size = self.value(V)
-        unit = V / xp.where(size > 0, size, xp.ones_like(size))[..., None, None]
-        divergence = 1.0 - xp.sum(self.subgradient(W) * unit, axis=(-2, -1))
-        divergence = xp.where(divergence > 0, divergence, xp.zeros_like(divergence))
-        return xp.where(
-            (size > 0) & xp.any(W != 0, axis=(-2, -1)), divergence, xp.full_like(divergence, xp.nan)
-        )
+        divergence = 1.0 - xp.sum(self.subgradient(W) * V, axis=(-2, -1))
+        return xp.where(divergence > 0, divergence, xp.zeros_like(divergence))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Norm) and self.name == other.name

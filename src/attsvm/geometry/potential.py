@@ -4,16 +4,13 @@ descent.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from attsvm.errors import InputError
-from attsvm.geometry.array_api import divisor, floating, namespace
-from attsvm.geometry.exponents import conjugate_exponent
-from attsvm.geometry.gauge import Gauge, power, reciprocal_power
-
-Array = Any
+from attsvm.geometry.array_api import Array, divisor, namespace
+from attsvm.geometry.divergence import bregman
+from attsvm.geometry.entrywise import Lp
+from attsvm.geometry.gauge import power, reciprocal_power
 
 
 class PowerPotential:
@@ -61,11 +58,6 @@ class PowerPotential:
         """
         return _power_sum(W, self.p) / self.p
 
-    def conjugate(self, Y: Array) -> Array:
-        r""":math:`\psi^*(Y)=\frac1q\|Y\|_q^q`, over the last two axes."""
-        q = conjugate_exponent(self.p)
-        return _power_sum(Y, q) / q
-
     def mirror(self, W: Array) -> Array:
         r""":math:`\nabla\psi(W)=\mathrm{sp}(W,p-1)`."""
         return _signed_power(W, self.p - 1.0)
@@ -81,13 +73,7 @@ class PowerPotential:
         Entry by entry, relative to the larger of the two: nothing cancels, however close ``V`` and
         ``W`` are and however close ``p`` is to 1.
         """
-        xp = namespace(V, W)
-        larger = xp.maximum(xp.abs(V), xp.abs(W))
-        scale = xp.max(larger, axis=(-2, -1))
-        safe = divisor(scale)[..., None, None]
-        with np.errstate(all="ignore"):
-            parts = (larger / safe) ** self.p * _unit_divergence(V, W, larger, self.p)
-            return scale**self.p * xp.sum(parts, axis=(-2, -1)) / self.p
+        return bregman(V, W, self.p)
 
     def direction_divergence(self, V: Array, W: Array) -> Array:
         r""":math:`D_\psi\big(\frac V{\|V\|_p},\frac W{\|W\|_p}\big)\in[0,2]`, the directional
@@ -100,18 +86,7 @@ class PowerPotential:
         Source: Julistiono, Ataee Tarzanagh and Azizan, *Optimizing Attention with Mirror Descent*
         ("Bregman correlation" in its code).
         """
-        xp = namespace(V, W)
-        units, sizes = [], []
-        for matrix in (floating(V), floating(W)):
-            size = Gauge(self.p, conjugate_exponent(self.p)).length(
-                xp.reshape(matrix, (*matrix.shape[:-2], matrix.shape[-2] * matrix.shape[-1]))
-            )
-            units.append(matrix / xp.where(size > 0, size, xp.ones_like(size))[..., None, None])
-            sizes.append(size)
-        divergence = self.bregman(*units)
-        return xp.where(
-            (sizes[0] > 0) & (sizes[1] > 0), divergence, xp.nan * xp.ones_like(divergence)
-        )
+        return Lp(self.p).direction_divergence(V, W)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PowerPotential) and self.p == other.p
@@ -138,37 +113,3 @@ def _power_sum(W: Array, p: float) -> Array:
     safe = divisor(scale)[..., None, None]
     with np.errstate(over="ignore", under="ignore"):
         return scale**p * xp.sum((size / safe) ** p, axis=(-2, -1))
-
-
-def _unit_divergence(V: Array, W: Array, larger: Array, p: float) -> Array:
-    r""":math:`p\,D(v,w)/\max(|v|,|w|)^p`, entry by entry, each region by the form that does not
-    cancel there.
-    """
-    xp = namespace(V, W)
-    one = xp.ones_like(larger)
-    grown = xp.abs(V) > xp.abs(W)
-    ratio = xp.where(grown, W, V) / xp.where(larger > 0, larger, one)
-    # in [-1, 1], negative where the signs differ
-    ratio = xp.where(xp.where(grown, V, W) < 0, -ratio, ratio)
-    size = xp.abs(ratio)
-    below = (larger - xp.minimum(xp.abs(V), xp.abs(W))) / xp.where(larger > 0, larger, one)
-    logarithm = xp.where(below < 0.5, xp.log1p(-below), xp.log(size))
-    less = xp.expm1((p - 1.0) * logarithm)  # size^(p-1) - 1
-    same = xp.where(grown, -less - (p - 1.0) * below * (1 + less), size * less + (p - 1.0) * below)
-    opposite = xp.where(
-        grown,
-        1 + (p - 1.0) * size * (1 + less) + p * (1 + less),
-        size * (1 + less) + (p - 1.0) + p * size,
-    )
-    divergence = xp.where(ratio < 0, opposite, same)
-
-    change = (V - W) / xp.where(W != 0, W, one)
-    close = (xp.abs(change) * max(1.0, p) <= 0.25) & (W != 0)
-    change = xp.where(close, change, 0 * one)
-    series = one
-    for k in range(30, 2, -1):
-        series = 1 + series * change * ((p - k + 1.0) / k)
-    near = p * (p - 1.0) / 2 * change * change * series
-    near = near * xp.where(grown, xp.exp(p * logarithm), one)
-    divergence = xp.where(close, near, divergence)
-    return xp.where(larger > 0, xp.where(divergence > 0, divergence, 0 * one), 0 * one)

@@ -3,13 +3,11 @@ r"""Norms of the lengths of the rows: their sum, and the largest."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from attsvm.geometry.array_api import INFINITY
 from attsvm.geometry.lifts import RowLengths
 from attsvm.geometry.norm import Descent, Norm
-
-Array = Any
-INFINITY = float("inf")
 
 
 class Rows(RowLengths):

@@ -7,13 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from attsvm.geometry.array_api import INFINITY, Array
 from attsvm.geometry.exponents import exponent_text
 from attsvm.geometry.frobenius import Frobenius
 from attsvm.geometry.lifts import SingularValues
 from attsvm.geometry.norm import Descent, MirrorMap, Norm
-
-Array = Any
-INFINITY = float("inf")
 
 _NAMES = {1.0: "nuc", 2.0: "fro", INFINITY: "spec"}
 _TITLES = {1.0: "nuclear norm", 2.0: "Frobenius norm", INFINITY: "spectral norm"}
@@ -51,11 +49,6 @@ class Schatten(SingularValues):
     spellings: ClassVar[Mapping[str, str]] = {
         "schatten:P": "p-norm of the singular values, 1 <= P <= inf"
     }
-
-    @classmethod
-    def spelled(cls, word: str, number: float | None) -> Norm:
-        """See :meth:`Norm.spelled`."""
-        return Schatten(1.0 if number is None else number)
 
     @property
     def name(self) -> str:
@@ -133,16 +126,10 @@ class Nuclear(Schatten):
         "nuc": "nuclear norm: what gradient descent on the factors K, Q minimises"
     }
 
-    @classmethod
-    def spelled(cls, word: str, number: float | None) -> Norm:
-        """See :meth:`Norm.spelled`."""
-        return cls()
-
     def __init__(self) -> None:
         super().__init__(1.0)
 
-    def __repr__(self) -> str:
-        return "Nuclear()"
+    __repr__ = Norm.__repr__
 
 
 class Spectral(Schatten):
@@ -165,13 +152,7 @@ class Spectral(Schatten):
         "spec": "spectral norm: what spectral descent (Muon) minimises"
     }
 
-    @classmethod
-    def spelled(cls, word: str, number: float | None) -> Norm:
-        """See :meth:`Norm.spelled`."""
-        return cls()
-
     def __init__(self) -> None:
         super().__init__(INFINITY)
 
-    def __repr__(self) -> str:
-        return "Spectral()"
+    __repr__ = Norm.__repr__

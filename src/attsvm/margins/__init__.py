@@ -32,7 +32,7 @@ from attsvm.margins.selection import (
     relaxed_margins,
     selection_margins,
 )
-from attsvm.margins.sequence import query_positions, sequence_margins
+from attsvm.margins.sequence import sequence_margins
 from attsvm.margins.sets import multi_token_margins, ratio_margins
 from attsvm.margins.soft_labels import log_odds_margins, soft_label_margins
 
@@ -56,7 +56,6 @@ __all__ = [
     "output_margins",
     "pair_margins",
     "prompt_margins",
-    "query_positions",
     "ratio_margins",
     "recombine",
     "relax",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -46,30 +47,21 @@ class BlockRows(ABC):
 
     Attributes:
         shape: of the weights.
+        queries: ``(n, d_z)``.
         offsets: ``(n + 1,)``, where the rows of each sequence begin.
+        constraints: how many rows are constraints.
         kind: of the margins.
+        texts: how many texts the positions of ``kind`` ``position`` come from.
+        arrays: everything that the block is made of.
     """
 
     shape: tuple[int, int]
+    queries: FloatArray
     offsets: IntArray
+    constraints: int
     kind: Kind = "selection"
     texts = 0
-    """How many texts the positions of ``kind`` ``position`` come from."""
-
-    @property
-    @abstractmethod
-    def constraints(self) -> int:
-        """How many rows are constraints."""
-
-    @property
-    @abstractmethod
-    def arrays(self) -> list[Any]:
-        """Everything that the block is made of."""
-
-    @property
-    @abstractmethod
-    def queries(self) -> FloatArray:
-        """``(n, d_z)``."""
+    arrays: list[Any]
 
     @property
     @abstractmethod
@@ -103,10 +95,7 @@ class BlockRows(ABC):
         """Of all bytes: another number for another block, but for a chance in :math:`2^{64}`."""
         from attsvm.margins.checksums import checksum
 
-        found = 0
-        for each in self.arrays:
-            found = checksum(each, found)
-        return found
+        return functools.reduce(lambda found, each: checksum(each, found), self.arrays, 0)
 
 
 class _Written(BlockRows):
@@ -121,24 +110,13 @@ class _Written(BlockRows):
                 raise InputError(f"margins.{name} holds values that are not finite")
         if (margins.rhs < 0.0).any():
             raise InputError("margins.rhs holds negative values; they must be zero or positive")
-        self.margins = margins
-        self.shape, self.offsets, self.kind = margins.shape, margins.offsets, margins.kind
-        if self.kind == "position" and margins.origin is not None and margins.n:
-            self.texts = int(margins.origin[:, 0].max()) + 1
-
-    @property
-    def constraints(self) -> int:
-        return self.margins.m
-
-    @property
-    def arrays(self) -> list[Any]:
-        m = self.margins
+        m = self.margins = margins
+        self.shape, self.offsets, self.constraints, self.kind = m.shape, m.offsets, m.m, m.kind
+        self.queries = np.asarray(m.queries, dtype=np.float64)
+        if self.kind == "position" and m.origin is not None and m.n:
+            self.texts = int(m.origin[:, 0].max()) + 1
         rows = [m.keys, m.winner, m.rival] if isinstance(m, PairMargins) else [m.differences]
-        return [*rows, m.queries, m.offsets, m.rhs, m.token, m.selected]
-
-    @property
-    def queries(self) -> FloatArray:
-        return np.asarray(self.margins.queries, dtype=np.float64)
+        self.arrays = [*rows, m.queries, m.offsets, m.rhs, m.token, m.selected]
 
     @property
     def rhs(self) -> FloatArray:
@@ -178,10 +156,9 @@ class _Selections(BlockRows):
     """
 
     def __init__(self, tokens: Any, queries: Any, selected: Any, mask: Any = None) -> None:
-        self._given = tokens
         X = self.tokens = reals("tokens", tokens, (None, None, None), "(sequences, tokens, d_x)")
         n, T, _ = X.shape
-        self._queries = reals("queries", queries, (n, None), f"({n}, d_z), one per sequence")
+        self.queries = reals("queries", queries, (n, None), f"({n}, d_z), one per sequence")
         self.selected = integers("selected", selected)
         if self.selected.shape != (n,):
             raise InputError(f"selected has shape {self.selected.shape}; it must be ({n},)")
@@ -201,59 +178,44 @@ class _Selections(BlockRows):
             raise InputError(
                 f"selected[{i}] is {self.selected[i]}, which is no visible token of {T}"
             )
-        self.shape = X.shape[2], self._queries.shape[1]
+        self.shape = X.shape[2], self.queries.shape[1]
         self.offsets = np.arange(n + 1) * T
-
-    @property
-    def constraints(self) -> int:
-        n, T, _ = self.tokens.shape
-        return int(n * (T - 1) if self.mask is None else self.mask.sum() - n)
-
-    @property
-    def arrays(self) -> list[Any]:
-        given = self._given if isinstance(self._given, np.ndarray) else self.tokens
-        return [given, self._queries, self.selected, *([] if self.mask is None else [self.mask])]
-
-    @property
-    def queries(self) -> FloatArray:
-        return self._queries
+        self.constraints = int(n * T if self.mask is None else self.mask.sum()) - n
+        given = tokens if isinstance(tokens, np.ndarray) else X
+        self.arrays = [given, self.queries, self.selected]
+        self.arrays += [] if self.mask is None else [self.mask]
 
     @property
     def rhs(self) -> FloatArray:
         return np.ones(int(self.offsets[-1]))
 
-    def _own(self) -> FloatArray:
-        own: FloatArray = self.tokens[np.arange(len(self.tokens)), self.selected]
-        return own
+    def _own(self) -> Any:
+        return self.tokens[np.arange(len(self.tokens)), self.selected]
 
-    def _differences(self) -> FloatArray:
-        differences: FloatArray = self._own()[:, None, :] - self.tokens
-        return differences
+    def _differences(self) -> Any:
+        return self._own()[:, None, :] - self.tokens
 
     def values(self, W: FloatArray, exact: bool) -> FloatArray:
-        moved = self._queries @ W.T
+        moved = self.queries @ W.T
         if exact:
-            found: FloatArray = np.matmul(self._differences(), moved[:, :, None])[:, :, 0]
+            found = np.matmul(self._differences(), moved[:, :, None])[:, :, 0]
         else:
             found = np.matmul(self.tokens, moved[:, :, None])[:, :, 0]
             found = found[np.arange(len(found)), self.selected][:, None] - found
         if self.mask is not None:
             found[~self.mask] = np.inf
         found[np.arange(len(found)), self.selected] = np.inf
-        return found.reshape(-1)
+        flat: FloatArray = found.reshape(-1)
+        return flat
 
     def size(self, exact: bool) -> float:
         return _longest(self._differences()) if exact else 2.0 * _longest(self.tokens)
 
     def mean(self) -> FloatArray:
-        X, own = self.tokens, self._own()
-        if self.mask is None:
-            total = X.shape[1] * own - X.sum(axis=1)
-        else:
-            total = self.mask.sum(axis=1)[:, None] * own - np.where(
-                self.mask[:, :, None], X, 0.0
-            ).sum(axis=1)
-        summed: FloatArray = total.T @ self._queries
+        X, seen = self.tokens, self.mask
+        counts = X.shape[1] if seen is None else seen.sum(axis=1)[:, None]
+        visible = X if seen is None else np.where(seen[:, :, None], X, 0.0)
+        summed: FloatArray = (counts * self._own() - visible.sum(axis=1)).T @ self.queries
         return summed
 
     def chosen(self, rows: IntArray) -> Margins:
@@ -261,7 +223,7 @@ class _Selections(BlockRows):
         kept, counts = np.unique(sequence, return_counts=True)
         return Margins(
             self.tokens[sequence, self.selected[sequence]] - self.tokens[sequence, token],
-            self._queries[kept],
+            self.queries[kept],
             np.concatenate([[0], np.cumsum(counts)]),
             np.ones(len(rows)),
             token,

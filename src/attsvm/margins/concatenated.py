@@ -14,6 +14,7 @@ from attsvm.errors import InputError
 from attsvm.margins.checks import integers
 from attsvm.margins.consistency import check_batch
 from attsvm.margins.operator import Margins
+from attsvm.margins.rivals import against_rivals
 from attsvm.printable import Compact
 
 
@@ -65,34 +66,23 @@ class MarginsBatch(Compact, Sequence[Margins]):
         """
         if len(programmes) == 0:
             raise InputError("there are no programmes to stack; give at least one")
-        differences, queries = (
-            [each.differences for each in programmes],
-            [each.queries for each in programmes],
-        )
-        shapes = [(D.shape[1], Z.shape[1]) for D, Z in zip(differences, queries, strict=True)]
-        if len(set(shapes)) > 1:
-            k = next(k for k, shape in enumerate(shapes) if shape != shapes[0])
-            raise InputError(
-                f"programme {k} has weights {shapes[k]}, programme 0 {shapes[0]}; stack programmes"
-                " of one shape"
-            )
+        shape = programmes[0].shape
         for k, each in enumerate(programmes):
-            if each.equality is not None and each.equalities.any():
+            if each.shape != shape:
+                raise InputError(
+                    f"programme {k} has weights {each.shape}, programme 0 {shape}; stack programmes"
+                    " of one shape"
+                )
+            if each.equalities.any():
                 raise InputError(f"programme {k} holds equalities; a batch takes inequalities only")
-        rows = np.concatenate([[0], np.cumsum([len(part) for part in differences])])
-        instances = np.concatenate([[0], np.cumsum([len(part) for part in queries])])
-        ends = np.concatenate([each.offsets[1:] for each in programmes]) + np.repeat(
-            rows[:-1], np.diff(instances)
-        )
-        return cls(
-            np.concatenate(differences),
-            np.concatenate(queries),
-            np.concatenate([[0], ends]),
-            np.concatenate([each.rhs for each in programmes]),
-            np.concatenate([each.token for each in programmes]),
-            np.concatenate([each.selected for each in programmes]),
-            instances,
-        )
+        joined = {
+            name: np.concatenate([getattr(each, name) for each in programmes])
+            for name in ("differences", "queries", "rhs", "token", "selected")
+        }
+        counts = np.concatenate([np.diff(each.offsets) for each in programmes])
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        instances = np.concatenate([[0], np.cumsum([each.n for each in programmes])])
+        return cls(**joined, offsets=offsets, instances=instances)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -164,26 +154,18 @@ def selection_batch(data: AttentionData, tokens: ArrayLike) -> MarginsBatch:
             " sequence"
         )
     mask = data.mask.reshape(-1, data.T)
-    X, chosen, every = (
-        data.tokens.reshape(-1, data.T, data.d_x),
-        selected.reshape(-1),
-        np.arange(len(mask)),
-    )
+    chosen = selected.reshape(-1)
     wrong = (chosen < 0) | (chosen >= data.T)
-    wrong |= ~mask[every, np.where(wrong, 0, chosen)]
+    wrong |= ~mask[np.arange(len(mask)), np.where(wrong, 0, chosen)]
     if wrong.any():
         where = np.argwhere(wrong.reshape(wanted))[0].tolist()
         raise InputError(
             f"tokens holds {selected[tuple(where)]} at {where}, which is not a visible position (0"
             f" to {data.T - 1}); select a visible token"
         )
-    others = mask.copy()
-    others[every, chosen] = False
-    sequence, token = np.nonzero(others)
-    differences = X[sequence, chosen[sequence]] - X[sequence, token]
-    offsets = np.concatenate([[0], np.cumsum(others.sum(axis=1))])
+    X, Z = data.tokens.reshape(-1, data.T, data.d_x), data.queries.reshape(-1, data.d_z)
+    rows = against_rivals(X, Z, chosen, mask)
     instances = np.arange(0, len(mask) + 1, data.n)
-    queries = np.array(data.queries.reshape(-1, data.d_z))
     return MarginsBatch(
-        differences, queries, offsets, np.ones(len(token)), token, chosen, instances
+        rows.differences, rows.queries, rows.offsets, rows.rhs, rows.token, chosen, instances
     )

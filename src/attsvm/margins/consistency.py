@@ -11,6 +11,18 @@ from attsvm.errors import InputError
 
 _REAL, _WHOLE = np.dtype(np.float64), np.dtype(np.int64)
 _KINDS = ("selection", "set", "ratio", "label", "position", "class", "support", "order")
+_FORMS = {  # kinds of numbers, their name, axes, and what there is one row for
+    "differences": ("fiub", "real numbers", 2, ""),
+    "queries": ("fiub", "real numbers", 2, ""),
+    "rhs": ("fiub", "real numbers", 1, "constraint"),
+    "token": ("iu", "integers", 1, "constraint"),
+    "selected": ("iu", "integers", 1, "sequence"),
+    "offsets": ("iu", "integers", 1, ""),
+    "equality": ("b", "booleans", 1, "constraint"),
+    "origin": ("iu", "integers", 2, "sequence"),
+    "numbers": ("iu", "integers", 1, "sequence"),
+    "instances": ("iu", "integers", 1, ""),
+}
 
 
 def check_arrays(margins: Any) -> dict[str, NDArray[Any]]:
@@ -26,17 +38,23 @@ def check_arrays(margins: Any) -> dict[str, NDArray[Any]]:
     optional = (margins.equality, margins.origin, margins.numbers)
     if all(each is None for each in optional) and _plain(margins):
         return {}
-    arrays = _Arrays(margins)
-    m, n = arrays.rows_and_queries()
-    if margins.equality is not None:
-        arrays.of("equality", "b", "booleans", 1, m, "constraint")
-    if margins.origin is not None:
-        arrays.of("origin", "iu", "integers", 2, n, "sequence")
-    if margins.numbers is not None:
-        arrays.of("numbers", "iu", "integers", 1, n, "sequence")
+    changed, _ = _checked(margins)
     if margins.kind not in _KINDS:
         raise InputError(f"margins.kind is {margins.kind!r}; use one of {', '.join(_KINDS)}")
-    return arrays.changed
+    return changed
+
+
+def check_batch(batch: Any) -> dict[str, NDArray[Any]]:
+    """The same for :class:`~attsvm.margins.MarginsBatch`.
+
+    Raises:
+        InputError: see :func:`check_arrays`.
+    """
+    changed, arrays = _checked(batch)
+    instances = arrays["instances"]
+    parts = max(len(instances) - 1, 0)
+    _check_offsets("margins.instances", instances, parts, len(arrays["queries"]), "sequences")
+    return changed
 
 
 def _plain(margins: Any) -> bool:
@@ -50,64 +68,29 @@ def _plain(margins: Any) -> bool:
             return False
     if type(selected) is not np.ndarray or selected.dtype is not _WHOLE:
         return False
-    if D.ndim != 2 or Z.ndim != 2 or margins.kind not in _KINDS:
-        return False
     m, n = len(D), len(Z)
-    if b.shape != (m,) or token.shape != (m,) or selected.shape != (n,):
-        return False
-    if offsets.shape != (n + 1,):
+    shapes = b.shape, token.shape, selected.shape, offsets.shape
+    if (D.ndim, Z.ndim, *shapes) != (2, 2, (m,), (m,), (n,), (n + 1,)):
         return False
     ends = offsets.tolist()
-    return bool(ends[0] == 0 and ends[-1] == m and ends == sorted(ends))
+    fits = ends[0] == 0 and ends[-1] == m and ends == sorted(ends)
+    return bool(fits and margins.kind in _KINDS)
 
 
-def check_batch(batch: Any) -> dict[str, NDArray[Any]]:
-    """The same for :class:`~attsvm.margins.MarginsBatch`.
-
-    Raises:
-        InputError: see :func:`check_arrays`.
-    """
-    arrays = _Arrays(batch)
-    _, n = arrays.rows_and_queries()
-    instances = arrays.of("instances", "iu", "integers", 1)
-    _check_offsets("margins.instances", instances, max(len(instances) - 1, 0), n, "sequences")
-    return arrays.changed
-
-
-class _Arrays:
-    """The arrays of a programme, checked one by one; ``changed`` holds those made into arrays."""
-
-    def __init__(self, owner: Any) -> None:
-        self.owner = owner
-        self.changed: dict[str, NDArray[Any]] = {}
-
-    def rows_and_queries(self) -> tuple[int, int]:
-        """How many there are, after a look at everything that goes with them."""
-        m = len(self.of("differences", "fiub", "real numbers", 2))
-        n = len(self.of("queries", "fiub", "real numbers", 2))
-        self.of("rhs", "fiub", "real numbers", 1, m, "constraint")
-        self.of("token", "iu", "integers", 1, m, "constraint")
-        self.of("selected", "iu", "integers", 1, n, "sequence")
-        offsets = self.of("offsets", "iu", "integers", 1)
-        _check_offsets("margins.offsets", offsets, n, m, "constraints")
-        return m, n
-
-    def of(
-        self,
-        name: str,
-        kinds: str,
-        what: str,
-        axes: int,
-        count: int | None = None,
-        each: str = "",
-    ) -> NDArray[Any]:
-        """The array of this name, of one of these kinds and of ``count`` rows."""
-        array: NDArray[Any] = getattr(self.owner, name)
+def _checked(owner: Any) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """The arrays that had to be made, and all arrays."""
+    changed: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, (kinds, what, axes, each) in _FORMS.items():
+        array = getattr(owner, name, None)
+        if array is None:
+            continue
         if type(array) is not np.ndarray:
             try:
-                array = self.changed[name] = np.array(array)
+                array = changed[name] = np.array(array)
             except (ValueError, TypeError) as error:
                 raise InputError(f"margins.{name} is not an array ({error})") from None
+        arrays[name] = array
         if array.dtype.kind not in kinds and array.size > 0:
             raise InputError(f"margins.{name} has dtype {array.dtype}; give {what}")
         if array.ndim != axes:
@@ -115,11 +98,14 @@ class _Arrays:
                 f"margins.{name} has shape {array.shape}; it must have"
                 f" {'one axis' if axes == 1 else 'two axes'}"
             )
+        count = len(arrays["differences" if each == "constraint" else "queries"]) if each else None
         if count is not None and len(array) != count:
             raise InputError(
                 f"margins.{name} has {len(array)} rows; it must have {count}, one per {each}"
             )
-        return array
+    n, m = len(arrays["queries"]), len(arrays["differences"])
+    _check_offsets("margins.offsets", arrays["offsets"], n, m, "constraints")
+    return changed, arrays
 
 
 def _check_offsets(name: str, offsets: NDArray[Any], parts: int, total: int, what: str) -> None:

@@ -101,12 +101,7 @@ def least_norm(margins: Margins, tol: float = 1e-9) -> LeastNorm:
         >>> attsvm.least_norm(attsvm.ratio_margins(data, sets, [[4, 1, 1]])).consistent
         False
     """
-    rows = margins.restricted(margins.equalities)
-    if rows.m * rows.shape[0] * rows.shape[1] > _LARGEST_EXPLICIT:
-        raise InputError(
-            f"{rows.m} equalities of weights {rows.shape} are too many to write out; solve them"
-            " with max_margin"
-        )
+    rows = _equalities(margins)
     for name in ("differences", "queries", "rhs"):
         if not np.isfinite(getattr(rows, name)).all():
             raise InputError(
@@ -136,19 +131,9 @@ def least_norm(margins: Margins, tol: float = 1e-9) -> LeastNorm:
         )
     y = b - U @ (U.T @ b)
     y = (y - U @ (U.T @ y)) / size
-    widest = float(
-        (
-            np.linalg.norm(rows.differences, axis=1)
-            * np.linalg.norm(rows.queries[rows.sequence], axis=1)
-        ).max()
-    )
-    gain = float(rows.rhs @ y) * widest
-    proof = (
-        float(np.linalg.norm(rows.adjoint(y)) * np.linalg.norm(rows.rhs)) / gain
-        if gain > 0
-        else float("inf")
-    )
-    return LeastNorm(rows, W, y, False, residual, proof)
+    gain = float(rows.rhs @ y) * float(rows.lengths.max())
+    left = float(np.linalg.norm(rows.adjoint(y)) * np.linalg.norm(rows.rhs))
+    return LeastNorm(rows, W, y, False, residual, left / gain if gain > 0 else float("inf"))
 
 
 def finite_component(
@@ -262,23 +247,27 @@ def equality_basis(margins: Margins) -> FloatArray:
         >>> abs(equality_basis(margins)).round(3).tolist()
         [[[0.707], [0.707]]]
     """
-    rows = margins.restricted(margins.equalities)
-    if rows.m * rows.shape[0] * rows.shape[1] > _LARGEST_EXPLICIT:
-        raise InputError(f"{rows.m} equalities of weights {rows.shape} are too many to write out")
+    rows = _equalities(margins)
     if rows.m == 0:
         return np.zeros((0, *margins.shape))
     return _factors(rows)[2].reshape(-1, *margins.shape)
+
+
+def _equalities(margins: Margins) -> Margins:
+    rows = margins.restricted(margins.equalities)
+    if rows.m * rows.shape[0] * rows.shape[1] > _LARGEST_EXPLICIT:
+        raise InputError(
+            f"{rows.m} equalities of weights {rows.shape} are too many to write out; solve them"
+            " with max_margin"
+        )
+    return rows
 
 
 def _factors(rows: Margins) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Singular vectors and values of the written-out rows, each divided by its norm, up to the
     numerical rank, and the norms.
     """
-    size = (
-        np.linalg.norm(rows.differences, axis=1)
-        * np.linalg.norm(rows.queries, axis=1)[rows.sequence]
-    )
-    size = np.where(size > 0, size, 1.0)
+    size = np.where(rows.lengths > 0, rows.lengths, 1.0)
     written = (
         (rows.differences / size[:, None])[:, :, None] * rows.queries[rows.sequence][:, None, :]
     ).reshape(rows.m, rows.shape[0] * rows.shape[1])

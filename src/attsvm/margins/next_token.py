@@ -10,7 +10,7 @@ Convergence of Training Transformers for Next-token Prediction* (2024).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,19 +19,10 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.margins.checks import integers, reals
 from attsvm.margins.operator import Margins
+from attsvm.margins.rivals import against_rivals, one_hot
 
 if TYPE_CHECKING:
     from attsvm.datasets.next_token import NextTokenData
-
-
-@overload
-def output_margins(embeddings: NextTokenData) -> Margins: ...
-
-
-@overload
-def output_margins(
-    embeddings: ArrayLike, following: ArrayLike, classes: int | None = ...
-) -> Margins: ...
 
 
 def output_margins(
@@ -92,15 +83,8 @@ def output_margins(
         raise InputError(
             f"following[{first}] is {n[first]}; classes are 0 to {K - 1}, or -1 where none is known"
         )
-    rivals = np.ones((len(E), K), dtype=np.bool_)
-    rivals[n < 0] = False
-    rivals[np.flatnonzero(n >= 0), n[n >= 0]] = False
-    x, v = np.nonzero(rivals)
-    differences = np.zeros((len(v), K))
-    differences[np.arange(len(v)), n[x]] = 1.0
-    differences[np.arange(len(v)), v] = -1.0
-    offsets = np.concatenate([[0], np.cumsum(rivals.sum(axis=1))])
-    return Margins(differences, E, offsets, np.ones(len(v)), v, np.maximum(n, 0), kind="class")
+    rivals = np.broadcast_to((n >= 0)[:, None], (len(E), K))
+    return against_rivals(one_hot(len(E), K), E, np.maximum(n, 0), rivals, kind="class")
 
 
 def order_arcs(
@@ -174,14 +158,6 @@ def order_arcs(
             if loser != winners[0]
         )
     return np.array(sorted(arcs), dtype=np.int64).reshape(-1, 3)
-
-
-@overload
-def order_margins(embeddings: NextTokenData) -> Margins: ...
-
-
-@overload
-def order_margins(embeddings: ArrayLike, arcs: ArrayLike) -> Margins: ...
 
 
 def order_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None = None) -> Margins:
@@ -263,21 +239,16 @@ def vocabulary_arcs(arcs: ArrayLike, size: int) -> IntArray:
 def arc_margins(E: FloatArray, arcs: IntArray, equality: BoolArray) -> Margins:
     """Margins of arcs sorted by query and winner: 1 for an inequality, 0 for an equality."""
     heads, counts = np.unique(arcs[:, :2], axis=0, return_counts=True)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    rhs = np.where(equality, 0.0, 1.0)
-    marked = equality if equality.any() else None
-    differences = E[arcs[:, 1]] - E[arcs[:, 2]]
-    winner, query = heads[:, 1].copy(), heads[:, :1].copy()
     return Margins(
-        differences,
+        E[arcs[:, 1]] - E[arcs[:, 2]],
         E[heads[:, 0]],
-        offsets,
-        rhs,
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        np.where(equality, 0.0, 1.0),
         arcs[:, 2].copy(),
-        winner,
-        marked,
+        heads[:, 1].copy(),
+        equality if equality.any() else None,
         kind="order",
-        origin=query,
+        origin=heads[:, :1].copy(),
     )
 
 
@@ -316,14 +287,6 @@ def strong_components(arcs: ArrayLike, size: int) -> tuple[IntArray, IntArray]:
     return queries, component
 
 
-@overload
-def graph_margins(embeddings: NextTokenData) -> Margins: ...
-
-
-@overload
-def graph_margins(embeddings: ArrayLike, arcs: ArrayLike) -> Margins: ...
-
-
 def graph_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None = None) -> Margins:
     r"""The margins of token-priority graphs, one graph :math:`\mathcal G^{(q)}` per query.
 
@@ -358,7 +321,7 @@ def graph_margins(embeddings: ArrayLike | NextTokenData, arcs: ArrayLike | None 
         [0.333, 0.333, -0.667]
     """
     embeddings, arcs = embeddings_and_arcs(embeddings, arcs)
-    E = reals("embeddings", embeddings, (None, None), "(tokens, features), one row per token")
+    E = _embeddings(embeddings)
     distinct = vocabulary_arcs(arcs, len(E))
     queries, component = strong_components(distinct, len(E))
     at = np.searchsorted(queries, distinct[:, 0])

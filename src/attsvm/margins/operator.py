@@ -13,9 +13,8 @@ rows like the others, marked in one array.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +27,9 @@ from attsvm.margins.blocks import MarginBlocks
 from attsvm.margins.consistency import check_arrays
 from attsvm.margins.mapped import MappedSelections
 from attsvm.printable import Compact
+
+_NUMBERS = 1 << 19  # of differences that are looked at together: four megabytes
+_LARGE = 1 << 22  # numbers in the differences from which a second core pays
 
 Kind = Literal["selection", "set", "ratio", "label", "position", "class", "support", "order"]
 
@@ -161,7 +163,14 @@ class Margins(Compact):
     @cached_property
     def lengths(self) -> FloatArray:
         r"""``(m,)``: :math:`\|A_c\|_F=\|\delta_c\|\,\|z_{i(c)}\|`."""
-        sizes: FloatArray = np.sqrt(np.einsum("cd,cd->c", self.differences, self.differences))
+        sizes = np.empty(self.m)
+
+        def squares(first: int, last: int, rows: slice) -> None:
+            D = self._rows(rows)
+            np.einsum("cd,cd->c", D, D, out=sizes[rows])
+
+        self._sweep(squares)
+        np.sqrt(sizes, out=sizes)
         sizes *= np.sqrt(np.einsum("nd,nd->n", self.queries, self.queries))[self.sequence]
         return sizes
 
@@ -180,57 +189,29 @@ class Margins(Compact):
 
     def along(self, moved: FloatArray) -> FloatArray:
         """Margins from the moved queries ``(n, d_x)``, row ``i`` being :math:`W z_i`."""
-        if self._uniform:
-            blocks, moved = self.differences.reshape(self.n, self._uniform, -1), moved[:, :, None]
-            if self.differences.size < _LARGE:
-                return np.matmul(blocks, moved).reshape(self.m)
-            stacked = np.empty((self.n, self._uniform, 1))
-
-            def sequences(first: int, last: int) -> None:
-                np.matmul(blocks[first:last], moved[first:last], out=stacked[first:last])
-
-            self._shared(sequences, self.n)
-            return stacked.reshape(self.m)
-        out = np.empty(self.m)
-        for start in range(0, self.m, _CHUNK):
-            part = slice(start, start + _CHUNK)
-            np.einsum("cd,cd->c", self.differences[part], moved[self.sequence[part]], out=out[part])
-        return out
-
-    def _shared(self, run: Callable[[int, int], None], runs: int) -> None:
-        """``run(first, last)`` over shares of ``runs``, on all cores where the rows are many."""
-        if self.differences.size < _LARGE:
-            run(0, runs)
-            return
-        from attsvm.cores import shared_out  # compiled code is imported where it is needed
-
-        ends = np.linspace(0, runs, 9).astype(int).tolist()
-        shared_out(lambda part: run(*part), list(itertools.pairwise(ends)))
+        return self._along(moved, self._rows)
 
     def along_sizes(self, moved: FloatArray) -> FloatArray:
         r""":math:`|\delta_c|^\top` times the rows ``(n, d_x)``: with :math:`|W||z_i|` there, what
         bounds the rounding of a margin.
         """
+        return self._along(moved, lambda rows: np.abs(self._rows(rows)), 8)
+
+    def _along(
+        self, moved: FloatArray, formed: Callable[[slice], FloatArray], finer: int = 1
+    ) -> FloatArray:
         out = np.empty(self.m)
-        if self._uniform:
-            blocks = self.differences.reshape(self.n, self._uniform, -1)
-            stacked, few = out.reshape(self.n, self._uniform, 1), -(-_FEW // self._uniform)
 
-            def sequences(first: int, last: int) -> None:
-                for start in range(first, last, few):
-                    part = slice(start, min(start + few, last))
-                    np.matmul(np.abs(blocks[part]), moved[part, :, None], out=stacked[part])
+        def products(first: int, last: int, rows: slice) -> None:
+            D = formed(rows)
+            if self._uniform:
+                blocks = D.reshape(last - first, self._uniform, -1)
+                stacked = out[rows].reshape(*blocks.shape[:2], 1)
+                np.matmul(blocks, moved[first:last, :, None], out=stacked)
+            else:
+                np.einsum("cd,cd->c", D, moved[self.sequence[rows]], out=out[rows])
 
-            self._shared(sequences, self.n)
-            return out
-
-        def chunks(first: int, last: int) -> None:
-            for start in range(first * _CHUNK, last * _CHUNK, _CHUNK):
-                part = slice(start, start + _CHUNK)
-                D = np.abs(self.differences[part])
-                np.einsum("cd,cd->c", D, moved[self.sequence[part]], out=out[part])
-
-        self._shared(chunks, -(-self.m // _CHUNK))
+        self._sweep(products, finer)
         return out
 
     def adjoint(self, dual: ArrayLike) -> FloatArray:
@@ -238,36 +219,64 @@ class Margins(Compact):
         and one product with the queries.
         """
         lam = np.asarray(dual, dtype=np.float64)
-        if self._uniform:
-            blocks = self.differences.reshape(self.n, self._uniform, -1)
-            weights = lam.reshape(self.n, 1, -1)
-            if self.differences.size < _LARGE:
-                return np.matmul(weights, blocks)[:, 0, :].T @ self.queries
-            stacked = np.empty((self.n, 1, blocks.shape[2]))
+        pulled = np.zeros((self.n, self.shape[0]))
 
-            def sequences(first: int, last: int) -> None:
-                np.matmul(weights[first:last], blocks[first:last], out=stacked[first:last])
+        def sums(first: int, last: int, rows: slice) -> None:
+            if not lam[rows].any():
+                return
+            D = self._rows(rows)
+            if self._uniform:
+                blocks = D.reshape(last - first, self._uniform, -1)
+                weights = lam[rows].reshape(last - first, 1, -1)
+                np.matmul(weights, blocks, out=pulled[first:last, None])
+            else:
+                filled = first + np.flatnonzero(np.diff(self.offsets[first : last + 1]))
+                starts = self.offsets[filled] - rows.start
+                pulled[filled] = np.add.reduceat(lam[rows, None] * D, starts)
 
-            self._shared(sequences, self.n)
-            pulled = stacked[:, 0, :]
-        else:
-            pulled = np.zeros((self.n, self.differences.shape[1]))
-            filled = np.flatnonzero(np.diff(self.offsets))
-            # sequences by the chunk, so that no weighted copy of all differences is made
-            many = self.m > _CHUNK
-            for part in np.array_split(filled, self.m // _CHUNK + 1) if many else [filled]:
-                if len(part):
-                    rows = slice(self.offsets[part[0]], self.offsets[part[-1] + 1])
-                    weighted = lam[rows, None] * self.differences[rows]
-                    pulled[part] = np.add.reduceat(weighted, self.offsets[part] - rows.start)
+        self._sweep(sums)
         return pulled.T @ self.queries
+
+    def _rows(self, part: Any) -> FloatArray:
+        """The differences of these rows, a slice or positions."""
+        return self.differences[part]
+
+    @property
+    def _threaded(self) -> bool:
+        """Whether a second core pays."""
+        return self.differences.size >= _LARGE
+
+    def _sweep(self, run: Callable[[int, int, slice], None], finer: int = 1) -> None:
+        """``run(first, last, rows)`` for all rows, a few sequences at a time."""
+        runs = self._runs(finer)
+        if not self._threaded:
+            for part in runs:
+                run(*part)
+            return
+        from attsvm.cores import shared_out  # compiled code is imported where it is needed
+
+        shared_out(lambda part: run(*part), list(runs))
+
+    def _runs(self, finer: int = 1) -> Iterator[tuple[int, int, slice]]:
+        """Whole sequences whose differences have about ``_NUMBERS / finer`` numbers together: the
+        first, one past the last, and their rows.
+        """
+        first, most = 0, max(1, _NUMBERS // (finer * max(1, self.shape[0])))
+        while first < self.n:
+            start = int(self.offsets[first])
+            last = int(np.searchsorted(self.offsets, start + most, side="right")) - 1
+            last = max(first + 1, last)
+            stop = int(self.offsets[last])
+            if stop > start:
+                yield first, last, slice(start, stop)
+            first = last
 
     def gram(self, constraints: ArrayLike | None = None) -> FloatArray:
         r""":math:`\langle A_c, A_{c'}\rangle = (\delta_c^\top\delta_{c'})(z_{i(c)}^\top z_{i(c')})`
         on these constraints (default: all).
         """
         index = np.arange(self.m) if constraints is None else np.asarray(constraints)
-        D, Z = self.differences[index], self.queries[self.sequence[index]]
+        D, Z = self._rows(index), self.queries[self.sequence[index]]
         return (D @ D.T) * (Z @ Z.T)
 
     def restricted(self, constraints: ArrayLike) -> Margins:
@@ -282,18 +291,15 @@ class Margins(Compact):
         )
         counts = np.bincount(self.sequence[index], minlength=self.n)
         offsets = np.concatenate([[0], np.cumsum(counts)])
-        equality = None if self.equality is None else self.equality[index]
-        return replace(
-            self,
-            differences=self.differences[index],
-            offsets=offsets,
-            rhs=self.rhs[index],
-            token=self.token[index],
-            equality=equality,
+        return Margins(
+            self._rows(index),
+            self.queries,
+            offsets,
+            self.rhs[index],
+            self.token[index],
+            self.selected,
+            None if self.equality is None else self.equality[index],
+            self.kind,
+            self.origin,
+            self.numbers,
         )
-
-
-_FEW = 1 << 10  # rows whose sizes are taken at a time: their copy stays in the cache
-_LARGE = 1 << 22  # numbers in the differences from which a second core pays
-# rows gathered at a time: bounds the copy of moved queries to a few tens of megabytes
-_CHUNK = 1 << 15

@@ -8,7 +8,7 @@ differences a block at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,8 +19,6 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.margins.checks import integers, reals
 from attsvm.margins.operator import Margins
-
-_BLOCK = 1 << 13  # rows formed at a time: four megabytes at 64 features
 
 
 class PairMargins(Margins):
@@ -77,7 +75,7 @@ class PairMargins(Margins):
     @property
     def differences(self) -> FloatArray:
         """``(m, d_x)``: all rows written out anew, ``m d_x`` numbers."""
-        return self._formed(0, self.m)
+        return self._rows(slice(None))
 
     @property
     def m(self) -> int:
@@ -89,78 +87,7 @@ class PairMargins(Margins):
         """Shape ``(d_x, d_z)`` of the weights."""
         return int(self.keys.shape[1]), int(self.queries.shape[1])
 
-    @cached_property
-    def lengths(self) -> FloatArray:
-        """As for :class:`~attsvm.margins.Margins`."""
-        sizes = np.empty(self.m)
-        for _, _, rows in self._blocks():
-            D = self._formed(rows.start, rows.stop)
-            np.einsum("cd,cd->c", D, D, out=sizes[rows])
-        np.sqrt(sizes, out=sizes)
-        sizes *= np.sqrt(np.einsum("nd,nd->n", self.queries, self.queries))[self.sequence]
-        return sizes
-
-    def along(self, moved: FloatArray) -> FloatArray:
-        """Margins from the moved queries ``(n, d_x)``, row ``i`` being :math:`W z_i`."""
-        return self._along(moved, self._formed)
-
-    def along_sizes(self, moved: FloatArray) -> FloatArray:
-        """As for :class:`~attsvm.margins.Margins`."""
-        return self._along(moved, lambda start, stop: np.abs(self._formed(start, stop)))
-
-    def _along(self, moved: FloatArray, formed: Callable[[int, int], FloatArray]) -> FloatArray:
-        out = np.empty(self.m)
-        for first, last, rows in self._blocks():
-            D = formed(rows.start, rows.stop)
-            if self._uniform:
-                blocks = D.reshape(last - first, self._uniform, -1)
-                out[rows] = np.matmul(blocks, moved[first:last, :, None]).ravel()
-            else:
-                np.einsum("cd,cd->c", D, moved[self.sequence[rows]], out=out[rows])
-        return out
-
-    def adjoint(self, dual: ArrayLike) -> FloatArray:
-        r""":math:`\sum_c\lambda_cA_c`, shape ``(d_x, d_z)``."""
-        lam = np.asarray(dual, dtype=np.float64)
-        pulled = np.zeros((self.n, self.shape[0]))
-        for first, last, rows in self._blocks():
-            part = lam[rows]
-            if not part.any():
-                continue
-            D = self._formed(rows.start, rows.stop)
-            if self._uniform:
-                blocks = D.reshape(last - first, self._uniform, -1)
-                weights = part.reshape(last - first, 1, self._uniform)
-                pulled[first:last] = np.matmul(weights, blocks)[:, 0, :]
-            else:
-                filled = first + np.flatnonzero(np.diff(self.offsets[first : last + 1]))
-                starts = self.offsets[filled] - rows.start
-                pulled[filled] = np.add.reduceat(part[:, None] * D, starts, axis=0)
-        return pulled.T @ self.queries
-
-    def gram(self, constraints: ArrayLike | None = None) -> FloatArray:
-        """As for :class:`~attsvm.margins.Margins`."""
-        return self.restricted(
-            np.arange(self.m) if constraints is None else np.asarray(constraints)
-        ).gram()
-
-    def restricted(self, constraints: ArrayLike) -> Margins:
-        """These rows, written out."""
-        chosen = np.asarray(constraints)
-        index = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else np.unique(chosen)
-        index = index.astype(np.int64)
-        sequence = self.sequence[index]
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(sequence, minlength=self.n))])
-        return Margins(
-            self.keys[self.winner[sequence]] - self.keys[self.rival[index]],
-            self.queries,
-            offsets,
-            self.rhs[index],
-            self.token[index],
-            self.selected,
-            kind="position",
-            origin=self.origin,
-        )
+    _threaded = False  # each thread would form rows of its own
 
     def estimate(self, W: FloatArray) -> FloatArray:
         r"""The margins from whole logits, :math:`k_\alpha^\top Wq-k_t^\top Wq`: much faster than a
@@ -169,7 +96,7 @@ class PairMargins(Margins):
         out = np.empty(self.m)
         moved = self.queries @ W.T
         lows, highs = self._windows
-        for first, last, rows in self._blocks():
+        for first, last, rows in self._runs():
             low, high = int(lows[first:last].min()), int(highs[first:last].max())
             logits = moved[first:last] @ self.keys[low:high].T
             own = logits[np.arange(last - first), self.winner[first:last] - low]
@@ -188,20 +115,10 @@ class PairMargins(Margins):
             high[filled] = np.maximum(high[filled], np.maximum.reduceat(self.rival, starts) + 1)
         return low, high
 
-    def _formed(self, start: int, stop: int) -> FloatArray:
-        D: FloatArray = self.keys[self.winner[self.sequence[start:stop]]]
-        D -= self.keys[self.rival[start:stop]]
+    def _rows(self, part: Any) -> FloatArray:
+        D: FloatArray = self.keys[self.winner[self.sequence[part]]]
+        D -= self.keys[self.rival[part]]
         return D
-
-    def _blocks(self) -> Iterator[tuple[int, int, slice]]:
-        """Runs of whole queries with about ``_BLOCK`` rows: first query, last query, rows."""
-        first = 0
-        while first < self.n:
-            room = self.offsets[first] + _BLOCK
-            last = max(first + 1, int(np.searchsorted(self.offsets, room, side="right")) - 1)
-            if self.offsets[last] > self.offsets[first]:
-                yield first, last, slice(int(self.offsets[first]), int(self.offsets[last]))
-            first = last
 
 
 def pair_margins(
@@ -261,7 +178,7 @@ def pair_margins(
     groups = _per_text("classes", classes, len(K))
     views = _per_text("visible", visible, len(K), 2)
     parts = [
-        _one_text(f"of text {i}" if len(K) > 1 else "", k, q, alpha, place, group, view, causal)
+        _one_text(f" of text {i}" if len(K) > 1 else "", k, q, alpha, place, group, view, causal)
         for i, (k, q, alpha, place, group, view) in enumerate(
             zip(K, Q, chosen, places, groups, views, strict=True)
         )
@@ -295,13 +212,13 @@ def _one_text(
     T, q = len(keys), len(queries)
     place = np.arange(q) if positions is None else _positions("positions", positions, q, T, where)
     if positions is None and q > T:
-        raise InputError(f"{q} queries {where} have {T} keys; give the positions of the queries")
+        raise InputError(f"{q} queries{where} have {T} keys; give the positions of the queries")
     seen: BoolArray = np.arange(T) <= place[:, None] if causal else np.ones((q, T), dtype=np.bool_)
     if visible is not None:
         seen = np.asarray(visible)
         if seen.shape != (q, T) or seen.dtype != np.bool_:
             raise InputError(
-                f"visible has shape {seen.shape} and dtype {seen.dtype} {where}; it must be"
+                f"visible has shape {seen.shape} and dtype {seen.dtype}{where}; it must be"
                 f" booleans ({q}, {T})"
             )
     if selected is None:
@@ -316,7 +233,7 @@ def _one_text(
         if late.any():
             j = int(np.flatnonzero(late)[0])
             raise InputError(
-                f"selected[{j}] {where} is {chosen[j]}, which the query at position {place[j]} does"
+                f"selected[{j}]{where} is {chosen[j]}, which the query at position {place[j]} does"
                 " not see; select a position that it sees"
             )
     group = _equal_rows(keys)
@@ -324,7 +241,7 @@ def _one_text(
     if classes is not None:
         label = integers("classes", classes)
         if label.shape != (T,):
-            raise InputError(f"classes has shape {label.shape} {where}; it must be ({T},)")
+            raise InputError(f"classes has shape {label.shape}{where}; it must be ({T},)")
         rivals &= label[chosen][:, None] != label
     counts = rivals.sum(axis=1)
     return counts, np.nonzero(rivals)[1].astype(np.int64), chosen, place
@@ -366,9 +283,9 @@ def _per_text(name: str, value: Any, texts: int, axes: int = 1) -> list[Any]:
 def _positions(name: str, value: ArrayLike, q: int, T: int, where: str) -> IntArray:
     array = integers(name, value)
     if array.shape != (q,):
-        raise InputError(f"{name} has shape {array.shape} {where}; it must be ({q},)")
+        raise InputError(f"{name} has shape {array.shape}{where}; it must be ({q},)")
     outside = (array < 0) | (array >= T)
     if outside.any():
         j = int(np.flatnonzero(outside)[0])
-        raise InputError(f"{name}[{j}] {where} is {array[j]}; the text has positions 0 to {T - 1}")
+        raise InputError(f"{name}[{j}]{where} is {array[j]}; the text has positions 0 to {T - 1}")
     return array

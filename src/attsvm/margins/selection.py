@@ -13,6 +13,7 @@ from attsvm.data import AttentionData
 from attsvm.errors import InputError
 from attsvm.margins.checks import chosen_sequences, reals, selected_tokens
 from attsvm.margins.operator import Margins
+from attsvm.margins.rivals import against_rivals
 
 
 def selection_margins(data: AttentionData, tokens: ArrayLike) -> Margins:
@@ -39,14 +40,7 @@ def selection_margins(data: AttentionData, tokens: ArrayLike) -> Margins:
         [[0.5], [0.0]]
     """
     selected = selected_tokens(data, tokens)
-    others = data.mask.copy()
-    others[np.arange(data.n), selected] = False
-    sequence, token = np.nonzero(others)
-    differences = data.tokens[sequence, selected[sequence]] - data.tokens[sequence, token]
-    offsets = np.concatenate([[0], np.cumsum(others.sum(axis=1))])
-    return Margins(
-        differences, np.array(data.queries), offsets, np.ones(len(token)), token, selected
-    )
+    return against_rivals(data.tokens, data.queries, selected, data.mask)
 
 
 def prompt_margins(

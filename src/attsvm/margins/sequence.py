@@ -11,6 +11,7 @@ from attsvm.data import AttentionData, BoolArray, IntArray
 from attsvm.errors import InputError
 from attsvm.margins.checks import integers, one_instance
 from attsvm.margins.operator import Margins
+from attsvm.margins.rivals import against_rivals
 
 
 def sequence_margins(data: AttentionData, tokens: ArrayLike, causal: bool = False) -> Margins:
@@ -20,7 +21,7 @@ def sequence_margins(data: AttentionData, tokens: ArrayLike, causal: bool = Fals
     For every visible position :math:`j` of every sequence :math:`i` and every
     :math:`t\ne\alpha_{ij}` that :math:`j` sees: all visible tokens, or those with :math:`t\le j`
     when ``causal``. These are the margins of :func:`~attsvm.margins.selection_margins` on the pairs
-    :math:`(X_i, x_{ij})`, so a "sequence" of the result is one pair; :func:`query_positions` names
+    :math:`(X_i, x_{ij})`, so a "sequence" of the result is one pair; :attr:`Margins.origin` names
     the pairs. The weights are ``(d_x, d_x)``, and the queries of ``data`` play no part. Programme
     SAtt-SVM of Tarzanagh et al., *Transformers as Support Vector Machines* (2023), appendix.
 
@@ -49,7 +50,7 @@ def sequence_margins(data: AttentionData, tokens: ArrayLike, causal: bool = Fals
             f"tokens has shape {selected.shape}; it must be ({data.n}, {data.T}), one selected"
             " token per position"
         )
-    pairs = query_positions(data)
+    pairs = np.argwhere(data.mask).astype(np.int64)
     i, j = pairs[:, 0], pairs[:, 1]
     alpha = selected[i, j]
     _refuse(
@@ -65,38 +66,9 @@ def sequence_margins(data: AttentionData, tokens: ArrayLike, causal: bool = Fals
             "which a causal query does not see; select a position up to its own",
         )
         seen = seen & (np.arange(data.T) <= j[:, None])
-    others = seen.copy()
-    others[np.arange(len(pairs)), alpha] = False
-    pair, token = np.nonzero(others)
-    differences = data.tokens[i[pair], alpha[pair]] - data.tokens[i[pair], token]
-    offsets = np.concatenate([[0], np.cumsum(others.sum(axis=1))])
-    return Margins(
-        differences,
-        data.tokens[i, j],
-        offsets,
-        np.ones(len(token)),
-        token,
-        alpha,
-        kind="position",
-        origin=pairs,
+    return against_rivals(
+        data.tokens, data.tokens[i, j], alpha, seen, of=i, kind="position", origin=pairs
     )
-
-
-def query_positions(data: AttentionData) -> IntArray:
-    """``(k, 2)``: sequence and position of every visible token, in the order of the pairs of
-    :func:`sequence_margins`.
-
-    Raises:
-        InputError: leading axes.
-
-    Example:
-        >>> import attsvm
-        >>> data = attsvm.AttentionData.from_bags([[[1.0]], [[2.0], [3.0]]], labels=[1, -1])
-        >>> attsvm.query_positions(data).tolist()
-        [[0, 0], [1, 0], [1, 1]]
-    """
-    one_instance(data)
-    return np.argwhere(data.mask).astype(np.int64)
 
 
 def _refuse(pairs: IntArray, wrong: BoolArray, alpha: IntArray, why: str) -> None:

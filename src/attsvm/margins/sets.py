@@ -9,10 +9,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, BoolArray
+from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.margins.checks import reals, token_sets
-from attsvm.margins.operator import Margins
+from attsvm.margins.operator import Kind, Margins
+from attsvm.margins.rivals import against_rivals
 
 
 def multi_token_margins(data: AttentionData, sets: ArrayLike) -> Margins:
@@ -45,14 +46,8 @@ def multi_token_margins(data: AttentionData, sets: ArrayLike) -> Margins:
         [[0.5], [0.5]]
     """
     chosen = token_sets(data, sets)
-    margins, inside = _anchored(data, chosen, data.mask)
-    equality = inside if inside.any() else None
-    return replace(
-        margins,
-        rhs=np.where(inside, 0.0, 1.0),
-        equality=equality,
-        kind="set" if inside.any() else "selection",
-    )
+    margins = against_rivals(data.tokens, data.queries, _anchor(chosen), data.mask)
+    return with_ties(margins, chosen, "set", "selection")
 
 
 def ratio_margins(data: AttentionData, sets: ArrayLike, probabilities: ArrayLike) -> Margins:
@@ -93,23 +88,25 @@ def ratio_margins(data: AttentionData, sets: ArrayLike, probabilities: ArrayLike
         raise InputError(
             f"probabilities[{i}, {t}] is {s[i, t]:g}; on the selected tokens they must be positive"
         )
-    margins, _ = _anchored(data, chosen, chosen)
-    sequence = margins.sequence
-    rhs = np.log(s[sequence, margins.selected[sequence]]) - np.log(s[sequence, margins.token])
-    return replace(margins, rhs=rhs, equality=np.ones(margins.m, dtype=np.bool_), kind="ratio")
+    return with_odds(against_rivals(data.tokens, data.queries, _anchor(chosen), chosen), s)
 
 
-def _anchored(
-    data: AttentionData, chosen: BoolArray, rivals: BoolArray
-) -> tuple[Margins, BoolArray]:
-    """Rows anchor minus every other token of ``rivals``, and which of them stay inside the sets."""
-    anchor = np.argmax(chosen, axis=1).astype(np.int64)
-    others = rivals.copy()
-    others[np.arange(data.n), anchor] = False
-    sequence, token = np.nonzero(others)
-    differences = data.tokens[sequence, anchor[sequence]] - data.tokens[sequence, token]
-    offsets = np.concatenate([[0], np.cumsum(others.sum(axis=1))])
-    margins = Margins(
-        differences, np.array(data.queries), offsets, np.ones(len(token)), token, anchor
-    )
-    return margins, chosen[sequence, token]
+def _anchor(chosen: BoolArray) -> IntArray:
+    return np.argmax(chosen, axis=1).astype(np.int64)
+
+
+def with_ties(margins: Margins, chosen: BoolArray, tied: Kind, free: Kind) -> Margins:
+    """The rows, with an equality for every token among the ``(n, T)`` chosen; of the kind ``free``
+    where there is none.
+    """
+    inside = chosen[margins.sequence, margins.token]
+    if not inside.any():
+        return replace(margins, kind=free)
+    return replace(margins, rhs=np.where(inside, 0.0, 1.0), equality=inside, kind=tied)
+
+
+def with_odds(margins: Margins, probabilities: FloatArray) -> Margins:
+    """The rows as equalities: the log-odds of the selected token and the other, ``(n, T)``."""
+    i = margins.sequence
+    odds = np.log(probabilities[i, margins.selected[i]]) - np.log(probabilities[i, margins.token])
+    return replace(margins, rhs=odds, equality=np.ones(margins.m, dtype=np.bool_), kind="ratio")

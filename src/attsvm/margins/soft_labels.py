@@ -7,16 +7,17 @@ Thrampoulidis, *Implicit Optimization Bias of Next-token Prediction in Linear Mo
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import FloatArray
+from attsvm.data import BoolArray, FloatArray
 from attsvm.errors import InputError
 from attsvm.margins.checks import reals
 from attsvm.margins.operator import Margins
+from attsvm.margins.rivals import against_rivals, one_hot
+from attsvm.margins.sets import with_odds, with_ties
 
 
 class SoftLabels(NamedTuple):
@@ -98,7 +99,9 @@ def soft_label_margins(embeddings: ArrayLike, counts: ArrayLike) -> Margins:
         [[0.333, -0.333], [0.333, -0.333], [-0.667, 0.667]]
     """
     labels = soft_labels(embeddings, counts)
-    return _anchored(labels, np.ones(labels.probabilities.shape, dtype=np.bool_))
+    support = labels.probabilities > 0
+    rows = _anchored(labels, np.ones(support.shape, dtype=np.bool_))
+    return with_ties(rows, support, "support", "class")
 
 
 def log_odds_margins(embeddings: ArrayLike, counts: ArrayLike) -> Margins:
@@ -129,31 +132,10 @@ def log_odds_margins(embeddings: ArrayLike, counts: ArrayLike) -> Margins:
     """
     labels = soft_labels(embeddings, counts)
     p = labels.probabilities
-    rows = _anchored(labels, p > 0)
-    j = rows.sequence
-    odds = np.log(p[j, rows.selected[j]]) - np.log(p[j, rows.token])
-    return replace(rows, rhs=odds, equality=np.ones(rows.m, dtype=np.bool_), kind="ratio")
+    return with_odds(_anchored(labels, p > 0), p)
 
 
-def _anchored(labels: SoftLabels, rivals: np.ndarray) -> Margins:
-    """Rows anchor minus every other token among ``rivals``."""
-    p = labels.probabilities
-    m, V = p.shape
-    anchor = np.argmax(p, axis=1).astype(np.int64)
-    others = rivals.copy()
-    others[np.arange(m), anchor] = False
-    j, token = np.nonzero(others)
-    inside = p[j, token] > 0
-    differences = np.zeros((len(token), V))
-    differences[np.arange(len(token)), anchor[j]] = 1.0
-    differences[np.arange(len(token)), token] = -1.0
-    return Margins(
-        differences,
-        labels.embeddings,
-        np.concatenate([[0], np.cumsum(others.sum(axis=1))]),
-        np.where(inside, 0.0, 1.0),
-        token,
-        anchor,
-        inside if inside.any() else None,
-        kind="support" if inside.any() else "class",
-    )
+def _anchored(labels: SoftLabels, rivals: BoolArray) -> Margins:
+    """Rows of the most frequent token minus every other one among ``rivals``."""
+    anchor = np.argmax(labels.probabilities, axis=1).astype(np.int64)
+    return against_rivals(one_hot(*rivals.shape), labels.embeddings, anchor, rivals)

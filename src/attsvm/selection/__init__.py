@@ -3,9 +3,7 @@ a cyclic order selects.
 """
 
 from attsvm.selection.conditions import (
-    Dominance,
     all_support,
-    dominance,
     feasible,
     gradient_alignment,
 )
@@ -20,7 +18,7 @@ from attsvm.selection.graph import (
 from attsvm.selection.likelihood import Likelihood, attention_likelihood, stack_likelihoods
 from attsvm.selection.parts import PartsReport, Split, TwoParts
 from attsvm.selection.soft_labels import SoftLabelSVM, soft_label_svm
-from attsvm.selection.start_cones import in_angular_cone, in_bregman_cone, in_margin_cone
+from attsvm.selection.start_cones import in_bregman_cone
 from attsvm.selection.tokens import (
     Mixture,
     SelectedSets,
@@ -34,7 +32,6 @@ from attsvm.selection.tokens import (
 )
 
 __all__ = [
-    "Dominance",
     "GraphSVM",
     "Likelihood",
     "MarginDrop",
@@ -46,13 +43,10 @@ __all__ = [
     "TwoParts",
     "all_support",
     "attention_likelihood",
-    "dominance",
     "feasible",
     "gradient_alignment",
     "graph_svm",
-    "in_angular_cone",
     "in_bregman_cone",
-    "in_margin_cone",
     "leading_tokens",
     "local_arcs",
     "locally_optimal",

@@ -1,63 +1,33 @@
-r"""Conditions under which descent reaches the optimal tokens, and the identity that proves them
-sufficient.
+"""Conditions under which descent reaches the optimal tokens.
 
-Tarzanagh et al., *Transformers as Support Vector Machines* (2023): Assumption B (all tokens
-support, or the other scores are equal), the alignment of the first gradient, and the inequality
-behind both. The formulas are derived in the words of this library: with scores
-:math:`\gamma_{it}`, :math:`q_{it}=\langle A_{it},W^{mm}\rangle\ge1` and
-:math:`\bar\gamma_i=\sum_ts_{it}\gamma_{it}`
-
-.. math:: \langle-\nabla
-    L(W),W^{mm}\rangle=\tfrac1n\sum_i|\ell'_i|
-    \sum_{t\ne\mathrm{opt}_i}s_{it}(\bar\gamma_i-\gamma_{it})q_{it}.
+Tarzanagh et al., *Transformers as Support Vector Machines* (2023): Assumption B1 (all tokens
+support), the alignment of the first gradient, and feasibility.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, softmax
+from scipy.special import expit
 
 from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.margins import Margins, selection_margins
 from attsvm.selection.tokens import optimal_tokens, token_scores
 from attsvm.solvers import max_margin
-from attsvm.solvers.solution import MarginSolution
 
 LossName = Literal["logistic", "exponential", "linear"]
 
 _UNIT = 1e-5  # distance of a margin to 1 at which it counts as 1
 _SINGULAR = 1e12  # condition number beyond which a Gram matrix decides nothing
-
-
-class Dominance(NamedTuple):
-    r"""Both sides of the identity of this module, and the lower bound that Assumption B makes
-    positive.
-
-    Attributes:
-        descent: :math:`\langle-\nabla L(W),W^{mm}\rangle` from the gradient.
-        terms: the right-hand side of the identity.
-        bound: :math:`\tfrac1n\sum_i|\ell'_i|(s_{io}(\gamma_{io}-\bar\gamma_i)-(q_{\max}-1)r_i)`
-            with ``o`` the optimal token and the better of the other tokens in
-            :math:`r_i=\sum_{t\ne o:\gamma_{it}>\bar\gamma_i}s_{it}(\gamma_{it}-\bar\gamma_i)`;
-            equal to ``descent`` when all tokens support.
-
-    Example:
-        >>> import attsvm
-        >>> from attsvm.selection import dominance
-        >>> toy = attsvm.datasets.toy("plane")
-        >>> solution = attsvm.max_margin(toy.data, attsvm.optimal_tokens(toy.data, toy.head))
-        >>> sides = dominance(toy.data, toy.head, 0.0 * solution.W, solution)
-        >>> abs(sides.descent - sides.terms) < 1e-12, sides.bound <= sides.descent
-        (True, True)
-    """
-
-    descent: float
-    terms: float
-    bound: float
+_SLOPES: dict[str, Callable[[FloatArray], FloatArray]] = {  # of a loss at a mean score, falling
+    "logistic": lambda mean: expit(-mean),
+    "exponential": lambda mean: np.exp(-mean),
+    "linear": np.ones_like,
+}
 
 
 def all_support(data: AttentionData, tokens: ArrayLike) -> BoolArray:
@@ -91,10 +61,7 @@ def all_support(data: AttentionData, tokens: ArrayLike) -> BoolArray:
 
 
 def _all_support(margins: Margins) -> bool:
-    size = (
-        np.linalg.norm(margins.differences, axis=1)
-        * np.linalg.norm(margins.queries, axis=1)[margins.sequence]
-    )
+    size = margins.lengths
     if margins.m <= margins.shape[0] * margins.shape[1] and (size > 0).all():
         # rows of length one: the condition number is that of the directions
         gram = margins.gram() / np.outer(size, size)
@@ -129,65 +96,20 @@ def gradient_alignment(
         >>> round(float(attsvm.gradient_alignment(data, head=[1.0, 0.0])), 3)
         2.667
     """
-    ascent = _ascent(data, head, np.zeros((*data.batch_shape, data.d_x, data.d_z)), loss)
+    if loss not in _SLOPES:
+        raise InputError(f"loss is {loss!r}; use 'logistic', 'exponential' or 'linear'")
     best = optimal_tokens(data, head)
+    gamma = np.where(data.mask, token_scores(data, head), 0.0)
+    count = data.lengths[..., None]
+    mean = gamma.sum(axis=-1, keepdims=True) / count  # attention at zero is even
+    weights = np.where(data.mask, _SLOPES[loss](mean) * (gamma - mean) / count, 0.0)
+    pull = (weights[..., None, :] @ data.tokens)[..., 0, :]
+    ascent = np.swapaxes(pull, -1, -2) @ data.queries / data.n
     moved = data.queries @ np.swapaxes(ascent, -1, -2)
     gains = (data.tokens @ moved[..., None])[..., 0]
     lead = np.take_along_axis(gains, best[..., None], axis=-1) - gains
     rivals = data.mask & (np.arange(data.T) != best[..., None])
     return np.min(np.where(rivals, lead, np.inf), axis=(-2, -1))
-
-
-def dominance(
-    data: AttentionData,
-    head: ArrayLike,
-    W: ArrayLike,
-    solution: MarginSolution,
-    loss: LossName = "logistic",
-) -> Dominance:
-    r"""How much descent at ``W`` moves along the max-margin weights of the optimal tokens,
-    :math:`\langle-\nabla L(W),W^{mm}\rangle`: two computations of one number, and a bound.
-
-    With all tokens at the margin, or equal scores of those that are not optimal, it is positive at
-    every ``W``, so there is no stationary point. The identity is stated and derived in
-    :mod:`attsvm.selection.conditions`.
-
-    Args:
-        data: one instance.
-        head: ``(d_x,)``.
-        W: ``(d_x, d_z)``, any weights.
-        solution: hard-margin solution for the optimal tokens.
-        loss: whose slope weighs the sequences.
-
-    Raises:
-        InputError: a solution for other tokens than the optimal ones, or none.
-
-    Example:
-        >>> import attsvm
-        >>> from attsvm.selection import dominance
-        >>> toy = attsvm.datasets.toy("plane")
-        >>> solution = attsvm.max_margin(toy.data, attsvm.optimal_tokens(toy.data, toy.head))
-        >>> bool(dominance(toy.data, toy.head, solution.W, solution).descent > 0.0)
-        True
-    """
-    best = optimal_tokens(data, head)
-    if not solution.has_weights or not np.array_equal(solution.margins.selected, best):
-        raise InputError(
-            "the dominance identity needs a solution for the optimal tokens of the data; solve"
-            " their selection_margins first"
-        )
-    weights = np.asarray(W, dtype=np.float64)
-    descent = float(np.sum(_ascent(data, head, weights, loss) * solution.W))
-    gamma, s, mean, slope = _state(data, head, weights, loss)
-    margins = solution.margins
-    q = np.zeros(gamma.shape)
-    q[margins.sequence, margins.token] = margins(solution.W)
-    lag = np.where(data.mask, mean[:, None] - gamma, 0.0)
-    terms = float(np.mean(slope * np.sum(s * lag * q, axis=1)))
-    rows = np.arange(data.n)
-    ahead = np.where(np.arange(data.T) == best[:, None], 0.0, np.maximum(-lag, 0.0))
-    bound = s[rows, best] * (gamma[rows, best] - mean) - (q.max() - 1.0) * np.sum(s * ahead, axis=1)
-    return Dominance(descent, terms, float(np.mean(slope * bound)))
 
 
 def feasible(data: AttentionData, tokens: ArrayLike) -> BoolArray:
@@ -231,30 +153,3 @@ def _per_instance(data: AttentionData, tokens: ArrayLike) -> IntArray:
             " sequence"
         )
     return np.broadcast_to(selected, shape)
-
-
-def _state(
-    data: AttentionData, head: ArrayLike, W: FloatArray, loss: LossName
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Scores (hidden ones zero), probabilities, mean scores and slopes at ``W``."""
-    if loss not in ("logistic", "exponential", "linear"):
-        raise InputError(f"loss is {loss!r}; use 'logistic', 'exponential' or 'linear'")
-    gamma = np.where(data.mask, token_scores(data, head), 0.0)
-    moved = data.queries @ np.swapaxes(W, -1, -2)
-    s = softmax(np.where(data.mask, (data.tokens @ moved[..., None])[..., 0], -np.inf), axis=-1)
-    mean = np.sum(s * gamma, axis=-1)
-    slope = (
-        expit(-mean)
-        if loss == "logistic"
-        else np.exp(-mean)
-        if loss == "exponential"
-        else np.ones_like(mean)
-    )
-    return gamma, s, mean, slope
-
-
-def _ascent(data: AttentionData, head: ArrayLike, W: FloatArray, loss: LossName) -> FloatArray:
-    r""":math:`-\nabla L(W)`, ``(..., d_x, d_z)``."""
-    gamma, s, mean, slope = _state(data, head, W, loss)
-    pull = (slope[..., None] * s * (gamma - mean[..., None]))[..., None, :] @ data.tokens
-    return np.swapaxes(pull[..., 0, :], -1, -2) @ data.queries / data.n

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
-from attsvm.data import AttentionData, FloatArray
+from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.errors import InputError
 from attsvm.geometry import Norm, as_norm
 from attsvm.margins import Margins, decoder_margins
 from attsvm.margins.checks import reals, selected_tokens
-from attsvm.solvers import max_margin
+from attsvm.solvers import MarginSolution, max_margin
 
 _SELECTIONS = 1_000_000
 _ROUNDED = 1e-14  # relative, of a margin and of the lengths that are compared with it
@@ -83,28 +83,17 @@ def margin_drop(
         (1.0, 0.574)
     """
     selected = selected_tokens(data, tokens)
-    mapped = (
-        data.tokens
-        if keys is None
-        else data.tokens @ reals("keys", keys, (None, data.d_x), "a map of tokens to keys").T
-    )
+    mapped = data.tokens
+    if keys is not None:
+        mapped = mapped @ reals("keys", keys, (None, data.d_x), "a map of tokens to keys").T
     samples = reals("prompts", prompts, (None, mapped.shape[-1]), f"(samples, {mapped.shape[-1]})")
-    best = max_margin(decoder_margins(data, selected))
-    if not best.has_weights:
-        raise InputError(
-            "no head separates the selected tokens by label, so there is no margin that could drop"
-        )
+    best = _head(data, selected, None)
     top = 1.0 / best.norm
     s = softmax(np.where(data.mask, np.einsum("ntk,sk->snt", mapped, samples), -np.inf), axis=-1)
     features = data.labels[:, None] * (s[:, :, None, :] @ data.tokens)[:, :, 0]
     away = 1.0 - s[:, np.arange(data.n), selected]
-    programmes = [_labels(rows) for rows in features]
-    reached = np.array(
-        [
-            1.0 / solution.norm if solution.has_weights else 0.0
-            for solution in max_margin(programmes)
-        ]
-    )
+    solved = max_margin([_labels(rows) for rows in features])
+    reached = np.array([1.0 / each.norm if each.has_weights else 0.0 for each in solved])
     ratios = (top - reached) / away.max(axis=1)
     return MarginDrop(float(ratios.min()), top, ratios)
 
@@ -153,11 +142,7 @@ def margin_drop_bound(
             f"there are more than {_SELECTIONS} selections of one token of each sequence; use"
             " margin_drop, which samples"
         )
-    best = max_margin(decoder_margins(data, selected), bound)
-    if not best.has_weights:
-        raise InputError(
-            "no head separates the selected tokens by label, so there is no margin that could drop"
-        )
+    best = _head(data, selected, bound)
     top, weights = (1.0 - _ROUNDED) / best.norm, best.dual / best.dual.sum()
     signed = np.asarray(data.labels)[:, None, None] * data.tokens
     rivals = np.array(list(itertools.product(*(np.flatnonzero(row) for row in data.mask))))
@@ -170,6 +155,16 @@ def margin_drop_bound(
     if stuck.any():
         drops[stuck] = _piecewise(own, others[stuck], weights, top, bound)
     return float(drops.min())
+
+
+def _head(data: AttentionData, selected: IntArray, norm: Norm | None) -> MarginSolution:
+    """The best head on the selected tokens."""
+    best = max_margin(decoder_margins(data, selected), norm)
+    if not best.has_weights:
+        raise InputError(
+            "no head separates the selected tokens by label, so there is no margin that could drop"
+        )
+    return best
 
 
 def _lengths(weights: FloatArray, features: FloatArray, norm: Norm) -> FloatArray:

@@ -26,8 +26,8 @@ from attsvm.printable import kind
 from attsvm.selection.likelihood import (
     Likelihood,
     attention_likelihood,
+    inside_subspaces,
     score_features,
-    stack_likelihoods,
 )
 from attsvm.selection.parts import TwoParts
 from attsvm.solvers import max_margin
@@ -157,16 +157,13 @@ def graph_svm(data: NextTokenData | Sequence[NextTokenData]) -> GraphSVM | list[
     cyclic = [equality_basis(each) for each in margins]
     kept = [_same_component(each, labels) for each, labels in zip(several, component, strict=True)]
     reduced = [attention_likelihood(*part) for part in zip(several, cyclic, kept, strict=True)]
-    best = stack_likelihoods(reduced).minimise()
-    finite = [
-        np.tensordot(point[: len(basis)], basis, axes=1)
-        for point, basis in zip(best.point, cyclic, strict=True)
-    ]
     dropped = [int((winners(each) < 0).sum()) for each in several]
-    proofs = best.gradient.tolist(), best.curvature.value.tolist()
-    rest = several, orders, component, dropped
-    parts = zip(solutions, cyclic, finite, *proofs, *rest, strict=True)
-    found = [GraphSVM(*each) for each in parts]
+    finite = inside_subspaces(reduced, cyclic)
+    rest = zip(several, orders, component, dropped, strict=True)
+    parts = zip(solutions, cyclic, finite, rest, strict=True)
+    found = [
+        GraphSVM(mm, basis, W, slope, floor, *more) for mm, basis, (W, slope, floor), more in parts
+    ]
     return found[0] if isinstance(data, NextTokenData) else found
 
 

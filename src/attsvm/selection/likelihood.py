@@ -93,21 +93,13 @@ class Likelihood(Compact):
         """Number of coordinates p."""
         return int(self.features.shape[-1])
 
-    def masses(self, point: ArrayLike) -> FloatArray:
-        """``(..., N, V)``: attention mass of every token but the label, to relative accuracy
-        however small it is.
-        """
-        rest, _ = self._masses(self._exponents(np.asarray(point, dtype=np.float64)))
-        return rest
-
     def value(self, point: ArrayLike) -> FloatArray:
         """``(...)``: the loss, to relative accuracy where it is small."""
-        exponents = self._exponents(np.asarray(point, dtype=np.float64))
-        return np.asarray((self.weights * self._masses(exponents)[1]).sum(axis=-1))
+        return np.asarray((self.weights * self._masses(point)[1]).sum(axis=-1))
 
     def curvature(self, point: ArrayLike) -> Curvature:
         """The loss with both derivatives."""
-        rest, losses = self._masses(self._exponents(np.asarray(point, dtype=np.float64)))
+        rest, losses = self._masses(point)
         weighted = self.weights[..., None] * rest
         gradient = -np.einsum("...nv,...nvp->...p", weighted, self.features)
         mean = np.einsum("...nv,...nvp->...np", rest, self.features)
@@ -149,18 +141,17 @@ class Likelihood(Compact):
             # this step is still taken
             still = still | (reach <= _STILL) | ((reach <= _SMALL) & (reach > 0.5 * last))
             last = reach
-            damping = np.where(
-                reach > 0.0, np.log1p(2.0 * reach) / np.where(reach > 0.0, 2.0 * reach, 1.0), 1.0
-            )
+            twice = np.where(reach > 0.0, 2.0 * reach, 1e-300)
+            damping = np.log1p(twice) / twice
             c = c + np.where(moving, damping, 0.0)[..., None] * step
             iteration += 1
 
-    def _exponents(self, c: FloatArray) -> FloatArray:
-        return self.offset - np.einsum("...nvp,...p->...nv", self.features, c)
-
-    @staticmethod
-    def _masses(exponents: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Masses of the tokens that are not the label, and the loss of each sentence."""
+    def _masses(self, point: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Masses of the tokens that are not the label, to relative accuracy however small they are,
+        and the loss of each sentence.
+        """
+        c = np.asarray(point, dtype=np.float64)
+        exponents = self.offset - np.einsum("...nvp,...p->...nv", self.features, c)
         top = np.maximum(exponents.max(axis=-1, initial=0.0), 0.0)
         weights = np.exp(exponents - top[..., None])
         rest = weights.sum(axis=-1)
@@ -233,6 +224,21 @@ def stack_likelihoods(likelihoods: Sequence[Likelihood]) -> Likelihood:
         offset[k, :n, :v] = each.offset
         weights[k, :n] = each.weights
     return Likelihood(features, offset, weights)
+
+
+def inside_subspaces(
+    likelihoods: Sequence[Likelihood],
+    subspaces: Sequence[FloatArray],
+    starts: FloatArray | None = None,
+) -> list[tuple[FloatArray, float, float]]:
+    """The minimiser of each likelihood, whose coordinates are those of its subspace
+    ``(r, rows, d)``, as weights; the norm of the gradient there, and the value.
+    """
+    best = stack_likelihoods(likelihoods).minimise(start=starts)
+    pairs = zip(best.point, subspaces, strict=True)
+    weights = [np.tensordot(point[: len(basis)], basis, axes=1) for point, basis in pairs]
+    values = best.curvature.value.tolist()
+    return list(zip(weights, best.gradient.tolist(), values, strict=True))
 
 
 def score_features(data: NextTokenData) -> FloatArray:

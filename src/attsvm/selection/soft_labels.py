@@ -30,7 +30,7 @@ from attsvm.margins import (
     soft_label_margins,
 )
 from attsvm.margins.soft_labels import SoftLabels, soft_labels
-from attsvm.selection.likelihood import Likelihood, stack_likelihoods
+from attsvm.selection.likelihood import Likelihood, inside_subspaces
 from attsvm.selection.parts import TwoParts
 from attsvm.solvers import max_margin
 
@@ -157,14 +157,12 @@ def soft_label_svm(
     starts = np.zeros((len(pairs), max(len(each) for each in subspace)))
     for start, basis, least in zip(starts, subspace, odds, strict=True):
         start[: len(basis)] = np.tensordot(basis, least.W, axes=2)
-    best = stack_likelihoods(reduced).minimise(start=starts)
-    finite = [
-        np.tensordot(point[: len(basis)], basis, axes=1)
-        for point, basis in zip(best.point, subspace, strict=True)
+    finite = inside_subspaces(reduced, subspace, starts)
+    parts = zip(max_margin(margins), subspace, finite, labels, odds, strict=True)
+    found = [
+        SoftLabelSVM(mm, basis, W, slope, floor, own, least)
+        for mm, basis, (W, slope, floor), own, least in parts
     ]
-    proofs = best.gradient.tolist(), best.curvature.value.tolist()
-    parts = zip(max_margin(margins), subspace, finite, *proofs, labels, odds, strict=True)
-    found = [SoftLabelSVM(*each) for each in parts]
     return found if several else found[0]
 
 

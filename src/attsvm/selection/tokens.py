@@ -184,10 +184,7 @@ class SelectedSets(NamedTuple):
 
 
 def selected_sets(
-    probabilities: ArrayLike,
-    mask: ArrayLike | None = None,
-    selected: float = 1e-3,
-    masked: float = 1e-6,
+    probabilities: ArrayLike, selected: float = 1e-3, masked: float = 1e-6
 ) -> SelectedSets:
     r"""The sets :math:`O_i=\{t: s_{it}\ge` ``selected`` :math:`\}` of trained attention, and
     whether they can be told from the rest.
@@ -198,7 +195,6 @@ def selected_sets(
 
     Args:
         probabilities: ``(..., n, T)``.
-        mask: ``(..., n, T)``, tokens that exist; all when left out.
         selected: least probability of a selected token.
         masked: largest probability of a token that attention leaves out.
 
@@ -218,12 +214,9 @@ def selected_sets(
             " selected <= 1"
         )
     s = np.asarray(probabilities, dtype=np.float64)
-    exists = np.broadcast_to(True if mask is None else np.asarray(mask, dtype=np.bool_), s.shape)
-    between: BoolArray = exists & (s > masked) & (s < selected)
-    clear: BoolArray = np.asarray(
-        ~between.any(axis=(-2, -1)) & (exists & (s <= masked)).any(axis=(-2, -1))
-    )
-    return SelectedSets(exists & (s >= selected), clear)
+    between, out = (s > masked) & (s < selected), s <= masked
+    clear = ~between.any(axis=(-2, -1)) & out.any(axis=(-2, -1))
+    return SelectedSets(s >= selected, np.asarray(clear))
 
 
 def sparsemax(scores: ArrayLike) -> FloatArray:
