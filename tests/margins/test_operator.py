@@ -39,7 +39,7 @@ def test_the_operator_is_that_of_the_written_out_tensors(seed: int, form: str) -
     lam[rng.integers(margins.m + 1) :] = 0.0
     # a few rows at a time, on several threads, as for large programmes
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(operator, "_NUMBERS", 2 * d_x)
+        patch.setattr(operator, "_FEW", 2 * d_x)
         patch.setattr(operator, "_LARGE", 0 if seed % 2 else 1 << 22)
         np.testing.assert_allclose(margins(W), np.einsum("cae,ae->c", A, W), atol=1e-12)
         np.testing.assert_allclose(margins.adjoint(lam), np.einsum("c,cae->ae", lam, A), atol=1e-12)

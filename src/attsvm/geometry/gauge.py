@@ -154,15 +154,15 @@ class Gauge:
             positions = xp.cumulative_sum(xp.ones_like(size, dtype=xp.int64), axis=-1) - 1
             first = xp.argmax(size, axis=-1, keepdims=True)
             return xp.where(positions == first, xp.sign(x), xp.zeros_like(x))
-        unit = size / divisor(xp.max(size, axis=-1))[..., None]
+        largest = divisor(xp.max(size, axis=-1))[..., None]
         if p == 2.0:
-            total = xp.sum(unit * unit, axis=-1)
-        else:
-            with np.errstate(under="ignore"):
-                raised = unit ** (1.0 / (p - 1.0))
-                total = xp.sum(raised * unit, axis=-1)
-                unit = raised
-        return xp.sign(x) * unit / divisor(total ** (1.0 / p))[..., None]
+            unit = x / largest
+            return unit / divisor(xp.sqrt(xp.sum(unit * unit, axis=-1)))[..., None]
+        unit = size / largest
+        with np.errstate(under="ignore"):
+            raised = unit ** (1.0 / (p - 1.0))
+            total = xp.sum(raised * unit, axis=-1)
+        return xp.sign(x) * raised / divisor(total ** (1.0 / p))[..., None]
 
     def onto_ball(self, x: Array, radius: Array) -> Array:
         r"""The nearest point of the ball :math:`\|v\|_p\le r`; a point inside is returned as it is.

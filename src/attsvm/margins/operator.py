@@ -28,7 +28,7 @@ from attsvm.margins.consistency import check_arrays
 from attsvm.margins.mapped import MappedSelections
 from attsvm.printable import Compact
 
-_NUMBERS = 1 << 19  # of differences that are looked at together: four megabytes
+_FEW = 1 << 19  # numbers of differences that are looked at together: four megabytes
 _LARGE = 1 << 22  # numbers in the differences from which a second core pays
 
 Kind = Literal["selection", "set", "ratio", "label", "position", "class", "support", "order"]
@@ -258,10 +258,10 @@ class Margins(Compact):
         shared_out(lambda part: run(*part), list(runs))
 
     def _runs(self, finer: int = 1) -> Iterator[tuple[int, int, slice]]:
-        """Whole sequences whose differences have about ``_NUMBERS / finer`` numbers together: the
+        """Whole sequences whose differences have about ``_FEW / finer`` numbers together: the
         first, one past the last, and their rows.
         """
-        first, most = 0, max(1, _NUMBERS // (finer * max(1, self.shape[0])))
+        first, most = 0, max(1, _FEW // (finer * max(1, self.shape[0])))
         while first < self.n:
             start = int(self.offsets[first])
             last = int(np.searchsorted(self.offsets, start + most, side="right")) - 1
