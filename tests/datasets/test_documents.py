@@ -45,20 +45,13 @@ def test_tokens_are_the_distinct_known_words(dataset, texts):
     assert np.allclose(np.linalg.norm(data.tokens, axis=-1)[data.mask], 1.0)
     assert not data.duplicate_tokens().any()
     assert np.array_equal(data.labels, dataset.labels)
-
-
-def test_views_show_every_place_of_every_token(dataset, texts):
-    encoded = dataset.encode(TRAIN)
     assert len(encoded.views) == len(dataset)
     for i, view in enumerate(encoded.views):
-        assert view["kind"] == "text"
         assert view["text"] == texts[0][i]
-        assert len(view["spans"]) == encoded.data.lengths[i]
+        assert len(view["spans"]) == data.lengths[i]
         for spans in view["spans"]:
-            shown = {texts[0][i][start:end].lower() for start, end in spans}
-            assert len(shown) == 1
-            assert len(spans) == words(texts[0][i]).count(shown.pop())
-        json.dumps(view)
+            (shown,) = {texts[0][i][start:end].lower() for start, end in spans}
+            assert len(spans) == words(texts[0][i]).count(shown)
 
 
 def test_the_query_is_a_constant_and_the_unit_mean(jsonl):
@@ -88,12 +81,6 @@ def test_only_the_training_rows_are_learned_from(jsonl, texts, write):
     for i in range(100):
         assert np.array_equal(first.tokens[i][first.mask[i]], second.tokens[i][second.mask[i]])
     assert not second.tokens[100:].any()
-
-
-def test_the_same_rows_give_the_same_bits(dataset):
-    first, second = dataset.encode(TRAIN), dataset.encode([*TRAIN[::-1].tolist(), 0, 0])
-    assert first.data.tokens.tobytes() == second.data.tokens.tobytes()
-    assert first.data.queries.tobytes() == second.data.queries.tobytes()
 
 
 def test_what_is_left_out_is_counted(write, texts):
