@@ -11,23 +11,7 @@ import pytest
 
 GOOD = ["bright", "clever", "funny", "lovely", "moving", "tender", "vivid", "warm"]
 BAD = ["clumsy", "dull", "empty", "lazy", "noisy", "stale", "tired", "weak"]
-PLAIN = [
-    "actor",
-    "camera",
-    "city",
-    "comedy",
-    "ending",
-    "film",
-    "music",
-    "plot",
-    "scene",
-    "script",
-    "sea",
-    "story",
-    "summer",
-    "train",
-    "voice",
-]
+PLAIN = ["actor", "camera", "city", "ending", "film", "music", "plot", "scene", "story", "train"]
 
 
 def corpus(n=120, seed=0):

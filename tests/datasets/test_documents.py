@@ -89,21 +89,21 @@ def test_what_is_left_out_is_counted(write, texts):
         "a.jsonl",
         "\n".join(json.dumps({"text": content, "label": label}) for content, label in rows),
     )
-    encoded = text(path, dim=12, max_tokens=5).encode(TRAIN)
+    encoded = text(path, dim=12, max_tokens=3).encode(TRAIN)
     total = sum(len(words(content)) for content, _ in rows)
     assert any(
         note.startswith(f"2 of {total} words have no vector and are dropped")
         for note in encoded.notes
     )
     assert any(
-        note.startswith("120 of 122 texts are cut to their first 5") for note in encoded.notes
+        note.startswith("120 of 122 texts are cut to their first 3") for note in encoded.notes
     )
     assert "2 of 122 texts have no known word and keep one zero token." in encoded.notes
-    assert encoded.data.T == 5
+    assert encoded.data.T == 3
     assert encoded.data.lengths[-2:].tolist() == [1, 1]
     assert not encoded.data.tokens[-2:].any()
     assert encoded.views[-1] == {"kind": "text", "text": "!!!", "spans": [[]]}
-    assert len(encoded.views[0]["spans"]) == 5
+    assert len(encoded.views[0]["spans"]) == 3
 
 
 @pytest.mark.parametrize(

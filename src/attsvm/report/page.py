@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from dataclasses import dataclass
 from functools import cache
@@ -186,34 +187,12 @@ def commands(run: Run) -> list[str]:
     """What to type to compute the run again and to draw this page again, both in the folder where
     the first was typed.
     """
-    recorded = run.at("command_line")
-    if isinstance(recorded, list):
-        recorded = shlex.join(str(word) for word in recorded)
-    folder = run.folder.name or "FOLDER"
-    if not recorded:
-        words = ["attsvm", "fit", str(run.at("dataset.source") or run.at("dataset.name") or "DATA")]
-        for name, value in (run.at("parameters") or {}).items():
-            if value is not None and value is not False:
-                words += [
-                    f"--{str(name).replace('_', '-')}",
-                    *([] if value is True else [str(value)]),
-                ]
-        recorded = shlex.join([*words, "--out", folder])
-    folder = _written_to(str(recorded)) or folder
-    return [str(recorded), f"attsvm report {shlex.quote(folder)}"]
-
-
-def _written_to(command: str) -> str | None:
-    """The folder that a command names with ``--out``."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return None
-    folder = ""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        if word == "--out" or word.startswith("--out="):
-            folder = following if word == "--out" else word.removeprefix("--out=")
-    return folder or None
+    recorded = run.at("command_line") or ""
+    options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    options.add_argument("--out", nargs="?")
+    known, _ = options.parse_known_args(shlex.split(recorded))
+    folder = known.out or run.folder.name or "FOLDER"
+    return [*filter(None, [recorded]), f"attsvm report {shlex.quote(folder)}"]
 
 
 def _fields(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
