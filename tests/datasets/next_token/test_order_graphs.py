@@ -90,7 +90,13 @@ def test_closure_cycles_and_roles_by_loops(seed: int) -> None:
         assert [*orders.roles_of(q)] == [roles[R[v].any(), R[:, v].any()] for v in range(K)]
 
 
-def test_a_long_cycle_is_found_whole() -> None:
+def test_a_cycle_of_two_goes_before_a_long_one_which_is_found_whole() -> None:
+    two = NextTokenData.from_sentences(
+        [[1, 2, 0], [2, 3, 0], [3, 1, 0], [3, 4, 0], [4, 3, 0]],
+        [1, 2, 3, 3, 4],
+        following=np.arange(5),
+    )
+    assert partial_order(two).cycle(0) == ((3, 4), (3, 4))
     data = NextTokenData.from_sentences(
         [[1, 2, 0], [2, 3, 0], [3, 4, 0], [4, 1, 0], [5, 1, 0]],
         [1, 2, 3, 4, 5],

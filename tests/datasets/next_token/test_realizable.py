@@ -79,6 +79,14 @@ SAME, OF_SAME = [[0], [1], [2], [0, 2]], [3, 3, 1, 3]
             "no one-token sentence shows what follows token 'fox'; add one",
         ),
         (
+            # told behind it, as it does not block: nothing shows what follows fox
+            NextTokenData.from_words(["hen", "hen fox"], ["eats", "runs"]),
+            "unexplained",
+            True,
+            (1,),
+            "no token of sentence 1 explains the label 'runs'; correct the label or drop it",
+        ),
+        (
             over_base([[1, 1, 1]], [2]),
             "nothing",
             False,
@@ -99,9 +107,27 @@ def test_what_is_found(data, kind, blocks, sentences, words) -> None:
         report.require()
         return
     assert report.findings[0] == finding  # those that block come first
+    assert sum(finding.blocks for finding in report.findings) == 1
     with pytest.raises(InputError, match="the data is not realizable: "):
         report.require()
-    assert check_realizable(data, strict=False).realizable == (kind != "cycle")
+    loose = check_realizable(data, strict=False)
+    assert loose.realizable == loose.blameless.all() == (kind != "cycle")
+
+
+def test_a_sentence_without_a_winner_is_in_no_cycle() -> None:
+    data = NextTokenData.from_sentences(
+        [[3, 1, 0], [1, 3, 0], [2, 3, 1], [3, 2, 1], [2, 1]],
+        [3, 1, 2, 3, 0],
+        following=np.arange(4),
+    )
+    found = check_realizable(data).findings
+    assert [(finding.kind, finding.sentences) for finding in found] == [
+        ("unexplained", (4,)),
+        ("cycle", (0, 1)),
+        ("cycle", (2, 3)),
+    ]
+    with pytest.raises(InputError, match=r"\(2 more findings\)"):
+        check_realizable(data).require()
 
 
 def test_a_cycle_is_the_certificate_of_the_programme() -> None:
