@@ -9,25 +9,9 @@ import lzma
 import numpy as np
 import pytest
 
-GOOD = ("bright", "clever", "funny", "lovely", "moving", "tender", "vivid", "warm")
-BAD = ("clumsy", "dull", "empty", "lazy", "noisy", "stale", "tired", "weak")
-PLAIN = (
-    "actor",
-    "camera",
-    "city",
-    "comedy",
-    "ending",
-    "film",
-    "music",
-    "plot",
-    "scene",
-    "script",
-    "sea",
-    "story",
-    "summer",
-    "train",
-    "voice",
-)
+GOOD = ["bright", "clever", "funny", "lovely", "moving", "tender", "vivid", "warm"]
+BAD = ["clumsy", "dull", "empty", "lazy", "noisy", "stale", "tired", "weak"]
+PLAIN = ["actor", "camera", "city", "ending", "film", "music", "plot", "scene", "story", "train"]
 
 
 def corpus(n=120, seed=0):
@@ -54,14 +38,8 @@ def write(tmp_path):
     def put(name, content):
         path = tmp_path / name
         raw = content.encode() if isinstance(content, str) else content
-        packed = (
-            gzip.compress(raw, mtime=0)
-            if name.endswith(".gz")
-            else lzma.compress(raw)
-            if name.endswith(".xz")
-            else raw
-        )
-        path.write_bytes(packed)
+        packers = {".gz": lambda content: gzip.compress(content, mtime=0), ".xz": lzma.compress}
+        path.write_bytes(packers.get(path.suffix, bytes)(raw))
         return path
 
     return put

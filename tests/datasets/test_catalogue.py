@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from attsvm.datasets import instance, load, names, toy, unit_sphere
-from attsvm.datasets.source import Views
 from attsvm.errors import InputError
 from attsvm.files import save_arrays
 
@@ -72,13 +71,6 @@ def test_files_of_arrays(tmp_path, suffix):
     assert load(path).provenance["further_arrays"] == ["v"]
 
 
-def test_texts(jsonl, tmp_path):
-    assert load(jsonl).kind == "text"
-    (tmp_path / "reviews").mkdir()
-    with pytest.raises(InputError, match=r"holds no \.txt files"):
-        load(tmp_path / "reviews")
-
-
 @pytest.mark.parametrize(
     ("spec", "options", "sentence"),
     [
@@ -97,6 +89,7 @@ def test_texts(jsonl, tmp_path):
         ("joint:1", {}, "joint:1 has arguments, and joint takes none"),
         ("joint", {"patch": 2}, "option patch does not go with joint; it takes no options"),
         ("digits", {"text": "body"}, "option text does not go with digits; it takes patch, stride"),
+        ("catalogue.doc", {}, r"is of no known kind; give a file of kind \.npz, \.safetensors"),
         ("a.npz", {}, r"a\.npz does not exist"),
         ("a.npz", {"label": "y"}, "option label does not go with a file of arrays"),
         ("a.csv", {}, r"a\.csv does not exist"),
@@ -104,6 +97,7 @@ def test_texts(jsonl, tmp_path):
 )
 def test_what_is_refused(spec, options, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "catalogue.doc").touch()
     with pytest.raises(InputError, match=sentence):
         load(spec, **options)
 
@@ -120,14 +114,6 @@ def test_what_is_refused(spec, options, sentence, tmp_path, monkeypatch):
 def test_a_misspelt_name_is_told_the_one_that_is_like_it(spec, meant):
     with pytest.raises(InputError, match=rf"named data set; .*; did you mean {meant}\?$"):
         load(spec)
-
-
-def test_a_file_of_no_known_kind(write):
-    with pytest.raises(
-        InputError,
-        match=r"a\.doc is of no known kind; give a file of kind \.npz, \.safetensors, \.csv",
-    ):
-        load(write("a.doc", "x"))
 
 
 def test_options_left_at_none_are_defaults():
@@ -148,13 +134,6 @@ def test_options_left_at_none_are_defaults():
 def test_training_rows_that_are_refused(train, sentence):
     with pytest.raises(InputError, match=sentence):
         load("unit_sphere:3,4,5,0").encode(train)
-
-
-def test_views_behave_like_a_sequence():
-    views = Views(3, lambda i: {"i": i})
-    assert list(views) == [views[0], views[1], views[-1]] == views[:]
-    with pytest.raises(IndexError):
-        views[3]
 
 
 def test_labels_are_read_only():

@@ -45,20 +45,13 @@ def test_tokens_are_the_distinct_known_words(dataset, texts):
     assert np.allclose(np.linalg.norm(data.tokens, axis=-1)[data.mask], 1.0)
     assert not data.duplicate_tokens().any()
     assert np.array_equal(data.labels, dataset.labels)
-
-
-def test_views_show_every_place_of_every_token(dataset, texts):
-    encoded = dataset.encode(TRAIN)
     assert len(encoded.views) == len(dataset)
     for i, view in enumerate(encoded.views):
-        assert view["kind"] == "text"
         assert view["text"] == texts[0][i]
-        assert len(view["spans"]) == encoded.data.lengths[i]
+        assert len(view["spans"]) == data.lengths[i]
         for spans in view["spans"]:
-            shown = {texts[0][i][start:end].lower() for start, end in spans}
-            assert len(shown) == 1
-            assert len(spans) == words(texts[0][i]).count(shown.pop())
-        json.dumps(view)
+            (shown,) = {texts[0][i][start:end].lower() for start, end in spans}
+            assert len(spans) == words(texts[0][i]).count(shown)
 
 
 def test_the_query_is_a_constant_and_the_unit_mean(jsonl):
@@ -90,33 +83,27 @@ def test_only_the_training_rows_are_learned_from(jsonl, texts, write):
     assert not second.tokens[100:].any()
 
 
-def test_the_same_rows_give_the_same_bits(dataset):
-    first, second = dataset.encode(TRAIN), dataset.encode([*TRAIN[::-1].tolist(), 0, 0])
-    assert first.data.tokens.tobytes() == second.data.tokens.tobytes()
-    assert first.data.queries.tobytes() == second.data.queries.tobytes()
-
-
 def test_what_is_left_out_is_counted(write, texts):
     rows = [*zip(*texts, strict=True), ("zebra xylophone", 0), ("!!!", 1)]
     path = write(
         "a.jsonl",
         "\n".join(json.dumps({"text": content, "label": label}) for content, label in rows),
     )
-    encoded = text(path, dim=12, max_tokens=5).encode(TRAIN)
+    encoded = text(path, dim=12, max_tokens=3).encode(TRAIN)
     total = sum(len(words(content)) for content, _ in rows)
     assert any(
         note.startswith(f"2 of {total} words have no vector and are dropped")
         for note in encoded.notes
     )
     assert any(
-        note.startswith("120 of 122 texts are cut to their first 5") for note in encoded.notes
+        note.startswith("120 of 122 texts are cut to their first 3") for note in encoded.notes
     )
     assert "2 of 122 texts have no known word and keep one zero token." in encoded.notes
-    assert encoded.data.T == 5
+    assert encoded.data.T == 3
     assert encoded.data.lengths[-2:].tolist() == [1, 1]
     assert not encoded.data.tokens[-2:].any()
     assert encoded.views[-1] == {"kind": "text", "text": "!!!", "spans": [[]]}
-    assert len(encoded.views[0]["spans"]) == 5
+    assert len(encoded.views[0]["spans"]) == 3
 
 
 @pytest.mark.parametrize(

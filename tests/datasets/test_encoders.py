@@ -5,7 +5,6 @@ installed.
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.util
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tiny_encoder import save_tiny_bert
 
 from attsvm.datasets import encoders, load
 from attsvm.datasets.documents import occurrences
-from attsvm.errors import InputError, MissingExtraError
+from attsvm.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -191,15 +190,6 @@ def test_no_such_model(jsonl, tmp_path, monkeypatch):
     (tmp_path / "models").mkdir()
     with pytest.raises(InputError, match=r"there is no folder .*modles; .* did you mean models\?"):
         load(jsonl, encoder=str(tmp_path / "modles"))
-
-
-def test_without_transformers_the_extra_is_named(jsonl, monkeypatch):
-    def missing(name, *rest):
-        raise ImportError(name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(MissingExtraError, match=r"attsvm\[hub\]"):
-        encoders.encoder_text(jsonl, "some/model")
 
 
 def test_minilm_reads_a_word_in_its_sentence(write):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
 import numpy as np
 import pytest
@@ -102,14 +103,8 @@ def test_a_model_that_is_not_there(jsonl, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_without_transformers_the_extra_is_named(jsonl, monkeypatch):
-    real = importlib.import_module
-
-    def without(name, *rest):
-        if name == "transformers":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(importlib, "import_module", without)
+@pytest.mark.parametrize("option", ["model", "encoder"])
+def test_without_transformers_the_extra_is_named(jsonl, monkeypatch, option):
+    monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtraError, match=r"needs the package transformers; .*attsvm\[hub\]"):
-        load(jsonl, model="any")
+        load(jsonl, **{option: "any"})

@@ -24,47 +24,28 @@ def test_every_toy_has_its_title_and_fits_together(name):
         assert np.array_equal(problem.scores, data.labels[:, None] * (data.tokens @ problem.head))
 
 
-def test_single_sequences():
+def test_the_literal_points():
     for name, third in (("single_global", 0.9), ("single_local", 0.0)):
         problem = toy(name)
         assert problem.data.tokens.tolist() == [[[-0.1, 1.0], [1.0, 0.0], [0.0, 0.0]]]
         assert problem.data.queries.tolist() == [[1.0]]
         assert problem.scores.tolist() == [[1.0, 0.9, third]]
         assert problem.starts["p"].tolist() == [[0.0, y] for y in (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)]
-        assert problem.reference["p"] == pytest.approx([-0.0990, 0.9901], abs=5e-5)
-
-
-def test_three_sequences():
     problem = toy("multiple_global")
-    assert problem.data.tokens.shape == (3, 7, 2)
-    assert np.round(problem.data.tokens[0], 4).tolist() == [
-        *([0.7748, -0.2305], [-1.0868, 1.1697], [-1.0632, 0.5770], [-1.2527, 1.0700]),
-        *([-0.4760, -0.2525], [-0.5495, -0.7705], [-0.3867, -0.3413]),
-    ]
-    assert np.round(problem.data.tokens[2, -1], 4).tolist() == [-0.7134, -0.2770]
-    assert (problem.scores[:, 0] == 1).all()
-    assert (problem.scores[:, 1:] == 0.5).all()
-
-
-def test_joint_training():
-    problem, other = toy("joint"), toy("joint_nonsupport")
-    assert problem.data.labels.tolist() == [1, -1, 1]
-    assert problem.data.tokens.tolist() == [[[0, 0], [1, 1]], [[0, 0], [1, -1]], [[0, 0], [0.5, 1]]]
-    assert other.data.tokens[2, 1].tolist() == [0.5, 1.5]
-    assert problem.starts["p"].tolist() == [[0, -1]]
-    assert problem.starts["v"].tolist() == [[-1, 0]]
-    for each, margins in ((problem, [1, 1, 1]), (other, [1, 1, 1.5])):
-        assert (
-            each.data.labels * (each.data.tokens[:, 1] @ each.reference["v"])
-        ).tolist() == margins
-    assert other.reference["p_relaxed"].tolist() == [1, 0]
-
-
-@pytest.mark.parametrize("C", [1.0, 5.0, 100.0])
-def test_losses(C):
-    problem = toy("losses", C=C)
+    assert problem.scores.tolist() == [[1.0, *[0.5] * 6]] * 3
+    problem = toy("losses", C=5.0)
     assert problem.data.tokens.tolist() == [[[0, 0], [1, 1]], [[0, 0], [1, -1]]]
-    assert problem.scores.tolist() == [[0, C], [0, 1]]
+    assert problem.scores.tolist() == [[0, 5.0], [0, 1]]
+    for name, last, margins in (("joint", 1.0, [1, 1, 1]), ("joint_nonsupport", 1.5, [1, 1, 1.5])):
+        problem = toy(name)
+        assert problem.data.labels.tolist() == [1, -1, 1]
+        keys = [[[0, 0], [1, 1]], [[0, 0], [1, -1]], [[0, 0], [0.5, last]]]
+        assert problem.data.tokens.tolist() == keys
+        assert problem.starts["p"].tolist() == [[0, -1]]
+        assert problem.starts["v"].tolist() == [[-1, 0]]
+        values = problem.data.labels * (problem.data.tokens[:, 1] @ problem.reference["v"])
+        assert values.tolist() == margins
+    assert toy("joint_nonsupport").reference["p_relaxed"].tolist() == [1, 0]
 
 
 def test_the_random_points_are_those_of_pytorch():
@@ -95,34 +76,25 @@ def test_the_random_points_are_those_of_pytorch():
             assert np.allclose(ours, theirs.numpy(), rtol=2e-7, atol=2e-8)
 
 
-@pytest.mark.parametrize(("name", "optimal"), [("plane", [0, 2]), ("plane_margins", [0, 0])])
-def test_plane_solutions_are_feasible_and_tight(name, optimal):
-    problem = toy(name)
-    assert np.argmax(problem.scores, axis=1).tolist() == optimal
-    margins = selection_margins(problem.data, optimal)
-    for W in (problem.reference["W"], problem.reference["W_nuclear"]):
-        values = np.array(
-            [
-                d @ W @ problem.data.queries[i]
-                for d, i in zip(margins.differences, margins.sequence, strict=True)
-            ]
-        )
-        assert values.min() == pytest.approx(1.0, abs=5e-4)
-
-
 @pytest.mark.parametrize(
-    ("name", "selected"),
+    ("name", "selected", "solutions"),
     [
-        ("single_global", [0]),
-        ("multiple_global", [0, 0, 0]),
-        ("joint", [1, 1, 1]),
-        ("losses", [1, 1]),
+        ("single_global", [0], ["p"]),
+        ("single_local", [0], ["p"]),
+        ("multiple_global", [0, 0, 0], ["p"]),
+        ("joint", [1, 1, 1], ["p"]),
+        ("losses", [1, 1], ["p"]),
+        ("plane", [0, 2], ["W", "W_nuclear"]),
+        ("plane_margins", [0, 0], ["W", "W_nuclear"]),
     ],
 )
-def test_prompt_solutions_are_feasible_and_tight(name, selected):
+def test_solutions_are_feasible_and_tight(name, selected, solutions):
     problem = toy(name)
-    values = selection_margins(problem.data, selected).differences @ problem.reference["p"]
-    assert values.min() == pytest.approx(1.0, abs=5e-4)
+    assert problem.scores is None or problem.scores.argmax(axis=1).tolist() == selected
+    margins = selection_margins(problem.data, selected)
+    for solution in solutions:
+        W = problem.reference[solution].reshape(problem.data.d_x, problem.data.d_z)
+        assert margins(W).min() == pytest.approx(1.0, abs=5e-4)
 
 
 def test_an_unknown_toy():

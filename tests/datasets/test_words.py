@@ -1,13 +1,94 @@
-"""Words and where they stand."""
+"""Words, where they stand, and their vectors against their definition, written out slowly."""
 
 from __future__ import annotations
 
 import itertools
+import math
+from collections import Counter
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm.datasets.documents import occurrences, words
+from attsvm.datasets import documents
+from attsvm.datasets.documents import (
+    cooccurrence,
+    occurrences,
+    positive_information,
+    vocabulary,
+    word_vectors,
+    words,
+)
+from attsvm.errors import InputError
+
+RNG = np.random.default_rng(0)
+TEXTS = [[f"w{k}" for k in RNG.zipf(1.6, size=RNG.integers(3, 12)) % 40] for _ in range(80)]
+
+
+def test_the_vocabulary_counts_and_sorts():
+    assert vocabulary([["b", "a", "b"], ["c", "a"]], 2) == {"a": 0, "b": 1}
+    assert vocabulary([["b", "a", "b"], ["c", "a"]], 1) == {"a": 0, "b": 1, "c": 2}
+
+
+@pytest.mark.parametrize("window", [1, 3, 100])
+@pytest.mark.parametrize("block", [1, 7, 1 << 22])
+def test_cooccurrence_counts_pairs_inside_one_text(window, block, monkeypatch):
+    monkeypatch.setattr(documents, "_BLOCK", block)
+    texts = [*TEXTS[:5], [], ["w1"]]
+    numbers = vocabulary(texts, 2)
+    expected = Counter()
+    for text in texts:
+        for i, a in enumerate(text):
+            for j, b in enumerate(text):
+                if i != j and abs(i - j) <= window and a in numbers and b in numbers:
+                    expected[numbers[a], numbers[b]] += 1
+    counts = cooccurrence(texts, numbers, window).todok()
+    assert {key: value for key, value in counts.items() if value} == dict(expected)
+
+
+def test_positive_information_is_its_formula():
+    counts = cooccurrence(TEXTS, vocabulary(TEXTS, 2), 3)
+    dense, found = counts.toarray(), positive_information(counts).toarray()
+    context = dense.sum(axis=0) ** 0.75
+    for w in range(len(dense)):
+        for c in range(len(dense)):
+            ratio = dense[w, c] / dense[w].sum() / (context[c] / context.sum())
+            assert found[w, c] == pytest.approx(
+                max(0.0, math.log(ratio)) if ratio > 0 else 0.0, abs=1e-12
+            )
+
+
+def test_vectors_span_the_leading_left_singular_space():
+    numbers, found = word_vectors(TEXTS, dim=4, window=5)
+    matrix = positive_information(cooccurrence(TEXTS, numbers, 5)).toarray()
+    U, S, _ = np.linalg.svd(matrix)
+    exact = U[:, :4] * S[:4]
+    exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+    assert np.allclose(np.linalg.norm(found, axis=1), 1.0)
+    assert np.allclose(found @ found.T, exact @ exact.T, atol=0.05)
+
+
+def test_too_few_words():
+    with pytest.raises(
+        InputError,
+        match=(
+            r"the training texts have 2 words that occur 1 times or more, too few for vectors of"
+            r" length 64; give a smaller one"
+        ),
+    ):
+        word_vectors([["a", "b"]], min_count=1)
+
+
+def test_a_word_that_always_stands_alone_has_no_vector():
+    numbers, found = word_vectors([*TEXTS, ["hermit"], ["hermit"], ["hermit"]], dim=4)
+    assert "hermit" not in numbers
+    assert sorted(numbers.values()) == list(range(len(found)))
+    assert np.allclose(np.linalg.norm(found, axis=1), 1.0)
+    without = word_vectors(TEXTS, dim=4)
+    assert list(numbers) == list(without[0])
+    # the decomposition is randomised
+    assert np.allclose(found @ found.T, without[1] @ without[1].T, atol=0.01)
 
 
 def test_words_of_a_review():

@@ -33,11 +33,11 @@ def hard_to_lay_out(
         entry["title"] = "A method with a rather long name that never ends " + "y" * 40
     for example in shown:
         view = example["view"]
-        if view and view["kind"] == "text":
-            view |= {"text": "word" * 400 + " tail", "spans": [[[0, 1600]], [[1601, 1605]]]}
-            example |= {"probability": [0.99, 0.01], "selected": 0, "rival": 1}
-        elif view and view["kind"] == "array":
-            view["labels"] = ["label" * 30] * 12
+        if view["kind"] == "text":
+            places = [[[0, 1600]], [[1601, 1605]], *([] for _ in view["spans"][2:])]
+            view |= {"text": "word" * 400 + " tail", "spans": places}
+        elif view["kind"] == "array":
+            view["labels"] = ["label" * 30] * len(view["labels"])
 
 
 CONTRAST = """() => {
@@ -83,7 +83,7 @@ def test_page_opens_offline_and_fits(
         page_file = written(kind) / "report.html"
     else:
         monkeypatch.setattr(figures, "FIGURES", [figures.accuracy])  # the one with long names
-        page_file = attsvm.report.write(make_folder(kind, change=change, count=16))
+        page_file = attsvm.report.write(make_folder(kind, change))
     context = browser.new_context(offline=True, viewport={"width": 360, "height": 740})
     page = context.new_page()
     messages: list[str] = []

@@ -15,9 +15,9 @@ from attsvm.errors import InputError
 from attsvm.files import SUFFIXES, is_folder
 from attsvm.nearest import did_you_mean, file_meant
 
-_MODEL_OPTIONS = ("text", "label", "model", "dim", "max_tokens", "query", "byte_limit", "test")
+_MODEL_OPTIONS = ("text", "label", "model", "dim", "max_tokens", "query", "test")
 _ENCODER_OPTIONS = (
-    *("text", "label", "test", "encoder", "layer", "dim", "max_tokens", "query", "byte_limit"),
+    *("text", "label", "test", "encoder", "layer", "dim", "max_tokens", "query"),
     *("cache", "progress"),
 )
 _TEXT_OPTIONS = (*_MODEL_OPTIONS, "min_count", "window")

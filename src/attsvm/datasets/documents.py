@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from attsvm.data import AttentionData, FloatArray, IntArray, given_away
-from attsvm.datasets.readers import BYTE_LIMIT, LabelledTexts, read_texts
+from attsvm.datasets.readers import LabelledTexts, read_texts
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 from attsvm.errors import InputError
 from attsvm.printable import name_of
@@ -55,7 +55,6 @@ def text(
     window: int = 10,
     max_tokens: int = 128,
     query: Query = "mean",
-    byte_limit: int = BYTE_LIMIT,
     test: str | Path | None = None,
 ) -> Dataset:
     r"""Labelled texts as sequences of word vectors that are learned from the training texts.
@@ -77,7 +76,6 @@ def text(
         max_tokens: only the first distinct words of a text, this many.
         query: ``"mean"`` as above, or ``"constant"`` for the query 1 of length one (attention then
             is a prompt).
-        byte_limit: refuse more decompressed bytes than this.
         test: more texts of the same form, held out for evaluation.
 
     Raises:
@@ -88,10 +86,9 @@ def text(
         min_count=min_count,
         window=window,
         max_tokens=max_tokens,
-        byte_limit=byte_limit,
         query=query,
     )
-    source = read_texts(path, text=text, label=label, byte_limit=byte_limit, test=test)
+    source = read_texts(path, text=text, label=label, test=test)
 
     def encode(train: IntArray) -> Encoded:
         tokenised = [words(content) for content in source.texts]
@@ -341,17 +338,14 @@ def word_vectors(
     dim: int = 64,
     min_count: int = 2,
     window: int = 10,
-    seed: int = 0,
 ) -> tuple[Vocabulary, FloatArray]:
-    """Unit vectors for the words of these tokenised texts; the same texts and seed give the same
-    bits.
+    """Unit vectors for the words of these tokenised texts; the same texts give the same bits.
 
     Args:
         texts: words of each training text, in order.
         dim: length of a vector.
         min_count: words seen less often get no vector.
         window: how many places apart two words may stand to count as a pair.
-        seed: of the randomised decomposition.
 
     Returns:
         the vocabulary and ``(V, dim)`` vectors of unit length; words that never stand beside a
@@ -369,7 +363,7 @@ def word_vectors(
     from sklearn.decomposition import TruncatedSVD
 
     information = positive_information(cooccurrence(texts, numbers, window))
-    vectors: FloatArray = TruncatedSVD(dim, n_iter=5, random_state=seed).fit_transform(information)
+    vectors: FloatArray = TruncatedSVD(dim, n_iter=5, random_state=0).fit_transform(information)
     # a word that no other word tells anything about has no direction
     informed = np.flatnonzero(information.sum(axis=1) > 0)
     kept = set(informed.tolist())

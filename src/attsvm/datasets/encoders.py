@@ -29,8 +29,9 @@ from attsvm.datasets.documents import (
     occurrences,
     text_dataset,
     text_view,
+    unit_rows,
 )
-from attsvm.datasets.readers import BYTE_LIMIT, read_texts, texts_digest
+from attsvm.datasets.readers import read_texts, texts_digest
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 from attsvm.errors import InputError
 from attsvm.extras import imported
@@ -66,7 +67,6 @@ def encoder_text(
     dim: int = 96,
     max_tokens: int = 128,
     query: Query = "mean",
-    byte_limit: int = BYTE_LIMIT,
     cache: Path | None = None,
     progress: Ticks | None = None,
 ) -> Dataset:
@@ -84,7 +84,6 @@ def encoder_text(
         dim: numbers of a state that are kept at most.
         max_tokens: only the first words of a text, this many.
         query: see :func:`attsvm.datasets.text`.
-        byte_limit: refuse more decompressed bytes than this.
         cache: a folder in which states are kept; made when missing. None: nowhere.
         progress: called with what is done, texts done, texts in all.
 
@@ -93,8 +92,8 @@ def encoder_text(
             have, or a tokeniser that does not tell where sub-words stand.
         MissingExtraError: transformers is not installed.
     """
-    check_options(dim=dim, max_tokens=max_tokens, byte_limit=byte_limit, query=query)
-    source = read_texts(path, text=text, label=label, byte_limit=byte_limit, test=test)
+    check_options(dim=dim, max_tokens=max_tokens, query=query)
+    source = read_texts(path, text=text, label=label, test=test)
     network = _Network(str(encoder))
     if layer is not None and not 0 <= layer <= network.layers:
         raise InputError(
@@ -405,9 +404,7 @@ def _projected(table: _Words, layer: int, train: IntArray, dim: int) -> FloatArr
     mean = sum(block.sum(axis=0, dtype=np.float64) for block in _blocks(states, rows)) / len(rows)
 
     def units(block: States) -> FloatArray:
-        centred = block.astype(np.float64) - mean
-        length = np.linalg.norm(centred, axis=1, keepdims=True)
-        return centred / np.where(length > 0, length, 1.0)
+        return unit_rows(block.astype(np.float64) - mean)
 
     if dim >= states.shape[1]:
         return units(states)

@@ -18,7 +18,7 @@ from attsvm.datasets.documents import (
     text_dataset,
     unit_rows,
 )
-from attsvm.datasets.readers import BYTE_LIMIT, read_texts
+from attsvm.datasets.readers import read_texts
 from attsvm.datasets.source import Dataset, Encoded
 from attsvm.extras import imported
 from attsvm.pretrained import check_folder, check_tokeniser, told_of_model
@@ -33,7 +33,6 @@ def huggingface_text(
     dim: int = 128,
     max_tokens: int = 128,
     query: Query = "mean",
-    byte_limit: int = BYTE_LIMIT,
     test: str | Path | None = None,
 ) -> Dataset:
     """Labelled texts as sequences of a model's sub-words (WordPiece, BPE, ...), each the unit
@@ -53,7 +52,6 @@ def huggingface_text(
         dim: numbers of a vector that are kept at most.
         max_tokens: only the first distinct sub-words of a text, this many.
         query: see :func:`attsvm.datasets.text`.
-        byte_limit: refuse more decompressed bytes than this.
         test: more texts of the same form, held out for evaluation.
 
     Raises:
@@ -61,8 +59,8 @@ def huggingface_text(
             not tell where sub-words stand.
         MissingExtraError: transformers is not installed.
     """
-    check_options(dim=dim, max_tokens=max_tokens, byte_limit=byte_limit, query=query)
-    source = read_texts(path, text=text, label=label, byte_limit=byte_limit, test=test)
+    check_options(dim=dim, max_tokens=max_tokens, query=query)
+    source = read_texts(path, text=text, label=label, test=test)
     tokenizer, table = _pretrained(str(model))
 
     def spans(content: str) -> list[list[Span]]:

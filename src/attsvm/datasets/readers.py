@@ -7,12 +7,13 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
+import itertools
 import lzma
 import math
 import os
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from attsvm.nearest import did_you_mean
 from attsvm.printable import has_halves
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
-BYTE_LIMIT = 4 << 30
+_BYTE_LIMIT = 4 << 30  # of decompressed texts, which are held in memory
 
 _LINE_LIMIT = 1 << 26  # one record of more than 64 MiB is not a text
 _COLUMN_NAMES = {
@@ -62,7 +63,6 @@ def read_texts(
     *,
     text: str | None = None,
     label: str | None = None,
-    byte_limit: int = BYTE_LIMIT,
     test: str | Path | None = None,
 ) -> LabelledTexts:
     """Read every row of a file, or every ``.txt`` of a folder in IMDb layout.
@@ -71,7 +71,6 @@ def read_texts(
         path: a file, or a folder with ``pos`` and ``neg`` (or ``train/pos`` and ``train/neg``).
         text: column of the texts; default the column called text, sentence, review or content.
         label: column of the labels; default the one called label, y, class, target or sentiment.
-        byte_limit: refuse more decompressed bytes than this.
         test: a second file or folder, whose texts come behind those of the first.
 
     Raises:
@@ -81,17 +80,16 @@ def read_texts(
     """
     path = Path(path)
     if test is not None:
-        first = read_texts(path, text=text, label=label, byte_limit=byte_limit)
-        second = read_texts(test, text=text, label=label, byte_limit=byte_limit)
+        first = read_texts(path, text=text, label=label)
+        second = read_texts(test, text=text, label=label)
         return _behind(first, second, path, test)
     if is_folder(path):
-        return _read_folder(path, byte_limit)
-    with told_in_a_sentence(path):
-        rows = list(_rows(path, byte_limit, text, label))
+        return _read_folder(path)
+    rows = list(_rows(path, text, label))
     if not rows:
         raise InputError(f"{path} holds no rows; give a file with texts and labels")
-    labels, class_names = _signs([row[2] for row in rows], path)
-    return LabelledTexts([row[1] for row in rows], labels, class_names, file_digest(path))
+    labels, class_names = _signs([row[1] for row in rows], path)
+    return LabelledTexts([row[0] for row in rows], labels, class_names, file_digest(path))
 
 
 def _behind(
@@ -123,15 +121,9 @@ def texts_digest(texts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-@contextmanager
-def told_in_a_sentence(path: Path) -> Iterator[None]:
-    """Turn what goes wrong while ``path`` is decompressed into an :class:`InputError`."""
-    try:
-        yield
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        raise InputError(
-            f"{path} cannot be decompressed ({error}); copy or download it again"
-        ) from None
+def _check_size(path: Path, size: int) -> None:
+    if size > _BYTE_LIMIT:
+        raise InputError(f"{path} holds more than {_BYTE_LIMIT} bytes of text; give fewer texts")
 
 
 def kind_of(path: Path) -> tuple[str, str]:
@@ -143,13 +135,11 @@ def kind_of(path: Path) -> tuple[str, str]:
     return (suffixes[-1] if suffixes else ""), compression
 
 
-def _rows(
-    path: Path, byte_limit: int, text: str | None, label: str | None
-) -> Iterator[tuple[str, str, str]]:
-    """``(where, text, label)`` of each row, checked."""
+def _rows(path: Path, text: str | None, label: str | None) -> Iterator[tuple[str, str]]:
+    """Text and label of each row, checked."""
     suffix, compression = kind_of(path)
     columns: tuple[str, str] | None = None
-    for where, fields in _records(path, suffix, compression, byte_limit):
+    for where, fields in _records(path, suffix, compression):
         if columns is None:
             columns = _column("text", text, fields, path), _column("label", label, fields, path)
         for column in columns:
@@ -174,18 +164,18 @@ def _rows(
             raise InputError(
                 f"{path}, {where}: {columns[1]} is {value!r:.40}; every row needs one of two labels"
             )
-        yield where, content, str(value).strip()
+        yield content, str(value).strip()
 
 
-def _records(path: Path, suffix: str, compression: str, byte_limit: int) -> Iterator[Row]:
+def _records(path: Path, suffix: str, compression: str) -> Iterator[Row]:
     if suffix == ".parquet" and not compression:
-        return _parquet_records(path, byte_limit)
+        return _parquet_records(path)
     if suffix not in (".csv", ".tsv", ".jsonl"):
         raise InputError(
             f"{path} is of no known kind; texts come from {', '.join(TEXT_SUFFIXES)} files"
             " (.parquet aside also as .gz or .xz)"
         )
-    lines = text_lines(path, compression, byte_limit)
+    lines = _lines(path, compression)
     return (
         _json_records(lines, path)
         if suffix == ".jsonl"
@@ -193,29 +183,21 @@ def _records(path: Path, suffix: str, compression: str, byte_limit: int) -> Iter
     )
 
 
-def text_lines(path: Path, compression: str, byte_limit: int) -> Iterator[str]:
-    """Decoded lines of a UTF-8 file, streamed, each with its line end.
-
-    Args:
-        path: the file.
-        compression: ``""``, ``".gz"`` or ``".xz"``, see :func:`kind_of`.
-        byte_limit: refuse more decompressed bytes than this.
-
-    Raises:
-        InputError: more bytes, a line of more than 64 MiB, or what is not UTF-8.
-    """
+def _lines(path: Path, compression: str) -> Iterator[str]:
+    """Decoded lines of a UTF-8 file, streamed, each with its line end."""
     unpack: Any = {"": nullcontext, ".gz": gzip.open, ".xz": lzma.open}[compression]
     position = 0
-    with opened(path) as content, told_in_a_sentence(path), unpack(content) as file:
-        for number in range(1, 1 << 62):
-            raw = file.readline(min(_LINE_LIMIT, byte_limit - position) + 1)
+    with opened(path) as content, unpack(content) as file:
+        for number in itertools.count(1):
+            try:
+                raw = file.readline(min(_LINE_LIMIT, _BYTE_LIMIT - position) + 1)
+            except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+                raise InputError(
+                    f"{path} cannot be decompressed ({error}); copy or download it again"
+                ) from None
             if not raw:
                 return
-            if position + len(raw) > byte_limit:
-                raise InputError(
-                    f"{path} holds more than {byte_limit} bytes of text; raise byte_limit, or give"
-                    " fewer rows"
-                )
+            _check_size(path, position + len(raw))
             if len(raw) > _LINE_LIMIT:
                 raise InputError(
                     f"{path}, line {number} is longer than {_LINE_LIMIT} bytes; give one text"
@@ -285,18 +267,14 @@ def _csv_records(lines: Iterable[str], path: Path, delimiter: str) -> Iterator[R
         csv.field_size_limit(limit)
 
 
-def _parquet_records(path: Path, byte_limit: int) -> Iterator[Row]:
+def _parquet_records(path: Path) -> Iterator[Row]:
     parquet = imported("pyarrow.parquet", "reading .parquet files", "pyarrow", "parquet")
     from pyarrow import ArrowException
 
     try:
         with opened(path) as content, parquet.ParquetFile(content) as file:
             groups = (file.metadata.row_group(k) for k in range(file.metadata.num_row_groups))
-            if sum(group.total_byte_size for group in groups) > byte_limit:
-                raise InputError(
-                    f"{path} holds more than {byte_limit} bytes of text; raise byte_limit, or give"
-                    " fewer rows"
-                )
+            _check_size(path, sum(group.total_byte_size for group in groups))
             row = 0
             for batch in file.iter_batches(batch_size=4096):
                 for fields in batch.to_pylist():
@@ -352,7 +330,7 @@ def _numbers_first(value: str) -> tuple[float, str]:
     return (math.inf if math.isnan(number) else number), value
 
 
-def _read_folder(path: Path, byte_limit: int) -> LabelledTexts:
+def _read_folder(path: Path) -> LabelledTexts:
     root = path / "train" if (path / "train" / "pos").is_dir() else path
     texts, signs, digest, total = [], [], hashlib.sha256(), 0
     for name, sign in (("neg", -1.0), ("pos", 1.0)):
@@ -367,13 +345,9 @@ def _read_folder(path: Path, byte_limit: int) -> LabelledTexts:
             )
         for file in files:
             with opened(file) as content_file:
-                raw = content_file.read(byte_limit - total + 1)
+                raw = content_file.read(_BYTE_LIMIT - total + 1)
             total += len(raw)
-            if total > byte_limit:
-                raise InputError(
-                    f"{path} holds more than {byte_limit} bytes of text; raise byte_limit, or give"
-                    " fewer files"
-                )
+            _check_size(path, total)
             try:
                 content = raw.decode("utf-8-sig")
             except UnicodeDecodeError as error:

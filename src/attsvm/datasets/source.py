@@ -4,9 +4,9 @@ rows only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,17 +36,8 @@ class Views(Sequence[Item]):
     def __len__(self) -> int:
         return self._size
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Item]: ...
-    def __getitem__(self, index: int | slice) -> Item | list[Item]:
-        if isinstance(index, slice):
-            return [self._make(i) for i in range(self._size)[index]]
+    def __getitem__(self, index: int) -> Item:  # type: ignore[override]
         return self._make(range(self._size)[index])
-
-    def __iter__(self) -> Iterator[Item]:
-        return map(self._make, range(self._size))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

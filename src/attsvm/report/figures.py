@@ -30,6 +30,7 @@ from attsvm.report.style import (
     markers,
     render,
 )
+from attsvm.report.token_sequences import view_of
 
 ATTENTION_NAMES = ("soft", "soft_final", "hard", "margin")
 
@@ -288,10 +289,7 @@ def slope(steps: np.ndarray, gaps: np.ndarray) -> float | None:
     late = steps >= steps[-1] / 10
     if late.sum() < 4:
         return None
-    x, y = np.log(steps[late]), np.log(gaps[late])
-    x = x - x.mean()
-    spread = float(x @ x)
-    return float(x @ (y - y.mean())) / spread if spread > 0 else None
+    return float(np.polyfit(np.log(steps[late]), np.log(gaps[late]), 1)[0])
 
 
 _EXACT = "Zero would mean that training points exactly where the margin programme says."
@@ -461,83 +459,21 @@ def margins(run: Run) -> Picture | None:
         return render(figure, "margins", "Margins, sequence by sequence", caption, alt)
 
 
-def concentration(run: Run) -> Picture | None:
-    """Cumulative share of the dual over the constraints, largest first: how few of them decide the
-    solution.
-    """
-    columns = run.series("dual")
-    if columns is None:
-        return None
-    dual = np.sort(columns[0][columns[0] > 0])[::-1]
-    if len(dual) < 2:
-        return None
-    share = np.cumsum(dual) / dual.sum()
-    rank = np.arange(1, len(dual) + 1)
-    half = int(np.searchsorted(share, 0.5)) + 1
-    with canvas(2.5) as (figure, panels):
-        axes = panels[0]
-        axes.plot(rank, 100 * share, color=BEST, marker="o" if len(dual) <= 12 else "")
-        logarithmic(axes.xaxis, rank.astype(np.float64))
-        axes.set_ylim(0, 104)
-        axes.set_yticks([0, 25, 50, 75, 100])
-        axes.set_title("% of the dual, largest first")
-        axes.set_xlabel("constraints")
-        axes.plot(
-            [half, half, rank[0]],
-            [0, 50, 50],
-            color=FAINT,
-            linewidth=0.9,
-            linestyle=(0, (3, 2)),
-            zorder=0,
-        )
-        axes.plot(half, 50, "o", color=BEST)
-        axes.annotate(
-            f"half on {count(half)}",
-            (half, 50),
-            xytext=(7, -9),
-            textcoords="offset points",
-            color=INK,
-        )
-        whole = (
-            "The max-margin weights are"
-            if run.frobenius
-            else f"A subgradient of the {run.norm_title} at the max-margin weights is"
-        )
-        caption = (
-            f"{whole} a weighted sum of constraints. {count(len(dual))} of {count(len(columns[0]))}"
-            f" have a dual above zero, and {count(half)} of them carry half of it."
-        )
-        alt = (
-            f"{count(half)} constraints carry half of the dual, all {count(len(dual))} carry"
-            f" {percent(1.0)}."
-        )
-        return render(figure, "concentration", "How many constraints decide", caption, alt)
-
-
-def token_shape(run: Run) -> tuple[int, int] | None:
+def token_shape(run: Run) -> tuple[int, ...] | None:
     """``(height, width)`` when a token has one feature per pixel, of the whole image or of patches
     of one size; else None.
     """
-    head = run.arrays.get("head")
-    sizes = {
-        np.asarray(view.get("pixels", [])).shape
-        for example in run.examples
-        if isinstance(view := example.get("view"), dict) and view.get("kind") == "image"
-    }
-    if head is not None and len(sizes) == 1:
-        size = sizes.pop()
-        if len(size) == 2 and head.shape == (size[0] * size[1],) and min(size) > 1:
-            return size[0], size[1]
-    boxes = {
-        (int(box[2]), int(box[3]))
-        for example in run.examples
-        if isinstance(view := example.get("view"), dict) and view.get("kind") == "image"
-        for box in view.get("boxes", [])
-    }
-    if head is None or len(boxes) != 1:
-        return None
-    height, width = boxes.pop()
-    return (height, width) if head.shape == (height * width,) and height > 1 and width > 1 else None
+    features = len(run.arrays.get("head", ()))
+    views = [view_of(example) for example in run.examples]
+    images = [view for view in views if view.get("kind") == "image"]
+    for sizes in (
+        {np.shape(view["pixels"]) for view in images},
+        {tuple(box[2:]) for view in images for box in view["boxes"]},
+    ):
+        size = sizes.pop() if len(sizes) == 1 else ()
+        if len(size) == 2 and min(size) > 1 and features == size[0] * size[1]:
+            return size
+    return None
 
 
 def leading(W: NDArray[np.float64], like: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
@@ -565,16 +501,11 @@ def weights(run: Run) -> Picture | None:
     """
     shape = token_shape(run)
     trained, best = run.arrays.get("W"), run.arrays.get("W_margin")
-    if (
-        shape is None
-        or trained is None
-        or trained.ndim != 2
-        or trained.shape[0] != shape[0] * shape[1]
-    ):
+    if shape is None or trained is None:
         return None
     patterns = [("head", np.asarray(run.arrays["head"], dtype=np.float64))]
     by_class = run.arrays.get("attention_mean")
-    if by_class is not None and by_class.shape == (2, trained.shape[0]):
+    if by_class is not None:
         patterns += [
             (f"attention,\nclass {shortened(name)}", row)
             for name, row in zip(run.class_names, by_class, strict=True)
@@ -587,7 +518,7 @@ def weights(run: Run) -> Picture | None:
     else:
         favoured = leading(trained)
         patterns.append(("attention,\ntrained", favoured))
-        if best is not None and best.shape == trained.shape and np.any(best):
+        if best is not None and np.any(best):
             patterns.append(("attention,\nmax-margin", leading(best, like=favoured)))
         meaning = (
             "Attention: leading left singular vector of W, the pattern that draws attention, or"
@@ -621,7 +552,6 @@ FIGURES: tuple[Callable[[Run], Picture | None], ...] = (
     norm,
     direction,
     margins,
-    concentration,
     weights,
 )
 

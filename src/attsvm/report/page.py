@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from dataclasses import dataclass
 from functools import cache
@@ -73,7 +74,6 @@ _NAMES = {
     "trained_margin_ratio": "the same over the best margin",
     "saturation": "saturated from probability",
 }
-_PARAMETERS = {"norm": "norm"}  # the one name that means something else among the results
 _GAP_WORDS = {
     "cosine": "One minus the cosine of the angle between two weight matrices.",
     "divergence": (
@@ -187,84 +187,35 @@ def commands(run: Run) -> list[str]:
     """What to type to compute the run again and to draw this page again, both in the folder where
     the first was typed.
     """
-    recorded = run.at("command_line")
-    if isinstance(recorded, list):
-        recorded = shlex.join(str(word) for word in recorded)
-    folder = run.folder.name or "FOLDER"
-    if not recorded:
-        words = ["attsvm", "fit", str(run.at("dataset.source") or run.at("dataset.name") or "DATA")]
-        for name, value in (run.at("parameters") or {}).items():
-            if value is not None and value is not False:
-                words += [
-                    f"--{str(name).replace('_', '-')}",
-                    *([] if value is True else [str(value)]),
-                ]
-        recorded = shlex.join([*words, "--out", folder])
-    folder = _written_to(str(recorded)) or folder
-    return [str(recorded), f"attsvm report {shlex.quote(folder)}"]
-
-
-def _written_to(command: str) -> str | None:
-    """The folder that a command names with ``--out``."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return None
-    folder = ""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        if word == "--out" or word.startswith("--out="):
-            folder = following if word == "--out" else word.removeprefix("--out=")
-    return folder or None
+    recorded = run.at("command_line") or ""
+    options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    options.add_argument("--out", nargs="?")
+    known, _ = options.parse_known_args(shlex.split(recorded))
+    folder = known.out or run.folder.name or "FOLDER"
+    return [*filter(None, [recorded]), f"attsvm report {shlex.quote(folder)}"]
 
 
 def _fields(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
     """Tables of names and values. Times stay in ``run.json``: the page of a run and of its
     repetition are the same, byte for byte.
     """
-    dataset = {
-        key: value
-        for key, value in (run.at("dataset") or {}).items()
-        if key not in ("notes", "title")
-    }
-    training = run.at("results.training") or {}
+
+    def rows(path: str, *without: str, **named: str) -> list[tuple[str, str]]:
+        names = _NAMES | named
+        return [
+            (names.get(key, key.replace("_", " ")), printing.plain(value))
+            for key, value in (run.at(path) or {}).items()
+            if key not in without and value != ""
+        ]
+
     tables = [
-        ("Data", [(_words(key), printing.plain(value)) for key, value in dataset.items()]),
-        (
-            "Parameters",
-            [
-                (_PARAMETERS.get(key, _words(key)), printing.plain(value))
-                for key, value in (run.at("parameters") or {}).items()
-            ],
-        ),
-        (
-            "Training",
-            [
-                (_words(key), printing.plain(value))
-                for key, value in training.items()
-                if "second" not in key
-            ],
-        ),
-        (
-            "Margin programme",
-            [
-                (_words(key), printing.plain(value))
-                for key, value in (run.at("results.margin") or {}).items()
-                if value != ""
-            ],
-        ),
-        (
-            "Environment",
-            [
-                ("attsvm", printing.plain(run.at("attsvm"))),
-                *((_words(k), printing.plain(v)) for k, v in (run.at("environment") or {}).items()),
-            ],
-        ),
+        ("Data", rows("dataset", "notes", "title")),
+        ("Parameters", rows("parameters", norm="norm")),
+        ("Training", rows("results.training")),
+        ("Margin programme", rows("results.margin")),
+        ("Environment", [("attsvm", printing.plain(run.at("attsvm"))), *rows("environment")]),
     ]
     return [(title, rows) for title, rows in tables if rows]
-
-
-def _words(key: str) -> str:
-    return _NAMES.get(key, key.replace("_", " "))
 
 
 @dataclass(frozen=True)
@@ -425,51 +376,40 @@ class Constraint:
     rival_patch: pixels.Photo | None
     dual: float
     share: float
-    margin: float | None
+    margin: float
 
 
 def constraints(run: Run) -> list[Constraint]:
     """The constraints with the largest duals, at most :data:`LISTED`; empty when the run has
     none.
     """
-    columns = run.series("dual", "constraint_sequence", "constraint_token")
-    selected = run.arrays.get("selected")
-    if columns is None or selected is None:
+    columns = run.series("dual", "constraint_sequence", "constraint_token", "margin_values")
+    if columns is None:
         return []
-    dual, sequences, rivals = columns
-    values = run.arrays.get("margin_values")
+    dual, sequences, rivals, values = columns
     total = float(dual[dual > 0].sum())
-    order = [int(c) for c in np.argsort(-dual, kind="stable")[:LISTED] if dual[c] > 0]
-    train = run.arrays.get("train")
-    views = {
-        int(e["sequence"]): view_of(e)
-        for e in run.examples
-        if e.get("part") == "train" and isinstance(e.get("sequence"), int)
-    }
-    scale = pixels.value_range(
-        [view_of(example) for example in run.examples if view_of(example).get("kind") == "image"]
-    )
+    selected, train = run.arrays["selected"], run.arrays["train"]
+    views = {e["sequence"]: view_of(e) for e in run.examples if e["part"] == "train"}
+    scale = pixels.value_range([view_of(example) for example in run.examples])
     rows = []
-    for c in order:
+    for c in np.argsort(-dual, kind="stable")[:LISTED]:
+        if dual[c] <= 0:
+            break
         # i counts within the training part, examples within the original data
         i, rival = int(sequences[c]), int(rivals[c])
-        token = int(selected[i]) if 0 <= i < len(selected) else -1
-        place = int(train[i]) if train is not None and 0 <= i < len(train) else i
-        view: dict[str, Any] = views.get(place, {})
+        token, place = int(selected[i]), int(train[i])
+        view = views.get(place, {})
+        image = view.get("kind") == "image"
         rows.append(
             Constraint(
                 sequence=place,
                 selected=token_name(view, token),
                 rival=token_name(view, rival),
-                selected_patch=(
-                    pixels.crop(view, token, scale) if view.get("kind") == "image" else None
-                ),
-                rival_patch=(
-                    pixels.crop(view, rival, scale) if view.get("kind") == "image" else None
-                ),
+                selected_patch=pixels.crop(view, token, scale) if image else None,
+                rival_patch=pixels.crop(view, rival, scale) if image else None,
                 dual=float(dual[c]),
                 share=float(dual[c]) / total,
-                margin=float(values[c]) if values is not None and c < len(values) else None,
+                margin=float(values[c]),
             )
         )
     return rows

@@ -12,17 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-_VISIBLE = 0.005  # attention below half a percent is not shaded
+VISIBLE = 0.005
+"""Attention below half a percent is not shaded."""
 
 
 @dataclass(frozen=True)
 class Box:
     """A patch in pixel units: place, size, and the attention on it."""
 
-    x: float
-    y: float
-    width: float
-    height: float
+    x: int
+    y: int
+    width: int
+    height: int
     probability: float
 
 
@@ -56,26 +57,16 @@ def data_uri(values: NDArray[np.float64], low: float, high: float) -> str:
     return "data:image/png;base64," + base64.b64encode(png.getvalue()).decode("ascii")
 
 
-def array(view: dict[str, Any]) -> NDArray[np.float64] | None:
-    """The pixels of a view, ``(rows, columns)`` or ``(rows, columns, 3)``; None when they are not a
-    picture.
-    """
-    try:
-        values = np.asarray(view.get("pixels"), dtype=np.float64)
-    except (TypeError, ValueError):
-        return None
-    picture = values.ndim == 2 or (values.ndim == 3 and values.shape[2] == 3)
-    return np.nan_to_num(values) if picture and values.size else None
+def array(view: dict[str, Any]) -> NDArray[np.float64]:
+    """The pixels of a view, ``(rows, columns)`` or ``(rows, columns, 3)``."""
+    return np.nan_to_num(np.asarray(view["pixels"], dtype=np.float64))
 
 
 def value_range(views: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """Lowest and highest pixel of all images, so that they share one scale."""
-    found = [values for values in (array(view) for view in views) if values is not None]
-    return (
-        (min(float(v.min()) for v in found), max(float(v.max()) for v in found))
-        if found
-        else (0.0, 1.0)
-    )
+    """Lowest and highest pixel of all images among the views, so that they share one scale."""
+    found = [array(view) for view in views if view.get("kind") == "image"]
+    lowest = min((float(values.min()) for values in found), default=0.0)
+    return lowest, max((float(values.max()) for values in found), default=1.0)
 
 
 def photo(
@@ -84,48 +75,27 @@ def photo(
     selected: int,
     rival: int | None,
     scale: tuple[float, float],
-) -> Photo | None:
-    """The view as a :class:`Photo`, None when it holds no picture."""
+) -> Photo:
+    """The view as a :class:`Photo`."""
     values = array(view)
-    if values is None:
-        return None
-    shaded = [
-        box
-        for token, p in enumerate(probability)
-        if p >= _VISIBLE and (box := _box(view, token, p, values.shape)) is not None
-    ]
-    outlined = [_box(view, token, 0.0, values.shape) for token in (selected, rival)]
+    boxes = [Box(*box, p) for box, p in zip(_boxes(view), probability, strict=True)]
     return Photo(
-        data_uri(values, *scale), values.shape[0], values.shape[1], shaded, outlined[0], outlined[1]
+        data_uri(values, *scale),
+        values.shape[0],
+        values.shape[1],
+        [box for box in boxes if box.probability >= VISIBLE],
+        boxes[selected],
+        None if rival is None else boxes[rival],
     )
 
 
-def crop(view: dict[str, Any], token: int, scale: tuple[float, float]) -> Photo | None:
+def crop(view: dict[str, Any], token: int, scale: tuple[float, float]) -> Photo:
     """One patch as a picture of its own."""
-    values = array(view)
-    box = None if values is None else _box(view, token, 0.0, values.shape)
-    if values is None or box is None:
-        return None
-    patch = values[int(box.y) : int(box.y + box.height), int(box.x) : int(box.x + box.width)]
-    return (
-        Photo(data_uri(patch, *scale), patch.shape[0], patch.shape[1], [], None, None)
-        if patch.size
-        else None
-    )
+    x, y, width, height = _boxes(view)[token]
+    patch = array(view)[y : y + height, x : x + width]
+    return Photo(data_uri(patch, *scale), height, width, [], None, None)
 
 
-def _box(
-    view: dict[str, Any], token: int | None, probability: float, shape: tuple[int, ...]
-) -> Box | None:
-    """The box of a token, cut to the image."""
-    boxes = view.get("boxes") or []
-    if token is None or not 0 <= token < len(boxes):
-        return None
-    row, column, height, width = (float(value) for value in boxes[token])
-    top, left = max(0.0, row), max(0.0, column)
-    bottom, right = min(float(shape[0]), row + height), min(float(shape[1]), column + width)
-    return (
-        Box(left, top, right - left, bottom - top, float(probability))
-        if bottom > top and right > left
-        else None
-    )
+def _boxes(view: dict[str, Any]) -> list[tuple[int, int, int, int]]:
+    """``(x, y, width, height)`` of every token."""
+    return [(column, row, width, height) for row, column, height, width in view["boxes"]]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attsvm.errors import InputError
 from attsvm.files import load_arrays
-from attsvm.printable import visible
+from attsvm.report.printing import finite
 from attsvm.store import read_json, read_run
 
 
@@ -43,30 +43,22 @@ class Run:
         return value
 
     def objects(self, path: str) -> list[dict[str, Any]]:
-        """The objects of the list at a dotted path of ``run.json``; none where there is no list."""
-        value = self.at(path)
-        return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+        """The list of objects at a dotted path of ``run.json``; empty where there is none."""
+        return self.at(path) or []
 
     def series(self, *names: str) -> list[NDArray[np.float64]] | None:
-        """These one-dimensional arrays as floats, None when one is absent or empty; cut to the
-        length of the shortest.
+        """These one-dimensional arrays of one length as floats, None when one is absent or
+        empty.
         """
-        found = [self.arrays.get(name) for name in names]
-        columns = [
-            np.asarray(array, dtype=np.float64).reshape(-1) for array in found if array is not None
-        ]
-        if len(columns) < len(names):
+        if not all(name in self.arrays and len(self.arrays[name]) for name in names):
             return None
-        length = min(len(column) for column in columns)
-        return [column[:length] for column in columns] if length else None
+        return [self.arrays[name].astype(np.float64) for name in names]
 
     @property
     def class_names(self) -> tuple[str, str]:
         """Names of the negative and the positive class."""
-        names = self.at("dataset.class_names")
-        if isinstance(names, list) and len(names) == 2:
-            return str(names[0]), str(names[1])
-        return "−1", "+1"
+        negative, positive = self.at("dataset.class_names") or ("−1", "+1")
+        return negative, positive
 
     @property
     def norm_title(self) -> str:
@@ -83,12 +75,7 @@ class Run:
         """The certified best margin, the unit in which the report shows margins; None when there is
         none.
         """
-        value = self.at("results.margin.margin")
-        return (
-            float(value)
-            if isinstance(value, (int, float)) and np.isfinite(value) and value > 0
-            else None
-        )
+        return finite(self.at("results.margin.margin")) or None
 
 
 def read(folder: Path, record: Any = None) -> Run:
@@ -108,30 +95,10 @@ def read(folder: Path, record: Any = None) -> Run:
             f" {record.get('command_line') or 'the fit'} again"
         )
     examples = read_json(folder / "examples.json") if (folder / "examples.json").is_file() else []
-    if not isinstance(examples, list) or not all(isinstance(example, dict) for example in examples):
-        raise InputError(
-            f"{folder / 'examples.json'} is not a list of objects; delete the folder and run attsvm"
-            " fit again"
-        )
-    arrays = _arrays(folder / "arrays.safetensors")
-    return Run(folder, _visible(record), arrays, _visible(examples))
-
-
-def _visible(value: Any) -> Any:
-    """The same JSON value; every text without what steers a page, and with as many characters."""
-    if isinstance(value, str):
-        return visible(value)
-    if isinstance(value, list):
-        return [_visible(item) for item in value]
-    if isinstance(value, dict):
-        return {visible(key): _visible(item) for key, item in value.items()}
-    return value
-
-
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    path = folder / "arrays.safetensors"
     if not path.is_file():
         raise InputError(
             f"{path} is missing, so there is nothing to draw; delete the folder and run attsvm fit"
             " again"
         )
-    return load_arrays(path)
+    return Run(folder, record, load_arrays(path), examples)

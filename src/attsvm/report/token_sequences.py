@@ -6,7 +6,6 @@ a long one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,14 +14,10 @@ from typing import Any
 import numpy as np
 
 from attsvm.report import pixels
-from attsvm.report.printing import finite
 from attsvm.report.run_contents import Run
 
-_VISIBLE = 0.005  # attention below half a percent is not shaded
 _WHOLE = 420  # texts up to this many characters are shown whole
 _AROUND = 110  # characters kept on either side of a word that matters
-_LIMIT = 20_000  # characters of a text that the page holds at most
-_READ = 50_000  # characters of a text that are looked at, more than a view has
 GROUPS = {
     "support": (
         "Support sequences",
@@ -41,11 +36,10 @@ _BARS = 6  # tokens listed of a sequence that has neither a text nor an image
 
 @dataclass(frozen=True)
 class Bar:
-    """A token in a list: its name, attention, score and role."""
+    """A token in a list: its name, attention and role."""
 
     name: str
     probability: float
-    score: float | None
     role: str
 
 
@@ -59,16 +53,14 @@ class Example:
         label: name of its class.
         predicted: name of the predicted class, None when unknown.
         correct: whether they agree.
-        value: output of the classifier.
         token: the selected token in words.
         rival: the token that comes closest, in words; empty when there is none.
         probability: attention of the soft classifier on the selected token.
         margin: margin at the max-margin direction, over the certified best margin when there is
             one.
-        segments: the text, whole.
+        segments: the text, as whole as its view.
         excerpt: the text without what does not matter; None when the whole text is short.
-        characters: length of the text.
-        cut: whether only a part of it is here.
+        characters: length of the text where its view holds a part of it, else 0.
         photo: the image with its patches.
         bars: tokens of a sequence without a view of its own.
         more: tokens not listed in ``bars``.
@@ -79,15 +71,13 @@ class Example:
     label: str
     predicted: str | None
     correct: bool
-    value: float | None
     token: str
     rival: str
-    probability: float | None
+    probability: float
     margin: float | None
     segments: list[Segment] = field(default_factory=list)
     excerpt: list[Segment] | None = None
     characters: int = 0
-    cut: bool = False
     photo: pixels.Photo | None = None
     bars: list[Bar] = field(default_factory=list)
     more: int = 0
@@ -107,108 +97,73 @@ def peak(run: Run) -> float:
     """The largest attention on any token shown: full shade. Attention that is spread thin stays
     visible, on one scale for all.
     """
-    found = [
-        p
-        for example in run.examples
-        for p in map(finite, example.get("probability") or [])
-        if p is not None and p > 0
-    ]
-    return max(found, default=1.0)
+    return max((p for example in run.examples for p in example["probability"]), default=1.0)
 
 
 def view_of(example: dict[str, Any]) -> dict[str, Any]:
-    """The view of an example, an empty one when it has none; without labels that do not match the
-    tokens one to one.
-    """
-    view = example.get("view")
-    if not isinstance(view, dict):
-        return {}
-    return (
-        view
-        if len(view.get("labels") or []) == len(example.get("probability") or [])
-        else view | {"labels": []}
-    )
+    """The view of an example, an empty one when it has none."""
+    return example.get("view") or {}
 
 
-def token_name(view: dict[str, Any], token: int | None) -> str:
+def token_name(view: dict[str, Any], token: int) -> str:
     """A token in words: the word itself, the patch by its place, or its label."""
-    if token is None:
-        return ""
     if view.get("kind") == "text" and (found := word(view, token)):
         return f"“{found}”"
-    if view.get("kind") == "image" and 0 <= token < len(view.get("boxes") or []):
+    if view.get("kind") == "image":
         row, column = view["boxes"][token][:2]
-        return f"patch at row {int(row) + 1}, column {int(column) + 1}"
-    labels = view.get("labels") or []
-    return str(labels[token]) if 0 <= token < len(labels) else f"token {token}"
+        return f"patch at row {row + 1}, column {column + 1}"
+    return view["labels"][token] if "labels" in view else f"token {token}"
 
 
 def groups(run: Run) -> list[Group]:
-    """All examples, grouped in the order of :data:`GROUPS`; unknown groups last."""
-    scale = pixels.value_range(
-        [view_of(example) for example in run.examples if view_of(example).get("kind") == "image"]
-    )
-    names = list(GROUPS) + sorted(
-        {str(e.get("group", "typical")) for e in run.examples} - set(GROUPS)
-    )
+    """All examples, in the order of :data:`GROUPS`."""
+    scale = pixels.value_range([view_of(example) for example in run.examples])
     out = []
-    for name in names:
+    for name, (title, what) in GROUPS.items():
         members = [
-            show(run, example, scale)
-            for example in run.examples
-            if str(example.get("group", "typical")) == name
+            show(run, example, scale) for example in run.examples if example["group"] == name
         ]
         if members:
-            title, what = GROUPS.get(name, (name, ""))
             out.append(Group(name, title, what, members))
     return out
 
 
 def show(run: Run, example: dict[str, Any], scale: tuple[float, float]) -> Example:
     """One entry of ``examples.json`` ready for the page."""
-    view = view_of(example)
-    probability = [max(0.0, finite(p) or 0.0) for p in example.get("probability") or []]
-    selected, rival = int(example.get("selected", -1)), _integer(example.get("rival"))
-    label, predicted = example.get("label"), example.get("predicted")
-    margin = finite(example.get("margin"))
+    view, probability, margin = view_of(example), example["probability"], example["margin"]
+    selected, rival = example["selected"], example["rival"]
+    label, predicted = example["label"], example["predicted"]
     common: dict[str, Any] = {
-        "place": (
-            f"{'training' if example.get('part') == 'train' else example.get('part', '')}"
-            f" {example.get('sequence', '')}".strip()
-        ),
+        "place": f"{'training' if example['part'] == 'train' else example['part']}"
+        f" {example['sequence']}",
         "label": _class(run, label),
         "predicted": None if predicted is None else _class(run, predicted),
         "correct": label == predicted,
-        "value": finite(example.get("value")),
         "token": token_name(view, selected),
-        "rival": token_name(view, rival),
-        "probability": probability[selected] if 0 <= selected < len(probability) else None,
+        "rival": "" if rival is None else token_name(view, rival),
+        "probability": probability[selected],
         "margin": None if margin is None else margin / (run.margin or 1.0),
     }
-    if view.get("kind") == "text":
+    kind = view.get("kind")
+    if kind == "text":
         whole = segments(view, probability, selected, rival)
-        shown = capped(whole)
         return Example(
             "text",
             **common,
-            segments=shown,
+            segments=whole,
             excerpt=excerpt(whole),
-            characters=_integer(view.get("characters")) or len(str(view.get("text", ""))),
-            cut=bool(_integer(view.get("characters"))) or len(whole) > len(shown),
+            characters=view.get("characters", 0),
         )
-    if (
-        view.get("kind") == "image"
-        and (photo := pixels.photo(view, probability, selected, rival, scale)) is not None
-    ):
+    if kind == "image":
+        photo = pixels.photo(view, probability, selected, rival, scale)
         return Example("image", **common, photo=photo)
-    bars, more = _bars(view, probability, example.get("score") or [], selected, rival)
+    bars, more = _bars(view, probability, selected, rival)
     return Example("array", **common, bars=bars, more=more)
 
 
 def _bars(
     view: dict[str, Any],
     probability: list[float],
-    score: list[Any],
     selected: int,
     rival: int | None,
 ) -> tuple[list[Bar], int]:
@@ -222,7 +177,6 @@ def _bars(
         Bar(
             token_name(view, token),
             probability[token],
-            finite(score[token]) if token < len(score) else None,
             "selected" if token == selected else "rival" if token == rival else "token",
         )
         for token in chosen
@@ -230,17 +184,8 @@ def _bars(
     return bars, len(order) - len(chosen)
 
 
-def _class(run: Run, label: Any) -> str:
-    value = finite(label)
-    return str(label) if value is None else run.class_names[1 if value > 0 else 0]
-
-
-def _integer(value: Any) -> int | None:
-    return (
-        int(value)
-        if isinstance(value, (int, float)) and math.isfinite(value) and value >= 0
-        else None
-    )
+def _class(run: Run, label: float) -> str:
+    return run.class_names[1 if label > 0 else 0]
 
 
 @dataclass(frozen=True)
@@ -259,23 +204,10 @@ class Segment:
     probability: float = 0.0
 
 
-def ranges(view: dict[str, Any], token: int) -> list[tuple[int, int]]:
-    """Character ranges of a token, cut to the text."""
-    spans, length = view.get("spans") or [], len(_text(view))
-    if not 0 <= token < len(spans):
-        return []
-    cut = [(max(0, int(start)), min(length, int(end))) for start, end in spans[token]]
-    return [(start, end) for start, end in cut if start < end]
-
-
-def _text(view: dict[str, Any]) -> str:
-    return str(view.get("text", ""))[:_READ]
-
-
 def word(view: dict[str, Any], token: int, limit: int = 28) -> str:
     """The first occurrence of a token, shortened."""
-    found = ranges(view, token)
-    text = " ".join(_text(view)[slice(*found[0])].split()) if found else ""
+    found = view["spans"][token]  # none where a text has no word that is known
+    text = " ".join(view["text"][slice(*found[0])].split()) if found else ""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -285,15 +217,17 @@ def segments(
     """The whole text as segments. Where tokens overlap, the selected one is drawn on top, then the
     rival, then by attention.
     """
-    text = _text(view)
+    text = view["text"]
     owner = np.full(len(text), -1, dtype=np.int64)
     piece = np.zeros(len(text), dtype=np.int64)
     shaded = [
-        token for token in np.argsort(probability, kind="stable") if probability[token] >= _VISIBLE
+        token
+        for token in np.argsort(probability, kind="stable")
+        if probability[token] >= pixels.VISIBLE
     ]
     above = [token for token in (rival, selected) if token is not None]
-    for token in [*(int(t) for t in shaded if t not in above), *above]:
-        for number, (start, end) in enumerate(ranges(view, token)):
+    for token in [*(token for token in shaded if token not in above), *above]:
+        for number, (start, end) in enumerate(view["spans"][token]):
             owner[start:end] = token
             piece[start:end] = number
     breaks = np.flatnonzero((np.diff(owner) != 0) | (np.diff(piece) != 0)) + 1
@@ -303,34 +237,8 @@ def segments(
         if start == end:
             continue
         token = int(owner[start])
-        role = (
-            "selected"
-            if token == selected
-            else "rival"
-            if token == rival
-            else "token"
-            if token >= 0
-            else "plain"
-        )
-        out.append(
-            Segment(
-                text[start:end],
-                role if token >= 0 else "plain",
-                float(probability[token]) if 0 <= token < len(probability) else 0.0,
-            )
-        )
-    return out
-
-
-def capped(parts: list[Segment]) -> list[Segment]:
-    """The same text, ended after the page's limit of characters."""
-    out, left = [], _LIMIT
-    for part in parts:
-        if len(part.text) > left:
-            out.append(Segment(part.text[:left], part.role, part.probability))
-            return [*out, Segment(" … ", "gap")]
-        out.append(part)
-        left -= len(part.text)
+        role = {-1: "plain", rival: "rival", selected: "selected"}.get(token, "token")
+        out.append(Segment(text[start:end], role, probability[token] if token >= 0 else 0.0))
     return out
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -116,13 +118,6 @@ def test_a_large_identity_takes_no_room() -> None:
     assert data.embeddings[7].sum() == 1.0
 
 
-def test_names() -> None:
-    data = NextTokenData.from_sentences([[0, 1]], [1], vocabulary=["a", "b", "c"])
-    assert data.K == data.d == 3
-    assert data.names([2, 0]) == ["c", "a"]
-    assert NextTokenData.from_sentences([[0, 1]], [1]).names(1) == ["1"]
-
-
 def test_sentences_of_words() -> None:
     data = NextTokenData.from_words(["fox", "hen  fox eats"], ["runs", "runs"], weights=[1, 3])
     assert data.vocabulary == ("fox", "runs", "hen", "eats")
@@ -130,72 +125,56 @@ def test_sentences_of_words() -> None:
     assert data.labels.tolist() == [1, 1]
     assert data.weights.tolist() == [0.25, 0.75]
     assert data.numbers("eats hen").tolist() == [3, 2]
-    for call, message in [
-        (lambda: data.numbers("fox wolf"), "'wolf' is not in the vocabulary of 4 names"),
-        (lambda: bipartite().numbers("a"), "'a' is not in the vocabulary of 0 names"),
-        (lambda: NextTokenData.from_words(["a"], ["b c"]), r"labels\[0\] is 'b c'; give one word"),
-        (lambda: NextTokenData.from_words(["a"], []), "there are 0 labels for 1 sentences"),
-        (lambda: NextTokenData.from_words(["a", " "], ["b", "c"]), r"sentence 1 has shape \(0,\)"),
-    ]:
-        with pytest.raises(InputError, match=message):
-            call()
+    assert data.names([3, 2]) == ["eats", "hen"]
+    assert NextTokenData.from_sentences([[0, 1]], [1]).names(1) == ["1"]
 
 
-@pytest.mark.parametrize(
-    ("sentences", "labels", "options", "sentence"),
-    [
-        ([], [], {}, "there is no sentence"),
-        ([[0], []], [0, 0], {}, r"sentence 1 has shape \(0,\)"),
-        ([[0], [1, 3, 0]], [0, 0], {"embeddings": 3}, "sentence 1 holds token 3; tokens are"),
-        ([[0, -1]], [0], {"embeddings": 3}, "sentence 0 holds token -1"),
-        ([[0], [1]], [0, 3], {"embeddings": 3}, r"labels\[1\] is 3"),
-        ([[0], [1]], [0], {}, "there are 1 labels for 2 sentences"),
-        ([[0.5]], [0], {}, "sentence 0 has dtype float64"),
-        ([[0], [1]], [0, 1], {"weights": [1, -1]}, r"weights\[1\] is -1"),
-        ([[0], [1]], [0, 1], {"weights": [np.nan, 1]}, r"weights\[0\] is nan"),
-        ([[0], [1]], [0, 1], {"weights": [1]}, r"weights has shape \(1,\)"),
-        ([[0]], [0], {"embeddings": [[np.nan, 1]]}, r"embeddings\[0\] holds a value that is not"),
-        ([[0]], [0], {"embeddings": np.ones(3)}, r"embeddings has shape \(3,\)"),
-        ([[0]], [0], {"embeddings": 0}, "a vocabulary of 0 tokens is empty"),
-        ([[0]], [0], {"embeddings": 2, "vocabulary": ["a"]}, "has 1 names; there are 2"),
-        ([[0]], [0], {"following": [1]}, "following must hold 1 numbers"),
-    ],
-)
-def test_sentences_that_are_refused(sentences, labels, options, sentence) -> None:
-    with pytest.raises(InputError, match=sentence):
-        NextTokenData.from_sentences(sentences, labels, **options)
+def sentences(sentences: list[list[float]], labels: list[int], **options: Any) -> Any:
+    return NextTokenData.from_sentences(sentences, labels, **options)
 
 
-@pytest.mark.parametrize(
-    ("kind", "K", "d", "sentence"),
-    [
-        ("identity", 3, 4, "leave d out"),
-        ("ortho", 3, 2, "choose d >= 3"),
-        ("equi-corr", 3, 3, "choose d >= 4"),
-        ("word2vec", 3, 4, "embeddings is 'word2vec'"),
-        ("random", 3, 0, "both must be at least 1"),
-    ],
-)
-def test_embeddings_that_are_refused(kind, K, d, sentence) -> None:
-    with pytest.raises(InputError, match=sentence):
-        embed(kind, K, d, np.random.default_rng(0))
-    with pytest.raises(InputError, match="correlation is 1"):
-        embed("equi-corr", 3, 4, np.random.default_rng(0), 1.0)
+def embedded(*given: Any) -> Any:
+    return embed(*given, np.random.default_rng(0))
 
 
 def test_refusals() -> None:
     good, one = bipartite(K=5), np.array([0])
     for call, message in [
+        (lambda: sentences([], []), "there is no sentence"),
+        (lambda: sentences([[0], []], [0, 0]), r"sentence 1 has shape \(0,\)"),
+        (lambda: sentences([[0], [1, 3, 0]], [0, 0], embeddings=3), "sentence 1 holds token 3"),
+        (lambda: sentences([[0, -1]], [0], embeddings=3), "sentence 0 holds token -1"),
+        (lambda: sentences([[0], [1]], [0, 3], embeddings=3), r"labels\[1\] is 3"),
+        (lambda: sentences([[0], [1]], [0]), "there are 1 labels for 2 sentences"),
+        (lambda: sentences([[0.5]], [0]), "sentence 0 has dtype float64"),
+        (lambda: sentences([[0]], [[0]]), r"labels has shape \(1, 1\)"),
+        (lambda: sentences([[0], [1]], [0, 1], weights=[1, -1]), r"weights\[1\] is -1"),
+        (lambda: sentences([[0], [1]], [0, 1], weights=[np.nan, 1]), r"weights\[0\] is nan"),
+        (lambda: sentences([[0], [1]], [0, 1], weights=[1]), r"weights has shape \(1,\)"),
+        (lambda: sentences([[0]], [0], embeddings=[[np.nan, 1]]), r"embeddings\[0\] holds a value"),
+        (lambda: sentences([[0]], [0], embeddings=np.ones(3)), r"embeddings has shape \(3,\)"),
+        (lambda: sentences([[0]], [0], embeddings=0), "a vocabulary of 0 tokens is empty"),
+        (lambda: sentences([[0]], [0], embeddings=2, vocabulary=["a"]), "has 1 names; there are 2"),
+        (lambda: sentences([[0]], [0], following=[1]), "following must hold 1 numbers"),
         (lambda: NextTokenData(one, np.array([0, 1, 1]), np.zeros(2, int)), "sentence 1 is empty"),
-        (
-            lambda: NextTokenData(one, np.array([0, 2]), one),
-            "offsets of 2 entries do not cut 1 tok",
-        ),
+        (lambda: NextTokenData(one, np.array([0, 2]), one), "offsets of 2 entries do not cut 1"),
+        (lambda: NextTokenData.from_words(["a"], ["b c"]), r"labels\[0\] is 'b c'; give one word"),
+        (lambda: NextTokenData.from_words(["a"], []), "there are 0 labels for 1 sentences"),
+        (lambda: good.numbers("a"), "'a' is not in the vocabulary of 0 names"),
         (lambda: good.select([]), "rows selects no sentence"),
         (lambda: good.select([99]), "outside 0 to 24"),
         (lambda: good.select(np.ones(3, dtype=bool)), r"rows has shape \(3,\)"),
         (lambda: stack([]), "there is no data to stack"),
         (lambda: stack([good, bipartite(K=6)]), r"data set 1 has embeddings \(6, 6\)"),
+        (lambda: embedded("identity", 3, 4), "leave d out"),
+        (lambda: embedded("ortho", 3, 2), "choose d >= 3"),
+        (lambda: embedded("equi-corr", 3, 3), "choose d >= 4"),
+        (lambda: embedded("word2vec", 3, 4), "embeddings is 'word2vec'"),
+        (lambda: embedded("random", 3, 0), "both must be at least 1"),
+        (
+            lambda: embed("equi-corr", 3, 4, np.random.default_rng(0), 1.0),
+            "correlation is 1; it must",
+        ),
     ]:
         with pytest.raises(InputError, match=message):
             call()

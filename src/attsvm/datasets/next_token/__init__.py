@@ -6,7 +6,6 @@ from attsvm.datasets.next_token.embeddings import embed
 from attsvm.datasets.next_token.generators import (
     bipartite,
     collocations,
-    planted,
     priority_graph,
     total,
 )
@@ -21,13 +20,7 @@ from attsvm.datasets.next_token.partial_order import (
     winners,
 )
 from attsvm.datasets.next_token.realizable import (
-    CollocationMissing,
-    CyclicOrder,
     Finding,
-    LabelNotRealizable,
-    NoAttentionSignal,
-    NotAFunction,
-    NotInjective,
     Realizability,
     check_realizable,
 )
@@ -36,16 +29,10 @@ from attsvm.datasets.next_token.stacked import NextTokenBatch, stack
 
 __all__ = [
     "Arcs",
-    "CollocationMissing",
-    "CyclicOrder",
     "Distinct",
     "Finding",
-    "LabelNotRealizable",
     "NextTokenBatch",
     "NextTokenData",
-    "NoAttentionSignal",
-    "NotAFunction",
-    "NotInjective",
     "Occurrences",
     "PartialOrders",
     "Realizability",
@@ -57,7 +44,6 @@ __all__ = [
     "components",
     "embed",
     "partial_order",
-    "planted",
     "priority_graph",
     "stack",
     "total",

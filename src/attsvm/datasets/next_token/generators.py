@@ -5,20 +5,19 @@ Generators of Huang, Liang and Yang, *Non-asymptotic Convergence of Training Tra
 Next-token Prediction* (2024); the paper says only "randomly generated realizable dataset" with 20
 tokens, so sizes and order of the draws are ours. Each is one NumPy generator
 (``default_rng(seed)``) drawn in the stated order, so a seed fixes the bits. Sentences may
-also be planted from a user's own partial orders, or drawn from a priority graph.
+also be drawn from a priority graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import BoolArray, IntArray
 from attsvm.datasets.next_token.embeddings import Embedding, embed
-from attsvm.datasets.next_token.partial_order import partial_order, transitive
+from attsvm.datasets.next_token.partial_order import partial_order
 from attsvm.datasets.next_token.sentence_data import NextTokenData
 from attsvm.errors import InputError
 
@@ -72,9 +71,8 @@ def bipartite(
 
     Example:
         >>> from attsvm.datasets.next_token import bipartite, check_realizable
-        >>> report = check_realizable(bipartite(K=8, per_query=2, seed=0))
-        >>> report.realizable, report.confused
-        (True, 0)
+        >>> check_realizable(bipartite(K=8, per_query=2, seed=0)).findings
+        ()
     """
 
     def sentences(q: int, rng: np.random.Generator) -> Callable[[], tuple[Sentence, int]]:
@@ -120,9 +118,8 @@ def total(
 
     Example:
         >>> from attsvm.datasets.next_token import check_realizable, total
-        >>> report = check_realizable(total(K=20, per_query=4, seed=0))
-        >>> report.realizable, report.confused > 0
-        (True, True)
+        >>> check_realizable(total(K=20, per_query=4, seed=0)).findings
+        ()
     """
 
     def sentences(q: int, rng: np.random.Generator) -> Callable[[], tuple[Sentence, int]]:
@@ -156,14 +153,6 @@ def _realizable(
     for q in range(K):
         draw = sentences(q, rng)
         drawn += [draw() for _ in range(per_query)]
-    return with_collocations(n, drawn, rng, embeddings)
-
-
-def with_collocations(
-    n: IntArray, drawn: list[tuple[Sentence, int]], rng: np.random.Generator, embeddings: Embedding
-) -> NextTokenData:
-    """The one-token sentences of n, then the drawn sentences with n of their winners as labels."""
-    K = len(n)
     listed = [[x] for x in range(K)] + [sentence for sentence, _ in drawn]
     labels = np.concatenate([n, n[[head for _, head in drawn]]])
     return NextTokenData.from_sentences(listed, labels, embeddings=embed(embeddings, K, K, rng))
@@ -240,98 +229,3 @@ def priority_graph(
         f"{_ATTEMPTS} draws of {n} sentences of {T} of {K} tokens gave no graph {wanted}; change n,"
         " T or K"
     )
-
-
-def planted(
-    order: Mapping[int, Sequence[tuple[int, int]]],
-    n: ArrayLike,
-    per_query: int = 4,
-    longest: int = 6,
-    seed: int = 0,
-    embeddings: Embedding = "identity",
-) -> NextTokenData:
-    """Sentences that follow given partial orders: a winner and a random set of tokens below it.
-
-    For every query q of ``order``, in increasing order: the winner is uniform over the tokens above
-    q (and q itself, when something lies below it); the losers are a random subset, of random size,
-    of what the transitive closure puts below the winner; q comes last.
-
-    Args:
-        order: arcs ``(winner, loser)`` by query, each query an acyclic graph; only their transitive
-            closure counts.
-        n: ``(K,)`` integers, the token that follows each token on its own; all different.
-        per_query: sentences per query.
-        longest: most tokens in a sentence, at least 2.
-        seed: one integer.
-        embeddings: see :func:`~attsvm.datasets.next_token.embed`, with d = K.
-
-    Returns:
-        The K collocations, then the sentences by query, equally weighted.
-
-    Raises:
-        InputError: n that is not injective, an arc outside the vocabulary, a cycle, a query that
-            its own order leaves out, or sizes that allow no sentence.
-
-    Example:
-        >>> from attsvm.datasets.next_token import planted
-        >>> data = planted({2: [(0, 1), (1, 2)]}, n=[1, 2, 0], per_query=4, seed=1)
-        >>> [sentence.tolist() for sentence in data.sentences[3:]], data.labels[3:].tolist()
-        ([[0, 1, 2], [1, 2], [0, 2], [1, 2]], [1, 2, 1, 2])
-    """
-    following = np.asarray(n)
-    K = len(following)
-    if (
-        following.dtype.kind not in "iu"
-        or np.unique(following).size != K
-        or following.min(initial=0) < 0
-        or following.max(initial=0) >= K
-    ):
-        raise InputError(
-            f"n must hold {K} different numbers from 0 to {K - 1}, the token that follows each"
-            " token"
-        )
-    if per_query < 1 or longest < 2:
-        raise InputError(
-            f"per_query is {per_query} and longest {longest}; they must be at least 1 and 2"
-        )
-    rng = np.random.default_rng(seed)
-    drawn = []
-    for q in sorted(order):
-        below = _closure(order[q], K, q)
-        heads = np.flatnonzero(below[:, q]).tolist()
-        if below[q].any():
-            heads = sorted([*heads, q])
-        if not heads:
-            raise InputError(
-                f"the order of query {q} does not compare {q} with any token; every sentence of {q}"
-                " ends in it"
-            )
-        for _ in range(per_query):
-            head = heads[rng.integers(len(heads))]
-            under = np.setdiff1d(np.flatnonzero(below[head]), [q])
-            room = min(len(under), longest - 1 - (head != q))
-            losers = rng.permutation(under)[: rng.integers(int(head == q), room + 1)].tolist()
-            body = rng.permutation([*losers, head] if head != q else losers).tolist()
-            drawn.append(([*map(int, body), q], int(head)))
-    return with_collocations(following.astype(np.int64), drawn, rng, embeddings)
-
-
-def _closure(rows: Sequence[tuple[int, int]], K: int, q: int) -> BoolArray:
-    """``(K, K)``, whether the row's token lies above the column's."""
-    below = np.zeros((K, K), dtype=np.bool_)
-    if not 0 <= q < K:
-        raise InputError(f"order has query {q}; tokens are numbered 0 to {K - 1}")
-    pairs: IntArray = np.asarray(rows, dtype=np.int64).reshape(-1, 2)
-    if ((pairs < 0) | (pairs >= K)).any():
-        raise InputError(
-            f"the order of query {q} holds a token outside 0 to {K - 1}; use numbers of the"
-            " vocabulary"
-        )
-    below[pairs[:, 0], pairs[:, 1]] = True
-    below = transitive(below)
-    if below.diagonal().any():
-        raise InputError(
-            f"the order of query {q} has a cycle through {int(np.argmax(below.diagonal()))}; give"
-            " an acyclic order"
-        )
-    return below

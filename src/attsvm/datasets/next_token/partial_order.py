@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -155,20 +156,11 @@ class PartialOrders(Compact):
         return np.unique(self.arcs[:, 0])
 
     @cached_property
-    def nodes(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Query, token and strongly connected component of every token with an arc, see
-        :func:`~attsvm.datasets.next_token.components`.
-        """
-        return components(self.arcs)
-
-    @cached_property
     def cyclic(self) -> BoolArray:
         """``(k,)``, which arcs are part of a cycle: both ends are in one strongly connected
         component.
         """
-        if len(self.arcs) == 0:
-            return np.zeros(0, dtype=np.bool_)
-        query, token, component = self.nodes
+        query, token, component = components(self.arcs)
         at = np.searchsorted(query * self.K + token, self.arcs[:, :1] * self.K + self.arcs[:, 1:])
         return component[at[:, 0]] == component[at[:, 1]]
 
@@ -177,34 +169,18 @@ class PartialOrders(Compact):
         """The queries whose order has a cycle."""
         return np.unique(self.arcs[self.cyclic, 0])
 
-    @cached_property
-    def roles(self) -> IntArray:
-        """:class:`Role` of every entry of :attr:`nodes`; tokens that are not there are
-        non-comparable.
-        """
-        query, token, _ = self.nodes
-        keys = query * self.K + token
-        wins = np.isin(keys, self.arcs[:, 0] * self.K + self.arcs[:, 1])
-        loses = np.isin(keys, self.arcs[:, 0] * self.K + self.arcs[:, 2])
+    def roles_of(self, query: int) -> IntArray:
+        """``(K,)``, the :class:`Role` of every token of the vocabulary under this query."""
+        wins, loses = (np.isin(np.arange(self.K), column) for column in self.of(query).T)
         return np.select(
             [wins & loses, wins, loses],
             [Role.CONFUSED, Role.OPTIMAL, Role.NON_OPTIMAL],
             Role.NON_COMPARABLE,
-        ).astype(np.int64)
-
-    def roles_of(self, query: int) -> IntArray:
-        """``(K,)``, the :class:`Role` of every token of the vocabulary under this query."""
-        self._known(query)
-        out = np.zeros(self.K, dtype=np.int64)
-        mine = self.nodes[0] == query
-        out[self.nodes[1][mine]] = self.roles[mine]
-        return out
+        )
 
     def of(self, query: int) -> IntArray:
         """``(k, 2)``, the arcs ``(winner, loser)`` of this query."""
-        self._known(query)
-        start, stop = np.searchsorted(self.arcs[:, 0], [query, query + 1])
-        return self.arcs[start:stop, 1:]
+        return self.arcs[self._rows(query), 1:]
 
     def closure(self, query: int) -> BoolArray:
         """``(K, K)``, whether the row's token lies above the column's: by an arc, or by
@@ -235,7 +211,9 @@ class PartialOrders(Compact):
         for winner in np.argsort(below.sum(axis=1), kind="stable"):
             under = ends[ends[:, 0] == winner, 1]
             if len(under):
-                small[winner] = _extend(small[under], below[under], under)
+                reached = np.where(below[under], small[under] + 1, 0)
+                reached[np.arange(len(under)), under] = 1
+                small[winner] = reached.max(axis=0)
         longest = np.zeros((self.K, self.K), dtype=np.int64)
         longest[np.ix_(nodes, nodes)] = small
         return longest
@@ -283,24 +261,15 @@ class PartialOrders(Compact):
         A cycle of two tokens if there is one, else the shortest through the first cyclic arc. Empty
         without a cycle.
         """
-        self._known(query)
-        start, stop = np.searchsorted(self.arcs[:, 0], [query, query + 1])
-        mine = start + np.flatnonzero(self.cyclic[start:stop])
-        if len(mine) == 0:
+        rows = self._rows(query)
+        pairs, sentences = self.arcs[rows, 1:], self.sentence[rows]
+        pairs, sentences = pairs[self.cyclic[rows]], sentences[self.cyclic[rows]]
+        if len(pairs) == 0:
             return (), ()
-        pairs = self.arcs[mine, 1:]
-        keys, back = pairs[:, 0] * self.K + pairs[:, 1], pairs[:, 1] * self.K + pairs[:, 0]
-        mutual = np.flatnonzero(np.isin(back, keys))
-        path = pairs[mutual[0]].tolist() if len(mutual) else _shortest_back(pairs)
-        return tuple(path), tuple(self.sentences_of(query, path, [*path[1:], path[0]]))
-
-    def sentences_of(self, query: int, winners: ArrayLike, losers: ArrayLike) -> list[int]:
-        """The first sentence of every arc from ``winners[k]`` to ``losers[k]``, which the query
-        must have.
-        """
-        keys = (self.arcs[:, 0] * self.K + self.arcs[:, 1]) * self.K + self.arcs[:, 2]
-        wanted = (query * self.K + np.asarray(winners)) * self.K + np.asarray(losers)
-        return self.sentence[np.searchsorted(keys, wanted)].tolist()
+        shown = dict(zip(map(tuple, pairs.tolist()), sentences.tolist(), strict=True))
+        mutual = next(((i, j) for i, j in shown if (j, i) in shown), None)
+        path = mutual or _shortest_back(pairs)
+        return path, tuple(shown[arc] for arc in pairwise((*path, path[0])))
 
     @cached_property
     def _closures(self) -> dict[int, tuple[IntArray, IntArray, BoolArray]]:
@@ -317,9 +286,11 @@ class PartialOrders(Compact):
             self._closures[query] = nodes, ends, transitive(below)
         return self._closures[query]
 
-    def _known(self, query: int) -> None:
+    def _rows(self, query: int) -> slice:
         if not 0 <= query < self.K:
             raise InputError(f"query is {query}; tokens are numbered 0 to {self.K - 1}")
+        start, stop = np.searchsorted(self.arcs[:, 0], [query, query + 1])
+        return slice(int(start), int(stop))
 
 
 def partial_order(data: NextTokenData) -> PartialOrders:
@@ -355,14 +326,7 @@ def transitive(below: BoolArray) -> BoolArray:
     return below
 
 
-def _extend(longest: IntArray, below: BoolArray, under: IntArray) -> IntArray:
-    """Longest paths from a token, given those from the tokens directly below it."""
-    reached = np.where(below, longest + 1, 0)
-    reached[np.arange(len(under)), under] = 1
-    return reached.max(axis=0)
-
-
-def _shortest_back(pairs: IntArray) -> list[int]:
+def _shortest_back(pairs: IntArray) -> tuple[int, ...]:
     """The shortest cycle through the first arc of a graph in which every arc is part of one."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order
@@ -377,4 +341,4 @@ def _shortest_back(pairs: IntArray) -> list[int]:
     path = [winner]
     while path[-1] != loser:
         path.append(int(before[path[-1]]))
-    return nodes[np.array([winner, *path[:0:-1]])].tolist()
+    return tuple(nodes[[winner, *path[:0:-1]]].tolist())
