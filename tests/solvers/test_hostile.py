@@ -240,6 +240,13 @@ def test_soft_margin_scales_with_its_penalty() -> None:
         max_margin(scaled(2.0**-700, 1.0), slack=0.5)
 
 
+@pytest.mark.parametrize("name", ["fro", "nuc", "l1"])
+@pytest.mark.parametrize("slack", [1e250, 1.7e308])
+def test_a_penalty_whose_square_is_no_number_is_refused(slack: float, name: str) -> None:
+    with pytest.raises(InputError, match=r"leaves the range of float64 .*; give a smaller one"):
+        max_margin(sphere(6, 8, 2, 1), name, slack=slack)
+
+
 def test_contradictions_are_named_at_any_scale() -> None:
     near, far = (max_margin(scaled(each, each, sphere(8, 8, 2, 0))) for each in (1.0, 2.0**450))
     np.testing.assert_array_equal(far.conflict(), near.conflict())

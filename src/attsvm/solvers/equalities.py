@@ -24,7 +24,7 @@ from attsvm.solvers.proofs import Certificate, lower_bound
 from attsvm.solvers.solution import MarginSolution
 
 
-@np.errstate(over="ignore")
+@np.errstate(over="ignore")  # what leaves float64 on the way is certified all the same
 def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> MarginSolution:
     """The solution of a programme with equalities.
 

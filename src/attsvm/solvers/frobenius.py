@@ -107,7 +107,8 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
             dual = np.zeros(margins.m)
             dual[np.flatnonzero(impossible)[0]] = 1.0
             return infeasible_solution(margins, dual, request, "inspection", 0)
-    return _Search(margins, norm, request).run()
+    with np.errstate(over="ignore"):  # what leaves float64 on the way is certified all the same
+        return _Search(margins, norm, request).run()
 
 
 def _at_once(margins: Margins, request: Request) -> MarginSolution | None:
@@ -175,7 +176,7 @@ class Settled(NamedTuple):
         outcome: ``(B,)`` ``UNSETTLED``, ``WEIGHTS`` or ``CONTRADICTION``.
         systems: ``(B,)`` steps of active sets.
         values: ``(M,)`` margins of the weights.
-        numbers: all of these, in one array.
+        numbers: all of these in one array: weights, multipliers, margins, figures, outcomes, steps.
     """
 
     W: FloatArray
@@ -242,7 +243,7 @@ def _batch(
     """Programmes for compiled code, and what it will have found."""
     (rows, dx), (sequences, dz), count = D.shape, Z.shape, len(parts) - 1
     found = unsettled(D, Z, parts)
-    # the numbers found lie one after the other
+    # where its parts lie in the one array of numbers
     size = count * dx * dz
     W = address(found.numbers, np.float64, size + 2 * rows + 6 * count)
     dual = W + 8 * size
@@ -313,7 +314,6 @@ class _Search:
         self.solver = ""
         self.settled = False
 
-    @np.errstate(over="ignore")  # what loses its way may leave float64; all is certified anyway
     def run(self) -> MarginSolution:
         p = self.programme
         start = (

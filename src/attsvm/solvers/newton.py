@@ -183,7 +183,6 @@ class AugmentedLagrangian:
         dual: ``(m,)`` multipliers, non-negative, :math:`A^\top\lambda\in\partial f(W)` in the
             limit.
         sigma: weight of the proximal term.
-        newton_steps: linear systems solved so far.
     """
 
     def __init__(
@@ -196,7 +195,6 @@ class AugmentedLagrangian:
     ) -> None:
         self.programme, self.spectral = programme, spectral
         self.W, self.dual, self.sigma = weights, dual.copy(), sigma
-        self.newton_steps = 0
         self._nu = 0.0
         self._scale = programme.diagonal
         self._kind: type[np.floating[Any]] = np.float32
@@ -337,7 +335,6 @@ class AugmentedLagrangian:
         known = self._products(rows, self._kind)
         form = curvature(self.programme, rows, at.left, at.s, at.right, at.prox, self._kind, known)
         if form is not None:
-            self.newton_steps += 1
             form *= self.sigma
         return form
 

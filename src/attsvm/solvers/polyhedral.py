@@ -50,7 +50,7 @@ _ROUNDING = 1e-14  # of the square of the norm and the bound, relative
 _SHARES = 8  # for each thread, so that none waits long for another
 
 
-@np.errstate(over="ignore")
+@np.errstate(over="ignore")  # what leaves float64 on the way is certified all the same
 def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
     assert isinstance(norm, Lp)

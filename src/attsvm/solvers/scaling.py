@@ -26,6 +26,7 @@ from attsvm.margins import Margins
 _NEAR = 64  # exponents up to this are harmless on the differences and queries, and cost no copy
 _COUNTED = 2.0**-40  # multipliers below this share of the largest may underflow
 _TINY = float(np.finfo(np.float64).tiny)
+_LARGEST_PENALTY = 2.0**480  # of which squares, times those of rows, are float64 numbers
 
 
 class OutOfRangeError(InputError):
@@ -68,14 +69,15 @@ class Scaling(NamedTuple):
         """The penalty C of the scaled programme.
 
         Raises:
-            InputError: it is not a float64 number.
+            InputError: it is not a float64 number, or squares of multipliers up to it are not.
         """
         with np.errstate(over="ignore", under="ignore"):
             scaled = float(np.ldexp(slack, -self.multipliers))
-        if not _TINY <= scaled < np.inf:
+        if not _TINY <= scaled <= _LARGEST_PENALTY:
+            advice = self.advice if self.multipliers else "give a smaller one, or none"
             raise OutOfRangeError(
                 f"slack {slack:g} leaves the range of float64 at the scale of these margins;"
-                f" {self.advice}"
+                f" {advice}"
             )
         return scaled
 

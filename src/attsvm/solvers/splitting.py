@@ -82,7 +82,7 @@ _ROUNDED = 1e-15  # relative gaps are rounded to about so much
 _ROUNDING = 4e-15  # of the margin of a unit row, beside weights of size one
 
 
-@np.errstate(over="ignore")
+@np.errstate(over="ignore")  # what leaves float64 on the way is certified all the same
 def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
     if not (margins.rhs > 0).any():
