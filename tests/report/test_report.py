@@ -239,6 +239,9 @@ def soft(run: Record, data: Arrays, shown: Shown) -> None:
     run["results"]["margin"] |= {"hard": False, "slack": 10.0, "trained_margin_ratio": -0.4}
     data["margin_values"] -= 1.5
     data["best_margins"] -= 0.1
+    data["best_margins"][0] = data["trained_margins"][0] = np.inf  # a sequence of one token
+    data["trained_margins"][1:] = np.abs(data["trained_margins"][1:])
+    data["trained_margins"][1] = -0.01
 
 
 def inaccurate(run: Record, data: Arrays, shown: Shown) -> None:
@@ -286,6 +289,8 @@ def without_views(run: Record, data: Arrays, shown: Shown) -> None:
     [
         (infeasible, "cannot all be separated", "image"),
         (soft, "price C = 10.0", "image"),
+        (soft, "At the trained direction 1 of 225 lie below zero", "image"),
+        (soft, "1 sequences with a single token have no margin", "image"),
         (perfect, "100%", "image"),
         (inaccurate, "The tolerance was not reached", "array"),
         (without_views, "token 1", "text"),
