@@ -140,7 +140,6 @@ def joint(run: Run) -> Picture | None:
         axes.plot(steps, validation, color=ATTENTION, marker=dots)
         axes.set_title("logistic loss, mean per sequence")
         axes.set_xlabel("step of joint training")
-        axes.set_ylim(bottom=0)
         axes.xaxis.set_major_formatter(lambda value, _: count(value))
         axes.locator_params(axis="x", nbins=4, integer=True)
         best = finite(run.at("results.training.best_joint_step"))
@@ -148,14 +147,16 @@ def joint(run: Run) -> Picture | None:
             axes.axvline(best, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
             low, high = axes.get_xlim()
             left = best > (low + high) / 2
+            curves = [np.interp(best, steps, each) for each in (training, validation)]
+            top = bool(np.mean(curves) < np.mean(axes.get_ylim()))  # where the curves are not
             axes.annotate(
                 f"kept: {count(best)}",
-                (best, 1.0),
+                (best, float(top)),
                 xycoords=("data", "axes fraction"),
-                xytext=(-4 if left else 4, -2),
+                xytext=(-4 if left else 4, -2 if top else 2),
                 textcoords="offset points",
                 ha="right" if left else "left",
-                va="top",
+                va="top" if top else "bottom",
                 color=FAINT,
             )
         label_ends(
