@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
+
+from attsvm.probe import Recording, capture
 
 transformers = pytest.importorskip("transformers")
 
@@ -57,3 +62,37 @@ def batch(name: str) -> dict[str, torch.Tensor]:
     mask[1, 9:] = 0
     given = {"input_ids": ids, "attention_mask": mask}
     return {**given, "decoder_input_ids": ids[:, :7]} if name == "t5" else given
+
+
+def saved(folder: Path, factor: float = 1.0, tokenizer: Path | None = None) -> Path:
+    """A random BERT of 512 positions whose attention is sharpened by this factor, in a folder; its
+    words are w0 to w89.
+    """
+    model = family("bert")
+    with torch.no_grad():
+        for layer in model.encoder.layer:
+            layer.attention.self.query.weight.mul_(factor)
+    model.save_pretrained(folder)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(90))]
+    (folder / "words.txt").write_text("\n".join(words), "utf-8")
+    transformers.BertTokenizer(str(folder / "words.txt")).save_pretrained(tokenizer or folder)
+    return folder
+
+
+def recorded(model: torch.nn.Module, *inputs: Any, **options: Any) -> Recording:
+    """What a capture keeps of one pass; the inputs of a family by its name."""
+    with torch.no_grad(), capture(model, **options) as recording:
+        if inputs and isinstance(inputs[0], str):
+            model(**batch(inputs[0]))
+        else:
+            model(*inputs)
+    return recording
+
+
+def sharpened(recording: Recording, factor: float) -> Recording:
+    """The recording with queries so many times as long, compared by keys and queries alone."""
+    for layer in recording.layers:
+        layer.projection = None
+        for text in layer.texts:
+            text.queries.mul_(factor)
+    return recording
