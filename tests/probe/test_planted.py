@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 import attsvm
-from attsvm.probe import Comparison, audit, capture, story
+from attsvm.probe import Comparison, audit, story
+
+from .conftest import recorded
 
 SURE = 0.997  # of one head's interval, so that twenty of twenty hold in 94 of 100 suites
 
@@ -36,9 +38,8 @@ class Planted(nn.Module):
 
 def compared(W: np.ndarray, size: float, data: attsvm.AttentionData, seed: int) -> Comparison:
     """The head beside weights with random singular vectors."""
-    model = Planted(W, size)
-    with torch.no_grad(), capture(model) as recording:
-        model(torch.tensor(data.queries[:, :-1]), torch.tensor(data.tokens))
+    inputs = torch.tensor(data.queries[:, :-1]), torch.tensor(data.tokens)
+    recording = recorded(Planted(W, size), *inputs)
     found = audit(recording, ["fro"], ["random"], draws=8, seed=seed)
     return found.head(0, 0).fit("fro")
 
@@ -93,8 +94,7 @@ def test_random_weights_on_real_keys_are_inside_the_null_band(layers, copies: in
     model, _, batch = story(tokens=120)
     inside = []
     for copy in range(copies):
-        with torch.no_grad(), capture(model, layers) as recording:
-            model(**batch)
+        recording = recorded(model, batch["input_ids"], layers=layers)
         generator = torch.Generator().manual_seed(copy)
         for layer in recording.layers:
             for text in layer.texts:

@@ -13,6 +13,21 @@ from attsvm.extras import imported
 from attsvm.probe.guard import LogitGuard
 
 
+class _Callback:
+    """What both have: the guard, once training has begun."""
+
+    guard: LogitGuard | None = None
+    kept: dict[str, Any] | None = None
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        if self.guard:
+            self.guard.remove()
+
+    def measured(self) -> bool:
+        """Whether the step that has just ended was measured."""
+        return self.guard is not None and self.guard.steps == self.guard.measured + 1 > 0
+
+
 def guard_trainer(trainer: Any, **settings: Any) -> Any:
     """Guard the model of a ``transformers.Trainer``: add the callback that does it, and return it.
 
@@ -31,10 +46,7 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
     base: Any = transformers.trainer_callback.TrainerCallback
     stateful: Any = transformers.trainer_callback.ExportableState
 
-    class LogitGuardCallback(base, stateful):  # type: ignore[misc]
-        guard: LogitGuard | None = None
-        kept: dict[str, Any] | None = None
-
+    class LogitGuardCallback(_Callback, base, stateful):  # type: ignore[misc]
         def on_train_begin(
             self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any
         ) -> None:
@@ -46,13 +58,8 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
                 self.guard.load_state_dict(kept)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            guard = self.guard
-            if guard and guard.steps == guard.measured + 1 and state.is_world_process_zero:
-                trainer.log(guard.summary())
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if self.guard:
-                self.guard.remove()
+            if self.guard and self.measured() and state.is_world_process_zero:
+                trainer.log(self.guard.summary())
 
         def state(self) -> dict[str, Any]:
             kept = self.guard.state_dict() if self.guard else None
@@ -85,10 +92,7 @@ def guard_lightning(**settings: Any) -> Any:
     if base is None:
         raise MissingExtraError("guarding a Lightning trainer", "lightning", "lightning")
 
-    class LogitGuardCallback(base):  # type: ignore[misc]
-        guard: LogitGuard | None = None
-        kept: dict[str, Any] | None = None
-
+    class LogitGuardCallback(_Callback, base):  # type: ignore[misc]
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             if len(trainer.optimizers) != 1:
                 raise InputError(
@@ -110,15 +114,9 @@ def guard_lightning(**settings: Any) -> Any:
                 self.guard.stop()
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-            guard = self.guard
-            if guard:
-                guard.stop()  # a step that was skipped had no backward pass
-            if guard and guard.steps == guard.measured + 1 > 0:
-                pl_module.log_dict(guard.summary(), rank_zero_only=True)
-
-        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-            if self.guard:
-                self.guard.remove()
+            self.on_before_backward()  # a step that was skipped had no backward pass
+            if self.guard and self.measured():
+                pl_module.log_dict(self.guard.summary(), rank_zero_only=True)
 
         def state_dict(self) -> dict[str, Any]:
             return {"kept": self.guard.state_dict()} if self.guard else {}
