@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
-from attsvm.probe import audit, capture
+from attsvm.probe import audit
 from attsvm.probe.inputs import Inputs
 from attsvm.probe.null_weights import reflection
 
-from .conftest import batch, family
+from .conftest import family, recorded
 
 
 def test_reflections_keep_the_mean_the_covariance_and_how_weights_lie_in_it() -> None:
@@ -30,9 +29,7 @@ def test_reflections_keep_the_mean_the_covariance_and_how_weights_lie_in_it() ->
 
 
 def test_reflected_weights_are_those_of_the_same_head_on_reflected_inputs() -> None:
-    with torch.no_grad(), capture(model := family("bert")) as recording:
-        model(**batch("bert"))
-    inputs = Inputs(recording.layers[0], 1)
+    inputs = Inputs(recorded(family("bert"), "bert").layers[0], 1)
     W, other = inputs.weights(), inputs.reflected(np.random.default_rng(0))
     left = reflection(np.concatenate(inputs.keys), np.random.default_rng(0))
     for keys, queries in zip(inputs.keys, inputs.queries, strict=True):
@@ -45,8 +42,7 @@ def test_reflected_weights_are_those_of_the_same_head_on_reflected_inputs() -> N
 
 @pytest.mark.parametrize(("name", "there"), [("bert", True), ("t5", True), ("llama", False)])
 def test_heads_with_rotary_positions_have_no_reflected_null(name, there) -> None:
-    with torch.no_grad(), capture(model := family(name)) as recording:
-        model(**batch(name))
+    recording = recorded(family(name), name)
     found = audit(recording, ["fro"], ["reflected"], draws=2, threshold=0.05, most=8)
     fits = [head.fits[0] for head in found.heads if head.fits]
     assert fits
