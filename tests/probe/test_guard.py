@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -362,7 +363,9 @@ def test_large_logits_are_warned_of_while_their_weights_grow_fast(
         step(net, optimizer, X)
         guard.tau = 0.5 * float(peaks(guard).min())
     assert peaks(guard).min() > 90
-    assert bool(told) == warned
+    heads = [each.head for each in told]
+    assert bool(heads) == warned
+    assert len(set(heads)) == len(heads), "each is told of once"
 
 
 def test_logits_that_are_not_numbers_are_reported_and_not_clipped() -> None:
@@ -412,9 +415,12 @@ def test_all_passes_of_an_accumulated_step_count_as_one() -> None:
     assert measured_steps(guard) == [0, 1]
     alone = []
     for x in parts:
-        net(x)
-        alone.append(net.attention.peaks())
-    torch.testing.assert_close(peaks(guard), torch.stack(alone).amax(dim=0).float())
+        one = LogitGuard(Net(), every=1)
+        one._model(x)
+        alone.append([(each.largest, each.margin, each.entropy) for each in one.metrics()])
+    found = [(each.largest, each.margin, each.entropy) for each in guard.metrics()]
+    np.testing.assert_allclose(np.array(found)[:, 0], np.max(alone, axis=0)[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(np.array(found)[:, 1:], np.mean(alone, axis=0)[:, 1:], rtol=1e-5)
 
 
 def test_compiled_models() -> None:
