@@ -24,6 +24,13 @@ SMALL = {
 }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def loaded() -> None:
+    """What is imported when it is named first takes seconds, which are no test's own."""
+    for name in ("Albert", "Auto", "Bert", "GPT2", "Llama", "T5", "ViT"):
+        getattr(transformers, f"{name}Model")
+
+
 def family(name: str) -> torch.nn.Module:
     """A random model of this family in evaluation mode."""
     torch.manual_seed(0)

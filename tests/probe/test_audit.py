@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from attsvm import Frobenius, InputError, Nuclear, max_margin, pair_margins
 from attsvm.probe import Recording, audit
 from attsvm.probe.audit import solved, statistics
 from attsvm.probe.capture import Attended, Layer
-from attsvm.probe.comparison import Settings
+from attsvm.probe.comparison import Settings, Subject
 from attsvm.probe.inputs import Inputs
 from attsvm.probe.selections import KINDS, favourite, selections
 
@@ -216,6 +217,24 @@ def test_shares_by_chance_are_those_of_uniform_selection() -> None:
     word, share, at_random = favourite(recording, layer, found, 0)
     assert (word, share) == ("a", 1.0), "all logits are equal, and the first token wins"
     assert at_random == pytest.approx((1 + 1 / 2 + 2 / 3 + 1 / 2) / 4)
+
+
+def test_selections_that_contradict_each_other_have_a_soft_solution() -> None:
+    """One query twice, which selects one token and then the other."""
+    programme = pair_margins([np.eye(2)], [np.ones((2, 3))], [np.array([0, 1])], causal=False)
+    subject = SimpleNamespace(_settings=Settings())
+    solution, status = Subject._solved(subject, programme, Frobenius())
+    assert status == "soft"
+    assert (solution.status, solution.slack) == ("optimal", pytest.approx(10.0 / 3.0))
+
+
+def test_texts_are_drawn_with_replacement_and_one_is_left_out() -> None:
+    inputs = SimpleNamespace(text=np.repeat(np.arange(20), 2))
+    subject = SimpleNamespace(inputs=inputs, sure=np.arange(40), _rng=np.random.default_rng(0))
+    drawn = np.array([Subject._drawn(subject) for _ in range(200)])
+    np.testing.assert_array_equal(drawn[:, ::2], drawn[:, 1::2])  # whole texts
+    assert not drawn.all(axis=1).any()
+    assert drawn.mean() == pytest.approx(1 - (19 / 20) ** 20, abs=0.02)
 
 
 def test_refusals() -> None:

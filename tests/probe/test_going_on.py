@@ -16,8 +16,6 @@ from attsvm.progress import ProgressBars
 
 from .conftest import saved, transformers
 
-BERT = transformers.BertModel, transformers.BertTokenizer, transformers.AutoModel  # loaded once
-
 
 def command(folder: Path, *models: Path) -> list[str]:
     text = folder / "text.txt"

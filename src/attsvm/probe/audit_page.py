@@ -238,7 +238,7 @@ def _measure(head: Head, key: str) -> float:
 
 
 def _short(value: float) -> str:
-    return "–" if not math.isfinite(value) else f"{value:.2f}"
+    return "–" if not math.isfinite(value) else f"{value:z.2f}"
 
 
 def _head(audit: Audited, head: Head) -> dict[str, Any]:
@@ -307,7 +307,7 @@ def _fit(fit: Comparison) -> list[str]:
 
 
 def _digits(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3f}"
+    return "–" if math.isnan(value) else f"{value:z.3f}"
 
 
 def _support(support: Support, total: float) -> list[str]:
