@@ -428,7 +428,7 @@ def test_compiled_models() -> None:
     found = []
     for compiled in (True, False):
         net = Net()
-        model = torch.compile(net, backend="eager") if compiled else net
+        model = torch.compile(net, backend="aot_eager") if compiled else net
         optimizer = sgd(net, 0.1)
         guard = LogitGuard(model, tau=1e-3, every=2, action="clip", optimizer=optimizer)
         for _ in range(4):
@@ -461,6 +461,9 @@ def test_a_checkpoint_goes_on() -> None:
     for one, other in zip(trained(Net(), 6).metrics(), second.metrics(), strict=True):
         for name in ("largest", "exponent", "steps_to_tau", "turned"):
             assert getattr(one, name) == getattr(other, name)
+    older = second.state_dict()
+    del older["measured"], older["next"]
+    assert trained(net, 1, json.dumps(older)).measured == 6
 
 
 def test_mixed_precision_is_measured_in_float32() -> None:

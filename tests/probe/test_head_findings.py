@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 
 import pytest
 
 from attsvm import InputError
-from attsvm.probe import Comparison
+from attsvm.probe import Audit, Comparison
 
 NULLS = {"heads": (0.1, 0.2), "permuted": (0.2, 0.3, 0.4)}
 FIT = Comparison("fro", "optimal", 100, 0.5, 0.3, NULLS, (0.5, 0.5, 0.5), 0.9, 0.4, 1e-10)
@@ -38,3 +39,9 @@ def test_an_interval_by_hand() -> None:
     assert all(math.isnan(end) for end in replace(FIT, resampled=(0.5,)).interval())
     with pytest.raises(InputError, match="level is 95; it must lie between 0 and 1"):
         FIT.interval(95)
+
+
+def test_a_table_without_pandas_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match="pip install pandas"):
+        Audit([], None, 0.5).to_pandas()

@@ -30,13 +30,13 @@ def probed(
 @pytest.mark.parametrize(
     ("content", "most", "cut", "words", "not_used", "lines_cut"),
     [
-        ("one\ntwo\n", 9, {}, "Read of reviews.txt: 2 of 2 texts, 20 tokens.", [], []),
+        ("one\ntwo\n", 9, {}, "All 2 texts of reviews.txt were used, 20 tokens.", [], []),
         (
             "one\n\n" + "two\n" * 11,
             3,
             {},
-            "Read of reviews.txt: 3 of 12 texts, 30 tokens. Not read, because --texts is 3: lines"
-            " 5, 6, 7, 8, 9 and 4 more. Empty lines, which are no texts: 1.",
+            "3 of the 12 texts of reviews.txt were used, 30 tokens; 9 were not (lines 5, 6, 7, 8, 9"
+            " and 4 more), because --texts is 3. 1 line is empty and no text.",
             [5, 6, 7, 8, 9],
             [],
         ),
@@ -44,8 +44,9 @@ def probed(
             "\u2028one\r\n\r\rtwo",  # lines as editors count them
             9,
             {4: 88},
-            "Read of reviews.txt: 2 of 2 texts, 20 tokens. Cut to 10 tokens, because it is long:"
-            " line 4; 88 tokens at their ends were not read. Empty lines, which are no texts: 2.",
+            "All 2 texts of reviews.txt were used, 20 tokens. 1 of them is longer than 10 tokens"
+            " (line 4): the last 88 tokens were not read, because it is long. 2 lines are empty and"
+            " no texts.",
             [],
             [4],
         ),
@@ -67,7 +68,7 @@ def test_texts_that_are_read_and_not_read(
         reading.add(line, 10 + cut.get(line, 0), 10)
     assert " ".join(sentences(texts, reading)) == words
     told = account(texts, reading)
-    assert f"{told['used']} of {told['texts']} texts" in words
+    assert (told["used"], told["used"] + len(texts.beyond)) == (len(texts.used), told["texts"])
     assert told["not_used"]["lines"] == not_used
     assert (told["cut"]["lines"], told["cut"]["tokens"]) == (lines_cut, sum(cut.values()))
     assert told["cut"]["why"] == ("it is long" if cut else None)
@@ -85,10 +86,12 @@ def test_what_the_model_cannot_take_and_checkpoints_beside_it(
     assert record["texts"]["tokens"] == 512
     assert record["texts"]["cut"]["tokens"] == 88
     for told in shown:
-        assert "Cut to 512 tokens, because the model takes no more: line 1; 88 tokens" in told
+        assert "The one text of reviews.txt was used, 512 tokens." in told
+        assert "It is longer than 512 tokens (line 1): the last 88 tokens were not read" in told
+        assert "because the model takes no more" in told
         assert "its checkpoint-N folders (2) were passed over" in told
     _, shown = probed(tmp_path, capsys, str(model), *options, "8", "--overwrite")
-    assert all("Cut to 8 tokens, because --tokens is 8: line 1; 592 tokens" in t for t in shown)
+    assert all("592 tokens were not read, because --tokens is 8." in t for t in shown)
 
 
 def test_queries_heads_and_nulls_that_are_left_out_are_counted(

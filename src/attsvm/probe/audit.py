@@ -19,7 +19,7 @@ from attsvm.probe.audit_folder import save
 from attsvm.probe.capture import Layer, Recording
 from attsvm.probe.comparison import Settings, Subject
 from attsvm.probe.drawing import Drawing, drawings
-from attsvm.probe.head_findings import PENDING, Head, Support
+from attsvm.probe.head_findings import PENDING, Head, Support, frame
 from attsvm.probe.inputs import Inputs
 from attsvm.probe.null_weights import NULLS, Null
 from attsvm.probe.selections import KINDS, Classes, Selections, favourite, selections
@@ -90,6 +90,14 @@ class Audit(Compact):
     def table(self) -> list[dict[str, Any]]:
         """One flat row per head, for a data frame or a file."""
         return [each.row() for each in self.heads]
+
+    def to_pandas(self) -> Any:
+        """:meth:`table` as a data frame.
+
+        Raises:
+            UnavailableError: pandas is not installed.
+        """
+        return frame(self.table())
 
     def save(self, folder: str | Path, title: str = "", *, overwrite: bool = False) -> Path:
         """Write ``run.json`` and ``report.html`` into a folder of their own.

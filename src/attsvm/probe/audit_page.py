@@ -49,7 +49,7 @@ class Audited(Protocol):
 
 
 Shown = Audited | Mapping[int, Audited]
-"""An audit, or those of several checkpoints of one training by step, ascending."""
+"""An audit, or those of the checkpoints of one training by step, ascending."""
 
 
 def page(found: Shown, title: str, command: str = "", before: Sequence[str] = ()) -> str:

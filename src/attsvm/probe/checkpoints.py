@@ -10,7 +10,7 @@ from typing import Any
 from attsvm.errors import InputError
 from attsvm.probe.audit import Audit
 from attsvm.probe.audit_folder import save
-from attsvm.probe.head_findings import Head
+from attsvm.probe.head_findings import Head, frame
 
 
 @dataclass(eq=False)
@@ -38,11 +38,6 @@ class Checkpoints:
                     " be of one model"
                 )
 
-    @property
-    def shown(self) -> Audit | Mapping[int, Audit]:
-        """What a page shows: the audits by step, or the only one."""
-        return self.audits if len(self.audits) > 1 else next(iter(self.audits.values()))
-
     def head(self, layer: int, head: int) -> dict[int, Head]:
         """One head by step.
 
@@ -55,11 +50,19 @@ class Checkpoints:
         """One flat row per step and head, for a data frame or a file."""
         return [{"step": step, **row} for step, each in self.audits.items() for row in each.table()]
 
+    def to_pandas(self) -> Any:
+        """:meth:`table` as a data frame.
+
+        Raises:
+            UnavailableError: pandas is not installed.
+        """
+        return frame(self.table())
+
     def save(self, folder: str | Path, title: str = "", *, overwrite: bool = False) -> Path:
         """Write ``run.json`` and ``report.html``, see :meth:`~attsvm.probe.Audit.save`; the page
         shows the last checkpoint, and curves over steps for every head.
         """
-        return save(self.shown, self.table(), Path(folder), title, overwrite)
+        return save(self.audits, self.table(), Path(folder), title, overwrite)
 
 
 def _places(audit: Audit) -> list[tuple[int, int]]:

@@ -208,9 +208,8 @@ class LogitGuard:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state_dict`; directions are compared anew from the next record on."""
-        self.steps, self.measured, self._next = (
-            int(state[name]) for name in ("steps", "measured", "next")
-        )
+        self.steps, self.measured = int(state["steps"]), int(state.get("measured", -1))
+        self._next = int(state.get("next", 0))  # not in states of older versions
         self._warned = {(layer, head) for layer, head in state["warned"]}
         self._clip.shrunk = {
             name: torch.tensor(each, dtype=torch.float64) for name, each in state["shrunk"].items()

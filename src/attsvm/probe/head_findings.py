@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.errors import InputError
+from attsvm.errors import InputError, UnavailableError
 from attsvm.geometry import Norm, parse_norm
 
 PENDING = "their programmes are not solved yet"
@@ -218,3 +218,19 @@ class Head:
                 f"{fit.norm}_status": fit.status,
             }
         return row
+
+
+def frame(rows: list[dict[str, Any]]) -> Any:
+    """Flat rows as a data frame of pandas.
+
+    Raises:
+        UnavailableError: pandas is not installed.
+    """
+    try:
+        import pandas  # type: ignore[import-untyped]
+    except ImportError:
+        raise UnavailableError(
+            "a data frame needs the package pandas; install it with: pip install pandas (table()"
+            " returns the same rows without it)"
+        ) from None
+    return pandas.DataFrame(rows)

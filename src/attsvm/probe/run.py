@@ -146,7 +146,7 @@ def probe(
             if audit.pending or seen is not None:
                 progress(end - len(audit.pending), of_all)
             if audit.pending:
-                page.write(Checkpoints(audits).shown, before)
+                page.write(_shown(audits), before)
                 if seen is None:
                     layers = {head.layer for head in audit.pending}
                     recording, _ = record(request, name, texts, layers)
@@ -155,14 +155,14 @@ def probe(
                 audit.put(*one)
                 heads.keep(*one)
                 progress(end - len(audit.pending), of_all)
-                page.write(Checkpoints(audits).shown, before, again=True)
+                page.write(_shown(audits), before, again=True)
             audit.recording = Recording(words=audit.recording.words)  # of many, little is kept
         environments = stage_environments(run.checkpoint)
         about = {
             "texts": account(texts, readings[-1]),
             **({"environments": environments} if len(environments) > 1 else {}),
         }
-        shown = Checkpoints(audits).shown
+        shown = _shown(audits)
         table = shown.table() if isinstance(shown, Audit) else Checkpoints(shown).table()
         return write(run, shown, table, told, page.title, command, before, about)
 
@@ -205,6 +205,10 @@ class _Page:
         if self._drawn is not None:
             self._drawn(self._path)
             self._drawn = None
+
+
+def _shown(audits: dict[int, Audit]) -> Audit | Mapping[int, Audit]:
+    return next(iter(audits.values())) if len(audits) == 1 else Checkpoints(audits).audits
 
 
 def _told(texts: Texts, readings: Sequence[Reading]) -> list[str]:

@@ -112,25 +112,45 @@ def sentences(texts: Texts, reading: Reading) -> list[str]:
     """The same in words."""
     if texts.file is None:
         return [f"The model tells a text of its own, of {reading.tokens} tokens."]
-    used, beyond, cut = len(texts.used), texts.beyond, list(reading.cut)
-    told = [
-        f"Read of {escaped(texts.file.name)}: {used:,} of {used + len(beyond):,} texts,"
-        f" {reading.tokens:,} tokens."
-    ]
-    if beyond:
-        told.append(f"Not read, because --texts is {texts.most:,}: {_lines(beyond)}.")
-    if cut:
+    used, total = len(texts.used), len(texts.used) + len(texts.beyond)
+    name = escaped(texts.file.name)
+    if texts.beyond:
+        told = [
+            f"{used:,} of the {total:,} texts of {name} {_were(used)} used, {reading.tokens:,}"
+            f" tokens; {len(texts.beyond):,} {_were(len(texts.beyond))} not"
+            f" ({_lines(texts.beyond)}), because --texts is {texts.most:,}."
+        ]
+    elif total == 1:
+        told = [f"The one text of {name} was used, {reading.tokens:,} tokens."]
+    else:
+        told = [f"All {total:,} texts of {name} were used, {reading.tokens:,} tokens."]
+    if reading.cut:
+        n, lost = len(reading.cut), sum(reading.cut.values())
+        whose = f"{n:,} of them {'is' if n == 1 else 'are'}" if used > 1 else "It is"
         told.append(
-            f"Cut to {reading.limit:,} tokens, because {reading.why}: {_lines(cut)};"
-            f" {sum(reading.cut.values()):,} tokens at their ends were not read."
+            f"{whose} longer than {reading.limit:,} tokens ({_lines(list(reading.cut))}):"
+            f" the last {lost:,} tokens {_were(lost)} not read, because {reading.why}."
         )
     if texts.empty:
-        told.append(f"Empty lines, which are no texts: {texts.empty:,}.")
+        one = texts.empty == 1
+        told.append(
+            "1 line is empty and no text."
+            if one
+            else f"{texts.empty:,} lines are empty and no texts."
+        )
     return told
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
 
 
 def _lines(numbers: Sequence[int]) -> str:
     """Some lines by number: a few are named, the rest are counted."""
-    words = ", ".join(map(str, numbers[:_NAMED]))
-    more = f" and {len(numbers) - _NAMED:,} more" if len(numbers) > _NAMED else ""
-    return f"{'line' if len(numbers) == 1 else 'lines'} {words}{more}"
+    if len(numbers) == 1:
+        return f"line {numbers[0]}"
+    named = numbers if len(numbers) <= _NAMED + 1 else numbers[:_NAMED]
+    words = ", ".join(f"{number}" for number in named[:-1])
+    if len(named) == len(numbers):
+        return f"lines {words} and {named[-1]}"
+    return f"lines {words}, {named[-1]} and {len(numbers) - _NAMED:,} more"
