@@ -75,10 +75,6 @@ def test_gallery_tells_verdicts_by_number(tmp_path: Path) -> None:
     assert "<img" not in card  # no figure, no empty frame
 
 
-def test_the_citation_is_of_this_version() -> None:
-    assert f"version: {attsvm.__version__}\n" in read("CITATION.cff")
-
-
 def test_the_walks_name_files_and_functions_that_exist() -> None:
     text = read("docs/architecture.md")
     library = Path(attsvm.__file__).parent

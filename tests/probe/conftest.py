@@ -31,30 +31,40 @@ def loaded() -> None:
         getattr(transformers, f"{name}Model")
 
 
-def family(name: str) -> torch.nn.Module:
+def family(name: str, layers: int = 2) -> torch.nn.Module:
     """A random model of this family in evaluation mode."""
+    t, small = transformers, {**SMALL, "num_hidden_layers": layers}
+    if name == "deepseek" and not hasattr(t, "DeepseekV3Model"):
+        pytest.skip("transformers before 4.51 has no latent heads")
     torch.manual_seed(0)
-    t = transformers
-    small = {key: value for key, value in SMALL.items() if not key.endswith("token_id")}
+    plain = {key: value for key, value in small.items() if not key.endswith("token_id")}
+    picture = {key: value for key, value in plain.items() if key != "vocab_size"}
+    latent = {
+        "q_lora_rank": 12,
+        "kv_lora_rank": 8,
+        "qk_rope_head_dim": 4,
+        "qk_nope_head_dim": 6,
+        "v_head_dim": 8,
+        "first_k_dense_replace": 1,
+        "n_routed_experts": 4,
+        "moe_intermediate_size": 8,
+    }
+    sizes = {"n_embd": 32, "n_layer": layers, "n_head": 4, "vocab_size": 100}
     models = {
-        "bert": lambda: t.BertModel(t.BertConfig(**small)),
-        "albert": lambda: t.AlbertModel(t.AlbertConfig(**SMALL, embedding_size=16)),
-        "gpt2": lambda: t.GPT2Model(
-            t.GPT2Config(
-                n_embd=32, n_layer=2, n_head=4, vocab_size=100, bos_token_id=1, eos_token_id=2
-            )
-        ),
-        "llama": lambda: t.LlamaModel(t.LlamaConfig(**SMALL, num_key_value_heads=2)),
-        "vit": lambda: t.ViTModel(
-            t.ViTConfig(
-                **{key: value for key, value in small.items() if key != "vocab_size"},
-                image_size=16,
-                patch_size=4,
-            )
-        ),
+        "bert": lambda: t.BertModel(t.BertConfig(**plain)),
+        "albert": lambda: t.AlbertModel(t.AlbertConfig(**small, embedding_size=16)),
+        "gpt2": lambda: t.GPT2Model(t.GPT2Config(**sizes, bos_token_id=1, eos_token_id=2)),
+        "llama": lambda: t.LlamaModel(t.LlamaConfig(**small, num_key_value_heads=2)),
+        "vit": lambda: t.ViTModel(t.ViTConfig(**picture, image_size=16, patch_size=4)),
         "t5": lambda: t.T5Model(
-            t.T5Config(d_model=32, d_kv=8, num_heads=4, d_ff=64, num_layers=2, vocab_size=100)
+            t.T5Config(d_model=32, d_kv=8, num_heads=4, d_ff=64, num_layers=layers, vocab_size=100)
         ),
+        "gpt_neox": lambda: t.GPTNeoXModel(t.GPTNeoXConfig(**small)),
+        "phi3": lambda: t.Phi3Model(t.Phi3Config(**small, num_key_value_heads=2)),
+        "falcon": lambda: t.FalconModel(
+            t.FalconConfig(**small, num_kv_heads=2, new_decoder_architecture=True)
+        ),
+        "deepseek": lambda: t.DeepseekV3Model(t.DeepseekV3Config(**small, **latent)),
     }
     return models[name]().eval()
 
@@ -87,12 +97,10 @@ def saved(folder: Path, factor: float = 1.0, tokenizer: Path | None = None) -> P
 
 
 def recorded(model: torch.nn.Module, *inputs: Any, **options: Any) -> Recording:
-    """What a capture keeps of one pass; the inputs of a family by its name."""
+    """What a capture keeps of one pass; inputs by their names, or those of a family by its."""
+    given = batch(inputs[0]) if isinstance(inputs[0], str) else inputs[0]
     with torch.no_grad(), capture(model, **options) as recording:
-        if inputs and isinstance(inputs[0], str):
-            model(**batch(inputs[0]))
-        else:
-            model(*inputs)
+        model(**given) if isinstance(given, dict) else model(*inputs)
     return recording
 
 
