@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from attsvm.probe import Recording, capture
 
@@ -31,7 +33,7 @@ def loaded() -> None:
         getattr(transformers, f"{name}Model")
 
 
-def family(name: str, layers: int = 2) -> torch.nn.Module:
+def family(name: str, layers: int = 2) -> nn.Module:
     """A random model of this family in evaluation mode."""
     t, small = transformers, {**SMALL, "num_hidden_layers": layers}
     if name == "deepseek" and not hasattr(t, "DeepseekV3Model"):
@@ -96,7 +98,38 @@ def saved(folder: Path, factor: float = 1.0, tokenizer: Path | None = None) -> P
     return folder
 
 
-def recorded(model: torch.nn.Module, *inputs: Any, **options: Any) -> Recording:
+class Attention(nn.Module):
+    """Heads ``softmax(x_t^T W z) x`` whose weights are given as they are."""
+
+    def __init__(
+        self, W_Q: np.ndarray, W_K: np.ndarray, heads: int, b_Q: np.ndarray | None = None
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q_proj = nn.Linear(W_Q.shape[1], W_Q.shape[0], b_Q is not None, dtype=torch.float64)
+        self.k_proj = nn.Linear(W_K.shape[1], W_K.shape[0], bias=False, dtype=torch.float64)
+        with torch.no_grad():
+            self.q_proj.weight.copy_(torch.from_numpy(W_Q))
+            if b_Q is not None:
+                self.q_proj.bias.copy_(torch.from_numpy(b_Q))
+            self.k_proj.weight.copy_(torch.from_numpy(W_K))
+
+    def forward(self, x: torch.Tensor, z: torch.Tensor | None = None) -> torch.Tensor:
+        q, k = (
+            moved.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for moved in (self.q_proj(x if z is None else z), self.k_proj(x))
+        )
+        return nn.functional.scaled_dot_product_attention(q, k, k)
+
+
+def one_head(W: np.ndarray, size: float) -> Attention:
+    """The head with these weights ``(d, d + 1)``, so many times as large, on ``(z, 1)``."""
+    U, s, Vt = np.linalg.svd(size * len(W) ** 0.5 * W, full_matrices=False)
+    moved, keys = np.sqrt(s)[:, None] * Vt, (U * np.sqrt(s)).T
+    return Attention(moved[:, :-1], keys, 1, moved[:, -1])
+
+
+def recorded(model: nn.Module, *inputs: Any, **options: Any) -> Recording:
     """What a capture keeps of one pass; inputs by their names, or those of a family by its."""
     given = batch(inputs[0]) if isinstance(inputs[0], str) else inputs[0]
     with torch.no_grad(), capture(model, **options) as recording:

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from attsvm import Frobenius, InputError, Nuclear, max_margin, pair_margins
 from attsvm.probe import Recording, audit
@@ -18,30 +17,7 @@ from attsvm.probe.comparison import Settings, Subject
 from attsvm.probe.inputs import Inputs
 from attsvm.probe.selections import KINDS, favourite, selections
 
-from .conftest import family, recorded, sharpened
-
-
-class Attention(nn.Module):
-    """Heads ``softmax(x_t^T W z) x`` whose weights are given as they are."""
-
-    def __init__(
-        self, W_Q: np.ndarray, W_K: np.ndarray, heads: int, b_Q: np.ndarray | None = None
-    ) -> None:
-        super().__init__()
-        self.heads = heads
-        self.q_proj = nn.Linear(W_Q.shape[1], W_Q.shape[0], b_Q is not None, dtype=torch.float64)
-        self.k_proj = nn.Linear(W_K.shape[1], W_K.shape[0], bias=False, dtype=torch.float64)
-        with torch.no_grad():
-            self.q_proj.weight.copy_(torch.from_numpy(W_Q))
-            if b_Q is not None:
-                self.q_proj.bias.copy_(torch.from_numpy(b_Q))
-            self.k_proj.weight.copy_(torch.from_numpy(W_K))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k = (
-            p(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in (self.q_proj, self.k_proj)
-        )
-        return nn.functional.scaled_dot_product_attention(q, k, k)
+from .conftest import Attention, family, one_head, recorded, sharpened
 
 
 def random_heads(seed: int, heads: int = 4, width: int = 24, d: int = 6) -> Attention:
@@ -138,11 +114,7 @@ def planted(seed: int, norm) -> tuple[Attention, torch.Tensor]:
     W = rng.normal(size=(width, width + 1))
     chosen = [(keys @ W @ queries.T).T.argmax(axis=1) for keys, queries in zip(x, z, strict=True)]
     W = max_margin(pair_margins(list(x), list(z), chosen, causal=False), norm, tol=1e-8).W
-    U, s, Vt = np.linalg.svd(W, full_matrices=False)
-    size = np.sqrt(8.0 * np.sqrt(width))  # sure at every query: margins of at least eight nats
-    moved = size * np.sqrt(s)[:, None] * Vt
-    keys = size * np.sqrt(s)[:, None] * U.T
-    return Attention(moved[:, :-1], keys, 1, moved[:, -1]), torch.from_numpy(x)
+    return one_head(W, 8.0), torch.from_numpy(x)  # sure at every query: margins of eight nats
 
 
 @pytest.mark.parametrize("norm", [Frobenius(), Nuclear()])
