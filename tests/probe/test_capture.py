@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -98,8 +100,11 @@ class PositionsFirst(nn.Module):
 
 
 def test_inputs_whose_first_axis_is_the_position() -> None:
-    x = torch.randn(5, 3, 8)
-    (layer,) = recorded(PositionsFirst(), x).layers
+    """Of a module whose decorated ``forward`` takes more than its signature says."""
+    model, x = PositionsFirst(), torch.randn(5, 3, 8)
+    plain = model.forward
+    model.forward = functools.wraps(plain)(lambda x, note: plain(x))
+    (layer,) = recorded(model, {"x": x, "note": "more"}).layers
     assert not layer.cross
     for i, inputs in enumerate(layer.projection.query_inputs):
         np.testing.assert_array_equal(inputs, x[:, i].double().numpy())

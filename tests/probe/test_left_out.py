@@ -30,7 +30,15 @@ def probed(
 @pytest.mark.parametrize(
     ("content", "most", "cut", "words", "not_used", "lines_cut"),
     [
-        ("one\ntwo\n", 9, {}, "All 2 texts of reviews.txt were used, 20 tokens.", [], []),
+        (
+            "one\ntwo\nthree\n",
+            1,
+            {},
+            "1 of the 3 texts of reviews.txt was used, 10 tokens; 2 were not (lines 2 and 3),"
+            " because --texts is 1.",
+            [2, 3],
+            [],
+        ),
         (
             "one\n\n" + "two\n" * 11,
             3,

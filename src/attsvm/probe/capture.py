@@ -254,7 +254,7 @@ class _Recorder:
         """A new forward pass of the whole model: layers are counted anew, texts go on."""
         try:
             given = inspect.signature(self._model.forward).bind_partial(*args, **kwargs).arguments
-        except TypeError:
+        except TypeError:  # a decorator may take more than the signature that it shows
             given = dict(kwargs)
         given = {**given, **given.get("kwargs", {})}
         self._first_text += self._batch
