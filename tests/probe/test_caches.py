@@ -103,6 +103,17 @@ def test_weights_of_the_model_that_the_cache_belongs_to() -> None:
     assert found.layers[1].projection is None
 
 
+def test_keys_that_heads_share_are_repeated_beside_their_weights() -> None:
+    x, W_Q, W_K = torch.randn(1, 6, 8), torch.randn(4, 8, 2), torch.randn(2, 8, 2)
+    q, k = (torch.einsum("btw,hwd->bthd", x, W) for W in (W_Q, W_K))
+    whole, none = W_K.repeat_interleave(2, dim=0), torch.zeros(4, 2)
+    attn = SimpleNamespace(W_Q=W_Q, W_K=whole, b_Q=none, b_K=none)
+    cache = {"blocks.0.hook_resid_pre": x, "blocks.0.attn.hook_q": q, "blocks.0.attn.hook_k": k}
+    lens = SimpleNamespace(blocks=[SimpleNamespace(attn=attn)])
+    (layer,) = from_cache(cache, model=lens).layers
+    np.testing.assert_array_equal(layer.projection.W_K, whole.mT.flatten(0, 1))
+
+
 def test_rotated_queries_are_preferred_and_heads_share_keys() -> None:
     from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
