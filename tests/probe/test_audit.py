@@ -59,6 +59,8 @@ def test_statistics_by_hand() -> None:
         told = audit(recording, norms=()).heads[h]
         assert told.margin[1] == pytest.approx(np.median(exact), rel=1e-5)
         assert told.scale_free[1] == pytest.approx(np.median(exact) / size, rel=1e-5)
+        row = told.row()
+        assert (row["margin"], row["margin_scale_free"]) == (told.margin[1], told.scale_free[1])
 
 
 def test_classes_add_their_weights_and_are_no_rivals() -> None:
@@ -131,6 +133,15 @@ def test_a_planted_head_is_its_own_solution_and_its_nulls_are_not(norm) -> None:
     assert found.support(0, 0)[0].multiplier > 0
 
 
+def test_other_texts_are_guessed_by_the_solution_and_by_the_usual_distance() -> None:
+    """Six positions, of which each selects the one before it, and the first one itself."""
+    W = np.zeros((6, 7))
+    W[[0, 0, 1, 2, 3, 4], range(6)] = 1.0
+    x = torch.eye(6, dtype=torch.float64).expand(4, 6, 6)
+    (fit,) = audit(recorded(one_head(W, 8.0), x), nulls=[]).heads[0].fits
+    assert (fit.agreement, fit.baseline) == (1.0, pytest.approx(5 / 6))
+
+
 def test_the_seed_decides_and_rows_are_flat() -> None:
     recording = sharpened(recorded(family("bert"), "bert"), 200.0)
     first, again, other = (audit(recording, seed=seed, draws=1) for seed in (3, 3, 4))
@@ -183,6 +194,8 @@ def test_shares_by_chance_are_those_of_uniform_selection() -> None:
     assert chance["first"] == pytest.approx((1 / 3 + 1 / 4) / 4)  # not where it is the one before
     assert chance["same token"] == pytest.approx(1 / 16)  # b of the last
     assert sum(chance.values()) == pytest.approx(1)
+    assert found.runner[0, 0] == -1
+    assert found.sure(0, 0.2).tolist() == [False, True, True, True], "the first has no choice"
     word, share, at_random = favourite(recording, layer, found, 0)
     assert (word, share) == ("a", 1.0), "all logits are equal, and the first token wins"
     assert at_random == pytest.approx((1 + 1 / 2 + 2 / 3 + 1 / 2) / 4)

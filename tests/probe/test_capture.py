@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from attsvm import InputError
 from attsvm.probe import audit, capture
+from attsvm.probe.inputs import Inputs
 
 from .conftest import batch, family, recorded
 
@@ -60,18 +62,16 @@ def test_weights_on_inputs_give_the_logits(name: str) -> None:
     model = family(name)
     for parameter in model.parameters():  # biases that are not zero
         nn.init.normal_(parameter, std=0.2)
-    for layer in recorded(model, name).layers:
-        P = layer.projection
-        for i, text in enumerate(layer.texts):
-            d = text.queries.shape[2]
-            for h in range(layer.heads):
-                own = slice(h * d, (h + 1) * d)
-                moved = P.query_inputs[i] @ P.W_Q[own].T + P.b_Q[own]
-                logits = text.scale * moved @ (P.key_inputs[i] @ P.W_K[own].T).T
+    for layer, h in itertools.product(recorded(model, name).layers, range(4)):
+        assert layer.projection is not None
+        for center in (True, False):
+            inputs = Inputs(layer, h, center)
+            found = inputs.logits(inputs.weights())
+            for text, logits in zip(layer.texts, found, strict=True):
                 seen = text.logits()[h].double().numpy()
-                gap = np.where(text.visible, logits - seen, np.nan)
+                gap = np.where(text.visible, logits, 0.0) - np.where(text.visible, seen, np.nan)
                 spread = np.nanmax(gap, axis=1) - np.nanmin(gap, axis=1)
-                assert spread.max() < 1e-3 * max(1.0, np.abs(logits).max())
+                assert spread.max() < 1e-3 * max(1.0, np.abs(seen[text.visible]).max())
 
 
 def test_torch_layers_and_attention_weights_that_are_asked_for() -> None:

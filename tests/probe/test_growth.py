@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from attsvm.probe.growth import KEPT, Growth, HeadMetrics, Record, wait
+from attsvm.probe.guard import in_trouble
 
 STEPS = range(0, 1000, 50)
 
@@ -84,6 +86,17 @@ def test_the_two_growths(kind: str, wanted: str) -> None:
     assert found.exponent == pytest.approx(1.0, abs=0.01)
 
 
+def test_an_unstable_head_is_in_trouble_from_a_quarter_of_tau_on_within_the_horizon() -> None:
+    tau, size = 4000.0, lambda t: 2.0 * t + 1e-300
+    head = told(tau, size, lambda t: 0.5)
+    assert (head.state, head.pace) == ("unstable", pytest.approx(2.0, rel=0.1))
+    assert head.steps_to_tau == pytest.approx(2000 - 950)
+    assert in_trouble(head, tau, 1051)
+    assert not in_trouble(head, tau, 1049)
+    assert not in_trouble(head, 4 * 1901.0, 1051)
+    assert not in_trouble(dataclasses.replace(head, pace=1.4), tau, 1051)
+
+
 @pytest.mark.parametrize("every", [10, 50])
 def test_turning_does_not_depend_on_how_often_it_is_measured(every: int) -> None:
     """A spiral turns by a fixed angle while it grows e-fold; a record may lack its angle."""
@@ -111,6 +124,7 @@ def test_what_is_not_known_is_not_called_settled() -> None:
     assert unknown.state == "unstable"
     young = told(1e9, rising, steps=range(0, 101, 50))
     assert math.isnan(young.exponent)
+    assert told(1e9, float, steps=range(0, 151, 50)).exponent == pytest.approx(1.0)
     assert young.state == "quiet"
     assert math.isnan(told(1e9, rising, steps=range(1)).pace)
     lost = told(1e9, lambda t: math.nan if t == 950 else t + 1.0)

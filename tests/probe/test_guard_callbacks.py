@@ -83,6 +83,10 @@ def module(lightning: Any) -> Any:
         def validation_step(self, batch: Tensor) -> None:
             self.net(100 * batch)
 
+        def log_dict(self, *told: Any, **more: Any) -> None:
+            self.logged = [*getattr(self, "logged", ()), told]
+            super().log_dict(*told, **more)
+
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
@@ -109,6 +113,7 @@ def test_lightning(tmp_path: Path) -> None:
         assert callback.guard.steps == 6
         assert measured_steps(callback.guard) == [0, 1, 3, 5]
         assert "guard/largest_logit" in run.callback_metrics
+        assert len(net.logged) == 4
         # batches of the validation would give 10,000 times as much
         assert callback.guard.metrics()[0].largest < 10
         path = tmp_path / "kept.ckpt"

@@ -31,12 +31,12 @@ def probed(
     ("content", "most", "cut", "words", "not_used", "lines_cut"),
     [
         (
-            "one\ntwo\nthree\n",
+            "one\n" * 7,
             1,
             {},
-            "1 of the 3 texts of reviews.txt was used, 10 tokens; 2 were not (lines 2 and 3),"
-            " because --texts is 1.",
-            [2, 3],
+            "1 of the 7 texts of reviews.txt was used, 10 tokens; 6 were not (lines 2, 3, 4, 5, 6"
+            " and 7), because --texts is 1.",
+            [2, 3, 4, 5, 6],
             [],
         ),
         (

@@ -7,7 +7,7 @@ import pytest
 
 from attsvm.probe import audit
 from attsvm.probe.inputs import Inputs
-from attsvm.probe.null_weights import reflection
+from attsvm.probe.null_weights import reflection, surest, variant
 
 from .conftest import family, recorded
 
@@ -27,6 +27,25 @@ def test_reflections_keep_the_mean_the_covariance_and_how_weights_lie_in_it() ->
     _, V = np.linalg.eigh(covariance + 100 * np.outer(unit, unit))
     W = rng.normal(size=(6, 6))
     np.testing.assert_allclose(np.abs(V.T @ (R @ W @ R) @ V), np.abs(V.T @ W @ V), atol=1e-8)
+
+
+@pytest.mark.parametrize("null", ["random", "rotated", "permuted"])
+def test_other_weights_have_the_same_singular_values(null) -> None:
+    rng = np.random.default_rng(0)
+    U, s, Vt = np.linalg.svd(rng.normal(size=(8, 9)), full_matrices=False)
+    W = variant((U[:, :4], s[:4], Vt[:4]), null, rng)
+    np.testing.assert_allclose(np.linalg.svd(W, compute_uv=False)[:4], s[:4], rtol=1e-10)
+    inside = U[:, :4].T @ W @ Vt[:4].T
+    assert np.allclose(np.linalg.norm(inside), np.linalg.norm(W)) == (null != "random")
+    if null == "permuted":
+        np.testing.assert_allclose(np.sort(np.abs(inside), axis=1)[:, :3], 0.0, atol=1e-10)
+        np.testing.assert_allclose(np.diag(inside), 0.0, atol=1e-10)
+
+
+@pytest.mark.parametrize("wanted", [1, 7, 19])
+def test_so_many_queries_are_sure_at_some_scale(wanted: int) -> None:
+    logits = [np.random.default_rng(seed).normal(size=(10, 5)) for seed in (0, 1)]
+    assert len(surest(logits, [np.arange(5)] * 2, wanted, 0.5)) == wanted
 
 
 def test_reflected_weights_are_those_of_the_same_head_on_reflected_inputs() -> None:

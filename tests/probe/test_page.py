@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from attsvm.probe import Audit, audit, story
+from attsvm.probe import Audit, Recording, audit, story
 from attsvm.probe.audit_page import page
-from attsvm.probe.drawing import LONGEST
+from attsvm.probe.capture import Attended, Layer
+from attsvm.probe.drawing import LONGEST, drawings
 from attsvm.probe.in_words import excess, selects, signed
 from attsvm.probe.selections import KINDS
 
@@ -74,7 +77,8 @@ def test_nearer_is_said_only_where_the_whole_interval_is_above_zero(found: Audit
         verdict, number = excess(replace(head, fits=(one,)))
         assert verdict == said
         assert number.startswith(signed(cosine - 0.10))
-    assert excess(replace(head, fits=(), uncompared="fewer than 10 ..."))[0] == "too rarely sure"
+    for why, said in (("fewer than 10 ...", "too rarely sure"), ("something ...", "not compared")):
+        assert excess(replace(head, fits=(), uncompared=why)) == (said, "")
     assert [signed(x) for x in (0.061, -0.004, -0.25)] == ["+.06", "0", "−.25"]
 
 
@@ -90,6 +94,24 @@ def test_what_is_drawn_is_what_the_head_attends_to(found: Audit) -> None:
         assert shares == [round(100 * float(weights[query, key])) for key in keys]
         assert all(share >= 5 for share in shares[1:])
     assert "(the first 48 of 60 tokens)" in page(found, "a model")
+
+
+def test_a_token_is_drawn_of_every_query() -> None:
+    keys = torch.zeros(1, 30, 2)
+    keys[0, 7] = 0.01
+    seen = np.ones((30, 30), dtype=bool)
+    text = Attended(torch.ones(1, 30, 2), keys, np.arange(30), seen, None, 1.0, 0, 30)
+    recording = Recording([Layer(0, "", [0], False, False, [text])], words=[["w"] * 30])
+    assert drawings(recording)[0].heads == {"0.0": [[7, 3]] * 30}
+
+
+def test_numbers_of_a_head_stand_on_the_page(found: Audit) -> None:
+    html = page(found, "a model")
+    for fit in (fit for head in found.heads for fit in head.fits):
+        assert f'<td class="num">{fit.cosine:.3f}</td><td class="num">{fit.null():.3f}</td>' in html
+    unknown = '<th scope="row">stable rank of the weights</th><td class="num">–</td>'
+    assert html.count(unknown) == 40, "keys and queries of rotary positions are no linear maps"
+    assert "nan" not in html
 
 
 def test_sorting_searching_and_choosing(found: Audit, tmp_path: Path, browser: Any) -> None:

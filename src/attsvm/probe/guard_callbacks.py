@@ -18,14 +18,18 @@ class _Callback:
 
     guard: LogitGuard | None = None
     kept: dict[str, Any] | None = None
+    steps = 0
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         if self.guard:
             self.guard.remove()
 
-    def measured(self) -> bool:
-        """Whether the step that has just ended was measured."""
-        return self.guard is not None and self.guard.steps == self.guard.measured + 1 > 0
+    def summary(self) -> dict[str, float]:
+        """Of the guard, if a step has ended since this was asked last, and was measured."""
+        if self.guard is None:
+            return {}
+        before, self.steps = self.steps, self.guard.steps
+        return self.guard.summary() if before < self.steps == self.guard.measured + 1 else {}
 
 
 def guard_trainer(trainer: Any, **settings: Any) -> Any:
@@ -58,8 +62,8 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
                 self.guard.load_state_dict(kept)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if self.guard and self.measured() and state.is_world_process_zero:
-                trainer.log(self.guard.summary())
+            if (told := self.summary()) and state.is_world_process_zero:
+                trainer.log(told)
 
         def state(self) -> dict[str, Any]:
             kept = self.guard.state_dict() if self.guard else None
@@ -115,8 +119,8 @@ def guard_lightning(**settings: Any) -> Any:
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
             self.on_before_backward()  # a step that was skipped had no backward pass
-            if self.guard and self.measured():
-                pl_module.log_dict(self.guard.summary(), rank_zero_only=True)
+            if told := self.summary():
+                pl_module.log_dict(told, rank_zero_only=True)
 
         def state_dict(self) -> dict[str, Any]:
             return {"kept": self.guard.state_dict()} if self.guard else {}

@@ -58,11 +58,6 @@ class HeadWeights:
     keys: _Rows | None
     d: int
 
-    @property
-    def shared(self) -> bool:
-        """Whether several heads have the same keys, or keys that this module does not make."""
-        return self.keys is None or len(self.keys.starts) < len(self.queries.starts)
-
     def of(self, model: nn.Module) -> tuple[Tensor, Tensor | None]:
         """Query and key weights in float32, ``(heads, d, width)`` each, copies; a collective call
         where parameters are sharded.
@@ -189,10 +184,11 @@ class Clip:
 
     def head(self, weights: HeadWeights, head: int, factor: float) -> None:
         """Ask for ``factor`` on the logits of this head; of several askings the smallest counts."""
-        if weights.keys is None or weights.shared:
-            self._ask(weights.queries, head, weights.d, factor)
+        keys = weights.keys
+        if keys is None or len(keys.starts) < len(weights.queries.starts):
+            self._ask(weights.queries, head, weights.d, factor)  # keys are not this head's alone
             return
-        for rows in (weights.queries, weights.keys):
+        for rows in (weights.queries, keys):
             self._ask(rows, head, weights.d, math.sqrt(factor))
 
     def _ask(self, rows: _Rows, head: int, d: int, factor: float) -> None:
