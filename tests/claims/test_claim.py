@@ -136,7 +136,7 @@ def test_a_failing_verdict_says_of_which_kind_it_is_and_why():
     stated = claim(failure="scale", explanation="the step size")
     found = stated.check({"gap": [2.0]})
     assert (found.failure, found.explanation) == ("scale", "the step size")
-    assert " fails (scale): measured 2" in str(found)
+    assert str(found) == "X1 fails (scale): measured 2, expected at most 1. a statement"
     found = stated.check({"gap": [0.5]})
     assert (found.failure, found.explanation) == ("", "")
     told = claim(explanation=lambda e: f"{e['gap'].max():g}")

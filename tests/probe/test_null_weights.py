@@ -37,9 +37,9 @@ def test_other_weights_have_the_same_singular_values(null) -> None:
     np.testing.assert_allclose(np.linalg.svd(W, compute_uv=False)[:4], s[:4], rtol=1e-10)
     inside = U[:, :4].T @ W @ Vt[:4].T
     assert np.allclose(np.linalg.norm(inside), np.linalg.norm(W)) == (null != "random")
-    if null == "permuted":
-        np.testing.assert_allclose(np.sort(np.abs(inside), axis=1)[:, :3], 0.0, atol=1e-10)
-        np.testing.assert_allclose(np.diag(inside), 0.0, atol=1e-10)
+    partners = (np.abs(inside) > 1e-8).sum(axis=1)
+    assert (partners == 1).all() == (null == "permuted")
+    assert null != "permuted" or np.allclose(np.diag(inside), 0.0)
 
 
 @pytest.mark.parametrize("wanted", [1, 7, 19])
