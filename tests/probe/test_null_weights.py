@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from attsvm.probe import audit
 from attsvm.probe.inputs import Inputs
 from attsvm.probe.null_weights import reflection, surest, variant
 
-from .conftest import family, recorded
+from .conftest import Attention, family, recorded
 
 
 def test_reflections_keep_the_mean_the_covariance_and_how_weights_lie_in_it() -> None:
@@ -58,6 +59,10 @@ def test_reflected_weights_are_those_of_the_same_head_on_reflected_inputs() -> N
             keys @ other @ queries.T, (keys @ left) @ W @ there.T, atol=1e-10
         )
     assert np.abs(other - W).max() > 0.01 * np.abs(W).max()
+    rng = np.random.default_rng(0)
+    two = Attention(rng.normal(size=(4, 5)), rng.normal(size=(4, 3)), 1)  # widths of two texts
+    x, z = (torch.randn(1, 20, width, dtype=torch.float64) for width in (3, 5))
+    assert Inputs(recorded(two, x, z).layers[0], 0).reflected(rng).shape == (3, 6)
 
 
 @pytest.mark.parametrize(("name", "there"), [("bert", True), ("t5", True), ("llama", False)])

@@ -279,13 +279,14 @@ def record(
             own(**batch)
         return recording.name_tokens(pieces), Reading(tokens, "", tokens)
     model, tokenizer = _load(name)
-    reading = _limit(
-        request,
-        {
-            "the model takes no more": getattr(model.config, "max_position_embeddings", None),
-            "its tokenizer allows no more": getattr(tokenizer, "model_max_length", None),
-        },
-    )
+    limits = {
+        f"--tokens is {request.tokens:,}": request.tokens,
+        "the model takes no more": getattr(model.config, "max_position_embeddings", None),
+        "its tokenizer allows no more": getattr(tokenizer, "model_max_length", None),
+    }
+    known = {why: most for why, most in limits.items() if most is not None and most > 0}
+    why = min(known, key=lambda each: known[each])
+    reading = Reading(known[why], why)
     with torch.no_grad(), capture(model, layers) as recording:
         for number, text in texts.used.items():
             batch = tokenizer(text, return_tensors="pt", truncation=True, max_length=reading.limit)
@@ -299,15 +300,6 @@ def record(
             reading.add(number, whole, tokens)
             model(**batch)
     return recording.name_tokens(tokenizer), reading
-
-
-def _limit(request: Request, others: dict[str, int | None]) -> Reading:
-    """The most tokens of a text: those that were asked for, or what else allows fewer."""
-    limit, why = request.tokens, f"--tokens is {request.tokens:,}"
-    for reason, most in others.items():
-        if most is not None and 0 < most < limit:
-            limit, why = most, reason
-    return Reading(limit, why)
 
 
 def _load(name: str) -> tuple[Any, Any]:
