@@ -34,7 +34,7 @@ def loaded() -> None:
 
 
 def family(name: str, layers: int = 2) -> nn.Module:
-    """A random model of this family in evaluation mode."""
+    """A random model of this family in evaluation mode, without dropout."""
     t, small = transformers, {**SMALL, "num_hidden_layers": layers}
     if name == "deepseek" and not hasattr(t, "DeepseekV3Model"):
         pytest.skip("transformers before 4.51 has no latent heads")
@@ -68,7 +68,12 @@ def family(name: str, layers: int = 2) -> nn.Module:
         ),
         "deepseek": lambda: t.DeepseekV3Model(t.DeepseekV3Config(**small, **latent)),
     }
-    return models[name]().eval()
+    model = models[name]()
+    for part in (*model.modules(), model.config):
+        for rate in ("p", "dropout", "attention_dropout", "attention_probs_dropout_prob"):
+            if isinstance(getattr(part, rate, None), float):
+                setattr(part, rate, 0.0)
+    return model.eval()
 
 
 def batch(name: str) -> dict[str, torch.Tensor]:

@@ -94,7 +94,8 @@ def test_an_unstable_head_is_in_trouble_from_a_quarter_of_tau_on_within_the_hori
     assert in_trouble(head, tau, 1051)
     assert not in_trouble(head, tau, 1049)
     assert not in_trouble(head, 4 * 1901.0, 1051)
-    assert not in_trouble(dataclasses.replace(head, pace=1.4), tau, 1051)
+    for harmless in ({"pace": 1.4}, {"state": "saturating"}):
+        assert not in_trouble(dataclasses.replace(head, **harmless), tau, 1051)
 
 
 @pytest.mark.parametrize("every", [10, 50])
