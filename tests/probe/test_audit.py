@@ -194,6 +194,7 @@ def test_shares_by_chance_are_those_of_uniform_selection() -> None:
     assert chance["first"] == pytest.approx((1 / 3 + 1 / 4) / 4)  # not where it is the one before
     assert chance["same token"] == pytest.approx(1 / 16)  # b of the last
     assert sum(chance.values()) == pytest.approx(1)
+    np.testing.assert_allclose(found.entropy[0], np.log([1, 2, 3, 4]), atol=1e-6)
     assert found.runner[0, 0] == -1
     assert found.sure(0, 0.2).tolist() == [False, True, True, True], "the first has no choice"
     word, share, at_random = favourite(recording, layer, found, 0)

@@ -145,6 +145,10 @@ def test_added_scores_are_kept_as_a_bias() -> None:
     found = from_cache({**cache, "blocks.0.attn.hook_attn_scores": scores}, scale=1.0)
     torch.testing.assert_close(found.layers[0].texts[0].logits(), scores[0])
     assert not found.layers[0].causal
+    for hook, keys in (("blocks.0.attn", k[:, :4]), ("blocks.0.cross_attn", k)):
+        (layer,) = from_cache({f"{hook}.hook_q": q, f"{hook}.hook_k": keys}).layers
+        assert layer.cross
+        assert layer.texts[0].visible.all()
 
 
 def test_refusals() -> None:

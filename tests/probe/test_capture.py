@@ -131,6 +131,7 @@ def test_chosen_heads_are_those_of_a_whole_capture(name: str) -> None:
             layer.projection.W_K.reshape(2, 8, -1), wanted.W_K.reshape(4, 8, -1)[[1, 3]]
         )
     assert [each.head for each in audit(some, norms=()).heads] == [1, 3]
+    assert recorded(model, name, projections=False).layers[1].projection is None
 
 
 def twice(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
