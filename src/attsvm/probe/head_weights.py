@@ -122,21 +122,21 @@ def _laid_out(
     size = heads * d
     if fused and len(here) == 1:
         matrix = fused[0][1]
-        length = matrix.parameter.shape[matrix.axis]
         if matrix.sizes is not None:
-            groups = matrix.sizes[1] // d
-            starts = [list(range(0, size, d)), list(range(size, size + groups * d, d))]
-            fits = matrix.sizes[0] == size and matrix.sizes[1] == groups * d
+            asked, kept, *_ = matrix.sizes
+            if asked != size or kept % d:
+                return None
+            first, second = list(range(0, size, d)), list(range(size, size + kept, d))
         else:  # group by group: the queries of its heads, its keys, its values
+            length = matrix.parameter.shape[matrix.axis]
             groups = (length // d - heads) // 2
-            fits = groups > 0 and heads % groups == 0 and (heads + 2 * groups) * d == length
-            each = heads // groups if fits else 1
+            if groups < 1 or heads % groups or (heads + 2 * groups) * d != length:
+                return None
+            each = heads // groups
             stride = (each + 2) * d
             first = [(h // each) * stride + (h % each) * d for h in range(heads)]
-            starts = [first, list(range(each * d, max(groups, 0) * stride, stride))]
-        if not fits:
-            return None
-        both = [_rows(named, matrix, tuple(some)) for some in starts]
+            second = list(range(each * d, groups * stride, stride))
+        both = [_rows(named, matrix, tuple(some)) for some in (first, second)]
         return HeadWeights(both[0], both[1], d)
     asking = [each for each in asking if each[1].parameter.shape[each[1].axis] == size]
     if len({id(matrix) for _, matrix in asking}) != 1 or fused:
