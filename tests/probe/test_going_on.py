@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from attsvm.cli import main
+from attsvm.probe import run
 from attsvm.progress import ProgressBars
 
 from .conftest import saved, transformers
@@ -104,6 +107,11 @@ def test_the_page_is_there_before_any_head_is_compared(
     assert "0 of 8 heads are compared with their max-margin solutions so far" in page(out)
     assert page(out).count(">not solved yet<") == 8
     assert f"{out / 'report.html'}: statistics of all heads" in capsys.readouterr().err
+    clock = itertools.chain([0.0] * 3, itertools.count(1e9, 1e9))  # once the page is there, late
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    Heads(monkeypatch, 3)
+    assert main([*asked, "--out", str(out)]) != 0
+    assert "2 of 8 heads are compared with their max-margin solutions so far" in page(out)
     Heads(monkeypatch)
     assert main([*asked, "--out", str(out)]) == 0
     assert "so far" not in page(out)
