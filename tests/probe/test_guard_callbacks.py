@@ -120,8 +120,10 @@ def test_lightning(tmp_path: Path) -> None:
         run.save_checkpoint(path)
         again = guard_lightning(tau=1e3, every=2)
         more = lightning.Trainer(max_epochs=4, callbacks=[again], **settings)
-        more.fit(module(lightning), data, data, ckpt_path=path)
+        other = module(lightning)
+        more.fit(other, data, data, ckpt_path=path)
     assert again.guard.steps == 8
+    assert len(other.logged) == 1
     assert measured_steps(again.guard) == [0, 1, 3, 5, 7]
 
 

@@ -20,6 +20,11 @@ class _Callback:
     kept: dict[str, Any] | None = None
     steps = 0
 
+    def go_on(self, kept: dict[str, Any] | None) -> None:
+        if self.guard and kept:
+            self.guard.load_state_dict(kept)
+            self.steps = self.guard.steps
+
     def on_train_end(self, *_: Any, **__: Any) -> None:
         if self.guard:
             self.guard.remove()
@@ -58,8 +63,7 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
             self.guard = LogitGuard(model, optimizer=_inner(optimizer), **settings)
             mine = (state.stateful_callbacks or {}).setdefault(type(self).__name__, self.state())
             kept = self.kept or (mine[0] if isinstance(mine, list) else mine)["attributes"]["kept"]
-            if state.global_step and kept:
-                self.guard.load_state_dict(kept)
+            self.go_on(kept if state.global_step else None)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if (told := self.summary()) and state.is_world_process_zero:
@@ -106,8 +110,7 @@ def guard_lightning(**settings: Any) -> Any:
             self.guard = LogitGuard(
                 pl_module, optimizer=_inner(trainer.optimizers[0]), by_hand=True, **settings
             )
-            if self.kept:
-                self.guard.load_state_dict(self.kept)
+            self.go_on(self.kept)
 
         def on_train_batch_start(self, *_: Any) -> None:
             if self.guard:
