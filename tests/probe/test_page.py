@@ -108,7 +108,10 @@ def test_a_token_is_drawn_of_every_query() -> None:
 def test_numbers_of_a_head_stand_on_the_page(found: Audit) -> None:
     html = page(found, "a model")
     assert "and none select the first token of the text most of the time" in html
-    for fit in (fit for head in found.heads for fit in head.fits):
+    fits = [fit for head in found.heads for fit in head.fits]
+    typical = np.median([fit.cosine / fit.null() for fit in fits if fit.null() > 0])
+    assert f"In the median it is {typical:.1f} times its null." in html
+    for fit in fits:
         assert f'<td class="num">{fit.cosine:.3f}</td><td class="num">{fit.null():.3f}</td>' in html
     unknown = '<th scope="row">stable rank of the weights</th><td class="num">–</td>'
     assert html.count(unknown) == 40, "keys and queries of rotary positions are no linear maps"

@@ -31,8 +31,7 @@ class _Callback:
 
     def summary(self) -> dict[str, float]:
         """Of the guard, if a step has ended since this was asked last, and was measured."""
-        if self.guard is None:
-            return {}
+        assert self.guard is not None
         before, self.steps = self.steps, self.guard.steps
         return self.guard.summary() if before < self.steps == self.guard.measured + 1 else {}
 
