@@ -14,24 +14,22 @@ from attsvm.probe.guard import LogitGuard
 
 
 class _Callback:
-    """What both have: the guard, once training has begun."""
+    """What both have."""
 
-    guard: LogitGuard | None = None
+    guard: Any = None  # a LogitGuard, once training has begun
     kept: dict[str, Any] | None = None
     steps = 0
 
     def go_on(self, kept: dict[str, Any] | None) -> None:
-        if self.guard and kept:
+        if kept:
             self.guard.load_state_dict(kept)
             self.steps = self.guard.steps
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        if self.guard:
-            self.guard.remove()
+        self.guard.remove()
 
     def summary(self) -> dict[str, float]:
         """Of the guard, if a step has ended since this was asked last, and was measured."""
-        assert self.guard is not None
         before, self.steps = self.steps, self.guard.steps
         return self.guard.summary() if before < self.steps == self.guard.measured + 1 else {}
 
@@ -112,12 +110,10 @@ def guard_lightning(**settings: Any) -> Any:
             self.go_on(self.kept)
 
         def on_train_batch_start(self, *_: Any) -> None:
-            if self.guard:
-                self.guard.start()
+            self.guard.start()
 
         def on_before_backward(self, *_: Any) -> None:
-            if self.guard:
-                self.guard.stop()
+            self.guard.stop()
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
             self.on_before_backward()  # a step that was skipped had no backward pass
