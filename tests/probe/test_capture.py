@@ -147,6 +147,9 @@ def test_a_function_that_calls_attention() -> None:
         (1, False, True),
     ]
     torch.testing.assert_close(layers[0].texts[1].logits(), q[1] @ k[1].mT / 2)
+    attend, seen = nn.functional.scaled_dot_product_attention, torch.arange(7)[None] % 3 > 0
+    (layer,) = recorded(lambda q, k: attend(q, k, k, seen), q, k).layers
+    np.testing.assert_array_equal(layer.texts[1].visible, seen.expand(5, 7))
 
 
 class Flexible(nn.Module):
