@@ -15,15 +15,8 @@ import pytest
 
 from attsvm.cli import main, parser
 
-ROOT = Path(__file__).parents[2]
-if not (ROOT / "docs").exists():
-    pytest.skip("the documentation is not beside the tests", allow_module_level=True)
+from .conftest import PAGES, ROOT, read
 
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts),
-]
 NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
 
 NEEDS = {"docs/training.md": ("accelerate", "lightning", "transformers")}
@@ -76,7 +69,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: str) -> list[Block]:
-    text = (ROOT / page).read_text(encoding="utf-8")
+    text = read(page)
     found = re.finditer(r"^(`{3,})([^\n`]*)\n(.*?)^\1[ \t]*$", text, flags=re.DOTALL | re.MULTILINE)
     inside = re.compile(r"\{(?!toctree|eval-rst)[\w-]+\}")
     every = []
@@ -103,7 +96,7 @@ def known(words: list[str]) -> None:
         case ["attsvm", *rest]:
             parser().parse_args(rest)
         case ["make", target]:
-            assert f"\n{target}:" in (ROOT / "Makefile").read_text(encoding="utf-8")
+            assert f"\n{target}:" in read("Makefile")
         case [".ci/run"]:
             assert (ROOT / ".ci" / "run").exists()
         case ["python", "-c", code]:
@@ -189,7 +182,7 @@ def test_every_command_in_a_sentence_exists() -> None:
     """``attsvm NAME --option`` between backticks, with words in capitals for what is yours."""
     seen = 0
     for page in NAMES:
-        text = re.sub(r"^`{3,}.*?^`{3,}", "", (ROOT / page).read_text("utf-8"), flags=re.M | re.S)
+        text = re.sub(r"^`{3,}.*?^`{3,}", "", read(page), flags=re.M | re.S)
         for words in re.findall(r"(?<!`)`attsvm ([a-z][^`]*)`", text):
             name, *options = shlex.split(words)
             kinds = next(a for a in parser()._actions if a.dest == "command").choices

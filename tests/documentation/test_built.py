@@ -46,6 +46,8 @@ KINDS = (
 )
 """A page of every kind."""
 
+LOADED = ("stylesheet", "icon", "preload", "shortcut icon")
+
 
 class Parts(HTMLParser):
     """What a page refers to, what it offers to links, and the elements that it begins with."""
@@ -65,12 +67,7 @@ class Parts(HTMLParser):
         self.anchors |= {given[key] or "" for key in ("id", "name") if key in given}
         if tag == "a" and given.get("href"):
             self.links.append(str(given["href"]))
-        elif tag == "link" and given.get("rel") in (
-            "stylesheet",
-            "icon",
-            "preload",
-            "shortcut icon",
-        ):
+        elif tag == "link" and given.get("rel") in LOADED:
             self.loaded.append(str(given["href"]))
         if given.get("src"):
             self.loaded.append(str(given["src"]))

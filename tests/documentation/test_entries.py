@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
-if not (DOCS / "conf.py").exists():
-    pytest.skip("the documentation is not beside the tests", allow_module_level=True)
+from .conftest import DOCS, module
+
 pytest.importorskip("sphinx", reason="sphinx is not installed")
-with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(DOCS)
-    entries = importlib.import_module("entries")
-    laboratory = importlib.import_module("laboratory")
+entries, laboratory = module("entries"), module("laboratory")
 
 PACKAGES = (
     "attsvm",

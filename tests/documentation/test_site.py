@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import attsvm
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-if not (DOCS / "conf.py").exists():
-    pytest.skip("the documentation is not beside the tests", allow_module_level=True)
+from .conftest import DOCS, module, read
+
 pytest.importorskip("sphinx", reason="sphinx is not installed")
-
-
-def module(name: str) -> ModuleType:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS)
-        return importlib.import_module(name)
 
 
 def formulas() -> list[str]:
@@ -85,13 +75,8 @@ def test_gallery_tells_verdicts_by_number(tmp_path: Path) -> None:
     assert "<img" not in card  # no figure, no empty frame
 
 
-def test_the_citation_is_of_this_version() -> None:
-    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"version: {attsvm.__version__}\n" in text
-
-
 def test_the_walks_name_files_and_functions_that_exist() -> None:
-    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    text = read("docs/architecture.md")
     library = Path(attsvm.__file__).parent
     files = re.findall(r"`([a-z_]+(?:/[a-z0-9_]+)*\.py)`", text)
     assert len(files) > 25

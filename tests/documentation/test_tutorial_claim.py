@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import attsvm
 
-PAGE = Path(__file__).parents[2] / "docs" / "start" / "claim.md"
-if not PAGE.exists():
-    pytest.skip("the documentation is not beside the tests", allow_module_level=True)
+from .conftest import read
 
 
 def gaps_after(steps: int, seeds: range, tokens: list[np.ndarray]) -> np.ndarray:
@@ -30,7 +27,7 @@ def gaps_after(steps: int, seeds: range, tokens: list[np.ndarray]) -> np.ndarray
 
 
 def test_the_claim_is_about_the_steps_of_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", read("docs/start/claim.md"), flags=re.DOTALL)
     names: dict[str, object] = {}
     exec(code[0].replace("range(50)", "range(4)"), names)
     claim, run = names["claim"], names["run"]

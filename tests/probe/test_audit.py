@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from attsvm import Frobenius, InputError, Nuclear, max_margin, pair_margins
-from attsvm.probe import Recording, audit, capture
+from attsvm.probe import Recording, audit
 from attsvm.probe.audit import solved, statistics
 from attsvm.probe.capture import Attended, Layer
-from attsvm.probe.comparison import Settings
+from attsvm.probe.comparison import Settings, Subject
 from attsvm.probe.inputs import Inputs
 from attsvm.probe.selections import KINDS, favourite, selections
 
-from .conftest import batch, family
-
-
-class Attention(nn.Module):
-    """Heads ``softmax(x_t^T W z) x`` whose weights are given as they are."""
-
-    def __init__(
-        self, W_Q: np.ndarray, W_K: np.ndarray, heads: int, b_Q: np.ndarray | None = None
-    ) -> None:
-        super().__init__()
-        self.heads = heads
-        self.q_proj = nn.Linear(W_Q.shape[1], W_Q.shape[0], b_Q is not None, dtype=torch.float64)
-        self.k_proj = nn.Linear(W_K.shape[1], W_K.shape[0], bias=False, dtype=torch.float64)
-        with torch.no_grad():
-            self.q_proj.weight.copy_(torch.from_numpy(W_Q))
-            if b_Q is not None:
-                self.q_proj.bias.copy_(torch.from_numpy(b_Q))
-            self.k_proj.weight.copy_(torch.from_numpy(W_K))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k = (
-            p(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in (self.q_proj, self.k_proj)
-        )
-        return nn.functional.scaled_dot_product_attention(q, k, k)
+from .conftest import Attention, family, one_head, recorded, sharpened
 
 
 def random_heads(seed: int, heads: int = 4, width: int = 24, d: int = 6) -> Attention:
@@ -49,16 +26,13 @@ def random_heads(seed: int, heads: int = 4, width: int = 24, d: int = 6) -> Atte
     return Attention(rng.normal(size=shape), rng.normal(size=shape), heads)
 
 
-def recorded(model: nn.Module, x: torch.Tensor, **options):
-    with torch.no_grad(), capture(model, **options) as recording:
-        model(x)
-    return recording
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def test_statistics_by_hand() -> None:
     model = random_heads(0)
-    x = torch.randn(2, 9, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    recording = recorded(model, x)
+    recording = recorded(model, normal(0, 2, 9, 24))
     layer = recording.layers[0]
     found = selections(recording, layer)
     for h in range(4):
@@ -76,12 +50,21 @@ def test_statistics_by_hand() -> None:
         own = np.tile(np.arange(9), 2)
         itself = found.kind[h] == KINDS.index("itself")
         assert (itself == (found.selected[h] == own)).all()
+        lengths = [
+            torch.cat([getattr(text, name)[h] for text in layer.texts]).square().sum(dim=1)
+            for name in ("queries", "keys")
+        ]
+        size = 6**-0.5 * np.prod([float(each.mean().sqrt()) for each in lengths])
+        np.testing.assert_allclose(found.scale_free[h], exact / size, atol=1e-5)
+        told = audit(recording, norms=()).heads[h]
+        assert told.margin[1] == pytest.approx(np.median(exact), rel=1e-5)
+        assert told.scale_free[1] == pytest.approx(np.median(exact) / size, rel=1e-5)
+        row = told.row()
+        assert (row["margin"], row["margin_scale_free"]) == (told.margin[1], told.scale_free[1])
 
 
 def test_classes_add_their_weights_and_are_no_rivals() -> None:
-    model = random_heads(1)
-    x = torch.randn(1, 8, 24, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    recording = recorded(model, x)
+    recording = recorded(random_heads(1), normal(1, 1, 8, 24))
     classes = np.array([0, 0, 1, 1, 2, 2, 3, 3])
     alone = selections(recording, recording.layers[0])
     joined = selections(recording, recording.layers[0], [classes])
@@ -101,8 +84,8 @@ def test_copies_that_are_declared_equivalent_change_no_null() -> None:
     model = random_heads(4, heads=1, width=24, d=2)
     with torch.no_grad():
         model.q_proj.weight.mul_(0.1)  # sure of half of the queries
-    x = torch.randn(6, 10, 24, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    copies = x + 1e-6 * torch.randn(x.shape, generator=torch.Generator().manual_seed(5))
+    x = normal(4, 6, 10, 24)
+    copies = x + 1e-6 * normal(5, *x.shape)
     options = {"norms": ["fro"], "nulls": ["permuted"], "most": 10_000, "center": False}
     alone = audit(recorded(model, x), **options).heads[0]
     both = recorded(model, torch.cat([x, copies], dim=1))
@@ -115,25 +98,12 @@ def test_copies_that_are_declared_equivalent_change_no_null() -> None:
 
 
 def test_the_other_copy_of_what_a_head_selects_agrees_with_it() -> None:
-    x = torch.randn(2, 6, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    layer = recorded(random_heads(0), x).layers[0]
+    layer = recorded(random_heads(0), normal(0, 2, 6, 24)).layers[0]
     inputs = Inputs(layer, 0, classes=[np.array([0, 1, 2, 0, 1, 2]), np.arange(6)])
     queries = np.array([0, 1, 7, 7, 2, 2])  # two of the second text
     one, other = np.array([0, 0, 0, 3, -1, 6]), np.array([3, 1, 3, 3, -1, 0])
     found = inputs.equivalent(queries, one, other)
     assert found.tolist() == [True, False, False, True, False, False]
-
-
-def test_margins_scale_with_the_model_and_scale_free_ones_do_not() -> None:
-    model = random_heads(2)
-    x = torch.randn(2, 10, 24, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    one = audit(recorded(model, x), norms=())
-    with torch.no_grad():
-        model.k_proj.weight.mul_(10.0)
-    ten = audit(recorded(model, x), norms=())
-    for a, b in zip(one.heads, ten.heads, strict=True):
-        np.testing.assert_allclose(b.margin, 10 * np.array(a.margin), rtol=1e-3)
-        np.testing.assert_allclose(b.scale_free, a.scale_free, rtol=1e-3)
 
 
 def planted(seed: int, norm) -> tuple[Attention, torch.Tensor]:
@@ -146,11 +116,7 @@ def planted(seed: int, norm) -> tuple[Attention, torch.Tensor]:
     W = rng.normal(size=(width, width + 1))
     chosen = [(keys @ W @ queries.T).T.argmax(axis=1) for keys, queries in zip(x, z, strict=True)]
     W = max_margin(pair_margins(list(x), list(z), chosen, causal=False), norm, tol=1e-8).W
-    U, s, Vt = np.linalg.svd(W, full_matrices=False)
-    size = np.sqrt(8.0 * np.sqrt(width))  # sure at every query: margins of at least eight nats
-    moved = size * np.sqrt(s)[:, None] * Vt
-    keys = size * np.sqrt(s)[:, None] * U.T
-    return Attention(moved[:, :-1], keys, 1, moved[:, -1]), torch.from_numpy(x)
+    return one_head(W, 8.0), torch.from_numpy(x)  # sure at every query: margins of eight nats
 
 
 @pytest.mark.parametrize("norm", [Frobenius(), Nuclear()])
@@ -167,35 +133,19 @@ def test_a_planted_head_is_its_own_solution_and_its_nulls_are_not(norm) -> None:
     assert found.support(0, 0)[0].multiplier > 0
 
 
-def test_random_heads_stand_inside_their_null_band() -> None:
-    """Random weights beside weights of the same kind: the excess over ``random`` averages zero."""
-    excess = []
-    for seed in range(5):
-        x = torch.randn(4, 12, 24, generator=torch.Generator().manual_seed(seed)).double()
-        found = audit(
-            recorded(random_heads(10 + seed), x), norms=["fro"], nulls=["random"], seed=seed
-        )
-        excess += [
-            fit.cosine - float(np.mean(fit.nulls["random"]))
-            for head in found.heads
-            for fit in head.fits
-        ]
-    assert len(excess) == 20
-    error = np.std(excess) / np.sqrt(len(excess))
-    assert abs(np.mean(excess)) < 3 * error
+def test_other_texts_are_guessed_by_the_solution_and_by_the_usual_distance() -> None:
+    """Six positions, of which each selects the one before it, and the first one itself."""
+    W = np.zeros((6, 7))
+    W[[0, 0, 1, 2, 3, 4], range(6)] = 1.0
+    x = torch.eye(6, dtype=torch.float64).expand(4, 6, 6)
+    (fit,) = audit(recorded(one_head(W, 8.0), x), nulls=[]).heads[0].fits
+    assert (fit.agreement, fit.baseline) == (1.0, pytest.approx(5 / 6))
 
 
 def test_the_seed_decides_and_rows_are_flat() -> None:
-    model = family("bert")
-    with torch.no_grad(), capture(model) as recording:
-        model(**batch("bert"))
-    with torch.no_grad():
-        for text in (t for layer in recording.layers for t in layer.texts):
-            text.queries.mul_(200.0)  # sure heads
-    for layer in recording.layers:
-        layer.projection = None
-    first, again = (audit(recording, norms=["fro"], seed=3) for _ in range(2))
-    assert first.heads == again.heads or str(first.heads) == str(again.heads)
+    recording = sharpened(recorded(family("bert"), "bert"), 200.0)
+    first, again, other = (audit(recording, seed=seed, draws=1) for seed in (3, 3, 4))
+    assert str(first.heads) == str(again.heads) != str(other.heads)
     rows = first.table()
     assert len(rows) == 8
     assert {"layer", "head", "margin_scale_free", "fro_excess"} <= set(rows[0])
@@ -208,7 +158,7 @@ def test_heads_are_compared_the_most_selective_first() -> None:
     with torch.no_grad():
         for h, factor in enumerate((0.3, 3.0, 0.1, 1.0)):
             model.q_proj.weight[6 * h : 6 * h + 6].mul_(factor)
-    x = torch.randn(3, 10, 24, generator=torch.Generator().manual_seed(5)).double()
+    x = normal(5, 3, 10, 24)
     recording = recorded(model, x)
     settings = Settings(draws=1, threshold=0.2, most=20)
     found, seen = statistics(recording, settings)
@@ -223,14 +173,10 @@ def test_heads_are_compared_the_most_selective_first() -> None:
     alone = dataclasses.replace(recording, layers=[layer])
     whole = audit(alone, draws=1, threshold=0.2, most=20)
     assert str(whole.heads) == str(found.heads)
-    with torch.no_grad(), capture(model, heads=[1, 3]) as some:
-        model(x)
+    some = recorded(model, x, heads=[1, 3])
     for head in audit(some, nulls=["permuted"], draws=1, threshold=0.2, most=20).heads:
-        other = found.head(0, head.head).fit("fro")
-        assert (head.fit("fro").cosine, head.fit("fro").resampled) == (
-            other.cosine,
-            other.resampled,
-        )
+        one, other = head.fit("fro"), found.head(0, head.head).fit("fro")
+        assert (one.cosine, one.resampled) == (other.cosine, other.resampled)
 
 
 def test_shares_by_chance_are_those_of_uniform_selection() -> None:
@@ -245,30 +191,50 @@ def test_shares_by_chance_are_those_of_uniform_selection() -> None:
     own = 1 + 1 / 2 + 1 / 3 + 1 / 4
     assert chance["itself"] == pytest.approx(own / 4)
     assert chance["previous"] == pytest.approx((own - 1) / 4)
-    assert chance["first"] == pytest.approx((1 / 3 + 1 / 4) / 4), (
-        "not the second token's, before it"
-    )
-    assert chance["same token"] == pytest.approx(1 / 16), (
-        "b of the last; a of the third is the first"
-    )
+    assert chance["first"] == pytest.approx((1 / 3 + 1 / 4) / 4)  # not where it is the one before
+    assert chance["same token"] == pytest.approx(1 / 16)  # b of the last
     assert sum(chance.values()) == pytest.approx(1)
+    np.testing.assert_allclose(found.entropy[0], np.log([1, 2, 3, 4]), atol=1e-6)
+    assert found.runner[0, 0] == -1
+    assert found.sure(0, 0.2).tolist() == [False, True, True, True], "the first has no choice"
     word, share, at_random = favourite(recording, layer, found, 0)
     assert (word, share) == ("a", 1.0), "all logits are equal, and the first token wins"
     assert at_random == pytest.approx((1 + 1 / 2 + 2 / 3 + 1 / 2) / 4)
 
 
+def test_selections_that_contradict_each_other_have_a_soft_solution() -> None:
+    """One query twice, which selects one token and then the other."""
+    programme = pair_margins([np.eye(2)], [np.ones((2, 3))], [np.array([0, 1])], causal=False)
+    subject = SimpleNamespace(_settings=Settings())
+    solution, status = Subject._solved(subject, programme, Frobenius())
+    assert status == "soft"
+    assert (solution.status, solution.slack) == ("optimal", pytest.approx(10.0 / 3.0))
+
+
+def test_texts_are_drawn_with_replacement_and_one_is_left_out() -> None:
+    inputs = SimpleNamespace(text=np.repeat(np.arange(20), 2))
+    subject = SimpleNamespace(inputs=inputs, sure=np.arange(40), _rng=np.random.default_rng(0))
+    drawn = np.array([Subject._drawn(subject) for _ in range(200)])
+    np.testing.assert_array_equal(drawn[:, ::2], drawn[:, 1::2])  # whole texts
+    assert not drawn.all(axis=1).any()
+    assert drawn.mean() == pytest.approx(1 - (19 / 20) ** 20, abs=0.02)
+
+
 def test_refusals() -> None:
-    model = family("bert")
-    with torch.no_grad(), capture(model) as recording:
-        model(**batch("bert"))
-    with pytest.raises(InputError, match="model is 'x'; give a module"), capture("x"):
-        pass
-    with pytest.raises(InputError, match="recording is 3; give the one of"):
-        audit(3)
-    with pytest.raises(InputError, match="unknown null 'mean'"):
-        audit(recording, nulls=["mean"])
+    recording = recorded(family("bert"), "bert")
     found = audit(recording, norms=())
-    with pytest.raises(InputError, match="no head 9 in layer 0; layers 0 to 1 have heads 0 to 3"):
-        found.head(0, 9)
-    with pytest.raises(InputError, match="was not compared in the norm nuc"):
-        found.head(0, 0).fit("nuc")
+    for wrong, words in (
+        (lambda: audit(3), "recording is 3; give the one of"),
+        (lambda: audit(Recording()), "the recording has no texts"),
+        (lambda: audit(recording, nulls=["mean"]), "unknown null 'mean'"),
+        (lambda: found.head(0, 9), "no head 9 in layer 0; layers 0 to 1 have heads 0 to 3"),
+        (lambda: found.head(0, 0).fit("nuc"), "was not compared in the norm nuc"),
+    ):
+        with pytest.raises(InputError, match=words):
+            wrong()
+
+
+def test_heads_whose_logits_have_a_bias_are_not_compared() -> None:
+    found = audit(recorded(family("t5"), "t5"), threshold=0.05)
+    why = {head.uncompared for head in found.heads if not head.fits}
+    assert "something is added to their logits" in why

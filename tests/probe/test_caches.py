@@ -10,18 +10,16 @@ import torch
 from torch import nn
 
 from attsvm import InputError
-from attsvm.probe import Recording, audit, capture, from_cache
+from attsvm.probe import Recording, audit, from_cache
 
-from .conftest import batch, family
+from .conftest import batch, family, recorded
 
 
 def captured(name: str) -> tuple[nn.Module, Recording]:
     model = family(name)
     for parameter in model.parameters():  # biases that are not zero
         nn.init.normal_(parameter, std=0.2)
-    with torch.no_grad(), capture(model) as recording:
-        model(**batch(name))
-    return model, recording
+    return model, recorded(model, name)
 
 
 def hooked(model: nn.Module, modules: list[str], name: str) -> dict[str, tuple]:
@@ -69,24 +67,18 @@ def same(found: Recording, wanted: Recording) -> None:
             torch.testing.assert_close(one.logits(), two.logits(), atol=1e-5, rtol=1e-5)
 
 
-def test_scores_tell_what_queries_see() -> None:
+def test_scores_or_the_mask_and_the_order_tell_what_queries_see() -> None:
     model, wanted = captured("gpt2")
-    given = batch("gpt2")
-    found = from_cache(
-        gpt2_cache(model), given["input_ids"], attention_mask=given["attention_mask"]
-    )
+    cache, given = gpt2_cache(model), batch("gpt2")
+    found = from_cache(cache, given["input_ids"], attention_mask=given["attention_mask"])
     same(found, wanted)
     assert all(text.bias is None for layer in found.layers for text in layer.texts)
     for a, b in zip(found.tokens, wanted.tokens, strict=True):
         np.testing.assert_array_equal(a, b)
     for a, b in zip(audit(found).heads, audit(wanted).heads, strict=True):
         np.testing.assert_allclose(a.margin, b.margin, rtol=1e-3, atol=1e-5)
-
-
-def test_without_scores_the_mask_and_the_order_tell() -> None:
-    model, wanted = captured("gpt2")
-    cache = {name: x for name, x in gpt2_cache(model).items() if "scores" not in name}
-    same(from_cache(cache, attention_mask=batch("gpt2")["attention_mask"]), wanted)
+    cache = {name: x for name, x in cache.items() if "scores" not in name}
+    same(from_cache(cache, attention_mask=given["attention_mask"]), wanted)
 
 
 def test_weights_of_the_model_that_the_cache_belongs_to() -> None:
@@ -101,21 +93,25 @@ def test_weights_of_the_model_that_the_cache_belongs_to() -> None:
     lens = SimpleNamespace(blocks=blocks, cfg=SimpleNamespace(attn_scale=8**0.5))
     found = from_cache(gpt2_cache(model), attention_mask=mask, model=lens)
     same(found, wanted)
-    for a, b in zip(found.layers, wanted.layers, strict=True):
-        assert a.projection is not None
-        assert b.projection is not None
-        for one, two in ((a.projection, b.projection),):
-            np.testing.assert_allclose(one.W_Q, two.W_Q, atol=1e-6)
-            np.testing.assert_allclose(one.W_K, two.W_K, atol=1e-6)
-            np.testing.assert_allclose(one.b_Q, two.b_Q, atol=1e-6)
-            for x, y in zip(
-                one.key_inputs + one.query_inputs, two.key_inputs + two.query_inputs, strict=True
-            ):
-                np.testing.assert_allclose(x, y, atol=1e-5)
+    for one, two in zip(found.layers, wanted.layers, strict=True):
+        for name, exact in vars(two.projection).items():
+            for x, y in zip(getattr(one.projection, name), exact, strict=True):
+                np.testing.assert_allclose(x, y, atol=1e-5, err_msg=name)
     blocks[1].attn.W_Q = blocks[1].attn.W_Q + 0.1  # of another model
     found = from_cache(gpt2_cache(model), attention_mask=mask, model=lens)
     assert found.layers[0].projection is not None
     assert found.layers[1].projection is None
+
+
+def test_keys_that_heads_share_are_repeated_beside_their_weights() -> None:
+    x, W_Q, W_K = torch.randn(1, 6, 8), torch.randn(4, 8, 2), torch.randn(2, 8, 2)
+    q, k = (torch.einsum("btw,hwd->bthd", x, W) for W in (W_Q, W_K))
+    whole, none = W_K.repeat_interleave(2, dim=0), torch.zeros(4, 2)
+    attn = SimpleNamespace(W_Q=W_Q, W_K=whole, b_Q=none, b_K=none)
+    cache = {"blocks.0.hook_resid_pre": x, "blocks.0.attn.hook_q": q, "blocks.0.attn.hook_k": k}
+    lens = SimpleNamespace(blocks=[SimpleNamespace(attn=attn)])
+    (layer,) = from_cache(cache, model=lens).layers
+    np.testing.assert_array_equal(layer.projection.W_K, whole.mT.flatten(0, 1))
 
 
 def test_rotated_queries_are_preferred_and_heads_share_keys() -> None:
@@ -149,6 +145,10 @@ def test_added_scores_are_kept_as_a_bias() -> None:
     found = from_cache({**cache, "blocks.0.attn.hook_attn_scores": scores}, scale=1.0)
     torch.testing.assert_close(found.layers[0].texts[0].logits(), scores[0])
     assert not found.layers[0].causal
+    for hook, keys in (("blocks.0.attn", k[:, :4]), ("blocks.0.cross_attn", k)):
+        (layer,) = from_cache({f"{hook}.hook_q": q, f"{hook}.hook_k": keys}).layers
+        assert layer.cross
+        assert layer.texts[0].visible.all()
 
 
 def test_refusals() -> None:

@@ -11,18 +11,8 @@ import pytest
 from attsvm import InputError
 from attsvm.probe import Audit, Comparison
 
-FIT = Comparison(
-    "fro",
-    "optimal",
-    100,
-    0.5,
-    0.3,
-    {"heads": (0.1, 0.2), "permuted": (0.2, 0.3, 0.4)},
-    (0.5, 0.5, 0.5),
-    0.9,
-    0.4,
-    1e-10,
-)
+NULLS = {"heads": (0.1, 0.2), "permuted": (0.2, 0.3, 0.4)}
+FIT = Comparison("fro", "optimal", 100, 0.5, 0.3, NULLS, (0.5, 0.5, 0.5), 0.9, 0.4, 1e-10)
 
 
 def test_the_strictest_null_is_the_one_with_the_largest_mean() -> None:
@@ -31,8 +21,7 @@ def test_the_strictest_null_is_the_one_with_the_largest_mean() -> None:
     assert FIT.excess == pytest.approx(0.2)
     none = replace(FIT, nulls={})
     assert none.strictest is None
-    assert math.isnan(none.null())
-    assert all(math.isnan(end) for end in none.interval())
+    assert all(math.isnan(each) for each in (none.null(), *none.interval()))
 
 
 def test_an_interval_by_hand() -> None:
@@ -47,15 +36,12 @@ def test_an_interval_by_hand() -> None:
     assert high - low == pytest.approx(2 * 2.7973 * math.sqrt(spread), rel=1e-3)
     inner = texts.interval(0.5)
     assert low < inner[0] < 0.2 < inner[1] < high
-
-
-def test_refusals() -> None:
+    assert all(math.isnan(end) for end in replace(FIT, resampled=(0.5,)).interval())
     with pytest.raises(InputError, match="level is 95; it must lie between 0 and 1"):
         FIT.interval(95)
-    assert all(math.isnan(end) for end in replace(FIT, resampled=(0.5,)).interval())
 
 
-def test_a_table_without_pandas_says_what_to_install(monkeypatch) -> None:
+def test_a_table_without_pandas_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match="pip install pandas"):
         Audit([], None, 0.5).to_pandas()

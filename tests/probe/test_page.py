@@ -6,58 +6,64 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from attsvm.probe import Audit, Head, audit, capture, story
+from attsvm.probe import Audit, Recording, audit, story
 from attsvm.probe.audit_page import page
-from attsvm.probe.drawing import LONGEST
+from attsvm.probe.capture import Attended, Layer
+from attsvm.probe.drawing import LONGEST, drawings
 from attsvm.probe.in_words import excess, selects, signed
 from attsvm.probe.selections import KINDS
 
-from .conftest import batch, family
+from .conftest import family, recorded
 
 
 @pytest.fixture(scope="module")
 def found() -> Audit:
     model, tokenizer, batch = story(tokens=60)
-    with torch.no_grad(), capture(model) as recording:
-        model(**batch)
+    recording = recorded(model, batch["input_ids"])
     return audit(recording.name_tokens(tokenizer), nulls=["permuted"], draws=2, most=20)
 
 
-def like(head: Head, favourite: tuple[str, float, float] | None = None, **shares: float) -> Head:
-    every = {kind: shares.get(kind.replace(" ", "_"), 0.0) for kind in KINDS}
-    chance = dict.fromkeys(KINDS, 0.04)
-    return replace(head, selects=every, chance=chance, favourite=favourite)
+@pytest.mark.parametrize(
+    ("shares", "favourite", "said"),
+    [
+        ({"previous": 0.95}, None, "the token before it, 95 %"),
+        (
+            {"first": 0.62, "previous": 0.3},
+            ("[CLS]", 0.6, 0.1),
+            "a sink: the first token, [CLS], 62 %",
+        ),
+        ({"special": 0.6}, (".", 0.3, 0.1), "a sink: a separator, 60 %"),  # of several words
+        (
+            {"previous": 0.45, "itself": 0.3, "other": 0.25},
+            None,
+            "partly the token before it, 45 %, or the query's own token, 30 %",
+        ),
+        ({"other": 0.9, "itself": 0.1}, ("▁cat", 0.4, 0.1), "often “cat”, 40 %"),
+        (
+            {"other": 0.8, "same token": 0.2},
+            ("▁cat", 0.1, 0.1),
+            "no fixed place; most often the same token elsewhere, 20 %",
+        ),
+    ],
+)
+def test_a_head_in_words(found: Audit, shares, favourite, said) -> None:
+    every, chance = {**dict.fromkeys(KINDS, 0.0), **shares}, dict.fromkeys(KINDS, 0.04)
+    head = replace(found.heads[0], selects=every, chance=chance, favourite=favourite)
+    assert selects(head) == (said, 0.1 if said.startswith("often") else 0.04)
 
 
-def test_a_head_in_words(found: Audit) -> None:
-    head = found.heads[0]
-    assert selects(like(head, previous=0.95)) == ("the token before it, 95 %", 0.04)
-    words, _ = selects(like(head, ("[CLS]", 0.6, 0.05), first=0.62, previous=0.3))
-    assert words == "a sink: the first token, [CLS], 62 %"
-    words, _ = selects(like(head, (".", 0.3, 0.05), special=0.6))
-    assert words == "a sink: a separator, 60 %", "no single word is it"
-    words, _ = selects(like(head, previous=0.45, itself=0.3, other=0.25))
-    assert words == "partly the token before it, 45 %, or the query's own token, 30 %"
-    found_words = selects(like(head, ("▁cat", 0.4, 0.1), other=0.9, itself=0.1))
-    assert found_words == ("often “cat”, 40 %", 0.1)
-    words, _ = selects(like(head, ("▁cat", 0.1, 0.1), other=0.8, same_token=0.2))
-    assert words == "no fixed place; most often the same token elsewhere, 20 %"
-
-
-def test_a_decoder_of_another_text(found: Audit) -> None:
+def test_a_decoder_of_another_text() -> None:
     """T5: the words of the first text are not those of the second, and cross attention has none."""
-    model = family("t5")
-    with torch.no_grad(), capture(model) as recording:
-        model(**batch("t5"))
+    recording = recorded(family("t5"), "t5")
     recording.words = [[f"w{i}" for i in ids] for ids in recording.tokens]
     seen = audit(recording, norms=())
-    shown = page(seen, "t5")
     cross = [layer.number for layer in recording.layers if layer.cross]
     assert cross
-    assert shown.count("other tokens alone") >= 4 * len(cross)
+    assert page(seen, "t5").count("other tokens alone") >= 4 * len(cross)
     drawn = {name.partition(".")[0] for each in seen.drawings for name in each.heads}
     assert drawn == {str(layer.number) for layer in recording.layers if "encoder" in layer.name}
 
@@ -71,7 +77,8 @@ def test_nearer_is_said_only_where_the_whole_interval_is_above_zero(found: Audit
         verdict, number = excess(replace(head, fits=(one,)))
         assert verdict == said
         assert number.startswith(signed(cosine - 0.10))
-    assert excess(replace(head, fits=(), uncompared="fewer than 10 ..."))[0] == "too rarely sure"
+    for why, said in (("fewer than 10 ...", "too rarely sure"), ("something ...", "not compared")):
+        assert excess(replace(head, fits=(), uncompared=why)) == (said, "")
     assert [signed(x) for x in (0.061, -0.004, -0.25)] == ["+.06", "0", "−.25"]
 
 
@@ -87,6 +94,28 @@ def test_what_is_drawn_is_what_the_head_attends_to(found: Audit) -> None:
         assert shares == [round(100 * float(weights[query, key])) for key in keys]
         assert all(share >= 5 for share in shares[1:])
     assert "(the first 48 of 60 tokens)" in page(found, "a model")
+
+
+def test_a_token_is_drawn_of_every_query() -> None:
+    keys = torch.zeros(1, 30, 2)
+    keys[0, 7] = 0.01
+    seen = np.ones((30, 30), dtype=bool)
+    text = Attended(torch.ones(1, 30, 2), keys, np.arange(30), seen, None, 1.0, 0, 30)
+    recording = Recording([Layer(0, "", [0], False, False, [text])], words=[["w"] * 30])
+    assert drawings(recording)[0].heads == {"0.0": [[7, 3]] * 30}
+
+
+def test_numbers_of_a_head_stand_on_the_page(found: Audit) -> None:
+    html = page(found, "a model")
+    assert "and none select the first token of the text most of the time" in html
+    fits = [fit for head in found.heads for fit in head.fits]
+    typical = np.median([fit.cosine / fit.null() for fit in fits if fit.null() > 0])
+    assert f"In the median it is {typical:.1f} times its null." in html
+    for fit in fits:
+        assert f'<td class="num">{fit.cosine:.3f}</td><td class="num">{fit.null():.3f}</td>' in html
+    unknown = '<th scope="row">stable rank of the weights</th><td class="num">–</td>'
+    assert html.count(unknown) == 40, "keys and queries of rotary positions are no linear maps"
+    assert "nan" not in html
 
 
 def test_sorting_searching_and_choosing(found: Audit, tmp_path: Path, browser: Any) -> None:

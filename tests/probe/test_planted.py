@@ -7,38 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import attsvm
-from attsvm.probe import Comparison, audit, capture, story
+from attsvm.probe import Comparison, audit, story
+
+from .conftest import one_head, recorded
 
 SURE = 0.997  # of one head's interval, so that twenty of twenty hold in 94 of 100 suites
 
 
-class Planted(nn.Module):
-    """A head of cross attention with these weights ``(d, d + 1)`` on ``(z, 1)``."""
-
-    def __init__(self, W: np.ndarray, size: float) -> None:
-        super().__init__()
-        U, s, Vt = np.linalg.svd(size * len(W) ** 0.5 * W, full_matrices=False)
-        self.q_proj = nn.Linear(len(W), len(W), dtype=torch.float64)
-        self.k_proj = nn.Linear(len(W), len(W), bias=False, dtype=torch.float64)
-        moved = torch.from_numpy(np.sqrt(s)[:, None] * Vt)
-        with torch.no_grad():
-            self.q_proj.weight.copy_(moved[:, :-1])
-            self.q_proj.bias.copy_(moved[:, -1])
-            self.k_proj.weight.copy_(torch.from_numpy((U * np.sqrt(s)).T))
-
-    def forward(self, z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        q, k = self.q_proj(z)[:, None, None], self.k_proj(x)[:, None]
-        return nn.functional.scaled_dot_product_attention(q, k, k)
-
-
 def compared(W: np.ndarray, size: float, data: attsvm.AttentionData, seed: int) -> Comparison:
     """The head beside weights with random singular vectors."""
-    model = Planted(W, size)
-    with torch.no_grad(), capture(model) as recording:
-        model(torch.tensor(data.queries[:, :-1]), torch.tensor(data.tokens))
+    x, z = torch.tensor(data.tokens), torch.tensor(data.queries[:, None, :-1])
+    recording = recorded(one_head(W, size), x, z)
     found = audit(recording, ["fro"], ["random"], draws=8, seed=seed)
     return found.head(0, 0).fit("fro")
 
@@ -93,8 +74,7 @@ def test_random_weights_on_real_keys_are_inside_the_null_band(layers, copies: in
     model, _, batch = story(tokens=120)
     inside = []
     for copy in range(copies):
-        with torch.no_grad(), capture(model, layers) as recording:
-            model(**batch)
+        recording = recorded(model, batch["input_ids"], layers=layers)
         generator = torch.Generator().manual_seed(copy)
         for layer in recording.layers:
             for text in layer.texts:

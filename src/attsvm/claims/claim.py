@@ -219,8 +219,7 @@ class Expectation:
         """
         array = np.asarray(values, dtype=np.float64).ravel()
         excess = np.maximum(self.low - array, array - self.high)
-        excess[np.isnan(array)] = np.inf
-        order = np.argsort(excess, kind="stable")
+        order = np.argsort(excess, kind="stable")  # NaN last
         return float(array[order[min(len(array), math.ceil(self.share * len(array) - 1e-9)) - 1]])
 
     @property

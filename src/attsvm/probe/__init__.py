@@ -12,7 +12,6 @@ from attsvm.probe.guard import LogitGuard, LogitWarning
 from attsvm.probe.guard_callbacks import guard_lightning, guard_trainer
 from attsvm.probe.head_findings import Comparison, Head, Support
 from attsvm.probe.null_weights import reflection
-from attsvm.probe.selection_metrics import selection_metrics
 
 __all__ = [
     "Audit",
@@ -30,6 +29,5 @@ __all__ = [
     "guard_lightning",
     "guard_trainer",
     "reflection",
-    "selection_metrics",
     "story",
 ]

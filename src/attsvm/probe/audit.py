@@ -13,7 +13,7 @@ import numpy as np
 
 from attsvm.data import BoolArray, FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Norm, parse_norm
+from attsvm.geometry import Norm, as_norm
 from attsvm.printable import Compact, kind
 from attsvm.probe.audit_folder import save
 from attsvm.probe.capture import Layer, Recording
@@ -188,7 +188,7 @@ def statistics(
     if unknown:
         raise InputError(f"unknown null {unknown[0]!r}; nulls are: {', '.join(NULLS)}")
     for norm in settings.norms:
-        _norm(norm)
+        as_norm(norm)
     if not recording.texts:
         raise InputError("the recording has no texts; call the model inside the capture block")
     seen = look(recording, classes)
@@ -223,14 +223,10 @@ def solved(
         rng = np.random.default_rng([settings.seed, head.layer, head.head])
         inputs = Inputs(layer, h, settings.center, classes)
         subject = Subject(inputs, seen[head.layer], h, settings, rng)
-        pairs = [subject.compare(_norm(norm)) for norm in settings.norms]
+        pairs = [subject.compare(as_norm(norm)) for norm in settings.norms]
         fits = tuple(fit for fit, _ in pairs)
         supports = _support(recording, subject, pairs[0][1])
         yield replace(head, fits=fits, joined=len(subject.members), uncompared=""), supports
-
-
-def _norm(norm: str | Norm) -> Norm:
-    return parse_norm(norm) if isinstance(norm, str) else norm
 
 
 def _uncompared(layer: Layer, sure: int, settings: Settings) -> str:

@@ -237,8 +237,8 @@ def _measure(head: Head, key: str) -> float:
     }[key]
 
 
-def _short(value: float) -> str:
-    return "–" if not math.isfinite(value) else f"{value:.2f}"
+def _short(value: float, places: int = 2) -> str:
+    return f"{value:z.{places}f}" if math.isfinite(value) else "–"
 
 
 def _head(audit: Audited, head: Head) -> dict[str, Any]:
@@ -292,22 +292,12 @@ def _of(some: int, all_of_them: int, how: str) -> str:
 
 
 def _fit(fit: Comparison) -> list[str]:
+    measured = (fit.cosine, fit.null(), fit.excess, fit.share, fit.agreement, fit.baseline)
+    told = [_short(each, 3) for each in measured]
     low, high = fit.interval()
-    excess = _digits(fit.excess)
     if math.isfinite(low):
-        excess += f" ({_digits(low)} to {_digits(high)})"
-    return [
-        parse_norm(fit.norm).title,
-        f"{fit.status}, {fit.constraints} rows",
-        _digits(fit.cosine),
-        _digits(fit.null()),
-        excess,
-        *map(_digits, (fit.share, fit.agreement, fit.baseline)),
-    ]
-
-
-def _digits(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3f}"
+        told[2] += f" ({_short(low, 3)} to {_short(high, 3)})"
+    return [parse_norm(fit.norm).title, f"{fit.status}, {fit.constraints} rows", *told]
 
 
 def _support(support: Support, total: float) -> list[str]:

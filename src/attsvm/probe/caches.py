@@ -66,10 +66,10 @@ def from_cache(
         scale = getattr(getattr(model, "cfg", None), "attn_scale", None)
         scale = None if scale is None else 1.0 / scale  # TransformerLens divides
     places = _places(cache)
-    mask = None if attention_mask is None else _rows(attention_mask).bool()
+    mask = None if attention_mask is None else _tensor(attention_mask, 2).bool()
     recording = Recording()
     if tokens is not None:
-        numbers = _rows(tokens)
+        numbers = _tensor(tokens, 2)
         present = torch.ones_like(numbers, dtype=torch.bool) if mask is None else mask
         recording.tokens = [row[own].numpy() for row, own in zip(numbers, present, strict=True)]
     for number, (name, rotated) in enumerate(places.items()):
@@ -132,20 +132,15 @@ def _places(cache: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _tensor(value: Any) -> Tensor:
-    return torch.as_tensor(value).detach().cpu()
-
-
-def _rows(value: Any) -> Tensor:
-    """``(B, T)``."""
-    found = _tensor(value)
-    return found[None] if found.dim() == 1 else found
+def _tensor(value: Any, dim: int) -> Tensor:
+    """With so many axes, the first of them texts."""
+    found = torch.as_tensor(value).detach().cpu()
+    return found[None] if found.dim() == dim - 1 else found
 
 
 def _heads(cache: Mapping[str, Any], name: str) -> Tensor:
     """``(B, T, heads, d)``."""
-    found = _tensor(cache[name])
-    found = found[None] if found.dim() == 3 else found
+    found = _tensor(cache[name], 4)
     if found.dim() != 4 or not found.is_floating_point():
         raise InputError(
             f"{name} has shape {tuple(found.shape)} and dtype {found.dtype}; it must be numbers"
@@ -161,8 +156,7 @@ def _scores(cache: Mapping[str, Any], name: str, q: Tensor, k: Tensor) -> Tensor
     key = f"{name}.hook_attn_scores"
     if key not in cache:
         return None
-    found = _tensor(cache[key])
-    found = found[None] if found.dim() == 3 else found
+    found = _tensor(cache[key], 4)
     wanted = (len(q), q.shape[2], q.shape[1], k.shape[1])
     if found.shape != wanted:
         raise InputError(f"{key} has shape {tuple(found.shape)}; with these queries it is {wanted}")
@@ -192,8 +186,8 @@ def _projection(
     block = layer.name.rpartition(".")[0]
     try:
         attn = model.blocks[layer.number].attn
-        W_Q, W_K = (_tensor(each).double() for each in (attn.W_Q, attn.W_K))
-        b_Q, b_K = (_tensor(each).double() for each in (attn.b_Q, attn.b_K))
+        W_Q, W_K = (_tensor(each, 3).double() for each in (attn.W_Q, attn.W_K))
+        b_Q, b_K = (_tensor(each, 2).double() for each in (attn.b_Q, attn.b_K))
     except (AttributeError, IndexError, TypeError):
         return None
     repeats = len(W_K) // k.shape[2]  # TransformerLens repeats the keys that heads share
@@ -201,8 +195,7 @@ def _projection(
     for name in (f"{block}.{each}" for each in _INPUTS):
         if name not in cache:
             continue
-        x = _tensor(cache[name]).double()
-        x = x[None] if x.dim() == 2 else x
+        x = _tensor(cache[name], 3).double()
         if x.shape[:2] == q.shape[:2] and _gives(x, W_Q, b_Q, q) and _gives(x, W_K, b_K, k):
             return Projection(
                 W_K.repeat_interleave(len(W_Q) // len(W_K), dim=0).mT.flatten(0, 1).numpy(),

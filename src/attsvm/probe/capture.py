@@ -254,7 +254,7 @@ class _Recorder:
         """A new forward pass of the whole model: layers are counted anew, texts go on."""
         try:
             given = inspect.signature(self._model.forward).bind_partial(*args, **kwargs).arguments
-        except TypeError:
+        except TypeError:  # a decorator may take more than the signature that it shows
             given = dict(kwargs)
         given = {**given, **given.get("kwargs", {})}
         self._first_text += self._batch
@@ -283,20 +283,16 @@ class _Recorder:
         T = k.shape[2]
         layer = next((each for each in self.recording.layers if each.number == number), None)
         queries_of, keys_of = call.maps or (self._maps_of(q), self._maps_of(k))
+        maps = (queries_of, keys_of) if queries_of and keys_of else None
         if layer is None:
-            other = Tq != T or (
-                queries_of is not None
-                and keys_of is not None
-                and queries_of[2].data_ptr() != keys_of[2].data_ptr()
-            )
-            layer = Layer(number, name, self._wanted(H), other, True)
+            apart = maps is not None and maps[0][2].data_ptr() != maps[1][2].data_ptr()
+            layer = Layer(number, name, self._wanted(H), Tq != T or apart, True)
             self.recording.layers.append(layer)
-            if queries_of is not None and keys_of is not None:
-                groups = k.shape[1]
-                layer.projection = _projection(queries_of, keys_of, layer.numbers, H, groups, d)
+            if maps is not None:
+                layer.projection = _projection(*maps, layer.numbers, H, k.shape[1], d)
         self._batch = max(self._batch, B)
         own, sees = self._present(Tq, name), self._present(T, "")
-        if queries_of is None or keys_of is None:
+        if maps is None:
             layer.projection = None
         if layer.heads < H:
             k = k[:, [h * k.shape[1] // H for h in layer.numbers]]
@@ -332,12 +328,12 @@ class _Recorder:
             )
             later = np.arange(len(keep)) > stands[some][:, None]
             layer.causal = layer.causal and not layer.cross and not (seen & later).any()
-            if layer.projection is not None and queries_of is not None and keys_of is not None:
-                inputs = _rows(keys_of[2], b, columns)
+            if layer.projection is not None and maps is not None:
+                inputs = _rows(maps[1][2], b, columns)
                 shared = not layer.cross and torch.equal(rows, columns)
                 layer.projection.key_inputs.append(inputs)
                 layer.projection.query_inputs.append(
-                    inputs if shared else _rows(queries_of[2], b, rows)
+                    inputs if shared else _rows(maps[0][2], b, rows)
                 )
 
     def _wanted(self, H: int) -> list[int]:
@@ -361,20 +357,19 @@ class _Recorder:
         """The weight, bias and input of the linear map whose output these heads are."""
         B, H, T, d = heads.shape
         flat = heads.transpose(1, 2).reshape(B, T, H * d)
+
+        def by_text(x: Tensor) -> Tensor:
+            return x.transpose(0, 1) if x.shape[:2] == (T, B) != (B, T) else x.reshape(B, T, -1)
+
         for module, inputs, output in reversed(self._linear):
-            if output.shape[:-1] not in ((B, T), (T, B), (B * T,)):
+            if output.shape[:-1] not in ((B, T), (T, B), (B * T,)) or output.shape[-1] % (H * d):
                 continue
-            if output.shape[-1] % (H * d):
-                continue
-            out = output.reshape(B, T, -1) if output.shape[:2] != (T, B) or B == T else output
-            if out.shape[:2] != (B, T):
-                out = out.transpose(0, 1)
+            out = by_text(output)
             for part in range(output.shape[-1] // (H * d)):
                 span = slice(part * H * d, (part + 1) * H * d)
                 if torch.equal(out[..., span], flat):
                     weight, shift = _weight(module)
-                    source = inputs if inputs.dim() == 3 else inputs.reshape(B, T, -1)
-                    return weight[span], None if shift is None else shift[span], source
+                    return weight[span], None if shift is None else shift[span], by_text(inputs)
         return None
 
 

@@ -38,11 +38,6 @@ class Checkpoints:
                     " be of one model"
                 )
 
-    @property
-    def last(self) -> Audit:
-        """The audit of the last step."""
-        return list(self.audits.values())[-1]
-
     def head(self, layer: int, head: int) -> dict[int, Head]:
         """One head by step.
 

@@ -107,35 +107,15 @@ def rotated(x: Tensor) -> Tensor:
 
 
 class Pieces:
-    """The word pieces of the model: text to numbers and back."""
+    """The word pieces of the model."""
 
     def __init__(self) -> None:
         rows: list[tuple[str, float]] = json.loads((_FOLDER / "pieces.json").read_text("utf-8"))
         self._names = [piece.encode("latin-1").decode("utf-8", "replace") for piece, _ in rows]
-        self._number = {name: i for i, name in reversed(list(enumerate(self._names)))}
-        self._scores = [score for _, score in rows]
 
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
         """The pieces of these numbers."""
         return [{"<0x0A>": "\n"}.get(self._names[i], self._names[i]) for i in ids]
-
-    def __call__(self, text: str) -> list[int]:
-        """The numbers of a text: its characters, then the pair of neighbours whose piece has the
-        best score joined, until none is left.
-        """
-        ids: list[int] = []
-        for letter in " " + text.strip():
-            one = self._number.get(letter)
-            ids += [one] if one is not None else [byte + 3 for byte in letter.encode()]
-        while True:
-            best: tuple[float, int, int] | None = None
-            for i in range(len(ids) - 1):
-                joined = self._number.get(self._names[ids[i]] + self._names[ids[i + 1]])
-                if joined is not None and (best is None or self._scores[joined] > best[0]):
-                    best = (self._scores[joined], i, joined)
-            if best is None:
-                return [START, *ids]
-            ids[best[1] : best[1] + 2] = [best[2]]
 
 
 def story(tokens: int = 200) -> tuple[Stories, Pieces, dict[str, Any]]:

@@ -5,13 +5,13 @@ on with those that are not.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from attsvm.probe.audit import Audit, Found
+from attsvm.probe.audit import Audit
 from attsvm.probe.capture import Recording
 from attsvm.probe.drawing import Drawing
 from attsvm.probe.head_findings import Comparison, Head, Support
@@ -31,27 +31,25 @@ class FinishedHeads:
         model: its number in the run.
 
     Attributes:
-        audit: what is known of the heads; ``None`` before the model has run.
-        reading: how much of the texts the model has read.
+        known: what is known of the heads, and how much of the texts the model has read; ``None``
+            before the model has run.
     """
 
     def __init__(self, stages: Stages, model: int) -> None:
         self._stages, self._name = stages, f"model-{model}"
-        self.audit: Audit | None = None
-        self.reading: Reading | None = None
+        self.known: tuple[Audit, Reading] | None = None
         if (kept := self._load(self._name)) is None:
             return
         heads = [_head(row) for row in kept["heads"]]
         drawn = [Drawing(**each) for each in kept["drawings"]]
-        self.audit = Audit(heads, Recording(words=kept["words"]), kept["threshold"], drawn)
-        self.reading = Reading(**{**kept["reading"], "cut": dict(kept["reading"]["cut"])})
+        audit = Audit(heads, Recording(words=kept["words"]), kept["threshold"], drawn)
+        self.known = audit, Reading(**{**kept["reading"], "cut": dict(kept["reading"]["cut"])})
         for head in heads:
             if one := self._load(self._stage(head)):
-                self.audit.put(_head(one[0]), [_support(each) for each in one[1]])
+                audit.put(_head(one[0]), [Support(**_tuples(each)) for each in one[1]])
 
     def begin(self, audit: Audit, reading: Reading) -> None:
         """The model has run, and these are the statistics of its heads."""
-        self.audit, self.reading = audit, reading
         told = {
             "heads": list(map(asdict, audit.heads)),
             "drawings": list(map(vars, audit.drawings)),
@@ -61,11 +59,8 @@ class FinishedHeads:
         }
         self._save(self._name, told)
 
-    def keep(self, one: Found) -> None:
+    def keep(self, head: Head, supports: Sequence[Support]) -> None:
         """A head was compared."""
-        head, supports = one
-        assert self.audit is not None
-        self.audit.put(head, supports)
         self._save(self._stage(head), [asdict(head), list(map(asdict, supports))])
 
     def _stage(self, head: Head) -> str:
@@ -83,10 +78,6 @@ class FinishedHeads:
 def _head(row: Mapping[str, Any]) -> Head:
     fits = [Comparison(**_tuples({**fit, "nulls": _tuples(fit["nulls"])})) for fit in row["fits"]]
     return Head(**{**_tuples(row), "fits": tuple(fits)})
-
-
-def _support(row: Mapping[str, Any]) -> Support:
-    return Support(**_tuples(row))
 
 
 def _tuples(row: Mapping[str, Any]) -> dict[str, Any]:

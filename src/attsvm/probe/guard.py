@@ -282,21 +282,22 @@ class LogitGuard:
     def _record(self) -> None:
         """Join the passes of this step and of all processes, judge the heads, and act."""
         seen, self._seen = dict(sorted(self._seen.items())), {}
-        largest, means = _joined([each.passes for each in seen.values()])
-        lies = {each.name: self._lie(each, len(each.passes[0][0][0])) for each in seen.values()}
-        norms = {name: self._moved(name, weights) for name, weights in lies.items()}
-        place = 0
+        joined = iter(_joined([each.passes for each in seen.values()]))
+        moved = {each.name: self._moved(each) for each in seen.values()}
         for layer, each in seen.items():
-            for head in range(each.passes[0][0].shape[1]):
-                peak, pressure = (float(rows[place]) for rows in largest)
-                margin, entropy = (float(rows[place]) for rows in means)
-                norm, turned = (float(rows[head]) for rows in norms[each.name])
-                record = Record(self.steps, peak, margin, entropy, norm, turned)
+            for head, (norm, turned) in enumerate(moved[each.name]):
+                peak, pressure, margin, entropy = next(joined)
                 track = self._heads.setdefault((layer, head), Growth(each.name))
-                track.records.append(record)
+                track.records.append(Record(self.steps, peak, margin, entropy, norm, turned))
                 if self.action == "clip" and self.tau < pressure < math.inf:
-                    self._clip.head(self._clipped(each.name, lies), head, self.tau / pressure)
-                place += 1
+                    weights = self._found[each.name]
+                    if weights is None:
+                        raise InputError(
+                            f"the query and key weights of {each.name} were not found among the"
+                            " trained matrices of the model, so its logits cannot be clipped; use"
+                            " action='warn'"
+                        )
+                    self._clip.head(weights, head, self.tau / pressure)
         self.measured = self.steps
         self._next = self.steps + self._wait()
         self._clip.apply()
@@ -306,33 +307,24 @@ class LogitGuard:
         """Steps to the next measurement; benchmarks/guard.py measures at equal distances."""
         return wait(self._heads.values(), self.tau, self.every)
 
-    def _lie(self, seen: _Seen, heads: int) -> HeadWeights | None:
-        if seen.name not in self._found:
-            self._found[seen.name] = find(self._model, seen.name, heads, seen.d)
-        return self._found[seen.name]
-
-    def _moved(self, name: str, weights: HeadWeights | None) -> tuple[Any, Any]:
-        """Per head the norm of the weights, and one minus the cosine to the last record's."""
+    def _moved(self, seen: _Seen) -> list[tuple[float, float]]:
+        """Per head the norm of the weights, and one minus the cosine to the last record's; NaN
+        where they are not known.
+        """
+        name, heads = seen.name, seen.passes[0][0].shape[1]
+        if name not in self._found:
+            self._found[name] = find(self._model, name, heads, seen.d)
+        weights, unknown = self._found[name], [math.nan] * heads
         if weights is None:
-            return _Unknown(), _Unknown()
+            return list(zip(unknown, unknown, strict=True))
         now = weights.of(self._model)
-        before = self._last.get(name)
         square = products(*now, *now)
-        self._last[name] = *now, square
-        if before is None:
-            return square.sqrt().tolist(), _Unknown()
-        queries, keys, size = before
-        turned = 1.0 - products(*now, queries, keys) / (square * size).sqrt()
-        return square.sqrt().tolist(), turned.tolist()
-
-    def _clipped(self, name: str, lies: dict[str, HeadWeights | None]) -> HeadWeights:
-        weights = lies[name]
-        if weights is None:
-            raise InputError(
-                f"the query and key weights of {name} were not found among the trained matrices of"
-                " the model, so its logits cannot be clipped; use action='warn'"
-            )
-        return weights
+        before, self._last[name] = self._last.get(name), (*now, square)
+        turned = unknown
+        if before is not None:
+            queries, keys, size = before
+            turned = (1.0 - products(*now, queries, keys) / (square * size).sqrt()).tolist()
+        return list(zip(square.sqrt().tolist(), turned, strict=True))
 
     def _judge(self) -> None:
         trouble = []
@@ -371,13 +363,6 @@ class _Seen(NamedTuple):
     passes: list[tuple[Tensor, Tensor]]
 
 
-class _Unknown:
-    """A number that is not known, for any head."""
-
-    def __getitem__(self, head: int) -> float:
-        return math.nan
-
-
 def _check(
     model: nn.Module,
     tau: float,
@@ -390,9 +375,7 @@ def _check(
         raise InputError(f"model is a {type(model).__name__}; give a torch.nn.Module")
     if not (isinstance(tau, (int, float)) and tau > 0 and math.isfinite(tau)):
         raise InputError(f"tau is {tau}; it must be a positive, finite number")
-    for name, count in (("every", every), ("horizon", horizon)):
-        if name == "horizon" and count is None:
-            continue
+    for name, count in (("every", every), ("horizon", 1 if horizon is None else horizon)):
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InputError(f"{name} is {count!r}; give a number of steps, at least 1")
     if action not in ("warn", "clip") and not callable(action):
@@ -421,8 +404,10 @@ def _several_processes() -> bool:
     return there and torch.distributed.get_world_size() > 1
 
 
-def _joined(layers: list[list[tuple[Tensor, Tensor]]]) -> tuple[list[list[float]], ...]:
-    """Maxima and means over the passes of the step and over processes, ``(2, all heads)`` each."""
+def _joined(layers: list[list[tuple[Tensor, Tensor]]]) -> list[list[float]]:
+    """Per head of all layers its two maxima and two means over the passes of the step and over
+    processes.
+    """
     device = layers[0][0][0].device  # layers of one model may lie on several
     peaks = [torch.stack([peak for peak, _ in passes]).amax(dim=0) for passes in layers]
     averages = [torch.stack([mean for _, mean in passes]).mean(dim=0) for passes in layers]
@@ -433,7 +418,8 @@ def _joined(layers: list[list[tuple[Tensor, Tensor]]]) -> tuple[list[list[float]
         torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
         torch.distributed.all_reduce(means)
         means /= torch.distributed.get_world_size()
-    return largest.tolist(), means.tolist()
+    found: list[list[float]] = torch.cat([largest, means]).T.tolist()
+    return found
 
 
 def _measured(call: Call, tau: float) -> tuple[Tensor, Tensor]:

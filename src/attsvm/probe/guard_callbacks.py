@@ -13,6 +13,27 @@ from attsvm.extras import imported
 from attsvm.probe.guard import LogitGuard
 
 
+class _Callback:
+    """What both have."""
+
+    guard: Any = None  # a LogitGuard, once training has begun
+    kept: dict[str, Any] | None = None
+    steps = 0
+
+    def go_on(self, kept: dict[str, Any] | None) -> None:
+        if kept:
+            self.guard.load_state_dict(kept)
+            self.steps = self.guard.steps
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self.guard.remove()
+
+    def summary(self) -> dict[str, float]:
+        """Of the guard, if a step has ended since this was asked last, and was measured."""
+        before, self.steps = self.steps, self.guard.steps
+        return self.guard.summary() if before < self.steps == self.guard.measured + 1 else {}
+
+
 def guard_trainer(trainer: Any, **settings: Any) -> Any:
     """Guard the model of a ``transformers.Trainer``: add the callback that does it, and return it.
 
@@ -31,10 +52,7 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
     base: Any = transformers.trainer_callback.TrainerCallback
     stateful: Any = transformers.trainer_callback.ExportableState
 
-    class LogitGuardCallback(base, stateful):  # type: ignore[misc]
-        guard: LogitGuard | None = None
-        kept: dict[str, Any] | None = None
-
+    class LogitGuardCallback(_Callback, base, stateful):  # type: ignore[misc]
         def on_train_begin(
             self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any
         ) -> None:
@@ -42,17 +60,11 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
             self.guard = LogitGuard(model, optimizer=_inner(optimizer), **settings)
             mine = (state.stateful_callbacks or {}).setdefault(type(self).__name__, self.state())
             kept = self.kept or (mine[0] if isinstance(mine, list) else mine)["attributes"]["kept"]
-            if state.global_step and kept:
-                self.guard.load_state_dict(kept)
+            self.go_on(kept if state.global_step else None)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            guard = self.guard
-            if guard and guard.steps == guard.measured + 1 and state.is_world_process_zero:
-                trainer.log(guard.summary())
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if self.guard:
-                self.guard.remove()
+            if (told := self.summary()) and state.is_world_process_zero:
+                trainer.log(told)
 
         def state(self) -> dict[str, Any]:
             kept = self.guard.state_dict() if self.guard else None
@@ -85,10 +97,7 @@ def guard_lightning(**settings: Any) -> Any:
     if base is None:
         raise MissingExtraError("guarding a Lightning trainer", "lightning", "lightning")
 
-    class LogitGuardCallback(base):  # type: ignore[misc]
-        guard: LogitGuard | None = None
-        kept: dict[str, Any] | None = None
-
+    class LogitGuardCallback(_Callback, base):  # type: ignore[misc]
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             if len(trainer.optimizers) != 1:
                 raise InputError(
@@ -98,27 +107,18 @@ def guard_lightning(**settings: Any) -> Any:
             self.guard = LogitGuard(
                 pl_module, optimizer=_inner(trainer.optimizers[0]), by_hand=True, **settings
             )
-            if self.kept:
-                self.guard.load_state_dict(self.kept)
+            self.go_on(self.kept)
 
         def on_train_batch_start(self, *_: Any) -> None:
-            if self.guard:
-                self.guard.start()
+            self.guard.start()
 
         def on_before_backward(self, *_: Any) -> None:
-            if self.guard:
-                self.guard.stop()
+            self.guard.stop()
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-            guard = self.guard
-            if guard:
-                guard.stop()  # a step that was skipped had no backward pass
-            if guard and guard.steps == guard.measured + 1 > 0:
-                pl_module.log_dict(guard.summary(), rank_zero_only=True)
-
-        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-            if self.guard:
-                self.guard.remove()
+            self.on_before_backward()  # a step that was skipped had no backward pass
+            if told := self.summary():
+                pl_module.log_dict(told, rank_zero_only=True)
 
         def state_dict(self) -> dict[str, Any]:
             return {"kept": self.guard.state_dict()} if self.guard else {}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import InputError, UnavailableError
-from attsvm.geometry import Norm, parse_norm
+from attsvm.geometry import Norm, as_norm
 
 PENDING = "their programmes are not solved yet"
 """Why a head has no comparison while an audit is under way."""
@@ -169,7 +169,7 @@ class Head:
         Raises:
             InputError: a norm in which the head was not compared.
         """
-        name = (parse_norm(norm) if isinstance(norm, str) else norm).name
+        name = as_norm(norm).name
         for each in self.fits:
             if each.norm == name:
                 return each

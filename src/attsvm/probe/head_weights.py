@@ -58,11 +58,6 @@ class HeadWeights:
     keys: _Rows | None
     d: int
 
-    @property
-    def shared(self) -> bool:
-        """Whether several heads have the same keys, or keys that this module does not make."""
-        return self.keys is None or len(self.keys.starts) < len(self.queries.starts)
-
     def of(self, model: nn.Module) -> tuple[Tensor, Tensor | None]:
         """Query and key weights in float32, ``(heads, d, width)`` each, copies; a collective call
         where parameters are sharded.
@@ -127,21 +122,21 @@ def _laid_out(
     size = heads * d
     if fused and len(here) == 1:
         matrix = fused[0][1]
-        length = matrix.parameter.shape[matrix.axis]
         if matrix.sizes is not None:
-            groups = matrix.sizes[1] // d
-            starts = [list(range(0, size, d)), list(range(size, size + groups * d, d))]
-            fits = matrix.sizes[0] == size and matrix.sizes[1] == groups * d
+            asked, kept, *_ = matrix.sizes
+            if asked != size or kept % d:
+                return None
+            first, second = list(range(0, size, d)), list(range(size, size + kept, d))
         else:  # group by group: the queries of its heads, its keys, its values
+            length = matrix.parameter.shape[matrix.axis]
             groups = (length // d - heads) // 2
-            fits = groups > 0 and heads % groups == 0 and (heads + 2 * groups) * d == length
-            each = heads // groups if fits else 1
+            if groups < 1 or heads % groups or (heads + 2 * groups) * d != length:
+                return None
+            each = heads // groups
             stride = (each + 2) * d
             first = [(h // each) * stride + (h % each) * d for h in range(heads)]
-            starts = [first, list(range(each * d, max(groups, 0) * stride, stride))]
-        if not fits:
-            return None
-        both = [_rows(named, matrix, tuple(some)) for some in starts]
+            second = list(range(each * d, groups * stride, stride))
+        both = [_rows(named, matrix, tuple(some)) for some in (first, second)]
         return HeadWeights(both[0], both[1], d)
     asking = [each for each in asking if each[1].parameter.shape[each[1].axis] == size]
     if len({id(matrix) for _, matrix in asking}) != 1 or fused:
@@ -189,10 +184,11 @@ class Clip:
 
     def head(self, weights: HeadWeights, head: int, factor: float) -> None:
         """Ask for ``factor`` on the logits of this head; of several askings the smallest counts."""
-        if weights.keys is None or weights.shared:
-            self._ask(weights.queries, head, weights.d, factor)
+        keys = weights.keys
+        if keys is None or len(keys.starts) < len(weights.queries.starts):
+            self._ask(weights.queries, head, weights.d, factor)  # keys are not this head's alone
             return
-        for rows in (weights.queries, weights.keys):
+        for rows in (weights.queries, keys):
             self._ask(rows, head, weights.d, math.sqrt(factor))
 
     def _ask(self, rows: _Rows, head: int, d: int, factor: float) -> None:

@@ -74,16 +74,17 @@ def _verdict(fit: Comparison) -> str:
 
 def bare(word: str) -> str:
     """A piece of a word without the marks of its tokenizer."""
-    for mark in ("Ġ", "▁"):
-        word = word.replace(mark, " ")
-    return word.strip() or "␣"
+    return _unmarked(word).strip() or "␣"
 
 
 def spaced(word: str) -> str:
     """A piece as it would stand in the text."""
-    for mark in ("Ġ", "▁"):
-        word = word.replace(mark, " ")
+    word = _unmarked(word)
     return word[2:] if word.startswith("##") else word if word[:1] in " \n" else f" {word}"
+
+
+def _unmarked(word: str) -> str:
+    return word.replace("Ġ", " ").replace("▁", " ")
 
 
 def percent(share: float) -> str:

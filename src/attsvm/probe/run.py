@@ -44,7 +44,7 @@ class Request:
 
     Attributes:
         models: folders, hub names, or ``demo``; several are checkpoints of one training, by step.
-        text: a file with a text per line; ``None`` for the demo's own story.
+        text: a file with a text per line; ``None`` for the demo, which tells a story of its own.
         norms, nulls, threshold, queries, draws, seed: see :func:`~attsvm.probe.audit`.
         texts: how many of the file are read at most, from its beginning.
         tokens: how many of a text are read at most, from its beginning.
@@ -71,7 +71,7 @@ def probe(
     *,
     overwrite: bool = False,
     command: str = "",
-    progress: Tell | None = None,
+    progress: Tell = lambda done, total: None,
     drawn: Callable[[Path], None] | None = None,
 ) -> dict[str, Any]:
     """Run the models, audit their heads, write ``report.html`` and ``run.json``.
@@ -131,22 +131,20 @@ def probe(
         page = _Page(run.path / PAGE, ", ".join(request.models), command, drawn)
         for place, (step, name) in enumerate(models.items()):
             heads = FinishedHeads(stages, step)
-            recording = Recording()
             seen: Seen | None = None
-            if heads.audit is None or heads.reading is None:
+            if heads.known is None:
                 recording, reading = recorded or record(request, name, texts)
                 recorded = None
                 audit, seen = statistics(recording, settings)
                 heads.begin(audit, reading)
-            assert heads.audit is not None
-            assert heads.reading is not None
-            audit = audits[step] = heads.audit
-            readings.append(heads.reading)
+            else:
+                recording, (audit, reading) = Recording(), heads.known
+            audits[step] = audit
+            readings.append(reading)
             before = [*passed_over, *_told(texts, readings)]
-            tell = _part(progress, place, len(models))
-            total = len(audit.heads)
+            end, of_all = ((place + 1) * len(audit.heads), len(models) * len(audit.heads))
             if audit.pending or seen is not None:
-                tell(total - len(audit.pending), total)
+                progress(end - len(audit.pending), of_all)
             if audit.pending:
                 page.write(_shown(audits), before)
                 if seen is None:
@@ -154,9 +152,10 @@ def probe(
                     recording, _ = record(request, name, texts, layers)
                     seen = look(recording)
             for one in solved(recording, audit, seen or {}, settings):
-                heads.keep(one)
-                tell(total - len(audit.pending), total)
-                page.again(_shown(audits), before)
+                audit.put(*one)
+                heads.keep(*one)
+                progress(end - len(audit.pending), of_all)
+                page.write(_shown(audits), before, again=True)
             audit.recording = Recording(words=audit.recording.words)  # of many, little is kept
         environments = stage_environments(run.checkpoint)
         about = {
@@ -170,17 +169,19 @@ def probe(
 
 def _texts(request: Request, models: Collection[str]) -> Texts:
     """The texts; where there are none, a model that is not there either is told first."""
+    if request.models == (DEMO,):
+        if request.text is not None:
+            raise InputError("'demo' tells a story of its own; leave text out, or name a model")
+        return Texts()
     for name in models:
-        if name != DEMO:
-            check_folder(name)
+        check_folder(name)
     try:
-        if request.text is None and request.models != (DEMO,):
+        if request.text is None:
             raise InputError("give text, a UTF-8 file with a text per line")
         return read_texts(request.text, request.texts)
     except InputError:
         for name in models:
-            if name != DEMO:
-                _loaded(_transformers().AutoConfig.from_pretrained, name)
+            _loaded(_transformers().AutoConfig.from_pretrained, name)
         raise
 
 
@@ -193,17 +194,17 @@ class _Page:
         self._path, self.title, self._command, self._drawn = path, title, command, drawn
         self._next = 0.0
 
-    def write(self, found: Audit | Mapping[int, Audit], before: Sequence[str]) -> None:
+    def write(
+        self, found: Audit | Mapping[int, Audit], before: Sequence[str], again: bool = False
+    ) -> None:
         start = time.monotonic()
+        if again and start <= self._next:
+            return
         write_page(self._path, found, self.title, self._command, before)
         self._next = time.monotonic() + max(_AGAIN, 40 * (time.monotonic() - start))
         if self._drawn is not None:
             self._drawn(self._path)
             self._drawn = None
-
-    def again(self, found: Audit | Mapping[int, Audit], before: Sequence[str]) -> None:
-        if time.monotonic() > self._next:
-            self.write(found, before)
 
 
 def _shown(audits: dict[int, Audit]) -> Audit | Mapping[int, Audit]:
@@ -215,13 +216,6 @@ def _told(texts: Texts, readings: Sequence[Reading]) -> list[str]:
     if any(each != readings[-1] for each in readings):
         told.append("The tokenizers of the models differ: these numbers are of the last one.")
     return told
-
-
-def _part(progress: Tell | None, done: int, models: int) -> Tell:
-    """Progress of one of several models."""
-    if progress is None:
-        return lambda heads, total: None
-    return lambda heads, total: progress(done * total + heads, models * total)
 
 
 def _content(name: str) -> str | None:
@@ -277,30 +271,22 @@ def record(
     the texts it has read.
     """
     if name == DEMO:
-        from attsvm.probe.demo import Pieces, Stories
+        from attsvm.probe.demo import story
 
-        stories, pieces = Stories().eval(), Pieces()
-        reading = _limit(request, {"the model takes no more": stories.context})
-        batches = []
-        for number, text in texts.used.items():
-            ids = pieces(text)
-            batches.append(torch.tensor([ids[: reading.limit]]))
-            reading.add(number, len(ids), batches[-1].shape[1])
-        if not batches:
-            batches = [stories.generate(min(request.tokens, _OWN))]
-            reading.add(0, batches[0].shape[1], batches[0].shape[1])
-        with torch.no_grad(), capture(stories, layers) as recording:
-            for batch in batches:
-                stories(batch)
-        return recording.name_tokens(pieces), reading
+        tokens = min(request.tokens, _OWN)
+        own, pieces, batch = story(tokens)
+        with torch.no_grad(), capture(own, layers) as recording:
+            own(**batch)
+        return recording.name_tokens(pieces), Reading(tokens, "", tokens)
     model, tokenizer = _load(name)
-    reading = _limit(
-        request,
-        {
-            "the model takes no more": getattr(model.config, "max_position_embeddings", None),
-            "its tokenizer allows no more": getattr(tokenizer, "model_max_length", None),
-        },
-    )
+    limits = {
+        f"--tokens is {request.tokens:,}": request.tokens,
+        "the model takes no more": getattr(model.config, "max_position_embeddings", None),
+        "its tokenizer allows no more": getattr(tokenizer, "model_max_length", None),
+    }
+    known = {why: most for why, most in limits.items() if most is not None and most > 0}
+    why = min(known, key=lambda each: known[each])
+    reading = Reading(known[why], why)
     with torch.no_grad(), capture(model, layers) as recording:
         for number, text in texts.used.items():
             batch = tokenizer(text, return_tensors="pt", truncation=True, max_length=reading.limit)
@@ -314,15 +300,6 @@ def record(
             reading.add(number, whole, tokens)
             model(**batch)
     return recording.name_tokens(tokenizer), reading
-
-
-def _limit(request: Request, others: dict[str, int | None]) -> Reading:
-    """The most tokens of a text: those that were asked for, or what else allows fewer."""
-    limit, why = request.tokens, f"--tokens is {request.tokens:,}"
-    for reason, most in others.items():
-        if most is not None and 0 < most < limit:
-            limit, why = most, reason
-    return Reading(limit, why)
 
 
 def _load(name: str) -> tuple[Any, Any]:

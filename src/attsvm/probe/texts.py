@@ -29,12 +29,12 @@ class Texts:
         sha256: of the file.
     """
 
-    file: Path | None
-    used: dict[int, str]
-    beyond: list[int]
-    empty: int
-    most: int
-    sha256: str
+    file: Path | None = None
+    used: dict[int, str] = field(default_factory=dict)
+    beyond: list[int] = field(default_factory=list)
+    empty: int = 0
+    most: int = 0
+    sha256: str = ""
 
 
 @dataclass
@@ -60,14 +60,12 @@ class Reading:
             self.cut[line] = tokens - read
 
 
-def read_texts(file: Path | None, most: int) -> Texts:
+def read_texts(file: Path, most: int) -> Texts:
     """The first ``most`` texts of a UTF-8 file, a text per line that is not empty.
 
     Raises:
         InputError: a file that cannot be read, is not UTF-8 or holds no text.
     """
-    if file is None:
-        return Texts(None, {}, [], 0, most, "")
     with opened(file) as stream:
         raw = stream.read()
     try:

@@ -8,6 +8,7 @@ once and without retraining.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,6 @@ from attsvm.data import FloatArray
 from attsvm.errors import InputError
 from attsvm.probe.capture import fused
 from attsvm.probe.logits import blocks
-from attsvm.probe.selection_metrics import evaluating
 from attsvm.probe.watching import Call, Watch
 
 Metric = Callable[[nn.Module, Any], float]
@@ -94,7 +94,7 @@ def pruning_curve(
         raise InputError(f"k is {k!r}; give numbers of tokens, each at least 1")
     value = metric or _loss
     mass = _Mass(sizes)
-    with evaluating(model), fused(model):
+    with _evaluating(model), fused(model):
 
         def mean(see: Callable[[Call], Tensor | None]) -> float:
             found = []
@@ -116,6 +116,21 @@ def pruning_curve(
         )
     outside: FloatArray = (mass.outside / mass.queries).numpy()
     return PruningCurve(sizes, whole, top, random, nearest, outside)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients while the block lasts; every module's mode is left as
+    found.
+    """
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def _loss(model: nn.Module, batch: Any) -> float:
