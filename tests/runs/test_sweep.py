@@ -1,6 +1,7 @@
 """Cells: the same numbers whoever computes them, each once, and what others leave is done."""
 
 import contextlib
+import functools
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,31 +77,12 @@ class Losing(Executor):
         return future
 
 
-class Job:
-    """What a queue of a cluster returns, which is no future."""
-
-    def __init__(self, function, arguments):
-        self._function, self._arguments, self.cancelled = function, arguments, False
-
-    def done(self):
-        return True
-
-    def result(self):
-        return self._function(*self._arguments)
-
-    def cancel(self):
-        self.cancelled = True
-
-
 class Cluster:
-    """The interface of submitit."""
-
-    def __init__(self):
-        self.jobs = []
+    """The interface of submitit, whose jobs are no futures."""
 
     def submit(self, function, *arguments):
-        self.jobs.append(Job(function, arguments))
-        return self.jobs[-1]
+        work = functools.partial(function, *arguments)
+        return SimpleNamespace(done=lambda: True, result=work, cancel=lambda: None)
 
 
 @pytest.fixture
@@ -110,11 +93,8 @@ def toy(tmp_path):
 def test_numbers_do_not_depend_on_who_computes(tmp_path, toy):
     _, expected = toy.reproduce(tmp_path / "alone", jobs=1)
     with ThreadPoolExecutor(3) as threads, ProcessPoolExecutor(2) as processes:
-        for name, executor in {
-            "threads": threads,
-            "processes": processes,
-            "cluster": Cluster(),
-        }.items():
+        executors = {"threads": threads, "processes": processes, "cluster": Cluster()}
+        for name, executor in executors.items():
             assert toy.reproduce(tmp_path / name, executor=executor)[1] == expected
     assert toy.reproduce(tmp_path / "own", jobs=2)[1] == expected
     assert sorted(cell for cell, _ in toy.notes("end")) == sorted(5 * list(range(12)))
