@@ -17,11 +17,6 @@ def ragged(seed=0, n=80, d=4):
     return AttentionData.from_bags(bags, labels), bags
 
 
-def test_mean_tokens_ignore_padding():
-    data, bags = ragged()
-    np.testing.assert_allclose(mean_tokens(data), [bag.mean(axis=0) for bag in bags], rtol=1e-13)
-
-
 def test_zero_weights_are_mean_pooling():
     data, _ = ragged()
     head = mean_pooling(data, ragged(seed=1)[0])
@@ -70,11 +65,9 @@ def test_splits_are_stratified_sorted_and_disjoint():
 
 def test_masked_tokens_are_never_selected():
     data, _ = ragged()
-    generator = np.random.default_rng(3)
-    for _ in range(20):
-        W = 1e3 * generator.normal(size=(data.d_x, data.d_z))
-        tokens = layers.selected_tokens(data, W)
-        assert (tokens < data.lengths).all()
+    for sign in (-1e3, 1e3):  # with one of them the padding would be ahead
+        W = np.full((data.d_x, data.d_z), sign)
+        assert (layers.selected_tokens(data, W) < data.lengths).all()
         weights = layers.probabilities(data, W)
         assert (weights[~data.mask] == 0).all()
         np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
