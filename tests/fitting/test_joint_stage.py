@@ -62,4 +62,4 @@ def test_the_model_that_predicts_is_that_of_joint_training(data):
     np.testing.assert_allclose(model.decision_function(data), values, rtol=1e-9, atol=1e-9)
     trained = np.union1d(model.train_indices_, model.validation_indices_)
     assert np.array_equal(trained, np.arange(60))
-    assert set(model.support_tokens_[:, 0]) <= set(model.train_indices_.tolist())
+    assert model.solution_.margins.n == len(model.train_indices_)

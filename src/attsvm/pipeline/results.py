@@ -75,7 +75,7 @@ def selection_results(model: Trained, train: AttentionData, saturation: float) -
     is_optimal = scores[np.arange(train.n), selected] == best[:, 0]
     local = (
         locally_optimal(model.solution_, scores)
-        if model.status_ == "optimal" and model.solution_.slack is None
+        if model.solution_.status == "optimal" and model.solution_.slack is None
         else None
     )
     return {
@@ -148,12 +148,14 @@ def direction_results(model: Trained) -> tuple[dict[str, Any], Arrays]:
     gaps, course, steps = *courses.values(), trajectory.steps
     tenth, half = (int(np.searchsorted(steps, steps[-1] / parts)) for parts in (10, 2))
     last = float(direction_gap(W, solution.W))
-    exact = model.status_ == "optimal" and solution.slack is None and model.norm_ == Frobenius()
+    hard = solution.status == "optimal" and solution.slack is None
     return {
         "cosine": 1.0 - last,
         "gap": last,
         "angle_degrees": float(np.degrees(2.0 * np.arcsin(min(np.sqrt(last / 2.0), 1.0)))),
-        "certified_angle_degrees": float(np.degrees(solution.angle_bound())) if exact else None,
+        "certified_angle_degrees": float(np.degrees(solution.angle_bound()))
+        if hard and model.norm_ == Frobenius()
+        else None,
         "first_gap": float(gaps[tenth]),
         "measure": measure_of(model.norm_),
         "distance": float(distances(W, solution)),
