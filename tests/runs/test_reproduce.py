@@ -13,7 +13,6 @@ from attsvm.claims import Claim, at_most
 from attsvm.errors import InputError, UnavailableError
 from attsvm.files import load_arrays
 from attsvm.report.style import canvas, render
-from attsvm.store import RunFolder
 from attsvm.store.environment import environment, versions
 from attsvm_papers.kit import Experiment
 from attsvm_papers.runs import cells as cells_module
@@ -215,7 +214,10 @@ def test_further_cells_rest_on_what_the_first_ones_found(tmp_path, known):
     (run,) = reproduce(names, tmp_path / "out", jobs=1, progress=lambda *words: told.append(words))
     assert values(tmp_path / "out") == [0, 1, 4, 9, 19]
     assert run["trials"] == 5
-    assert told[-1] == ("mmts-99 (2)", 1, 1)
+    assert told == [
+        *(("mmts-99", done, 2) for done in range(3)),
+        *(("mmts-99 (2)", done, 1) for done in range(2)),
+    ]
     state.calls.clear()
     reproduce(names, tmp_path / "out", jobs=1)
     assert state.calls == []
@@ -225,23 +227,6 @@ def test_other_files_are_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("months of work")
     with pytest.raises(InputError, match="holds files that are not a run of attsvm"):
         reproduce(["mmts-99"], tmp_path, jobs=1)
-
-
-def test_a_folder_of_another_run_is_refused_though_calls_share_folders(tmp_path):
-    sentence = pytest.raises(InputError, match="another")
-    with RunFolder(tmp_path / "out", {"command": "fit"}), sentence:
-        reproduce(["mmts-99"], tmp_path / "out", jobs=1)
-    assert state.calls == []
-
-
-def test_an_experiment_without_seeds_refuses_them():
-    @dataclass(frozen=True)
-    class Fixed:
-        steps: int = 3
-
-    fixed = Experiment("mmts-1", "t", "r", "p", Fixed(), Fixed(), lambda p: [{}], measure, (), draw)
-    with pytest.raises(InputError, match="seeds do not apply"):
-        fixed.at(seeds=3)
 
 
 def test_cells_tell_where_they_were_computed(tmp_path, monkeypatch):
@@ -284,11 +269,14 @@ def test_what_others_put_into_the_folder_stays(tmp_path):
     for path in theirs:
         path.parent.mkdir(exist_ok=True)
         path.write_text("years of work")
-    half = cells / f".{'0' * 32}.00000000.partial.safetensors"
-    half.write_text("half of a cell")
+    left = [
+        cells / f".{'0' * 32}.{end}" for end in ("00000000.partial.safetensors", "safetensors.lock")
+    ]
+    for path in left:
+        path.write_text("of a process that was killed")
     reproduce(["mmts-99"], out, seeds=6, jobs=1)
     assert all(path.read_text() == "years of work" for path in theirs)
-    assert not half.exists()
+    assert not any(path.exists() for path in left)
 
 
 def test_a_file_in_the_way_is_named_before_anything_is_computed(tmp_path):

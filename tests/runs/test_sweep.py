@@ -127,21 +127,6 @@ def test_an_error_that_cannot_be_sent_is_told_in_words(tmp_path, monkeypatch):
         cells.work("toy", {"first": 1}, tmp_path / "a.safetensors")
 
 
-def test_what_a_killed_process_left_of_a_cell_is_removed(tmp_path, toy):
-    out = tmp_path / "out"
-    toy.reproduce(out, jobs=1)
-    (cell, *_) = (out / "cells").rglob("*.safetensors")
-    cell.unlink()
-    rest = cell.with_name(f".{cell.stem}.0123abcd.partial.safetensors")
-    lock = cell.with_name(f".{cell.name}.lock")
-    rest.touch()
-    lock.touch()
-    toy.reproduce(out, jobs=1)
-    assert len(toy.notes("end")) == 13
-    assert not rest.exists()
-    assert not lock.exists()
-
-
 def test_another_clients_cell_is_waited_for_and_not_computed(tmp_path, toy):
     out = tmp_path / "out"
     toy.reproduce(out, jobs=1)
@@ -196,26 +181,6 @@ def test_two_clients_compute_each_cell_once_and_a_third_goes_on_after_a_kill(tmp
     assert toy.reproduce(tmp_path / "alone", jobs=1)[1] == arrays
 
 
-def test_cells_that_follow_from_others_are_computed_with_them(tmp_path):
-    first = Toy(tmp_path / "first", cells=2)
-    staged = Toy(tmp_path / "staged", cells=1)
-    with staged.path.open("a") as file:
-        file.write("\n\ndef then(parameters, evidence):\n    yield {'first': 9}\n")
-    told = []
-    runs = reproduce(
-        [str(toy.path) for toy in (first, staged)],
-        tmp_path / "out",
-        jobs=1,
-        progress=lambda name, done, of: told.append((name, done, of)),
-    )
-    assert [run["trials"] for run in runs] == [2, 2]
-    assert told == [
-        *(("first", k, 2) for k in range(3)),
-        *(("staged", k, 1) for k in range(2)),
-        *(("staged (2)", k, 1) for k in range(2)),
-    ]
-
-
 @pytest.mark.slow
 def test_a_dask_worker_dies_every_five_seconds_and_the_client_once(tmp_path):
     distributed = pytest.importorskip("distributed")
@@ -250,19 +215,3 @@ def test_a_dask_worker_dies_every_five_seconds_and_the_client_once(tmp_path):
     assert len(done) <= 210
     (run,) = out.glob("*/run.json")
     assert json.loads(run.read_text())["trials"] == 200
-
-
-@pytest.mark.slow
-def test_dask_gives_the_same_bits(tmp_path):
-    distributed = pytest.importorskip("distributed")
-    names = ["tfsvm-4", "ntp-1", "graph-6", "rates-4", "md-1"]
-    own, out = tmp_path / "own", tmp_path / "dask"
-    reproduce(names, own, quick=True, jobs=2)
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-    with (
-        distributed.LocalCluster(**options) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        reproduce(names, out, quick=True, executor=client.get_executor(pure=False))
-    for each in own.glob("*/arrays.safetensors"):
-        assert (out / each.relative_to(own)).read_bytes() == each.read_bytes()

@@ -103,7 +103,7 @@ def add_parser(commands: Any) -> None:
             type=kind,
             default=default,
             metavar="X",
-            help=_help(text, default),
+            help=text if default is None else f"{text} (default {default})",
         )
     group.add_argument(
         "--norm",
@@ -133,10 +133,6 @@ def add_parser(commands: Any) -> None:
     output.add_argument("--quiet", action="store_true", help="no progress bars")
     add_output(parser)
     parser.set_defaults(run=run)
-
-
-def _help(text: str, default: object) -> str:
-    return text if default is None else f"{text} (default {default})"
 
 
 def run(options: argparse.Namespace) -> int:
