@@ -180,8 +180,7 @@ class BagContext(BagTransformer):
         Raises:
             InputError: unusable bags, or another number of features than in :meth:`fit`.
         """
-        check_is_fitted(self)
-        found: Bags = self.features_.transform(X, groups=groups)
+        found: Bags = self.features_.transform(self._new_bags(X, groups))
         return found
 
 

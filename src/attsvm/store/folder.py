@@ -7,14 +7,13 @@ that one which another run has left behind counts for nothing.
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from attsvm.errors import InputError
 from attsvm.nearest import file_meant
@@ -93,11 +92,9 @@ class RunFolder:
         if not self._shared:
             self._lock.release()
 
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """While nobody else writes to the run."""
-        with self._lock:
-            yield
+    def turn(self) -> BaseFileLock:
+        """A block in which nobody else writes to the run."""
+        return self._lock
 
     def _examined(self) -> Ledger | None:
         """What the folder holds, None when that is nothing; refuses what may not be touched."""
