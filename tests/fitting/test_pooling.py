@@ -7,7 +7,6 @@ from attsvm.data import mean_tokens
 from attsvm.fitting import layers
 from attsvm.fitting.pooling import logistic_loss, mean_pooling
 from attsvm.fitting.preparation import split
-from attsvm.queries import bag_queries
 
 
 def ragged(seed=0, n=80, d=4):
@@ -39,18 +38,6 @@ def test_logistic_loss_neither_overflows_nor_vanishes():
     assert logistic_loss(np.array([1.0]), np.array([50.0])) == pytest.approx(
         np.exp(-50.0), rel=1e-12
     )
-
-
-def test_queries_of_bags():
-    data, bags = ragged()
-    mean = bag_queries(data.tokens, data.mask, "mean")
-    np.testing.assert_allclose(np.linalg.norm(mean, axis=1), 1.0, rtol=1e-12)
-    direction = bags[3].mean(axis=0)
-    np.testing.assert_allclose(
-        mean[3, 1:] * np.sqrt(2), direction / np.linalg.norm(direction), rtol=1e-12
-    )
-    assert bag_queries(data.tokens, data.mask, "constant").tolist() == [[1.0]] * data.n
-    np.testing.assert_array_equal(bag_queries(data.tokens, data.mask, "first")[5], bags[5][0])
 
 
 def test_splits_are_stratified_sorted_and_disjoint():
