@@ -58,8 +58,18 @@ def test_every_best_direction_has_distance_zero():
     np.testing.assert_allclose(distances(W, solution), [0, 0, 0, 0.5], atol=1e-12)
 
 
-def test_what_is_measured_depends_on_how_many_directions_are_best():
-    measured = {name: measure_of(parse_norm(name)) for name in ("fro", "lp:1.75", "schatten:3")}
-    assert measured == {"fro": "cosine", "lp:1.75": "divergence", "schatten:3": "divergence"}
-    for name in ("nuc", "spec", "l1", "linf", "rows", "maxrow"):
-        assert measure_of(parse_norm(name)) == "margin"
+def test_norms_have_titles_and_what_is_measured_depends_on_how_many_directions_are_best():
+    found = {
+        "fro": ("Frobenius norm", "cosine"),
+        "lp:1.75": ("ℓ1.75 norm", "divergence"),
+        "schatten:3": ("Schatten-3 norm", "divergence"),
+        "nuc": ("nuclear norm", "margin"),
+        "spec": ("spectral norm", "margin"),
+        "l1": ("ℓ1 norm", "margin"),
+        "linf": ("ℓ∞ norm", "margin"),
+        "rows": ("norm of rows", "margin"),
+        "maxrow": ("norm of the largest row", "margin"),
+    }
+    for name, known in found.items():
+        norm = parse_norm(name)
+        assert (norm.title, measure_of(norm)) == known
