@@ -36,7 +36,9 @@ def test_verdicts_are_printed_and_what_has_no_trials_is_left_out(tmp_path, capsy
 def test_a_scale_is_named_and_its_page_has_the_command(tmp_path, capsys):
     words = ["reproduce", "graph-4", "--scale", "smoke", "--seeds", "2", "--jobs", "1"]
     assert main([*words, "--out", str(tmp_path / "o")]) == 0
-    assert str(tmp_path / "o" / "index.html") in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert str(tmp_path / "o" / "index.html") in said
+    assert "; null, " in said
     run = json.loads((tmp_path / "o" / "graph-4" / "run.json").read_text())
     assert run["scale"] == "smoke, 2 seeds"
     assert "--scale smoke" in (tmp_path / "o" / "graph-4" / "report.html").read_text()

@@ -101,7 +101,7 @@ class Trained(AttentionSVC):
         pooled = joint.baseline
         self.weights_ = joint.weights.rescaled(tokens, z)
         self.joint_trajectory_, self.best_step_ = joint.trajectory, joint.best_step
-        self.baseline_ = replace(pooled, coef=pooled.coef / tokens, C=pooled.C * tokens**2)
+        self.baseline_ = replace(pooled, coef=pooled.coef / tokens, C=pooled.C / tokens**2)
         self.convex_steps_, self.optimum_ = [], "none"
         values = self._layer().read(given.bags.rows, given.bags.offsets, data.queries).values
         self._describe(given, values, self.validation_indices_)

@@ -103,7 +103,7 @@ class Ledger:
         empty. What somebody has put in their place, a link or a folder, stays.
         """
         known = self.files | self.clearing
-        for name in sorted(set(names) & known, key=lambda name: (name != "run.json", name)):
+        for name in sorted(set(names) & known):
             path = self.folder / name
             if _misplaced(self.folder, PurePosixPath(name).parent):
                 continue
