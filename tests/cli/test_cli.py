@@ -155,6 +155,16 @@ def test_list_names_everything_loadable(capsys):
     assert "tfsvm-4" in shown
 
 
+def test_probe_reads_as_much_as_it_is_told_to(tmp_path, capsys):
+    numbers = {"texts": 1, "tokens": 12, "threshold": 0.6, "queries": 9, "draws": 2, "seed": 5}
+    words = [word for name, value in numbers.items() for word in (f"--{name}", value)]
+    out = tmp_path / "out"
+    record = printed(capsys, "probe", "demo", "--statistics", *words, "--quiet", "--out", out)
+    assert len(record["heads"]) == 40
+    request = json.loads((out / "request.json").read_text(encoding="utf-8"))["request"]
+    assert numbers.items() <= request.items()
+
+
 def test_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"attsvm {attsvm.__version__}"

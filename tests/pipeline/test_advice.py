@@ -15,6 +15,7 @@ def fitted(folder, tokens, labels, *words):
     np.savez(folder / "bags.npz", X=tokens, y=labels)
     command = ["fit", str(folder / "bags.npz"), *FEW, "--out", str(folder / "run"), *words]
     assert main(command) in (0, 3)
+    assert (folder / "run" / "bags.html").exists()  # of vectors, each bag with its evidence
     run = json.loads((folder / "run" / "run.json").read_text(encoding="utf-8"))
     reasons = [claim["reason"] for claim in run["claims"]]
     return run, " ".join([run["verdict"]["headline"], *run["verdict"]["sentences"], *reasons])

@@ -55,6 +55,7 @@ def test_fitted_attributes_and_the_pickle_describe_the_model_not_the_data(kind):
     assert model.n_features_in_ == 5
     assert model.classes_.tolist() == [-1, 1]
     assert model.margins_.shape == (train.n,)
+    assert np.array_equal(model.rejects_, np.flatnonzero(model.margins_ < 0.0))
     assert not hasattr(model, "steps")  # by which tools tell pipelines from estimators
     kept = pickle.dumps(model)
     assert len(kept) < 10_000 < 8 * train.rows.size
