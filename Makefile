@@ -6,7 +6,7 @@ OUT    ?= runs/digits
 
 NATIVE  := hatch_build.py $(wildcard src/attsvm/native/*.cpp src/attsvm/native/*.hpp src/attsvm/native/*.h)
 
-.PHONY: demo test test-slow test-asan test-oldest lint docs bench clean
+.PHONY: demo test test-slow test-asan test-zig test-oldest lint docs bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -33,10 +33,16 @@ test-slow: $(VENV)/.dev
 
 # The compiled core with checks of every address and number, under gcc.
 test-asan: $(VENV)/.dev
-	$(BIN)/python hatch_build.py --sanitize build/asan
+	$(BIN)/python hatch_build.py build/asan --sanitize
 	ATTSVM_NATIVE=build/asan ASAN_OPTIONS=detect_leaks=0 \
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 	$(BIN)/python -m pytest -q -n 0 tests/native
+
+# The compiled core as it is where no C++ compiler is installed; downloads 100 MB.
+test-zig: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ziglang
+	CXX="$(BIN)/python -m ziglang c++" $(BIN)/python hatch_build.py build/zig
+	ATTSVM_NATIVE=build/zig $(BIN)/python -m pytest -q -m 'not slow' -n 0 tests/native
 
 # Downloads gigabytes: PyPI's torch of then brings its CUDA libraries.
 test-oldest:

@@ -1,13 +1,14 @@
 """Compiles ``src/attsvm/native`` when the package is built: a library for every processor, and on
 x86-64 a second one for those with AVX2 and FMA.
 
-``pip install`` runs it; ``python hatch_build.py`` compiles in place after the sources have changed.
+``pip install`` runs it; ``python hatch_build.py [FOLDER]`` compiles after the sources have changed.
 The compiler is ``$CXX``, else ``c++``, ``g++`` or ``clang++``, else the one of the package
 ``ziglang``, which pip then installs for the build.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import platform
@@ -98,6 +99,8 @@ def compile_all(folder: Path = HERE, sanitize: bool = False) -> list[Path]:
         for level, parts in jobs.items():
             # nothing of the C++ library is used: linked as C, zig need not build it first
             link = [*call[:-1], "cc"] if zig else call
+            if sys.platform == "linux" and not sanitize:  # a missing symbol is found here
+                link = [*link, "-Wl,-z,defs"]
             # with a dot in its name nobody takes it for a module
             library = Path(made, f"attsvm.{level}{suffix()}")
             run([*link, "-shared", *extra, *(part.result() for part in parts), "-o", str(library)])
@@ -166,11 +169,10 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
 
 if __name__ == "__main__":
-    if "--sanitize" in sys.argv[1:]:
-        asked = Path(sys.argv[sys.argv.index("--sanitize") + 1])
-        asked.mkdir(parents=True, exist_ok=True)
-        made = compile_all(asked, sanitize=True)
-    else:
-        made = compile_all()
-    for each in made:
+    reader = argparse.ArgumentParser(description=compile_all.__doc__)
+    reader.add_argument("folder", nargs="?", type=Path, default=HERE)
+    reader.add_argument("--sanitize", action="store_true", help="with checks of every address")
+    asked = reader.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    for each in compile_all(asked.folder, asked.sanitize):
         print(each)

@@ -73,6 +73,11 @@ def test_every_word_is_a_token_in_its_place_and_repeated_words_differ(bert, writ
     assert any("1 of 4 texts have no word" in note for note in encoded.notes)
 
 
+def test_what_touches_a_word_is_not_part_of_it():
+    subwords = [(0, 0), (0, 2), (2, 4), (4, 5), (6, 9)]  # "film. plo"
+    assert encoders._owners(subwords, [(0, 4), (6, 9)]).tolist() == [-1, 0, 0, -1, 1]
+
+
 def test_wide_states_are_kept_where_the_training_texts_vary_most(bert, jsonl):
     whole = load(jsonl, encoder=str(bert), layer=3).encode(range(60)).data
     dataset = load(jsonl, encoder=str(bert), layer=3, dim=3)

@@ -8,10 +8,22 @@ import pytest
 import torch
 
 from attsvm.errors import InputError
-from attsvm.optim import MirrorDescent, SteepestDescent
-from attsvm.optim.reductions import norms
+from attsvm.optim import MirrorDescent, SteepestDescent, reductions
+from attsvm.optim.reductions import norms, positive
 
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 11.0, math.inf)
+
+
+@pytest.fixture(autouse=True, params=["one by one", "many at once"])
+def way(request, monkeypatch):
+    """As on a CPU, and in the calls for many vectors that a GPU takes."""
+    if request.param == "many at once":
+        monkeypatch.setattr(
+            reductions,
+            "_launches_count",
+            lambda parts: all(part.ndim == 1 and part.numel() for part in parts),
+        )
+    return request.param
 
 
 def exact(tensor, q):
@@ -21,12 +33,13 @@ def exact(tensor, q):
 
 
 @pytest.mark.parametrize("q", EXPONENTS)
-def test_float32_norms_at_every_scale_and_length(q):
+def test_float32_norms_at_every_scale_and_length(q, way):
     # Sums of blocks: the error does not grow with the length, as it does (to 1e-3) in
-    # torch.linalg.vector_norm.
+    # torch.linalg.vector_norm and, on a CPU, in calls for many vectors.
+    length = 300_001 if way == "one by one" else 301
     tensors = [
         torch.randn(size, generator=torch.Generator().manual_seed(size)) * scale
-        for size, scale in ((7, 1e-30), (300_001, 1e30))
+        for size, scale in ((7, 1e-30), (length, 1e30))
     ]
     for tensor, found in zip(tensors, norms(tensors, q), strict=True):
         assert found.shape == ()
@@ -49,6 +62,18 @@ def test_zero_empty_scalar_and_low_precision(q):
     assert float(scalar) == pytest.approx(3.0)
     assert half.dtype == torch.float32
     assert float(half) == pytest.approx(2.0 * 4 ** (1 / q), rel=1e-6)
+
+
+@pytest.mark.parametrize("q", EXPONENTS)
+def test_what_is_not_finite_stays_so(q):
+    nan, good = norms([torch.tensor([1.0, math.nan]), torch.tensor([3.0, -4.0])], q)
+    assert nan.isnan()
+    assert float(good) == pytest.approx(exact(torch.tensor([3.0, -4.0]), q))
+
+
+def test_positive_numbers_are_themselves_and_zeros_one():
+    found = positive([torch.tensor(0.0), torch.tensor(1e-45), torch.tensor([[0.0], [7.0]])])
+    assert [each.tolist() for each in found] == [1.0, torch.tensor(1e-45).item(), [[1.0], [7.0]]]
 
 
 def test_leading_axes_are_runs_of_their_own():

@@ -17,6 +17,7 @@ import pytest
 
 import attsvm.report
 from attsvm.errors import InputError
+from attsvm.report import figures
 from attsvm.report.printing import THIN, degrees, number, percent
 
 Make = Callable[..., Path]
@@ -127,6 +128,10 @@ def test_page_says_every_number_and_shows_every_figure(written: Make, kind: str)
         f"attsvm report {kind}",
     ):
         assert " ".join(said.replace(THIN, "").split()) in reader.text, said
+    shown = json.loads((folder / "examples.json").read_text())
+    wrong = sum(example["label"] != example["predicted"] for example in shown)
+    assert len(re.findall(r"predicted \S+ ✗", reader.text)) == wrong
+    assert "1.00×" in reader.text  # support sequences have the best margin
     expected = FIGURES | ({"weights"} if kind == "image" else set())
     assert expected <= {attributes.get("id") for tag, attributes in reader.tags if tag == "figure"}
     for name in expected:
@@ -135,6 +140,13 @@ def test_page_says_every_number_and_shows_every_figure(written: Make, kind: str)
         assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert len([*(folder / "figures").iterdir()]) == 2 * len(expected)
     assert not [path for path in folder.rglob("*") if "partial" in path.name]
+
+
+def test_slopes_of_powers_are_exact() -> None:
+    steps = np.array([1.0, 2.0, 10.0, 20.0, 50.0, 100.0])
+    gaps = np.where(steps < 10, 1.0, 3.0 * steps**-0.5)  # of the last decade alone
+    assert figures.slope(steps, gaps) == pytest.approx(-0.5)
+    assert figures.slope(steps[-3:], gaps[-3:]) is None
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -227,6 +239,9 @@ def soft(run: Record, data: Arrays, shown: Shown) -> None:
     run["results"]["margin"] |= {"hard": False, "slack": 10.0, "trained_margin_ratio": -0.4}
     data["margin_values"] -= 1.5
     data["best_margins"] -= 0.1
+    data["best_margins"][0] = data["trained_margins"][0] = np.inf  # a sequence of one token
+    data["trained_margins"][1:] = np.abs(data["trained_margins"][1:])
+    data["trained_margins"][1] = -0.01
 
 
 def inaccurate(run: Record, data: Arrays, shown: Shown) -> None:
@@ -274,6 +289,8 @@ def without_views(run: Record, data: Arrays, shown: Shown) -> None:
     [
         (infeasible, "cannot all be separated", "image"),
         (soft, "price C = 10.0", "image"),
+        (soft, "At the trained direction 1 of 225 lie below zero", "image"),
+        (soft, "1 sequences with a single token have no margin", "image"),
         (perfect, "100%", "image"),
         (inaccurate, "The tolerance was not reached", "array"),
         (without_views, "token 1", "text"),

@@ -26,6 +26,8 @@ def joined(parts: list[token_sequences.Segment]) -> str:
         ("abcd", [[[0, 4]], [[1, 3]]], [0.6, 0.4], 1, None, ["a token", "bc selected", "d token"]),
         # neighbouring occurrences of a token stay apart
         ("haha", [[[0, 2], [2, 4]]], [1.0], 0, None, ["ha selected", "ha selected"]),
+        # whatever its attention
+        ("ab", [[[0, 1]], [[1, 2]]], [0.999, 0.001], 1, None, ["a token", "b selected"]),
         ("!!!", [[]], [1.0], 0, None, ["!!! plain"]),
         ("", [[]], [1.0], 0, None, []),
     ],

@@ -49,17 +49,31 @@ def test_an_edit_counts_where_the_figure_imports(tmp_path, monkeypatch, file):
 
 
 def test_a_script_counts_with_what_it_imports_from_beside_it(tmp_path, monkeypatch):
-    name, helper, other = (f"{word}{next(NUMBER)}" for word in ("script", "helper", "other"))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for module, text in ((name, f"import os\nimport {helper}\n"), (helper, ""), (other, "")):
-        (tmp_path / f"{module}.py").write_text(text)
+    name, helper, tools, library, other = (
+        f"{word}{next(NUMBER)}" for word in ("script", "helper", "tools", "library", "other")
+    )
+    elsewhere = tmp_path / "elsewhere"  # of others, wherever it is installed
+    files = {
+        name: tmp_path / f"{name}.py",
+        helper: tmp_path / f"{helper}.py",
+        tools: tmp_path / tools / "__init__.py",
+        library: elsewhere / library / "__init__.py",
+        other: tmp_path / f"{other}.py",
+    }
+    for file in files.values():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    files[name].write_text(f"import os\nimport {helper}, {tools}\nimport {library}\n")
+    (elsewhere / library / "compiled.py").write_bytes(b"\xf8")
+    for folder in (tmp_path, elsewhere):
+        monkeypatch.syspath_prepend(str(folder))
     importlib.import_module(name)
     run = SimpleNamespace(__module__=name)
     found = [code_fingerprint(run)]
-    for module in (other, helper, name):
-        (tmp_path / f"{module}.py").write_text((tmp_path / f"{module}.py").read_text() + "a = 1\n")
+    for module in (other, library, helper, tools, name):
+        files[module].write_text(files[module].read_text() + "a = 1\n")
         found.append(code_fingerprint(run))
-    assert [a == b for a, b in itertools.pairwise(found)] == [True, False, False]
+    assert [a == b for a, b in itertools.pairwise(found)] == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ constexpr int64_t SWEEPS = 8, SHORT_SWEEPS = 6;  // and where rows are few enoug
 constexpr int REFINEMENTS = 5, CORRECTIONS = 3, RESCALINGS = 3;
 constexpr double EPS = 2.220446049250313e-16;
 constexpr double ROUNDING = 4e-16;    // a ratio of margins this near to one is one
-constexpr double NO_MATTER = 2e-13;   // rounding of margins that no tolerance minds
 constexpr double MISSED = 1e-14;      // slopes of the quadratic programme that count as zero
 constexpr double IDLE = 1e-12;        // share of the largest multiplier that is rounding
 constexpr double VANISHED = 1e-14;    // residual of a contradiction, relative to its gain

@@ -395,7 +395,8 @@ struct Method {
         std::nth_element(tight, tight + (count - 1), tight + m, [this](int64_t one, int64_t other) {
             return left[one] > left[other] || (left[one] == left[other] && one < other);
         });
-        std::sort(tight, tight + count);
+        // with an order of its own, else it is a symbol of the C++ library (libc++)
+        std::sort(tight, tight + count, [](int64_t one, int64_t other) { return one < other; });
         uint64_t pattern = 14695981039346656037u;
         for (int64_t i = 0; i < count; ++i) pattern = (pattern ^ tight[i]) * 1099511628211u;
         for (int64_t i = 0; i < entries; ++i)

@@ -18,7 +18,7 @@ from torch import Tensor
 from attsvm.geometry import Norm, Spectral
 from attsvm.geometry.lifts import Entrywise, SingularValues
 from attsvm.optim.polar import Polar, decomposed, polar_factor, squares_are_safe
-from attsvm.optim.reductions import like, norms, part, whole
+from attsvm.optim.reductions import like, norms, part, positive, whole
 
 TensorList = list[Tensor]
 Directions = tuple[TensorList, Tensor | None]
@@ -161,10 +161,10 @@ def sharded_directions(
         members = [index for index, vector in enumerate(vectors) if max(vector.ndim - 2, 0) == runs]
         for index, length in zip(
             members,
-            norms([placed[index] for index in members], q, keep=runs),
+            positive(norms([placed[index] for index in members], q, keep=runs)),
             strict=True,
         ):
-            unit = vectors[index] / torch.where(length > 0, length, torch.ones_like(length))
+            unit = vectors[index] / length
             direction = (
                 torch.sign(unit) if q == 1.0 else torch.copysign(unit.abs() ** (q - 1.0), unit)
             )

@@ -33,7 +33,16 @@ from attsvm.optim.base import (
 )
 from attsvm.optim.native_steps import mirror_step
 from attsvm.optim.powers import Exponent, mirror_exponents, signed_powers
-from attsvm.optim.reductions import is_sharded, like, local, norms, part, refuse_flat, whole
+from attsvm.optim.reductions import (
+    is_sharded,
+    like,
+    local,
+    norms,
+    part,
+    positive,
+    refuse_flat,
+    whole,
+)
 
 _DECAYS = ("dual", "primal", "l2")
 _POTENTIALS = ("power", "schatten")
@@ -393,17 +402,17 @@ def _normalized(group: dict[str, Any], vectors: TensorList, placed: TensorList) 
     """
     if group["potential"] == "schatten":
         placed = [torch.linalg.svdvals(each)[..., None, :] for each in placed]
-    q, eps = 1.0 + _exponents(group)[1].value, group["eps"]
+    q = 1.0 + _exponents(group)[1].value
     lengths: list[Tensor] = list(vectors)
     runs = [max(0, each.ndim - 2) for each in placed]
     for keep in sorted(set(runs)):
         members = [index for index, count in enumerate(runs) if count == keep]
-        found = norms([placed[index] for index in members], q, keep)
+        found = positive(norms([placed[index] for index in members], q, keep))
+        if group["eps"]:
+            torch._foreach_add_(found, group["eps"])
         for index, length in zip(members, found, strict=True):
-            lengths[index] = torch.where(length == 0, torch.ones_like(length), length + eps)
-    return [
-        vector / length.to(vector.dtype) for vector, length in zip(vectors, lengths, strict=True)
-    ]
+            lengths[index] = length.to(vectors[index].dtype)
+    return list(torch._foreach_div(vectors, lengths))
 
 
 def _shrink(group: dict[str, Any]) -> float | Tensor:

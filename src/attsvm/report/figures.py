@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attsvm.report.plots import course, histogram
 from attsvm.report.printing import MINUS, count, degrees, finite, number, percent, threshold
@@ -141,7 +140,6 @@ def joint(run: Run) -> Picture | None:
         axes.plot(steps, validation, color=ATTENTION, marker=dots)
         axes.set_title("logistic loss, mean per sequence")
         axes.set_xlabel("step of joint training")
-        axes.set_ylim(bottom=0)
         axes.xaxis.set_major_formatter(lambda value, _: count(value))
         axes.locator_params(axis="x", nbins=4, integer=True)
         best = finite(run.at("results.training.best_joint_step"))
@@ -149,14 +147,16 @@ def joint(run: Run) -> Picture | None:
             axes.axvline(best, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
             low, high = axes.get_xlim()
             left = best > (low + high) / 2
+            curves = [np.interp(best, steps, each) for each in (training, validation)]
+            top = bool(np.mean(curves) < np.mean(axes.get_ylim()))  # where the curves are not
             axes.annotate(
                 f"kept: {count(best)}",
-                (best, 1.0),
+                (best, float(top)),
                 xycoords=("data", "axes fraction"),
-                xytext=(-4 if left else 4, -2),
+                xytext=(-4 if left else 4, -2 if top else 2),
                 textcoords="offset points",
                 ha="right" if left else "left",
-                va="top",
+                va="top" if top else "bottom",
                 color=FAINT,
             )
         label_ends(
@@ -476,56 +476,21 @@ def token_shape(run: Run) -> tuple[int, ...] | None:
     return None
 
 
-def leading(W: NDArray[np.float64], like: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """First left singular vector of W: the token pattern that attention favours, for the query it
-    answers to most strongly.
-
-    Its sign is free; it is chosen to agree with ``like``, or to make the entry of largest size
-    positive.
-    """
-    vector: NDArray[np.float64] = np.linalg.svd(
-        np.asarray(W, dtype=np.float64), full_matrices=False
-    )[0][:, 0]
-    sign = float(vector @ like) if like is not None else float(vector[np.argmax(np.abs(vector))])
-    return -vector if sign < 0 else vector
-
-
 def shortened(name: str) -> str:
     """A class name that fits above a picture."""
     return name if len(name) <= 14 else f"{name[:13]}…"
 
 
 def weights(run: Run) -> Picture | None:
-    """The head, and what attention looks for: per class where ``attention_mean`` tells, else the
-    leading pattern of the weights.
-    """
-    shape = token_shape(run)
-    trained, best = run.arrays.get("W"), run.arrays.get("W_margin")
-    if shape is None or trained is None:
+    """The head, and what attention looks for in each class."""
+    shape, by_class = token_shape(run), run.arrays.get("attention_mean")
+    if shape is None or by_class is None:
         return None
-    patterns = [("head", np.asarray(run.arrays["head"], dtype=np.float64))]
-    by_class = run.arrays.get("attention_mean")
-    if by_class is not None:
-        patterns += [
-            (f"attention,\nclass {shortened(name)}", row)
-            for name, row in zip(run.class_names, by_class, strict=True)
-        ]
-        meaning = (
-            "Attention: the mean of W z over the training sequences of a class. A token's logit is"
-            " its inner product with such a picture, so purple pixels draw attention where they are"
-            " inked and orange ones where they are not."
-        )
-    else:
-        favoured = leading(trained)
-        patterns.append(("attention,\ntrained", favoured))
-        if best is not None and np.any(best):
-            patterns.append(("attention,\nmax-margin", leading(best, like=favoured)))
-        meaning = (
-            "Attention: leading left singular vector of W, the pattern that draws attention, or"
-            " repels it for the opposite query."
-        )
-    if not all(np.isfinite(pattern).all() for _, pattern in patterns):
-        return None
+    patterns = [("head", run.arrays["head"])]
+    patterns += [
+        (f"attention,\nclass {shortened(name)}", row)
+        for name, row in zip(run.class_names, by_class, strict=True)
+    ]
     with canvas(1.95, columns=len(patterns)) as (figure, panels):
         for axes, (name, pattern) in zip(panels, patterns, strict=True):
             size = float(np.abs(pattern).max()) or 1.0
@@ -538,9 +503,12 @@ def weights(run: Run) -> Picture | None:
             axes.spines[:].set_visible(False)
         caption = (
             "A token has one feature per pixel, so weights are pictures. Head: inked purple pixels"
-            f" speak for the positive class, orange ones for the negative. {meaning}"
+            " speak for the positive class, orange ones for the negative. Attention: the mean of"
+            " W z over the training sequences of a class. A token's logit is its inner product with"
+            " such a picture, so purple pixels draw attention where they are inked and orange ones"
+            " where they are not."
         )
-        alt = f"Head and leading attention patterns as images of {shape[0]} by {shape[1]} pixels."
+        alt = f"Head and mean attention patterns as images of {shape[0]} by {shape[1]} pixels."
         return render(figure, "weights", "What the weights look for", caption, alt)
 
 

@@ -75,7 +75,7 @@ class Run:
         """The certified best margin, the unit in which the report shows margins; None when there is
         none.
         """
-        return finite(self.at("results.margin.margin")) or None
+        return finite(self.at("results.margin.margin"))
 
 
 def read(folder: Path, record: Any = None) -> Run:

@@ -8,7 +8,6 @@ import functools
 import hashlib
 import re
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,12 @@ def code_fingerprint(*functions: Any) -> str:
     digest = hashlib.sha256(_library().encode())
     files = set[Path]()
     left = {function.__module__ for function in functions}
+    own = {name.partition(".")[0] for name in left} - {_LIBRARY.name}
+    beside = {_file(name).parent for name in own if _file(name).name != "__init__.py"}
     seen = {""}
     while left:
         seen |= left
-        new = {path for name in left for path in _unit(name)} - files
+        new = {path for name in left for path in _unit(name, own, beside)} - files
         files |= new
         left = {name for path in new for name in _imports(path)} - seen
     for path in sorted(files, key=lambda path: (path.parent.name, path.name)):
@@ -53,18 +54,27 @@ def _library() -> str:
     return digest.hexdigest()
 
 
-def _unit(name: str) -> Iterator[Path]:
-    """The files of the folder, or the file, that a module's name begins with."""
+def _unit(name: str, own: set[str], beside: set[Path]) -> Iterator[Path]:
+    """The files of the folder, or the file, that a module's name begins with, where it is of one of
+    these packages or beside one of these scripts.
+    """
     package, _, rest = name.partition(".")
-    where = getattr(sys.modules.get(package), "__file__", None)
-    if where is None or package == _LIBRARY.name or _is_foreign(package, Path(where)):
+    where = _file(package)
+    is_folder = where.name == "__init__.py"
+    home = where.parents[1] if is_folder else where.parent
+    if where.suffix != ".py" or (package not in own and home not in beside):
         return
-    yield Path(where)
-    if rest and hasattr(sys.modules[package], "__path__"):
-        inner = Path(where).parent / rest.partition(".")[0]
+    yield where
+    if rest and is_folder:
+        inner = where.parent / rest.partition(".")[0]
         yield from inner.rglob("*.py")
         if inner.with_suffix(".py").is_file():
             yield inner.with_suffix(".py")
+
+
+def _file(name: str) -> Path:
+    """Where a module that is imported stands."""
+    return Path(getattr(sys.modules.get(name), "__file__", None) or "/")
 
 
 def _imports(path: Path) -> Iterator[str]:
@@ -73,9 +83,3 @@ def _imports(path: Path) -> Iterator[str]:
         for name in re.findall(r"[\w.]+", names):
             parts = f"{origin}.{name}".strip(".").split(".")
             yield ".".join(parts[:2])
-
-
-def _is_foreign(package: str, path: Path) -> bool:
-    """Whether a module is of Python or of an installed package of others."""
-    installed = {Path(folder) for folder in sysconfig.get_paths().values()}
-    return not package.startswith(_LIBRARY.name) and not installed.isdisjoint(path.parents)

@@ -136,6 +136,8 @@ def test_roles_decide_where_nothing_is_confused() -> None:
     # no sentence of query 1 compares token 2, only its role does
     assert orders.greatest([2, 0, 1]) == -1
     assert orders.of_greatest_role([3, 0, 1]) == 1  # token 3 has no arc under query 1
+    little = NextTokenData.from_sentences([[0], [1], [2], [3], [1, 0]], [1, 2, 3, 0, 2])
+    assert partial_order(little).of_greatest_role([3, 0]) == 3  # without arcs, before a loser
     confused = partial_order(
         NextTokenData.from_sentences(
             [[1, 2, 0], [2, 3, 0]], [1, 2], embeddings=4, following=np.arange(4)
