@@ -157,12 +157,17 @@ def test_list_names_everything_loadable(capsys):
 
 def test_probe_reads_as_much_as_it_is_told_to(tmp_path, capsys):
     numbers = {"texts": 1, "tokens": 12, "threshold": 0.6, "queries": 9, "draws": 2, "seed": 5}
-    words = [word for name, value in numbers.items() for word in (f"--{name}", value)]
+    words = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
     out = tmp_path / "out"
-    record = printed(capsys, "probe", "demo", "--statistics", *words, "--quiet", "--out", out)
+    words += ["--statistics", "--quiet", "--out", str(out)]
+    record = printed(capsys, "probe", "demo", *words)
     assert len(record["heads"]) == 40
     request = json.loads((out / "request.json").read_text(encoding="utf-8"))["request"]
     assert numbers.items() <= request.items()
+    assert main(["probe", "demo", *words]) == 0  # read back
+    said = capsys.readouterr().out.splitlines()
+    page = f"written: {out / 'report.html'}"
+    assert said == [record["headline"], record["detail"], *record["notes"], page]
 
 
 def test_version(capsys):
