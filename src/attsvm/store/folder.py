@@ -126,14 +126,12 @@ class RunFolder:
         return found
 
     def _claim(self, found: Ledger | None) -> None:
-        if found is None:
-            self._ledger.write()
-        elif found.key == self.key:
-            self._ledger = replace(
-                self._ledger, files=found.files | self._files, clearing=found.clearing
-            ).write()
-        else:
-            self._ledger = self._ledger.taking_over(found)
+        if found is not None and found.key == self.key:
+            files, clearing = found.files | self._files, found.clearing
+            self._ledger = replace(self._ledger, files=files, clearing=clearing)
+        elif found is not None:  # another run, whose files go once this is on the disk
+            self._ledger = replace(self._ledger, clearing=found.files | found.clearing)
+        self._ledger.write()
         if self._ledger.clearing:
             remove_stages(self.checkpoint)
             self._ledger = self._ledger.clear()

@@ -79,10 +79,6 @@ class Ledger:
         self.check_free(new)
         return replace(self, files=self.files | new).write() if new else self
 
-    def taking_over(self, other: Ledger) -> Ledger:
-        """With the other's files to be deleted, on the disk already."""
-        return replace(self, clearing=other.files | other.clearing).write()
-
     def clear(self) -> Ledger:
         """Delete the files that were taken over and forget them."""
         self.remove(self.clearing)
