@@ -84,6 +84,7 @@ def test_the_direction_gap_is_the_angle_between_the_two_weights(run):
     direction = record["results"]["direction"]
     assert direction["cosine"] == pytest.approx(cosine, abs=1e-12)
     assert direction["angle_degrees"] == pytest.approx(np.degrees(np.arccos(cosine)), rel=1e-6)
+    assert 0 < direction["certified_angle_degrees"] < 0.01  # of the solution from the exact one
     assert arrays["trajectory_norm"][-1] == pytest.approx(np.linalg.norm(W), rel=1e-12)
     assert arrays["trajectory_direction_gap"][-1] == pytest.approx(1 - cosine, rel=1e-6)
 
@@ -191,6 +192,8 @@ def test_a_fit_in_another_norm_says_so_everywhere(tmp_path, capsys):
         return np.sum(np.abs(W) ** 1.75) ** (1 / 1.75)
 
     pull = np.sign(trained) * np.abs(trained) ** 0.75 / size(trained) ** 0.75
+    assert results["direction"]["certified_angle_degrees"] is None
+    assert results["margin"]["unique"] is True
     divergence = 1 - np.sum(pull * best) / size(best)
     assert results["direction"]["distance"] == pytest.approx(divergence, rel=1e-9)
     assert results["margin"]["margin"] == pytest.approx(1 / size(best), rel=1e-12)

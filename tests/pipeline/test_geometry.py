@@ -7,7 +7,7 @@ import pytest
 
 import attsvm
 from attsvm.geometry import Lp, PowerPotential, parse_norm
-from attsvm.pipeline.results import distances, measure_of
+from attsvm.pipeline.results import distances, measure_of, solution_results
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_every_best_direction_has_distance_zero():
     """
     data = attsvm.AttentionData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.ones(1), np.ones((1, 1)))
     solution = attsvm.max_margin(attsvm.selection_margins(data, np.array([0])), parse_norm("linf"))
-    assert solution.unique is False
+    assert solution_results(solution, "optimal")["unique"] is solution.unique is False
     W = np.array([[[1.0], [1.0]], [[1.0], [-1.0]], [[1.0], [0.0]], [[1.0], [2.0]]])
     np.testing.assert_allclose(distances(W, solution), [0, 0, 0, 0.5], atol=1e-12)
 

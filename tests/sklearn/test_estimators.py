@@ -209,6 +209,11 @@ def test_bad_bags_are_one_sentence(X, y, sentence, kind):
 
 
 @BOTH
+def test_two_bags_of_a_class_are_enough(kind):
+    assert kind(penalty=1e-2).fit(BAGS, [1] * 10 + [0] * 2).classes_.tolist() == [0, 1]
+
+
+@BOTH
 @pytest.mark.parametrize(
     ("name", "value"),
     [
