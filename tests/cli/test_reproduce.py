@@ -74,7 +74,7 @@ def test_a_scheduler_or_a_dask_that_is_not_there(tmp_path, monkeypatch, capsys, 
 def test_dask_finds_the_same_numbers(own, tmp_path):
     """A worker in this process, spoken to over a socket; processes are started by slow tests."""
     distributed = pytest.importorskip("distributed")
-    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0"}
     with distributed.LocalCluster(processes=False, protocol="tcp://", **options) as cluster:
         address = cluster.scheduler_address.removeprefix("tcp://")
         words = ["reproduce", "rates-4", "--quick", "--out", str(tmp_path), "--dask", address]

@@ -186,7 +186,7 @@ def test_a_dask_worker_dies_every_five_seconds_and_the_client_once(tmp_path):
     distributed = pytest.importorskip("distributed")
     toy, out = Toy(tmp_path, cells=200, seconds=0.5), tmp_path / "out"
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None
+        n_workers=2, threads_per_worker=1, dashboard_address=":0"
     ) as cluster:
         words = [sys.executable, "-m", "attsvm", "reproduce", str(toy.path), "--out", str(out)]
         words += ["--dask", cluster.scheduler_address]
