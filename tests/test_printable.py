@@ -43,6 +43,8 @@ def test_a_compact_repr_stays_short(first: Any, second: Any, size: int) -> None:
 def test_a_compact_repr_says_what_is_held() -> None:
     text = repr(Holder(np.zeros((3, 4)), list(range(50)), "name"))
     assert text == "Holder(first=<3 x 4 float64>, second=<list of 50>, third='name')"
+    text = repr(Holder([1] * 6, [1] * 7, 0))
+    assert text == "Holder(first=[1, 1, 1, 1, 1, 1], second=<list of 7>, third=0)"
 
 
 def test_whatever_is_shown_is_short_and_without_numbers() -> None:

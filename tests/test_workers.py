@@ -22,28 +22,25 @@ TELL = (
 
 
 @pytest.mark.processes
-def test_the_same_processes_work_for_all_calls(tmp_path, monkeypatch):
+def test_the_same_processes_work_for_all_calls_and_errors_come_to_whoever_asks(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     paths = [tmp_path / str(index) for index in range(12)]
     with workers(2) as executor:
         for part in (paths[:8], paths[8:]):
             calls = [(TELL.format(str(path)),) for path in part]
             assert len(list(results(executor, exec, calls))) == len(part)
+        wrong = ("import time; time.sleep(0.5); 1 / 0",)
+        with pytest.raises(ZeroDivisionError):
+            list(results(executor, exec, [wrong, (TELL.format(str(tmp_path / "done")),)]))
+    assert (tmp_path / "done").exists()
     told = [path.read_text().split() for path in paths]
     processes = {process for process, _ in told}
     assert 1 <= len(processes) <= 2
     assert str(os.getpid()) not in processes
     assert {threads for _, threads in told} == {"1"}
     assert os.environ["OMP_NUM_THREADS"] == "7"
-
-
-@pytest.mark.processes
-def test_an_error_is_raised_to_whoever_asks(tmp_path):
-    path = tmp_path / "done"
-    calls = [("import time; time.sleep(1); 1 / 0",), (TELL.format(str(path)),)]
-    with workers(2) as executor, pytest.raises(ZeroDivisionError):
-        list(results(executor, exec, calls))
-    assert path.exists()
 
 
 def test_a_single_job_is_this_process_which_works_when_asked():

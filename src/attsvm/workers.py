@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from attsvm.errors import AttsvmError
@@ -35,29 +37,14 @@ PROCESS_ENDED = (
 )
 
 
-class _Call:
-    """A call that is made in this process, when its result is asked for."""
-
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self._function, self._arguments = function, arguments
-
-    def done(self) -> bool:
-        return True
-
-    def result(self) -> Any:
-        return self._function(*self._arguments)
-
-    def cancel(self) -> None:
-        """Nothing has begun."""
-
-
 class _Here:
-    """An executor that is this process."""
+    """An executor that is this process: a call is made when its result is asked for."""
 
     _max_workers = 1
 
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> _Call:
-        return _Call(function, arguments)
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        call = partial(function, *arguments)
+        return SimpleNamespace(done=lambda: True, result=call, cancel=lambda: None)
 
 
 @contextlib.contextmanager
@@ -77,7 +64,7 @@ def workers(jobs: int | None = None, executor: Any = None) -> Iterator[Any]:
     pool = None
     if executor is None and jobs > 1:
         spawn = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(jobs, spawn, begin, (1,))
+        pool = ProcessPoolExecutor(jobs, spawn, _begin)
     try:
         yield executor or pool or _Here()
     except BrokenProcessPool:
@@ -137,9 +124,9 @@ def slots(executor: Any) -> int:
     return getattr(executor, "_max_workers", None) or os.cpu_count() or 1
 
 
-def begin(threads: int) -> None:
-    """To be called first in a process that :mod:`multiprocessing` has started here: it computes
-    with so many threads, ends with the process that started it, and leaves Ctrl-C to that one.
+def _begin() -> None:
+    """Called first in a process: it computes with one thread, ends with the process that started
+    it, and leaves Ctrl-C to that one.
 
     Linux sends a signal at the end of the other process; everywhere a thread waits for the end of a
     pipe that the other one holds open for as long as it lives.
@@ -152,10 +139,10 @@ def begin(threads: int) -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if (parent := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
-    os.environ.update(dict.fromkeys(_THREADS, str(threads)))  # for what is loaded from now on
-    threadpool_limits(threads)  # of what the script that is this process's main module has loaded
+    os.environ.update(dict.fromkeys(_THREADS, "1"))  # for what is loaded from now on
+    threadpool_limits(1)  # of what the script that is this process's main module has loaded
     if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(threads)
+        sys.modules["torch"].set_num_threads(1)
 
 
 def _end_after(sentinel: int) -> None:

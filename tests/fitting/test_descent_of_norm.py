@@ -10,8 +10,6 @@ from attsvm.errors import InputError
 from attsvm.fitting.descent_of_norm import descent_kind, selection_descent, step_length
 from attsvm.fitting.stage import Watch, Weights, run_stage
 from attsvm.geometry import Frobenius, parse_norm
-from attsvm.models import Attention
-from attsvm.optim import SteepestDescent
 from attsvm.pipeline.results import distances
 from attsvm.store import Stages
 
@@ -80,16 +78,6 @@ def test_the_norms_have_directions_of_their_own(limits):
         assert 3 * attsvm.dynamics.direction_gap(course.W[-1], own) < attsvm.dynamics.direction_gap(
             course.W[-1], other
         )
-
-
-def test_the_frobenius_norm_is_normalised_gradient_descent_with_steps_of_16(instance):
-    data, start = instance
-    model = Attention.cross(data, head=start.head, intercept=0.0, init=start.W)
-    optimizer = SteepestDescent([model.W], lr=16.0, normalize=True)
-    before = attsvm.train(model, data, optimizer, 300, record=attsvm.LogSpaced(8))
-    after = trained("lp:2", data, start, 300)
-    assert after.W.tobytes() == before.W.tobytes()
-    assert after.backend == before.backend == "compiled"
 
 
 @pytest.mark.parametrize("rank", [0, 1, 3])

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from attsvm import AttentionData
+from attsvm.data import mean_tokens
 from attsvm.errors import InputError
 from attsvm.fitting.joint_stage import train_jointly
 from attsvm.fitting.preparation import split
@@ -62,4 +64,13 @@ def test_the_model_that_predicts_is_that_of_joint_training(data):
     np.testing.assert_allclose(model.decision_function(data), values, rtol=1e-9, atol=1e-9)
     trained = np.union1d(model.train_indices_, model.validation_indices_)
     assert np.array_equal(trained, np.arange(60))
-    assert set(model.support_tokens_[:, 0]) <= set(model.train_indices_.tolist())
+    assert model.solution_.margins.n == len(model.train_indices_)
+
+
+def test_the_baseline_and_its_penalty_are_in_the_units_of_the_data(data):
+    model = Trained(FAST).learn(data)
+    rows, C = model.train_indices_, model.baseline_.C
+    known = LogisticRegression(C=C, max_iter=1000).fit(mean_tokens(data)[rows], data.labels[rows])
+    off = np.linalg.norm(model.baseline_.coef - known.coef_[0])
+    # both stop early; ten times the penalty moves them by a third
+    assert off <= 0.1 * np.linalg.norm(known.coef_)

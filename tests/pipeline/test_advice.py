@@ -13,10 +13,9 @@ FEW = ["--joint-steps", "20", "--records", "12", "--quiet"]
 def fitted(folder, tokens, labels, *words):
     """``run.json`` of a fit of these sequences, and all that it says."""
     np.savez(folder / "bags.npz", X=tokens, y=labels)
-    assert main(["fit", str(folder / "bags.npz"), *FEW, "--out", str(folder / "run"), *words]) in (
-        0,
-        3,
-    )
+    command = ["fit", str(folder / "bags.npz"), *FEW, "--out", str(folder / "run"), *words]
+    assert main(command) in (0, 3)
+    assert (folder / "run" / "bags.html").exists()  # of vectors, each bag with its evidence
     run = json.loads((folder / "run" / "run.json").read_text(encoding="utf-8"))
     reasons = [claim["reason"] for claim in run["claims"]]
     return run, " ".join([run["verdict"]["headline"], *run["verdict"]["sentences"], *reasons])

@@ -86,15 +86,3 @@ def test_without_an_encoder_the_command_with_one_is_told(fitted, capsys):
     assert advised in told
     page = (home / "runs" / "plain" / "report.html").read_text(encoding="utf-8")
     assert "--encoder sentence-transformers/all-MiniLM-L6-v2" in page
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--layer", "2"], "option --layer does not go with text"),
-        (["--encoder", "x", "--vectors", "y"], "choose one"),
-    ],
-)
-def test_options_that_do_not_go_together(fitted, capsys, words, sentence):
-    assert main(["fit", str(fitted[0] / "notes.csv"), *words, "--quiet"]) == 2
-    assert sentence in capsys.readouterr().err

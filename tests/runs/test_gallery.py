@@ -20,86 +20,49 @@ def test_claims_that_do_not_apply_are_counted_apart(verdicts, words):
     assert tally([{"verdict": verdict} for verdict in verdicts]) == words
 
 
-@pytest.mark.parametrize("page", ["report.html", "../index.html"])
-def test_every_page_has_a_policy_and_nothing_that_steers(page, tmp_path):
+CLAIM = dict.fromkeys(("statement", "source", "reference", "explanation", "reason"), "")
+CLAIM |= {"id": "T1", "expectation": "at most 0.01", "verdict": "holds", "unmet": []}
+CLAIM |= {"measured": 0.004, "counted": 40, "passed": 40, "trials": 20, "share": [0.832, 1.0]}
+CLAIM |= {"interval": None}
+WORDS = ("title", "paper_title", "protocol", "reference", "notes", "attsvm")
+
+
+def pages(folder, claims, words="", **named):
+    """Page and index of an experiment with these claims, in these words."""
+    run = dict.fromkeys(WORDS, words) | {"parameters": {}, "environment": {}} | named
+    run |= {"id": "x-1", "scale": "smoke", "trials": 1, "seconds": 1.0, "first_seed": 10_000}
+    run |= {"claims": claims}
+    (folder / "x-1").mkdir()
+    write_experiment(folder / "x-1", run, [])
+    write_index(folder, [run])
+    paths = folder / "x-1" / "report.html", folder / "index.html"
+    return [path.read_text(encoding="utf-8") for path in paths]
+
+
+def test_every_page_has_a_policy_and_nothing_that_steers(tmp_path):
     steering = "\x00\x1b[31m\x9b\u202e<script>"
-    claim = {
-        "id": "a",
-        "statement": steering,
-        "source": "ours",
-        "reference": steering,
-        "explanation": steering,
-        "measured": 1.0,
-        "counted": 1,
-        "passed": 1,
-        "interval": None,
-        "expectation": steering,
-        "reason": steering,
-        "verdict": "holds",
-        "unmet": [],
-    }
-    names = ("title", "paper_title", "protocol", "reference", "notes", "attsvm")
-    run = {
-        **dict.fromkeys(names, steering),
-        "id": "x-1",
-        "scale": "smoke",
-        "trials": 1,
-        "seconds": 1.0,
-        "parameters": {steering: steering},
-        "environment": {steering: steering},
-        "claims": [claim],
-    }
-    (tmp_path / "x-1").mkdir()
-    write_experiment(tmp_path / "x-1", run, [])
-    write_index(tmp_path, [run])
-    text = (tmp_path / "x-1" / page).resolve().read_text(encoding="utf-8")
-    assert "default-src 'none'" in text.replace("&#39;", "'")
-    assert not set(text) & {"\x00", "\x1b", "\x9b", "\u202e"}
-    assert "<script" not in text
+    named = {"parameters": {steering: steering}, "environment": {steering: steering}}
+    told = ("statement", "reference", "explanation", "expectation", "reason")
+    claim = {**CLAIM, **dict.fromkeys(told, steering)}
+    for text in pages(tmp_path, [claim], steering, **named):
+        assert "default-src 'none'" in text.replace("&#39;", "'")
+        assert not set(text) & {"\x00", "\x1b", "\x9b", "\u202e"}
+        assert "<script" not in text
 
 
 def test_a_null_stands_beside_its_claim(tmp_path):
-    claim = {
-        **dict.fromkeys(("statement", "source", "reference", "explanation", "reason"), ""),
-        "id": "T1",
-        "measured": 0.004,
-        "counted": 40,
-        "passed": 40,
-        "trials": 20,
-        "share": [0.832, 1.0],
-        "interval": None,
-        "expectation": "at most 0.01",
-        "verdict": "holds",
-        "unmet": [],
-    }
     null = {"words": "a random direction", "measured": 0.98, "passed": 1, "counted": 40}
     claims = [
-        {**claim, "null": {**null, "verdict": "fails"}},
-        {**claim, "verdict": "not shown", "null": {**null, "verdict": "holds"}},
-        {**claim, "null": None},
+        {**CLAIM, "null": {**null, "verdict": "fails"}},
+        {**CLAIM, "verdict": "not shown", "null": {**null, "verdict": "holds"}},
+        {**CLAIM, "null": None},
     ]
-    names = ("title", "paper_title", "protocol", "reference", "notes", "attsvm")
-    run = {
-        **dict.fromkeys(names, ""),
-        "id": "x-1",
-        "scale": "smoke",
-        "trials": 1,
-        "seconds": 1.0,
-        "first_seed": 10_000,
-        "parameters": {},
-        "environment": {},
-        "claims": claims,
-    }
-    (tmp_path / "x-1").mkdir()
-    write_experiment(tmp_path / "x-1", run, [])
-    write_index(tmp_path, [run])
-    page = (tmp_path / "x-1" / "report.html").read_text(encoding="utf-8")
+    page, index = pages(tmp_path, claims)
     assert "null: a random direction, 0.980 (1 of 40 pass): fails, as it must" in page
     assert "null: a random direction, 0.980 (1 of 40 pass): holds too" in page
     assert page.count("no null") == 2
     assert "1 claim has no null yet" in page
     assert "83.2\u202f% to 100\u202f% (20 trials)" in page
     assert "Judged on seeds from 10\u202f000 on" in page
-    index = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "1 claim not shown, because its null holds too" in index
     assert "(1 without a null)" in index

@@ -13,7 +13,6 @@ from attsvm.claims import Claim, at_most
 from attsvm.errors import InputError, UnavailableError
 from attsvm.files import load_arrays
 from attsvm.report.style import canvas, render
-from attsvm.store import RunFolder
 from attsvm.store.environment import environment, versions
 from attsvm_papers.kit import Experiment
 from attsvm_papers.runs import cells as cells_module
@@ -47,6 +46,7 @@ def draw(evidence):
 
 
 state = SimpleNamespace(calls=[], broken=())
+BELOW = at_most(10.0, "four seeds")
 TOY = Experiment(
     id="mmts-99",
     title="Squares <b>grow</b>",
@@ -58,33 +58,39 @@ TOY = Experiment(
         {"first": first, "count": count, "power": p.power} for first, count in pairs(p.seeds)
     ),
     run=measure,
-    claims=(
-        Claim(
-            "S1",
-            "Squares stay below ten.",
-            "ours",
-            lambda e: e["value"],
-            at_most(10.0, "four seeds"),
-        ),
-    ),
+    claims=(Claim("S1", "Squares stay below ten.", "ours", lambda e: e["value"], BELOW),),
     plot=draw,
 )
 
 
+@pytest.fixture
+def known(monkeypatch):
+    """Makes experiments known, and these alone."""
+
+    def make(*experiments):
+        find = {each.id: each for each in experiments}
+        for where in (module, cells_module):
+            monkeypatch.setattr(where, "experiment", find.__getitem__)
+        return list(find)
+
+    return make
+
+
 @pytest.fixture(autouse=True)
-def toy(monkeypatch):
+def toy(known):
     state.calls, state.broken = [], ()
-    find = {"mmts-99": TOY}.__getitem__
-    monkeypatch.setattr(module, "experiment", find)
-    monkeypatch.setattr(cells_module, "experiment", find)
-    monkeypatch.setattr(module, "identifiers", lambda paper=None: ["mmts-99"])
+    known(TOY)
+
+
+def values(out, column="value"):
+    return load_arrays(out / "mmts-99" / "arrays.safetensors")[column].tolist()
 
 
 def test_a_run_leaves_numbers_verdicts_figures_and_pages(tmp_path):
     (run,) = reproduce(["mmts-99"], tmp_path / "out", jobs=1)
     home = tmp_path / "out" / "mmts-99"
     assert json.loads((home / "run.json").read_text()) == run
-    assert load_arrays(home / "arrays.safetensors")["value"].tolist() == [0, 1, 4, 9]
+    assert values(tmp_path / "out") == [0, 1, 4, 9]
     assert [(claim["id"], claim["verdict"]) for claim in run["claims"]] == [("S1", "holds")]
     assert (home / "figures" / "line.png").exists()
     page = (home / "report.html").read_text()
@@ -93,38 +99,21 @@ def test_a_run_leaves_numbers_verdicts_figures_and_pages(tmp_path):
     assert 'href="mmts-99/report.html"' in (tmp_path / "out" / "index.html").read_text()
 
 
-def test_the_summary_has_the_promised_keys(tmp_path):
-    (run,) = reproduce(["mmts-99"], tmp_path / "out", jobs=1)
-    assert set(summary(run)) == {"id", "paper", "title", "scale", "seconds", "claims"}
-
-
-def test_a_second_run_computes_nothing(tmp_path):
-    first = reproduce(["mmts-99"], tmp_path / "out", jobs=1)
-    state.calls.clear()
-    assert reproduce(["mmts-99"], tmp_path / "out", jobs=1) == first
-    assert state.calls == []
-
-
-def test_more_seeds_compute_only_the_new_ones(tmp_path):
-    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
-    state.calls.clear()
-    (run,) = reproduce(["mmts-99"], tmp_path / "out", seeds=7, jobs=1)
-    assert state.calls == [4, 6]
-    assert run["trials"] == 7
-    assert run["claims"][0]["verdict"] == "fails"
-
-
-def test_shifted_seeds_are_other_trials_of_the_same_work(tmp_path):
-    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
-    state.calls.clear()
-    (run,) = reproduce(["mmts-99"], tmp_path / "out", seeds=3, shift=10, jobs=1)
-    assert state.calls == [10, 12]
-    assert run["scale"] == "paper, 3 seeds, seeds 10 later"
-    assert load_arrays(tmp_path / "out" / "mmts-99" / "arrays.safetensors")["seed"].tolist() == [
-        10,
-        11,
-        12,
-    ]
+def test_only_what_is_new_is_computed(tmp_path):
+    out = tmp_path / "out"
+    first = reproduce(["mmts-99"], out, jobs=1)
+    assert set(summary(first[0])) == {"id", "paper", "title", "scale", "seconds", "claims"}
+    assert state.calls == [0, 2]
+    assert reproduce(["mmts-99"], out, jobs=1) == first
+    assert state.calls == [0, 2]
+    (more,) = reproduce(["mmts-99"], out, seeds=7, jobs=1)
+    assert state.calls == [0, 2, 4, 6]
+    assert more["trials"] == 7
+    assert more["claims"][0]["verdict"] == "fails"
+    (shifted,) = reproduce(["mmts-99"], out, seeds=3, shift=10, jobs=1)
+    assert state.calls == [0, 2, 4, 6, 10, 12]
+    assert shifted["scale"] == "paper, 3 seeds, seeds 10 later"
+    assert values(out, "seed") == [10, 11, 12]
 
 
 def test_seeds_are_shifted_wherever_a_cell_names_them():
@@ -156,63 +145,33 @@ def test_what_was_finished_before_a_crash_is_kept(tmp_path):
     assert state.calls == [2]
 
 
-def test_the_quick_scale(tmp_path):
-    (run,) = reproduce(["mmts-99"], tmp_path / "out", quick=True, jobs=1)
-    assert (run["scale"], run["trials"]) == ("quick", 2)
-
-
 def test_scales_of_an_experiment_that_needs_minutes_and_of_one_that_needs_an_accelerator(tmp_path):
-    assert [TOY.at(scale=scale).seeds for scale in (None, "smoke", "small", "paper")] == [
-        4,
-        2,
-        4,
-        4,
-    ]
-    assert [TOY.scale(scale) for scale in (None, "smoke", "small", "paper")] == [
-        "paper",
-        "smoke",
-        "paper",
-        "paper",
-    ]
     large = replace(TOY, published=Parameters(seeds=90))
-    assert [large.at(scale=scale).seeds for scale in (None, "smoke", "small", "paper")] == [
-        4,
-        2,
-        4,
-        90,
-    ]
-    assert [large.scale(scale) for scale in (None, "smoke", "small", "paper")] == [
-        "small",
-        "smoke",
-        "small",
-        "paper",
-    ]
-    with pytest.raises(
-        InputError, match="no scale 'huge'; choose from: smoke, small, medium, paper"
+    nightly, alone = (replace(each, medium=Parameters(seeds=9)) for each in (large, TOY))
+    wanted = (None, "smoke", "small", "medium", "paper")
+    for each, seeds, names in (
+        (TOY, [4, 2, 4, 4, 4], ["paper", "smoke", "paper", "paper", "paper"]),
+        (large, [4, 2, 4, 4, 90], ["small", "smoke", "small", "small", "paper"]),
+        (nightly, [4, 2, 4, 9, 90], ["small", "smoke", "small", "medium", "paper"]),
+        (alone, [4, 2, 4, 9, 9], None),
     ):
+        assert [each.at(scale=scale).seeds for scale in wanted] == seeds
+        assert names is None or [each.scale(scale) for scale in wanted] == names
+    sentence = "no scale 'huge'; choose from: smoke, small, medium, paper"
+    with pytest.raises(InputError, match=sentence):
         large.at(scale="huge")
-    assert [each.scale("medium") for each in (TOY, large)] == ["paper", "small"]
-    nightly = replace(large, medium=Parameters(seeds=9))
-    assert [nightly.scale(scale) for scale in (None, "medium", "paper")] == [
-        *("small", "medium", "paper")
-    ]
-    assert nightly.at(scale="medium").seeds == 9
-    alone = replace(TOY, medium=Parameters(seeds=9))
-    assert [alone.at(scale=scale).seeds for scale in (None, "medium", "paper")] == [4, 9, 9]
-    (run,) = reproduce(["mmts-99"], tmp_path / "out", scale="small", jobs=1)
-    assert (run["scale"], run["trials"]) == ("paper", 4)
+    (small,) = reproduce(["mmts-99"], tmp_path / "out", scale="small", jobs=1)
+    assert (small["scale"], small["trials"]) == ("paper", 4)
+    (quick,) = reproduce(["mmts-99"], tmp_path / "out", quick=True, jobs=1)
+    assert (quick["scale"], quick["trials"]) == ("quick", 2)
 
 
 def lacking(_):
     raise UnavailableError("mmts-98 needs the moon; wait for the night")
 
 
-def test_an_experiment_that_cannot_run_here_leaves_the_others_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        module,
-        "experiment",
-        {"mmts-99": TOY, "mmts-98": replace(TOY, id="mmts-98", cells=lacking)}.__getitem__,
-    )
+def test_an_experiment_that_cannot_run_here_leaves_the_others_alone(tmp_path, known):
+    known(TOY, replace(TOY, id="mmts-98", cells=lacking))
     told = []
     runs = reproduce(
         ["mmts-98", "mmts-99"], tmp_path / "out", jobs=1, skipped=lambda *words: told.append(words)
@@ -225,56 +184,42 @@ def test_an_experiment_that_cannot_run_here_leaves_the_others_alone(tmp_path, mo
     assert not (tmp_path / "none").exists()
 
 
-def test_experiments_that_share_a_run_share_its_results(tmp_path, monkeypatch):
-    find = {"mmts-99": TOY, "mmts-98": replace(TOY, id="mmts-98", claims=())}.__getitem__
-    monkeypatch.setattr(module, "experiment", find)
-    monkeypatch.setattr(cells_module, "experiment", find)
-    first, second = reproduce(["mmts-99", "mmts-98"], tmp_path / "out", jobs=1)
+def test_experiments_that_share_a_run_share_its_results(tmp_path, known):
+    names = known(TOY, replace(TOY, id="mmts-98", claims=()))
+    first, second = reproduce(names, tmp_path / "out", jobs=1)
     assert state.calls == [0, 2]
     assert first["seconds"] == second["seconds"]
 
 
-def test_experiments_before_and_after_one_with_further_cells_keep_their_order(
-    tmp_path, monkeypatch
-):
+def test_experiments_before_and_after_one_with_further_cells_keep_their_order(tmp_path, known):
     def second(parameters, evidence):
         yield {"first": 0, "count": 2, "power": 1}
 
-    find = {
-        "mmts-97": replace(TOY, id="mmts-97"),
-        "mmts-98": replace(TOY, id="mmts-98", then=second),
-        "mmts-99": replace(TOY, cells=lambda p: [{"first": 4, "count": 2, "power": 1}]),
-    }
-    for where in (module, cells_module):
-        monkeypatch.setattr(where, "experiment", find.__getitem__)
-    runs = reproduce(list(find), tmp_path / "out", jobs=1)
-    assert [run["id"] for run in runs] == list(find)
+    names = known(
+        replace(TOY, id="mmts-97"),
+        replace(TOY, id="mmts-98", then=second),
+        replace(TOY, cells=lambda p: [{"first": 4, "count": 2, "power": 1}]),
+    )
+    runs = reproduce(names, tmp_path / "out", jobs=1)
+    assert [run["id"] for run in runs] == names
     assert [run["trials"] for run in runs] == [4, 6, 2]
     assert state.calls == [0, 2, 0, 4]
 
 
-def test_further_cells_rest_on_what_the_first_ones_found(tmp_path, monkeypatch):
+def test_further_cells_rest_on_what_the_first_ones_found(tmp_path, known):
     def largest(parameters, evidence):
         yield {"first": 10 + int(evidence["value"].max()), "count": 1, "power": 1}
 
-    find = {"mmts-99": replace(TOY, then=largest)}.__getitem__
-    monkeypatch.setattr(module, "experiment", find)
-    monkeypatch.setattr(cells_module, "experiment", find)
-    told = []
-    (run,) = reproduce(
-        ["mmts-99"], tmp_path / "out", jobs=1, progress=lambda *words: told.append(words)
-    )
-    assert load_arrays(tmp_path / "out" / "mmts-99" / "arrays.safetensors")["value"].tolist() == [
-        0,
-        1,
-        4,
-        9,
-        19,
-    ]
+    names, told = known(replace(TOY, then=largest)), []
+    (run,) = reproduce(names, tmp_path / "out", jobs=1, progress=lambda *words: told.append(words))
+    assert values(tmp_path / "out") == [0, 1, 4, 9, 19]
     assert run["trials"] == 5
-    assert told[-1] == ("mmts-99 (2)", 1, 1)
+    assert told == [
+        *(("mmts-99", done, 2) for done in range(3)),
+        *(("mmts-99 (2)", done, 1) for done in range(2)),
+    ]
     state.calls.clear()
-    reproduce(["mmts-99"], tmp_path / "out", jobs=1)
+    reproduce(names, tmp_path / "out", jobs=1)
     assert state.calls == []
 
 
@@ -284,38 +229,13 @@ def test_other_files_are_left_alone(tmp_path):
         reproduce(["mmts-99"], tmp_path, jobs=1)
 
 
-def test_a_folder_of_another_run_is_refused_though_calls_share_folders(tmp_path):
-    with (
-        RunFolder(tmp_path / "out", {"command": "fit"}),
-        pytest.raises(InputError, match="another"),
-    ):
-        reproduce(["mmts-99"], tmp_path / "out", jobs=1)
-    assert state.calls == []
-
-
-def test_an_experiment_without_seeds_refuses_them():
-    @dataclass(frozen=True)
-    class Fixed:
-        steps: int = 3
-
-    fixed = Experiment("mmts-1", "t", "r", "p", Fixed(), Fixed(), lambda p: [{}], measure, (), draw)
-    with pytest.raises(InputError, match="seeds do not apply"):
-        fixed.at(seeds=3)
-
-
-def elsewhere(monkeypatch, **changes):
-    """From now on cells are computed in another environment."""
-    monkeypatch.setattr(
-        "attsvm.store.entries.environment", lambda: {**environment(), "platform": "moon", **changes}
-    )
-
-
 def test_cells_tell_where_they_were_computed(tmp_path, monkeypatch):
     """Not where they were put together."""
     (here,) = reproduce(["mmts-99"], tmp_path / "out", jobs=1)
     assert here["environment"] == environment()
     assert "environments" not in here
-    elsewhere(monkeypatch)
+    moon = {**environment(), "platform": "moon"}
+    monkeypatch.setattr("attsvm.store.entries.environment", lambda: moon)
     (same,) = reproduce(["mmts-99"], tmp_path / "out", jobs=1)
     assert same["environment"] == environment()
     (mixed,) = reproduce(["mmts-99"], tmp_path / "out", seeds=6, jobs=1)
@@ -349,19 +269,21 @@ def test_what_others_put_into_the_folder_stays(tmp_path):
     for path in theirs:
         path.parent.mkdir(exist_ok=True)
         path.write_text("years of work")
-    half = cells / f".{'0' * 32}.00000000.partial.safetensors"
-    half.write_text("half of a cell")
+    left = [
+        cells / f".{'0' * 32}.{end}" for end in ("00000000.partial.safetensors", "safetensors.lock")
+    ]
+    for path in left:
+        path.write_text("of a process that was killed")
     reproduce(["mmts-99"], out, seeds=6, jobs=1)
     assert all(path.read_text() == "years of work" for path in theirs)
-    assert not half.exists()
+    assert not any(path.exists() for path in left)
 
 
 def test_a_file_in_the_way_is_named_before_anything_is_computed(tmp_path):
     out = tmp_path / "out"
     reproduce(["mmts-99"], out, jobs=1)
-    (out / "request.json").write_text(
-        (out / "request.json").read_text().replace('"index.html",', "")
-    )
+    request = out / "request.json"
+    request.write_text(request.read_text().replace('"index.html",', ""))
     state.calls.clear()
     with pytest.raises(InputError, match=r"index\.html is in the way"):
         reproduce(["mmts-99"], out, seeds=6, jobs=1)

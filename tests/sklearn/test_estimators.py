@@ -55,19 +55,14 @@ def test_fitted_attributes_and_the_pickle_describe_the_model_not_the_data(kind):
     assert model.n_features_in_ == 5
     assert model.classes_.tolist() == [-1, 1]
     assert model.margins_.shape == (train.n,)
+    assert np.array_equal(model.rejects_, np.flatnonzero(model.margins_ < 0.0))
+    assert not hasattr(model, "steps")  # by which tools tell pipelines from estimators
     kept = pickle.dumps(model)
     assert len(kept) < 10_000 < 8 * train.rows.size
     again = pickle.loads(kept)
     assert np.array_equal(again.decision_function(test), model.decision_function(test))
     with pytest.raises(NotFittedError):
         clone(model).predict(test)
-
-
-@BOTH
-def test_only_a_pipeline_looks_like_a_pipeline(kind):
-    train, _ = planted(40, 4)
-    model = kind(penalty=1e-3).fit(train, train.labels)
-    assert not hasattr(model, "steps")  # by which tools tell pipelines from estimators
 
 
 @BOTH
@@ -173,58 +168,40 @@ def test_new_bags_of_another_width_are_refused(kind):
         model.predict([np.zeros((2, 5))])
 
 
-def _bags(change):
-    bags, labels = make_bags(n=12)
-    return change(bags, labels)
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("bags", "labels", "parameters", "sentence"),
-    [
-        (*_bags(lambda b, y: (b, ["cat"] * 12)), {}, r"y holds one class only \(cat\)"),
-        (*_bags(lambda b, y: (b, [1] * 11 + [0])), {}, "class 0 has one bag"),
-        (
-            *_bags(lambda b, y: (b, np.repeat(y, [len(bag) for bag in b]))),
-            {},
-            "one per instance; give one per bag",
-        ),
-        (*_bags(lambda b, y: ([*b[:-1], np.nan * b[-1]], y)), {}, "bag 11 holds nan"),
-        (*_bags(lambda b, y: ([*b[:-1], b[-1][:, :3]], y)), {}, "bag 11 has 3 features"),
-        (*_bags(lambda b, y: (b, np.linspace(0, 1, 12))), {}, "y holds continuous values"),
-        (*_bags(lambda b, y: (b, y[:-1])), {}, r"y has shape \(11,\); it must be \(12,\)"),
-        (*_bags(lambda b, y: (b, None)), {}, "y is missing"),
-        (*_bags(lambda b, y: ([*b[:-1], b[-1][:0]], y)), {}, "bag 11 has no instances"),
-        (*_bags(lambda b, y: ([1e200 * bag for bag in b], y)), {}, "the ends of float64"),
-        (*_bags(lambda b, y: ([1e-308 * bag for bag in b], y)), {}, "the ends of float64"),
-        (*_bags(lambda b, y: (b, y)), {"penalty": -1.0}, "The 'penalty' parameter of .*SVC must"),
-        (*_bags(lambda b, y: (b, y)), {"penalty": None}, "The 'penalty' parameter of .*SVC must"),
-        (*_bags(lambda b, y: (b, y)), {"pooling": "both"}, "The 'pooling' parameter of .*SVC must"),
-        (*_bags(lambda b, y: (b, y)), {"heads": -1}, "The 'heads' parameter of .*SVC must"),
-        (*_bags(lambda b, y: (b, y)), {"random_state": -1}, "The 'random_state' parameter of"),
-        (*_bags(lambda b, y: (b, y)), {"progress": 3}, "The 'progress' parameter of"),
-    ],
-)
-def test_bad_input_is_one_sentence(bags, labels, parameters, sentence, kind):
-    with pytest.raises(InputError, match=sentence):
-        kind(**parameters).fit(bags, labels)
+BAGS, LABELS = make_bags(n=12)
+CUBE, HALVES = np.ones((12, 3, 2)), np.arange(12) % 2
 
 
 @BOTH
 @pytest.mark.parametrize(
     ("X", "y", "sentence"),
     [
-        (np.arange(12) % 2, np.ones((12, 3, 2)), r"X holds one label .* fit\(bags, labels\)"),
-        ([0, 1] * 6, [[[1.0]], [[1.0], [2.0]]] * 6, r"X holds one label per bag"),
-        (np.ones((12, 3)), np.arange(12) % 2, "X is a table of 12 rows.*StandardScaler"),
+        (BAGS, ["cat"] * 12, r"y holds one class only \(cat\)"),
+        (BAGS, [1] * 11 + [0], "class 0 has one bag"),
+        (BAGS, np.repeat(LABELS, [len(bag) for bag in BAGS]), "one per instance; give one per bag"),
+        (BAGS, np.linspace(0, 1, 12), "y holds continuous values"),
+        (BAGS, LABELS[:-1], r"y has shape \(11,\); it must be \(12,\)"),
+        (BAGS, None, "y is missing"),
+        ([*BAGS[:-1], np.nan * BAGS[-1]], LABELS, "bag 11 holds nan"),
+        ([*BAGS[:-1], BAGS[-1][:, :3]], LABELS, "bag 11 has 3 features"),
+        ([*BAGS[:-1], BAGS[-1][:0]], LABELS, "bag 11 has no instances"),
+        ([1e200 * bag for bag in BAGS], LABELS, "the ends of float64"),
+        ([1e-308 * bag for bag in BAGS], LABELS, "the ends of float64"),
+        (HALVES, CUBE, r"X holds one label .* fit\(bags, labels\)"),
+        ([0, 1] * 6, [[[1.0]], [[1.0], [2.0]]] * 6, "X holds one label per bag"),
+        (
+            CUBE[0].repeat(4, 0),
+            HALVES,
+            r"a table of 12 rows.* in BagFeatures\(StandardScaler\(\)\)",
+        ),
         ("digits.npz", [0, 1], "X is 'digits.npz'; give a list of bags"),
         (7, [0, 1], "X is 7; give a list of bags"),
         ({"a": 1}, [0], "X is dict; give a list of bags"),
-        (np.ones((12, 3, 2)), np.full(12, np.nan), "y holds no label for bag 0"),
-        (np.ones((12, 3, 2)), np.ones((12, 2)), r"y has shape \(12, 2\); it must be \(12,\)"),
+        (CUBE, np.full(12, np.nan), "y holds no label for bag 0"),
+        (CUBE, np.ones((12, 2)), r"y has shape \(12, 2\); it must be \(12,\)"),
     ],
 )
-def test_what_is_given_the_wrong_way_round_is_one_sentence(X, y, sentence, kind):
+def test_bad_bags_are_one_sentence(X, y, sentence, kind):
     with pytest.raises(InputError, match=sentence) as refused:
         kind().fit(X, y)
     assert "\n" not in str(refused.value)
@@ -232,10 +209,25 @@ def test_what_is_given_the_wrong_way_round_is_one_sentence(X, y, sentence, kind)
 
 
 @BOTH
-def test_a_scaler_in_front_of_bags_is_refused_and_what_does_it_is_named(kind):
-    rows, labels = np.random.default_rng(0).normal(size=(12, 3)), np.arange(12) % 2
-    with pytest.raises(InputError, match=r"X is a table .* in BagFeatures\(StandardScaler\(\)\)"):
-        make_pipeline(StandardScaler(), kind()).fit(rows, labels)
+def test_two_bags_of_a_class_are_enough(kind):
+    assert kind(penalty=1e-2).fit(BAGS, [1] * 10 + [0] * 2).classes_.tolist() == [0, 1]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("penalty", -1.0),
+        ("penalty", None),
+        ("pooling", "both"),
+        ("heads", -1),
+        ("random_state", -1),
+        ("progress", 3),
+    ],
+)
+def test_bad_parameters_are_one_sentence(name, value, kind):
+    with pytest.raises(InputError, match=f"The '{name}' parameter of {kind.__name__} must"):
+        kind(**{name: value}).fit(BAGS, LABELS)
 
 
 def test_parameters_are_those_that_the_model_reads():

@@ -172,6 +172,13 @@ def test_what_cannot_be_explained_is_one_sentence(attention, options, sentence):
         model.explain(bags, **options)
 
 
+def test_two_heads_have_no_single_selection():
+    bags, labels = make_bags(24)
+    model = AttentionSVC(heads=2, penalty=1e-2).fit(bags, labels)
+    with pytest.raises(InputError, match="explain needs two classes and one head"):
+        model.explain(bags)
+
+
 @BOTH
 def test_single_instances_select_nothing(kind):
     bags, labels = make_bags(12)
@@ -194,13 +201,6 @@ def test_single_instances_select_nothing(kind):
 def test_limits_out_of_range_are_refused(limit, sentence):
     with pytest.raises(InputError, match=sentence):
         Limits(**limit)
-
-
-def test_two_heads_have_no_single_selection():
-    bags, labels = make_bags(24)
-    model = AttentionSVC(heads=2, penalty=1e-2).fit(bags, labels)
-    with pytest.raises(InputError, match="explain needs two classes and one head"):
-        model.explain(bags)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_the_context_transformer_is_the_same_for_equal_bags_and_sees_the_whole_b
     shuffled = fitted.transform([bag[::-1] for bag in given])
     np.testing.assert_allclose(shuffled[4][0, 3:], found[4][0, 3:], atol=1e-12)
     assert BagContext().fit(given).transform(given).d == 3 + 2 * 30  # no more than bags
-    with pytest.raises(InputError, match="X has 2 features per instance"):
+    with pytest.raises(InputError, match="X has 2 features per instance; this BagContext was"):
         fitted.transform([np.zeros((2, 2))])
 
 

@@ -6,28 +6,15 @@ from attsvm.store import Stages, environment, remove_stages
 from attsvm.store.stages import stage_environments
 
 
-def test_a_stage_goes_from_absent_to_partial_to_done(tmp_path):
-    stages = Stages(tmp_path, "key")
+def test_a_stage_goes_from_absent_to_partial_to_done_bit_for_bit(tmp_path):
+    stages, array = Stages(tmp_path, "key"), np.random.default_rng(0).normal(size=(3, 4)) * 1e-300
     assert stages.load("joint") == (None, False)
-    stages.save("joint", {"step": np.array(3)}, done=False)
-    arrays, done = stages.load("joint")
-    assert arrays is not None
-    assert int(arrays["step"]) == 3
-    assert not done
-    stages.save("joint", {"step": np.array(9)}, done=True)
-    arrays, done = Stages(tmp_path, "key").load("joint")
-    assert arrays is not None
-    assert int(arrays["step"]) == 9
-    assert done
+    for step, done in ((3, False), (9, True)):
+        stages.save("joint", {"step": np.array(step), "W": array}, done=done)
+        arrays, ended = Stages(tmp_path, "key").load("joint")
+        assert (int(arrays["step"]), ended) == (step, done)
+        assert arrays["W"].tobytes() == array.tobytes()
     assert not list(tmp_path.glob("*partial*"))
-
-
-def test_arrays_come_back_bit_for_bit(tmp_path):
-    array = np.random.default_rng(0).normal(size=(3, 4)) * 1e-300
-    Stages(tmp_path, "key").save("s", {"W": array}, done=False)
-    arrays, _ = Stages(tmp_path, "key").load("s")
-    assert arrays is not None
-    assert arrays["W"].tobytes() == array.tobytes()
 
 
 def test_the_checkpoint_of_another_computation_is_refused(tmp_path):

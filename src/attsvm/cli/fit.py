@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import itertools
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from attsvm.cli.arguments import (
     share,
     step_length,
 )
-from attsvm.cli.output import show, show_json
+from attsvm.cli.output import show, show_json, tell
 from attsvm.errors import InputError
 from attsvm.pipeline.settings import FitSettings
 from attsvm.printable import escaped, name_of
@@ -103,7 +102,7 @@ def add_parser(commands: Any) -> None:
             type=kind,
             default=default,
             metavar="X",
-            help=_help(text, default),
+            help=text if default is None else f"{text} (default {default})",
         )
     group.add_argument(
         "--norm",
@@ -133,10 +132,6 @@ def add_parser(commands: Any) -> None:
     output.add_argument("--quiet", action="store_true", help="no progress bars")
     add_output(parser)
     parser.set_defaults(run=run)
-
-
-def _help(text: str, default: object) -> str:
-    return text if default is None else f"{text} (default {default})"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -197,12 +192,10 @@ def _option(name: str) -> str:
 
 def _first(accuracy: float) -> None:
     """Say how well the predictor does while selection and margin are under way."""
-    with contextlib.suppress(OSError):
-        print(
-            f"the predictor is right on {accuracy:.1%} of the held-out sequences; selection and"
-            " margin follow",
-            file=sys.stderr,
-        )
+    tell(
+        f"the predictor is right on {accuracy:.1%} of the held-out sequences; selection and margin"
+        " follow"
+    )
 
 
 def _print(result: dict[str, Any], folder: Path) -> None:

@@ -10,6 +10,29 @@ from typing import Any
 from attsvm.cli.arguments import add_output, positive_int, seed, share
 from attsvm.cli.output import show, show_json, tell
 
+_NUMBERS = {
+    # option: (type, default, letter, help)
+    "texts": (
+        positive_int,
+        64,
+        "N",
+        "read the first N texts; the page says how many were not read",
+    ),
+    "tokens": (positive_int, 256, "N", "read the first N tokens of a text"),
+    "threshold": (share, 0.5, "P", "top mass from which a query is sure of its selection"),
+    "queries": (positive_int, 80, "N", "sure queries per head that join its programme"),
+    "draws": (
+        positive_int,
+        3,
+        "N",
+        (
+            "draws of each null and of texts; more make intervals narrower, and each is one more"
+            " programme per null and head"
+        ),
+    ),
+    "seed": (seed, 0, "S", "of draws"),
+}
+
 
 def add_parser(commands: Any) -> None:
     """Register the command."""
@@ -57,43 +80,14 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="no max-margin solutions, statistics alone: seconds for all heads",
     )
-    parser.add_argument(
-        "--texts",
-        type=positive_int,
-        default=64,
-        metavar="N",
-        help="read the first N texts (default 64); the page says how many were not read",
-    )
-    parser.add_argument(
-        "--tokens",
-        type=positive_int,
-        default=256,
-        metavar="N",
-        help="read the first N tokens of a text (default 256)",
-    )
-    parser.add_argument(
-        "--threshold",
-        type=share,
-        default=0.5,
-        metavar="P",
-        help="top mass from which a query is sure of its selection (default 0.5)",
-    )
-    parser.add_argument(
-        "--queries",
-        type=positive_int,
-        default=80,
-        metavar="N",
-        help="sure queries per head that join its programme (default 80)",
-    )
-    parser.add_argument(
-        "--draws",
-        type=positive_int,
-        default=3,
-        metavar="N",
-        help="draws of each null and of texts; more make intervals narrower, and each is one more"
-        " programme per null and head (default 3)",
-    )
-    parser.add_argument("--seed", type=seed, default=0, metavar="S", help="of draws (default 0)")
+    for name, (kind, default, letter, text) in _NUMBERS.items():
+        parser.add_argument(
+            f"--{name}",
+            type=kind,
+            default=default,
+            metavar=letter,
+            help=f"{text} (default {default})",
+        )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_output(parser)
     parser.set_defaults(run=run)
@@ -109,12 +103,7 @@ def run(options: argparse.Namespace) -> int:
         text=options.text,
         norms=() if options.statistics else tuple(options.norm or ("fro",)),
         nulls=tuple(options.null or ("heads", "permuted")),
-        texts=options.texts,
-        tokens=options.tokens,
-        threshold=options.threshold,
-        queries=options.queries,
-        draws=options.draws,
-        seed=options.seed,
+        **{name: getattr(options, name) for name in _NUMBERS},
     )
     name = "".join(c if c.isalnum() else "-" for c in Path(options.models[-1]).name) or "model"
     folder = options.out or Path("runs") / f"probe-{name}"

@@ -96,7 +96,7 @@ def _refuse_files_of_others(path: Path) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Solve and print."""
-    from attsvm.files import check_destination, is_folder
+    from attsvm.files import check_destination, is_folder, save_arrays
     from attsvm.geometry import parse_norm
     from attsvm.solvers import max_margin
 
@@ -122,8 +122,6 @@ def run(options: argparse.Namespace) -> int:
     solution = max_margin(programme, norm, **settings)
     margins = solution.margins
     if options.out is not None:
-        from attsvm.files import save_arrays
-
         arrays = (solution.W, solution.dual, margins.sequence, margins.token, margins.selected)
         written = dict(zip(_WRITTEN, (*arrays, margins(solution.W)), strict=True))
         if margins.numbers is not None:

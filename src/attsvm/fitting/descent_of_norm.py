@@ -22,7 +22,7 @@ Bias of Spectral Descent and Muon on Multiclass Separable Data*.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,13 +31,12 @@ from attsvm.errors import InputError
 from attsvm.fitting import LONGEST_STEP
 from attsvm.fitting.stage import Weights
 from attsvm.geometry import Norm
+from attsvm.geometry.norm import MirrorMap
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from attsvm.models import Attention
-
-Kind = Literal["gradient", "mirror", "factored", "steepest"]
 
 # those at which MirrorDescent does not warn that weights are extreme powers of their dual
 EXPONENTS = (1.01, 10.0)
@@ -46,20 +45,19 @@ LENGTH = 16.0  # of a step, in the norm; tokens and queries have a root-mean-squ
 _OFFSET = 1.0
 
 
-def descent_kind(norm: Norm) -> Kind:
+def descent_kind(norm: Norm) -> str:
     """The row of the table above.
 
     Raises:
         InputError: a potential whose exponent is too close to one or too large for mirror descent.
     """
-    kind, mirror = norm.descent.kind, norm.mirror_map
-    if kind == "mirror" and mirror and not EXPONENTS[0] <= mirror.p <= EXPONENTS[1]:
+    if (mirror := _mirror(norm)) and not EXPONENTS[0] <= mirror.p <= EXPONENTS[1]:
         raise InputError(
             f"fit trains for {norm.name} by mirror descent, whose weights are powers"
             f" {1 / (mirror.p - 1):.3g} of its dual; give an exponent between {EXPONENTS[0]:g} and"
             f" {EXPONENTS[1]:g}, or use max_margin, or attsvm solve, for the solution alone"
         )
-    return kind
+    return norm.descent.kind
 
 
 def step_length(norm: Norm, data: AttentionData) -> float:
@@ -89,8 +87,7 @@ def selection_descent(
     from attsvm.models import Attention  # begins with torch
     from attsvm.optim import MirrorDescent, SteepestDescent
 
-    kind = descent_kind(norm)
-    if kind == "factored":
+    if descent_kind(norm) == "factored":
         factored = Attention.cross(
             data,
             start.head,
@@ -101,10 +98,9 @@ def selection_descent(
         )
         return factored, SteepestDescent(factored.parameters(), lr=math.sqrt(2.0 * lr / steps))
     model = Attention.cross(data, start.head, start.intercept, init=start.W)
-    mirror = norm.mirror_map
-    if kind == "mirror" and mirror is not None:
+    if mirror := _mirror(norm):
         potential, p = mirror
-        length = _dual_length(p, lr, steps)
+        length = float((steps * lr) ** (p - 1.0) / steps)
         return model, MirrorDescent([model.W], lr=length, p=p, normalize=True, potential=potential)
     return model, SteepestDescent([model.W], lr=lr, norm=norm, normalize=True)
 
@@ -115,9 +111,8 @@ def check_step(norm: Norm, lr: float, steps: int) -> None:
     Raises:
         InputError: it is below 1e-100 or above 1e100.
     """
-    mirror = norm.mirror_map
-    if descent_kind(norm) == "mirror" and mirror is not None:
-        logarithm = (mirror[1] - 1.0) * math.log10(steps * lr) - math.log10(steps)
+    if mirror := _mirror(norm):
+        logarithm = (mirror.p - 1.0) * math.log10(steps * lr) - math.log10(steps)
         if abs(logarithm) > math.log10(LONGEST_STEP):
             raise InputError(
                 f"steps of length {lr:g} in {norm.name} are steps of about 10^{logarithm:.0f} in"
@@ -125,8 +120,9 @@ def check_step(norm: Norm, lr: float, steps: int) -> None:
             )
 
 
-def _dual_length(p: float, lr: float, steps: int) -> float:
-    return float((steps * lr) ** (p - 1.0) / steps)
+def _mirror(norm: Norm) -> MirrorMap | None:
+    """The map of the descent; that of the Frobenius norm is the identity and left out."""
+    return norm.mirror_map if norm.descent.kind == "mirror" else None
 
 
 def _factors(W: FloatArray) -> tuple[FloatArray, FloatArray]:

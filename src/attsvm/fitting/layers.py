@@ -100,10 +100,6 @@ class PooledLayer:
         """``(N, C)``: the value of a bag that holds this instance only."""
         return rows @ self.V.sum(axis=0) + self.intercept
 
-    def size(self) -> FloatArray:
-        """``(C,)``: the Euclidean norm of what multiplies an instance that is alone."""
-        return np.asarray(np.linalg.norm(self.V.sum(axis=0), axis=0))
-
 
 @dataclass(frozen=True, eq=False)
 class WitnessLayer:
@@ -155,11 +151,6 @@ class WitnessLayer:
     def alone(self, rows: FloatArray) -> FloatArray:
         """See :class:`PooledLayer`."""
         return self._joined(rows @ self.w.T + self.intercept)
-
-    def size(self) -> FloatArray:
-        """See :class:`PooledLayer`."""
-        sizes = np.linalg.norm(self.w, axis=1)
-        return np.asarray(sizes if not self.null else sizes.max(keepdims=True))
 
 
 Layer = PooledLayer | WitnessLayer

@@ -14,7 +14,7 @@ from attsvm.pipeline.trained import Trained
 from attsvm.sklearn import WitnessSVC
 
 Predictors = list[tuple[str, str, str, FloatArray]]
-"""Name, title and sentence of each, and its values of all sequences."""
+"""Name, title and sentence of each, and its values of all sequences, of a control in each draw."""
 
 CONTROL_DRAWS = 20
 _TOKENS_READ = 100_000
@@ -32,9 +32,9 @@ def accuracy_table(
         values, pooled, alone = _standard(model, data, parts)
     else:
         values, pooled, alone = _collective(model, data)
-    majority = 1.0 if (data.labels[parts["train"]] > 0).mean() >= 0.5 else -1.0
-    values = [
-        *values,
+    generator, rows = np.random.default_rng([seed, 1]), np.arange(data.n)
+    draws = [alone[rows, _random_tokens(data, generator)] for _ in range(CONTROL_DRAWS)]
+    values += [
         (
             "mean_pooling",
             "mean-pooling logistic regression",
@@ -45,40 +45,35 @@ def accuracy_table(
             pooled,
         ),
         (
-            "majority",
-            "majority label",
-            "always the more frequent label of the training part",
-            np.full(data.n, majority),
+            "random_token",
+            "random token",
+            (
+                "control: the same head applied to a random token of the sequence, mean over"
+                f" {CONTROL_DRAWS} draws"
+            ),
+            np.array(draws),
+        ),
+        (
+            "extreme_token",
+            "most extreme token",
+            (
+                "null: logistic regression on single tokens, each with the label of its sequence,"
+                " applied to the token for which it is surest"
+            ),
+            _extreme_token(data, parts["train"], seed),
         ),
     ]
-    table = [
-        _entry(name, title, what, _right(data, value)[None], parts)
-        for name, title, what, value in values
-    ]
-    generator, rows = np.random.default_rng([seed, 1]), np.arange(data.n)
-    draws = np.stack(
-        [_right(data, alone[rows, _random_tokens(data, generator)]) for _ in range(CONTROL_DRAWS)]
-    )
-    what = (
-        "control: the same head applied to a random token of the sequence, mean over"
-        f" {CONTROL_DRAWS} draws"
-    )
-    table.insert(-1, _entry("random_token", "random token", what, draws, parts))
-    what = (
-        "null: logistic regression on single tokens, each with the label of its sequence, applied"
-        " to the token for which it is surest"
-    )
-    right = _right(data, _extreme_token(data, parts["train"], seed))
-    table.insert(-1, _entry("extreme_token", "most extreme token", what, right[None], parts))
-    texts = _texts(encoded)
-    if texts is not None:
+    if texts := _texts(encoded):
         what = (
             "no vectors and no attention: logistic regression on the weighted counts of words and"
             " pairs of words, its penalty chosen on the validation part"
         )
-        right = _right(data, _bag_of_words(texts, data.labels, parts))
-        table.insert(-1, _entry("tfidf", "TF-IDF logistic regression", what, right[None], parts))
-    return table
+        found = _bag_of_words(texts, data.labels, parts)
+        values.append(("tfidf", "TF-IDF logistic regression", what, found))
+    majority = 1.0 if (data.labels[parts["train"]] > 0).mean() >= 0.5 else -1.0
+    what = "always the more frequent label of the training part"
+    values.append(("majority", "majority label", what, np.full(data.n, majority)))
+    return [_entry(*each, data.labels, parts) for each in values]
 
 
 def _standard(
@@ -149,10 +144,10 @@ def _collective(model: Trained, data: AttentionData) -> tuple[Predictors, FloatA
     return values, model.baseline_.decision(data), data.tokens @ hard.head + hard.intercept
 
 
-def _texts(encoded: Encoded) -> list[str] | None:
-    """The texts behind the sequences, as far as a view shows them; None where they are none."""
+def _texts(encoded: Encoded) -> list[str]:
+    """The texts behind the sequences, as far as a view shows them; none where they are none."""
     if not encoded.views or encoded.views[0].get("kind") != "text":
-        return None
+        return []
     return [str(view["text"]) for view in encoded.views]
 
 
@@ -197,19 +192,22 @@ def _extreme_token(data: AttentionData, train: IntArray, seed: int) -> FloatArra
     return np.asarray(values[np.arange(data.n), surest])
 
 
-def _right(data: AttentionData, values: FloatArray) -> FloatArray:
-    return np.asarray((values > 0) == (data.labels > 0), dtype=np.float64)
-
-
 def _random_tokens(data: AttentionData, generator: np.random.Generator) -> IntArray:
     return np.argmax(np.where(data.mask, generator.random(data.mask.shape), -1.0), axis=1)
 
 
 def _entry(
-    name: str, title: str, what: str, right: FloatArray, parts: dict[str, IntArray]
+    name: str,
+    title: str,
+    what: str,
+    values: FloatArray,
+    labels: FloatArray,
+    parts: dict[str, IntArray],
 ) -> dict[str, Any]:
-    """Accuracies from ``(draws, n)`` hits; ``std`` is over draws, on the test part."""
-    entry: dict[str, Any] = {"name": name, "title": title, "what": what}
-    entry |= {part: float(right[:, rows].mean()) for part, rows in parts.items()}
-    entry["std"] = float(right[:, parts["test"]].mean(axis=1).std()) if len(right) > 1 else None
-    return entry
+    """Accuracies of ``(n,)`` values, or of ``(draws, n)``: ``std`` is over draws, on the test
+    part.
+    """
+    right = (np.atleast_2d(values) > 0) == (labels > 0)
+    spread = float(right[:, parts["test"]].mean(axis=1).std()) if values.ndim == 2 else None
+    shares = {part: float(right[:, rows].mean()) for part, rows in parts.items()}
+    return {"name": name, "title": title, "what": what, **shares, "std": spread}

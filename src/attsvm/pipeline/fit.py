@@ -33,16 +33,16 @@ from attsvm.pipeline.results import (
 )
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.standard import (
+    Witnessed,
     standard_claims,
     standard_results,
     standard_verdict,
     witness_words,
     write_page,
 )
-from attsvm.pipeline.trained import Trained, limits_of
+from attsvm.pipeline.trained import Trained
 from attsvm.pipeline.verdict import claims, verdict, words_sentence
 from attsvm.report import write as write_report
-from attsvm.sklearn import Explanation, WitnessSVC
 from attsvm.store import RunFolder, environment, finished_run, versions, write_json
 from attsvm.store.code import code_fingerprint
 from attsvm.store.folder import FORMAT
@@ -97,17 +97,15 @@ def fit_dataset(
     if settings.merge_duplicates:
         encoded = replace(encoded, data=encoded.data.without_duplicates())
     check_selectable(encoded.data)
-    learned, standard = encoded.data.take(rest), settings.assumption == "standard"
-    model: WitnessSVC | Trained
-    if standard:
-        model = WitnessSVC(random_state=settings.seed)
-        model.given(learned)  # whatever is refused is refused here
+    learned = encoded.data.take(rest)
+    model: Witnessed | Trained
+    if settings.assumption == "standard":
+        model, files = Witnessed(settings), ["report.html", "page.json"]
     else:
         model = Trained(settings, checkpoint_seconds=checkpoint_seconds)
-        model.check(learned)
-    files = ("report.html", "page.json") if standard else _FILES
-    if dataset.kind == "array" and not standard:
-        files = (*files, "bags.html")
+        files = ["arrays.safetensors", "examples.json", "report.html"]
+        files += ["bags.html"] if dataset.kind == "array" else []
+    model.check(learned)  # whatever is refused is refused here
     with RunFolder(folder, request, files=files, overwrite=overwrite) as run_folder:
         timing = {"data": time.perf_counter() - started}
         started = time.perf_counter()
@@ -121,29 +119,22 @@ def fit_dataset(
             if progress is not None:
                 progress(stage, done, total)
 
-        explained: Explanation | None = None
-        model.progress = watch
-        if isinstance(model, Trained):
-            model.checkpoint = run_folder.checkpoint
-            model.learn(learned)
-        else:
-            limits = limits_of(settings)
-            explained = model.fit(learned).explain(learned, norm=settings.norm, limits=limits)
+        model.progress, model.checkpoint = watch, run_folder.checkpoint
+        model.learn(learned)
         timing["fit"] = time.perf_counter() - started
         # a model of witnesses is fitted to both; what is compared with it chooses on one
         trained = split(learned.labels, settings.validation_size, settings.seed, "validation_size")
-        if isinstance(model, Trained):
-            timing["joint_training"] = float(model.joint_trajectory_.seconds[-1])
-            timing["selection_training"] = float(model.trajectory_.seconds[-1])
         parts = {"train": rest[trained[0]], "validation": rest[trained[1]], "test": test}
         started = time.perf_counter()
         if isinstance(model, Trained):
+            timing["joint_training"] = float(model.joint_trajectory_.seconds[-1])
+            timing["selection_training"] = float(model.trajectory_.seconds[-1])
             results = _evaluate(run_folder.path, encoded, model, settings, parts)
             results["words"] = _words(model, encoded, dataset.class_names, test)
             stated = claims(results, len(test))
             told = verdict(results, stated, len(parts["validation"]), dataset.kind)
-        elif explained is not None:
-            results = standard_results(model, explained, encoded, parts, settings.seed)
+        else:
+            results = standard_results(model, encoded, parts)
             results["words"] = witness_words(model, encoded, dataset.class_names, test)
             stated = standard_claims(results, len(test))
             told = standard_verdict(results, stated, dataset.kind)
@@ -166,20 +157,17 @@ def fit_dataset(
             "verdict": told,
             "timing": timing,
         }
-        if explained is not None and isinstance(model, WitnessSVC):
-            write_page(run_folder.path, model, explained, encoded, parts, run)
-            return run_folder.finish(run)
-        write_report(run_folder.path, run)
-        if dataset.kind == "array":  # bags of vectors, each with its evidence
+        if isinstance(model, Witnessed):
+            write_page(run_folder.path, model, encoded, parts, run)
+        else:
+            write_report(run_folder.path, run)
+        if "bags.html" in files:  # bags of vectors, each with its evidence
             from attsvm.report.bags_page import write_bags  # needs jinja2, as every page
 
             names = [f"sequence {i}" for i in test]
             page = run_folder.path / "bags.html"
             write_bags(page, model, encoded.data.take(test), names=names, title=dataset.title)
         return run_folder.finish(run)
-
-
-_FILES = ("arrays.safetensors", "examples.json", "report.html")
 
 
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"

@@ -11,6 +11,7 @@ what the theory promises of every one of them is the margin: the comparison is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -75,7 +76,7 @@ def selection_results(model: Trained, train: AttentionData, saturation: float) -
     is_optimal = scores[np.arange(train.n), selected] == best[:, 0]
     local = (
         locally_optimal(model.solution_, scores)
-        if model.status_ == "optimal" and model.solution_.slack is None
+        if model.solution_.status == "optimal" and model.solution_.slack is None
         else None
     )
     return {
@@ -148,12 +149,14 @@ def direction_results(model: Trained) -> tuple[dict[str, Any], Arrays]:
     gaps, course, steps = *courses.values(), trajectory.steps
     tenth, half = (int(np.searchsorted(steps, steps[-1] / parts)) for parts in (10, 2))
     last = float(direction_gap(W, solution.W))
-    exact = model.status_ == "optimal" and solution.slack is None and model.norm_ == Frobenius()
+    hard = solution.status == "optimal" and solution.slack is None
     return {
         "cosine": 1.0 - last,
         "gap": last,
         "angle_degrees": float(np.degrees(2.0 * np.arcsin(min(np.sqrt(last / 2.0), 1.0)))),
-        "certified_angle_degrees": float(np.degrees(solution.angle_bound())) if exact else None,
+        "certified_angle_degrees": float(np.degrees(solution.angle_bound()))
+        if hard and model.norm_ == Frobenius()
+        else None,
         "first_gap": float(gaps[tenth]),
         "measure": measure_of(model.norm_),
         "distance": float(distances(W, solution)),
@@ -328,11 +331,11 @@ def choose_examples(
     chosen = np.array([int(i) for _, _, rows in groups for i in rows], dtype=np.int64)
     if not len(chosen):
         return []
-    shown = _Shown(model, data, chosen, tokens, values)
     labels = [(group, part) for group, part, rows in groups for _ in rows]
+    entries = _entries(model, data.take(chosen), chosen, tokens[chosen], values[chosen])
     return [
-        {"part": part, "group": group, **shown.entry(k), "view": _view(encoded, int(i))}
-        for k, ((group, part), i) in enumerate(zip(labels, chosen, strict=True))
+        {"part": part, "group": group, **entry, "view": _view(encoded, entry["sequence"])}
+        for (group, part), entry in zip(labels, entries, strict=True)
     ]
 
 
@@ -354,44 +357,28 @@ def _view(encoded: Encoded, i: int) -> dict[str, Any]:
     return array_view(encoded.data.mask[i])
 
 
-class _Shown:
-    """Everything about the chosen sequences, computed at once."""
-
-    def __init__(
-        self,
-        model: Trained,
-        data: AttentionData,
-        chosen: IntArray,
-        tokens: IntArray,
-        values: Any,
-    ) -> None:
-        self.chosen, self.data = chosen, data
-        self.tokens, self.values = tokens[chosen], values[chosen]
-        part = AttentionData(
-            data.tokens[chosen], data.labels[chosen], data.queries[chosen], data.mask[chosen]
-        )
-        self.probability = layers.probabilities(part, model.weights_.W)
-        self.scores = part.labels[:, None] * (part.tokens @ model.selection_weights_.head)
-        W = model.solution_.W
-        size = float(model.norm_.value(W)) or 1.0
-        logits = layers.logits(part, W / size)
-        rows = np.arange(part.n)
-        margins = logits[rows, self.tokens][:, None] - np.where(part.mask, logits, -np.inf)
-        margins[rows, self.tokens] = np.inf
-        self.rival, self.margin = np.argmin(margins, axis=1), margins.min(axis=1)
-
-    def entry(self, k: int) -> dict[str, Any]:
-        i = int(self.chosen[k])
-        visible = self.data.mask[i]
+def _entries(
+    model: Trained, shown: AttentionData, chosen: IntArray, tokens: IntArray, values: FloatArray
+) -> Iterator[dict[str, Any]]:
+    """Everything about the sequences at the positions ``chosen``, with the token that each selects
+    and the value of that.
+    """
+    probability = layers.probabilities(shown, model.weights_.W)
+    scores = shown.labels[:, None] * (shown.tokens @ model.selection_weights_.head)
+    W, rows = model.solution_.W, np.arange(shown.n)
+    logits = layers.logits(shown, W / (float(model.norm_.value(W)) or 1.0))
+    margins = logits[rows, tokens][:, None] - logits
+    margins[rows, tokens] = np.inf
+    for k, visible in enumerate(shown.mask):
         lone, length = visible.sum() < 2, int(np.flatnonzero(visible)[-1]) + 1
-        return {
-            "sequence": i,
-            "label": int(self.data.labels[i]),
-            "predicted": 1 if self.values[k] > 0 else -1,
-            "value": float(self.values[k]),
-            "selected": int(self.tokens[k]),
-            "probability": self.probability[k][:length].tolist(),
-            "score": self.scores[k][:length].tolist(),
-            "margin": None if lone else float(self.margin[k]),
-            "rival": None if lone else int(self.rival[k]),
+        yield {
+            "sequence": int(chosen[k]),
+            "label": int(shown.labels[k]),
+            "predicted": 1 if values[k] > 0 else -1,
+            "value": float(values[k]),
+            "selected": int(tokens[k]),
+            "probability": probability[k][:length].tolist(),
+            "score": scores[k][:length].tolist(),
+            "margin": None if lone else float(margins[k].min()),
+            "rival": None if lone else int(np.argmin(margins[k])),
         }

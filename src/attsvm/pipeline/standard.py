@@ -10,30 +10,53 @@ from typing import Any
 import numpy as np
 
 from attsvm.bags import as_bags
-from attsvm.data import FloatArray, IntArray
+from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.datasets import Encoded
 from attsvm.datasets.source import Views
 from attsvm.fitting.minimise import TOLERANCE
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.results import chosen_words, solution_results
+from attsvm.pipeline.settings import FitSettings
+from attsvm.pipeline.trained import limits_of
 from attsvm.pipeline.verdict import accuracy_claims, answer, certificate, claim, nulls
-from attsvm.sklearn import Explanation, WitnessSVC
+from attsvm.sklearn import WitnessSVC
 
 SUFFICIENT_SHARE = 0.95
 
 
+class Witnessed(WitnessSVC):
+    """:class:`~attsvm.sklearn.WitnessSVC`, as :class:`attsvm.pipeline.trained.Trained` is of
+    attention; it keeps nothing of unfinished work.
+
+    Attributes:
+        explained_: the margin of its witnesses.
+    """
+
+    checkpoint: Path | None = None
+
+    def __init__(self, settings: FitSettings) -> None:
+        super().__init__(random_state=settings.seed)
+        self.settings = settings
+
+    def check(self, data: AttentionData) -> None:
+        """Refuse what :meth:`learn` would refuse."""
+        self.given(data)
+
+    def learn(self, data: AttentionData) -> Witnessed:
+        """Fit to labelled sequences."""
+        limits = limits_of(self.settings)
+        self.explained_ = self.fit(data).explain(data, norm=self.settings.norm, limits=limits)
+        return self
+
+
 def standard_results(
-    model: WitnessSVC,
-    explained: Explanation,
-    encoded: Encoded,
-    parts: dict[str, IntArray],
-    seed: int,
+    model: Witnessed, encoded: Encoded, parts: dict[str, IntArray]
 ) -> dict[str, Any]:
     """The ``results`` of ``run.json``."""
     held, steps = encoded.data.take(parts["test"]), model.convex_steps_
     found, positive = model.evidence(held), model.predict(held) > 0
     return {
-        "accuracy": accuracy_table(model, encoded, parts, seed),
+        "accuracy": accuracy_table(model, encoded, parts, model.settings.seed),
         "evidence": {
             "sufficient": float(found.sufficient.mean()),
             "necessary": float(found.necessary[positive].mean()) if positive.any() else None,
@@ -47,7 +70,7 @@ def standard_results(
             "optimum": model.optimum_,
             "penalty": model.predictor_.penalty,
         },
-        "margin": solution_results(explained.solution, explained.hard_status),
+        "margin": solution_results(model.explained_.solution, model.explained_.hard_status),
     }
 
 
@@ -123,8 +146,7 @@ def witness_words(
 
 def write_page(
     folder: Path,
-    model: WitnessSVC,
-    explained: Explanation,
+    model: Witnessed,
     encoded: Encoded,
     parts: dict[str, IntArray],
     run: Any,
@@ -138,8 +160,8 @@ def write_page(
         return Shown(encoded.data.take(rows), looks, names, classes)
 
     learned = np.sort(np.concatenate([parts["train"], parts["validation"]]))
-    held = shown(parts["test"])
-    write_joint_page(folder / "report.html", model, held, (shown(learned), explained), run)
+    pair = shown(learned), model.explained_
+    write_joint_page(folder / "report.html", model, shown(parts["test"]), pair, run)
 
 
 def _looks(encoded: Encoded, rows: IntArray) -> Views[str] | FloatArray | None:

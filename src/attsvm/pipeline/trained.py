@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from attsvm.data import AttentionData, given_away
-from attsvm.dynamics import direction_gap
 from attsvm.fitting import layers
 from attsvm.fitting.explaining import Limits, certify, check_explained, select
 from attsvm.fitting.joint_stage import train_jointly
 from attsvm.fitting.layers import Layer, PooledLayer
 from attsvm.fitting.preparation import root_mean_square, split
-from attsvm.fitting.stage import Progress, Watch, Weights
+from attsvm.fitting.stage import Progress, Watch
 from attsvm.geometry import Frobenius, as_norm
 from attsvm.pipeline.settings import FitSettings
 from attsvm.progress import reporter
@@ -55,11 +54,8 @@ class Trained(AttentionSVC):
         weights_, baseline_, joint_trajectory_, best_step_: see
             :class:`attsvm.fitting.joint_stage.Joint`; in the units of the data.
         selection_weights_, trajectory_, lr_: weights, records and step of the selection stage.
-        solution_, status_, margin_: the max-margin solution of the training sequences.
+        solution_: the max-margin solution of the training sequences.
         hard_status_: the status of the hard margin; ``solution_`` is soft where it is infeasible.
-        selected_tokens_: ``(n,)``, position of the selected token of every sequence.
-        support_tokens_: ``(k, 2)``, sequence and token of every support constraint.
-        direction_gap_: of the selection weights from the solution.
     """
 
     def __init__(
@@ -88,7 +84,7 @@ class Trained(AttentionSVC):
 
     def learn(self, data: AttentionData) -> Trained:
         """Train on labelled sequences."""
-        given, settings = self.check(data), self.settings
+        given, settings, limits = self.check(data), self.settings, limits_of(self.settings)
         stages = Stages(None, "")
         if self.checkpoint is not None:
             stages = Stages(Path(self.checkpoint), self._key(data))
@@ -105,34 +101,22 @@ class Trained(AttentionSVC):
         pooled = joint.baseline
         self.weights_ = joint.weights.rescaled(tokens, z)
         self.joint_trajectory_, self.best_step_ = joint.trajectory, joint.best_step
-        self.baseline_ = replace(pooled, coef=pooled.coef / tokens, C=pooled.C * tokens**2)
+        self.baseline_ = replace(pooled, coef=pooled.coef / tokens, C=pooled.C / tokens**2)
         self.convex_steps_, self.optimum_ = [], "none"
         values = self._layer().read(given.bags.rows, given.bags.offsets, data.queries).values
         self._describe(given, values, self.validation_indices_)
-        hard, self.trajectory_, self.lr_ = select(
-            train, joint.weights, self.norm_, limits_of(settings), watch
-        )
+        hard, self.trajectory_, self.lr_ = select(train, joint.weights, self.norm_, limits, watch)
         self.selection_weights_ = hard.rescaled(tokens, z)
-        self._certify(data)
+        trained = data.take(self.train_indices_)
+        selected = layers.selected_tokens(trained, self.selection_weights_.W)
+        self.solution_, self.hard_status_ = certify(
+            trained, selected, self.norm_, limits, watch.progress
+        )
         return self
 
-    def _certify(self, data: AttentionData) -> None:
-        W, rows = self.selection_weights_.W, self.train_indices_
-        self.selected_tokens_ = layers.selected_tokens(data, W)
-        self.solution_, self.hard_status_ = certify(
-            data.take(rows),
-            self.selected_tokens_[rows],
-            self.norm_,
-            limits_of(self.settings),
-            reporter(self.progress),
-        )
-        self.status_, self.margin_ = self.solution_.status, self.solution_.margin
-        support = self.solution_.support_tokens()
-        self.support_tokens_ = np.column_stack([rows[support[:, 0]], support[:, 1]])
-        self.direction_gap_ = float(direction_gap(W, self.solution_.W))
-
     def _layer(self) -> Layer:
-        return _single(self.weights_)
+        W, head, intercept = self.weights_.W, self.weights_.head, self.weights_.intercept
+        return PooledLayer(W[None], head[None, :, None], np.array([intercept]))
 
     def _key(self, data: AttentionData) -> str:
         digest = hashlib.sha256()
@@ -147,7 +131,3 @@ class Trained(AttentionSVC):
                 "code": code_fingerprint(type(self)),
             }
         )
-
-
-def _single(weights: Weights) -> PooledLayer:
-    return PooledLayer(weights.W[None], weights.head[None, :, None], np.array([weights.intercept]))

@@ -88,53 +88,49 @@ def _comparison(margin: dict[str, Any], direction: dict[str, Any]) -> list[dict[
     allows.
     """
     distance, norm = direction["distance"], margin["geometry_title"]
-    certified = margin["status"] == "optimal"
-    if direction["measure"] == "margin":
-        reached = claim(
+    certified, reached = margin["status"] == "optimal", 1.0 - distance
+    along = "The trained weights point along the max-margin solution:"
+    theory = "the theory says 0 in the limit, approached slowly"
+    name, statement, reason, course = {
+        "margin": (
             "margin",
             f"The trained weights reach at least {MARGIN_SHARE:.0%} of the best margin in the"
             f" {norm}.",
-            1.0 - distance,
-            MARGIN_SHARE,
-            1.0 - distance >= MARGIN_SHARE if certified else None,
             f"several directions may be best in the {norm}, so margins are compared; 90 % is"
             " weights at most a ninth longer than necessary",
-        )
-        name = "shortfall of the margin"
-    elif direction["measure"] == "divergence":
-        reached = claim(
+            "shortfall of the margin",
+        ),
+        "divergence": (
             "direction",
-            "The trained weights point along the max-margin solution: the directional Bregman"
-            f" divergence in the {norm} is at most {DIRECTION_GAP:g}.",
-            distance,
-            DIRECTION_GAP,
-            distance <= DIRECTION_GAP if certified else None,
-            "0.01 is what an angle of 8.1 degrees is in the Frobenius norm; the theory says 0 in"
-            " the limit, approached slowly",
-        )
-        name = "divergence of the direction"
-    else:
-        reached = claim(
-            "direction",
-            "The trained weights point along the max-margin solution: 1 - cosine is at most"
+            f"{along} the directional Bregman divergence in the {norm} is at most"
             f" {DIRECTION_GAP:g}.",
-            distance,
-            DIRECTION_GAP,
-            distance <= DIRECTION_GAP if certified else None,
-            "0.01 is an angle of 8.1 degrees; the theory says 0 in the limit, approached slowly",
-        )
-        name = "direction gap"
-    approach = claim(
-        "approach",
-        f"The {name} is still falling: its last record is below that at half of the training, and"
-        " below nine tenths of that at a tenth of it.",
-        distance,
-        min(0.9 * direction["first_distance"], direction["midway_distance"]),
-        direction["falling"] if certified else None,
-        f"convergence in {'margin' if reached['id'] == 'margin' else 'direction'} has no finite"
-        " end, so an honest run must still improve",
+            f"0.01 is what an angle of 8.1 degrees is in the Frobenius norm; {theory}",
+            "divergence of the direction",
+        ),
+        "cosine": (
+            "direction",
+            f"{along} 1 - cosine is at most {DIRECTION_GAP:g}.",
+            f"0.01 is an angle of 8.1 degrees; {theory}",
+            "direction gap",
+        ),
+    }[direction["measure"]]
+    measured, threshold, holds = (
+        (reached, MARGIN_SHARE, reached >= MARGIN_SHARE)
+        if name == "margin"
+        else (distance, DIRECTION_GAP, distance <= DIRECTION_GAP)
     )
-    return [reached, approach]
+    return [
+        claim(name, statement, measured, threshold, holds if certified else None, reason),
+        claim(
+            "approach",
+            f"The {course} is still falling: its last record is below that at half of the training,"
+            " and below nine tenths of that at a tenth of it.",
+            distance,
+            min(0.9 * direction["first_distance"], direction["midway_distance"]),
+            direction["falling"] if certified else None,
+            f"convergence in {name} has no finite end, so an honest run must still improve",
+        ),
+    ]
 
 
 def claim(

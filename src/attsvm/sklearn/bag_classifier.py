@@ -14,7 +14,6 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import compute_sample_weight
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_is_fitted
 
 from attsvm.bags import Bags, as_bags, bag_labels
 from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, axes, given_away
@@ -66,18 +65,30 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
     """A classifier of bags; see its two kinds."""
 
     assumption: ClassVar[Literal["collective", "standard"]]
-    penalty: float | Literal["cv"]
-    pooling: Literal["soft", "hard"]
-    heads: int
-    class_weight: dict[Any, float] | Literal["balanced"] | None
-    reject: float
-    random_state: int
-    progress: Progress | bool | None
     query: Any = "constant"
 
+    def __init__(
+        self,
+        *,
+        heads: int = 1,
+        pooling: Literal["soft", "hard"] = "soft",
+        penalty: float | Literal["cv"] = "cv",
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
+        reject: float = 0.0,
+        random_state: int = 0,
+        progress: Progress | bool | None = None,
+    ) -> None:
+        self.heads = heads
+        self.pooling = pooling
+        self.penalty = penalty
+        self.class_weight = class_weight
+        self.reject = reject
+        self.random_state = random_state
+        self.progress = progress
+
     @abstractmethod
-    def _fitted_to(self, table: Table) -> Predictor:
-        """The predictor of these bags."""
+    def _fitted_to(self, table: Table, asked: float | None) -> Predictor:
+        """The predictor of these bags, of the penalty that is asked for."""
 
     @abstractmethod
     def _explained(
@@ -120,18 +131,18 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
             if progress is not None:
                 progress("predictor", done, total)
 
-        found = self._fitted_to(
-            Table(
-                given.bags.rows,
-                given.bags.offsets,
-                given.queries,
-                given.labels,
-                len(self.classes_),
-                given.shares,
-                seed,
-                tick,
-            )
+        table = Table(
+            given.bags.rows,
+            given.bags.offsets,
+            given.queries,
+            given.labels,
+            len(self.classes_),
+            given.shares,
+            seed,
+            tick,
         )
+        asked = None if isinstance(self.penalty, str) else float(self.penalty)
+        found = self._fitted_to(table, asked)
         self.predictor_ = found
         self.convex_steps_ = found.steps
         self.optimum_ = "global" if found.convex else "local"
@@ -323,13 +334,7 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         return np.asarray(at, dtype=np.int64)
 
     def _unlabelled(self, X: Any, groups: ArrayLike | None) -> tuple[Bags, FloatArray]:
-        check_is_fitted(self)
-        bags = as_bags(X, groups)
-        if bags.d != self.n_features_in_:
-            raise InputError(
-                f"X has {bags.d} features per instance; this {type(self).__name__} was fitted with"
-                f" {self.n_features_in_}"
-            )
+        bags = self._new_bags(X, groups)
         return bags, self._queries(X, bags)
 
     def _queries(self, X: Any, bags: Bags) -> FloatArray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from attsvm.bags import Bags
 from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.fitting.choosing import against_rest
+from attsvm.fitting.choosing import against_rest, margin_values
 from attsvm.fitting.layers import Layer, Reading
 
 Queries = Callable[[FloatArray, IntArray, BoolArray], FloatArray]
@@ -85,7 +85,7 @@ def weigh(
     alone = _part(layer, bags, queries, rank < instances)
     without = _part(layer, bags, queries, rank >= instances)
     other = replace(layer, hard=not layer.hard).read(bags.rows, bags.offsets, whole).values
-    margin = against_rest(_two(read.values), column) / (2.0 if read.values.shape[1] == 1 else 1.0)
+    margin = margin_values(read.values, column)
     best = np.maximum.reduceat(_two(layer.alone(bags.rows)), bags.offsets[:-1], axis=0)
     parts = np.split(places[order], bags.offsets[1:-1])
     return Evidence(

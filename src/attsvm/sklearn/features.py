@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,8 +25,29 @@ class TakesBags:
         tags.input_tags.three_d_array = True
         return tags
 
+    def _new_bags(self, X: Any, groups: ArrayLike | None) -> Bags:
+        """Bags with as many features as those of the fit."""
+        check_is_fitted(self)
+        bags, d = as_bags(X, groups), self.n_features_in_  # type: ignore[attr-defined]
+        if bags.d != d:
+            raise InputError(
+                f"X has {bags.d} features per instance; this {type(self).__name__} was fitted with"
+                f" {d}"
+            )
+        return bags
 
-class BagFeatures(TakesBags, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+
+class BagTransformer(TakesBags, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A transformer of bags."""
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Bags come out whatever table is asked for; a pipeline that holds this step can then set
+        the output of its other steps.
+        """
+        return self
+
+
+class BagFeatures(BagTransformer):
     """Instances of bags through transformers of rows: scaling, Nystroem or random features, PCA.
 
     ``make_pipeline(BagFeatures(StandardScaler()), BagFeatures(Nystroem(gamma=0.1)),
@@ -82,14 +103,7 @@ class BagFeatures(TakesBags, TransformerMixin, BaseEstimator):  # type: ignore[m
         Raises:
             InputError: unusable bags, or another number of features than in :meth:`fit`.
         """
-        check_is_fitted(self)
-        bags = as_bags(X, groups)
-        if bags.d != self.n_features_in_:
-            raise InputError(
-                f"X has {bags.d} features per instance; this BagFeatures was fitted with"
-                f" {self.n_features_in_}"
-            )
-        parts = []
+        bags, parts = self._new_bags(X, groups), []
         if not isinstance(self.instances, str):
             parts.append(bags.rows if self.instances_ is None else _rows(self.instances_, bags))
         if self.context_ is not None:
@@ -98,14 +112,8 @@ class BagFeatures(TakesBags, TransformerMixin, BaseEstimator):  # type: ignore[m
         rows = parts[0] if len(parts) == 1 else np.hstack(parts)
         return Bags(rows, bags.offsets, bags.labels, bags.source)
 
-    def set_output(self, *, transform: str | None = None) -> BagFeatures:
-        """Bags come out whatever table is asked for; a pipeline that holds this step can then set
-        the output of its other steps.
-        """
-        return self
 
-
-class BagContext(TakesBags, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class BagContext(BagTransformer):
     """Instances with what their bag looks like: Nystroem features of its mean, and of its smallest
     and largest values.
 
@@ -172,13 +180,8 @@ class BagContext(TakesBags, TransformerMixin, BaseEstimator):  # type: ignore[mi
         Raises:
             InputError: unusable bags, or another number of features than in :meth:`fit`.
         """
-        check_is_fitted(self)
-        found: Bags = self.features_.transform(X, groups=groups)
+        found: Bags = self.features_.transform(self._new_bags(X, groups))
         return found
-
-    def set_output(self, *, transform: str | None = None) -> BagContext:
-        """See :meth:`BagFeatures.set_output`."""
-        return self
 
 
 def _divided(rows: FloatArray, by: float) -> FloatArray:

@@ -100,17 +100,18 @@ class AttentionSVC(BagClassifier):
         random_state: int = 0,
         progress: Progress | bool | None = None,
     ) -> None:
-        self.heads = heads
+        super().__init__(
+            heads=heads,
+            pooling=pooling,
+            penalty=penalty,
+            class_weight=class_weight,
+            reject=reject,
+            random_state=random_state,
+            progress=progress,
+        )
         self.query = query
-        self.pooling = pooling
-        self.penalty = penalty
-        self.class_weight = class_weight
-        self.reject = reject
-        self.random_state = random_state
-        self.progress = progress
 
-    def _fitted_to(self, table: Table) -> Predictor:
-        asked = None if isinstance(self.penalty, str) else float(self.penalty)
+    def _fitted_to(self, table: Table, asked: float | None) -> Predictor:
         return fit_pooled(table, self.heads, self.pooling == "hard", asked)
 
     def _explained(
@@ -175,27 +176,7 @@ class WitnessSVC(BagClassifier):
         **CONSTRAINTS,
     }
 
-    def __init__(
-        self,
-        *,
-        heads: int = 1,
-        pooling: Literal["soft", "hard"] = "soft",
-        penalty: float | Literal["cv"] = "cv",
-        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
-        reject: float = 0.0,
-        random_state: int = 0,
-        progress: Progress | bool | None = None,
-    ) -> None:
-        self.heads = heads
-        self.pooling = pooling
-        self.penalty = penalty
-        self.class_weight = class_weight
-        self.reject = reject
-        self.random_state = random_state
-        self.progress = progress
-
-    def _fitted_to(self, table: Table) -> Predictor:
-        asked = None if isinstance(self.penalty, str) else float(self.penalty)
+    def _fitted_to(self, table: Table, asked: float | None) -> Predictor:
         return fit_witnesses(table, self.heads, self.pooling == "hard", asked)
 
     def _explained(

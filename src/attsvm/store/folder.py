@@ -7,14 +7,13 @@ that one which another run has left behind counts for nothing.
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from attsvm.errors import InputError
 from attsvm.nearest import file_meant
@@ -93,11 +92,9 @@ class RunFolder:
         if not self._shared:
             self._lock.release()
 
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """While nobody else writes to the run."""
-        with self._lock:
-            yield
+    def turn(self) -> BaseFileLock:
+        """A block in which nobody else writes to the run."""
+        return self._lock
 
     def _examined(self) -> Ledger | None:
         """What the folder holds, None when that is nothing; refuses what may not be touched."""
@@ -105,7 +102,7 @@ class RunFolder:
             raise InputError(f"{self.path} is a link to nowhere, and a run needs a folder")
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file, and a run needs a folder; choose another")
-        found = _ledger(self.path)
+        found = Ledger.read(self._ledger.path, FORMAT)
         if found is None:
             foreign = sorted(
                 child.name
@@ -119,30 +116,22 @@ class RunFolder:
                     f" ({', '.join(foreign[:3])}{more}); choose another folder"
                 )
             return None
-        if found.key != self.key:
-            if not found.files:
-                raise InputError(
-                    f"{self.path} holds a run of an older version, which did not list its files;"
-                    " delete it yourself or choose another folder"
-                )
-            if not self._overwrite:
-                raise InputError(
-                    f"{self.path} holds another run"
-                    f" ({_difference(found.request, self._ledger.request)}); choose another folder"
-                    + ("" if self._overwrite is None else " or pass overwrite=True")
-                )
+        if found.key != self.key and not self._overwrite:
+            raise InputError(
+                f"{self.path} holds another run"
+                f" ({_difference(found.request, self._ledger.request)}); choose another folder"
+                + ("" if self._overwrite is None else " or pass overwrite=True")
+            )
         found.check_free(self._files)
         return found
 
     def _claim(self, found: Ledger | None) -> None:
-        if found is None:
-            self._ledger.write()
-        elif found.key == self.key:
-            self._ledger = replace(
-                self._ledger, files=found.files | self._files, clearing=found.clearing
-            ).write()
-        else:
-            self._ledger = self._ledger.taking_over(found)
+        if found is not None and found.key == self.key:
+            files, clearing = found.files | self._files, found.clearing
+            self._ledger = replace(self._ledger, files=files, clearing=clearing)
+        elif found is not None:  # another run, whose files go once this is on the disk
+            self._ledger = replace(self._ledger, clearing=found.files | found.clearing)
+        self._ledger.write()
         if self._ledger.clearing:
             remove_stages(self.checkpoint)
             self._ledger = self._ledger.clear()
@@ -155,7 +144,11 @@ class RunFolder:
             InputError: another's file has one of these names.
         """
         with self.turn():
-            self._ledger = (_ledger(self.path) or self._ledger).adding(names)
+            self._ledger = self._known().adding(names)
+
+    def _known(self) -> Ledger:
+        """The ledger with what others have announced."""
+        return Ledger.read(self._ledger.path, FORMAT) or self._ledger
 
     @property
     def checkpoint(self) -> Path:
@@ -169,7 +162,7 @@ class RunFolder:
         Returns:
             The content of ``run.json``.
         """
-        self._ledger = _ledger(self.path) or self._ledger  # with what others have announced
+        self._ledger = self._known()
         run = {**run, "key": self.key, "files": sorted(self._ledger.files | {_REQUEST})}
         write_json(self.path / _RUN, run)
         remove_stages(self.checkpoint)
@@ -192,11 +185,9 @@ def finished_run(path: Path, request: dict[str, Any]) -> dict[str, Any] | None:
     A checkpoint that outlived its run, because the process was killed between the two last steps,
     is cleared.
     """
-    run, ledger = json_object(path / _RUN), _ledger(path)
+    run, ledger = json_object(path / _RUN) or {}, Ledger.read(path / _REQUEST, FORMAT)
     key = fingerprint(request)
-    if run is None or ledger is None or run.get("format") != FORMAT:
-        return None
-    if run.get("key") != key or ledger.key != key:
+    if ledger is None or run.get("format") != FORMAT or {run.get("key"), ledger.key} != {key}:
         return None
     remove_stages(path / "checkpoint")
     return run
@@ -231,13 +222,6 @@ def read_run(folder: Path) -> dict[str, Any]:
             " that again to finish it"
         )
     return run
-
-
-def _ledger(folder: Path) -> Ledger | None:
-    """What the run in a folder has written: ``request.json``, or the list in ``run.json``."""
-    if found := Ledger.read(folder / _REQUEST, FORMAT):
-        return found
-    return Ledger.of(folder / _REQUEST, json_object(folder / _RUN), FORMAT)
 
 
 def _difference(found: Any, wanted: dict[str, Any]) -> str:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 from attsvm.errors import InputError
 from attsvm.files import opened, write_file
-
-_LONE = re.compile("[\ud800-\udfff]")
 
 
 def fingerprint(value: Any) -> str:
@@ -24,8 +21,7 @@ def write_json(path: Path, value: Any) -> None:
     Half of a surrogate pair, which UTF-8 does not have, is written as its escape.
     """
     text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
-    content = _LONE.sub(lambda found: f"\\u{ord(found[0]):04x}", f"{text}\n").encode()
-    write_file(path, content)
+    write_file(path, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
 def read_json(path: Path) -> Any:

@@ -42,11 +42,7 @@ class Ledger:
     @classmethod
     def read(cls, path: Path, kind: str) -> Ledger | None:
         """What is written in ``path``; None where that is not a ledger of this format."""
-        return cls.of(path, json_object(path), kind)
-
-    @classmethod
-    def of(cls, path: Path, content: dict[str, Any] | None, kind: str) -> Ledger | None:
-        """The ledger that this content of a JSON file is; None where it is none."""
+        content = json_object(path)
         if content is None or content.get("format") != kind:
             return None
         try:
@@ -68,13 +64,9 @@ class Ledger:
 
     def write(self) -> Ledger:
         """Put it on the disk."""
-        content: dict[str, Any] = {"format": self.format, "key": self.key, "request": self.request}
-        write_json(
-            self.path,
-            content
-            | {"files": sorted(self.files)}
-            | ({"clearing": sorted(self.clearing)} if self.clearing else {}),
-        )
+        told = {"format": self.format, "key": self.key, "request": self.request}
+        lists = {"files": sorted(self.files), "clearing": sorted(self.clearing)}
+        write_json(self.path, told | {name: each for name, each in lists.items() if each})
         return self
 
     def adding(self, names: Iterable[str]) -> Ledger:
@@ -86,10 +78,6 @@ class Ledger:
         new = frozenset(names) - self.files
         self.check_free(new)
         return replace(self, files=self.files | new).write() if new else self
-
-    def taking_over(self, other: Ledger) -> Ledger:
-        """With the other's files to be deleted, on the disk already."""
-        return replace(self, clearing=other.files | other.clearing).write()
 
     def clear(self) -> Ledger:
         """Delete the files that were taken over and forget them."""
@@ -111,7 +99,7 @@ class Ledger:
         empty. What somebody has put in their place, a link or a folder, stays.
         """
         known = self.files | self.clearing
-        for name in sorted(set(names) & known, key=lambda name: (name != "run.json", name)):
+        for name in sorted(set(names) & known):
             path = self.folder / name
             if _misplaced(self.folder, PurePosixPath(name).parent):
                 continue
