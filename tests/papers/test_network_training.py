@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from attsvm.errors import InputError
 from attsvm.optim import MirrorDescent
 from attsvm_papers.networks.classifiers import TextClassifier, VisionTransformer
 from attsvm_papers.networks.image_batches import Pixels, cropped_and_flipped, draw_shifts
@@ -143,13 +144,28 @@ def test_images_of_many_classes_with_crops_and_flips():
     assert history["tokens_per_second"][-1] * history["seconds"][-1] == pytest.approx(90 * 10)
 
 
-@pytest.mark.parametrize("optimizer", ["mirror", "adam", "spectral"])
+@pytest.mark.parametrize(
+    ("optimizer", "named"),
+    [
+        ("mirror", "MirrorDescent"),
+        ("adam", "Adam"),
+        ("adamw", "AdamW"),
+        ("spectral", "CombinedOptimizer"),
+    ],
+)
 @pytest.mark.parametrize("kind", ["text", "vision"])
-def test_every_tensor_is_moved_once(optimizer, kind):
+def test_every_tensor_is_moved_once_by_the_optimiser_of_that_name(optimizer, named, kind):
     model = classifier() if kind == "text" else VisionTransformer(8, 4, width=8, heads=2)
-    groups = optimizer_of(model, plan(optimizer=optimizer)).param_groups
+    made = optimizer_of(model, plan(optimizer=optimizer))
+    assert type(made).__name__ == named
+    groups = made.param_groups
     moved = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(moved) == sorted(id(parameter) for parameter in model.parameters())
+
+
+def test_no_other_optimiser_takes_the_place_of_one_that_is_not_there():
+    with pytest.raises(InputError, match="no optimiser 'sgd'"):
+        optimizer_of(classifier(), plan(optimizer="sgd"))
 
 
 def test_a_spectral_step_of_a_fused_map_is_three_steps():

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from attsvm.data import FloatArray
+from attsvm.errors import InputError
 from attsvm.geometry import Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 from attsvm_papers.networks.image_batches import cropped_and_flipped, draw_shifts
@@ -33,8 +34,8 @@ class Plan:
     """What decides the numbers.
 
     Attributes:
-        optimizer: ``mirror`` (mirror descent on all parameters, as one group), ``adam`` or
-            ``spectral``: see :func:`optimizer_of`.
+        optimizer: ``mirror`` (mirror descent on all parameters, as one group), ``adam``, ``adamw``
+            or ``spectral``: see :func:`optimizer_of`.
         lr: step length, constant.
         p: exponent of the potential of mirror descent.
         rest_lr: step length of Adam beside spectral steps; ``lr`` when left out.
@@ -256,8 +257,11 @@ def optimizer_of(model: nn.Module, plan: Plan) -> Optimizer:
     parameters, lr = list(model.parameters()), plan.lr
     if plan.optimizer == "mirror":
         return MirrorDescent(parameters, lr=lr, p=plan.p)
-    if plan.optimizer == "adam":
-        return torch.optim.Adam(parameters, lr=lr, fused=True)
+    if plan.optimizer in ("adam", "adamw"):
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[plan.optimizer]
+        return kind(parameters, lr=lr, fused=True)
+    if plan.optimizer != "spectral":
+        raise InputError(f"there is no optimiser {plan.optimizer!r}")
     whole: list[Tensor] = []
     fused: list[Tensor] = []
     for name, module in model.named_modules():
