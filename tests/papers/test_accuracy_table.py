@@ -74,8 +74,6 @@ def learned(data: str, method: str, lr: float, accuracy: float, tuning: bool) ->
         "test_accuracy": course,
         "train_accuracy": np.tile([0.7, 0.8, 0.85, 0.9], (2, 1)),
         "elapsed": np.tile([1.0, 2.0, 3.0, 4.0], (2, 1)),
-        "unpruned": np.full(2, accuracy),
-        "pruned_top": np.full((2, 3), accuracy - (0.1 if method == "l1.1" else 0.4)),
     }
 
 

@@ -140,8 +140,6 @@ def test_images_of_many_classes_with_crops_and_flips():
     asked = plan(optimizer="adam", lr=3e-3, mean=True, augment=True, epochs=8)
     history = train(model, data, {"same": data}, asked)
     assert history["same_accuracy"][-1] > 0.9
-    # nine patches and [CLS]
-    assert history["tokens_per_second"][-1] * history["seconds"][-1] == pytest.approx(90 * 10)
 
 
 @pytest.mark.parametrize(

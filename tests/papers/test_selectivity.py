@@ -71,9 +71,7 @@ def test_scaling_runs_from_zero_to_one_and_ignores_scale_and_shift() -> None:
 def test_scores_of_sentences_and_of_those_without_the_word() -> None:
     rows = [np.array([0.4, 0.1, 0.3, 0.2]), np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.5, 0.3])]
     found = opinion_scores(rows, [2, None, 1])
-    # [CLS] gets most in the first sentence, and does not count when the words are ranked.
     assert np.allclose(found["score"], [2 / 3, np.nan, 1.0], equal_nan=True, atol=1e-15)
     assert np.allclose(
         found["mean_score"], [0.5, np.nan, (0 + 1 + 1 / 3) / 3], equal_nan=True, atol=1e-15
     )
-    assert np.array_equal(found["top"], [1.0, np.nan, 1.0], equal_nan=True)

@@ -16,7 +16,6 @@ from attsvm_papers.kit import experiment
 from attsvm_papers.md import e5_from_scratch as md_5
 from attsvm_papers.md import e7_vision_transformer as md_7
 from attsvm_papers.networks import trained_networks, training
-from attsvm_papers.networks.accuracy_table import at_equal
 from attsvm_papers.networks.examples import examples, network
 from attsvm_papers.networks.published_data import VARIABLE
 from attsvm_papers.networks.trained_networks import (
@@ -290,28 +289,6 @@ def short(**settings) -> dict:
     return {**next(iter(md_5.cells(md_5.QUICK)))["task"], "epochs": 2, **settings}
 
 
-def test_pruned_networks_are_read_beside_their_nulls() -> None:
-    row = run(short(), METHOD, seed=0, digest="")
-    whole = row["right_sentences"].mean()
-    assert row["unpruned"] == pytest.approx(whole, abs=1e-12)
-    assert row["pruned_top"].shape == row["outside"].shape == (1, 3)
-    assert (np.diff(row["outside"][0]) < 0).all()
-    courses = at_equal(Evidence(row), "sentences", "adam", "adam", "fit")
-    assert courses.mean == 0
-
-
-def test_reviews_on_which_attention_is_pruned_are_of_both_classes(monkeypatch) -> None:
-    """They lie class after class."""
-    monkeypatch.setattr(trained_networks, "PRUNED", 20)
-    known = examples(TEXTS)
-    grouped = replace(known, test=known.test[torch.argsort(known.test.labels)])
-    labels = trained_networks._some(grouped).labels.double()
-    assert len(labels) == 20
-    assert abs(labels.mean() - known.test.labels.double().mean()) <= 0.05
-    images = examples(IMAGES)
-    assert torch.equal(trained_networks._some(images).labels, images.test.labels[:20])
-
-
 def test_a_training_that_chooses_a_rate_is_tested_on_few_examples(monkeypatch) -> None:
     seen = {}
 
@@ -322,10 +299,9 @@ def test_a_training_that_chooses_a_rate_is_tested_on_few_examples(monkeypatch) -
         return plain(model, examples, held, plan)
 
     monkeypatch.setattr(training, "train", watched)
-    monkeypatch.setattr(trained_networks, "PRUNED", 7)
+    monkeypatch.setattr(trained_networks, "FEW", 7)
     for seed in (0, TUNING_SEED):
         row = run(short(tuning_epochs=1, timed=True), METHOD, seed=seed, digest="")
         assert len(row["right_sentences"][0]) == TEXTS.test
-        assert 0 < row["seconds"] < 100
-        assert row["elapsed"][0, int(row["epochs"][0]) - 1] == row["seconds"]
+        assert 0 < row["elapsed"][0, int(row["epochs"][0]) - 1] < 100
     assert seen == {0: TEXTS.test, TUNING_SEED: 7}

@@ -73,10 +73,14 @@ class Block(nn.Module):
             part(y).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for part in (self.queries, self.keys, self.values)
         )
-        seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        seen = self.attend(q, k, v)
         x = x + self.out(seen.transpose(1, 2).flatten(-2))
         moved: Tensor = x + self.network(self.between(x))
         return moved
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """``(B, heads, T, d)``: what attention makes of queries, keys and values of that shape."""
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 class Decoder(nn.Module):

@@ -219,6 +219,3 @@ def network(task: Task, known: Known) -> nn.Module:
     side = task.side or images.shape[-1]
     vision = VisionTransformer(side, task.patch, channels=images.shape[1], classes=10, **sizes)
     return Pixels(vision, mean.tolist(), std.tolist(), side)
-
-
-TEXTS = ("sentences", "imdb")

@@ -38,7 +38,6 @@ class Pixels(nn.Module):
         super().__init__()
         self.network = network
         self.side = side
-        self.length = getattr(network, "length", 1)
         self.register_buffer(
             "mean", torch.tensor(mean, dtype=torch.float32)[:, None, None], persistent=False
         )

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attsvm_papers.networks.examples import Known
-    from attsvm_papers.networks.labelled import Examples
     from attsvm_papers.networks.training import History
 
 DATA = ("sentences", "imdb", "digits", "mnist", "cifar10")
@@ -37,9 +36,8 @@ TUNING_SEED = 1_000_000  # where seeds of searches begin: the trainings need not
 """Seed of the trainings that choose a learning rate; no other training has it."""
 COURSE = 1000
 """Length of the columns that hold a number per epoch, NaN after the last one."""
-KEPT = (1, 4, 16)
-"""Tokens that each query keeps where attention is pruned."""
-PRUNED, TOGETHER = 500, 100  # test examples on which it is, and in one batch
+FEW = 500
+"""Test examples of a training that chooses a learning rate."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +264,7 @@ def _trained(task: Task, method: dict[str, Any], seed: int) -> tuple[nn.Module, 
         device=device_of(task),
         accelerator=task.accelerator,
     )
-    test = known.test[:PRUNED] if tuning else known.test  # of which no rate depends
+    test = known.test[:FEW] if tuning else known.test  # of which no rate depends
     held = {"validation": known.validation, "test": test}
     return model, known, train(model, known.train, held, plan)
 
@@ -282,9 +280,6 @@ def _courses(history: History, timed: bool, device: str) -> dict[str, Any]:
         seconds = history["cpu_seconds" if device == "cpu" else "seconds"]
         columns["elapsed"] = np.full(COURSE, np.nan)
         columns["elapsed"][: history.epochs] = np.cumsum(seconds)
-        columns["seconds"] = float(np.sum(seconds))
-        tokens = history["tokens_per_second"] * history["seconds"]
-        columns["speed"] = float(np.sum(tokens) / np.sum(seconds))
     return columns
 
 
@@ -301,7 +296,6 @@ def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
     columns = {
         f"right_{task.data}": right.double().numpy(),
         **weight_sizes(attention_weights(network), task.width),
-        **_pruned(model, _some(known)),
     }
     if known.sentences:
         model.eval()
@@ -317,30 +311,3 @@ def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
             ]
         columns |= opinion_scores(rows, known.places)
     return columns
-
-
-def _some(known: Known) -> Examples:
-    """A few test examples; of reviews, which lie class after class, at equal distances."""
-    test, count = known.test, min(PRUNED, len(known.test))
-    last = (len(test) if known.sentences else count) - 1
-    return test[np.linspace(0, last, count).astype(int)]
-
-
-def _pruned(model: nn.Module, held: Examples) -> dict[str, Any]:
-    """Accuracy on test examples as it is and where every query keeps few tokens: those with the
-    most attention, random ones, the nearest; and the attention outside of the first.
-    """
-    from attsvm_papers.networks.pruning_curve import pruning_curve
-
-    batches = [held[at : at + TOGETHER] for at in range(0, len(held), TOGETHER)]
-    place = next(model.parameters()).device
-
-    def accuracy(model: nn.Module, batch: Examples) -> float:
-        given = [batch.inputs] if batch.mask is None else [batch.inputs, batch.mask]
-        logits = model(*(each.to(place) for each in given)).cpu()
-        found = logits > 0 if logits.ndim == 1 else logits.argmax(dim=1)
-        return float((found == batch.labels).double().mean())
-
-    curve = pruning_curve(model, batches, KEPT, accuracy)
-    kinds = {f"pruned_{kind}": getattr(curve, kind) for kind in ("top", "random", "nearest")}
-    return {"unpruned": curve.whole, "outside": curve.outside, **kinds}
