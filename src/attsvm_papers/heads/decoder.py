@@ -174,13 +174,6 @@ def optimiser(model: Any, name: str, rate: float) -> torch.optim.Optimizer:
     return CombinedOptimizer([own, torch.optim.AdamW(rest, lr=REST)])
 
 
-def training(
-    train: Tensor, vocabulary: int, sizes: Sizes, name: str, rate: float, seed: int
-) -> Iterator[tuple[int, Decoder]]:
-    """The network after 0, 1, 2, ... steps of a named optimiser; see :func:`descent`."""
-    return descent(train, vocabulary, sizes, lambda model: optimiser(model, name, rate), seed)
-
-
 def descent(
     train: Tensor,
     vocabulary: int,
