@@ -94,15 +94,14 @@ def run(kind, seeds, steps=20_000, far=100_000):
 
 
 def _drift(course: AttentionCourse, record: int) -> dict[str, Any]:
-    r"""How far :math:`K^\top K-Q^\top Q` is from where it started, :math:`K^\top K` alone, and
-    :math:`\|K\|_F^2`.
+    r"""How far :math:`K^\top K-Q^\top Q` is from where it started, :math:`K^\top K`
+    alone.
     """
     keys, queries = (part.mT @ part for part in (course.factors["K"], course.factors["Q"]))
     kept = keys - queries
     return {
         "drift": np.linalg.norm(kept[record] - kept[0], axis=(-2, -1)),
         "drift_keys": np.linalg.norm(keys[record] - keys[0], axis=(-2, -1)),
-        "size": np.trace(keys[record], axis1=-2, axis2=-1),
     }
 
 

@@ -35,16 +35,13 @@ WINDOW = (1000, 10_000)
 def run(rule, seeds, steps=10_000):
     found = trained(rule, seeds, steps)
     trajectory = found.trajectory
-    gap = trajectory.direction_gap(found.solutions).T
     return {
         "step": kit.same(trajectory.steps),
-        "gap": gap,
-        "error": np.sqrt(2.0 * gap),
+        "error": np.sqrt(2.0 * trajectory.direction_gap(found.solutions).T),
         "norm": trajectory.norm.T,
         "log_missing": log_missing(found.data, found.tokens, trajectory.W).T,
         "best_norm": found.solutions.norm,
         "certified": found.solutions.gap,
-        "global": (trajectory.selected[-1] == found.tokens).all(axis=-1),
     }
 
 

@@ -74,8 +74,6 @@ def run(seeds, steps=100_000):
         "selected": (trajectory.selected[-1] == tokens).all(axis=-1),
         "at_start": (trajectory.selected[0] == tokens).all(axis=-1),
         "planted": (tokens == optimal_tokens(data, planted)).all(axis=-1),
-        "planted_other": (tokens == optimal_tokens(data, _next(planted))).all(axis=-1),
-        "one_class": np.abs(data.labels.sum(axis=-1)) == data.n,
         "certified": attention.optimal & decoder.optimal,
     }
 
