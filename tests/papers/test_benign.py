@@ -16,7 +16,6 @@ from attsvm_papers.benign.signal_and_noise import (
     SIGNAL,
     attention_to_signal,
     clean_error,
-    descend,
     label_margins,
     length,
     noisy,
@@ -34,6 +33,8 @@ def test_labels_are_the_classes_but_where_they_are_wrong():
     assert not made.data.tokens[:, :, NOISE, :2].any()
     kept, wrong = made.counts()
     assert (kept + wrong).sum(axis=1).tolist() == [20] * 4
+    own = made.tokens([True, False])
+    np.testing.assert_array_equal(own == NOISE, made.flipped | (made.classes == 0))
     np.testing.assert_array_equal(wrong[:, 1], (made.flipped & (made.classes == 1)).sum(axis=1))
 
 
@@ -45,14 +46,6 @@ def test_products_of_noise_are_those_of_gaussian_vectors():
         ours, theirs = ((x @ x.mT) ** power for x in (noise, drawn))
         error = np.sqrt((ours.var(axis=0) + theirs.var(axis=0)) / trials)
         assert (abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 4 * error).all()
-
-
-def test_selections_by_class():
-    made = noisy(12, 100, 0.25, 1.0, range(3))
-    np.testing.assert_array_equal(made.tokens((False, False)), made.flipped)
-    assert (made.tokens((True, True)) == NOISE).all()
-    first = made.tokens([[True, False]] * 3)
-    np.testing.assert_array_equal(first, made.flipped | (made.classes == 0))
 
 
 def test_margins_are_those_of_the_model():
@@ -80,15 +73,6 @@ def test_errors_on_fresh_sequences_are_those_of_a_sample(size):
     assert 0.05 < np.mean(wrong) < 0.95
     assert clean_error(p, v, rho)[0] == pytest.approx(np.mean(wrong), abs=4 / np.sqrt(8 * trials))
     assert clean_error(p, 0 * v, rho)[0] == 0.5
-
-
-def test_the_first_step_is_the_mean_of_labelled_tokens():
-    n, d = 10, 200
-    made = noisy(n, d, 0.1, 5.0, range(3))
-    course = descend(made.data, 0.7, 1, (), normalize=False)
-    mean = (made.data.labels[..., None] * made.data.tokens.mean(axis=2)).mean(axis=1)
-    np.testing.assert_allclose(course.head[-1], 0.7 * mean / 2, rtol=1e-12, atol=1e-14)
-    assert not course.W[-1].any()
 
 
 def test_the_lead_in_closed_form_is_that_of_the_programme():
@@ -137,11 +121,3 @@ def test_no_search_of_the_joint_path_finds_more_than_the_best_of_all_selections(
     np.testing.assert_array_equal((one.tokens @ found.W[-1, :, 0]).argmax(axis=1), best)
     assert found.direction_gap(prompt)[-1] < 1e-3
     assert found.log_excess[-1] == pytest.approx(-2000.0, abs=1.0)
-
-
-def test_a_wrong_selection_is_seen_in_the_gaps():
-    made = noisy(8, 400, 0.125, length(3.0, 8, 400), range(2))
-    course = descend(made.data, 0.02, 400, ())
-    found = largest.gaps(made.data, course.selected[-1], course.head[-1], course.W[-1, :, :, 0])
-    assert (found["gap_prompt"] < 0.01).all()
-    assert (found["gap_prompt_nearest"] > 0.1).all()

@@ -8,18 +8,13 @@ import numpy as np
 import pytest
 
 from attsvm import graph_svm
+from attsvm.datasets.next_token import NextTokenData
+from attsvm.margins import graph_margins
+from attsvm.selection import local_arcs
 from attsvm_papers.graph import e1_priority as graph_1
-from attsvm_papers.graph import e3_finite_part as graph_3
-from attsvm_papers.graph import e4_soft_composition as graph_4
 from attsvm_papers.graph import e5_local_convergence as graph_5
 from attsvm_papers.graph import e6_paths as graph_6
 from attsvm_papers.graph import priority
-
-
-def test_slopes_are_those_of_a_power() -> None:
-    steps = np.array([0, *priority.marks(4000)])
-    values = np.stack([np.maximum(steps, 1.0) ** -0.5, 3.0 * np.maximum(steps, 1.0) ** -1.0])
-    np.testing.assert_allclose(priority.slope(steps, values, 400, 4000), [-0.5, -1.0], atol=1e-12)
 
 
 def test_acyclic_training_meets_the_programme() -> None:
@@ -36,22 +31,7 @@ def test_the_cyclic_part_oscillates_with_half_a_step() -> None:
     assert np.nanmin(found["unseen_predicted"][:, 0]) == 1.0
 
 
-def test_gradient_descent_settles_like_one_over_t() -> None:
-    found = graph_3.run(range(8), steps=4000)
-    np.testing.assert_allclose(found["excess_slope"], -1.0, atol=0.1)
-    assert (found["excess"] > 0).all()  # the reduced loss at the finite part is the infimum
-
-
-def test_the_floor_of_the_toy_is_an_entropy() -> None:
-    for frequencies in graph_4.FREQUENCIES:
-        assert pytest.approx(-sum(p * np.log(p) for p in frequencies), rel=1e-15) == graph_4.FLOOR
-
-
 def test_half_margins_are_asked_where_one_token_is_selected() -> None:
-    from attsvm.datasets.next_token import NextTokenData
-    from attsvm.margins import graph_margins
-    from attsvm.selection import local_arcs
-
     # 0 and 1 share the attention under query 3; 2 has all of it under query 4
     sentences = [[0, 1, 3], [1, 0, 3], [2, 0, 4]]
     data = NextTokenData.from_sentences(sentences, [0, 1, 2], embeddings=5, following=np.arange(5))
@@ -65,19 +45,6 @@ def test_half_margins_are_asked_where_one_token_is_selected() -> None:
     assert set(rhs[(query == 3) & ~margins.equalities]) == {1.0}
     assert set(rhs[query == 4]) == {0.5}
     assert set(rhs[margins.equalities]) == {0.0}
-
-
-def test_the_squared_loss_of_one_selected_token_pulls_with_the_square_of_a_rivals_mass() -> None:
-    from attsvm.datasets.next_token import NextTokenData
-    from attsvm.dynamics.next_token import Problem
-
-    data = NextTokenData.from_sentences([[1, 0]], [1], embeddings=2, following=np.arange(2))
-    W = np.zeros((2, 2, 1, 2, 2))[0]
-    W[:, 0, 1, 0] = 20.0, 40.0  # score of the label under query 0
-    for loss, power in (("squared", 2.0), ("cross_entropy", 1.0), ("log_mass", 1.0)):
-        G, log_scale = Problem.of(data, loss).gradient(W)
-        size = np.log(np.linalg.norm(G, axis=(-2, -1))) + log_scale
-        assert (size[0, 0] - size[1, 0]) / 20.0 == pytest.approx(power, abs=1e-6)
 
 
 def test_the_sum_of_all_arcs_is_not_the_solution_and_has_no_part_in_the_cycles() -> None:

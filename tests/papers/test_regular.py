@@ -60,23 +60,3 @@ def test_weights_that_look_at_one_letter_find_every_parity(task, size) -> None:
     right = language.parities(task, W[None], v[None], size)
     assert right.tolist() == [1.0]
     assert language.parities(task, 0 * W[None], v[None], size)[0] < 1.0
-
-
-def test_hyperplanes_have_the_largest_margin_and_contradictions_none() -> None:
-    rng = np.random.default_rng(1)
-    signed = rng.normal(size=(2, 6, 4))
-    signed[0, :, 0] = np.abs(signed[0, :, 0]) + 1.0
-    signed[1, 0] = -signed[1, 1]
-    found = language.hyperplanes(signed)
-    assert found.optimal.tolist() == [True, False]
-    unit = rng.normal(size=(2000, 4))
-    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-    assert (unit @ signed[0].T).min(axis=1).max() <= 1 / found.norm[0] + 1e-9
-
-
-def test_the_mean_output_is_where_descent_begins() -> None:
-    """From zero the first step of the linear layer is half the mean of outputs times labels."""
-    data, run = language.trained(EVEN, [5], 1, 40, 4, (0.0, 2.0))
-    signed = language.outputs(data, run.W[0]) * data.labels[..., None]
-    assert np.allclose(run.head[-1], 2.0 * 0.5 * signed.mean(axis=1), atol=1e-12)
-    assert np.array_equal(run.W[-1], run.W[0])
