@@ -246,22 +246,9 @@ def courses(evidence, axes):
     """
     one, other = of(evidence, angle=0), evidence.where(angle=0, each=True)
     step = one["step"][0]
-    for ax, lines in (
-        (
-            axes[0],
-            (
-                (one["gap"], kit.TRAINED, "own solution"),
-                (one["gap_other"], kit.ATTENTION, "other's"),
-            ),
-        ),
-        (
-            axes[1],
-            (
-                (one["joint"], kit.TRAINED, "one norm"),
-                (other["joint"], kit.ATTENTION, "a norm each"),
-            ),
-        ),
-    ):
+    own = (one["gap"], kit.TRAINED, "own solution"), (one["gap_other"], kit.ATTENTION, "other's")
+    both = (one["joint"], kit.TRAINED, "one norm"), (other["joint"], kit.ATTENTION, "a norm each")
+    for ax, lines in zip(axes, (own, both), strict=True):
         kit.bands(ax, step, lines)
         ax.legend(frameon=False, fontsize=8.5)
     axes[0].set(title="1 - cosine, worse head")
@@ -294,8 +281,7 @@ def ratios(evidence, axes):
     angles = evidence.levels("angle")
     for place, angle in enumerate(angles):
         shares = of(evidence, angle=angle)["shared"]
-        spread = place + np.linspace(-0.2, 0.2, len(shares))
-        axes[1].plot(spread, shares, "o", ms=2.5, color=kit.TRAINED, alpha=0.6)
+        kit.dots(axes[1], [place], [shares], ms=2.5, color=kit.TRAINED, alpha=0.6)
         axes[1].plot([place - 0.3, place + 0.3], [shares.mean()] * 2, color=kit.ATTENTION)
     axes[1].set(
         xlabel="angle of the decoders", title="Tokens that the heads share", ylim=(-0.03, 1.03)

@@ -19,7 +19,6 @@ from attsvm_papers.networks.published_data import published
 from attsvm_papers.networks.sentences import SENTENCES
 from attsvm_papers.networks.word_pieces import WordPieces
 
-Ids = NDArray[np.integer[Any]]
 MADE = ("sentences", "digits")
 """Data that need no files: texts made of those of
 :mod:`attsvm_papers.networks.sentences`, and scikit-learn's digits.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from attsvm.data import FloatArray
 from attsvm.datasets.next_token import NextTokenData
@@ -78,9 +79,7 @@ def off_support(svm: SoftLabelSVM, W: FloatArray) -> FloatArray:
     inequality.
     """
     h, _, weights = svm.labels
-    logits = h @ W.T
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p *= (weights / p.sum(axis=1))[:, None]
+    p = softmax(h @ W.T, axis=1) * weights[:, None]
     rows = ~svm.solution.margins.equalities
     return p[svm.solution.margins.sequence[rows], svm.solution.margins.token[rows]]
 

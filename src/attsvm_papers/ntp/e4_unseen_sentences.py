@@ -26,8 +26,6 @@ from attsvm_papers.ntp.predictions import (
 from attsvm_papers.ntp.two_stages import attention_solutions, draw, rates
 from attsvm_papers.ntp.unseen import GROUPS, Bench, most_frequent_is_unique
 
-# Training as in ntp-3; ``tests`` sentences per query and group.
-
 NAMES = tuple(GROUPS)
 SCORES = ("head", "loser", "free", "unseen_column", "unique_accuracy")
 
