@@ -162,19 +162,11 @@ def plot_histograms(rows: kit.Evidence, names: Sequence[str], title: str) -> kit
                 edges = edges[edges <= used + 30]
                 height = [share[a:b].sum() / (b - a) for a, b in pairwise(edges)]
                 heights += height
-                ax.stairs(
-                    height, edges * BIN, color=COLOURS[name], linewidth=1.4, label=NAMES[name]
-                )
+                style: dict[str, Any] = {"color": COLOURS[name]}
+                ax.stairs(height, edges * BIN, linewidth=1.4, label=NAMES[name], **style)
                 largest = float(np.nanmean(mine["largest"][:, part]))
-                ax.plot(
-                    largest,
-                    0,
-                    "o",
-                    color=COLOURS[name],
-                    markersize=5,
-                    clip_on=False,
-                    transform=ax.get_xaxis_transform(),
-                )
+                style |= {"clip_on": False, "transform": ax.get_xaxis_transform()}
+                ax.plot(largest, 0, "o", markersize=5, **style)
                 end = max(end, largest)
             kit.logarithmic(ax.yaxis, np.array(heights))
             ax.axvline(1.0, color=kit.RULE, linewidth=0.9, zorder=0)

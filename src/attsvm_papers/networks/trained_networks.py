@@ -120,13 +120,15 @@ def widened(parameters: Networks, evidence: kit.Evidence) -> Iterator[kit.Cell]:
     """A short training with another rate for each method whose best one is at the end of those that
     were tried, where its grid may go on.
     """
-    for study, digest in _available(parameters.chosen()):
+    for study, digest in _available(parameters.chosen()) if parameters.widen else ():
         for method in study.methods:
             if len(method.lr) > 1:
-                found = evidence, study.task.data, method.name
-                lr = _further(method.lr, tried_rates(*found), chosen_rate(*found), parameters.widen)
-                if lr is not None:
-                    yield _cell(study.task, digest, method, lr, TUNING_SEED)
+                tried = _short(evidence, study.task.data, method.name)["lr"]
+                best = chosen_rate(evidence, study.task.data, method.name)
+                ratio = method.lr[1] / method.lr[0]
+                if best in (tried.min(), tried.max()):
+                    further = best * ratio if best == tried.max() else best / ratio
+                    yield _cell(study.task, digest, method, float(f"{further:.3g}"), TUNING_SEED)
 
 
 def chosen_rates(parameters: Networks, evidence: kit.Evidence) -> Iterator[kit.Cell]:
@@ -150,31 +152,20 @@ WIDER = 3
 then = (*(widened,) * WIDER, chosen_rates)
 
 
-def _further(
-    grid: Sequence[float], tried: Sequence[float], best: float, widen: bool
-) -> float | None:
-    """The rate beyond the end of those tried where the best one lies; None where it lies inside."""
-    if not widen or min(tried) < best < max(tried):
-        return None
-    ratio = grid[1] / grid[0]
-    return float(f"{best * ratio if best == max(tried) else best / ratio:.3g}")
-
-
-def tried_rates(evidence: kit.Evidence, data: str, method: str) -> list[float]:
-    """The learning rates that have a short training."""
-    rows = evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
-    return sorted(float(lr) for lr in rows["lr"])
-
-
 def chosen_rate(evidence: kit.Evidence, data: str, method: str) -> float:
     """The learning rate whose short training ended with the highest validation accuracy.
 
     Raises:
         InputError: there is no such training.
     """
-    tried = evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
+    tried = _short(evidence, data, method)
     ends = tried["validation_accuracy"][np.arange(tried.rows), tried["epochs"].astype(int) - 1]
     return float(tried["lr"][int(np.argmax(ends))])
+
+
+def _short(evidence: kit.Evidence, data: str, method: str) -> kit.Evidence:
+    """The trainings of a method on these data that choose its learning rate."""
+    return evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
 
 
 def _available(studies: Sequence[Study]) -> list[tuple[Study, str]]:
@@ -301,13 +292,7 @@ def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
         model.eval()
         place = next(model.parameters()).device
         with torch.no_grad():
-            rows = [
-                network.cls_rows(torch.tensor([ids], device=place))[0, -1]
-                .mean(dim=0)
-                .double()
-                .cpu()
-                .numpy()
-                for ids in known.sentences
-            ]
-        columns |= opinion_scores(rows, known.places)
+            asked = (torch.tensor([ids], device=place) for ids in known.sentences)
+            rows = [network.cls_rows(ids)[0, -1].mean(dim=0) for ids in asked]
+        columns |= opinion_scores([row.double().cpu().numpy() for row in rows], known.places)
     return columns
