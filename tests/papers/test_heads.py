@@ -18,7 +18,6 @@ from attsvm_papers.heads.decoder import MADE, OPTIMISERS, Decoder, Sizes, optimi
 from attsvm_papers.heads.networks import TINY, Attention, attention, checkpoints, trained
 from attsvm_papers.heads.own_solutions import (
     KINDS,
-    NORMS,
     Look,
     average,
     own_solutions,
@@ -28,10 +27,6 @@ from attsvm_papers.heads.own_solutions import (
 )
 from attsvm_papers.heads.reading import excess
 from attsvm_papers.kit import experiment
-
-
-def claims(name):
-    return {one.id: one for one in experiment(name).claims}
 
 
 def table(rows):
@@ -196,14 +191,6 @@ def test_the_average_is_the_gradient_of_the_mean_margin() -> None:
     np.testing.assert_allclose(average(programme_of(seen, inputs, tokens, look)), expected)
 
 
-def test_a_head_that_is_sure_of_no_other_queries_has_no_say_about_them() -> None:
-    columns = {"agreement": [0.8, np.nan, 0.7, 0.9], "usual": [0.3, np.nan, 0.5, 0.4]}
-    columns |= {"optimiser": ["adamw"] * 2 + ["muon"] * 2, "seed": [0, 1, 0, 1]}
-    columns |= {"part": ["samples"] * 4, "queries": [160] * 4, "norm": [0] * 4}
-    found = claims("heads-4")["H8b"].measure(Evidence(columns))
-    np.testing.assert_allclose(found, [0.5, 0.35])
-
-
 def test_surrogates_have_the_moments_and_the_geometry_of_the_layer_norm() -> None:
     torch.manual_seed(0)
     norm = torch.nn.LayerNorm(6)
@@ -219,71 +206,6 @@ def test_surrogates_have_the_moments_and_the_geometry_of_the_layer_norm() -> Non
     rows, others = made.reshape(-1, 6), inputs.reshape(-1, 6)
     assert np.abs(np.cov(rows.T) - np.cov(others.T)).max() < 0.25
     assert np.abs(rows - others).max() > 0.5, "they are other vectors"
-
-
-def heads(moments=((0, 0), (1, 0)), **columns) -> Evidence:
-    """Five seeds of five optimisers; a column is a number or ``f(optimiser, norm)``."""
-    rng, rows = np.random.default_rng(0), []
-    for name in OPTIMISERS:
-        for seed in range(5):
-            for moment, norm in moments:
-                row = {"optimiser": name, "seed": seed, "digest": "a", "moment": moment}
-                for column, value in columns.items():
-                    told = value(name, NORMS[norm]) if callable(value) else value
-                    row[column] = told + 0.005 * rng.normal()
-                rows.append(row | {"norm": norm, "part": "matched"})
-    return table(rows)
-
-
-NULL = dict.fromkeys(KINDS, 0.2) | {"heads": 0.05, "average_null": 0.2}
-
-
-def first(own, muon=10.0, **other):
-    """Heads of heads-1 with this cosine, and Muon's of this rank."""
-    ranks = {"rank": lambda name, _: muon if name == "muon" else 2.0}
-    return heads(**NULL | {"cosine": own, "average": own - 0.1} | ranks | other)
-
-
-@pytest.mark.parametrize(
-    ("evidence", "verdicts"),
-    [
-        (first(0.4), {"H1": "holds", "H1b": "holds", "H2": "holds", "H3": "holds", "H4": "holds"}),
-        (first(0.2), {"H1": "fails", "H1b": "fails", "H2": "fails"}),
-        (first(0.4, muon=2.0), {"H3": "fails"}),
-        (first(0.4, average=0.9), {"H4": "fails"}),
-        (first(0.4, again=0.4), {"H1": "not shown"}),
-        (first(0.4).where(seed=0), {"H1": "not applicable"}),
-    ],
-)
-def test_the_finding_holds_for_near_heads_and_fails_for_their_nulls(evidence, verdicts) -> None:
-    known = claims("heads-1")
-    assert {name: known[name].check(evidence).verdict for name in verdicts} == verdicts
-
-
-@pytest.mark.parametrize("best", NORMS)
-def test_the_norm_of_the_largest_excess_decides(best) -> None:
-    following = NORMS[(NORMS.index(best) + 1) % len(NORMS)]
-
-    def own(name, norm):
-        return 0.5 if norm == (following if name == "muon" else best) else 0.3
-
-    every = [(0, k) for k in range(len(NORMS))]
-    evidence = heads(every, cosine=own, random=np.nan, rotated=0.1, permuted=0.1, heads=0.0)
-    found = {name: claim.check(evidence) for name, claim in claims("heads-2").items()}
-    assert (found["H6"].verdict == "fails") == (best in ("l1", "linf"))
-    assert (found["H6"].null.verdict == "fails") == (best == "nuc")
-    assert (found["H6b"].verdict == "holds") == (best == "fro")
-
-
-@pytest.mark.parametrize(("reflected", "holds"), [(0.35, True), (0.4, False)])
-def test_nulls_that_match_the_covariance_can_explain_the_excess(reflected, holds) -> None:
-    draws = {f"apart {k}": 0.2 for k in range(heads_4.DRAWS)}
-    draws |= {f"reflected {k}": reflected for k in range(heads_4.DRAWS)}
-    evidence, known = heads([(0, 0)], cosine=0.4, **NULL, **draws), claims("heads-4")
-    assert known["H11"].check(evidence).verdict == "holds"
-    assert (known["H11a"].check(evidence).verdict == "holds") == holds
-    wild = evidence.but({"apart 0": np.full(evidence.rows, 0.4)})
-    assert known["H11"].check(wild).null.verdict == "holds", "a draw is as far above the others"
 
 
 def test_lifted_weights_give_the_logits_of_a_rotary_head() -> None:

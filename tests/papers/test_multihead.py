@@ -43,43 +43,6 @@ def batch_of_one(data):
     return attsvm.AttentionData(pairs.tokens[None], pairs.labels[None], pairs.queries[None])
 
 
-def through_clarabel(margins, size):
-    """The least size of both heads as one writes it in cvxpy."""
-    cvxpy = pytest.importorskip("cvxpy")
-    W = cvxpy.Variable(margins.shape)
-    rows = np.einsum("ca,ce->cae", margins.differences, margins.queries[margins.sequence])
-    made = rows.reshape(margins.m, -1) @ cvxpy.vec(W, order="C")
-    heads = [W[:, d * h : d * h + d] for h in range(H)]
-    problem = cvxpy.Problem(cvxpy.Minimize(size(cvxpy, W, heads)), [made >= 1])
-    return float(problem.solve(solver="CLARABEL"))
-
-
-@pytest.mark.parametrize(("outer", "total"), [("sum", np.sum), ("max", np.max)])
-@pytest.mark.parametrize("inner", ["fro", "nuc"])
-def test_norms_of_norms_are_least_at_the_heads_own_solutions(layer, outer, total, inner):
-    data, _, tokens = layer
-    own = [attsvm.max_margin(data, tokens[:, h], inner).norm for h in range(H)]
-
-    def size(cvxpy, _, heads):
-        return getattr(cvxpy, outer)(cvxpy.hstack([cvxpy.norm(head, inner) for head in heads]))
-
-    margins = attsvm.selection_margins(attsvm.head_pairs(data, H), tokens.ravel())
-    assert through_clarabel(margins, size) == pytest.approx(total(own), rel=1e-5)
-
-
-def test_the_nuclear_norm_of_both_ties_the_heads_together(layer):
-    data, _, tokens = layer
-    (joint,) = joint_programmes(batch_of_one(data), tokens.reshape(1, -1), "nuc")
-    theirs = through_clarabel(joint.margins, lambda cvxpy, W, _: cvxpy.norm(W, "nuc"))
-    assert joint.norm == pytest.approx(theirs, rel=1e-5)
-    own = [attsvm.max_margin(data, tokens[:, h], "nuc") for h in range(H)]
-    beside = np.hstack([each.W for each in own])
-    assert joint.norm < 0.99 * np.linalg.norm(beside, "nuc")
-    assert margin_shares(beside[None], [joint])[0] == pytest.approx(
-        joint.norm / np.linalg.norm(beside, "nuc"), rel=1e-5
-    )
-
-
 def test_tokens_in_blocks_give_every_head_keys_of_its_own(layer):
     """Off-diagonal blocks see no token, so logits are those of the diagonal ones."""
     data, _, _ = layer

@@ -7,11 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from attsvm.claims import Evidence
 from attsvm.errors import UnavailableError
 from attsvm_papers.heads.decoder import MADE, Decoder, Sizes, held_out_loss
-from attsvm_papers.kit import experiment
-from attsvm_papers.pruning import e1_survival as pruning_1
 from attsvm_papers.pruning.decoders import (
     OPTIMISERS,
     RATES,
@@ -116,38 +113,3 @@ def test_texts_that_are_not_there_are_named(monkeypatch, tmp_path) -> None:
     train, held, vocabulary = letters("wikitext2")
     assert (len(train), len(held), vocabulary) == (6, 7, 9)
     assert letters_digest("wikitext2") != letters_digest(MADE)
-
-
-def made(shift, copied=0.0):
-    """Rows in which Muon's cost of the top token is smaller by ``shift``."""
-    rng, rows = np.random.default_rng(0), []
-    for seed in range(5):
-        for name in ("adamw", "muon"):
-            for decay in pruning_1.DECAYS:
-                muon = name == "muon"
-                cost = 0.3 - shift * muon + 0.01 * rng.normal()
-                top = cost * np.array([1, 0.5, 0.2, 0.1])
-                row = {"seed": seed, "optimiser": name, "decay": decay, "digest": "x", "top": top}
-                row |= {"random": top + 1, "nearest": top + 0.5, "copies": 0.3 + copied * muon}
-                row |= {"loss": 1.7 - 0.1 * muon + 0.01 * rng.normal()}
-                row |= {"norm": 10.0 if muon else 5.0}
-                rows.append(row | {"scaled cost": cost - 0.05 * np.log(pruning_1.FACTORS)})
-    return Evidence({name: np.array([row[name] for row in rows]) for name in rows[0]})
-
-
-def test_claims_hold_where_they_are_planted_and_fail_where_not() -> None:
-    known = {one.id: one for one in experiment("pruning-1").claims}
-    tied = made(0.2).but({"nearest": made(0.2)["top"] - 0.01})
-    for evidence, failing in (
-        (made(0.2), set()),
-        (made(0.0), {"S1", "S1a", "S1c"}),
-        (made(0.2, copied=0.3), {"S3"}),
-        (tied, {"S4"}),
-    ):
-        verdicts = {name: one.check(evidence).verdict for name, one in known.items()}
-        assert {name for name, verdict in verdicts.items() if verdict != "holds"} == failing
-    assert np.isnan(pruning_1.at_norm(made(0.0), "adamw", np.full(5, 50.0))).all()
-    own = pruning_1.of(made(0.0), "adamw", "top")[:, 0]
-    assert pruning_1.at_norm(made(0.0), "adamw", np.full(5, 10.0)) == pytest.approx(
-        own - 0.05 * np.log(2)
-    )

@@ -9,7 +9,6 @@ import torch
 import attsvm
 from attsvm.errors import InputError
 from attsvm.models import Attention, Exponential, Linear, Logistic, LogScale
-from attsvm.optim import SteepestDescent
 from attsvm_papers.multihead.sum_of_heads import sum_of_heads
 
 n, T, d, H = 4, 5, 6, 3
@@ -74,24 +73,6 @@ def test_scores_and_selections_have_a_row_per_head_and_runs_are_layers_of_their_
             np.testing.assert_allclose(
                 model.scores(pairs)[r, h::H], attsvm.token_scores(one, decoders[r, h]), atol=1e-14
             )
-
-
-def course(model, data, steps=60, **options):
-    optimizer = SteepestDescent(model.parameters(), lr=0.1, **options)
-    return attsvm.train(model, data, optimizer, steps, attsvm.dynamics.AtSteps([steps])).W[-1]
-
-
-def test_under_the_linear_loss_every_head_trains_as_if_it_were_alone(layer):
-    data, decoders, W = layer
-    pairs = attsvm.head_pairs(data, H)
-    model = sum_of_heads(pairs, decoders, loss=Linear(), init=W)
-    together = course(model, pairs, blocks=[d] * H, blocks_axis=-1)
-    for h in range(H):
-        own = slice(h * d, (h + 1) * d)
-        one = Attention.cross(data, decoders[h], loss=Linear(), init=W[:, own])
-        np.testing.assert_allclose(together[:, own], course(one, data), atol=1e-12)
-    coupled = course(sum_of_heads(pairs, decoders, init=W), pairs, blocks=[d] * H, blocks_axis=-1)
-    assert np.abs(coupled - together).max() > 1e-3, "the logistic loss couples the heads"
 
 
 def test_what_does_not_fit_is_refused(layer):
