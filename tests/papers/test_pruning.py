@@ -1,6 +1,7 @@
 """Decoders whose attention is pruned: their optimisers, the controls, and claims that can fail."""
 
 import lzma
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from attsvm.errors import UnavailableError
 from attsvm_papers.heads.decoder import MADE, Decoder, Sizes, held_out_loss
+from attsvm_papers.pruning import decoders
+from attsvm_papers.pruning import e1_survival as pruning_1
 from attsvm_papers.pruning.decoders import (
     OPTIMISERS,
     RATES,
@@ -113,3 +116,24 @@ def test_texts_that_are_not_there_are_named(monkeypatch, tmp_path) -> None:
     train, held, vocabulary = letters("wikitext2")
     assert (len(train), len(held), vocabulary) == (6, 7, 9)
     assert letters_digest("wikitext2") != letters_digest(MADE)
+
+
+def test_a_row_has_the_costs_of_one_training() -> None:
+    sizes = asdict(pruning_1.TINY)
+    one, again, other = (
+        pruning_1.run("muon", 0.1, seed, "", text=MADE, sizes=sizes) for seed in (0, 0, 1)
+    )
+    assert all(np.array_equal(one[name], again[name]) for name in one)
+    assert one["loss"] != other["loss"], "seeds draw weights and batches"
+    # logits that are not scaled, in the middle
+    assert one["scaled cost"][0, 6] == pytest.approx(one["top"][0, 0], abs=1e-6)
+    assert one["top"].shape == one["nearest"].shape == (1, len(pruning_1.KEPT))
+
+
+def test_rates_fall_along_half_a_cosine(monkeypatch) -> None:
+    factors = []
+    monkeypatch.setattr(decoders, "descent", lambda *given: factors.append(given[-1]) or iter([]))
+    list(decoders.training(None, 9, TINY, "adamw", 1e-3, 0.0, 0))
+    falling = [factors[0](step) for step in range(TINY.steps + 1)]
+    assert (falling[0], falling[-1]) == (1.0, pytest.approx(0.1))
+    assert (np.diff(falling) < 0).all()
