@@ -26,6 +26,10 @@ from attsvm_papers.kit import experiment
 FOLDER = Path(__file__).with_name("evidence")
 VERDICTS = FOLDER / "verdicts.json"
 """Of every experiment that is recorded the scale of its run and the verdict of every claim."""
+MEASURED = FOLDER / "measured.json"
+"""What every claim measures on its recorded evidence: that of one whose verdict would not show it
+has changed, too.
+"""
 QUICK = Path(__file__).with_name("verdicts.json")
 RECORDED = json.loads(VERDICTS.read_text(encoding="utf-8")) if VERDICTS.exists() else {}
 
@@ -67,6 +71,11 @@ def outcomes(verdicts: Mapping[str, Verdict]) -> dict[str, str]:
     return {name: verdict.short for name, verdict in verdicts.items()}
 
 
+def numbers(verdicts: Mapping[str, Verdict]) -> dict[str, float]:
+    judged = {name: each for name, each in verdicts.items() if each.verdict != "not applicable"}
+    return {name: float(f"{each.measured:.9g}") for name, each in judged.items()}
+
+
 def on_its_null(identifier: str, name: str, evidence: Evidence) -> Verdict:
     """The verdict on a claim where the evidence is that of its null."""
     (claim,) = [each for each in experiment(identifier).claims if each.id == name]
@@ -86,6 +95,9 @@ def test_recorded_evidence_has_its_verdicts(identifier):
         "a verdict changed; where it should, `python tests/papers/record.py` writes them anew"
     )
     assert set(outcomes(verdicts).values()) != {"not applicable"}
+    known = json.loads(MEASURED.read_text(encoding="utf-8"))[identifier]
+    for name, value in numbers(verdicts).items():
+        assert value == pytest.approx(known[name], rel=1e-6, abs=1e-9), name
     for name, found in verdicts.items():
         if found.verdict == "not applicable":
             continue
