@@ -1,6 +1,5 @@
 """Decoders whose attention is pruned: their optimisers, the controls, and claims that can fail."""
 
-import lzma
 from dataclasses import asdict
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from attsvm.errors import UnavailableError
 from attsvm_papers.heads.decoder import MADE, Decoder, Sizes, held_out_loss
 from attsvm_papers.pruning import decoders
 from attsvm_papers.pruning import e1_survival as pruning_1
@@ -17,8 +15,6 @@ from attsvm_papers.pruning.decoders import (
     RATES,
     RULES,
     copies,
-    letters,
-    letters_digest,
     norm,
     optimiser,
     pruned_loss,
@@ -103,19 +99,6 @@ def test_copies_are_counted() -> None:
         model.blocks[0].keys.weight.zero_()
     assert copies(model, torch.arange(8)[None]) == 0.0
     assert copies(model, torch.zeros(1, 8, dtype=torch.long)) == 1.0
-
-
-def test_texts_that_are_not_there_are_named(monkeypatch, tmp_path) -> None:
-    monkeypatch.setenv("ATTSVM_DATA", str(tmp_path))
-    with pytest.raises(UnavailableError, match=r"no test\.txt\.xz"):
-        letters_digest("wikitext2")
-    (tmp_path / "wikitext2").mkdir()
-    for name in ("test", "valid"):
-        path = tmp_path / "wikitext2" / f"{name}.txt.xz"
-        path.write_bytes(lzma.compress(f"ab{name}".encode()))
-    train, held, vocabulary = letters("wikitext2")
-    assert (len(train), len(held), vocabulary) == (6, 7, 9)
-    assert letters_digest("wikitext2") != letters_digest(MADE)
 
 
 def test_a_row_has_the_costs_of_one_training() -> None:

@@ -8,12 +8,9 @@ other matrices. Everything else is trained by AdamW. Rates fall to zero along a 
 from __future__ import annotations
 
 import copy
-import lzma
 import math
-import os
 from collections.abc import Callable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,17 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from attsvm.data import FloatArray
-from attsvm.errors import UnavailableError
-from attsvm.files import file_digest
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 from attsvm.probe import capture
 from attsvm_papers.heads.decoder import (
     Decoder,
     Sizes,
-    characters,
     descent,
     held_out_loss,
-    text_digest,
 )
 
 OPTIMISERS = ("adamw", "muon", "spectral", "l1.1", "l1.5", "l3")
@@ -40,45 +33,7 @@ RATES = {"adamw": 3e-3, "muon": 3e-2, "spectral": 3e-2, "l1.1": 0.03, "l1.5": 0.
 OTHERS = 3e-3  # of AdamW on the other matrices beside mirror descent
 REST = 1e-3  # of AdamW on tables, norms, biases and the output
 TURN = 0.1  # of the rate is left at the end
-WIKITEXT = "wikitext2"
 DECAYS = (0.0, 0.1)
-
-
-def letters(text: str) -> tuple[Tensor, Tensor, int]:
-    """Training and held-out part of a text as numbers, and how many characters there are.
-
-    Raises:
-        UnavailableError: it is not there.
-    """
-    if text != WIKITEXT:
-        return characters(text)
-    known: dict[str, int] = {}
-    parts = []
-    for path in _wikitext():
-        written = lzma.decompress(path.read_bytes()).decode("utf-8")
-        parts.append(torch.tensor([known.setdefault(letter, len(known)) for letter in written]))
-    return parts[0], parts[1], len(known)
-
-
-def letters_digest(text: str) -> str:
-    """What names the content of a text's files; empty for the one that is made.
-
-    Raises:
-        UnavailableError: they are not there.
-    """
-    return file_digest(*_wikitext()) if text == WIKITEXT else text_digest(text)
-
-
-def _wikitext() -> tuple[Path, Path]:
-    """Trained on is the test part, the larger of the two that are here."""
-    folder = Path(os.environ.get("ATTSVM_DATA") or ".") / WIKITEXT
-    paths = folder / "test.txt.xz", folder / "valid.txt.xz"
-    if not all(path.is_file() for path in paths):
-        raise UnavailableError(
-            f"{folder} has no test.txt.xz and valid.txt.xz; set ATTSVM_DATA to a folder with"
-            f" {WIKITEXT} (scale smoke needs none)"
-        )
-    return paths
 
 
 def optimiser(model: Any, name: str, rate: float, decay: float) -> CombinedOptimizer:

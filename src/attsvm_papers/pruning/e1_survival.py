@@ -23,15 +23,14 @@ import torch
 
 from attsvm.thread_limits import at_most_threads
 from attsvm_papers import kit
-from attsvm_papers.heads.decoder import MADE, Sizes, held_out_loss, windows
+from attsvm_papers.heads.decoder import MADE, Sizes, characters, held_out_loss, windows
+from attsvm_papers.heads.networks import TEXT, files
 from attsvm_papers.pruning.decoders import (
     DECAYS,
     OPTIMISERS,
     RATES,
     RULES,
     copies,
-    letters,
-    letters_digest,
     norm,
     pruned_loss,
     scaled,
@@ -64,10 +63,6 @@ COLOURS = {
 }
 
 
-def files(parameters):
-    return [letters_digest(parameters.text)]
-
-
 @kit.run(
     digest=files,
     seed=kit.seeds(5, start=FIRST, first=0),
@@ -79,9 +74,9 @@ def files(parameters):
         "optimiser": OPTIMISERS,
     },
 )
-def run(optimiser, decay, seed, digest, text="tinyshakespeare", sizes=SIZES):
+def run(optimiser, decay, seed, digest, text=TEXT, sizes=SIZES):
     sizes, rate = Sizes(**sizes), RATES[optimiser]
-    ids, held, vocabulary = letters(text)
+    ids, held, vocabulary = characters(text)
     judged = windows(held, JUDGED, sizes.context + 1, 1)
     with at_most_threads(1, torch):  # bits do not depend on how many run side by side
         *_, (_, model) = training(ids, vocabulary, sizes, optimiser, rate, decay, seed)
