@@ -9,13 +9,12 @@ Source: Mechanics of Next Token Prediction with Self-Attention, regularisation p
 import numpy as np
 
 from attsvm import graph_svm
-from attsvm.dynamics import ball_path
-from attsvm.selection import stack_likelihoods
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import (
     ALIKE,
     NO_FINITE_PART,
     SETTINGS,
+    ball_weights,
     certificates,
     compared,
     draws,
@@ -31,18 +30,9 @@ CYCLIC = 2
 def run(part, seeds, radii=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0, 400.0)):
     setting, cyclic = DATA[part]
     svms = graph_svm(draws(setting, cyclic, seeds))
-    likelihood = stack_likelihoods([svm.likelihood() for svm in svms])
-    path = ball_path(likelihood, radii)
-    found = [
-        compared(svm, np.tensordot(path.points[:, k, : len(basis)], basis, axes=1))
-        for k, svm in enumerate(svms)
-        for basis in [svm.basis()]
-    ]
-    return {
-        "radius": kit.same(path.radii),
-        **kit.stacked(found),
-        **certificates(svms),
-    }
+    weights = ball_weights(svms, radii)
+    found = [compared(svm, W) for svm, W in zip(svms, weights, strict=True)]
+    return {"radius": kit.same(radii), **kit.stacked(found), **certificates(svms)}
 
 
 @kit.claim(

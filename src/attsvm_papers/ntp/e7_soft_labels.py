@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.dynamics import AtSteps, ball_path, direction_gap
+from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.dynamics.next_token import Rule, output_stage
 from attsvm.margins import least_norm, log_odds_margins
-from attsvm.selection import soft_label_svm, stack_likelihoods
+from attsvm.selection import soft_label_svm
 from attsvm_papers import kit
+from attsvm_papers.graph.priority import ball_weights
 from attsvm_papers.ntp.contexts import (
     longest_step,
     most_frequent,
@@ -117,24 +118,19 @@ def _followed(svm, hard, pair, W):
 def paths(seeds, m=8, V=10):
     pairs = drawn(BOTH, m, V, seeds)
     svms, hard = solved(pairs), solved([most_frequent(pair) for pair in pairs])
-    path = ball_path(stack_likelihoods([svm.likelihood() for svm in svms]), RADII)
-    weights = [
-        np.tensordot(path.points[:, k, : len(basis)], basis, axes=1)
-        for k, svm in enumerate(svms)
-        for basis in [svm.basis()]
-    ]
+    weights = ball_weights(svms, RADII)
     found = [
         _followed(svm, other, pair, W)
         for svm, other, pair, W in zip(svms, hard, pairs, weights, strict=True)
     ]
     return {
-        "radius": kit.same(path.radii),
-        "path": np.array(
-            [direction_gap(W, s.solution.W) for W, s in zip(weights, svms, strict=True)]
-        ),
-        "path_hard": np.array(
-            [direction_gap(W, s.solution.W) for W, s in zip(weights, hard, strict=True)]
-        ),
+        "radius": kit.same(RADII),
+        **{
+            name: np.array(
+                [direction_gap(W, one.solution.W) for W, one in zip(weights, best, strict=True)]
+            )
+            for name, best in (("path", svms), ("path_hard", hard))
+        },
         "path_finite": np.array([one["finite"] for one in found]),
         "path_finite_reversed": np.array([one["finite_reversed"] for one in found]),
         "norm": np.array([svm.solution.norm for svm in svms]),
