@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 from test_recorded import (
     FOLDER,
+    MEASURED,
     RECORDED,
     VERDICTS,
     evidence_of,
     judged,
+    numbers,
     outcomes,
     run_of,
     wide,
@@ -116,6 +118,8 @@ def main(arguments: list[str]) -> int:
             print(error, file=sys.stderr)
     ordered = {name: RECORDED[name] for name in identifiers() if name in RECORDED}
     VERDICTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+    measured = {name: numbers(judged(name, evidence_of(name))) for name in ordered}
+    MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     return int(refused)
 
 

@@ -6,35 +6,16 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 
 from attsvm import decoder_margins, max_margin, prompt_margins, regularization_path
-from attsvm.models import Attention
 from attsvm_papers.benign import e2_largest_margin as largest
 from attsvm_papers.benign.signal_and_noise import (
     NOISE,
     SIGNAL,
-    attention_to_signal,
     clean_error,
-    descend,
-    label_margins,
     length,
     noisy,
 )
-
-
-def test_labels_are_the_classes_but_where_they_are_wrong():
-    made = noisy(20, 100, 0.15, 3.0, range(4))
-    assert made.flipped.sum(axis=1).tolist() == [3] * 4
-    right = np.where(made.classes == 0, 1.0, -1.0)
-    np.testing.assert_array_equal(made.data.labels == right, ~made.flipped)
-    signals = made.data.tokens[:, :, SIGNAL]
-    np.testing.assert_array_equal(signals[..., :2], 3.0 * np.eye(2)[made.classes])
-    assert not signals[..., 2:].any()
-    assert not made.data.tokens[:, :, NOISE, :2].any()
-    kept, wrong = made.counts()
-    assert (kept + wrong).sum(axis=1).tolist() == [20] * 4
-    np.testing.assert_array_equal(wrong[:, 1], (made.flipped & (made.classes == 1)).sum(axis=1))
 
 
 def test_products_of_noise_are_those_of_gaussian_vectors():
@@ -45,24 +26,6 @@ def test_products_of_noise_are_those_of_gaussian_vectors():
         ours, theirs = ((x @ x.mT) ** power for x in (noise, drawn))
         error = np.sqrt((ours.var(axis=0) + theirs.var(axis=0)) / trials)
         assert (abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 4 * error).all()
-
-
-def test_selections_by_class():
-    made = noisy(12, 100, 0.25, 1.0, range(3))
-    np.testing.assert_array_equal(made.tokens((False, False)), made.flipped)
-    assert (made.tokens((True, True)) == NOISE).all()
-    first = made.tokens([[True, False]] * 3)
-    np.testing.assert_array_equal(first, made.flipped | (made.classes == 0))
-
-
-def test_margins_are_those_of_the_model():
-    made = noisy(6, 50, 0.2, 2.0, range(2))
-    p, v = 0.3 * np.random.default_rng(1).standard_normal((2, 2, 8))
-    model = Attention.prompt(made.data, v, init=p)
-    with torch.no_grad():
-        values, shares = model(made.data).numpy(), model.probabilities(made.data).numpy()
-    np.testing.assert_allclose(label_margins(made.data, p, v), made.data.labels * values)
-    np.testing.assert_allclose(attention_to_signal(made.data, p), shares[..., SIGNAL])
 
 
 @pytest.mark.parametrize("size", [0.3, 3.0])
@@ -82,15 +45,6 @@ def test_errors_on_fresh_sequences_are_those_of_a_sample(size):
     assert clean_error(p, 0 * v, rho)[0] == 0.5
 
 
-def test_the_first_step_is_the_mean_of_labelled_tokens():
-    n, d = 10, 200
-    made = noisy(n, d, 0.1, 5.0, range(3))
-    course = descend(made.data, 0.7, 1, (), normalize=False)
-    mean = (made.data.labels[..., None] * made.data.tokens.mean(axis=2)).mean(axis=1)
-    np.testing.assert_allclose(course.head[-1], 0.7 * mean / 2, rtol=1e-12, atol=1e-14)
-    assert not course.W[-1].any()
-
-
 def test_the_lead_in_closed_form_is_that_of_the_programme():
     n, d, snr = 12, 10**10, 3.0
     rho = length(snr, n, d)
@@ -101,20 +55,6 @@ def test_the_lead_in_closed_form_is_that_of_the_programme():
     np.testing.assert_allclose(
         rho * p[:, :2] / np.linalg.norm(p[:, 2:], axis=1)[:, None], closed, rtol=1e-3
     )
-
-
-@pytest.mark.parametrize(("snr", "uses"), [(0.9, False), (1.1, True)])
-def test_a_class_turns_to_its_signal_where_the_closed_form_says(snr, uses):
-    n, d = 10, 10**8
-    made = noisy(n, d, 0.2, 1.0, [0])
-    kept, _ = made.counts()
-    rho = snr * np.sqrt(d / kept[0, 0])  # of the first class; the second keeps to its noise
-    data = noisy(n, d, 0.2, rho, [0]).data
-    signal, noise = (
-        largest.solved(data, made.tokens((other, True)), decoder_margins).norm[0]
-        for other in (False, True)
-    )
-    assert (signal < noise) == uses
 
 
 @pytest.mark.parametrize("snr", [1.0, 3.0])
@@ -137,11 +77,3 @@ def test_no_search_of_the_joint_path_finds_more_than_the_best_of_all_selections(
     np.testing.assert_array_equal((one.tokens @ found.W[-1, :, 0]).argmax(axis=1), best)
     assert found.direction_gap(prompt)[-1] < 1e-3
     assert found.log_excess[-1] == pytest.approx(-2000.0, abs=1.0)
-
-
-def test_a_wrong_selection_is_seen_in_the_gaps():
-    made = noisy(8, 400, 0.125, length(3.0, 8, 400), range(2))
-    course = descend(made.data, 0.02, 400, ())
-    found = largest.gaps(made.data, course.selected[-1], course.head[-1], course.W[-1, :, :, 0])
-    assert (found["gap_prompt"] < 0.01).all()
-    assert (found["gap_prompt_nearest"] > 0.1).all()

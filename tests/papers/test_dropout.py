@@ -6,7 +6,7 @@ import torch
 from attsvm_papers.networks.dropout import Dropout, dropout
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.9])
 def test_entries_are_dropped_as_often_as_asked_and_means_stay(share) -> None:
     torch.manual_seed(0)
     n = 400_003  # no multiple of eight
@@ -15,14 +15,9 @@ def test_entries_are_dropped_as_often_as_asked_and_means_stay(share) -> None:
     spread = 5 * (rounded * (1 - rounded) / n) ** 0.5
     assert abs(float((found == 0).double().mean()) - rounded) < spread
     assert set(found.unique().tolist()) == {0.0, 1 / (1 - rounded)}
-    assert float(found.mean()) == pytest.approx(1, abs=spread / (1 - rounded))
-
-
-def test_every_byte_of_a_word_is_as_good_as_the_others() -> None:
-    """A draw without its sign bit would drop every eighth entry twice as often."""
-    torch.manual_seed(0)
-    zero = (dropout(torch.ones(100_000, 8), 0.25) == 0).double().mean(dim=0)
-    assert float((zero - 0.25).abs().max()) < 5 * (0.25 * 0.75 / 100_000) ** 0.5
+    # a draw without its sign bit would drop every eighth entry twice as often
+    columns = (found[: n - 3].view(-1, 8) == 0).double().mean(dim=0)
+    assert float((columns - rounded).abs().max()) < 8**0.5 * spread
 
 
 def test_gradients_pass_where_entries_were_kept() -> None:
@@ -34,8 +29,7 @@ def test_gradients_pass_where_entries_were_kept() -> None:
 
 
 def test_the_seed_decides_and_evaluation_drops_nothing() -> None:
-    layer, x = Dropout(0.5), torch.ones(64)
-    found = []
+    layer, x, found = Dropout(0.5), torch.ones(64), []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
         found.append(layer(x))

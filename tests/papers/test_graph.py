@@ -5,21 +5,9 @@ experiments lean on.
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from attsvm import graph_svm
 from attsvm_papers.graph import e1_priority as graph_1
-from attsvm_papers.graph import e3_finite_part as graph_3
-from attsvm_papers.graph import e4_soft_composition as graph_4
-from attsvm_papers.graph import e5_local_convergence as graph_5
 from attsvm_papers.graph import e6_paths as graph_6
-from attsvm_papers.graph import priority
-
-
-def test_slopes_are_those_of_a_power() -> None:
-    steps = np.array([0, *priority.marks(4000)])
-    values = np.stack([np.maximum(steps, 1.0) ** -0.5, 3.0 * np.maximum(steps, 1.0) ** -1.0])
-    np.testing.assert_allclose(priority.slope(steps, values, 400, 4000), [-0.5, -1.0], atol=1e-12)
 
 
 def test_acyclic_training_meets_the_programme() -> None:
@@ -34,69 +22,6 @@ def test_the_cyclic_part_oscillates_with_half_a_step() -> None:
     np.testing.assert_allclose(found["plateau"] / 0.01, 0.5, atol=0.125)
     assert found["finite"].shape == found["step"].shape
     assert np.nanmin(found["unseen_predicted"][:, 0]) == 1.0
-
-
-def test_gradient_descent_settles_like_one_over_t() -> None:
-    found = graph_3.run(range(8), steps=4000)
-    np.testing.assert_allclose(found["excess_slope"], -1.0, atol=0.1)
-    assert (found["excess"] > 0).all()  # the reduced loss at the finite part is the infimum
-
-
-def test_the_floor_of_the_toy_is_an_entropy() -> None:
-    for frequencies in graph_4.FREQUENCIES:
-        assert pytest.approx(-sum(p * np.log(p) for p in frequencies), rel=1e-15) == graph_4.FLOOR
-
-
-def test_half_margins_are_asked_where_one_token_is_selected() -> None:
-    from attsvm.datasets.next_token import NextTokenData
-    from attsvm.margins import graph_margins
-    from attsvm.selection import local_arcs
-
-    # 0 and 1 share the attention under query 3; 2 has all of it under query 4
-    sentences = [[0, 1, 3], [1, 0, 3], [2, 0, 4]]
-    data = NextTokenData.from_sentences(sentences, [0, 1, 2], embeddings=5, following=np.arange(5))
-    tokens, count = data.distinct()
-    mass = np.where(np.isin(tokens, (0, 1)), 0.5, 0.0) * (count > 0)
-    mass[2] = tokens[2] == 2
-    margins = graph_margins(data.embeddings, local_arcs(data, mass))
-    rhs = graph_5._halved(data, mass, margins).rhs
-    assert margins.origin is not None
-    query = margins.origin[margins.sequence, 0]
-    assert set(rhs[(query == 3) & ~margins.equalities]) == {1.0}
-    assert set(rhs[query == 4]) == {0.5}
-    assert set(rhs[margins.equalities]) == {0.0}
-
-
-def test_the_squared_loss_of_one_selected_token_pulls_with_the_square_of_a_rivals_mass() -> None:
-    from attsvm.datasets.next_token import NextTokenData
-    from attsvm.dynamics.next_token import Problem
-
-    data = NextTokenData.from_sentences([[1, 0]], [1], embeddings=2, following=np.arange(2))
-    W = np.zeros((2, 2, 1, 2, 2))[0]
-    W[:, 0, 1, 0] = 20.0, 40.0  # score of the label under query 0
-    for loss, power in (("squared", 2.0), ("cross_entropy", 1.0), ("log_mass", 1.0)):
-        G, log_scale = Problem.of(data, loss).gradient(W)
-        size = np.log(np.linalg.norm(G, axis=(-2, -1))) + log_scale
-        assert (size[0, 0] - size[1, 0]) / 20.0 == pytest.approx(power, abs=1e-6)
-
-
-def test_the_sum_of_all_arcs_is_not_the_solution_and_has_no_part_in_the_cycles() -> None:
-    (data,) = priority.draws((6, 4, 6, 8), True, [3])
-    svm = graph_svm(data)
-    arcs = svm.orders.arcs
-    E = data.embeddings
-    pulls = sum(
-        np.outer(E[i] - E[j], E[q])
-        for q, i, j in arcs.tolist()
-        if svm.component[q, i] != svm.component[q, j]
-    )
-    found = priority.compared(svm, np.stack([pulls, svm.solution.W]))
-    assert found["cosine"][1] == pytest.approx(1.0, abs=1e-12)
-    assert 0.2 < found["outside_alike"][1] < 0.999
-    assert found["outside_alike"][0] > found["outside"][0]
-    np.testing.assert_allclose(
-        found["inside_norm"] ** 2 + found["outside_norm"] ** 2, found["norm"] ** 2
-    )
 
 
 def test_paths_at_a_small_scale() -> None:

@@ -38,50 +38,9 @@ def layer():
     return data, v, tokens
 
 
-def through_clarabel(margins, size):
-    """The least size of both heads as one writes it in cvxpy."""
-    cvxpy = pytest.importorskip("cvxpy")
-    W = cvxpy.Variable(margins.shape)
-    rows = np.einsum("ca,ce->cae", margins.differences, margins.queries[margins.sequence])
-    made = rows.reshape(margins.m, -1) @ cvxpy.vec(W, order="C")
-    heads = [W[:, d * h : d * h + d] for h in range(H)]
-    problem = cvxpy.Problem(cvxpy.Minimize(size(cvxpy, W, heads)), [made >= 1])
-    return float(problem.solve(solver="CLARABEL"))
-
-
-@pytest.mark.parametrize("outer", ["sum", "maximum", "square root of squares"])
-@pytest.mark.parametrize("inner", ["fro", "nuc"])
-def test_norms_of_norms_are_least_at_the_heads_own_solutions(layer, outer, inner):
-    data, _, tokens = layer
+def batch_of_one(data):
     pairs = attsvm.head_pairs(data, H)
-    own = [attsvm.max_margin(data, tokens[:, h], inner).norm for h in range(H)]
-    name = "nuc" if inner == "nuc" else "fro"
-
-    def size(cvxpy, _, heads):
-        each = cvxpy.hstack([cvxpy.norm(head, name) for head in heads])
-        return {"sum": cvxpy.sum, "maximum": cvxpy.max}.get(outer, cvxpy.norm)(each)
-
-    found = through_clarabel(attsvm.selection_margins(pairs, tokens.ravel()), size)
-    expected = {"sum": np.sum, "maximum": np.max}.get(outer, np.linalg.norm)(own)
-    assert found == pytest.approx(expected, rel=1e-5)
-
-
-def test_the_nuclear_norm_of_both_ties_the_heads_together(layer):
-    data, _, tokens = layer
-    pairs = attsvm.head_pairs(data, H)
-    (joint,) = joint_programmes(
-        attsvm.AttentionData(pairs.tokens[None], pairs.labels[None], pairs.queries[None]),
-        tokens.reshape(1, -1),
-        "nuc",
-    )
-    theirs = through_clarabel(joint.margins, lambda cvxpy, W, _: cvxpy.norm(W, "nuc"))
-    assert joint.norm == pytest.approx(theirs, rel=1e-5)
-    own = [attsvm.max_margin(data, tokens[:, h], "nuc") for h in range(H)]
-    beside = np.hstack([each.W for each in own])
-    assert joint.norm < 0.99 * np.linalg.norm(beside, "nuc")
-    assert margin_shares(beside[None], [joint])[0] == pytest.approx(
-        joint.norm / np.linalg.norm(beside, "nuc"), rel=1e-5
-    )
+    return attsvm.AttentionData(pairs.tokens[None], pairs.labels[None], pairs.queries[None])
 
 
 def test_tokens_in_blocks_give_every_head_keys_of_its_own(layer):
@@ -99,9 +58,7 @@ def test_tokens_in_blocks_give_every_head_keys_of_its_own(layer):
 
 def test_measures_see_a_head_that_is_elsewhere(layer):
     data, v, tokens = layer
-    pairs = attsvm.head_pairs(data, H)
-    both = attsvm.AttentionData(pairs.tokens[None], pairs.labels[None], pairs.queries[None])
-    joint = joint_programmes(both, tokens.reshape(1, -1))
+    joint = joint_programmes(batch_of_one(data), tokens.reshape(1, -1))
     best = joint[0].W[None]
     scores = np.stack([attsvm.token_scores(data, own) for own in v], 1).reshape(1, -1, 4)
     assert are_local(joint, scores).tolist() == [True], "the optimal tokens always are"
@@ -160,9 +117,7 @@ def test_dealt_batches_hold_every_sequence_once_an_epoch():
     rng = np.random.default_rng(0)
     dealt = e3_mini_batches.batches(6, 2, True, 30, rng).reshape(10, 6)
     assert (np.sort(dealt, axis=1) == np.arange(6)).all()
-    assert len({tuple(epoch) for epoch in dealt}) > 5
     drawn = e3_mini_batches.batches(6, 2, False, 30, rng)
-    assert drawn.shape == (30, 2)
     assert (drawn[:, 0] != drawn[:, 1]).all()
     assert (np.sort(drawn.reshape(10, 6), axis=1) != np.arange(6)).any()
 

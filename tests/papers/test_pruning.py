@@ -1,39 +1,38 @@
 """Decoders whose attention is pruned: their optimisers, the controls, and claims that can fail."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
-from attsvm.claims import Evidence
-from attsvm.errors import UnavailableError
-from attsvm_papers.heads.decoder import MADE, Decoder, Sizes, characters
-from attsvm_papers.kit import experiment
+from attsvm_papers.heads.decoder import MADE, Decoder, Sizes, held_out_loss
+from attsvm_papers.pruning import decoders
 from attsvm_papers.pruning import e1_survival as pruning_1
 from attsvm_papers.pruning.decoders import (
     OPTIMISERS,
     RATES,
+    RULES,
     copies,
-    letters,
-    letters_digest,
     norm,
     optimiser,
+    pruned_loss,
     scaled,
-    training,
 )
 
 TINY = Sizes(context=12, width=12, depth=2, heads=2, batch=4, steps=5)
 
 
-def claims():
-    return {one.id: one for one in experiment("pruning-1").claims}
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Decoder(9, TINY)
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_an_optimiser_moves_every_parameter_once_and_decays_matrices_alone(name) -> None:
-    torch.manual_seed(0)
-    model = Decoder(9, TINY)
-    made = optimiser(model, name, RATES[name], 0.1)
-    groups = made.param_groups
+def test_an_optimiser_moves_every_parameter_once_and_decays_matrices_alone(model, name) -> None:
+    groups = optimiser(model, name, RATES[name], 0.1).param_groups
     moved = [id(each) for group in groups for each in group["params"]]
     assert sorted(moved) == sorted(id(each) for each in model.parameters())
     decayed = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
@@ -44,36 +43,51 @@ def test_an_optimiser_moves_every_parameter_once_and_decays_matrices_alone(name)
         if isinstance(part, torch.nn.Linear)
     }
     assert decayed == matrices
-    own = 2 * 2 if name.startswith("l") else len(matrices)
-    assert len(groups[0]["params"]) == own
+    assert len(groups[0]["params"]) == (2 * 2 if name.startswith("l") else len(matrices))
 
 
-def test_seeds_draw_weights_and_batches_and_rates_fall() -> None:
-    ids, _, vocabulary = characters(MADE)
-    ends = []
-    for seed in (0, 0, 1):
-        *_, (step, model) = training(ids, vocabulary, TINY, "adamw", 1e-3, 0.0, seed)
-        ends.append(model.out.weight.detach().clone())
-    assert step == TINY.steps
-    assert torch.equal(ends[0], ends[1])
-    assert not torch.equal(ends[0], ends[2])
-
-
-def test_scaled_heads_have_scaled_norms_and_other_losses() -> None:
-    torch.manual_seed(0)
-    model, texts = Decoder(9, TINY), torch.randint(9, (3, 12))
-    double = scaled(model, 2.0)
+def test_scaled_heads_have_scaled_norms_and_other_losses(model) -> None:
+    texts, double = torch.randint(9, (3, 12)), scaled(model, 2.0)
     assert norm(double) == pytest.approx(2 * norm(model))
     assert torch.equal(double.out.weight, model.out.weight)
     assert not torch.allclose(double(texts), model(texts))
-    assert torch.equal(scaled(model, 1.0)(texts), model(texts))
-    squares = []
-    with torch.no_grad():
-        for block in model.blocks:
-            for head in (slice(0, 6), slice(6, 12)):
-                W = block.keys.weight[head].T @ block.queries.weight[head] / np.sqrt(6)
-                squares.append(float(W.square().sum()))
+    squares = [
+        (block.keys.weight[head].T @ block.queries.weight[head]).square().sum().item() / 6
+        for block in model.blocks
+        for head in (slice(0, 6), slice(6, 12))
+    ]
     assert norm(model) == pytest.approx(np.sqrt(np.mean(squares)), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rule", "keep"),
+    [
+        ("top", lambda size, logits: np.argsort(-logits)[:size]),
+        ("nearest", lambda size, logits: range(max(0, len(logits) - size), len(logits))),
+    ],
+)
+def test_what_is_kept_is_what_a_loop_over_queries_keeps(model, rule, keep) -> None:
+    texts = torch.randint(9, (2, 9))
+
+    def attend(q, k, v):
+        out = torch.zeros_like(v)
+        for b, h, i in np.ndindex(*q.shape[:3]):
+            logits = k[b, h, : i + 1] @ q[b, h, i] / np.sqrt(6)
+            kept = list(keep(2, logits.numpy()))
+            out[b, h, i] = logits[kept].softmax(dim=0) @ v[b, h, kept]
+        return out
+
+    before = held_out_loss(model, texts)
+    found = {each: pruned_loss(model, texts, 2, each) for each in RULES}
+    assert held_out_loss(model, texts) == before, "the model is left as it was"
+    assert pruned_loss(model, texts, 50, rule) == pytest.approx(before, rel=1e-5)
+    assert len({before, *found.values()}) == 4
+    for block in model.blocks:
+        block.attend = attend
+    with torch.no_grad():
+        logits = model(texts[:, :-1])
+    expected = cross_entropy(logits.flatten(0, 1), texts[:, 1:].flatten())
+    assert found[rule] == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_copies_are_counted() -> None:
@@ -87,59 +101,22 @@ def test_copies_are_counted() -> None:
     assert copies(model, torch.zeros(1, 8, dtype=torch.long)) == 1.0
 
 
-def test_texts_that_are_not_there_are_named(monkeypatch, tmp_path) -> None:
-    import lzma
-
-    monkeypatch.setenv("ATTSVM_DATA", str(tmp_path))
-    with pytest.raises(UnavailableError, match=r"no test\.txt\.xz"):
-        letters_digest("wikitext2")
-    (tmp_path / "wikitext2").mkdir()
-    for name in ("test", "valid"):
-        path = tmp_path / "wikitext2" / f"{name}.txt.xz"
-        path.write_bytes(lzma.compress(f"ab{name}".encode()))
-    train, held, vocabulary = letters("wikitext2")
-    assert (len(train), len(held), vocabulary) == (6, 7, 9)
-    assert letters_digest("wikitext2") != letters_digest(MADE)
-    with pytest.raises(UnavailableError):
-        list(experiment("pruning-1").cells(experiment("pruning-1").parameters))
+def test_a_row_has_the_costs_of_one_training() -> None:
+    sizes = asdict(pruning_1.TINY)
+    one, again, other = (
+        pruning_1.run("muon", 0.1, seed, "", text=MADE, sizes=sizes) for seed in (0, 0, 1)
+    )
+    assert all(np.array_equal(one[name], again[name]) for name in one)
+    assert one["loss"] != other["loss"], "seeds draw weights and batches"
+    # logits that are not scaled, in the middle
+    assert one["scaled cost"][0, 6] == pytest.approx(one["top"][0, 0], abs=1e-6)
+    assert one["top"].shape == one["nearest"].shape == (1, len(pruning_1.KEPT))
 
 
-def made(shift, seeds=5, copied=0.0):
-    """Rows in which Muon's cost of the top token is smaller by ``shift``."""
-    rng = np.random.default_rng(0)
-    rows = []
-    for seed in range(seeds):
-        for name in ("adamw", "muon"):
-            for decay in pruning_1.DECAYS:
-                muon = name == "muon"
-                cost = 0.3 - shift * muon + 0.01 * rng.normal()
-                top = cost * np.array([1, 0.5, 0.2, 0.1])
-                size = 10.0 if muon else 5.0
-                costs = cost - 0.05 * np.log(pruning_1.FACTORS)
-                rows.append(
-                    {"seed": seed, "optimiser": name, "decay": decay, "top": top}
-                    | {
-                        "loss": 1.7 - 0.1 * muon + 0.01 * rng.normal(),
-                        "norm": size,
-                    }
-                    | {"scaled cost": costs, "copies": 0.3 + copied * muon}
-                    | {"random": top + 1, "nearest": top + 0.5, "digest": "x"}
-                )
-    return Evidence({name: np.array([row[name] for row in rows]) for name in rows[0]})
-
-
-def test_claims_hold_where_they_are_planted_and_fail_where_not() -> None:
-    known = claims()
-    planted = {name: one.check(made(0.2)).verdict for name, one in known.items()}
-    assert set(planted.values()) == {"holds"}
-    nothing = {name: one.check(made(0.0)).verdict for name, one in known.items()}
-    assert {name for name, verdict in nothing.items() if verdict == "fails"} == {
-        *("S1", "S1a", "S1c")
-    }
-    assert known["S3"].check(made(0.2, copied=0.3)).verdict == "fails"
-    tied = made(0.2).but({"nearest": made(0.2)["top"] - 0.01})
-    assert known["S4"].check(tied).verdict == "fails"
-    assert np.isnan(pruning_1.at_norm(made(0.0), "adamw", np.full(5, 50.0))).all()
-    scaled_costs = pruning_1.at_norm(made(0.0), "adamw", np.full(5, 10.0))
-    own = pruning_1.of(made(0.0), "adamw", "top")[:, 0]
-    assert scaled_costs == pytest.approx(own - 0.05 * np.log(2))
+def test_rates_fall_along_half_a_cosine(monkeypatch) -> None:
+    factors = []
+    monkeypatch.setattr(decoders, "descent", lambda *given: factors.append(given[-1]) or iter([]))
+    list(decoders.training(None, 9, TINY, "adamw", 1e-3, 0.0, 0))
+    falling = [factors[0](step) for step in range(TINY.steps + 1)]
+    assert (falling[0], falling[-1]) == (1.0, pytest.approx(0.1))
+    assert (np.diff(falling) < 0).all()

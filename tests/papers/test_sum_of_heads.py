@@ -9,7 +9,6 @@ import torch
 import attsvm
 from attsvm.errors import InputError
 from attsvm.models import Attention, Exponential, Linear, Logistic, LogScale
-from attsvm.optim import SteepestDescent
 from attsvm_papers.multihead.sum_of_heads import sum_of_heads
 
 n, T, d, H = 4, 5, 6, 3
@@ -58,54 +57,22 @@ def test_loss_and_gradient_are_those_of_the_textbook(layer, loss, function):
     )
 
 
-def test_scores_and_selections_have_a_row_per_head(layer):
-    data, decoders, W = layer
+def test_scores_and_selections_have_a_row_per_head_and_runs_are_layers_of_their_own():
+    data, _ = attsvm.datasets.unit_sphere(n, T, d, seed=[0, 1])
+    rng = np.random.default_rng(1)
+    decoders, W = rng.standard_normal((2, H, d)), rng.standard_normal((2, d, H * d))
     pairs = attsvm.head_pairs(data, H)
     model = sum_of_heads(pairs, decoders, init=W)
-    for h in range(H):
-        alone = Attention.cross(data, decoders[h], init=W[:, h * d : (h + 1) * d])
-        assert (model.selected(pairs)[h::H] == alone.selected(data)).all()
-        np.testing.assert_allclose(
-            model.scores(pairs)[h::H], attsvm.token_scores(data, decoders[h]), atol=1e-14
-        )
-
-
-def course(model, data, steps=60, **options):
-    optimizer = SteepestDescent(model.parameters(), lr=0.1, **options)
-    return attsvm.train(model, data, optimizer, steps, attsvm.dynamics.AtSteps([steps])).W[-1]
-
-
-def test_under_the_linear_loss_every_head_trains_as_if_it_were_alone(layer):
-    data, decoders, W = layer
-    pairs = attsvm.head_pairs(data, H)
-    model = sum_of_heads(pairs, decoders, loss=Linear(), init=W)
-    together = course(model, pairs, blocks=[d] * H, blocks_axis=-1)
-    for h in range(H):
-        own = slice(h * d, (h + 1) * d)
-        one = Attention.cross(data, decoders[h], loss=Linear(), init=W[:, own])
-        np.testing.assert_allclose(together[:, own], course(one, data), atol=1e-12)
-    coupled = course(sum_of_heads(pairs, decoders, init=W), pairs, blocks=[d] * H, blocks_axis=-1)
-    assert np.abs(coupled - together).max() > 1e-3, "the logistic loss couples the heads"
-
-
-def test_runs_are_layers_of_their_own(layer):
-    data, _ = attsvm.datasets.unit_sphere(n, T, d, seed=[0, 1])
-    decoders = np.random.default_rng(1).standard_normal((2, H, d))
-    pairs = attsvm.head_pairs(data, H)
-    both = course(sum_of_heads(pairs, decoders), pairs)
     for r in range(2):
-        one = pairs.instance(r)
-        np.testing.assert_allclose(both[r], course(sum_of_heads(one, decoders[r]), one), atol=1e-12)
-
-
-def test_the_programme_of_a_layer_is_that_of_its_heads(layer):
-    data, decoders, _ = layer
-    tokens = np.stack([attsvm.optimal_tokens(data, v) for v in decoders], axis=-1)
-    joint = attsvm.max_margin(attsvm.head_pairs(data, H), tokens.ravel())
-    own = [attsvm.max_margin(data, tokens[:, h]) for h in range(H)]
-    assert joint.status == "optimal"
-    np.testing.assert_allclose(joint.W, np.hstack([each.W for each in own]), atol=1e-7)
-    assert joint.norm**2 == pytest.approx(sum(each.norm**2 for each in own), rel=1e-9)
+        one, own = data.instance(r), pairs.instance(r)
+        alone = sum_of_heads(own, decoders[r], init=W[r]).loss(own).item()
+        assert model.loss(pairs)[r].item() == pytest.approx(alone, rel=1e-12)
+        for h in range(H):
+            single = Attention.cross(one, decoders[r, h], init=W[r][:, h * d : (h + 1) * d])
+            assert (model.selected(pairs)[r, h::H] == single.selected(one)).all()
+            np.testing.assert_allclose(
+                model.scores(pairs)[r, h::H], attsvm.token_scores(one, decoders[r, h]), atol=1e-14
+            )
 
 
 def test_what_does_not_fit_is_refused(layer):

@@ -19,9 +19,6 @@ from attsvm.dynamics.scale_free_descent import Steepest, descend
 from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import marks
 
-# The data of ``factored-1``; normalised steps of 0.01 on both diagonals.
-
-
 SETTING = (4, 6, 8, 8)
 LR, STARTS = 0.01, (0.1, 1.0)
 
@@ -70,12 +67,10 @@ def run(scale, seeds, steps=100_000):
     }
 
 
-def _feasible(evidence: kit.Evidence) -> Any:
-    return evidence["feasible"]
-
-
-FEASIBLE = {"a diagonal solution": _feasible}
-LONG = FEASIBLE | {"100 000 steps": lambda e: np.full(e.rows, e["step"].max() >= 100_000)}
+LONG = {
+    "a diagonal solution": lambda e: e["feasible"],
+    "100 000 steps": lambda e: np.full(e.rows, e["step"].max() >= 100_000),
+}
 
 
 def euclidean(evidence: kit.Evidence) -> Any:

@@ -26,9 +26,6 @@ from attsvm_papers.graph.priority import (
     slope,
 )
 
-# The cyclic data of graph-1 under plain gradient descent.
-
-
 RESOLVED = 1e-9
 """Distances to the finite part below it are partly rounding, and have no slope."""
 

@@ -1,8 +1,8 @@
 """Soft composition: attention equals the frequencies of the labels.
 
 Twelve sentences of the tokens 0, 1, 2: six end in 2 with labels 0, 1, 1, 2, 2, 2, six end in 0 with
-labels 2, 1, 1, 0, 0, 0. Gradient descent with step 1 on the log loss, 2000 steps from W uniform in
-±1/√d; d = 8.
+labels 2, 1, 1, 0, 0, 0, in d = 8, embeddings orthonormal on even seeds and random units on odd
+ones. Gradient descent with step 1 on the log loss, 2000 steps from W uniform in ±1/√d.
 
 Source: Mechanics of Next Token Prediction with Self-Attention, soft composition
 """
@@ -16,11 +16,7 @@ from attsvm.datasets.next_token import NextTokenData, embed
 from attsvm.dynamics.next_token import Problem, Rule, attention_stage
 from attsvm.selection import token_masses
 from attsvm_papers import kit
-from attsvm_papers.graph.priority import compared, starts
-
-# The toy of the authors' code, with embeddings that are orthonormal (even seeds) or random units
-# (odd seeds).
-
+from attsvm_papers.graph.priority import starts
 
 SENTENCES = ((0, 1, 2),) * 6 + ((2, 1, 0),) * 6
 LABELS = (0, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0, 0)
@@ -42,21 +38,13 @@ def run(seeds, d=8, lr=1.0, steps=2000):
     ]
     svms = graph_svm(data)
     agreed = graph_svm([one.select([3, 9]) for one in data])
-    records = LogSpaced(60)
-    course = attention_stage(
-        Problem.of(data, "log_mass"),
-        Rule(lr, normalize=False),
-        steps,
-        init=starts(d, seeds),
-        records=records,
-    )
+    problem, rule = Problem.of(data, "log_mass"), Rule(lr, normalize=False)
+    course = attention_stage(problem, rule, steps, init=starts(d, seeds), records=LogSpaced(60))
     masses = np.stack(
         [token_masses(one, course.W[:, run])[:, [0, 6]] for run, one in enumerate(data)]
     )
     solved = np.stack([token_masses(svm.data, svm.finite)[[0, 6]] for svm in svms])
-    found = [compared(svm, course.W[:, run]) for run, svm in enumerate(svms)]
     return {
-        "seed": np.array(seeds),
         "random": np.array([seed % 2 == 1 for seed in seeds]),
         "step": kit.same(course.steps),
         "masses": masses,
@@ -66,7 +54,6 @@ def run(seeds, d=8, lr=1.0, steps=2000):
         "floor": np.array([svm.floor for svm in svms]),
         "direction": np.array([svm.solution.norm for svm in svms]),
         "agreed": np.array([svm.solution.norm for svm in agreed]),
-        **{name: np.stack([one[name] for one in found]) for name in ("finite", "inside_norm")},
     }
 
 

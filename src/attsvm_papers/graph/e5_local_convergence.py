@@ -22,10 +22,6 @@ from attsvm.selection import local_arcs, token_masses
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import SETTINGS, draws, starts
 
-# The authors' runs on cyclic graphs, step 0.1: 2000 steps, and on for as long as it takes to tell
-# directions apart.
-
-
 GENERAL, ENTROPY, SQUARED = range(3)
 LOSSES: tuple[tuple[SentenceLoss, bool, tuple[int, int, int, int]], ...] = (
     ("squared_softmax", True, SETTINGS[1]),
@@ -61,14 +57,10 @@ def run(part, seeds, lr=0.1, steps=2000, long=40_000):
         local = max_margin(programmes)
         columns["local" + name] = _cosines(W, local)
     selected = [(mass > CLEAR).sum(axis=1) for mass in masses]
-    columns["mixed"] = np.array(
-        [bool((number > 1).any() and (number == 1).any()) for number in selected]
-    )
+    columns["mixed"] = np.array([(one > 1).any() and (one == 1).any() for one in selected])
     columns["growth_local"] = _cosines(growth, local)
-    columns["growth_halved"] = _cosines(
-        growth,
-        max_margin([_halved(*parts) for parts in zip(data, masses, programmes, strict=True)]),
-    )
+    halved = [_halved(*parts) for parts in zip(data, masses, programmes, strict=True)]
+    columns["growth_halved"] = _cosines(growth, max_margin(halved))
     return columns
 
 

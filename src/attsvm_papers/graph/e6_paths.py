@@ -9,46 +9,30 @@ Source: Mechanics of Next Token Prediction with Self-Attention, regularisation p
 import numpy as np
 
 from attsvm import graph_svm
-from attsvm.dynamics import ball_path
-from attsvm.selection import stack_likelihoods
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import (
     ALIKE,
     NO_FINITE_PART,
     SETTINGS,
+    ball_weights,
     certificates,
     compared,
     draws,
 )
 
-# On the data of graph-1.
-
-
 DATA = ((SETTINGS[0], False), (SETTINGS[1], False), (SETTINGS[1], True))
 """Setting, and whether graphs have cycles."""
 NAMES = ("acyclic (a)", "acyclic (b)", "cyclic")
+CYCLIC = 2
 
 
 @kit.run(part=range(len(DATA)), seeds=kit.seeds(100, by=100), quick={"seeds": 30})
 def run(part, seeds, radii=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0, 400.0)):
     setting, cyclic = DATA[part]
     svms = graph_svm(draws(setting, cyclic, seeds))
-    likelihood = stack_likelihoods([svm.likelihood() for svm in svms])
-    path = ball_path(likelihood, radii)
-    found = [
-        compared(svm, np.tensordot(path.points[:, k, : len(basis)], basis, axes=1))
-        for k, svm in enumerate(svms)
-        for basis in [svm.basis()]
-    ]
-    return {
-        "radius": kit.same(path.radii),
-        **kit.stacked(found),
-        **certificates(svms),
-    }
-
-
-def _cyclic(evidence: kit.Evidence) -> kit.Evidence:
-    return evidence.where(part=2)
+    weights = ball_weights(svms, radii)
+    found = [compared(svm, W) for svm, W in zip(svms, weights, strict=True)]
+    return {"radius": kit.same(radii), **kit.stacked(found), **certificates(svms)}
 
 
 @kit.claim(
@@ -79,12 +63,8 @@ def C4_5b(e):
 )
 def C4_5e(evidence):
     """The gap falls about like the square of the radius."""
-    # Slope of log(1 - cosine) against log R from 100 on.
     radii = evidence["radius"][0]
-    chosen = radii >= 100.0
-    x = np.log(radii[chosen]) - np.log(radii[chosen]).mean()
-    y = np.log(1.0 - evidence["cosine"][:, chosen])
-    return (y - y.mean(axis=1, keepdims=True)) @ x / (x @ x)
+    return kit.slopes(np.log(radii), np.log(1.0 - evidence["cosine"]), radii >= 100.0)
 
 
 @kit.claim(
@@ -95,11 +75,12 @@ def C4_5e(evidence):
     ),
     "recalled",
     "P4, regularisation path",
+    where={"part": CYCLIC},
     null=NO_FINITE_PART,
 )
 def C4_5f(e):
     """The part inside the cyclic subspace converges to the finite part."""
-    return _cyclic(e).at("finite", 60.0, "radius")
+    return e.at("finite", 60.0, "radius")
 
 
 @kit.picture(
@@ -137,7 +118,7 @@ def draw_path(evidence, axes):
     guide = np.array([3.0, 60.0])
     axes[1].plot(guide, guide**-2.0, color=kit.FAINT, linestyle=":", linewidth=1.4)
     axes[1].text(9.0, 0.05, "square", color=kit.FAINT, fontsize=8)
-    rows = _cyclic(evidence)
+    rows = evidence.where(part=CYCLIC)
     finite = np.maximum(rows["finite"], 1e-10)
     axes[2].plot(rows["radius"][0], finite.T, color=kit.ATTENTION, linewidth=0.5, alpha=0.3)
     axes[2].plot(rows["radius"][0], np.median(finite, axis=0), color=kit.ATTENTION)

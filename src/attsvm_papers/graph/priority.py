@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.datasets.next_token import NextTokenData, priority_graph
-from attsvm.dynamics import AtSteps, direction_gap
+from attsvm.dynamics import AtSteps, ball_path, direction_gap
 from attsvm.dynamics.next_token import AttentionCourse, Problem, Rule, attention_stage
-from attsvm.selection import GraphSVM, token_masses
+from attsvm.selection import GraphSVM, stack_likelihoods, token_masses
 from attsvm_papers import kit
 
 Columns = dict[str, NDArray[Any]]
@@ -110,6 +110,16 @@ def certificates(svms: Sequence[GraphSVM]) -> Columns:
         "directed": np.array([svm.directed for svm in svms]),
         "size": np.array([svm.solution.norm for svm in svms]),
     }
+
+
+def ball_weights(svms: Sequence[Any], radii: Sequence[float]) -> list[NDArray[np.float64]]:
+    """Of every instance the weights of least loss in balls of these radii, ``(radii, ...)``."""
+    path = ball_path(stack_likelihoods([svm.likelihood() for svm in svms]), radii)
+    bases = [svm.basis() for svm in svms]
+    return [
+        np.tensordot(path.points[:, k, : len(basis)], basis, axes=1)
+        for k, basis in enumerate(bases)
+    ]
 
 
 def tenth(steps: NDArray[Any]) -> int:

@@ -73,10 +73,14 @@ class Block(nn.Module):
             part(y).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for part in (self.queries, self.keys, self.values)
         )
-        seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        seen = self.attend(q, k, v)
         x = x + self.out(seen.transpose(1, 2).flatten(-2))
         moved: Tensor = x + self.network(self.between(x))
         return moved
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """``(B, heads, T, d)``: what attention makes of queries, keys and values of that shape."""
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 class Decoder(nn.Module):
@@ -168,13 +172,6 @@ def optimiser(model: Any, name: str, rate: float) -> torch.optim.Optimizer:
     else:
         own = MirrorDescent(chosen, lr=rate, p=1.1, momentum=MOMENTUM)
     return CombinedOptimizer([own, torch.optim.AdamW(rest, lr=REST)])
-
-
-def training(
-    train: Tensor, vocabulary: int, sizes: Sizes, name: str, rate: float, seed: int
-) -> Iterator[tuple[int, Decoder]]:
-    """The network after 0, 1, 2, ... steps of a named optimiser; see :func:`descent`."""
-    return descent(train, vocabulary, sizes, lambda model: optimiser(model, name, rate), seed)
 
 
 def descent(

@@ -33,22 +33,19 @@ from attsvm_papers.heads.networks import (
     SMALL,
     TEXT,
     attention,
-    chosen,
     files,
     held_out_texts,
+    trained,
 )
-from attsvm_papers.heads.own_solutions import KINDS, STRICT, Look, own_solutions, stable_rank
-from attsvm_papers.heads.reading import (
-    AGAIN,
-    COLOURS,
-    NAMES,
+from attsvm_papers.heads.own_solutions import (
+    KINDS,
     NORMS,
-    REAL,
-    ROTATED,
-    by_seed,
-    columns,
-    excess,
+    STRICT,
+    Look,
+    own_solutions,
+    stable_rank,
 )
+from attsvm_papers.heads.reading import AGAIN, COLOURS, NAMES, REAL, ROTATED, by_seed, excess
 
 END, LEVEL = 0, 1
 """A row's column ``moment``: after all steps, or at the loss that all reach."""
@@ -62,24 +59,17 @@ END, LEVEL = 0, 1
     quick=QUICK,
 )
 def run(optimiser, seed, digest, text=TEXT, sizes=SMALL, level=2.3, queries=80):
-    training = chosen(text, sizes, optimiser, seed)
+    training, found = trained(text, sizes, optimiser, seed), []
     texts = held_out_texts(text, training.sizes, seed)
-    found = []
-    for moment, checkpoint in ((END, len(training.steps) - 1), (LEVEL, training.nearest(level))):
-        told = {"moment": moment, "step": training.steps[checkpoint]}
-        told["loss"] = training.losses[checkpoint]
+    for moment, checkpoint in ((END, -1), (LEVEL, training.nearest(level))):
         for number, layer in enumerate(attention(training.model(checkpoint), texts)):
             for head in (0, len(layer.weights) - 1)[: 2 if moment == END else 1]:
-                place = {"layer": number, "head": head, "rank": stable_rank(layer.weights[head])}
-                nulls = STRICT if moment == LEVEL or head else KINDS
-                norms, look = NORMS[: 2 if moment == END else 1], Look(queries, nulls=nulls)
-                found += [
-                    ({**told, **place}, own)
-                    for own in own_solutions(
-                        layer.weights, head, layer.inputs, layer.tokens, norms, look, seed
-                    )
-                ]
-    return columns(found)
+                rank = stable_rank(layer.weights[head])
+                told = {"moment": moment, "layer": number, "head": head, "rank": rank}
+                look = Look(queries, nulls=STRICT if moment == LEVEL or head else KINDS)
+                norms = NORMS[: 2 if moment == END else 1]
+                found += [told | own for own in own_solutions(layer, head, norms, look, seed)]
+    return kit.stacked(found)
 
 
 EACH: dict[str, Any] = {"by": "optimiser", "assumes": REAL}

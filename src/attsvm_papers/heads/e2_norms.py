@@ -28,21 +28,12 @@ from attsvm_papers.heads.networks import (
     SMALL,
     TEXT,
     attention,
-    chosen,
     files,
     held_out_texts,
+    trained,
 )
-from attsvm_papers.heads.own_solutions import STRICT, Look, own_solutions, stable_rank
-from attsvm_papers.heads.reading import (
-    COLOURS,
-    NAMES,
-    NORMS,
-    REAL,
-    by_seed,
-    columns,
-    excess,
-    known,
-)
+from attsvm_papers.heads.own_solutions import NORMS, STRICT, Look, own_solutions
+from attsvm_papers.heads.reading import COLOURS, NAMES, REAL, by_seed, excess
 
 GEOMETRY = {"adamw": "linf", "sgd": "nuc", "muon": "spec", "signum": "linf", "mirror": "l1"}
 """What the theory of the optimiser's steps on the factors names."""
@@ -50,13 +41,12 @@ GEOMETRY = {"adamw": "linf", "sgd": "nuc", "muon": "spec", "signum": "linf", "mi
 
 @kit.run(digest=files, seed=kit.seeds(5), optimiser=OPTIMISERS, quick=QUICK, paper=PAPER)
 def run(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
-    training = chosen(text, sizes, optimiser, seed)
-    number, look = seed % training.sizes.depth, Look(queries, nulls=STRICT)
-    layer = attention(training.model(), held_out_texts(text, training.sizes, seed))[number]
-    told = {"layer": number, "head": 0, "rank": stable_rank(layer.weights[0])}
-    found = own_solutions(layer.weights, 0, layer.inputs, layer.tokens, NORMS, look, seed)
-    factors = bounds(training.model().blocks[number])
-    return columns(({**told, "balance": factors[own.norm]}, own) for own in found)
+    training = trained(text, sizes, optimiser, seed)
+    number, model = seed % training.sizes.depth, training.model()
+    layer = attention(model, held_out_texts(text, training.sizes, seed))[number]
+    told, factors = {"layer": number, "head": 0}, bounds(model.blocks[number])
+    found = own_solutions(layer, 0, NORMS, Look(queries, nulls=STRICT), seed)
+    return kit.stacked([told | own | {"balance": factors[NORMS[own["norm"]]]} for own in found])
 
 
 def bounds(block):
@@ -108,8 +98,7 @@ def H6(e):
     """Under AdamW, sign and mirror descent the norm of the largest excess is not the one of the
     optimiser's steps.
     """
-    names = known(e, ("adamw", "signum", "mirror"))
-    return np.array([ahead(e, name, GEOMETRY[name]).high for name in names])
+    return np.array([ahead(e, name, GEOMETRY[name]).high for name in ("adamw", "signum", "mirror")])
 
 
 @kit.claim(
@@ -137,9 +126,8 @@ def norms(evidence, axes):
     optimiser. Right: the share of the best margin that the head attains, in percent, median over
     seeds; hollow where norms of its factors bound that of W.
     """
-    names = known(evidence, OPTIMISERS)
-    for place, name in enumerate(names):
-        rows, shift = evidence.where(optimiser=name), 0.14 * (place - (len(names) - 1) / 2)
+    for place, name in enumerate(OPTIMISERS):
+        rows, shift = evidence.where(optimiser=name), 0.14 * (place - (len(OPTIMISERS) - 1) / 2)
         for norm, values in excesses(evidence, name).items():
             mean, low, high = kit.interval(values)
             at = NORMS.index(norm) + shift

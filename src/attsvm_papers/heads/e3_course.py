@@ -4,7 +4,7 @@ The trainings of heads-1 under AdamW and Muon, at twenty checkpoints from the fi
 which are random. The first head of each layer is measured in the nuclear norm beside its two
 strict nulls, at 80 queries; where a head is sure of fewer it is scaled until it is sure of 80,
 which moves no selection. Beside the excess stand the share of queries of which the head is sure as
-it is, the Frobenius norm of its weights, their stable rank, and the held-out loss of the network.
+it is, the Frobenius norm of its weights, and the held-out loss of the network.
 
 Source: this project
 """
@@ -19,45 +19,26 @@ from attsvm_papers.heads.networks import (
     SMALL,
     TEXT,
     attention,
-    chosen,
     files,
     held_out_texts,
+    trained,
 )
-from attsvm_papers.heads.own_solutions import STRICT, Look, own_solutions, stable_rank
-from attsvm_papers.heads.reading import (
-    COLOURS,
-    NAMES,
-    ROTATED,
-    WRITTEN,
-    by_seed,
-    columns,
-    excess,
-    known,
-)
+from attsvm_papers.heads.own_solutions import STRICT, Look, own_solutions
+from attsvm_papers.heads.reading import COLOURS, NAMES, ROTATED, WRITTEN, by_seed, excess
 
 OPTIMISERS = ("adamw", "muon")
 
 
 @kit.run(digest=files, seed=kit.seeds(2), optimiser=OPTIMISERS, paper=PAPER, quick=QUICK)
 def run(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
-    training = chosen(text, sizes, optimiser, seed)
+    training = trained(text, sizes, optimiser, seed)
     texts, look, found = held_out_texts(text, training.sizes, seed), Look(queries, nulls=STRICT), []
-    for checkpoint, step in enumerate(training.steps):
+    for checkpoint, (step, loss) in enumerate(zip(training.steps, training.losses, strict=True)):
         for number, layer in enumerate(attention(training.model(checkpoint), texts)):
-            W = layer.weights[0]
-            told = {
-                "checkpoint": checkpoint,
-                "step": step,
-                "loss": training.losses[checkpoint],
-                "layer": number,
-                "rank": stable_rank(W),
-                "size": np.linalg.norm(W),
-            }
-            for own in own_solutions(
-                layer.weights, 0, layer.inputs, layer.tokens, ("nuc",), look, seed
-            ):
-                found.append((told, own))
-    return columns(found)
+            told = {"checkpoint": checkpoint, "step": step, "loss": loss, "layer": number}
+            told["size"] = np.linalg.norm(layer.weights[0])
+            found += [told | own for own in own_solutions(layer, 0, ("nuc",), look, seed)]
+    return kit.stacked(found)
 
 
 def courses(e, optimiser, values):
@@ -70,7 +51,7 @@ def courses(e, optimiser, values):
 @kit.claim(kit.at_least(0.03, "as in H1"), assumes=WRITTEN, null=ROTATED)
 def H7a(e):
     """It grows from the first weights to the last, training by training."""
-    found = [courses(e, name, excess(e)) for name in known(e, OPTIMISERS)]
+    found = [courses(e, name, excess(e)) for name in OPTIMISERS]
     return np.concatenate([each[:, -1] - each[:, 0] for each in found])
 
 
@@ -86,7 +67,7 @@ def H7b(e):
     return np.array(
         [
             spearmanr(one, other)[0]
-            for name in known(e, OPTIMISERS)
+            for name in OPTIMISERS
             for one, other in zip(
                 courses(e, name, excess(e)), courses(e, name, e["sure"]), strict=True
             )
@@ -113,7 +94,7 @@ def course(evidence, axes):
     titles = ("cosine to the own solution", "share of sure queries", "norm of W", "held-out loss")
     for ax, values, title in zip(axes, shown, titles, strict=True):
         ends = []
-        for name in known(evidence, OPTIMISERS):
+        for name in OPTIMISERS:
             steps = np.unique(evidence["step"])
             lines = courses(evidence, name, values)
             ax.plot(steps, lines.T, color=COLOURS[name], linewidth=1.2)

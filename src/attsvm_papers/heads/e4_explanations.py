@@ -3,17 +3,16 @@ r"""Attempts to explain the finding away: the queries, the inputs, their covaria
 Trainings of heads-1 after all steps, the first head of each layer, nuclear norm, its nulls with the
 same change; AdamW and Muon where nothing else is said. *samples*: programmes of 20 to 640 queries
 with largest softmax weight above one half, or of 80 above .3 to .95; those of more than 160 are of
-three times as many texts. A second draw of 80 queries tells which support tokens both name. In the
-Frobenius norm, too. *inputs*: the surest queries; equal characters no rivals of each other; the
-network told positions in random order; the characters of each text in random order; the head's
-weights on the inputs of the untrained network; Gaussian inputs of the same mean and covariance, put
-through the layer norm. *matched*, all optimisers: with :math:`R` a reflection of random
-eigenvectors of the inputs' covariance in the complement of their mean, :math:`RWR'` (*apart*) has
-the singular values of :math:`W` and each singular vector's energy in every eigenvector, and
-:math:`RWR` (*reflected*) keeps as well which directions of keys and queries meet: no Gaussian
-inputs with these moments tell it from :math:`W`. Three draws of each, with their own selections,
-scaled until they are as sure of as many queries. *sizes*: twice the context, half the width, twice
-the depth, the first and the last layer.
+three times as many texts. In the Frobenius norm, too. *inputs*: the surest queries; equal
+characters no rivals of each other; the network told positions in random order; the characters of
+each text in random order; the head's weights on the inputs of the untrained network; Gaussian
+inputs of the same mean and covariance, put through the layer norm. *matched*, all optimisers: with
+:math:`R` a reflection of random eigenvectors of the inputs' covariance in the complement of their
+mean, :math:`RWR'` (*apart*) has the singular values of :math:`W` and each singular vector's energy
+in every eigenvector, and :math:`RWR` (*reflected*) keeps as well which directions of keys and
+queries meet: no Gaussian inputs with these moments tell it from :math:`W`. Three draws of each,
+with their own selections, scaled until they are as sure of as many queries. *sizes*: twice the
+context, half the width, twice the depth, the first and the last layer.
 
 Source: this project
 
@@ -38,11 +37,12 @@ from attsvm_papers.heads.networks import (
     TEXT,
     Attention,
     attention,
-    chosen,
     files,
     held_out_texts,
+    trained,
 )
 from attsvm_papers.heads.own_solutions import (
+    NORMS,
     SECONDS,
     STRICT,
     THRESHOLD,
@@ -51,17 +51,14 @@ from attsvm_papers.heads.own_solutions import (
     own_solutions,
     programme_of,
     sees,
-    stable_rank,
 )
 from attsvm_papers.heads.reading import (
     COLOURS,
     NAMES,
-    NORMS,
     REAL,
     ROTATED,
     WRITTEN,
     by_seed,
-    columns,
     excess,
     over_seeds,
 )
@@ -94,39 +91,30 @@ def samples(
     thresholds=(0.3, 0.7, 0.9, 0.95),
     queries=80,
 ):
-    training, found = chosen(text, sizes, optimiser, seed), []
+    training, found = trained(text, sizes, optimiser, seed), []
     few, many = (
         attention(training.model(), held_out_texts(text, training.sizes, seed, LOOKED_AT * times))
         for times in (1, 3)
     )
     asked = [(n, THRESHOLD) for n in numbers] + [(queries, t) for t in thresholds]
     for count, threshold in asked:
-        norms = NORMS[:2] if count <= most else NORMS[1:2]
+        norms, look = NORMS[0 if count <= most else 1 : 2], Look(count, threshold, nulls=STRICT)
         for number, layer in enumerate(few if count <= FEW else many):
-            told = told_of(layer, number) | {"queries": count, "threshold": threshold}
-            seen = (layer.weights, 0, layer.inputs, layer.tokens, norms)
-            looked = own_solutions(*seen, Look(count, threshold, nulls=STRICT), seed)
-            found += [(told, own) for own in looked]
-    return columns(found)
-
-
-def told_of(layer, number):
-    return {"layer": number, "rank": stable_rank(layer.weights[0])}
+            told = {"layer": number, "queries": count, "threshold": threshold}
+            found += [told | own for own in own_solutions(layer, 0, norms, look, seed)]
+    return kit.stacked(found)
 
 
 @kit.run(digest=files, seed=kit.seeds(2, name="few_seeds"), optimiser=PAIR, **FEWER)
 def inputs(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
-    training, found = chosen(text, sizes, optimiser, seed), []
+    training, found = trained(text, sizes, optimiser, seed), []
     layers = changed(training, held_out_texts(text, training.sizes, seed), seed)
     for change, seen in layers.items():
         look = Look(queries, surest=change == "surest", classes=change == "characters")
         for number, layer in enumerate(seen):
-            told = told_of(layer, number) | {"change": CHANGES.index(change)}
-            (own,) = own_solutions(
-                layer.weights, 0, layer.inputs, layer.tokens, NORMS[:1], look, seed
-            )
-            found.append((told, own))
-    return columns(found)
+            told = {"layer": number, "change": CHANGES.index(change)}
+            found += [told | own for own in own_solutions(layer, 0, NORMS[:1], look, seed)]
+    return kit.stacked(found)
 
 
 def changed(training, texts, seed):
@@ -168,29 +156,26 @@ def surrogate(inputs, norm, rng):
 
 @kit.run(digest=files, seed=kit.seeds(5), optimiser=OPTIMISERS, quick=QUICK, paper=PAPER)
 def matched(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
-    training, look = chosen(text, sizes, optimiser, seed), Look(queries, nulls=STRICT)
+    training, look = trained(text, sizes, optimiser, seed), Look(queries, nulls=STRICT)
     layers, found = attention(training.model(), held_out_texts(text, training.sizes, seed)), []
     for number, layer in enumerate(layers):
-        seen = (layer.inputs, layer.tokens)
-        told = told_of(layer, number) | {"head": 0}
-        told |= twins(layer.weights[0], *seen, look, np.random.default_rng([seed, number]))
-        (own,) = own_solutions(layer.weights, 0, *seen, NORMS[:1], look, seed)
-        found.append((told, own))
-    return columns(found)
+        told = {"layer": number, "head": 0}
+        told |= twins(layer, look, np.random.default_rng([seed, number]))
+        found += [told | own for own in own_solutions(layer, 0, NORMS[:1], look, seed)]
+    return kit.stacked(found)
 
 
-def twins(W, inputs, tokens, look, rng):
-    """Columns of a head: cosines of every draw and its own solution; the largest gap."""
+def twins(layer, look, rng):
+    """Of the first head of a layer the cosines of every draw and its own solution."""
+    W, inputs, found = layer.weights[0], layer.inputs, {}
     wanted = max(look.queries, sees(W, inputs, look, rng).count)
-    found, gaps, rows = {}, [], inputs.reshape(-1, inputs.shape[-1])
+    rows = inputs.reshape(-1, inputs.shape[-1])
     for kind, draw in ((kind, draw) for kind in ("apart", "reflected") for draw in range(DRAWS)):
         left = reflection(rows, rng)
         V = left @ W @ (left if kind == "reflected" else reflection(rows, rng))
-        programme = programme_of(sees(V, inputs, look, rng, wanted), inputs, tokens, look)
-        best = max_margin(programme, "nuc", max_seconds=SECONDS)
-        found[f"{kind} {draw}"] = cosine(V, best.W)
-        gaps.append(best.gap)
-    return {**found, "worst": max(gaps)}
+        programme = programme_of(sees(V, inputs, look, rng, wanted), inputs, layer.tokens, look)
+        found[f"{kind} {draw}"] = cosine(V, max_margin(programme, "nuc", max_seconds=SECONDS).W)
+    return found
 
 
 @kit.run(
@@ -211,15 +196,14 @@ def other_sizes(
     changes=({"context": 128}, {"width": 64}, {"depth": 4}),
     queries=80,
 ):
-    training = chosen(text, {**sizes, **changes[size]}, optimiser, seed)
+    training = trained(text, {**sizes, **changes[size]}, optimiser, seed)
     layers = attention(training.model(), held_out_texts(text, training.sizes, seed))
     look, found = Look(queries, nulls=STRICT), []
     for number in sorted({0, len(layers) - 1}):
-        layer = layers[number]
-        told = told_of(layer, number) | {k: getattr(training.sizes, k) for k in CHANGED}
-        (own,) = own_solutions(layer.weights, 0, layer.inputs, layer.tokens, NORMS[:1], look, seed)
-        found.append((told | {"loss": training.losses[-1]}, own))
-    return columns(found)
+        told = {"layer": number} | {k: getattr(training.sizes, k) for k in CHANGED}
+        own = own_solutions(layers[number], 0, NORMS[:1], look, seed)
+        found += [told | each for each in own]
+    return kit.stacked(found)
 
 
 def means(e, by="optimiser"):

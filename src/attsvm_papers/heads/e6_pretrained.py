@@ -28,15 +28,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from attsvm.errors import UnavailableError
 from attsvm.probe import audit, capture
+from attsvm.thread_limits import at_most_threads
 from attsvm_papers import kit
-from attsvm_papers.heads.decoder import MADE, Sizes
-from attsvm_papers.heads.networks import held_out_texts, trained
-from attsvm_papers.heads.own_solutions import STRICT
-from attsvm_papers.heads.reading import MIRRORED, NORMS, ROTATED
+from attsvm_papers.heads.decoder import MADE
+from attsvm_papers.heads.networks import TINY, held_out_texts, trained
+from attsvm_papers.heads.own_solutions import NORMS, STRICT
+from attsvm_papers.heads.reading import MIRRORED, ROTATED
 from attsvm_papers.heads.rotary import ROTARY, rotary
+from attsvm_papers.networks.classifiers import VisionTransformer
+from attsvm_papers.networks.image_batches import Pixels
+from attsvm_papers.networks.labelled import Examples
+from attsvm_papers.networks.published_data import published
+from attsvm_papers.networks.training import Plan, train
 
 __all__ = ["read", "rotary"]  # its parts
 
@@ -80,11 +87,6 @@ def read(model, layer, models=tuple(FOLDERS), most=80):
             "norm": NORMS.index(fit.norm),
             "cosine": fit.cosine,
             **{null: np.mean(draws) for null, draws in fit.nulls.items()},
-            "share": fit.share,
-            "agreement": fit.agreement,
-            "usual": fit.baseline,
-            "rank": head.rank,
-            "sure": head.sure[0],
             "gap": fit.gap,
         }
         for head in found.heads
@@ -97,12 +99,9 @@ def read(model, layer, models=tuple(FOLDERS), most=80):
 
 def recording(model, layer):
     """What one layer of a model sees."""
-    import torch
-
     if model == MADE:
-        sizes = Sizes(context=12, width=12, depth=2, heads=2, steps=20)
-        network = trained(MADE, sizes, "adamw", 3e-3, 0).model()
-        batches = [held_out_texts(MADE, sizes, 0)]
+        training = trained(MADE, {**TINY, "depth": 2}, "adamw", 0)
+        network, batches = training.model(), [held_out_texts(MADE, training.sizes, 0)]
     else:
         network, batches = READERS[model](folder(model))
     with torch.no_grad(), capture(network, layers=[layer]) as found:
@@ -114,8 +113,6 @@ def recording(model, layer):
 def minilm(home):
     """The model and beginnings of reviews."""
     from transformers import AutoModel, AutoTokenizer
-
-    from attsvm_papers.networks.published_data import published
 
     tokenizer = AutoTokenizer.from_pretrained(home)
     reviews = published("imdb").test
@@ -129,7 +126,6 @@ def minilm(home):
 
 def mapper(home):
     """The mapper of atoms and reactions."""
-    import torch
     from transformers import AlbertModel
 
     lines = (home / "vocab.txt").read_text(encoding="utf-8").splitlines()
@@ -146,15 +142,6 @@ def mapper(home):
 @functools.cache
 def vision(home):
     """The vision transformer, trained, and images that it has not seen."""
-    import torch
-
-    from attsvm.thread_limits import at_most_threads
-    from attsvm_papers.networks.classifiers import VisionTransformer
-    from attsvm_papers.networks.image_batches import Pixels
-    from attsvm_papers.networks.labelled import Examples
-    from attsvm_papers.networks.published_data import published
-    from attsvm_papers.networks.training import Plan, train
-
     images = published(home.name)
     seen, test = (torch.tensor(np.moveaxis(part, -1, 1)) for part in (images.train, images.test))
     with torch.random.fork_rng(devices=[]):

@@ -26,9 +26,10 @@ from attsvm_papers.heads.decoder import (
     Decoder,
     Sizes,
     characters,
+    descent,
     held_out_loss,
+    optimiser,
     text_digest,
-    training,
     windows,
 )
 
@@ -82,43 +83,32 @@ def checkpoints(steps: int) -> IntArray:
     return np.unique(np.round(steps * np.linspace(0, 1, CHECKPOINTS) ** 1.5).astype(np.int64))
 
 
-def trained(text: str, sizes: Sizes, name: str, rate: float, seed: int) -> Trained:
-    """The training of a decoder of this text by the named optimiser of queries and keys.
+def trained(text: str, sizes: Mapping[str, Any], name: str, seed: int) -> Trained:
+    """The training of a decoder of this text, with ``sizes`` as a cell has them, by the named
+    optimiser of queries and keys at the rate of :data:`RATES`.
 
     Raises:
         UnavailableError: the text is not there.
     """
-    asked: dict[str, Any] = {
-        "text": text,
-        "digest": text_digest(text),
-        "sizes": asdict(sizes),
-    }
-    asked |= {"name": name, "rate": rate, "seed": seed}
+    asked: dict[str, Any] = {"text": text, "digest": text_digest(text), "sizes": sizes}
+    asked |= {"name": name, "rate": RATES[name], "seed": seed}
     place = os.environ.get("ATTSVM_TRAINED")
     path = entry_path(Path(place), asked, code_fingerprint(_trained)) if place else None
     if path is None or not path.exists():
-        found = _trained(text, sizes, name, rate, seed)
+        found = _trained(text, Sizes(**sizes), name, RATES[name], seed)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             save_entry(path, found)
     else:
         found, _ = load_entry(path)
-    steps = checkpoints(sizes.steps)
+    steps = checkpoints(sizes["steps"])
     weights: list[dict[str, NDArray[Any]]] = [{} for _ in steps]
     for key, value in found.items():
         number, _, parameter = key.partition(".")
         if parameter:
             weights[int(number)][parameter] = value
-    return Trained(steps, found["losses"], weights, sizes, int(found["vocabulary"][0]))
-
-
-def chosen(text: str, sizes: Mapping[str, Any], name: str, seed: int) -> Trained:
-    """The training at the rate of :data:`RATES`; ``sizes`` as a cell has them.
-
-    Raises:
-        UnavailableError: the text is not there.
-    """
-    return trained(text, Sizes(**sizes), name, RATES[name], seed)
+    vocabulary = int(found["vocabulary"][0])
+    return Trained(steps, found["losses"], weights, Sizes(**sizes), vocabulary)
 
 
 def _trained(text: str, sizes: Sizes, name: str, rate: float, seed: int) -> dict[str, Any]:
@@ -126,8 +116,12 @@ def _trained(text: str, sizes: Sizes, name: str, rate: float, seed: int) -> dict
     judged = windows(held, JUDGED, sizes.context + 1, 1)
     found: dict[str, Any] = {"vocabulary": np.array([vocabulary])}
     losses: list[float] = []
+
+    def make(model: Decoder) -> torch.optim.Optimizer:
+        return optimiser(model, name, rate)
+
     with at_most_threads(1, torch):  # bits do not depend on how many run side by side
-        for step, model in training(train, vocabulary, sizes, name, rate, seed):
+        for step, model in descent(train, vocabulary, sizes, make, seed):
             if step in checkpoints(sizes.steps):
                 state = model.state_dict()
                 found |= {f"{len(losses)}.{k}": v.numpy().copy() for k, v in state.items()}

@@ -18,21 +18,23 @@ heads on this head's programme, is the *excess*.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attsvm import max_margin, pair_margins
-from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import parse_norm
 from attsvm.margins import PairMargins
+from attsvm_papers.heads.networks import Attention
 
 NULLS = ("random", "rotated", "permuted")
 STRICT = NULLS[1:]
 KINDS = (*NULLS, "again")
-QUERIES = 80
+NORMS = ("nuc", "fro", "spec", "l1", "linf")
+"""A row's column ``norm`` is the position of its norm in this list."""
 THRESHOLD = 0.5
 FEWEST = 8  # rivals: of two tokens one always has more than half
 SECONDS = 60.0  # of the clock for one programme: none has come near
@@ -50,7 +52,7 @@ class Look:
         nulls: what the head is compared with; ``again`` is a second draw of ``permuted``.
     """
 
-    queries: int = QUERIES
+    queries: int
     threshold: float = THRESHOLD
     surest: bool = False
     classes: bool = False
@@ -67,7 +69,6 @@ class Seen:
         others: sure queries outside it.
         count: number of queries that the weights are sure of as they are.
         sure: the same as a share of all that are not left out.
-        scale: what they were multiplied with to be sure of enough.
     """
 
     selected: IntArray
@@ -75,120 +76,60 @@ class Seen:
     others: IntArray
     count: int
     sure: float
-    scale: float
-
-
-@dataclass(frozen=True, eq=False)
-class Own:
-    """A head in one norm.
-
-    Attributes:
-        norm: its name.
-        cosine: of the weights and their own solution.
-        share: of the best margin that the weights attain, both at norm one.
-        nulls: cosine of each null and its own solution.
-        heads: mean cosine of the layer's other heads and this head's solution.
-        agreement: share of other sure queries at which the solution selects what the head does.
-        usual: the same for the most frequent relative position.
-        stranger: the same for the solution of the first null's own selections.
-        gap: certified relative duality gap of the head's solution.
-        optimal: whether all its programmes ended ``optimal``.
-        rows: of the head's programme.
-        sure: share of queries that the head is sure of.
-        scale: what its weights were multiplied with to be sure of enough.
-        average: cosine of the weights and the :func:`average` of their selections.
-        average_null: the largest of the nulls' own.
-        solution: the weights of least norm.
-        support: ``(k, 3)`` text, query and rival of the rows with positive multipliers.
-    """
-
-    norm: str
-    cosine: float
-    share: float
-    nulls: dict[str, float]
-    heads: float
-    agreement: float
-    usual: float
-    stranger: float
-    gap: float
-    optimal: bool
-    rows: int
-    sure: float
-    scale: float
-    average: float
-    average_null: float
-    solution: FloatArray = field(repr=False)
-    support: IntArray = field(repr=False)
-
-    @property
-    def excess(self) -> float:
-        """The cosine minus that of the strictest null."""
-        return self.cosine - max(self.heads, *(v for k, v in self.nulls.items() if k != "again"))
 
 
 def own_solutions(
-    weights: FloatArray,
-    head: int,
-    inputs: FloatArray,
-    tokens: IntArray,
-    norms: Sequence[str],
-    look: Look,
-    seed: int,
-    draw: int = 0,
-) -> list[Own]:
+    layer: Attention, head: int, norms: Sequence[str], look: Look, seed: int
+) -> list[dict[str, Any]]:
     """One head of a layer in every one of the norms; its nulls are the same in all of them.
 
-    Args:
-        weights: ``(heads, width, width)``.
-        head: which of them.
-        inputs: ``(n, T, width)``.
-        tokens: ``(n, T)`` numbers of the characters.
-        norms: their names.
-        look: how it is measured.
-        seed: of nulls and draws.
-        draw: another number draws other queries for the head, with the same nulls.
+    Returns:
+        a row for each norm: ``cosine`` of the weights and their own solution, that of each null by
+        its name (NaN where it was not asked for), ``heads``, the mean over the layer's other heads
+        of the cosine to this head's solution; ``share`` of the best margin that the weights attain,
+        both at norm one; ``agreement``, the share of other sure queries at which the solution
+        selects what the head does, and the same for the most frequent relative position, ``usual``,
+        and for the solution of the first null's selections, ``stranger``; whether all programmes
+        ended ``optimal``; the share of queries of which the head is ``sure``; ``average``, the
+        cosine of the weights and the :func:`average` of their selections, and ``average_null``, the
+        largest of the nulls' own.
     """
-    W, found = weights[head], []
-    own = sees(W, inputs, look, np.random.default_rng([seed, head, len(KINDS), draw]))
+    W, inputs, tokens, found = layer.weights[head], layer.inputs, layer.tokens, []
+    own = sees(W, inputs, look, np.random.default_rng([seed, head, len(KINDS), 0]))
     wanted = max(look.queries, own.count)
     generators = {k: np.random.default_rng([seed, head, KINDS.index(k)]) for k in look.nulls}
     rivals = [(kind, variant(W, kind, rng)) for kind, rng in generators.items()]
     theirs = [sees(V, inputs, look, generators[kind], wanted) for kind, V in rivals]
     programme = programme_of(own, inputs, tokens, look)
     programmes = [programme_of(each, inputs, tokens, look) for each in theirs]
-    mean = cosine(W, average(programme))
     means = [cosine(V, average(p)) for (_, V), p in zip(rivals, programmes, strict=True)]
+    told, query = own.selected.ravel()[own.others], own.others % tokens.shape[1]
+    usual = own.members % tokens.shape[1] - own.selected.ravel()[own.members]
     for name in norms:
         norm = parse_norm(name)
-        best = max_margin(programme, norm, max_seconds=SECONDS)
-        others = [max_margin(each, norm, max_seconds=SECONDS) for each in programmes]
-        moved, strange = (
-            _selected(each.W, inputs).ravel()[own.others] for each in (best, others[0])
-        )
-        query = own.others % tokens.shape[1]
-        usual = own.members % tokens.shape[1] - own.selected.ravel()[own.members]
-        guess = query - np.bincount(usual).argmax()
-        told = own.selected.ravel()[own.others]
+        best, *others = [
+            max_margin(each, norm, max_seconds=SECONDS) for each in (programme, *programmes)
+        ]
+        guesses = {
+            "agreement": _logits(best.W, inputs).argmax(axis=2).ravel()[own.others],
+            "usual": query - np.bincount(usual).argmax(),
+            "stranger": _logits(others[0].W, inputs).argmax(axis=2).ravel()[own.others],
+        }
+        nulls = {kind: cosine(V, one.W) for (kind, V), one in zip(rivals, others, strict=True)}
         found.append(
-            Own(
-                name,
-                cosine(W, best.W),
-                float(programme(W).min()) / float(norm.value(W)) * best.norm,
-                {kind: cosine(V, each.W) for (kind, V), each in zip(rivals, others, strict=True)},
-                float(np.mean([cosine(V, best.W) for V in np.delete(weights, head, axis=0)])),
-                _share(moved == told),
-                _share(guess == told),
-                _share(strange == told),
-                best.gap,
-                all(each.status == "optimal" for each in (best, *others)),
-                programme.m,
-                own.sure,
-                own.scale,
-                mean,
-                max(means),
-                best.W,
-                _support(programme, best.dual),
-            )
+            {
+                "norm": NORMS.index(name),
+                "cosine": cosine(W, best.W),
+                **dict.fromkeys(KINDS, np.nan),
+                **nulls,
+                "heads": np.mean([cosine(V, best.W) for V in np.delete(layer.weights, head, 0)]),
+                "share": float(programme(W).min()) / float(norm.value(W)) * best.norm,
+                **{k: np.mean(v == told) if len(told) else np.nan for k, v in guesses.items()},
+                "optimal": all(each.status == "optimal" for each in (best, *others)),
+                "sure": own.sure,
+                "average": cosine(W, average(programme)),
+                "average_null": max(means),
+            }
         )
     return found
 
@@ -214,28 +155,34 @@ def sees(
         shares: FloatArray = 1.0 / np.exp(-scale * gaps).sum(axis=1)
         return np.where(able, shares, 0.0)
 
-    count = int(np.count_nonzero(top(1.0) > look.threshold))
-    scale = 1.0
-    if wanted is not None or count < look.queries:
-        aim = wanted or look.queries
-        low, high = 1e-6, 1e9
-        for _ in range(50):
-            middle = float(np.sqrt(low * high))
-            enough = np.count_nonzero(top(middle) > look.threshold) >= aim
-            low, high = (low, middle) if enough else (middle, high)
-        scale = high
-    mass = top(scale)
+    def count(scale: float) -> int:
+        return int(np.count_nonzero(top(scale) > look.threshold))
+
+    mass = top(scale_of(count, wanted, look.queries))
     sure = np.flatnonzero(mass > look.threshold)
     order = np.argsort(-mass[sure], kind="stable") if look.surest else rng.permutation(len(sure))
     members = np.sort(sure[order[: look.queries]])
+    alone = count(1.0)
     return Seen(
         logits.argmax(axis=2),
         members,
         np.setdiff1d(sure, members),
-        count,
-        count / np.count_nonzero(able),
-        scale,
+        alone,
+        alone / np.count_nonzero(able),
     )
+
+
+def scale_of(count: Callable[[float], int], wanted: int | None, least: int) -> float:
+    """What logits are multiplied with until weights are sure of as many queries as are wanted, or
+    of ``least`` where nothing is wanted and they are not; ``count`` has their number at a scale.
+    """
+    if wanted is None and count(1.0) >= least:
+        return 1.0
+    low, high = 1e-6, 1e9
+    for _ in range(50):
+        middle = float(np.sqrt(low * high))
+        low, high = (low, middle) if count(middle) >= (wanted or least) else (middle, high)
+    return high
 
 
 def variant(W: FloatArray, kind: str, rng: np.random.Generator) -> FloatArray:
@@ -244,9 +191,9 @@ def variant(W: FloatArray, kind: str, rng: np.random.Generator) -> FloatArray:
     k = int(np.count_nonzero(s > 1e-6 * s[0]))  # the weights are products of factors in float32
     U, s, Vt = U[:, :k], s[:k], Vt[:k]
     if kind == "random":
-        U, Vt = _orthogonal(len(W), k, rng), _orthogonal(len(W), k, rng).T
+        U, Vt = orthogonal(len(W), k, rng), orthogonal(len(W), k, rng).T
     elif kind == "rotated":
-        U, Vt = U @ _orthogonal(k, k, rng), _orthogonal(k, k, rng) @ Vt
+        U, Vt = U @ orthogonal(k, k, rng), orthogonal(k, k, rng) @ Vt
     else:  # an order without fixed points
         order = rng.permutation(k)
         Vt = Vt[order][np.argsort(np.roll(order, 1))]
@@ -277,13 +224,7 @@ def cosine(A: FloatArray, B: FloatArray) -> float:
 def _logits(W: FloatArray, inputs: FloatArray) -> FloatArray:
     """``(n, q, T)``, minus infinity on later tokens."""
     logits = (inputs @ W.T) @ inputs.transpose(0, 2, 1)
-    later: BoolArray = np.triu(np.ones(logits.shape[1:], dtype=np.bool_), 1)
-    return np.where(later, -np.inf, logits)
-
-
-def _selected(W: FloatArray, inputs: FloatArray) -> IntArray:
-    found: IntArray = _logits(W, inputs).argmax(axis=2)
-    return found
+    return np.where(np.triu(np.ones(logits.shape[1:], dtype=bool), 1), -np.inf, logits)
 
 
 def programme_of(seen: Seen, inputs: FloatArray, tokens: IntArray, look: Look) -> PairMargins:
@@ -301,18 +242,8 @@ def programme_of(seen: Seen, inputs: FloatArray, tokens: IntArray, look: Look) -
     )
 
 
-def _support(programme: PairMargins, dual: FloatArray) -> IntArray:
-    rows = np.flatnonzero(dual > 1e-6 * dual.max())
-    query = programme.sequence[rows]
-    assert programme.origin is not None
-    return np.column_stack([programme.origin[query], programme.token[rows]])
-
-
-def _share(right: Any) -> float:
-    return float(np.mean(right)) if len(right) else float("nan")
-
-
-def _orthogonal(n: int, k: int, rng: np.random.Generator) -> FloatArray:
+def orthogonal(n: int, k: int, rng: np.random.Generator) -> FloatArray:
+    """``(n, k)``, random with orthonormal columns."""
     Q, R = np.linalg.qr(rng.normal(size=(n, k)))
     turned: FloatArray = Q * np.sign(np.diag(R))
     return turned

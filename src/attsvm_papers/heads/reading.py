@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.data import FloatArray
 from attsvm_papers import kit
-from attsvm_papers.heads.own_solutions import KINDS, Own
+from attsvm_papers.heads.own_solutions import NULLS
 
-NORMS = ("nuc", "fro", "spec", "l1", "linf")
-"""A row's column ``norm`` is the position of its norm in this list."""
+STRICTEST = (*NULLS, "heads")
+
 NAMES = {
     "adamw": "AdamW",
     "sgd": "SGD",
@@ -30,35 +27,11 @@ COLOURS = {
 }
 
 
-_TOLD = (
-    *("heads", "share", "agreement", "usual", "stranger", "gap", "optimal", "rows", "sure"),
-    *("scale", "average", "average_null"),
-)
-
-
-def columns(found: Iterable[tuple[dict[str, Any], Own]]) -> dict[str, Any]:
-    """A row for every head and norm, with what is told about it."""
-    return kit.stacked(
-        [
-            {
-                **told,
-                "norm": NORMS.index(own.norm),
-                "cosine": own.cosine,
-                **{kind: own.nulls.get(kind, np.nan) for kind in KINDS},
-                **{name: getattr(own, name) for name in _TOLD},
-                "support": len(own.support),
-            }
-            for told, own in found
-        ]
-    )
-
-
-def excess(evidence: kit.Evidence, own: str = "cosine") -> FloatArray:
-    """``(rows,)``: a cosine minus that of the strictest null: the largest of ``random``,
+def excess(evidence: kit.Evidence) -> FloatArray:
+    """``(rows,)``: the cosine minus that of the strictest null: the largest of ``random``,
     ``rotated``, ``permuted`` and the mean of the layer's other heads.
     """
-    nulls = np.stack([evidence[k] for k in ("random", "rotated", "permuted", "heads")])
-    found: FloatArray = evidence[own] - np.nanmax(nulls, axis=0)
+    found: FloatArray = evidence["cosine"] - np.nanmax([evidence[k] for k in STRICTEST], axis=0)
     return found
 
 
@@ -76,18 +49,8 @@ def over_seeds(evidence: kit.Evidence, values: ArrayLike) -> float:
     return float(told.mean()) if len(told) else np.nan
 
 
-def known(evidence: kit.Evidence, names: Sequence[str]) -> list[str]:
-    """Those of the optimisers that were run, in the order of this file."""
-    return [name for name in names if np.any(evidence["optimiser"] == name)]
-
-
-def five_seeds(evidence: kit.Evidence) -> bool:
-    """Whether there are five verdict seeds at least."""
-    return len(evidence.levels("seed")) >= 5
-
-
 WRITTEN = {"a text that somebody wrote": lambda e: bool(np.all(e["digest"] != ""))}
-REAL = WRITTEN | {"five seeds": five_seeds}
+REAL = WRITTEN | {"five seeds": lambda e: len(e.levels("seed")) >= 5}
 """What claims about trained heads assume."""
 
 ROTATED = kit.replaced(

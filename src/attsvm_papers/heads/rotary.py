@@ -18,8 +18,15 @@ from attsvm import max_margin, pair_margins
 from attsvm.geometry import parse_norm
 from attsvm.probe import reflection, story
 from attsvm_papers import kit
-from attsvm_papers.heads.own_solutions import FEWEST, SECONDS, THRESHOLD, cosine
-from attsvm_papers.heads.reading import NORMS
+from attsvm_papers.heads.own_solutions import (
+    FEWEST,
+    NORMS,
+    SECONDS,
+    THRESHOLD,
+    cosine,
+    orthogonal,
+    scale_of,
+)
 
 NULLS = ("heads", "random", "rotated", "permuted", "reflected")
 SURE, ROTARY = 10, "tiny Llama"
@@ -57,8 +64,6 @@ def rotary(model, layer, texts=16, tokens=64, queries=80):
                     "norm": NORMS.index(norm),
                     **{k: cosine({"cosine": W[head], **nulls}[k], v.W) for k, v in solved.items()},
                     "heads": np.mean([cosine(V, best) for V in others]),
-                    "sure": count,
-                    "rows": own.m,
                     "gap": max(each.gap for each in solved.values()),
                 }
             )
@@ -123,14 +128,7 @@ def programme(W, asked, queries, rng, wanted=None):
         top = np.array([1.0 / np.exp(-scale * gap).sum() for gap in gaps])
         return np.flatnonzero(top > THRESHOLD)
 
-    members = sure(1.0)
-    if wanted is not None or len(members) < SURE:
-        low, high = 1e-6, 1e9
-        for _ in range(50):
-            middle = float(np.sqrt(low * high))
-            enough = len(sure(middle)) >= (wanted or SURE)
-            low, high = (low, middle) if enough else (middle, high)
-        members = sure(high)
+    members = sure(scale_of(lambda scale: len(sure(scale)), wanted, SURE))
     drawn = np.sort(rng.permutation(members)[:queries])
     margins = pair_margins(
         [asked[i][1] for i in drawn],
@@ -145,10 +143,10 @@ def variant(K, Q, kind, inputs, rng):
     """Another rotary head of the same size."""
     d, width = K.shape
     if kind == "random":
-        A, B = (orthogonal(width, rng) for _ in range(2))
+        A, B = (orthogonal(width, width, rng) for _ in range(2))
         return K @ A, Q @ B
     if kind == "rotated":
-        A, B = (orthogonal(d, rng) for _ in range(2))
+        A, B = (orthogonal(d, d, rng) for _ in range(2))
         return A @ K, B @ Q
     if kind == "permuted":
         order, planes = rng.permutation(d // 2), K.reshape(d // 2, 2, width)
@@ -157,9 +155,3 @@ def variant(K, Q, kind, inputs, rng):
         return found.reshape(d, width), Q
     R = reflection(inputs.reshape(-1, width), rng)
     return K @ R, Q @ R
-
-
-def orthogonal(n, rng):
-    """A random orthogonal matrix."""
-    Q, R = np.linalg.qr(rng.normal(size=(n, n)))
-    return Q * np.sign(np.diag(R))

@@ -33,7 +33,6 @@ from attsvm_papers.multihead.side_by_side import (
     gaps,
     joint_programmes,
     lengths,
-    margin_shares,
 )
 from attsvm_papers.multihead.sum_of_heads import sum_of_heads
 from attsvm_papers.multihead.trained_decoders import (
@@ -72,7 +71,6 @@ def fixed(angle, each, common, seeds, n=20, T=6, d=12, held=200, steps=4000):
     joint = joint_programmes(pairs, rows)
     random = np.random.default_rng([19, seeds[0]]).integers(T, size=rows.shape)
     best, W = joint.W, course.W
-    ratio = lengths(best)[1] / lengths(best)[0]
     chosen = rows.reshape(len(seeds), n, 2)
     logits = np.einsum("sntd,hsde,sne->snth", whole.tokens, apart(W[-1]), whole.queries)
     right = logits.argmax(axis=2)[:, n:] == made.places[:, n:]
@@ -85,9 +83,7 @@ def fixed(angle, each, common, seeds, n=20, T=6, d=12, held=200, steps=4000):
         "local": are_local(joint, scores),
         "local_random": are_local(joint_programmes(pairs, random), scores),
         "ratio": lengths(W[-1])[1] / lengths(W[-1])[0],
-        "ratio_best": ratio,
-        "margin": margin_shares(W[-1], joint),
-        "margin_equal": np.sqrt((1 + ratio**2) / 2) / np.maximum(ratio, 1),
+        "ratio_best": lengths(best)[1] / lengths(best)[0],
         "shared": (chosen[..., 0] == chosen[..., 1]).mean(axis=1),
         "parallel": direction_gap(*apart(W[-1])),
         "own": (chosen == made.places[:, :n]).mean(axis=1).min(axis=1),
@@ -112,7 +108,6 @@ def trained(kappa, seeds, n=20, T=6, d=12, steps=4000):
                 "decoder_other": direction_gap(v[k, ::-1].reshape(-1, 1), decoder.W),
                 "heads": direction_gap(W[k], beside.W),
                 "heads_fixed": direction_gap(W[k], whole.W),
-                "supporting": len(decoder.support),
             }
         )
     return kit.stacked(rows)
@@ -251,22 +246,9 @@ def courses(evidence, axes):
     """
     one, other = of(evidence, angle=0), evidence.where(angle=0, each=True)
     step = one["step"][0]
-    for ax, lines in (
-        (
-            axes[0],
-            (
-                (one["gap"], kit.TRAINED, "own solution"),
-                (one["gap_other"], kit.ATTENTION, "other's"),
-            ),
-        ),
-        (
-            axes[1],
-            (
-                (one["joint"], kit.TRAINED, "one norm"),
-                (other["joint"], kit.ATTENTION, "a norm each"),
-            ),
-        ),
-    ):
+    own = (one["gap"], kit.TRAINED, "own solution"), (one["gap_other"], kit.ATTENTION, "other's")
+    both = (one["joint"], kit.TRAINED, "one norm"), (other["joint"], kit.ATTENTION, "a norm each")
+    for ax, lines in zip(axes, (own, both), strict=True):
         kit.bands(ax, step, lines)
         ax.legend(frameon=False, fontsize=8.5)
     axes[0].set(title="1 - cosine, worse head")
@@ -299,8 +281,7 @@ def ratios(evidence, axes):
     angles = evidence.levels("angle")
     for place, angle in enumerate(angles):
         shares = of(evidence, angle=angle)["shared"]
-        spread = place + np.linspace(-0.2, 0.2, len(shares))
-        axes[1].plot(spread, shares, "o", ms=2.5, color=kit.TRAINED, alpha=0.6)
+        kit.dots(axes[1], [place], [shares], ms=2.5, color=kit.TRAINED, alpha=0.6)
         axes[1].plot([place - 0.3, place + 0.3], [shares.mean()] * 2, color=kit.ATTENTION)
     axes[1].set(
         xlabel="angle of the decoders", title="Tokens that the heads share", ylim=(-0.03, 1.03)

@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from attsvm import token_scores
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import direction_gap
 from attsvm.models import Attention, Sequences
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.multihead.side_by_side import are_local, joint_programmes
+from attsvm_papers.multihead.side_by_side import joint_programmes
 
 RULES: dict[str, dict[str, Any]] = {
     "normalised": {"lr": 0.1},
@@ -91,15 +90,11 @@ def run(rule, batch, dealt, seeds, n=12, T=4, d=6, steps=4000):
     W, selected = descend(data, v, rule, batches(n, batch, dealt, steps, rng), marks)
     whole, chosen = descend(data, v, rule, batches(n, ALL, False, steps, rng), marks[-1:])
     best, other = joint_programmes(data, selected), joint_programmes(data, chosen)
-    random = joint_programmes(data, rng.integers(T, size=selected.shape))
-    scores = token_scores(data, v)
     return {
         "step": kit.same(marks),
         "gap": direction_gap(W, best.W).T,
         "gap_whole": direction_gap(whole, other.W).T,
         "certified": best.optimal,
-        "local": are_local(best, scores),
-        "local_random": are_local(random, scores),
     }
 
 

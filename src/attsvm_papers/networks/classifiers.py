@@ -337,10 +337,6 @@ class TextClassifier(nn.Module):
         hidden: width of the network inside a block.
         dropout: share dropped in training, of attention weights and of the outputs of attention and
             network.
-
-    Raises:
-        InputError: heads that do not divide the width, a size below one, a dropout outside
-            ``[0, 1)``.
     """
 
     blocks: Any  # a ModuleList of PostNormBlock, which torch types as a list of modules
@@ -356,10 +352,6 @@ class TextClassifier(nn.Module):
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        _check_sizes(width, heads, vocabulary=vocabulary, length=length, depth=depth, hidden=hidden)
-        if not 0 <= dropout < 1:
-            raise InputError(f"dropout is {dropout}; give a share of at least 0 and below 1")
-        self.length = length
         self.embedding = nn.Embedding(vocabulary, width)
         self.positions = nn.Parameter(torch.randn(length, width))
         self.blocks = nn.ModuleList(
@@ -369,19 +361,9 @@ class TextClassifier(nn.Module):
 
     def _start(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Embedded tokens, and which keys are visible, ``(n, 1, 1, T)``."""
-        if ids.ndim != 2 or not 1 <= ids.shape[1] <= self.length:
-            raise InputError(
-                f"ids have shape {tuple(ids.shape)}; this model takes (n, T) with T from 1 to"
-                f" {self.length}"
-            )
         x = self.embedding(ids) + self.positions[: ids.shape[1]]
         if mask is None:
             return x, None
-        if mask.shape != ids.shape:
-            raise InputError(
-                f"the mask has shape {tuple(mask.shape)} and the ids {tuple(ids.shape)}; give one"
-                " mask entry per id"
-            )
         return x, F.pad(mask[:, 1:].bool(), (1, 0), value=True)[:, None, None]
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -390,9 +372,6 @@ class TextClassifier(nn.Module):
         Args:
             ids: ``(n, T)`` token ids, [CLS] first.
             mask: ``(n, T)``, nonzero at tokens that are not padding; none is padding when left out.
-
-        Raises:
-            InputError: ids or mask of another shape.
         """
         x, visible = self._start(ids, mask)
         for block in self.blocks[:-1]:

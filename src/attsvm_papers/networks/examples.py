@@ -19,7 +19,6 @@ from attsvm_papers.networks.published_data import published
 from attsvm_papers.networks.sentences import SENTENCES
 from attsvm_papers.networks.word_pieces import WordPieces
 
-Ids = NDArray[np.integer[Any]]
 MADE = ("sentences", "digits")
 """Data that need no files: texts made of those of
 :mod:`attsvm_papers.networks.sentences`, and scikit-learn's digits.
@@ -149,7 +148,7 @@ def _texts(task: Task) -> Known:
     else:
         texts, labels = _made(task.train, 0)
         held, held_labels = _made(task.validation + task.test, 1)
-    rows, (validation, test) = _chosen(len(texts), task.train, 0), _halves(task, len(held))
+    rows = _chosen(len(texts), task.train, 0)
     chosen = [texts[row].replace("<br />", " ") for row in rows]
     tokens = WordPieces(chosen, task.vocabulary)
 
@@ -163,19 +162,12 @@ def _texts(task: Task) -> Known:
         for found, sentence in zip(pieces, SENTENCES, strict=True)
     )
     ids, mask = tokens.ids([sentence.text for sentence in SENTENCES], task.length)
-    held_sets = [
-        coded([held[row].replace("<br />", " ") for row in part], held_labels[part])
-        for part in (validation, test)
-    ]
     sentences = tuple(row[shown].tolist() for row, shown in zip(ids, mask, strict=True))
-    return Known(
-        coded(chosen, labels[rows]),
-        held_sets[0],
-        held_sets[1],
-        len(tokens),
-        sentences,
-        places,
+    validation, test = (
+        coded([held[row].replace("<br />", " ") for row in part], held_labels[part])
+        for part in _halves(task, len(held))
     )
+    return Known(coded(chosen, labels[rows]), validation, test, len(tokens), sentences, places)
 
 
 def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
@@ -191,20 +183,15 @@ def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
 
 def _images(task: Task) -> Known:
     known = published(task.data)
-    rows, (validation, test) = (
-        _chosen(len(known.train), task.train, 0),
-        _halves(task, len(known.test)),
-    )
+    rows = _chosen(len(known.train), task.train, 0)
 
-    def placed(images: NDArray[np.uint8], labels: NDArray[Any]) -> Examples:
-        return Examples(
-            torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, -1, 1))),
-            torch.from_numpy(labels),
-        )
+    def placed(images: NDArray[np.uint8], labels: NDArray[Any], rows: NDArray[Any]) -> Examples:
+        channels_first = np.ascontiguousarray(np.moveaxis(images[rows], -1, 1))
+        return Examples(torch.from_numpy(channels_first), torch.from_numpy(labels[rows]))
 
-    held = [placed(known.test[part], known.test_labels[part]) for part in (validation, test)]
-    train = placed(known.train[rows], known.train_labels[rows])
-    return Known(train, held[0], held[1])
+    parts = _halves(task, len(known.test))
+    validation, test = (placed(known.test, known.test_labels, part) for part in parts)
+    return Known(placed(known.train, known.train_labels, rows), validation, test)
 
 
 def network(task: Task, known: Known) -> nn.Module:
@@ -219,6 +206,3 @@ def network(task: Task, known: Known) -> nn.Module:
     side = task.side or images.shape[-1]
     vision = VisionTransformer(side, task.patch, channels=images.shape[1], classes=10, **sizes)
     return Pixels(vision, mean.tolist(), std.tolist(), side)
-
-
-TEXTS = ("sentences", "imdb")

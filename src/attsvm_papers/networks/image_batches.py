@@ -19,7 +19,7 @@ class Pixels(nn.Module):
         network: takes ``(n, channels, side, side)`` numbers of mean 0 and deviation 1 per channel.
         mean: of every channel, for values in [0, 1].
         std: deviation of every channel.
-        side: resize to this many pixels (bilinear); the images' own side when left out.
+        side: pixels of a side to which images are resized (bilinear).
 
     Source: with ``side=48`` and a ``VisionTransformer``, the vision experiment
     of *Optimizing Attention with Mirror Descent*.
@@ -33,28 +33,22 @@ class Pixels(nn.Module):
         network: nn.Module,
         mean: Sequence[float],
         std: Sequence[float],
-        side: int | None = None,
+        side: int,
     ) -> None:
         super().__init__()
         self.network = network
         self.side = side
-        self.length = getattr(network, "length", 1)
-        self.register_buffer(
-            "mean", torch.tensor(mean, dtype=torch.float32)[:, None, None], persistent=False
-        )
-        self.register_buffer(
-            "std", torch.tensor(std, dtype=torch.float32)[:, None, None], persistent=False
-        )
+        for name, values in (("mean", mean), ("std", std)):
+            channels = torch.tensor(values, dtype=torch.float32)[:, None, None]
+            self.register_buffer(name, channels, persistent=False)
 
     def prepared(self, images: Tensor) -> Tensor:
         """``(n, channels, side, side)``: what the network sees of images
         ``(n, channels, height, width)`` with values 0 to 255.
         """
         values = images.to(self.mean.dtype) / 255
-        if self.side is not None and images.shape[-2:] != (self.side, self.side):
-            values = F.interpolate(
-                values, size=(self.side, self.side), mode="bilinear", align_corners=False
-            )
+        if images.shape[-1] != self.side:
+            values = F.interpolate(values, size=(self.side, self.side), mode="bilinear")
         return (values - self.mean) / self.std
 
     def forward(self, images: Tensor) -> Tensor:
@@ -82,10 +76,7 @@ def cropped_and_flipped(images: Tensor, shifts: Tensor) -> Tensor:
     rows, columns = shifts[0, :, None] + steps, shifts[1, :, None] + steps
     columns = torch.where(shifts[2, :, None] == 1, columns.flip(1), columns)
     padded = F.pad(images, (side // 8,) * 4)
-    image, channel = (
-        torch.arange(n, device=images.device),
-        torch.arange(channels, device=images.device),
-    )
+    image, channel = (torch.arange(each, device=images.device) for each in (n, channels))
     return padded[
         image[:, None, None, None],
         channel[None, :, None, None],

@@ -22,12 +22,9 @@ NAMES = {
 }
 _MARKERS = {"selected": "o", "last": "s", "published": "|"}
 _COLUMNS = {"validation": 0.22, "last": 0.48, "best on test": 0.78, "epochs": 1.0}
-
-
-def colours() -> dict[str, str]:
-    """One for each optimiser."""
-    own = (kit.ATTENTION, kit.TRAINED, kit.BEST, kit.INK, kit.FAINT)
-    return dict(zip(METHODS, own, strict=True))
+COLOURS = dict(
+    zip(METHODS, (kit.ATTENTION, kit.TRAINED, kit.BEST, kit.INK, kit.FAINT), strict=True)
+)
 
 
 def _panels(rows: kit.Evidence) -> list[tuple[str, str, kit.Evidence, list[str]]]:
@@ -50,7 +47,7 @@ def plot_accuracy(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
             found = accuracies(part)
             for place, name in enumerate(names):
                 mine = part["method"] == METHODS.index(name)
-                style: dict[str, Any] = {"color": colours()[name], "fillstyle": "none"}
+                style: dict[str, Any] = {"color": COLOURS[name], "fillstyle": "none"}
                 for protocol, marker in _MARKERS.items():
                     values = found[protocol][mine]
                     ax.plot(values, [place] * len(values), marker, alpha=0.3, ms=4, **style)
@@ -92,8 +89,8 @@ def plot_differences(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Pictu
             others = [name for name in names if name != "l1.1"]
             for place, name in enumerate(others):
                 mean, low, high = difference(part, data, "l1.1", name)
-                ax.plot([low, high], [place, place], color=colours()[name], linewidth=2)
-                ax.plot(mean, place, "o", color=colours()[name], markersize=5)
+                ax.plot([low, high], [place, place], color=COLOURS[name], linewidth=2)
+                ax.plot(mean, place, "o", color=COLOURS[name], markersize=5)
             ax.axvline(0, color=kit.RULE, linewidth=0.9, zorder=0)
             ax.set_yticks(range(len(others)), [f"over {NAMES[name]}" for name in others])
             ax.set(ylim=(len(others) - 0.5, -0.5), title=f"{titles[data]}, {depth}")
@@ -121,7 +118,7 @@ def plot_courses(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
                 for name in names:
                     courses = 100 * part.where(method=METHODS.index(name))[f"{kind}_accuracy"]
                     epochs = np.arange(1, courses.shape[1] + 1)
-                    lines = ax.plot(epochs, courses.T, color=colours()[name], linewidth=1.1)
+                    lines = ax.plot(epochs, courses.T, color=COLOURS[name], linewidth=1.1)
                     lines[0].set_label(NAMES[name])
                 last = max(float(part["epochs"].max()), 2.0)
                 kit.logarithmic(ax.xaxis, np.array([1.0, last]))
@@ -165,19 +162,11 @@ def plot_histograms(rows: kit.Evidence, names: Sequence[str], title: str) -> kit
                 edges = edges[edges <= used + 30]
                 height = [share[a:b].sum() / (b - a) for a, b in pairwise(edges)]
                 heights += height
-                ax.stairs(
-                    height, edges * BIN, color=colours()[name], linewidth=1.4, label=NAMES[name]
-                )
+                style: dict[str, Any] = {"color": COLOURS[name]}
+                ax.stairs(height, edges * BIN, linewidth=1.4, label=NAMES[name], **style)
                 largest = float(np.nanmean(mine["largest"][:, part]))
-                ax.plot(
-                    largest,
-                    0,
-                    "o",
-                    color=colours()[name],
-                    markersize=5,
-                    clip_on=False,
-                    transform=ax.get_xaxis_transform(),
-                )
+                style |= {"clip_on": False, "transform": ax.get_xaxis_transform()}
+                ax.plot(largest, 0, "o", markersize=5, **style)
                 end = max(end, largest)
             kit.logarithmic(ax.yaxis, np.array(heights))
             ax.axvline(1.0, color=kit.RULE, linewidth=0.9, zorder=0)

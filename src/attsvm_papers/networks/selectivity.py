@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-FloatArray = NDArray[np.float64]
+from attsvm.data import FloatArray
+
 PARTS = ("Q", "K", "V")
 BIN, LARGE, NEAR_ZERO = 0.005 * 384**0.5, 0.06 * 384**0.5, 0.005 * 512**0.5
 """In units of the bound of initial weights: the width of a bin, what counts as large, and what as
@@ -29,7 +29,7 @@ def attention_weights(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
         thirds = [layer.qkv.weight.detach().chunk(3) for layer in layers]
     else:
         thirds = [
-            (layer.query.weight.detach(), layer.key.weight.detach(), layer.value.weight.detach())
+            [part.weight.detach() for part in (layer.query, layer.key, layer.value)]
             for layer in layers
         ]
     query, key, value = (
@@ -86,15 +86,12 @@ def opinion_scores(rows: Sequence[FloatArray], places: Sequence[int | None]) -> 
 
     Returns:
         Vectors with an entry per sentence, NaN where the word is not a single token: ``score``, the
-        scaled attention at the word; ``mean_score``, its mean over all tokens of the sentence,
-        which is what a word taken at random gets; and ``top``, whether the word gets most of all
-        tokens other than the special ones at both ends.
+        scaled attention at the word, and ``mean_score``, its mean over all tokens of the sentence,
+        which is what a word taken at random gets.
     """
-    score, mean, top = (np.full(len(rows), np.nan) for _ in range(3))
+    score, mean = (np.full(len(rows), np.nan) for _ in range(2))
     for k, (row, place) in enumerate(zip(rows, places, strict=True)):
-        if place is None:
-            continue
-        score[k] = scaled_attention(row, place)
-        mean[k] = np.mean([scaled_attention(row, other) for other in range(len(row))])
-        top[k] = float(place == 1 + int(np.argmax(row[1:-1])))
-    return {"score": score, "mean_score": mean, "top": top}
+        if place is not None:
+            score[k] = scaled_attention(row, place)
+            mean[k] = np.mean([scaled_attention(row, other) for other in range(len(row))])
+    return {"score": score, "mean_score": mean}

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attsvm_papers.networks.examples import Known
-    from attsvm_papers.networks.labelled import Examples
     from attsvm_papers.networks.training import History
 
 DATA = ("sentences", "imdb", "digits", "mnist", "cifar10")
@@ -37,9 +36,8 @@ TUNING_SEED = 1_000_000  # where seeds of searches begin: the trainings need not
 """Seed of the trainings that choose a learning rate; no other training has it."""
 COURSE = 1000
 """Length of the columns that hold a number per epoch, NaN after the last one."""
-KEPT = (1, 4, 16)
-"""Tokens that each query keeps where attention is pruned."""
-PRUNED, TOGETHER = 500, 100  # test examples on which it is, and in one batch
+FEW = 500
+"""Test examples of a training that chooses a learning rate."""
 
 
 @dataclass(frozen=True)
@@ -122,13 +120,15 @@ def widened(parameters: Networks, evidence: kit.Evidence) -> Iterator[kit.Cell]:
     """A short training with another rate for each method whose best one is at the end of those that
     were tried, where its grid may go on.
     """
-    for study, digest in _available(parameters.chosen()):
+    for study, digest in _available(parameters.chosen()) if parameters.widen else ():
         for method in study.methods:
             if len(method.lr) > 1:
-                found = evidence, study.task.data, method.name
-                lr = _further(method.lr, tried_rates(*found), chosen_rate(*found), parameters.widen)
-                if lr is not None:
-                    yield _cell(study.task, digest, method, lr, TUNING_SEED)
+                tried = _short(evidence, study.task.data, method.name)["lr"]
+                best = chosen_rate(evidence, study.task.data, method.name)
+                ratio = method.lr[1] / method.lr[0]
+                if best in (tried.min(), tried.max()):
+                    further = best * ratio if best == tried.max() else best / ratio
+                    yield _cell(study.task, digest, method, float(f"{further:.3g}"), TUNING_SEED)
 
 
 def chosen_rates(parameters: Networks, evidence: kit.Evidence) -> Iterator[kit.Cell]:
@@ -152,31 +152,20 @@ WIDER = 3
 then = (*(widened,) * WIDER, chosen_rates)
 
 
-def _further(
-    grid: Sequence[float], tried: Sequence[float], best: float, widen: bool
-) -> float | None:
-    """The rate beyond the end of those tried where the best one lies; None where it lies inside."""
-    if not widen or min(tried) < best < max(tried):
-        return None
-    ratio = grid[1] / grid[0]
-    return float(f"{best * ratio if best == max(tried) else best / ratio:.3g}")
-
-
-def tried_rates(evidence: kit.Evidence, data: str, method: str) -> list[float]:
-    """The learning rates that have a short training."""
-    rows = evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
-    return sorted(float(lr) for lr in rows["lr"])
-
-
 def chosen_rate(evidence: kit.Evidence, data: str, method: str) -> float:
     """The learning rate whose short training ended with the highest validation accuracy.
 
     Raises:
         InputError: there is no such training.
     """
-    tried = evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
+    tried = _short(evidence, data, method)
     ends = tried["validation_accuracy"][np.arange(tried.rows), tried["epochs"].astype(int) - 1]
     return float(tried["lr"][int(np.argmax(ends))])
+
+
+def _short(evidence: kit.Evidence, data: str, method: str) -> kit.Evidence:
+    """The trainings of a method on these data that choose its learning rate."""
+    return evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
 
 
 def _available(studies: Sequence[Study]) -> list[tuple[Study, str]]:
@@ -266,7 +255,7 @@ def _trained(task: Task, method: dict[str, Any], seed: int) -> tuple[nn.Module, 
         device=device_of(task),
         accelerator=task.accelerator,
     )
-    test = known.test[:PRUNED] if tuning else known.test  # of which no rate depends
+    test = known.test[:FEW] if tuning else known.test  # of which no rate depends
     held = {"validation": known.validation, "test": test}
     return model, known, train(model, known.train, held, plan)
 
@@ -282,9 +271,6 @@ def _courses(history: History, timed: bool, device: str) -> dict[str, Any]:
         seconds = history["cpu_seconds" if device == "cpu" else "seconds"]
         columns["elapsed"] = np.full(COURSE, np.nan)
         columns["elapsed"][: history.epochs] = np.cumsum(seconds)
-        columns["seconds"] = float(np.sum(seconds))
-        tokens = history["tokens_per_second"] * history["seconds"]
-        columns["speed"] = float(np.sum(tokens) / np.sum(seconds))
     return columns
 
 
@@ -301,46 +287,12 @@ def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
     columns = {
         f"right_{task.data}": right.double().numpy(),
         **weight_sizes(attention_weights(network), task.width),
-        **_pruned(model, _some(known)),
     }
     if known.sentences:
         model.eval()
         place = next(model.parameters()).device
         with torch.no_grad():
-            rows = [
-                network.cls_rows(torch.tensor([ids], device=place))[0, -1]
-                .mean(dim=0)
-                .double()
-                .cpu()
-                .numpy()
-                for ids in known.sentences
-            ]
-        columns |= opinion_scores(rows, known.places)
+            asked = (torch.tensor([ids], device=place) for ids in known.sentences)
+            rows = [network.cls_rows(ids)[0, -1].mean(dim=0) for ids in asked]
+        columns |= opinion_scores([row.double().cpu().numpy() for row in rows], known.places)
     return columns
-
-
-def _some(known: Known) -> Examples:
-    """A few test examples; of reviews, which lie class after class, at equal distances."""
-    test, count = known.test, min(PRUNED, len(known.test))
-    last = (len(test) if known.sentences else count) - 1
-    return test[np.linspace(0, last, count).astype(int)]
-
-
-def _pruned(model: nn.Module, held: Examples) -> dict[str, Any]:
-    """Accuracy on test examples as it is and where every query keeps few tokens: those with the
-    most attention, random ones, the nearest; and the attention outside of the first.
-    """
-    from attsvm_papers.networks.pruning_curve import pruning_curve
-
-    batches = [held[at : at + TOGETHER] for at in range(0, len(held), TOGETHER)]
-    place = next(model.parameters()).device
-
-    def accuracy(model: nn.Module, batch: Examples) -> float:
-        given = [batch.inputs] if batch.mask is None else [batch.inputs, batch.mask]
-        logits = model(*(each.to(place) for each in given)).cpu()
-        found = logits > 0 if logits.ndim == 1 else logits.argmax(dim=1)
-        return float((found == batch.labels).double().mean())
-
-    curve = pruning_curve(model, batches, KEPT, accuracy)
-    kinds = {f"pruned_{kind}": getattr(curve, kind) for kind in ("top", "random", "nearest")}
-    return {"unpruned": curve.whole, "outside": curve.outside, **kinds}

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from attsvm.data import FloatArray
+from attsvm.errors import InputError
 from attsvm.geometry import Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 from attsvm_papers.networks.image_batches import cropped_and_flipped, draw_shifts
@@ -33,8 +34,8 @@ class Plan:
     """What decides the numbers.
 
     Attributes:
-        optimizer: ``mirror`` (mirror descent on all parameters, as one group), ``adam`` or
-            ``spectral``: see :func:`optimizer_of`.
+        optimizer: ``mirror`` (mirror descent on all parameters, as one group), ``adam``, ``adamw``
+            or ``spectral``: see :func:`optimizer_of`.
         lr: step length, constant.
         p: exponent of the potential of mirror descent.
         rest_lr: step length of Adam beside spectral steps; ``lr`` when left out.
@@ -74,8 +75,7 @@ class History:
     Attributes:
         columns: name to ``(epochs,)``: ``train_loss`` (mean per example) and ``train_accuracy``,
             over the batches as they were trained; ``<held>_loss`` and ``<held>_accuracy`` of every
-            held-out set after the epoch; ``seconds``, ``cpu_seconds`` and ``tokens_per_second``
-            (padding not counted) of its training.
+            held-out set after the epoch; ``seconds`` and ``cpu_seconds`` of its training.
         stopped: ``accuracy``, ``epochs``, or ``diverged`` for a loss that is no number.
     """
 
@@ -167,19 +167,8 @@ def _epoch(
             with torch.no_grad():
                 sums += torch.stack([loss.double(), _right(logits, labels).double()])
         optimizer.step()
-    loss_and_accuracy = (sums / n).tolist()
-    seconds, processor = (_clocks() - began).tolist()
-    if examples.mask is None:
-        tokens = n * int(getattr(model, "length", 1))
-    else:
-        tokens = int(examples.lengths.sum())
-    return {
-        "train_loss": loss_and_accuracy[0],
-        "train_accuracy": loss_and_accuracy[1],
-        "seconds": seconds,
-        "cpu_seconds": processor,
-        "tokens_per_second": tokens / seconds,
-    }
+    found = [*(sums / n).tolist(), *(_clocks() - began).tolist()]
+    return dict(zip(("train_loss", "train_accuracy", "seconds", "cpu_seconds"), found, strict=True))
 
 
 def _clocks() -> FloatArray:
@@ -256,8 +245,11 @@ def optimizer_of(model: nn.Module, plan: Plan) -> Optimizer:
     parameters, lr = list(model.parameters()), plan.lr
     if plan.optimizer == "mirror":
         return MirrorDescent(parameters, lr=lr, p=plan.p)
-    if plan.optimizer == "adam":
-        return torch.optim.Adam(parameters, lr=lr, fused=True)
+    if plan.optimizer in ("adam", "adamw"):
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[plan.optimizer]
+        return kind(parameters, lr=lr, fused=True)
+    if plan.optimizer != "spectral":
+        raise InputError(f"there is no optimiser {plan.optimizer!r}")
     whole: list[Tensor] = []
     fused: list[Tensor] = []
     for name, module in model.named_modules():

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from attsvm.data import FloatArray
 from attsvm.datasets.next_token import NextTokenData
-from attsvm.margins import Margins
 from attsvm.selection import SoftLabelSVM
 
 Drawn = tuple[FloatArray, FloatArray]
@@ -79,9 +79,7 @@ def off_support(svm: SoftLabelSVM, W: FloatArray) -> FloatArray:
     inequality.
     """
     h, _, weights = svm.labels
-    logits = h @ W.T
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p *= (weights / p.sum(axis=1))[:, None]
+    p = softmax(h @ W.T, axis=1) * weights[:, None]
     rows = ~svm.solution.margins.equalities
     return p[svm.solution.margins.sequence[rows], svm.solution.margins.token[rows]]
 
@@ -90,21 +88,6 @@ def multipliers(svm: SoftLabelSVM) -> FloatArray:
     """``(rows,)``: the multiplier of each inequality."""
     found: FloatArray = svm.solution.dual[~svm.solution.margins.equalities]
     return found
-
-
-def needed_norm(margins: Margins, dual: FloatArray, all_rows: bool = True) -> float:
-    r"""The norm that weights need at least, by multipliers y: :math:`b^\top y/\|\sum_cy_cA_c\|`,
-    written out; 0 where they prove nothing. Without ``all_rows`` the largest multiplier is left
-    out.
-    """
-    y = dual / np.abs(dual).max()
-    if not all_rows:
-        y[np.abs(y).argmax()] = 0.0
-    gain = margins.rhs @ y
-    if not gain > 0 or (y[~margins.equalities] < -1e-12).any():
-        return 0.0
-    made = np.einsum("c,cv,cd->vd", y, margins.differences, margins.queries[margins.sequence])
-    return float(gain / max(np.linalg.norm(made), np.finfo(float).tiny))
 
 
 def trials(svms: Sequence[SoftLabelSVM]) -> dict[str, NDArray[np.bool_]]:

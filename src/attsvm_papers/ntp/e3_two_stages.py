@@ -45,10 +45,9 @@ def run(kind, seeds, K=20, per_query=4, first_steps=1000, steps=100_000):
     )
     solutions = attention_solutions(sets)
     alike = sums_of_arcs(solutions)
-    problem, at = attention.problem, attention.steps
+    at = attention.steps
     error, other = (attention.direction_error(target) for target in (solutions, alike))
     here = int(np.flatnonzero(at == PUBLISHED)[0])
-    alpha = eta0 * first_steps / math.sqrt(K - 1)
     columns = {
         "output_loss": output.loss,
         "output_error": output.direction_error(output_targets(sets)),
@@ -60,7 +59,6 @@ def run(kind, seeds, K=20, per_query=4, first_steps=1000, steps=100_000):
         "log_missing": attention.log_missing,
         "alignment": attention.alignment(solutions),
         "alignment_other": attention.alignment(np.roll(solutions.W, 1, axis=2)),
-        "pushed": _pushed(problem, attention.W, alpha, K),
     }
     return {
         "step": kit.same(at),
@@ -81,31 +79,6 @@ def run(kind, seeds, K=20, per_query=4, first_steps=1000, steps=100_000):
         "end_to_end": _end_to_end(sets, solutions.norm, K),
         **by_run(columns),
     }
-
-
-def _pushed(problem, W, alpha, K):
-    r"""``(R, runs)``: whether minus the gradient of some sentence raises the score of a token that
-    is not its winner.
-
-    The sign of :math:`p_l+\varphi_\star(1-p_y)-\sum_{j\ne\star}\varphi_jp_j`; n is
-    injective, so the output's logit of :math:`n(x_j)` is the common part plus
-    :math:`\alpha\varphi_j`.
-    """
-    phi = np.exp(problem.log_attention(W))
-    lengths = np.diff(problem.start)
-    absent = K - lengths
-    odds = np.exp(alpha * phi)
-    starts = problem.start[:-1]
-    p = odds / np.repeat(np.add.reduceat(odds, starts, axis=-1) + absent, lengths, axis=-1)
-    other = np.ones(len(problem.token), dtype=bool)
-    other[problem.own] = False
-    share = np.add.reduceat(np.where(other, phi * p, 0.0), starts, axis=-1)
-    rest = np.add.reduceat(np.where(other, p, 0.0), starts, axis=-1) + absent / (
-        np.add.reduceat(odds, starts, axis=-1) + absent
-    )
-    level = np.repeat(phi[..., problem.own] * rest - share, lengths, axis=-1)
-    up = other & (p + level < 0.0)
-    return np.logical_or.reduceat(up, problem.start[problem.run_start[:-1]], axis=-1)
 
 
 def _end_to_end(sets, norms, K):
@@ -180,20 +153,6 @@ def C3_5a(e):
     from a right one.
     """
     return e["alignment"].min(axis=1)
-
-
-@kit.claim(
-    kit.at_most(
-        1000,
-        "last record at which minus a sentence's gradient raises one; an independent program has"
-        " 90 to 400",
-        share=kit.MOST,
-    ),
-    null=kit.mixed_records("pushed"),
-)
-def C3_4(e):
-    """Tokens that should lose are pushed up early on only."""
-    return np.where(e["pushed"], e["step"], -1).max(axis=1)
 
 
 @kit.claim(

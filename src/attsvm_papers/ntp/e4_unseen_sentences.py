@@ -26,8 +26,6 @@ from attsvm_papers.ntp.predictions import (
 from attsvm_papers.ntp.two_stages import attention_solutions, draw, rates
 from attsvm_papers.ntp.unseen import GROUPS, Bench, most_frequent_is_unique
 
-# Training as in ntp-3; ``tests`` sentences per query and group.
-
 NAMES = tuple(GROUPS)
 SCORES = ("head", "loser", "free", "unseen_column", "unique_accuracy")
 
@@ -53,26 +51,19 @@ def run(seeds, K=20, per_query=4, steps=10_000, tests=50):
             # the head of larger trained score should win; without confused tokens, only the heads
             # may lead
             if name == "G6":
-                ties = np.array([tied(sentence, data, solutions[run].W) for sentence, _ in cases])
                 cases = [
-                    (case[0], leader(case[0], data, W[run]))
-                    for case, tie in zip(cases, ties, strict=True)
-                    if not tie
+                    (sentence, leader(sentence, data, W[run]))
+                    for sentence, _ in cases
+                    if not tied(sentence, data, solutions[run].W)
                 ]
-            found = judged(
-                cases,
-                data,
-                values[run],
-                W[run],
-                solutions[run].W * np.linalg.norm(W[run]) / solutions[run].norm,
-            )
+            solution = solutions[run].W * np.linalg.norm(W[run]) / solutions[run].norm
+            found = judged(cases, data, values[run], W[run], solution)
             told |= {f"{name}_{measure}": found[measure] for measure in MEASURES}
             if name == "G7":
                 lone = np.array([most_frequent_is_unique(sentence) for sentence, _ in cases])
-                for key, right in (("", "right"), ("_other", "right_other")):
-                    told["unique_accuracy" + key] = (
-                        found[right][lone].mean() if lone.any() else np.nan
-                    )
+                for key in ("", "_other"):
+                    right = found["right" + key][lone]
+                    told["unique_accuracy" + key] = right.mean() if len(right) else np.nan
         for key, weights in (("", W), ("_other", other_query(W))):
             told |= {name + key: value for name, value in signs(plain[k], weights[k]).items()}
             unseen = weights[2 * len(seeds) + k] @ held_out[k].embeddings[K - 1]

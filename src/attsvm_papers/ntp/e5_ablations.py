@@ -61,13 +61,7 @@ def rounding(kind, textbook, seeds, K=20, per_query=4, long=40_000):
     solutions = attention_solutions(sets)
     return {
         "long_step": kit.same(attention.steps),
-        "stopped_at": attention.stopped_at,
-        **by_run(
-            {
-                "cosine": attention.cosine(solutions),
-                "log_missing": attention.log_missing,
-            }
-        ),
+        **by_run({"cosine": attention.cosine(solutions), "log_missing": attention.log_missing}),
     }
 
 

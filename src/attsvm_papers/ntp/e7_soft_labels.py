@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.dynamics import AtSteps, ball_path, direction_gap
+from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.dynamics.next_token import Rule, output_stage
 from attsvm.margins import least_norm, log_odds_margins
-from attsvm.selection import soft_label_svm, stack_likelihoods
+from attsvm.selection import soft_label_svm
 from attsvm_papers import kit
+from attsvm_papers.graph.priority import ball_weights
 from attsvm_papers.ntp.contexts import (
     longest_step,
     most_frequent,
     multipliers,
-    needed_norm,
     off_support,
     random_contexts,
     reversed_odds,
@@ -83,7 +83,7 @@ def trained(kind, rule, seeds, m=8, V=10, steps=40_000):
     )
     tenth = int(np.flatnonzero(course.steps == steps // 10)[0])
     found = [
-        _followed(svm, other, pair, course.W[:, run], tenth)
+        _followed(svm, other, pair, course.W[:, run])
         for run, (svm, other, pair) in enumerate(zip(svms, hard, pairs, strict=True))
     ]
     return {
@@ -96,12 +96,11 @@ def trained(kind, rule, seeds, m=8, V=10, steps=40_000):
     }
 
 
-def _followed(svm, hard, pair, W, tenth):
+def _followed(svm, hard, pair, W):
     """What a course ``(records, V, d)`` shows of both parts, and of their nulls."""
     parts, report = svm.split(W), svm.report(W)
     other = svm.split(hard.solution.W).outside
     turned = svm.split(least_norm(log_odds_margins(*reversed_odds(pair))).W).inside
-    added = W[-1] - W[tenth]
     masses, dual = off_support(svm, W[-1])[:, None], multipliers(svm)[:, None]
     return {
         "finite": report.finite,
@@ -110,8 +109,6 @@ def _followed(svm, hard, pair, W, tenth):
         "gap": 1.0 - report.outside,
         "gap_hard": direction_gap(parts.outside, other),
         "outside": np.linalg.norm(parts.outside, axis=(-2, -1)),
-        "added": direction_gap(added, svm.solution.W),
-        "added_hard": direction_gap(added, other),
         "dual_gap": direction_gap(masses, dual),
         "dual_even": direction_gap(np.ones(dual.shape), dual),
     }
@@ -121,24 +118,19 @@ def _followed(svm, hard, pair, W, tenth):
 def paths(seeds, m=8, V=10):
     pairs = drawn(BOTH, m, V, seeds)
     svms, hard = solved(pairs), solved([most_frequent(pair) for pair in pairs])
-    path = ball_path(stack_likelihoods([svm.likelihood() for svm in svms]), RADII)
-    weights = [
-        np.tensordot(path.points[:, k, : len(basis)], basis, axes=1)
-        for k, svm in enumerate(svms)
-        for basis in [svm.basis()]
-    ]
+    weights = ball_weights(svms, RADII)
     found = [
-        _followed(svm, other, pair, W, 0)
+        _followed(svm, other, pair, W)
         for svm, other, pair, W in zip(svms, hard, pairs, weights, strict=True)
     ]
     return {
-        "radius": kit.same(path.radii),
-        "path": np.array(
-            [direction_gap(W, s.solution.W) for W, s in zip(weights, svms, strict=True)]
-        ),
-        "path_hard": np.array(
-            [direction_gap(W, s.solution.W) for W, s in zip(weights, hard, strict=True)]
-        ),
+        "radius": kit.same(RADII),
+        **{
+            name: np.array(
+                [direction_gap(W, one.solution.W) for W, one in zip(weights, best, strict=True)]
+            )
+            for name, best in (("path", svms), ("path_hard", hard))
+        },
         "path_finite": np.array([one["finite"] for one in found]),
         "path_finite_reversed": np.array([one["finite_reversed"] for one in found]),
         "norm": np.array([svm.solution.norm for svm in svms]),
@@ -150,21 +142,8 @@ def paths(seeds, m=8, V=10):
     width=tuple(range(2, 13)), seeds=kit.seeds(100, by=100), quick={"seeds": 6, "width": (3, 6, 12)}
 )
 def shares(width, seeds):
-    svms = solved([random_contexts(CONTEXTS, TOKENS, width, 3, seed) for seed in seeds])
-    proofs = {
-        name: np.array(
-            [
-                np.nan if holds else needed_norm(rows.margins, rows.dual, all_rows)
-                for holds, rows in answers
-            ]
-        )
-        for part, answers in (
-            ("margin", [(svm.separable, svm.solution) for svm in svms]),
-            ("odds", [(svm.compatible, svm.odds) for svm in svms]),
-        )
-        for name, all_rows in ((f"{part}_proof", True), (f"{part}_less", False))
-    }
-    return {**trials(svms), **proofs}
+    pairs = [random_contexts(CONTEXTS, TOKENS, width, 3, seed) for seed in seeds]
+    return trials(solved(pairs))
 
 
 def last_tenfold(e, column):
@@ -186,7 +165,6 @@ REVERSED = kit.replaced(
 MOST_FREQUENT = kit.replaced(
     "the solution for the most frequent tokens alone",
     gap="gap_hard",
-    added="added_hard",
     path="path_hard",
 )
 
@@ -257,16 +235,6 @@ def SL3b(e):
     """
     off = e["outside"] * np.sqrt(e["gap"] * (2.0 - e["gap"]))
     return off[:, -1] / off[:, int(e["tenth"][0])]
-
-
-@kit.claim(
-    kit.at_most(0.01, "8 degrees"),
-    **PROVED,
-    null=MOST_FREQUENT,
-)
-def SL3i(e):
-    """What the last nine tenths of the steps add points along the solution."""
-    return e["added"]
 
 
 @kit.claim(
@@ -390,27 +358,6 @@ def SL9(e):
     separable.
     """
     return e["compatible"] * e["separable"]
-
-
-LESS = kit.replaced(
-    "the same without the largest multiplier", margin_proof="margin_less", odds_proof="odds_less"
-)
-
-
-@kit.claim(
-    kit.at_least(1e9, "the norm that weights would need; rounding proves 1e14"),
-    where={"part": "shares"},
-    null=LESS,
-    trials="width seed",
-)
-def SL10(e):
-    """Labels that are not separable, or not compatible, are proved so: by multipliers of the margin
-    programme, or of the log-odds.
-    """
-    return {
-        f"not {name}": e[proof][e[name] == 0]
-        for name, proof in (("separable", "margin_proof"), ("compatible", "odds_proof"))
-    }
 
 
 @kit.picture(

@@ -63,7 +63,6 @@ def of_text(K, third, digest, text="", first_steps=2000, steps=16_000, rates=(0.
     (selected,) = attention_solutions([_selecting(data, W)])
     cosine = course.cosine(both)
     told |= {
-        "sentences": data.N - K,
         "cosine": cosine[:, 0],
         "cosine_synthetic": cosine[:, 1],
         "cosine_alike": 1.0 - direction_gap(W, sums_of_arcs(both)[0]),
@@ -96,13 +95,7 @@ def skewed(output, times, chain=8, course_steps=30_000):
     course = two_stage(
         data, Rule(0.2), Rule(0.05), (first_steps, course_steps), records=LogSpaced(60)
     ).attention
-    W = course.W[-1, 0]
-    solution, selected = attention_solutions([data, _selecting(data, W)])
-    return {
-        "skewed_cosine": course.cosine(solution)[-1],
-        "skewed_cosine_chosen": [1.0 - direction_gap(W, selected)],
-        "skewed_log_gap": course.log_gap[-1],
-    }
+    return {"skewed_cosine": course.cosine(attention_solutions([data]))[-1]}
 
 
 def _selecting(data, W):
@@ -123,16 +116,11 @@ def _ahead(ahead, shown, data, W):
         if best < 0 or len(set(sentence)) == 1 or (*sorted(sentence), query) in trained:
             continue
         mine, other = (leader(sentence, data, scores) for scores in (W, foreign))
-        found.append(
-            (
-                *(mine == best, other == best),
-                *(following[each] == label for each in (mine, query, other)),
-                best != query,
-            )
-        )
-    names = ("agree", "agree_other", "right", "right_query", "right_other", "elsewhere")
-    means = np.mean(np.reshape(found, (-1, 6)), axis=0) if found else np.full(6, np.nan)
-    return {"unseen": len(found), **dict(zip(names, means, strict=True))}
+        right = (following[each] == label for each in (mine, query, other))
+        found.append((mine == best, other == best, *right))
+    names = ("agree", "agree_other", "right", "right_query", "right_other")
+    means = np.mean(np.reshape(found, (-1, 5)), axis=0) if found else np.full(5, np.nan)
+    return dict(zip(names, means, strict=True))
 
 
 DONE = {"weights 20 times as long as the solution": lambda e: e["lengths"] >= 20.0}

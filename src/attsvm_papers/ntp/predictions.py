@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from attsvm.data import FloatArray
 from attsvm.datasets.next_token import NextTokenData, Role, partial_order
@@ -25,13 +26,8 @@ def tied(sentence: list[int], data: NextTokenData, W: FloatArray) -> bool:
 
 
 MEASURES = (
-    "accuracy",
-    "accuracy_other",
-    "probability",
-    "mass",
-    "agreement",
-    "agreement_other",
-    "count",
+    *("accuracy", "accuracy_other", "probability", "mass"),
+    *("agreement", "agreement_other", "count"),
 )
 
 
@@ -44,26 +40,15 @@ def judged(
     case.
     """
     if not cases:
-        nothing = np.zeros(0, dtype=bool)
-        return {
-            "right": nothing,
-            "right_other": nothing,
-            **dict.fromkeys(MEASURES, np.nan),
-            "count": 0.0,
-        }
-    n = data.following
-    sentences, winners = (
-        [sentence for sentence, _ in cases],
-        np.array([winner for _, winner in cases]),
-    )
+        nothing = dict.fromkeys(("right", "right_other"), np.zeros(0, dtype=bool))
+        return {**nothing, **dict.fromkeys(MEASURES, np.nan), "count": 0.0}
+    n, (sentences, winners) = data.following, zip(*cases, strict=True)
     test = NextTokenData.from_sentences(
-        sentences, n[winners], embeddings=data.embeddings, following=n
+        sentences, n[list(winners)], embeddings=data.embeddings, following=n
     )
     problem = Problem.of(test, values=values)
     weights = np.stack([W, solution, other_query(W), other_query(solution)])
     o = problem.outputs(weights[:, None])
-    p = np.exp(o[0] - o[0].max(axis=-1, keepdims=True))
-    p /= p.sum(axis=-1, keepdims=True)
     mass = np.exp(problem.log_attention(W[None])[..., problem.own])
     trained, solved, trained_other, solved_other = o.argmax(axis=-1)
     right, right_other = trained == problem.label, trained_other == problem.label
@@ -72,7 +57,7 @@ def judged(
         "right_other": right_other,
         "accuracy": right.mean(),
         "accuracy_other": right_other.mean(),
-        "probability": p[np.arange(test.N), problem.label].mean(),
+        "probability": softmax(o[0], axis=-1)[np.arange(test.N), problem.label].mean(),
         "mass": mass.mean(),
         "agreement": np.mean(trained == solved),
         "agreement_other": np.mean(trained == solved_other),

@@ -7,12 +7,10 @@ other matrices. Everything else is trained by AdamW. Rates fall to zero along a 
 
 from __future__ import annotations
 
-import lzma
+import copy
 import math
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,11 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from attsvm.data import FloatArray
-from attsvm.errors import UnavailableError
-from attsvm.files import file_digest
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 from attsvm.probe import capture
-from attsvm_papers.heads.decoder import Decoder, Sizes, characters, descent, text_digest
+from attsvm_papers.heads.decoder import (
+    Decoder,
+    Sizes,
+    descent,
+    held_out_loss,
+)
 
 OPTIMISERS = ("adamw", "muon", "spectral", "l1.1", "l1.5", "l3")
 RATES = {"adamw": 3e-3, "muon": 3e-2, "spectral": 3e-2, "l1.1": 0.03, "l1.5": 0.1, "l3": 0.03}
@@ -32,45 +33,7 @@ RATES = {"adamw": 3e-3, "muon": 3e-2, "spectral": 3e-2, "l1.1": 0.03, "l1.5": 0.
 OTHERS = 3e-3  # of AdamW on the other matrices beside mirror descent
 REST = 1e-3  # of AdamW on tables, norms, biases and the output
 TURN = 0.1  # of the rate is left at the end
-WIKITEXT = "wikitext2"
 DECAYS = (0.0, 0.1)
-
-
-def letters(text: str) -> tuple[Tensor, Tensor, int]:
-    """Training and held-out part of a text as numbers, and how many characters there are.
-
-    Raises:
-        UnavailableError: it is not there.
-    """
-    if text != WIKITEXT:
-        return characters(text)
-    known: dict[str, int] = {}
-    parts = []
-    for path in _wikitext():
-        written = lzma.decompress(path.read_bytes()).decode("utf-8")
-        parts.append(torch.tensor([known.setdefault(letter, len(known)) for letter in written]))
-    return parts[0], parts[1], len(known)
-
-
-def letters_digest(text: str) -> str:
-    """What names the content of a text's files; empty for the one that is made.
-
-    Raises:
-        UnavailableError: they are not there.
-    """
-    return file_digest(*_wikitext()) if text == WIKITEXT else text_digest(text)
-
-
-def _wikitext() -> tuple[Path, Path]:
-    """Trained on is the test part, the larger of the two that are here."""
-    folder = Path(os.environ.get("ATTSVM_DATA") or ".") / WIKITEXT
-    paths = folder / "test.txt.xz", folder / "valid.txt.xz"
-    if not all(path.is_file() for path in paths):
-        raise UnavailableError(
-            f"{folder} has no test.txt.xz and valid.txt.xz; set ATTSVM_DATA to a folder with"
-            f" {WIKITEXT} (scale smoke needs none)"
-        )
-    return paths
 
 
 def optimiser(model: Any, name: str, rate: float, decay: float) -> CombinedOptimizer:
@@ -149,22 +112,53 @@ def norm(model: Decoder) -> float:
 @torch.no_grad()
 def scaled(model: Decoder, factor: float) -> Decoder:
     """A copy whose logits of attention are multiplied by a factor."""
-    copy = Decoder(model.tokens.num_embeddings, _sizes(model))
-    copy.load_state_dict(model.state_dict())
-    for block in copy.blocks:
+    found = copy.deepcopy(model)
+    for block in found.blocks:
         part: Any = block
         part.queries.weight.mul_(factor)
-    return copy.eval()
+    return found
 
 
-def _sizes(model: Decoder) -> Sizes:
-    first: Any = model.blocks[0]
-    return Sizes(
-        context=model.places.num_embeddings,
-        width=model.tokens.embedding_dim,
-        depth=len(model.blocks),
-        heads=first.heads,
-    )
+RULES: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
+    "top": lambda logits, draw: logits,
+    "random": lambda logits, draw: torch.rand(logits.shape, generator=draw),
+    "nearest": lambda logits, draw: torch.arange(logits.shape[-1]).expand_as(logits),
+}
+"""What decides which tokens of a query are kept, of logits ``(B, heads, T, T)``."""
+
+
+def pruned_loss(model: Decoder, texts: Tensor, size: int, rule: str) -> float:
+    r"""The held-out loss where every query of every head keeps so many of the tokens that it sees,
+    without retraining.
+
+    With attention weights :math:`p_t` and a set :math:`S` that is kept, its output becomes
+    :math:`\sum_{t\in S}p_tv_t/\sum_{t\in S}p_t`. A query that sees fewer keeps all of them.
+
+    Args:
+        model: the decoder.
+        texts: ``(n, context + 1)``.
+        size: tokens that are kept.
+        rule: one of :data:`RULES`, those with the largest numbers are kept.
+    """
+    draw = torch.Generator().manual_seed(0)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        logits = q.shape[-1] ** -0.5 * (q @ k.mT)
+        later = torch.ones_like(logits, dtype=torch.bool).triu(1)
+        logits = logits.masked_fill(later, -torch.inf)
+        score = RULES[rule](logits, draw).to(logits).masked_fill(later, -torch.inf)
+        best = score.topk(min(size, logits.shape[-1]), dim=-1).indices
+        kept = torch.full_like(logits, -torch.inf).scatter(-1, best, logits.gather(-1, best))
+        return kept.softmax(dim=-1) @ v
+
+    blocks: Any = model.blocks
+    for block in blocks:
+        block.attend = attend
+    try:
+        return held_out_loss(model, texts)
+    finally:
+        for block in blocks:
+            del block.attend
 
 
 @torch.no_grad()

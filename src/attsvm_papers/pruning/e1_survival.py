@@ -21,17 +21,18 @@ from dataclasses import asdict
 import numpy as np
 import torch
 
+from attsvm.thread_limits import at_most_threads
 from attsvm_papers import kit
-from attsvm_papers.heads.decoder import MADE, Sizes, held_out_loss, windows
-from attsvm_papers.networks.pruning_curve import pruning_curve
+from attsvm_papers.heads.decoder import MADE, Sizes, characters, held_out_loss, windows
+from attsvm_papers.heads.networks import TEXT, files
 from attsvm_papers.pruning.decoders import (
     DECAYS,
     OPTIMISERS,
     RATES,
+    RULES,
     copies,
-    letters,
-    letters_digest,
     norm,
+    pruned_loss,
     scaled,
     training,
 )
@@ -40,10 +41,9 @@ KEPT = (1, 2, 4, 8)
 FACTORS = tuple(2 ** (power / 2) for power in range(-6, 7))
 """By which logits are scaled; 1 is in the middle."""
 JUDGED = 48  # held-out texts
-MOMENTS = 24  # at which the loss is measured
 FIRST = 20_000
-SIZES = asdict(Sizes())
 """Verdict seeds begin here."""
+SIZES = asdict(Sizes())
 TINY = Sizes(context=12, width=12, depth=1, heads=2, batch=4, steps=12)
 NAMES = {
     "adamw": "AdamW",
@@ -63,10 +63,6 @@ COLOURS = {
 }
 
 
-def files(parameters):
-    return [letters_digest(parameters.text)]
-
-
 @kit.run(
     digest=files,
     seed=kit.seeds(5, start=FIRST, first=0),
@@ -78,46 +74,32 @@ def files(parameters):
         "optimiser": OPTIMISERS,
     },
 )
-def run(optimiser, decay, seed, digest, text="tinyshakespeare", sizes=SIZES):
-    sizes, threads = Sizes(**sizes), torch.get_num_threads()
-    torch.set_num_threads(1)  # whose bits do not depend on how many run side by side
-    try:
-        return {k: np.asarray(v)[None] for k, v in _look(optimiser, decay, seed, text, sizes)}
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _look(optimiser, decay, seed, text, sizes):
-    ids, held, vocabulary = letters(text)
+def run(optimiser, decay, seed, digest, text=TEXT, sizes=SIZES):
+    sizes, rate = Sizes(**sizes), RATES[optimiser]
+    ids, held, vocabulary = characters(text)
     judged = windows(held, JUDGED, sizes.context + 1, 1)
-    looked = np.unique(np.linspace(1, sizes.steps, MOMENTS).astype(int))
-    course = []
-    for step, model in training(ids, vocabulary, sizes, optimiser, RATES[optimiser], decay, seed):
-        if step in looked:
-            course.append(held_out_loss(model, judged))
-    yield "steps", looked
-    yield "course", course
-    curve = pruning_curve(model, [judged], KEPT)
-    yield "loss", curve.whole
-    for kind in ("top", "random", "nearest"):
-        yield kind, getattr(curve, kind) - curve.whole
-    yield "outside", curve.outside
-    yield "copies", copies(model, judged[:, :-1])
-    found = [pruning_curve(scaled(model, factor), [judged], (1,)) for factor in FACTORS]
-    yield "scaled loss", [each.whole for each in found]
-    yield "scaled cost", [float(each.top[0]) - each.whole for each in found]
-    yield "norm", norm(model)
+    with at_most_threads(1, torch):  # bits do not depend on how many run side by side
+        *_, (_, model) = training(ids, vocabulary, sizes, optimiser, rate, decay, seed)
+        loss, larger = held_out_loss(model, judged), [scaled(model, each) for each in FACTORS]
+        found = {
+            "loss": loss,
+            **{
+                rule: [pruned_loss(model, judged, size, rule) - loss for size in KEPT]
+                for rule in RULES
+            },
+            "copies": copies(model, judged[:, :-1]),
+            "scaled cost": [
+                pruned_loss(each, judged, 1, "top") - held_out_loss(each, judged) for each in larger
+            ],
+            "norm": norm(model),
+        }
+    return kit.stacked([found])
 
 
-def real(e):
-    return bool(np.all(e["digest"] != ""))
-
-
-def several(e):
-    return len(e.levels("seed")) >= 2
-
-
-REAL = {"a text that somebody wrote": real, "two seeds": several}
+REAL = {
+    "a text that somebody wrote": lambda e: bool(np.all(e["digest"] != "")),
+    "two seeds": lambda e: len(e.levels("seed")) >= 2,
+}
 
 
 def of(e, name, column, decay=0.0):
@@ -141,22 +123,17 @@ def at_norm(e, name, size, decay=0.0):
 READ = ("top", "scaled cost", "norm", "loss", "copies")
 
 
-def _in_place(e, name, source):
-    """The rows of ``name`` are those of ``source`` on the next seed."""
+def next_seed(e):
+    """AdamW on the next seed in Muon's place."""
     found = {column: e[column].copy() for column in READ}
     for decay in e.levels("decay"):
         own, other = (
-            np.flatnonzero((e["optimiser"] == each) & (e["decay"] == decay))
-            for each in (name, source)
+            np.flatnonzero((e["optimiser"] == name) & (e["decay"] == decay))
+            for name in ("muon", "adamw")
         )
         for column in READ:
             found[column][own] = np.roll(e[column][other], 1, axis=0)
     return e.but(found)
-
-
-def next_seed(e):
-    """AdamW on the next seed in Muon's place."""
-    return _in_place(e, "muon", "adamw")
 
 
 WHY = "set by this project; lower end of the 95% interval"
@@ -186,14 +163,10 @@ WHY = "set by this project; lower end of the 95% interval"
     )
 )
 def advantage(e, decay, how):
-    return kit.interval(_advantage(e, decay, how)).low
-
-
-def _advantage(e, decay, by):
-    if by == "norm":
-        to = of(e, "muon", "norm", decay)
-        return at_norm(e, "adamw", to, decay) - of(e, "muon", "top", decay)[:, 0]
-    return (of(e, "adamw", "top", decay) - of(e, "muon", "top", decay))[:, 0]
+    top = of(e, "muon", "top", decay)[:, 0]
+    if how == "norm":
+        return kit.interval(at_norm(e, "adamw", of(e, "muon", "norm", decay), decay) - top).low
+    return kit.interval(of(e, "adamw", "top", decay)[:, 0] - top).low
 
 
 @kit.claim(

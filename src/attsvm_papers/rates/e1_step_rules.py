@@ -15,36 +15,49 @@ floor by less than 1e-2000.
 """
 
 import numpy as np
+import torch
 
+from attsvm import max_margin, optimal_tokens, selection_margins, token_scores, train
+from attsvm.datasets import gauss
+from attsvm.dynamics import AtSteps
+from attsvm.models import Attention
+from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.rates.adaptive import (
-    CONSTANT,
-    NAMES,
-    PLAIN,
-    POLYAK,
-    ROOT,
-    log_missing,
-    rate,
-    trained,
-)
+from attsvm_papers.rates.adaptive import log_missing, marks, rate
 
+CONSTANT, ROOT, POLYAK, PLAIN = "constant", "root", "Polyak", "plain"
+NAMES = {
+    CONSTANT: "normalised, constant step",
+    ROOT: "normalised, step 1/√t",
+    POLYAK: "Polyak",
+    PLAIN: "gradient descent",
+}
+RATES = {CONSTANT: 0.05, ROOT: 0.5, POLYAK: 1.0, PLAIN: 1.0}
 WINDOW = (1000, 10_000)
 
 
 @kit.run(rule=NAMES, seeds=kit.seeds(20, by=20), quick={"seeds": 4})
 def run(rule, seeds, steps=10_000):
-    found = trained(rule, seeds, steps)
-    trajectory = found.trajectory
-    gap = trajectory.direction_gap(found.solutions).T
+    data, heads = gauss(seed=seeds)
+    tokens, model = optimal_tokens(data, heads), Attention.cross(data, heads)
+    options = {"lr": RATES[rule], "normalize": rule != PLAIN}
+    if rule == POLYAK:  # the infimum under a fixed head is the loss of the optimal tokens
+        floor = np.logaddexp(0.0, -token_scores(data, heads).max(axis=-1)).mean(axis=-1)
+        options |= {"step_size": "polyak", "polyak_factor": 2.0}
+        options["loss_floor"] = torch.as_tensor(floor)
+    descent = SteepestDescent(model.parameters(), **options)
+    schedule = (lambda step: float((step + 1.0) ** -0.5)) if rule == ROOT else None
+    trajectory = train(model, data, descent, steps, AtSteps(marks(steps)), schedule=schedule)
+    solutions = max_margin(
+        [selection_margins(data.instance(run), own) for run, own in enumerate(tokens)], tol=1e-12
+    )
     return {
         "step": kit.same(trajectory.steps),
-        "gap": gap,
-        "error": np.sqrt(2.0 * gap),
+        "error": np.sqrt(2.0 * trajectory.direction_gap(solutions).T),
         "norm": trajectory.norm.T,
-        "log_missing": log_missing(found.data, found.tokens, trajectory.W).T,
-        "best_norm": found.solutions.norm,
-        "certified": found.solutions.gap,
-        "global": (trajectory.selected[-1] == found.tokens).all(axis=-1),
+        "log_missing": log_missing(data, tokens, trajectory.W).T,
+        "best_norm": solutions.norm,
+        "certified": solutions.gap,
     }
 
 

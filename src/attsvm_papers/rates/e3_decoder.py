@@ -21,10 +21,7 @@ from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.rates.adaptive import marks
-
-# Instances of :func:`attsvm.datasets.gauss`.
-
+from attsvm_papers.rates.adaptive import marks, rate
 
 LR, DECODER_LR = 0.05, 1.0
 WINDOW = (10_000, 100_000)
@@ -74,17 +71,8 @@ def run(seeds, steps=100_000):
         "selected": (trajectory.selected[-1] == tokens).all(axis=-1),
         "at_start": (trajectory.selected[0] == tokens).all(axis=-1),
         "planted": (tokens == optimal_tokens(data, planted)).all(axis=-1),
-        "planted_other": (tokens == optimal_tokens(data, _next(planted))).all(axis=-1),
-        "one_class": np.abs(data.labels.sum(axis=-1)) == data.n,
         "certified": attention.optimal & decoder.optimal,
     }
-
-
-def _rate(evidence: kit.Evidence, column: str) -> Any:
-    step = evidence["step"].astype(np.float64)
-    inside = (step >= WINDOW[0]) & (step <= WINDOW[1])
-    values = -np.log(evidence[column]) if column == "loss" else evidence[column]
-    return kit.slopes(np.log(np.maximum(step, 1.0)), np.log(np.where(inside, values, 1.0)), inside)
 
 
 LONG = {"100 000 steps": lambda e: np.full(e.rows, e["step"].max() >= WINDOW[1])}
@@ -104,7 +92,7 @@ def C5_4(e):
     """The loss falls like exp(-c t^(1/3)): slope of log(-log L) against log t from step 10 000 to
     100 000.
     """
-    return _rate(e, "loss")
+    return rate(e.but({"fall": -np.log(e["loss"])}), "fall", *WINDOW)
 
 
 @kit.claim(
@@ -152,7 +140,7 @@ def C5_4c(e):
 )
 def C5_4d(e):
     """The norm of the decoder grows like the cube root of the step."""
-    return _rate(e, "norm_decoder")
+    return rate(e, "norm_decoder", *WINDOW)
 
 
 @kit.picture(

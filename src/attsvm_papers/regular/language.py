@@ -15,16 +15,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import softmax
 
 from attsvm import AttentionData, SolutionBatch, Trajectory, decoder_margins, max_margin, train
+from attsvm.data import FloatArray, IntArray
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 EVEN, CHAIN, PARITY = "even pairs", "chain", "parity"
 """What is asked of a word: its even pairs, the next letter of its chain, its parity at once."""
@@ -82,8 +80,7 @@ def attention(data: AttentionData, W: FloatArray) -> FloatArray:
         (data.tokens @ (W @ data.queries.swapaxes(-1, -2)).swapaxes(-1, -2)[..., None])[..., 0],
         -np.inf,
     )
-    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    found: FloatArray = shares / shares.sum(axis=-1, keepdims=True)
+    found: FloatArray = softmax(logits, axis=-1)
     return found
 
 
