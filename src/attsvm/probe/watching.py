@@ -57,11 +57,10 @@ class Watch:
 
     Args:
         model: the module.
-        see: called before the attention is computed, without gradients. Where it returns a tensor
-            ``(B, heads, q, values)``, that takes the place of the attention's output.
+        see: called before the attention is computed, without gradients.
     """
 
-    def __init__(self, model: nn.Module, see: Callable[[Call], Tensor | None]) -> None:
+    def __init__(self, model: nn.Module, see: Callable[[Call], None]) -> None:
         self._model, self._see = model, see
         self._mode = _Mode(self)
         self._hooks: list[Any] = []
@@ -95,8 +94,8 @@ class Watch:
         if self.path:
             self.path.pop()
 
-    def seen(self, maps: tuple[Map, Map] | None, *args: Any, **kwargs: Any) -> Tensor | None:
-        """One call with these arguments; what takes the place of its output, or None."""
+    def seen(self, maps: tuple[Map, Map] | None, *args: Any, **kwargs: Any) -> None:
+        """One call with these arguments."""
         query, key, value, mask, causal, scale = _arguments(*args, **kwargs)
         q, k, v = query.detach(), key.detach(), value.detach()
         if query.dim() == 3:  # (heads, T, d) without a batch
@@ -114,8 +113,7 @@ class Watch:
         )
         self.calls += 1
         with torch.no_grad():
-            found = self._see(call)
-        return found[0] if found is not None and query.dim() == 3 else found
+            self._see(call)
 
 
 class _Mode(TorchFunctionMode):
@@ -132,8 +130,7 @@ class _Mode(TorchFunctionMode):
     ) -> Any:
         kwargs = {} if kwargs is None else kwargs
         if func is _FUSED:
-            found = self._watch.seen(None, *args, **kwargs)
-            return func(*args, **kwargs) if found is None else found
+            self._watch.seen(None, *args, **kwargs)
         if func is nn.functional.multi_head_attention_forward:
             return self._multi_head(*args, **kwargs)
         return func(*args, **kwargs)
@@ -146,12 +143,10 @@ class _Mode(TorchFunctionMode):
         given = inspect.signature(forward).bind(*args, **kwargs)
         given.apply_defaults()
         maps = _multi_head_maps(given.arguments)
-        replaced = []
 
         def watched(*inner: Any, **options: Any) -> Tensor:
-            output = self._watch.seen(maps, *inner, **options)
-            replaced.append(output is not None)
-            return _FUSED(*inner, **options) if output is None else output
+            self._watch.seen(maps, *inner, **options)
+            return _FUSED(*inner, **options)
 
         asked = given.arguments["need_weights"]
         given.arguments["need_weights"] = False
@@ -161,10 +156,7 @@ class _Mode(TorchFunctionMode):
             found = forward(*given.args, **given.kwargs)
         finally:
             functions.scaled_dot_product_attention = _FUSED
-        if not asked:
-            return found
-        output, weights = forward(*args, **kwargs)
-        return (found[0] if any(replaced) else output), weights
+        return forward(*args, **kwargs) if asked else found
 
 
 def _arguments(
