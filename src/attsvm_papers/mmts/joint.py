@@ -149,8 +149,7 @@ def pairs(common, seeds):
 
     First tokens, which are selected, are the label times a unit vector and ``common`` times a
     direction that all sequences share: with it some sequences do not support the head. The others
-    are half as long. ``nu`` is the proven lower bound of the margin-drop assumption, ``spare`` by
-    how much the least label margin of a sequence beyond the support is above one.
+    are half as long. ``nu`` is the proven lower bound of the margin-drop assumption.
     """
     n, T, d = SHAPE
     rows = []
@@ -168,7 +167,6 @@ def pairs(common, seeds):
         full = max_margin(prompt_margins(data, chosen))
         if decoder.status != "optimal" or full.status != "optimal":
             continue
-        labelled = labels * (tokens[:, 0] @ decoder.W[:, 0])
         relaxed, more = (
             max_margin(relaxed_margins(data, chosen, support))
             for support in (decoder.support, decoder.support[1:])
@@ -192,7 +190,6 @@ def pairs(common, seeds):
                 "pair_more": found.direction_gap(more)[0],
                 "pair_head": direction_gap(found.head[..., None], decoder.W)[0],
                 "pair_apart": direction_gap(full.W, relaxed.W),
-                "pair_spare": np.delete(labelled, decoder.support).min(initial=np.inf) - 1.0,
             }
         )
     return kit.stacked(rows)

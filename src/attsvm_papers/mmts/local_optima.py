@@ -1,5 +1,5 @@
 r"""All selections of small instances: which are locally optimal, and regularisation paths in cones
-around them (claims T17, T18).
+around them (claims T17b, T18).
 """
 
 import itertools
@@ -21,8 +21,8 @@ from attsvm.datasets import unit_sphere
 from attsvm_papers import kit
 from attsvm_papers.tfsvm.local_cones import PATH_SIZES, narrow
 
-BOUNDS = ("fro", "nuc", "lp:1.5", "lp:3")
-"""Norms of local paths."""
+BOUNDS = {"fro": "W, Frobenius", "nuc": "K and Q", "lp:1.5": "W, l1.5", "lp:3": "W, l3"}
+"""Norms of local paths, and what is bounded in them."""
 
 
 def selections(data, head, norm=None):
@@ -53,7 +53,7 @@ def enumeration(seeds, d):
 
 
 @kit.run(
-    bound=BOUNDS,
+    bound=[*BOUNDS],
     seeds=kit.seeds(20, by=100, name="path_seeds"),
     quick={"path_seeds": 6},
 )
