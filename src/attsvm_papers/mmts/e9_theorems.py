@@ -386,7 +386,7 @@ def theorems(e, axes):
         local = e.where(part="local_path", bound=bound)
         gaps = np.maximum(local["local_gap"] / boundary(local["degrees"])[:, None], 1e-12)
         axes[2].plot(PATH_SIZES, gaps.T, "o-", color=colour, linewidth=1.0, ms=3)
-        at = (0.42 + 0.34 * (k // 2), 0.2 - 0.08 * (k % 2))
+        at = (0.05 + 0.35 * (k // 2), 0.2 - 0.08 * (k % 2))
         axes[2].text(*at, label, color=colour, transform=axes[2].transAxes)
     kit.loglog(axes[2], np.array(PATH_SIZES), np.array([1e-12, 2.0]))
     axes[2].set(xlabel=SIZE, title="local paths: 1 − cosine, cone's edge = 1")
