@@ -43,7 +43,12 @@ def trained(lr, steps, normalize):
     course = prompts.descend(PROBLEM, PROBLEM.starts["p"], steps, lr, normalize=normalize)
     nearest = max_margin(prompt_margins(PROBLEM.data, [0, 0, 0]), "lp:1.5")
     targets = {"best": best().W[:, 0], "wrong_norm": nearest.W[:, 0]}
-    return {"best": kit.same(best().W[:, 0]), **prompts.course(course, targets)}
+    return {
+        "best": kit.same(best().W[:, 0]),
+        "norm": course.norm.T,
+        "probability": np.swapaxes(course.softmax_probability, 0, 1),
+        **prompts.course(course, targets),
+    }
 
 
 @kit.run()

@@ -72,23 +72,15 @@ def descend(
 
 
 def course(trajectory: Trajectory, targets: Mapping[str, ArrayLike]) -> Columns:
-    """One row per run: its steps, prompts, probabilities, and the direction gap to every target as
+    """One row per run: its steps, prompts, and the direction gap to every target as
     ``gap_<name>``.
     """
-    runs = trajectory.loss.shape[1]
-    chosen = np.swapaxes(trajectory.selected[-1:], 0, 1)[:, 0]
-    columns = {
-        "step": np.tile(trajectory.steps, (runs, 1)),
-        "prompt": np.swapaxes(trajectory.W[..., 0], 0, 1),
-        "norm": trajectory.norm.T,
-        "probability": np.swapaxes(trajectory.softmax_probability, 0, 1),
-        "selected": chosen,
-    }
     gaps = {
         f"gap_{name}": trajectory.direction_gap(np.asarray(target)[:, None]).T
         for name, target in targets.items()
     }
-    return {**columns, **gaps}
+    prompts = np.swapaxes(trajectory.W[..., 0], 0, 1)
+    return {"step": np.tile(trajectory.steps, (len(prompts), 1)), "prompt": prompts, **gaps}
 
 
 def prompt_path(
@@ -125,12 +117,12 @@ def rays(problem: Toy, token: int, lr: float = 0.1, steps: int = 10_000) -> Colu
         [x * np.cos(turns) - y * np.sin(turns), x * np.sin(turns) + y * np.cos(turns)], axis=1
     )
     starts = np.concatenate([size * units for size in RAYS[0]])
-    end = course(descend(problem, starts, steps, lr), {"ray": solution.W[:, 0]})
+    end = descend(problem, starts, steps, lr)
     assert problem.scores is not None
     return {
         "locally": np.full(len(starts), locally_optimal(solution, problem.scores).all()),
-        "optimal": end["selected"][:, 0] == problem.scores[0].argmax(),
-        "ray_gap": end["gap_ray"][:, -1],
+        "optimal": end.selected[-1, :, 0] == problem.scores[0].argmax(),
+        "ray_gap": end.direction_gap(solution)[-1],
     }
 
 
