@@ -1,7 +1,6 @@
 """Solutions that the experiments of max-margin rates hold training against are proved."""
 
 import numpy as np
-import pytest
 
 from attsvm import optimal_tokens
 from attsvm.datasets import unit_sphere
@@ -9,7 +8,6 @@ from attsvm.selection import feasible
 from attsvm_papers.factored import e1_nuclear_margin as factored_1
 from attsvm_papers.factored import e2_diagonal as factored_2
 from attsvm_papers.spectral import e2_multiclass as spectral_2
-from attsvm_papers.tfsvm import e3_local_convergence as tfsvm_3
 from attsvm_papers.tfsvm import e4_rank as tfsvm_4
 
 
@@ -20,11 +18,6 @@ def test_every_rank_is_decided_and_the_nuclear_one_proved() -> None:
     kept = found["feasible"]
     assert kept.any()
     assert (found["nuc_bound"][kept] == found["nuc_rank"][kept]).all()
-
-
-@pytest.mark.parametrize("factors", [False, True])
-def test_both_solutions_of_a_trained_selection_are_certified(factors) -> None:
-    assert tfsvm_3.run(False, factors, 0.0, range(5), steps=100)["certified"].all()
 
 
 def test_margins_of_next_token_data_are_certified() -> None:

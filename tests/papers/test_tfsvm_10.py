@@ -19,9 +19,3 @@ def test_a_random_instance_has_the_limits_of_its_norms_and_too_few_columns_do_no
     assert known.any()
     assert found["far_gap"].max() < 1e-4
     assert found["far_distance"][known].max() < 0.02 < found["far_fewer"][known].min()
-
-
-def test_a_local_path_needs_a_cone_as_narrow_as_the_theorem_asks_for() -> None:
-    """In a cone of 5 degrees the path of this instance is at the cone's edge at every radius."""
-    found = tfsvm_10.random([13], 2)
-    assert found["far_local"][0] < 1e-4 < 1.0 < found["far_global"][0]

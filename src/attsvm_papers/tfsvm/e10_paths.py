@@ -2,9 +2,8 @@
 
 Two small instances, and random ones with n = 2, T = 4, d = 3; the excess loss is minimised in log
 space at fixed size, from random starts and the max-margin direction. That is done for W in the
-Frobenius and the l3 norm, for K and Q of bounded size, and for W inside a cone around a locally
-optimal direction. Cones have 5 degrees on the two instances; on random ones they are as narrow as
-the theorem asks for, up to 30 000 norms.
+Frobenius and the l3 norm, for K and Q of bounded size, and on the two instances for W inside a cone
+of 5 degrees around a locally optimal direction.
 
 Source: Transformers as Support Vector Machines, Theorem 2
 
@@ -31,18 +30,16 @@ from attsvm import (
 )
 from attsvm.datasets import toy, unit_sphere
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.local_cones import NARROW, PATH_SIZES, WIDEST, boundary, narrow
+from attsvm_papers.tfsvm.local_cones import WIDEST
 
-# The toy ``tfsvm-1`` and :func:`attsvm.datasets.unit_sphere` (2, 3, 4, seed 0).
-
-
+# The toy ``plane`` and :func:`attsvm.datasets.unit_sphere` (2, 3, 4, seed 0).
 INSTANCES = ("plane", "sphere")
 FROBENIUS, NUCLEAR, LP, LOCAL = range(4)
 """What is bounded: the Frobenius norm of W, the size of K and Q, the l3 norm of W, or W inside a
 cone.
 """
 EXPONENT = 3.0
-SHAPE = (2, 4, 3)  # n, T, d of random instances, of which many have several local optima
+SHAPE = (2, 4, 3)  # n, T, d of random instances
 FARTHEST = 1000.0  # their radius, in norms of the solution
 
 # Of an independent program at the radii 10, 30, 100, 300, 1000: direction gaps (Frobenius),
@@ -95,10 +92,10 @@ def toys(instance, bound, radii=(10.0, 30.0, 100.0, 300.0, 1000.0), random_start
 
 @kit.run(seeds=kit.seeds(60, by=10), quick={"random_starts": 4, "seeds": 4})
 def random(seeds, random_starts=10):
-    """The best weights of one large size on random instances: W, W in a cone, and factors with as
-    many columns as the nuclear solution's rank and with one less.
+    """The best weights of one large size on random instances: W, and factors with as many columns
+    as the nuclear solution's rank and with one less.
     """
-    names = ("far_gap", "far_gap_other", "far_distance", "far_fewer", "far_local", "far_global")
+    names = ("far_gap", "far_gap_other", "far_distance", "far_fewer")
     found = {name: np.full(len(seeds), np.nan) for name in names}
     for k, seed in enumerate(seeds):
         data, head = unit_sphere(*SHAPE, seed)
@@ -114,18 +111,6 @@ def random(seeds, random_starts=10):
             if rank > 1 and nuclear.unique is True:
                 path = _farthest(data, head, nuclear, random_starts, inner=columns)
                 found[name][k] = path.distance(nuclear)[0]
-        local = _locally_optimal(data, head, margins.selected)
-        if (local.margins.selected != margins.selected).any():
-            cone = narrow(local)
-            path = regularization_path(
-                data,
-                head,
-                radii=[size * local.norm for size in PATH_SIZES],
-                starts=random_starts,
-                cone=cone,
-            )
-            found["far_local"][k] = path.direction_gap(local)[-1] / boundary(cone.degrees)
-            found["far_global"][k] = path.direction_gap(frobenius)[-1] / boundary(cone.degrees)
     return found
 
 
@@ -272,20 +257,6 @@ def T12d(e):
     distance.
     """
     return e["far_distance"]
-
-
-@kit.claim(
-    NARROW,
-    "recalled",
-    "P2, local regularisation path (recalled)",
-    assumes={"another locally optimal direction": lambda e: np.isfinite(e["far_local"])},
-    null=kit.replaced("the global solution", far_local="far_global"),
-)
-def T18b(e):
-    """And the best W in a narrow cone around a locally optimal direction that is not the global
-    one is in that direction.
-    """
-    return e["far_local"]
 
 
 @kit.picture(

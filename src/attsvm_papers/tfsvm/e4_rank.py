@@ -44,7 +44,7 @@ def run(n, T, own, d, seeds):
     frobenius = max_margin(programmes, Frobenius())
     solved = np.flatnonzero(frobenius.optimal).tolist()
     nuclear = max_margin([programmes[k] for k in solved], Nuclear(), tol=1e-9)
-    none = dict.fromkeys((*MEASURED, "nuc_rank", "nuc_bound", "nuc_gap"), np.nan)
+    none = dict.fromkeys((*MEASURED, "nuc_rank", "nuc_bound"), np.nan)
     found = [dict(none) for _ in seeds]
     for k, best in zip(solved, nuclear, strict=True):
         found[k] = dict(
@@ -52,24 +52,21 @@ def run(n, T, own, d, seeds):
         ) | {
             "nuc_rank": best.rank,
             "nuc_bound": np.nan if best.rank_bound is None else best.rank_bound,
-            "nuc_gap": best.gap,
         }
     return {"feasible": frobenius.optimal, **kit.stacked(found)}
 
 
-MEASURED = ("fro_rank", "fro_absolute", "supporting", "row_space", "row_space_other")
+MEASURED = ("fro_rank", "fro_absolute", "row_space", "row_space_other")
 
 
 def measured(solution, others):
-    """Of a Frobenius solution: ranks at a relative and an absolute threshold, sequences with a
-    support constraint, and its share outside the span of the queries, and of others.
+    """Of a Frobenius solution: ranks at a relative and an absolute threshold, and its share outside
+    the span of the queries, and of others.
     """
     sizes = np.linalg.svd(solution.W, compute_uv=False)
-    heavy = solution.dual > 1e-8 * solution.dual.max()
     return (
         np.sum(sizes > 1e-3 * sizes[0]),
         np.sum(sizes > 1e-7),
-        len(np.unique(solution.margins.sequence[heavy])),
         outside(solution.W, solution.margins.queries),
         outside(solution.W, others),
     )

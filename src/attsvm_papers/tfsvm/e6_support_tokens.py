@@ -58,7 +58,6 @@ def optimal(n, T, d, seeds):
         _alignment(data.instance(k), scores[k], solutions[k], seeds[k]) for k in range(len(seeds))
     ]
     return {
-        "solved": solved,
         "all_support": solved & (support == n * (T - 1)),
         "ascent": np.array(ascent),
     }
@@ -94,17 +93,15 @@ def any_start(seeds, starts=(0.1, 5.0, 20.0), directions=20, steps=4000):
     model = Attention.cross(data, heads[run], init=W.reshape(-1, d, d))
     course = train(model, data, SteepestDescent(model.parameters(), lr=0.1), steps, AtSteps(()))
     gaps = course.direction_gap([solutions[int(k)] for k in run]).reshape(2, len(solved), each)
-    right = (course.selected[-1] == best[run]).all(axis=-1).reshape(len(solved), each)
     support = np.array([len(solution.support) == n * (T - 1) for solution in solutions])
     columns = {
         name: np.full(len(seeds), np.nan)
-        for name in ("descent_supported", "descent_length", "descent_gap", "descent_right")
+        for name in ("descent_supported", "descent_length", "descent_gap")
     }
     columns["descent_supported"][solved] = support[solved]
     length = course.norm[-1].reshape(len(solved), each) / (0.1 * steps)
     columns["descent_length"][solved] = length.min(axis=-1)
     columns["descent_gap"][solved] = gaps[-1].max(axis=-1)
-    columns["descent_right"][solved] = right.mean(axis=-1)
     return columns
 
 

@@ -74,7 +74,6 @@ def descent(d, seeds, n=3, T=4, steps=2000, lr=0.1):
         rows.append(
             {
                 "seed": int(kept[k]),
-                "tried": len(seeds),
                 "both": direction_gap(W, finite.W + diverging),
                 "refitted": np.array([1.0 - recombine(w, finite.W, margin.W).cosine for w in W]),
                 "margin": direction_gap(W, margin),

@@ -40,7 +40,6 @@ REFERENCE = {
 }
 # steps in which a decaying step halves: a thousandth of 0.1 after 6000 steps, and 87 of path in all
 HALVES = 600
-OTHER_STRENGTH = "the same draw at another strength"
 
 
 @kit.run(seeds=kit.seeds(300, by=150), quick={"strengths": (0.05, 0.2, 0.5, 1.0, 2.0), "seeds": 10})
@@ -60,6 +59,7 @@ def run(seeds, n=3, d=4, steps=3000, lr=0.1, strengths=(0.05, 0.1, 0.2, 0.3, 0.5
         "selected": np.array([mixture.sets.sum(axis=-1).mean() for mixture in predicted]),
         "all_selected": np.array([mixture.sets.all() for mixture in predicted]),
     }
+    finals = {}
     for name, length, schedule in (
         ("fixed", steps, None),
         ("decay", 2 * steps, lambda step: 0.5 ** (step / HALVES)),
@@ -68,17 +68,25 @@ def run(seeds, n=3, d=4, steps=3000, lr=0.1, strengths=(0.05, 0.1, 0.2, 0.3, 0.5
         model = Attention.cross(data, concave)
         descent = SteepestDescent(model.parameters(), lr=lr)
         course = train(model, data, descent, length, AtSteps(()), schedule=schedule)
-        s, W = model.probabilities(data).detach().numpy(), course.W[-1]
-        for key, said in (("error", predicted), ("error_other", doubled)):
-            off = [np.abs(s[k] - each.probabilities).max() for k, each in enumerate(said)]
-            columns[f"{key}_{name}"] = np.array(off)
-        parts = [both_parts(data.instance(k), mixture) for k, mixture in enumerate(predicted)]
-        compared = [compare(W[k], *each) for k, each in enumerate(parts)]
-        columns |= {f"{key}_{name}": value for key, value in kit.stacked(compared).items()}
-        columns[f"both_other_{name}"] = np.array(
-            [recombine(W[k], parts[k - 1][1], parts[k][2].W).cosine for k in range(len(parts))]
-        )
+        s, finals[name] = model.probabilities(data).detach().numpy(), course.W[-1]
+        columns[f"error_{name}"] = errors(s, predicted)
+    columns["error_other_decay"] = errors(s, doubled)
+    parts = [both_parts(data.instance(k), mixture) for k, mixture in enumerate(predicted)]
+    for name in ("both_fixed", "margin_fixed", "both_other_fixed", "finite_decay"):
+        columns[name] = np.full(len(parts), np.nan)
+    for k, (programme, finite, margin) in enumerate(parts):
+        fixed, decayed = finals["fixed"][k], finals["decay"][k]
+        columns["both_fixed"][k] = recombine(fixed, finite, margin.W).cosine
+        columns["both_other_fixed"][k] = recombine(fixed, parts[k - 1][1], margin.W).cosine
+        if margin.norm > 0:
+            columns["margin_fixed"][k] = 1.0 - direction_gap(fixed, margin.W)
+        columns["finite_decay"][k] = np.linalg.norm(split(decayed, programme)[0] - finite)
     return columns
+
+
+def errors(s, mixtures):
+    """Largest difference of a probability to each mixture's."""
+    return np.array([np.abs(s[k] - each.probabilities).max() for k, each in enumerate(mixtures)])
 
 
 def both_parts(data, mixture):
@@ -86,15 +94,6 @@ def both_parts(data, mixture):
     programme = multi_token_margins(data, mixture.sets)
     shares = np.where(mixture.sets, mixture.probabilities, 1.0)
     return programme, finite_component(data, mixture.sets, shares).W, max_margin(programme)
-
-
-def compare(W, programme, finite, margin):
-    """Cosines of W to both parts together and to the max-margin part, and the distance of its
-    finite part to the predicted one.
-    """
-    alone = 1.0 - direction_gap(W, margin.W) if margin.norm > 0 else np.nan
-    apart = np.linalg.norm(split(W, programme)[0] - finite)
-    return {"both": recombine(W, finite, margin.W).cosine, "margin": alone, "finite": apart}
 
 
 def median(e, column):
@@ -132,15 +131,6 @@ def T19(e):
     alone.
     """
     return median(e, "both_fixed") - median(e, "margin_fixed")
-
-
-@kit.claim(
-    kit.at_least(0.0, "the support of a projection onto the simplex grows as its argument shrinks"),
-    null=kit.shuffled("selected", within="seed", words=OTHER_STRENGTH),
-)
-def E2_8a(e):
-    """The number of selected tokens does not fall when the strength grows."""
-    return np.diff([each["selected"] for each in e.by("strength")], axis=0).ravel()
 
 
 @kit.claim(
