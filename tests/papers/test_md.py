@@ -54,7 +54,7 @@ def test_solutions_are_solved_once_and_in_order() -> None:
 
 def test_the_ascent_of_the_cone_is_that_of_the_gradient() -> None:
     data, heads = mirror_runs.instances(range(1, 5))
-    _, solutions = narrow_cones.local_selections(data, heads, 1.75)
+    solutions = narrow_cones.local_solutions(data, heads, 1.75)
     W = 6.0 * np.stack([s.W for s in solutions])[None]
     scores = token_scores(data, heads)
     found = narrow_cones.ascent(scores, solutions, W)
@@ -77,7 +77,7 @@ def test_the_ascent_of_the_cone_is_that_of_the_gradient() -> None:
 def test_starts_lie_at_the_edge_of_the_cone() -> None:
     data, heads = mirror_runs.instances(range(1, 9))
     for p in (1.75, 3.0):
-        _, solutions = narrow_cones.local_selections(data, heads, p)
+        solutions = narrow_cones.local_solutions(data, heads, p)
         scores = token_scores(data, heads)
         for run, solution in enumerate(solutions):
             W, size = narrow_cones.edge(solution, scores[run], p, np.random.default_rng(run))
@@ -114,8 +114,5 @@ def test_the_joint_path_needs_the_assumption() -> None:
     assert found["drop"] <= md_3b.PROVEN
     assert np.isnan(found["path_W"]).all()
     found = md_3b.path(md_3.problem(), 2.0, 0)
-    assert found["best"].tolist() == [0, 0]
-    # margins of the two best selections differ by this share
-    assert found["lead"] == pytest.approx(1 / 831, rel=0.01)
     assert found["drop"] > md_3b.PROVEN
     assert (np.diff(found["path_W"]) < 0).all()
