@@ -7,7 +7,6 @@ from attsvm.datasets import unit_sphere
 from attsvm.selection import feasible
 from attsvm_papers.factored import e1_nuclear_margin as factored_1
 from attsvm_papers.factored import e2_diagonal as factored_2
-from attsvm_papers.spectral import e2_multiclass as spectral_2
 from attsvm_papers.tfsvm import e4_rank as tfsvm_4
 
 
@@ -22,7 +21,6 @@ def test_every_rank_is_decided_and_the_nuclear_one_proved() -> None:
 
 def test_margins_of_next_token_data_are_certified() -> None:
     assert factored_1.run(factored_1.SMALL, [0, 1], 20, 20)["certified"].all()
-    assert spectral_2.solved((0,))[1].all()
 
 
 def test_a_diagonal_programme_is_solved_or_refuted() -> None:
