@@ -39,12 +39,6 @@ def test_small_steps_conserve_the_difference_of_both_gram_matrices() -> None:
     np.testing.assert_allclose(half["drift"] / whole["drift"], 0.5, atol=0.1)
 
 
-def test_identity_starts_are_balanced() -> None:
-    K, Q = factored_1.starts(factored_1.IDENTITY, 5, range(3))
-    assert K.shape == (3, 5, 5)
-    assert not (K.mT @ K - Q.mT @ Q).any()
-
-
 def test_ratios_never_exceed_one_and_the_proxy_keeps_its_bounds() -> None:
     found = spectral_1.run(1, 0.9, range(2), 200, 200)
     for k in range(len(spectral_1.NAMES)):
