@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from attsvm import AttentionData, max_margin, optimal_tokens, selection_margins
+from attsvm import AttentionData, Nuclear, max_margin, optimal_tokens, selection_margins
 from attsvm.claims import Evidence
 from attsvm.datasets import unit_sphere
 from attsvm_papers.tfsvm import e1_plane as tfsvm_1
@@ -85,6 +85,11 @@ def test_paths_have_the_reference_distances(bound) -> None:
     assert np.allclose(values, tfsvm_10.REFERENCE[1, bound][:3], rtol=0.05)  # two digits are given
 
 
+def test_a_path_in_a_cone_stays_with_the_local_direction() -> None:
+    found = tfsvm_10.toys(1, tfsvm_10.LOCAL, [300.0, 1000.0], 1)
+    assert found["gap"].max() < 1e-3 < found["gap_other"].min()
+
+
 def test_a_random_instance_has_the_limits_of_its_norms_and_too_few_columns_do_not() -> None:
     found = tfsvm_10.random(range(8), 2)
     known = np.isfinite(found["far_distance"])
@@ -94,9 +99,9 @@ def test_a_random_instance_has_the_limits_of_its_norms_and_too_few_columns_do_no
 
 
 def test_factors_of_few_columns_are_those_of_a_programme_solver_of_scipy() -> None:
-    data, heads = unit_sphere(4, 5, 6, [0, 3])
+    data, heads = unit_sphere(4, 5, 6, range(4))
     tokens = optimal_tokens(data, heads)
-    some = [selection_margins(data.instance(k), tokens[k]) for k in range(2)]
+    some = [selection_margins(data.instance(k), tokens[k]) for k in range(4)]
     starts = [rank_bound.factors(one, max_margin(one).W, 2) for one in some]
     assert not all(np.isfinite(one.value) for one in starts)  # from where margins are missed, too
     found = rank_bound.stationary(some, starts)
@@ -122,6 +127,21 @@ def test_factors_of_few_columns_are_those_of_a_programme_solver_of_scipy() -> No
         assert np.isclose(np.min(margins(own.W) / margins.rhs), 1.0, atol=1e-9)
         assert np.allclose(own.K.T @ own.K, own.Q.T @ own.Q, atol=1e-9)
         assert np.isclose(np.linalg.svd(own.W, compute_uv=False).sum(), own.value)
+
+
+def test_every_width_is_bounded_by_the_nuclear_norm_and_the_whole_one_attains_it() -> None:
+    data, heads = unit_sphere(4, 5, 6, range(6))
+    tokens = optimal_tokens(data, heads)
+    some = [selection_margins(data.instance(k), tokens[k]) for k in range(6)]
+    nuclear = max_margin(some, Nuclear())
+    for width, most in ((1, np.inf), (2, 1.01), (6, 1.0 + 1e-6)):
+        cut = [
+            rank_bound.factors(*each, width)
+            for each in zip(some, [s.W for s in nuclear], strict=True)
+        ]
+        values = np.array([one.value for one in rank_bound.stationary(some, cut)])
+        assert (values / nuclear.norm > 1.0 - 1e-6).all()
+        assert (values / nuclear.norm < most).all()
 
 
 def test_a_search_that_finds_no_weights_says_so() -> None:
