@@ -88,6 +88,7 @@ def test_paths_have_the_reference_distances(bound) -> None:
 def test_a_path_in_a_cone_stays_with_the_local_direction() -> None:
     found = tfsvm_10.toys(1, tfsvm_10.LOCAL, [300.0, 1000.0], 1)
     assert found["gap"].max() < 1e-3 < found["gap_other"].min()
+    assert tfsvm_10.toys(0, tfsvm_10.LOCAL, [300.0], 1)["gap"][0] < 1e-3
 
 
 def test_a_random_instance_has_the_limits_of_its_norms_and_too_few_columns_do_not() -> None:
