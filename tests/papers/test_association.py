@@ -1,16 +1,13 @@
-"""Sentences of noisy in-context recall, and their risk."""
+"""Sentences of noisy in-context recall, their risk, and the least that one layer leaves."""
+
+import itertools
 
 import numpy as np
 import pytest
 import torch
 
 from attsvm_papers.association import recall
-from attsvm_papers.association.recall import (
-    ANSWERS,
-    NOISE,
-    TRIGGERS,
-    Risk,
-)
+from attsvm_papers.association.recall import ANSWERS, NOISE, TRIGGERS, Risk
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -42,3 +39,24 @@ def test_the_risk_is_the_cross_entropy_word_by_word() -> None:
         losses.append(-(1 - alpha) * told[answer] - alpha * told[NOISE])
     expected = torch.stack(losses).mean()
     torch.testing.assert_close(Risk(sentences, alpha)(theta)[0], expected, rtol=1e-12, atol=0)
+
+
+def test_the_least_risks_of_one_layer_are_those_of_its_best_weights() -> None:
+    """Without attention the best feed-forward layer gives noise its share and the rest to others.
+    Without a feed-forward layer words behind other words are no answers, and no pair of numbers for
+    the answer and for noise is better than the one that is found.
+    """
+    alpha, sentences = 0.2, recall.drawn([1], 4_000, 0.2, 0)
+    risk, theta = Risk(sentences, alpha), recall.constructed(0.0, alpha)
+    flat = theta.unflatten(-1, (3, -1))
+    flat[..., 2, NOISE] = np.log(NOISE * alpha / (1 - alpha))
+    assert float(risk(theta)) == pytest.approx(recall.without_attention(alpha), rel=1e-12)
+    found = []
+    for strength, noise in itertools.product(np.linspace(2, 6, 9), np.linspace(-1, 3, 9)):
+        flat.zero_()
+        flat[0, :, 0] = -40.0
+        flat[0, range(TRIGGERS), 0, range(TRIGGERS)] = strength
+        flat[0, :, 1, NOISE] = noise - strength
+        found.append(float(risk(theta)))
+    # three standard errors of the share of sentences with noise, and the grid
+    assert -0.01 < min(found) - recall.without_feed_forward(alpha) < 0.03

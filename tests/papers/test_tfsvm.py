@@ -140,6 +140,9 @@ def test_every_width_is_bounded_by_the_nuclear_norm_and_the_whole_one_attains_it
             rank_bound.factors(*each, width)
             for each in zip(some, [s.W for s in nuclear], strict=True)
         ]
+        for margins, one in zip(some, cut, strict=True):
+            if np.isfinite(one.value):
+                assert np.isclose(np.min(margins(one.W) / margins.rhs), 1.0)
         values = np.array([one.value for one in rank_bound.stationary(some, cut)])
         assert (values / nuclear.norm > 1.0 - 1e-6).all()
         assert (values / nuclear.norm < most).all()
