@@ -164,16 +164,22 @@ def means(
         ax.plot(e[x][0], drawn[name], style, color=colour, label=label)
         if at:
             ax.plot(at[0], at[1][name], "x", color=colour, clip_on=False)
-    if log:
-        logarithmic(ax.yaxis, np.concatenate(list(drawn.values())))
-    ax.set_xlabel(x)
+    ax.set(xlabel=x, yscale="log" if log else "linear")
 
 
-def dots(ax: Axes, places: Iterable[float], values: Iterable[ArrayLike], **options: Any) -> None:
-    """A dot per value, beside each other at each place."""
+def dots(
+    ax: Axes,
+    places: Iterable[float],
+    values: Iterable[ArrayLike],
+    *,
+    label: str | None = None,
+    **options: Any,
+) -> None:
+    """A dot per value, beside each other at each place; one name for all in the legend."""
     for place, each in zip(places, values, strict=True):
         shown = np.ravel(each)
-        ax.plot(place + np.linspace(-0.2, 0.2, len(shown)), shown, "o", **options)
+        ax.plot(place + np.linspace(-0.2, 0.2, len(shown)), shown, "o", label=label, **options)
+        label = None
 
 
 def loglog(ax: Axes, x: ArrayLike, y: ArrayLike) -> None:
@@ -222,12 +228,12 @@ def band(
     ax.plot(x, middle, style, color=colour, label=label)
 
 
-def bands(ax: Axes, x: ArrayLike, lines: Iterable[tuple[NDArray[Any], str, str]]) -> None:
-    """Bands by step on logarithmic axes, each ``(trials, records)`` with its colour and its name in
-    the legend.
+def bands(
+    ax: Axes, x: ArrayLike, lines: Iterable[tuple[NDArray[Any], str, str]], log: str = "xy"
+) -> None:
+    """Bands by step, each ``(trials, records)`` with its colour and its name in the legend; the
+    axes that ``log`` names are logarithmic.
     """
-    told = list(lines)
-    for rows, colour, words in told:
+    for rows, colour, words in lines:
         band(ax, x, rows, colour, label=words)
-    loglog(ax, x, np.concatenate([rows.ravel() for rows, *_ in told]))
-    ax.set(xlabel="step")
+    ax.set(xlabel="step", **{f"{axis}scale": "log" for axis in log})

@@ -200,28 +200,19 @@ def directional_divergence(e, axes):
         "cosine": "cosine to the solution\nof the other run's tokens",
     }
     modes = [(e.where(mode=mode), style) for mode, style in ((EXACT, "-"), (PUBLISHED, "--"))]
-    places = [(row, k, q) for row in range(3) for k in range(3) for q in range(3)]
-    for row, k, q in places:
-        ax, column = axes[row, k], [*titles][row]
-        for rows, style in modes:
-            step, curves = rows["step"][0, k], rows[column][:, k, q]
-            label = f"solution of p = {POTENTIALS[q]:g}" if style == "-" else None
-            width, colour = 1.9 if k == q else 1.0, COLOURS[POTENTIALS[q]]
-            ax.plot(
-                step,
-                curves.mean(axis=0),
-                style,
-                color=colour,
-                lw=width,
-                label=label,
-            )
-        if k == q:
-            step, curves = (modes[0][0][name][:, k] for name in ("step", column))
-            low, high = np.quantile(curves[:, q], (0.16, 0.84), axis=0)
-            ax.fill_between(step[0], low, high, color=colour, alpha=0.12, linewidth=0)
-    for row, title in enumerate(titles.values()):
-        scale = {"ylim": (0, 1.04)} if row == 2 else {"yscale": "log", "ylim": (5e-4, 1.6)}
-        axes[row, 0].set(ylabel=title, **scale)
+    for (column, title), line in zip(titles.items(), axes, strict=True):
+        for (k, p), ax in zip(enumerate(POTENTIALS), line, strict=True):
+            for rows, style in modes:
+                step, curves = rows["step"][0, k], rows[column][:, k].swapaxes(0, 1)
+                for q, own, mean in zip(POTENTIALS, curves, curves.mean(axis=1), strict=True):
+                    label = f"solution of p = {q:g}" if style == "-" else None
+                    width = 1.9 if p == q else 1.0
+                    ax.plot(step, mean, style, color=COLOURS[q], lw=width, label=label)
+                    if p == q and style == "-":
+                        low, high = np.quantile(own, (0.16, 0.84), axis=0)
+                        ax.fill_between(step, low, high, color=COLOURS[q], alpha=0.12, linewidth=0)
+        line[0].set(ylabel=title, yscale="log", ylim=(5e-4, 1.6))
+    axes[2, 0].set(yscale="linear", ylim=(0, 1.04))
     for k, p in enumerate(POTENTIALS):
         axes[0, k].set_title(f"descent with p = {p:g}")
         axes[2, k].set(xlim=(0, None), xlabel="step")

@@ -153,8 +153,7 @@ def joint_path(evidence, axes):
             rows = applies.where(part=RANDOM, p=p)[name]
             kit.band(ax, sizes, rows, colour, shares=(0.05, 0.95), label=f"p = {p:g}", shade=0.13)
             ax.plot(sizes, applies.where(part=TOY, p=p)[name][0], "x", color=colour, markersize=6)
-        kit.loglog(ax, np.array(sizes), applies[name])
-        ax.set_title(title)
+        ax.set(xscale="log", yscale="log", title=title)
     axes[0].set_ylabel("divergence")
     axes[0].plot([], [], "x", color=kit.FAINT, label="data of md-3")
     kit.legend(axes[0], loc="lower left")

@@ -246,5 +246,5 @@ def trajectories(e, plane, gaps):
     for cone, colour in ((0.0, kit.BEST), (5.0, kit.ATTENTION)):
         path = paths.take(paths["cone"] == cone)
         prompts.draw_gaps(gaps, path["radius"], path["path_gap"], colour, ls="--", marker="o")
-    prompts.logarithmic_axes(gaps, (0.3, 2e4), (3e-19, 3.0))
+    gaps.set(xscale="log", yscale="log", xlim=(0.3, 2e4), ylim=(3e-19, 3.0))
     gaps.set(xlabel="norm of the prompt", ylabel="1 − cosine to the limit")

@@ -227,7 +227,7 @@ def trajectories(e, axes):
         ax.set(xticks=range(-2, 9, 2), title=f"{title}, first 200 steps")
         prompts.draw_gaps(axes[2], rows["step"][:, 1:], rows["gap_best"][:, 1:], colour)
     kit.legend(axes[0], loc="upper left")
-    prompts.logarithmic_axes(axes[2], (1, 1.2e5), (1e-9, 3.0))
+    axes[2].set(xscale="log", yscale="log", xlim=(1, 1.2e5), ylim=(1e-9, 3.0))
     axes[2].set(title="1 − cosine to the max-margin prompt", xlabel="step")
     axes[2].text(150, 3e-7, "normalised", color=kit.TRAINED, ha="right")
     axes[2].text(9e4, 0.1, "plain", color=kit.ATTENTION, ha="right")

@@ -18,7 +18,7 @@ import numpy as np
 from attsvm import datasets
 from attsvm_papers import kit
 from attsvm_papers.mmts import joint
-from attsvm_papers.mmts.prompts import SHOWN, degrees, draw_gaps, logarithmic_axes
+from attsvm_papers.mmts.prompts import SHOWN, degrees, draw_gaps
 
 ALL, SPARE = "joint", "joint_nonsupport"
 RADII: dict[str, Any] = {"radii": (10, 20, 30, 30), "head_radii": (10, 20, 30, 300)}
@@ -271,8 +271,7 @@ def draw_joint(e, plane, gaps):
     for name, (colour, label) in lines.items():
         draw_gaps(gaps, rows["step"][:, 1:], rows[name][:, 1:], colour)
         plane.plot([], [], color=colour, label=label)
-    logarithmic_axes(gaps, (1, 1.2e5), (1e-12, 3.0))
-    gaps.set_xlabel("step")
+    gaps.set(xscale="log", yscale="log", xlim=(1, 1.2e5), ylim=(1e-12, 3.0), xlabel="step")
 
 
 @kit.picture(

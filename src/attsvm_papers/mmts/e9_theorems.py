@@ -372,8 +372,8 @@ def theorems(e, axes):
         for line in (each for strength in rows.by("strength") for each in strength.by("seed")):
             axes[0].plot(line["size"], line[name], "o-", color=colour, linewidth=1.0, ms=3)
         axes[0].text(0.03, 0.2 - 0.075 * k, words, color=colour, transform=axes[0].transAxes)
-    kit.logarithmic(axes[0].yaxis, np.array([1e-12, 3.0]))
-    axes[0].set(ylim=(1e-12, 3.0), xlabel=SIZE, title="concave head: path and its parts")
+    axes[0].set(yscale="log", ylim=(1e-12, 3.0), xlabel=SIZE)
+    axes[0].set_title("concave head: path and its parts")
     for place, each in enumerate(enumerated.by("d")):
         values, times = np.unique(each["count"], return_counts=True)
         axes[1].scatter([place] * len(values), values, 240.0 * times / each.rows, kit.TRAINED, lw=0)
@@ -388,5 +388,5 @@ def theorems(e, axes):
         axes[2].plot(PATH_SIZES, gaps.T, "o-", color=colour, linewidth=1.0, ms=3)
         at = (0.05 + 0.35 * (k // 2), 0.2 - 0.08 * (k % 2))
         axes[2].text(*at, label, color=colour, transform=axes[2].transAxes)
-    kit.loglog(axes[2], np.array(PATH_SIZES), np.array([1e-12, 2.0]))
-    axes[2].set(xlabel=SIZE, title="local paths: 1 − cosine, cone's edge = 1")
+    axes[2].set(xscale="log", yscale="log", xlabel=SIZE)
+    axes[2].set_title("local paths: 1 − cosine, cone's edge = 1")

@@ -23,7 +23,6 @@ from attsvm.datasets import Toy
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers import kit
 
 Columns = dict[str, NDArray[Any]]
 SHOWN = 200  # steps that the papers draw
@@ -157,10 +156,3 @@ def window(ax: Axes, horizontal: tuple[float, float], vertical: tuple[float, flo
 def draw_gaps(ax: Axes, x: NDArray[Any], gaps: NDArray[Any], colour: str, **style: Any) -> None:
     """One line per run; gaps below 1e-18 are drawn there."""
     ax.plot(x.T, np.maximum(gaps, 1e-18).T, color=colour, linewidth=1.1, **style)
-
-
-def logarithmic_axes(ax: Axes, x: tuple[float, float], y: tuple[float, float]) -> None:
-    """Both axes logarithmic, with these limits."""
-    for axis, limits, set_limits in ((ax.xaxis, x, ax.set_xlim), (ax.yaxis, y, ax.set_ylim)):
-        kit.logarithmic(axis, np.array(limits))
-        set_limits(*limits)

@@ -77,20 +77,13 @@ def run(norm, beta, seeds, steps=STEPS, far=LATE):
     return columns | {f"share{k}": shares[k, here] for k in range(len(NAMES))}
 
 
-def in_another_norm(e, betas):
-    """The ratio in each norm at step 5000 of the optimiser of the next one, for these betas."""
-    gap = e["gap"].copy()
-    for k in np.flatnonzero(np.isin(e["beta"], betas)).tolist():
-        norm, following = e["norm"][k], e["norm"] == (e["norm"][k] + 1) % len(NAMES)
-        for name in ("beta", "seed"):
-            following &= e[name] == e[name][k]
-        gap[k] = 1.0 - e[f"share{norm}"][following]
-    return e.but({"gap": gap})
-
-
 def another_norm(e):
     """Steepest descent in the next norm."""
-    return in_another_norm(e, BETAS)
+    gap = e["gap"].copy()
+    for k, (norm, beta, seed) in enumerate(zip(e["norm"], e["beta"], e["seed"], strict=True)):
+        following = e.where(norm=(norm + 1) % len(NAMES), beta=beta, seed=seed)
+        gap[k] = 1.0 - following[f"share{norm}"]
+    return e.but({"gap": gap})
 
 
 FAR = {"20 000 steps": lambda e: np.array(e["step"].max() >= LATE)}
@@ -202,7 +195,6 @@ def matrix(e, axes):
         axes[1].plot(step[late], curve, ":" if dotted else "-", color=COLOURS[k], label=label)
     guide = 0.9 * (step[late] / step[late][0]) ** -0.5
     axes[1].plot(step[late], guide, "--", color=kit.FAINT, linewidth=0.9)
-    kit.loglog(axes[1], step[late], np.array([0.008, 1.0]))
-    axes[1].set(xlim=(30, step[-1]), ylim=(0.008, 1.1), xlabel="step")
+    axes[1].set(xscale="log", yscale="log", xlim=(30, step[-1]), ylim=(0.008, 1.1), xlabel="step")
     axes[1].set_title("1 - ratio in the own norm")
     kit.legend(axes[1])

@@ -42,8 +42,8 @@ EXPONENT = 3.0
 SHAPE = (2, 4, 3)  # n, T, d of random instances
 FARTHEST = 1000.0  # their radius, in norms of the solution
 
-# Of an independent program at the radii 10, 30, 100, 300, 1000: direction gaps (Frobenius),
-# set distances (nuclear).
+RADII = (10.0, 30.0, 100.0, 300.0, 1000.0)
+# Of an independent program at these: direction gaps (Frobenius), set distances (nuclear).
 REFERENCE = {
     (0, FROBENIUS): (0.146, 6.3e-3, 5.1e-4, 5.8e-5, 5.2e-6),
     (0, NUCLEAR): (0.599, 0.126, 0.0348, 0.0113, 0.0032),
@@ -57,7 +57,7 @@ REFERENCE = {
     bound=[FROBENIUS, NUCLEAR, LP, LOCAL],
     quick={"random_starts": 4},
 )
-def toys(instance, bound, radii=(10.0, 30.0, 100.0, 300.0, 1000.0), random_starts=10):
+def toys(instance, bound, radii=RADII, random_starts=10):
     if INSTANCES[instance] == "plane":
         problem = toy("plane")
         data, head = problem.data, problem.head
@@ -282,20 +282,8 @@ def paths(evidence, axes):
             rows = _rows(evidence, instance, bound)
             ax.plot(rows["radius"], rows[_column(bound)], "o-", color=colour, label=label)
             if (instance, bound) in REFERENCE:
-                ax.plot(
-                    (10.0, 30.0, 100.0, 300.0, 1000.0),
-                    REFERENCE[instance, bound],
-                    "x",
-                    color=colour,
-                    markersize=7,
-                    markeredgewidth=1.2,
-                )
-        kit.loglog(ax, rows["radius"], np.array([1e-7, 1.0]))
-        ax.set(
-            ylim=(1e-7, 2),
-            xlabel="size R",
-            title="Toy of Figure 1"
-            if INSTANCES[instance] == "plane"
-            else "Unit sphere, n = 2, T = 3, d = 4",
-        )
+                known = REFERENCE[instance, bound]
+                ax.plot(RADII, known, "x", color=colour, markersize=7, markeredgewidth=1.2)
+        ax.set(xscale="log", yscale="log", ylim=(1e-7, 2), xlabel="size R")
+        ax.set_title(("Toy of Figure 1", "Unit sphere, n = 2, T = 3, d = 4")[instance])
     kit.legend_below(axes[0], 2)

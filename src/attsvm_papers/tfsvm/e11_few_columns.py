@@ -125,8 +125,8 @@ def few_columns(evidence, axes):
         (axes[1], "gap_nuclear", kit.FAINT, "nuclear solution"),
         (axes[1], "gap", kit.TRAINED, "its own programme"),
     ):
-        kit.dots(ax, places, [np.sort(rows[column]) for rows in by_width], color=colour, ms=2.5)
-        ax.lines[-1].set_label(words)
+        values = [np.sort(rows[column]) for rows in by_width]
+        kit.dots(ax, places, values, label=words, color=colour, ms=2.5)
     axes[0].set(ylim=(0.0, 1.05), title="margin, of the largest one")
     axes[1].set(yscale="log", title="1 - cosine of the trained product")
     for ax in axes:

@@ -244,5 +244,4 @@ def direction(e, ax):
         rows = e.where(method=method)
         lines = ax.plot(rows["step"][0, 1:], rows[column][:, 1:].T, color=colour, linewidth=1.2)
         lines[0].set_label(label)
-    kit.loglog(ax, rows["step"][0, 1:], np.array([1e-9, 1.0]))
-    ax.set(xlabel="step", ylabel="1 - cosine")
+    ax.set(xscale="log", yscale="log", xlabel="step", ylabel="1 - cosine")

@@ -303,8 +303,8 @@ def far(evidence, axes):
     columns = {"far_first": (kit.ATTENTION, "first step"), "far_gap": (kit.TRAINED, "the path")}
     for column, (colour, label) in columns.items():
         axes[0].plot(np.sort(known[column]), share, color=colour, label=label)
-    kit.logarithmic(axes[0].xaxis, np.concatenate([known[name] for name in columns]))
-    axes[0].set(xlabel="1 - cosine to the global solution", ylabel="share of instances, %")
+    axes[0].set(xscale="log", xlabel="1 - cosine to the global solution")
+    axes[0].set_ylabel("share of instances, %")
     kit.legend(axes[0], loc="upper left")
 
 
