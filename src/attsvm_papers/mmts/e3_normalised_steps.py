@@ -54,7 +54,6 @@ def trained(lr, steps, normalize):
 @kit.run()
 def descent(lr=0.1, steps=100_000):
     lifted = max_margin(prompt_margins(PROBLEM.lifted, [0, 0, 0]))
-
     return {
         **trained(lr, steps, normalize=True),
         "best_lifted": kit.same(lifted.W[:2, 0]),

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import datasets
+from attsvm import datasets, regularization_path
+from attsvm.selection import margin_drop
 from attsvm_papers import kit
 from attsvm_papers.mmts import joint
 from attsvm_papers.mmts.prompts import SHOWN, degrees, draw_gaps
 
 ALL, SPARE = "joint", "joint_nonsupport"
-RADII: dict[str, Any] = {"radii": (10, 20, 30, 30), "head_radii": (10, 20, 30, 300)}
 # Of the two toys: prompts of the un-relaxed and the relaxed programme, multipliers of the former,
 # margins of the head (0, 1). Those of the first toy to four digits, by an independent program.
 SOLVED: dict[str, Any] = {
@@ -59,12 +59,30 @@ def sweep(
 
 @kit.run(toy=[ALL, SPARE])
 def path(toy):
-    return joint.path(datasets.toy(toy), **RADII)
+    """Angles of the joint regularisation path, one row per pair of radii."""
+    problem, head_radii = datasets.toy(toy), [10.0, 20.0, 30.0, 300.0]
+    found = regularization_path(
+        problem.data,
+        problem.reference["v"],
+        radii=[10, 20, 30, 30],
+        head_radii=head_radii,
+        parameterization="joint",
+    )
+    assert found.head is not None
+    return {
+        "radius": found.radii,
+        "head_radius": head_radii,
+        "angle": degrees(found.W[..., 0]),
+        "head_angle": degrees(found.head),
+    }
 
 
 @kit.run(toy=[ALL, SPARE], quick={"samples": 500})
 def drop(toy, samples=2000, seed=0):
-    return joint.drop(datasets.toy(toy), samples, seed)
+    """Ratios of the margin-drop assumption at random prompts of sizes 0.1 to 20."""
+    prompts = np.random.default_rng(seed).standard_normal((samples, 2))
+    prompts *= (np.geomspace(0.1, 20.0, samples) / np.linalg.norm(prompts, axis=1))[:, None]
+    return {"drop": margin_drop(datasets.toy(toy).data, joint.TOKENS, prompts).ratios}
 
 
 def interpolated(tokens, labels, kappa):
