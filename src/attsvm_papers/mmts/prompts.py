@@ -46,28 +46,17 @@ def marks(steps: int) -> list[int]:
     return [mark for mark in (*range(SHOWN + 1), *late, *pairs) if mark <= steps]
 
 
-def model(problem: Toy, starts: ArrayLike, **options: Any) -> Attention:
-    """Prompt attention on a toy with a fixed head, one run per start."""
-    assert problem.lifted is not None
-    points = np.asarray(starts, dtype=np.float64)
-    return Attention.prompt(
-        problem.lifted,
-        problem.value_head,
-        keys=problem.keys,
-        runs=len(points),
-        init=points,
-        **options,
-    )
-
-
 def descend(
     problem: Toy, starts: ArrayLike, steps: int, lr: float, *, normalize: bool = True
 ) -> Trajectory:
     """Gradient descent from every start, recorded at :func:`marks`."""
     assert problem.lifted is not None
-    attention = model(problem, starts)
-    optimizer = SteepestDescent(attention.parameters(), lr=lr, normalize=normalize)
-    return train(attention, problem.lifted, optimizer, steps, AtSteps(marks(steps)))
+    points = np.asarray(starts, dtype=np.float64)
+    model = Attention.prompt(
+        problem.lifted, problem.value_head, keys=problem.keys, runs=len(points), init=points
+    )
+    optimizer = SteepestDescent(model.parameters(), lr=lr, normalize=normalize)
+    return train(model, problem.lifted, optimizer, steps, AtSteps(marks(steps)))
 
 
 def course(trajectory: Trajectory, targets: Mapping[str, ArrayLike]) -> Columns:
