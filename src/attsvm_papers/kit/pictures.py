@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,17 +33,14 @@ if TYPE_CHECKING:
 COLOURS = (BEST, TRAINED, ATTENTION, INK)
 
 
+@dataclass(frozen=True)
 class Drawing:
-    """A picture that is drawn from the evidence: ``drawing(evidence)`` is a
-    :class:`~attsvm.report.style.Picture`.
-    """
+    """What makes a :class:`~attsvm.report.style.Picture` of the evidence."""
 
-    def __init__(self, function: Callable[..., None], made: Callable[..., Picture]) -> None:
-        self.function, self._made = function, made
-        self.__doc__, self.__module__ = function.__doc__, function.__module__
+    draw: Callable[[Evidence], Picture]
 
     def __call__(self, evidence: Evidence) -> Picture:
-        return self._made(evidence)
+        return self.draw(evidence)
 
 
 def picture(
@@ -80,7 +78,7 @@ def picture(
                 caption = one_line(inspect.getdoc(function) or "")
                 return render(figure, name or function.__name__, title, caption, alt)
 
-        return Drawing(function, made)
+        return Drawing(made)
 
     return decorate
 
@@ -131,11 +129,7 @@ def panels(
             if legend:
                 legend_below(axes[0, 0], legend)
 
-        draw.__name__, draw.__doc__, draw.__module__ = (
-            function.__name__,
-            function.__doc__,
-            function.__module__,
-        )
+        draw.__name__, draw.__doc__ = function.__name__, function.__doc__
         wide: dict[str, Any] = {
             "sharey": "row",
             "squeeze": False,
