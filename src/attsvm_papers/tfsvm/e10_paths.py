@@ -11,7 +11,6 @@ Notes: Where an instance has no locally optimal direction beside the global one,
 the global one.
 """
 
-from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -21,27 +20,23 @@ from attsvm import (
     Frobenius,
     Lp,
     Nuclear,
-    locally_optimal,
     max_margin,
     optimal_tokens,
     regularization_path,
     selection_margins,
-    token_scores,
 )
 from attsvm.datasets import toy, unit_sphere
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.local_cones import WIDEST
+from attsvm_papers.tfsvm.local_cones import WIDEST, selections
 
-# The toy ``plane`` and :func:`attsvm.datasets.unit_sphere` (2, 3, 4, seed 0).
-INSTANCES = ("plane", "sphere")
+INSTANCES = (0, 1)
+"""The toy ``plane`` and :func:`attsvm.datasets.unit_sphere` (2, 3, 4, seed 0)."""
 FROBENIUS, NUCLEAR, LP, LOCAL = range(4)
 """What is bounded: the Frobenius norm of W, the size of K and Q, the l3 norm of W, or W inside a
 cone.
 """
-EXPONENT = 3.0
 SHAPE = (2, 4, 3)  # n, T, d of random instances
 FARTHEST = 1000.0  # their radius, in norms of the solution
-
 RADII = (10.0, 30.0, 100.0, 300.0, 1000.0)
 # Of an independent program at these: direction gaps (Frobenius), set distances (nuclear).
 REFERENCE = {
@@ -52,29 +47,24 @@ REFERENCE = {
 }
 
 
-@kit.run(
-    instance=range(len(INSTANCES)),
-    bound=[FROBENIUS, NUCLEAR, LP, LOCAL],
-    quick={"random_starts": 4},
-)
+@kit.run(instance=INSTANCES, bound=[FROBENIUS, NUCLEAR, LP, LOCAL], quick={"random_starts": 4})
 def toys(instance, bound, radii=RADII, random_starts=10):
-    if INSTANCES[instance] == "plane":
-        problem = toy("plane")
-        data, head = problem.data, problem.head
-        assert head is not None
-    else:
-        data, head = unit_sphere(2, 3, 4, 0)
-    norm = {NUCLEAR: Nuclear(), LP: Lp(EXPONENT)}.get(bound, Frobenius())
-    tokens = optimal_tokens(data, head)
-    cone = None
-    own = max_margin(selection_margins(data, tokens), norm, tol=1e-9)
+    plane: Any = toy("plane")
+    data, head = unit_sphere(2, 3, 4, 0) if instance else (plane.data, plane.head)
+    norm = {NUCLEAR: Nuclear(), LP: Lp(3)}.get(bound, Frobenius())
+    own, cone = (
+        max_margin(selection_margins(data, optimal_tokens(data, head)), norm, tol=1e-9),
+        None,
+    )
     if bound == LOCAL:
-        own = _locally_optimal(data, head, tokens)
+        found, local, best = selections(data, head, tol=1e-12)
+        others = [each for k, each in enumerate(found) if local[k] and k != best]
+        own = min(others or [found[best]], key=lambda solution: solution.norm)
         cone = Cone(own, WIDEST)
     path = regularization_path(
         data,
         head,
-        None if bound in (FROBENIUS, NUCLEAR, LOCAL) else norm,
+        norm if bound == LP else None,
         radii,
         "KQ" if bound == NUCLEAR else "W",
         random_starts,
@@ -123,29 +113,6 @@ def _farthest(data: Any, head: Any, solution: Any, starts: int, inner: int | Non
     )
 
 
-def _locally_optimal(data: Any, head: Any, optimal: Any) -> Any:
-    """The solution of a locally optimal selection other than the optimal one, of least norm; the
-    optimal one where there is none.
-    """
-    scores = token_scores(data, head)
-    found = [
-        max_margin(selection_margins(data, np.array(choice)), tol=1e-12)
-        for choice in product(range(data.T), repeat=data.n)
-    ]
-    others = [
-        solution
-        for solution in found
-        if solution.status == "optimal"
-        and (solution.margins.selected != optimal).any()
-        and locally_optimal(solution, scores).all()
-    ]
-    return (
-        min(others, key=lambda solution: solution.norm)
-        if others
-        else max_margin(selection_margins(data, optimal), tol=1e-12)
-    )
-
-
 def _rows(evidence: kit.Evidence, instance: int, bound: int) -> kit.Evidence:
     return kit.in_order(evidence, "radius", instance=instance, bound=bound)
 
@@ -161,7 +128,7 @@ def _column(bound: int) -> str:
 
 def decay(e, bound):
     """Exponent of the decay between the radii 100 and 1000."""
-    every = [_rows(e, instance, bound) for instance in range(len(INSTANCES))]
+    every = [_rows(e, instance, bound) for instance in INSTANCES]
     radii, values = (np.array([x[name] for x in every]) for name in ("radius", _column(bound)))
     return kit.slopes(np.log(radii), np.log(values), radii >= 100)
 
@@ -209,7 +176,7 @@ def T12b(e):
 )
 def T13(e):
     """In the l3 norm the best W turns to the l3 solution."""
-    return [_rows(e, instance, LP)["distance"][-1] for instance in range(len(INSTANCES))]
+    return [_rows(e, instance, LP)["distance"][-1] for instance in INSTANCES]
 
 
 @kit.claim(
@@ -224,9 +191,7 @@ def T18(e):
     """Inside a narrow cone around a locally optimal direction the best W turns to that
     direction.
     """
-    return np.concatenate(
-        [_rows(e, instance, LOCAL)["gap"][-2:] for instance in range(len(INSTANCES))]
-    )
+    return np.concatenate([_rows(e, instance, LOCAL)["gap"][-2:] for instance in INSTANCES])
 
 
 @kit.claim(
