@@ -50,11 +50,11 @@ def outcomes(
     optimal = optimal_tokens(data, heads, ties="first")
     scores = token_scores(data, heads)
     selected = trajectory.selected[-1]
-    runs = len(selected)
-    best = max_margin([constraints(data.instance(run), optimal[run]) for run in range(runs)])
-    reached = max_margin([constraints(data.instance(run), selected[run]) for run in range(runs)])
     tokens = np.random.default_rng(5).integers(data.T, size=selected.shape)
-    random = max_margin([constraints(data.instance(run), tokens[run]) for run in range(runs)])
+    best, reached, random = (
+        max_margin([constraints(data.instance(run), own) for run, own in enumerate(chosen)])
+        for chosen in (optimal, selected, tokens)
+    )
     saturated = trajectory.softmax_probability[-1].min(axis=-1) > SATURATED
     cosine = 1.0 - trajectory.direction_gap(reached)[-1]
     return {

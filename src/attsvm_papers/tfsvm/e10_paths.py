@@ -23,7 +23,6 @@ from attsvm import (
     max_margin,
     optimal_tokens,
     regularization_path,
-    selection_margins,
 )
 from attsvm.datasets import toy, unit_sphere
 from attsvm_papers import kit
@@ -52,10 +51,7 @@ def toys(instance, bound, radii=RADII, random_starts=10):
     plane: Any = toy("plane")
     data, head = unit_sphere(2, 3, 4, 0) if instance else (plane.data, plane.head)
     norm = {NUCLEAR: Nuclear(), LP: Lp(3)}.get(bound, Frobenius())
-    own, cone = (
-        max_margin(selection_margins(data, optimal_tokens(data, head)), norm, tol=1e-9),
-        None,
-    )
+    own, cone = max_margin(data, optimal_tokens(data, head), norm, tol=1e-9), None
     if bound == LOCAL:
         found, local, best = selections(data, head, tol=1e-12)
         others = [each for k, each in enumerate(found) if local[k] and k != best]
@@ -88,8 +84,8 @@ def random(seeds, random_starts=10):
     rows = []
     for seed in seeds:
         data, head = unit_sphere(*SHAPE, seed)
-        margins = selection_margins(data, optimal_tokens(data, head))
-        frobenius, nuclear = max_margin(margins), max_margin(margins, Nuclear())
+        tokens = optimal_tokens(data, head)
+        frobenius, nuclear = max_margin(data, tokens), max_margin(data, tokens, Nuclear())
         assert frobenius.status == nuclear.status == "optimal"
         best = _farthest(data, head, frobenius, random_starts)
         row = {

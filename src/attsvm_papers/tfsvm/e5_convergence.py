@@ -96,10 +96,7 @@ def long_run(data, heads, chosen, steps):
             schedule=lambda step: 1.0 if step == 0 else 2.0 / bend * (1.0 + (step - 1) / bend),
         )
         best = optimal_tokens(first, heads[kept])
-        solutions = max_margin(
-            [selection_margins(first.instance(k), best[k]) for k in range(len(kept))]
-        )
-        gaps = course.direction_gap(solutions)
+        gaps = course.direction_gap(max_margin(first, best))
         found["far_first"][kept], found["far_gap"][kept] = gaps[1], gaps[-1]
     return found
 

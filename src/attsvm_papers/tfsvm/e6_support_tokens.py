@@ -16,7 +16,6 @@ from attsvm import (
     AttentionData,
     max_margin,
     optimal_tokens,
-    selection_margins,
     token_scores,
     train,
 )
@@ -48,9 +47,7 @@ POINTS = 400  # random weights at which the descent direction is tested
 def optimal(n, T, d, seeds):
     data, heads = unit_sphere(n, T, d, seeds)
     optimal, scores = optimal_tokens(data, heads), token_scores(data, heads)
-    solutions = max_margin(
-        [selection_margins(data.instance(k), optimal[k]) for k in range(len(seeds))]
-    )
+    solutions: Any = max_margin(data, optimal)
     assert solutions.optimal.all()
     support = np.array([len(solution.support) for solution in solutions])
     ascent = [
@@ -70,9 +67,7 @@ def any_start(seeds, starts=(0.1, 5.0, 20.0), directions=20, steps=4000):
     n, T, d = DESCENT
     data, heads = unit_sphere(n, T, d, seeds)
     best = optimal_tokens(data, heads)
-    solutions = max_margin(
-        [selection_margins(data.instance(k), best[k]) for k in range(len(seeds))]
-    )
+    solutions: Any = max_margin(data, best)
     assert solutions.optimal.all()
     each = len(starts) * directions
     run = np.repeat(np.arange(len(seeds)), each)

@@ -12,7 +12,6 @@ from attsvm import (
     MarginSolution,
     Nuclear,
     max_margin,
-    selection_margins,
     token_scores,
     train,
 )
@@ -61,8 +60,8 @@ def local_runs(
         AtSteps(range(0, steps, EVERY)),
     )
     selected = trajectory.selected[-1]
-    programmes = [selection_margins(data.instance(k), selected[k]) for k in range(len(seeds))]
-    frobenius, nuclear = max_margin(programmes), max_margin(programmes, Nuclear())
+    frobenius: Any = max_margin(data, selected)
+    nuclear: Any = max_margin(data, selected, Nuclear())
     assert (frobenius.optimal & nuclear.optimal).all()
     scores = token_scores(data, heads)
     local = are_local(frobenius, scores)
@@ -76,17 +75,10 @@ def local_runs(
     }
     if factors:
         return columns
-    columns["local_random"] = _random_selections(data, scores)
+    tokens = np.random.default_rng(3).integers(T, size=selected.shape)
+    random: Any = max_margin(data, tokens)
+    columns["local_random"] = are_local(random, scores)
     return columns | _from_the_cone(data, heads, selected, (frobenius, nuclear), local, steps)
-
-
-def _random_selections(data: AttentionData, scores: Any) -> Any:
-    """Whether random tokens are locally optimal."""
-    tokens = np.random.default_rng(3).integers(data.T, size=scores.shape[:-1])
-    return are_local(
-        max_margin([selection_margins(data.instance(k), own) for k, own in enumerate(tokens)]),
-        scores,
-    )
 
 
 def _from_the_cone(
