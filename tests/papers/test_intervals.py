@@ -1,6 +1,4 @@
-"""Intervals of paired differences: against scipy, against the variance of crossed samples, and by
-their coverage.
-"""
+"""Intervals of paired differences: against scipy, and by their coverage."""
 
 import numpy as np
 import pytest
@@ -28,23 +26,6 @@ def test_one_run_is_the_percentile_bootstrap_over_items() -> None:
     )
     assert mine.mean == pytest.approx(differences.mean(), rel=1e-12)
     assert mine == crossed_bootstrap(differences[None])
-
-
-def test_the_width_of_the_bootstrap_is_that_of_the_crossed_variance() -> None:
-    """Of two-way data the resampled mean has variance (of run means) / runs + (of item means) /
-    items + (within) / all.
-    """
-    rng = np.random.default_rng(2)
-    table = (
-        rng.standard_normal((8, 1)) + rng.standard_normal(300) + 0.5 * rng.standard_normal((8, 300))
-    )
-    rows, columns = table.mean(axis=1).var(), table.mean(axis=0).var()
-    within = (table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()).var()
-    deviation = np.sqrt(rows / 8 + columns / 300 + within / 2400)
-    found = crossed_bootstrap(table)
-    # A quantile is at 1.96 deviations of a normal sample; the mean over 8 runs is close to one, and
-    # 4000 resamples add 2 percent.
-    assert (found.high - found.low) / (2 * 1.96 * deviation) == pytest.approx(1.0, abs=0.05)
 
 
 def test_each_end_is_the_wider_one() -> None:
