@@ -674,7 +674,7 @@ def _(b):
 @fault(
     "paths are in the Frobenius norm, whatever was asked for",
     "dynamics/test_radius_path.py::test_paths_in_another_norm_reach_its_solution",
-    "mmts-9 T18c",
+    "mmts-9 T18",
     cells={"part": ["local_path"], "bound": ["lp:3"]},
     seeds=[10000, 10001],
 )

@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 
 from attsvm.datasets.next_token import arcs, priority_graph
 from attsvm.geometry import Lp
-from attsvm.margins import order_margins, output_margins
+from attsvm.margins import order_margins
 from attsvm.solvers import max_margin
 from attsvm_papers.factored import e1_nuclear_margin as factored_1
 from attsvm_papers.factored import e2_diagonal as factored_2
@@ -39,27 +39,15 @@ def test_small_steps_conserve_the_difference_of_both_gram_matrices() -> None:
     np.testing.assert_allclose(half["drift"] / whole["drift"], 0.5, atol=0.1)
 
 
-def test_identity_starts_are_balanced() -> None:
-    K, Q = factored_1.starts(factored_1.IDENTITY, 5, range(3))
-    assert K.shape == (3, 5, 5)
-    assert not (K.mT @ K - Q.mT @ Q).any()
-
-
 def test_ratios_never_exceed_one_and_the_proxy_keeps_its_bounds() -> None:
-    found = spectral_1.run(1, 0.9, range(2), 200, 200)
-    for k in range(len(spectral_1.NAMES)):
-        assert (found[f"share{k}"] <= 1.0 + 1e-6).all()  # the tolerance of the margin
-    assert (found["push"] >= found["log_margin"][:, None] - 1e-6).all()
-    assert (found["push"] <= found["log_reach"][:, None] + 1e-9).all()
-    assert found["certified"].all()
-
-
-def test_multiclass_data_is_separable_and_its_margins_are_those_of_the_programme() -> None:
-    one = spectral_2.problem([0])
-    margins = output_margins(one.inputs[0], one.labels[0], spectral_2.CLASSES)
-    W = np.random.default_rng(1).standard_normal((1, spectral_2.CLASSES, spectral_2.DIMENSION))
-    assert one.margin(W)[0] == pytest.approx(margins(W[0]).min(), rel=1e-12)
-    assert max_margin(margins).status == "optimal"
+    for found, count in (
+        (spectral_1.run(1, 0.9, range(2), 200, 200), len(spectral_1.NAMES)),
+        (spectral_2.run(3, range(1), 20), len(spectral_2.NORMS)),
+    ):
+        for k in range(count):
+            assert (found[f"share{k}"] <= 1.0 + 1e-6).all()  # the tolerance of the margin
+        push = found["push"] - found["log_margin"][:, None]
+        assert (push >= -1e-5).all()
 
 
 @pytest.mark.parametrize("optimiser", range(len(spectral_2.OPTIMISERS)))

@@ -21,25 +21,6 @@ def evidence_of(one, parameters):
     return one.evidence(cells, [one.run(**cell) for cell in cells])
 
 
-def test_a_run_is_a_product_whose_last_axis_varies_fastest():
-    @kit.run(
-        kit.rows("n T", [(2, 3), (4, 5)]), method=["W", "KQ"], seeds=kit.seeds(3, by=2, start=1)
-    )
-    def run(n, T, method, seeds, steps=7):
-        return {"value": np.array(seeds)}
-
-    cells = run.cells(SimpleNamespace(seeds=3, steps=7, unused=1))
-    assert [(c["n"], c["method"], c["seeds"]) for c in cells[:4]] == [
-        (2, "W", [1, 2]),
-        (2, "W", [3]),
-        (2, "KQ", [1, 2]),
-        (2, "KQ", [3]),
-    ]
-    assert len(cells) == 8
-    assert set(cells[0]) == {"n", "T", "method", "seeds", "steps"}
-    assert cells[0]["steps"] == 7
-
-
 def test_an_axis_may_depend_on_those_before_it_and_a_point_may_be_left_out():
     @kit.run(
         d=[1, 2, 3],
@@ -58,22 +39,6 @@ def test_an_axis_may_depend_on_those_before_it_and_a_point_may_be_left_out():
         (3, 3),
     ]
     assert [c["d"] for c in one.work(one.quick)] == [3] * 3
-
-
-def test_the_kit_adds_the_axes_and_repeats_what_rows_share():
-    @kit.run(method=["W", "KQ"], seeds=kit.seeds(3, by=2, first=0))
-    def run(method, seeds):
-        return {"gap": np.array(seeds) * 2.0, "norm": 3.0, "step": kit.same([1, 10])}
-
-    one = figure(run=run)
-    found = evidence_of(one, one.parameters)
-    assert found["method"].tolist() == ["W"] * 3 + ["KQ"] * 3
-    assert found["seed"].tolist() == [0, 1, 2] * 2
-    assert found["norm"].tolist() == [3.0] * 6
-    assert found["step"].shape == (6, 2)
-    assert found.where(method="KQ")["gap"].tolist() == [0.0, 2.0, 4.0]
-    assert found.words() == {"method": ["KQ", "W"]}
-    assert found.arrays()["method"].tolist() == [1, 1, 1, 0, 0, 0]
 
 
 def test_parts_of_different_lengths_are_one_evidence_and_share_their_parameters():
@@ -97,15 +62,6 @@ def test_parts_of_different_lengths_are_one_evidence_and_share_their_parameters(
 
     with pytest.raises(InputError, match="two parts of a figure have a parameter 'radii'"):
         figure(path=path, other=other)
-
-
-def test_a_cell_without_trials_adds_no_row():
-    @kit.run(d=[1, 2])
-    def run(d):
-        return kit.stacked([{"gap": 0.5}] * (d - 1))
-
-    one = figure(run=run)
-    assert evidence_of(one, one.parameters)["d"].tolist() == [2]
 
 
 def test_there_are_seeds_until_enough_of_them_give_a_trial():
@@ -157,22 +113,6 @@ def test_a_claim_is_its_function():
     assert E1_2a(found).tolist() == [0.5, 2.0]
 
 
-def test_several_claims_rest_on_one_measurement():
-    @kit.each(
-        kit.claim(kit.at_most(1.0, "a bound"), id=f"C{k}", column=name, words=name.upper())
-        for k, name in enumerate(("a", "b"))
-    )
-    def small(e, column):
-        """{words} is small."""
-        return e[column]
-
-    first, second = small.claims
-    assert [first.id, second.id] == ["C0", "C1"]
-    assert [first.statement, second.statement] == ["A is small.", "B is small."]
-    found = Evidence({"a": [0.0], "b": [2.0]})
-    assert [one.check(found).verdict for one in small.claims] == ["holds", "fails"]
-
-
 def test_the_docstring_says_what_is_shown():
     text = "A title.\n\nWhat is\ndone.\n\nMore.\n\nSource: P1, Figure 2\n\nNotes: Beware.\n"
     assert words(text) == ("A title", "What is done. More.", "P1, Figure 2", "Beware.")
@@ -208,24 +148,20 @@ def test_a_claim_may_be_measured_in_every_group_of_a_column():
     assert (few.verdict, few.unmet) == ("not applicable", ("2 runs",))
 
 
-def test_measurements_become_columns_with_a_row_each():
-    found = kit.stacked([{"gap": 0.5, "course": [1.0, 2.0]}, {"gap": 0.25, "course": [3.0, 4.0]}])
-    assert found["gap"].tolist() == [0.5, 0.25]
-    assert found["course"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+def test_rows_are_sorted_by_their_seed():
+    evidence = Evidence({"rule": np.array(["a", "b", "a"]), "seed": [7, 5, 3], "gap": [0, 1, 2]})
+    assert kit.in_order(evidence, rule="a")["gap"].tolist() == [2, 0]
+    assert kit.in_order(evidence, "gap")["seed"].tolist() == [7, 5, 3]
 
 
-def test_records_are_read_by_their_value_and_rows_by_their_seed():
-    evidence = Evidence(
-        {
-            "rule": np.array(["a", "b", "a"]),
-            "seed": np.array([7, 5, 3]),
-            "step": np.tile([1, 10, 100], (3, 1)),
-            "gap": np.arange(9.0).reshape(3, 3),
-        }
-    )
-    assert evidence.at("gap", 10).tolist() == [1.0, 4.0, 7.0]
-    with pytest.raises(InputError, match="20 is none of the recorded steps"):
-        evidence.at("gap", 20)
-    assert evidence.end("gap").tolist() == [2.0, 5.0, 8.0]
-    assert kit.in_order(evidence, rule="a")["gap"][:, 0].tolist() == [6.0, 0.0]
-    assert kit.in_order(evidence, "seed").at("gap", 100).tolist() == [8.0, 5.0, 2.0]
+def test_slopes_are_numpys_and_ignore_what_is_outside() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 4, 9))
+    inside = np.arange(9) >= np.array([[0], [2], [3], [5]])
+    y[~inside] = np.nan
+    expected = [np.polyfit(x[r, inside[r]], y[r, inside[r]], 1)[0] for r in range(4)]
+    np.testing.assert_allclose(kit.slopes(x, y, inside), expected, rtol=1e-12)
+    line = np.arange(5.0)
+    np.testing.assert_allclose(kit.slopes(line, [2 * line, 1 - line], line >= 1), [2.0, -1.0])
+    for fewer_than_two in (line >= 4, line >= 9):
+        assert np.isnan(kit.slopes(line, [2 * line, 1 - line], fewer_than_two)).all()

@@ -100,14 +100,6 @@ def test_patches_add_up_to_the_image() -> None:
     assert not digits.opinion.any()
 
 
-def test_rates_are_as_many_for_every_optimiser_and_a_factor_of_two_apart() -> None:
-    for method in OPTIMISERS:
-        rates = md_4.grid(method, 7, 96)
-        assert len(rates) == 7
-        # rates have three digits
-        np.testing.assert_allclose(np.divide(rates[1:], rates[:-1]), 2.0, rtol=0.01)
-
-
 def test_texts_without_files_are_left_out(monkeypatch) -> None:
     monkeypatch.delenv("ATTSVM_DATA", raising=False)
     cells = list(md_4.cells(md_4.SCALES.parameters))

@@ -1,92 +1,68 @@
-"""Reference numbers of the first paper's toys, and the closed forms that its experiments hold them
-against.
-"""
+"""The first paper's programmes and paths: their ends in closed form, and their gradients."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from attsvm import max_margin, prompt_margins, relaxed_margins
 from attsvm.datasets import toy
 from attsvm_papers.kit import experiment
 from attsvm_papers.mmts import e4_head_and_prompt as mmts_4
-from attsvm_papers.mmts import e6_losses as mmts_6
-from attsvm_papers.mmts import joint, plain_descent, single_precision
+from attsvm_papers.mmts import joint, plain_descent, prompts
 from attsvm_papers.tfsvm import nonlinear_paths
 
-
-def evidence(identifier, *kinds):
-    chosen = experiment(identifier)
-    cells = [cell for cell in chosen.cells(chosen.quick) if cell["part"] in kinds]
-    return chosen.evidence(cells, [chosen.run(**cell) for cell in cells])
+FAR, LR = 1e6, 1e4
+ANGLES = np.linspace(0.0, 2.0 * np.pi, 8, endpoint=False) + 0.1
+POINTS = FAR * np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
 
 
-def verdicts(identifier, found, names):
-    return {
-        claim.id: claim.check(found) for claim in experiment(identifier).claims if claim.id in names
-    }
+def test_head_and_prompt_reach_their_limits():
+    chosen = experiment("mmts-4")
+    parts = ("descent", "prompt_alone")
+    cells = [cell for cell in chosen.cells(chosen.quick) if cell["part"] in parts]
+    found = chosen.evidence(cells, [chosen.run(**cell) for cell in cells])
+    claims = [claim for claim in chosen.claims if claim.id in ("E1.4b", "E1.4f", "N3")]
+    assert [claim.check(found).verdict for claim in claims] == ["holds"] * 3
 
 
-def test_every_start_reaches_the_optimal_token():
-    found = evidence("mmts-1", "descent").where(toy="single_global")
-    assert (found["selected"] == 0).all()
-    assert found.at("gap_best", 100_000).max() <= 1e-7
-    assert found.at("prompt", 1000)[:, 0] == pytest.approx([-12.17] * 6, abs=0.005)
+@pytest.mark.parametrize(
+    ("name", "token"),
+    [("single_global", 0), ("single_local", None), ("multiple_global", 0), ("losses", 1)],
+)
+def test_prompts_of_norm_a_million_go_on(name, token):
+    problem = toy(name, C=10.0)
+    course = prompts.descend(problem, POINTS, 2000, LR)
+    goes_on(course.W[..., 0], course)
+    if token is not None:  # the steps are as long as 20 times the start
+        best = max_margin(prompt_margins(problem.data, [token] * problem.data.n))
+        assert (course.direction_gap(best)[-1] <= 0.01).all()
 
 
-def test_two_limits():
-    found = evidence("mmts-1", "descent").where(toy="single_local")
-    assert found["selected"][:, 0].tolist() == [0, 0, 0, 0, 1, 1]
-    assert found.at("prompt", 1000)[5] == pytest.approx([99.97, -0.81], abs=0.006)
+@pytest.mark.parametrize("name", ["joint", "joint_nonsupport"])
+@pytest.mark.parametrize("point", POINTS[::2], ids=str)
+def test_heads_and_prompts_of_norm_a_million_go_on(name, point):
+    course = joint.train_pair(toy(name), point, point[::-1], LR, 1000, (1, 999))
+    goes_on(course.W[..., 0], course)
+    goes_on(course.head, course)
 
 
-def test_single_precision_kinks_and_log_space_does_not():
-    found = evidence("mmts-3", "descent", "published")
-    published = found.where(part="published")["published_norm"][0]
-    exact = found.where(part="descent")["norm"][2]
-    assert published[100] == pytest.approx(exact[100], abs=1e-3)
-    assert exact[199] == pytest.approx(19.79, abs=0.005)
-    assert published[199] < exact[199] - 0.2
-    assert single_precision.kink(exact[:200])[0] == 0
-
-
-def test_joint_training():
-    names = {"E1.4b", "E1.4f", "N3"}
-    found = verdicts("mmts-4", evidence("mmts-4", "descent", "prompt_alone"), names)
-    assert {
-        name: str(verdict) for name, verdict in found.items() if verdict.verdict != "holds"
-    } == {}
-
-
-def test_single_precision_loses_the_local_limit():
-    problem = toy("single_local")
-    prompts = single_precision.published_prompts(problem, problem.starts["p"][4:], 400, 0.1)
-    selected = (prompts @ problem.data.tokens[0].T).argmax(axis=-1)
-    assert (selected[:, 100] == 1).all()
-    assert (selected[:, -1] == 0).all()
+def goes_on(weights, course):
+    """Every number is finite, and every single step has its length."""
+    for numbers in (weights, course.loss, course.log_gradient_norm, course.softmax_probability):
+        assert np.isfinite(numbers).all()
+    length = np.linalg.norm(np.diff(weights, axis=0), axis=-1)[np.diff(course.steps) == 1]
+    # rounding of weights of 1e7 is 2e-13 of a step of 1e4
+    np.testing.assert_allclose(length, LR, rtol=1e-9)
 
 
 def test_the_interpolating_programme_has_both_ends():
-    problem = toy("joint_nonsupport")
-    tokens, labels = problem.data.tokens[:, 1], problem.data.labels
-    full = np.array([1.25, 0.25]) / np.linalg.norm([1.25, 0.25])
-    assert mmts_4.interpolated(tokens, labels, 1e-9) == pytest.approx(full, abs=1e-8)
-    for kappa in (1.0, 50.0):
-        assert mmts_4.interpolated(tokens, labels, kappa) == pytest.approx([1.0, 0.0], abs=1e-8)
-
-
-def test_offsets_are_stationary_points_of_the_two_exponents():
-    # Along (R, o) the gradient of the mean loss vanishes to first order: C |l'(C)| e^-o = |l'(1)|
-    # e^o.
-    C = np.array([2.0, 7.0])
-    slopes = {
-        "linear": np.ones_like,
-        "exponential": lambda u: np.exp(-u),
-        "logistic": lambda u: 1.0 / (1.0 + np.exp(u)),
-    }
-    for loss, slope in slopes.items():
-        o = mmts_6.offset(loss, C)
-        assert C * slope(C) * np.exp(-o) == pytest.approx(slope(np.ones(2)) * np.exp(o), rel=1e-12)
+    data = toy("joint_nonsupport").data
+    full, relaxed = max_margin([prompt_margins(data, joint.TOKENS),
+                                relaxed_margins(data, joint.TOKENS, [0, 1])])  # fmt: skip
+    for kappa, best in ((1e-9, full), (1.0, relaxed), (50.0, relaxed)):
+        limit = mmts_4.interpolated(data.tokens[:, 1], data.labels, kappa)
+        assert limit == pytest.approx(best.W[:, 0] / best.norm, abs=1e-8)
 
 
 def test_descent_on_the_key_map_is_descent_on_the_prompt():

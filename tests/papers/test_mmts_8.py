@@ -1,6 +1,4 @@
-"""The vision transformer's experiment at a size of seconds: its cells, its rows, its verdicts, its
-figure.
-"""
+"""The vision transformer's experiment at a size of seconds."""
 
 import gzip
 import struct
@@ -32,64 +30,42 @@ def folder(tmp_path, monkeypatch):
                 gzip.compress(head + array.tobytes())
             )
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    return tmp_path
-
-
-def rows(cell):
-    """Those of a cell, with the name of its images as a run has it."""
-    return mmts_8.run(**cell) | {"images": np.array([cell["images"]])}
 
 
 @pytest.fixture(scope="module")
 def evidence():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(VARIABLE, raising=False)
-        (cell,) = mmts_8.run.cells(TINY)
-    return Evidence(rows(cell))
+    (cell,) = mmts_8.run.cells(TINY)
+    return Evidence(mmts_8.run(**cell) | {"images": np.array(["digits"])})
 
 
-def test_without_files_there_are_digits_only(monkeypatch):
+def test_sets_of_images_are_those_whose_files_are_there(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert {cell["images"] for cell in mmts_8.run.cells(experiment("mmts-8").parameters)} == {
-        "digits"
-    }
+    full = experiment("mmts-8").parameters
+    assert {cell["images"] for cell in mmts_8.run.cells(full)} == {"digits"}
 
 
-def test_files_make_cells_that_carry_their_digest(folder):
-    found = {
-        cell["images"]: cell["digest"] for cell in mmts_8.run.cells(experiment("mmts-8").parameters)
-    }
-    assert set(found) == {"digits", "mnist"}
-    assert len(found["mnist"]) == 64
-    assert found["digits"] == ""
-
-
-def test_rows_of_all_sets_fit_below_each_other(folder, evidence):
-    mnist = [
-        cell
-        for cell in mmts_8.run.cells(replace(TINY, images=("mnist",)))
-        if cell["images"] == "mnist"
-    ]
-    both = Evidence.concatenate([evidence, rows(mnist[0])])
+def test_a_set_of_files_is_a_panel_of_its_own(folder, evidence):
+    cell, *others = mmts_8.run.cells(replace(TINY, images=("mnist",), seeds=5))
+    assert (cell["images"], len(cell["digest"]), len(others)) == ("mnist", 64, 1)
+    mnist = mmts_8.run(**cell) | {"images": np.array(["mnist"])}
+    both = Evidence.concatenate([evidence, mnist])
     assert both["tokens"].tolist() == [17, 50]
     assert [picture.name for picture in experiment("mmts-8").plot(both)] == ["sparsity"]
 
 
-def test_the_signs_hold_after_a_few_epochs(evidence):
+def test_attention_is_even_at_first_and_the_signs_hold_after_a_few_epochs(evidence):
+    assert (evidence["inverse_square"][:, 0] > 0.8 * 17).all()
+    # max s >= sum s^2, row by row and so on average
+    assert (evidence["inverse_max"] <= evidence["inverse_square"] + 1e-4).all()
     verdicts = {claim.id: claim.check(evidence).verdict for claim in experiment("mmts-8").claims}
     assert [verdicts[f"E1.8{letter}"] for letter in "bc"] == ["holds"] * 2
 
 
-def test_the_untrained_network_attends_to_nearly_everything(evidence):
-    assert (evidence["inverse_square"][:, 0] > 0.8 * 17).all()
-    assert (
-        evidence["inverse_max"] <= evidence["inverse_square"] + 1e-4
-    ).all()  # max s >= sum s^2, row by row and so on average
-
-
 def test_training_is_a_function_of_the_seed(evidence):
     (cell,) = mmts_8.run.cells(TINY)
-    again = mmts_8.run(**{**cell, "epochs": (1, 1), "records": 1})
-    assert np.array_equal(again["norm"][:, 0], evidence["norm"][:, 0])
-    other = mmts_8.run(**{**cell, "seed": 1, "epochs": (1, 1), "records": 1})
-    assert not np.array_equal(other["norm"], again["norm"])
+    again, other = (
+        mmts_8.run(**{**cell, "seed": seed, "epochs": (1, 1), "records": 1})["norm"]
+        for seed in (cell["seed"], 1)
+    )
+    assert np.array_equal(again[:, 0], evidence["norm"][:, 0])
+    assert not np.array_equal(other, again)

@@ -1,6 +1,4 @@
-"""Multinomial logistic regression: the gradient against extended precision, and the inequalities of
-its proofs.
-"""
+"""Multinomial logistic regression against extended precision."""
 
 from __future__ import annotations
 
@@ -10,8 +8,6 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Spectral
 from attsvm.margins import output_margins
 from attsvm.solvers import max_margin
 from attsvm_papers.spectral.multiclass import Multiclass, log_log1p
@@ -24,12 +20,12 @@ def problem(seed: int, n: int = 5, d: int = 4, classes: int = 3, runs: int = 2) 
     )
 
 
-def exact(one: Multiclass, run: int, W: Any) -> tuple[Any, Any, Any]:
-    """Gradient, loss and proxy of one run with 900 digits."""
+def exact(one: Multiclass, run: int, W: Any) -> tuple[Any, Any]:
+    """Gradient and proxy of one run, in extended precision."""
     h, y = one.inputs[run], one.labels[run]
     n, d = h.shape
     G = mp.matrix(one.classes, d)
-    loss, proxy = mp.mpf(0), mp.mpf(0)
+    proxy = mp.mpf(0)
     for i in range(n):
         o = [
             mp.fsum(mp.mpf(W[c, j]) * mp.mpf(h[i, j]) for j in range(d)) for c in range(one.classes)
@@ -40,9 +36,8 @@ def exact(one: Multiclass, run: int, W: Any) -> tuple[Any, Any, Any]:
             r = e[c] / (1 + odds) if c != y[i] else -odds / (1 + odds)
             for j in range(d):
                 G[c, j] += r * mp.mpf(h[i, j]) / n
-        loss += mp.log1p(odds) / n
         proxy += odds / (1 + odds) / n
-    return G, loss, proxy
+    return G, proxy
 
 
 @pytest.mark.parametrize("size", [0.0, 1.0, 30.0, 3000.0])
@@ -57,7 +52,7 @@ def test_the_gradient_keeps_its_digits_at_any_margin(size: float) -> None:
     G, log_scale = one.gradient(W)
     with mp.workdps(3000 if size > 100 else 60):
         for r in range(2):
-            expected, loss, proxy = exact(one, r, W[r])
+            expected, proxy = exact(one, r, W[r])
             factor = mp.e ** mp.mpf(log_scale[r])
             found = np.array([[float(expected[c, j] / factor) for j in range(4)] for c in range(3)])
             # logits of size 3000 round to 1e-13 of themselves, and their exponentials to as much
@@ -65,49 +60,9 @@ def test_the_gradient_keeps_its_digits_at_any_margin(size: float) -> None:
                 G[r], found, rtol=1e-11 * max(size, 1.0), atol=1e-12 * max(size, 1.0)
             )
             assert np.abs(G[r]).max() > 1e-3
-            assert one.log_loss(W)[r] == pytest.approx(
-                float(mp.log(loss)), rel=1e-12, abs=1e-12 * max(size, 1.0)
-            )
             assert one.log_proxy(W)[r] == pytest.approx(
                 float(mp.log(proxy)), rel=1e-12, abs=1e-12 * max(size, 1.0)
             )
-
-
-def test_wrong_predictions_give_the_textbook_gradient() -> None:
-    one = problem(5)
-    W = 50.0 * np.random.default_rng(1).standard_normal((2, 3, 4))
-    G, log_scale = one.gradient(W)
-    scores = one.inputs @ W.mT
-    p = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    p /= p.sum(axis=-1, keepdims=True)
-    np.put_along_axis(
-        p,
-        one.labels[..., None],
-        np.take_along_axis(p, one.labels[..., None], axis=-1) - 1.0,
-        axis=-1,
-    )
-    expected = p.mT @ one.inputs / 5
-    np.testing.assert_allclose(
-        np.exp(log_scale)[:, None, None] * G, expected, rtol=1e-10, atol=1e-12
-    )
-
-
-@pytest.mark.parametrize("norm", [Frobenius(), Lp(np.inf), Spectral()], ids=repr)
-def test_the_proxy_bounds_the_gradient(norm: Any) -> None:
-    one = problem(7, n=4, d=8, runs=1)
-    margins = output_margins(one.inputs[0], one.labels[0], 3)
-    gamma = max_margin(margins, norm).margin
-    assert gamma > 0
-    B = np.abs(one.inputs).sum(axis=-1).max()
-    rng = np.random.default_rng(2)
-    for size in (0.1, 3.0, 100.0):
-        W = size * rng.standard_normal((1, 3, 8))
-        G, log_scale = one.gradient(W)
-        ratio = np.log(norm.dual_value(G)) + log_scale - one.log_proxy(W)
-        assert np.log(gamma) - 1e-6 <= ratio[0] <= np.log(2 * B)
-        assert one.margin(W)[0] == pytest.approx(margins(W[0]).min(), rel=1e-12)
-        inside = np.exp(one.log_proxy(W) - one.log_loss(W))[0]
-        assert 1 - 4 * np.exp(one.log_loss(W))[0] / 2 - 1e-12 <= inside <= 1 + 1e-12
 
 
 def test_log_log1p_at_all_sizes() -> None:
@@ -115,12 +70,3 @@ def test_log_log1p_at_all_sizes() -> None:
     with mp.workdps(500):
         expected = [float(mp.log(mp.log1p(mp.e ** mp.mpf(value)))) for value in logs]
     np.testing.assert_allclose(log_log1p(logs), expected, rtol=1e-15, atol=1e-15)
-
-
-def test_bad_data_is_refused() -> None:
-    with pytest.raises(InputError, match="must be"):
-        Multiclass(np.zeros((2, 3)), np.zeros((2, 3), dtype=np.int64), 2)
-    with pytest.raises(InputError, match="not finite"):
-        Multiclass(np.full((1, 2, 2), np.nan), np.zeros((1, 2), dtype=np.int64), 2)
-    with pytest.raises(InputError, match="3 classes"):
-        Multiclass(np.zeros((1, 2, 2)), np.full((1, 2), 3), 3)

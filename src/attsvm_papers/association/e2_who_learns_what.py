@@ -157,24 +157,22 @@ def who_learns_what(e, axes):
     """
     both, full = e.where(**HERE), e.where(weights=FULL)
     step = both["step"][0]
-    for colour, name, label in (
-        (kit.TRAINED, "on_answer", "the answer"),
-        (kit.ATTENTION, "on_other", "the best other word"),
-    ):
-        kit.band(axes[0], step, both[name], colour, label=label)
-    for colour, name, label in (
-        (kit.TRAINED, "attention_answer", "attention: the answer"),
-        (kit.ATTENTION, "forward_noise", "feed-forward: noise"),
-    ):
-        kit.band(axes[1], step, both[name], colour, label=label)
     bayes = recall.entropy(NOISY)
-    for rows, name, colour, label in (
-        (both, "risk_held", kit.TRAINED, "restricted, new answers"),
-        (full, "risk", kit.INK, "full, answers of training"),
-        (full, "risk_held", kit.ATTENTION, "full, new answers"),
-    ):
-        kit.band(axes[2], step, rows[name] - bayes, colour, label=label)
-    kit.logarithmic(axes[2].yaxis, full["risk"] - bayes)
-    for ax, title in zip(axes, ("attention", "a layer alone", "excess risk"), strict=True):
-        ax.set(title=title, xlabel="step")
+    attention = (
+        (both["on_answer"], kit.TRAINED, "the answer"),
+        (both["on_other"], kit.ATTENTION, "the best other word"),
+    )
+    alone = (
+        (both["attention_answer"], kit.TRAINED, "attention: the answer"),
+        (both["forward_noise"], kit.ATTENTION, "feed-forward: noise"),
+    )
+    excess = (
+        (both["risk_held"] - bayes, kit.TRAINED, "restricted, new answers"),
+        (full["risk"] - bayes, kit.INK, "full, answers of training"),
+        (full["risk_held"] - bayes, kit.ATTENTION, "full, new answers"),
+    )
+    titles = ("attention", "a layer alone", "excess risk")
+    for ax, lines, title in zip(axes, (attention, alone, excess), titles, strict=True):
+        kit.bands(ax, step, lines, log="y" if lines is excess else "")
+        ax.set_title(title)
         kit.legend(ax)

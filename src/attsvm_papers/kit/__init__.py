@@ -33,7 +33,6 @@ from attsvm_papers.kit.claims import MOST, claim, each
 from attsvm_papers.kit.experiment import Experiment, Plot, Scales
 from attsvm_papers.kit.nulls import (
     at_start,
-    coins,
     exchanged,
     mixed_records,
     noise,
@@ -85,7 +84,6 @@ __all__ = [
     "canvas",
     "claim",
     "close_to",
-    "coins",
     "dots",
     "each",
     "exchanged",

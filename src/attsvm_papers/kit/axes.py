@@ -130,7 +130,6 @@ class Part:
         self.axes = tuple(name for names in axes for name in names)
         self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__signature__ = inspect.signature(function)
-        self.functions = (function,)  # whose code decides the numbers
         known = self.__signature__.parameters
         changed = {name for each in self.scales.values() for name in each}
         self.parameters = {
@@ -180,7 +179,6 @@ class Runs:
 
     def __init__(self, parts: Mapping[str, Part], module: str) -> None:
         self._parts = parts
-        self.functions = tuple(part.function for part in parts.values())
         self.__module__ = module
         found = {
             name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)

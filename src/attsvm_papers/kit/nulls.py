@@ -96,11 +96,6 @@ def noise(*columns: str, low: float = 0.0, high: float = 1.0, words: str = "") -
     return _each(words or f"random numbers from {low:g} to {high:g}", columns, of)
 
 
-def coins(*columns: str, words: str = "the toss of a coin") -> Null:
-    """Columns of booleans as a coin would have them."""
-    return _each(words, columns, lambda values: _rng().random(values.shape) < 0.5)
-
-
 def _each(words: str, columns: tuple[str, ...], of: Values) -> Null:
     if not columns:
         raise InputError(f"the null {words!r} names no column; say which ones it breaks")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,17 +33,14 @@ if TYPE_CHECKING:
 COLOURS = (BEST, TRAINED, ATTENTION, INK)
 
 
+@dataclass(frozen=True)
 class Drawing:
-    """A picture that is drawn from the evidence: ``drawing(evidence)`` is a
-    :class:`~attsvm.report.style.Picture`.
-    """
+    """What makes a :class:`~attsvm.report.style.Picture` of the evidence."""
 
-    def __init__(self, function: Callable[..., None], made: Callable[..., Picture]) -> None:
-        self.function, self._made = function, made
-        self.__doc__, self.__module__ = function.__doc__, function.__module__
+    draw: Callable[[Evidence], Picture]
 
     def __call__(self, evidence: Evidence) -> Picture:
-        return self._made(evidence)
+        return self.draw(evidence)
 
 
 def picture(
@@ -80,7 +78,7 @@ def picture(
                 caption = one_line(inspect.getdoc(function) or "")
                 return render(figure, name or function.__name__, title, caption, alt)
 
-        return Drawing(function, made)
+        return Drawing(made)
 
     return decorate
 
@@ -131,11 +129,7 @@ def panels(
             if legend:
                 legend_below(axes[0, 0], legend)
 
-        draw.__name__, draw.__doc__, draw.__module__ = (
-            function.__name__,
-            function.__doc__,
-            function.__module__,
-        )
+        draw.__name__, draw.__doc__ = function.__name__, function.__doc__
         wide: dict[str, Any] = {
             "sharey": "row",
             "squeeze": False,
@@ -164,16 +158,22 @@ def means(
         ax.plot(e[x][0], drawn[name], style, color=colour, label=label)
         if at:
             ax.plot(at[0], at[1][name], "x", color=colour, clip_on=False)
-    if log:
-        logarithmic(ax.yaxis, np.concatenate(list(drawn.values())))
-    ax.set_xlabel(x)
+    ax.set(xlabel=x, yscale="log" if log else "linear")
 
 
-def dots(ax: Axes, places: Iterable[float], values: Iterable[ArrayLike], **options: Any) -> None:
-    """A dot per value, beside each other at each place."""
+def dots(
+    ax: Axes,
+    places: Iterable[float],
+    values: Iterable[ArrayLike],
+    *,
+    label: str | None = None,
+    **options: Any,
+) -> None:
+    """A dot per value, beside each other at each place; one name for all in the legend."""
     for place, each in zip(places, values, strict=True):
         shown = np.ravel(each)
-        ax.plot(place + np.linspace(-0.2, 0.2, len(shown)), shown, "o", **options)
+        ax.plot(place + np.linspace(-0.2, 0.2, len(shown)), shown, "o", label=label, **options)
+        label = None
 
 
 def loglog(ax: Axes, x: ArrayLike, y: ArrayLike) -> None:
@@ -222,12 +222,12 @@ def band(
     ax.plot(x, middle, style, color=colour, label=label)
 
 
-def bands(ax: Axes, x: ArrayLike, lines: Iterable[tuple[NDArray[Any], str, str]]) -> None:
-    """Bands by step on logarithmic axes, each ``(trials, records)`` with its colour and its name in
-    the legend.
+def bands(
+    ax: Axes, x: ArrayLike, lines: Iterable[tuple[NDArray[Any], str, str]], log: str = "xy"
+) -> None:
+    """Bands by step, each ``(trials, records)`` with its colour and its name in the legend; the
+    axes that ``log`` names are logarithmic.
     """
-    told = list(lines)
-    for rows, colour, words in told:
+    for rows, colour, words in lines:
         band(ax, x, rows, colour, label=words)
-    loglog(ax, x, np.concatenate([rows.ravel() for rows, *_ in told]))
-    ax.set(xlabel="step")
+    ax.set(xlabel="step", **{f"{axis}scale": "log" for axis in log})

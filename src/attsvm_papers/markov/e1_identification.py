@@ -185,10 +185,8 @@ def identified(e, axes):
         ("anywhere", kit.ATTENTION, 0.22, "any tokens"),
     ):
         values = [np.maximum(e.where(design=name)[column], 1e-16) for name in DESIGNS]
-        kit.dots(
-            ax, np.arange(3) + shift, values, color=colour, markersize=2.5, label=words, alpha=0.6
-        )
-    kit.logarithmic(ax.yaxis, np.array([1e-16, 100.0]))
-    ax.set(xticks=range(3), xticklabels=DESIGNS, ylabel="error of log P", ylim=(3e-17, 300))
-    handles, labels = ax.get_legend_handles_labels()
-    ax.legend(handles[::3], labels[::3], frameon=False, loc="center left")
+        places = np.arange(3) + shift
+        kit.dots(ax, places, values, label=words, color=colour, markersize=2.5, alpha=0.6)
+    ax.set(xticks=range(3), xticklabels=DESIGNS)
+    ax.set(yscale="log", ylabel="error of log P", ylim=(3e-17, 300))
+    kit.legend(ax, loc="center left")

@@ -221,16 +221,14 @@ def collapse(e, axes):
         axes[0].plot(step, share, color=colour, label=f"r = {pairs['r'][at]:.2f}")
         line = share[-1] * (step / step[-1]) ** (pairs["r"][at] - 1)
         axes[0].plot(step, line, "--", color=colour, linewidth=0.8)
-    kit.loglog(axes[0], step, (pairs["weak"] / step).ravel())
     axes[1].plot(pairs["r"], power(pairs), "o", color=kit.BEST, markersize=3)
     axes[1].plot([0.2, 0.8], [0.2, 0.8], "--", color=kit.FAINT, linewidth=0.9)
     length = ten["step_many"][0]
     for colour, rank in zip(kit.COLOURS, range(4), strict=True):
         mean = ten["share"][..., rank].mean(axis=0)
         axes[2].plot(length, mean, color=colour, label=("first", "second", "third", "fourth")[rank])
-    kit.logarithmic(axes[2].xaxis, length)
-    axes[0].set(title="share of the weak token", xlabel="length")
+    axes[0].set(xscale="log", yscale="log", title="share of the weak token", xlabel="length")
     axes[1].set(title="its exponent", xlabel="r")
-    axes[2].set(title="of ten tokens", xlabel="length", ylim=(0, 1))
+    axes[2].set(xscale="log", ylim=(0, 1), title="of ten tokens", xlabel="length")
     kit.legend(axes[0], loc="lower left")
     kit.legend(axes[2], loc="upper left")

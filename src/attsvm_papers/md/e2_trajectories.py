@@ -10,7 +10,6 @@ Notes: W is the weights of the paper, whose transpose the released code stores.
 
 import numpy as np
 
-from attsvm import optimal_tokens
 from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import (
     EXACT,
@@ -18,6 +17,7 @@ from attsvm_papers.md.mirror_runs import (
     PUBLISHED,
     STEPS,
     Solutions,
+    chosen,
     divergences,
     instances,
     mirror_descent,
@@ -40,9 +40,7 @@ def run(p, mode, records=200):
     at = np.linspace(0, steps, records + 1).astype(int).tolist()
     every = sorted({*at, *ARROWS[p]})
     W, _ = mirror_descent(data, heads, np.zeros((1, 10, 10)), p, mode, every)
-    logits = np.einsum("intd,ide,ine->int", data.tokens, W[-1], data.queries)
-    selected = np.argmax(logits, axis=-1)
-    (solution,) = Solutions(data)(selected, p)
+    (solution,) = Solutions(data)(chosen(data, W[-1]), p)
     pair = W[:, 0, (1, 3), (2, 4)]
     place = {step: k for k, step in enumerate(every)}
     found = {
@@ -51,9 +49,6 @@ def run(p, mode, records=200):
         "marked": pair[[place[step] for step in (*ARROWS[p], steps)]],
         "divergence": divergences(W[1:], [solution], p)[0][[place[step] - 1 for step in at[1:]]],
         "solution": solution.W[(1, 3), (2, 4)],
-        "norm": solution.norm,
-        "tokens": selected[0],
-        "best": optimal_tokens(data, heads)[0],
     }
     return kit.stacked([found])
 

@@ -88,9 +88,6 @@ def descent(p: float, mode: int) -> dict[str, Any]:
         "divergence_v": divergence(
             np.broadcast_to(decoder.W, (place.sum(), 2, 1)), v[place][..., None]
         ),
-        "solution": [*mm.W.ravel(), *decoder.W.ravel()],
-        "first_row": W[place][:, 0],
-        "head": v[place],
     }
 
 

@@ -150,7 +150,6 @@ def run(data, digest, batch, records, rates, seeds, epochs):
         "lr": np.repeat([lr for _, lr in pairs], count),
         "seed": np.tile(seeds, len(pairs)),
         "searched": np.full(len(pairs) * count, searched),
-        "epochs": np.full(len(pairs) * count, epochs),
         **columns,
     }
 

@@ -190,8 +190,19 @@ def swapped(one, other):
     return kit.exchanged(words, "method", METHODS.index(one), METHODS.index(other))
 
 
-def _published(evidence):
-    return compared(evidence)["published"] == 1
+ON_ALL = {
+    "the published networks on all reviews": lambda e: bool((compared(e)["published"] == 1).any())
+}
+
+
+def best_mean(e, depth, name):
+    """Mean accuracy of published networks of a size, at the epoch that is best on the test set."""
+    rows = compared(e).where(published=1)
+    return mean_accuracy(rows, "published", depth=depth, method=METHODS.index(name))
+
+
+def sizes(e):
+    return [int(depth) for depth in compared(e).where(published=1).levels("depth")]
 
 
 @kit.claim(
@@ -202,49 +213,35 @@ def _published(evidence):
     ),
     "authors' code",
     "P3, table of IMDb accuracies (notebook outputs)",
-    assumes={"the published networks on all reviews": lambda e: bool(_published(e).any())},
+    assumes=ON_ALL,
     null=swapped("l1.1", "l2"),
 )
-def E4a(evidence):
+def E4a(e):
     """Published networks on all reviews: every mean of the best epoch on the test set is within 1
     point of the published one.
     """
-    # Distance of each mean to the published one, in percentage points.
-    rows = compared(evidence).where(published=1)
-    return np.array(
-        [
-            abs(
-                mean_accuracy(rows, "published", depth=depth, method=METHODS.index(name))
-                - REFERENCE[depth][name]
-            )
-            for depth in map(int, rows.levels("depth"))
-            for name in REFERENCE[depth]
-        ]
-    )
+    return [
+        abs(best_mean(e, depth, name) - known)
+        for depth in sizes(e)
+        for name, known in REFERENCE[depth].items()
+    ]
 
 
 @kit.claim(
     kit.at_least(0.5, "half a point; set by this project"),
     "authors' code",
     "P3, table of IMDb accuracies (notebook outputs)",
-    assumes={"the published networks on all reviews": lambda e: bool(_published(e).any())},
+    assumes=ON_ALL,
     null=swapped("l1.1", "l2"),
 )
-def E4b(evidence):
+def E4b(e):
     """Published networks on all reviews: p = 1.1 leads p = 2 and p = 3 by half a point at every
     size.
     """
-    # Mean of p = 1.1 minus the better one of p = 2 and 3, best epoch on the test set, for every
-    # number of blocks.
-    rows = compared(evidence).where(published=1)
-    found = []
-    for depth in rows.levels("depth"):
-        first, *others = (
-            mean_accuracy(rows, "published", depth=depth, method=METHODS.index(name))
-            for name in ("l1.1", "l2", "l3")
-        )
-        found.append(first - max(others))
-    return np.array(found)
+    return [
+        best_mean(e, depth, "l1.1") - max(best_mean(e, depth, name) for name in ("l2", "l3"))
+        for depth in sizes(e)
+    ]
 
 
 WORDS = {"steps": "steps", "fit": "training accuracy", "time": "time"}

@@ -45,13 +45,9 @@ def mirror_descent(
     if mode == PUBLISHED:
         return published_descent(data, head, start, p, LR, at, joint=joint)
     model = Attention.cross(data, head, None, init=start, train_head=joint)
-    course = train(model, data, normalised(model, p), at[-1], AtSteps(at))
+    descent = MirrorDescent(model.parameters(), lr=LR, p=p, normalize=True)
+    course = train(model, data, descent, at[-1], AtSteps(at))
     return course.W, course.head
-
-
-def normalised(model: Attention, p: float) -> MirrorDescent:
-    """Mirror descent of exponent p in steps of 0.1."""
-    return MirrorDescent(model.parameters(), lr=LR, p=p, normalize=True)
 
 
 def descend(
@@ -59,9 +55,7 @@ def descend(
     heads: FloatArray,
     seeds: Sequence[int],
     p: float,
-    steps: int,
     mode: int,
-    records: int = RECORDS,
 ) -> dict[str, Any]:
     """Weights at evenly spaced records ``(records + 1, runs, d, d)``, and what is selected at the
     last; a start for each seed and p.
@@ -74,17 +68,14 @@ def descend(
             for seed in seeds
         ]
     )
-    at = np.unique(np.rint(np.linspace(0, steps, records + 1)).astype(int)).tolist()
+    at = np.unique(np.rint(np.linspace(0, STEPS[p], RECORDS + 1)).astype(int)).tolist()
     W, _ = mirror_descent(data, heads, start, p, mode, at)
-    model = Attention.cross(data, heads, None, init=W[-1])
-    last = train(model, data, normalised(model, p), 0)
-    return {
-        "step": np.array(at),
-        "W": W,
-        "selected": last.selected[-1],
-        "loss": last.loss[-1],
-        "probability": last.softmax_probability[-1].min(axis=-1),
-    }
+    return {"step": np.array(at), "W": W, "selected": chosen(data, W[-1])}
+
+
+def chosen(data: AttentionData, W: FloatArray) -> NDArray[np.int64]:
+    """The tokens ``(runs, n)`` of largest attention."""
+    return np.einsum("rntd,rde,rne->rnt", data.tokens, W, data.queries).argmax(axis=-1)
 
 
 class Solutions:

@@ -5,7 +5,6 @@ inside them.
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from attsvm import Lp, PowerPotential, locally_optimal, token_scores
@@ -22,9 +21,9 @@ CLOSE = 16.0
 APART = 0.25
 
 
-def local_selections(data: Any, heads: FloatArray, p: float) -> tuple[NDArray[np.int64], list[Any]]:
-    """For every run a locally optimal selection: the optimal tokens with one second choice where
-    that is one, else the optimal tokens.
+def local_solutions(data: Any, heads: FloatArray, p: float) -> list[Any]:
+    """For every run that of a locally optimal selection: the optimal tokens with one second choice
+    where that is one, else the optimal tokens.
 
     Tokens of higher score stand :data:`APART`.
     """
@@ -39,7 +38,7 @@ def local_selections(data: Any, heads: FloatArray, p: float) -> tuple[NDArray[np
             local = solution.status == "optimal" and locally_optimal(solution, scores[run]).all()
             if local and margin_beyond(solution, scores[run]) >= APART:
                 selected[run] = tried[run]
-    return selected, solve(selected, p)
+    return solve(selected, p)
 
 
 def margin_beyond(solution: Any, scores: FloatArray) -> float:

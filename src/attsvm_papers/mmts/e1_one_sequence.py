@@ -45,6 +45,7 @@ def descent(toy, lr=0.1, steps=100_000):
         "other": kit.same(other.W[:, 0]),
         "dual": kit.same(best.dual),
         "dual_other": kit.same(other.dual),
+        "selected": trajectory.selected[-1],
         **prompts.course(trajectory, {"best": best.W[:, 0], "other": other.W[:, 0]}),
     }
 
@@ -239,10 +240,11 @@ def trajectories(e, plane, gaps):
     for single in e.take(e["part"] == "published")["published_prompt"]:
         plane.plot(*single.T, ":", color=kit.INK, linewidth=1.2)
     prompts.window(plane, *WINDOWS[toy])
-    for norm, gap, colour in zip(rows["norm"], rows["gap"], colours, strict=True):
+    norms = np.linalg.norm(rows["prompt"], axis=-1)
+    for norm, gap, colour in zip(norms, rows["gap"], colours, strict=True):
         prompts.draw_gaps(gaps, norm[10:], gap[10:], colour)
     for cone, colour in ((0.0, kit.BEST), (5.0, kit.ATTENTION)):
         path = paths.take(paths["cone"] == cone)
         prompts.draw_gaps(gaps, path["radius"], path["path_gap"], colour, ls="--", marker="o")
-    prompts.logarithmic_axes(gaps, (0.3, 2e4), (3e-19, 3.0))
+    gaps.set(xscale="log", yscale="log", xlim=(0.3, 2e4), ylim=(3e-19, 3.0))
     gaps.set(xlabel="norm of the prompt", ylabel="1 − cosine to the limit")

@@ -43,13 +43,17 @@ def trained(lr, steps, normalize):
     course = prompts.descend(PROBLEM, PROBLEM.starts["p"], steps, lr, normalize=normalize)
     nearest = max_margin(prompt_margins(PROBLEM.data, [0, 0, 0]), "lp:1.5")
     targets = {"best": best().W[:, 0], "wrong_norm": nearest.W[:, 0]}
-    return {"best": kit.same(best().W[:, 0]), **prompts.course(course, targets)}
+    return {
+        "best": kit.same(best().W[:, 0]),
+        "norm": course.norm.T,
+        "probability": np.swapaxes(course.softmax_probability, 0, 1),
+        **prompts.course(course, targets),
+    }
 
 
 @kit.run()
 def descent(lr=0.1, steps=100_000):
     lifted = max_margin(prompt_margins(PROBLEM.lifted, [0, 0, 0]))
-
     return {
         **trained(lr, steps, normalize=True),
         "best_lifted": kit.same(lifted.W[:2, 0]),
@@ -222,7 +226,7 @@ def trajectories(e, axes):
         ax.set(xticks=range(-2, 9, 2), title=f"{title}, first 200 steps")
         prompts.draw_gaps(axes[2], rows["step"][:, 1:], rows["gap_best"][:, 1:], colour)
     kit.legend(axes[0], loc="upper left")
-    prompts.logarithmic_axes(axes[2], (1, 1.2e5), (1e-9, 3.0))
+    axes[2].set(xscale="log", yscale="log", xlim=(1, 1.2e5), ylim=(1e-9, 3.0))
     axes[2].set(title="1 − cosine to the max-margin prompt", xlabel="step")
     axes[2].text(150, 3e-7, "normalised", color=kit.TRAINED, ha="right")
     axes[2].text(9e4, 0.1, "plain", color=kit.ATTENTION, ha="right")

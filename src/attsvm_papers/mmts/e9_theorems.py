@@ -18,7 +18,7 @@ paper is unverified.
 import numpy as np
 
 from attsvm_papers import kit
-from attsvm_papers.mmts.joint import FASTER, pairs
+from attsvm_papers.mmts.joint import pairs
 from attsvm_papers.mmts.local_optima import BOUNDS, enumeration, local_path
 from attsvm_papers.mmts.plain_descent import LONGER, equivalence, smoothness
 from attsvm_papers.mmts.random_prompts import directions, equal_scores
@@ -72,20 +72,6 @@ def counterexample(e):
         " second never turns. The norm diverges, and minus the gradient points towards the"
         " max-margin prompt everywhere (T3d); its direction does not follow from that. With one"
         " sequence it does (T3b)."
-    )
-
-
-def little_room(e):
-    """Why a joint path is not at the relaxed solution yet."""
-    rows = e.where(part="pairs")
-    late = (rows["pair_supporting"] == 0) & (rows["pair_nu"] > -1e-6) & (rows["pair_apart"] > 0.04)
-    late &= rows["pair_relaxed"] > 0.01
-    return (
-        f"In the {late.sum()} instances that miss it some input beyond the support has a label"
-        f" margin of at most {1.0 + rows['pair_spare'][late].max():.4f}. Its constraint is relaxed"
-        " where the head outweighs the prompt: where the margin's excess over one, times"
-        f" {FASTER:g}, is large against one. The theorem lets the head grow faster; how fast"
-        " depends on the data."
     )
 
 
@@ -197,27 +183,9 @@ def T4(e):
     trials="n T d seed",
 )
 def T6(e):
-    """Descent that starts on the ray of a selection that is not locally optimal leaves its
-    direction.
+    """Descent that starts on the ray of a selection that is not locally optimal, so of every one
+    but the optimal whose tokens all support, leaves its direction.
     """
-    return e["after"]
-
-
-@kit.claim(
-    kit.at_least(
-        0.01, f"{EIGHT}; the optimal token is a neighbour with a higher score", share=kit.MOST
-    ),
-    "recalled",
-    "P2, over-parameterisation (recalled); derived",
-    assumes={
-        "all tokens support": lambda e: e["all_support"] == 1,
-        "they are not the optimal ones": lambda e: e["optimal"] == 0,
-    },
-    null=other_directions(False),
-    trials="n T d seed",
-)
-def T17(e):
-    """So it leaves that of every selection but the optimal one whose tokens all support."""
     return e["after"]
 
 
@@ -252,10 +220,8 @@ def T7(e):
         "the two solutions are 16 degrees apart": lambda e: e["pair_apart"] > 0.04,
         "no other selection is known to have a larger label margin": lambda e: e["pair_nu"] > -1e-6,
     },
-    explanation=little_room,
     null=kit.replaced("the un-relaxed solution", pair_relaxed="pair_full"),
     trials="common seed",
-    failure="scale",
 )
 def T8(e):
     """With some that are not, and a head that grows a thousand times as far, its prompt is in the
@@ -360,30 +326,21 @@ def T17b(e):
     return [np.mean(each["count"]) - LOCAL_COUNTS[int(each["d"][0])] for each in rows.by("d")]
 
 
-@kit.each(
-    kit.claim(
-        NARROW,
-        "recalled",
-        id=id,
-        statement=words,
-        assumes={
-            " or ".join(bounds): lambda e, bounds=bounds: np.isin(e["bound"], bounds),
-            "the solution is not known to be one of several": lambda e: e["unique"] == 1,
-        },
-        null=kit.replaced("the global solution", local_gap="local_other"),
-    )
-    for id, bounds, words in (
-        ("T18", ("fro",), "Inside a narrow cone around a locally optimal direction of W the"
-         " regularisation path converges to it."),
-        ("T18b", ("nuc",), "So does that of factors of bounded size, around the directions that are"
-         " locally optimal in the nuclear norm."),
-        ("T18c", ("lp:1.5", "lp:3"), "So do those of W in the l1.5 and the l3 norm, around the"
-         " directions that are locally optimal there."),
-    )
-)  # fmt: skip
-def local_gap(e):
-    """At the largest size, relative to that of the cone's boundary."""
-    return e.end("local_gap") / boundary(e["degrees"])
+@kit.claim(
+    NARROW,
+    "recalled",
+    where={"part": "local_path"},
+    null=kit.replaced("the global solution", local_gap="local_other"),
+)
+def T18(e):
+    """Inside a narrow cone around a direction that is locally optimal in a norm the regularisation
+    path of W in that norm, and of factors in the nuclear one, converges to it, where it is not
+    known to be one of several.
+    """
+    return {
+        BOUNDS[each["bound"][0]]: each.end("local_gap") / boundary(each["degrees"])
+        for each in e.where(unique=1).by("bound")
+    }
 
 
 SIZE = "norm / norm of the max-margin weights"
@@ -415,8 +372,8 @@ def theorems(e, axes):
         for line in (each for strength in rows.by("strength") for each in strength.by("seed")):
             axes[0].plot(line["size"], line[name], "o-", color=colour, linewidth=1.0, ms=3)
         axes[0].text(0.03, 0.2 - 0.075 * k, words, color=colour, transform=axes[0].transAxes)
-    kit.logarithmic(axes[0].yaxis, np.array([1e-12, 3.0]))
-    axes[0].set(ylim=(1e-12, 3.0), xlabel=SIZE, title="concave head: path and its parts")
+    axes[0].set(yscale="log", ylim=(1e-12, 3.0), xlabel=SIZE)
+    axes[0].set_title("concave head: path and its parts")
     for place, each in enumerate(enumerated.by("d")):
         values, times = np.unique(each["count"], return_counts=True)
         axes[1].scatter([place] * len(values), values, 240.0 * times / each.rows, kit.TRAINED, lw=0)
@@ -425,12 +382,11 @@ def theorems(e, axes):
     axes[1].set(xlim=(-0.5, place + 0.5), ylim=(0, 4), yticks=range(5), xlabel="dimension d")
     axes[1].set_title("locally optimal selections of nine")
     colours = (kit.ATTENTION, kit.BEST, kit.TRAINED, kit.INK)
-    labels = ("W, Frobenius", "K and Q", "W, l1.5", "W, l3")
-    for k, (bound, colour) in enumerate(zip(BOUNDS, colours, strict=True)):
+    for k, ((bound, label), colour) in enumerate(zip(BOUNDS.items(), colours, strict=True)):
         local = e.where(part="local_path", bound=bound)
         gaps = np.maximum(local["local_gap"] / boundary(local["degrees"])[:, None], 1e-12)
         axes[2].plot(PATH_SIZES, gaps.T, "o-", color=colour, linewidth=1.0, ms=3)
-        at = (0.42 + 0.34 * (k // 2), 0.2 - 0.08 * (k % 2))
-        axes[2].text(*at, labels[k], color=colour, transform=axes[2].transAxes)
-    kit.loglog(axes[2], np.array(PATH_SIZES), np.array([1e-12, 2.0]))
-    axes[2].set(xlabel=SIZE, title="local paths: 1 − cosine, cone's edge = 1")
+        at = (0.05 + 0.35 * (k // 2), 0.2 - 0.08 * (k % 2))
+        axes[2].text(*at, label, color=colour, transform=axes[2].transAxes)
+    axes[2].set(xscale="log", yscale="log", xlabel=SIZE)
+    axes[2].set_title("local paths: 1 − cosine, cone's edge = 1")

@@ -1,5 +1,5 @@
-"""Prompt and head trained together on the points of two experiments, and the regularisation path of
-the pair.
+"""Prompt and head trained together on the papers' points, and the regularisation path of the pair
+on random instances.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ from attsvm.datasets import Toy
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm.selection import margin_drop, margin_drop_bound
+from attsvm.selection import margin_drop_bound
 from attsvm_papers import kit
-from attsvm_papers.mmts.prompts import course, degrees, draw_paths, draw_ray, marks, window
+from attsvm_papers.mmts.prompts import course, draw_paths, draw_ray, marks, window
 
 Columns = dict[str, NDArray[Any]]
 TOKENS = (1, 1, 1)  # the second token is selected everywhere; the first is zero
@@ -90,24 +90,6 @@ def descent(problem: Toy, lr: float, steps: int, kappa: float = 1.0) -> Columns:
     }
 
 
-def path(problem: Toy, radii: Sequence[float], head_radii: Sequence[float]) -> Columns:
-    """Angles of the joint regularisation path, one row per pair of radii."""
-    found = regularization_path(
-        problem.data,
-        problem.reference["v"],
-        radii=radii,
-        head_radii=head_radii,
-        parameterization="joint",
-    )
-    assert found.head is not None
-    return {
-        "radius": found.radii,
-        "head_radius": np.asarray(head_radii, float),
-        "angle": degrees(found.W[..., 0]),
-        "head_angle": degrees(found.head),
-    }
-
-
 def draw_pair(ax: Axes, rows: kit.Evidence) -> None:
     """Prompt and head over the first 200 steps, a dot every ten, with the rays of the solutions:
     the relaxed one, the un-relaxed one (dotted) and the head's.
@@ -121,14 +103,6 @@ def draw_pair(ax: Axes, rows: kit.Evidence) -> None:
     window(ax, (-2, 8), (-2.5, 7.5))
     ax.text(0.5, 6.0, "head v", color=kit.ATTENTION, fontsize=8.5)
     ax.text(4.6, -0.9, "prompt p", color=kit.TRAINED, fontsize=8.5)
-
-
-def drop(problem: Toy, samples: int, seed: int) -> Columns:
-    """Ratios of the margin-drop assumption at random prompts of sizes 0.1 to 20."""
-    rng = np.random.default_rng(seed)
-    prompts = rng.standard_normal((samples, 2))
-    prompts *= (np.geomspace(0.1, 20.0, samples) / np.linalg.norm(prompts, axis=1))[:, None]
-    return {"drop": margin_drop(problem.data, TOKENS, prompts).ratios}
 
 
 SHAPE, FAR_OUT, FASTER = (4, 3, 8), 40.0, 1000.0
@@ -149,8 +123,7 @@ def pairs(common, seeds):
 
     First tokens, which are selected, are the label times a unit vector and ``common`` times a
     direction that all sequences share: with it some sequences do not support the head. The others
-    are half as long. ``nu`` is the proven lower bound of the margin-drop assumption, ``spare`` by
-    how much the least label margin of a sequence beyond the support is above one.
+    are half as long. ``nu`` is the proven lower bound of the margin-drop assumption.
     """
     n, T, d = SHAPE
     rows = []
@@ -168,7 +141,6 @@ def pairs(common, seeds):
         full = max_margin(prompt_margins(data, chosen))
         if decoder.status != "optimal" or full.status != "optimal":
             continue
-        labelled = labels * (tokens[:, 0] @ decoder.W[:, 0])
         relaxed, more = (
             max_margin(relaxed_margins(data, chosen, support))
             for support in (decoder.support, decoder.support[1:])
@@ -192,7 +164,6 @@ def pairs(common, seeds):
                 "pair_more": found.direction_gap(more)[0],
                 "pair_head": direction_gap(found.head[..., None], decoder.W)[0],
                 "pair_apart": direction_gap(full.W, relaxed.W),
-                "pair_spare": np.delete(labelled, decoder.support).min(initial=np.inf) - 1.0,
             }
         )
     return kit.stacked(rows)

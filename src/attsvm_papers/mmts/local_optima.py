@@ -1,41 +1,22 @@
 r"""All selections of small instances: which are locally optimal, and regularisation paths in cones
-around them (claims T17, T18).
+around them (claims T17b, T18).
 """
 
-import itertools
 from typing import Any
 
 import numpy as np
 
 from attsvm import (
     Nuclear,
-    locally_optimal,
-    max_margin,
-    optimal_tokens,
     parse_norm,
     regularization_path,
-    selection_margins,
-    token_scores,
 )
 from attsvm.datasets import unit_sphere
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.local_cones import PATH_SIZES, narrow
+from attsvm_papers.tfsvm.local_cones import PATH_SIZES, narrow, selections
 
-BOUNDS = ("fro", "nuc", "lp:1.5", "lp:3")
-"""Norms of local paths."""
-
-
-def selections(data, head, norm=None):
-    """The solution of every selection in a norm, whether it is locally optimal there, and which of
-    them is the optimal one.
-    """
-    scores = token_scores(data, head)
-    choices = list(itertools.product(range(data.T), repeat=data.n))
-    programmes = [selection_margins(data, choice) for choice in choices]
-    # gaps of paths fall below what the default tolerance leaves of a direction
-    found = max_margin(programmes, norm, tol=1e-11)
-    local = [s.status == "optimal" and locally_optimal(s, scores).all() for s in found]
-    return list(found), np.array(local), choices.index(tuple(optimal_tokens(data, head).tolist()))
+BOUNDS = {"fro": "W, Frobenius", "nuc": "K and Q", "lp:1.5": "W, l1.5", "lp:3": "W, l3"}
+"""Norms of local paths, and what is bounded in them."""
 
 
 @kit.run(
@@ -53,7 +34,7 @@ def enumeration(seeds, d):
 
 
 @kit.run(
-    bound=BOUNDS,
+    bound=[*BOUNDS],
     seeds=kit.seeds(20, by=100, name="path_seeds"),
     quick={"path_seeds": 6},
 )

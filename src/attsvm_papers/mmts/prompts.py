@@ -23,7 +23,6 @@ from attsvm.datasets import Toy
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm_papers import kit
 
 Columns = dict[str, NDArray[Any]]
 SHOWN = 200  # steps that the papers draw
@@ -47,48 +46,29 @@ def marks(steps: int) -> list[int]:
     return [mark for mark in (*range(SHOWN + 1), *late, *pairs) if mark <= steps]
 
 
-def model(problem: Toy, starts: ArrayLike, **options: Any) -> Attention:
-    """Prompt attention on a toy with a fixed head, one run per start."""
-    assert problem.lifted is not None
-    points = np.asarray(starts, dtype=np.float64)
-    return Attention.prompt(
-        problem.lifted,
-        problem.value_head,
-        keys=problem.keys,
-        runs=len(points),
-        init=points,
-        **options,
-    )
-
-
 def descend(
     problem: Toy, starts: ArrayLike, steps: int, lr: float, *, normalize: bool = True
 ) -> Trajectory:
     """Gradient descent from every start, recorded at :func:`marks`."""
     assert problem.lifted is not None
-    attention = model(problem, starts)
-    optimizer = SteepestDescent(attention.parameters(), lr=lr, normalize=normalize)
-    return train(attention, problem.lifted, optimizer, steps, AtSteps(marks(steps)))
+    points = np.asarray(starts, dtype=np.float64)
+    model = Attention.prompt(
+        problem.lifted, problem.value_head, keys=problem.keys, runs=len(points), init=points
+    )
+    optimizer = SteepestDescent(model.parameters(), lr=lr, normalize=normalize)
+    return train(model, problem.lifted, optimizer, steps, AtSteps(marks(steps)))
 
 
 def course(trajectory: Trajectory, targets: Mapping[str, ArrayLike]) -> Columns:
-    """One row per run: its steps, prompts, probabilities, and the direction gap to every target as
+    """One row per run: its steps, prompts, and the direction gap to every target as
     ``gap_<name>``.
     """
-    runs = trajectory.loss.shape[1]
-    chosen = np.swapaxes(trajectory.selected[-1:], 0, 1)[:, 0]
-    columns = {
-        "step": np.tile(trajectory.steps, (runs, 1)),
-        "prompt": np.swapaxes(trajectory.W[..., 0], 0, 1),
-        "norm": trajectory.norm.T,
-        "probability": np.swapaxes(trajectory.softmax_probability, 0, 1),
-        "selected": chosen,
-    }
     gaps = {
         f"gap_{name}": trajectory.direction_gap(np.asarray(target)[:, None]).T
         for name, target in targets.items()
     }
-    return {**columns, **gaps}
+    prompts = np.swapaxes(trajectory.W[..., 0], 0, 1)
+    return {"step": np.tile(trajectory.steps, (len(prompts), 1)), "prompt": prompts, **gaps}
 
 
 def prompt_path(
@@ -125,12 +105,12 @@ def rays(problem: Toy, token: int, lr: float = 0.1, steps: int = 10_000) -> Colu
         [x * np.cos(turns) - y * np.sin(turns), x * np.sin(turns) + y * np.cos(turns)], axis=1
     )
     starts = np.concatenate([size * units for size in RAYS[0]])
-    end = course(descend(problem, starts, steps, lr), {"ray": solution.W[:, 0]})
+    end = descend(problem, starts, steps, lr)
     assert problem.scores is not None
     return {
         "locally": np.full(len(starts), locally_optimal(solution, problem.scores).all()),
-        "optimal": end["selected"][:, 0] == problem.scores[0].argmax(),
-        "ray_gap": end["gap_ray"][:, -1],
+        "optimal": end.selected[-1, :, 0] == problem.scores[0].argmax(),
+        "ray_gap": end.direction_gap(solution)[-1],
     }
 
 
@@ -165,10 +145,3 @@ def window(ax: Axes, horizontal: tuple[float, float], vertical: tuple[float, flo
 def draw_gaps(ax: Axes, x: NDArray[Any], gaps: NDArray[Any], colour: str, **style: Any) -> None:
     """One line per run; gaps below 1e-18 are drawn there."""
     ax.plot(x.T, np.maximum(gaps, 1e-18).T, color=colour, linewidth=1.1, **style)
-
-
-def logarithmic_axes(ax: Axes, x: tuple[float, float], y: tuple[float, float]) -> None:
-    """Both axes logarithmic, with these limits."""
-    for axis, limits, set_limits in ((ax.xaxis, x, ax.set_xlim), (ax.yaxis, y, ax.set_ylim)):
-        kit.logarithmic(axis, np.array(limits))
-        set_limits(*limits)

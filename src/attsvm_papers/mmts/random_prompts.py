@@ -1,5 +1,5 @@
 r"""Descent on the prompt of random instances: with equal scores of all but the optimal tokens, from
-any start (claim T3), and from the neighbourhood of a selection's direction (claims T4, T6, T17).
+any start (claim T3), and from the neighbourhood of a selection's direction (claims T4, T6).
 """
 
 import itertools
@@ -11,7 +11,6 @@ from attsvm import (
     AttentionData,
     locally_optimal,
     max_margin,
-    optimal_tokens,
     prompt_margins,
     token_scores,
     train,
@@ -101,7 +100,7 @@ def directions(n, T, d, seeds, prompt_steps=3000):
     :mod:`attsvm_papers.tfsvm.local_cones`, those of others on the ray itself.
     """
     data, heads = unit_sphere(n, T, d, seeds)
-    scores, best = token_scores(data, heads), optimal_tokens(data, heads)
+    scores = token_scores(data, heads)
     choices = np.array(list(itertools.product(range(data.T), repeat=data.n)))
     found: list[Any] = []
     for k, seed in enumerate(seeds):
@@ -115,7 +114,6 @@ def directions(n, T, d, seeds, prompt_steps=3000):
                 found.append((k, solution, local, inside(solution, angle, LEAD / clear, 1, rng)[0]))
     run, solutions, locally, starts = zip(*found, strict=True)
     kept = np.array(run)
-    chosen = np.stack([solution.margins.selected for solution in solutions])
     subset = AttentionData(data.tokens[kept], data.labels[kept], data.queries[kept])
     model = Attention.prompt(subset, heads[kept], init=np.stack(starts)[..., 0])
     course = train(
@@ -129,9 +127,5 @@ def directions(n, T, d, seeds, prompt_steps=3000):
     return {
         "seed": np.array(seeds)[kept],
         "locally": np.array(locally),
-        "optimal": (chosen == best[kept]).all(axis=-1),
-        "all_support": np.array(
-            [len(solution.support) == solution.margins.m for solution in solutions]
-        ),
         "after": course.direction_gap(list(solutions))[-1],
     }

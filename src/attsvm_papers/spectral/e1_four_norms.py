@@ -24,10 +24,7 @@ from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import marks, rate
 from attsvm_papers.spectral.multiclass import log_log1p
 
-# Token-priority data without cycles, n = 4, T = 6, K = d = 8; ``steps``, then on to ``far``.
-
-
-SETTING = (4, 6, 8, 8)
+SETTING = (4, 6, 8, 8)  # n, T, K, d
 NAMES = ("Frobenius", "spectral", "max", "nuclear")
 RATES = (0.5, 0.25, 0.1, 0.5)
 COLOURS = (kit.TRAINED, kit.ATTENTION, kit.BEST, kit.INK)
@@ -41,22 +38,20 @@ def norms() -> tuple[Norm, ...]:
 
 
 @lru_cache(maxsize=1)
-def solved(seeds: tuple[int, ...]) -> tuple[Any, Any, Any, Any]:
-    """Data, programmes, best margins ``(4, seeds)`` and whether all four are certified; the same
-    for every optimiser.
-    """
+def solved(seeds: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """Data, programmes and best margins ``(4, seeds)``, the same for every optimiser."""
     data = [priority_graph(*SETTING, seed) for seed in seeds]
     margins = [order_margins(one.embeddings, arcs(one).arcs) for one in data]
     solutions = [max_margin(margins, norm, tol=1e-8) for norm in norms()]
-    best = np.array([[solution.margin for solution in found] for found in solutions])
-    return data, margins, best, np.all([found.optimal for found in solutions], axis=0)
+    assert all(found.optimal.all() for found in solutions)
+    return data, margins, np.array([[each.margin for each in found] for found in solutions])
 
 
 @kit.run(
     seeds=kit.seeds(48, by=48), beta=BETAS, norm=range(len(NAMES)), quick={"far": 5000, "seeds": 3}
 )
 def run(norm, beta, seeds, steps=STEPS, far=LATE):
-    data, margins, best, certified = solved(tuple(seeds))
+    data, margins, best = solved(tuple(seeds))
     problem, own = Problem.of(data, "log_mass"), norms()[norm]
     records = AtSteps([*marks(far), steps])
     course = steepest_stage(
@@ -70,38 +65,25 @@ def run(norm, beta, seeds, steps=STEPS, far=LATE):
     # from 1 - phi to (1 - phi) / phi
     odds = missing - np.log(-np.expm1(np.minimum(missing, -1e-300)))
     loss = problem.log_mean(log_log1p(odds))
-    reach = [
-        np.max(own.dual_value(one.differences[:, :, None] * one.queries[one.sequence][:, None, :]))
-        for one in margins
-    ]
     columns = {
         "step": np.tile(course.steps[1:], (len(seeds), 1)),
         "gap": 1.0 - shares[norm].T,
         "push": (np.log(own.dual_value(G)) + log_scale - proxy).T,
         "log_margin": np.log(best[norm]),
-        "log_reach": np.log(reach),
         "proxy_share": np.exp(proxy - loss).T,
         "log_loss": loss.T,
-        "certified": certified,
     }
     here = np.flatnonzero(course.steps[1:] == steps)[0]
     return columns | {f"share{k}": shares[k, here] for k in range(len(NAMES))}
 
 
-def in_another_norm(e, betas):
-    """The ratio in each norm at step 5000 of the optimiser of the next one, for these betas."""
-    gap = e["gap"].copy()
-    for k in np.flatnonzero(np.isin(e["beta"], betas)).tolist():
-        norm, following = e["norm"][k], e["norm"] == (e["norm"][k] + 1) % len(NAMES)
-        for name in ("beta", "seed"):
-            following &= e[name] == e[name][k]
-        gap[k] = 1.0 - e[f"share{norm}"][following]
-    return e.but({"gap": gap})
-
-
 def another_norm(e):
     """Steepest descent in the next norm."""
-    return in_another_norm(e, BETAS)
+    gap = e["gap"].copy()
+    for k, (norm, beta, seed) in enumerate(zip(e["norm"], e["beta"], e["seed"], strict=True)):
+        following = e.where(norm=(norm + 1) % len(NAMES), beta=beta, seed=seed)
+        gap[k] = 1.0 - following[f"share{norm}"]
+    return e.but({"gap": gap})
 
 
 FAR = {"20 000 steps": lambda e: np.array(e["step"].max() >= LATE)}
@@ -213,7 +195,6 @@ def matrix(e, axes):
         axes[1].plot(step[late], curve, ":" if dotted else "-", color=COLOURS[k], label=label)
     guide = 0.9 * (step[late] / step[late][0]) ** -0.5
     axes[1].plot(step[late], guide, "--", color=kit.FAINT, linewidth=0.9)
-    kit.loglog(axes[1], step[late], np.array([0.008, 1.0]))
-    axes[1].set(xlim=(30, step[-1]), ylim=(0.008, 1.1), xlabel="step")
+    axes[1].set(xscale="log", yscale="log", xlim=(30, step[-1]), ylim=(0.008, 1.1), xlabel="step")
     axes[1].set_title("1 - ratio in the own norm")
     kit.legend(axes[1])

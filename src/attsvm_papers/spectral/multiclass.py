@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm import InputError
 from attsvm.data import FloatArray, IntArray
 
 _SMALL = -600.0  # exp of it, and of what counts beside it, is an ordinary number
@@ -29,28 +28,11 @@ class Multiclass:
         inputs: ``(runs, n, d)``.
         labels: ``(runs, n)``, 0 to ``classes - 1``.
         classes: number of classes.
-
-    Raises:
-        InputError: shapes that do not match, inputs that are not finite, a label out of range.
     """
 
     inputs: FloatArray
     labels: IntArray
     classes: int
-
-    def __post_init__(self) -> None:
-        if self.inputs.ndim != 3 or self.labels.shape != self.inputs.shape[:2]:
-            raise InputError(
-                f"inputs has shape {self.inputs.shape} and labels {self.labels.shape}; they must be"
-                " (runs, n, d) and (runs, n)"
-            )
-        if not np.isfinite(self.inputs).all():
-            raise InputError("inputs holds a number that is not finite; clean it")
-        if self.labels.min() < 0 or self.labels.max() >= self.classes:
-            raise InputError(
-                f"labels go from {self.labels.min()} to {self.labels.max()}; there are"
-                f" {self.classes} classes, from 0 on"
-            )
 
     def lags(self, W: FloatArray) -> FloatArray:
         r"""Minus the margins, :math:`(e_c-e_{y_i})^\top Wh_i`: ``(runs, n, classes)`` for
@@ -90,10 +72,6 @@ class Multiclass:
         ``(runs,)``.
         """
         return -self.lags(W).max(axis=(-2, -1))
-
-    def log_loss(self, W: FloatArray) -> FloatArray:
-        """Logarithm of the loss, ``(runs,)``, at any size."""
-        return _log_mean(log_log1p(np.logaddexp.reduce(self.lags(W), axis=-1)))
 
     def log_proxy(self, W: FloatArray) -> FloatArray:
         r"""Logarithm of :math:`G(W)=\frac1n\sum_i(1-\mathrm{softmax}(Wh_i)_{y_i})`, ``(runs,)``:

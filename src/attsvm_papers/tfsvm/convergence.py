@@ -35,11 +35,10 @@ def outcomes(
 
     Columns: ``feasible`` (the optimal tokens can be selected), ``saturated`` (every sequence gives
     one token more than 0.99), ``global`` (saturated at the optimal tokens), ``local`` (saturated at
-    a feasible, locally optimal selection; includes global), ``all_support`` (every token is a
-    support token of the optimal solution), ``separable`` (the trained selection is feasible) and
-    ``cosine`` to the solution of the trained selection, NaN where there is none. Beside them
-    ``local_random`` (random tokens are feasible and locally optimal) and ``cosine_other`` (to the
-    solution of another run).
+    a feasible, locally optimal selection; includes global), ``separable`` (the trained selection
+    is feasible) and ``cosine`` to the solution of the trained selection, NaN where there is none.
+    Beside them ``local_random`` (random tokens are feasible and locally optimal) and
+    ``cosine_other`` (to the solution of another run).
 
     Args:
         data: one instance per run.
@@ -51,11 +50,11 @@ def outcomes(
     optimal = optimal_tokens(data, heads, ties="first")
     scores = token_scores(data, heads)
     selected = trajectory.selected[-1]
-    runs = len(selected)
-    best = max_margin([constraints(data.instance(run), optimal[run]) for run in range(runs)])
-    reached = max_margin([constraints(data.instance(run), selected[run]) for run in range(runs)])
     tokens = np.random.default_rng(5).integers(data.T, size=selected.shape)
-    random = max_margin([constraints(data.instance(run), tokens[run]) for run in range(runs)])
+    best, reached, random = (
+        max_margin([constraints(data.instance(run), own) for run, own in enumerate(chosen)])
+        for chosen in (optimal, selected, tokens)
+    )
     saturated = trajectory.softmax_probability[-1].min(axis=-1) > SATURATED
     cosine = 1.0 - trajectory.direction_gap(reached)[-1]
     return {
@@ -64,9 +63,6 @@ def outcomes(
         "global": saturated & (selected == optimal).all(axis=-1),
         "local": saturated & are_local(reached, scores),
         "local_random": are_local(random, scores),
-        "all_support": np.array(
-            [s.status == "optimal" and len(s.support) == s.margins.m for s in best]
-        ),
         "separable": reached.optimal,
         "cosine": np.where(reached.optimal, cosine, np.nan),
         "cosine_other": 1.0 - trajectory.direction_gap([*reached[1:], reached[0]])[-1],

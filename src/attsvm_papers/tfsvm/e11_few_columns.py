@@ -3,9 +3,9 @@ r"""Factors with fewer columns than the nuclear solution has singular values.
 Tokens, queries and head on the unit sphere, n = 6, T = 8, d = 10; factors :math:`W=KQ^\top` of one,
 two, three and ten columns from uniform random entries, normalised gradient descent with step 0.1 in
 their joint norm, 20 000 steps. Of the tokens that each run selects the nuclear solution is
-certified. Stationary points of the programme of that many columns are computed twice: from the
-trained factors, and from the nuclear solution, which loses a column at a time. Margins are
-over the nuclear norm, relative to that of the nuclear solution, which no width surpasses.
+certified. A stationary point of the programme of that many columns is computed from the trained
+factors. Margins are over the nuclear norm, relative to that of the nuclear solution, which no width
+surpasses.
 
 Source: Transformers as Support Vector Machines, programme of the factors with m columns
 
@@ -21,7 +21,7 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.rank_bound import factors, narrowed, stationary
+from attsvm_papers.tfsvm.rank_bound import factors, stationary
 
 WIDTHS, WHOLE = (1, 2, 3, 10), 10
 EARLY, CLOSE = 0.1, 1e-6  # share of the steps of an early record; relative to the lower bound
@@ -46,13 +46,11 @@ def run(width, seeds, n=6, T=8, d=10, steps=20_000):
     nuclear = max_margin(programmes, Nuclear())
     ends = [factors(one, W, width) for one, W in zip(programmes, course.W[-1], strict=True)]
     own = stationary(programmes, ends)
-    weights, ranks = [one.W for one in nuclear], [one.rank or 0 for one in nuclear]
-    narrow = narrowed(programmes, weights, ranks, width)
-    cut = [factors(one, W, width) for one, W in zip(programmes, weights, strict=True)]
-    values = {"trained": ends, "own": own, "narrowed": narrow, "cut": cut}
+    cut = [factors(one, best.W, width) for one, best in zip(programmes, nuclear, strict=True)]
+    values = {"trained": ends, "own": own, "cut": cut}
     return {
         "certified": nuclear.optimal & (course.selected[-2] == course.selected[-1]).all(axis=-1),
-        "rank": np.array(ranks),
+        "rank": np.array([one.rank or 0 for one in nuclear]),
         "gap": course.direction_gap(np.stack([one.W for one in own]))[-1],
         "gap_nuclear": course.direction_gap(nuclear)[-1],
         **{
@@ -127,8 +125,8 @@ def few_columns(evidence, axes):
         (axes[1], "gap_nuclear", kit.FAINT, "nuclear solution"),
         (axes[1], "gap", kit.TRAINED, "its own programme"),
     ):
-        kit.dots(ax, places, [np.sort(rows[column]) for rows in by_width], color=colour, ms=2.5)
-        ax.lines[-1].set_label(words)
+        values = [np.sort(rows[column]) for rows in by_width]
+        kit.dots(ax, places, values, label=words, color=colour, ms=2.5)
     axes[0].set(ylim=(0.0, 1.05), title="margin, of the largest one")
     axes[1].set(yscale="log", title="1 - cosine of the trained product")
     for ax in axes:

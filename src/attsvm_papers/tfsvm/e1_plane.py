@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import Nuclear, datasets, max_margin, optimal_tokens, selection_margins, train
+from attsvm import Nuclear, datasets, max_margin, optimal_tokens, train
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
@@ -45,10 +45,10 @@ FIGURE = ("authors' code", "P2, Figure 1 and the figure of decision lines")
 def run(toy, method, starts=4, steps=100_000, lr=0.1):
     problem: Any = datasets.toy(toy)
     data, head = problem.data, problem.head
-    margins = selection_margins(data, optimal_tokens(data, head))
+    tokens = optimal_tokens(data, head)
     solved = {
-        "frobenius": max_margin(margins, tol=1e-12),
-        "nuclear": max_margin(margins, Nuclear(), tol=1e-10),
+        "frobenius": max_margin(data, tokens, tol=1e-12),
+        "nuclear": max_margin(data, tokens, Nuclear(), tol=1e-10),
     }
     runs, published = 1 if method == "W" else starts, method == "published"
     K = np.stack([0.1 * np.random.default_rng([1, k]).standard_normal((2, 2)) for k in range(runs)])
@@ -244,5 +244,4 @@ def direction(e, ax):
         rows = e.where(method=method)
         lines = ax.plot(rows["step"][0, 1:], rows[column][:, 1:].T, color=colour, linewidth=1.2)
         lines[0].set_label(label)
-    kit.loglog(ax, rows["step"][0, 1:], np.array([1e-9, 1.0]))
-    ax.set(xlabel="step", ylabel="1 - cosine")
+    ax.set(xscale="log", yscale="log", xlabel="step", ylabel="1 - cosine")

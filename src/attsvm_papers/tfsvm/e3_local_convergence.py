@@ -56,9 +56,6 @@ def factored(e, ridge=RIDGE, own=False):
     return e.where(factors=True, ridge=ridge, own=own)
 
 
-NO_RIDGE = kit.exchanged("no ridge", "ridge", RIDGE, 0.0)
-
-
 @kit.claim(
     kit.at_least(
         1e-6,
@@ -124,20 +121,6 @@ def T23(e):
 def E2_3g(e):
     """The last selection is locally optimal."""
     return e.where(factors=False, own=False)["local"]
-
-
-@kit.claim(
-    kit.between(
-        28.0,
-        36.05,
-        "where the ridge balances the data gradient; the toys of tfsvm-1 freeze at 30.9 and 34.7",
-        share=kit.MOST,
-    ),
-    null=NO_RIDGE,
-)
-def E2_3k(e):
-    """With the ridge the smallest margin freezes slightly below log(1/ridge) = 36."""
-    return factored(e)["theta"]
 
 
 SOLUTIONS = {

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import Frobenius, Nuclear, max_margin, optimal_tokens, selection_margins
+from attsvm import Nuclear, max_margin, optimal_tokens
 from attsvm.datasets import unit_sphere
 from attsvm_papers import kit
 
@@ -37,39 +37,31 @@ SHAPES = ((5, 5), (10, 5), (15, 5), (5, 10), (5, 15))
     quick={"d": (2, 5, 10), "seeds": 10},
 )
 def run(n, T, own, d, seeds):
-    programmes = []
-    for seed in seeds:
-        data, head = unit_sphere(n, T, d, seed, self_attention=own)
-        programmes.append(selection_margins(data, optimal_tokens(data, head, ties="first")))
-    frobenius = max_margin(programmes, Frobenius())
+    data, heads = unit_sphere(n, T, d, seeds, self_attention=own)
+    frobenius: Any = max_margin(data, optimal_tokens(data, heads, ties="first"))
     solved = np.flatnonzero(frobenius.optimal).tolist()
-    nuclear = max_margin([programmes[k] for k in solved], Nuclear(), tol=1e-9)
-    none = dict.fromkeys((*MEASURED, "nuc_rank", "nuc_bound", "nuc_gap"), np.nan)
-    found = [dict(none) for _ in seeds]
+    nuclear = max_margin([frobenius[k].margins for k in solved], Nuclear(), tol=1e-9)
+    found = [dict.fromkeys((*MEASURED, "nuc_rank", "nuc_bound"), np.nan) for _ in seeds]
     for k, best in zip(solved, nuclear, strict=True):
-        found[k] = dict(
-            zip(MEASURED, measured(frobenius[k], programmes[k - 1].queries), strict=True)
-        ) | {
+        values = measured(frobenius[k], data.queries[k - 1])
+        found[k] |= dict(zip(MEASURED, values, strict=True)) | {
             "nuc_rank": best.rank,
             "nuc_bound": np.nan if best.rank_bound is None else best.rank_bound,
-            "nuc_gap": best.gap,
         }
     return {"feasible": frobenius.optimal, **kit.stacked(found)}
 
 
-MEASURED = ("fro_rank", "fro_absolute", "supporting", "row_space", "row_space_other")
+MEASURED = ("fro_rank", "fro_absolute", "row_space", "row_space_other")
 
 
 def measured(solution, others):
-    """Of a Frobenius solution: ranks at a relative and an absolute threshold, sequences with a
-    support constraint, and its share outside the span of the queries, and of others.
+    """Of a Frobenius solution: ranks at a relative and an absolute threshold, and its share outside
+    the span of the queries, and of others.
     """
     sizes = np.linalg.svd(solution.W, compute_uv=False)
-    heavy = solution.dual > 1e-8 * solution.dual.max()
     return (
         np.sum(sizes > 1e-3 * sizes[0]),
         np.sum(sizes > 1e-7),
-        len(np.unique(solution.margins.sequence[heavy])),
         outside(solution.W, solution.margins.queries),
         outside(solution.W, others),
     )

@@ -96,10 +96,7 @@ def long_run(data, heads, chosen, steps):
             schedule=lambda step: 1.0 if step == 0 else 2.0 / bend * (1.0 + (step - 1) / bend),
         )
         best = optimal_tokens(first, heads[kept])
-        solutions = max_margin(
-            [selection_margins(first.instance(k), best[k]) for k in range(len(kept))]
-        )
-        gaps = course.direction_gap(solutions)
+        gaps = course.direction_gap(max_margin(first, best))
         found["far_first"][kept], found["far_gap"][kept] = gaps[1], gaps[-1]
     return found
 
@@ -303,8 +300,8 @@ def far(evidence, axes):
     columns = {"far_first": (kit.ATTENTION, "first step"), "far_gap": (kit.TRAINED, "the path")}
     for column, (colour, label) in columns.items():
         axes[0].plot(np.sort(known[column]), share, color=colour, label=label)
-    kit.logarithmic(axes[0].xaxis, np.concatenate([known[name] for name in columns]))
-    axes[0].set(xlabel="1 - cosine to the global solution", ylabel="share of instances, %")
+    axes[0].set(xscale="log", xlabel="1 - cosine to the global solution")
+    axes[0].set_ylabel("share of instances, %")
     kit.legend(axes[0], loc="upper left")
 
 

@@ -16,7 +16,6 @@ from attsvm import (
     AttentionData,
     max_margin,
     optimal_tokens,
-    selection_margins,
     token_scores,
     train,
 )
@@ -27,8 +26,6 @@ from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
 from attsvm_papers.tfsvm.convergence import mixed, trend
 from attsvm_papers.tfsvm.e5_convergence import shapes, share_of
-
-# Instances of :func:`attsvm.datasets.unit_sphere` with the highest-scoring tokens selected.
 
 # Percent of 200 instances in an independent program, at the dimensions of the full scale.
 REFERENCE = {
@@ -50,18 +47,13 @@ POINTS = 400  # random weights at which the descent direction is tested
 def optimal(n, T, d, seeds):
     data, heads = unit_sphere(n, T, d, seeds)
     optimal, scores = optimal_tokens(data, heads), token_scores(data, heads)
-    programmes = [selection_margins(data.instance(k), optimal[k]) for k in range(len(seeds))]
-    solutions = max_margin(programmes)
-    solved = solutions.optimal
+    solutions: Any = max_margin(data, optimal)
+    assert solutions.optimal.all()
     support = np.array([len(solution.support) for solution in solutions])
     ascent = [
         _alignment(data.instance(k), scores[k], solutions[k], seeds[k]) for k in range(len(seeds))
     ]
-    return {
-        "solved": solved,
-        "all_support": solved & (support == n * (T - 1)),
-        "ascent": np.array(ascent),
-    }
+    return {"all_support": support == n * (T - 1), "ascent": np.array(ascent)}
 
 
 @kit.run(
@@ -75,15 +67,13 @@ def any_start(seeds, starts=(0.1, 5.0, 20.0), directions=20, steps=4000):
     n, T, d = DESCENT
     data, heads = unit_sphere(n, T, d, seeds)
     best = optimal_tokens(data, heads)
-    solutions = max_margin(
-        [selection_margins(data.instance(k), best[k]) for k in range(len(seeds))]
-    )
-    solved = np.flatnonzero(solutions.optimal)
+    solutions: Any = max_margin(data, best)
+    assert solutions.optimal.all()
     each = len(starts) * directions
-    run = np.repeat(solved, each)
-    left = np.linalg.qr(data.tokens[solved].reshape(-1, n * T, d).mT)[0]
-    right = np.linalg.qr(data.queries[solved].mT)[0]
-    shape = (len(solved), len(starts), directions, n * T, n)
+    run = np.repeat(np.arange(len(seeds)), each)
+    left = np.linalg.qr(data.tokens.reshape(-1, n * T, d).mT)[0]
+    right = np.linalg.qr(data.queries.mT)[0]
+    shape = (len(seeds), len(starts), directions, n * T, n)
     W = np.random.default_rng([6, seeds[0]]).standard_normal(shape)
     W *= np.array(starts)[:, None, None, None] / np.linalg.norm(W, axis=(-2, -1), keepdims=True)
     W = left[:, None, None] @ W @ right.mT[:, None, None]
@@ -93,27 +83,19 @@ def any_start(seeds, starts=(0.1, 5.0, 20.0), directions=20, steps=4000):
     )
     model = Attention.cross(data, heads[run], init=W.reshape(-1, d, d))
     course = train(model, data, SteepestDescent(model.parameters(), lr=0.1), steps, AtSteps(()))
-    gaps = course.direction_gap([solutions[int(k)] for k in run]).reshape(2, len(solved), each)
-    right = (course.selected[-1] == best[run]).all(axis=-1).reshape(len(solved), each)
-    support = np.array([len(solution.support) == n * (T - 1) for solution in solutions])
-    columns = {
-        name: np.full(len(seeds), np.nan)
-        for name in ("descent_supported", "descent_length", "descent_gap", "descent_right")
+    gaps = course.direction_gap([solutions[int(k)] for k in run])[-1]
+    length = course.norm[-1] / (0.1 * steps)
+    return {
+        "descent_supported": np.array([len(s.support) == n * (T - 1) for s in solutions]),
+        "descent_length": length.reshape(-1, each).min(axis=-1),
+        "descent_gap": gaps.reshape(-1, each).max(axis=-1),
     }
-    columns["descent_supported"][solved] = support[solved]
-    length = course.norm[-1].reshape(len(solved), each) / (0.1 * steps)
-    columns["descent_length"][solved] = length.min(axis=-1)
-    columns["descent_gap"][solved] = gaps[-1].max(axis=-1)
-    columns["descent_right"][solved] = right.mean(axis=-1)
-    return columns
 
 
 def _alignment(data: Any, scores: Any, solution: Any, seed: int) -> float:
     r"""Least :math:`\langle-\nabla L(W),W^{mm}\rangle` over random W, relative to the weights of
     the tokens.
     """
-    if solution.status != "optimal":
-        return np.nan
     # Logits see W only between the spans of tokens and queries; a Gaussian W between those spans is
     # a smaller Gaussian matrix.
     left, right = (

@@ -74,7 +74,6 @@ def descent(d, seeds, n=3, T=4, steps=2000, lr=0.1):
         rows.append(
             {
                 "seed": int(kept[k]),
-                "tried": len(seeds),
                 "both": direction_gap(W, finite.W + diverging),
                 "refitted": np.array([1.0 - recombine(w, finite.W, margin.W).cosine for w in W]),
                 "margin": direction_gap(W, margin),
@@ -301,5 +300,4 @@ def smooth_heads(e, ax):
         gap, single = (np.nanmedian(own[name], axis=0) for name in ("outside", "outside_single"))
         ax.plot(times, gap, color=kit.TRAINED, alpha=shade, label=words)
     ax.plot(times, single, ":", color=kit.ATTENTION, label="likeliest tokens")
-    kit.logarithmic(ax.yaxis, np.array([1e-3, 1.0]))
-    ax.set(xlabel="log time", ylabel="1 - cosine")
+    ax.set(yscale="log", xlabel="log time", ylabel="1 - cosine")

@@ -35,10 +35,6 @@ from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
 from attsvm_papers.tfsvm.convergence import are_local
 
-# Instances of :func:`attsvm.datasets.unit_sphere` with a random label at every position; W from
-# zero.
-
-
 COSINE = 0.9996  # least cosine of ten draws of an independent program
 PATHS = 5  # draws whose best weights of a large size are searched
 FARTHEST = 1000.0  # that size, in norms of the solution
@@ -100,29 +96,23 @@ def trained(seeds, causal, n=2, T=4, d=8, steps=6000, lr=0.1):
     }
 
 
-@kit.run(shape=[[2, 3, 12]], seeds=kit.seeds(50, by=50), quick={"seeds": 20})
-def farthest(shape, seeds):
+@kit.run(seeds=kit.seeds(50, by=50), quick={"seeds": 20})
+def farthest(seeds):
     """Solutions for the best tokens of sequences with fewer positions than dimensions: how far from
     them the best weights of a large size are.
     """
-    n, T, d = shape
+    n, T, d = 2, 3, 12
     data, heads = unit_sphere(n, T, d, seeds)
-    pairs = [sequence_pairs(data.instance(k), np.ones((n, T)), True) for k in range(len(seeds))]
-    best = np.stack([optimal_tokens(one, head) for one, head in zip(pairs, heads, strict=True)])
-    programmes = _programmes(data, best, causal=True)
-    solutions = max_margin(programmes)
-    paths = np.full((2, len(seeds)), np.nan)
+    gaps = np.full((2, len(seeds)), np.nan)
     for k in range(min(PATHS, len(seeds))):
-        if solutions[k].status == "optimal":
-            path = regularization_path(
-                pairs[k], heads[k], radii=[FARTHEST * solutions[k].norm], starts=3
-            )
-            nuclear = max_margin(programmes[k], Nuclear())
-            paths[:, k] = path.direction_gap(solutions[k])[0], path.direction_gap(nuclear)[0]
-    return {
-        "far_gap": paths[0],
-        "far_gap_other": paths[1],
-    }
+        one = data.instance(k)
+        pairs = sequence_pairs(one, np.ones((n, T)), True)
+        best = optimal_tokens(pairs, heads[k]).reshape(n, T)
+        programme = sequence_margins(one, best, causal=True)
+        solution, nuclear = max_margin(programme), max_margin(programme, Nuclear())
+        path = regularization_path(pairs, heads[k], radii=[FARTHEST * solution.norm], starts=3)
+        gaps[:, k] = path.direction_gap(solution)[0], path.direction_gap(nuclear)[0]
+    return {"far_gap": gaps[0], "far_gap_other": gaps[1]}
 
 
 CHOSEN: dict[str, Any] = {

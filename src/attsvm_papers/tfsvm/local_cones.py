@@ -6,9 +6,22 @@ With :math:`\rho` the least margin of a non-neighbour, :math:`B=\max\|A_{it}\|_F
 third of :math:`\Theta(\rho-1)` leaves the neighbours in front.
 """
 
-import numpy as np
+import itertools
 
-from attsvm import Cone, MarginSolution
+import numpy as np
+from numpy.typing import NDArray
+
+from attsvm import (
+    AttentionData,
+    Cone,
+    MarginSolution,
+    Norm,
+    locally_optimal,
+    max_margin,
+    optimal_tokens,
+    selection_margins,
+    token_scores,
+)
 from attsvm.data import FloatArray
 from attsvm_papers import kit
 
@@ -23,6 +36,20 @@ NARROW = kit.at_most(
     " squared",
     share=kit.MOST,
 )
+
+
+def selections(
+    data: AttentionData, head: FloatArray, norm: Norm | None = None, tol: float = 1e-11
+) -> tuple[list[MarginSolution], NDArray[np.bool_], int]:
+    """The solution of every selection in a norm, whether it is locally optimal there, and which of
+    them is the optimal one.
+    """
+    scores = token_scores(data, head)
+    choices = list(itertools.product(range(data.T), repeat=data.n))
+    # gaps of paths fall below what the default tolerance leaves of a direction
+    found = max_margin([selection_margins(data, choice) for choice in choices], norm, tol=tol)
+    local = [s.status == "optimal" and locally_optimal(s, scores).all() for s in found]
+    return list(found), np.array(local), choices.index(tuple(optimal_tokens(data, head).tolist()))
 
 
 def opening(solution: MarginSolution, movement: float) -> float:

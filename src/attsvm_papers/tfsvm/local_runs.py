@@ -12,7 +12,6 @@ from attsvm import (
     MarginSolution,
     Nuclear,
     max_margin,
-    selection_margins,
     token_scores,
     train,
 )
@@ -61,43 +60,25 @@ def local_runs(
         AtSteps(range(0, steps, EVERY)),
     )
     selected = trajectory.selected[-1]
-    programmes = [selection_margins(data.instance(k), selected[k]) for k in range(len(seeds))]
-    frobenius, nuclear = max_margin(programmes), max_margin(programmes, Nuclear())
-    certified = frobenius.optimal & nuclear.optimal
+    frobenius: Any = max_margin(data, selected)
+    nuclear: Any = max_margin(data, selected, Nuclear())
+    assert (frobenius.optimal & nuclear.optimal).all()
     scores = token_scores(data, heads)
-    local = certified & are_local(frobenius, scores)
-    sizes = np.linalg.svd(trajectory.W[-1], compute_uv=False)
+    local = are_local(frobenius, scores)
     columns = {
         "step": kit.same(trajectory.steps),
         "probability": trajectory.softmax_probability.mean(axis=-1).T,
         "frobenius": 1.0 - trajectory.direction_gap(frobenius).T,
         "nuclear": 1.0 - trajectory.direction_gap(nuclear).T,
         "size": np.linalg.svd(trajectory.W, compute_uv=False).sum(axis=-1).T,
-        "certified": certified,
         "local": local,
-        "fro_rank": np.array([_rank(solution) for solution in frobenius]),
-        "nuc_rank": np.array([_rank(solution) for solution in nuclear]),
-        "trained_rank": np.sum(sizes > 1e-3 * sizes[:, :1], axis=-1),
-        "theta": sizes.sum(axis=-1) / nuclear.norm,
     }
     if factors:
         return columns
-    columns["local_random"] = _random_selections(data, scores)
+    tokens = np.random.default_rng(3).integers(T, size=selected.shape)
+    random: Any = max_margin(data, tokens)
+    columns["local_random"] = are_local(random, scores)
     return columns | _from_the_cone(data, heads, selected, (frobenius, nuclear), local, steps)
-
-
-def _random_selections(data: AttentionData, scores: Any) -> Any:
-    """Whether random tokens are locally optimal."""
-    tokens = np.random.default_rng(3).integers(data.T, size=scores.shape[:-1])
-    return are_local(
-        max_margin([selection_margins(data.instance(k), own) for k, own in enumerate(tokens)]),
-        scores,
-    )
-
-
-def _rank(solution: MarginSolution) -> int:
-    sizes = np.linalg.svd(solution.W, compute_uv=False)
-    return int(np.sum(sizes > 1e-3 * sizes[0]))
 
 
 def _from_the_cone(

@@ -75,22 +75,6 @@ def stationary(programmes: Sequence[Margins], starts: Sequence[Factors]) -> list
     return found
 
 
-def narrowed(
-    programmes: Sequence[Margins], whole: Sequence[FloatArray], ranks: Sequence[int], width: int
-) -> list[Factors]:
-    """Stationary points of this width, on a way from weights of larger rank that loses a column at
-    a time, the one of least size.
-    """
-    weights = list(whole)
-    found = [factors(one, W, width) for one, W in zip(programmes, weights, strict=True)]
-    for columns in range(max(ranks), width - 1, -1):
-        some = [k for k, rank in enumerate(ranks) if rank >= columns or columns == width]
-        starts = [factors(programmes[k], weights[k], columns) for k in some]
-        for k, ended in zip(some, stationary([programmes[k] for k in some], starts), strict=True):
-            found[k], weights[k] = ended, ended.W
-    return found
-
-
 def _linearised(margins: Margins, at: Factors) -> Margins:
     """The programme of Y, whose entries stand in one row."""
     delta, z = margins.differences, margins.queries[margins.sequence]
