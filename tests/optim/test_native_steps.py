@@ -46,10 +46,14 @@ def stepped(kind: str, size: float, **path: bool) -> list[Tensor]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [1.0, 1e-30, 1e30, 1e-42])
 def test_equals_the_multi_tensor_step(size: float, kind: str) -> None:
-    """Norm, division and update round once each; zero stays, and what is not finite shows."""
+    """Norm, division and update round once each, and the mirror map doubles what its dual is off
+    by (decay and update, half an eps each on either path) before it rounds itself; zero stays, and
+    what is not finite shows.
+    """
+    roundings = 5 if kind == "mirror" else 2
     ours, theirs = stepped(kind, size, fused=True), stepped(kind, size, foreach=True)
     for mine, other in zip(ours, theirs, strict=True):
-        eps = 2 * torch.finfo(mine.dtype).eps
+        eps = roundings * torch.finfo(mine.dtype).eps
         torch.testing.assert_close(mine, other, rtol=eps, atol=eps, equal_nan=True)
 
 
