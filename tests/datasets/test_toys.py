@@ -58,7 +58,8 @@ def test_the_random_points_are_those_of_pytorch():
     g = torch.Generator().manual_seed(0)
     shifts = torch.tensor([[1.0, 0.0]] + [[-1.0, 1.0]] * 3 + [[-0.5, -0.5]] * 3)
     keys = (0.2 * torch.randn(3, 7, 3, generator=g))[..., :2] + shifts
-    assert np.array_equal(toy("multiple_global").data.tokens.astype(np.float32), keys.numpy())
+    # to the last digit of float32: the logarithm and cosine behind randn are the processor's
+    assert np.allclose(toy("multiple_global").data.tokens, keys.numpy(), rtol=2e-7, atol=2e-8)
     for name, seed, T, scale in (("plane", 1, 3, 0.3), ("plane_margins", 3, 5, 0.5)):
         g = torch.Generator().manual_seed(seed)
         head, X, Z = unit(g, 2), scale * torch.randn(2, T, 2, generator=g), unit(g, 2, 2)
