@@ -60,3 +60,10 @@ def test_attention_is_behind_until_both_probabilities_are_high() -> None:
         kept = np.where(steps == 70, logistic + lead, logistic - 0.01)
         columns = {"part": ["descent"], "step": [steps], "logistic": [logistic], "kept": [kept]}
         assert claim.check(Evidence(columns)).verdict == verdict
+
+
+def test_pages_count_the_claims_that_there_are():
+    row = re.compile(r"^\| `([a-z]+-\d+[a-z]?)` \|.* \| (\d+) of (\d+) ", re.MULTILINE)
+    told = [found for page in PAGES for found in row.findall(page.read_text(encoding="utf-8"))]
+    assert len(told) > 15
+    assert [(i, n) for i, _, n in told if int(n) != len(experiment(i).claims)] == []
