@@ -219,6 +219,47 @@ def test_shared_weights_are_clipped_once_by_the_largest_of_their_layers() -> Non
     torch.testing.assert_close(model.get_parameter(name), before * factors, rtol=1e-5, atol=0)
 
 
+class Twice(nn.Module):
+    """One module that attends twice, with so many heads."""
+
+    def __init__(self, heads: tuple[int, int]) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.heads = heads
+        self.maps = nn.ModuleList(nn.Linear(16, 32) for _ in heads)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.largest: list[Tensor] = []
+        for heads, layer in zip(self.heads, self.maps, strict=True):
+            q, k = layer(x).unflatten(-1, (2, heads, -1)).permute(2, 0, 3, 1, 4)
+            self.largest.append((q.shape[-1] ** -0.5 * (q @ k.mT)).amax(dim=(0, 2, 3)).detach())
+            x = x + F.scaled_dot_product_attention(q, k, q).transpose(1, 2).flatten(2)
+        return x
+
+
+@pytest.mark.parametrize("heads", [(2, 2), (4, 2), (2, 4)])
+def test_a_module_may_attend_several_times_with_other_heads(heads: tuple[int, int]) -> None:
+    net = Twice(heads)
+    guard = LogitGuard(net, every=1)
+    net(X)
+    torch.testing.assert_close(peaks(guard), torch.cat(net.largest))
+
+
+def test_layers_that_share_weights_turn_alike() -> None:
+    net = Net()
+    net.last = net.attention
+    optimizer = sgd(net, lr=0.1)
+    guard = LogitGuard(net, every=1, optimizer=optimizer)
+    for _ in range(3):
+        step(net, optimizer, X)
+    first, second = (
+        [[each.turned, each.norm] for each in guard.metrics() if each.layer == layer]
+        for layer in (0, 1)
+    )
+    assert first == second
+    assert min(turned for turned, _ in first) > 1e-6
+
+
 def test_a_warning_names_the_head_once_and_says_what_to_do() -> None:
     model = family("gpt2").train()
     guard = attsvm.optim.LogitGuard(model, tau=1e-9, every=1)

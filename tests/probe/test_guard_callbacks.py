@@ -67,6 +67,9 @@ def test_trainer_clips_logs_accumulates_and_goes_on_from_a_checkpoint(tmp_path: 
     for mine, theirs in zip(again.guard.metrics(), callback.guard.metrics(), strict=True):
         assert mine.largest == pytest.approx(theirs.largest, rel=1e-6)
         assert mine.step == theirs.step
+    one.train()
+    logged = [entry for entry in one.state.log_history if "guard/largest_logit" in entry]
+    assert logged[0]["step"] == 1, "a second training begins like the first"
 
 
 def module(lightning: Any) -> Any:

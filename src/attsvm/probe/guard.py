@@ -136,8 +136,8 @@ class LogitGuard:
         self._seen: dict[int, _Seen] = {}
         self._heads: dict[tuple[int, int], Growth] = {}
         self._warned: set[tuple[int, int]] = set()
-        self._found: dict[str, HeadWeights | None] = {}
-        self._last: dict[str, tuple[Tensor, Tensor | None, Tensor]] = {}
+        self._found: dict[_Shape, HeadWeights | None] = {}
+        self._last: dict[_Shape, tuple[Tensor, Tensor | None, Tensor]] = {}
         self._watch = Watch(model, self._see)
         self._clip = Clip(model)
         self._open = ExitStack()
@@ -262,7 +262,8 @@ class LogitGuard:
         self._end_step()
 
     def _see(self, call: Call) -> None:
-        seen = self._seen.setdefault(call.number, _Seen(call.name, call.q.shape[3], []))
+        shape = _Shape(call.name, call.q.shape[1], call.q.shape[3])
+        seen = self._seen.setdefault(call.number, _Seen(shape, []))
         with torch.autocast(call.q.device.type, enabled=False):
             seen.passes.append(_measured(call, self.tau))
 
@@ -283,17 +284,18 @@ class LogitGuard:
         """Join the passes of this step and of all processes, judge the heads, and act."""
         seen, self._seen = dict(sorted(self._seen.items())), {}
         joined = iter(_joined([each.passes for each in seen.values()]))
-        moved = {each.name: self._moved(each) for each in seen.values()}
-        for layer, each in seen.items():
-            for head, (norm, turned) in enumerate(moved[each.name]):
+        shapes = dict.fromkeys(each.shape for each in seen.values())  # in one order everywhere
+        moved = {shape: self._moved(shape) for shape in shapes}
+        for layer, (shape, _) in seen.items():
+            for head, (norm, turned) in enumerate(moved[shape]):
                 peak, pressure, margin, entropy = next(joined)
-                track = self._heads.setdefault((layer, head), Growth(each.name))
+                track = self._heads.setdefault((layer, head), Growth(shape.name))
                 track.records.append(Record(self.steps, peak, margin, entropy, norm, turned))
                 if self.action == "clip" and self.tau < pressure < math.inf:
-                    weights = self._found[each.name]
+                    weights = self._found[shape]
                     if weights is None:
                         raise InputError(
-                            f"the query and key weights of {each.name} were not found among the"
+                            f"the query and key weights of {shape.name} were not found among the"
                             " trained matrices of the model, so its logits cannot be clipped; use"
                             " action='warn'"
                         )
@@ -307,19 +309,18 @@ class LogitGuard:
         """Steps to the next measurement; benchmarks/guard.py measures at equal distances."""
         return wait(self._heads.values(), self.tau, self.every)
 
-    def _moved(self, seen: _Seen) -> list[tuple[float, float]]:
+    def _moved(self, shape: _Shape) -> list[tuple[float, float]]:
         """Per head the norm of the weights, and one minus the cosine to the last record's; NaN
         where they are not known.
         """
-        name, heads = seen.name, seen.passes[0][0].shape[1]
-        if name not in self._found:
-            self._found[name] = find(self._model, name, heads, seen.d)
-        weights, unknown = self._found[name], [math.nan] * heads
+        if shape not in self._found:
+            self._found[shape] = find(self._model, *shape)
+        weights, unknown = self._found[shape], [math.nan] * shape.heads
         if weights is None:
             return list(zip(unknown, unknown, strict=True))
         now = weights.of(self._model)
         square = products(*now, *now)
-        before, self._last[name] = self._last.get(name), (*now, square)
+        before, self._last[shape] = self._last.get(shape), (*now, square)
         turned = unknown
         if before is not None:
             queries, keys, size = before
@@ -355,11 +356,18 @@ def _level() -> int:
     return level
 
 
+class _Shape(NamedTuple):
+    """A module that attends, and with what: several layers may share it with its weights."""
+
+    name: str
+    heads: int
+    d: int
+
+
 class _Seen(NamedTuple):
     """What one layer did in this step: per pass ``(2, heads)`` maxima and ``(2, heads)`` means."""
 
-    name: str
-    d: int
+    shape: _Shape
     passes: list[tuple[Tensor, Tensor]]
 
 

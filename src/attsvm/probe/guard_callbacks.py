@@ -23,7 +23,7 @@ class _Callback:
     def go_on(self, kept: dict[str, Any] | None) -> None:
         if kept:
             self.guard.load_state_dict(kept)
-            self.steps = self.guard.steps
+        self.steps = self.guard.steps
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         self.guard.remove()
