@@ -48,32 +48,39 @@ def test_an_edit_counts_where_the_figure_imports(tmp_path, monkeypatch, file):
     assert (code_fingerprint(run) != before) == (not file.startswith("other"))
 
 
-def test_a_script_counts_with_what_it_imports_from_beside_it(tmp_path, monkeypatch):
-    name, helper, tools, library, other = (
-        f"{word}{next(NUMBER)}" for word in ("script", "helper", "tools", "library", "other")
+def test_a_script_counts_with_what_it_imports_that_is_not_installed(tmp_path, monkeypatch):
+    """Beside it, through links, relative to itself or from elsewhere on the path."""
+    name, helper, tools, local, library, other = (
+        f"{word}{next(NUMBER)}"
+        for word in ("script", "helper", "tools", "local", "library", "other")
     )
-    elsewhere = tmp_path / "elsewhere"  # of others, wherever it is installed
+    here, elsewhere, installed = (tmp_path / word for word in ("here", "elsewhere", "installed"))
     files = {
-        name: tmp_path / f"{name}.py",
-        helper: tmp_path / f"{helper}.py",
-        tools: tmp_path / tools / "__init__.py",
-        library: elsewhere / library / "__init__.py",
-        other: tmp_path / f"{other}.py",
+        name: here / f"{name}.py",
+        helper: here / f"{helper}.py",
+        tools: here / tools / "__init__.py",
+        "inner": here / tools / "inner.py",
+        local: elsewhere / local / "__init__.py",
+        library: installed / library / "__init__.py",
+        other: here / f"{other}.py",
     }
     for file in files.values():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    files[name].write_text(f"import os\nimport {helper}, {tools}\nimport {library}\n")
-    (elsewhere / library / "compiled.py").write_bytes(b"\xf8")
-    for folder in (tmp_path, elsewhere):
+    files[name].write_text(f"import os\nimport {helper}, {tools}\nimport {library}, {local}\n")
+    files[tools].write_text("from .inner import *\n")
+    (installed / library / "compiled.py").write_bytes(b"\xf8")
+    (installed / f"{library}-1.0.dist-info").mkdir()
+    (tmp_path / "link").symlink_to(here)
+    for folder in (tmp_path / "link", elsewhere, installed):
         monkeypatch.syspath_prepend(str(folder))
     importlib.import_module(name)
     run = SimpleNamespace(__module__=name)
     found = [code_fingerprint(run)]
-    for module in (other, library, helper, tools, name):
+    for module in (other, library, local, helper, "inner", tools, name):
         files[module].write_text(files[module].read_text() + "a = 1\n")
         found.append(code_fingerprint(run))
-    assert [a == b for a, b in itertools.pairwise(found)] == [True, True, False, False, False]
+    assert [a == b for a, b in itertools.pairwise(found)] == [True] * 2 + [False] * 5
 
 
 @pytest.mark.parametrize(

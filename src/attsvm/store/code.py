@@ -22,23 +22,24 @@ def code_fingerprint(*functions: Any) -> str:
     """SHA-256 of the code that decides what these functions return.
 
     The library counts whole, but for what prints and draws. Of another package, the folder inside
-    it that a function is from counts, and those folders of it that this one imports; of a script,
-    itself and those beside it that it imports. Installed packages of others have versions.
+    it that a function is from counts, and those folders of it that this one imports, and so do
+    other packages and scripts that are imported, but for Python's own and installed ones: these
+    have versions.
 
     Args:
         functions: functions or classes.
     """
     digest = hashlib.sha256(_library().encode())
-    files = set[Path]()
+    files = dict[Path, str]()
     left = {function.__module__ for function in functions}
-    own = {name.partition(".")[0] for name in left} - {_LIBRARY.name}
-    beside = {_file(name).parent for name in own if _file(name).name != "__init__.py"}
+    own = {name.partition(".")[0] for name in left}
     seen = {""}
     while left:
         seen |= left
-        new = {path for name in left for path in _unit(name, own, beside)} - files
+        new = {path: home for name in left for path, home in _unit(name, own)}
+        new = {path: home for path, home in new.items() if path not in files}
         files |= new
-        left = {name for path in new for name in _imports(path)} - seen
+        left = {name for path, home in new.items() for name in _imports(path, home)} - seen
     for path in sorted(files, key=lambda path: (path.parent.name, path.name)):
         digest.update(f"{path.parent.name}/{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()
@@ -54,32 +55,40 @@ def _library() -> str:
     return digest.hexdigest()
 
 
-def _unit(name: str, own: set[str], beside: set[Path]) -> Iterator[Path]:
-    """The files of the folder, or the file, that a module's name begins with, where it is of one of
-    these packages or beside one of these scripts.
+def _unit(name: str, own: set[str]) -> Iterator[tuple[Path, str]]:
+    """The files of the folder, or the file, that a module's name begins with, each with the package
+    that its relative imports start from.
     """
     package, _, rest = name.partition(".")
-    where = _file(package)
+    module = sys.modules.get(package)
+    where = Path(getattr(module, "__file__", None) or "/")
     is_folder = where.name == "__init__.py"
-    home = where.parents[1] if is_folder else where.parent
-    if where.suffix != ".py" or (package not in own and home not in beside):
+    if (
+        where.suffix != ".py"
+        or package == _LIBRARY.name
+        or package in sys.stdlib_module_names
+        or (package not in own and _is_installed(where.parents[is_folder]))
+    ):
         return
-    yield where
+    yield where, getattr(module, "__package__", None) or ""
     if rest and is_folder:
         inner = where.parent / rest.partition(".")[0]
-        yield from inner.rglob("*.py")
-        if inner.with_suffix(".py").is_file():
-            yield inner.with_suffix(".py")
+        for path in (*inner.rglob("*.py"), *inner.parent.glob(f"{inner.name}.py")):
+            yield path, ".".join((package, *path.parent.relative_to(where.parent).parts))
 
 
-def _file(name: str) -> Path:
-    """Where a module that is imported stands."""
-    return Path(getattr(sys.modules.get(name), "__file__", None) or "/")
+@functools.cache
+def _is_installed(folder: Path) -> bool:
+    """Whether packages are installed in this folder."""
+    return next(folder.glob("*.dist-info"), None) is not None
 
 
-def _imports(path: Path) -> Iterator[str]:
+def _imports(path: Path, home: str) -> Iterator[str]:
     """Names of the modules that a file imports, and of others that there may not be."""
-    for origin, names in _IMPORT.findall(path.read_text(encoding="utf-8")):
-        for name in re.findall(r"[\w.]+", names):
-            parts = f"{origin}.{name}".strip(".").split(".")
-            yield ".".join(parts[:2])
+    for origin, names in _IMPORT.findall(path.read_text(encoding="utf-8", errors="replace")):
+        inner = origin.lstrip(".")
+        up = len(origin) - len(inner)
+        above = home.split(".")[: home.count(".") + 2 - up] if up else []
+        for name in re.findall(r"[\w.]+|\*", names):
+            parts = (*above, *inner.split("."), *name.strip("*").split("."))
+            yield ".".join([part for part in parts if part][:2])
