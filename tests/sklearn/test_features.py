@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
@@ -72,6 +73,12 @@ def test_a_pipeline_with_bags_may_set_the_output_of_its_steps():
 def test_bad_parameters_are_one_sentence(features, sentence):
     with pytest.raises(InputError, match=sentence):
         features.fit(bags())
+
+
+@pytest.mark.parametrize("features", [BagFeatures(), BagContext()])
+def test_features_are_fitted_first(features):
+    with pytest.raises(NotFittedError):
+        features.transform(bags())
 
 
 def test_another_width_is_refused():

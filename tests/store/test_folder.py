@@ -37,6 +37,9 @@ def test_a_finished_run_is_read_back_and_its_checkpoint_is_gone(tmp_path):
     assert run["answer"] == 42
     assert finished_run(tmp_path / "run", REQUEST) == run == read_run(tmp_path / "run")
     assert finished_run(tmp_path / "run", {"command": "fit"}) is None
+    for key in ([], {}, None):
+        write_json(tmp_path / "run" / "run.json", {**run, "key": key})
+        assert finished_run(tmp_path / "run", REQUEST) is None
     assert not folder.checkpoint.exists()
 
 

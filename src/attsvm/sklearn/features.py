@@ -180,7 +180,8 @@ class BagContext(BagTransformer):
         Raises:
             InputError: unusable bags, or another number of features than in :meth:`fit`.
         """
-        found: Bags = self.features_.transform(self._new_bags(X, groups))
+        bags = self._new_bags(X, groups)
+        found: Bags = self.features_.transform(bags)
         return found
 
 

@@ -187,7 +187,9 @@ def finished_run(path: Path, request: dict[str, Any]) -> dict[str, Any] | None:
     """
     run, ledger = json_object(path / _RUN) or {}, Ledger.read(path / _REQUEST, FORMAT)
     key = fingerprint(request)
-    if ledger is None or run.get("format") != FORMAT or {run.get("key"), ledger.key} != {key}:
+    if ledger is None or run.get("format") != FORMAT:
+        return None
+    if run.get("key") != key or ledger.key != key:
         return None
     remove_stages(path / "checkpoint")
     return run
