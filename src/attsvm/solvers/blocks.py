@@ -211,7 +211,7 @@ class InBlocks:
         values: FloatArray = margins(best.W)
         found = Certificate(best.W, best.dual, values, best.upper, best.gap, best.below, 0.0)
         told = solved(margins, found, request, f"blocks, {part.solver}", iterations)
-        told = replace(told, geometry=self.norm, rank=part.rank, step=part.step)
+        told = replace(told, geometry=self.norm, rank=part.rank)
         return self._told(told, iterations)
 
     def contradiction(self, rows: Rows, part: MarginSolution, iterations: int) -> MarginSolution:

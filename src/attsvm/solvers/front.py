@@ -302,12 +302,7 @@ def _direct(
         dual = None if start is None else near.start(start.dual)
         if start is not None and dual is not None:
             unchanged = near.margins is margins  # at another scale the multipliers are start enough
-            request = replace(
-                request,
-                warm_start=dual,
-                warm_weights=start.W if unchanged else None,
-                warm_step=start.step if unchanged else None,
-            )
+            request = replace(request, warm_start=dual, warm_weights=start.W if unchanged else None)
     solve = _solver_of(_module_of(norm, slack is not None))
     found = (
         equalities.solve(near.margins, norm, request, solve)

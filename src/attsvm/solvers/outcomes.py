@@ -36,7 +36,6 @@ class Request:
         slack: penalty C of the soft margin, ``None`` for the hard one.
         warm_start: ``(m,)`` multipliers to start from, or ``None``.
         warm_weights: ``(d_x, d_z)`` weights that belong to them, or ``None``.
-        warm_step: step of the splitting that found them, or ``None``.
         max_seconds: wall-clock limit, or ``None``.
         opposite: ``(m,)`` for programmes with equalities written as pairs of opposite rows: the
             other row of the pair, -1 for rows without one. A solver may use it; the programme means
@@ -50,7 +49,6 @@ class Request:
     max_seconds: float | None
     opposite: IntArray | None = None
     warm_weights: FloatArray | None = None
-    warm_step: float | None = None
     rough: bool = False
     started: float = field(default_factory=time.monotonic)
 

@@ -91,7 +91,7 @@ class _Search:
             start = frobenius.solve(
                 self.margins,
                 Frobenius(),
-                replace(request, warm_start=None, warm_weights=None, warm_step=None),
+                replace(request, warm_start=None, warm_weights=None),
             )
             if not start.has_weights:
                 return start

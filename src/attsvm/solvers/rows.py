@@ -404,7 +404,6 @@ class InMemory:
             rank_bound=part.rank_bound,
             unique=True if part.unique else None,
             geometry=self.norm,
-            step=part.step,
         )
 
     def contradiction(self, rows: Rows, part: MarginSolution, iterations: int) -> MarginSolution:

@@ -70,8 +70,6 @@ class MarginSolution:
             those of the last working set: how many rows ``gap`` and ``violation`` speak of;
             ``None`` for all other programmes.
         passes: how often the blocks were made or read.
-        step: step with which the splitting of the Schatten norms ended; a warm start goes on with
-            it.
         out_of_time: whether ``max_seconds`` ended an ``inaccurate`` solution; where it is False,
             more time changes nothing.
 
@@ -103,7 +101,6 @@ class MarginSolution:
     rank_bound: int | None = None
     unique: bool | None = None
     geometry: Norm = Frobenius()  # noqa: RUF009 - norms are immutable
-    step: float | None = None
     constraints: int | None = None
     passes: int | None = None
     out_of_time: bool = False

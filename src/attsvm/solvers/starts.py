@@ -1,8 +1,7 @@
 r"""Warm starts: what an earlier solution gives to the solver of a related programme.
 
-That is the weights, the multipliers and the step of the splitting. Rows are matched by sequence,
-selected token and rival token, so the selection may change in some sequences: their multipliers
-start at zero.
+That is the weights and the multipliers. Rows are matched by sequence, selected token and rival
+token, so the selection may change in some sequences: their multipliers start at zero.
 """
 
 from __future__ import annotations
@@ -23,12 +22,10 @@ class Start(NamedTuple):
     Attributes:
         dual: ``(m,)`` multipliers of the new programme.
         W: ``(d_x, d_z)`` weights of the earlier one, or ``None``.
-        step: of its splitting, or ``None``.
     """
 
     dual: FloatArray
     W: FloatArray | None = None
-    step: float | None = None
 
 
 def carried(margins: Margins, earlier: MarginSolution, slack: float | None) -> Start | None:
@@ -63,7 +60,7 @@ def carried(margins: Margins, earlier: MarginSolution, slack: float | None) -> S
     top, bottom = float(margins.rhs @ dual), float(np.sum(pull * pull))
     if slack is None and top > 0.0 and 0.0 < bottom < np.inf:
         dual = dual * (top / bottom)
-    return Start(dual, earlier.W, earlier.step) if dual.any() else None
+    return Start(dual, earlier.W) if dual.any() else None
 
 
 def _matched(margins: Margins, old: Margins, dual: FloatArray) -> FloatArray:
