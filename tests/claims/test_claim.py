@@ -227,6 +227,18 @@ def test_independent_trials_are_counted_once():
     assert several.check({"gap": [0.1]}).trials is None
 
 
+def test_a_claim_about_some_rows_counts_the_trials_among_them():
+    """Assumptions speak of these rows; the null breaks the whole and is measured on them."""
+    gaps = {"part": ["a", "a", "a", "b"], "seed": [0, 1, 2, 3], "gap": [0.1, 0.2, 5.0, 5.0]}
+    swapped = Null("rows the other way round", lambda e: e.but({"gap": e["gap"][::-1]}))
+    early = {"early": lambda e: e["seed"] < 2}
+    found = claim(where={"part": "a"}, assumes=early, null=swapped).check(gaps)
+    assert (found.verdict, found.counted, found.trials) == ("holds", 2, 2)
+    assert (found.null.measured, found.null.passed) == (5.0, 0)
+    nowhere = claim(where={"part": "c"}).check(gaps)
+    assert (nowhere.verdict, nowhere.unmet) == ("not applicable", ("part = c",))
+
+
 def test_a_claim_made_of_parts_fails_where_one_does_and_says_which():
     half = claim(at_most(1.0, "why", share=0.5), by_name)
     found = half.check({"a": [0.1, 0.2], "b": [0.3, 5.0]})

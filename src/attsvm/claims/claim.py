@@ -472,6 +472,8 @@ class Claim:
             fitted rates.
         null: the broken variant on which the claim must fail. The same instances are counted.
         trials: the columns, between spaces, whose distinct values are the independent trials.
+        where: values of columns, as ``{"d": 4}``: measure and assumptions get these rows alone, of
+            the evidence and of the null's, and trials are counted among them.
 
     Example:
         >>> from attsvm.claims import Claim, Evidence, Null, at_most
@@ -500,6 +502,7 @@ class Claim:
     interval: bool = False
     null: Null | None = None
     trials: str = "seed"
+    where: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.source not in get_args(Source):
@@ -523,17 +526,19 @@ class Claim:
             InputError: a column is missing, or an assumption or the null speaks of another number
                 of instances than the measurement.
         """
-        table = Evidence.of(evidence)
-        table.used.clear()
+        whole = Evidence.of(evidence)
+        whole.used.clear()
+        if not np.all([whole[name] == value for name, value in self.where.items()], axis=0).any():
+            words = (f"{name} = {value}" for name, value in self.where.items())
+            return self._not_applicable(whole, ", ".join(words))
+        table = self._rows(whole)
         conditions = {
             name: np.asarray(condition(table), dtype=bool)
             for name, condition in self.assumes.items()
         }
-        nowhere = tuple(name for name, met in conditions.items() if not met.any())
+        nowhere = [name for name, met in conditions.items() if not met.any()]
         if nowhere:  # nothing to measure, and perhaps nothing that could be
-            return Verdict(
-                self, "not applicable", math.nan, 0, 0, nowhere, tuple(sorted(table.used))
-            )
+            return self._not_applicable(table, *nowhere)
         values, names = self._values(table)
         applies = np.ones(values.shape, dtype=bool)
         for name, met in conditions.items():
@@ -545,8 +550,7 @@ class Claim:
             applies &= met
         columns = tuple(sorted(table.used))
         if not applies.any():
-            unmet = tuple(self.assumes) or ("any part",)
-            return Verdict(self, "not applicable", math.nan, 0, 0, unmet, columns)
+            return self._not_applicable(table, *(self.assumes or ("any part",)))
         counted = values[applies]
         passes = self.expect.passes(counted)
         parts = _parts(counted, names[applies])
@@ -567,13 +571,21 @@ class Claim:
             explanation="" if outcome != "fails" else why if isinstance(why, str) else why(table),
             parts=decisive if (names != "").any() else {},
         )
-        return verdict if self.null is None else self._beside_its_null(verdict, table, applies)
+        return verdict if self.null is None else self._beside_its_null(verdict, whole, applies)
+
+    def _rows(self, whole: Evidence) -> Evidence:
+        """The rows that the claim speaks of."""
+        return whole.where(**self.where) if self.where else whole
+
+    def _not_applicable(self, table: Evidence, *unmet: str) -> Verdict:
+        columns = tuple(sorted(table.used))
+        return Verdict(self, "not applicable", math.nan, 0, 0, unmet, columns)
 
     def _beside_its_null(
-        self, verdict: Verdict, table: Evidence, applies: NDArray[np.bool_]
+        self, verdict: Verdict, whole: Evidence, applies: NDArray[np.bool_]
     ) -> Verdict:
         assert self.null is not None
-        values, names = self._values(self.null.of(table))
+        values, names = self._values(self._rows(self.null.of(whole)))
         if values.shape != applies.shape:
             raise InputError(
                 f"claim {self.id}: its null ({self.null.words}) speaks of {values.shape} instances,"

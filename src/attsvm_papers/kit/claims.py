@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -94,24 +93,14 @@ def claim(
             name: fields[name] for name in inspect.signature(function).parameters if name in fields
         }
 
-        def has(e: Evidence) -> bool:
-            return bool(np.all([e[k] == v for k, v in (where or {}).items()], axis=0).any())
-
-        def rows(e: Evidence) -> Evidence:
-            return e.where(**where) if where else e
-
         def measure(e: Evidence) -> Any:
-            found = [function(group, **taken) for group in rows(e).by(by)]
+            found = [function(group, **taken) for group in e.by(by)]
             return np.concatenate([np.atleast_1d(each) for each in found]) if by else found[0]
 
         told = {assumes: lambda e: e[assumes]} if isinstance(assumes, str) else assumes or {}
-        conditions: dict[str, Measure] = {
-            name: partial(_among, of, has, rows) for name, of in told.items()
-        }
-        if where:
-            conditions[", ".join(f"{name} = {value}" for name, value in where.items())] = has
+        conditions: dict[str, Measure] = dict(told)
         if least:
-            conditions[f"{least} runs"] = lambda e: min(x.rows for x in rows(e).by(by)) >= least
+            conditions[f"{least} runs"] = lambda e: min(x.rows for x in e.by(by)) >= least
         made = Claim(
             id or function.__name__.replace("_", "."),
             words.format(**fields) if fields else words,
@@ -125,14 +114,11 @@ def claim(
             named(null),
             trials,
             failure=cast(Failure, failure),
+            where=where or {},
         )
         return Claims(function, (made, *known.claims))
 
     return decorate
-
-
-def _among(of: Measure, has: Measure, rows: Measure, e: Evidence) -> Any:
-    return has(e) and of(rows(e))
 
 
 def each(

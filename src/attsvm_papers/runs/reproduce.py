@@ -61,7 +61,7 @@ def reproduce(
         scale: ``smoke``, ``small`` or ``paper``; each experiment's own when left out, which is
             never one that needs an accelerator.
         seeds: number of trials instead of the experiment's own.
-        shift: added to every seed, so that the same claims meet trials that nobody has looked at.
+        shift: added to every seed, so that the same claims meet other trials.
         tuning: whether to use the seeds on which thresholds are set, instead of those that judge.
         sizes: numbers of blocks of the trained networks instead of the experiment's own.
         text: a text file for the experiments that read one, instead of their own.
