@@ -35,6 +35,7 @@ def test_a_folder_gives_the_answer_of_the_file(tokens, arrays, tmp_path, capsys)
         parts = solved(tmp_path / "shards", *words)
         assert parts["status"] == file["status"]
         assert parts["constraints"] == file["constraints"] == 200
+        assert parts["sequences"] == file["sequences"] == 40
         assert parts["passes"] >= (2 if file["status"] == "optimal" else 1)
         if file["status"] == "optimal":
             assert parts["norm"] == pytest.approx(file["norm"], rel=1e-8)
@@ -47,7 +48,7 @@ def test_what_it_prints_and_writes(arrays, tmp_path, capsys):
     assert main(words) == 0
     assert main(words) == 0  # its own file may be written again
     printed = capsys.readouterr().out
-    assert "for all 200 constraints in 1 blocks, " in printed
+    assert " of 200 constraints support it); proved for all 200 constraints in 1 block, " in printed
     with np.load(out) as written:
         i = int(written["numbers"][written["sequence"][0]])
         assert written["selected"][written["sequence"][0]] == arrays["chosen"][i]

@@ -98,6 +98,7 @@ def run(options: argparse.Namespace) -> int:
     """Solve and print."""
     from attsvm.files import check_destination, is_folder, save_arrays
     from attsvm.geometry import parse_norm
+    from attsvm.margins import Margins
     from attsvm.solvers import max_margin
 
     norm = parse_norm(options.norm)
@@ -105,8 +106,10 @@ def run(options: argparse.Namespace) -> int:
         check_destination(options.out)  # before the work, not after it
         _refuse_files_of_others(options.out)
     folder = Path(options.data)
+    blocks = None
     if is_folder(folder) and any(folder.glob("*.npy")):
-        programme = _of_blocks(options, folder)
+        blocks = _of_blocks(options, folder)
+        programme: Any = Margins.from_blocks(blocks)
     elif options.memory is not None:
         if not folder.exists():
             _read(options)  # what is not there is told first
@@ -128,6 +131,8 @@ def run(options: argparse.Namespace) -> int:
             written[_NUMBERS] = margins.numbers
         save_arrays(written, options.out)
     summary = _summary(solution)
+    if blocks is not None:  # margins are those of the last working set
+        summary |= {"sequences": blocks.n, "selected": None}
     if options.json:
         show_json(summary)
     else:
@@ -166,14 +171,14 @@ def _read(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
 
 def _of_blocks(options: argparse.Namespace, folder: Path) -> Any:
-    """The programme of arrays that are read in parts.
+    """The selections of arrays that are read in parts.
 
     Raises:
         InputError: an option that they do not take, or no selection.
     """
     import numpy as np
 
-    from attsvm.margins import MappedSelections, Margins
+    from attsvm.margins import MappedSelections
 
     if options.programme != "selection":
         raise InputError(
@@ -191,7 +196,7 @@ def _of_blocks(options: argparse.Namespace, folder: Path) -> Any:
             )
         head = np.asarray(data.whole("v"), dtype=np.float64)
         data = MappedSelections(folder, partial(_optimal, head))
-    return Margins.from_blocks(data)
+    return data
 
 
 def _first(arrays: dict[str, Any]) -> Any:

@@ -35,6 +35,7 @@ class MappedSelections:
 
     Attributes:
         count: how many blocks there are.
+        n: how many sequences.
         names: of the arrays.
 
     Raises:
@@ -78,7 +79,7 @@ class MappedSelections:
                     f"X of {shard.path} has shape {shard.shape}; it must be (sequences, tokens,"
                     " features)"
                 )
-        total = _length(self._shards["X"])
+        self.n = total = _length(self._shards["X"])
         wanted = {"Z", "y", "mask", selected} & set(self.names)
         for name in sorted(map(str, wanted)):
             if _length(self._shards[name]) != total:

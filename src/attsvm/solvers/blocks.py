@@ -220,11 +220,15 @@ class InBlocks:
 
     def _told(self, part: MarginSolution, iterations: int) -> MarginSolution:
         total = sum(each.constraints for each in self.seen)
-        over = f"{total} constraints in {self.blocks.count} blocks, {self.passes} passes over them"
-        proof = "these rows prove it for all" if "infeasible" in part.status else "for all"
+        blocks = "1 block" if self.blocks.count == 1 else f"{self.blocks.count} blocks"
+        over = f"{total} constraints in {blocks}, {self.passes} passes over them"
+        proof = "these rows prove it for all" if "infeasible" in part.status else "proved for all"
+        message = part.message.replace(
+            f"of {part.margins.m} constraints", f"of {total} constraints"
+        )
         return replace(
             part,
-            message=f"{part.message}; {proof} {over}",
+            message=f"{message}; {proof} {over}",
             iterations=iterations,
             constraints=total,
             passes=self.passes,
