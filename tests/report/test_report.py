@@ -317,6 +317,7 @@ FORMAT = '{"format": "attsvm-run/1", '
         ("run.json", "\xff", "cannot be read"),
         ("run.json", "[]", "has no format"),
         ("run.json", '{"format": "attsvm-run/0"}', "this version reads 'attsvm-run/1'"),
+        ("run.json", FORMAT + '"request": {"command": "probe"}}', "holds a probe, and only fits"),
         ("run.json", FORMAT + '"results": {"direction": {"measure": {"a": 1}}}}', "are not as"),
         ("run.json", FORMAT + '"claims": [{"measured": {}}], "dataset": 7}', "are not as"),
         ("arrays.safetensors", None, "arrays.safetensors is missing"),

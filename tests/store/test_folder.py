@@ -81,6 +81,8 @@ def test_another_request_is_refused_with_what_differs_and_nothing_changes(tmp_pa
     with pytest.raises(InputError, match=sentence):
         RunFolder(tmp_path, other).__enter__()
     assert tree(tmp_path) == before
+    with pytest.raises(InputError, match=r"another run \(command was 'fit', now 'probe'\)"):
+        RunFolder(tmp_path, {"command": "probe", "attsvm": "0.2.0"}).__enter__()
 
 
 def test_overwriting_leaves_the_files_of_others(tmp_path):

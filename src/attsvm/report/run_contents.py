@@ -86,8 +86,13 @@ def read(folder: Path, record: Any = None) -> Run:
         InputError: no such folder, no ``run.json``, another format, or a file that cannot be read.
     """
     record = read_run(folder) if record is None else record
+    page, request = folder / "report.html", record.get("request")
+    if isinstance(request, dict):  # a fit keeps it in a file of its own
+        there = f"; its page is {page}" if page.is_file() else ""
+        raise InputError(
+            f"{folder} holds a {request.get('command')}, and only fits are drawn again{there}"
+        )
     if (record.get("parameters") or {}).get("assumption") == "standard":
-        page = folder / "report.html"
         there = f"open {page}, which the fit has written, or " if page.is_file() else ""
         raise InputError(
             f"{folder} holds a fit of the standard assumption, whose page is drawn from"

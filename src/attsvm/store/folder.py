@@ -215,7 +215,8 @@ def read_run(folder: Path) -> dict[str, Any]:
     if not isinstance(run, dict) or found != FORMAT:
         what = "no format" if found is None else f"format {found!r}"
         raise InputError(
-            f"{path} has {what}, this version reads {FORMAT!r}; fit again into another folder"
+            f"{path} has {what}, this version reads {FORMAT!r} of attsvm fit; give the folder of a"
+            " fit, or fit again into another one"
         )
     ledger = Ledger.read(folder / _REQUEST, FORMAT)
     if ledger is not None and run.get("key") not in (None, ledger.key):
@@ -229,7 +230,7 @@ def read_run(folder: Path) -> dict[str, Any]:
 def _difference(found: Any, wanted: dict[str, Any]) -> str:
     """The first parameter in which two requests differ, in words."""
     if isinstance(found, dict):
-        for key in sorted({*found, *wanted}):
+        for key in sorted({*found, *wanted}, key=lambda key: (key != "command", key)):
             old, new = found.get(key), wanted.get(key)
             if old != new:
                 if isinstance(old, dict) and isinstance(new, dict):
