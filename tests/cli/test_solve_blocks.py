@@ -36,6 +36,7 @@ def test_a_folder_gives_the_answer_of_the_file(tokens, arrays, tmp_path, capsys)
         assert parts["status"] == file["status"]
         assert parts["constraints"] == file["constraints"] == 200
         assert parts["sequences"] == file["sequences"] == 40
+        assert parts["unique"] == file["unique"] == (True if file["status"] == "optimal" else None)
         assert parts["passes"] >= (2 if file["status"] == "optimal" else 1)
         if file["status"] == "optimal":
             assert parts["norm"] == pytest.approx(file["norm"], rel=1e-8)

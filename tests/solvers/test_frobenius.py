@@ -145,6 +145,7 @@ def test_verdict_and_conditions_over_random_ragged_programmes(
     A = written_out(margins)
     if margins.m == 0 or not margins.rhs.any():
         assert solution.status == "optimal"
+        assert solution.unique
         assert not solution.W.any()
         return
     lp = linprog(
@@ -152,8 +153,10 @@ def test_verdict_and_conditions_over_random_ragged_programmes(
     )
     assert solution.status == ("optimal" if lp.status == 0 else "infeasible"), solution.message
     if solution.status == "optimal":
+        assert solution.unique, "the norm is strictly convex"
         assert_optimal(solution, 1e-9)
     else:
+        assert solution.unique is None
         assert_farkas(solution)
 
 

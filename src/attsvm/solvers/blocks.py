@@ -211,7 +211,8 @@ class InBlocks:
         values: FloatArray = margins(best.W)
         found = Certificate(best.W, best.dual, values, best.upper, best.gap, best.below, 0.0)
         told = solved(margins, found, request, f"blocks, {part.solver}", iterations)
-        told = replace(told, geometry=self.norm, rank=part.rank)
+        unique = True if part.unique else None
+        told = replace(told, geometry=self.norm, rank=part.rank, unique=unique)
         return self._told(told, iterations)
 
     def contradiction(self, rows: Rows, part: MarginSolution, iterations: int) -> MarginSolution:
@@ -233,7 +234,6 @@ class InBlocks:
             constraints=total,
             passes=self.passes,
             rank_bound=None,
-            unique=None,
         )
 
 

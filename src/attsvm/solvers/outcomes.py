@@ -68,8 +68,8 @@ class Solver(Protocol):
 def solved(
     margins: Margins, found: Certificate, request: Request, solver: str, iterations: int
 ) -> MarginSolution:
-    """The solution of a certificate: ``optimal`` when gap and violation are within the tolerance,
-    else ``inaccurate``.
+    """The solution of a certificate in the Frobenius norm, whose solutions are unique: ``optimal``
+    when gap and violation are within the tolerance, else ``inaccurate``.
     """
     rhs = margins.rhs
     slacks = np.zeros(margins.m) if request.slack is None else np.maximum(rhs - found.values, 0.0)
@@ -113,6 +113,7 @@ def solved(
         solver,
         iterations,
         message,
+        unique=True if status == "optimal" else None,
         out_of_time=late,
     )
 
@@ -188,6 +189,7 @@ def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolut
         solver="inspection",
         iterations=0,
         message=f"optimal: {reason}, so the zero weights are the solution",
+        unique=True,
     )
 
 

@@ -55,7 +55,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
     assert isinstance(norm, Lp)
     if not (margins.rhs > 0).any():
-        return replace(zero_solution(margins, norm, request), unique=True)
+        return zero_solution(margins, norm, request)
     return _Search(margins, norm, request).run()
 
 

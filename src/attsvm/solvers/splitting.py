@@ -86,7 +86,7 @@ _ROUNDING = 4e-15  # of the margin of a unit row, beside weights of size one
 def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
     if not (margins.rhs > 0).any():
-        return replace(zero_solution(margins, norm, request), unique=True)
+        return zero_solution(margins, norm, request)
     if norm == Frobenius():
         return _with_facts(frobenius.solve(margins, norm, request), norm, None)
     return _Search(margins, norm, request).run()
