@@ -57,7 +57,7 @@ def files(tmp_path_factory):
         ("solve two.npz --tokens nonsense", ["neither positions"]),
         # options that do not go together
         ("fit digits --layer 3", ["option --layer does not go with digits"]),
-        ("fit t.csv --layer 2", ["option --layer does not go with text"]),
+        ("fit t.csv --layer 2", ["option --layer does not go with text; it is for an encoder"]),
         ("fit t.csv --vectors ./none", ["there is no folder ./none", "a hub name"]),
         ("fit t.csv --encoder t.csv", ["t.csv is a file; give a folder"]),
         ("fit t.csv --encoder a --vectors b", ["--encoder and option --vectors", "choose one"]),
@@ -81,6 +81,7 @@ def files(tmp_path_factory):
         # experiments
         ("reproduce", ["nothing to reproduce"]),
         ("reproduce tfsvm-99", ["no experiment 'tfsvm-99'"]),
+        ("reproduce tfsvm", ["tfsvm is a paper", "--paper tfsvm"]),
         ("reproduce --paper bible", ["no paper 'bible'"]),
         ("reproduce graph-4 --quick --scale smoke", ["--quick"]),
     ],

@@ -112,13 +112,10 @@ def test_what_is_left_out_is_counted(write, texts):
         ({"max_tokens": 0}, "max_tokens is 0; it must be at least 1"),
         ({"dim": 0}, "dim is 0"),
         ({"query": "first"}, "query is 'first'; choose 'mean' or 'constant'"),
-        ({"patch": 2}, "option patch does not go with text; it takes text, label"),
+        ({"patch": 2}, "option patch does not go with text; it is for digits"),
         (
             {"model": "any", "window": 8},
-            (
-                "option window does not go with vectors of a model; it takes text, label, model,"
-                " dim, max_tokens"
-            ),
+            "option window does not go with vectors of a model; it is for text",
         ),
         ({"text": "body"}, "has no column body; its columns are text, label"),
     ],

@@ -163,13 +163,17 @@ def test_long_texts_are_cut_and_told_of(bert, write):
     assert any("2 of 4 texts are cut to their first 15 words" in note for note in encoded.notes)
 
 
-def test_a_second_file_is_held_out(bert, jsonl, write):
+def test_a_second_file_is_held_out(bert, jsonl, write, texts):
     more = write("more.csv", "text,label\nbright film,1\ndull film,0\n")
     dataset = load(jsonl, encoder=str(bert), test=str(more))
     assert dataset.held.tolist() == [120, 121]
     assert len(dataset) == 122
     words = load(jsonl, test=str(more), dim=4)
     assert words.held.tolist() == [120, 121]
+    repeated = write("again.csv", f"text,label\nbright film,1\ndull film,0\n{texts[0][0]},1\n")
+    assert "1 of the 3 texts held out are among the others too." in load(jsonl, test=repeated).notes
+    with pytest.raises(InputError, match=r"all texts of .* are in .*; give texts"):
+        load(jsonl, test=str(jsonl))
     other = write("other.csv", "text,label\nbright film,good\ndull film,bad\n")
     with pytest.raises(InputError, match="has the labels bad and good"):
         load(jsonl, test=str(other))

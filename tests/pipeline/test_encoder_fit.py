@@ -82,7 +82,7 @@ def test_without_an_encoder_the_command_with_one_is_told(fitted, capsys):
     assert main([*words, "--out", str(home / "runs" / "plain")]) in (0, 3)
     told = capsys.readouterr().out
     assert "vectors learned from the training texts alone" in told
-    advised = f"attsvm fit {command[1]} --label label --encoder sentence-transformers/all-MiniLM"
-    assert advised in told
+    other = home / "runs" / "plain-encoder"
+    assert f"--encoder sentence-transformers/all-MiniLM-L6-v2 --out {other}" in told
     page = (home / "runs" / "plain" / "report.html").read_text(encoding="utf-8")
     assert "--encoder sentence-transformers/all-MiniLM-L6-v2" in page

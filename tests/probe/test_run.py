@@ -76,7 +76,7 @@ def words_of(folder: Path) -> None:
         ("words --text pipe", "pipe is"),
         ("words --text text", "line 4 of text has fewer than two tokens"),
         ("nan --text text", "hold NaN or infinity"),
-        ("words", "give text, a UTF-8 file"),
+        ("words", "give option --text, a UTF-8 file"),
         ("empty --text text", "empty holds no config.json; give a folder"),
         ("broken --text text", "broken cannot be loaded ("),
         ("text --text text", "text is a file; give a folder"),

@@ -217,7 +217,7 @@ def test_little_memory_makes_the_working_sets_small_and_not_the_answer(monkeypat
     assert found.norm == pytest.approx(expected.norm, rel=1e-9)
     assert max(sizes) < plenty / 2
     with pytest.raises(InputError, match=r"room for \d+ rows of 6 x 6 weights beside blocks"):
-        max_margin(in_blocks(blocks), memory="20kB")
+        max_margin(in_blocks(blocks), memory="20 KB")
 
 
 def test_memory_for_fewer_rows_than_matter_is_said_to_be_too_little() -> None:

@@ -22,6 +22,12 @@ _ENCODER_OPTIONS = (
 )
 _TEXT_OPTIONS = (*_MODEL_OPTIONS, "min_count", "window")
 _IMAGE_OPTIONS = ("patch", "stride")
+_TAKERS = {
+    "text": _TEXT_OPTIONS,
+    "vectors of a model": _MODEL_OPTIONS,
+    "an encoder": _ENCODER_OPTIONS,
+    "digits": _IMAGE_OPTIONS,
+}
 _DIGITS = 19  # of a number of 64 bits
 _GENERATED = {
     "digits": (
@@ -82,7 +88,7 @@ def load(spec: str | Path, **options: Any) -> Dataset:
     if is_folder(path) or suffix in TEXT_SUFFIXES:
         return _texts(path, given)
     if suffix in SUFFIXES and not compression:
-        _refuse(given, (), "a file of arrays")
+        _refuse(given, "a file of arrays")
         return array(path)
     if os.path.exists(path):  # noqa: PTH110 - False for a name that cannot be one
         kinds = ", ".join((*SUFFIXES, *TEXT_SUFFIXES))
@@ -130,23 +136,23 @@ def _texts(path: Path, options: dict[str, Any]) -> Dataset:
             " the text, or input embeddings; choose one"
         )
     if "encoder" in options:
-        _refuse(options, _ENCODER_OPTIONS, "an encoder")
+        _refuse(options, "an encoder")
         from attsvm.datasets.encoders import encoder_text
 
         return encoder_text(path, **options)
     if "model" in options:
-        _refuse(options, _MODEL_OPTIONS, "vectors of a model")
+        _refuse(options, "vectors of a model")
         from attsvm.datasets.huggingface import huggingface_text
 
         return huggingface_text(path, **options)
-    _refuse(options, _TEXT_OPTIONS, "text")
+    _refuse(options, "text")
     from attsvm.datasets.documents import text
 
     return text(path, **options)
 
 
 def _named(name: str, arguments: str, options: dict[str, Any]) -> Dataset:
-    _refuse(options, _IMAGE_OPTIONS if name == "digits" else (), name)
+    _refuse(options, name)
     if name == "digits":
         from attsvm.datasets.images import digits
 
@@ -191,8 +197,9 @@ def _integers(arguments: str, separator: str, example: str, count: int) -> list[
     return [int(part) for part in parts]
 
 
-def _refuse(given: dict[str, Any], allowed: tuple[str, ...], what: str) -> None:
+def _refuse(given: dict[str, Any], what: str) -> None:
     for name in given:
-        if name not in allowed:
-            takes = f"it takes {', '.join(allowed)}" if allowed else "it takes no options"
-            raise InputError(f"option {name} does not go with {what}; {takes}")
+        if name not in _TAKERS.get(what, ()):
+            takers = [kind for kind, options in _TAKERS.items() if name in options]
+            use = f"it is for {' and '.join(takers)}" if takers else "no data takes it"
+            raise InputError(f"option {name} does not go with {what}; {use}")

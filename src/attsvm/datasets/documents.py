@@ -139,7 +139,12 @@ def text_dataset(
         "rows": len(source.texts),
         **vectors,
     }
-    name = name_of(path.name)
+    name, notes = name_of(path.name), [token]
+    if source.held is not None:
+        held = [source.texts[i] for i in source.held]
+        known = set(source.texts[: -len(held)])
+        if repeated := sum(text in known for text in held):
+            notes.append(f"{repeated} of the {len(held)} texts held out are among the others too.")
     return Dataset(
         name,
         f"Texts of {name}",
@@ -147,7 +152,7 @@ def text_dataset(
         source.labels,
         source.class_names,
         provenance,
-        [token],
+        notes,
         encode,
         source.held,
     )

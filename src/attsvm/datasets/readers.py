@@ -101,6 +101,8 @@ def _behind(
             f"{test} has the labels {' and '.join(second.class_names)}, {path} has"
             f" {' and '.join(first.class_names)}; give texts of the same two classes"
         )
+    if set(second.texts) <= set(first.texts):
+        raise InputError(f"all texts of {test} are in {path}; give texts to be held out")
     texts = first.texts + second.texts
     return LabelledTexts(
         texts,
@@ -303,8 +305,8 @@ def _column(role: str, wanted: str | None, fields: dict[str, Any], path: Path) -
             return usual[name]
     near = filter(None, (did_you_mean(name, fields) for name in _COLUMN_NAMES[role]))
     raise InputError(
-        f"{path} has no column called {role}; say which one holds it with {role}=, its columns are"
-        f" {held}{next(near, '')}"
+        f"{path} has no column called {role}; name the one that holds it with option {role}, its"
+        f" columns are {held}{next(near, '')}"
     )
 
 

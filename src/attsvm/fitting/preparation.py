@@ -83,8 +83,8 @@ def split(labels: FloatArray, share: float, seed: int, name: str) -> tuple[IntAr
         members = np.flatnonzero(labels == label)
         if len(members) < 2:
             raise InputError(
-                f"label {label:+g} has {len(members)} sequence(s); {name} needs at least two of"
-                " each label"
+                f"label {label:+g} has {'1 sequence' if len(members) else 'no sequences'}; {name}"
+                " needs at least two of each label"
             )
         count = min(max(round(share * len(members)), 1), len(members) - 1)
         part.append(generator.permutation(members)[:count])

@@ -42,6 +42,7 @@ from attsvm.pipeline.standard import (
 )
 from attsvm.pipeline.trained import Trained
 from attsvm.pipeline.verdict import claims, verdict, words_sentence
+from attsvm.printable import name_of
 from attsvm.report import write as write_report
 from attsvm.store import RunFolder, environment, finished_run, versions, write_json
 from attsvm.store.code import code_fingerprint
@@ -141,7 +142,7 @@ def fit_dataset(
         timing["evaluation"] = time.perf_counter() - started
         told["words"] = words_sentence(results["words"])
         if "vectors" in dataset.provenance and "encoder" not in dataset.provenance:
-            told["sentences"].append(_without_encoder(dataset, results["accuracy"]))
+            told["sentences"].append(_without_encoder(dataset, results["accuracy"], folder))
         environments = stage_environments(run_folder.checkpoint)
         run = {
             "format": FORMAT,
@@ -175,7 +176,7 @@ _RIGHT = 0.95
 """Share of held-out texts from which on a word leaves an encoder little to add."""
 
 
-def _without_encoder(dataset: Dataset, accuracy: list[dict[str, Any]]) -> str:
+def _without_encoder(dataset: Dataset, accuracy: list[dict[str, Any]], folder: Path) -> str:
     """What words were; and unless the chosen one is right nearly always, what makes the
     difference.
     """
@@ -188,12 +189,11 @@ def _without_encoder(dataset: Dataset, accuracy: list[dict[str, Any]]) -> str:
     hard = next(entry["test"] for entry in accuracy if entry["name"] == "hard")
     if hard >= _RIGHT:
         return said
-    words = ["attsvm", "fit", str(dataset.provenance["source"])]
-    for option, column in zip(("--text", "--label"), dataset.provenance["columns"], strict=True):
-        words += [option, column] if column else []
+    other = shlex.quote(name_of(f"{folder}-encoder"))
     return (
         f"{said} States of a pretrained encoder, which reads them in their text, make the"
-        f" difference for texts that people wrote: {shlex.join([*words, '--encoder', ENCODER])}"
+        f" difference for texts that people wrote: the same command with --encoder {ENCODER}"
+        f" --out {other}"
     )
 
 

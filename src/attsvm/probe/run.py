@@ -177,7 +177,7 @@ def _texts(request: Request, models: Collection[str]) -> Texts:
         check_folder(name)
     try:
         if request.text is None:
-            raise InputError("give text, a UTF-8 file with a text per line")
+            raise InputError("give option text, a UTF-8 file with a text per line")
         return read_texts(request.text, request.texts)
     except InputError:
         for name in models:

@@ -30,8 +30,8 @@ from attsvm.solvers.threads import one_thread
 from attsvm.workers import results, slots, workers
 
 _MEMORY = "2GiB"
-_UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
-_UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
 _COPIES = 4  # of the rows of the working set and of their queries, in a solver and beside it
 _BESIDE = 16  # numbers that a row has beside its difference
 _SYSTEM = 4000  # equations of the largest linear system of a solver
@@ -49,8 +49,9 @@ def bytes_of(memory: str | int | None) -> int:
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
         return memory
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(memory))
-    if isinstance(memory, str) and found and found[2] in _UNITS and float(found[1]) > 0:
-        return int(float(found[1]) * _UNITS[found[2]])
+    unit = found[2].casefold() if found else None
+    if isinstance(memory, str) and found and unit in _UNITS and float(found[1]) > 0:
+        return int(float(found[1]) * _UNITS[unit])
     raise InputError(f"memory is {kind(memory)}; give a number of bytes or a text such as '2GiB'")
 
 

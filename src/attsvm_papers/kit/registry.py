@@ -58,6 +58,8 @@ def experiment(identifier: str) -> Experiment:
         return _of_file(Path(identifier))
     path = _files().get(identifier)
     if path is None:
+        if identifier in PAPERS:
+            raise InputError(f"{identifier} is a paper, whose experiments are --paper {identifier}")
         near = did_you_mean(identifier, _files())
         raise InputError(
             f"there is no experiment {identifier!r}; `attsvm list` names them all{near}"
