@@ -113,8 +113,7 @@ def test_numbers_of_a_head_stand_on_the_page(found: Audit) -> None:
     assert f"In the median it is {typical:.1f} times its null." in html
     for fit in fits:
         assert f'<td class="num">{fit.cosine:.3f}</td><td class="num">{fit.null():.3f}</td>' in html
-    unknown = '<th scope="row">stable rank of the weights</th><td class="num">–</td>'
-    assert html.count(unknown) == 40, "keys and queries of rotary positions are no linear maps"
+    assert "stable rank" not in html, "keys and queries of rotary positions are no linear maps"
     assert "nan" not in html
 
 

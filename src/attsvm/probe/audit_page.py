@@ -278,7 +278,11 @@ def _head(audit: Audited, head: Head) -> dict[str, Any]:
             ("margin in nats: low, middle, high", " · ".join(map(_short, head.margin))),
             ("margin over the size of a logit", " · ".join(map(_short, head.scale_free))),
             ("largest logit", _short(head.peak)),
-            ("stable rank of the weights", _short(head.rank)),
+            *(
+                [("stable rank of the weights", _short(head.rank))]
+                if math.isfinite(head.rank)
+                else []
+            ),
         ],
         "fits": [_fit(fit) for fit in head.fits],
         "uncompared": head.uncompared,
