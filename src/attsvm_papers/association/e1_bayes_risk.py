@@ -1,11 +1,10 @@
-r"""Noisy in-context recall: descent meets the Bayes risk.
+"""Noisy in-context recall: descent meets the Bayes risk.
 
 Two triggers, 22 words and a noise token; 200 sentences for each seed, exact over what follows them;
 linear attention and a feed-forward layer by gradient descent from zero, steps of length 0.1, or
 plain steps of 1. The excess over the Bayes risk is that of 500 fresh sentences. Then two numbers
-for each trigger, :math:`W_{q,q}=-U_{q,\tau}=\lambda_q` and :math:`F_{\tau,q}=\lambda_q+\gamma_q`,
-with next tokens that are drawn: normalised steps for :math:`\lambda` and plain ones of 4 for
-:math:`\gamma`, or one normalised step for both.
+for each trigger q, W(q, q) = −U(q, noise) = λ(q) and F(noise, q) = λ(q) + γ(q), with next tokens
+that are drawn: normalised steps for λ and plain ones of 4 for γ, or one normalised step for both.
 
 Source: One-Layer Transformers are Provably Optimal for In-context Reasoning and Distributional
 Association Learning (Nguyen and Nguyen-Tang, 2025), read in its abstract; the task is recalled

@@ -1,6 +1,6 @@
-r"""Attention reasons in context and the feed-forward layer associates noise.
+"""Attention reasons in context and the feed-forward layer associates noise.
 
-The task of ``association-1`` with noise in one sentence of five, 300 steps of length 0.1.
+The task of association-1 with noise in one sentence of five, 300 steps of length 0.1.
 Restricted weights know the word before, and of the current one whether it is noise; full ones know
 both words, and have a feed-forward weight for every word. Both layers, or one of them, are trained;
 of the first also the answers of each layer alone are read. Fresh sentences have answers of

@@ -1,16 +1,15 @@
-r"""Two steps of gradient descent fit wrong labels by heart, and classify well all the same.
+"""Two steps of gradient descent fit wrong labels by heart, and classify well all the same.
 
-200 sequences of two tokens, a signal :math:`\mu_\pm` of length :math:`\rho` and noise of
-:math:`N(0,I)` orthogonal to both signals, in d = 40 000 dimensions; one label in twenty is wrong.
-Prompt p and head v are trained together from zero under the logistic loss by gradient descent with
-steps of :math:`5n/d`, and for two steps by eight other lengths. SNR, :math:`\rho/\sqrt d`, is from
-half to six times :math:`1/\sqrt n`.
+200 sequences of two tokens, the signal of their label, of length ρ, and standard normal noise
+orthogonal to both signals, in d = 40 000 dimensions; one label in twenty is wrong. Prompt p and
+head v are trained together from zero under the logistic loss by gradient descent with steps of
+5n/d, and for two steps by eight other lengths. The SNR, ρ/√d, is from half to six times 1/√n.
 
 Source: Benign Overfitting in Single-Head Attention (Magen et al., 2024), read in its abstract and
 in public reviews; sizes and constants are this project's
 
 Notes: Errors are probabilities on fresh sequences with right labels, computed and not sampled. The
-paper asks of two steps that the SNR is of the order of :math:`1/\sqrt n`, not more and not less.
+paper asks of two steps that the SNR is of the order of 1/√n, not more and not less.
 """
 
 import numpy as np

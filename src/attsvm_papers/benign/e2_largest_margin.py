@@ -1,9 +1,8 @@
-r"""The largest margin learns the signal from an SNR of the order of 1 over the root of n on.
+"""The largest margin learns the signal from an SNR of the order of 1 over the root of n on.
 
-A head v and a prompt p of unlimited length have the margin
-:math:`\max_{v,p}\min_iY_if_i/\|v\|=\max_\alpha1/\|v_\alpha\|`: the best selection
-:math:`\alpha` of tokens, :math:`v_\alpha` the solution of its label margins and :math:`p_\alpha`
-that of its selection. Eight sequences in d = 1600 dimensions, one label wrong: all 256 selections
+The largest margin of a head v and a prompt p of unlimited length is that of the selection of tokens
+whose label margins have the shortest solution v, one over its length; p is the solution of that
+selection. Eight sequences in d = 1600 dimensions, one label wrong: all 256 selections
 are solved. Forty sequences: the four selections in which a class uses its signals or only its
 noise, and descent on p and v from zero, each normalised, 400 steps of 0.02.
 
@@ -11,10 +10,10 @@ Source: Benign Overfitting in Single-Head Attention (Magen et al., 2024), read i
 in public reviews; sizes, closed forms and constants are this
 project's
 
-Notes: A class with :math:`n_c` right labels pays :math:`1/\rho^2` for its signal in the square of
-the norm of v, or about :math:`1/d` for the noise of each, so it uses the signal where
-:math:`n_c\,\mathrm{SNR}^2>1`: for all at once where :math:`\mathrm{SNR}>\sqrt{2/((1-\eta)n)}`.
-Errors are probabilities on fresh sequences with right labels, computed and not sampled.
+Notes: A class with m right labels pays 1/ρ² for its signal in the square of the norm of v, or about
+1/d for the noise of each, so it uses the signal where m·SNR² > 1: both classes do where SNR >
+√(2/((1 − η)n)), η the share of wrong labels. Errors are probabilities on fresh sequences with right
+labels, computed and not sampled.
 """
 
 import itertools

@@ -2,7 +2,7 @@
 
 A decoder of two blocks (width 128, four heads, context 64, learned positions, layer norms, queries
 and keys without bias) learns the characters of tinyshakespeare for 450 steps of 8 texts (900 at the
-scale ``paper``). Queries and keys are trained by AdamW, gradient descent with momentum, Muon, sign
+paper's scale). Queries and keys are trained by AdamW, gradient descent with momentum, Muon, sign
 descent with momentum or mirror descent of p = 1.1, everything else by AdamW; each with the best of
 a few rates. The weights W of two heads of each layer are measured on the inputs of their own
 attention for 64 held-out texts. A programme has 80 drawn queries of which W is sure: largest

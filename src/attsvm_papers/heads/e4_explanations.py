@@ -1,18 +1,18 @@
-r"""Attempts to explain the finding away: the queries, the inputs, their covariance, the sizes.
+"""Attempts to explain the finding away: the queries, the inputs, their covariance, the sizes.
 
 Trainings of heads-1 after all steps, the first head of each layer, nuclear norm, its nulls with the
-same change; AdamW and Muon where nothing else is said. *samples*: programmes of 20 to 640 queries
+same change; AdamW and Muon where nothing else is said. “Samples”: programmes of 20 to 640 queries
 with largest softmax weight above one half, or of 80 above .3 to .95; those of more than 160 are of
-three times as many texts. In the Frobenius norm, too. *inputs*: the surest queries; equal
+three times as many texts. In the Frobenius norm, too. “Inputs”: the surest queries; equal
 characters no rivals of each other; the network told positions in random order; the characters of
 each text in random order; the head's weights on the inputs of the untrained network; Gaussian
-inputs of the same mean and covariance, put through the layer norm. *matched*, all optimisers: with
-:math:`R` a reflection of random eigenvectors of the inputs' covariance in the complement of their
-mean, :math:`RWR'` (*apart*) has the singular values of :math:`W` and each singular vector's energy
-in every eigenvector, and :math:`RWR` (*reflected*) keeps as well which directions of keys and
-queries meet: no Gaussian inputs with these moments tell it from :math:`W`. Three draws of each,
-with their own selections, scaled until they are as sure of as many queries. *sizes*: twice the
-context, half the width, twice the depth, the first and the last layer.
+inputs of the same mean and covariance, put through the layer norm. “Matched”, all optimisers: with
+R and S reflections of random eigenvectors of the inputs' covariance in the complement of their
+mean, RWS (“apart”) has the singular values of W and each singular vector's energy in every
+eigenvector, and RWR (“reflected”) keeps as well which directions of keys and queries meet: no
+Gaussian inputs with these moments tell it from W. Three draws of each, with their own selections,
+scaled until they are as sure of as many queries. “Sizes”: twice the context, half the width, twice
+the depth, the first and the last layer.
 
 Source: this project
 

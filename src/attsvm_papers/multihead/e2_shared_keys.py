@@ -1,15 +1,15 @@
-r"""Heads that share their keys share directions: the nuclear norm of both side by side.
+"""Heads that share their keys share directions: the nuclear norm of both side by side.
 
 Random tokens and queries on the unit sphere, n = 6, T = 8, d = 10, two heads with random decoders
-under the logistic loss. Either both heads share their keys, :math:`W_h=KQ_h^\top` (multi-query
-attention), or each has its own, :math:`W_h=K_hQ_h^\top`; normalised gradient descent with step 0.05
-on each factor from uniform random ones. Programmes of the last selection in two norms: the nuclear
-norm of :math:`[W_1\,W_2]`, and the sum of the nuclear norms of the heads.
+under the logistic loss. Either both heads share their keys, Wₕ = KQₕᵀ (multi-query attention), or
+each has its own, Wₕ = KₕQₕᵀ; normalised gradient descent with step 0.05 on each factor from uniform
+random ones. Programmes of the last selection in two norms: the nuclear norm of [W₁ W₂], and the sum
+of the nuclear norms of the heads.
 
 Source: this project; the papers name several heads as a direction to go
 
-Notes: :math:`\min\frac12(\|K\|_F^2+\|Q_1\|_F^2+\|Q_2\|_F^2)` over factors of given heads is
-:math:`\|[W_1\,W_2]\|_*` with shared keys, and :math:`\|W_1\|_*+\|W_2\|_*` with keys of their own.
+Notes: The least half sum of squares of K, Q₁ and Q₂ over factors of given heads is the nuclear norm
+of [W₁ W₂]; with keys of their own it is the sum of the two nuclear norms.
 The second programme is solved by the heads' own solutions, the first is not: it ties them together.
 Margins are compared, since a nuclear solution need not be the only one.
 """

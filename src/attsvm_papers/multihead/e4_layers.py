@@ -1,22 +1,21 @@
-r"""Layers of attention: a programme for each, on what those below hand it.
+"""Layers of attention: a programme for each, on what those below hand it.
 
 Four sequences of five tokens on the unit sphere, d = 10, two layers or three. All but the last are
-self-attention with a residual, :math:`h_{it}\mapsto h_{it}+H_i^\top\mathrm{softmax}(H_iW_lh_{it})`,
-the last one reads under a fixed query and a fixed decoder,
-:math:`f_i=v^\top H_i^\top\mathrm{softmax}(H_iW_Lz_i)`, under the logistic loss. All are trained
-together from uniform random weights, normalised gradient descent with step 0.1, one norm for all.
-Programmes are those of the last selections, certified.
+self-attention with a residual: each position h becomes h + Hᵀ softmax(HWh), H the positions of its
+sequence. The last one reads under a fixed query z and a fixed decoder v, vᵀHᵀ softmax(HWz), under
+the logistic loss. All are trained together from uniform random weights, normalised gradient descent
+with step 0.1, one norm for all. Programmes are those of the last selections, certified.
 
 Source: this project; the papers name several layers as a direction to go
 
-Notes: The last layer selects a position of every sequence, which is *read*, and so are the position
+Notes: The last layer selects a position of every sequence, which is “read”, and so are the position
 that the layer below selects there, and what is read from these further down. Where the layers below
 are saturated a layer is one of self-attention, or one head, on the inputs that they hand on, such
-as :math:`x_{it}+x_{i\alpha_{it}}`. The last one has the max-margin solution on its inputs, any
-other margins of one at the positions that are read, and of zero at the others. These select for
-the layers above alone, whose logits grow without bound, so any lead is enough, however small beside
-the weights. It is the relaxed programme of joint training. Two positions that select each other
-hand on the same, which no layer above can tell apart: such trials are not certified.
+as the sum of a token and the one that it selects. The last one has the max-margin solution on its
+inputs, any other margins of one at the positions that are read, and of zero at the others. These
+select for the layers above alone, whose logits grow without bound, so any lead is enough, however
+small beside the weights. It is the relaxed programme of joint training. Two positions that select
+each other hand on the same, which no layer above can tell apart: such trials are not certified.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
-r"""Parity trained with a chain of thought, and at once.
+"""Parity trained with a chain of thought, and at once.
 
 Words of one to four letters; with a chain also of five and six, in which every letter after the
 fourth is the next one of the chain. 384 words for each seed, 10 000 steps, the rest as in
-``regular-1``. Trained with a chain the model is asked for the next letter, and writes three to find
+regular-1. Trained with a chain the model is asked for the next letter, and writes three to find
 the parity of a word of four; as control it is asked for the parity at once.
 
 Source: How Transformers Learn Regular Language Recognition (Huang, Liang and Yang, 2025), read in

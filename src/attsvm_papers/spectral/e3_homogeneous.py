@@ -1,11 +1,10 @@
-r"""Adam, Muon and both side by side on a homogeneous network: each in the norm of its steps.
+"""Adam, Muon and both side by side on a homogeneous network: each in the norm of its steps.
 
 Twenty Gaussian inputs in five dimensions, labelled by a small random network of the same kind; ten
-hidden units :math:`(w_j^\top x+b_j)^2` with fixed signs, weights :math:`\theta=[W\,b]`. Steps of
-:math:`\eta_0/\sqrt{t+1}` with momentum 0.9: signs (Signum, eta0 = 0.01), gradients (NMD, 0.1),
-polar factors of the whole matrix (Muon, 0.03), polar factors of W beside signs of b (Muon-Signum,
-0.03) or Adam on b (Muon-Adam, 0.03), and Adam (0.9 and 0.95) on all (0.02). Programmes are linear
-around the last weights, certified.
+hidden units (⟨wⱼ, x⟩ + bⱼ)² with fixed signs, weights θ = [W b]. Steps of η/√(t + 1) with momentum
+0.9: signs (Signum, η = 0.01), gradients (NMD, 0.1), polar factors of the whole matrix (Muon, 0.03),
+polar factors of W beside signs of b (Muon-Signum, 0.03) or Adam on b (Muon-Adam, 0.03), and Adam
+(0.9 and 0.95) on all (0.02). Programmes are linear around the last weights, certified.
 
 Source: this project; Gronich and Vardi (2026) prove it for smooth homogeneous networks
 
