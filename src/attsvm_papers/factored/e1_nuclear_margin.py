@@ -140,7 +140,9 @@ def C6_1(e):
     null=matrix_in_place,
 )
 def C6_1b(e):
-    """It is above that of the Frobenius solution: lead at step 20 000."""
+    """The nuclear margin of the product of the factors is above that of the Frobenius solution:
+    lead at step 20 000.
+    """
     rows = factored_rows(e)
     return rows.at("ratio", STEPS) - rows["frobenius_ratio"]
 
@@ -155,7 +157,9 @@ def C6_1b(e):
     null=kit.exchanged("factors in its place", "kind", WHOLE, SMALL),
 )
 def C6_1d(e):
-    """One matrix W goes to the Frobenius solution instead: its ratio minus that solution's."""
+    """One matrix W goes to the Frobenius solution: the ratio of its nuclear margin to the best one,
+    minus that solution's.
+    """
     return e.end("ratio") - e["frobenius_ratio"]
 
 

@@ -108,7 +108,9 @@ def E1_3a(e):
     null=kit.replaced("solved without it", objective="objective_plane"),
 )
 def E1_3c(e):
-    """With the third coordinate, as the released notebook solves it, the objective is 0.31319."""
+    """With the third coordinate, as the released notebook solves it, the objective of the
+    max-margin prompt is 0.31319.
+    """
     return e.where(part="descent")["objective"][ORIGIN]
 
 
@@ -134,7 +136,7 @@ def E1_3f(e):
     null=PLAIN,
 )
 def E1_3h(e):
-    """It reaches the max-margin direction."""
+    """Normalised descent reaches the max-margin direction."""
     return e.where(part="descent").at("gap_best", 100_000)
 
 
@@ -169,7 +171,7 @@ def T3(e):
     null=PLAIN,
 )
 def T3a(e):
-    """Its norm grows as the norm of the max-margin prompt times log k."""
+    """The norm of plain descent grows as the norm of the max-margin prompt times log k."""
     rows = e.where(part="plain")
     growth = (rows.at("norm", 100_000) - rows.at("norm", 10_000)) / np.log(10)
     return growth / np.linalg.norm(rows["best"], axis=1)
@@ -181,7 +183,9 @@ def T3a(e):
     null=precisions_exchanged,
 )
 def E1_3j(e):
-    """In single precision the norm has the kink of the published plot, near step 145."""
+    """In single precision the norm of normalised descent has the kink of the published plot, near
+    step 145.
+    """
     return kink(e.where(part="published")["published_norm"][0])[0]
 
 
@@ -192,8 +196,8 @@ def E1_3j(e):
     null=precisions_exchanged,
 )
 def E1_3l(e):
-    """In log space there is no kink: from step 50 on the norm grows by nearly the step length in
-    every step.
+    """In log space the norm of normalised descent has no kink: from step 50 on it grows by nearly
+    the step length in every step.
     """
     return np.diff(norm(e)[50:]) / 0.1
 

@@ -157,7 +157,9 @@ def T3d(e):
     failure="not reproduced",
 )
 def T3c(e):
-    """With several sequences, too, descent reaches the max-margin direction from any start."""
+    """With several sequences and equal scores of their other tokens descent reaches the max-margin
+    direction from any start.
+    """
     return e["equal_gap"]
 
 
@@ -224,8 +226,8 @@ def T7(e):
     trials="common seed",
 )
 def T8(e):
-    """With some that are not, and a head that grows a thousand times as far, its prompt is in the
-    direction of the relaxed solution.
+    """With some inputs that are not support vectors, and a head that grows a thousand times as far,
+    the joint path's prompt is in the direction of the relaxed solution.
     """
     return e["pair_relaxed"]
 
@@ -258,7 +260,9 @@ def T9(e):
     trials="mixture_seed",
 )
 def T9b(e):
-    """The rest of it converges to the max-margin direction of the selected sets."""
+    """With a nonlinear head that wants a mixture the rest of the regularisation path, beside its
+    finite part, converges to the max-margin direction of the selected sets.
+    """
     return at_size(e, "outside_gap", 12.0)
 
 
@@ -274,8 +278,8 @@ def T9b(e):
     trials="mixture_seed",
 )
 def T9c(e):
-    """So the whole converges in direction: from 8 to 24 norms the tangent of its angle falls as the
-    size grows.
+    """With a nonlinear head that wants a mixture the whole regularisation path converges in
+    direction: from 8 to 24 norms the tangent of its angle falls as the size grows.
     """
     turned = e.but({"path_gap": np.sqrt((1.0 - e["path_gap"]) ** -2 - 1.0)})
     return 3.0 * at_size(turned, "path_gap", 24.0) / at_size(turned, "path_gap", 8.0)
@@ -290,8 +294,8 @@ def T9c(e):
     null=kit.replaced("the selection of second least norm", tie_gap="tie_other"),
 )
 def T9d(e):
-    """With several optimal selections and a head under which mixing hurts, the path takes the one
-    of least max-margin norm.
+    """With several optimal selections and a head under which mixing hurts, the regularisation path
+    takes the one of least max-margin norm.
     """
     return e["tie_gap"]
 
@@ -306,7 +310,7 @@ def T9d(e):
     null=kit.replaced("one token exchanged for its second", hidden_gap="hidden_other"),
 )
 def T9e(e):
-    """Under a head of ReLU units the path takes the tokens of largest output."""
+    """Under a head of ReLU units the regularisation path takes the tokens of largest output."""
     return e["hidden_gap"]
 
 

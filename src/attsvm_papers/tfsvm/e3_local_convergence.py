@@ -119,7 +119,7 @@ def T23(e):
     null=kit.replaced("random tokens", local="local_random"),
 )
 def E2_3g(e):
-    """The last selection is locally optimal."""
+    """The selection that descent on W ends with is locally optimal."""
     return e.where(factors=False, own=False)["local"]
 
 

@@ -234,7 +234,7 @@ def E2_5a(e):
 
 @kit.claim(kit.at_least(0.0, TREND), "recalled", where=RUNS | {"own": False}, null=MIXED)
 def E2_5b(e):
-    """It falls with n and with T."""
+    """The share of global convergence falls with n and with T."""
     return {
         name: trend([-share_of(e, "global", *x) for x in along(e, axis)], SLACK)
         for axis, name in enumerate("nT")

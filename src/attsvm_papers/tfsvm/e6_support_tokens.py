@@ -182,7 +182,9 @@ RANDOM_STEPS = 0.15
     ),
 )
 def T14n(e):
-    """There the weights diverge from any start, of 0.1 to 20 solution norms."""
+    """Where all tokens are support tokens the weights diverge from any start, of 0.1 to 20 solution
+    norms.
+    """
     return e["descent_length"]
 
 
@@ -202,7 +204,9 @@ def T14n(e):
     null=others("descent_gap"),
 )
 def T14d(e):
-    """And in the direction of the max-margin weights: largest gap of the starts of an instance."""
+    """Where all tokens are support tokens the weights diverge in the direction of the max-margin
+    weights from any start: largest gap of the starts of an instance.
+    """
     return e["descent_gap"]
 
 
@@ -216,7 +220,7 @@ def T14d(e):
     null=mixed("all_support"),
 )
 def E2_6b(evidence):
-    """The share of such instances grows with d towards one."""
+    """The share of instances in which all tokens are support tokens grows with d towards one."""
     shares = _shares(evidence)
     return np.concatenate(
         [

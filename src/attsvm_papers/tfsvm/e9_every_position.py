@@ -171,7 +171,7 @@ def T20d(e):
     null=RANDOM_TOKENS,
 )
 def T20b(e):
-    """Its selection is locally optimal."""
+    """With an output at every position the selection that descent ends with is locally optimal."""
     return e["local"]
 
 
