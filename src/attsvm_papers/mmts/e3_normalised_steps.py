@@ -186,7 +186,7 @@ def E1_3j(e):
     """In single precision the norm of normalised descent has the kink of the published plot, near
     step 145.
     """
-    return kink(e.where(part="published")["published_norm"][0])[0]
+    return kink(e.where(part="published")["published_norm"][0])
 
 
 @kit.claim(
@@ -203,6 +203,7 @@ def E1_3l(e):
 
 
 PARTS = {"descent": kit.TRAINED, "plain": kit.ATTENTION}
+RULES = {"descent": "normalised", "plain": "plain"}
 
 
 @kit.picture(
@@ -219,15 +220,13 @@ def trajectories(e, axes):
     max-margin direction over all steps. The gap of normalised descent falls as 1/k², that of plain
     descent as 1/log² k.
     """
-    for ax, (part, colour), title in zip(
-        axes, PARTS.items(), ("normalised", "plain"), strict=False
-    ):
+    for ax, (part, colour) in zip(axes, PARTS.items(), strict=False):
         rows = e.where(part=part)
         prompts.draw_ray(ax, rows["best"][0], kit.BEST, label="max-margin")
         prompts.draw_paths(ax, rows["prompt"], [colour] * rows.rows)
         ax.plot(*rows["prompt"][:, 0].T, "o", color=kit.INK, markersize=3.5, label="starts")
         prompts.window(ax, (-2, 8), (-2.5, 5.5))
-        ax.set(xticks=range(-2, 9, 2), title=f"{title}, first 200 steps")
+        ax.set(xticks=range(-2, 9, 2), title=f"{RULES[part]}, first 200 steps")
         prompts.draw_gaps(axes[2], rows["step"][:, 1:], rows["gap_best"][:, 1:], colour)
     kit.legend(axes[0], loc="upper left")
     axes[2].set(xscale="log", yscale="log", xlim=(1, 1.2e5), ylim=(1e-9, 3.0))
@@ -256,10 +255,12 @@ def without_kink(e, axes):
         rows = e.where(part=part)
         probability = rows["probability"][ORIGIN, shown].mean(axis=1)
         axes[0].plot(shown, probability, color=colour)
-        axes[1].plot(shown, rows["norm"][ORIGIN, shown], color=colour, label=part)
+        axes[1].plot(
+            shown, rows["norm"][ORIGIN, shown], color=colour, label=f"{RULES[part]} descent"
+        )
     single = e.where(part="published")["published_norm"][0]
     dotted = {"linestyle": ":", "color": kit.INK, "linewidth": 2.0}
-    axes[1].plot(shown, single, label="descent in float32, as published", **dotted)
+    axes[1].plot(shown, single, label="normalised, in float32 as published", **dotted)
     axes[2].plot(shown, np.diff(norm(e)) / 0.1, color=kit.TRAINED)
     axes[2].plot(shown[1:], np.diff(single) / 0.1, **dotted)
     axes[2].set_ylim(0.78, 1.04)

@@ -302,7 +302,7 @@ def far(evidence, axes):
         axes[0].plot(np.sort(known[column]), share, color=colour, label=label)
     axes[0].set(xscale="log", xlabel="1 - cosine to the global solution")
     axes[0].set_ylabel("share of instances, %")
-    kit.legend(axes[0], loc="upper left")
+    kit.legend(axes[0], loc="center")
 
 
 KINDS = {"global": "global", "local": "local, incl. global", "aligned": "first gradient aligned"}

@@ -272,18 +272,18 @@ def multi_token(e, top, bottom):
     dot per run: the prediction is best where masked tokens have vanished.
     """
     lines = {
-        "both": "finite + max-margin part",
+        "both": "both parts, finite + max-margin",
         "margin": "max-margin part",
         "single": "single-token solution",
     }
     stored = {name: known[e["d"][0]] for name, known in PUBLISHED.items()}
-    kit.means(top, e, "step", {"refitted": "the same, C refitted"}, style=":")
     kit.means(top, e, "step", lines, log=True, at=(2000, stored))
+    kit.means(top, e, "step", {"refitted": "both parts, C refitted"}, style=":", log=True)
     top.set(ylim=(3e-3, 1.2), xlim=(0, 2000), ylabel="1 - cosine")
     bottom.plot(e["masked"], e.end("both"), "o", color=kit.BEST, ms=2.5, alpha=0.35)
     kit.loglog(bottom, np.array([5e-18, 1e-6]), np.array([1e-5, 1.0]))
     bottom.set(xlim=(5e-18, 1.5e-6), xticks=[1e-16, 1e-11, 1e-6], ylim=(1e-5, 1))
-    bottom.set(xlabel="largest masked probability", ylabel="at the end")
+    bottom.set(xlabel="largest masked probability", ylabel="1 - cosine at the end")
 
 
 @kit.panels(
