@@ -142,7 +142,7 @@ def draw_mean(ax, rows, column, colour, label):
 
 @kit.picture(
     "Every parameterisation finds its own norm",
-    "The cosine of W to the Frobenius solution tends to one and stays at 0.86 to the"
+    "The cosine of W to the Frobenius solution tends to one and stays below it to the"
     " nuclear one; for factors it is the reverse; so it is in the lower row.",
     5.4,
     2,

@@ -158,10 +158,7 @@ PANELS = (
     ("(b) n = 5", [(5, T, False) for T in (5, 10, 15)], "T = {1}"),
     ("(c) n = T = 5", [(5, 5, False), (5, 5, True)], "self-attention: {2}"),
 )
-ALT = (
-    "Mean rank rises with d to n for the Frobenius norm and stays between 2 and 5 for the nuclear"
-    " norm."
-)
+ALT = "Mean rank rises with d to n for the Frobenius norm and stays below 5 for the nuclear norm."
 SIZE: dict[str, Any] = {"height": 2.9, "columns": 3, "width": 9.0, "sharey": True}
 
 
