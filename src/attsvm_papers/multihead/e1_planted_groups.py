@@ -253,7 +253,7 @@ def courses(evidence, axes):
 
 @kit.picture(
     "Which head selects which, and what they share",
-    "Ratios lie on the diagonal with one norm and at one with two; shares grow with the angle.",
+    "Ratios lie near the diagonal with one norm and at one with two; shares grow with the angle.",
     2.9,
     1,
     2,
