@@ -111,7 +111,9 @@ def BO1(e):
     null=kit.exchanged("a quarter of the signal", "snr", RIGHT, LOWEST),
 )
 def BO1e(e):
-    """There, fresh sequences with right labels are classified well: share of errors."""
+    """At an SNR of 2 over the root of n, fresh sequences with right labels are classified well
+    after two steps: share of errors.
+    """
     return at(e, RIGHT, TWO)
 
 
@@ -122,8 +124,8 @@ def BO1e(e):
     null=kit.replaced("the labels of other sequences", as_labelled="as_others"),
 )
 def BO2(e):
-    """There, attention is at the signal where the label is right and at the noise where it is
-    wrong: share of the sequences.
+    """At an SNR of 2 over the root of n, attention is after two steps at the signal where the label
+    is right and at the noise where it is wrong: share of the sequences.
     """
     return at(e, RIGHT, TWO, "as_labelled")
 
@@ -133,7 +135,9 @@ def BO2(e):
     null=kit.exchanged("half of the signal", "snr", RIGHT, LOW),
 )
 def BO3(e):
-    """There, overfitting is still benign after a hundred steps and more."""
+    """At an SNR of 2 over the root of n, overfitting is still benign after a hundred steps and
+    more: share of errors.
+    """
     return at(e, RIGHT, LAST)
 
 
@@ -142,7 +146,9 @@ def BO3(e):
     null=earlier("after two steps", "error", record=TWO),
 )
 def BO5(e):
-    """There it is harmful after a hundred steps and more: two steps do not tell the end."""
+    """At an SNR of 1 over the root of n, overfitting is harmful after a hundred steps and more,
+    where it is not after two: share of errors.
+    """
     return at(e, LOW, LAST)
 
 
@@ -151,8 +157,8 @@ def BO5(e):
     null=kit.exchanged("a third of the signal", "snr", HIGH, RIGHT),
 )
 def BO6(e):
-    """At an SNR of 6 over the root of n, two steps of this length fit every label and are harmful:
-    more signal is not better.
+    """At an SNR of 6 over the root of n, two steps of length 5 n / d fit every label and are
+    harmful: more signal is not better.
     """
     return np.where(at(e, HIGH, TWO, "fitted") == 1.0, at(e, HIGH, TWO), 0.0)
 

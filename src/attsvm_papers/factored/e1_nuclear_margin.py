@@ -111,6 +111,7 @@ def matrix_in_place(e):
     return e.but({"ratio": whole["ratio"][np.searchsorted(whole["seed"], e["seed"])]})
 
 
+CERTIFIED = {"both programmes certified": lambda e: factored_rows(e)["certified"] == 1}
 KEYS = kit.replaced("K'K alone", drift="drift_keys")
 STEPS = 20_000
 
@@ -125,6 +126,7 @@ EARLY = (
     kit.at_least(0.93, "set by this project; one in the limit", share=kit.MOST),
     "paper",
     "P6, implicit bias of key and query",
+    assumes=CERTIFIED,
     null=matrix_in_place,
 )
 def C6_1(e):
@@ -136,11 +138,14 @@ def C6_1(e):
 
 @kit.claim(
     kit.at_least(0.0, "factors prefer another norm", share=kit.MOST),
+    assumes=CERTIFIED,
     explanation=EARLY,
     null=matrix_in_place,
 )
 def C6_1b(e):
-    """It is above that of the Frobenius solution: lead at step 20 000."""
+    """The nuclear margin of the product of the factors is above that of the Frobenius solution:
+    lead at step 20 000.
+    """
     rows = factored_rows(e)
     return rows.at("ratio", STEPS) - rows["frobenius_ratio"]
 
@@ -152,10 +157,13 @@ def C6_1b(e):
     "paper",
     "P6, combined weights",
     where={"kind": WHOLE},
+    assumes="certified",
     null=kit.exchanged("factors in its place", "kind", WHOLE, SMALL),
 )
 def C6_1d(e):
-    """One matrix W goes to the Frobenius solution instead: its ratio minus that solution's."""
+    """One matrix W goes to the Frobenius solution: the ratio of its nuclear margin to the best one,
+    minus that solution's.
+    """
     return e.end("ratio") - e["frobenius_ratio"]
 
 

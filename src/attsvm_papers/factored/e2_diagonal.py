@@ -108,7 +108,9 @@ def C6_2(e):
     null=kit.mixed_records("ratio"),
 )
 def C6_2a(e):
-    """The ratio rises from step 10 000 to 100 000 (by how much)."""
+    """Diagonal factors: the share of the best l1 margin rises from step 10 000 to 100 000 (by how
+    much).
+    """
     return e["ratio"][:, -1] - e.at("ratio", 10_000)
 
 
@@ -122,7 +124,9 @@ def C6_2a(e):
     null=kit.at_start("ratio"),
 )
 def C6_2b(e):
-    """It is above that of the solution of the Euclidean norm at step 100 000: lead."""
+    """Diagonal factors: the l1 margin is above that of the solution of the Euclidean norm at step
+    100 000: lead.
+    """
     return e["ratio"][:, -1] - e["round_ratio"]
 
 

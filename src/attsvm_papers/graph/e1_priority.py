@@ -208,7 +208,9 @@ def C4_4a(e):
     null=kit.replaced("steps in random directions", pace=lambda e: e.end("step") ** -0.5),
 )
 def C4_4n(e):
-    """The norm grows by nearly the whole step: |W| = lr t."""
+    """On acyclic graphs the norm grows under normalised descent by nearly the whole step:
+    |W| = lr t.
+    """
     return e["pace"]
 
 
@@ -224,7 +226,9 @@ def C4_4n(e):
     null=kit.replaced("the distance to the sum of all arcs", error_slope="alike_slope"),
 )
 def C4_3d(e):
-    """The distance to the direction falls like log(t)/t."""
+    """On acyclic graphs the distance of normalised descent to the solution's direction falls like
+    log(t)/t.
+    """
     return e["error_slope"]
 
 
@@ -263,7 +267,9 @@ def C4_4c(e):
     null=kit.exchanged("decaying steps in their place", "case", CONSTANT, DECAYING),
 )
 def C4_4o(e):
-    """The part inside does not settle: it oscillates around the finite part with half a step."""
+    """Under normalised descent the part inside the cyclic subspace does not settle: it oscillates
+    around the finite part with half a step.
+    """
     return e["plateau"] / LR
 
 
@@ -281,8 +287,9 @@ def C4_4o(e):
     null=kit.exchanged("decaying steps in their place", "case", LONG, DECAYING),
 )
 def C4_4l(e):
-    """Then only the logarithm of the step number is left for the rest: |W outside| grows by |W_mm|
-    per unit of log t, over the last decade of steps.
+    """Under normalised descent on cyclic graphs only the logarithm of the step number is left for
+    the part outside the cyclic subspace: |W outside| grows by |W_mm| per unit of log t, over the
+    last decade of steps.
     """
     early = e["outside_norm"][:, tenth(e["step"][0])]
     return (e.end("outside_norm") - early) / e["size"] / np.log(10)
@@ -297,7 +304,9 @@ def C4_4l(e):
     null=kit.at_start("component"),
 )
 def C4_6m(e):
-    """The component of the winner gets all attention."""
+    """On cyclic graphs, at the end of normalised descent, the component of the winner gets all
+    attention.
+    """
     return e.end("component")
 
 

@@ -81,7 +81,7 @@ def C4_3f(e):
     null=kit.replaced("the distance to a finite part of zero", finite_slope="inside_slope"),
 )
 def C4_3r(e):
-    """Its distance falls like 1/t."""
+    """Under gradient descent the distance of the cyclic part to the finite part falls like 1/t."""
     return e["finite_slope"]
 
 
@@ -93,7 +93,9 @@ def C4_3r(e):
     null=kit.replaced("the loss itself", excess_slope="loss_slope"),
 )
 def C4_3l(e):
-    """The loss falls to its infimum, the reduced loss at the finite part, like 1/t."""
+    """Under gradient descent the loss falls to its infimum, the reduced loss at the finite part,
+    like 1/t.
+    """
     return e["excess_slope"]
 
 
@@ -110,7 +112,9 @@ def C4_3l(e):
     null=ALIKE,
 )
 def C4_3o(e):
-    """The part outside converges to the direction of the graph programme's solution."""
+    """Under gradient descent the part outside the cyclic subspace converges to the direction of the
+    graph programme's solution.
+    """
     return e["outside"][:, -1]
 
 
@@ -129,7 +133,9 @@ def C4_3o(e):
     ),
 )
 def C4_3n(e):
-    """The norm outside grows by the norm of the solution per unit of log t."""
+    """Under gradient descent the norm outside the cyclic subspace grows by the norm of the solution
+    per unit of log t.
+    """
     return e["growth"]
 
 

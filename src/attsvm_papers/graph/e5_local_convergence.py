@@ -150,8 +150,8 @@ def C4_8g(e):
     null=kit.replaced("the run's own local graphs", **{"global": "local"}),
 )
 def C4_8n(e):
-    """It may be far from the data's graph programme: with the general head the median cosine to
-    that is below .9.
+    """Local convergence may end far from the data's graph programme: with the general head the
+    median cosine to its solution is below .9.
     """
     return np.median(e["global"])
 

@@ -46,7 +46,9 @@ def run(part, seeds, radii=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0,
     null=ALIKE,
 )
 def C4_5b(e):
-    """Those of norm 60 have one of at least .997."""
+    """Regularisation paths turn to the graph programme's solution: at a norm of 60 the cosine is at
+    least .997.
+    """
     return e.at("cosine", 60.0, "radius")
 
 
@@ -62,7 +64,9 @@ def C4_5b(e):
     null=ALIKE,
 )
 def C4_5e(evidence):
-    """The gap falls about like the square of the radius."""
+    """The gap of regularisation paths to the graph programme's solution falls about like one
+    over the square of the radius.
+    """
     radii = evidence["radius"][0]
     return kit.slopes(np.log(radii), np.log(1.0 - evidence["cosine"]), radii >= 100.0)
 
@@ -79,7 +83,7 @@ def C4_5e(evidence):
     null=NO_FINITE_PART,
 )
 def C4_5f(e):
-    """The part inside the cyclic subspace converges to the finite part."""
+    """The part of regularisation paths inside the cyclic subspace converges to the finite part."""
     return e.at("finite", 60.0, "radius")
 
 

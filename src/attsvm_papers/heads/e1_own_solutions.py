@@ -91,7 +91,8 @@ WHY = "set by this project; one optimiser each, lower end of the 95% interval ov
         ("", "nuc", END, AGAIN,
          "Whoever trained it, a head's nuclear cosine exceeds its strictest null."),
         ("b", "nuc", LEVEL, ROTATED,
-         "So does the nuclear one where all have the same held-out loss."),
+         "Where all have the same held-out loss, whoever trained it, a head's nuclear cosine"
+         " exceeds its strictest null."),
     )
 )  # fmt: skip
 def lowest(e):
@@ -105,7 +106,7 @@ def lowest(e):
     null=ROTATED,
 )
 def H2(e):
-    """Share of a training's heads whose nuclear cosine is above every null."""
+    """Most heads have a nuclear cosine above every null: share of a training's heads."""
     return by_seed(e, excess(e) > 0)
 
 

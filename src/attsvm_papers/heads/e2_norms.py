@@ -108,7 +108,7 @@ def H6(e):
     failure="not reproduced",
 )
 def H6b(e):
-    """Under Muon it is the spectral norm."""
+    """Under Muon the norm of the largest excess is the spectral one, that of its steps."""
     return ahead(e, "muon", "spec").low
 
 

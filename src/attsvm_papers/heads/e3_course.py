@@ -50,7 +50,9 @@ def courses(e, optimiser, values):
 
 @kit.claim(kit.at_least(0.03, "as in H1"), assumes=WRITTEN, null=ROTATED)
 def H7a(e):
-    """It grows from the first weights to the last, training by training."""
+    """The excess of heads over their strictest null grows from the first weights to the last,
+    training by training.
+    """
     found = [courses(e, name, excess(e)) for name in OPTIMISERS]
     return np.concatenate([each[:, -1] - each[:, 0] for each in found])
 
@@ -61,8 +63,8 @@ def H7a(e):
     null=ROTATED,
 )
 def H7b(e):
-    """It goes with saturation: rank correlation over the checkpoints of excess and share of sure
-    queries.
+    """The excess of heads over their strictest null goes with saturation: rank correlation over the
+    checkpoints of excess and share of sure queries.
     """
     return np.array(
         [

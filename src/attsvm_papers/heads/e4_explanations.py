@@ -244,7 +244,9 @@ INPUTS = kit.at_most(0.5, "one optimiser each; what belongs to inputs of which W
     EXCESS, where=on("samples", threshold=THRESHOLD), assumes=WRITTEN, null=ROTATED, failure="scale"
 )
 def H8(e):
-    """The excess is there at every number of queries from 40 to 160."""
+    """The excess of heads over their strictest null is there at every number of queries from 40 to
+    160.
+    """
     return means(e.take(e["queries"] >= 40), "optimiser queries")
 
 
@@ -264,13 +266,17 @@ def H8b(e):
 
 @kit.claim(EXCESS, where=on("inputs"), assumes=WRITTEN, null=ROTATED)
 def H9(e):
-    """Neither the draw of queries nor copies of characters explain the excess."""
+    """Neither the draw of queries nor copies of characters explain the excess of heads over their
+    strictest null.
+    """
     return np.concatenate([under(e, "surest"), under(e, "characters")])
 
 
 @kit.claim(EXCESS, where=on("inputs"), assumes=WRITTEN, null=ROTATED, failure="scale")
 def H9a(e):
-    """Relative positions do not explain it: it stays when positions are shuffled."""
+    """Relative positions do not explain the excess of heads over their strictest null: it stays
+    when positions are shuffled.
+    """
     return under(e, "places")
 
 
@@ -282,14 +288,16 @@ def H9a(e):
     failure="not reproduced",
 )
 def H9b(e):
-    """The layer norm's geometry does not explain it: on surrogates less than half of it is left."""
+    """The layer norm's geometry does not explain the excess of heads over their strictest null: on
+    surrogates less than half of it is left.
+    """
     return under(e, "surrogate") / under(e, "as it is")
 
 
 @kit.claim(INPUTS, where=on("inputs"), assumes=WRITTEN, null=scrambled("untrained"))
 def H9c(e):
-    """It belongs to the inputs on which the head was trained: on those of the untrained network
-    less than half of it is left.
+    """The excess of heads over their strictest null belongs to the inputs on which the head was
+    trained: on those of the untrained network less than half of it is left.
     """
     return under(e, "untrained") / under(e, "as it is")
 
@@ -310,13 +318,15 @@ def H11(e):
 
 @kit.claim(LOWEST, **MATCHED, null=drawn("reflected"), failure="not reproduced")
 def H11a(e):
-    """And than weights that no Gaussian inputs with these moments tell from its own."""
+    """A head is nearer to its own nuclear solution than weights that Gaussian inputs of the same
+    moments do not tell from its own.
+    """
     return kit.interval(over(e, "reflected")).low
 
 
 @kit.claim(EXCESS, where=on("other_sizes"), assumes=WRITTEN, null=ROTATED, failure="scale")
 def H12(e):
-    """The excess is there at other contexts, widths and depths."""
+    """The excess of heads over their strictest null is there at other contexts, widths, depths."""
     return means(e, "optimiser size")
 
 

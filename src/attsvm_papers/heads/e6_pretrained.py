@@ -195,8 +195,8 @@ REAL = {"a real model": lambda e: bool(np.all(e["model"] != MADE))}
          "Heads of other models are nearer to their own nuclear solutions than the stricter of"
          " two nulls and the layer's other heads."),
         ("b", ("reflected",), MIRRORED, "as in H10",
-         "They are nearer than weights that no Gaussian inputs with these moments tell from"
-         " theirs."),
+         "Heads of other models are nearer to their own nuclear solutions than weights that"
+         " Gaussian inputs of the same moments do not tell from theirs."),
     )
 )  # fmt: skip
 def medians(e, nulls):
@@ -212,7 +212,7 @@ def medians(e, nulls):
     failure="ours is stronger",
 )
 def H10a(e):
-    """Most of them are above every null."""
+    """Most heads of other models are above every null."""
     return np.array([np.mean(found > 0) for found in excesses(e).values()])
 
 

@@ -120,8 +120,8 @@ def E1_1b(e):
 
 @kit.claim(kit.between(0.0, 90.0, "degrees"), "authors' code", "P1, stored plot", null=OTHER_TOY)
 def E1_1g(e):
-    """There the trajectories bow left of the ray: from step 50 to 200 their angle is larger than
-    the ray's.
+    """With scores 1, 0.9, 0.9 the trajectories bow left of the ray of token 1: from step 50 to 200
+    their angle is larger than the ray's.
     """
     drawn = e.where(part="descent", toy=ONE)["prompt"][:, 50 : prompts.SHOWN + 1]
     return (prompts.degrees(drawn) - LIMIT).min(axis=1)
@@ -189,8 +189,8 @@ def T4(e):
     null=OTHER_CONE,
 )
 def T5d(e):
-    """The theorem needs a cone that is narrow enough: at 6 degrees the path sits on the boundary at
-    R = 1000.
+    """The theorem on local regularisation paths needs a cone that is narrow enough: in one of 6
+    degrees around token 2's direction the path sits on the boundary at R = 1000.
     """
     return np.abs(e.where(part="path", cone=6.0, radius=1000)["angle"])
 

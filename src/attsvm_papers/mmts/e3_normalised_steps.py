@@ -108,7 +108,9 @@ def E1_3a(e):
     null=kit.replaced("solved without it", objective="objective_plane"),
 )
 def E1_3c(e):
-    """With the third coordinate, as the released notebook solves it, the objective is 0.31319."""
+    """With the third coordinate, as the released notebook solves it, the objective of the
+    max-margin prompt is 0.31319.
+    """
     return e.where(part="descent")["objective"][ORIGIN]
 
 
@@ -134,7 +136,7 @@ def E1_3f(e):
     null=PLAIN,
 )
 def E1_3h(e):
-    """It reaches the max-margin direction."""
+    """Normalised descent reaches the max-margin direction."""
     return e.where(part="descent").at("gap_best", 100_000)
 
 
@@ -169,7 +171,7 @@ def T3(e):
     null=PLAIN,
 )
 def T3a(e):
-    """Its norm grows as the norm of the max-margin prompt times log k."""
+    """The norm of plain descent grows as the norm of the max-margin prompt times log k."""
     rows = e.where(part="plain")
     growth = (rows.at("norm", 100_000) - rows.at("norm", 10_000)) / np.log(10)
     return growth / np.linalg.norm(rows["best"], axis=1)
@@ -181,8 +183,10 @@ def T3a(e):
     null=precisions_exchanged,
 )
 def E1_3j(e):
-    """In single precision the norm has the kink of the published plot, near step 145."""
-    return kink(e.where(part="published")["published_norm"][0])[0]
+    """In single precision the norm of normalised descent has the kink of the published plot, near
+    step 145.
+    """
+    return kink(e.where(part="published")["published_norm"][0])
 
 
 @kit.claim(
@@ -192,13 +196,14 @@ def E1_3j(e):
     null=precisions_exchanged,
 )
 def E1_3l(e):
-    """In log space there is no kink: from step 50 on the norm grows by nearly the step length in
-    every step.
+    """In log space the norm of normalised descent has no kink: from step 50 on it grows by nearly
+    the step length in every step.
     """
     return np.diff(norm(e)[50:]) / 0.1
 
 
 PARTS = {"descent": kit.TRAINED, "plain": kit.ATTENTION}
+RULES = {"descent": "normalised", "plain": "plain"}
 
 
 @kit.picture(
@@ -215,15 +220,13 @@ def trajectories(e, axes):
     max-margin direction over all steps. The gap of normalised descent falls as 1/k², that of plain
     descent as 1/log² k.
     """
-    for ax, (part, colour), title in zip(
-        axes, PARTS.items(), ("normalised", "plain"), strict=False
-    ):
+    for ax, (part, colour) in zip(axes, PARTS.items(), strict=False):
         rows = e.where(part=part)
         prompts.draw_ray(ax, rows["best"][0], kit.BEST, label="max-margin")
         prompts.draw_paths(ax, rows["prompt"], [colour] * rows.rows)
         ax.plot(*rows["prompt"][:, 0].T, "o", color=kit.INK, markersize=3.5, label="starts")
         prompts.window(ax, (-2, 8), (-2.5, 5.5))
-        ax.set(xticks=range(-2, 9, 2), title=f"{title}, first 200 steps")
+        ax.set(xticks=range(-2, 9, 2), title=f"{RULES[part]}, first 200 steps")
         prompts.draw_gaps(axes[2], rows["step"][:, 1:], rows["gap_best"][:, 1:], colour)
     kit.legend(axes[0], loc="upper left")
     axes[2].set(xscale="log", yscale="log", xlim=(1, 1.2e5), ylim=(1e-9, 3.0))
@@ -252,10 +255,12 @@ def without_kink(e, axes):
         rows = e.where(part=part)
         probability = rows["probability"][ORIGIN, shown].mean(axis=1)
         axes[0].plot(shown, probability, color=colour)
-        axes[1].plot(shown, rows["norm"][ORIGIN, shown], color=colour, label=part)
+        axes[1].plot(
+            shown, rows["norm"][ORIGIN, shown], color=colour, label=f"{RULES[part]} descent"
+        )
     single = e.where(part="published")["published_norm"][0]
     dotted = {"linestyle": ":", "color": kit.INK, "linewidth": 2.0}
-    axes[1].plot(shown, single, label="descent in float32, as published", **dotted)
+    axes[1].plot(shown, single, label="normalised, in float32 as published", **dotted)
     axes[2].plot(shown, np.diff(norm(e)) / 0.1, color=kit.TRAINED)
     axes[2].plot(shown[1:], np.diff(single) / 0.1, **dotted)
     axes[2].set_ylim(0.78, 1.04)

@@ -131,8 +131,8 @@ def E1_4a(e):
     null=kit.replaced("the un-relaxed solution", relaxed="full"),
 )
 def E1_5a(e):
-    """With room to spare its margins are 1, 1, 1.5, sequences 1 and 2 support it, the relaxed
-    prompt is (1, 0), the un-relaxed one (1.25, 0.25).
+    """With an input that has room to spare the head's margins are 1, 1, 1.5, sequences 1 and 2
+    support it, the relaxed prompt is (1, 0), the un-relaxed one (1.25, 0.25).
     """
     rows = e.where(part="descent", toy=SPARE)
     solved = SOLVED[SPARE] | {"decoder": (0.0, 1.0), "supporting": (1, 1, 0)}
@@ -175,8 +175,8 @@ def E1_4f(e):
     null=kit.mixed_records("kept", words="the records of the attention in random order"),
 )
 def E1_4h(e):
-    """It rises before the attention does: at every step it is the larger one, until both are
-    0.99.
+    """The probability of the right label rises before the attention does: at every step it is the
+    larger one, until both are 0.99.
     """
     rows = e.where(part="descent")
     logistic, kept = rows["logistic"][0], rows["kept"][0]
@@ -195,8 +195,8 @@ def E1_4h(e):
     null=OTHER_TOY,
 )
 def N3(e):
-    """With room to spare the prompt does not converge to the un-relaxed solution: its cosine goes
-    to 0.98058.
+    """Where an input has room to spare the prompt does not converge to the un-relaxed solution: its
+    cosine goes to 0.98058.
     """
     return 1.0 - e.where(part="descent", toy=SPARE).at("gap_full", 100_000)
 
@@ -241,8 +241,8 @@ def T7(e):
     null=OTHER_TOY,
 )
 def T8(e):
-    """There the joint regularisation path converges to the relaxed solution; with r = R only as
-    1/R, with r = 10 R at once.
+    """Where an input has room to spare the joint regularisation path converges to the relaxed
+    solution; with r = R only as 1/R, with r = 10 R at once.
     """
     return [turned(e, SPARE, 30) / turned(e, SPARE, 10, radius=10), turned(e, SPARE, 300)]
 
@@ -256,8 +256,9 @@ def T8(e):
     null=OTHER_RATIO,
 )
 def between(e):
-    """With head steps kappa times as long the prompt converges to the solution that interpolates
-    between the two programmes: the relaxed one from kappa = 1 on, where the published run is.
+    """Where an input has room to spare and head steps are kappa times as long, the prompt converges
+    to the solution that interpolates between the two programmes: the relaxed one from kappa = 1 on,
+    where the published run is.
     """
     rows = e.where(part="sweep")
     return np.linalg.norm(rows["limit"] - rows["predicted"], axis=1)

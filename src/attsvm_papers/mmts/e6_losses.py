@@ -105,8 +105,8 @@ def T22(e):
     null=OTHER_FORM,
 )
 def T22b(e):
-    """It changes a finite offset: the second coordinate converges to half the logarithm of C
-    |l'(C)| / |l'(1)|.
+    """The loss changes a finite offset of the prompt: its second coordinate converges to half the
+    logarithm of C |l'(C)| / |l'(1)|.
     """
     return (
         e.where(part="descent").at("prompt", 100_000)[:, 1] - e.where(part="descent")["predicted"]
@@ -122,7 +122,9 @@ def T22b(e):
     null=OTHER_FORM,
 )
 def E1_6c(evidence):
-    """The regularisation path has the same offsets."""
+    """The regularisation path has the offset that the loss gives to descent: half the logarithm of
+    C |l'(C)| / |l'(1)| in the second coordinate.
+    """
     # relative to what a circle of radius R allows: its arc bends by the offset's square over 2 R
     rows = evidence.where(part="path")
     size = np.maximum(1.0, np.abs(rows["predicted"]))

@@ -113,8 +113,8 @@ def E1_7d(e):
 
 @kit.picture(
     "Where descent on a prompt ends",
-    "At d = 2 nearly all runs end at neither; then local ones dominate; global ones grow to"
-    " two thirds at d = 300.",
+    "At d = 2 nearly all runs end at neither; then local ones dominate, and from d = 300 on"
+    " global ones.",
     2.9,
     width=6.0,
 )

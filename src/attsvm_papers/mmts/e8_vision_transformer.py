@@ -189,4 +189,4 @@ def sparsity(e, upper, lower):
         lines[0].set_label(label or None)
     upper.set(ylim=(0, e["tokens"][0] * 1.06), ylabel="tokens attended to")
     upper.axhline(e["tokens"][0], color=kit.RULE, linewidth=0.9, zorder=0)
-    lower.set(xlabel="epoch", ylabel="norm of W_Q and W_K")
+    lower.set(xlabel="epoch", ylabel="norm of query, key weights")

@@ -1,5 +1,5 @@
 r"""Descent on the prompt of random instances: with equal scores of all but the optimal tokens, from
-any start (claim T3), and from the neighbourhood of a selection's direction (claims T4, T6).
+any start (claims T3b, T3c, T3d), and from the neighbourhood of a selection's direction (T4, T6).
 """
 
 import itertools

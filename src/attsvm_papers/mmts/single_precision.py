@@ -36,11 +36,11 @@ def published_prompts(
     return np.array(runs, dtype=np.float64)
 
 
-def kink(norms: NDArray[Any]) -> tuple[int, float]:
+def kink(norms: NDArray[Any]) -> int:
     """The first step whose length differs from that of the steps before by more than a part in
-    twenty, after step 50; and the last norm.
+    twenty, after step 50; 0 where none does.
     """
     growth = np.diff(norms)
     usual = np.median(growth[50:120])
     late = np.flatnonzero(np.abs(growth[50:] / usual - 1.0) > 0.05)
-    return (int(late[0]) + 50 if len(late) else 0), float(norms[-1])
+    return int(late[0]) + 50 if len(late) else 0

@@ -88,8 +88,8 @@ def certified(shared):
     null=OWN_KEYS,
 )
 def MH10(e):
-    """With shared keys the margin tends to the best one for the nuclear norm of both heads side by
-    side: the smallest margin over the best.
+    """With shared keys the margin of two heads tends to the best one for the nuclear norm of both
+    side by side: the smallest margin over the best.
     """
     return e.where(shared=True)["share_joint"]
 
@@ -100,8 +100,8 @@ def MH10(e):
     null=SHARED_KEYS,
 )
 def MH11(e):
-    """With keys of their own it tends to the best one for the sum of the heads' nuclear norms:
-    each goes its own way.
+    """With keys of their own the margin of two heads tends to the best one for the sum of the
+    heads' nuclear norms: each goes its own way.
     """
     return e.where(shared=False)["share_alone"]
 

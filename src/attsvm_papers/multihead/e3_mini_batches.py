@@ -122,8 +122,8 @@ def MB1(e):
     null=WHOLE,
 )
 def MB2(e):
-    """On batches of one they do not: the direction stays away from the solution of its own
-    selection.
+    """On batches of one normalised steps do not converge: the direction stays away from the
+    solution of its own selection.
     """
     return of(e)["gap"][:, -1]
 
@@ -146,7 +146,9 @@ def MB3(e):
     null=kit.exchanged("normalised steps", "rule", "plain", "normalised"),
 )
 def MB4(e):
-    """Plain steps on batches of one need neither: they end near their solution."""
+    """Plain steps on batches of one need neither larger batches nor momentum: they end near their
+    solution.
+    """
     return of(e, rule="plain")["gap"][:, -1]
 
 

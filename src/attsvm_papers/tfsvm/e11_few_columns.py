@@ -24,7 +24,7 @@ from attsvm_papers import kit
 from attsvm_papers.tfsvm.rank_bound import factors, stationary
 
 WIDTHS, WHOLE = (1, 2, 3, 10), 10
-EARLY, CLOSE = 0.1, 1e-6  # share of the steps of an early record; relative to the lower bound
+EARLY = 0.1  # share of the steps of an early record
 
 
 @kit.run(width=WIDTHS, seeds=kit.seeds(60, by=30), quick={"seeds": 4, "steps": 3000})
@@ -106,7 +106,7 @@ def FC3(e):
 
 @kit.picture(
     "Fewer columns than the nuclear solution has singular values",
-    "One column keeps a third of the margin and more, two columns most of it, ten all of it; the"
+    "One column keeps the least of the margin, two columns most of it, ten all of it; the"
     " gaps of one column to its own programme are far below those to the nuclear solution.",
     3.0,
     1,

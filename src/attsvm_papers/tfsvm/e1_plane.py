@@ -142,7 +142,9 @@ def T23b(e):
     null=kit.exchanged("normalised separately", "method", "together", "separate"),
 )
 def E2_1h(e):
-    """Normalised together, factors are closer to it at 1e5 steps than at 1e4."""
+    """Factors that are normalised together are closer to the nuclear solution at 1e5 steps than at
+    1e4.
+    """
     return late(e, "together")
 
 
@@ -159,7 +161,9 @@ def E2_1h(e):
     failure="ours is stronger",
 )
 def E2_1i(e):
-    """So are factors that are normalised separately."""
+    """Factors that are normalised separately are closer to the nuclear solution at 1e5 steps than
+    at 1e4.
+    """
     return late(e, "separate")
 
 

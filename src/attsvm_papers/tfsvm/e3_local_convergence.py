@@ -119,7 +119,7 @@ def T23(e):
     null=kit.replaced("random tokens", local="local_random"),
 )
 def E2_3g(e):
-    """The last selection is locally optimal."""
+    """The selection that descent on W ends with is locally optimal."""
     return e.where(factors=False, own=False)["local"]
 
 
@@ -142,7 +142,7 @@ def draw_mean(ax, rows, column, colour, label):
 
 @kit.picture(
     "Every parameterisation finds its own norm",
-    "The cosine of W to the Frobenius solution tends to one and stays at 0.86 to the"
+    "The cosine of W to the Frobenius solution tends to one and stays below it to the"
     " nuclear one; for factors it is the reverse; so it is in the lower row.",
     5.4,
     2,

@@ -234,7 +234,7 @@ def E2_5a(e):
 
 @kit.claim(kit.at_least(0.0, TREND), "recalled", where=RUNS | {"own": False}, null=MIXED)
 def E2_5b(e):
-    """It falls with n and with T."""
+    """The share of global convergence falls with n and with T."""
     return {
         name: trend([-share_of(e, "global", *x) for x in along(e, axis)], SLACK)
         for axis, name in enumerate("nT")
@@ -302,7 +302,7 @@ def far(evidence, axes):
         axes[0].plot(np.sort(known[column]), share, color=colour, label=label)
     axes[0].set(xscale="log", xlabel="1 - cosine to the global solution")
     axes[0].set_ylabel("share of instances, %")
-    kit.legend(axes[0], loc="upper left")
+    kit.legend(axes[0], loc="center")
 
 
 KINDS = {"global": "global", "local": "local, incl. global", "aligned": "first gradient aligned"}

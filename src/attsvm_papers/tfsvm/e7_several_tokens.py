@@ -183,7 +183,7 @@ def T19b(e):
     null=kit.exchanged("positive labels in their place", "label", 1.0, -1.0),
 )
 def T19c(e):
-    """Under a negative label it prefers mixtures."""
+    """Under a negative label the ReLU head prefers mixtures."""
     return np.mean(e["sizes"][e["label"] < 0] > 1)
 
 
@@ -197,7 +197,9 @@ def T19c(e):
     failure="not reproduced",
 )
 def E2_7c(e):
-    """Means at step 2000 are those of the stored plots."""
+    """Mean gaps to the two parts together, to the max-margin part and to the single token are at
+    step 2000 those of the stored plots.
+    """
     return [abs(np.log(e.end(name).mean() / known[e["d"][0]])) for name, known in PUBLISHED.items()]
 
 
@@ -210,7 +212,9 @@ def E2_7c(e):
     null=kit.shuffled("masked", within="d"),
 )
 def E2_7f(e):
-    """Where masked probabilities are above 1e-8 the gap is larger, at three of four dimensions."""
+    """Where masked probabilities are above 1e-8 the gap to both parts is larger, at three of four
+    dimensions.
+    """
     gap, masked = e.end("both"), e["masked"]
     return np.median(gap[masked > 1e-8]) > 3 * np.median(gap[masked < 1e-13])
 
@@ -234,8 +238,8 @@ def by_head(e, column, parted):
     null=kit.replaced("the solution of the likeliest tokens", outside="outside_single"),
 )
 def T19e(e):
-    """Under smooth heads too, and among 16 tokens: across the span of the selected tokens trained
-    weights have the direction of the max-margin part.
+    """Under smooth heads, and among 16 tokens, trained weights have the direction of the max-margin
+    part across the span of the selected tokens.
     """
     return {head: gap[:, -1] for head, gap in by_head(e, "outside", np.less).items()}
 
@@ -246,8 +250,8 @@ def T19e(e):
     null=kit.replaced("the finite part that the other head asks for", finite="finite_other"),
 )
 def T19f(e):
-    """Within that span they are the finite part of the mixture of these tokens that is best for the
-    head, computed without training.
+    """Under smooth heads trained weights are, within the span of the selected tokens, the finite
+    part of the mixture of these tokens that is best for the head, computed without training.
     """
     return by_head(e, "finite", lambda sizes, _: sizes > 1)
 
@@ -268,18 +272,18 @@ def multi_token(e, top, bottom):
     dot per run: the prediction is best where masked tokens have vanished.
     """
     lines = {
-        "both": "finite + max-margin part",
+        "both": "both parts, finite + max-margin",
         "margin": "max-margin part",
         "single": "single-token solution",
     }
     stored = {name: known[e["d"][0]] for name, known in PUBLISHED.items()}
-    kit.means(top, e, "step", {"refitted": "the same, C refitted"}, style=":")
     kit.means(top, e, "step", lines, log=True, at=(2000, stored))
+    kit.means(top, e, "step", {"refitted": "both parts, C refitted"}, style=":", log=True)
     top.set(ylim=(3e-3, 1.2), xlim=(0, 2000), ylabel="1 - cosine")
     bottom.plot(e["masked"], e.end("both"), "o", color=kit.BEST, ms=2.5, alpha=0.35)
     kit.loglog(bottom, np.array([5e-18, 1e-6]), np.array([1e-5, 1.0]))
     bottom.set(xlim=(5e-18, 1.5e-6), xticks=[1e-16, 1e-11, 1e-6], ylim=(1e-5, 1))
-    bottom.set(xlabel="largest masked probability", ylabel="at the end")
+    bottom.set(xlabel="largest masked probability", ylabel="1 - cosine at the end")
 
 
 @kit.panels(
