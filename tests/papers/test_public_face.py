@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 from pathlib import Path
 
 import attsvm_papers
@@ -34,3 +35,22 @@ def test_what_experiments_import_is_exported():
             if inner or missing:
                 private.append(f"{path.relative_to(ROOT)}: {node.module} {missing or ''}")
     assert not private
+
+
+def _is_printed(function):
+    """Claims and pictures are, of what the kit makes of functions."""
+    made = [ast.unparse(each).partition("(")[0] for each in function.decorator_list]
+    return any(each.startswith("kit.") and each != "kit.run" for each in made)
+
+
+def test_what_a_page_prints_is_plain_text():
+    """Protocols, statements and captions: a page shows their letters, not their markup."""
+    marked = []
+    for path in sorted(ROOT.glob("*/e[0-9]*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = [each for each in tree.body if isinstance(each, ast.FunctionDef)]
+        for node in (tree, *filter(_is_printed, functions)):
+            words = ast.get_docstring(node) or ""
+            if re.search(r"`|:math:|\*\w", words):
+                marked.append(f"{path.relative_to(ROOT)}: {words}")
+    assert not marked

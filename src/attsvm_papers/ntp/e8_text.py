@@ -5,8 +5,8 @@ word the query, the word after it the label. What follows a word on its own is t
 that most of a third of the text obeys. The sentences of that third that are realizable together
 are trained on by two-stage normalised descent, with steps of 0.2 and 2 over the root of K;
 sentences of the next third that no training sentence equals as a multiset with its query are
-predicted. Beside it, random orders of as many tokens and sentences. ``attsvm reproduce ntp-8
---text FILE`` reads another text.
+predicted. Beside it, random orders of as many tokens and sentences. With --text FILE another text
+is read.
 
 Source: Huang, Liang and Yang (2024), Algorithm 1, here on text; the text is this project's choice
 
@@ -37,7 +37,7 @@ from attsvm_papers.ntp.two_stages import accuracy, attention_solutions, sums_of_
 @kit.run(
     K=[200],
     third=range(3),
-    digest=lambda at: [digest(at.text)],
+    digest=lambda at: [digest(at.text, at.K)],
     quick={"K": [60], "steps": 2000},
     medium={"K": [200, 500, 2000]},
 )

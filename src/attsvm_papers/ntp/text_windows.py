@@ -52,13 +52,16 @@ class Windows(NamedTuple):
         )
 
 
-def digest(path: str) -> str:
+def digest(path: str, K: int) -> str:
     """Tells texts apart by what they say; empty for the one that is read without a path.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: as :func:`windows`.
     """
-    return sha256(_read(path).encode()).hexdigest()[:12] if path else ""
+    if not path:
+        return ""
+    windows(path, K)
+    return sha256(_read(path).encode()).hexdigest()[:12]
 
 
 def _read(path: str) -> str:

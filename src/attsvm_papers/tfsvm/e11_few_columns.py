@@ -1,6 +1,6 @@
 r"""Factors with fewer columns than the nuclear solution has singular values.
 
-Tokens, queries and head on the unit sphere, n = 6, T = 8, d = 10; factors :math:`W=KQ^\top` of one,
+Tokens, queries and head on the unit sphere, n = 6, T = 8, d = 10; factors W = KQᵀ of one,
 two, three and ten columns from uniform random entries, normalised gradient descent with step 0.1 in
 their joint norm, 20 000 steps. Of the tokens that each run selects the nuclear solution is
 certified. A stationary point of the programme of that many columns is computed from the trained
