@@ -137,8 +137,8 @@ def paths() -> Picture:
         axes[0].text(0.35, 17, "max-margin\ndirection", color=BEST)
         axes[0].text(-8.6, 9, "descent", color=TRAINED)
         _plane(axes[0], (-10, 12), (-3, 20))
-        words = "Six lines rise left of a dashed ray and bend towards it."
-        return render(figure, "paths", "Gradient descent meets the ray", "", words)
+        words = "Six lines rise left of a dashed ray and turn until they run beside it."
+        return render(figure, "paths", "Gradient descent takes the ray's direction", "", words)
 
 
 def two_limits() -> Picture:

@@ -125,13 +125,7 @@ def same(printed: str, shown: str) -> bool:
     return all(float(a) == pytest.approx(float(b), rel=0.02) for a, b in pairs)
 
 
-LONG = ("docs/bags.md",)  # many fits
-
-
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=[pytest.mark.slow] if page in LONG else []) for page in NAMES],
-)
+@pytest.mark.parametrize("page", NAMES)
 @pytest.mark.experiment
 # lightning 2.6 asks torch 2.13 for a class that torch is about to drop, and advises against its own
 # data loader defaults
