@@ -1,15 +1,12 @@
 """Regularisation paths and local cones.
 
-The instances of md-1. Best weights of norm R = 5 to 80 in the norms of p = 1.75, 2, 3, searched
-from several starts. Short normalised steps from the edge of a derived cone (divergence at most .01)
-around a locally optimal selection that differs from the optimal one in one sequence where there is
-one.
+Random instances like those of md-1. Best weights of norm R = 5 to 80 in the norms of p = 1.75, 2,
+3, searched from several starts. Short normalised steps from the edge of a derived cone (divergence
+at most .01) around a locally optimal selection that differs from the optimal one in one sequence
+where there is one.
 
 Source: Optimizing Attention with Mirror Descent, theorems on paths and local convergence (numbers
 recalled)
-
-Notes: The size of the start matters: in the same cones at a quarter of the size, 7 in 100 runs
-first widen by up to 6 %, whatever the step, and then converge.
 """
 
 from typing import Any
@@ -119,10 +116,6 @@ EDGE = "derived: at this opening and size every run must"
     kit.at_most(0.0, "strictly decreasing", share=kit.MOST),
     "recalled",
     "P3, regularisation path (number recalled)",
-    explanation=(
-        "The theorem is about large R. Of 300 paths 14 rise, between R = 5 and"
-        " 20, at most 4.1 solutions, where other tokens still compete."
-    ),
     null=kit.mixed_records("divergence", words="its radii in random order"),
 )
 def M1(evidence):
@@ -142,7 +135,9 @@ def M1(evidence):
     null=kit.at_start("divergence", words="the shortest radius"),
 )
 def M1d(evidence):
-    """From R = 20 on the divergence halves at every doubling of the radius."""
+    """From R = 20 on the divergence of the regularisation path from its solution halves at every
+    doubling of the radius.
+    """
     late = RADII.index(20.0)
     ratios = [
         rows[:, late + 1 :] / rows[:, late:-1] for rows in (_paths(evidence, p) for p in POTENTIALS)
@@ -170,7 +165,9 @@ def M2(e):
     null=ASCENT,
 )
 def M2c(e):
-    """The norm grows on the way."""
+    """From the edge of a narrow cone around a locally optimal direction, the norm grows all the
+    way.
+    """
     return _cones(e, "growth")
 
 
@@ -181,7 +178,9 @@ def M2c(e):
     null=ASCENT,
 )
 def M2d(e):
-    """Minus the gradient has a positive inner product with the solution at every record."""
+    """On the way from the edge of a narrow cone around a locally optimal direction, minus the
+    gradient has a positive inner product with the solution at every record.
+    """
     return _cones(e, "ascent")
 
 
@@ -192,8 +191,8 @@ def M2d(e):
     null=ASCENT,
 )
 def M2e(e):
-    """The direction converges to the local solution: the divergence at the end is smaller than at
-    the start.
+    """From the edge of a narrow cone the direction converges to the local solution: the divergence
+    at the end is smaller than at the start.
     """
     return _cones(e, "fall")
 

@@ -1,8 +1,8 @@
 """Rates of plain mirror descent.
 
-The instances of md-1. Plain (not normalised) mirror descent with step 1 and p = 1.5, 2, 3 from
-Gaussian weights of standard deviation 0.1, 30 000 steps. Measured is the divergence from the
-solution of the tokens selected at the end, over the rate of the theorem.
+Random instances like those of md-1. Plain (not normalised) mirror descent with step 1 and p = 1.5,
+2, 3 from Gaussian weights of standard deviation 0.1, 30 000 steps. Measured is the divergence from
+the solution of the tokens selected at the end, over the rate of the theorem.
 
 Source: Optimizing Attention with Mirror Descent, rate of convergence (number recalled)
 """
@@ -22,8 +22,7 @@ from attsvm_papers.md.mirror_runs import Solutions, instances
 
 EXPONENTS = (1.5, 2.0, 3.0)
 MARKS = (1000, 10_000, 30_000)
-# Mean of divergence / b_p at MARKS over 10 seeds, and mean of norm / log k at the last, in
-# an independent program.
+# Mean of divergence / b_p at MARKS over 10 seeds, in an independent program.
 RATIOS = {1.5: (0.68, 0.34, 0.28), 2.0: (0.40, 0.15, 0.11), 3.0: (0.71, 0.34, 0.25)}
 
 
@@ -109,8 +108,9 @@ def M4(e):
     null=RESTS,
 )
 def M4b(e):
-    """The same run by run, at locally optimal tokens that no longer change: largest ratio relative
-    to the smallest before it.
+    """Divided by the rate of the theorem the divergence of each run at locally optimal tokens that
+    no longer change does not rise from step 1000 on: largest ratio relative to the smallest before
+    it.
     """
     ratios = late_ratios(e)
     return (ratios / np.minimum.accumulate(ratios, axis=1)).max(axis=1)

@@ -158,7 +158,9 @@ def C3_2c(e):
     null=kit.replaced("steps in random directions", growth=lambda e: e["step"][:, -1] ** -0.5),
 )
 def C3_2d(e):
-    """The norm grows linearly: at the end it is at least 0.95 of the length of the path."""
+    """The norm of the output matrix grows linearly: at the end it is at least 0.95 of the length of
+    the path.
+    """
     return e["growth"]
 
 

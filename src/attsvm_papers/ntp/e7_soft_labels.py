@@ -206,7 +206,9 @@ def SL2(e):
     null=REVERSED,
 )
 def SL2r(e):
-    """Its distance falls like 1/t."""
+    """The distance of the part of W in the span of differences inside supports to the solution of
+    the log-odds falls like 1/t.
+    """
     return last_tenfold(e, "finite")
 
 
@@ -218,7 +220,9 @@ def SL2r(e):
     null=MOST_FREQUENT,
 )
 def SL3(e):
-    """The part orthogonal to it turns to the max-margin solution of the supports."""
+    """The part of W orthogonal to the span of differences inside supports turns to the max-margin
+    solution of the supports.
+    """
     return e.end("gap")
 
 
@@ -230,8 +234,8 @@ def SL3(e):
     null=MOST_FREQUENT,
 )
 def SL3b(e):
-    """It stays at a bounded distance from the ray of the solution, so the angle falls like
-    1/log t.
+    """The part of W orthogonal to the span of differences inside supports stays at a bounded
+    distance from the ray of the max-margin solution, so the angle falls like 1/log t.
     """
     off = e["outside"] * np.sqrt(e["gap"] * (2.0 - e["gap"]))
     return off[:, -1] / off[:, int(e["tenth"][0])]
@@ -306,8 +310,8 @@ def SL7(e):
     null=kit.exchanged("the most frequent token as a hard label", "kind", BOTH, HARD),
 )
 def SL7g(e):
-    """So normalised steps buy no length: with soft labels the diverging part grows like a
-    logarithm, with hard ones like t.
+    """Normalised steps of constant length buy no length where labels are soft: the diverging part
+    grows like a logarithm, with hard labels like t.
     """
     return e.end("outside") / e["outside"][:, int(e["tenth"][0])]
 
@@ -341,7 +345,9 @@ def SL8(e):
     null=REVERSED,
 )
 def SL8f(e):
-    """So that part converges to the solution of the log-odds."""
+    """The part of weights of least loss and norm R in the span of differences inside supports
+    converges to the solution of the log-odds.
+    """
     there = np.searchsorted(RADII, FAR * e["norm"]).clip(max=len(RADII) - 1)
     return e["path_finite"][np.arange(e.rows), there]
 

@@ -168,7 +168,9 @@ def TX2(e):
     failure="not reproduced",
 )
 def TX3(e):
-    """It points along the max-margin solution of all of them."""
+    """Trained on the realizable part of a text, the query-key matrix points along the max-margin
+    solution of all its sentences.
+    """
     return e["cosine"][:, -1]
 
 
@@ -181,7 +183,7 @@ def TX3(e):
     null=kit.replaced("before attention is trained", accuracy="accuracy_start"),
 )
 def TX4(e):
-    """Its sentences are predicted."""
+    """Trained on the realizable part of a text, the model predicts its sentences."""
     return e["accuracy"]
 
 
@@ -206,7 +208,9 @@ def TX5(e):
     null=kit.replaced("the scores of another query", right="right_other"),
 )
 def TX6(e):
-    """There it predicts more next words than the scores of another query do."""
+    """In sentences of another part of the text, attention predicts more next words than with the
+    scores of another query.
+    """
     return e["right"] - e["right_other"]
 
 
@@ -216,8 +220,8 @@ def TX6(e):
     null=kit.replaced("the scores of another query", right="right_other"),
 )
 def TX7(e):
-    """There it predicts about as many next words as what follows the query alone: in text, the last
-    word mostly decides.
+    """In sentences of another part of the text, attention predicts about as many next words as what
+    follows the query alone: in text, the last word mostly decides.
     """
     return e["right"] - e["right_query"]
 
@@ -240,6 +244,7 @@ def TX8(e):
     " random orders.",
     2.8,
     columns=2,
+    width=7.0,
 )
 def course(e, axes):
     """Left: cosine of the query-key matrix to the max-margin solution. Right: what the loss is

@@ -117,7 +117,9 @@ def C5_4a(e):
     null=kit.replaced("the solution of another instance", cosine="other"),
 )
 def C5_4b(e):
-    """The attention weights turn to the max-margin solution of these tokens: last cosine."""
+    """The attention weights turn to the max-margin solution of the tokens that are optimal under
+    the trained decoder: last cosine.
+    """
     return e["cosine"][:, -1]
 
 
