@@ -53,12 +53,20 @@ def run(p, mode, records=200):
     return kit.stacked([found])
 
 
+def after_a_tenth(e):
+    """Exact arithmetic after a tenth of its steps."""
+    column = e["divergence"]
+    early = column[:, column.shape[1] // 10 - 1]
+    ends = np.where(e["mode"] == EXACT, early, column[:, -1])
+    return e.but({"divergence": np.column_stack([column[:, :-1], ends])})
+
+
 @kit.claim(
     kit.at_most(
         1.05,
         "p = 3 never meets the epsilon and both runs are the same to a few percent of oscillation",
     ),
-    null=kit.exchanged("the arithmetics exchanged", "mode", EXACT, PUBLISHED),
+    null=after_a_tenth,
 )
 def E2_7(e):
     """Exact arithmetic ends no further from its solution than the published one, for every p."""
