@@ -59,7 +59,7 @@ def run(seeds, case, K=20, steps=20_000, deviation=0.1):
         "step": kit.same(course.steps),
         **_rises(sets, starts, seeds),
         "growth": course.norm[-1] / (eta * course.steps[-1]),
-        "growth_astray": astray(seeds, (K, K), steps),
+        "growth_astray": astray(seeds, K, steps),
         "error_slope": kit.exponents(course.steps, error.T, *FIT),
         "uncentred_slope": kit.exponents(
             course.steps, course.direction_error(uncentred(sets)).T, *FIT

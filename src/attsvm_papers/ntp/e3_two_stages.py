@@ -69,7 +69,7 @@ def run(kind, seeds, K=20, per_query=4, first_steps=1000, steps=100_000):
         "cosine_alike": attention.cosine(alike)[here],
         "missing": attention.log_missing[here],
         "path": attention.norm[here] / (eta * PUBLISHED),
-        "path_astray": astray(seeds, (K, K), PUBLISHED),
+        "path_astray": astray(seeds, K, PUBLISHED),
         "error_slope": kit.exponents(at, error.T, 1e3, 1e4),
         "error_slope_alike": kit.exponents(at, other.T, 1e3, 1e4),
         "late_error_slope": kit.exponents(at, error.T, 1e4, 1e5),

@@ -53,17 +53,15 @@ def sums_of_arcs(solutions: Sequence[MarginSolution]) -> FloatArray:
     return np.stack([one.margins.adjoint(np.ones(one.margins.m)) for one in solutions])
 
 
-def astray(seeds: Sequence[int], shape: tuple[int, int], steps: int) -> FloatArray:
-    """``(runs,)``, how far as many steps of one length in random directions lead, over the length
-    of their path: the norm that a course would have whose gradients point nowhere.
+def astray(seeds: Sequence[int], K: int, steps: int) -> FloatArray:
+    """``(runs,)``, how far as many steps of one length in random directions of K numbers lead, over
+    the length of their path: the norm that a course would have whose gradients point nowhere.
     """
     found = []
     for seed in seeds:
-        rng, place = np.random.default_rng([23, seed]), np.zeros(shape[0] * shape[1])
-        for first in range(0, steps, 1000):
-            moves = rng.standard_normal((min(1000, steps - first), place.size))
-            place += (1.0 / np.linalg.norm(moves, axis=1)) @ moves
-        found.append(np.linalg.norm(place) / steps)
+        moves = np.random.default_rng([23, seed]).standard_normal((steps, K))
+        moves /= np.linalg.norm(moves, axis=1, keepdims=True)
+        found.append(np.linalg.norm(moves.sum(axis=0)) / steps)
     return np.array(found)
 
 
