@@ -102,6 +102,25 @@ def test_recorded_evidence_has_its_verdicts(identifier):
             assert found.explanation.strip(), f"{name} fails without its reason"
 
 
+def test_every_failing_claim_is_named_on_a_page():
+    """Beside its experiment in the list of all that fails, or on a page of its paper."""
+    docs = Path(__file__).parents[2] / "docs"
+    listed = (docs / "experiments.md").read_text(encoding="utf-8")
+    verdicts = [json.loads(QUICK.read_text(encoding="utf-8"))]
+    verdicts.append({name: run["claims"] for name, run in RECORDED.items()})
+    missing = []
+    for name, claims in (each for of in verdicts for each in of.items()):
+        own = rf"{{experiment}}`{name}`(.*?)(?={{experiment}}|\n\*|\n\n)"
+        beside = re.findall(own, listed, re.S)
+        pages = (docs / "experiments").glob(f"{name.partition('-')[0]}*.md")
+        text = " ".join([*beside, *(page.read_text(encoding="utf-8") for page in pages)])
+        for claim, verdict in claims.items():
+            if verdict.startswith("fails"):
+                named = re.search(rf"(?<![\w.]){re.escape(claim)}(?!\w|\.\w)", text)
+                missing += [] if named else [f"{name} {claim}"]
+    assert not missing
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("identifier", RECORDED)
 def test_a_full_run_has_the_recorded_verdicts(identifier, full_runs, record_property):

@@ -128,9 +128,5 @@ def tenth(steps: NDArray[Any]) -> int:
 
 
 def slope(steps: NDArray[Any], values: NDArray[Any], first: float, last: float) -> NDArray[Any]:
-    """``(runs,)``: least-squares slopes of log values against log steps, over the records from
-    ``first`` to ``last``.
-    """
-    chosen = np.isin(steps, marks(int(steps[-1]))) & (steps >= first) & (steps <= last)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return kit.slopes(np.log(steps), np.log(values), chosen)
+    """``(runs,)``: those of :func:`kit.exponents` over the records at :func:`marks`."""
+    return kit.exponents(steps, values, first, last, np.isin(steps, marks(int(steps[-1]))))

@@ -52,7 +52,7 @@ from attsvm_papers.kit.pictures import (
     picture,
 )
 from attsvm_papers.kit.registry import PAPERS, experiment, identifiers, titles
-from attsvm_papers.kit.slopes import in_order, slopes
+from attsvm_papers.kit.slopes import exponents, in_order, slopes
 
 __all__ = [
     "ATTENTION",
@@ -88,6 +88,7 @@ __all__ = [
     "each",
     "exchanged",
     "experiment",
+    "exponents",
     "identifiers",
     "in_order",
     "interval",

@@ -17,6 +17,23 @@ def in_order(evidence: Evidence, column: str = "seed", **values: Any) -> Evidenc
     return rows.take(np.argsort(rows[column]))
 
 
+def exponents(
+    steps: NDArray[Any],
+    values: NDArray[Any],
+    first: float,
+    last: float,
+    among: NDArray[np.bool_] | bool = True,
+) -> FloatArray:
+    """Least-squares slopes ``(rows,)`` of log values ``(rows, records)`` against log steps, which
+    have the same shape or are ``(records,)`` for all rows: the power of the step that values
+    follow from step ``first`` to ``last``. Records that are not ``among`` do not count.
+    """
+    inside = (steps >= first) & (steps <= last) & among
+    with np.errstate(divide="ignore", invalid="ignore"):
+        y = np.log(np.where(inside, values, 1.0))
+        return slopes(np.log(np.where(inside, steps, 1.0)), y, inside)
+
+
 def slopes(x: FloatArray, y: FloatArray, inside: NDArray[np.bool_]) -> FloatArray:
     """Least-squares slopes ``(rows,)`` of ``y`` against ``x``, ``(rows, records)`` each or
     ``(records,)`` for all rows, over the records that are ``inside``; NaN where fewer than two are.

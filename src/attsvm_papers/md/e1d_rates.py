@@ -1,8 +1,8 @@
 """Rates of plain mirror descent.
 
-The instances of md-1. Plain (not normalised) mirror descent with step 1 and p = 1.5, 2, 3 from
-Gaussian weights of standard deviation 0.1, 30 000 steps. Measured is the divergence from the
-solution of the tokens selected at the end, over the rate of the theorem.
+Random instances like those of md-1. Plain (not normalised) mirror descent with step 1 and p = 1.5,
+2, 3 from Gaussian weights of standard deviation 0.1, 30 000 steps. Measured is the divergence from
+the solution of the tokens selected at the end, over the rate of the theorem.
 
 Source: Optimizing Attention with Mirror Descent, rate of convergence (number recalled)
 """
@@ -22,8 +22,7 @@ from attsvm_papers.md.mirror_runs import Solutions, instances
 
 EXPONENTS = (1.5, 2.0, 3.0)
 MARKS = (1000, 10_000, 30_000)
-# Mean of divergence / b_p at MARKS over 10 seeds, and mean of norm / log k at the last, in
-# an independent program.
+# Mean of divergence / b_p at MARKS over 10 seeds, in an independent program.
 RATIOS = {1.5: (0.68, 0.34, 0.28), 2.0: (0.40, 0.15, 0.11), 3.0: (0.71, 0.34, 0.25)}
 
 
@@ -53,10 +52,13 @@ def run(seeds, p, steps=30_000):
     solutions = Solutions(data)(trajectory.selected[-1], p)
     scores = token_scores(data, heads)
     divergence = trajectory.direction_divergence(solutions, p)[kept].T
+    others = [*solutions[1:], solutions[0]]
+    foreign = trajectory.direction_divergence(others, p)[kept].T
     return {
         "step": kit.same(step),
         "divergence": divergence,
         "ratio": divergence / rate(step, p),
+        "ratio_other": foreign / rate(step, p),
         "growth": (Lp(p).value(trajectory.W[kept]) / np.log(step)[:, None]).T,
         "local": [bool(locally_optimal(s, scores[k]).all()) for k, s in enumerate(solutions)],
         "settled": (
@@ -73,10 +75,7 @@ def late_ratios(e):
 
 
 COLOURS = (kit.ATTENTION, kit.TRAINED, kit.BEST)
-RESTS = kit.replaced(
-    "a direction that stays where it began",
-    ratio=lambda e: e["divergence"][:, :1] * e["ratio"] / e["divergence"],
-)
+ANOTHER = kit.replaced("the solution of another instance", ratio="ratio_other")
 
 
 @kit.claim(
@@ -84,7 +83,7 @@ RESTS = kit.replaced(
     "recalled",
     "P3, rate of convergence (number recalled)",
     by="p",
-    null=RESTS,
+    null=ANOTHER,
 )
 def M4(e):
     """Divided by the rate of the theorem the mean divergence does not rise from step 1000 on: b =
@@ -106,11 +105,12 @@ def M4(e):
             (e["local"] == 1) & (e["settled"] == 1)
         )
     },
-    null=RESTS,
+    null=ANOTHER,
 )
 def M4b(e):
-    """The same run by run, at locally optimal tokens that no longer change: largest ratio relative
-    to the smallest before it.
+    """Divided by the rate of the theorem the divergence of each run at locally optimal tokens that
+    no longer change does not rise from step 1000 on: largest ratio relative to the smallest before
+    it.
     """
     ratios = late_ratios(e)
     return (ratios / np.minimum.accumulate(ratios, axis=1)).max(axis=1)
@@ -148,9 +148,7 @@ def told(e):
     reference="P3, rate of convergence, which bounds it from above (number recalled)",
     explanation=told,
     failure="ours is stronger",
-    null=kit.replaced(
-        "a power of k", divergence=lambda e: e["divergence"][:, :1] * e["step"] ** -0.4
-    ),
+    null=kit.mixed_records("divergence"),
 )
 def M4e(e):
     """Over three decades the divergence falls like a power of log k rather than one of k."""

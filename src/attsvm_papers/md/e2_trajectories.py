@@ -53,12 +53,21 @@ def run(p, mode, records=200):
     return kit.stacked([found])
 
 
+def after_a_tenth(e):
+    """Exact arithmetic after a tenth of its steps."""
+    column, step = e["divergence"], e["step"]
+    there = np.argmax(step[:, 1:] >= step[:, -1:] / 10, axis=1)
+    early = column[np.arange(e.rows), there]
+    ends = np.where(e["mode"] == EXACT, early, column[:, -1])
+    return e.but({"divergence": np.column_stack([column[:, :-1], ends])})
+
+
 @kit.claim(
     kit.at_most(
         1.05,
         "p = 3 never meets the epsilon and both runs are the same to a few percent of oscillation",
     ),
-    null=kit.exchanged("the arithmetics exchanged", "mode", EXACT, PUBLISHED),
+    null=after_a_tenth,
 )
 def E2_7(e):
     """Exact arithmetic ends no further from its solution than the published one, for every p."""
@@ -76,8 +85,8 @@ def E2_7(e):
     width=9.2,
 )
 def trajectories(evidence, axes):
-    """Above, two entries of the weights from zero on, and the solution scaled to the length of the
-    last; dots are the steps of the published arrows. Below, the divergence. Solid: exact
+    """Above, two entries of the weights from zero on, and the solution scaled to the longer
+    of both; dots are the steps of the published arrows. Below, the divergence. Solid: exact
     arithmetic; dashed: as the released code rounds.
     """
     styles = {
@@ -85,14 +94,17 @@ def trajectories(evidence, axes):
         PUBLISHED: ("--", kit.ATTENTION, "published arithmetic"),
     }
     for p, above, below in zip(POTENTIALS, *axes, strict=True):
+        length = 0.0
         for mode, (style, colour, label) in styles.items():
             rows = evidence.where(p=p, mode=mode)
             path = rows["path"][0]
+            length = max(length, float(np.linalg.norm(path[-1])))
             above.plot(*path.T, style, color=colour, linewidth=1.2, label=label)
             below.plot(rows["step"][0, 1:], rows["divergence"][0], style, color=colour)
-        end = np.linalg.norm(path[-1]) * rows["solution"][0] / np.linalg.norm(rows["solution"][0])
+        exact, published = (evidence.where(p=p, mode=mode) for mode in (EXACT, PUBLISHED))
+        end = length * exact["solution"][0] / np.linalg.norm(exact["solution"][0])
         above.plot([0, end[0]], [0, end[1]], color=kit.BEST, lw=1.2, label="the solution's ray")
-        above.plot(*rows["marked"][0, :4].T, "o", color=kit.ATTENTION, markersize=3.5)
+        above.plot(*published["marked"][0, :4].T, "o", color=kit.ATTENTION, markersize=3.5)
         above.plot(*np.array(PATHS[p]).T, "x", color=kit.FAINT, label="independent program")
         above.set(title=f"p = {p:g}", xlabel="entry (1, 2) of W")
         below.set(yscale="log", xlim=(0, None), xlabel="step")

@@ -121,8 +121,8 @@ def M5(e):
     null=kit.at_start("path_W", "path_v", words="the smallest size"),
 )
 def M5b(e):
-    """On both at the largest sizes of W and v, 24 and 5120 solutions, both divergences are
-    small.
+    """On the data of joint training and on random instances, at the largest sizes of W and v, 24
+    and 5120 solutions, both divergences are small.
     """
     return {
         words: np.maximum(rows.end("path_W"), rows.end("path_v"))

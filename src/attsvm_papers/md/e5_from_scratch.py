@@ -290,7 +290,9 @@ def E4j(e):
         + "; ".join(f"{name} {told(found)}" for name, found in differences(e).items())
         + "."
     ),
-    null=kit.replaced("answers exchanged", test_accuracy=lambda e: -e["test_accuracy"]),
+    null=kit.replaced(
+        "p = 1.1 and the other optimiser exchanged", test_accuracy=lambda e: -e["test_accuracy"]
+    ),
     failure="scale",
 )
 def E4m(e):

@@ -83,13 +83,16 @@ def edge(
     return point, max(FAR / gap, CLOSE / np.sqrt(opening))
 
 
-def ascent(scores: FloatArray, solutions: list[Any], W: FloatArray) -> FloatArray:
+def ascent(
+    scores: FloatArray, solutions: list[Any], W: FloatArray, along: list[Any] | None = None
+) -> FloatArray:
     r"""Least share over the records ``(records, runs, d_x, d_z)`` of
-    :math:`\langle-\nabla L,W^{mm}\rangle` in its absolute terms.
+    :math:`\langle-\nabla L,V\rangle` in its absolute terms; V is each run's solution, or that of
+    ``along``.
     """
     return np.array(
         [
-            ascent_at(solution, scores[run], W[:, run]).min()
+            ascent_at(solution, scores[run], W[:, run], (along or solutions)[run].W).min()
             for run, solution in enumerate(solutions)
         ]
     )

@@ -25,7 +25,13 @@ from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Rule, output_stage
 from attsvm.margins import output_margins
 from attsvm_papers import kit
-from attsvm_papers.ntp.two_stages import by_run, output_targets, rates, slope, uncentred
+from attsvm_papers.ntp.two_stages import (
+    astray,
+    by_run,
+    output_targets,
+    rates,
+    uncentred,
+)
 
 _K = 20
 IDENTITY, ORTHOGONAL, WEIGHTS, START = "identity", "ortho", "weights", "start"
@@ -48,17 +54,19 @@ def run(seeds, case, K=20, steps=20_000, deviation=0.1):
         starts.append(start)
     course = output_stage(sets, Rule(eta), steps, init=np.stack(starts), records=LogSpaced(200))
     error = np.maximum(course.direction_error(output_targets(sets)), ROUNDING)
+    late = (course.steps >= LOSS_FIT[0]) & (course.steps <= LOSS_FIT[1])
     return {
         "step": kit.same(course.steps),
         **_rises(sets, starts, seeds),
         "growth": course.norm[-1] / (eta * course.steps[-1]),
-        "error_slope": slope(course.steps, np.log(error), *FIT),
-        "uncentred_slope": slope(
-            course.steps, np.log(course.direction_error(uncentred(sets))), *FIT
+        "growth_astray": astray(seeds, K, steps),
+        "error_slope": kit.exponents(course.steps, error.T, *FIT),
+        "uncentred_slope": kit.exponents(
+            course.steps, course.direction_error(uncentred(sets)).T, *FIT
         ),
-        "loss_rate": (
-            slope(course.steps, np.log(course.loss), *LOSS_FIT, log=False) * -math.sqrt(K - 1) / eta
-        ),
+        "loss_rate": kit.slopes(course.steps.astype(float), np.log(course.loss).T, late)
+        * -math.sqrt(K - 1)
+        / eta,
         **by_run({"error": error, "loss": course.loss, "norm": course.norm}),
     }
 
@@ -155,10 +163,12 @@ def C3_2c(e):
     ),
     "paper",
     reference="P3, Proposition 1: a norm that grows linearly; the constant is derived",
-    null=kit.replaced("steps in random directions", growth=lambda e: e["step"][:, -1] ** -0.5),
+    null=kit.replaced("steps in random directions", growth="growth_astray"),
 )
 def C3_2d(e):
-    """The norm grows linearly: at the end it is at least 0.95 of the length of the path."""
+    """The norm of the output matrix grows linearly: at the end it is at least 0.95 of the length of
+    the path.
+    """
     return e["growth"]
 
 

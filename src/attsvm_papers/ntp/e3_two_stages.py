@@ -21,12 +21,12 @@ from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import (
     KINDS,
     PUBLISHED,
+    astray,
     attention_solutions,
     by_run,
     draw,
     output_targets,
     rates,
-    slope,
     sums_of_arcs,
 )
 
@@ -69,11 +69,14 @@ def run(kind, seeds, K=20, per_query=4, first_steps=1000, steps=100_000):
         "cosine_alike": attention.cosine(alike)[here],
         "missing": attention.log_missing[here],
         "path": attention.norm[here] / (eta * PUBLISHED),
-        "error_slope": slope(at, np.log(error), 1e3, 1e4),
-        "error_slope_alike": slope(at, np.log(other), 1e3, 1e4),
-        "late_error_slope": slope(at, np.log(error), 1e4, 1e5),
-        "late_error_slope_alike": slope(at, np.log(other), 1e4, 1e5),
-        "loss_rate": slope(at, attention.log_gap, 5e3, 1e4, log=False) * -solutions.norm / eta,
+        "path_astray": astray(seeds, K, PUBLISHED),
+        "error_slope": kit.exponents(at, error.T, 1e3, 1e4),
+        "error_slope_alike": kit.exponents(at, other.T, 1e3, 1e4),
+        "late_error_slope": kit.exponents(at, error.T, 1e4, 1e5),
+        "late_error_slope_alike": kit.exponents(at, other.T, 1e4, 1e5),
+        "loss_rate": kit.slopes(at.astype(float), attention.log_gap.T, (at >= 5e3) & (at <= 1e4))
+        * -solutions.norm
+        / eta,
         "solution_norm": solutions.norm,
         "certified": solutions.optimal,
         "end_to_end": _end_to_end(sets, solutions.norm, K),
@@ -105,6 +108,22 @@ ALIKE = kit.replaced(
     late_error_slope="late_error_slope_alike",
 )
 """In place of the max-margin solution."""
+
+
+def norm_of_other_kind(e):
+    """The norm of the same seed's solution for the other kind, over the own one."""
+    found = np.empty(e.rows)
+    for kind, other in (KINDS, KINDS[::-1]):
+        seeds, pairs = e.where(kind=kind)["seed"], kit.in_order(e, kind=other)
+        found[e["kind"] == kind] = pairs["solution_norm"][np.searchsorted(pairs["seed"], seeds)]
+    return found / e["solution_norm"]
+
+
+OTHER_NORM = kit.replaced(
+    "the norm of the other kind's solution",
+    loss_rate=lambda e: e["loss_rate"] * norm_of_other_kind(e),
+    end_to_end=lambda e: e["end_to_end"] / norm_of_other_kind(e)[:, None],
+)
 FIGURE = "P3, Figure 2, right panels"
 
 
@@ -159,13 +178,11 @@ def C3_5a(e):
     kit.between(0.95, 1.0 + 1e-12, "a path is no longer than its steps", share=kit.MOST),
     "paper",
     "P3, a norm that grows linearly",
-    null=kit.replaced(
-        "steps in random directions", path=lambda e: np.full(e.rows, PUBLISHED**-0.5)
-    ),
+    null=kit.replaced("steps in random directions", path="path_astray"),
 )
 def C3_6(e):
-    """The norm grows linearly: after 10 000 steps it is at least .95 of the length of the path, and
-    never more than all of it.
+    """The norm of the query-key matrix grows linearly: after 10 000 steps it is at least .95 of the
+    length of the path, and never more than all of it.
     """
     return e["path"]
 
@@ -205,10 +222,7 @@ def sublinear_direction(e, column):
     "paper",
     "P3, abstract: a linear rate; the constant is derived",
     interval=True,
-    null=kit.replaced(
-        "the norm of the other kind's solution",
-        loss_rate=lambda e: e["loss_rate"] * e["solution_norm"][::-1] / e["solution_norm"],
-    ),
+    null=OTHER_NORM,
 )
 def C3_8a(e):
     """The loss over its floor falls by eta / |W*| per step, a linear rate."""
@@ -226,10 +240,7 @@ def C3_8a(e):
     ),
     reference="P3's two rates bound it by |W*| / eta log(C / epsilon), which is far more",
     interval=True,
-    null=kit.replaced(
-        "the logarithm of 1 / epsilon, as the bound has it",
-        end_to_end=lambda e: np.broadcast_to(-np.log(TOLERANCES), e["end_to_end"].shape),
-    ),
+    null=OTHER_NORM,
 )
 def C3_9(e):
     """End to end: where stage 1 went to epsilon, the steps of stage 2 to a loss of 2 epsilon grow
@@ -294,7 +305,7 @@ def rates_of_stage_2(e, axes):
     x, u = np.geomspace(1000, step[-1], 20), np.array([4.0, 22.0])
     axes[0].plot(x, 0.6 * (x / 1000.0) ** -0.5, "--", color=kit.FAINT, linewidth=1)
     axes[1].plot(u, 3e-3 * np.exp(-u), "--", color=kit.FAINT, linewidth=1)
-    kit.loglog(axes[0], np.array([10.0, step[-1]]), np.array([1e-3, 2.0]))
+    kit.loglog(axes[0], np.array([10.0, step[-1]]), e["error"][:, late])
     axes[1].set(yscale="log", xlabel="step × step size / |W*|", title="Loss over its floor")
     axes[2].set(xscale="log", ylim=(0, 1.02), xlabel="step", title="Cosine of −gradient")
     axes[0].set(xlabel="step", title="Direction error")

@@ -1,8 +1,9 @@
 """Unseen sentences.
 
 Training as in ntp-3 for 10 000 steps, then sentences that no training sentence equals as a multiset
-with its query, 50 per query and group where that many exist. G6, G7 and G8 are reported; data of G7
-and G8 never mention the last token but in its collocation.
+with its query, 50 per query and group where that many exist. Asked for are the right answers in G1
+to G5 and G8, the head of larger score in G6, and what follows the most frequent token in G7; data
+of G7 and G8 never mention the last token but in its collocation.
 
 Source: Huang, Liang and Yang (2024), generalisation
 """
@@ -149,7 +150,7 @@ def C3_10b(e):
     null=OTHER_QUERY,
 )
 def C3_13b(e):
-    """So sentences of an unseen query are answered by what follows their most frequent token, where
+    """Sentences of an unseen query are answered by what follows their most frequent token, where
     there is one.
     """
     return e["unique_accuracy"]

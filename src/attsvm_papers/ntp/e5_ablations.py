@@ -89,7 +89,9 @@ def output(e):
     null=kit.replaced("the sum of all arcs", attention_cosine="attention_cosine_alike"),
 )
 def attention(e):
-    """So does the query-key matrix."""
+    """With a norm for each matrix, and with one for both, the query-key matrix points along its
+    solution.
+    """
     return e["attention_cosine"]
 
 
@@ -116,7 +118,7 @@ def P3_E6a(e):
     **of(KINDS[0], False),
 )
 def P3_E6b(e):
-    """No confused tokens: with the stable gradient it ends at .999 or more."""
+    """No confused tokens: with the stable gradient the cosine ends at .999 or more."""
     return e.end("cosine")
 
 
@@ -213,7 +215,7 @@ def draw_textbook(evidence, axes):
                 ha="right",
                 va="top",
             )
-        ax.set(xlabel="long_step")
+        ax.set(xlabel="step")
     axes[0].set_title("No confused tokens")
     axes[1].set_title("Confused tokens")
     axes[0].set_ylabel("1 − cosine to the solution")

@@ -25,7 +25,7 @@ from attsvm.dynamics.next_token import Rule, output_stage
 from attsvm.margins import least_norm, log_odds_margins
 from attsvm.selection import soft_label_svm
 from attsvm_papers import kit
-from attsvm_papers.graph.priority import ball_weights
+from attsvm_papers.graph.priority import ball_weights, tenth
 from attsvm_papers.ntp.contexts import (
     longest_step,
     most_frequent,
@@ -81,14 +81,12 @@ def trained(kind, rule, seeds, m=8, V=10, steps=40_000):
         steps,
         records=AtSteps([*marks, steps // 10]),
     )
-    tenth = int(np.flatnonzero(course.steps == steps // 10)[0])
     found = [
         _followed(svm, other, pair, course.W[:, run])
         for run, (svm, other, pair) in enumerate(zip(svms, hard, pairs, strict=True))
     ]
     return {
         "step": kit.same(course.steps),
-        "tenth": kit.same(tenth),
         "over_entropy": course.loss.T - np.array([[svm.entropy] for svm in svms]),
         "size": np.array([np.linalg.norm(svm.finite) for svm in svms]),
         **kit.stacked(found),
@@ -148,8 +146,9 @@ def shares(width, seeds):
 
 def last_tenfold(e, column):
     """Slope of log values against log steps between a tenth of the steps and the last."""
-    tenth, step = int(e["tenth"][0]), e["step"][0]
-    return np.log(e.end(column) / e[column][:, tenth]) / np.log(step[-1] / step[tenth])
+    step = e["step"][0]
+    early = tenth(step)
+    return np.log(e.end(column) / e[column][:, early]) / np.log(step[-1] / step[early])
 
 
 AT = {"part": "trained", "kind": BOTH, "rule": PLAIN}
@@ -206,7 +205,9 @@ def SL2(e):
     null=REVERSED,
 )
 def SL2r(e):
-    """Its distance falls like 1/t."""
+    """The distance of the part of W in the span of differences inside supports to the solution of
+    the log-odds falls like 1/t.
+    """
     return last_tenfold(e, "finite")
 
 
@@ -218,7 +219,9 @@ def SL2r(e):
     null=MOST_FREQUENT,
 )
 def SL3(e):
-    """The part orthogonal to it turns to the max-margin solution of the supports."""
+    """The part of W orthogonal to the span of differences inside supports turns to the max-margin
+    solution of the supports.
+    """
     return e.end("gap")
 
 
@@ -230,11 +233,11 @@ def SL3(e):
     null=MOST_FREQUENT,
 )
 def SL3b(e):
-    """It stays at a bounded distance from the ray of the solution, so the angle falls like
-    1/log t.
+    """The part of W orthogonal to the span of differences inside supports stays at a bounded
+    distance from the ray of the max-margin solution, so the angle falls like 1/log t.
     """
     off = e["outside"] * np.sqrt(e["gap"] * (2.0 - e["gap"]))
-    return off[:, -1] / off[:, int(e["tenth"][0])]
+    return off[:, -1] / off[:, tenth(e["step"][0])]
 
 
 @kit.claim(
@@ -285,7 +288,7 @@ def SL6(e):
     """Where the odds can be met and nothing separates the supports, the loss stays above the
     entropy.
     """
-    return e.end("over_entropy") / e["over_entropy"][:, int(e["tenth"][0])]
+    return e.end("over_entropy") / e["over_entropy"][:, tenth(e["step"][0])]
 
 
 @kit.claim(
@@ -306,10 +309,10 @@ def SL7(e):
     null=kit.exchanged("the most frequent token as a hard label", "kind", BOTH, HARD),
 )
 def SL7g(e):
-    """So normalised steps buy no length: with soft labels the diverging part grows like a
-    logarithm, with hard ones like t.
+    """Normalised steps of constant length buy no length where labels are soft: the diverging part
+    grows like a logarithm, with hard labels like t.
     """
-    return e.end("outside") / e["outside"][:, int(e["tenth"][0])]
+    return e.end("outside") / e["outside"][:, tenth(e["step"][0])]
 
 
 PROVED_OF_PATHS: dict[str, Any] = {
@@ -341,7 +344,9 @@ def SL8(e):
     null=REVERSED,
 )
 def SL8f(e):
-    """So that part converges to the solution of the log-odds."""
+    """The part of weights of least loss and norm R in the span of differences inside supports
+    converges to the solution of the log-odds.
+    """
     there = np.searchsorted(RADII, FAR * e["norm"]).clip(max=len(RADII) - 1)
     return e["path_finite"][np.arange(e.rows), there]
 

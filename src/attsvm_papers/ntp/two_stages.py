@@ -14,7 +14,6 @@ from attsvm.data import FloatArray
 from attsvm.datasets import next_token
 from attsvm.datasets.next_token import NextTokenData, arcs
 from attsvm.dynamics.next_token import Problem
-from attsvm_papers import kit
 
 KINDS = ("bipartite", "total")
 """Generators without and with confused tokens; columns of evidence hold the position."""
@@ -54,24 +53,23 @@ def sums_of_arcs(solutions: Sequence[MarginSolution]) -> FloatArray:
     return np.stack([one.margins.adjoint(np.ones(one.margins.m)) for one in solutions])
 
 
+def astray(seeds: Sequence[int], K: int, steps: int) -> FloatArray:
+    """``(runs,)``, how far as many steps of one length in random directions of K numbers lead, over
+    the length of their path: the norm that a course would have whose gradients point nowhere.
+    """
+    found = []
+    for seed in seeds:
+        moves = np.random.default_rng([23, seed]).standard_normal((steps, K))
+        moves /= np.linalg.norm(moves, axis=1, keepdims=True)
+        found.append(np.linalg.norm(moves.sum(axis=0)) / steps)
+    return np.array(found)
+
+
 def uncentred(sets: Sequence[NextTokenData]) -> FloatArray:
     r"""``(runs, K, d)``, :math:`\sum_x\mathbf 1_{n(x)}e_x^\top`: the output target without its
     mean.
     """
     return np.stack([np.eye(one.K)[one.following].T @ one.embeddings for one in sets])
-
-
-def slope(x: ArrayLike, y: ArrayLike, low: float, high: float, log: bool = True) -> FloatArray:
-    """Least-squares slope of ``y`` ``(R, runs)`` over the records with ``low <= x <= high``; over
-    ``log x`` unless told otherwise.
-    """
-    at = np.asarray(x, dtype=np.float64)
-    kept = (at >= low) & (at <= high)
-    return kit.slopes(
-        np.log(at, where=kept, out=np.zeros_like(at)) if log else at,
-        np.asarray(y, dtype=np.float64).T,
-        kept,
-    )
 
 
 def accuracy(problem: Problem, W: ArrayLike) -> FloatArray:

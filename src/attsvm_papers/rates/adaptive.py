@@ -31,8 +31,4 @@ def rate(evidence: kit.Evidence, column: str, first: float, last: float) -> Floa
     """Slopes of the logarithm of a column against that of the step, one per trial, over the records
     from ``first`` to ``last``.
     """
-    step = evidence["step"].astype(np.float64)
-    inside = (step >= first) & (step <= last)
-    return kit.slopes(
-        np.log(np.maximum(step, 1.0)), np.log(np.where(inside, evidence[column], 1.0)), inside
-    )
+    return kit.exponents(evidence["step"], evidence[column], first, last)

@@ -85,7 +85,8 @@ LONG = {"100 000 steps": lambda e: np.full(e.rows, e["step"].max() >= WINDOW[1])
     assumes=LONG,
     interval=True,
     null=kit.replaced(
-        "a loss that falls like 1/t", loss=lambda e: 0.5 / np.maximum(e["step"], 1.0)
+        "a decoder whose length stays",
+        loss=lambda e: e["loss"] ** (1.0 / np.maximum(e["norm_decoder"], 1.0)),
     ),
 )
 def C5_4(e):
@@ -117,7 +118,9 @@ def C5_4a(e):
     null=kit.replaced("the solution of another instance", cosine="other"),
 )
 def C5_4b(e):
-    """The attention weights turn to the max-margin solution of these tokens: last cosine."""
+    """The attention weights turn to the max-margin solution of the tokens that are optimal under
+    the trained decoder: last cosine.
+    """
     return e["cosine"][:, -1]
 
 

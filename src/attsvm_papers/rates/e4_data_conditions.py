@@ -76,7 +76,9 @@ def C5_1(e):
     null=SPHERE_TOO,
 )
 def C5_1a(e):
-    """There the cosine to the max-margin solution after 3000 steps of 0.1."""
+    """On orthonormal and Gaussian tokens the cosine to the max-margin solution after 3000
+    normalised steps of 0.1 from random weights of norm 20.
+    """
     return e["cosine"][e["source"] != SPHERE]
 
 
