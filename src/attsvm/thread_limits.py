@@ -13,7 +13,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -103,6 +103,11 @@ def at_most_threads(count: int, *libraries: Any) -> Iterator[None]:
         with _lock:
             for limits in shared:
                 limits.remove(count)
+
+
+def one_thread(*, scipy: bool = False) -> AbstractContextManager[None]:
+    """One thread of BLAS, of SciPy's too if asked, inside; as before after it."""
+    return at_most_threads(1, *thread_pools("blas", scipy=scipy))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from sklearn.utils import estimator_checks
 from attsvm.datasets import planted_witnesses
 from attsvm.errors import InputError
 from attsvm.sklearn import AttentionSVC, BagFeatures, Limits, WitnessSVC
+from attsvm.thread_limits import thread_pools
 
 
 def planted(n=120, instances=8, seed=0):
@@ -63,6 +64,18 @@ def test_fitted_attributes_and_the_pickle_describe_the_model_not_the_data(kind):
     assert np.array_equal(again.decision_function(test), model.decision_function(test))
     with pytest.raises(NotFittedError):
         clone(model).predict(test)
+
+
+@BOTH
+def test_products_of_a_fit_take_one_thread(kind):
+    train, _ = planted(60)
+    seen = []
+
+    def look(stage, done, total):
+        seen.extend(pool.num_threads for pool in thread_pools("blas", scipy=True))
+
+    kind(penalty=1e-3, progress=look).fit(train, train.labels)
+    assert set(seen) == {1}
 
 
 @BOTH

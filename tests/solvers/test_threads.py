@@ -18,7 +18,8 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from attsvm.errors import InputError
 from attsvm.margins import Margins
 from attsvm.solvers import front, max_margin, threads
-from attsvm.solvers.threads import all_threads, one_thread, threads_that_pay
+from attsvm.solvers.threads import all_threads, threads_that_pay
+from attsvm.thread_limits import one_thread
 
 importlib.import_module("scipy.linalg.lapack")  # brings a BLAS of its own
 

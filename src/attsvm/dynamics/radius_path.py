@@ -42,6 +42,7 @@ from attsvm.models import Logistic, Loss
 from attsvm.printable import Compact
 from attsvm.selection import optimal_tokens
 from attsvm.solvers import max_margin
+from attsvm.thread_limits import one_thread
 
 Form = Literal["W", "KQ", "prompt", "joint", "joint W"]
 
@@ -334,11 +335,12 @@ def _search(
         )
 
     def descend(objective: Objective, x: FloatArray) -> tuple[float, FloatArray]:
-        return (
-            _descend(objective, x, method)
-            if slack is None
-            else _descend_inside(objective, x, slack)
-        )
+        with one_thread(scipy=True):  # products are small
+            return (
+                _descend(objective, x, method)
+                if slack is None
+                else _descend_inside(objective, x, slack)
+            )
 
     best: list[FloatArray] = []
     values = np.full((len(objectives), len(points) + 2), np.inf)

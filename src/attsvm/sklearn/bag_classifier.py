@@ -28,6 +28,7 @@ from attsvm.progress import reporter
 from attsvm.queries import table_queries
 from attsvm.sklearn.evidence import Evidence, predicted, selected, weigh
 from attsvm.sklearn.features import TakesBags
+from attsvm.thread_limits import one_thread
 
 SEEDS = Interval(Integral, 0, 2**32 - 1, closed="both")
 CONSTRAINTS = {
@@ -142,7 +143,9 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
             tick,
         )
         asked = None if isinstance(self.penalty, str) else float(self.penalty)
-        found = self._fitted_to(table, asked)
+        # descents ask for thousands of small products, for which threads of BLAS wait at full load
+        with one_thread(scipy=True):
+            found = self._fitted_to(table, asked)
         self.predictor_ = found
         self.convex_steps_ = found.steps
         self.optimum_ = "global" if found.convex else "local"

@@ -26,7 +26,7 @@ from attsvm.solvers.outcomes import Request, solved
 from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.rows import Best, Priced, Rows, Wanted, joined, priced
 from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.threads import one_thread
+from attsvm.thread_limits import one_thread
 from attsvm.workers import results, slots, workers
 
 _MEMORY = "2GiB"

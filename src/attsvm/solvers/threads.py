@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from attsvm.thread_limits import at_most_threads, lifted, thread_pools
+from attsvm.thread_limits import lifted, one_thread, thread_pools
 
 _FEW = 320  # rows of programmes that one compiled call takes whole
 _LARGE = 1 << 30  # rows times the rows that can be active from which factorisations may be large
@@ -52,8 +52,3 @@ def all_threads(rows: int) -> AbstractContextManager[None]:
     if rows < _MANY or not getattr(_here, "large", False):
         return nullcontext()
     return lifted(*thread_pools("blas", scipy=False))
-
-
-def one_thread(*, scipy: bool = False) -> AbstractContextManager[None]:
-    """One thread of BLAS, of SciPy's too if asked, inside; as before after it."""
-    return at_most_threads(1, *thread_pools("blas", scipy=scipy))
