@@ -41,7 +41,7 @@ def test_the_paths_of_stage_two_at_ten_thousand_steps() -> None:
     both = {name: np.concatenate([one[name] for one in runs]) for name in runs[0]}
     found = Evidence(both).but({"kind": ["bipartite", "total"], "seed": [0, 0]})
     known = {claim.id: claim for claim in experiment("ntp-3").claims}
-    for name in ("P3-E3a", "P3-E3c", "C3.6", "C3.9"):
+    for name in ("C3-E3a", "C3-E3c", "C3.6", "C3.9"):
         assert known[name].check(found).verdict == "holds"
 
 
@@ -51,7 +51,7 @@ def test_a_group_without_sentences_is_counted_as_none_and_not_judged() -> None:
     assert found["count"] == 0.0
     assert not found["right"].any()
     assert all(np.isnan(found[name]) for name in predictions.MEASURES if name != "count")
-    (claim,) = [each for each in experiment("ntp-4").claims if each.id == "P3-E4a"]
+    (claim,) = [each for each in experiment("ntp-4").claims if each.id == "C3-E4a"]
     ends = ("_accuracy", "_agreement", "_count")
     names = [f"{group}{end}" for group in unseen.GROUPS for end in ends]
     names += ["head", "loser", "free", "unseen_column", "unique_accuracy"]

@@ -464,7 +464,7 @@ class Claim:
         assumes: named conditions, each from the evidence to a boolean, or to one per instance.
             Instances that miss one are not counted; when none is left the claim is not applicable.
             Of a claim made of parts they speak of all instances.
-        reference: where the statement stands, such as ``P2, Theorem 2``.
+        reference: where the statement stands, such as ``Theorem 2``.
         explanation: why it fails, where it is known to, or a function from the evidence to that;
             shown beside a failing verdict.
         failure: in a word or two what it says where it fails, see :data:`Failure`.

@@ -1,8 +1,8 @@
 r"""A proof that no weights meet the margins.
 
 Computed multipliers :math:`\lambda` leave a residual :math:`r=\sum_c\lambda_ca_c` of rounding size,
-and a small residual proves nothing: weights of size :math:`1/\|r\|` may exist. What is a proof is
-that multipliers *without* residual exist nearby. With :math:`M=\sum_c|\lambda_c|a_ca_c^\top`,
+so weights of size :math:`1/\|r\|` may still exist. The proof is that multipliers *without* residual
+exist nearby. With :math:`M=\sum_c|\lambda_c|a_ca_c^\top`,
 
 .. math:: \lambda'_c=\lambda_c-|\lambda_c|\,a_c^\top M^{-1}r
     \quad\text{has}\quad \sum_c\lambda'_ca_c=r-MM^{-1}r=0,

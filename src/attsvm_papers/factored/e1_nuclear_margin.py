@@ -125,7 +125,7 @@ EARLY = (
 @kit.claim(
     kit.at_least(0.93, "set by this project; one in the limit", share=kit.MOST),
     "paper",
-    "P6, implicit bias of key and query",
+    "factored, implicit bias of key and query",
     assumes=CERTIFIED,
     null=matrix_in_place,
 )
@@ -155,7 +155,7 @@ def C6_1b(e):
         -0.01, 0.01, "the direction is within 1e-3 of the solution at this norm", share=kit.MOST
     ),
     "paper",
-    "P6, combined weights",
+    "factored, combined weights",
     where={"kind": WHOLE},
     assumes="certified",
     null=kit.exchanged("factors in its place", "kind", WHOLE, SMALL),

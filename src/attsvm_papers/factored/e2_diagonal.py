@@ -81,7 +81,7 @@ def euclidean(evidence: kit.Evidence) -> Any:
 @kit.claim(
     kit.at_least(0.995, "set by this project", share=kit.MOST),
     "paper",
-    "P6, diagonal case",
+    "factored, diagonal case",
     assumes=LONG,
     explanation=(
         "Small starts lag behind large ones. Coordinates of diagonal factors grow like powers of"

@@ -150,7 +150,7 @@ AT_END = {"case": CONSTANT}
 @kit.claim(
     kit.at_most(1e-12, "relative to the chord: rounding of attention masses down to 1e-40"),
     "ours",
-    "P4; derived, multinomial logistic regression",
+    "graph; derived, multinomial logistic regression",
     where=ACYCLIC_ALONE,
     null=kit.replaced("the mass that the label lacks, without a logarithm", chord="chord_of_mass"),
 )
@@ -165,7 +165,7 @@ def C4_1(e):
         " weights for any scores"
     ),
     "recalled",
-    "P4, feasibility of Graph-SVM",
+    "graph, feasibility of Graph-SVM",
     where=ACYCLIC_ALONE,
     null=kit.replaced(f"embeddings in d = {NARROW}", optimal=lambda e: e["narrow_infeasible"] == 0),
 )
@@ -181,7 +181,7 @@ def C4_2(e):
         " .997, where an independent program's runs lie between .998 and .9998",
     ),
     "authors' code",
-    "P4, figure of acyclic graphs",
+    "graph, figure of acyclic graphs",
     null=ALIKE,
 )
 def C4_4a(e):
@@ -239,7 +239,7 @@ def C4_3d(e):
         share=kit.MOST,
     ),
     "authors' code",
-    "P4, figure of cyclic graphs",
+    "graph, figure of cyclic graphs",
     where=AT_END,
     assumes={"the solution is not zero": lambda e: e["directed"]},
     null=ALIKE,
@@ -313,7 +313,7 @@ def C4_6m(e):
 @kit.claim(
     kit.at_least(1.0, "the component with most attention is what is predicted", share=kit.MOST),
     "paper",
-    "P4, abstract: the tokens of the component of highest priority are retrieved",
+    "graph, abstract: the tokens of the component of highest priority are retrieved",
     where=AT_END,
     assumes={"some sentence has one": lambda e: e["unseen"] > 0},
     null=kit.replaced(

@@ -61,7 +61,7 @@ def run(seeds, setting=SETTINGS[1], lr=1.0, steps=20_000):
         share=kit.MOST,
     ),
     "recalled",
-    "P4, main theorem",
+    "graph, main theorem",
     null=NO_FINITE_PART,
 )
 def C4_3f(e):
@@ -107,7 +107,7 @@ def C4_3l(e):
         share=kit.MOST,
     ),
     "recalled",
-    "P4, main theorem",
+    "graph, main theorem",
     assumes={"the solution is not zero": lambda e: e["directed"]},
     null=ALIKE,
 )

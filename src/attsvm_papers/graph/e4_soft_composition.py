@@ -77,7 +77,7 @@ OTHER_QUERY = kit.replaced(
         share=kit.MOST,
     ),
     "authors' code",
-    "P4, soft composition; data of the authors' code",
+    "graph, soft composition; data of the authors' code",
     null=OTHER_QUERY,
 )
 def C4_6(e):

@@ -130,7 +130,7 @@ GROWTH = {ENTROPY: "growth_local", SQUARED: "growth_halved"}
 @kit.claim(
     kit.at_least(0.98, "the authors' stored runs end at .992 to .9995", share=0.5),
     "authors' code",
-    "P4, local convergence",
+    "graph, local convergence",
     explanation=stagnant,
     failure="not reproduced",
     null=GLOBAL,

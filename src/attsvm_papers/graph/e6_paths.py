@@ -42,7 +42,7 @@ def run(part, seeds, radii=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0,
         share=kit.MOST,
     ),
     "recalled",
-    "P4, regularisation path",
+    "graph, regularisation path",
     null=ALIKE,
 )
 def C4_5b(e):
@@ -78,7 +78,7 @@ def C4_5e(evidence):
         share=kit.MOST,
     ),
     "recalled",
-    "P4, regularisation path",
+    "graph, regularisation path",
     where={"part": CYCLIC},
     null=NO_FINITE_PART,
 )

@@ -46,7 +46,7 @@ class Experiment:
     Attributes:
         id: name on the command line, such as ``tfsvm-3``.
         title: what is shown, a few words.
-        reference: paper and figure, such as ``P2, Figure 3 (number recalled)``.
+        reference: paper and figure, such as ``tfsvm, Figure 3 (number recalled)``.
         protocol: what is done, as a caption would say it; a few sentences.
         parameters: the frozen dataclass of everything that decides the result, at the scale that
             runs when none is asked for: the paper's where that takes minutes on two CPU cores. A

@@ -93,7 +93,7 @@ ANOTHER = kit.replaced(
 @kit.claim(
     kit.at_most(0.01, "at the published number of steps; one value for each p"),
     "recalled",
-    "P3, convergence of directions (number recalled)",
+    "md, convergence of directions (number recalled)",
     where=EXACTLY,
     assumes=WHOLE,
     null=ANOTHER,
@@ -110,7 +110,7 @@ def M3(e):
         "solutions are unique and differ, and directions converge; all p of a seed", share=kit.MOST
     ),
     "recalled",
-    "P3, figure of directional divergence",
+    "md, figure of directional divergence",
     null=ANOTHER,
 )
 def M6(e):
@@ -126,7 +126,7 @@ def M6(e):
 @kit.claim(
     kit.between(-1.0, 1.0, "in tolerances of .05 and, for the own pair, .003"),
     "authors' code",
-    "P3, figure of directional divergence (digitised)",
+    "md, figure of directional divergence (digitised)",
     where=AS_PUBLISHED,
     assumes=WHOLE,
     null=kit.replaced("the run of another p", code=lambda e: np.roll(e["code"], 1, axis=1)),
@@ -139,7 +139,7 @@ def E1_2a(e):
 @kit.claim(
     kit.true("what the figure shows"),
     "authors' code",
-    "P3, figure of directional divergence",
+    "md, figure of directional divergence",
     where=AS_PUBLISHED,
     null=ANOTHER,
 )

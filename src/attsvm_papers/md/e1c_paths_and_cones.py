@@ -116,7 +116,7 @@ EDGE = "derived: at this opening and size every run must"
 @kit.claim(
     kit.at_most(0.0, "strictly decreasing", share=kit.MOST),
     "recalled",
-    "P3, regularisation path (number recalled)",
+    "md, regularisation path (number recalled)",
     null=kit.mixed_records("divergence", words="its radii in random order"),
 )
 def M1(evidence):
@@ -132,7 +132,7 @@ def M1(evidence):
         "a rate of 1 / R or faster",
         share=kit.MOST,
     ),
-    reference="P3, regularisation path (number recalled)",
+    reference="md, regularisation path (number recalled)",
     null=kit.mixed_records("divergence", words="its radii in random order"),
 )
 def M1d(evidence):
@@ -149,7 +149,7 @@ def M1d(evidence):
 @kit.claim(
     kit.at_most(1.0 + 1e-9, EDGE),
     "recalled",
-    "P3, local convergence (number recalled)",
+    "md, local convergence (number recalled)",
     null=TURNED,
 )
 def M2(e):
@@ -162,7 +162,7 @@ def M2(e):
 @kit.claim(
     kit.at_least(1.0, EDGE),
     "recalled",
-    "P3, local convergence (number recalled)",
+    "md, local convergence (number recalled)",
     null=TURNED,
 )
 def M2c(e):
@@ -175,7 +175,7 @@ def M2c(e):
 @kit.claim(
     kit.at_least(1e-6, EDGE + "; a share of the absolute terms, more than rounding"),
     "recalled",
-    "P3, local convergence (number recalled)",
+    "md, local convergence (number recalled)",
     null=kit.replaced("along the solution of another instance", ascent="ascent_other"),
 )
 def M2d(e):
@@ -188,7 +188,7 @@ def M2d(e):
 @kit.claim(
     kit.at_most(0.9, EDGE + "; a tenth is more than the steps' own jitter", share=kit.MOST),
     "recalled",
-    "P3, convergence of directions (number recalled)",
+    "md, convergence of directions (number recalled)",
     null=TURNED,
 )
 def M2e(e):

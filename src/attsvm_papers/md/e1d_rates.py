@@ -81,7 +81,7 @@ ANOTHER = kit.replaced("the solution of another instance", ratio="ratio_other")
 @kit.claim(
     kit.at_most(0.0, "non-increasing; one value for each p"),
     "recalled",
-    "P3, rate of convergence (number recalled)",
+    "md, rate of convergence (number recalled)",
     by="p",
     null=ANOTHER,
 )
@@ -99,7 +99,7 @@ def M4(e):
         " passing a corner",
         share=kit.MOST,
     ),
-    reference="P3, rate of convergence (number recalled)",
+    reference="md, rate of convergence (number recalled)",
     assumes={
         "locally optimal and settled by step 1000": lambda e: (
             (e["local"] == 1) & (e["settled"] == 1)
@@ -145,7 +145,7 @@ def told(e):
 
 @kit.claim(
     kit.at_most(0.0, "upper end of the 95% interval over runs of the log ratio of residuals"),
-    reference="P3, rate of convergence, which bounds it from above (number recalled)",
+    reference="md, rate of convergence, which bounds it from above (number recalled)",
     explanation=told,
     failure="ours is stronger",
     null=kit.mixed_records("divergence"),

@@ -97,7 +97,7 @@ ANOTHER = kit.exchanged("the run of p = 3 in place of p = 1.75", "p", 1.75, 3.0)
 @kit.claim(
     kit.true("printed in the authors' notebook"),
     "authors' code",
-    "P3, figures of joint training",
+    "md, figures of joint training",
     null=ANOTHER,
 )
 def E3_1(e):

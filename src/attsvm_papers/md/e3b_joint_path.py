@@ -101,7 +101,7 @@ def proved(e):
 @kit.claim(
     kit.at_most(0.0, "logarithm of the ratio of neighbours: decreasing", share=kit.MOST),
     "recalled",
-    "P3, joint convergence (number recalled)",
+    "md, joint convergence (number recalled)",
     null=kit.mixed_records("path_W", "path_v", words="its sizes in random order"),
 )
 def M5(e):
@@ -117,7 +117,7 @@ def M5(e):
 @kit.claim(
     kit.at_most(0.01, "set by this project", share=kit.MOST),
     "recalled",
-    "P3, joint convergence (number recalled)",
+    "md, joint convergence (number recalled)",
     null=kit.at_start("path_W", "path_v", words="the smallest size"),
 )
 def M5b(e):

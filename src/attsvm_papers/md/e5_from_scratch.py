@@ -212,7 +212,7 @@ def sizes(e):
         " software are allowed the rest",
     ),
     "authors' code",
-    "P3, table of IMDb accuracies (notebook outputs)",
+    "md, table of IMDb accuracies (notebook outputs)",
     assumes=ON_ALL,
     null=swapped("l1.1", "l2"),
 )
@@ -230,7 +230,7 @@ def E4a(e):
 @kit.claim(
     kit.at_least(0.5, "half a point; set by this project"),
     "authors' code",
-    "P3, table of IMDb accuracies (notebook outputs)",
+    "md, table of IMDb accuracies (notebook outputs)",
     assumes=ON_ALL,
     null=swapped("l1.1", "l2"),
 )

@@ -171,7 +171,7 @@ _SMALL = {
         "after 200 epochs; the published curve is at 80% there and at 81.5% at its best",
     ),
     "authors' code",
-    "P3, figure of the vision transformer (digitised)",
+    "md, figure of the vision transformer (digitised)",
     assumes=_FULL,
     null=FIRST,
 )
@@ -183,7 +183,7 @@ def E7a(e):
 @kit.claim(
     kit.at_least(-1.5, "the published difference is half a point"),
     "authors' code",
-    "P3, figure of the vision transformer (digitised)",
+    "md, figure of the vision transformer (digitised)",
     assumes=_FULL,
     null=one_epoch,
 )
@@ -195,7 +195,7 @@ def E7b(e):
 @kit.claim(
     kit.at_least(1.8, "moduli below .005; the published histograms give 2.2 to 2.5"),
     "authors' code",
-    "P3, histograms of the vision transformer (digitised)",
+    "md, histograms of the vision transformer (digitised)",
     assumes=_FULL,
     null=swapped("l1.1", "adam"),
 )

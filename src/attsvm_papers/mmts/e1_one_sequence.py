@@ -94,7 +94,7 @@ OTHER_CONE = kit.exchanged("the wider cone and the narrower one exchanged", "con
 @kit.claim(
     kit.at_most(5.1e-5, "they are printed to four digits"),
     "authors' code",
-    "P1, stored solver output",
+    "mmts, stored solver output",
     null=kit.replaced("the solution of token 2", best="other", dual="dual_other"),
 )
 def E1_1a(e):
@@ -109,7 +109,7 @@ def E1_1a(e):
 @kit.claim(
     kit.at_most(1e-7, "1 - cosine after 100000 steps"),
     "authors' code",
-    "P1, Figure 1 (panel recalled)",
+    "mmts, Figure 1 (panel recalled)",
     null=OTHER_TOY,
 )
 def E1_1b(e):
@@ -118,7 +118,7 @@ def E1_1b(e):
     return np.where(rows["selected"][:, 0] == 0, rows.at("gap_best", 100_000), np.inf)
 
 
-@kit.claim(kit.between(0.0, 90.0, "degrees"), "authors' code", "P1, stored plot", null=OTHER_TOY)
+@kit.claim(kit.between(0.0, 90.0, "degrees"), "authors' code", "mmts, stored plot", null=OTHER_TOY)
 def E1_1g(e):
     """With scores 1, 0.9, 0.9 the trajectories bow left of the ray of token 1: from step 50 to 200
     their angle is larger than the ray's.
@@ -142,7 +142,7 @@ def T5(e):
 @kit.claim(
     kit.true("every start, 30 to 100 from the origin and at most 5 degrees from the ray"),
     "recalled",
-    "P1, Theorem 3 (number recalled)",
+    "mmts, Theorem 3 (number recalled)",
     null=OTHER_TOY,
 )
 def T6(e):
@@ -156,7 +156,7 @@ def T6(e):
 @kit.claim(
     kit.at_most(1e-7, "1 - cosine after 100000 steps"),
     "authors' code",
-    "P1, Figure 1; the negative claim of two limits",
+    "mmts, Figure 1; the negative claim of two limits",
     null=OTHER_TOY,
 )
 def N1(e):
@@ -173,7 +173,7 @@ def N1(e):
         " and half its square is the gap",
     ),
     "recalled",
-    "P1, Theorem 2 (number recalled)",
+    "mmts, Theorem 2 (number recalled)",
     assumes={"token 2 is locally optimal": lambda e: e.where(part="near", toy=TWO)["locally"] == 1},
     null=OTHER_TOY,
 )

@@ -88,7 +88,7 @@ def precisions_exchanged(e):
 
 
 PLAIN = kit.exchanged("normalised and plain descent exchanged", "part", "descent", "plain")
-PLOT = ("authors' code", "P1, stored plot")
+PLOT = ("authors' code", "mmts, stored plot")
 
 
 @kit.claim(
@@ -104,7 +104,7 @@ def E1_3a(e):
 @kit.claim(
     kit.close_to(0.31319, 5.1e-6, "printed to five digits"),
     "authors' code",
-    "P1, stored solver output",
+    "mmts, stored solver output",
     null=kit.replaced("solved without it", objective="objective_plane"),
 )
 def E1_3c(e):
@@ -132,7 +132,7 @@ def E1_3f(e):
 @kit.claim(
     kit.at_most(1e-7, "1 - cosine after 100000 steps"),
     "authors' code",
-    "P1, Figures 1 and 2",
+    "mmts, Figures 1 and 2",
     null=PLAIN,
 )
 def E1_3h(e):
@@ -148,7 +148,7 @@ def E1_3h(e):
         " too",
     ),
     "recalled",
-    "P1, Theorem 1 (number recalled); the rate is derived",
+    "mmts, Theorem 1 (number recalled); the rate is derived",
     null=kit.replaced(
         "the solution of the same tokens in the l1.5 norm", gap_best="gap_wrong_norm"
     ),

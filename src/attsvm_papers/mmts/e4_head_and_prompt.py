@@ -142,7 +142,7 @@ def E1_5a(e):
 @kit.claim(
     kit.at_most(1e-7, "1 - cosine after 100000 steps"),
     "authors' code",
-    "P1, Figures 3a and 3b",
+    "mmts, Figures 3a and 3b",
     null=OTHER_TOY,
 )
 def E1_4b(e):
@@ -157,7 +157,7 @@ def E1_4b(e):
 @kit.claim(
     kit.close_to(0.0, 5.1e-4, "three to four digits; they agree with the stored plot"),
     "authors' code",
-    "P1, Figure 3c, stored plot",
+    "mmts, Figure 3c, stored plot",
     null=kit.exchanged("the head stays where it starts", "part", "descent", "prompt_alone"),
 )
 def E1_4f(e):
@@ -171,7 +171,7 @@ def E1_4f(e):
 @kit.claim(
     kit.at_least(0.0, "by how much, at least"),
     "paper",
-    "P1, Figure 3c, caption",
+    "mmts, Figure 3c, caption",
     null=kit.mixed_records("kept", words="the records of the attention in random order"),
 )
 def E1_4h(e):
@@ -191,7 +191,7 @@ def E1_4h(e):
         "the cosine of 11.310 degrees to four digits; the prompt is still 0.0017 degrees away",
     ),
     "authors' code",
-    "P1, Figure 3b",
+    "mmts, Figure 3b",
     null=OTHER_TOY,
 )
 def N3(e):
@@ -207,7 +207,7 @@ def N3(e):
         "angle errors at r = R = 30 against 10: they fall as 1/R, to a third or a little more",
     ),
     "recalled",
-    "P1, Theorem 4 (number recalled)",
+    "mmts, Theorem 4 (number recalled)",
     assumes={
         "margin drop": lambda e: np.min(e.where(part="drop", toy=ALL)["drop"]) > 0.1,
         "all support": lambda e: e.where(part="descent", toy=ALL)["supporting"].all(),
@@ -232,7 +232,7 @@ def T7(e):
         " r = 300, R = 30",
     ),
     "recalled",
-    "P1, Theorem 5 (number recalled)",
+    "mmts, Theorem 5 (number recalled)",
     assumes={
         "an input does not support the head": lambda e: (
             ~e.where(part="descent", toy=SPARE)["supporting"].all()

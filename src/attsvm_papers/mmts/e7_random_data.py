@@ -61,7 +61,7 @@ RANDOM_TOKENS = kit.replaced("random tokens in place of the trained ones", local
         " that",
     ),
     "recalled",
-    "P1, bar chart (parameters unverified)",
+    "mmts, bar chart (parameters unverified)",
     null=MIXED,
     trials="d seed",
 )
@@ -88,7 +88,7 @@ def E1_7b(e):
         share=0.95,
     ),
     "recalled",
-    "P1, Theorem 3 (number recalled)",
+    "mmts, Theorem 3 (number recalled)",
     assumes={"saturated": lambda e: e["saturated"], "selection feasible": lambda e: e["separable"]},
     null=RANDOM_TOKENS,
     trials="d seed",

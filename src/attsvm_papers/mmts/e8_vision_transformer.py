@@ -105,7 +105,7 @@ def measured(model, images):
 
 
 SIGN = "last epoch over the untrained network; only the sign is recalled, a hundredth is rounding"
-FIGURE = ("recalled", "P1, figure of a vision transformer on CIFAR-10")
+FIGURE = ("recalled", "mmts, figure of a vision transformer on CIFAR-10")
 LESS, MORE = kit.at_most(0.99, SIGN, share=kit.MOST), kit.at_least(1.01, SIGN, share=kit.MOST)
 
 

@@ -91,7 +91,7 @@ EIGHT = "8 degrees"
         1e-12, "relative to the largest entry, at every record; rounding of a few hundred steps"
     ),
     "recalled",
-    "P1, Lemma 1 (number recalled); derived",
+    "mmts, Lemma 1 (number recalled); derived",
     assumes={"run under a fixed prompt": lambda e: np.isfinite(e["equivalence_error"])},
     null=kit.replaced("the same step for both", equivalence_error="equivalence_undivided"),
 )
@@ -105,7 +105,7 @@ def T1(e):
 @kit.claim(
     kit.at_most(1e-15, "relative to the first loss: rounding of one evaluation"),
     "recalled",
-    "smoothness of P1 and P2 (constants recalled)",
+    "smoothness of mmts and tfsvm (constants recalled)",
     assumes={"run with step 1/L": lambda e: np.isfinite(e["rise"])},
     null=kit.replaced(f"steps of {LONGER:g}/L", rise="rise_longer"),
 )
@@ -119,7 +119,7 @@ def T2(e):
         0.01, f"{EIGHT} for the worst start, after a path of ten times the largest or more"
     ),
     "recalled",
-    "P1, Theorem 1 (number recalled), of one sequence",
+    "mmts, Theorem 1 (number recalled), of one sequence",
     assumes={"one sequence, equal scores": lambda e: np.isfinite(e["equal_gap"]) & (e["n"] == 1)},
     null=UNEQUAL,
 )
@@ -136,7 +136,7 @@ def T3b(e):
         "the cosine is at least 1/(|p| max |key difference|), which we derive; so it is positive",
     ),
     "recalled",
-    "P1, Theorem 1 (number recalled); the bound is derived",
+    "mmts, Theorem 1 (number recalled); the bound is derived",
     assumes={"equal scores": lambda e: np.isfinite(e["equal_cosine"])},
     null=UNEQUAL,
     trials="n seed",
@@ -153,7 +153,7 @@ def T3d(e):
         0.01, f"{EIGHT} for the worst start, after a path of ten times the largest or more"
     ),
     "recalled",
-    "P1, Theorem 1 (number recalled), read as one of any number of sequences",
+    "mmts, Theorem 1 (number recalled), read as one of any number of sequences",
     assumes={"four sequences, equal scores": lambda e: np.isfinite(e["equal_gap"]) & (e["n"] == 4)},
     explanation=counterexample,
     null=UNEQUAL,
@@ -169,7 +169,7 @@ def T3c(e):
 @kit.claim(
     kit.at_most(0.01, f"{EIGHT}; starts are at the edge of a cone that is derived", share=kit.MOST),
     "recalled",
-    "P1, Theorem 2 (number recalled); the cone is derived",
+    "mmts, Theorem 2 (number recalled); the cone is derived",
     assumes={"locally optimal": lambda e: e["locally"] == 1},
     null=other_directions(True),
     trials="n T d seed",
@@ -182,7 +182,7 @@ def T4(e):
 @kit.claim(
     kit.at_least(0.01, f"{EIGHT}; exceptions would be runs that are still moving", share=kit.MOST),
     "recalled",
-    "P1, Theorem 3 (number recalled)",
+    "mmts, Theorem 3 (number recalled)",
     assumes={"not locally optimal": lambda e: e["locally"] == 0},
     null=other_directions(False),
     trials="n T d seed",
@@ -199,7 +199,7 @@ def T6(e):
         0.01, f"{EIGHT} for prompt and head, at 40 and 40 000 solution norms", share=kit.MOST
     ),
     "recalled",
-    "P1, Theorem 4 (number recalled)",
+    "mmts, Theorem 4 (number recalled)",
     assumes={
         "all inputs support the head": lambda e: e["pair_supporting"] == 1,
         "the margin drop is proven": lambda e: e["pair_nu"] > 0,
@@ -219,7 +219,7 @@ def T7(e):
         share=kit.MOST,
     ),
     "recalled",
-    "P1, Theorem 5 (number recalled)",
+    "mmts, Theorem 5 (number recalled)",
     assumes={
         "some input does not support the head": lambda e: e["pair_supporting"] == 0,
         "the two solutions are 16 degrees apart": lambda e: e["pair_apart"] > 0.04,
@@ -243,7 +243,7 @@ def T8(e):
         share=kit.MOST,
     ),
     "recalled",
-    "P1, Theorem 6 and P2 (numbers recalled)",
+    "mmts, Theorem 6 and tfsvm (numbers recalled)",
     null=kit.replaced("no finite part", finite_error="finite_size"),
     trials="mixture_seed",
 )
@@ -276,7 +276,7 @@ def T9b(e):
         share=kit.MOST,
     ),
     "recalled",
-    "P1, Theorem 6 and P2 (numbers recalled); the order is derived",
+    "mmts, Theorem 6 and tfsvm (numbers recalled); the order is derived",
     null=kit.replaced("the solution of the likeliest tokens", path_gap="path_other"),
     trials="mixture_seed",
 )
@@ -308,7 +308,7 @@ def T9d(e):
         0.02, "1 - cosine at 30 norms; corrections are of order 1/30, squared", share=kit.MOST
     ),
     "recalled",
-    "P1, Theorem 6 and P2 (numbers recalled)",
+    "mmts, Theorem 6 and tfsvm (numbers recalled)",
     assumes={"every mixture has a smaller output": lambda e: np.isfinite(e["hidden_gap"])},
     null=kit.replaced("one token exchanged for its second", hidden_gap="hidden_other"),
 )

@@ -96,15 +96,15 @@ def _rises(sets: Any, starts: Any, seeds: Any) -> dict[str, Any]:
 
 TOO_LONG = 300.0
 SUBLINEAR = (
-    "P3, abstract: both layers converge sub-linearly to the direction of their max-margin"
+    "ntp, abstract: both layers converge sub-linearly to the direction of their max-margin"
     " solutions; the exponent is derived"
 )
-LINEAR = "P3, abstract: the loss enjoys a linear convergence rate; the constant is derived"
+LINEAR = "ntp, abstract: the loss enjoys a linear convergence rate; the constant is derived"
 
 
 @kit.claim(
     kit.at_most(1e-12, "1 - cosine at every record from step 1: rounding"),
-    reference="P3, Figure 2, left panels",
+    reference="ntp, Figure 2, left panels",
     null=kit.exchanged("unequal weights", "case", IDENTITY, WEIGHTS),
 )
 def C3_1a(e):
@@ -162,7 +162,7 @@ def C3_2c(e):
         share=kit.MOST,
     ),
     "paper",
-    reference="P3, Proposition 1: a norm that grows linearly; the constant is derived",
+    reference="ntp, Proposition 1: a norm that grows linearly; the constant is derived",
     null=kit.replaced("steps in random directions", growth="growth_astray"),
 )
 def C3_2d(e):

@@ -124,14 +124,14 @@ OTHER_NORM = kit.replaced(
     loss_rate=lambda e: e["loss_rate"] * norm_of_other_kind(e),
     end_to_end=lambda e: e["end_to_end"] / norm_of_other_kind(e)[:, None],
 )
-FIGURE = "P3, Figure 2, right panels"
+FIGURE = "ntp, Figure 2, right panels"
 
 
 @kit.claim(
     kit.at_least(0.99, "8 degrees", share=kit.MOST),
     "paper",
     f"{FIGURE}; abstract: to the direction of the max-margin solution",
-    id="P3-E3a",
+    id="C3-E3a",
     assumes={"a certified solution": lambda e: e["certified"] == 1},
     null=ALIKE,
 )
@@ -145,7 +145,7 @@ def published_direction(e):
 @kit.claim(
     kit.at_most(1.0, "set by this project", share=kit.MOST),
     reference=FIGURE,
-    id="P3-E3c",
+    id="C3-E3c",
     null=kit.replaced(
         "after a tenth of these steps",
         missing=lambda e: e["log_missing"][:, int(np.argmax(e["step"][0] >= PUBLISHED / 10))],
@@ -177,7 +177,7 @@ def C3_5a(e):
 @kit.claim(
     kit.between(0.95, 1.0 + 1e-12, "a path is no longer than its steps", share=kit.MOST),
     "paper",
-    "P3, a norm that grows linearly",
+    "ntp, a norm that grows linearly",
     null=kit.replaced("steps in random directions", path="path_astray"),
 )
 def C3_6(e):
@@ -193,7 +193,7 @@ def C3_6(e):
             bound, "log-log slope, between the proved 1/2 and the expected log t / t", kit.MOST
         ),
         "paper",
-        "P3, abstract: sub-linearly (exponent unknown)",
+        "ntp, abstract: sub-linearly (exponent unknown)",
         id=f"C3.7{letter}",
         statement=(
             f"The direction error falls at least like t to the power {bound:g} on steps {steps}."
@@ -220,7 +220,7 @@ def sublinear_direction(e, column):
         share=kit.MOST,
     ),
     "paper",
-    "P3, abstract: a linear rate; the constant is derived",
+    "ntp, abstract: a linear rate; the constant is derived",
     interval=True,
     null=OTHER_NORM,
 )
@@ -238,7 +238,7 @@ def C3_8a(e):
         " runs",
         share=kit.MOST,
     ),
-    reference="P3's two rates bound it by |W*| / eta log(C / epsilon), which is far more",
+    reference="the paper's two rates bound it by |W*| / eta log(C / epsilon), which is far more",
     interval=True,
     null=OTHER_NORM,
 )

@@ -96,13 +96,13 @@ def drawn(name):
     return {f"a sentence of {name}": lambda e: e[f"{name}_count"] > 0}
 
 
-PROTOCOL = "groups of this project; P3 has the extended query-dependent partial order"
+PROTOCOL = "groups of this project; ntp has the extended query-dependent partial order"
 
 
 @kit.claim(
     kit.at_least(1.0, "after 10 000 steps", share=kit.MOST),
     reference=PROTOCOL,
-    id="P3-E4a",
+    id="C3-E4a",
     null=OTHER_QUERY,
 )
 def predicted(e):
@@ -163,11 +163,11 @@ def C3_13b(e):
         share=kit.MOST,
     ),
     reference=(PROTOCOL),
-    id="P3-E4G6",
+    id="C3-E4G6",
     assumes=drawn("G6"),
     null=OTHER_QUERY,
 )
-def P3_E4G6(e):
+def C3_E4G6(e):
     """G6, two heads: the head that wins is the one of larger score in the solution, where that has
     no tie.
     """

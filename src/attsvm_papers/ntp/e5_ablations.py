@@ -71,7 +71,7 @@ LAST = "after 10 000 steps"
 
 @kit.claim(
     kit.at_least(0.999, LAST, share=kit.MOST),
-    id="P3-E5c",
+    id="C3-E5c",
     where={"part": "at_once"},
     null=kit.replaced("a target that is not centred", output_cosine="output_cosine_uncentred"),
 )
@@ -84,7 +84,7 @@ def output(e):
 
 @kit.claim(
     kit.at_least(0.98, LAST, share=kit.MOST),
-    id="P3-E5e",
+    id="C3-E5e",
     where={"part": "at_once"},
     null=kit.replaced("the sum of all arcs", attention_cosine="attention_cosine_alike"),
 )
@@ -104,30 +104,30 @@ def of(kind, textbook):
 
 @kit.claim(
     kit.at_most(0.9, "after 40 000 steps; an independent program has .80", share=kit.MOST),
-    id="P3-E6a",
+    id="C3-E6a",
     **of(KINDS[0], True),
 )
-def P3_E6a(e):
+def C3_E6a(e):
     """No confused tokens: with the textbook gradient the cosine falls below .9."""
     return e.end("cosine")
 
 
 @kit.claim(
     kit.at_least(0.999, "2.6 degrees", share=kit.MOST),
-    id="P3-E6b",
+    id="C3-E6b",
     **of(KINDS[0], False),
 )
-def P3_E6b(e):
+def C3_E6b(e):
     """No confused tokens: with the stable gradient the cosine ends at .999 or more."""
     return e.end("cosine")
 
 
 @kit.claim(
     kit.at_least(0.01, "set by this project", share=kit.MOST),
-    id="P3-E6c",
+    id="C3-E6c",
     **of(KINDS[1], True),
 )
-def P3_E6c(e):
+def C3_E6c(e):
     """Confused tokens: with the textbook gradient the cosine ends below its own maximum."""
     return e["cosine"].max(axis=1) - e.end("cosine")
 

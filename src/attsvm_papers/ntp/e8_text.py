@@ -162,7 +162,7 @@ def TX2(e):
 @kit.claim(
     kit.at_least(0.99, "8 degrees"),
     "paper",
-    reference="P3, abstract: to the direction of the max-margin solution",
+    reference="ntp, abstract: to the direction of the max-margin solution",
     assumes=DONE,
     where=TEXT,
     null=kit.replaced("the sum of all arcs", cosine=lambda e: e["cosine_alike"][:, None]),
@@ -180,7 +180,7 @@ def TX3(e):
 @kit.claim(
     kit.at_least(0.99, "one sentence in a hundred may keep its first choice"),
     "paper",
-    reference="P3, Figure 2, on text",
+    reference="ntp, Figure 2, on text",
     assumes=DONE,
     where=TEXT,
     null=kit.replaced("before attention is trained", accuracy="accuracy_start"),
@@ -193,7 +193,7 @@ def TX4(e):
 @kit.claim(
     kit.at_least(0.99, "the order of training decides"),
     "paper",
-    reference="P3, generalisation to unseen sentences, on text",
+    reference="ntp, generalisation to unseen sentences, on text",
     assumes=DONE,
     where=TEXT,
     null=OTHER,

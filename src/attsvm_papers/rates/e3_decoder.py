@@ -81,7 +81,7 @@ LONG = {"100 000 steps": lambda e: np.full(e.rows, e["step"].max() >= WINDOW[1])
 @kit.claim(
     kit.between(0.3, 0.4, "1/3 with the factors of a finite time", share=kit.MOST),
     "paper",
-    "P5, joint training, exp(-t^(1/3)); the decoder's step is derived",
+    "rates, joint training, exp(-t^(1/3)); the decoder's step is derived",
     assumes=LONG,
     interval=True,
     null=kit.replaced(
@@ -99,7 +99,7 @@ def C5_4(e):
 @kit.claim(
     kit.at_least(0.99, "at step 100 000", share=kit.MOST),
     "recalled",
-    "P5, joint training",
+    "rates, joint training",
     assumes=LONG,
     null=kit.replaced("the separator of another instance", cosine_decoder="other_decoder"),
 )
@@ -113,7 +113,7 @@ def C5_4a(e):
 @kit.claim(
     kit.at_least(0.999, "at step 100 000", share=kit.MOST),
     "recalled",
-    "P5, joint training",
+    "rates, joint training",
     assumes=LONG,
     null=kit.replaced("the solution of another instance", cosine="other"),
 )

@@ -59,7 +59,7 @@ SPHERE_TOO = kit.exchanged("the unit sphere in place of Gaussian tokens", "sourc
 @kit.claim(
     kit.true("the data conditions of the theorem, form recalled", share=kit.MOST),
     "recalled",
-    "P5, global convergence",
+    "rates, global convergence",
     null=SPHERE_TOO,
 )
 def C5_1(e):
@@ -72,7 +72,7 @@ def C5_1(e):
 @kit.claim(
     kit.at_least(0.99, "set by this project", share=kit.MOST),
     "recalled",
-    "P5, global convergence",
+    "rates, global convergence",
     null=SPHERE_TOO,
 )
 def C5_1a(e):

@@ -125,7 +125,7 @@ def C7_4c(e):
 
 @kit.claim(
     kit.at_most(-0.3, "the bound of the theorem has -1/2 up to a logarithm", share=kit.MOST),
-    reference="P7, rates of NSD and NMD on multiclass data, carried over by C4.1",
+    reference="spectral, rates of NSD and NMD on multiclass data, carried over by C4.1",
     interval=True,
     null=kit.mixed_records("gap"),
     trials="beta seed",
@@ -138,7 +138,7 @@ def C7_1(e):
 @kit.claim(
     kit.at_least(-1e-6, "derived; tolerance of the margin"),
     "paper",
-    "P7, proxy of the loss",
+    "spectral, proxy of the loss",
     null=kit.shuffled("log_margin", within="norm beta", words="the margin of another instance"),
 )
 def C7_4d(e):
@@ -151,7 +151,7 @@ def C7_4d(e):
 @kit.claim(
     kit.at_least(-1e-12, "exact; rounding"),
     "paper",
-    "P7, proxy of the loss",
+    "spectral, proxy of the loss",
     null=kit.replaced("G and the loss exchanged", proxy_share=lambda e: 1.0 / e["proxy_share"]),
 )
 def C7_4f(e):

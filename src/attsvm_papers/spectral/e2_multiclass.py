@@ -118,7 +118,7 @@ SLOW = (
     kit.claim(
         kit.at_least(0.0, "the order of the paper's figure", share=kit.MOST),
         "paper",
-        reference="P7, Figure of synthetic multiclass data",
+        reference="spectral, Figure of synthetic multiclass data",
         id=f"C7.{number}",
         statement=(
             f"{words} lead in the margin of the {NORMS[norm]} norm: lead of the worse of them over"
@@ -147,7 +147,7 @@ def own_margin_leads(e, norm):
         share=kit.MOST,
     ),
     "paper",
-    "P7, Adam",
+    "spectral, Adam",
     null=kit.exchanged("gradient descent in its place", "optimiser", SHORT, 2),
 )
 def C7_3(e):
@@ -161,7 +161,7 @@ def C7_3(e):
     kit.claim(
         kit.at_most(bound, why, share=kit.MOST),
         "paper",
-        f"P7, {reference}",
+        f"spectral, {reference}",
         id=f"C7.{number}",
         statement=f"{words}: slope of the log of the own margin gap from step 100 on.",
         explanation=explanation,
@@ -194,7 +194,7 @@ def own_rate(e, optimisers):
 @kit.claim(
     kit.at_least(-1e-5, "derived; tolerance of the margin"),
     "paper",
-    "P7, proxy of the loss",
+    "spectral, proxy of the loss",
     null=kit.shuffled("log_margin", within="optimiser", words="the margin of another data set"),
 )
 def C7_1c(e):

@@ -159,7 +159,7 @@ def decay(e, bound):
         " half the square",
     ),
     "paper",
-    "P2, Theorem 2; the rate is derived",
+    "tfsvm, Theorem 2; the rate is derived",
     null=OTHER,
 )
 def T12(e):
@@ -172,7 +172,7 @@ def T12(e):
 @kit.claim(
     kit.between(-1.2, -0.8, "a finite offset over R"),
     "paper",
-    "P2, Theorem 2; the rate is derived",
+    "tfsvm, Theorem 2; the rate is derived",
     null=OTHER,
 )
 def T12b(e):
@@ -189,7 +189,7 @@ def T12b(e):
         " is above 0.1 on both",
     ),
     "recalled",
-    "P2, general norms (recalled)",
+    "tfsvm, general norms (recalled)",
     null=OTHER,
 )
 def T13(e):
@@ -204,7 +204,7 @@ def T13(e):
         " opening, squared",
     ),
     "recalled",
-    "P2, local regularisation path (recalled)",
+    "tfsvm, local regularisation path (recalled)",
     null=kit.replaced("the global solution", gap="gap_other"),
 )
 def T18(e):
@@ -218,7 +218,7 @@ def T18(e):
 @kit.claim(
     kit.at_most(1e-4, "a few solution norms of offset over a thousand, squared", share=kit.MOST),
     "paper",
-    "P2, Theorem 2",
+    "tfsvm, Theorem 2",
     where={"part": "random"},
     null=kit.replaced("the nuclear solution", far_gap="far_gap_other"),
 )
@@ -236,7 +236,7 @@ def T12c(e):
         share=kit.MOST,
     ),
     "paper",
-    "P2, Theorem 2",
+    "tfsvm, Theorem 2",
     assumes={"one nuclear solution, of rank two or more": lambda e: np.isfinite(e["far_distance"])},
     null=kit.replaced("factors with one column less", far_distance="far_fewer"),
 )

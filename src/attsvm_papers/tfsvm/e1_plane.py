@@ -38,7 +38,7 @@ LINES = {
     "separate": ("nuclear", "no ridge, two norms"),
     "together": ("nuclear", "no ridge, one norm"),
 }
-FIGURE = ("authors' code", "P2, Figure 1 and the figure of decision lines")
+FIGURE = ("authors' code", "tfsvm, Figure 1 and the figure of decision lines")
 
 
 @kit.run(toy=[FIRST, SECOND], method=LINES)

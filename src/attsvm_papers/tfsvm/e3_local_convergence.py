@@ -63,7 +63,7 @@ def factored(e, ridge=RIDGE, own=False):
         " rounding",
     ),
     "recalled",
-    "P2, local convergence (number recalled); opening and size of the cone are derived",
+    "tfsvm, local convergence (number recalled); opening and size of the cone are derived",
     assumes={"a run for W at a locally optimal selection": lambda e: np.isfinite(e["cone_ascent"])},
     null=kit.replaced("the solution of another instance", cone_ascent="cone_ascent_other"),
     trials="own seed",
@@ -83,7 +83,7 @@ def T16(e):
         share=kit.MOST,
     ),
     "recalled",
-    "P2, local convergence (number recalled)",
+    "tfsvm, local convergence (number recalled)",
     assumes={"a run for W at a locally optimal selection": lambda e: np.isfinite(e["cone_before"])},
     null=kit.replaced("the nuclear solution of the same tokens", cone_after="cone_after_nuclear"),
     trials="own seed",
@@ -98,7 +98,7 @@ def T16b(e):
 @kit.claim(
     kit.at_least(0.1, "matched pairs beat mismatched ones by more than 0.1, on average over seeds"),
     "authors' code",
-    "P2, figure of local convergence",
+    "tfsvm, figure of local convergence",
     by="own",
     null=kit.at_start("frobenius", "nuclear"),
 )

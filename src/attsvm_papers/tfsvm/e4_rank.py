@@ -86,7 +86,7 @@ def outside(W, queries):
 @kit.claim(
     kit.at_most(1e-7, "rounding of a certified solution"),
     "recalled",
-    "P2, Lemma 1",
+    "tfsvm, Lemma 1",
     assumes={"feasible": lambda e: e["feasible"], "d > n": lambda e: e["d"] > e["n"]},
     null=kit.replaced("the queries of another instance", row_space="row_space_other"),
 )
@@ -100,7 +100,7 @@ def T11(e):
 @kit.claim(
     kit.at_least(1e-9, "strictly lower, on average over each cell"),
     "authors' code",
-    "P2, figure of ranks",
+    "tfsvm, figure of ranks",
     null=kit.replaced("the solution of least spectral norm", nuc_rank="spec_rank"),
 )
 def E2_4b(e):
@@ -135,7 +135,7 @@ def E2_4c(e):
 @kit.claim(
     kit.at_most(0.1, "reading error of the plot; its instances are another 100"),
     "authors' code",
-    "P2, stored plot of the released notebook",
+    "tfsvm, stored plot of the released notebook",
     assumes={"100 instances in every cell": lambda e: e.rows >= 600 * len(e.levels("d"))},
     null=kit.replaced("the nuclear solution", fro_absolute="nuc_rank"),
 )

@@ -181,7 +181,7 @@ MIXED = mixed("global")
         share=0.99,
     ),
     "recalled",
-    "P1 Theorem 3, P2 (numbers recalled)",
+    "mmts Theorem 3, tfsvm (numbers recalled)",
     where=RUNS,
     assumes={
         "the run is saturated": lambda e: e["saturated"],
@@ -202,7 +202,7 @@ def T6(e):
         1.0, "true for almost every data set; random tokens of random instances of three shapes"
     ),
     "recalled",
-    "P2, Theorem 1",
+    "tfsvm, Theorem 1",
     where={"part": "random_selections"},
     null=kit.replaced("the same tokens in two dimensions", selectable="selectable_plane"),
 )
@@ -214,7 +214,7 @@ def T10(e):
 @kit.claim(
     kit.at_most(0.01, "8 degrees, at the end of a finite path", share=kit.MOST),
     "recalled",
-    "P2 (number recalled); the length of the first step is derived",
+    "tfsvm (number recalled); the length of the first step is derived",
     where=RUNS,
     assumes={"aligned and feasible": lambda e: np.isfinite(e["far_gap"])},
     null=kit.replaced("the long first step alone", far_gap="far_first"),

@@ -168,7 +168,7 @@ ALL_SUPPORT = {"all tokens are support tokens": lambda e: e["all_support"] == 1}
         f"positive at {POINTS} random weights per instance, by more than rounding",
     ),
     "recalled",
-    "P2, global convergence under Assumption B (number recalled)",
+    "tfsvm, global convergence under Assumption B (number recalled)",
     assumes=ALL_SUPPORT,
     null=others("ascent"),
 )
@@ -189,7 +189,7 @@ ANY_START = {"all tokens are support tokens": lambda e: e["descent_supported"] =
         " falls as one over the root of their number",
     ),
     "recalled",
-    "P2, global convergence under Assumption B (number recalled)",
+    "tfsvm, global convergence under Assumption B (number recalled)",
     assumes=ANY_START,
     null=kit.replaced(
         "as many steps in random directions from the same starts", descent_length="random_length"
@@ -207,7 +207,7 @@ def T14n(e):
         0.01, "8 degrees for the worst start, after a path of ten times the largest or more"
     ),
     "ours",
-    "P2, global convergence under Assumption B (number recalled), with the direction added",
+    "tfsvm, global convergence under Assumption B (number recalled), with the direction added",
     assumes=ANY_START,
     explanation=(
         "The theorem, as it is recalled, says that no weights are stationary and that weights"

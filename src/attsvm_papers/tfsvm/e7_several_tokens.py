@@ -145,7 +145,7 @@ def order(e, name="both"):
     return np.concatenate([margin - both, single - margin])
 
 
-STORED = ("authors' code", "P2, stored plots")
+STORED = ("authors' code", "tfsvm, stored plots")
 DESCENT = {"part": "descent"}
 EVERY: dict[str, Any] = {"by": "d", "least": 30, "where": DESCENT}
 LATE = kit.at_least(0.0, "at every record from step 200 on, at every dimension")
@@ -154,7 +154,7 @@ LATE = kit.at_least(0.0, "at every record from step 200 on, at every dimension")
 @kit.claim(
     LATE,
     "paper",
-    "P2, multi-token figure; a proposed equivalence supported by experiment",
+    "tfsvm, multi-token figure; a proposed equivalence supported by experiment",
     **EVERY,
     null=kit.replaced("the finite part of another run", both="other"),
 )
@@ -234,7 +234,7 @@ def by_head(e, column, parted):
     kit.at_most(
         0.01, "8 degrees; the gap falls like one over the square of log time", share=kit.MOST
     ),
-    reference="P2, a proposed equivalence, under other heads",
+    reference="tfsvm, a proposed equivalence, under other heads",
     null=kit.replaced("the solution of the likeliest tokens", outside="outside_single"),
 )
 def T19e(e):
@@ -246,7 +246,7 @@ def T19e(e):
 
 @kit.claim(
     kit.at_most(1e-3, "a thousandth of its norm; few flows end at another optimum", share=kit.MOST),
-    reference="P2, a proposed equivalence, under other heads",
+    reference="tfsvm, a proposed equivalence, under other heads",
     null=kit.replaced("the finite part that the other head asks for", finite="finite_other"),
 )
 def T19f(e):

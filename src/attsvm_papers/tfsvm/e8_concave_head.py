@@ -111,7 +111,7 @@ def median(e, column):
         "of the median draw, for decaying steps; the others are still moving or at another"
         " local optimum",
     ),
-    reference="derived; P2 has a related lemma (recalled)",
+    reference="derived; tfsvm has a related lemma (recalled)",
     by="strength",
     null=kit.replaced(
         "a sparsemax of scores over the strength itself", error_decay="error_other_decay"
@@ -125,7 +125,7 @@ def T21(e):
 @kit.claim(
     kit.at_least(-1e-3, "medians at every strength up to 1; equal where one token is selected"),
     "paper",
-    "P2, a proposed equivalence supported by experiment",
+    "tfsvm, a proposed equivalence supported by experiment",
     null=kit.replaced("the finite part of another draw", both_fixed="both_other_fixed"),
 )
 def T19(e):

@@ -129,7 +129,7 @@ RANDOM_TOKENS = kit.replaced(
         COSINE, "the least of an independent program's 10; the rest still turn", share=kit.MOST
     ),
     "paper",
-    "P2, Theorem 11",
+    "tfsvm, Theorem 11",
     **CHOSEN,
     null=kit.replaced("the solution of another draw", gap="gap_other"),
 )
