@@ -4,7 +4,6 @@
 """
 
 from attsvm.claims import (
-    Claim,
     Evidence,
     Interval,
     Null,
@@ -30,7 +29,7 @@ from attsvm.report.style import (
 )
 from attsvm_papers.kit.axes import SEARCH, VERDICT, Cell, rows, run, same, seeds, stacked, until
 from attsvm_papers.kit.claims import MOST, claim, each
-from attsvm_papers.kit.experiment import Experiment, Plot, Scales
+from attsvm_papers.kit.experiment import Experiment, Scales
 from attsvm_papers.kit.nulls import (
     at_start,
     exchanged,
@@ -67,13 +66,11 @@ __all__ = [
     "TRAINED",
     "VERDICT",
     "Cell",
-    "Claim",
     "Evidence",
     "Experiment",
     "Interval",
     "Null",
     "Picture",
-    "Plot",
     "Scales",
     "at_least",
     "at_most",
