@@ -82,7 +82,7 @@ def files(tmp_path_factory):
         ("reproduce", ["nothing to reproduce"]),
         ("reproduce tfsvm-99", ["no experiment 'tfsvm-99'"]),
         ("reproduce ntp-8 --text t.csv --out text", ["different words; give one with 200"]),
-        ("reproduce tfsvm", ["tfsvm is a paper", "--paper tfsvm"]),
+        ("reproduce tfsvm", ["tfsvm is a paper", "with option --paper", "tfsvm-1"]),
         ("reproduce --paper bible", ["no paper 'bible'"]),
         ("reproduce graph-4 --quick --scale smoke", ["--quick"]),
     ],

@@ -59,7 +59,10 @@ def experiment(identifier: str) -> Experiment:
     path = _files().get(identifier)
     if path is None:
         if identifier in PAPERS:
-            raise InputError(f"{identifier} is a paper, whose experiments are --paper {identifier}")
+            raise InputError(
+                f"{identifier} is a paper, not an experiment; ask for it with option paper, or for"
+                f" one such as {identifiers(identifier)[0]}"
+            )
         near = did_you_mean(identifier, _files())
         raise InputError(
             f"there is no experiment {identifier!r}; `attsvm list` names them all{near}"
