@@ -69,8 +69,8 @@ def MK7(e):
     null=kit.replaced("K² free weights", free="all"),
 )
 def MK8(e):
-    """Its constant is half the number of free weights, K(K-1)/2, where n is a thousand times K² and
-    more: mean of excess times n, of that constant.
+    """The excess loss times n is half the number of free weights, K(K-1)/2, where n is a thousand
+    times K² and more: its mean, of that constant.
     """
     late = e["n"] >= 1000 * e["all"][:, None]
     return np.mean(e["excess"] * e["n"] / (e["free"][:, None] / 2), where=late)

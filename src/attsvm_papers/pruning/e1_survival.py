@@ -136,6 +136,7 @@ def next_seed(e):
     return e.but(found)
 
 
+TOP = "Keeping each query's top token costs AdamW more nats than Muon"
 WHY = "set by this project; lower end of the 95% interval"
 
 
@@ -151,14 +152,14 @@ WHY = "set by this project; lower end of the 95% interval"
         how=how,
     )
     for letter, decay, how, failure, words in (
-        ("", 0.0, "top", "", "Keeping each query's top token costs AdamW more nats than Muon."),
-        ("a", 0.1, "top", "scale", "The same with weight decay .1 on both."),
+        ("", 0.0, "top", "", f"{TOP}."),
+        ("a", 0.1, "top", "scale", f"{TOP}, with weight decay .1 on both."),
         (
             "c",
             0.0,
             "norm",
             "not reproduced",
-            "The same where AdamW's heads are scaled to the norm of Muon's.",
+            f"{TOP}, with AdamW's heads at the norm of Muon's.",
         ),
     )
 )
