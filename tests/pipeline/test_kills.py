@@ -105,6 +105,14 @@ def kept(folder: Path) -> dict[str, object]:
     return {**arrays, **runs}
 
 
+def changed(path: Path) -> int:
+    """When it was written last, 0 while it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 def check_final_names(folder: Path) -> None:
     """Whatever stands under a final name is whole."""
     for path in folder.rglob("*"):
@@ -145,14 +153,13 @@ class Job:
         before, early = self.turn, moment == "anytime"
         moment = moment or chance.choice(MOMENTS)
         written = [*self.folder.glob(f"*/{moment}"), self.folder / moment]
-        stamps = [path.stat().st_mtime_ns if path.exists() else 0 for path in written]
+        stamps = [changed(path) for path in written]
         process = self.server.start(self.words)
         began = time.monotonic()
         limit = self.seconds[before] * (chance.random() if moment == "anytime" else 2.0)
         limit *= 0.5 if early else 1.0
         while time.monotonic() - began < limit and moment != "anytime":
-            now = [path.stat().st_mtime_ns if path.exists() else 0 for path in written]
-            if now != stamps:
+            if [changed(path) for path in written] != stamps:
                 limit = 0.0
             time.sleep(0.001)
         time.sleep(limit if moment == "anytime" else chance.random() ** 2 * 0.1)
