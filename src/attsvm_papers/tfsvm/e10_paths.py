@@ -206,6 +206,7 @@ def T13(e):
     "recalled",
     "tfsvm, local regularisation path (recalled)",
     null=kit.replaced("the global solution", gap="gap_other"),
+    trials="",
 )
 def T18(e):
     """Inside a narrow cone around a locally optimal direction that is not global the best W turns

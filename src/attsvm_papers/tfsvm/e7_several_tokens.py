@@ -221,8 +221,7 @@ def E2_7f(e):
 
 def by_head(e, column, parted):
     """A column of the trials with such a part, by activation and number of tokens."""
-    rows = e.where(part="flow")
-    rows = rows.take(parted(rows["sizes"], rows["tokens"][:, None]).any(axis=1))
+    rows = e.take(parted(e["sizes"], e["tokens"][:, None]).any(axis=1))
     return {
         f"{activation}, T = {T:.0f}": rows.where(activation=activation, tokens=T)[column]
         for activation in rows.levels("activation")
@@ -236,6 +235,7 @@ def by_head(e, column, parted):
     ),
     reference="tfsvm, a proposed equivalence, under other heads",
     null=kit.replaced("the solution of the likeliest tokens", outside="outside_single"),
+    where={"part": "flow"},
 )
 def T19e(e):
     """Under smooth heads, and among 16 tokens, trained weights have the direction of the max-margin
@@ -248,6 +248,7 @@ def T19e(e):
     kit.at_most(1e-3, "a thousandth of its norm; few flows end at another optimum", share=kit.MOST),
     reference="tfsvm, a proposed equivalence, under other heads",
     null=kit.replaced("the finite part that the other head asks for", finite="finite_other"),
+    where={"part": "flow"},
 )
 def T19f(e):
     """Under smooth heads trained weights are, within the span of the selected tokens, the finite
