@@ -90,14 +90,18 @@ class Evidence(Mapping[str, NDArray[Any]]):
         Raises:
             InputError: no row does.
         """
-        keep = np.ones(self.rows, dtype=bool)
-        for name, value in values.items():
-            keep &= self[name] == value
+        keep = self._where(values)
         if not keep.any():
             raise InputError(
                 f"no trial has {', '.join(f'{name}={value!r}' for name, value in values.items())}"
             )
         return self.take(keep)
+
+    def _where(self, values: Mapping[str, Any]) -> NDArray[np.bool_]:
+        keep = np.ones(self.rows, dtype=bool)
+        for name, value in values.items():
+            keep &= self[name] == value
+        return keep
 
     def take(self, rows: ArrayLike) -> Evidence:
         """The rows that an index or mask array picks."""
@@ -528,7 +532,7 @@ class Claim:
         """
         whole = Evidence.of(evidence)
         whole.used.clear()
-        if not np.all([whole[name] == value for name, value in self.where.items()], axis=0).any():
+        if not whole._where(self.where).any():
             words = (f"{name} = {value}" for name, value in self.where.items())
             return self._not_applicable(whole, ", ".join(words))
         table = self._rows(whole)

@@ -140,11 +140,9 @@ def text_dataset(
         **vectors,
     }
     name, notes = name_of(path.name), [token]
-    if source.held is not None:
-        held = [source.texts[i] for i in source.held]
-        known = set(source.texts[: -len(held)])
-        if repeated := sum(text in known for text in held):
-            notes.append(f"{repeated} of the {len(held)} texts held out are among the others too.")
+    if source.held is not None and source.repeated:
+        share = f"{source.repeated} of the {len(source.held)} texts held out"
+        notes.append(f"{share} are among the others too.")
     return Dataset(
         name,
         f"Texts of {name}",

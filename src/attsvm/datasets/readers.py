@@ -49,6 +49,7 @@ class LabelledTexts:
         class_names: the two label values, the one that sorts first is the negative class.
         sha256: of the file; of a folder, of its files' names and digests.
         held: positions of the texts of a second file, to be held out; None without one.
+        repeated: how many of them are texts of the first file, too.
     """
 
     texts: list[str]
@@ -56,6 +57,7 @@ class LabelledTexts:
     class_names: tuple[str, str]
     sha256: str
     held: IntArray | None = None
+    repeated: int = 0
 
 
 def read_texts(
@@ -101,7 +103,9 @@ def _behind(
             f"{test} has the labels {' and '.join(second.class_names)}, {path} has"
             f" {' and '.join(first.class_names)}; give texts of the same two classes"
         )
-    if set(second.texts) <= set(first.texts):
+    known = set(first.texts)
+    repeated = sum(text in known for text in second.texts)
+    if repeated == len(second.texts):
         raise InputError(f"all texts of {test} are in {path}; give texts to be held out")
     texts = first.texts + second.texts
     return LabelledTexts(
@@ -110,6 +114,7 @@ def _behind(
         first.class_names,
         hashlib.sha256(f"{first.sha256} {second.sha256}".encode()).hexdigest(),
         np.arange(len(first.texts), len(texts)),
+        repeated,
     )
 
 

@@ -335,24 +335,24 @@ def _search(
         )
 
     def descend(objective: Objective, x: FloatArray) -> tuple[float, FloatArray]:
-        with one_thread(scipy=True):  # products are small
-            return (
-                _descend(objective, x, method)
-                if slack is None
-                else _descend_inside(objective, x, slack)
-            )
+        return (
+            _descend(objective, x, method)
+            if slack is None
+            else _descend_inside(objective, x, slack)
+        )
 
     best: list[FloatArray] = []
     values = np.full((len(objectives), len(points) + 2), np.inf)
-    for k, objective in enumerate(objectives):
-        ends = [descend(objective, x) for x in points + best[-1:]]
-        best.append(min(ends, key=lambda end: end[0])[1])
-        values[k, : len(ends)] = [end[0] for end in ends]
-    for k in range(len(objectives) - 2, -1, -1):
-        value, x = descend(objectives[k], best[k + 1])
-        if value < values[k].min():
-            best[k] = x
-        values[k, -1] = value
+    with one_thread(scipy=True):  # products are small
+        for k, objective in enumerate(objectives):
+            ends = [descend(objective, x) for x in points + best[-1:]]
+            best.append(min(ends, key=lambda end: end[0])[1])
+            values[k, : len(ends)] = [end[0] for end in ends]
+        for k in range(len(objectives) - 2, -1, -1):
+            value, x = descend(objectives[k], best[k + 1])
+            if value < values[k].min():
+                best[k] = x
+            values[k, -1] = value
     return best, np.sort(values, axis=1)
 
 

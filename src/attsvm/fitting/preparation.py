@@ -1,5 +1,5 @@
-"""What is looked at before the first step: can anything be selected, in which units, for how
-long.
+"""Before the first step: whether anything can be selected, the units of the data, the number of
+steps, and the split.
 """
 
 from __future__ import annotations

@@ -211,7 +211,8 @@ class InBlocks:
         margins, part = best.rows.margins, best.part
         values: FloatArray = margins(best.W)
         found = Certificate(best.W, best.dual, values, best.upper, best.gap, best.below, 0.0)
-        told = solved(margins, found, request, f"blocks, {part.solver}", iterations)
+        solver = f"blocks, {part.solver}"
+        told = solved(margins, found, request, solver, iterations, self.constraints)
         unique = True if part.unique else None
         told = replace(told, geometry=self.norm, rank=part.rank, unique=unique)
         return self._told(told, iterations)
@@ -220,19 +221,20 @@ class InBlocks:
         """As :class:`attsvm.solvers.rows.Source`."""
         return self._told(part, iterations)
 
+    @property
+    def constraints(self) -> int:
+        """How many all blocks have."""
+        return sum(each.constraints for each in self.seen)
+
     def _told(self, part: MarginSolution, iterations: int) -> MarginSolution:
-        total = sum(each.constraints for each in self.seen)
         blocks = "1 block" if self.blocks.count == 1 else f"{self.blocks.count} blocks"
-        over = f"{total} constraints in {blocks}, {self.passes} passes over them"
+        over = f"{self.constraints} constraints in {blocks}, {self.passes} passes over them"
         proof = "these rows prove it for all" if "infeasible" in part.status else "proved for all"
-        message = part.message.replace(
-            f"of {part.margins.m} constraints", f"of {total} constraints"
-        )
         return replace(
             part,
-            message=f"{message}; {proof} {over}",
+            message=f"{part.message}; {proof} {over}",
             iterations=iterations,
-            constraints=total,
+            constraints=self.constraints,
             passes=self.passes,
             rank_bound=None,
         )

@@ -66,10 +66,16 @@ class Solver(Protocol):
 
 
 def solved(
-    margins: Margins, found: Certificate, request: Request, solver: str, iterations: int
+    margins: Margins,
+    found: Certificate,
+    request: Request,
+    solver: str,
+    iterations: int,
+    constraints: int | None = None,
 ) -> MarginSolution:
     """The solution of a certificate in the Frobenius norm, whose solutions are unique: ``optimal``
-    when gap and violation are within the tolerance, else ``inaccurate``.
+    when gap and violation are within the tolerance, else ``inaccurate``. Of so many ``constraints``
+    in all ``margins`` may be a part.
     """
     rhs = margins.rhs
     slacks = np.zeros(margins.m) if request.slack is None else np.maximum(rhs - found.values, 0.0)
@@ -84,7 +90,8 @@ def solved(
     figures = _figures(found.norm, found.gap, found.violation)
     late = status == "inaccurate" and request.late
     if status == "optimal":
-        message = f"optimal: {figures} ({len(close)} of {margins.m} constraints support it)"
+        share = f"{len(close)} of {constraints or margins.m} constraints"
+        message = f"optimal: {figures} ({share} support it)"
     elif status == "almost infeasible":
         best = "no weights were found" if found.gap == 1.0 else f"the best have {figures}"
         message = _almost(margins, found.dual, residual, best)
@@ -114,6 +121,7 @@ def solved(
         iterations,
         message,
         unique=True if status == "optimal" else None,
+        constraints=constraints,
         out_of_time=late,
     )
 

@@ -30,15 +30,15 @@ def code_fingerprint(*functions: Any) -> str:
         functions: functions or classes.
     """
     digest = hashlib.sha256(_library().encode())
-    files = dict[Path, str]()
+    files = set[Path]()
     left = {function.__module__ for function in functions}
     own = {name.partition(".")[0] for name in left}
     seen = {""}
     while left:
         seen |= left
-        new = {path: home for name in left for path, home in _unit(name, own)}
-        new = {path: home for path, home in new.items() if path not in files}
-        files |= new
+        units = (_unit(name, own) for name in left)
+        new = {path: home for unit in units for path, home in unit if path not in files}
+        files.update(new)
         left = {name for path, home in new.items() for name in _imports(path, home)} - seen
     for path in sorted(files, key=lambda path: (path.parent.name, path.name)):
         digest.update(f"{path.parent.name}/{path.name}\0".encode() + path.read_bytes())

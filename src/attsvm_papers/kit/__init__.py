@@ -35,6 +35,7 @@ from attsvm_papers.kit.nulls import (
     exchanged,
     mixed_records,
     noise,
+    random_steps,
     replaced,
     shuffled,
 )
@@ -99,6 +100,7 @@ __all__ = [
     "noise",
     "panels",
     "picture",
+    "random_steps",
     "render",
     "replaced",
     "rows",

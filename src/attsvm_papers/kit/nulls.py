@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,17 @@ def replaced(words: str, **columns: str | Callable[[Evidence], ArrayLike]) -> Nu
             }
         ),
     )
+
+
+def random_steps(
+    key: Sequence[int], steps: int, shape: int | tuple[int, ...]
+) -> NDArray[np.float64]:
+    """The sum of as many steps of length one in random directions: where weights of this shape
+    would be if no gradient pointed anywhere. ``key`` seeds them.
+    """
+    moves = np.random.default_rng(key).standard_normal((steps, np.prod(shape, dtype=int)))
+    moves /= np.linalg.norm(moves, axis=1, keepdims=True)
+    return np.asarray(moves.sum(axis=0).reshape(shape))
 
 
 def exchanged(words: str, column: str, one: Any, other: Any) -> Null:

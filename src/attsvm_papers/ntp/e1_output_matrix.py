@@ -25,13 +25,7 @@ from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Rule, output_stage
 from attsvm.margins import output_margins
 from attsvm_papers import kit
-from attsvm_papers.ntp.two_stages import (
-    astray,
-    by_run,
-    output_targets,
-    rates,
-    uncentred,
-)
+from attsvm_papers.ntp.two_stages import astray, by_run, output_targets, rates, uncentred
 
 _K = 20
 IDENTITY, ORTHOGONAL, WEIGHTS, START = "identity", "ortho", "weights", "start"

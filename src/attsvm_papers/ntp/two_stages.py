@@ -14,6 +14,7 @@ from attsvm.data import FloatArray
 from attsvm.datasets import next_token
 from attsvm.datasets.next_token import NextTokenData, arcs
 from attsvm.dynamics.next_token import Problem
+from attsvm_papers import kit
 
 KINDS = ("bipartite", "total")
 """Generators without and with confused tokens; columns of evidence hold the position."""
@@ -54,15 +55,10 @@ def sums_of_arcs(solutions: Sequence[MarginSolution]) -> FloatArray:
 
 
 def astray(seeds: Sequence[int], K: int, steps: int) -> FloatArray:
-    """``(runs,)``, how far as many steps of one length in random directions of K numbers lead, over
-    the length of their path: the norm that a course would have whose gradients point nowhere.
+    """``(runs,)``, how far steps in random directions of K numbers lead, over the length of their
+    path.
     """
-    found = []
-    for seed in seeds:
-        moves = np.random.default_rng([23, seed]).standard_normal((steps, K))
-        moves /= np.linalg.norm(moves, axis=1, keepdims=True)
-        found.append(np.linalg.norm(moves.sum(axis=0)) / steps)
-    return np.array(found)
+    return np.array([np.linalg.norm(kit.random_steps([23, s], steps, K)) / steps for s in seeds])
 
 
 def uncentred(sets: Sequence[NextTokenData]) -> FloatArray:

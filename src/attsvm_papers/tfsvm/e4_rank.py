@@ -50,7 +50,7 @@ def run(n, T, own, d, seeds):
         found[k] |= dict(zip(MEASURED, values, strict=True)) | {
             "nuc_rank": best.rank,
             "nuc_bound": np.nan if best.rank_bound is None else best.rank_bound,
-            "spec_rank": rank(other.W),
+            "spec_rank": other.rank,
         }
     return {"feasible": frobenius.optimal, **kit.stacked(found)}
 
@@ -62,18 +62,13 @@ def measured(solution, others):
     """Of a Frobenius solution: ranks at a relative and an absolute threshold, and its share outside
     the span of the queries, and of others.
     """
+    sizes = np.linalg.svd(solution.W, compute_uv=False)
     return (
-        rank(solution.W),
-        np.sum(np.linalg.svd(solution.W, compute_uv=False) > 1e-7),
+        np.sum(sizes > 1e-3 * sizes[0]),
+        np.sum(sizes > 1e-7),
         outside(solution.W, solution.margins.queries),
         outside(solution.W, others),
     )
-
-
-def rank(W):
-    """How many singular values are above a thousandth of the largest."""
-    sizes = np.linalg.svd(W, compute_uv=False)
-    return np.sum(sizes > 1e-3 * sizes[0])
 
 
 def outside(W, queries):

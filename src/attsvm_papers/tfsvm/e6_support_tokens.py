@@ -19,7 +19,6 @@ from attsvm import (
     token_scores,
     train,
 )
-from attsvm.data import FloatArray
 from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
@@ -78,7 +77,7 @@ def any_start(seeds, starts=(0.1, 5.0, 20.0), directions=20, steps=4000):
     shape = (len(seeds), len(starts), directions, n * T, n)
     W = np.random.default_rng([6, seeds[0]]).standard_normal(shape)
     W *= np.array(starts)[:, None, None, None] / np.linalg.norm(W, axis=(-2, -1), keepdims=True)
-    walk = np.stack([_walk(steps, W.shape[-2:], seed) for seed in seeds])
+    walk = np.stack([kit.random_steps([61, seed], steps, W.shape[-2:]) for seed in seeds])
     random = np.linalg.norm(W + LENGTH * walk[:, None, None], axis=(-2, -1)) / (LENGTH * steps)
     W = left[:, None, None] @ W @ right.mT[:, None, None]
     # Queries in units of the solution's size, so that steps and starts are the same in all runs.
@@ -95,14 +94,6 @@ def any_start(seeds, starts=(0.1, 5.0, 20.0), directions=20, steps=4000):
         "random_length": random.min(axis=(1, 2)),
         "descent_gap": gaps.reshape(-1, each).max(axis=-1),
     }
-
-
-def _walk(steps: int, shape: tuple[int, ...], seed: int) -> FloatArray:
-    """The sum of unit steps in random directions."""
-    each = np.random.default_rng([61, seed]).standard_normal((steps, *shape))
-    each /= np.linalg.norm(each, axis=(-2, -1), keepdims=True)
-    total: FloatArray = each.sum(axis=0)
-    return total
 
 
 def _alignment(data: Any, scores: Any, solution: Any, seed: int) -> float:
