@@ -126,6 +126,14 @@ REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (order_arcs, ([[1, 4]], [1], [1, 2, 3, 0]), r"outside 0 to 3"),
     (order_arcs, ([[1, 0]], [1, 2]), r"labels has shape \(2,\)"),
     (order_arcs, ([[1, 0]], [1], None, "skip"), "missing is 'skip'"),
+    # an axis of any length is not an empty one
+    (output_margins, (np.ones((3, 0)), [0, 1, 2]), r"embeddings has shape \(3, 0\)"),
+    (order_margins, (np.ones((3, 0)), [[0, 1, 2]]), r"embeddings has shape \(3, 0\)"),
+    (graph_margins, (np.ones((0, 2)), [[0, 1, 2]]), r"embeddings has shape \(0, 2\)"),
+    (soft_label_margins, (I2, np.ones((2, 0))), r"counts has shape \(2, 0\)"),
+    (prompt_margins, (DATA, [0, 0], np.ones((0, 3))), r"keys has shape \(0, 3\)"),
+    (pair_margins, (KEYS[:, :0], KEYS), r"keys has shape \(30, 0\)"),
+    (recombine, (np.ones((2, 0)),) * 3, r"W has shape \(2, 0\)"),
     *(
         (make, arguments, words)
         for make in (soft_label_margins, log_odds_margins)

@@ -1,6 +1,9 @@
 """Attention of all instances: what it gains over their mean, and probabilities of it."""
 
 import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from attsvm import AttentionData
 from attsvm.sklearn import AttentionSVC
@@ -105,3 +108,22 @@ def test_probabilities_are_calibrated_on_bags_left_out():
     assert np.array_equal(
         model.predict_proba(bags[200:])[:, 1] > 0.5, model.decision_function(bags[200:]) > 0
     )
+
+
+def platts_targets(labels):
+    """Platt (1999): what the probabilities of bags left out should be, by the bags of each class,
+    so that their slope stays finite where values separate the classes.
+    """
+    positive = labels.sum()
+    return np.where(labels > 0, (positive + 1) / (positive + 2), 1 / (len(labels) - positive + 2))
+
+
+def test_the_slope_of_probabilities_is_that_of_platts_targets():
+    labels = (np.arange(24) % 4 == 0).astype(int)
+    bags = np.random.default_rng(0).normal(size=(24, 3, 2)) + 4.0 * labels[:, None, None]
+    model = AttentionSVC(heads=0, penalty=1e-2).fit(bags, labels)
+    values = np.where(labels > 0, 1.0, -1.0) * model.margins_
+    assert (model.margins_ > 0).all()  # with the labels as targets the slope would have no end
+    targets = platts_targets(labels)
+    slope = brentq(lambda a: values @ (expit(a * values) - targets), 1e-3, 1e3)
+    assert model.calibration_ == pytest.approx(slope, rel=1e-4)  # the search ends at 1e-5

@@ -103,6 +103,21 @@ def test_the_context_transformer_is_the_same_for_equal_bags_and_sees_the_whole_b
         fitted.transform([np.zeros((2, 2))])
 
 
+def test_the_kernels_of_the_context_have_the_widths_that_are_documented():
+    # with a component for each bag Nystroem's features are exact on the bags of the fit
+    given = bags(n=12)
+    context = BagContext(n_components=12, mean=5.0, extremes=3.0).fit(given).transform(given)
+    features = np.array([context[i][0, 3:] for i in range(12)])
+    means = np.array([bag.mean(axis=0) for bag in given])
+    extremes = np.array([np.r_[bag.min(axis=0), bag.max(axis=0)] for bag in given])
+    for part, found, gamma in (
+        (means, features[:, :12], 5.0 / (2 * 3)),
+        (extremes, features[:, 12:], 3.0 / (4 * 3)),
+    ):
+        expected = rbf_kernel((part - part.mean(axis=0)) / part.std(axis=0), gamma=gamma)
+        np.testing.assert_allclose(found @ found.T, expected, atol=1e-8)
+
+
 def test_what_depends_on_the_spread_of_a_bag_is_learned_with_its_context():
     generator = np.random.default_rng(0)
     labels = np.arange(160) % 2
