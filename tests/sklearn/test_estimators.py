@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 
+from attsvm import AttentionData
 from attsvm.datasets import planted_witnesses
 from attsvm.errors import InputError
 from attsvm.sklearn import AttentionSVC, BagFeatures, Limits, WitnessSVC
@@ -116,6 +117,23 @@ def test_three_classes_have_probabilities_contributions_and_selections(kind):
     assert [len(scores) for scores in model.decision_function_instances(bags)] == [5] * 90
     with pytest.raises(InputError, match="explain needs two classes and one head"):
         model.explain(bags)
+
+
+@BOTH
+def test_the_instance_that_decides_contributes_most_to_the_prediction(kind):
+    bags, labels = make_bags(n=24)  # of two to six instances
+    model = kind(penalty=1e-2).fit(bags, labels)
+    values, parts = model.decision_function(bags), model.contributions(bags)
+    assert min((values > 0).sum(), (values < 0).sum()) >= 5
+    best = [np.argmax(np.sign(value) * part) for value, part in zip(values, parts, strict=True)]
+    assert model.select(bags).tolist() == best
+    # places are counted as the caller counts: here every instance has a hidden place before it
+    tokens, mask = np.zeros((24, 12, 6)), np.zeros((24, 12), dtype=bool)
+    for i, bag in enumerate(bags):
+        tokens[i, 1 : 2 * len(bag) : 2], mask[i, 1 : 2 * len(bag) : 2] = bag, True
+    data = AttentionData(tokens, np.sign(values), np.ones((24, 1)), mask)
+    assert model.select(data).tolist() == [2 * at + 1 for at in best]
+    assert [int(part[0]) for part in model.evidence(data).instances] == [2 * at + 1 for at in best]
 
 
 @BOTH
@@ -243,6 +261,22 @@ def test_bad_parameters_are_one_sentence(name, value, kind):
         kind(**{name: value}).fit(BAGS, LABELS)
 
 
+@BOTH
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        (np.ones(11), r"sample_weight has shape \(11,\); it must be \(12,\)"),
+        (np.r_[-1.0, np.ones(11)], "sample_weight must be finite, not negative"),
+        (np.r_[np.nan, np.ones(11)], "sample_weight must be finite, not negative"),
+        (np.r_[np.inf, np.ones(11)], "sample_weight must be finite, not negative"),
+        (np.zeros(12), "not zero everywhere"),
+    ],
+)
+def test_weights_that_are_none_are_one_sentence(weights, sentence, kind):
+    with pytest.raises(InputError, match=sentence):
+        kind(penalty=1e-2).fit(BAGS, LABELS, sample_weight=weights)
+
+
 def test_parameters_are_those_that_the_model_reads():
     assert len(AttentionSVC().get_params()) <= 10
     assert len(WitnessSVC().get_params()) <= 8
@@ -250,6 +284,16 @@ def test_parameters_are_those_that_the_model_reads():
         WitnessSVC(heads=0).fit(*make_bags(12))
     with pytest.raises(InputError, match="The 'query' parameter of AttentionSVC must be a str"):
         AttentionSVC(query="magic").fit(*make_bags(12))
+
+
+@BOTH
+def test_progress_rises_to_its_end(kind):
+    told = []
+    kind(penalty=1e-2, progress=lambda *step: told.append(step)).fit(BAGS, LABELS)
+    stages, done, total = zip(*told, strict=True)
+    assert set(stages) == {"predictor"}
+    assert list(done) == sorted(done)
+    assert set(total) == {done[-1]}
 
 
 @BOTH
