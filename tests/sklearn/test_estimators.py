@@ -127,13 +127,15 @@ def test_the_instance_that_decides_contributes_most_to_the_prediction(kind):
     assert min((values > 0).sum(), (values < 0).sum()) >= 5
     best = [np.argmax(np.sign(value) * part) for value, part in zip(values, parts, strict=True)]
     assert model.select(bags).tolist() == best
-    # places are counted as the caller counts: here every instance has a hidden place before it
-    tokens, mask = np.zeros((24, 12, 6)), np.zeros((24, 12), dtype=bool)
+    # places are counted as the caller counts, with hidden ones before and between
+    tokens, mask = np.zeros((24, 16, 6)), np.zeros((24, 16), dtype=bool)
     for i, bag in enumerate(bags):
-        tokens[i, 1 : 2 * len(bag) : 2], mask[i, 1 : 2 * len(bag) : 2] = bag, True
+        at = i % 5 + 2 * np.arange(len(bag))
+        tokens[i, at], mask[i, at] = bag, True
     data = AttentionData(tokens, np.sign(values), np.ones((24, 1)), mask)
-    assert model.select(data).tolist() == [2 * at + 1 for at in best]
-    assert [int(part[0]) for part in model.evidence(data).instances] == [2 * at + 1 for at in best]
+    expected = (np.arange(24) % 5 + 2 * np.array(best)).tolist()
+    assert model.select(data).tolist() == expected
+    assert [int(part[0]) for part in model.evidence(data).instances] == expected
 
 
 @BOTH
