@@ -13,6 +13,7 @@ from attsvm.files import atomic_write
 from attsvm.store import (
     RunFolder,
     Stages,
+    announce,
     fingerprint,
     finished_run,
     read_json,
@@ -40,6 +41,11 @@ def test_a_finished_run_is_read_back_and_its_checkpoint_is_gone(tmp_path):
     for key in ([], {}, None):
         write_json(tmp_path / "run" / "run.json", {**run, "key": key})
         assert finished_run(tmp_path / "run", REQUEST) is None
+    write_json(tmp_path / "run" / "run.json", {**run, "format": "attsvm-run/0"})
+    assert finished_run(tmp_path / "run", REQUEST) is None
+    write_json(tmp_path / "run" / "run.json", run)
+    (tmp_path / "run" / "request.json").unlink()  # nothing says whose run it is
+    assert finished_run(tmp_path / "run", REQUEST) is None
     assert not folder.checkpoint.exists()
 
 
@@ -52,7 +58,7 @@ def finish(folder, request, files=("W.bin", "figures/a.svg"), **options):
         Stages(run.checkpoint, "key").save("s", {"W": np.ones(2)}, done=False)
         run.announce(files)
         for name in files:
-            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(json.dumps(request))
         run.finish({"format": "attsvm-run/1", "of": request})
 
@@ -100,6 +106,31 @@ def test_overwriting_leaves_the_files_of_others(tmp_path):
         *("checkpoint/notes", *theirs),
     }
     assert all((tmp_path / name).read_text() == "years of work" for name in theirs)
+
+
+def test_an_overwritten_run_leaves_no_empty_folders(tmp_path):
+    deep = ("W.bin", "figures/a.svg", "figures/heads/late/b.svg", "tables/c/d.csv")
+    finish(tmp_path, REQUEST, files=deep)
+    (tmp_path / "tables" / "mine").write_text("years of work")
+    finish(tmp_path, OTHER, files=("other.bin",), overwrite=True)
+    assert set(tree(tmp_path)) == {
+        *(".lock", "request.json", "run.json", "other.bin", "tables", "tables/mine")
+    }
+
+
+def test_what_is_announced_in_a_run_is_of_the_run(tmp_path):
+    announce(tmp_path, ["page.html"])  # no run's folder: nothing to say, nothing to refuse
+    assert list(tmp_path.iterdir()) == []
+    finish(tmp_path, REQUEST)
+    (tmp_path / "mine.html").write_text("years of work")
+    with pytest.raises(InputError, match=r"mine\.html is in the way"):
+        announce(tmp_path, ["page.html", "mine.html"])
+    announce(tmp_path, ["page.html"])
+    (tmp_path / "page.html").write_text("drawn")
+    announce(tmp_path, ["page.html"])  # and may be drawn again
+    finish(tmp_path, OTHER, files=("other.bin",), overwrite=True)
+    assert not (tmp_path / "page.html").exists()
+    assert (tmp_path / "mine.html").read_text() == "years of work"
 
 
 def test_a_file_in_the_way_is_named_and_nothing_changes(tmp_path):
