@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -55,7 +56,7 @@ OTHER = {"command": "fit", "parameters": {"lr": 0.2}}
 def finish(folder, request, files=("W.bin", "figures/a.svg"), **options):
     """A run that leaves these files, and a checkpoint while it goes on."""
     with RunFolder(folder, request, files=files[:1], **options) as run:
-        Stages(run.checkpoint, "key").save("s", {"W": np.ones(2)}, done=False)
+        Stages(run.checkpoint, run.key).save("s", {"W": np.ones(2)}, done=False)
         run.announce(files)
         for name in files:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -89,6 +90,27 @@ def test_another_request_is_refused_with_what_differs_and_nothing_changes(tmp_pa
     assert tree(tmp_path) == before
     with pytest.raises(InputError, match=r"another run \(command was 'fit', now 'probe'\)"):
         RunFolder(tmp_path, {"command": "probe", "attsvm": "0.2.0"}).__enter__()
+    for parameters in (None, [0.1, 10]):
+        with pytest.raises(InputError, match=r"\(parameters was \{.*\}, now (None|\[0\.1, 10\])\)"):
+            RunFolder(tmp_path, {**request, "parameters": parameters}).__enter__()
+
+
+def test_the_checkpoint_of_an_overwritten_run_goes_with_it(tmp_path):
+    with RunFolder(tmp_path, REQUEST) as run:  # and is not finished
+        Stages(run.checkpoint, run.key).save("s", {"W": np.ones(2)}, done=True)
+    with RunFolder(tmp_path, REQUEST) as run:
+        assert Stages(run.checkpoint, run.key).load("s")[1]
+    with RunFolder(tmp_path, OTHER, overwrite=True) as run:
+        assert Stages(run.checkpoint, run.key).load("s") == (None, False)
+
+
+def test_a_thread_of_the_run_may_say_what_it_writes(tmp_path):
+    with RunFolder(tmp_path, REQUEST) as run:
+        worker = threading.Thread(target=run.announce, args=(["a.bin"],), daemon=True)
+        worker.start()
+        worker.join(timeout=60.0)  # it would wait for the lock of its own run for ever
+        assert not worker.is_alive()
+    assert read_json(tmp_path / "request.json")["files"] == ["a.bin", "run.json"]
 
 
 def test_overwriting_leaves_the_files_of_others(tmp_path):
@@ -163,6 +185,23 @@ def test_links_in_a_run_folder_are_not_followed(tmp_path):
             run.announce(["W.bin"])
     assert tree(home) == before
     assert (tmp_path / "run" / "W.bin").is_symlink()
+
+
+def test_a_checkpoint_elsewhere_is_not_cleared_through_a_link(tmp_path):
+    Stages(tmp_path / "home", "key").save("s", {"W": np.ones(2)}, done=True)
+    before = tree(tmp_path / "home")
+    finish(tmp_path / "run", REQUEST)
+    (tmp_path / "run" / "checkpoint").symlink_to(tmp_path / "home")
+    assert finished_run(tmp_path / "run", REQUEST) is not None
+    assert tree(tmp_path / "home") == before
+
+
+def test_a_file_where_a_folder_should_be_is_in_the_way(tmp_path):
+    (tmp_path / "run").mkdir()
+    finish(tmp_path / "run", REQUEST, files=("W.bin",))
+    (tmp_path / "run" / "figures").write_text("years of work")
+    with pytest.raises(InputError, match="figures is in the way"):
+        announce(tmp_path / "run", ["figures/a.svg"])
 
 
 def forged(folder, **content):
@@ -326,6 +365,13 @@ def test_reading_a_run_says_what_is_wrong(tmp_path):
         InputError, match=r"format 'attsvm-run/99', this version reads 'attsvm-run/1'"
     ):
         read_run(tmp_path)
+    finish(tmp_path / "run", REQUEST)
+    result = (tmp_path / "run" / "run.json").read_text()
+    with RunFolder(tmp_path / "run", OTHER, overwrite=True):
+        pass
+    (tmp_path / "run" / "run.json").write_text(result)  # as a kill may leave it
+    with pytest.raises(InputError, match=r"run\.json is of a run that is being overwritten"):
+        read_run(tmp_path / "run")
 
 
 def test_any_text_is_written_and_read_back(tmp_path):
