@@ -86,6 +86,7 @@ def test_a_stack_is_its_parts() -> None:
     whole = stack_likelihoods(parts)
     c = np.random.default_rng(0).standard_normal((3, whole.dimension))
     together = whole.curvature(c)
+    np.testing.assert_allclose(whole.value(c), together.value, rtol=1e-15)
     for k, part in enumerate(parts):
         alone = part.curvature(c[k])
         for one, other in zip(alone, (field[k] for field in together), strict=True):

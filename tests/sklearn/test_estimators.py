@@ -115,6 +115,8 @@ def test_three_classes_have_probabilities_contributions_and_selections(kind):
     carrier = [np.argmax(bag[:, k]) for bag, k in zip(bags, np.arange(90) % 3, strict=True)]
     assert np.mean(model.select(bags) == carrier) >= 0.9
     assert [len(scores) for scores in model.decision_function_instances(bags)] == [5] * 90
+    first = [int(part[0]) for part in model.evidence(bags).instances]
+    assert first == model.select(bags).tolist()
     with pytest.raises(InputError, match="explain needs two classes and one head"):
         model.explain(bags)
 

@@ -75,6 +75,13 @@ def test_bad_parameters_are_one_sentence(features, sentence):
         features.fit(bags())
 
 
+def test_a_transformer_that_loses_instances_is_refused():
+    given = bags()
+    for lossy in (lambda rows: rows[:-1], lambda rows: rows[:, 0]):
+        with pytest.raises(InputError, match="it must keep the instances"):
+            BagFeatures(FunctionTransformer(lossy)).fit(given).transform(given)
+
+
 @pytest.mark.parametrize("features", [BagFeatures(), BagContext()])
 def test_features_are_fitted_first(features):
     with pytest.raises(NotFittedError):
