@@ -127,6 +127,9 @@ def test_probabilities_are_calibrated_on_bags_left_out():
     assert np.array_equal(
         model.predict_proba(bags[200:])[:, 1] > 0.5, model.decision_function(bags[200:]) > 0
     )
+    far = model.predict_proba([1e6 * bag for bag in bags])  # values whose powers overflow
+    np.testing.assert_allclose(far.sum(axis=1), 1.0)
+    assert far.max(axis=1).min() > 0.99
 
 
 def platts_targets(labels):

@@ -155,7 +155,7 @@ def test_units_do_not_matter(kind):
 def test_a_weight_of_four_is_a_bag_given_four_times(kind):
     bags, labels = make_bags(n=30)
     labels[0] = "dog"  # a wrong label, so that its weight matters
-    weighted = kind(penalty=1e-2).fit(bags, labels, sample_weight=np.r_[4.0, np.ones(29)])
+    weighted = kind(penalty=1e-2).fit(bags, labels, sample_weight=np.r_[1.0, np.full(29, 0.25)])
     repeated = kind(penalty=1e-2).fit([bags[0]] * 3 + bags, [labels[0]] * 3 + list(labels))
     plain = kind(penalty=1e-2).fit(bags, labels)
     values, same, other = (model.decision_function(bags) for model in (weighted, repeated, plain))

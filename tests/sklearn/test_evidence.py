@@ -1,5 +1,7 @@
 """Evidence of predictions, recomputed from the bags that are left."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,9 @@ from attsvm.errors import InputError
 from attsvm.sklearn import AttentionSVC, WitnessSVC
 
 
-@pytest.fixture(scope="module", params=[WitnessSVC, AttentionSVC])
+@pytest.fixture(
+    scope="module", params=[WitnessSVC, AttentionSVC, partial(AttentionSVC, query="mean")]
+)
 def fitted(request):
     bags = planted_witnesses("linear", 100, 6, 0, d=5)
     model = request.param(reject=0.5)

@@ -28,6 +28,8 @@ REQUEST = {"command": "fit", "parameters": {"lr": 0.1, "steps": 10}}
 def test_a_fingerprint_ignores_key_order_and_sees_values():
     assert fingerprint({"a": 1, "b": [1.5]}) == fingerprint({"b": [1.5], "a": 1})
     assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        fingerprint({"gap": float("nan")})  # which is not equal to itself
 
 
 def test_a_finished_run_is_read_back_and_its_checkpoint_is_gone(tmp_path):
@@ -243,6 +245,17 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path, content):
         with pytest.raises(InputError, match=r"holds files that are not a run of attsvm \(.*\)"):
             RunFolder(tmp_path, REQUEST, overwrite=overwrite).__enter__()
     assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [("ab", r"\(a, b\)"), ("abc", r"\(a, b, c\)"), ("abcde", r"\(a, b, c and 2 more\)")],
+)
+def test_the_first_files_of_somebody_else_are_named(tmp_path, names, words):
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match=rf"holds files that are not a run of attsvm {words};"):
+        RunFolder(tmp_path, REQUEST).__enter__()
 
 
 def test_what_is_no_folder_is_refused(tmp_path):
