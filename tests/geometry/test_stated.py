@@ -41,6 +41,13 @@ def stating(known: Norm, ways: Sequence[str], partner: Any = None) -> type[Norm]
     return type("Stated", (Norm,), stated | {"name": property(lambda self: label)})
 
 
+def with_its_dual(ways: Sequence[str], others: Sequence[str]) -> tuple[Norm, Norm]:
+    """A norm of these ways and its dual, which is stated by ``others`` if ``ways`` have it."""
+    norm = stating(Rows(), ways, lambda: dual())
+    dual = stating(MaxRow(), (*others, "dual"), norm) if "dual" in ways else None
+    return norm(), norm().dual
+
+
 def enough(ways: Sequence[str]) -> bool:
     """What the documentation of a norm asks for."""
     one = "prox" in ways or "project" in ways
@@ -80,16 +87,12 @@ def margins():
 def test_every_combination_of_methods_works_or_is_refused(ways, margins) -> None:
     partners: list[tuple[str, ...]] = [("prox",), ("project",), ("prox", "project")]
     for other in partners if "dual" in ways else [()]:
-
-        def partner(other: tuple[str, ...] = other) -> Norm:
-            return stating(MaxRow(), (*other, "dual"), lambda: made())()
-
         if not enough(ways):
             with pytest.raises(TypeError, match=r"^the norm Stated must define [a-z_ ,]+$"):
-                stating(Rows(), ways, partner)
+                with_its_dual(ways, other)
             continue
-        made = stating(Rows(), ways, partner)
-        for norm, known in ((made(), Rows()), (made().dual, MaxRow())):
+        pair = with_its_dual(ways, other)
+        for norm, known in zip(pair, (Rows(), MaxRow()), strict=True):
             is_the_norm(norm, known, f"{norm.name}, dual by {other}")
             solution = max_margin(margins, norm, tol=1e-6)
             assert solution.status == "optimal", norm.name
