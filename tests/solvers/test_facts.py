@@ -131,3 +131,20 @@ def test_one_of_many_solutions_is_not_called_the_only_one() -> None:
     assert solution.rank_bound == 2
     assert max_margin(margins, parse_norm("spec")).unique is None
     assert max_margin(margins, parse_norm("schatten:3")).unique is True
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.9, 1.1, 2.0, 20.0])
+def test_no_solution_with_this_gap_has_a_larger_rank_than_the_bound(k: int, share: float) -> None:
+    """``k`` equal singular values and one of ``share`` thousandths of them: with ``M`` of the same
+    singular vectors the gap is what the last one loses, and any bound must count it where it
+    counts.
+    """
+    sizes = np.array([1.0] * k + [share * 1e-3, 0.0])
+    mu = np.array([1.0] * k + [0.5, 0.1])
+    gap = 1.0 - float(mu @ sizes) / float(sizes.sum())
+    bound = rank_bound(mu, gap)
+    assert bound is not None
+    assert bound >= numerical_rank(np.diag(sizes)) == k + (share > 1.0)
+    # And it is no weaker than the inequality: a tail of a tenth of what counts is left out.
+    assert bound == k if share <= 0.3 else bound >= k
