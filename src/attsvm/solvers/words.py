@@ -4,16 +4,13 @@ programme: which tokens, labels, classes or orders cannot be had together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from attsvm.data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.solvers.proofs import farkas_residual
-
-if TYPE_CHECKING:
-    from attsvm.solvers.solution import MarginSolution
 
 _NAMED = 3  # demands spelled out in a message
 
@@ -32,8 +29,10 @@ _NOBODY = {
 _OWNER = {"position": "position", "class": "input", "support": "context", "order": ""}
 
 
-def sentence(solution: MarginSolution) -> str:
-    """The message of a solution: its status, and the numbers that it stands for."""
+def sentence(solution: Any) -> str:
+    """The message of a :class:`attsvm.solvers.MarginSolution`: its status, and the numbers that it
+    stands for.
+    """
     message = f"{solution.status}: {_about(solution)}"
     if solution.constraints is None:
         return message
@@ -43,7 +42,7 @@ def sentence(solution: MarginSolution) -> str:
     return f"{message}; {proof} {over}"
 
 
-def _about(solution: MarginSolution) -> str:
+def _about(solution: Any) -> str:
     """What there is to say of a status."""
     figures = (
         f"norm {solution.norm:.6g}, gap {solution.gap:.1e}, violation {solution.violation:.1e}"
@@ -78,7 +77,7 @@ def _about(solution: MarginSolution) -> str:
     return f"the tolerance {solution.tol:.1e} was not reached ({figures}); allow {time}a larger tol"
 
 
-def _support(solution: MarginSolution) -> str:
+def _support(solution: Any) -> str:
     count = solution.constraints or solution.margins.m
     return f"{len(solution.support)} of {count} constraints"
 
