@@ -281,3 +281,20 @@ def test_products_of_a_proof_are_summed_with_twice_the_digits() -> None:
         for factor in (0.5, 1.0, 2.0):
             dual = np.array([1.0, 1.0, 1.0, 1.0, -rounded * factor])
             assert proved(margins, dual) is None
+
+
+def test_the_sizes_of_right_hand_sides_count() -> None:
+    """One weight at 8 meets a margin of 1.5: with this sign of the equality nothing is proved."""
+    A, token = np.ones((2, 1)), np.arange(2)
+    for rhs, contradiction in (([1.5, 8.0], False), ([8.0, 1.5], True), ([3e40, 1.5], True)):
+        for scale in (1.0, 2.0**60):
+            margins = Margins(
+                A,
+                np.ones((1, 1)),
+                np.array([0, 2]),
+                np.array(rhs) * scale,
+                token,
+                np.zeros(1, dtype=int),
+                equality=np.array([False, True]),
+            )
+            assert (proved(margins, np.array([1.0, -1.0])) is not None) == contradiction

@@ -14,7 +14,7 @@ from attsvm.geometry import Frobenius, parse_norm
 from attsvm.margins import Margins, order_margins, relax, selection_margins
 from attsvm.solvers import max_margin
 from attsvm.solvers.farkas import proved
-from attsvm.solvers.proofs import farkas_residual
+from attsvm.solvers.proofs import farkas_residual, lower_bound
 
 
 def near_contradiction(s: float = 1e-8) -> Margins:
@@ -202,3 +202,30 @@ def test_optimal_holds_in_fractions_where_terms_cancel(name: str, together: bool
         lower = float(sum(dual)) / float(norm.dual_value(np.array(pulled).reshape(4, 1)))
         assert 1.0 - lower / float(norm.value(solution.W)) <= tol + 1e-15  # of this line itself
     assert name != "fro" or optimal > 10
+
+
+def test_the_lower_bound_holds_in_fractions_where_multipliers_of_either_sign_cancel() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        m = 6
+        rows, rhs = rng.standard_normal((m, 3)), rng.uniform(0.5, 2.0, m)
+        dual = rng.standard_normal(m) * 1e7
+        dual[-1] = -(rhs[:-1] @ dual[:-1]) / rhs[-1]  # right-hand sides cancel to about one
+        dual[0] += 1.0
+        margins = Margins(
+            rows,
+            np.ones((1, 1)),
+            np.array([0, m]),
+            rhs,
+            np.arange(m),
+            np.zeros(1, dtype=int),
+            equality=np.ones(m, dtype=bool),
+        )
+        exact = [Fraction(float(x)) for x in dual]
+        top = sum((x * Fraction(float(b)) for x, b in zip(exact, rhs, strict=True)), Fraction(0))
+        pulled = [
+            float(sum(x * row[e] for x, row in zip(exact, fractions(margins), strict=True)))
+            for e in range(3)
+        ]
+        expected = max(0.0, float(top)) / float(np.linalg.norm(pulled))
+        assert lower_bound(margins, Frobenius(), dual) == pytest.approx(expected, rel=1e-13)
