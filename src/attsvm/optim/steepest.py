@@ -347,9 +347,10 @@ class SteepestDescent(DescentOptimizer):
             for vector, part in zip(vectors, parts, strict=True)
         ], steps
 
-    def check_step(self) -> None:
+    def check_step(self, loss: Any = None) -> None:
         """See :meth:`DescentOptimizer.check_step`."""
         super().check_step()
+        loss = self._loss if loss is None else loss
         for group in self.param_groups:
             if group["step_size"] != "polyak":
                 continue
@@ -357,7 +358,7 @@ class SteepestDescent(DescentOptimizer):
             moving = [p for p in group["params"] if p.grad is not None and p.numel()]
             if moving:
                 runs = [math.prod(parameter.shape[:-2]) for parameter in moving]
-                check_loss(self._loss, group["loss_floor"], runs)
+                check_loss(loss, group["loss_floor"], runs)
 
     def _check_group(self, group: dict[str, Any]) -> None:
         group["norm"] = norm = as_norm(group["norm"])
