@@ -13,6 +13,11 @@ last two axes of a parameter are one matrix, and every axis in front counts inde
 with its own norm. ``weight_decay`` :math:`\lambda` never enters what is averaged or normalised,
 unless an optimiser has a mode that says so.
 
+A step of length 0 (``lr=0``, for a frozen group or a warm-up) leaves every bit of the weights,
+whatever the gradient; averages of gradients go on. A gradient that is not finite is written as
+torch's own optimisers write it: what a weight has of it becomes NaN or infinite, and nothing is
+raised; a ``GradScaler`` skips such steps.
+
 A step computes first what can fail, and writes then: a step that is refused, or whose
 decomposition does not converge, changes nothing.
 """
@@ -404,6 +409,25 @@ def momentum_buffer(group: dict[str, Any], parameter: Tensor, dtype: torch.dtype
             parameter, dtype=dtype, memory_format=torch.preserve_format
         )
     }
+
+
+def stands(lr: float | Tensor) -> bool:
+    """Whether the host knows that a step of this length moves nothing; ``lr`` as from
+    :func:`scalar`.
+    """
+    if isinstance(lr, Tensor):
+        return False
+    return lr == 0
+
+
+def held(lr: float | Tensor, before: TensorList, after: TensorList) -> TensorList:
+    """``after``, and ``before`` where ``lr`` is a tensor of zero; ``lr`` as from :func:`scalar`."""
+    if isinstance(lr, Tensor):
+        return [
+            torch.where(lr == 0, old, new.to(old.dtype))
+            for old, new in zip(before, after, strict=True)
+        ]
+    return after
 
 
 def scalar(group: dict[str, Any], name: str) -> float | Tensor:

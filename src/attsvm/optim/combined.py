@@ -199,7 +199,8 @@ class CombinedOptimizer(KeepsPrecision):
         if "param_groups" not in state:  # a copy
             return super().__setstate__(state)
         for member, mine in self._shared_out(state["param_groups"]):
-            complete(mine, member.param_groups, member.defaults)
+            if not isinstance(member, CombinedOptimizer):  # which goes through its own members
+                complete(mine, member.param_groups, member.defaults)
             owned = {parameter for group in mine for parameter in group["params"]}
             kept = {each: value for each, value in state["state"].items() if each in owned}
             member.__setstate__({"state": defaultdict(dict, kept), "param_groups": mine})
