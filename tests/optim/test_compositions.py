@@ -190,7 +190,9 @@ def test_hooks_of_the_whole_and_of_members_are_called_once(leaf: Make, form: Any
     calls = hooked(together)
     assert_equal(together.run(0), apart.run(0))
     count = len(dict.fromkeys([together.optimizer, *together.leaves]))
-    assert sorted(calls) == sorted(f"{when} {k}" for k in range(count) for when in ("before", "after"))
+    assert sorted(calls) == sorted(
+        f"{when} {k}" for k in range(count) for when in ("before", "after")
+    )
     assert (calls[0], calls[-1]) == ("before 0", "after 0")
     saved, order = together.optimizer, []
     saved.register_state_dict_pre_hook(lambda *_: order.append("saving"))

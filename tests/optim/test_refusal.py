@@ -113,7 +113,11 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 def refuse(
-    make: Make, before: int, spoil: Callable[[Optimizer, list[nn.Parameter]], Any], error: Any
+    make: Make,
+    before: int,
+    spoil: Callable[[Optimizer, list[nn.Parameter]], Any],
+    error: Any,
+    sentence: str | None = None,
 ) -> None:
     """Steps, a refused one, and clean ones: nothing moves, and a twin that never saw it ends
     alike.
@@ -126,7 +130,7 @@ def refuse(
     known = everything(optimizer, parameters)
     feed(parameters, 50)
     attempt = spoil(optimizer, parameters)
-    with pytest.raises(error) as found:
+    with pytest.raises(error, match=sentence) as found:
         (attempt or step)(optimizer)
     if error is InputError:
         assert "\n" not in str(found.value)
@@ -224,52 +228,65 @@ def test_settings_that_only_the_step_can_refuse() -> None:
     )
 
 
-def spoilt(how: str, saved: dict[str, Any]) -> str:
-    """Spoil a checkpoint; what the refusal says of it."""
-    first = saved["param_groups"][0]
-    last = saved["state"][max(saved["state"])]
-    match how:
-        case "another model":
-            last["momentum_buffer"] = torch.zeros(2, 2, dtype=torch.float64)
-            return r"a momentum_buffer of shape \(2, 2\).*load a checkpoint of this model"
-        case "a number":
-            last["momentum_buffer"] = 1.0
-            return "has a momentum_buffer that is float and no tensor"
-        case "another's state":
-            last["exp_avg"] = torch.zeros(5, 4, dtype=torch.float64)
-            return "it has the state exp_avg, where there is .*momentum_buffer here; load it into"
-        case "another's settings":
-            first["betas"] = (0.9, 0.99)
-            return "it has the settings betas; load it into an optimizer of the kind"
-        case "fewer groups":
-            saved["param_groups"].pop()
-            return "a different number of parameter groups than"
-        case _:
-            first["params"] = first["params"][:-1]
-            return r"parameter groups of \[\d, .*build the optimizer with the groups that were saved"
+def of_another_model(saved: dict[str, Any]) -> None:
+    saved["state"][3]["momentum_buffer"] = torch.zeros(2, 2, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize(
-    "how",
-    ["another model", "a number", "another's state", "another's settings", "fewer groups", "less"],
-)
-def test_a_checkpoint_of_something_else(name: str, how: str) -> None:
+def a_number(saved: dict[str, Any]) -> None:
+    saved["state"][3]["momentum_buffer"] = 1.0
+
+
+def with_state_of_adam(saved: dict[str, Any]) -> None:
+    saved["state"][3]["exp_avg"] = torch.zeros(5, 4, dtype=torch.float64)
+
+
+def with_settings_of_adam(saved: dict[str, Any]) -> None:
+    saved["param_groups"][1]["betas"] = (0.9, 0.99)
+
+
+def fewer_groups(saved: dict[str, Any]) -> None:
+    saved["param_groups"].pop()
+
+
+def fewer_parameters(saved: dict[str, Any]) -> None:
+    saved["param_groups"][1]["params"].pop()
+
+
+CHECKPOINTS: dict[Callable[[dict[str, Any]], None], str] = {
+    of_another_model: r"a momentum_buffer of shape \(2, 2\).*load a checkpoint of this model",
+    a_number: "has a momentum_buffer that is float and no tensor",
+    with_state_of_adam: "it has the state exp_avg, where there is .*momentum_buffer here; load it",
+    with_settings_of_adam: "it has the settings betas; load it into an optimizer of the kind that",
+    fewer_groups: "a different number of parameter groups than .*, 1 and not 2; build the",
+    fewer_parameters: r"has parameter groups of \[2, 1\] parameters, and .* of \[2, 2\]; build the",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if not name.startswith("combined")])
+@pytest.mark.parametrize("change", CHECKPOINTS, ids=lambda change: change.__name__)
+def test_a_checkpoint_of_something_else(name: str, change: Any) -> None:
     def spoil(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Any:
         saved = copy.deepcopy(optimizer.state_dict())
-        if isinstance(optimizer, CombinedOptimizer):  # the first member is AdamW
-            saved["param_groups"] = saved["param_groups"][::-1]
-        for entries in saved["state"].values():
-            entries.pop("step", None)
-        sentence = spoilt(how, saved)
+        saved["state"].setdefault(3, {})  # without momentum there is none
+        saved["param_groups"][0]["lr"] = 7.0
+        change(saved)
+        return lambda one: one.load_state_dict(saved)
 
-        def load(_: Optimizer) -> None:
-            with pytest.raises(InputError, match=sentence):
-                optimizer.load_state_dict(saved)
-            raise KeyError  # for refuse
+    refuse(EVERY[name], 2, spoil, InputError, CHECKPOINTS[change])
 
-        return load
 
-    if name.startswith("combined"):
-        pytest.skip("see test_members_of_a_checkpoint")
-    refuse(EVERY[name], 2, spoil, KeyError)
+@pytest.mark.parametrize("name", ["mirror {'fused': True}", "mirror schatten", "steepest"])
+def test_state_that_somebody_replaced_after_a_load(name: str) -> None:
+    def spoil(optimizer: Optimizer, parameters: list[nn.Parameter]) -> None:
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        optimizer.state[parameters[0]]["momentum_buffer"] = torch.zeros(2, 2).double()
+
+    parameters = start()
+    optimizer = EVERY[name](parameters)
+    feed(parameters, 0)
+    step(optimizer)
+    spoil(optimizer, parameters)
+    before = [p.detach().clone() for p in parameters]
+    with pytest.raises(InputError, match="load a checkpoint of this model"):
+        optimizer.step()
+    assert_same([p.detach() for p in parameters], before)

@@ -308,7 +308,11 @@ class DescentOptimizer(KeepsPrecision):
             raise
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        complete(state["param_groups"], self.__dict__.get("param_groups"), state.get("defaults", self.__dict__.get("defaults", {})))
+        complete(
+            state["param_groups"],
+            self.__dict__.get("param_groups"),
+            state.get("defaults", self.__dict__.get("defaults", {})),
+        )
         super().__setstate__(state)
         self._state_is_foreign = True
 

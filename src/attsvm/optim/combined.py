@@ -28,11 +28,12 @@ from attsvm.optim.base import (
 class CombinedOptimizer(KeepsPrecision):
     """Optimisers of disjoint parameters as one ``torch.optim.Optimizer``.
 
-    A member may be such a combination itself. ``param_groups`` is the joined list of the members' own groups, not a copy: a scheduler, or the
+    ``param_groups`` is the joined list of the members' own groups, not a copy: a scheduler, or the
     ``Trainer`` of Hugging Face, acts on all of them, and whatever changes in a member is seen here.
     ``state_dict`` has torch's usual layout, as if one optimiser owned all groups, so checkpoints
     work as usual, distributed ones included; loading hands every member its part. Hooks of a step
-    may be a member's own; hooks of state dicts belong to the combination.
+    may be a member's own; hooks of state dicts belong to the combination. A member may be a
+    combination itself.
 
     Under a ``GradScaler`` all gradients are unscaled and checked together: one overflow skips the
     step of every member.
@@ -80,8 +81,8 @@ class CombinedOptimizer(KeepsPrecision):
                 )
             if isinstance(member, torch.optim.LBFGS):
                 raise InputError(
-                    "a member of CombinedOptimizer is LBFGS, whose step evaluates the model as often"
-                    " as it needs; step it by itself"
+                    "a member of CombinedOptimizer is LBFGS, whose step evaluates the model as"
+                    " often as it needs; step it by itself"
                 )
         if not members:
             raise InputError("CombinedOptimizer got no optimisers; give at least one")

@@ -89,9 +89,7 @@ def _entrywise(G: Tensor, p: float) -> Tensor:
     largest = _divisor(largest)
     if p == 2.0:
         unit = entries / largest
-        return unit.div_(
-            _divisor(torch.linalg.vector_norm(unit, dim=1, keepdim=True))
-        ).view_as(G)
+        return unit.div_(_divisor(torch.linalg.vector_norm(unit, dim=1, keepdim=True))).view_as(G)
     size = size.div_(largest)
     raised = size ** (1.0 / (p - 1.0))
     total = (raised * size).sum(dim=1, keepdim=True) ** (1.0 / p)
