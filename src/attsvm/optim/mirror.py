@@ -266,6 +266,7 @@ class MirrorDescent(DescentOptimizer):
             dual if _keeps_dual(group, parameter) else None
             for dual, parameter in zip(duals, parameters, strict=True)
         ]
+        move: Write
         if stands(scalar(group, "lr")):
             move = partial(_average, group, parameters, gradients, buffers)
         elif group["potential"] == "schatten":
