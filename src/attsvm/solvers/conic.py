@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve, qr
 
-from attsvm.data import FloatArray, IntArray
+from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry.lifts import RowLengths
 from attsvm.solvers.programme import Programme, explicit_rows
 
@@ -113,8 +113,8 @@ def finish(
 
 
 class _Rows(NamedTuple):
-    """The rows of a programme written out: inequalities ``A x + xi - s = b`` with the bounds ``cap``
-    of their multipliers, and equalities ``E x = f``.
+    """The rows of a programme written out: inequalities ``A x + xi - s = b`` with multipliers up to
+    ``cap``, and equalities ``E x = f``.
     """
 
     A: FloatArray
@@ -162,7 +162,7 @@ class _Point(NamedTuple):
     """An interior point: weights and heights ``x``, slacks, multipliers, and the duals of cones.
 
     Attributes:
-        index: ``(d_x, 1 + d_z)``, where in ``x`` the height and the row of each cone are.
+        cones: ``(d_x, 1 + d_z)``, where in ``x`` the height and the row of each cone are.
         cost: of ``x``; its product with ``x`` is the norm.
         x: ``(n,)``.
         s: slacks of inequalities.
@@ -172,7 +172,7 @@ class _Point(NamedTuple):
         z: ``(d_x, 1 + d_z)``.
     """
 
-    index: IntArray
+    cones: IntArray
     cost: FloatArray
     x: FloatArray
     s: FloatArray
@@ -208,49 +208,35 @@ def _start(p: Programme, rows: _Rows, total: bool, W: FloatArray, options: Conic
 def _step(rows: _Rows, at: _Point, options: ConicOptions) -> _Point | None:
     """The next point; ``None`` where rounding leaves none."""
     A, E, soft = rows.A, rows.E, np.isfinite(rows.cap)
-    count, n, cones = A.shape[1], len(at.x), at.x[at.index]
+    count, n, points = A.shape[1], len(at.x), at.x[at.cones]
     room = np.where(soft, rows.cap - at.lam, 1.0)
     norm = 1.0 if not soft.any() else float(at.cost @ at.x)
-    mu = float(at.s @ at.lam) + float(at.xi @ (room * soft)) + float(np.vdot(cones, at.z))
-    mu /= len(at.s) + int(soft.sum()) + len(cones)
+    mu = float(at.s @ at.lam) + float(at.xi @ (room * soft)) + float(np.vdot(points, at.z))
+    mu /= len(at.s) + int(soft.sum()) + len(points)
     # What is missing of stationarity, and of the rows.
-    pulled = np.bincount(at.index.reshape(-1), at.z.reshape(-1), n)
+    pulled: FloatArray = np.bincount(at.cones.reshape(-1), at.z.reshape(-1), n)
     pulled[:count] += A.T @ at.lam + E.T @ at.free
     gradient = norm * at.cost - pulled
     short = A @ at.x[:count] + at.xi - at.s - rows.b
     off = E @ at.x[:count] - rows.f
     # 3. Scale the cones and factorise the system.
-    scaling = _Scaling.of(cones, at.z)
+    scaling = _Scaling.of(points, at.z)
     if scaling is None:
         return None
     give = at.s / at.lam + np.where(soft, at.xi / room, 0.0)
-    system = np.zeros((n + len(E), n + len(E)))
-    np.add.at(system, (at.index[:, :, None], at.index[:, None, :]), scaling.hessian())
-    system[:count, :count] += A.T @ (A / give[:, None])
-    if soft.any():
-        system[:n, :n] += np.multiply.outer(at.cost, at.cost)
-    system[n:, :count], system[:count, n:] = E, -E.T
-    if not np.isfinite(system).all():
+    system = _System.of(at, rows, scaling, give)
+    if system is None:
         return None
-    factor = lu_factor(system, check_finite=False)
 
     def direction(cone: FloatArray, row: FloatArray, over: FloatArray) -> _Direction:
-        """Where the products are to change by these: ``dz = cone - H dx``, ``s dlam + lam ds = row``
-        and ``room dxi - xi dlam = over``.
+        """Where the products are to change by these: ``dz = cone - S^-2 dx``,
+        ``s dlam + lam ds = row`` and ``room dxi - xi dlam = over``.
         """
         fixed = short + np.where(soft, over / room, 0.0) - row / at.lam
-        sides = np.bincount(at.index.reshape(-1), cone.reshape(-1), n) - gradient
-        sides[:count] -= A.T @ (fixed / give)
-        sides = np.concatenate([sides, -off])
-        moved = lu_solve(factor, sides, check_finite=False)
-        moved += lu_solve(factor, sides - system @ moved, check_finite=False)
-        x = moved[:n]
-        along = A @ x[:count]
-        lam = -(fixed + along) / give
+        sides = np.bincount(at.cones.reshape(-1), cone.reshape(-1), n) - gradient
+        x, lam, free, pull = system.solved(sides, -fixed, -off)
         xi = np.where(soft, (over + at.xi * lam) / room, 0.0)
-        s = short + along + xi
-        z = cone - scaling.applied(x[at.index])
-        return _Direction(x, s, xi, lam, moved[n:], z)
+        return _Direction(x, short + A @ x[:count] + xi, xi, lam, free, cone - pull)
 
     def length(by: _Direction) -> float:
         """How far a direction goes, up to one, before it leaves a cone."""
@@ -259,7 +245,7 @@ def _step(rows: _Rows, at: _Point, options: ConicOptions) -> _Point | None:
             _reach(at.lam, by.lam),
             _reach(room[soft], -by.lam[soft]),
             _reach(at.xi[soft], by.xi[soft]),
-            _cone_reach(cones, by.x[at.index]),
+            _cone_reach(points, by.x[at.cones]),
             _cone_reach(at.z, by.z),
         ]
         return min(1.0, *(options.short * end for end in ends))
@@ -270,7 +256,7 @@ def _step(rows: _Rows, at: _Point, options: ConicOptions) -> _Point | None:
     # 5. Correct.
     aim = share**3 * mu
     by = direction(
-        scaling.towards(aim, by.x[at.index], by.z),
+        scaling.towards(aim, by.x[at.cones], by.z),
         aim - at.s * at.lam - by.s * by.lam,
         np.where(soft, aim - at.xi * room + by.xi * by.lam, 0.0),
     )
@@ -286,6 +272,71 @@ def _step(rows: _Rows, at: _Point, options: ConicOptions) -> _Point | None:
         free=at.free + t * by.free,
         z=at.z + t * by.z,
     )
+
+
+class _System(NamedTuple):
+    r"""The linear system of a step, factorised.
+
+    Large numbers belong to points near the boundary of their cone and to rows that are tight. Next
+    to them small ones would be lost, so these have unknowns of their own: multipliers, and
+    :math:`y_i=q_i^\top dx_i` where :math:`S_i^{-2}=q_iq_i^\top-J/\eta_i^2`.
+
+    Attributes:
+        matrix: of the unknowns ``x``, multipliers of equalities and of ``tight`` rows, and ``y``.
+        factor: of it.
+        tight: which rows have unknowns, the others being eliminated.
+    """
+
+    at: _Point
+    rows: _Rows
+    give: FloatArray
+    tight: BoolArray
+    q: FloatArray
+    flat: FloatArray
+    matrix: FloatArray
+    factor: tuple[FloatArray, IntArray]
+
+    @staticmethod
+    def of(at: _Point, rows: _Rows, scaling: _Scaling, give: FloatArray) -> _System | None:
+        """``None`` where it leaves float64."""
+        n, cones, count = len(at.x), len(at.cones), rows.A.shape[1]
+        tight = np.zeros(len(give), np.bool_)
+        tight[np.argsort(give)[:n]] = True
+        A, loose, equal = rows.A[tight], rows.A[~tight], len(rows.E)
+        q = math.sqrt(2.0) * _mirrored(scaling.middle) / scaling.eta[:, None]
+        flat = _mirrored(np.full_like(q, -1.0)) / (scaling.eta**2)[:, None]
+        first, second = n + equal, n + equal + len(A)
+        M = np.zeros((second + cones, second + cones))
+        np.add.at(M, (at.cones, at.cones), flat)
+        if not rows.p.hard:
+            M[:n, :n] += np.multiply.outer(at.cost, at.cost)
+        M[:count, :count] += loose.T @ (loose / give[~tight][:, None])
+        M[n:first, :count], M[:count, n:first] = rows.E, -rows.E.T
+        M[first:second, :count], M[:count, first:second] = A, -A.T
+        M[range(first, second), range(first, second)] = give[tight]
+        own = second + np.arange(cones)[:, None]
+        M[own, at.cones], M[at.cones, own], M[own, own] = q, q, -1.0
+        if not np.isfinite(M).all():
+            return None
+        return _System(at, rows, give, tight, q, flat, M, lu_factor(M, check_finite=False))
+
+    def solved(
+        self, sides: FloatArray, row: FloatArray, equal: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Changes of ``x``, of multipliers, of those of equalities, and ``S^-2 dx``."""
+        A, index, give = self.rows.A, self.at.cones, self.give
+        n, count, tight, loose = len(self.at.x), A.shape[1], self.tight, ~self.tight
+        sides = sides.copy()
+        sides[:count] += A[loose].T @ (row[loose] / give[loose])
+        sides = np.concatenate([sides, equal, row[tight], np.zeros(len(index))])
+        moved = lu_solve(self.factor, sides, check_finite=False)
+        moved += lu_solve(self.factor, sides - self.matrix @ moved, check_finite=False)
+        ends = np.cumsum([n, len(equal), int(tight.sum())])
+        x, free, multipliers, y = np.split(moved, ends)
+        lam = np.empty(len(row))
+        lam[tight] = multipliers
+        lam[loose] = (row[loose] - A[loose] @ x[:count]) / give[loose]
+        return x, lam, free, self.q * y[:, None] + self.flat * x[index]
 
 
 class _Direction(NamedTuple):
@@ -335,17 +386,6 @@ class _Scaling(NamedTuple):
         turned: FloatArray = 2.0 * v * _products(v, x)[:, None] - _mirrored(x)
         return turned / self.eta[:, None]
 
-    def applied(self, x: FloatArray) -> FloatArray:
-        """:math:`S^{-2}x`."""
-        return self.back(self.back(x))
-
-    def hessian(self) -> FloatArray:
-        """:math:`S^{-2}` of each cone as a matrix."""
-        q = _mirrored(self.middle)
-        signs = np.append(-1.0, np.ones(q.shape[1] - 1))
-        H: FloatArray = 2.0 * q[:, :, None] * q[:, None, :] + np.diag(signs)
-        return H / (self.eta**2)[:, None, None]
-
     def towards(
         self, mu: float, x: FloatArray | None = None, z: FloatArray | None = None
     ) -> FloatArray:
@@ -372,7 +412,7 @@ def _mirrored(a: FloatArray) -> FloatArray:
 
 
 def _square(a: FloatArray) -> FloatArray:
-    """:math:`a^\\top Ja`, which is positive inside the cone."""
+    r""":math:`a^\top Ja`, which is positive inside the cone."""
     length = np.linalg.norm(a[:, 1:], axis=1)
     found: FloatArray = (a[:, 0] - length) * (a[:, 0] + length)
     return found
