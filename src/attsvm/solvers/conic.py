@@ -214,7 +214,7 @@ def _step(rows: _Rows, at: _Point, options: ConicOptions) -> _Point | None:
     mu = float(at.s @ at.lam) + float(at.xi @ (room * soft)) + float(np.vdot(points, at.z))
     mu /= len(at.s) + int(soft.sum()) + len(points)
     # What is missing of stationarity, and of the rows.
-    pulled: FloatArray = np.bincount(at.cones.reshape(-1), at.z.reshape(-1), n)
+    pulled = _gathered(at.cones, at.z, n)
     pulled[:count] += A.T @ at.lam + E.T @ at.free
     gradient = norm * at.cost - pulled
     short = A @ at.x[:count] + at.xi - at.s - rows.b
@@ -233,7 +233,7 @@ def _step(rows: _Rows, at: _Point, options: ConicOptions) -> _Point | None:
         ``s dlam + lam ds = row`` and ``room dxi - xi dlam = over``.
         """
         fixed = short + np.where(soft, over / room, 0.0) - row / at.lam
-        sides = np.bincount(at.cones.reshape(-1), cone.reshape(-1), n) - gradient
+        sides = _gathered(at.cones, cone, n) - gradient
         x, lam, free, pull = system.solved(sides, -fixed, -off)
         xi = np.where(soft, (over + at.xi * lam) / room, 0.0)
         return _Direction(x, short + A @ x[:count] + xi, xi, lam, free, cone - pull)
@@ -397,6 +397,11 @@ class _Scaling(NamedTuple):
         if x is not None and z is not None:
             short -= _jordan(self.back(x), self.forth(z))
         return self.back(_divided(self.both, short))
+
+
+def _gathered(index: IntArray, values: FloatArray, n: int) -> FloatArray:
+    """``(n,)``, the sum of the values at each place."""
+    return np.asarray(np.bincount(index.reshape(-1), values.reshape(-1), n), np.float64)
 
 
 def _products(a: FloatArray, b: FloatArray) -> FloatArray:
