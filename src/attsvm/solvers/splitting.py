@@ -66,7 +66,9 @@ _EASY_POWERS = 1.05, 6.0  # of entries
 _SHARP_POWERS = 1.25, 6.0
 # distance to one, or to infinity of the reciprocal, of exponents that begin from linear programmes
 _NEARLY = 2e-3
-_FIRST, _MOST = 300, 4000  # iterations in compiled code of nuclear and spectral norms, and else
+# iterations in compiled code of nuclear and spectral norms, of others that Newton's method or
+# interior points end, and else
+_FIRST, _BRIEF, _MOST = 300, 1000, 4000
 _AT_ONCE = 500  # iterations between two looks at the clock
 _ITERATIONS = (150, 500, 2000, 6000)  # of the attempts elsewhere
 _CHECK_EVERY = 5
@@ -221,7 +223,8 @@ class _Search:
         if self._good():
             return self._answer()
         few = self.energy.gauge is not None and p.m <= FEW_ROWS
-        point = self._compiled(warm, _FIRST if self.spectra else _MOST) if few else None
+        most = _FIRST if self.spectra else _BRIEF if self.curved or self.conic else _MOST
+        point = self._compiled(warm, most) if few else None
         if point is not None and self.request.slack is not None and self.norm.strictly_convex:
             self._pointed(point.dual)
         if warm is not None and not few:
