@@ -51,7 +51,7 @@ from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.outcomes import HOPELESS, Request, solved, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate, reduce
-from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft, scale_rows
+from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft, length_ratio
 from attsvm.solvers.solution import MarginSolution
 
 FEW_ROWS = 600  # up to which a programme runs in compiled code
@@ -446,8 +446,7 @@ class _Search:
         if self.request.slack is not None:
             primal = 0.5 * size * size + float(p.cap @ np.maximum(p.b - values, 0.0))
             return (primal - top + 0.5 * pull * pull) / primal if primal > 0.0 else math.inf
-        positive = scale_rows(p.b)
-        ratio = float((values[positive] / p.b[positive]).min())
+        ratio = length_ratio(values, p.b)
         if not (ratio > 0.0 and pull > 0.0 and size > 0.0):
             return math.inf
         missed = float((p.b - values / ratio).max()) / float(p.b.max())
