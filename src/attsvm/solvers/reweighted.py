@@ -57,8 +57,8 @@ class ReweightedOptions:
         steps: at most, for one exponent.
         idle: steps without a smaller error after which rounding has the better of it.
         pivots: systems of one model.
-        flat: curvature where a gauge has less, at vectors of size one. Smaller ones make models
-            whose last digits are lost, larger ones take more steps.
+        flats: curvatures where a gauge has less, at vectors of size one, one tried after the other.
+            Small ones make models that may lose their last digits, large ones take more steps.
         halvings: of an interval of steps.
         factor: from the exponent two to the first one tried.
         largest_factor: from one exponent to the next; 1.5 to 2 never failed, 3 did.
@@ -69,9 +69,9 @@ class ReweightedOptions:
     steps: int = 100
     idle: int = 8
     pivots: int = 12
-    flat: float = 1e-6
+    flats: tuple[float, ...] = (1e-12, 1e-6)
     halvings: int = 40
-    factor: float = 4.0
+    factor: float = 10.0
     largest_factor: float = 2.0
     least_factor: float = 1.05
     near: float = 1e-3
@@ -121,13 +121,16 @@ def finish(
         # 1. Try an exponent.
         exponent = min(last, reached * factor)
         way = _Way(p, rows, norm if exponent == last else _at(norm, exponent), in_weights)
-        if exponent == last:
-            found, least = way.down(point, consider, aim, deadline, options)
-        else:
-            judge = partial(error, way.norm)
-            found, least = way.down(point, judge, options.near, deadline, options)
-        if time.monotonic() > deadline:
-            return
+        judge = consider if exponent == last else partial(error, way.norm)
+        enough = aim if exponent == last else options.near
+        found, least = point, math.inf
+        for flat in options.flats:
+            after, size = way.down(found, judge, enough, deadline, flat, options)
+            found, least = (after, size) if size < least else (found, least)
+            if least <= enough:
+                break
+            if time.monotonic() > deadline:
+                return
         # 2. Go on from its solution, or nearer to the exponent before.
         if not least <= options.near:
             factor = math.sqrt(factor)
@@ -163,6 +166,7 @@ class _Way(NamedTuple):
         judge: Callable[[FloatArray, FloatArray], float],
         aim: float,
         deadline: float,
+        flat: float,
         options: ReweightedOptions,
     ) -> tuple[Weighted, float]:
         """The best weights and multipliers, and their error."""
@@ -175,7 +179,7 @@ class _Way(NamedTuple):
             if not (point.any() and np.isfinite(point).all()):
                 break
             at = frame(norm if self.in_weights else other, point)
-            found = _model(p, self.rows, at, self.in_weights, dual, deadline, options)
+            found = _model(p, self.rows, at, self.in_weights, dual, deadline, flat, options)
             if found is None:
                 break
             error = judge(*found)
@@ -200,6 +204,7 @@ def _model(
     in_weights: bool,
     dual: FloatArray,
     deadline: float,
+    flat: float,
     options: ReweightedOptions,
 ) -> tuple[FloatArray, FloatArray] | None:
     """Weights and multipliers where the quadratic model is least, at a point of the weights or of
@@ -207,7 +212,7 @@ def _model(
     """
     # The root of the Hessian's inverse, or of the Hessian of the conjugate: a diagonal, and then a
     # multiple of one direction.
-    root = np.sqrt(np.maximum(at.curvature, options.flat))
+    root = np.sqrt(np.maximum(at.curvature, flat))
     along = at.gradient / (root * at.size)
     square = float(along @ along)
     factor = (1.0 + at.share * square) ** (-0.5 if in_weights else 0.5) - 1.0
