@@ -41,7 +41,8 @@ class ConicOptions:
 
     Attributes:
         steps: at most; the programmes of the tests take 10 to 40.
-        idle: steps without a smaller error after which rounding has the better of it.
+        idle: steps without a smaller error after which rounding has the better of it,
+        near: once the error is below this; before, the path may lead away for a while.
         short: share of the way to the boundary that a step goes at most; the customary one.
         apart: least distance of the start from the boundary, in units of the largest right-hand
             side and of the longest row; .01 to 1 take as many steps.
@@ -52,6 +53,7 @@ class ConicOptions:
 
     steps: int = 80
     idle: int = 8
+    near: float = 1e-3
     short: float = 0.99
     apart: float = 0.1
     dependent: float = 1e-10
@@ -102,7 +104,8 @@ def finish(
     for _ in range(options.steps):
         found = point.x[: p.dof].reshape(W.shape), rows.multipliers(point)
         size = error(*found)
-        best, least, idle = (found, size, 0) if size < least else (best, least, idle + 1)
+        idle = 0 if size < least or least > options.near else idle + 1
+        best, least = (found, size) if size < least else (best, least)
         if least <= aim or idle == options.idle or time.monotonic() > deadline:
             break
         following = _step(rows, point, options)
