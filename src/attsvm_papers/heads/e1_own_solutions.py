@@ -77,7 +77,7 @@ AT_END: dict[str, Any] = {"moment": END, "norm": NORMS.index("nuc")}
 WHY = "set by this project; one optimiser each, lower end of the 95% interval over seeds"
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_least(0.03, WHY),
         id=f"H1{letter}",

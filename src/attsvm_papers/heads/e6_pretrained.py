@@ -178,7 +178,7 @@ ONE_OF_THREE = (
 REAL = {"a real model": lambda e: bool(np.all(e["model"] != MADE))}
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_least(0.02, why),
         id=f"H10{letter}",

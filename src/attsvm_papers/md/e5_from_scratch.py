@@ -330,7 +330,7 @@ SIZES = (
 )
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         expect,
         id=f"E5{letter}",

@@ -119,7 +119,7 @@ def untrained(e):
     return e.but(broken)
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(expect, *FIGURE, id=f"E1.8{letter}", by="images", null=untrained, column=column,
               statement=f"{words} with training, on every set of images.")
     for letter, column, expect, words in (

@@ -187,7 +187,7 @@ def C3_6(e):
     return e["path"]
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_most(
             bound, "log-log slope, between the proved 1/2 and the expected log t / t", kit.MOST

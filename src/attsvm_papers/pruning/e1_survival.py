@@ -140,7 +140,7 @@ TOP = "Keeping each query's top token costs AdamW more nats than Muon"
 WHY = "set by this project; lower end of the 95% interval"
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_least(0.08, WHY),
         id=f"S1{letter}",

@@ -94,7 +94,7 @@ def C5_2(e):
     return np.max(products, axis=0) / np.min(products, axis=0)
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         expect.of(kit.MOST),
         id=f"C5.2{letter}",

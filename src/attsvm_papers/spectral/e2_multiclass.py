@@ -114,7 +114,7 @@ SLOW = (
 )
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_least(0.0, "the order of the paper's figure", share=kit.MOST),
         "paper",
@@ -157,7 +157,7 @@ def C7_3(e):
     return last(e, [SHORT], 0)[0] - last(e, others(0), 0).max(axis=0)
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_most(bound, why, share=kit.MOST),
         "paper",

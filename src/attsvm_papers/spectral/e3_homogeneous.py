@@ -108,7 +108,7 @@ LEAST = (0.65, 0.95, 0.86, 0.86, 0.75, 0.86)
 """Of the share, in this number of steps."""
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_least(
             LEAST[k],
