@@ -23,8 +23,8 @@ from attsvm.probe import capture
 from attsvm_papers.heads.decoder import (
     Decoder,
     Sizes,
-    descent,
     held_out_loss,
+    train_steps,
 )
 
 OPTIMISERS = ("adamw", "muon", "spectral", "l1.1", "l1.5", "l3")
@@ -93,7 +93,7 @@ def training(
     def make(model: Decoder) -> CombinedOptimizer:
         return optimiser(model, name, rate, decay)
 
-    return islice(descent(ids, vocabulary, sizes, make, seed, factor), 1, None)
+    return islice(train_steps(ids, vocabulary, sizes, make, seed, factor), 1, None)
 
 
 @torch.no_grad()

@@ -23,8 +23,8 @@ import torch
 
 from attsvm.thread_limits import at_most_threads
 from attsvm_papers import kit
-from attsvm_papers.heads.decoder import MADE, Sizes, characters, held_out_loss, windows
-from attsvm_papers.heads.networks import TEXT, files
+from attsvm_papers.heads.decoder import MADE, Sizes, characters, disjoint_texts, held_out_loss
+from attsvm_papers.heads.networks import TEXT, text_digests
 from attsvm_papers.pruning.decoders import (
     DECAYS,
     OPTIMISERS,
@@ -64,7 +64,7 @@ COLOURS = {
 
 
 @kit.run(
-    digest=files,
+    digest=text_digests,
     seed=kit.seeds(5, start=FIRST, first=0),
     optimiser=("adamw", "muon"),
     decay=DECAYS,
@@ -77,7 +77,7 @@ COLOURS = {
 def run(optimiser, decay, seed, digest, text=TEXT, sizes=SIZES):
     sizes, rate = Sizes(**sizes), RATES[optimiser]
     ids, held, vocabulary = characters(text)
-    judged = windows(held, JUDGED, sizes.context + 1, 1)
+    judged = disjoint_texts(held, JUDGED, sizes.context + 1, 1)
     with at_most_threads(1, torch):  # bits do not depend on how many run side by side
         *_, (_, model) = training(ids, vocabulary, sizes, optimiser, rate, decay, seed)
         loss, larger = held_out_loss(model, judged), [scaled(model, each) for each in FACTORS]
