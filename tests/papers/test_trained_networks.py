@@ -219,9 +219,9 @@ def test_examples_are_the_asked_ones_and_keep_their_labels() -> None:
         (found,) = np.nonzero((images[..., 0] == part.inputs[0, 0].numpy()).all(axis=(1, 2)))
         assert labels[found[0]] == part.labels[0]
     known = examples(TEXTS)
-    places = [place for place in known.places if place is not None]
-    assert 2 * len(places) > len(known.places)
-    for ids, place in zip(known.sentences, known.places, strict=True):
+    places = [place for place in known.opinion_positions if place is not None]
+    assert 2 * len(places) > len(known.opinion_positions)
+    for ids, place in zip(known.sentences, known.opinion_positions, strict=True):
         assert ids[0] == known.train.inputs[0, 0], "[CLS] comes first"
         assert place is None or 0 < place < len(ids) - 1
 
@@ -229,7 +229,7 @@ def test_examples_are_the_asked_ones_and_keep_their_labels() -> None:
 def test_a_row_holds_what_the_experiments_read_and_tuning_is_tested_on_few_examples(
     monkeypatch,
 ) -> None:
-    seen, plain = {}, training.train
+    seen, plain = {}, training.train_network
 
     def watched(model, examples, held, plan):
         seen[plan.seed] = len(held["test"])

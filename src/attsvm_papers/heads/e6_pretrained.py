@@ -43,7 +43,7 @@ from attsvm_papers.networks.classifiers import VisionTransformer
 from attsvm_papers.networks.image_batches import Pixels
 from attsvm_papers.networks.labelled import Examples
 from attsvm_papers.networks.published_data import published
-from attsvm_papers.networks.training import Plan, train
+from attsvm_papers.networks.training import Plan, train_network
 
 __all__ = ["pretrained_heads", "rotary"]  # its tables
 
@@ -162,7 +162,7 @@ def vision(home):
     plan = Plan("adamw", lr=1e-3, epochs=1, batch=64, mean=True)
     labels = torch.tensor(images.train_labels)
     with at_most_threads(1, torch):
-        train(model, Examples(train_images, labels), {}, plan)
+        train_network(model, Examples(train_images, labels), {}, plan)
     order = np.random.default_rng(0).permutation(len(test))[:64]
     return model.eval(), [test[k : k + 1] for k in order]
 

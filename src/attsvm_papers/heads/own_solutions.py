@@ -86,13 +86,13 @@ def own_solutions(
     Returns:
         a row for each norm: ``cosine`` of the weights and their own solution, that of each null by
         its name (NaN where it is not in the options), ``heads``, the mean over the layer's other
-        heads of the cosine to this head's solution; ``share`` of the best margin that the weights attain,
-        both at norm one; ``agreement``, the share of other sure queries at which the solution
-        selects what the head does, and the same for the most frequent relative position, ``usual``,
-        and for the solution of the first null's selections, ``stranger``; whether all programmes
-        ended ``optimal``; the share of queries of which the head is ``sure``; ``average``, the
-        cosine of the weights and the :func:`average` of their selections, and ``average_null``, the
-        largest of the nulls' own.
+        heads of the cosine to this head's solution; ``share`` of the best margin that the weights
+        attain, both at norm one; ``agreement``, the share of other sure queries at which the
+        solution selects what the head does, and the same for the most frequent relative position,
+        ``usual``, and for the solution of the first null's selections, ``stranger``; whether all
+        programmes ended ``optimal``; the share of queries of which the head is ``sure``;
+        ``average``, the cosine of the weights and the :func:`average` of their selections, and
+        ``average_null``, the largest of the nulls' own.
     """
     W, inputs, tokens, rows = layer.weights[head], layer.inputs, layer.tokens, []
     drawn_queries = draw_sure_queries(

@@ -35,7 +35,7 @@ from attsvm_papers.md.one_layer import (
     Training,
     courses,
 )
-from attsvm_papers.networks.paired import EQUAL, reached, same_seeds
+from attsvm_papers.networks.paired import EQUAL, measures_at_equal, same_seeds
 
 NAMES = {
     "l1.1": "p = 1.1",
@@ -176,7 +176,7 @@ def chosen(evidence, data, method):
 def advantage(e, data, other, by, measure, one="l1.1"):
     """P = 1.1 minus another optimiser, in hundredths, with its 95% interval over seeds."""
     pair = same_seeds(trainings(e, data, one), trainings(e, data, other))
-    first, second = reached(pair, by, measure, "seconds" if by == "time" else "train")
+    first, second = measures_at_equal(pair, by, measure, "seconds" if by == "time" else "train")
     return kit.interval(100 * (first - second))
 
 

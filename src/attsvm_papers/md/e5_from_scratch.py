@@ -28,13 +28,13 @@ import numpy as np
 from attsvm_papers import kit
 from attsvm_papers.networks.accuracy_table import (
     accuracies,
+    are_trained,
     at_equal,
-    compared,
+    compared_trainings,
     deepest,
     mean_accuracy,
-    told,
-    trained,
     whole_test,
+    with_interval,
 )
 from attsvm_papers.networks.examples import Task
 from attsvm_papers.networks.network_pictures import (
@@ -191,18 +191,20 @@ def swapped(one, other):
 
 
 ON_ALL = {
-    "the published networks on all reviews": lambda e: bool((compared(e)["published"] == 1).any())
+    "the published networks on all reviews": lambda e: bool(
+        (compared_trainings(e)["published"] == 1).any()
+    )
 }
 
 
 def best_mean(e, depth, name):
     """Mean accuracy of published networks of a size, at the epoch that is best on the test set."""
-    rows = compared(e).where(published=1)
+    rows = compared_trainings(e).where(published=1)
     return mean_accuracy(rows, "published", depth=depth, method=METHODS.index(name))
 
 
 def sizes(e):
-    return [int(depth) for depth in compared(e).where(published=1).levels("depth")]
+    return [int(depth) for depth in compared_trainings(e).where(published=1).levels("depth")]
 
 
 @kit.claim(
@@ -249,7 +251,7 @@ WORDS = {"steps": "steps", "fit": "training accuracy", "time": "time"}
 
 def others(e):
     """The optimisers that were trained on reviews beside p = 1.1."""
-    return [name for name in ("l2", "adam") if trained(e, "imdb", "l1.1", name)]
+    return [name for name in ("l2", "adam") if are_trained(e, "imdb", "l1.1", name)]
 
 
 def differences(e):
@@ -267,14 +269,14 @@ ALL = {"all reviews": lambda e: whole_test(e, "imdb", 25_000)}
 
 @kit.claim(
     kit.at_least(80.0, "the published networks reach 80 to 84; at chosen epochs, mean over seeds"),
-    assumes=ALL | {"Adam": lambda e: trained(e, "imdb", "adam")},
+    assumes=ALL | {"Adam": lambda e: are_trained(e, "imdb", "adam")},
     null=kit.noise(
         "test_accuracy", low=0.45, high=0.55, words="the toss of a coin for every review"
     ),
 )
 def E4j(e):
     """All reviews: Adam learns them, at the epoch that is best on validation reviews."""
-    rows = compared(e).where(data=DATA.index("imdb"), method=METHODS.index("adam"))
+    rows = compared_trainings(e).where(data=DATA.index("imdb"), method=METHODS.index("adam"))
     return accuracies(rows)["selected"].mean()
 
 
@@ -287,7 +289,7 @@ def E4j(e):
     assumes={"p = 1.1 and another optimiser on reviews": lambda e: bool(others(e))},
     explanation=lambda e: (
         "Points: "
-        + "; ".join(f"{name} {told(found)}" for name, found in differences(e).items())
+        + "; ".join(f"{name} {with_interval(found)}" for name, found in differences(e).items())
         + "."
     ),
     null=kit.replaced(
@@ -365,7 +367,7 @@ def scores(e):
 @kit.claim(
     kit.at_least(0.0, "lower end of the paired 95% interval over runs and sentences"),
     assumes=REVIEWS,
-    explanation=lambda e: f"The difference is {told(scores(e), 2)}.",
+    explanation=lambda e: f"The difference is {with_interval(scores(e), 2)}.",
     failure="scale",
     null=swapped("l1.1", "l2"),
 )
@@ -395,7 +397,9 @@ def beyond_sentence(e):
     assumes=REVIEWS,
     explanation=lambda e: (
         "Word minus mean over its sentence: "
-        + ", ".join(f"{NAMES[name]} {told(found, 2)}" for name, found in beyond_sentence(e).items())
+        + ", ".join(
+            f"{NAMES[name]} {with_interval(found, 2)}" for name, found in beyond_sentence(e).items()
+        )
         + "."
     ),
     failure="scale",
@@ -411,7 +415,7 @@ def E6d(e):
 
 
 def plot(evidence):
-    rows = compared(evidence)
+    rows = compared_trainings(evidence)
     yield plot_accuracy(rows, TITLES)
     yield plot_differences(rows, TITLES)
     yield plot_courses(rows, TITLES)

@@ -20,7 +20,12 @@ import numpy as np
 
 from attsvm_papers import kit
 from attsvm_papers.md.e5_from_scratch import TITLES, swapped
-from attsvm_papers.networks.accuracy_table import accuracies, compared, difference, told
+from attsvm_papers.networks.accuracy_table import (
+    accuracies,
+    compared_trainings,
+    difference,
+    with_interval,
+)
 from attsvm_papers.networks.examples import Task
 from attsvm_papers.networks.network_pictures import plot_accuracy, plot_courses, plot_histograms
 from attsvm_papers.networks.trained_networks import (  # noqa: F401
@@ -124,13 +129,15 @@ SCALES = kit.Scales(SMALL, QUICK, PAPER, MEDIUM)
 
 def _best(e, name):
     """Mean of the best accuracies on the test set, in percent."""
-    return accuracies(compared(e).where(method=METHODS.index(name)))["published"].mean()
+    return accuracies(compared_trainings(e).where(method=METHODS.index(name)))["published"].mean()
 
 
 def _measure_ratio(evidence):
     """Share of weights near zero, p = 1.1 over Adam, for Q, K and V."""
     first, second = (
-        np.nanmean(compared(evidence).where(method=METHODS.index(name))["near_zero"], axis=0)
+        np.nanmean(
+            compared_trainings(evidence).where(method=METHODS.index(name))["near_zero"], axis=0
+        )
         for name in ("l1.1", "adam")
     )
     return first / second
@@ -214,7 +221,7 @@ def E7c(e):
     ),
     assumes=_SMALL,
     explanation=lambda e: (
-        f"p = 1.1 minus Adam is {told(difference(e, 'cifar10', 'l1.1', 'adam'))} points."
+        f"p = 1.1 minus Adam is {with_interval(difference(e, 'cifar10', 'l1.1', 'adam'))} points."
     ),
     failure="scale",
     null=by_chance,
@@ -247,7 +254,7 @@ def E7e(e):
 
 
 def plot(evidence):
-    rows = compared(evidence)
+    rows = compared_trainings(evidence)
     yield plot_courses(rows, TITLES)
     yield plot_accuracy(rows, TITLES)
     yield plot_histograms(rows, ("l1.1", "adam"), "a vision transformer")

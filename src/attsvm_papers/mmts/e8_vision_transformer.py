@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from attsvm.errors import UnavailableError
 from attsvm_papers import kit
 from attsvm_papers.networks.classifiers import VisionTransformer, soft_sparsity
-from attsvm_papers.networks.published_data import files_digest, published
+from attsvm_papers.networks.published_data import published, published_files_digest
 
 TITLES = {"digits": "digits, 8 × 8", "mnist": "MNIST, 28 × 28", "cifar10": "CIFAR-10, 32 × 32"}
 PATCH = {"digits": 2, "mnist": 4, "cifar10": 4}
@@ -33,7 +33,7 @@ SEEDS = {"mnist": 2, "cifar10": 3}
 def files_at_hand(images):
     """What names the files of large images; empty where there are none."""
     try:
-        return "" if images == "digits" else files_digest(images)
+        return "" if images == "digits" else published_files_digest(images)
     except UnavailableError:
         return ""
 
