@@ -95,7 +95,7 @@ def test_the_gradient_of_the_log_excess():
     def excess(s):
         return np.sum(s * (1.0 - scores) + s**2, axis=1), 1.0 - scores + 2.0 * s
 
-    value = nonlinear_paths.log_excess(data, excess)
+    value = nonlinear_paths.log_mean_excess(data, excess)
     W, h = np.random.default_rng(0).standard_normal((2, 2)), 1e-6
     numeric = [
         [(value(W + h * E)[0] - value(W - h * E)[0]) / (2 * h) for E in row]

@@ -83,7 +83,7 @@ def test_what_a_machine_lacks_is_left_out_or_said(monkeypatch) -> None:
 
 
 def test_the_published_network_takes_a_step() -> None:
-    task = md_5.published(3).task
+    task = md_5.published_study(3).task
     known = examples(replace(TEXTS, train=20))
     torch.manual_seed(0)
     model = network(task, replace(known, vocabulary=task.vocabulary))
@@ -102,7 +102,7 @@ def test_the_published_table_is_one_command_and_its_smallest_networks_come_first
     monkeypatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(trained_networks, "files_digest", lambda data: "some files")
+    monkeypatch.setattr(trained_networks, "digest_of_data", lambda data: "some files")
     # of the released code
     rates = {3: (8e-4, 4e-4, 4e-6), 4: (6e-4, 4e-4, 6e-6), 6: (1e-3, 1e-3, 1e-5)}
     chosen = experiment("md-5")
@@ -235,7 +235,7 @@ def test_a_row_holds_what_the_experiments_read_and_tuning_is_tested_on_few_examp
         seen[plan.seed] = len(held["test"])
         return plain(model, examples, held, plan)
 
-    monkeypatch.setattr(training, "train", watched)
+    monkeypatch.setattr(training, "train_network", watched)
     monkeypatch.setattr(trained_networks, "FEW", 7)
     task = {**next(iter(cells(md_5.QUICK)))["task"], "epochs": 2, "tuning_epochs": 1}
     method = {"name": "adam", "lr": 5e-3, "rest_lr": None}

@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from attsvm_papers import kit
-from attsvm_papers.md.e5_from_scratch import TITLES, swapped
+from attsvm_papers.md.e5_from_scratch import TITLES, optimisers_exchanged
 from attsvm_papers.networks.accuracy_table import (
     accuracies,
     compared_trainings,
@@ -148,16 +148,21 @@ FIRST = kit.at_start("validation_accuracy", "test_accuracy", words="after one ep
 
 def by_chance(evidence):
     """P = 1.1 with answers by chance, one right in ten."""
-    own, column = evidence["method"] == METHODS.index("l1.1"), evidence["right_cifar10"]
+    is_mirror, column = evidence["method"] == METHODS.index("l1.1"), evidence["right_cifar10"]
     chance = np.random.default_rng(0).random(column.shape) < 0.1
-    return evidence.but({"right_cifar10": np.where(own[:, None], chance, column)})
+    return evidence.but({"right_cifar10": np.where(is_mirror[:, None], chance, column)})
 
 
 def one_epoch(evidence):
     """P = 1.1 after one epoch."""
-    own, first = (evidence["method"] == METHODS.index("l1.1"))[:, None], FIRST.of(evidence)
+    is_mirror, first_epoch = (
+        (evidence["method"] == METHODS.index("l1.1"))[:, None],
+        FIRST.of(evidence),
+    )
     names = ("validation_accuracy", "test_accuracy")
-    return evidence.but({name: np.where(own, first[name], evidence[name]) for name in names})
+    return evidence.but(
+        {name: np.where(is_mirror, first_epoch[name], evidence[name]) for name in names}
+    )
 
 
 _FULL = {
@@ -204,7 +209,7 @@ def E7b(e):
     "authors' code",
     "md, histograms of the vision transformer (digitised)",
     assumes=_FULL,
-    null=swapped("l1.1", "adam"),
+    null=optimisers_exchanged("l1.1", "adam"),
 )
 def E7c(e):
     """Mirror descent with p = 1.1 leaves at least 1.8 times as many query, key and value weights
@@ -244,7 +249,7 @@ def E7d(e):
         + " times as many near zero."
     ),
     failure="scale",
-    null=swapped("l1.1", "adam"),
+    null=optimisers_exchanged("l1.1", "adam"),
 )
 def E7e(e):
     """Small network: p = 1.1 has at least 1.8 times as many query, key and value weights near zero

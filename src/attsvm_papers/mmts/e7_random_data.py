@@ -15,7 +15,7 @@ from attsvm.datasets import unit_sphere
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.convergence import mixed, outcomes, trend
+from attsvm_papers.tfsvm.convergence import mixed_sizes, outcomes, trend
 
 # Of 50 trials of an independent program of this project, whose generator differs in details:
 # d: global, local, neither.
@@ -50,7 +50,7 @@ def shares(e):
 
 
 SLACK = 0.08  # two standard deviations of a difference of shares of 50 trials near zero or one
-MIXED = mixed("global", "local")
+MIXED = mixed_sizes("global", "local")
 RANDOM_TOKENS = kit.replaced("random tokens in place of the trained ones", local="local_random")
 
 

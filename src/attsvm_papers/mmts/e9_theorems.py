@@ -22,7 +22,7 @@ from attsvm_papers.mmts.joint import pairs
 from attsvm_papers.mmts.local_optima import BOUNDS, enumeration, local_path
 from attsvm_papers.mmts.plain_descent import LONGER, equivalence, smoothness
 from attsvm_papers.mmts.random_prompts import directions, equal_scores
-from attsvm_papers.tfsvm.local_cones import NARROW, PATH_SIZES, boundary
+from attsvm_papers.tfsvm.local_cones import NARROW, PATH_SIZES, gap_at_boundary
 from attsvm_papers.tfsvm.nonlinear_paths import hidden_units, mixture, ties
 
 __all__ = [  # its parts
@@ -352,7 +352,7 @@ def T18(e):
     known to be one of several.
     """
     return {
-        BOUNDS[each["bound"][0]]: each.end("local_gap") / boundary(each["degrees"])
+        BOUNDS[each["bound"][0]]: each.end("local_gap") / gap_at_boundary(each["degrees"])
         for each in e.where(unique=1).by("bound")
     }
 
@@ -398,7 +398,7 @@ def theorems(e, axes):
     colours = (kit.ATTENTION, kit.BEST, kit.TRAINED, kit.INK)
     for k, ((bound, label), colour) in enumerate(zip(BOUNDS.items(), colours, strict=True)):
         local = e.where(part="local_path", bound=bound)
-        gaps = np.maximum(local["local_gap"] / boundary(local["degrees"])[:, None], 1e-12)
+        gaps = np.maximum(local["local_gap"] / gap_at_boundary(local["degrees"])[:, None], 1e-12)
         axes[2].plot(PATH_SIZES, gaps.T, "o-", color=colour, linewidth=1.0, ms=3)
         at = (0.05 + 0.35 * (k // 2), 0.2 - 0.08 * (k % 2))
         axes[2].text(*at, label, color=colour, transform=axes[2].transAxes)

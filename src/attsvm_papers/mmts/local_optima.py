@@ -13,7 +13,7 @@ from attsvm import (
 )
 from attsvm.datasets import unit_sphere
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.local_cones import PATH_SIZES, narrow, selections
+from attsvm_papers.tfsvm.local_cones import PATH_SIZES, narrow, solve_every_selection
 
 BOUNDS = {"fro": "W, Frobenius", "nuc": "K and Q", "lp:1.5": "W, l1.5", "lp:3": "W, l3"}
 """Norms of local paths, and what is bounded in them."""
@@ -28,7 +28,7 @@ def enumeration(seeds, d):
     """All nine selections of instances with n = 2 and T = 3: how many are locally optimal."""
     rows = []
     for seed in seeds:
-        _, local, _ = selections(*unit_sphere(2, 3, d, seed))
+        _, local, _ = solve_every_selection(*unit_sphere(2, 3, d, seed))
         rows.append({"count_seed": seed, "count": local.sum()})
     return kit.stacked(rows)
 
@@ -47,7 +47,7 @@ def local_path(bound, seeds):
     form: Any = "KQ" if norm == Nuclear() else "W"
     for seed in seeds:
         data, head = unit_sphere(2, 3, 3, seed)
-        found, local, best = selections(data, head, norm)
+        found, local, best = solve_every_selection(data, head, norm)
         for k in np.flatnonzero(local & (np.arange(len(found)) != best)).tolist():
             cone = narrow(found[k])
             radii = [size * found[k].norm for size in PATH_SIZES]

@@ -21,7 +21,7 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention, LogScale
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.local_cones import inside, opening, surplus
+from attsvm_papers.tfsvm.local_cones import margin_surplus, opening, random_weights_in_cone
 
 CLEAR = 0.1  # least surplus of the other rivals over the margin at which a direction is tried
 LEAD = 15.0  # by how much they are behind the neighbours at a start
@@ -107,11 +107,18 @@ def directions(n, T, d, seeds, prompt_steps=3000):
         rng = np.random.default_rng([4, seed])
         solved = max_margin([prompt_margins(data.instance(k), choice) for choice in choices])
         for solution in solved:
-            clear = min(surplus(solution), 1.0) if solution.status == "optimal" else 0.0
+            clear = min(margin_surplus(solution), 1.0) if solution.status == "optimal" else 0.0
             if clear >= CLEAR:
                 local = bool(locally_optimal(solution, scores[k]).all())
                 angle = opening(solution, 0.25 * clear) if local else 0.0
-                found.append((k, solution, local, inside(solution, angle, LEAD / clear, 1, rng)[0]))
+                found.append(
+                    (
+                        k,
+                        solution,
+                        local,
+                        random_weights_in_cone(solution, angle, LEAD / clear, 1, rng)[0],
+                    )
+                )
     run, solutions, locally, starts = zip(*found, strict=True)
     kept = np.array(run)
     subset = AttentionData(data.tokens[kept], data.labels[kept], data.queries[kept])
