@@ -75,7 +75,7 @@ def toys(instance, bound, radii=RADII, random_starts=10):
         "radius": np.array(radii),
         "edge": np.nan if cone is None else gap_at_boundary(cone.degrees),
         "gap": path.direction_gap(solution),
-        "distance": path.distance(own),
+        "distance": path.distance(solution),
         "gap_other": path.direction_gap(other_solution),
         "distance_other": path.distance(other_solution),
     }

@@ -52,8 +52,8 @@ def run(own, factors, ridge, seeds, n=6, T=8, d=10, steps=2000, lr=0.1):
     return local_runs(n, T, d, steps, lr, seeds, factors, ridge, self_attention=own)
 
 
-def runs_of_factors(e, ridge=RIDGE, own=False):
-    return e.where(factors=True, ridge=ridge, own=own)
+def runs_of_factors(e, ridge=RIDGE, self_attention=False):
+    return e.where(factors=True, ridge=ridge, own=self_attention)
 
 
 @kit.claim(
@@ -160,7 +160,7 @@ def local_convergence(e, axes):
     for row, self_attention in zip(axes, (False, True), strict=True):
         kinds = (
             (e.where(factors=False, own=self_attention), kit.TRAINED, "W"),
-            (runs_of_factors(e, own=self_attention), kit.ATTENTION, "K and Q"),
+            (runs_of_factors(e, self_attention=self_attention), kit.ATTENTION, "K and Q"),
         )
         for k, (rows, colour, label) in enumerate(kinds):
             draw_mean(row[0], rows, "probability", colour, label)

@@ -130,7 +130,12 @@ def scale_first_step(data, heads):
 
 @kit.run(
     kit.rows(
-        "n T own", [(n, T, own) for n, T in ((5, 5), (4, 8), (8, 4)) for own in (False, True)]
+        "n T own",
+        [
+            (n, T, self_attention)
+            for n, T in ((5, 5), (4, 8), (8, 4))
+            for self_attention in (False, True)
+        ],
     ),
     seeds=kit.seeds(500, by=500),
     quick={"seeds": 50},
@@ -340,7 +345,7 @@ def draw_outcomes(evidence, axes):
             ax.bar(positions + 0.27 * (k - 1), shares, 0.25, color=kit.COLOURS[k], label=label)
         shares = [100 * share_of(rows, "feasible", *x) for x in line]
         ax.plot(positions, shares, "_", color=kit.FAINT, markersize=26, label="feasible")
-        ax.set_xticks(place, [str(x[vary]) for x in line])
+        ax.set_xticks(positions, [str(x[vary]) for x in line])
         others = (f"{'nTd'[k]} = {(4, 5, 8)[k]}" for k in range(3) if k != vary)
         ax.set(xlabel=letter, title="self-attention" if self_attention else ", ".join(others))
     axes[0].set_ylabel("share of instances, %")

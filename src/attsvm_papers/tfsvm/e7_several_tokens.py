@@ -125,7 +125,7 @@ def flow_under_smooth_heads(activation, tokens, seeds, n=3, width=10):
                 "outside": direction_gap(outside, margin.W),
                 "outside_single": direction_gap(outside, single.W),
                 "finite": own_error / size,
-                "finite_other": other / size,
+                "finite_other": other_error / size,
                 "sizes": sets.sum(axis=1),
                 "label": data.labels,
             }

@@ -45,7 +45,7 @@ def _sequence_programmes(data: AttentionData, tokens: Any, causal: bool) -> list
     """The sequence programme of each instance for these tokens ``(instances, n T)``."""
     return [
         sequence_margins(data.instance(k), tokens_of_instance.reshape(data.n, data.T), causal)
-        for k, own in enumerate(tokens)
+        for k, tokens_of_instance in enumerate(tokens)
     ]
 
 
@@ -61,7 +61,9 @@ def train_pairs(seeds, causal, n=2, T=4, d=8, steps=6000, lr=0.1):
     ]
     pairs = AttentionData(
         *(
-            np.stack([getattr(pairs_of_instance, part) for pairs_of_instance in pairs_of_instances])
+            np.stack(
+                [getattr(pairs_of_instance, field) for pairs_of_instance in pairs_of_instances]
+            )
             for field in ("tokens", "labels", "queries", "mask")
         )
     )
