@@ -18,7 +18,7 @@ import torch
 
 from attsvm_papers import kit
 from attsvm_papers.association import recall
-from attsvm_papers.association.e1_bayes_risk import NOISY, PAPER, marks
+from attsvm_papers.association.e1_bayes_risk import NOISY, PAPER, recorded_steps
 from attsvm_papers.association.recall import FULL, RESTRICTED, Risk
 
 BOTH, ATTENTION, ASSOCIATION = "both layers", "attention alone", "feed-forward layer alone"
@@ -35,11 +35,14 @@ CHEN = "abstract of Chen, Bruna and Bietti"
     quick={"seeds": 2, "n": 100},
 )
 def run(weights, layers, seeds, steps=300, n=200):
-    at = marks(steps)
-    risk = Risk(recall.drawn(seeds, n, NOISY, 0), NOISY)
-    path = recall.descended(risk, recall.weights(weights, *LAYERS[layers]), steps, 0.1, True, at)
+    at = recorded_steps(steps)
+    risk = Risk(recall.draw_sentences(seeds, n, NOISY, 0), NOISY)
+    path = recall.descend_masked(
+        risk, recall.weight_mask(weights, *LAYERS[layers]), steps, 0.1, True, at
+    )
     known, fresh = (
-        Risk(recall.drawn(seeds, 1000, NOISY, 1 + 2 * held, held), NOISY) for held in (False, True)
+        Risk(recall.draw_sentences(seeds, 1000, NOISY, 1 + 2 * held, held), NOISY)
+        for held in (False, True)
     )
 
     def course(of):
@@ -47,7 +50,7 @@ def run(weights, layers, seeds, steps=300, n=200):
 
     found = {"step": kit.same(at), "risk": course(known), "risk_held": course(fresh)}
     for name, (attends, speaks) in (("attention", (True, False)), ("forward", (False, True))):
-        alone = recall.weights(FULL, attends, speaks)
+        alone = recall.weight_mask(FULL, attends, speaks)
         for word, noise in (("answer", False), ("noise", True)):
             found[f"{name}_{word}"] = np.stack([known.says(x * alone, noise) for x in path], axis=1)
     return found | known.looks(path)

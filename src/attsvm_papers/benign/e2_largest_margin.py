@@ -27,10 +27,10 @@ from attsvm_papers.benign.signal_and_noise import (
     NOISE,
     SIGNAL,
     clean_error,
-    descend,
+    draw_noisy,
     label_margins,
-    length,
-    noisy,
+    signal_length,
+    train_prompt_and_head,
 )
 
 RATIOS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0)
@@ -46,7 +46,7 @@ def solved(data, tokens, margins):
 
 @kit.run(snr=(1.0, 1.5, 1.8, 3.0), seeds=kit.seeds(40, by=20), quick={"few": 6, "seeds": 5})
 def every(snr, seeds, few=8, d=1600):
-    made = noisy(few, d, 1 / few, length(snr, few, d), seeds)
+    made = draw_noisy(few, d, 1 / few, signal_length(snr, few, d), seeds)
     selections = np.array(list(itertools.product((SIGNAL, NOISE), repeat=few)))
     right, wrong = made.counts()
     rule = made.tokens(right * snr**2 <= few)
@@ -68,15 +68,15 @@ def every(snr, seeds, few=8, d=1600):
     quick={"snr": (1.0, 2.5, 3.0), "eta": (0.1, 0.3), "seeds": 5},
 )
 def sizes(snr, eta, seeds, n=40, d=1600, steps=400):
-    rho = length(snr, n, d)
-    made = noisy(n, d, eta, rho, seeds)
+    rho = signal_length(snr, n, d)
+    made = draw_noisy(n, d, eta, rho, seeds)
     data, (right, wrong) = made.data, made.counts()
     norms = np.stack([solved(data, made.tokens(c), decoder_margins).norm for c in CLASSES], axis=1)
     noise = np.array(CLASSES)[norms.argmin(axis=1)]
     best = made.tokens(noise)
     v, p = solved(data, best, decoder_margins), solved(data, best, prompt_margins)
     head, prompt = v.W[..., 0], p.W[..., 0]
-    course = descend(data, 0.02, steps, ())
+    course = train_prompt_and_head(data, 0.02, steps, ())
     own, own_head, own_prompt = course.selected[-1], course.head[-1], course.W[-1, :, :, 0]
     of_class = made.classes[..., None] == np.arange(2)
     at_signal = ((own == SIGNAL) & ~made.flipped)[..., None] & of_class

@@ -17,7 +17,7 @@ from attsvm.datasets.next_token import arcs, priority_graph
 from attsvm.dynamics.next_token import Problem
 from attsvm.dynamics.scale_free_descent import Steepest, descend
 from attsvm_papers import kit
-from attsvm_papers.rates.adaptive import marks
+from attsvm_papers.rates.adaptive import log_spaced_records
 
 SETTING = (4, 6, 8, 8)
 LR, STARTS = 0.01, (0.1, 1.0)
@@ -47,7 +47,7 @@ def run(scale, seeds, steps=100_000):
     start = scale * np.stack(
         [np.random.default_rng([62, seed]).standard_normal((SETTING[3], 2)) for seed in seeds]
     )
-    due = np.array([0, *marks(steps)])
+    due = np.array([0, *log_spaced_records(steps)])
     looks, _ = descend(gradient, start, Steepest(Frobenius()), lambda step: LR, due)
     weights = looks[..., 0] * looks[..., 1]
     least = np.stack(

@@ -23,7 +23,7 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.rates.adaptive import log_missing, marks, rate
+from attsvm_papers.rates.adaptive import log_missing, log_slopes, log_spaced_records
 
 CONSTANT, ROOT, POLYAK, PLAIN = "constant", "root", "Polyak", "plain"
 NAMES = {
@@ -47,7 +47,9 @@ def run(rule, seeds, steps=10_000):
         options["loss_floor"] = torch.as_tensor(floor)
     descent = SteepestDescent(model.parameters(), **options)
     schedule = (lambda step: float((step + 1.0) ** -0.5)) if rule == ROOT else None
-    trajectory = train(model, data, descent, steps, AtSteps(marks(steps)), schedule=schedule)
+    trajectory = train(
+        model, data, descent, steps, AtSteps(log_spaced_records(steps)), schedule=schedule
+    )
     solutions = max_margin(
         [selection_margins(data.instance(run), own) for run, own in enumerate(tokens)], tol=1e-12
     )
@@ -62,7 +64,7 @@ def run(rule, seeds, steps=10_000):
 
 
 def slope(e, rule, column="error"):
-    return rate(e.where(rule=rule), column, *WINDOW)
+    return log_slopes(e.where(rule=rule), column, *WINDOW)
 
 
 def instead(rule, other):

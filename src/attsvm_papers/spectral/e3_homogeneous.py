@@ -19,7 +19,7 @@ from attsvm import Frobenius, Lp, Spectral, max_margin
 from attsvm.dynamics.scale_free_descent import Adam, Steepest, descend
 from attsvm_papers import kit
 from attsvm_papers.spectral.homogeneous import SquaredUnits
-from attsvm_papers.spectral.hybrid import Beside, Hybrid
+from attsvm_papers.spectral.hybrid import Hybrid, MatrixAndVector
 
 NORMS = (Lp(np.inf), Frobenius(), Spectral(), Hybrid())
 NAMES = ("max", "Frobenius", "spectral", "hybrid")
@@ -29,16 +29,16 @@ OWN = (0, 1, 2, 3, 0, 3)
 """The norm whose programme each optimiser should solve, a position in ``NORMS``."""
 
 
-def direction(optimiser):
-    """A fresh one."""
+def direction_of(optimiser):
+    """A new direction of this optimiser."""
     if OPTIMISERS[optimiser] == "Muon-Adam":
-        return Beside(Steepest(Spectral(), 0.9), Adam((0.9, 0.95)))
+        return MatrixAndVector(Steepest(Spectral(), 0.9), Adam((0.9, 0.95)))
     if OPTIMISERS[optimiser] == "Adam":
         return Adam((0.9, 0.95))
     return Steepest(NORMS[OWN[optimiser]], 0.9)
 
 
-def problem(n, d, hidden, seeds):
+def labelled_networks(n, d, hidden, seeds):
     """Networks with their data, and starts."""
     inputs, labels, starts = [], [], []
     signs = np.where(np.arange(hidden) % 2, -1.0, 1.0)
@@ -56,11 +56,11 @@ def problem(n, d, hidden, seeds):
     seeds=kit.seeds(20, by=20), optimiser=range(len(OPTIMISERS)), quick={"seeds": 3, "steps": 6000}
 )
 def run(optimiser, seeds, n=20, d=5, hidden=10, steps=40_000):
-    network, start = problem(n, d, hidden, seeds)
+    network, start = labelled_networks(n, d, hidden, seeds)
     rate = RATES[optimiser]
     due = np.array([0, steps // 10, steps])
     looks, _ = descend(
-        network.gradient, start, direction(optimiser), lambda t: rate / np.sqrt(t + 1.0), due
+        network.gradient, start, direction_of(optimiser), lambda t: rate / np.sqrt(t + 1.0), due
     )
     columns = {}
     for k, norm in enumerate(NORMS):
