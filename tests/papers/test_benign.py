@@ -49,7 +49,7 @@ def test_the_lead_in_closed_form_is_that_of_the_programme():
     n, d, snr = 12, 10**10, 3.0
     rho = signal_length(snr, n, d)
     made = draw_noisy(n, d, 0.25, rho, range(4))
-    p = largest.solved(made.data, made.tokens((False, False)), prompt_margins).W[..., 0]
+    p = largest.solve_selections(made.data, made.tokens((False, False)), prompt_margins).W[..., 0]
     kept, wrong = made.counts()
     closed = largest.closed_lead(kept, wrong, d - 2 - n, rho)
     np.testing.assert_allclose(

@@ -96,7 +96,7 @@ def test_a_path_in_a_cone_stays_with_the_local_direction() -> None:
 
 
 def test_a_random_instance_has_the_limits_of_its_norms_and_too_few_columns_do_not() -> None:
-    found = tfsvm_10.random_instances(range(8), 2)
+    found = tfsvm_10.paths_of_random_instances(range(8), 2)
     known = np.isfinite(found["far_distance"])
     assert known.any()
     assert found["far_gap"].max() < 1e-4

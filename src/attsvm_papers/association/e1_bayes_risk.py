@@ -30,7 +30,7 @@ NOISY = 0.2
 PAPER = "abstract"
 
 
-def recorded_steps(steps):
+def steps_of_records(steps):
     return sorted({0, 100, 200, 300, *np.rint(np.geomspace(1, steps, 25)).astype(int).tolist()})
 
 
@@ -41,7 +41,7 @@ def recorded_steps(steps):
     name="weights",
 )
 def train_all_weights(alpha, rule, seeds, steps=1000, n=200):
-    at = recorded_steps(steps)
+    at = steps_of_records(steps)
     risk = Risk(recall.draw_sentences(seeds, n, alpha, 0), alpha)
     mask = recall.weight_mask(RESTRICTED)
     path = recall.descend_masked(risk, mask, steps, STEP[rule], rule == NORMALISED, at)
@@ -69,7 +69,7 @@ def two_numbers(x: Tensor, alpha: Tensor) -> Tensor:
 
 @kit.run(way=[STEP_EACH, TOGETHER], seeds=kit.seeds(20, by=20, name="samples"), name="numbers")
 def train_two_numbers(way, seeds, steps=1000, n=200):
-    at = recorded_steps(steps)
+    at = steps_of_records(steps)
     query = recall.draw_sentences(seeds, n, NOISY, 0).query
     noise = np.stack([np.random.default_rng([72, 2, seed]).random(n) < NOISY for seed in seeds])
     is_trigger = np.stack([query == q for q in range(TRIGGERS)], axis=1)

@@ -131,11 +131,11 @@ class Risk:
         expected = torch.full_like(self._answer, NOISE) if noise else self._answer
         return (self.logits(theta).argmax(dim=-1) == expected).double().mean(dim=-1).numpy()
 
-    def looks(self, path: Tensor) -> dict[str, FloatArray]:
+    def mean_attention(self, path: Tensor) -> dict[str, FloatArray]:
         """Mean attention ``(k, records)`` along a path of weights: on the answer, and the largest
         one on another word.
         """
-        _, answer, words = (torch.from_numpy(each) for each in self.sentences)
+        _, answer, words = (torch.from_numpy(field) for field in self.sentences)
         is_answer = words == answer[..., None]
         attention = torch.stack([self.attention(theta) for theta in path], dim=1)
         is_answer = is_answer[:, None].expand_as(attention)

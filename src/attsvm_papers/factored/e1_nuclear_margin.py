@@ -116,8 +116,8 @@ def factored_rows(e):
 
 def matrix_in_place(e):
     """The run of one matrix W on the same instance."""
-    whole = kit.in_order(e, kind=MATRIX)
-    return e.but({"ratio": whole["ratio"][np.searchsorted(whole["seed"], e["seed"])]})
+    matrix_rows = kit.in_order(e, kind=MATRIX)
+    return e.but({"ratio": matrix_rows["ratio"][np.searchsorted(matrix_rows["seed"], e["seed"])]})
 
 
 CERTIFIED = {"both programmes certified": lambda e: factored_rows(e)["certified"] == 1}
@@ -188,8 +188,8 @@ def C6_1f(e):
     """The flow conserves K'K - Q'Q, and steps of size h miss that by O(h): drift at half the step
     over drift, at equal length of path.
     """
-    half, whole = (kit.in_order(e, kind=kind) for kind in (HALF, SMALL))
-    return half["drift"] / whole["drift"]
+    half_steps, full_steps = (kit.in_order(e, kind=kind) for kind in (HALF, SMALL))
+    return half_steps["drift"] / full_steps["drift"]
 
 
 @kit.picture(
@@ -200,8 +200,9 @@ def C6_1f(e):
     1,
     2,
     width=8.0,
+    name="factored",
 )
-def factored(evidence, axes):
+def draw_margins_and_ranks(evidence, axes):
     """Median over seeds with the middle 80 %. Left: smallest margin over nuclear norm, relative to
     the best possible one. Right: exponential of the entropy of the normalised singular values.
     """
@@ -209,10 +210,10 @@ def factored(evidence, axes):
     for (kind, label), colour in zip(names.items(), kit.COLOURS, strict=True):
         rows = evidence.where(kind=kind)
         step = rows["step"][0]
-        late = step >= 10
+        is_late = step >= 10
         for ax, column in zip(axes, ("ratio", "rank"), strict=True):
-            shown = rows[column][:, late]
-            kit.band(ax, step[late], shown, colour, shares=(0.1, 0.9), label=label)
+            values = rows[column][:, is_late]
+            kit.band(ax, step[is_late], values, colour, shares=(0.1, 0.9), label=label)
             ax.set(xscale="log", xlim=(10, step[-1]), xlabel="step")
     axes[0].set(ylim=(0.5, 1.02), title="margin / best margin, nuclear norm")
     axes[1].set(ylim=(1.0, 8.0), title="effective rank of the weights, of 8")

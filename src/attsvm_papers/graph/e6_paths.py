@@ -103,8 +103,8 @@ def draw_path(evidence, axes):
     inverse square. Right: the part in the cyclic subspace, all instances; distances below 1e-10 are
     drawn there.
     """
-    for part, colour in enumerate((kit.TRAINED, kit.BEST, kit.ATTENTION)):
-        rows = evidence.where(part=part)
+    for kind, colour in enumerate((kit.TRAINED, kit.BEST, kit.ATTENTION)):
+        rows = evidence.where(part=kind)
         for radii, gap, size in zip(
             rows["radius"][:40], 1.0 - rows["cosine"][:40], rows["size"][:40], strict=True
         ):
@@ -113,8 +113,8 @@ def draw_path(evidence, axes):
         axes[0].plot(rows["radius"][0], np.median(1.0 - rows["cosine"], axis=0), color=colour)
         axes[0].text(
             0.05,
-            0.23 - 0.08 * part,
-            NAMES[part],
+            0.23 - 0.08 * kind,
+            NAMES[kind],
             color=colour,
             transform=axes[0].transAxes,
             fontsize=8,

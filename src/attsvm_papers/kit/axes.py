@@ -108,7 +108,7 @@ class rows:  # noqa: N801 - reads as a function
         self.names, self.values = tuple(names.split()), values
 
 
-class Table:
+class RunTable:
     """A run with its axes, which computes one table of the evidence.
 
     Args:
@@ -184,12 +184,12 @@ class Table:
         return repeat_shared(self.function(*arguments, **keywords))
 
 
-class Tables:
+class RunTables:
     """The run of a figure with several tables: ``part`` in a cell is the name of its table. They
     may be written in other modules than the figure's.
     """
 
-    def __init__(self, tables: Mapping[str, Table], module: str) -> None:
+    def __init__(self, tables: Mapping[str, RunTable], module: str) -> None:
         self._tables = tables
         self.__module__ = module
         arguments = {
@@ -219,8 +219,8 @@ def run(
     paper: Mapping[str, Any] | None = None,
     name: str | None = None,
     **axes: Axis,
-) -> Callable[[Callable[..., Mapping[str, Any]]], Table]:
-    """A decorator that makes a function the run of its figure, a :class:`Table`; see there.
+) -> Callable[[Callable[..., Mapping[str, Any]]], RunTable]:
+    """A decorator that makes a function the run of its figure, a :class:`RunTable`; see there.
 
     A figure's only table is called ``run``; where there are several, their names are the column
     ``part``: ``name``, or that of the function. ``quick`` says what is different in a run of
@@ -229,7 +229,7 @@ def run(
     axes_by_names = {table.names: table.values for table in tables}
     axes_by_names |= {(name,): axis for name, axis in axes.items()}
     scales = {"quick": quick, "medium": medium, "paper": paper}
-    return lambda function: Table(function, axes_by_names, when, scales, name)
+    return lambda function: RunTable(function, axes_by_names, when, scales, name)
 
 
 def repeat_shared(measurements: Mapping[str, Any]) -> Columns:

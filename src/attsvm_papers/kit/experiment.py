@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from attsvm import InputError
 from attsvm.claims import Claim, Evidence
-from attsvm_papers.kit.axes import SEARCH, Cell, Table, Tables, with_axis_columns
+from attsvm_papers.kit.axes import SEARCH, Cell, RunTable, RunTables, with_axis_columns
 from attsvm_papers.kit.captions import parse_docstring
 from attsvm_papers.kit.claims import Claims
 from attsvm_papers.kit.pictures import PictureFunction
@@ -238,9 +238,9 @@ def _shift_seeds(cell: Mapping[str, Any], offset: int) -> dict[str, Any]:
 def read_experiment(identifier: str, module: ModuleType) -> Experiment:
     """The experiment that a figure's module describes.
 
-    Its docstring is title, protocol, ``Source:`` and ``Notes:``; every :class:`Table` is a table of
-    evidence (or it has ``cells`` and ``run``, with ``SCALES``, and ``then``); every claim and every
-    picture in it is one of the figure's, in their order.
+    Its docstring is title, protocol, ``Source:`` and ``Notes:``; every :class:`RunTable` is a table
+    of evidence (or it has ``cells`` and ``run``, with ``SCALES``, and ``then``); every claim and
+    every picture in it is one of the figure's, in their order.
 
     Raises:
         InputError: it computes nothing, or its tables disagree about a parameter.
@@ -250,7 +250,7 @@ def read_experiment(identifier: str, module: ModuleType) -> Experiment:
     tables = {
         value.name if name == value.function.__name__ else name: value
         for name, value in names.items()
-        if isinstance(value, Table)
+        if isinstance(value, RunTable)
     }
     claims = [
         claim
@@ -261,7 +261,7 @@ def read_experiment(identifier: str, module: ModuleType) -> Experiment:
     drawings = [value for value in names.values() if isinstance(value, PictureFunction)]
     function: Any = names.get("run")
     if tables and list(tables) != ["run"]:
-        function = Tables(tables, module.__name__)
+        function = RunTables(tables, module.__name__)
     cells = function.cells if tables else names.get("cells")
     if function is None or cells is None:
         raise InputError(
@@ -289,7 +289,7 @@ def read_experiment(identifier: str, module: ModuleType) -> Experiment:
     )
 
 
-def _scales_of_tables(tables: Sequence[Table]) -> Scales:
+def _scales_of_tables(tables: Sequence[RunTable]) -> Scales:
     """The parameters of all tables, and what is different at each scale."""
     parameters = _merge_parameters([table.parameters for table in tables])
     chosen = make_dataclass("Parameters", parameters, frozen=True)(**parameters)

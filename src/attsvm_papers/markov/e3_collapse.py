@@ -96,7 +96,7 @@ def trajectories_of_many(seeds, steps_many=30_000, K=10):
         "tokens": effective_tokens(late_shares),
         "tokens_chain": effective_tokens(stationary),
         "invader": largest_losing_rate(late_shares),
-        "invader_other": resisted(np.roll(late, 1, axis=-1)),
+        "invader_other": largest_losing_rate(np.roll(late_shares, 1, axis=-1)),
     }
 
 

@@ -50,7 +50,7 @@ def two_sequences() -> AttentionData:
 
 @kit.run(p=POTENTIALS, mode=[PUBLISHED, EXACT])
 def run(mode, p):
-    return kit.stacked([joint_descent(p, mode)])
+    return kit.stacked([descend_on_both(p, mode)])
 
 
 def solutions_of(tokens: Any, p: float) -> tuple[Any, Any]:
@@ -61,7 +61,7 @@ def solutions_of(tokens: Any, p: float) -> tuple[Any, Any]:
     )
 
 
-def joint_descent(p: float, mode: int) -> dict[str, Any]:
+def descend_on_both(p: float, mode: int) -> dict[str, Any]:
     """Both probabilities of the first iterations, and the course of both divergences."""
     data, steps = two_sequences(), STEPS[p]
     recorded = np.rint(np.geomspace(30, steps, 60)).astype(int)

@@ -229,7 +229,7 @@ def lower_ends(e, measure, *others):
 
 
 def lower_ends_of_less(e, measure, *others):
-    """The same of how much less there is: the measure with its sign changed."""
+    """Lower ends of the intervals of how much less there is, see :func:`lower_ends`."""
     return lower_ends(e.but({measure: -e[measure]}), measure, *others)
 
 

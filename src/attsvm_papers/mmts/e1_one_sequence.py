@@ -238,7 +238,7 @@ def draw_limits(e, plane, gaps):
     colours = np.where(rows["selected"][:, 0] == 1, kit.ATTENTION, kit.TRAINED)
     prompts.draw_ray(plane, rows["best"][0], kit.BEST, label="max-margin, token 1")
     prompts.draw_ray(plane, rows["other"][0], kit.ATTENTION, label="max-margin, token 2")
-    prompts.draw_paths(plane, rows["prompt"], colours)
+    prompts.draw_prompts(plane, rows["prompt"], colours)
     plane.plot(*rows["prompt"][:, 0].T, "o", color=kit.INK, markersize=3.5, label="starts")
     for single in e.take(e["part"] == "published")["published_prompt"]:
         plane.plot(*single.T, ":", color=kit.INK, linewidth=1.2)

@@ -226,7 +226,7 @@ def draw_both_descents(e, axes):
     for ax, (table, colour) in zip(axes, PARTS.items(), strict=False):
         rows = e.where(part=table)
         prompts.draw_ray(ax, rows["best"][0], kit.BEST, label="max-margin")
-        prompts.draw_paths(ax, rows["prompt"], [colour] * rows.rows)
+        prompts.draw_prompts(ax, rows["prompt"], [colour] * rows.rows)
         ax.plot(*rows["prompt"][:, 0].T, "o", color=kit.INK, markersize=3.5, label="starts")
         prompts.set_window(ax, (-2, 8), (-2.5, 5.5))
         ax.set(xticks=range(-2, 9, 2), title=f"{RULES[table]}, first 200 steps")

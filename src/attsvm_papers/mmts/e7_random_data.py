@@ -122,7 +122,7 @@ def E1_7d(e):
     width=6.0,
     name="convergence",
 )
-def draw_shares(evidence, axes):
+def draw_outcome_shares(evidence, axes):
     """Random sequences (n = 6, T = 10). Global: every sequence gives its best token more than 0.99;
     local: another selection whose tokens beat their neighbours; neither: unsaturated, or no such
     selection. Dashes: 50 trials of an independent program.

@@ -122,7 +122,8 @@ def from_untrained_network(e):
 
 
 @kit.several_claims(
-    kit.claim(expect, *FIGURE, id=f"E1.8{letter}", by="images", null=from_untrained_network, column=column,
+    kit.claim(expect, *FIGURE, id=f"E1.8{letter}", by="images",
+              null=from_untrained_network, column=column,
               statement=f"{statement} with training, on every set of images.")
     for letter, column, expect, statement in (
         ("b", "inverse_square", LESS, "1 over the sum of squares of the [CLS] attention row falls"),

@@ -29,7 +29,7 @@ from attsvm.selection import margin_drop_bound
 from attsvm_papers import kit
 from attsvm_papers.mmts.prompts import (
     columns_of_runs,
-    draw_paths,
+    draw_prompts,
     draw_ray,
     recorded_steps,
     set_window,
@@ -104,7 +104,7 @@ def draw_pair(ax: Axes, rows: kit.Evidence) -> None:
     draw_ray(ax, rows["relaxed"][0], kit.TRAINED)
     draw_ray(ax, rows["decoder"][0], kit.ATTENTION)
     for column, colour in (("prompt", kit.TRAINED), ("head", kit.ATTENTION)):
-        draw_paths(ax, rows[column], [colour])
+        draw_prompts(ax, rows[column], [colour])
         ax.plot(*rows[column][0, 0], "o", color=kit.INK, markersize=4)
     set_window(ax, (-2, 8), (-2.5, 7.5))
     ax.text(0.5, 6.0, "head v", color=kit.ATTENTION, fontsize=8.5)

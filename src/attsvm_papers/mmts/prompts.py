@@ -120,7 +120,7 @@ def angles_in_degrees(points: ArrayLike) -> NDArray[np.float64]:
     return np.degrees(np.arctan2(y, x))
 
 
-def draw_paths(ax: Axes, paths: NDArray[Any], colours: Any, last: int = SHOWN) -> None:
+def draw_prompts(ax: Axes, paths: NDArray[Any], colours: Any, last: int = SHOWN) -> None:
     """Trajectories ``(runs, records, 2)`` with a dot at every tenth step, as in the papers."""
     for path, colour in zip(paths, colours, strict=True):
         ax.plot(*path[: last + 1].T, "o-", color=colour, linewidth=1.1, ms=2.4, markevery=10)

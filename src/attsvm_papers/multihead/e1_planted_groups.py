@@ -51,7 +51,7 @@ def is_compared(angle, each, common, **_):
     each=(False, True),
     common=(False, True),
     seeds=kit.seeds(100, by=50),
-    when=compared,
+    when=is_compared,
     quick={"angle": (0, 45), "seeds": 6},
     name="fixed",
 )
@@ -86,7 +86,7 @@ def train_heads(angle, each, common, seeds, n=20, T=6, d=12, steps=4000):
         "ratio_best": head_norms(best)[1] / head_norms(best)[0],
         "shared": (selections[..., 0] == selections[..., 1]).mean(axis=1),
         "parallel": direction_gap(*split_heads(W[-1])),
-        "own": (selections == instances.places).mean(axis=1).min(axis=1),
+        "own": (selections == instances.positions).mean(axis=1).min(axis=1),
     }
 
 
@@ -282,11 +282,11 @@ def draw_ratios(evidence, axes):
     solutions. Right: share of sequences in which both heads select the same token, a point per
     trial, and the mean.
     """
-    for each, colour, label in (
+    for own_norm, colour, label in (
         (False, kit.TRAINED, "one norm"),
         (True, kit.ATTENTION, "a norm each"),
     ):
-        rows = evidence.where(angle=0, each=each)
+        rows = evidence.where(angle=0, each=own_norm)
         axes[0].plot(rows["ratio_best"], rows["ratio"], "o", ms=3, color=colour, label=label)
     best = evidence.where(angle=0)["ratio_best"]
     ends = [best.min(), best.max()]

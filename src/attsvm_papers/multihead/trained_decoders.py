@@ -71,7 +71,7 @@ def heads_programmes(data, selected, decoder, kappa):
         required = np.clip(1.0 - kappa * size * spare, 0.0, 1.0)
         return max_margin(replace(margins, rhs=required.repeat(heads)[margins.sequence]))
 
-    fixed_solution = at(0.0)
+    fixed_solution = solution_at(0.0)
     if fixed_solution.status != "optimal":
         return fixed_solution, fixed_solution
     # The larger the weights, the less is asked for: one size is its own, below that of all.

@@ -144,7 +144,7 @@ def _read_reviews(paths: list[Path]) -> list[Any]:
     texts_and_labels: list[Any] = []
     for path in paths:
         try:
-            rows = _read_folder(path) if path.is_dir() else _read_lines(path)
+            rows = _read_review_folder(path) if path.is_dir() else _read_lines(path)
             texts_and_labels += [
                 [text for text, _ in rows],
                 np.array([int(y > 0) for _, y in rows], np.int64),
@@ -164,7 +164,7 @@ def _read_lines(path: Path) -> list[tuple[str, int]]:
     return [(row["text"], row["label"]) for row in rows]
 
 
-def _read_folder(path: Path) -> list[tuple[str, int]]:
+def _read_review_folder(path: Path) -> list[tuple[str, int]]:
     reviews = [
         (file.read_text(encoding="utf-8"), label)
         for label, name in enumerate(("neg", "pos"))

@@ -146,18 +146,18 @@ def both_at_once(evidence, axes):
     """Medians and ranges over seeds; dashed lines are the query-key matrix. With one norm the
     output matrix takes most of the step at first, and the query-key matrix follows more slowly.
     """
-    looks = ((EACH, "a norm each", kit.TRAINED), (ONE, "one norm", kit.ATTENTION))
-    for norm, words, colour in looks:
+    variants = ((EACH, "a norm each", kit.TRAINED), (ONE, "one norm", kit.ATTENTION))
+    for norm, label, colour in variants:
         rows = evidence.where(norm=norm)
         step = rows["step"][0]
-        late = step >= 1
-        kit.band(axes[0], step[late], rows["loss"][:, late], colour, label=words)
-        kit.band(axes[1], step[late], rows["output_error"][:, late], colour)
-        kit.band(axes[1], step[late], rows["attention_error"][:, late], colour, "--")
+        is_late = step >= 1
+        kit.band(axes[0], step[is_late], rows["loss"][:, is_late], colour, label=label)
+        kit.band(axes[1], step[is_late], rows["output_error"][:, is_late], colour)
+        kit.band(axes[1], step[is_late], rows["attention_error"][:, is_late], colour, "--")
         kit.band(axes[2], step, rows["output_norm"], colour)
         kit.band(axes[2], step, rows["attention_norm"], colour, "--")
-    for style, words in (("-", "output matrix"), ("--", "query-key matrix")):
-        axes[2].plot([], [], style, color=kit.FAINT, label=words)
+    for style, label in (("-", "output matrix"), ("--", "query-key matrix")):
+        axes[2].plot([], [], style, color=kit.FAINT, label=label)
     for ax in axes[:2]:
         kit.logarithmic(ax.xaxis, np.array([1.0, 10_000.0]))
     kit.logarithmic(axes[0].yaxis, evidence.where(part="at_once")["loss"])

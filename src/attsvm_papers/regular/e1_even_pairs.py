@@ -18,9 +18,9 @@ from attsvm_papers import kit
 from attsvm_papers.regular.language import (
     EVEN,
     PARITY,
-    attention_weights,
     columns_of_training,
     parities,
+    softmax_weights,
     train_on_words,
 )
 
@@ -32,7 +32,7 @@ PAPER = "abstract"
 @kit.run(layers=list(RATES), seeds=kit.seeds(20, by=20), quick={"steps": 4000, "seeds": 3})
 def run(layers, seeds, steps=10_000, n=128, size=6):
     data, trajectory = train_on_words(EVEN, seeds, steps, n, size, RATES[layers])
-    weights = attention_weights(data, trajectory.W)
+    weights = softmax_weights(data, trajectory.W)
     long, is_yes = data.mask[..., 2], data.labels > 0
 
     def mean(equal, other):

@@ -75,7 +75,7 @@ def _at(values: IntArray, index: IntArray) -> IntArray:
     return entries
 
 
-def attention_weights(data: AttentionData, W: FloatArray) -> FloatArray:
+def softmax_weights(data: AttentionData, W: FloatArray) -> FloatArray:
     """Attention weights ``(..., n, T)``, of weights ``(..., d, d)``."""
     logits = np.where(
         data.mask,
@@ -88,9 +88,7 @@ def attention_weights(data: AttentionData, W: FloatArray) -> FloatArray:
 
 def outputs(data: AttentionData, W: FloatArray) -> FloatArray:
     """The outputs of attention ``(..., n, d)``, inputs of the linear layer."""
-    outputs_of_words: FloatArray = (attention_weights(data, W)[..., None, :] @ data.tokens)[
-        ..., 0, :
-    ]
+    outputs_of_words: FloatArray = (softmax_weights(data, W)[..., None, :] @ data.tokens)[..., 0, :]
     return outputs_of_words
 
 
@@ -163,7 +161,7 @@ def columns_of_training(
         shares: FloatArray = (least * widest / np.where(length > 0, length, 1.0)).T
         return shares
 
-    weights = attention_weights(data, W)
+    weights = softmax_weights(data, W)
     return {
         "step": kit.same(trajectory.steps),
         "loss": trajectory.loss.T,

@@ -110,7 +110,7 @@ def reproduce(
         for entry_folder in [*cells.iterdir()] if cells.is_dir() else []:
             tidy(entry_folder)
         runs = []
-        for figure, setting, evidence, computed in _compute(
+        for figure, setting, evidence, computed in _compute_experiments(
             requests, shift, cells, jobs, executor, progress
         ):
             run = {
@@ -175,7 +175,7 @@ def _environments(environments: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"environment": first, **({"environments": distinct} if len(distinct) > 1 else {})}
 
 
-def _compute(
+def _compute_experiments(
     requests: Sequence[tuple[Experiment, Any, list[Mapping[str, Any]]]],
     shift: int,
     folder: Path,

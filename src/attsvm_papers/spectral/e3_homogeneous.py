@@ -59,18 +59,21 @@ def run(optimiser, seeds, n=20, d=5, hidden=10, steps=40_000):
     network, start = labelled_networks(n, d, hidden, seeds)
     rate = RATES[optimiser]
     due = np.array([0, steps // 10, steps])
-    looks, _ = descend(
+    recorded, _ = descend(
         network.gradient, start, direction_of(optimiser), lambda t: rate / np.sqrt(t + 1.0), due
     )
     columns = {}
     for k, norm in enumerate(NORMS):
-        told = np.array(
+        nearness_of_runs = np.array(
             [
-                [nearness(network, theta[run], run, norm) for theta in looks[1:]]
+                [nearness(network, theta[run], run, norm) for theta in recorded[1:]]
                 for run in range(len(start))
             ]
         )
-        columns[f"share{k}"], columns[f"gap{k}"] = told[..., 0], told[:, -1, 1]
+        columns[f"share{k}"], columns[f"gap{k}"] = (
+            nearness_of_runs[..., 0],
+            nearness_of_runs[:, -1, 1],
+        )
     return columns
 
 
@@ -86,12 +89,12 @@ def nearness(network, theta, run, norm):
     return least * best.norm / float(norm.value(theta)), best.gap
 
 
-def ends(e, optimiser, norm):
+def last_shares(e, optimiser, norm):
     """The share of each network at the last weights in one of the norms."""
     return e.where(optimiser=optimiser)[f"share{norm}"][:, -1]
 
 
-def certified(optimiser):
+def certified_under(optimiser):
     """The programmes of its own norm were solved."""
     return {"certified": lambda e: e.where(optimiser=optimiser)[f"gap{OWN[optimiser]}"] <= 1e-4}
 
@@ -121,7 +124,7 @@ LEAST = (0.65, 0.95, 0.86, 0.86, 0.75, 0.86)
             f"{name}: the last weights nearly solve the programme that is linear around them in the"
             f" {NAMES[OWN[k]]} norm: share of the best margin."
         ),
-        assumes=certified(k),
+        assumes=certified_under(k),
         null=kit.exchanged(
             f"{NEAREST[name]} in its place", "optimiser", k, OPTIMISERS.index(NEAREST[name])
         ),
@@ -130,7 +133,7 @@ LEAST = (0.65, 0.95, 0.86, 0.86, 0.75, 0.86)
     for k, name in enumerate(OPTIMISERS)
 )
 def near(e, optimiser):
-    return ends(e, optimiser, OWN[optimiser])
+    return last_shares(e, optimiser, OWN[optimiser])
 
 
 @kit.picture(
@@ -147,7 +150,7 @@ def nearest(evidence, axes):
     """
     for norm, ax in enumerate(axes):
         for k in range(len(OPTIMISERS)):
-            shares = ends(evidence, k, norm)
+            shares = last_shares(evidence, k, norm)
             colour = kit.TRAINED if OWN[k] == norm else kit.FAINT
             ax.plot(shares, np.full(len(shares), float(k)), "o", ms=2.5, color=colour, alpha=0.6)
             ax.plot([np.nanmedian(shares)] * 2, [k - 0.3, k + 0.3], color=colour)

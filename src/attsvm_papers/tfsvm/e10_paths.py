@@ -101,7 +101,7 @@ def _with_local_solution(instance: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]
 
 
 @kit.run(seeds=kit.seeds(60, by=10), quick={"random_starts": 4, "seeds": 4}, name="random")
-def random_instances(seeds, random_starts=10):
+def paths_of_random_instances(seeds, random_starts=10):
     """The best weights of one large size on random instances: W, and factors with as many columns
     as the nuclear solution's rank and with one less.
     """
