@@ -41,7 +41,11 @@ def show_json(value: Any) -> None:
 
 
 def tell(text: object) -> None:
-    """Print a line on standard error; a full or closed one is no reason to fail."""
+    """Print a line on standard error; a full or closed one is no reason to fail, nor to print it
+    among the data.
+    """
+    if sys.stderr is None:
+        return
     with contextlib.suppress(OSError, ValueError):
         print(escaped(str(text)), file=sys.stderr, flush=True)
 
