@@ -1,7 +1,8 @@
 """The command line: parse, call, print.
 
 Exit codes: 0 done (a certified ``infeasible`` is an answer), 2 bad input, 3 the accuracy asked for
-was not reached, 130 interrupted (143 and 129 by SIGTERM and SIGHUP). Data goes to standard output, everything else to standard error.
+was not reached, 130 interrupted (143 by SIGTERM, 129 by SIGHUP). Data goes to standard output,
+everything else to standard error.
 """
 
 from __future__ import annotations
