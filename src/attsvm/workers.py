@@ -42,8 +42,11 @@ class _Pool(ProcessPoolExecutor):
     """Processes that are started by ``submit``, and do not hear Ctrl-C before they ignore it."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
-        with uninterrupted():
-            return super().submit(function, *arguments, **named)
+        try:
+            with uninterrupted():
+                return super().submit(function, *arguments, **named)
+        except BrokenPipeError:  # one was killed before it knew what it is for
+            raise BrokenProcessPool(PROCESS_ENDED) from None
 
 
 class _Here:

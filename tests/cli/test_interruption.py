@@ -206,6 +206,22 @@ with workers(2) as executor:
     assert ended(process)[0] == 130
 
 
+def test_a_pipe_that_breaks_elsewhere_is_not_taken_for_a_reader_that_has_left(tmp_path):
+    code, out, err = ended(acting(tmp_path, "raise BrokenPipeError(32, 'Broken pipe')"))
+    assert (code, out) == (2, "")
+    assert "Broken pipe" in err
+
+
+def test_solving_keeps_nothing_to_go_on_from(tmp_path):
+    words = "['solve', 'unit_sphere:400,30,40,0', '--norm', 'nuc', '--tol', '1e-14']"
+    body = f"from attsvm.cli import main\npathlib.Path('begun').touch()\nmain({words})"
+    process = acting(tmp_path, body)
+    until((tmp_path / "begun").exists)
+    time.sleep(1.5)
+    os.kill(process.pid, signal.SIGINT)
+    assert ended(process) == (130, "", "attsvm: interrupted\n")
+
+
 def until(true, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not true():

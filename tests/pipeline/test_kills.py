@@ -194,10 +194,14 @@ class Interrupt(Kill):
         self.slowest = max(self.slowest, time.monotonic() - self._began)
         server.wait_until_alone(5.0)  # Python's tracker of semaphores ends after the command
         unfinished = [name for name in names(folder) if ".partial" in name or "safetensors" in name]
-        assert not [name for name in unfinished if Path(name).name.startswith(".")]
+        unfinished = [name for name in unfinished if Path(name).name.startswith(".")]
+        assert not unfinished, (unfinished, server.said())
         words = server.said()
         assert not set(words.splitlines()[:-1]) - {""}, words
         assert not words or words.splitlines()[-1].startswith("attsvm: "), words
+        patterns = ("run.json", "checkpoint/*.safetensors", "cells/*/*.safetensors")
+        if "goes on from here" in words:
+            assert any(list(folder.glob(pattern)) for pattern in patterns)
 
 
 def state_of(process: int) -> str:

@@ -58,7 +58,7 @@ class _Parser(argparse.ArgumentParser):
         return found, left
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        print(message, end="", file=file or sys.stderr)  # argparse is silent when that fails
+        output.write(message)  # argparse is silent when that fails
 
 
 def parser(command: str = "") -> argparse.ArgumentParser:
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         output.tell(f"attsvm: {sentence()}")
         code = 130
-    except BrokenPipeError:  # the reader of a pipe has left, as `attsvm list | head` does
+    except output.ReaderLeft:  # as `attsvm list | head` does
         output.abandon()
         code = 0
     except OSError as error:
