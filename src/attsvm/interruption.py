@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _WORDS = {"SIGINT": "interrupted", "SIGTERM": "ended by SIGTERM", "SIGHUP": "ended by SIGHUP"}
 _COMPILED = 0.5
 """Seconds after which compiled code is not waited for: a handler of Python runs after it."""
-_PROCESSES = 1.0  # seconds for other processes to remove their unfinished files
+_PROCESSES = 2.0  # seconds for other processes to remove their unfinished files
 _EXIT_CODE = 128  # and the number of the signal, as shells say it: 130 for SIGINT
 
 
@@ -38,27 +38,30 @@ class _Interruption:
         kept: whether work is on the disk from which the same command goes on.
         quiet: whether nothing is said, as in a process that works for another one.
         holds: blocks of :func:`uninterrupted` that are being run.
-        signal: the signal that waits for the end of such a block, 0 when none does.
-        ending: whether the end has begun.
+        signal: the first signal that the handler was called with, 0 before that.
     """
 
     def __init__(self) -> None:
         self.unfinished: set[Path] = set()
-        self.kept = self.quiet = self.ending = False
+        self.kept = self.quiet = False
         self.holds = self.signal = 0
+        self._turn = threading.Lock()
 
     def handle(self, number: int, _: object) -> None:
-        """The handler: ends the process, at once when it is ending already."""
-        if self.ending:
+        """The handler: ends the process, at once when it is called again."""
+        if self.signal:
             os._exit(_EXIT_CODE + number)
-        if self.holds:
-            self.signal = number
-        else:
+        self.signal = number
+        if not self.holds:
             self.end(number)
 
     def end(self, number: int) -> NoReturn:
-        """End other processes, remove unfinished files, say so, and leave."""
-        self.ending = True
+        """End other processes, remove unfinished files, say so, and leave; where the other thread
+        is doing so, wait for that.
+        """
+        if not self._turn.acquire(blocking=False):
+            time.sleep(2.0 * _PROCESSES)
+            os._exit(_EXIT_CODE + number)
         try:
             end_processes(_children())
             for path in tuple(self.unfinished):
@@ -81,11 +84,8 @@ class _Interruption:
         """A thread that ends the process where compiled code keeps the handler from it."""
         while number := os.read(descriptor, 1):
             if signal.getsignal(number[0]) == self.handle:
-                time.sleep(_COMPILED)
-                if not self.ending:
-                    self.end(number[0])
-                time.sleep(2.0 * _PROCESSES)
-                os._exit(_EXIT_CODE + number[0])
+                time.sleep(_COMPILED + (_PROCESSES if self.holds else 0.0))
+                self.end(number[0])
 
 
 _STATE = _Interruption()
