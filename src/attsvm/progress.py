@@ -17,8 +17,9 @@ class LineOptions:
     """When a stage has a line where there is no terminal.
 
     Attributes:
-        first: seconds between its beginning and the line after that. An impatient reader's look.
-        growth: how many times longer each further wait is: an hour has nine lines, a day thirteen.
+        first: seconds from its beginning to the next line; as long as a reader waits for one.
+        growth: how many times longer each further wait is; chosen so that an hour has ten lines and
+            a day fifteen.
     """
 
     first: float = 10.0
@@ -29,7 +30,7 @@ class ProgressBars:
     """One bar per stage, or a line for a stage of a single step; nothing when ``quiet``.
 
     Where standard error is no terminal, a stage has a line at its beginning, a line at its end and
-    ever fewer between them: bars would fill a log file with copies of themselves.
+    ever fewer between them: a bar would fill a log file with copies of itself.
 
     Args:
         quiet: show nothing.
