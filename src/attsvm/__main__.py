@@ -1,5 +1,6 @@
 """The command line as a process: ``attsvm``, ``python -m attsvm``."""
 
+import atexit
 import os
 import sys
 
@@ -13,12 +14,10 @@ def main() -> int:
     """
     _open_standard_streams()
     end_on_signals()
-    try:
-        from attsvm.cli import main as run
+    atexit.register(leave_to_the_system)  # what is registered first is called last
+    from attsvm.cli import main as run
 
-        return run()
-    finally:
-        leave_to_the_system()
+    return run()
 
 
 def _open_standard_streams() -> None:

@@ -113,8 +113,8 @@ def end_on_signals(*, quiet: bool = False) -> None:
 
 
 def leave_to_the_system() -> None:
-    """The work is done and said: from now on the system ends the process when a signal comes, with
-    a status that shells print as the same exit code.
+    """Python takes itself down and may call no handler any more: from now on the system ends the
+    process when a signal comes, with a status that shells print as the same exit code.
     """
     for number in signal.valid_signals():
         if signal.getsignal(number) == _STATE.handle:

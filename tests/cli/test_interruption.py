@@ -181,10 +181,17 @@ def test_a_signal_waits_for_the_end_of_a_block_that_must_not_be_cut(tmp_path):
     assert ended(acting(tmp_path, body)) == (130, "whole\n", "attsvm: interrupted\n")
 
 
-def test_a_command_that_is_leaving_is_ended_by_the_system(tmp_path):
-    """Its work is done and printed, and still nobody reads 0 after Ctrl-C: shells say 130."""
-    code, out, err = ended(acting(tmp_path, "atexit.register(strike)"))
-    assert (code, out, err) == (-signal.SIGINT, "went on\n", "")
+def test_after_its_work_a_command_is_still_ended(tmp_path):
+    """Nobody reads 0 after Ctrl-C."""
+    process = acting(tmp_path, "atexit.register(strike)")
+    assert ended(process) == (130, "went on\n", "attsvm: interrupted\n")
+
+
+def test_where_python_is_taken_down_the_system_ends_it(tmp_path):
+    """And shells say 130."""
+    body = "class Last:\n    def __del__(self, kill=os.kill, process=os.getpid()):\n"
+    body += "        kill(process, 2)\nsys.modules[__name__].last = Last()"
+    assert ended(acting(tmp_path, body)) == (-signal.SIGINT, "went on\n", "")
 
 
 STUBBORN = """
