@@ -14,6 +14,7 @@ import attsvm
 from attsvm.claims import Evidence
 from attsvm.errors import AttsvmError, InputError
 from attsvm.files import save_arrays
+from attsvm.interruption import work_is_kept
 from attsvm.report.style import Picture
 from attsvm.store import RunFolder, read_json, write_json
 from attsvm.store.entries import tidy
@@ -253,6 +254,8 @@ class _Sweep:
             raise
 
     def _tell(self, name: str, done: int, total: int) -> None:
+        if done:
+            work_is_kept()
         if self._progress is not None and total:
             self._progress(name, done, total)
 
