@@ -151,7 +151,7 @@ def test_no_solution_with_this_gap_has_a_larger_rank_than_the_bound(k: int, shar
     assert bound == k if share <= 0.3 else bound >= k
 
 
-@pytest.mark.parametrize("factor", [2.0**-20, 2.0**20])
+@pytest.mark.parametrize("factor", [2.0**-40, 2.0**40])
 def test_facts_do_not_depend_on_the_unit_of_multipliers(factor: float) -> None:
     """How far another solution can be is a share of them."""
     angles = 2.0 * np.pi * np.arange(3) / 3.0 + 0.1
@@ -182,3 +182,17 @@ def test_the_soft_residual_is_what_fenchel_leaves(name: str) -> None:
     for factor in (0.5, 2.0):  # (1 + f^2) / 2 - f of the square
         turned = replace(solution, dual=factor * solution.dual, slack=1.0)
         assert turned.kkt().stationarity == pytest.approx(0.5 * (factor - 1.0) ** 2, rel=1e-3)
+
+
+def test_complementarity_has_no_unit() -> None:
+    """Tokens a thousand times as large, and so weights and multipliers smaller."""
+    margins = sphere(4, 5, 4, 1)
+    large = replace(margins, differences=1024.0 * margins.differences)
+    found = []
+    for one in (margins, large):
+        solution = max_margin(one)
+        dual = solution.dual.copy()
+        dual[int(np.argmin(dual))] = 0.5 * dual.max()  # of a row that is not met with equality
+        found.append(replace(solution, dual=dual).kkt().complementarity)
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+    assert found[0] > 1e-2

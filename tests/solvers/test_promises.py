@@ -14,6 +14,7 @@ from attsvm.geometry import Frobenius, parse_norm
 from attsvm.margins import Margins, order_margins, relax, selection_margins
 from attsvm.solvers import max_margin
 from attsvm.solvers.farkas import proved
+from attsvm.solvers.outcomes import Request, infeasible_solution
 from attsvm.solvers.proofs import farkas_residual, lower_bound
 
 
@@ -208,10 +209,9 @@ def test_the_lower_bound_holds_in_fractions_where_multipliers_of_either_sign_can
     rng = np.random.default_rng(0)
     for _ in range(30):
         m = 6
-        rows, rhs = rng.standard_normal((m, 3)), rng.uniform(0.5, 2.0, m)
+        rows, rhs = rng.standard_normal((m, 3)), np.full(m, 1.0 / 3.0)
         dual = rng.standard_normal(m) * 1e7
-        dual[-1] = -(rhs[:-1] @ dual[:-1]) / rhs[-1]  # right-hand sides cancel to about one
-        dual[0] += 1.0
+        dual[-1] = 1.0 - dual[:-1].sum()  # right-hand sides cancel to about a third
         margins = Margins(
             rows,
             np.ones((1, 1)),
@@ -229,3 +229,26 @@ def test_the_lower_bound_holds_in_fractions_where_multipliers_of_either_sign_can
         ]
         expected = max(0.0, float(top)) / float(np.linalg.norm(pulled))
         assert lower_bound(margins, Frobenius(), dual) == pytest.approx(expected, rel=1e-13)
+
+
+@pytest.mark.parametrize("name", ["fro", "l1", "lp:1.5", "nuc"])
+def test_what_is_not_optimal_is_not_called_the_only_solution(name: str) -> None:
+    """A tolerance that rounding cannot reach, and rows that nearly contradict each other."""
+    solution = max_margin(sphere(4, 5, 6, 0), name, tol=1e-300)
+    assert solution.status in ("inaccurate", "optimal")  # a gap may round to zero
+    assert solution.status == "optimal" or solution.unique is None
+    rng = np.random.default_rng(0)
+    u, v = np.linalg.qr(rng.standard_normal((4, 4)))[0][:2]
+    almost = max_margin(prompt([[np.zeros(4), -u - 1e-12 * v, u - 1e-12 * v]], [0]), name)
+    assert almost.status == "almost infeasible"
+    assert almost.unique is None
+
+
+def test_a_certificate_is_in_units_of_its_largest_multiplier() -> None:
+    """Whether it is a proof or not."""
+    margins = prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, np.nextafter(-0.25, 0.0)]]], [0])
+    request = Request(1e-9, None, None, None)
+    for factor in (1e-6, 1.0, 1e6):
+        found = infeasible_solution(margins, np.full(2, factor), request, "test", 0)
+        assert found.status == "almost infeasible"
+        np.testing.assert_array_equal(found.dual, [1.0, 1.0])
