@@ -298,3 +298,9 @@ def test_the_sizes_of_right_hand_sides_count() -> None:
                 equality=np.array([False, True]),
             )
             assert (proved(margins, np.array([1.0, -1.0])) is not None) == contradiction
+
+
+def test_rows_of_zeros_are_a_proof_when_one_of_them_asks_for_a_margin() -> None:
+    zero = with_rhs(programme(np.zeros((2, 2))), np.array([0.0, 1.0]))
+    np.testing.assert_array_equal(proved(zero, np.ones(2)), [1.0, 1.0])
+    assert proved(with_rhs(zero, np.zeros(2)), np.ones(2)) is None
