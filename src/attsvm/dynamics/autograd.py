@@ -60,7 +60,7 @@ class AutogradEngine:
             isinstance(optimizer, SteepestDescent),
             isinstance(optimizer, MirrorDescent),
         )
-        self._polyak = steepest and any(group["step_size"] == "polyak" for group in groups)
+        self._polyak = any(group.get("step_size") == "polyak" for group in groups)
         # with momentum or weight decay a zero gradient is no place to stay
         self._stops = (steepest or mirror) and not any(
             group["momentum"] or group["weight_decay"] for group in groups
