@@ -48,7 +48,7 @@ def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: 
     """
     if norm == _SPECTRAL:
         return polar_factor(G, polar, ns_steps)
-    if isinstance(norm, Entrywise) or (isinstance(norm, SingularValues) and norm.p == 2.0):
+    if isinstance(norm, Entrywise):
         return _entrywise(G, norm.p)
     if isinstance(norm, SingularValues):
         U, sigma, Vh, finite = decomposed(G)
@@ -68,7 +68,7 @@ def aligned_length(G: Tensor, direction: Tensor) -> Tensor:
 
 def takes_singular_values(norm: Norm) -> bool:
     """Whether the direction needs singular values, and not only the entries."""
-    return norm.acts_on == "singular values" and norm.name != "fro"
+    return norm.acts_on == "singular values"
 
 
 def _entrywise(G: Tensor, p: float) -> Tensor:
