@@ -332,7 +332,7 @@ def _polyhedral(norm: Norm) -> bool:
 
 def _module_of(norm: Norm, soft: bool) -> str:
     """The module that solves programmes of this norm, of soft or of hard margins."""
-    if type(norm) is Frobenius:
+    if norm == Frobenius():
         return "attsvm.solvers.frobenius"
     if _polyhedral(norm) and not soft:
         return "attsvm.solvers.polyhedral"

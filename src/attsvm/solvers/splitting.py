@@ -89,8 +89,6 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
-    if norm == Frobenius():
-        return _with_facts(frobenius.solve(margins, norm, request), norm, None)
     return _Search(margins, norm, request).run()
 
 
@@ -483,7 +481,7 @@ class _Search:
         return time.monotonic() > self.deadline
 
 
-def _with_facts(solution: MarginSolution, norm: Norm, found: Certificate | None) -> MarginSolution:
+def _with_facts(solution: MarginSolution, norm: Norm, found: Certificate) -> MarginSolution:
     """The solution with its rank and whether it is the only one, as far as the norm tells."""
     if solution.status != "optimal" or not solution.norm > 0.0:
         return solution
@@ -491,7 +489,7 @@ def _with_facts(solution: MarginSolution, norm: Norm, found: Certificate | None)
         return replace(solution, unique=unique_weights(solution, norm.p))
     if not isinstance(norm, Schatten):
         return replace(solution, unique=True if norm.strictly_convex else None)
-    if found is not None and solution.slack is None:
+    if solution.slack is None:
         return replace(solution, **facts.facts(solution.margins, found, norm.p)._asdict())
     unique = True if norm.strictly_convex else None
     return replace(solution, rank=facts.numerical_rank(solution.W), unique=unique)
