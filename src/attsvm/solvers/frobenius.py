@@ -47,7 +47,13 @@ from attsvm.native import address, library
 from attsvm.solvers import integers
 from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.hinges import smoothed
-from attsvm.solvers.outcomes import Request, infeasible_solution, solved, zero_solution
+from attsvm.solvers.outcomes import (
+    HOPELESS,
+    Request,
+    infeasible_solution,
+    solved,
+    zero_solution,
+)
 from attsvm.solvers.programme import (
     Point,
     Programme,
@@ -73,6 +79,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _POLISHED = 1e-13
 _ROUGH = 1e-2  # residual at which the active rows are worth a first factorisation
 _FIRST_EPOCHS, _MOST_EPOCHS = 40, 5000
+_LOOSER = 1.0, 1e2, 1e4  # errors of weights that are rounded together, in units of the tolerance
 _ROUGH_EPOCHS, _MOST_ROUGH_EPOCHS = 10, 200
 _CERTIFIED_EVERY = 200  # epochs between certificates, each of which costs about one more
 # time of a multiply-add in an epoch (memory bound) over one in a factorisation
@@ -335,9 +342,9 @@ class _Search:
             proved = self._in_integers(ascent.epochs)
             if proved is not None:
                 return proved
-            if not self._done():
-                if claim is not None:
-                    return claim
+            if claim is not None and (self.best is None or self.best.error > HOPELESS):
+                return claim
+            if claim is None and not self._done():
                 self._ascended_long(ascent)
         assert self.best is not None
         return solved(self.margins, self.best, self.request, self.solver, ascent.epochs)
@@ -468,6 +475,17 @@ class _Search:
             )
         self.settled = True
         self._consider(found.dual, "integers", found.W)
+        if not p.hard or p.opposite is not None:
+            return None
+        for looser in _LOOSER:
+            if self._good() or self._late():
+                break
+            share = looser * self.request.tol
+            held = integers.held(p, found, share, self.deadline)
+            if held is not None:
+                self._consider(found.dual, "integers", held)
+            if self.best is not None and self.best.error <= share:
+                break
         return None
 
     def _consider(self, dual: FloatArray, solver: str, weights: FloatArray | None = None) -> None:
