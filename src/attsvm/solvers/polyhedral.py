@@ -116,7 +116,7 @@ class _Search:
         top = float(p.b.max())
         for _ in range(_STAGES):
             target, reach = _ROUGH[len(loose)] if len(loose) < len(_ROUGH) else (_AIM, 0.0)
-            state = _State(p, np.flatnonzero(chosen), self.free, self.box, loose)
+            state = _State(p, np.ones(p.dof), np.flatnonzero(chosen), self.free, self.box, loose)
             state.run(target, self.request)
             self.systems += state.at.systems
             W, lam = state.best()
@@ -173,7 +173,13 @@ class _State:
     """Interior points on some rows of a programme, from where they were on fewer rows."""
 
     def __init__(
-        self, p: Programme, rows: IntArray, free: NDArray[np.uint8], box: bool, before: list[_State]
+        self,
+        p: Programme,
+        cost: FloatArray,
+        rows: IntArray,
+        free: NDArray[np.uint8],
+        box: bool,
+        before: list[_State],
     ) -> None:
         self.p, self.rows = p, rows
         counts = np.bincount(p.sequence[rows], minlength=len(p.Z))
@@ -183,7 +189,7 @@ class _State:
         self.programme = native.programme(
             p.D[rows], p.Z[some], p.b[rows], np.full(m, np.inf), offsets, free[rows]
         )
-        self.at = native.interior(m, p.dof, box)
+        self.at = native.interior(m, cost, box)
         native.library.interior_begin(self.programme, self.at)
         if before:
             self._go_on(before[-1])
@@ -215,6 +221,7 @@ class _State:
             native.library.interior(self.programme, at, blas, enough, _MOST)
             return
         for _ in range(_MOST):
+            at.seconds = request.left
             native.library.interior(self.programme, at, blas, enough, 1)
             if at.gap <= enough or at.idle > 5 or request.late:
                 return
