@@ -108,7 +108,7 @@ class Interior(ctypes.Structure):
     """State of interior points; made by :func:`interior`."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("box", "systems", "idle", "pattern", "tried")),
+        *((name, c_int64) for name in ("box", "systems", "idle", "pattern", "tried", "patience")),
         *((name, c_double) for name in ("tau", "gap", "seconds")),
         ("cost", c_void_p),
         *((name, c_void_p) for name in _POINTS),
@@ -247,7 +247,7 @@ def active_set(m: int, rank: int) -> ActiveSet:
     return made
 
 
-def interior(m: int, cost: NDArray[np.float64], box: bool) -> Interior:
+def interior(m: int, cost: NDArray[np.float64], box: bool, patience: int) -> Interior:
     """Room for the interior points of ``m`` rows and of weights that count so much in the norm, at
     a gap of infinity.
     """
@@ -255,7 +255,7 @@ def interior(m: int, cost: NDArray[np.float64], box: bool) -> Interior:
     arrays = {name: np.zeros(m if name in ("lam", "s", "best_lam") else k) for name in _POINTS}
     of = (each.__array_interface__["data"][0] for each in arrays.values())
     at = address(cost, np.float64, k)
-    made = Interior(box, 0, 0, 0, 0, -1.0, math.inf, math.inf, at, *of)
+    made = Interior(box, 0, 0, 0, 0, patience, -1.0, math.inf, math.inf, at, *of)
     made.arrays = {**arrays, "cost": cost}
     return made
 

@@ -50,6 +50,7 @@ struct Batch {
 struct Interior {
     int64_t box, systems, idle;          // systems solved; iterations without half the gap
     int64_t pattern, tried;              // rows and entries of a vertex: the last, and those tried
+    int64_t patience;                    // how many idle iterations end the method
     double tau, gap;                     // the margin of linf; the least relative gap met
     double seconds;                      // that are left, or infinite
     const double *cost;                  // (k) what an entry counts in the norm

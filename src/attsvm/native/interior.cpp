@@ -25,7 +25,7 @@ namespace {
 constexpr double BOUNDARY = 0.995;  // share of the way to the boundary
 constexpr double CLEAR = 1e-2;        // gap from which a vertex may be seen
 constexpr double ROUGH = 1e-3;        // gap to which any progress counts, and then half of it
-constexpr int64_t IDLE = 5;         // iterations without progress
+constexpr int64_t IDLE = 5;         // iterations without progress in small programmes
 constexpr int64_t BLIND = 30;       // iterations without weights that meet the margins at any scale
 constexpr int64_t GLANCE = 10;      // the same in small programmes, which may have no weights
 constexpr int64_t OWN = 100;        // rows up to which the factor here is quicker than LAPACK's
@@ -416,7 +416,7 @@ struct Method {
                 vertex();
                 gap(at.w, at.lam);  // what a step needs to know of the point
             }
-            if (at.gap <= enough || at.idle > IDLE || most-- <= 0 || !step()) return;
+            if (at.gap <= enough || at.idle > at.patience || most-- <= 0 || !step()) return;
         }
     }
 
@@ -561,7 +561,7 @@ struct Method {
 };
 
 // Where the interior points begin when nothing is known: rows of one size, multipliers of one; of
-// equalities alone like their sides.
+// equalities alone like their sides. In l1 no entry is cheaper than one there.
 void begin(const Programme &p, Interior &at, double *x, double *moved) {
     const int64_t m = p.m, k = p.dx * p.dz;
     double sum = 0.0, largest = 0.0, mean = 0.0, highest = 0.0;
@@ -578,9 +578,8 @@ void begin(const Programme &p, Interior &at, double *x, double *moved) {
     std::memset(x, 0, sizeof(double) * k);
     adjoint(&p, 0, p.n, at.lam, moved, x);
     for (int64_t e = 0; e < k; ++e) {
-        const double pull = std::fabs(x[e]) / at.cost[e];
-        largest = std::max(largest, pull);
-        mean += pull / k;
+        largest = std::max(largest, std::fabs(x[e]) / std::max(at.cost[e], 1.0));
+        mean += std::fabs(x[e]) / at.cost[e] / k;
     }
     const double size = at.box ? 1.0 / std::max(sum, 1e-300) : 0.5 / std::max(largest, 1e-300);
     for (int64_t c = 0; c < m; ++c) {
@@ -590,7 +589,7 @@ void begin(const Programme &p, Interior &at, double *x, double *moved) {
     const double centre = mean * size + 1e-300;
     for (int64_t e = 0; e < k; ++e) {
         const double pull = x[e] * size;
-        const double cost = at.cost[e];
+        const double cost = at.box ? at.cost[e] : std::max(at.cost[e], 1.0);
         at.w[e] = 0.0;
         at.u[e] = at.v[e] = 1.0 / cost;
         at.zu[e] = at.box ? std::max(pull, 0.0) + centre * cost : cost - pull;
@@ -723,6 +722,7 @@ PUBLIC int64_t interior_many(const Programme *all, const int64_t *instances, int
         if (!near_one(given, p, exponent, of_query, D, Z, b, weights)) continue;
         Interior at = {};
         at.box = box;
+        at.patience = IDLE;
         at.gap = at.seconds = INF;
         at.cost = cost;
         place(at, state, p.m, k);

@@ -26,10 +26,11 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers import frobenius
+from attsvm.solvers.columns import Even, cancelled, evened
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.outcomes import HOPELESS, Request, kept, solved, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate
-from attsvm.solvers.proofs import Certificate, certify_hard, lower_bound
+from attsvm.solvers.proofs import Certificate, certify_hard, lower_bound, sharp_adjoint
 from attsvm.solvers.scaling import scaled
 from attsvm.solvers.solution import MarginSolution
 
@@ -41,12 +42,20 @@ _NEAR = 1.04  # margins of the Frobenius weights, over their right-hand sides, o
 # gaps at which rows join, and how far from tight, relative to their right-hand sides
 _ROUGH = ((1e-1, 0.05), (1e-2, 0.02), (1e-3, 0.002))
 _KEPT = 5.0  # times as far are rows that stay
+# share of the cost of the solution from which an entry is as good as free: in l1 what is paid for it
+# does not matter, in linf it does not reach its bound, which is tried in turn
+_FREE = ((1e-13,), (1e-1, 1e-2, 1e-3, 1e-5))
+_DESCENTS = 12  # costs of solutions that are tried in turn
+_LOWER = 1e-2  # by which the cost has to fall for the next one
 _BEHIND = 0.3  # gap over what new rows miss, below which points are too near their boundary
 _STAGES = 30
 _PAIRS = (("lam", "s"), ("u", "zu"), ("v", "zv"))  # whose products go to zero
 _FLOOR = 0.3  # least slack of new rows, in roots of these products
 _MOST = 60  # iterations on one set of rows
+_IDLE, _LONG_IDLE = 5, 20  # without progress
+_WORSE = 2.0  # times the gap that multipliers may have when they are scaled
 _ROUNDING = 1e-14  # of the square of the norm and the bound, relative
+_EPS = float(np.finfo(np.float64).eps)
 _SHARES = 8  # for each thread, so that none waits long for another
 
 
@@ -88,35 +97,64 @@ class _Search:
             if found.gap[0] < 1.0:
                 self._consider(found.W[0], self._unfolded(found.dual))
         if not self._good():
+            even = evened(self.margins)
+            left = None if request.max_seconds is None else request.left
             start = frobenius.solve(
-                self.margins,
+                even.margins,
                 Frobenius(),
-                replace(request, warm_start=None, warm_weights=None),
+                replace(request, warm_start=None, warm_weights=None, max_seconds=left),
             )
             if not start.has_weights:
-                return start
-            self._consider(start.W, start.dual)
+                return replace(start, margins=self.margins)
+            self._consider(even.restored(start.W), start.dual)
             if not (start.status == "almost infeasible" and start.gap > HOPELESS):
-                self._on_working_sets(start)
+                self._by_levels(even, start)
         assert self.best is not None
         proof = balanced(self.margins, self.norm, self.best)
         return finished(self.margins, self.norm, proof, request, self.systems)
 
-    def _on_working_sets(self, start: MarginSolution) -> None:
-        """Interior points on rows that the start has near tight, and on those that they miss."""
-        p = equilibrate(self.part, None)
+    def _by_levels(self, even: Even, start: MarginSolution) -> None:
+        """Working sets with costs that are not far below that of the solution, which comes down as
+        they do: entries that are cheaper are as good as free.
+        """
+        every = self.rows.size == self.margins.m
+        p = equilibrate(even.margins if every else even.margins.restricted(self.rows), None)
+        cost = even.costs()
+        if not even.uneven:
+            self._on_working_sets(p, cost, even, start)
+            return
+        level = 1.0
+        for share in _FREE[self.box]:
+            for _ in range(_DESCENTS):
+                W = self._on_working_sets(p, np.maximum(cost / level, share), even, start)
+                if self._good() or self.request.late:
+                    return
+                sizes = cost * np.abs(W).reshape(-1)
+                reached = float(sizes.max() if self.box else sizes.sum())
+                if not 0.0 < reached < _LOWER * level:
+                    break
+                level = reached
+
+    def _on_working_sets(
+        self, p: Programme, cost: FloatArray, even: Even, start: MarginSolution
+    ) -> FloatArray:
+        """Interior points on rows that the start has near tight, and on those that they miss; the
+        last weights, in units of about one.
+        """
         W, dual = np.ldexp(start.W, -p.weight_exponent), start.dual[self.rows]
         # weights near one are what interior points begin with
         p = replace(p, b=np.ldexp(p.b, -int(np.frexp(np.abs(W).max())[1])))
         unit = p.weight_exponent + int(np.frexp(np.abs(W).max())[1])
         values = p.values(np.ldexp(start.W, -unit))
         chosen = (values <= _NEAR * p.b) | (dual != 0.0) | (self.free == 1)
+        if even.uneven and fits(p.m, W.shape):
+            chosen[:] = True
         loose: list[_State] = []
         left = np.zeros(p.m, np.bool_)  # rows that have left once stay when they join again
         top = float(p.b.max())
         for _ in range(_STAGES):
-            target, reach = _ROUGH[len(loose)] if len(loose) < len(_ROUGH) else (_AIM, 0.0)
-            state = _State(p, np.ones(p.dof), np.flatnonzero(chosen), self.free, self.box, loose)
+            target, reach = _ROUGH[len(loose)] if len(loose) < len(_ROUGH) and not chosen.all() else (_AIM, 0.0)
+            state = _State(p, cost, np.flatnonzero(chosen), self.free, self.box, loose)
             state.run(target, self.request)
             self.systems += state.at.systems
             W, lam = state.best()
@@ -124,16 +162,21 @@ class _Search:
             ratio = state.ratio(values)
             missed = p.b - values / ratio if ratio > 0.0 else np.where(chosen, 0.0, top)
             bad = (missed > 0.1 * self.request.tol * p.b) & ~chosen
-            if target == _AIM or not bad.any():
+            if target == _AIM or not bad.any() or self.request.late:
                 full = np.zeros(p.m)
                 full[state.rows] = lam
-                multipliers = np.ldexp(full, p.dual_exponent)
-                self._consider(np.ldexp(W, unit), self._unfolded(multipliers))
+                weights = even.restored(np.ldexp(W, unit))
+                self._consider(weights, self._unfolded(np.ldexp(full, p.dual_exponent)))
+                if even.uneven and ratio > 0.0 and not self._good():
+                    size = float(self.norm.value(weights)) / ratio
+                    total = float(self.part.rhs @ np.ldexp(full, p.dual_exponent))
+                    full = self._digits(p, even.costs(), W / ratio, full * (size / total * size))
+                    self._consider(weights, self._unfolded(np.ldexp(full, p.dual_exponent)))
             reached = state.at.gap <= max(target, 0.1 * self.request.tol)
             if self._good() or self.request.late or (target == _AIM and not bad.any()):
-                return
+                break
             if not reached and not loose and not bad.any():
-                return
+                break
             worst = float(missed[bad].max(initial=0.0)) / top
             if not reached:
                 loose = []
@@ -146,6 +189,28 @@ class _Search:
                 left |= chosen & ~stays
                 chosen &= stays
             chosen |= missed > 0.1 * self.request.tol * p.b - reach * top
+        return W / ratio if ratio > 0.0 else W
+
+    def _digits(self, p: Programme, cost: FloatArray, W: FloatArray, dual: FloatArray) -> FloatArray:
+        """Multipliers that cancel where cheap entries ask for more digits than they have."""
+        high, _, sizes = sharp_adjoint(p.D, p.Z, p.offsets, dual)
+        cost, size = cost.reshape(W.shape), np.abs(W)
+        upper = float((cost * size).max() if self.box else (cost * size).sum())
+        top = float(p.b @ dual)
+        if not (upper > 0.0 and top > 0.0):
+            return dual
+        reach, noise = top / upper * cost, _EPS * sizes
+        if self.box:
+            entries = (cost * size < (1.0 - 1e-9) * upper) & (noise > 1e-13 * reach)
+            aim = np.zeros_like(W)
+        else:
+            entries = noise > 1e-11 * reach
+            aim = reach * (1.0 - np.minimum(0.5, 16.0 * noise / reach))
+            aim = np.clip(high, -aim, aim)
+        slack = np.maximum(p.values(W) - p.b, 0.0)
+        light = 0.01 * self.request.tol * top / (float(slack.sum()) + top)
+        least = np.where(self.free == 1, 0.0, light)
+        return cancelled(p, dual, entries, aim, least) if entries.any() else dual
 
     def _unfolded(self, dual: FloatArray) -> FloatArray:
         """Multipliers of all rows, of a pair of opposite rows on the one that their sign says."""
@@ -189,7 +254,7 @@ class _State:
         self.programme = native.programme(
             p.D[rows], p.Z[some], p.b[rows], np.full(m, np.inf), offsets, free[rows]
         )
-        self.at = native.interior(m, cost, box)
+        self.at = native.interior(m, cost, box, _IDLE if cost.min() == cost.max() else _LONG_IDLE)
         native.library.interior_begin(self.programme, self.at)
         if before:
             self._go_on(before[-1])
@@ -223,7 +288,7 @@ class _State:
         for _ in range(_MOST):
             at.seconds = request.left
             native.library.interior(self.programme, at, blas, enough, 1)
-            if at.gap <= enough or at.idle > 5 or request.late:
+            if at.gap <= enough or at.idle > at.patience or request.late:
                 return
 
     def best(self) -> tuple[FloatArray, FloatArray]:
@@ -325,6 +390,8 @@ def balanced(margins: Margins, norm: Norm, proof: Certificate) -> Certificate:
         return proof
     dual = proof.dual * (proof.norm / total) * proof.norm
     gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / proof.norm)  # rounded once more
+    if gap > _WORSE * proof.gap + _AIM:  # last digits of small multipliers cancel others
+        return proof
     return proof._replace(dual=dual, gap=gap)
 
 
