@@ -27,6 +27,10 @@ _APART = 7  # exponents by which columns may differ, and nothing is done
 _ROUNDS = 3  # in which rows and columns are brought to one size in turn
 _EPS = float(np.finfo(np.float64).eps)
 _HEAVY = 1e-6  # share of the largest multiplier from which one has no digits for what is left over
+_DIGITS = 40  # rows whose last digits are chosen together
+_ROOM = 0.2  # share by which a small multiplier may change, so that its sign is safe
+_BITS = 36  # of a multiplier that are looked at together
+_LOVASZ, _REDUCTIONS = 0.99, 20_000  # of the reduction of a lattice
 _PASSES = 3  # of cancelling what is left over
 
 
@@ -91,7 +95,12 @@ def _exponents(sizes: FloatArray) -> IntArray:
 
 
 def cancelled(
-    p: Programme, dual: FloatArray, entries: BoolArray, aim: FloatArray, least: FloatArray
+    p: Programme,
+    dual: FloatArray,
+    aim: FloatArray,
+    entries: BoolArray,
+    fine: BoolArray,
+    least: FloatArray,
 ) -> FloatArray:
     """Multipliers near ``dual`` whose adjoint on some entries is ``aim`` to more digits than large
     multipliers have.
@@ -104,32 +113,128 @@ def cancelled(
     Args:
         p: the programme, with columns of one size.
         dual: ``(m,)``, of any sign where ``least`` is zero.
-        entries: ``(d_x, d_z)``.
         aim: ``(d_x, d_z)``.
+        entries: ``(d_x, d_z)`` where the aim matters.
+        fine: ``(d_x, d_z)`` those of them that ask for more digits.
         least: ``(m,)`` size of multipliers that cost nothing.
     """
-    some = np.flatnonzero(entries)
-    a, e = np.divmod(some, p.Z.shape[1])
-    heavy = np.abs(dual) > _HEAVY * np.abs(dual).max()
 
-    def improved(dual: FloatArray, carrying: IntArray, sizes: FloatArray) -> FloatArray:
-        high, low, _ = sharp_adjoint(p.D, p.Z, p.offsets, dual)
-        left = ((aim - high) - low).reshape(-1)[some]
-        written = p.D[np.ix_(carrying, a)] * p.Z[np.ix_(p.sequence[carrying], e)]
-        share = np.linalg.lstsq((written * sizes[:, None]).T, left, rcond=None)[0]
-        if not np.abs(share).max(initial=0.0) < 1.0:
+    def improved(
+        dual: FloatArray, rows: IntArray, sizes: FloatArray, some: IntArray
+    ) -> FloatArray:
+        left = residual(p, dual, aim, some)
+        moves = (_written(p, rows, some) * sizes[:, None]).T
+        change = np.linalg.lstsq(moves, left, rcond=None)[0]
+        if not np.abs(change).max(initial=0.0) < 1.0:
             return dual
         better = dual.copy()
-        better[carrying] += share * sizes
+        better[rows] += change * sizes
         return better
 
     # Step 1.
-    dual = np.where(heavy, dual, np.maximum(dual, least))
+    large = heavy(dual)
+    dual = np.where(large, dual, np.maximum(dual, least))
     # Step 2.
-    rows = np.flatnonzero(heavy)
-    dual = improved(dual, rows, np.abs(dual[rows]))
+    rows = np.flatnonzero(large)
+    dual = improved(dual, rows, np.abs(dual[rows]), np.flatnonzero(entries))
     # Step 3.
-    rows = np.flatnonzero(~heavy & (dual > 0.0))
+    rows = np.flatnonzero(~large & (dual > 0.0))
     for _ in range(_PASSES if len(rows) else 0):
-        dual = improved(dual, rows, dual[rows])
+        dual = improved(dual, rows, dual[rows], np.flatnonzero(fine))
     return dual
+
+
+def with_digits(
+    p: Programme,
+    dual: FloatArray,
+    aim: FloatArray,
+    fine: BoolArray,
+    tolerance: FloatArray,
+    share: float,
+) -> FloatArray:
+    """Multipliers that differ from ``dual`` by whole units of their last digits, such that their
+    adjoint is nearer to ``aim``: the point of a lattice that is near what is left over.
+
+    Args:
+        p: the programme, with columns of one size.
+        dual: ``(m,)``.
+        aim: ``(d_x, d_z)``.
+        fine: ``(d_x, d_z)`` the entries that matter.
+        tolerance: ``(d_x, d_z)`` how far from the aim is near enough.
+        share: by which large multipliers may change at no cost.
+    """
+    some = np.flatnonzero(fine)
+    unit, left = tolerance.reshape(-1)[some], residual(p, dual, aim, some)
+    if np.abs(left / unit).max(initial=0.0) <= 1.0 or len(some) > _DIGITS:
+        return dual
+    rows = np.flatnonzero(dual)
+    rows = rows[np.argsort(-np.abs(dual[rows]), kind="stable")[:_DIGITS]]
+    room = np.where(heavy(dual)[rows], share, _ROOM) * np.abs(dual[rows])
+    last = np.maximum(np.spacing(np.abs(dual[rows])), 2.0 ** np.floor(np.log2(room) - _BITS))
+    basis = np.hstack([np.diag(last / room), _written(p, rows, some) * last[:, None] / unit])
+    better = dual.copy()
+    better[rows] += last * nearest_point(basis, np.concatenate([np.zeros(len(rows)), left / unit]))
+    reached = np.abs(residual(p, better, aim, some) / unit).max()
+    nearer = reached < np.abs(left / unit).max() and bool((better * dual >= 0.0).all())
+    return better if nearer else dual
+
+
+def heavy(dual: FloatArray) -> BoolArray:
+    """The multipliers that have no digits for what is left over."""
+    large: BoolArray = np.abs(dual) > _HEAVY * np.abs(dual).max(initial=0.0)
+    return large
+
+
+def residual(p: Programme, dual: FloatArray, aim: FloatArray, some: IntArray) -> FloatArray:
+    """What is missing to the aim on some entries."""
+    high, low, _ = sharp_adjoint(p.D, p.Z, p.offsets, dual)
+    left: FloatArray = ((aim - high) - low).reshape(-1)[some]
+    return left
+
+
+def _written(p: Programme, rows: IntArray, some: IntArray) -> FloatArray:
+    a, e = np.divmod(some, p.Z.shape[1])
+    found: FloatArray = p.D[np.ix_(rows, a)] * p.Z[np.ix_(p.sequence[rows], e)]
+    return found
+
+
+def nearest_point(basis: FloatArray, target: FloatArray) -> FloatArray:
+    """``(r,)`` whole numbers whose combination of the rows of ``basis`` comes near ``target``.
+
+    The rows are reduced (Lenstra, Lenstra and Lovász, *Factoring polynomials with rational
+    coefficients*, 1982), then rounded one by one from the last (Babai, *On Lovász' lattice
+    reduction and the nearest lattice point problem*, 1986).
+    """
+    B, count = basis.copy(), len(basis)
+    U = np.eye(count)
+    star, mu, lengths = np.zeros_like(B), np.zeros((count, count)), np.zeros(count)
+
+    def orthogonal(k: int) -> None:
+        v = B[k].copy()
+        for _ in range(2):  # twice is enough
+            v -= (star[:k] @ v / lengths[:k]) @ star[:k]
+        mu[k, :k] = star[:k] @ B[k] / lengths[:k]
+        star[k], lengths[k] = v, max(float(v @ v), 1e-300)
+
+    k, steps = 0, 0
+    while k < count and steps < _REDUCTIONS:
+        steps += 1
+        orthogonal(k)
+        for j in range(k - 1, -1, -1):
+            whole = np.rint(mu[k, j])
+            if whole != 0.0:
+                B[k] -= whole * B[j]
+                U[k] -= whole * U[j]
+                mu[k, :j] -= whole * mu[j, :j]
+                mu[k, j] -= whole
+        if k > 0 and lengths[k] < (_LOVASZ - mu[k, k - 1] ** 2) * lengths[k - 1]:
+            B[[k - 1, k]], U[[k - 1, k]] = B[[k, k - 1]], U[[k, k - 1]]
+            k -= 1
+        else:
+            k += 1
+    rest, units = target.copy(), np.zeros(count)
+    for j in range(count - 1, -1, -1):
+        whole = np.rint(rest @ star[j] / lengths[j])
+        rest -= whole * B[j]
+        units += whole * U[j]
+    return units

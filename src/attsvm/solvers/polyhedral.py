@@ -14,6 +14,7 @@ the caller's margins, and the best certified answer is returned.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers import frobenius
-from attsvm.solvers.columns import Even, cancelled, evened
+from attsvm.solvers.columns import Even, cancelled, evened, with_digits
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.outcomes import HOPELESS, Request, kept, solved, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate
@@ -44,6 +45,8 @@ _ROUGH = ((1e-1, 0.05), (1e-2, 0.02), (1e-3, 0.002))
 _KEPT = 5.0  # times as far are rows that stay
 # share of the cost of the solution from which an entry is as good as free: in l1 what is paid for it
 # does not matter, in linf it does not reach its bound, which is tried in turn
+# gap, in tolerances, from which digits of multipliers are worth their time, and what they may cost
+_NEAR_GAP, _COSTLESS = 1e4, 0.05
 _FREE = ((1e-13,), (1e-1, 1e-2, 1e-3, 1e-5))
 _DESCENTS = 12  # costs of solutions that are tried in turn
 _LOWER = 1e-2  # by which the cost has to fall for the next one
@@ -53,7 +56,8 @@ _PAIRS = (("lam", "s"), ("u", "zu"), ("v", "zv"))  # whose products go to zero
 _FLOOR = 0.3  # least slack of new rows, in roots of these products
 _MOST = 60  # iterations on one set of rows
 _IDLE, _LONG_IDLE = 5, 20  # without progress
-_WORSE = 2.0  # times the gap that multipliers may have when they are scaled
+# times the gap that multipliers may have when they are scaled by less than a share
+_WORSE, _BALANCED = 1.01, 1e-6
 _ROUNDING = 1e-14  # of the square of the norm and the bound, relative
 _EPS = float(np.finfo(np.float64).eps)
 _SHARES = 8  # for each thread, so that none waits long for another
@@ -166,12 +170,16 @@ class _Search:
                 full = np.zeros(p.m)
                 full[state.rows] = lam
                 weights = even.restored(np.ldexp(W, unit))
-                self._consider(weights, self._unfolded(np.ldexp(full, p.dual_exponent)))
-                if even.uneven and ratio > 0.0 and not self._good():
+                if even.uneven and ratio > 0.0:  # multipliers are not scaled after their digits
                     size = float(self.norm.value(weights)) / ratio
                     total = float(self.part.rhs @ np.ldexp(full, p.dual_exponent))
-                    full = self._digits(p, even.costs(), W / ratio, full * (size / total * size))
-                    self._consider(weights, self._unfolded(np.ldexp(full, p.dual_exponent)))
+                    full *= size / total * size if total > 0.0 else 1.0
+                self._consider(weights, self._unfolded(np.ldexp(full, p.dual_exponent)))
+                if even.uneven and ratio > 0.0 and not self._good():
+                    for better in self._digits(p, even.costs(), W / ratio, full):
+                        self._consider(weights, self._unfolded(np.ldexp(better, p.dual_exponent)))
+                        if self._good():
+                            break
             reached = state.at.gap <= max(target, 0.1 * self.request.tol)
             if self._good() or self.request.late or (target == _AIM and not bad.any()):
                 break
@@ -191,26 +199,43 @@ class _Search:
             chosen |= missed > 0.1 * self.request.tol * p.b - reach * top
         return W / ratio if ratio > 0.0 else W
 
-    def _digits(self, p: Programme, cost: FloatArray, W: FloatArray, dual: FloatArray) -> FloatArray:
+    def _digits(
+        self, p: Programme, cost: FloatArray, W: FloatArray, dual: FloatArray
+    ) -> Iterator[FloatArray]:
         """Multipliers that cancel where cheap entries ask for more digits than they have."""
-        high, _, sizes = sharp_adjoint(p.D, p.Z, p.offsets, dual)
-        cost, size = cost.reshape(W.shape), np.abs(W)
+        sizes = sharp_adjoint(p.D, p.Z, p.offsets, dual)[2]
+        cost, size, tol = cost.reshape(W.shape), np.abs(W), self.request.tol
         upper = float((cost * size).max() if self.box else (cost * size).sum())
         top = float(p.b @ dual)
         if not (upper > 0.0 and top > 0.0):
-            return dual
+            return
         reach, noise = top / upper * cost, _EPS * sizes
-        if self.box:
-            entries = (cost * size < (1.0 - 1e-9) * upper) & (noise > 1e-13 * reach)
+        if self.box:  # the adjoint vanishes on entries that are not at their bound
+            entries = cost * size < (1.0 - 1e-9) * upper
+            fine = entries & (noise > 1e-13 * reach)
             aim = np.zeros_like(W)
-        else:
-            entries = noise > 1e-11 * reach
+            near = 0.1 * tol / max(int(entries.sum()), 1) * reach
+        else:  # and is at its bound on those that are not zero, or within it by its rounding
+            fine = noise > 1e-11 * reach
+            entries = (cost * size > 1e-9 * upper) | fine
             aim = reach * (1.0 - np.minimum(0.5, 16.0 * noise / reach))
-            aim = np.clip(high, -aim, aim)
+            aim = np.clip(p.adjoint(dual), -aim, aim)
+            near = np.minimum(8.0 * noise, 0.25 * reach)
+
+        def gap(dual: FloatArray) -> float:
+            """The gap that is left when fine entries have their digits."""
+            pull = (np.abs(p.adjoint(dual)) / cost)[~fine]
+            size = float(pull.sum() if self.box else pull.max(initial=0.0))
+            return 1.0 - float(p.b @ dual) / (upper * size) if size > 0.0 else 0.0
+
+        if not fine.any() or gap(dual) > _NEAR_GAP * tol:
+            return
         slack = np.maximum(p.values(W) - p.b, 0.0)
-        light = 0.01 * self.request.tol * top / (float(slack.sum()) + top)
-        least = np.where(self.free == 1, 0.0, light)
-        return cancelled(p, dual, entries, aim, least) if entries.any() else dual
+        least = _COSTLESS * tol * top / (float(slack.sum()) + top)
+        dual = cancelled(p, dual, aim, entries, fine, np.where(self.free == 1, 0.0, least))
+        yield dual
+        if gap(dual) <= tol:
+            yield with_digits(p, dual, aim, fine, near, _COSTLESS * tol)
 
     def _unfolded(self, dual: FloatArray) -> FloatArray:
         """Multipliers of all rows, of a pair of opposite rows on the one that their sign says."""
@@ -390,7 +415,7 @@ def balanced(margins: Margins, norm: Norm, proof: Certificate) -> Certificate:
         return proof
     dual = proof.dual * (proof.norm / total) * proof.norm
     gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / proof.norm)  # rounded once more
-    if gap > _WORSE * proof.gap + _AIM:  # last digits of small multipliers cancel others
+    if gap > _WORSE * proof.gap + _AIM and abs(proof.norm**2 / total - 1.0) < _BALANCED:  # last digits of small multipliers cancel others
         return proof
     return proof._replace(dual=dual, gap=gap)
 
