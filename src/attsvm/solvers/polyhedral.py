@@ -232,10 +232,11 @@ class _Search:
             return
         slack = np.maximum(p.values(W) - p.b, 0.0)
         least = _COSTLESS * tol * top / (float(slack.sum()) + top)
-        dual = cancelled(p, dual, aim, entries, fine, np.where(self.free == 1, 0.0, least))
-        yield dual
-        if gap(dual) <= tol:
-            yield with_digits(p, dual, aim, fine, near, _COSTLESS * tol)
+        for size in (np.where(self.free == 1, 0.0, least), np.zeros(p.m)):
+            better = cancelled(p, dual, aim, entries, fine, size)
+            yield better
+            if gap(better) <= tol and not self.request.late:
+                yield with_digits(p, better, aim, fine, near, _COSTLESS * tol)
 
     def _unfolded(self, dual: FloatArray) -> FloatArray:
         """Multipliers of all rows, of a pair of opposite rows on the one that their sign says."""
