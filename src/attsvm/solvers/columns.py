@@ -101,6 +101,7 @@ def cancelled(
     entries: BoolArray,
     fine: BoolArray,
     least: FloatArray,
+    held: BoolArray,
 ) -> FloatArray:
     """Multipliers near ``dual`` whose adjoint on some entries is ``aim`` to more digits than large
     multipliers have.
@@ -117,6 +118,7 @@ def cancelled(
         entries: ``(d_x, d_z)`` where the aim matters.
         fine: ``(d_x, d_z)`` those of them that ask for more digits.
         least: ``(m,)`` size of multipliers that cost nothing.
+        held: ``(m,)`` multipliers that stay.
     """
 
     def improved(
@@ -135,10 +137,10 @@ def cancelled(
     large = heavy(dual)
     dual = np.where(large, dual, np.maximum(dual, least))
     # Step 2.
-    rows = np.flatnonzero(large)
+    rows = np.flatnonzero(large & ~held)
     dual = improved(dual, rows, np.abs(dual[rows]), np.flatnonzero(entries))
     # Step 3.
-    rows = np.flatnonzero(~large & (dual > 0.0))
+    rows = np.flatnonzero(~large & (dual > 0.0) & ~held)
     for _ in range(_PASSES if len(rows) else 0):
         dual = improved(dual, rows, dual[rows], np.flatnonzero(fine))
     return dual
@@ -151,6 +153,7 @@ def with_digits(
     fine: BoolArray,
     tolerance: FloatArray,
     share: float,
+    held: BoolArray,
 ) -> FloatArray:
     """Multipliers that differ from ``dual`` by whole units of their last digits, such that their
     adjoint is nearer to ``aim``: the point of a lattice that is near what is left over.
@@ -162,12 +165,13 @@ def with_digits(
         fine: ``(d_x, d_z)`` the entries that matter.
         tolerance: ``(d_x, d_z)`` how far from the aim is near enough.
         share: by which large multipliers may change at no cost.
+        held: ``(m,)`` multipliers that stay.
     """
     some = np.flatnonzero(fine)
     unit, left = tolerance.reshape(-1)[some], residual(p, dual, aim, some)
     if np.abs(left / unit).max(initial=0.0) <= 1.0 or len(some) > _DIGITS:
         return dual
-    rows = np.flatnonzero(dual)
+    rows = np.flatnonzero((dual != 0.0) & ~held)
     rows = rows[np.argsort(-np.abs(dual[rows]), kind="stable")[:_DIGITS]]
     room = np.where(heavy(dual)[rows], share, _ROOM) * np.abs(dual[rows])
     last = np.maximum(np.spacing(np.abs(dual[rows])), 2.0 ** np.floor(np.log2(room) - _BITS))

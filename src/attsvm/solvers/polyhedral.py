@@ -14,7 +14,6 @@ the caller's margins, and the best certified answer is returned.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -27,11 +26,12 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers import frobenius
-from attsvm.solvers.columns import Even, cancelled, evened, with_digits
+from attsvm.solvers.columns import Even, evened
 from attsvm.solvers.facts import unique_weights
+from attsvm.solvers.interior import InteriorOptions, InteriorPoints
 from attsvm.solvers.outcomes import HOPELESS, Request, kept, solved, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate
-from attsvm.solvers.proofs import Certificate, certify_hard, lower_bound, sharp_adjoint
+from attsvm.solvers.proofs import Certificate, certify_hard, lower_bound
 from attsvm.solvers.scaling import scaled
 from attsvm.solvers.solution import MarginSolution
 
@@ -46,10 +46,6 @@ _KEPT = 5.0  # times as far are rows that stay
 # share of the cost of the solution from which an entry is as good as free: in l1 what is paid for it
 # does not matter, in linf it does not reach its bound, which is tried in turn
 # gap, in tolerances, from which digits of multipliers are worth their time, and what they may cost
-_NEAR_GAP, _COSTLESS = 1e4, 0.05
-_FREE = ((1e-13,), (1e-1, 1e-2, 1e-3, 1e-5))
-_DESCENTS = 12  # costs of solutions that are tried in turn
-_LOWER = 1e-2  # by which the cost has to fall for the next one
 _BEHIND = 0.3  # gap over what new rows miss, below which points are too near their boundary
 _STAGES = 30
 _PAIRS = (("lam", "s"), ("u", "zu"), ("v", "zv"))  # whose products go to zero
@@ -59,7 +55,6 @@ _IDLE, _LONG_IDLE = 5, 20  # without progress
 # times the gap that multipliers may have when they are scaled by less than a share
 _WORSE, _BALANCED = 1.01, 1e-6
 _ROUNDING = 1e-14  # of the square of the norm and the bound, relative
-_EPS = float(np.finfo(np.float64).eps)
 _SHARES = 8  # for each thread, so that none waits long for another
 
 
@@ -112,52 +107,55 @@ class _Search:
                 return replace(start, margins=self.margins)
             self._consider(even.restored(start.W), start.dual)
             if not (start.status == "almost infeasible" and start.gap > HOPELESS):
-                self._by_levels(even, start)
+                if even.uneven and self._whole():
+                    self._at_once(even)
+                else:
+                    self._on_working_sets(even, start)
         assert self.best is not None
         proof = balanced(self.margins, self.norm, self.best)
         return finished(self.margins, self.norm, proof, request, self.systems)
 
-    def _by_levels(self, even: Even, start: MarginSolution) -> None:
-        """Working sets with costs that are not far below that of the solution, which comes down as
-        they do: entries that are cheaper are as good as free.
-        """
-        every = self.rows.size == self.margins.m
-        p = equilibrate(even.margins if every else even.margins.restricted(self.rows), None)
-        cost = even.costs()
-        if not even.uneven:
-            self._on_working_sets(p, cost, even, start)
-            return
-        level = 1.0
-        for share in _FREE[self.box]:
-            for _ in range(_DESCENTS):
-                W = self._on_working_sets(p, np.maximum(cost / level, share), even, start)
-                if self._good() or self.request.late:
-                    return
-                sizes = cost * np.abs(W).reshape(-1)
-                reached = float(sizes.max() if self.box else sizes.sum())
-                if not 0.0 < reached < _LOWER * level:
-                    break
-                level = reached
+    def _whole(self) -> bool:
+        """Whether all rows fit into the interior points of features in different units."""
+        options, (d_x, d_z) = InteriorOptions(), self.margins.shape
+        m, k = len(self.rows), d_x * d_z
+        return m * k <= options.largest and min(m, k) <= options.widest
 
-    def _on_working_sets(
-        self, p: Programme, cost: FloatArray, even: Even, start: MarginSolution
-    ) -> FloatArray:
-        """Interior points on rows that the start has near tight, and on those that they miss; the
-        last weights, in units of about one.
-        """
+    def _at_once(self, even: Even) -> None:
+        """Interior points on all rows, which take columns that cost next to nothing."""
+        part = even.margins if len(self.rows) == even.margins.m else even.margins.restricted(self.rows)
+
+        def consider(W: FloatArray, dual: FloatArray) -> float:
+            free = self.free == 1
+            self._consider(W, self._unfolded(np.where(free, dual, np.maximum(dual, 0.0))))
+            return np.inf if self.best is None else self.best.error
+
+        method = InteriorPoints(
+            even._replace(margins=part),
+            self.box,
+            self.request,
+            self.free == 1,
+            consider,
+            InteriorOptions(),
+        )
+        method.run()
+        self.systems += method.iterations
+
+    def _on_working_sets(self, even: Even, start: MarginSolution) -> None:
+        """Interior points on rows that the start has near tight, and on those that they miss."""
+        part = even.margins if len(self.rows) == even.margins.m else even.margins.restricted(self.rows)
+        p, cost = equilibrate(part, None), even.costs()
         W, dual = np.ldexp(start.W, -p.weight_exponent), start.dual[self.rows]
         # weights near one are what interior points begin with
         p = replace(p, b=np.ldexp(p.b, -int(np.frexp(np.abs(W).max())[1])))
         unit = p.weight_exponent + int(np.frexp(np.abs(W).max())[1])
         values = p.values(np.ldexp(start.W, -unit))
         chosen = (values <= _NEAR * p.b) | (dual != 0.0) | (self.free == 1)
-        if even.uneven and fits(p.m, W.shape):
-            chosen[:] = True
         loose: list[_State] = []
         left = np.zeros(p.m, np.bool_)  # rows that have left once stay when they join again
         top = float(p.b.max())
         for _ in range(_STAGES):
-            target, reach = _ROUGH[len(loose)] if len(loose) < len(_ROUGH) and not chosen.all() else (_AIM, 0.0)
+            target, reach = _ROUGH[len(loose)] if len(loose) < len(_ROUGH) else (_AIM, 0.0)
             state = _State(p, cost, np.flatnonzero(chosen), self.free, self.box, loose)
             state.run(target, self.request)
             self.systems += state.at.systems
@@ -170,16 +168,7 @@ class _Search:
                 full = np.zeros(p.m)
                 full[state.rows] = lam
                 weights = even.restored(np.ldexp(W, unit))
-                if even.uneven and ratio > 0.0:  # multipliers are not scaled after their digits
-                    size = float(self.norm.value(weights)) / ratio
-                    total = float(self.part.rhs @ np.ldexp(full, p.dual_exponent))
-                    full *= size / total * size if total > 0.0 else 1.0
                 self._consider(weights, self._unfolded(np.ldexp(full, p.dual_exponent)))
-                if even.uneven and ratio > 0.0 and not self._good():
-                    for better in self._digits(p, even.costs(), W / ratio, full):
-                        self._consider(weights, self._unfolded(np.ldexp(better, p.dual_exponent)))
-                        if self._good():
-                            break
             reached = state.at.gap <= max(target, 0.1 * self.request.tol)
             if self._good() or self.request.late or (target == _AIM and not bad.any()):
                 break
@@ -197,47 +186,6 @@ class _Search:
                 left |= chosen & ~stays
                 chosen &= stays
             chosen |= missed > 0.1 * self.request.tol * p.b - reach * top
-        return W / ratio if ratio > 0.0 else W
-
-    def _digits(
-        self, p: Programme, cost: FloatArray, W: FloatArray, dual: FloatArray
-    ) -> Iterator[FloatArray]:
-        """Multipliers that cancel where cheap entries ask for more digits than they have."""
-        sizes = sharp_adjoint(p.D, p.Z, p.offsets, dual)[2]
-        cost, size, tol = cost.reshape(W.shape), np.abs(W), self.request.tol
-        upper = float((cost * size).max() if self.box else (cost * size).sum())
-        top = float(p.b @ dual)
-        if not (upper > 0.0 and top > 0.0):
-            return
-        reach, noise = top / upper * cost, _EPS * sizes
-        if self.box:  # the adjoint vanishes on entries that are not at their bound
-            entries = cost * size < (1.0 - 1e-9) * upper
-            fine = entries & (noise > 1e-13 * reach)
-            aim = np.zeros_like(W)
-            near = 0.1 * tol / max(int(entries.sum()), 1) * reach
-        else:  # and is at its bound on those that are not zero, or within it by its rounding
-            fine = noise > 1e-11 * reach
-            entries = (cost * size > 1e-9 * upper) | fine
-            aim = reach * (1.0 - np.minimum(0.5, 16.0 * noise / reach))
-            aim = np.clip(p.adjoint(dual), -aim, aim)
-            near = np.minimum(8.0 * noise, 0.25 * reach)
-
-        def gap(dual: FloatArray) -> float:
-            """The gap that is left when fine entries have their digits."""
-            pull = (np.abs(p.adjoint(dual)) / cost)[~fine]
-            size = float(pull.sum() if self.box else pull.max(initial=0.0))
-            return 1.0 - float(p.b @ dual) / (upper * size) if size > 0.0 else 0.0
-
-        if not fine.any() or gap(dual) > _NEAR_GAP * tol:
-            return
-        slack = np.maximum(p.values(W) - p.b, 0.0)
-        least = _COSTLESS * tol * top / (float(slack.sum()) + top)
-        for size in (np.where(self.free == 1, 0.0, least), np.zeros(p.m)):
-            better = cancelled(p, dual, aim, entries, fine, size)
-            yield better
-            if gap(better) <= tol and not self.request.late:
-                yield with_digits(p, better, aim, fine, near, _COSTLESS * tol)
-
     def _unfolded(self, dual: FloatArray) -> FloatArray:
         """Multipliers of all rows, of a pair of opposite rows on the one that their sign says."""
         if self.request.opposite is None:
