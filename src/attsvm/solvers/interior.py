@@ -5,11 +5,11 @@ r"""Interior points for the norms whose balls are polyhedra, :math:`\ell_1` and
    b_c-\xi_c,\qquad t=\sum_e g_e|W_e| \ \text{ or }\ g_e|W_e|\le t,
 
 and hard margins without :math:`\xi`, with :math:`g_e` what an entry counts once columns have one
-size (:mod:`attsvm.solvers.columns`): quadratic programmes of one square. Interior points (S. Mehrotra, *On the implementation of a
-primal-dual interior point method*, 1992) come near the solution and say which rows are met with
-equality and which entries move; these give one linear system, whose solution is exact. With
-:math:`x=A^\top\lambda`, :math:`h_e=1/g_e` and multipliers :math:`\zeta=C-\lambda` of the slacks, the
-norms mirror each other:
+size (:mod:`attsvm.solvers.columns`): quadratic programmes of one square. Interior points (S.
+Mehrotra, *On the implementation of a primal-dual interior point method*, 1992) come near the
+solution and say which rows are met with equality and which entries move; these give one linear
+system, whose solution is exact. With :math:`x=A^\top\lambda`, :math:`h_e=1/g_e` and multipliers
+:math:`\zeta=C-\lambda` of the slacks, the norms mirror each other:
 
 .. math:: \ell_\infty:\ u=th-w,\ v=th+w,\ z_u-z_v=x,\ t=h^\top(z_u+z_v);\qquad
    \ell_1:\ z_u=tg-x,\ z_v=tg+x,\ u-v=w,\ t=g^\top(u+v).
@@ -48,6 +48,7 @@ class InteriorOptions:
         careful: equations up to which systems are solved by orthogonal factors, which keep the
             digits of small rows beside large ones.
         ridge: of equalities in these systems, as a share of what inequalities have.
+        early: iterations after which the exact system is tried whatever the gap.
         iterations: at most; thirty are usual.
         patience: iterations without half the gap that end it.
         boundary: share of the way to the boundary that a step takes.
@@ -62,6 +63,7 @@ class InteriorOptions:
     widest: int = 1600
     careful: int = 160
     ridge: float = 1e-12
+    early: int = 20
     iterations: int = 100
     patience: int = 15
     boundary: float = 0.995
@@ -96,7 +98,7 @@ class _Point(NamedTuple):
 
 
 class InteriorPoints:
-    """One solve: the programme with columns and rows of one size.
+    r"""One solve: the programme with columns and rows of one size.
 
     Args:
         even: the programme with columns of one size, in which rows marked in ``free`` are met with
@@ -106,6 +108,8 @@ class InteriorPoints:
         free: ``(m,)`` equalities, of hard margins only.
         consider: takes weights and multipliers of the caller's programme, and returns the least
             certified error so far.
+        options: numbers of the method.
+        start: weights of ``even`` that meet hard margins.
     """
 
     def __init__(
@@ -116,9 +120,10 @@ class InteriorPoints:
         free: BoolArray,
         consider: Callable[[FloatArray, FloatArray], float],
         options: InteriorOptions,
+        start: FloatArray | None = None,
     ) -> None:
         self.even, self.box, self.request, self.options = even, box, request, options
-        self.free, self.consider = free, consider
+        self.free, self.consider, self.start = free, consider, start
         self.soft = request.slack is not None
         self.iterations = 0
         p: Programme = equilibrate(even.margins, request.slack)
@@ -131,14 +136,18 @@ class InteriorPoints:
         """Interior points, and the exact system of every new guess of the solution's rows and
         entries.
         """
-        at, idle = self._begin(), 0
-        for self.iterations in range(1, self.options.iterations + 1):
+        at, idle, least = self._begin(), 0, np.inf
+        for iteration in range(self.options.iterations):
+            self.iterations = iteration
             before = self.error
             self._consider(at.w, at.lam)
-            if self.error < self.options.clear:
+            if self.error < self.options.clear or iteration > self.options.early:
                 self._exact(at)
-            coming = self.error < (0.99 if before > self.options.clear else 0.5) * before
-            idle = 0 if coming else idle + 1
+            left = at.mean(~self.free) + float(np.abs(self._missing(at)).max())
+            clear = before < self.options.clear
+            coming = self.error < (0.5 if clear else 0.99) * before
+            idle = 0 if coming or left < (0.5 if clear else 0.9) * least else idle + 1
+            least = min(least, left)
             done = self.error <= min(self.options.aim, self.request.tol)
             late = idle > self.options.patience or self.request.late
             enough = self.error <= self.request.tol and idle > 2
@@ -147,24 +156,50 @@ class InteriorPoints:
                 return
             at = following
 
+    def _missing(self, at: _Point) -> FloatArray:
+        """What rows miss to their right-hand sides, slacks included."""
+        missing = self.b - self.A @ at.w + at.s
+        return missing - at.xi if self.soft else missing
+
     def _begin(self) -> _Point:
-        """Products of one size, at a norm that is of the size of the solution's: that of all
-        multipliers at their bound, or what the rows together ask for at least.
+        """Products of one size: hard margins at twice the weights that are known to meet them, soft
+        ones at a norm that is of the size of the solution's, that of all multipliers at their
+        bound, or what the rows together ask for at least.
         """
         A, g, b, C = self.A, self.g, self.b, self.C
-        together = np.abs((b > 0.0).astype(float) @ A) / g
-        t = float(b[b > 0.0].sum() / (together.sum() if self.box else together.max()))
-        if self.soft:
-            every = np.abs(C @ A) / g
-            t = min(t, float(every.sum() if self.box else every.max()))
+        w, s = np.zeros(len(g)), np.full(len(b), max(float(b.max()), 1.0))
+        if self.start is not None:
+            w = 2.0 * np.ldexp(self.start, -self.p.weight_exponent).reshape(-1)
+            s = np.maximum(A @ w - b, 0.1 * float(b.max()))
+            t = 2.0 * self._size(w)
+        else:
+            together = (b > 0.0).astype(float) @ A
+            every = C @ A
+            t = min(float(b[b > 0.0].sum()) / self._dual_size(together), self._dual_size(every))
         t = t if 0.0 < t < np.inf else 1.0
-        s = np.where(self.free, 0.0, max(float(b.max()), 1.0))
+        s[self.free] = 0.0
         lam = np.where(self.free, 0.0, np.minimum(0.5 * C, t * t / float(np.abs(b).sum())))
         zeta = (C - lam)[: len(b) * self.soft]
         mu = float(np.mean(lam * s)) or 1.0
-        wide = t / g if self.box else t * g
-        u, z = (wide, mu / wide) if self.box else (mu / wide, wide)
-        return _Point(np.zeros(len(g)), u, u.copy(), z, z.copy(), s, lam, mu / zeta, zeta, t)
+        lam[~self.free] = np.minimum(mu / s[~self.free], 0.5 * C[~self.free])
+        if self.box:
+            u, v = t / g - w, t / g + w
+            zu, zv = mu / u, mu / v
+        else:
+            u = np.maximum(w, 0.0) + 0.5 * t / (len(g) * g)
+            v = u - w
+            zu, zv = mu / u, mu / v
+        return _Point(w, u, v, zu, zv, s, lam, mu / zeta, zeta, t)
+
+    def _size(self, w: FloatArray) -> float:
+        """The norm."""
+        sizes = self.g * np.abs(w)
+        return float(sizes.max() if self.box else sizes.sum())
+
+    def _dual_size(self, x: FloatArray) -> float:
+        """The dual norm."""
+        sizes = np.abs(x) / self.g
+        return float(sizes.sum() if self.box else sizes.max())
 
     def _step(self, at: _Point) -> _Point | None:
         """One predictor and corrector; ``None`` where the matrix has no factor."""
@@ -176,10 +211,10 @@ class InteriorPoints:
         else:
             inverse, sign = 1.0 / (1.0 / alpha + 1.0 / beta), 1.0
         E = np.where(plain, at.s / np.where(plain, at.lam, 1.0), 0.0)
-        missing = self.b - A @ at.w + at.s
+        missing = self._missing(at)
         short = self.C - at.lam - at.zeta if self.soft else at.zeta
         if self.soft:
-            E, missing = E + at.xi / at.zeta, missing - at.xi
+            E = E + at.xi / at.zeta
         E[self.free] = self.options.ridge * float(np.mean(E)) + 1e-300
         saddle = self._saddle(inverse, E)
         if saddle is None:
@@ -247,26 +282,25 @@ class InteriorPoints:
 
     def _saddle(self, inverse: FloatArray, E: FloatArray) -> Saddle | None:
         """Solutions of ``inverse dw - A^T dlam = q``, ``A dw + E dlam = p``."""
-        from scipy.linalg import LinAlgError, cho_factor, cho_solve, qr, solve_triangular
+        from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
         A = self.A
         m, k = A.shape
         if not (np.isfinite(inverse).all() and np.isfinite(E).all()):
             return None
         if m + k <= self.options.careful:
-            # rows in falling order, and columns exchanged: small ones keep their digits
+            # each unknown by least squares of its own, so that neither is a small difference
             root, rest = np.sqrt(inverse), np.sqrt(E)
-            M = np.vstack([A.T / root[:, None], np.diag(rest)])
-            order = np.argsort(-np.abs(M).max(axis=1), kind="stable")
-            Q, R, columns = qr(M[order], mode="economic", pivoting=True, check_finite=False)
+            rows = _least_squares(np.vstack([A.T / root[:, None], np.diag(rest)]))
+            entries = _least_squares(np.vstack([A / rest[:, None], np.diag(root)]))
+            if rows is None or entries is None:
+                return None
 
             def careful(q: FloatArray, p: FloatArray) -> tuple[FloatArray, FloatArray]:
-                right = np.concatenate([-q / root, p / rest])[order]
-                dlam = np.empty(m)
-                dlam[columns] = solve_triangular(R, Q.T @ right, check_finite=False)
-                return (q + dlam @ A) / inverse, dlam
+                dw = entries(np.concatenate([p / rest, q / root]))
+                return dw, rows(np.concatenate([-q / root, p / rest]))
 
-            return careful if (np.diag(R) != 0.0).all() else None
+            return careful
         try:
             if m <= k:
                 factor = cho_factor((A / inverse) @ A.T + np.diag(E), check_finite=False)
@@ -403,6 +437,26 @@ class InteriorPoints:
         W = self.even.restored(W)
         if np.isfinite(W).all() and np.isfinite(dual).all():
             self.error = self.consider(W, dual)
+
+
+def _least_squares(M: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
+    """Solutions by orthogonal factors, of rows in falling order and columns that are exchanged: small
+    rows keep their digits beside large ones (A. J. Cox and N. J. Higham, *Stability of Householder
+    QR factorization for weighted least squares problems*, 1998). ``None`` of dependent columns.
+    """
+    from scipy.linalg import qr, solve_triangular
+
+    order = np.argsort(-np.abs(M).max(axis=1), kind="stable")
+    Q, R, columns = qr(M[order], mode="economic", pivoting=True, check_finite=False)
+    if not (np.diag(R) != 0.0).all():
+        return None
+
+    def solution(right: FloatArray) -> FloatArray:
+        found = np.empty(len(columns))
+        found[columns] = solve_triangular(R, Q.T @ right[order], check_finite=False)
+        return found
+
+    return solution
 
 
 def at_plus(at: _Point, direction: _Point, share: float) -> _Point:

@@ -43,9 +43,6 @@ _NEAR = 1.04  # margins of the Frobenius weights, over their right-hand sides, o
 # gaps at which rows join, and how far from tight, relative to their right-hand sides
 _ROUGH = ((1e-1, 0.05), (1e-2, 0.02), (1e-3, 0.002))
 _KEPT = 5.0  # times as far are rows that stay
-# share of the cost of the solution from which an entry is as good as free: in l1 what is paid for it
-# does not matter, in linf it does not reach its bound, which is tried in turn
-# gap, in tolerances, from which digits of multipliers are worth their time, and what they may cost
 _BEHIND = 0.3  # gap over what new rows miss, below which points are too near their boundary
 _STAGES = 30
 _PAIRS = (("lam", "s"), ("u", "zu"), ("v", "zv"))  # whose products go to zero
@@ -108,7 +105,7 @@ class _Search:
             self._consider(even.restored(start.W), start.dual)
             if not (start.status == "almost infeasible" and start.gap > HOPELESS):
                 if even.uneven and self._whole():
-                    self._at_once(even)
+                    self._at_once(even, start.W)
                 else:
                     self._on_working_sets(even, start)
         assert self.best is not None
@@ -121,9 +118,14 @@ class _Search:
         m, k = len(self.rows), d_x * d_z
         return m * k <= options.largest and min(m, k) <= options.widest
 
-    def _at_once(self, even: Even) -> None:
+    def _rows_of(self, even: Even) -> Margins:
+        """The rows with columns of one size, one for each pair of opposite ones."""
+        margins = even.margins
+        return margins if len(self.rows) == margins.m else margins.restricted(self.rows)
+
+    def _at_once(self, even: Even, start: FloatArray) -> None:
         """Interior points on all rows, which take columns that cost next to nothing."""
-        part = even.margins if len(self.rows) == even.margins.m else even.margins.restricted(self.rows)
+        part = self._rows_of(even)
 
         def consider(W: FloatArray, dual: FloatArray) -> float:
             free = self.free == 1
@@ -137,13 +139,14 @@ class _Search:
             self.free == 1,
             consider,
             InteriorOptions(),
+            start,
         )
         method.run()
         self.systems += method.iterations
 
     def _on_working_sets(self, even: Even, start: MarginSolution) -> None:
         """Interior points on rows that the start has near tight, and on those that they miss."""
-        part = even.margins if len(self.rows) == even.margins.m else even.margins.restricted(self.rows)
+        part = self._rows_of(even)
         p, cost = equilibrate(part, None), even.costs()
         W, dual = np.ldexp(start.W, -p.weight_exponent), start.dual[self.rows]
         # weights near one are what interior points begin with
@@ -364,8 +367,8 @@ def balanced(margins: Margins, norm: Norm, proof: Certificate) -> Certificate:
         return proof
     dual = proof.dual * (proof.norm / total) * proof.norm
     gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / proof.norm)  # rounded once more
-    if gap > _WORSE * proof.gap + _AIM and abs(proof.norm**2 / total - 1.0) < _BALANCED:  # last digits of small multipliers cancel others
-        return proof
+    if gap > _WORSE * proof.gap + _AIM and abs(proof.norm**2 / total - 1.0) < _BALANCED:
+        return proof  # small multipliers cancel what others leave over, to their last digits
     return proof._replace(dual=dual, gap=gap)
 
 
