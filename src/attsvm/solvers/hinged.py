@@ -39,7 +39,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
         found = certify_soft(margins, norm, W, dual, slack)
         if not best or found.gap < best[0].gap:
             best[:] = [found]
-        return best[0].gap
+        return found.gap
 
     free = np.zeros(margins.m, dtype=np.bool_)
     method = InteriorPoints(evened(margins), norm.p != 1.0, request, free, consider, options)

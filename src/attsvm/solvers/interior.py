@@ -64,7 +64,7 @@ class InteriorOptions:
     careful: int = 160
     ridge: float = 1e-12
     early: int = 20
-    iterations: int = 100
+    iterations: int = 200
     patience: int = 15
     boundary: float = 0.995
     aim: float = 1e-12
@@ -106,8 +106,8 @@ class InteriorPoints:
         box: the norm is that of :math:`\ell_\infty`.
         request: tolerance, penalty and time.
         free: ``(m,)`` equalities, of hard margins only.
-        consider: takes weights and multipliers of the caller's programme, and returns the least
-            certified error so far.
+        consider: takes weights and multipliers of the caller's programme, and returns their
+            certified error.
         options: numbers of the method.
         start: weights of ``even`` that meet hard margins.
     """
@@ -136,19 +136,20 @@ class InteriorPoints:
         """Interior points, and the exact system of every new guess of the solution's rows and
         entries.
         """
-        at, idle, least = self._begin(), 0, np.inf
+        at, idle, least, nearest = self._begin(), 0, np.inf, np.inf
         for iteration in range(self.options.iterations):
             self.iterations = iteration
             before = self.error
             self._consider(at.w, at.lam)
             if self.error < self.options.clear or iteration > self.options.early:
                 self._exact(at)
-            left = at.mean(~self.free) + float(np.abs(self._missing(at)).max())
+            mean, missing = at.mean(~self.free), float(np.abs(self._missing(at)).max())
             clear = before < self.options.clear
             coming = self.error < (0.5 if clear else 0.99) * before
-            idle = 0 if coming or left < (0.5 if clear else 0.9) * least else idle + 1
-            least = min(least, left)
-            done = self.error <= min(self.options.aim, self.request.tol)
+            coming |= not clear and (mean < 0.9 * least or missing < 0.9 * nearest)
+            idle = 0 if coming else idle + 1
+            least, nearest = min(least, mean), min(nearest, missing)
+            done = self.error <= min(self.options.aim, self.request.tol) or not mean > 1e-250
             late = idle > self.options.patience or self.request.late
             enough = self.error <= self.request.tol and idle > 2
             following = None if done or late or enough else self._step(at)
@@ -186,7 +187,8 @@ class InteriorPoints:
             u, v = t / g - w, t / g + w
             zu, zv = mu / u, mu / v
         else:
-            u = np.maximum(w, 0.0) + 0.5 * t / (len(g) * g)
+            # cheap entries would be far larger than they can be
+            u = np.maximum(w, 0.0) + np.minimum(0.5 * t / (len(g) * g), 10.0 + np.abs(w).max())
             v = u - w
             zu, zv = mu / u, mu / v
         return _Point(w, u, v, zu, zv, s, lam, mu / zeta, zeta, t)
@@ -251,9 +253,11 @@ class InteriorPoints:
                 du, dv = h * dt - dw, h * dt + dw
                 dzu, dzv = ru / at.u - alpha * du, rv / at.v - beta * dv
             else:
-                dx = dlam @ A
-                dzu, dzv = g * dt - dx + pu, g * dt + dx + pv
-                du, dv = (ru - at.u * dzu) / at.zu, (rv - at.v * dzv) / at.zv
+                # without dlam, which has no digits for the reduced costs of cheap entries
+                both = ru / at.u + rv / at.v - 2.0 * g * dt - pu - pv
+                dv = (both - alpha * dw) / (alpha + beta)
+                du = dw + dv
+                dzu, dzv = (ru - at.zu * du) / at.u, (rv - at.zv * dv) / at.v
             ds = np.zeros_like(at.s)
             ds[plain] = (rs - at.s[plain] * dlam[plain]) / at.lam[plain]
             dzeta = short - dlam if self.soft else at.zeta
@@ -436,13 +440,14 @@ class InteriorPoints:
         W, dual = self.p.restored(w.reshape(self.even.powers.shape), lam)
         W = self.even.restored(W)
         if np.isfinite(W).all() and np.isfinite(dual).all():
-            self.error = self.consider(W, dual)
+            self.error = min(self.error, self.consider(W, dual))
 
 
 def _least_squares(M: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
-    """Solutions by orthogonal factors, of rows in falling order and columns that are exchanged: small
-    rows keep their digits beside large ones (A. J. Cox and N. J. Higham, *Stability of Householder
-    QR factorization for weighted least squares problems*, 1998). ``None`` of dependent columns.
+    """Solutions by orthogonal factors, of rows in falling order and columns that are exchanged:
+    small rows keep their digits beside large ones (A. J. Cox and N. J. Higham, *Stability of
+    Householder QR factorization for weighted least squares problems*, 1998). ``None`` of dependent
+    columns.
     """
     from scipy.linalg import qr, solve_triangular
 

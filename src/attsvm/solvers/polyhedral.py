@@ -129,8 +129,7 @@ class _Search:
 
         def consider(W: FloatArray, dual: FloatArray) -> float:
             free = self.free == 1
-            self._consider(W, self._unfolded(np.where(free, dual, np.maximum(dual, 0.0))))
-            return np.inf if self.best is None else self.best.error
+            return self._consider(W, self._unfolded(np.where(free, dual, np.maximum(dual, 0.0))))
 
         method = InteriorPoints(
             even._replace(margins=part),
@@ -199,12 +198,14 @@ class _Search:
         full[self.request.opposite[paired]] = np.maximum(-dual[self.free == 1], 0.0)
         return full
 
-    def _consider(self, W: FloatArray, dual: FloatArray) -> None:
-        """Keep a point if it is better certified than what is there."""
-        if np.isfinite(W).all() and np.isfinite(dual).all():
-            found = certify_hard(self.margins, self.norm, W, dual)
-            if self.best is None or found.error < self.best.error:
-                self.best = found
+    def _consider(self, W: FloatArray, dual: FloatArray) -> float:
+        """Keep a point if it is better certified than what is there; its error."""
+        if not (np.isfinite(W).all() and np.isfinite(dual).all()):
+            return np.inf
+        found = certify_hard(self.margins, self.norm, W, dual)
+        if self.best is None or found.error < self.best.error:
+            self.best = found
+        return found.error
 
     def _good(self) -> bool:
         best = self.best
