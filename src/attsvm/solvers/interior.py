@@ -49,6 +49,7 @@ class InteriorOptions:
             digits of small rows beside large ones.
         ridge: of equalities in these systems, as a share of what inequalities have.
         early: iterations after which the exact system is tried whatever the gap.
+        free: shares of the norm that an entry costs at least in second attempts, in l1 and linf.
         iterations: at most; thirty are usual.
         patience: iterations without half the gap that end it.
         boundary: share of the way to the boundary that a step takes.
@@ -64,6 +65,7 @@ class InteriorOptions:
     careful: int = 160
     ridge: float = 1e-12
     early: int = 20
+    free: tuple[tuple[float, ...], ...] = ((1e-12,), (1e-6, 1e-4))
     iterations: int = 200
     patience: int = 15
     boundary: float = 0.995
@@ -128,11 +130,27 @@ class InteriorPoints:
         self.iterations = 0
         p: Programme = equilibrate(even.margins, request.slack)
         self.p, self.A = p, explicit_rows(p, np.arange(p.m))
-        self.g, self.b, self.C = even.costs(), p.b, p.cap
+        self.cost, self.b, self.C = even.costs(), p.b, p.cap
+        self.g = self.cost  # or more
+        self.top = 0.0  # the least norm of weights that meet hard margins
+        if start is not None:
+            self.start = np.ldexp(start, -p.weight_exponent).reshape(-1)
         self.error = np.inf
         self.tried: set[bytes] = set()
 
     def run(self) -> None:
+        """Interior points; of hard margins that they do not solve again with entries that cost
+        next to nothing at a little more, which hardly moves the solution and keeps its digits.
+        """
+        self._run()
+        for share in self.options.free[self.box]:
+            if self.soft or self.error <= self.request.tol or self.request.late or not self.top:
+                return
+            self.g = np.maximum(self.g, share * self.top)
+            self.tried.clear()
+            self._run()
+
+    def _run(self) -> None:
         """Interior points, and the exact system of every new guess of the solution's rows and
         entries.
         """
@@ -170,7 +188,7 @@ class InteriorPoints:
         A, g, b, C = self.A, self.g, self.b, self.C
         w, s = np.zeros(len(g)), np.full(len(b), max(float(b.max()), 1.0))
         if self.start is not None:
-            w = 2.0 * np.ldexp(self.start, -self.p.weight_exponent).reshape(-1)
+            w = 2.0 * self.start
             s = np.maximum(A @ w - b, 0.1 * float(b.max()))
             t = 2.0 * self._size(w)
         else:
@@ -391,7 +409,7 @@ class InteriorPoints:
     def _digits(self, w: FloatArray, lam: FloatArray, held: BoolArray) -> None:
         """Multipliers that cancel where cheap entries ask for more digits than they have."""
         shape, tol = self.even.powers.shape, self.request.tol
-        g, size = self.g.reshape(shape), np.abs(w).reshape(shape)
+        g, size = self.cost.reshape(shape), np.abs(w).reshape(shape)
         noise = (_EPS * (np.abs(lam) @ np.abs(self.A))).reshape(shape)
         t = float((g * size).max() if self.box else (g * size).sum())
         if not t > 0.0:
@@ -436,7 +454,14 @@ class InteriorPoints:
                 return
 
     def _consider(self, w: FloatArray, lam: FloatArray) -> None:
-        """Hand a point over, to be certified."""
+        """Hand a point over, to be certified; remember the best weights."""
+        if not self.soft and np.isfinite(w).all():
+            some = self.b > 0.0
+            ratio = float(((self.A @ w)[some] / self.b[some]).min())
+            sizes = self.cost * np.abs(w)
+            top = float(sizes.max() if self.box else sizes.sum()) / ratio if ratio > 0.0 else 0.0
+            if 0.0 < top < (self.top or np.inf):
+                self.top, self.start = top, w / ratio
         W, dual = self.p.restored(w.reshape(self.even.powers.shape), lam)
         W = self.even.restored(W)
         if np.isfinite(W).all() and np.isfinite(dual).all():
