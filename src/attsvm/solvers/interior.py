@@ -50,6 +50,7 @@ class InteriorOptions:
         ridge: of equalities in these systems, as a share of what inequalities have.
         early: iterations after which the exact system is tried whatever the gap.
         free: shares of the norm that an entry costs at least in second attempts, in l1 and linf.
+        smallest: products, in units of the norm's square, at which nothing is left to do.
         iterations: at most; thirty are usual.
         patience: iterations without half the gap that end it.
         boundary: share of the way to the boundary that a step takes.
@@ -65,6 +66,7 @@ class InteriorOptions:
     careful: int = 160
     ridge: float = 1e-12
     early: int = 20
+    smallest: float = 1e-22
     free: tuple[tuple[float, ...], ...] = ((1e-12,), (1e-6, 1e-4))
     iterations: int = 200
     patience: int = 15
@@ -148,6 +150,7 @@ class InteriorPoints:
                 return
             self.g = np.maximum(self.g, share * self.top)
             self.tried.clear()
+            self.error = np.inf
             self._run()
 
     def _run(self) -> None:
@@ -164,16 +167,19 @@ class InteriorPoints:
             mean, missing = at.mean(~self.free), float(np.abs(self._missing(at)).max())
             clear = before < self.options.clear
             coming = self.error < (0.5 if clear else 0.99) * before
-            coming |= not clear and (mean < 0.9 * least or missing < 0.9 * nearest)
+            coming |= mean < 0.5 * least or (missing < 0.9 * nearest and not clear)
             idle = 0 if coming else idle + 1
             least, nearest = min(least, mean), min(nearest, missing)
-            done = self.error <= min(self.options.aim, self.request.tol) or not mean > 1e-250
+            done = self.error <= min(self.options.aim, self.request.tol)
             late = idle > self.options.patience or self.request.late
+            done |= mean < self.options.smallest * at.t * at.t
             enough = self.error <= self.request.tol and idle > 2
             following = None if done or late or enough else self._step(at)
             if following is None:
-                return
+                break
             at = following
+        if self.even.uneven and self.error > self.request.tol:
+            self._digits(at.w, at.lam, np.zeros(len(self.b), dtype=np.bool_))
 
     def _missing(self, at: _Point) -> FloatArray:
         """What rows miss to their right-hand sides, slacks included."""
