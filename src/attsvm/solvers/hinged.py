@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from attsvm.data import FloatArray
-from attsvm.geometry import Lp, Norm
+from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins
-from attsvm.solvers import splitting
+from attsvm.solvers import frobenius, splitting
 from attsvm.solvers.columns import evened
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.interior import SOLVER, InteriorOptions, InteriorPoints
@@ -42,14 +42,19 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
         return found.gap
 
     free = np.zeros(margins.m, dtype=np.bool_)
-    method = InteriorPoints(evened(margins), norm.p != 1.0, request, free, consider, options)
+    even, start = evened(margins), None
+    if even.uneven:
+        left = None if request.max_seconds is None else max(request.left, 1e-9)
+        soft = replace(request, warm_start=None, warm_weights=None, max_seconds=left)
+        start = frobenius.solve(even.margins, Frobenius(), soft).W
+    method = InteriorPoints(even, norm.p != 1.0, request, free, consider, options, start)
     method.run()
     found = None
     if best:
         found = solved(margins, best[0], request, SOLVER, method.iterations)
         found = replace(found, geometry=norm)
         found = replace(found, unique=unique_weights(found, norm.p))
-        if found.status == "optimal" or request.late:
+        if found.status == "optimal" or request.late or even.uneven:
             return found
     left = None if request.max_seconds is None else max(request.left, 1e-9)
     other = splitting.solve(margins, norm, replace(request, max_seconds=left))
