@@ -113,7 +113,7 @@ class InteriorPoints:
         consider: takes weights and multipliers of the caller's programme, and returns their
             certified error.
         options: numbers of the method.
-        start: weights of ``even`` that meet hard margins, of soft ones for a second attempt.
+        start: weights of ``even`` near which to begin; they meet hard margins.
     """
 
     def __init__(
@@ -137,9 +137,6 @@ class InteriorPoints:
         self.top = 0.0  # the least norm of weights that meet hard margins
         if start is not None:
             self.start = np.ldexp(start, -p.weight_exponent).reshape(-1)
-        self.known = self.start
-        if self.soft:  # begins without them
-            self.start = None
         self.error = np.inf
         self.tried: set[bytes] = set()
 
@@ -148,10 +145,6 @@ class InteriorPoints:
         next to nothing at a little more, which hardly moves the solution and keeps its digits.
         """
         self._run()
-        if self.soft and self.even.uneven and self.error > self.request.tol:
-            self.start, self.error = self.known, np.inf
-            self.tried.clear()
-            self._run()
         for share in self.options.free[self.box]:
             if self.soft or self.error <= self.request.tol or self.request.late or not self.top:
                 return
