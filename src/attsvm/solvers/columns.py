@@ -121,9 +121,7 @@ def cancelled(
         held: ``(m,)`` multipliers that stay.
     """
 
-    def improved(
-        dual: FloatArray, rows: IntArray, sizes: FloatArray, some: IntArray
-    ) -> FloatArray:
+    def improved(dual: FloatArray, rows: IntArray, sizes: FloatArray, some: IntArray) -> FloatArray:
         left = residual(p, dual, aim, some)
         moves = (_written(p, rows, some) * sizes[:, None]).T
         change = np.linalg.lstsq(moves, left, rcond=None)[0]

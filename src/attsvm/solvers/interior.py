@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,7 +41,8 @@ class InteriorOptions:
     """Numbers of the method of this module.
 
     Attributes:
-        largest: entries of the written-out rows up to which the method is tried; 256 MB.
+        largest: entries of the written-out rows up to which the method is tried; a step
+            then takes some hundredths of a second.
         light: size of small multipliers, in tolerances of the objective that they cost.
         near: gap, in tolerances, from which digits of multipliers are worth their time.
         widest: equations of a factor.
@@ -59,7 +60,7 @@ class InteriorOptions:
             the exact system.
     """
 
-    largest: int = 1 << 25
+    largest: int = 1 << 18
     light: float = 0.05
     near: float = 1e4
     widest: int = 1600
@@ -200,7 +201,8 @@ class InteriorPoints:
         else:
             together = (b > 0.0).astype(float) @ A
             every = C @ A
-            t = min(float(b[b > 0.0].sum()) / self._dual_size(together), self._dual_size(every))
+            least = float(b[b > 0.0].sum()) / max(self._dual_size(together), 1e-300)
+            t = min(least, self._dual_size(every))
         t = t if 0.0 < t < np.inf else 1.0
         s[self.free] = 0.0
         lam = np.where(self.free, 0.0, np.minimum(0.5 * C, t * t / float(np.abs(b).sum())))
@@ -274,7 +276,10 @@ class InteriorPoints:
                 side = float(g @ (at.u + at.v + both)) - at.t + float(bend @ q)
             w1, l1 = saddle(q, p)
             w2, l2 = saddle(kappa, np.zeros_like(p))
-            dt = (side - sign * float(kappa @ w1)) / (total + sign * float(kappa @ w2))
+            under = total + sign * float(kappa @ w2)
+            if not abs(under) > 0.0:
+                return None
+            dt = (side - sign * float(kappa @ w1)) / under
             dw, dlam = w1 + dt * w2, l1 + dt * l2
             if self.box:
                 du, dv = h * dt - dw, h * dt + dw
@@ -365,7 +370,7 @@ class InteriorPoints:
         else:
             moving = np.maximum(at.u, at.v) * g * g > np.minimum(at.zu, at.zv)
         upper = np.zeros(len(self.b), dtype=np.bool_)
-        most, largest = float(np.abs(at.lam).max()), float(np.abs(self.b).max())
+        most, largest = np.full(len(self.b), np.abs(at.lam).max()), float(np.abs(self.b).max())
         if self.soft:
             upper = (at.lam > 0.5 * C) & (at.xi / largest > at.zeta / np.minimum(C, most))
             most = np.minimum(C, most)
@@ -500,7 +505,8 @@ def _least_squares(M: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
 
 def at_plus(at: _Point, direction: _Point, share: float) -> _Point:
     """The point a share of the way along a direction."""
-    return _Point(*(a + share * d for a, d in zip(at, direction, strict=True)))
+    moved: list[Any] = [a + share * d for a, d in zip(at, direction, strict=True)]  # type: ignore[operator]
+    return _Point(*moved)
 
 
 def _reach(numbers: FloatArray, change: FloatArray) -> float:

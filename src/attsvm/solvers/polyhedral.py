@@ -188,6 +188,7 @@ class _Search:
                 left |= chosen & ~stays
                 chosen &= stays
             chosen |= missed > 0.1 * self.request.tol * p.b - reach * top
+
     def _unfolded(self, dual: FloatArray) -> FloatArray:
         """Multipliers of all rows, of a pair of opposite rows on the one that their sign says."""
         if self.request.opposite is None:
