@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -47,8 +48,9 @@ class ColumnOptions:
     Attributes:
         bits: ratio of the largest to the smallest column from which on this is worth while, as a
             power of two; below it the Gram matrix has digits enough.
-        cap: largest column in units of those that matter, as a power of two: with twice as many
-            bits in its Gram matrix, and steps that shrink the distance by as many.
+        caps: largest column in units of those that matter, as a power of two: it takes twice as
+            many bits of the Gram matrix, and a step gains as many. The second one is for rows that
+            nearly depend on each other.
         step: by how many powers of two the unit falls where larger columns alone contradict.
         enough: gap at which a unit is the right one.
         units: that are tried.
@@ -58,10 +60,11 @@ class ColumnOptions:
         entries: of the rows written out, at most.
         together: multipliers that are rounded together, at most.
         digits: binary ones of their adjoint that are looked at.
+        spare: shares of the largest multiplier that rows without one take together.
     """
 
     bits: int = 18
-    cap: int = 8
+    caps: tuple[int, ...] = (8, 3)
     step: int = 6
     enough: float = 1e-11
     units: int = 12
@@ -71,6 +74,7 @@ class ColumnOptions:
     entries: int = 1 << 23
     together: int = 40
     digits: int = 110
+    spare: tuple[float, ...] = (1e-13, 1e-11)
 
 
 OPTIONS = ColumnOptions()
@@ -151,17 +155,17 @@ class Capped(NamedTuple):
         return capped
 
 
-def capped(p: Programme, size: IntArray, unit: int, options: ColumnOptions = OPTIONS) -> Capped:
+def capped(p: Programme, size: IntArray, unit: int, cap: int) -> Capped:
     """The programme with columns up to ``2**cap`` in units of ``2**unit``.
 
     Args:
         p: the programme.
         size: ``(d_x, d_z)`` exponents of its columns.
         unit: exponent of the columns that matter.
-        options: how far columns may reach.
+        cap: how far columns may reach.
     """
     s = size.reshape(-1) - unit
-    tilde = np.minimum(s, options.cap)
+    tilde = np.minimum(s, cap)
     with np.errstate(under="ignore"):
         written = np.ldexp(explicit_rows(p, np.arange(p.m)), tilde - s - unit)
         peak = np.frexp(np.abs(written).max(axis=1, initial=0.0))[1]
@@ -244,7 +248,8 @@ def least(
     1. Begin with the largest columns as unit.
     2. Cap larger columns, and make proximal steps.
     3. Where the rows contradict each other, or the gap stays, the next columns become the unit; at
-       last the length of the weights.
+       last the columns that would give the best weights norm one.
+    4. Where no unit leads to weights, begin again with lower caps, and better Gram matrices.
 
     Args:
         p: the programme.
@@ -252,33 +257,76 @@ def least(
         deadline: of :func:`time.monotonic`.
         options: how.
     """
-    units = [int(each) for each in np.unique(size)[::-1]]  # 1
-    units = [u for k, u in enumerate(units) if k == 0 or u <= units[k - 1] - 1]
     best: Least | None = None
-    unit, dual, tried = units[0], np.zeros(p.m), set[int]()
-    while True:
-        tried.add(unit)
-        at = capped(p, size, unit, options)
-        with np.errstate(under="ignore"):
-            start = np.clip(np.ldexp(dual, -at.rows), 0.0, at.programme.cap)
-        found = _proximal(at, start, deadline, options)  # 2
-        if found is not None and not found.contradiction:
-            found = _measured(p, sharpened(p, found))
-            dual = found.multipliers.high
-        if best is None or (found is not None and found.error < best.error):
-            best = found
-        if time.monotonic() > deadline or (best is not None and best.error <= options.enough):
-            return best
-        smaller = [u for u in units if u <= unit - options.step]  # 3
-        if smaller:
-            unit = smaller[0]
-        elif best is not None and not best.contradiction and len(tried) < options.units:
-            length = int(np.frexp(float(np.linalg.norm(best.at.rho * best.w)))[1])
-            unit = best.at.unit - length
-            if unit in tried:
+    for cap in options.caps:
+        unit: int | None = int(size.max())  # 1
+        dual, tried = np.zeros(p.m), set[int]()
+        while unit is not None:
+            tried.add(unit)
+            at = capped(p, size, unit, cap)
+            with np.errstate(under="ignore"):
+                start = np.clip(np.ldexp(dual, -at.rows), 0.0, at.programme.cap)
+            found = _proximal(at, start, deadline, options)  # 2
+            if found is not None and not found.contradiction:
+                found = _measured(p, sharpened(p, found))
+                dual = found.multipliers.high
+            if found is not None and (
+                best is None or found.error < best.error or best.contradiction
+            ):
+                best = found  # of contradictions the one of most columns
+            if time.monotonic() > deadline or (best is not None and best.error <= options.enough):
                 return best
-        else:
-            return best
+            unit = _next(size, unit, best, tried, options)  # 3
+        if best is not None and best.error < 1.0:
+            break  # 4
+    return best
+
+
+def _next(
+    size: IntArray, unit: int, best: Least | None, tried: set[int], options: ColumnOptions
+) -> int | None:
+    """The unit to try after this one."""
+    smaller = size[size <= unit - options.step]
+    if len(smaller) > 0:
+        return int(smaller.max())
+    if best is None or best.contradiction or len(tried) >= options.units:
+        return None
+    unit = best.at.unit - int(np.frexp(float(np.linalg.norm(best.at.rho * best.w)))[1])
+    return None if unit in tried else unit
+
+
+def uneven(p: Programme, options: ColumnOptions = OPTIONS) -> IntArray | None:
+    """The sizes of the columns, where these call for the methods of this module."""
+    if p.m * p.dof > options.entries:
+        return None
+    found = sizes(p)
+    return found.entries if found.spread >= options.bits else None
+
+
+def multipliers(
+    p: Programme, found: Least, deadline: float, options: ColumnOptions = OPTIONS
+) -> Iterator[FloatArray]:
+    """Multipliers in float64, each better than those before, and more work: rounded one by one,
+    rounded together, and with others that are next to nothing, and so hold lower digits.
+    """
+    yield found.multipliers.high
+    yield rounded(p, found, deadline, options)
+    for share in options.spare:
+        more = spared(p, found, share)
+        if more is not None:
+            yield rounded(p, more, deadline, options)
+
+
+def spared(p: Programme, found: Least, share: float) -> Least | None:
+    """With small multipliers for rows that have none; ``None`` where that cannot be."""
+    high, low = found.dual
+    rest = np.flatnonzero((high == 0.0) & (found.at.programme.diagonal > 0.0))
+    if len(rest) == 0:
+        return None
+    high = high.copy()
+    high[rest] = share * high.max() / len(rest)
+    more = sharpened(p, found._replace(dual=Twice(high, low)))
+    return more if np.count_nonzero(more.dual.high) > np.count_nonzero(found.dual.high) else None
 
 
 def _pulled(p: Programme, dual: Twice) -> FloatArray:
@@ -431,7 +479,8 @@ def rounded(
     if len(rows) == 0:
         return np.ldexp(high, at.rows)
     if len(rows) > options.together:
-        rows = np.sort(rows[np.argsort(quantum, kind="stable")[: options.together]])
+        order = np.lexsort((quantum, high[rows] < _NOISE * high.max()))
+        rows = np.sort(rows[order[: options.together]])
         quantum = np.frexp(high[rows])[1] - 53
     (D, d), (Z, z) = whole(p.D[rows]), whole(p.Z)
     written = (D[:, :, None] * Z[p.sequence[rows]][:, None, :]).reshape(len(rows), -1)
