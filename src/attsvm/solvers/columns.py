@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ import numpy as np
 from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.solvers.integers import whole
 from attsvm.solvers.lattice import nearest
-from attsvm.solvers.programme import Programme, explicit_rows
+from attsvm.solvers.programme import Point, Programme, explicit_rows
 from attsvm.solvers.proofs import sharp_adjoint, sharp_values
 
 
@@ -56,7 +56,6 @@ class ColumnOptions:
         units: that are tried.
         steps: of the proximal point method.
         close: relative change at which it ends.
-        pivots: systems of one step of block pivoting before the method of active sets.
         entries: of the rows written out, at most.
         together: multipliers that are rounded together, at most.
         digits: binary ones of their adjoint that are looked at.
@@ -70,7 +69,6 @@ class ColumnOptions:
     units: int = 12
     steps: int = 60
     close: float = 2e-15
-    pivots: int = 12
     entries: int = 1 << 23
     together: int = 40
     digits: int = 110
@@ -78,6 +76,7 @@ class ColumnOptions:
 
 
 OPTIONS = ColumnOptions()
+Solve = Callable[[Programme, FloatArray, float], Point]
 _NOISE = 1e-10  # share of the largest multiplier below which one may be rounding
 _RANK = 1e-13  # of a least-squares problem
 
@@ -217,15 +216,15 @@ class Least(NamedTuple):
         at: the capped programme.
         w: ``(d_x d_z,)`` weights of it.
         dual: ``(m,)`` multipliers of it; of a contradiction, the rows of this cancel.
-        settled: whether these are the weights of the solution.
         contradiction: whether the rows of any size contradict each other.
+        pull: ``(d_x d_z,)`` what the adjoint of exact multipliers is in capped columns.
         error: relative gap of weights and multipliers.
     """
 
     at: Capped
     w: FloatArray
     dual: Twice
-    settled: bool
+    pull: FloatArray
     contradiction: bool = False
     error: float = math.inf
 
@@ -241,7 +240,7 @@ class Least(NamedTuple):
 
 
 def least(
-    p: Programme, size: IntArray, deadline: float, options: ColumnOptions = OPTIONS
+    p: Programme, size: IntArray, deadline: float, solve: Solve, options: ColumnOptions = OPTIONS
 ) -> Least | None:
     """The Frobenius programme, whatever the sizes of its columns.
 
@@ -255,6 +254,7 @@ def least(
         p: the programme.
         size: ``(d_x, d_z)`` exponents of its columns.
         deadline: of :func:`time.monotonic`.
+        solve: the Frobenius programme of columns of moderate sizes, from multipliers.
         options: how.
     """
     best: Least | None = None
@@ -266,7 +266,7 @@ def least(
             at = capped(p, size, unit, cap)
             with np.errstate(under="ignore"):
                 start = np.clip(np.ldexp(dual, -at.rows), 0.0, at.programme.cap)
-            found = _proximal(at, start, deadline, options)  # 2
+            found = _proximal(at, start, deadline, solve, options)  # 2
             if found is not None and not found.contradiction:
                 found = _measured(p, sharpened(p, found))
                 dual = found.multipliers.high
@@ -377,7 +377,7 @@ def sharpened(p: Programme, found: Least, rounds: int = 4) -> Least:
     found = found._replace(w=w)
     if len(some) == 0:
         return found
-    target = (at.rho**2 * found.w)[some]
+    target = found.pull[some]
     while len(rows) > 0:
         moved = _cancelling(p, at, dual, rows, some, target, rounds)
         below = moved.high[rows] < 0.0
@@ -424,11 +424,9 @@ def _least_squares(matrix: FloatArray, sides: FloatArray) -> FloatArray:
 
 
 def _proximal(
-    at: Capped, dual: FloatArray, deadline: float, options: ColumnOptions
+    at: Capped, dual: FloatArray, deadline: float, solve: Solve, options: ColumnOptions
 ) -> Least | None:
     """Proximal steps to the fixed point."""
-    from attsvm.solvers import frobenius
-
     p, rho = at.programme, at.rho
     some = at.free.any()
     away = 1.0 - rho**2
@@ -438,22 +436,20 @@ def _proximal(
         sides = p.b - p.D @ centre if some else p.b
         unit = max(1.0, float(np.abs(sides).max(initial=0.0)))
         around = replace(p, b=sides / unit, cap=p.cap / unit)
-        point = frobenius.pivot(around, dual / unit, options.pivots, deadline)
-        if not point.settled:
-            point = frobenius.active_set(around, point.dual, deadline)
+        point = solve(around, dual / unit, deadline)
         if point.contradiction:
-            return Least(at, w, Twice(point.dual, 0.0 * point.dual), False, True)
+            return Least(at, w, Twice(point.dual, 0.0 * point.dual), w, True)
         if not np.isfinite(point.dual).all():
             return None
         moved = centre + unit * point.W.reshape(-1)
         change = float(np.linalg.norm(moved - w)) / max(float(np.linalg.norm(moved)), 1e-300)
         w, dual = moved, unit * point.dual
         if not some or change <= options.close or (change < 1e-12 and change > 0.5 * before):
-            return Least(at, w, Twice(dual, 0.0 * dual), point.settled)
+            break
         before = change
         if time.monotonic() > deadline:
             break
-    return Least(at, w, Twice(dual, 0.0 * dual), False)
+    return Least(at, w, Twice(dual, 0.0 * dual), rho**2 * w)
 
 
 def rounded(

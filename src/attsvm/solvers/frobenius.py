@@ -350,7 +350,7 @@ class _Search:
     def _uneven(self, size: IntArray) -> MarginSolution | None:
         """The solution where columns are of very different sizes, if that is found."""
         p = self.exact
-        found = columns.least(p, size, self.deadline)
+        found = columns.least(p, size, self.deadline, nearest)
         if found is None:
             return None
         if found.contradiction:
@@ -566,6 +566,12 @@ def _signs(p: Programme, sides: _Sides, at: _System, usable: BoolArray) -> tuple
         ~free & ~upper & usable & (at.slope < -at.noise),
         upper & (at.slope > at.noise),
     )
+
+
+def nearest(p: Programme, dual: FloatArray, deadline: float) -> Point:
+    """Pivoting from these multipliers, and where that does not settle, active sets."""
+    found = pivot(p, dual, _PIVOTS, deadline)
+    return found if found.settled else active_set(p, found.dual, deadline)
 
 
 def pivot(p: Programme, dual: FloatArray, rounds: int, deadline: float) -> Point:

@@ -41,13 +41,14 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm import native
-from attsvm.data import FloatArray
+from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Lp, Norm, Schatten
 from attsvm.geometry.lifts import Entrywise, Lifted, RowLengths, SingularValues
 from attsvm.margins import Margins
 from attsvm.native import address, library
-from attsvm.solvers import facts, frobenius, newton, reweighted
+from attsvm.solvers import columns, facts, frobenius, newton, reweighted
 from attsvm.solvers.ascent import BlockAscent
+from attsvm.solvers.columns import Capped, Least, Twice
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.outcomes import HOPELESS, Request, solved, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate, reduce
@@ -225,6 +226,9 @@ class _Search:
         point = self._compiled(warm, _FIRST if self.spectra else _MOST) if few else None
         if point is not None and self.request.slack is not None and self.norm.strictly_convex:
             self._pointed(point.dual)
+        size = None if self._good() else columns.uneven(self.full)
+        if size is not None and self._uneven(size):
+            return self._answer()
         if warm is not None and not few:
             with np.errstate(all="ignore"):
                 self._attempt(warm, 0, 2 * _ITERATIONS[0])
@@ -372,6 +376,56 @@ class _Search:
             self._consider(*self._restored(state.W, state.dual), "splitting")
         return found
 
+    def _uneven(self, size: IntArray) -> bool:
+        """Splitting around the Frobenius solution where columns are of very different sizes;
+        whether that comes near enough.
+        """
+        p, slack = self.full, self.request.slack
+        start = columns.least(p, size, self.deadline, frobenius.nearest)
+        if start is None or start.contradiction:
+            return False
+        at = start.at
+        W = (at.rho * start.w).reshape(p.shape)
+        length = self.energy.size(W)
+        pull = self.energy.size((start.pull / at.rho).reshape(p.shape), dual=True)
+        share = pull if slack is None else length
+        if not (0.0 < length < math.inf and 0.0 < share < math.inf):
+            return False
+        unit = replace(at.programme, b=at.programme.b / length, cap=at.programme.cap / length)
+        dual = start.dual.high / share
+        start = start._replace(w=start.w / length, pull=start.pull / share)
+        state = Splitting(unit, self.energy, W / length, dual, 0, start)
+        with np.errstate(all="ignore"):
+            for most in _ITERATIONS:
+                error = math.inf
+                while state.iterations < most and not self._late() and error > self.aim:
+                    state.run(_CHECK_EVERY)
+                    error, scale = self._apart(unit, state, at)
+                w = state.margins.own * length
+                scale *= length
+                dual = Twice(state.dual * scale, np.zeros(p.m))
+                found = Least(at, w, dual, at.rho * state.pull.reshape(-1) * scale)
+                found = columns.sharpened(p, found)
+                for dual in columns.multipliers(p, found, self.deadline):
+                    self._certify(found.W.reshape(p.shape), dual, "splitting")
+                    if self._good() or self._late():
+                        break
+                if self._done() or self._late() or error <= self.aim:
+                    break
+        self.iterations += state.iterations
+        return self._good()
+
+    def _apart(self, unit: Programme, state: Splitting, at: Capped) -> tuple[float, float]:
+        """The error of the projection where columns are of very different sizes, and the scale of
+        its multipliers.
+        """
+        dual = state.dual
+        # in capped columns exact multipliers pull as the proximal map asks for
+        pulled = np.where(at.free, state.pull.reshape(-1), dual @ unit.D).reshape(state.W.shape)
+        pull, size = self.energy.size(pulled, dual=True), self.energy.size(state.W)
+        error = self._figure(unit, unit.D @ state.margins.own, dual, pull, size)
+        return error, 1.0 if self.request.slack is not None else float(unit.b @ dual) / pull**2
+
     def _newton(self, point: _Point) -> _Point:
         """Newton's method from a point, as far as it goes."""
         p, W, dual = self._normalised(point)
@@ -429,8 +483,14 @@ class _Search:
 
     def _error(self, p: Programme, W: FloatArray, dual: FloatArray) -> float:
         """The larger of the relative gap and the relative violation, in floating point."""
-        values, pull = p.values(W), self.energy.size(p.adjoint(dual), dual=True)
-        top, size = float(p.b @ dual), self.energy.size(W)
+        pull, size = self.energy.size(p.adjoint(dual), dual=True), self.energy.size(W)
+        return self._figure(p, p.values(W), dual, pull, size)
+
+    def _figure(
+        self, p: Programme, values: FloatArray, dual: FloatArray, pull: float, size: float
+    ) -> float:
+        """The same of margins, dual norm and norm."""
+        top = float(p.b @ dual)
         if self.request.slack is not None:
             primal = 0.5 * size * size + float(p.cap @ np.maximum(p.b - values, 0.0))
             return (primal - top + 0.5 * pull * pull) / primal if primal > 0.0 else math.inf
@@ -447,8 +507,12 @@ class _Search:
         """
         if not (np.isfinite(W).all() and np.isfinite(dual).all()):
             return math.inf
+        return self._certify(self.reduction.lifted(W), dual, solver, worse)
+
+    def _certify(self, W: FloatArray, dual: FloatArray, solver: str, worse: float = 0.0) -> float:
+        """The same with weights that are not in coordinates."""
         slack, margins = self.request.slack, self.margins
-        lifted, dual = self.full.restored(self.reduction.lifted(W), self.full.cancelled(dual))
+        lifted, dual = self.full.restored(W, self.full.cancelled(dual))
         if slack is None:
             found = certify_hard(margins, self.norm, lifted, dual)
         else:
@@ -498,49 +562,74 @@ class Splitting:
     """
 
     def __init__(
-        self, p: Programme, energy: Energy, W: FloatArray, dual: FloatArray, epochs: int
+        self,
+        p: Programme,
+        energy: Energy,
+        W: FloatArray,
+        dual: FloatArray,
+        epochs: int,
+        start: Least | None = None,
     ) -> None:
         """Start from weights, ``(d_x, d_z)``, and multipliers of the energy's programme, ``(m,)``.
 
         Projections take so many epochs of block ascent; none stands for the exact ones of the
-        method of active sets.
+        method of active sets. Where columns are of very different sizes, ``p`` is a programme of
+        capped columns, and a ``start`` in it has what these pull.
         """
-        pulled = p.adjoint(dual)
-        self.programme, self.energy = p, energy
+        self.energy = energy
+        pulled = p.adjoint(dual) if start is None else (start.pull / start.at.rho).reshape(W.shape)
+        self.pull = pulled
         self.t = float(np.linalg.norm(W) / np.linalg.norm(pulled))
         self.V = self.W = W
         self.iterations = 0
         self._z = W + self.t * pulled
         scaled = replace(p, cap=p.cap * self.t)
         dual = dual * self.t
-        self._margins: _ActiveSet | _Ascent = (
-            _Ascent(scaled, dual, epochs) if epochs else _ActiveSet(scaled, dual)
-        )
+        self.margins: _Ascent | _ActiveSet | _Uneven
+        if start is not None:
+            self.margins = _Uneven(scaled, dual, start)
+        else:
+            self.margins = _Ascent(scaled, dual, epochs) if epochs else _ActiveSet(scaled, dual)
         self._extrapolation = _Extrapolation(_EASY if energy.easy else _MEMORY)
 
     @property
     def dual(self) -> FloatArray:
         """``(m,)`` multipliers of the energy's programme."""
-        scaled: FloatArray = self._margins.dual / self.t
+        scaled: FloatArray = self.margins.dual / self.t
         return scaled
 
     def run(self, iterations: int) -> None:
         """That many more iterations."""
         for _ in range(iterations):
             before, self.V = self.V, self.energy.nearest(self._z, self.t)
-            self.W = self._margins.nearest(2.0 * self.V - self._z)
+            self.pull = (self._z - self.V) / self.t
+            own = self.margins.own
+            self.W = self.margins.nearest(2.0 * self.V - self._z)
             residual = self.W - self.V
             self.iterations += 1
             factor = 1.0
             if self.iterations % _BALANCE_EVERY == 0 and self.iterations <= _LAST_BALANCE:
                 factor = self._balance(residual, before)
             if factor == 1.0:
-                self._z = self._extrapolation.advanced(self._z, residual)
+                if own is None:
+                    self._z = self._extrapolation.advanced(self._z, residual)
+                else:
+                    self._z = self._advanced(own, residual)
                 continue
             self._z = self.V + (self._z + residual - self.V) * factor
             self.t *= factor
-            self._margins.rescale(factor)
+            self.margins.rescale(factor)
             self._extrapolation.forget()
+
+    def _advanced(self, own: FloatArray, residual: FloatArray) -> FloatArray:
+        """The next point, of this iteration and of that of the projection, together."""
+        assert self.margins.own is not None
+        z = self._z
+        point = np.append(z, own)
+        moved = np.append(residual, self.margins.own - own)
+        found = self._extrapolation.advanced(point, moved)
+        self.margins.own = found[z.size :]
+        return found[: z.size].reshape(z.shape)
 
     def _balance(self, residual: FloatArray, before: FloatArray) -> float:
         """By which the step must change to bring the relative distance of the copies and the
@@ -632,6 +721,8 @@ class _Extrapolation:
 class _Ascent:
     """Projections by epochs of block ascent from the multipliers of the last one."""
 
+    own: FloatArray | None = None  # what the projection iterates itself
+
     def __init__(self, p: Programme, dual: FloatArray, epochs: int) -> None:
         self.programme, self._ascent, self._epochs = p, BlockAscent(p, dual), epochs
 
@@ -654,6 +745,8 @@ class _ActiveSet:
     """Exact projections, with the factor of the free rows kept between them; of rows of length
     one.
     """
+
+    own: FloatArray | None = None
 
     def __init__(self, p: Programme, dual: FloatArray) -> None:
         length = np.sqrt(p.diagonal)
@@ -700,3 +793,28 @@ class _ActiveSet:
 
     def _at(self, numbers: FloatArray) -> int:
         return address(numbers, np.float64, len(numbers))
+
+
+class _Uneven:
+    r"""Exact projections where columns are of very different sizes: one proximal step of
+    :mod:`attsvm.solvers.columns` each, which converges together with the splitting.
+    """
+
+    def __init__(self, p: Programme, dual: FloatArray, start: Least) -> None:
+        self._rho = start.at.rho
+        self._away = 1.0 - self._rho**2
+        self.own: FloatArray | None = start.w
+        self._projection = _ActiveSet(p, dual)
+
+    @property
+    def dual(self) -> FloatArray:
+        return self._projection.dual
+
+    def nearest(self, centre: FloatArray) -> FloatArray:
+        assert self.own is not None
+        around = self._rho * centre.reshape(-1) + self._away * self.own
+        self.own = w = self._projection.nearest(around[:, None])[:, 0]
+        return (self._rho * w).reshape(centre.shape)
+
+    def rescale(self, factor: float) -> None:
+        self._projection.rescale(factor)
