@@ -53,6 +53,8 @@ class ColumnOptions:
             nearly depend on each other.
         step: by how many powers of two the unit falls where larger columns alone contradict.
         enough: gap at which a unit is the right one.
+        near: and at which it is good to begin with.
+        norm: longest weights to begin with, as a power of two.
         units: that are tried.
         steps: of the proximal point method.
         close: relative change at which it ends.
@@ -62,10 +64,12 @@ class ColumnOptions:
         spare: shares of the largest multiplier that rows without one take together.
     """
 
-    bits: int = 18
+    bits: int = 10
     caps: tuple[int, ...] = (8, 3)
     step: int = 6
     enough: float = 1e-11
+    near: float = 1e-7
+    norm: int = 5
     units: int = 12
     steps: int = 60
     close: float = 2e-15
@@ -280,6 +284,36 @@ def least(
         if best is not None and best.error < 1.0:
             break  # 4
     return best
+
+
+def shorter(
+    p: Programme,
+    size: IntArray,
+    found: Least,
+    deadline: float,
+    solve: Solve,
+    options: ColumnOptions = OPTIONS,
+) -> Least:
+    """The same in a smaller unit, as long as weights are long and columns are there whose entries
+    they need: where weights are computed to rounding in units of their norm, that loses the margins
+    of long ones.
+    """
+    while True:
+        at = found.at
+        length = int(np.frexp(float(np.linalg.norm(at.rho * found.w)))[1])
+        smaller = size[(size <= at.unit - options.step) & (size >= at.unit - length - 4)]
+        if length <= options.norm or len(smaller) == 0:
+            return found
+        at = capped(p, size, int(smaller.max()), options.caps[0])
+        with np.errstate(under="ignore"):
+            start = np.clip(np.ldexp(found.multipliers.high, -at.rows), 0.0, at.programme.cap)
+        other = _proximal(at, start, deadline, solve, options)
+        if other is None or other.contradiction:
+            return found
+        other = _measured(p, sharpened(p, other))
+        if other.error > max(options.near, found.error):
+            return found
+        found = other
 
 
 def _next(

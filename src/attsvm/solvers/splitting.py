@@ -384,6 +384,7 @@ class _Search:
         start = columns.least(p, size, self.deadline, frobenius.nearest)
         if start is None or start.contradiction:
             return False
+        start = columns.shorter(p, size, start, self.deadline, frobenius.nearest)
         at = start.at
         W = (at.rho * start.w).reshape(p.shape)
         length = self.energy.size(W)
@@ -401,6 +402,8 @@ class _Search:
                 while state.iterations < most and not self._late() and error > self.aim:
                     state.run(_CHECK_EVERY)
                     error, scale = self._apart(unit, state, at)
+                    if not math.isfinite(scale):
+                        return False
                 w = state.margins.own * length
                 scale *= length
                 dual = Twice(state.dual * scale, np.zeros(p.m))
@@ -423,6 +426,8 @@ class _Search:
         # in capped columns exact multipliers pull as the proximal map asks for
         pulled = np.where(at.free, state.pull.reshape(-1), dual @ unit.D).reshape(state.W.shape)
         pull, size = self.energy.size(pulled, dual=True), self.energy.size(state.W)
+        if not (pull > 0.0 and size > 0.0 and np.isfinite(dual).all()):
+            return math.inf, math.nan
         error = self._figure(unit, unit.D @ state.margins.own, dual, pull, size)
         return error, 1.0 if self.request.slack is not None else float(unit.b @ dual) / pull**2
 
