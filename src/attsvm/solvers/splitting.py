@@ -380,43 +380,60 @@ class _Search:
         """Splitting around the Frobenius solution where columns are of very different sizes;
         whether that comes near enough.
         """
-        p, slack = self.full, self.request.slack
+        p = self.full
         start = columns.least(p, size, self.deadline, frobenius.nearest)
         if start is None or start.contradiction:
             return False
         start = columns.shorter(p, size, start, self.deadline, frobenius.nearest)
-        at = start.at
+        with np.errstate(all="ignore"):
+            for attempt, most in enumerate(_ITERATIONS):
+                found = self._around(start, most, attempt % 2 == 0)
+                if found is None:
+                    break
+                start = columns.sharpened(p, found)
+                for dual in columns.multipliers(p, start, self.deadline):
+                    self._certify(start.W.reshape(p.shape), dual, "splitting")
+                    if self._good() or self._late():
+                        break
+                if self._done() or self._late() or found.error <= self.aim:
+                    break
+        return self._good()
+
+    def _around(self, start: Least, most: int, balanced: bool) -> Least | None:
+        """The best of so many iterations in capped columns; ``None`` where there is none."""
+        at, p, slack = start.at, self.full, self.request.slack
         W = (at.rho * start.w).reshape(p.shape)
         length = self.energy.size(W)
         pull = self.energy.size((start.pull / at.rho).reshape(p.shape), dual=True)
         share = pull if slack is None else length
         if not (0.0 < length < math.inf and 0.0 < share < math.inf):
-            return False
+            return None
         unit = replace(at.programme, b=at.programme.b / length, cap=at.programme.cap / length)
-        dual = start.dual.high / share
-        start = start._replace(w=start.w / length, pull=start.pull / share)
-        state = Splitting(unit, self.energy, W / length, dual, 0, start)
-        with np.errstate(all="ignore"):
-            for most in _ITERATIONS:
-                error = math.inf
-                while state.iterations < most and not self._late() and error > self.aim:
-                    state.run(_CHECK_EVERY)
-                    error, scale = self._apart(unit, state, at)
-                    if not math.isfinite(scale):
-                        return False
-                w = state.margins.own * length
+        state = Splitting(
+            unit,
+            self.energy,
+            W / length,
+            start.dual.high / share,
+            0,
+            start._replace(w=start.w / length, pull=start.pull / share),
+        )
+        if not balanced:
+            state.balanced = 0
+        best: Least | None = None
+        while state.iterations < most and not self._late():
+            state.run(_CHECK_EVERY)
+            error, scale = self._apart(unit, state, at)
+            if not math.isfinite(scale):
+                break
+            if best is None or error < best.error:
                 scale *= length
                 dual = Twice(state.dual * scale, np.zeros(p.m))
-                found = Least(at, w, dual, at.rho * state.pull.reshape(-1) * scale)
-                found = columns.sharpened(p, found)
-                for dual in columns.multipliers(p, found, self.deadline):
-                    self._certify(found.W.reshape(p.shape), dual, "splitting")
-                    if self._good() or self._late():
-                        break
-                if self._done() or self._late() or error <= self.aim:
-                    break
+                pulled = at.rho * state.pull.reshape(-1) * scale
+                best = Least(at, state.margins.own * length, dual, pulled, error=error)
+            if error <= self.aim:
+                break
         self.iterations += state.iterations
-        return self._good()
+        return best
 
     def _apart(self, unit: Programme, state: Splitting, at: Capped) -> tuple[float, float]:
         """The error of the projection where columns are of very different sizes, and the scale of
@@ -564,6 +581,9 @@ class Splitting:
         W: weights after the projection.
         t: step of the proximal map.
         iterations: iterations so far.
+        balanced: up to how many of them the step may change.
+        pull: what exact multipliers of the energy's programme pull, by the last proximal map.
+        margins: the projection.
     """
 
     def __init__(
@@ -586,7 +606,7 @@ class Splitting:
         self.pull = pulled
         self.t = float(np.linalg.norm(W) / np.linalg.norm(pulled))
         self.V = self.W = W
-        self.iterations = 0
+        self.iterations, self.balanced = 0, _LAST_BALANCE
         self._z = W + self.t * pulled
         scaled = replace(p, cap=p.cap * self.t)
         dual = dual * self.t
@@ -613,7 +633,7 @@ class Splitting:
             residual = self.W - self.V
             self.iterations += 1
             factor = 1.0
-            if self.iterations % _BALANCE_EVERY == 0 and self.iterations <= _LAST_BALANCE:
+            if self.iterations % _BALANCE_EVERY == 0 and self.iterations <= self.balanced:
                 factor = self._balance(residual, before)
             if factor == 1.0:
                 if own is None:
