@@ -517,7 +517,7 @@ def rounded(
     # in units in which the weights, and so the adjoint, are of size one
     power = (quantum + at.rows[rows] + d + z + at.scale)[:, None] + options.digits
     vectors = _shifted(written, power)
-    own = _shifted(np.diag([1] * len(rows)).astype(object), quantum[:, None] + options.digits)
+    own = np.diag([1 << max(0, int(each)) for each in quantum + options.digits]).astype(object)
     rest = np.ldexp(_pulled(p, Twice(np.ldexp(low, at.rows), 0.0 * low)), at.scale)
     target = _shifted(*_integers(rest, options.digits))
     basis = np.concatenate([vectors, own], axis=1)

@@ -21,6 +21,7 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
 from attsvm.native import address, library
+from attsvm.solvers.integers import rounded, whole
 
 _TINY = float(np.finfo(np.float64).tiny)
 _EPS = float(np.finfo(np.float64).eps)
@@ -276,9 +277,20 @@ def _sharp_dot(x: FloatArray, y: FloatArray) -> tuple[float, float]:
 
 
 def _sharp_pull(margins: Margins, dual: FloatArray) -> FloatArray:
-    """The adjoint, computed to twice the digits and rounded once."""
-    high, low, _ = sharp_adjoint(margins.differences, margins.queries, margins.offsets, dual)
-    return high + low
+    """The adjoint, computed to twice the digits and rounded once; in integers where terms that
+    cancel are so large that these are too few.
+    """
+    D, Z, offsets = margins.differences, margins.queries, margins.offsets
+    high, low, size = sharp_adjoint(D, Z, offsets, dual)
+    pulled = high + low
+    if not ROUNDING * float(np.linalg.norm(size)) > NO_MATTER * float(np.linalg.norm(pulled)):
+        return pulled
+    some = np.flatnonzero(dual)
+    (D, d), (lam, x), (Z, z) = (whole(each) for each in (D[some], dual[some], Z))
+    try:
+        return rounded((D * lam[:, None]).T @ Z[margins.sequence[some]], 1, d + x + z)
+    except OverflowError:
+        return pulled
 
 
 def farkas_residual(margins: Margins, dual: FloatArray) -> float:

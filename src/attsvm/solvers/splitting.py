@@ -776,13 +776,21 @@ class _ActiveSet:
     def __init__(self, p: Programme, dual: FloatArray) -> None:
         length = np.sqrt(p.diagonal)
         self._length = np.where(length > 0.0, length, 1.0)
-        self.programme, self._multipliers = p, dual * self._length
         every = np.arange(p.m)
         G = np.ascontiguousarray(p.gram(every))
         G /= self._length[:, None]
         G /= self._length
+        # of two opposite rows the first stands for both, with a multiplier of any sign
+        other = -np.ones(p.m, np.int64) if p.opposite is None else p.opposite
+        self._first = np.flatnonzero(every < other)
+        self._second = other[self._first]
+        G[self._second] = G[:, self._second] = 0.0
         self._G, self._cap = G, p.cap * self._length
         self._free, self._slope = np.zeros(p.m, np.uint8), np.empty(p.m)
+        self._free[self._first] = 1
+        self.programme, self._multipliers = p, dual * self._length
+        self._multipliers[self._first] -= self._multipliers[self._second]
+        self._multipliers[self._second] = 0.0
         self._set, self._steps = native.active_set(p.m, p.dof), ctypes.c_int64()
         self._places = address(G, np.float64, p.m, p.m)
         library.active_set_begin(self._places, *self._box(), self._at(self._multipliers))
@@ -790,6 +798,8 @@ class _ActiveSet:
     @property
     def dual(self) -> FloatArray:
         unit: FloatArray = self._multipliers / self._length
+        unit[self._second] = np.maximum(-unit[self._first], 0.0)
+        unit[self._first] = np.maximum(unit[self._first], 0.0)
         return unit
 
     def nearest(self, centre: FloatArray) -> FloatArray:
