@@ -395,9 +395,9 @@ def _measured(p: Programme, found: Least) -> Least:
 
 
 def sharpened(p: Programme, found: Least, rounds: int = 4) -> Least:
-    r"""With weights that meet free rows to the last digit, and multipliers that pull on capped columns by what the weights there are, to twice the
-    digits: the least relative change with
-    :math:`\sum_c\lambda_ca_{ce}=w_e` there.
+    r"""With weights that meet free rows to the last digit, and multipliers that pull on capped
+    columns by what ``found`` says, to twice the digits: the least relative change with
+    :math:`\sum_c\lambda_ca_{ce}` equal to it there.
     """
     at, dual = found.at, found.dual
     rows = np.flatnonzero((dual.high > 0.0) & (dual.high < at.programme.cap))
