@@ -429,6 +429,7 @@ class _Search:
                 scale *= length
                 dual = Twice(state.dual * scale, np.zeros(p.m))
                 pulled = at.rho * state.pull.reshape(-1) * scale
+                assert state.margins.own is not None
                 best = Least(at, state.margins.own * length, dual, pulled, error=error)
             if error <= self.aim:
                 break
@@ -439,13 +440,14 @@ class _Search:
         """The error of the projection where columns are of very different sizes, and the scale of
         its multipliers.
         """
-        dual = state.dual
+        dual, w = state.dual, state.margins.own
+        assert w is not None
         # in capped columns exact multipliers pull as the proximal map asks for
         pulled = np.where(at.free, state.pull.reshape(-1), dual @ unit.D).reshape(state.W.shape)
         pull, size = self.energy.size(pulled, dual=True), self.energy.size(state.W)
         if not (pull > 0.0 and size > 0.0 and np.isfinite(dual).all()):
             return math.inf, math.nan
-        error = self._figure(unit, unit.D @ state.margins.own, dual, pull, size)
+        error = self._figure(unit, unit.D @ w, dual, pull, size)
         return error, 1.0 if self.request.slack is not None else float(unit.b @ dual) / pull**2
 
     def _newton(self, point: _Point) -> _Point:
