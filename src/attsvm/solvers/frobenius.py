@@ -44,7 +44,7 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.native import address, library
-from attsvm.solvers import integers
+from attsvm.solvers import columns, integers
 from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.hinges import smoothed
 from attsvm.solvers.outcomes import (
@@ -323,6 +323,11 @@ class _Search:
 
     def run(self) -> MarginSolution:
         p = self.programme
+        size = columns.uneven(self.exact)
+        if size is not None:
+            solution = self._uneven(size)
+            if solution is not None:
+                return solution
         start = (
             np.zeros(p.m)
             if self.request.warm_start is None
@@ -348,6 +353,24 @@ class _Search:
                 self._ascended_long(ascent)
         assert self.best is not None
         return solved(self.margins, self.best, self.request, self.solver, ascent.epochs)
+
+    def _uneven(self, size: IntArray) -> MarginSolution | None:
+        """The solution where columns are of very different sizes, if that is found."""
+        p = self.exact
+        found = columns.least(p, size, self.deadline, nearest)
+        if found is None:
+            return None
+        if found.contradiction:
+            claim = self._claim(Point(found.multipliers.high, np.zeros(p.shape), False, True), 0)
+            return claim if claim is not None and claim.status == "infeasible" else None
+        for dual in columns.multipliers(p, found, self.deadline):
+            self._consider(dual, "capped columns", found.W.reshape(p.shape))
+            if self._good() or self._late():
+                break
+        if not self._good():
+            return None
+        assert self.best is not None
+        return solved(self.margins, self.best, self.request, self.solver, 0)
 
     def _pivoted(self, ascent: BlockAscent) -> bool:
         """Ascent to a rough point, then pivoting or, where that is cheaper, more ascent."""
@@ -561,6 +584,12 @@ def _signs(p: Programme, sides: _Sides, at: _System, usable: BoolArray) -> tuple
         ~free & ~upper & usable & (at.slope < -at.noise),
         upper & (at.slope > at.noise),
     )
+
+
+def nearest(p: Programme, dual: FloatArray, deadline: float) -> Point:
+    """Pivoting from these multipliers, and where that does not settle, active sets."""
+    found = pivot(p, dual, _PIVOTS, deadline)
+    return found if found.settled else active_set(p, found.dual, deadline)
 
 
 def pivot(p: Programme, dual: FloatArray, rounds: int, deadline: float) -> Point:

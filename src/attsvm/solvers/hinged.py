@@ -14,7 +14,7 @@ from attsvm.data import FloatArray
 from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins
 from attsvm.solvers import frobenius, polyhedral, splitting
-from attsvm.solvers.columns import Even, evened
+from attsvm.solvers.units import Even, evened
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.interior import SOLVER, InteriorOptions, InteriorPoints
 from attsvm.solvers.outcomes import Request, solved, zero_solution

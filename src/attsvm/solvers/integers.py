@@ -56,8 +56,8 @@ def settled(p: Programme, deadline: float) -> Point | None:
         unit, power = int(np.abs(lam).max()), 0
     dual = np.zeros(p.m)
     try:
-        dual[rows] = _rounded(lam, unit, power)
-        W = _rounded((D * lam[:, None]).T @ Z, unit, power + d + z)
+        dual[rows] = rounded(lam, unit, power)
+        W = rounded((D * lam[:, None]).T @ Z, unit, power + d + z)
     except OverflowError:
         return None
     negative = np.flatnonzero(dual < 0.0)
@@ -209,7 +209,7 @@ def _shifted(number: Fraction, power: int) -> Fraction:
     return number * 2**power if power >= 0 else number / 2**-power
 
 
-def _rounded(numbers: Any, unit: int, power: int) -> FloatArray:
+def rounded(numbers: Any, unit: int, power: int) -> FloatArray:
     """``2**power * numbers / unit`` in float64."""
     low, high = (unit << max(-power, 0)), max(power, 0)
     flat = [(int(x) << high) / low for x in numbers.reshape(-1)]

@@ -26,7 +26,7 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers import frobenius
-from attsvm.solvers.columns import Even, evened
+from attsvm.solvers.units import Even, evened
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.interior import InteriorOptions, InteriorPoints
 from attsvm.solvers.outcomes import HOPELESS, Request, kept, solved, zero_solution
