@@ -14,12 +14,12 @@ from attsvm.data import FloatArray
 from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins
 from attsvm.solvers import frobenius, polyhedral, splitting
-from attsvm.solvers.units import Even, evened
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.interior import SOLVER, InteriorOptions, InteriorPoints
 from attsvm.solvers.outcomes import Request, solved, zero_solution
 from attsvm.solvers.proofs import Certificate, certify_soft
 from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers.units import Even, evened
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what comes of it is certified

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray
-from attsvm.solvers.units import Even, cancelled, with_digits
 from attsvm.solvers.outcomes import Request
 from attsvm.solvers.programme import Programme, equilibrate, explicit_rows
+from attsvm.solvers.units import Even, cancelled, with_digits
 
 SOLVER = "interior points"
 """What solutions of this method name as their solver."""

@@ -26,7 +26,6 @@ from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers import frobenius
-from attsvm.solvers.units import Even, evened
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.interior import InteriorOptions, InteriorPoints
 from attsvm.solvers.outcomes import HOPELESS, Request, kept, solved, zero_solution
@@ -34,6 +33,7 @@ from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.proofs import Certificate, certify_hard, lower_bound
 from attsvm.solvers.scaling import scaled
 from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers.units import Even, evened
 
 SOLVER = "interior points"
 _AIM = 1e-13  # relative gap: a vertex gives it nearly always
