@@ -45,6 +45,7 @@ class InteriorOptions:
             then takes some hundredths of a second.
         light: size of small multipliers, in tolerances of the objective that they cost.
         near: gap, in tolerances, from which digits of multipliers are worth their time.
+        lattice: seconds that must be left for the last digits of multipliers, which take one.
         widest: equations of a factor.
         careful: equations up to which systems are solved by orthogonal factors, which keep the
             digits of small rows beside large ones.
@@ -63,6 +64,7 @@ class InteriorOptions:
     largest: int = 1 << 18
     light: float = 0.05
     near: float = 1e4
+    lattice: float = 1.0
     widest: int = 1600
     careful: int = 160
     ridge: float = 1e-12
@@ -461,7 +463,7 @@ class InteriorPoints:
         for raised in (np.minimum(least, 0.5 * self.C), np.zeros_like(least)):
             better = cancelled(self.p, lam, aim, entries, fine, raised, held)
             self._consider(w, better)
-            if self.error > tol and gap(better) <= tol and not self.request.late:
+            if self.error > tol and gap(better) <= tol and self.request.left > self.options.lattice:
                 share = self.options.light * tol
                 self._consider(w, with_digits(self.p, better, aim, fine, near, share, held))
             if self.error <= tol:
