@@ -86,17 +86,19 @@ def _entrywise(G: Tensor, p: float) -> Tensor:
         )
     size = entries.abs()
     largest = size.amax(dim=1, keepdim=True)
-    largest = torch.where(largest > 0, largest, torch.ones_like(largest))
+    largest = _divisor(largest)
     if p == 2.0:
         unit = entries / largest
-        norm = torch.linalg.vector_norm(unit, dim=1, keepdim=True)
-        return unit.div_(torch.where(norm > 0, norm, torch.ones_like(norm))).view_as(G)
+        return unit.div_(_divisor(torch.linalg.vector_norm(unit, dim=1, keepdim=True))).view_as(G)
     size = size.div_(largest)
     raised = size ** (1.0 / (p - 1.0))
     total = (raised * size).sum(dim=1, keepdim=True) ** (1.0 / p)
-    return torch.copysign(
-        raised.div_(torch.where(total > 0, total, torch.ones_like(total))), entries
-    ).view_as(G)
+    return torch.copysign(raised.div_(_divisor(total)), entries).view_as(G)
+
+
+def _divisor(lengths: Tensor) -> Tensor:
+    """1 for every 0; NaN stays."""
+    return torch.where(lengths == 0, torch.ones_like(lengths), lengths)
 
 
 def _first_largest(size: Tensor) -> Tensor:
