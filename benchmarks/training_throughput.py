@@ -28,7 +28,7 @@ from attsvm_papers.heads.decoder import Decoder, Sizes
 from attsvm_papers.networks.classifiers import TextClassifier
 from attsvm_papers.networks.labelled import Examples
 from attsvm_papers.networks.training import Plan, logits_of, optimizer_of, summed_loss
-from attsvm_papers.pruning.decoders import OPTIMISERS, RATES, optimiser
+from attsvm_papers.pruning.decoders import OPTIMISERS, RATES, pruning_optimiser
 
 PEER = "torch AdamW fused"
 LETTERS = 65
@@ -91,7 +91,7 @@ def decoders(options):
     for name in OPTIMISERS:
         torch.manual_seed(0)
         model = Decoder(LETTERS, sizes)
-        found[name] = partial(gradients, model), optimiser(model, name, RATES[name], 0.0)
+        found[name] = partial(gradients, model), pruning_optimiser(model, name, RATES[name], 0.0)
     found[PEER] = found.pop("adamw")
     return found, sizes.batch * sizes.context
 

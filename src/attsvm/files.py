@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attsvm.errors import InputError
+from attsvm.interruption import removed_when_interrupted
 from attsvm.nearest import file_meant
 from attsvm.printable import escaped, has_halves, name_of
 
@@ -126,19 +127,21 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     _check_place(path)
     partial = path.parent / f".{path.stem[:100]}.{secrets.token_hex(4)}.partial{path.suffix}"
-    try:
-        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be written ({error.strerror}); choose a folder that you may write to"
-        ) from None
-    try:
-        yield partial
-        _flush(partial)
-        partial.replace(path)
-        _flush(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
+    with removed_when_interrupted(partial):
+        try:
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except OSError as error:
+            raise InputError(
+                f"{path} cannot be written ({error.strerror}); choose a folder that you may write"
+                " to"
+            ) from None
+        try:
+            yield partial
+            _flush(partial)
+            partial.replace(path)
+            _flush(path.parent)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def write_file(path: str | Path, content: str | bytes) -> Path:

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from attsvm.errors import AttsvmError
+from attsvm.interruption import end_on_signals, end_processes, uninterrupted
 
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -35,6 +36,17 @@ PROCESS_ENDED = (
     "a process ended before its run did (killed, out of memory, or a script without the line if"
     ' __name__ == "__main__":); call again with the same folder to go on, or with fewer processes'
 )
+
+
+class _Pool(ProcessPoolExecutor):
+    """Processes that are started by ``submit``, and do not hear Ctrl-C before they ignore it."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        try:
+            with uninterrupted():
+                return super().submit(function, *arguments, **named)
+        except BrokenPipeError:  # one was killed before it knew what it is for
+            raise BrokenProcessPool(PROCESS_ENDED) from None
 
 
 class _Here:
@@ -64,7 +76,7 @@ def workers(jobs: int | None = None, executor: Any = None) -> Iterator[Any]:
     pool = None
     if executor is None and jobs > 1:
         spawn = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(jobs, spawn, _begin)
+        pool = _Pool(jobs, spawn, _begin)
     try:
         yield executor or pool or _Here()
     except BrokenProcessPool:
@@ -72,8 +84,7 @@ def workers(jobs: int | None = None, executor: Any = None) -> Iterator[Any]:
     except Exception:
         raise
     except BaseException:  # interrupted: nobody waits for calls that run
-        for process in list(pool._processes.values()) if pool is not None else ():
-            process.kill()
+        end_processes(pool._processes.values() if pool is not None else ())
         raise
     finally:
         if pool is not None:
@@ -126,19 +137,22 @@ def slots(executor: Any) -> int:
 
 def _begin() -> None:
     """Called first in a process: it computes with one thread, ends with the process that started
-    it, and leaves Ctrl-C to that one.
+    it, and leaves Ctrl-C to that one, which ends it with SIGTERM.
 
     Linux sends a signal at the end of the other process; everywhere a thread waits for the end of a
     pipe that the other one holds open for as long as it lives.
     """
-    from threadpoolctl import threadpool_limits
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    end_on_signals(quiet=True)
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if (parent := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+    from threadpoolctl import threadpool_limits
+
     os.environ.update(dict.fromkeys(_THREADS, "1"))  # for what is loaded from now on
     threadpool_limits(1)  # of what the script that is this process's main module has loaded
     if "torch" in sys.modules:

@@ -13,6 +13,10 @@ from attsvm.cli.output import show
 def add_parser(commands):
     parser = commands.add_parser("greet", help="say good day")
     parser.set_defaults(run=lambda options: show("good day") or 0)
+    commands.add_parser("wait").set_defaults(run=wait)
+
+def wait(options):
+    raise KeyboardInterrupt
 
 def names():
     return {"greetings": {"day": "a good one"}}
@@ -39,6 +43,11 @@ def test_a_command_of_another_package_runs_and_is_listed(greeting, capsys):
     assert "say good day" in capsys.readouterr().out
     assert main(["list"]) == 0
     assert "greetings:\n  day  a good one" in capsys.readouterr().out
+
+
+def test_a_program_that_calls_a_command_has_the_interrupts_of_python(greeting, capsys):
+    assert main(["wait"]) == 130
+    assert capsys.readouterr().err == "attsvm: interrupted\n"
 
 
 def test_our_own_commands_do_not_look_for_others(monkeypatch):

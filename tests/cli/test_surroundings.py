@@ -81,6 +81,13 @@ def test_a_closed_standard_output_is_no_traceback():
     assert b"Exception" not in done.stderr
 
 
+def test_what_goes_to_a_closed_standard_error_does_not_go_among_the_data():
+    done = shell(f"{ATTSVM} solve nowhere.npz 2>&-")
+    assert (done.returncode, done.stdout) == (2, b"")
+    done = shell(f"{ATTSVM} list --json 2>&- <&-")
+    assert (done.returncode, set(json.loads(done.stdout)) >= {"datasets"}) == (0, True)
+
+
 def test_an_encoding_that_lacks_characters_is_enough():
     poor = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
     for words in (["list"], ["list", "--json"]):

@@ -4,6 +4,7 @@ and is what it always was for `fro`.
 
 import numpy as np
 import pytest
+import torch
 
 import attsvm
 from attsvm.errors import InputError
@@ -42,6 +43,30 @@ def test_weights_grow_to_at_most_the_steps_times_their_length(name, instance):
     # A pair starts with |Q| = sqrt(rank), of which the triangle inequality knows.
     bound = 0.5 * (np.sqrt(2 * steps * lr) + np.sqrt(5)) ** 2 if name == "nuc" else steps * lr
     assert 0.2 * bound < reached <= bound * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_steps_in_one_direction_go_as_far_as_they_are_long_together(name, instance):
+    """From zero to the norm N lr; a pair so far that half its square is N lr, the most that the
+    nuclear norm of its product can be.
+    """
+    data, start = instance
+    norm, steps, lr = parse_norm(name), 30, 0.7
+    model, optimizer = selection_descent(norm, data, start, lr, steps)
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    before = [p.detach().clone() for p in parameters]
+    ahead = [torch.ones_like(p) for p in parameters]
+    for _ in range(steps):
+        for parameter, direction in zip(parameters, ahead, strict=True):
+            parameter.grad = -direction
+        optimizer.step()
+    moved = [(p.detach() - b).numpy() for p, b in zip(parameters, before, strict=True)]
+    reached = (
+        0.5 * sum(float(np.sum(part**2)) for part in moved)
+        if name == "nuc"
+        else float(norm.value(model.W.detach().numpy()))
+    )
+    assert reached == pytest.approx(steps * lr, rel=1e-9)  # mirror maps raise to powers of 1 / .01
 
 
 @pytest.fixture(scope="module")

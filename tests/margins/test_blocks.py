@@ -98,6 +98,7 @@ def test_where_blocks_come_from() -> None:
     for blocks, count, words in (
         (lambda k: k, None, "count is None"),
         (lambda k: k, 0, "count is 0"),
+        (lambda k: k, True, "count is True"),
         ((x for x in [1]), None, "no generator"),
         ([], None, "give a function"),
         ([ROWS], 2, "there are 1"),

@@ -49,6 +49,20 @@ def test_contradictory_ratios_come_with_a_witness() -> None:
     assert np.abs(found.margins.adjoint(found.dual)).max() <= 1e-14
 
 
+def test_what_rounding_contradicts_has_no_witness() -> None:
+    """Ratios that weights can meet, held to no tolerance at all."""
+    without = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        data = ragged_data(rng, 4, 5, 6, 4)
+        one = np.arange(5) == visible_choice(rng, data.mask)[:, None]
+        sets = data.mask & (rng.random(data.mask.shape) < 0.5) | one
+        found = finite_component(data, sets, rng.dirichlet(np.ones(5), 4) + 1e-3, tol=0.0)
+        assert found.distance > 0.1 or found.consistent
+        without += found.distance == np.inf
+    assert without  # nothing of the ratios is left to prove anything with
+
+
 def test_recombination() -> None:
     rng = np.random.default_rng(0)
     fin, mm = np.zeros((2, 3)), np.zeros((2, 3))

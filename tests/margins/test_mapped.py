@@ -42,6 +42,10 @@ def test_the_solution_of_what_is_on_disk(form: str, arrays, tmp_path, monkeypatc
             np.save(path / f"{name}.npy", np.asfortranarray(array) if form == "fortran" else array)
     blocks = MappedSelections(path)
     assert blocks.count == (11 if form == "shards" else 8)
+    read = [blocks(k) for k in range(blocks.count)]  # every sequence once, in its order
+    assert max(len(tokens) for tokens, *_ in read) <= 4
+    for k, name in enumerate(("X", "Z", "selected", "mask")):
+        np.testing.assert_array_equal(np.concatenate([block[k] for block in read]), arrays[name])
     data = AttentionData(arrays["X"], np.ones(30), arrays["Z"], arrays["mask"])
     expected = max_margin(selection_margins(data, arrays["selected"])).norm
     for given in (path, str(path), blocks):
@@ -50,13 +54,19 @@ def test_the_solution_of_what_is_on_disk(form: str, arrays, tmp_path, monkeypatc
         assert found.norm == pytest.approx(expected, rel=1e-9)
 
 
-def test_without_queries_or_mask_the_first_token_asks(arrays, tmp_path) -> None:
-    arrays = {"X": arrays["X"], "selected": arrays["X"][:, :, 0].argmax(axis=1)}
-    saved(arrays, tmp_path)
+@pytest.mark.parametrize("masked", [False, True])
+def test_without_queries_the_first_visible_token_asks(masked: bool, arrays, tmp_path) -> None:
+    X, mask = arrays["X"], arrays["mask"]
+    mask[::2, :2] = [False, True]
+    seen = mask if masked else np.ones_like(mask)
+    queries = X[np.arange(30), seen.argmax(axis=1)]
+    logits = np.einsum("ntd,de,ne->nt", X, np.random.default_rng(1).normal(size=(4, 4)), queries)
+    arrays = {"X": X, "selected": np.where(seen, logits, -np.inf).argmax(axis=1)}
+    saved({**arrays, "mask": mask} if masked else arrays, tmp_path)
     found = max_margin(Margins.from_blocks(tmp_path))
-    data = AttentionData(arrays["X"], np.ones(30))
+    data = AttentionData(X, np.ones(30), queries, seen)
     whole = max_margin(selection_margins(data, arrays["selected"]))
-    assert found.status == whole.status
+    assert found.status == whole.status == "optimal"
     assert found.norm == pytest.approx(whole.norm, rel=1e-9)
 
 

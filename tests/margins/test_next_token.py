@@ -174,7 +174,8 @@ def test_soft_label_rows_by_loops(seed: int) -> None:
     same(margins, soft_label_margins(h, tops))
     np.testing.assert_allclose(log_odds_margins(h, p).rhs, odds)
     hard = n.argmax(axis=1)
-    same(soft_label_margins(h, np.eye(5)[hard]), output_margins(h, hard, 5))
+    same(alone := soft_label_margins(h, np.eye(5)[hard]), output_margins(h, hard, 5))
+    assert alone.kind == "class"
 
 
 def test_weights_and_entropy_by_hand() -> None:

@@ -115,6 +115,7 @@ REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (order_margins, (NextTokenData.from_sentences([[0, 1]], [0]),), "sentence 0 has no one token"),
     (order_margins, (I3, [[0, 1, 3]]), r"arcs\[0\] is \[0, 1, 3\]; tokens are numbered 0 to 2"),
     (order_margins, (I3, [[0, 1, 1]]), "cannot come before itself"),
+    (order_margins, (I3, [[0, 1, 2], [0, 1, 1]]), r"arcs\[1\] is \[0, 1, 1\]; a token cannot"),
     (order_margins, (I3, [0, 1, 2]), r"arcs has shape \(3,\)"),
     (order_margins, (np.full((3, 3), np.inf), [[0, 1, 2]]), "embeddings holds inf"),
     (graph_margins, (np.ones(3), [[0, 1, 2]]), r"embeddings has shape \(3,\)"),
@@ -126,6 +127,14 @@ REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (order_arcs, ([[1, 4]], [1], [1, 2, 3, 0]), r"outside 0 to 3"),
     (order_arcs, ([[1, 0]], [1, 2]), r"labels has shape \(2,\)"),
     (order_arcs, ([[1, 0]], [1], None, "skip"), "missing is 'skip'"),
+    # an axis of any length is not an empty one
+    (output_margins, (np.ones((3, 0)), [0, 1, 2]), r"embeddings has shape \(3, 0\)"),
+    (order_margins, (np.ones((3, 0)), [[0, 1, 2]]), r"embeddings has shape \(3, 0\)"),
+    (graph_margins, (np.ones((0, 2)), [[0, 1, 2]]), r"embeddings has shape \(0, 2\)"),
+    (soft_label_margins, (I2, np.ones((2, 0))), r"counts has shape \(2, 0\)"),
+    (prompt_margins, (DATA, [0, 0], np.ones((0, 3))), r"keys has shape \(0, 3\)"),
+    (pair_margins, (KEYS[:, :0], KEYS), r"keys has shape \(30, 0\)"),
+    (recombine, (np.ones((2, 0)),) * 3, r"W has shape \(2, 0\)"),
     *(
         (make, arguments, words)
         for make in (soft_label_margins, log_odds_margins)
@@ -145,6 +154,11 @@ def test_a_refusal_names_what_is_wrong(make, arguments, sentence) -> None:
     with pytest.raises(InputError, match=sentence) as told:
         make(*arguments)
     assert "\n" not in str(told.value)
+
+
+def test_numbers_whose_squares_overflow_are_numbers() -> None:
+    margins = output_margins(1e200 * I3, [0, 1, 2])
+    np.testing.assert_array_equal(margins.queries, 1e200 * I3)
 
 
 @pytest.mark.parametrize("name", ["positions", "classes", "visible"])

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from attsvm.errors import InputError
-from attsvm.optim import MirrorDescent
+from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.optim.combined import CombinedOptimizer
 from attsvm.optim.split import split_params
 
@@ -145,6 +145,8 @@ def test_refusals():
     with pytest.raises(InputError, match="no optimisers"):
         CombinedOptimizer([])
     assert CombinedOptimizer(first).optimizers == (first,)
+    with pytest.raises(InputError, match="is LBFGS, whose step evaluates"):
+        CombinedOptimizer([torch.optim.LBFGS(net.parameters())])
     with pytest.raises(InputError, match="is a list"):
         CombinedOptimizer([[first]])
     optimizer = combined(net)
@@ -154,6 +156,141 @@ def test_refusals():
         optimizer.load_state_dict(first.state_dict())
     with pytest.raises(InputError, match="give as many groups"):
         optimizer.param_groups = first.param_groups
+
+
+def pairs(*kinds):
+    """A combination of optimisers of one matrix each, after a step."""
+    weights = [nn.Parameter(torch.full((3, 3), 1.0 + k)) for k in range(len(kinds))]
+    optimizer = CombinedOptimizer([kind([w]) for kind, w in zip(kinds, weights, strict=True)])
+    for w in weights:
+        w.grad = w.detach().clone()
+    optimizer.step()
+    return optimizer
+
+
+def mirror(weights):
+    return MirrorDescent(weights, lr=0.1, p=1.5)
+
+
+def steepest(weights):
+    return SteepestDescent(weights, lr=0.1, momentum=0.9)
+
+
+adam, sgd = torch.optim.AdamW, torch.optim.SGD
+CHECKPOINTS = [
+    (
+        [mirror, adam],
+        [adam, mirror],
+        r"AdamW \(member 0 of CombinedOptimizer\): .* settings dampening, decay",
+    ),
+    ([adam, mirror], [mirror, adam], r"MirrorDescent \(member 0 of .*: it has the state exp_avg"),
+    ([mirror, steepest], [steepest, mirror], r"SteepestDescent \(member 0 of .* the state dual"),
+    ([steepest, mirror], [steepest, steepest], r"\(member 1 of CombinedOptimizer\): .* state dual"),
+    ([sgd, steepest], [steepest, sgd], r"SGD \(member 1 of .*: it has the settings blocks"),
+    ([adam, sgd], [sgd, adam], r"SGD \(member 0 of .*: it has the settings amsgrad, betas"),
+    (
+        [adam],
+        [mirror, adam],
+        "a different number of parameter groups than Com.*, 1 and not 2",
+    ),
+    ([adam, adam, adam], [mirror, adam], "number of parameter groups than .*, 3 and not 2"),
+    (
+        [adam, mirror],
+        [lambda w: CombinedOptimizer([adam(w)]), adam],
+        r"AdamW \(member 1 of CombinedOptimizer\): it has the settings dampening, decay",
+    ),
+    (
+        [adam, mirror],
+        [adam, lambda w: CombinedOptimizer([steepest(w)])],
+        r"SteepestDescent \(member 0 of CombinedOptimizer \(member 1 of CombinedOptimizer\)\)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("saved", "loading", "sentence"), CHECKPOINTS)
+def test_members_of_a_checkpoint_are_those_that_load_it(saved, loading, sentence):
+    other, optimizer = pairs(*saved), pairs(*loading)
+    for group in other.param_groups:
+        group["lr"] = 7.0
+    before = copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(InputError, match=sentence):
+        optimizer.load_state_dict(other.state_dict())
+    after = optimizer.state_dict()
+    assert before["param_groups"] == after["param_groups"]
+    for index, entries in before["state"].items():
+        assert entries.keys() == after["state"][index].keys()
+        for name, value in entries.items():
+            assert torch.equal(value, after["state"][index][name])
+
+
+def test_the_state_of_sgd_without_momentum_and_of_one_that_goes_on():
+    """Its names are those of steepest descent, which continues it to the bit."""
+    for momentum in (0.0, 0.9):
+        weights = [nn.Parameter(torch.arange(6.0).reshape(2, 3)) for _ in range(2)]
+        theirs = sgd(weights[:1], lr=0.1, momentum=momentum)
+        ours = SteepestDescent(weights[1:], lr=0.1, momentum=momentum, normalize=False)
+        for step in range(4):
+            if step == 2:
+                saved = copy.deepcopy(theirs.state_dict())
+                if not momentum:  # as torch saved it before 2.3
+                    saved["state"] = {0: {"momentum_buffer": None}}
+                ours.load_state_dict(saved)
+                with torch.no_grad():
+                    weights[1].copy_(weights[0])
+                assert ours.param_groups[0]["normalize"] is False
+            if step == 3:
+                for optimizer in (theirs, ours):
+                    optimizer.param_groups[0]["momentum"] = 0.5
+            for w in weights:
+                w.grad = torch.full_like(w, 0.3) * (step + 1)
+            theirs.step()
+            ours.step()
+        torch.testing.assert_close(weights[1], weights[0], rtol=1e-6, atol=1e-7)
+
+
+def polyak(weights):
+    return SteepestDescent(weights, lr=1.0, step_size="polyak")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_the_loss_reaches_polyaks_step(nested):
+    w, v, alone = (nn.Parameter(torch.full((2, 2), 2.0)) for _ in range(3))
+    members = [polyak([w]), sgd([v], lr=0.1)]
+    optimizer = CombinedOptimizer([CombinedOptimizer(members)] if nested else members)
+    single = polyak([alone])
+    for take in ("closure", "loss"):
+        for p in (w, v, alone):
+            p.grad = p.detach().clone()
+        for each in (optimizer, single):
+            if take == "closure":
+                each.step(lambda: torch.tensor(3.0))
+            else:
+                each.step(loss=3.0)
+        assert torch.equal(w, alone)
+    before = v.detach().clone()
+    with pytest.raises(InputError, match="needs the loss"):
+        optimizer.step()
+    assert torch.equal(v, before)
+
+
+def test_a_nested_member_that_refuses_leaves_all_as_they_were():
+    """What it cannot use is known before any member moves; what fails later leaves ours."""
+    weights = [nn.Parameter(torch.full((3, 3), 1.0 + k)) for k in range(4)]
+    inner = CombinedOptimizer([mirror(weights[1:2]), torch.optim.Adam(weights[2:3])])
+    outer = CombinedOptimizer([sgd(weights[:1], lr=0.1), inner, steepest(weights[3:])])
+    before = [w.detach().clone() for w in weights]
+    for bad, moved in ((1, []), (2, [0])):
+        for w in weights:
+            w.grad = torch.ones_like(w)
+        weights[bad].grad = weights[bad].grad.to_sparse()
+        with pytest.raises((InputError, RuntimeError), match="sparse"):
+            outer.step()
+        ours = [k for k in range(4) if k not in moved]
+        assert all(torch.equal(weights[k], before[k]) for k in (ours if bad == 1 else (1, 2, 3)))
+    for w in weights:
+        w.grad = torch.ones_like(w)
+    outer.step()
+    assert not any(map(torch.equal, weights[1:], before[1:]))
 
 
 def test_trainer(tmp_path):

@@ -355,6 +355,66 @@ def test_a_tensor_lr_is_its_number(row: Row, shape: tuple[int, ...]) -> None:
     assert_near(row, a, b, slack=4)
 
 
+RATES: dict[str, Any] = {"a number": 0.0, "minus zero": -0.0, "a tensor": torch.tensor(0.0)}
+PATHS: dict[str, dict[str, Any]] = {"default": {}, "one by one": {"foreach": False}}
+
+
+@every
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_no_step_is_no_move(row: Row, dtype: torch.dtype, rate: str, path: str) -> None:
+    """Every bit stays at ``lr=0``, signs of zeros too, whatever the gradient. State goes on: a step
+    that follows is that of a run whose first rates were too small to be seen.
+    """
+    params = parameters(row, dtype)
+    with torch.no_grad():
+        params[0][0, 0], params[0][1, 1] = -0.0, 0.0
+    before = [p.detach().clone() for p in params]
+    optimizer = row.make(params, lr=RATES[rate], **PATHS[path])
+    run(optimizer, params, range(3), missing=1)
+    assert all(map(same_bits, params, before))
+    twins = [nn.Parameter(p.detach().clone()) for p in params]
+    other = row.make(twins, lr=1e-30, **PATHS[path])
+    run(other, twins, range(3), missing=1)
+    for p, q in zip(params, twins, strict=True):
+        mine, its = optimizer.state.get(p, {}), other.state.get(q, {})
+        assert mine.keys() == its.keys()
+        assert_near(row, [mine[name] for name in mine], [its[name] for name in mine])
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1
+    run(optimizer, params, range(3, 4))
+    assert not any(torch.equal(p, q) for p, q in zip(params, before, strict=True) if p.numel())
+    frozen = row.make(params, lr=RATES[rate], **PATHS[path])
+    before = [p.detach().clone() for p in params]
+    for p in params:
+        p.grad = torch.full_like(p, math.nan)
+    frozen.step()
+    assert all(map(same_bits, params, before))
+
+
+FINITE_PATHS = [{}, {"foreach": True}, {"foreach": False}]
+
+
+@every
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_written_and_stays_in_its_matrix(row: Row, value: float) -> None:
+    """And in every later step: nothing is raised, and the other matrices go on as if without."""
+    for path in FINITE_PATHS:
+        spoilt, clean = parameters(row), parameters(row)
+        optimizer, other = row.make(spoilt, **path), row.make(clean, **path)
+        for step in range(3):
+            for one, params in ((optimizer, spoilt), (other, clean)):
+                feed(params, step)
+                if params is spoilt and step == 1:
+                    params[2].grad[1, 2, 1] = value
+                one.step()
+        assert not bool(spoilt[2][1].isfinite().all())
+        assert all(bool(p.isfinite().all()) for p in clean)
+        rest = [*spoilt[:2], spoilt[2][0], *spoilt[3:]]
+        assert_near(row, rest, [*clean[:2], clean[2][0], *clean[3:]], slack=3)
+
+
 @every
 def test_a_closure_runs_with_gradients_and_its_loss_comes_back(row: Row) -> None:
     a, b = parameters(row), parameters(row)
@@ -378,7 +438,6 @@ def test_a_closure_runs_with_gradients_and_its_loss_comes_back(row: Row) -> None
 
 
 REFUSED = [
-    ({"lr": 0.0}, r"lr is 0\.0"),
     ({"lr": -0.5}, r"lr is -0\.5"),
     ({"lr": math.nan}, "lr is nan"),
     ({"lr": math.inf}, "lr is inf"),

@@ -14,7 +14,7 @@ from torch import nn
 
 from attsvm.errors import InputError
 from attsvm.geometry import Frobenius, Lp, MaxRow, Norm, Nuclear, Rows, Schatten, Spectral
-from attsvm.optim import SteepestDescent
+from attsvm.optim import MirrorDescent, SteepestDescent
 
 NORMS = [
     Frobenius(),
@@ -172,6 +172,67 @@ def test_polyak_counts_a_group_as_one_point() -> None:
     # (L - L*) / (2 |g|^2) = 1/8 for a sum of squares, and the gradient is twice the point
     for p, was in zip((a, b), start, strict=True):
         torch.testing.assert_close(p.detach(), 0.75 * was)
+
+
+@pytest.mark.parametrize("foreach", [None, False])
+def test_polyak_shares_one_length_among_normalised_matrices(foreach: bool | None) -> None:
+    """Unit directions of all matrices together lower the linear model by the *sum* of their dual
+    norms, so that this sum is what takes the loss to its floor.
+    """
+    a, b = parameter(3, 4), parameter(2, 5, 3, seed=4)
+    weights, gradients = [a, b], [give_gradient(a, 1), give_gradient(b, 2)]
+    starts = [p.detach().clone() for p in weights]
+    SteepestDescent(
+        weights,
+        lr=1.0,
+        norm=Spectral(),
+        step_size="polyak",
+        polyak_factor=1.0,
+        loss_floor=0.5,
+        foreach=foreach,
+    ).step(loss=2.0)
+    moves = [start - p.detach() for start, p in zip(starts, weights, strict=True)]
+    fall = sum((g * move).sum() for g, move in zip(gradients, moves, strict=True))
+    assert float(fall) == pytest.approx(1.5, rel=1e-12)
+    lengths = torch.cat([Spectral().value(moves[0])[None], Spectral().value(moves[1])])
+    torch.testing.assert_close(lengths, lengths[:1].expand(3), rtol=1e-12, atol=0)
+
+
+def test_polyak_is_not_finite_where_a_gradient_or_the_loss_is_none() -> None:
+    """The matrices are one point: no length is known for any of them."""
+    for spoil in ("gradient", "loss"):
+        a, b = parameter(3, 4), parameter(5, seed=4)
+        give_gradient(a)
+        give_gradient(b)
+        if spoil == "gradient":
+            a.grad[0, 0] = math.nan
+        SteepestDescent([a, b], lr=1.0, normalize=False, step_size="polyak").step(
+            loss=math.nan if spoil == "loss" else 1.0
+        )
+        assert bool(a.isnan().all())
+        assert bool(b.isnan().all())
+
+
+@pytest.mark.parametrize("kind", [SteepestDescent, MirrorDescent])
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("dampening", [0.0, 0.25, 0.9, 1.0])
+def test_momentum_and_nesterov_are_their_formulas(
+    kind: Any, nesterov: bool, dampening: float
+) -> None:
+    r""":math:`M=\mu M+(1-\tau)G`, and the step goes along :math:`M`, or
+    :math:`\mu M+(1-\tau)G`.
+    """
+    settings: dict[str, Any] = {"normalize": False} if kind is SteepestDescent else {"p": 2.0}
+    p = parameter(3, 4)
+    W, M = p.detach().clone(), torch.zeros(3, 4, dtype=torch.float64)
+    optimizer = kind([p], lr=0.1, momentum=0.9, dampening=dampening, nesterov=nesterov, **settings)
+    for seed in range(4):
+        G = (1 - dampening) * give_gradient(p, seed)
+        M = 0.9 * M + G
+        W = W - 0.1 * (0.9 * M + G if nesterov else M)
+        optimizer.step()
+        torch.testing.assert_close(p.detach(), W, rtol=1e-13, atol=1e-14)
+        torch.testing.assert_close(optimizer.state[p]["momentum_buffer"], M, rtol=1e-13, atol=1e-14)
 
 
 def test_polyak_stands_still_at_zero_gradients_and_below_the_floor() -> None:

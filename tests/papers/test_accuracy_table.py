@@ -6,9 +6,9 @@ import pytest
 from attsvm.claims import Evidence
 from attsvm_papers.networks.accuracy_table import (
     accuracies,
+    are_trained,
     difference,
     mean_accuracy,
-    trained,
 )
 from attsvm_papers.networks.paired import compared_at
 from attsvm_papers.networks.trained_networks import DATA, METHODS
@@ -50,8 +50,8 @@ def test_differences_pair_seeds_whatever_their_order() -> None:
     assert found.mean == pytest.approx(100 * (first - second).mean())
     assert found.low < found.mean < found.high
     assert difference(table, "mnist", "adam", "l1.1").mean == pytest.approx(-found.mean)
-    assert trained(table, "mnist", "l1.1", "adam")
-    assert not trained(table, "imdb", "l1.1")
+    assert are_trained(table, "mnist", "l1.1", "adam")
+    assert not are_trained(table, "imdb", "l1.1")
 
 
 @pytest.mark.parametrize(("by", "one", "other"), [("steps", 2, 2), ("fit", 2, 2), ("time", 1, 2)])

@@ -79,7 +79,7 @@ def is_as_recorded(chosen, evidence):
         assert verdict.verdict == "not applicable" or not math.isnan(verdict.measured), (
             f"{verdict} rests on a NaN"
         )
-        if verdict.verdict == "fails" and not chosen.random:
+        if verdict.verdict == "fails" and not chosen.has_trials:
             assert claim.explanation, f"{verdict}"
     expected = json.loads(VERDICTS.read_text(encoding="utf-8"))[chosen.id]
     assert verdicts == expected, "a verdict changed; see the docstring of VERDICTS"
@@ -132,7 +132,7 @@ def test_a_share_is_the_laboratorys_or_its_statement_names_it(identifier):
 def test_random_trials_can_be_drawn_anew(identifier):
     chosen = experiment(identifier)
     # what follows from the first cells is computed for their seeds
-    if not chosen.random or chosen.then is not None:
+    if not chosen.has_trials or chosen.then is not None:
         return
     quick = chosen.at(quick=True)
     assert len(chosen.work(quick, 1000)) == len(chosen.work(quick))

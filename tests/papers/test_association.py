@@ -12,7 +12,7 @@ from attsvm_papers.association.recall import ANSWERS, NOISE, TRIGGERS, Risk
 
 @pytest.mark.parametrize("held", [False, True])
 def test_a_sentence_holds_its_trigger_and_its_answer(held: bool) -> None:
-    found = recall.drawn([3, 4], 300, 0.3, 0, held)
+    found = recall.draw_sentences([3, 4], 300, 0.3, 0, held)
     before, word = found.words[..., :-1], found.words[..., 1:]
     asked = before == found.query[..., None]
     answered = asked & (word == found.answer[..., None])
@@ -27,7 +27,7 @@ def test_a_sentence_holds_its_trigger_and_its_answer(held: bool) -> None:
 
 
 def test_the_risk_is_the_cross_entropy_word_by_word() -> None:
-    alpha, sentences = 0.2, recall.drawn([5], 6, 0.2, 0)
+    alpha, sentences = 0.2, recall.draw_sentences([5], 6, 0.2, 0)
     theta = torch.from_numpy(np.random.default_rng(0).normal(size=(1, TRIGGERS, 3 * recall.P)))
     W, U, F = theta[0].reshape(TRIGGERS, 3, recall.P).unbind(1)
     losses = []
@@ -46,7 +46,7 @@ def test_the_least_risks_of_one_layer_are_those_of_its_best_weights() -> None:
     Without a feed-forward layer words behind other words are no answers, and no pair of numbers for
     the answer and for noise is better than the one that is found.
     """
-    alpha, sentences = 0.2, recall.drawn([1], 4_000, 0.2, 0)
+    alpha, sentences = 0.2, recall.draw_sentences([1], 4_000, 0.2, 0)
     risk, theta = Risk(sentences, alpha), recall.constructed(0.0, alpha)
     flat = theta.unflatten(-1, (3, -1))
     flat[..., 2, NOISE] = np.log(NOISE * alpha / (1 - alpha))

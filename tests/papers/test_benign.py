@@ -13,14 +13,14 @@ from attsvm_papers.benign.signal_and_noise import (
     NOISE,
     SIGNAL,
     clean_error,
-    length,
-    noisy,
+    draw_noisy,
+    signal_length,
 )
 
 
 def test_products_of_noise_are_those_of_gaussian_vectors():
     n, d, trials = 3, 12, 4000
-    noise = noisy(n, d, 0.0, 1.0, range(trials)).data.tokens[:, :, NOISE]
+    noise = draw_noisy(n, d, 0.0, 1.0, range(trials)).data.tokens[:, :, NOISE]
     drawn = np.random.default_rng(0).standard_normal((trials, n, d - 2))
     for power in (1, 2):
         ours, theirs = ((x @ x.mT) ** power for x in (noise, drawn))
@@ -47,9 +47,9 @@ def test_errors_on_fresh_sequences_are_those_of_a_sample(size):
 
 def test_the_lead_in_closed_form_is_that_of_the_programme():
     n, d, snr = 12, 10**10, 3.0
-    rho = length(snr, n, d)
-    made = noisy(n, d, 0.25, rho, range(4))
-    p = largest.solved(made.data, made.tokens((False, False)), prompt_margins).W[..., 0]
+    rho = signal_length(snr, n, d)
+    made = draw_noisy(n, d, 0.25, rho, range(4))
+    p = largest.solve_selections(made.data, made.tokens((False, False)), prompt_margins).W[..., 0]
     kept, wrong = made.counts()
     closed = largest.closed_lead(kept, wrong, d - 2 - n, rho)
     np.testing.assert_allclose(
@@ -60,7 +60,7 @@ def test_the_lead_in_closed_form_is_that_of_the_programme():
 @pytest.mark.parametrize("snr", [1.0, 3.0])
 def test_no_search_of_the_joint_path_finds_more_than_the_best_of_all_selections(snr):
     n, d = 6, 1200
-    made = noisy(n, d, 1 / n, length(snr, n, d), [3])
+    made = draw_noisy(n, d, 1 / n, signal_length(snr, n, d), [3])
     one = made.data.instance(0)
     selections = list(itertools.product((SIGNAL, NOISE), repeat=n))
     heads = max_margin([decoder_margins(one, each) for each in selections])

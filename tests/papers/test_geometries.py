@@ -53,7 +53,7 @@ def test_ratios_never_exceed_one_and_the_proxy_keeps_its_bounds() -> None:
 @pytest.mark.parametrize("optimiser", range(len(spectral_2.OPTIMISERS)))
 def test_every_optimiser_has_a_fresh_direction_of_unit_size(optimiser: int) -> None:
     G = np.random.default_rng(2).standard_normal((2, 4, 5))
-    D = spectral_2.direction(optimiser)(G, np.array([0.0, -900.0]))
+    D = spectral_2.steepest_or_adam(optimiser)(G, np.array([0.0, -900.0]))
     sizes = [
         np.abs(D).max(axis=(1, 2)),
         np.linalg.norm(D, axis=(1, 2)),

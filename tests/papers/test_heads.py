@@ -14,18 +14,24 @@ from attsvm.probe.demo import Stories
 from attsvm_papers.heads import e4_explanations as heads_4
 from attsvm_papers.heads import e6_pretrained as heads_6
 from attsvm_papers.heads import networks, rotary
-from attsvm_papers.heads.decoder import MADE, OPTIMISERS, Decoder, Sizes, optimiser
-from attsvm_papers.heads.networks import TINY, Attention, attention, checkpoints, trained
+from attsvm_papers.heads.decoder import MADE, OPTIMISERS, Decoder, Sizes, attention_optimiser
+from attsvm_papers.heads.networks import (
+    TINY,
+    LayerAttention,
+    attention_layers,
+    checkpoints,
+    trained_decoder,
+)
 from attsvm_papers.heads.own_solutions import (
     KINDS,
-    Look,
+    HeadOptions,
     average,
+    draw_sure_queries,
+    null_weights,
     own_solutions,
     programme_of,
-    sees,
-    variant,
 )
-from attsvm_papers.heads.reading import excess
+from attsvm_papers.heads.reading import excess_over_nulls
 from attsvm_papers.kit import experiment
 
 
@@ -39,7 +45,7 @@ def test_weights_and_inputs_give_the_logits_of_the_model() -> None:
     seen, block = [], model.blocks[1]
     for part in (block.queries, block.keys):
         part.register_forward_hook(lambda _, __, out: seen.append(out.detach()))
-    layer = attention(model, texts)[1]
+    layer = attention_layers(model, texts)[1]
     q, k = (each.unflatten(-1, (2, 6)).transpose(1, 2).double() for each in seen)
     expected = (q @ k.mT / np.sqrt(6)).numpy()
     for head, W in enumerate(layer.weights):
@@ -54,7 +60,7 @@ KINDS_OF = ("AdamW", "SGD", "Muon", "SteepestDescent", "MirrorDescent")
 @pytest.mark.parametrize(("name", "kind"), [*zip(OPTIMISERS, KINDS_OF, strict=True)])
 def test_queries_and_keys_alone_have_the_named_optimiser(name, kind) -> None:
     model = Decoder(9, Sizes(10, 12, 2, 2))
-    made = optimiser(model, name, 0.1)
+    made = attention_optimiser(model, name, 0.1)
     own, rest = made.param_groups
     mine = {id(part.weight) for block in model.blocks for part in (block.queries, block.keys)}
     assert {id(each) for each in own["params"]} == mine
@@ -65,19 +71,19 @@ def test_queries_and_keys_alone_have_the_named_optimiser(name, kind) -> None:
 
 def test_a_training_is_kept_and_read_where_a_folder_is_named(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("ATTSVM_TRAINED", raising=False)
-    plain = trained(MADE, TINY, "muon", 3)
+    plain = trained_decoder(MADE, TINY, "muon", 3)
     monkeypatch.setenv("ATTSVM_TRAINED", str(tmp_path / "kept"))
-    first = trained(MADE, TINY, "muon", 3)
+    first = trained_decoder(MADE, TINY, "muon", 3)
     runs = []
     monkeypatch.setattr(networks, "held_out_loss", lambda *_: runs.append(1) or 0.0)
-    again = trained(MADE, TINY, "muon", 3)
+    again = trained_decoder(MADE, TINY, "muon", 3)
     assert not runs, "it was read"
     for key, value in plain.weights[-1].items():
         assert np.array_equal(value, first.weights[-1][key])
         assert np.array_equal(value, again.weights[-1][key])
     assert np.array_equal(first.losses, plain.losses)
     monkeypatch.setitem(networks.RATES, "muon", 0.02)
-    trained(MADE, TINY, "muon", 3)
+    trained_decoder(MADE, TINY, "muon", 3)
     assert runs, "another rate is another training"
 
 
@@ -85,7 +91,7 @@ def test_checkpoints_are_twenty_from_the_first_weights_to_the_last() -> None:
     steps = checkpoints(450)
     assert (len(steps), steps[0], steps[-1]) == (20, 0, 450)
     assert np.all(np.diff(np.diff(steps)) >= -1), "denser early"
-    training = trained(MADE, TINY, "sgd", 0)
+    training = trained_decoder(MADE, TINY, "sgd", 0)
     assert training.nearest(training.losses[2]) == 2
     torch.manual_seed(0)
     fresh = Decoder(training.vocabulary, Sizes(**TINY))
@@ -101,19 +107,19 @@ def test_without_the_text_or_the_models_an_experiment_says_so(monkeypatch, tmp_p
     with pytest.raises(UnavailableError, match=r"has no tinyshakespeare/input\.txt"):
         list(chosen.cells(chosen.parameters))
     with pytest.raises(UnavailableError, match="all-MiniLM-L6-v2"):
-        heads_6.layers(others)
+        heads_6.layer_cells(others)
     for part in ("tinyshakespeare", "rxnmapper", "reactions"):
         (tmp_path / part).mkdir()
     (tmp_path / "tinyshakespeare" / "input.txt").write_text("abc", encoding="utf-8")
     assert list(chosen.cells(chosen.parameters))
-    assert heads_6.layers(others) == [("rxnmapper", k) for k in range(12)]
+    assert heads_6.layer_cells(others) == [("rxnmapper", k) for k in range(12)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nulls_keep_what_they_say(kind) -> None:
     rng = np.random.default_rng(0)
     W = rng.normal(size=(12, 3)) @ rng.normal(size=(3, 12))
-    V = variant(W, kind, rng)
+    V = null_weights(W, kind, rng)
     U, s, Vt = np.linalg.svd(W)
     np.testing.assert_allclose(np.linalg.svd(V, compute_uv=False)[:3], s[:3], rtol=1e-10)
     outside = max(np.abs(U[:, 3:].T @ V).max(), np.abs(V @ Vt[3:].T).max())
@@ -134,7 +140,7 @@ def some_inputs(n=20, T=16, d=8):
 def test_sure_queries_are_counted_and_weights_scaled_until_there_are_enough() -> None:
     inputs, _, rng = some_inputs()
     W = rng.normal(size=(8, 8))
-    own = sees(W, inputs, Look(20), rng)
+    own = draw_sure_queries(W, inputs, HeadOptions(20), rng)
     logits = np.einsum("ntd,de,nqe->nqt", inputs, W, inputs)
     logits = np.where(np.arange(16) <= np.arange(16)[:, None], logits, -np.inf)
     top = np.exp(logits - logits.max(axis=2, keepdims=True))
@@ -145,20 +151,22 @@ def test_sure_queries_are_counted_and_weights_scaled_until_there_are_enough() ->
     assert sure.ravel()[own.members].all()
     assert len(own.others) == own.count - 20
     assert not np.intersect1d(own.members, own.others).size
-    small = sees(1e-3 * W, inputs, Look(20), rng)
+    small = draw_sure_queries(1e-3 * W, inputs, HeadOptions(20), rng)
     assert (small.count, len(small.members)) == (0, 20)
     assert np.array_equal(small.selected, own.selected), "scaling moves no selection"
-    surest = sees(W, inputs, Look(20, surest=True), rng)
+    surest = draw_sure_queries(W, inputs, HeadOptions(20, surest=True), rng)
     assert top.ravel()[surest.members].min() >= top.ravel()[surest.others].max()
-    wide = sees(W, inputs, Look(20), rng, wanted=100)
+    wide = draw_sure_queries(W, inputs, HeadOptions(20), rng, target_count=100)
     assert len(wide.members) + len(wide.others) == 100
 
 
 def test_equal_characters_are_no_rivals_where_they_count_as_one() -> None:
     inputs, tokens, rng = some_inputs()
     tokens[:] = np.arange(16) % 2
-    seen = sees(rng.normal(size=(8, 8)), inputs, Look(20), rng)
-    full, halved = (programme_of(seen, inputs, tokens, Look(20, classes=c)) for c in (False, True))
+    seen = draw_sure_queries(rng.normal(size=(8, 8)), inputs, HeadOptions(20), rng)
+    full, halved = (
+        programme_of(seen, inputs, tokens, HeadOptions(20, classes=c)) for c in (False, True)
+    )
     assert halved.m < full.m
 
 
@@ -170,19 +178,19 @@ def test_a_planted_head_is_found_and_a_random_one_is_not(norm) -> None:
         for seed in range(3):
             W, other = (rng.normal(size=(40, 2)) @ rng.normal(size=(2, 40)) for _ in range(2))
             if planted:  # a head at its limit: the solution of what another one selects
-                seen = sees(1e3 * W, inputs, Look(10_000), rng)
-                W = 40 * max_margin(programme_of(seen, inputs, tokens, Look(40)), norm).W
-            layer = Attention(inputs, tokens, np.stack([W, other]))
-            found += own_solutions(layer, 0, [norm], Look(40), seed)
+                seen = draw_sure_queries(1e3 * W, inputs, HeadOptions(10_000), rng)
+                W = 40 * max_margin(programme_of(seen, inputs, tokens, HeadOptions(40)), norm).W
+            layer = LayerAttention(inputs, tokens, np.stack([W, other]))
+            found += own_solutions(layer, 0, [norm], HeadOptions(40), seed)
         assert all(own["optimal"] and 0 < own["share"] <= 1 + 1e-6 for own in found)
-        above = excess(table(found)).mean()
+        above = excess_over_nulls(table(found)).mean()
         assert above > 0.15 if planted else above < 0.05
 
 
 def test_the_average_is_the_gradient_of_the_mean_margin() -> None:
     inputs, tokens, rng = some_inputs(n=4)
-    W, look, expected = rng.normal(size=(8, 8)), Look(6), np.zeros((8, 8))
-    seen = sees(W, inputs, look, rng)
+    W, look, expected = rng.normal(size=(8, 8)), HeadOptions(6), np.zeros((8, 8))
+    seen = draw_sure_queries(W, inputs, look, rng)
     for query in seen.members:
         x, t = inputs[query // 16], query % 16
         chosen = seen.selected.ravel()[query]
@@ -214,11 +222,11 @@ def test_lifted_weights_give_the_logits_of_a_rotary_head() -> None:
     assert len(set(map(tuple, ids.tolist()))) == 2
     with torch.no_grad(), capture(model, layers=[2]) as recording:
         model(ids)
-    inputs, factors = model.seen(ids, 2).double().numpy(), rotary.weights(model, 2)
+    inputs, factors = model.seen(ids, 2).double().numpy(), rotary.rotary_weights(model, 2)
     for text in (0, 1):
         expected = recording.layers[0].texts[text].logits().double().numpy()
         for head in (0, 5):
-            W = rotary.lifted(*factors[head])
+            W = rotary.stack_cosines_and_sines(*factors[head])
             for z, keys, place in rotary.queries_of(inputs[text : text + 1], 8):
                 found = keys @ (W @ z)
                 np.testing.assert_allclose(found, expected[head, place, : place + 1], atol=1e-4)
@@ -228,12 +236,17 @@ def test_lifted_weights_give_the_logits_of_a_rotary_head() -> None:
 def test_nulls_of_rotary_heads_are_rotary_heads_of_the_same_size(kind) -> None:
     rng = np.random.default_rng(0)
     K, Q = rng.normal(size=(2, 8, 24))
-    other, further = rotary.variant(K, Q, kind, rng.normal(size=(3, 30, 24)) + 1.0, rng)
+    other, further = rotary.null_factors(K, Q, kind, rng.normal(size=(3, 30, 24)) + 1.0, rng)
     for new, old in ((other, K), (further, Q)):
         np.testing.assert_allclose(
             np.linalg.svd(new, compute_uv=False), np.linalg.svd(old, compute_uv=False), rtol=1e-10
         )
-    assert np.abs(rotary.lifted(other, further) - rotary.lifted(K, Q)).max() > 0.1
+    assert (
+        np.abs(
+            rotary.stack_cosines_and_sines(other, further) - rotary.stack_cosines_and_sines(K, Q)
+        ).max()
+        > 0.1
+    )
     if kind == "permuted":
         pairs = zip(other.reshape(4, 2, 24), K.reshape(4, 2, 24), strict=True)
         assert not any(np.allclose(*each) for each in pairs), "no frequency keeps its features"

@@ -8,12 +8,12 @@ from attsvm import Lp, Nuclear, Spectral, max_margin
 from attsvm.dynamics.scale_free_descent import Steepest
 from attsvm_papers.spectral import e3_homogeneous
 from attsvm_papers.spectral.homogeneous import SquaredUnits
-from attsvm_papers.spectral.hybrid import Beside, Hybrid
+from attsvm_papers.spectral.hybrid import Hybrid, MatrixAndVector
 
 
 @pytest.fixture(scope="module")
 def network():
-    return e3_homogeneous.problem(6, 3, 4, [0, 1])
+    return e3_homogeneous.labelled_networks(6, 3, 4, [0, 1])
 
 
 def draws(*shape):
@@ -89,5 +89,5 @@ def test_nearness_is_at_most_one_and_one_for_what_solves_its_own_programme():
 
 def test_directions_beside_each_other_are_the_steepest_one_of_the_hybrid_norm():
     G = draws(3, 4, 3)
-    both = Beside(Steepest(Spectral()), Steepest(Lp(np.inf)))(G, np.zeros(3))
+    both = MatrixAndVector(Steepest(Spectral()), Steepest(Lp(np.inf)))(G, np.zeros(3))
     np.testing.assert_allclose(both, Hybrid().steepest(G))

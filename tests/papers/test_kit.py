@@ -8,12 +8,12 @@ import pytest
 from attsvm.claims import Evidence
 from attsvm.errors import InputError
 from attsvm_papers import kit
-from attsvm_papers.kit.captions import words
-from attsvm_papers.kit.experiment import read
+from attsvm_papers.kit.captions import parse_docstring
+from attsvm_papers.kit.experiment import read_experiment
 
 
 def figure(**parts):
-    return read("mmts-99", SimpleNamespace(__doc__="T.", __name__="mine", **parts))
+    return read_experiment("mmts-99", SimpleNamespace(__doc__="T.", __name__="mine", **parts))
 
 
 def evidence_of(one, parameters):
@@ -115,7 +115,7 @@ def test_a_claim_is_its_function():
 
 def test_the_docstring_says_what_is_shown():
     text = "A title.\n\nWhat is\ndone.\n\nMore.\n\nSource: P1, Figure 2\n\nNotes: Beware.\n"
-    assert words(text) == ("A title", "What is done. More.", "P1, Figure 2", "Beware.")
+    assert parse_docstring(text) == ("A title", "What is done. More.", "P1, Figure 2", "Beware.")
 
 
 def test_verdicts_are_given_on_seeds_that_no_threshold_was_set_on():

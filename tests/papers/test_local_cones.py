@@ -9,7 +9,12 @@ import torch
 from attsvm import max_margin, optimal_tokens, selection_margins, token_scores
 from attsvm.datasets import unit_sphere
 from attsvm_papers.mmts import local_optima
-from attsvm_papers.tfsvm.local_cones import ascent_at, inside, opening, surplus
+from attsvm_papers.tfsvm.local_cones import (
+    ascent_at,
+    margin_surplus,
+    opening,
+    random_weights_in_cone,
+)
 
 
 def test_ascent_is_minus_the_gradient_of_the_loss_along_a_matrix() -> None:
@@ -39,9 +44,11 @@ def test_margins_move_by_no_more_than_the_cone_allows() -> None:
     solution = max_margin(selection_margins(data, optimal_tokens(data, v)))
     margins = solution.margins
     far = np.delete(margins(solution.W), solution.support)
-    assert surplus(solution) == pytest.approx(far.min() - 1.0)
-    for movement in (0.01, 0.1, surplus(solution) / 3.0):
-        moved = inside(solution, opening(solution, movement), 1.0, 200, np.random.default_rng(1))
+    assert margin_surplus(solution) == pytest.approx(far.min() - 1.0)
+    for movement in (0.01, 0.1, margin_surplus(solution) / 3.0):
+        moved = random_weights_in_cone(
+            solution, opening(solution, movement), 1.0, 200, np.random.default_rng(1)
+        )
         most = max(np.abs(margins(W) - margins(solution.W)).max() for W in moved)
         assert 0.1 * movement < most <= movement * (1 + 1e-12)
 

@@ -58,21 +58,23 @@ def test_starts_lie_at_the_edge_of_the_cone() -> None:
         solutions = narrow_cones.local_solutions(data, heads, p)
         scores = token_scores(data, heads)
         for run, solution in enumerate(solutions):
-            W, size = narrow_cones.edge(solution, scores[run], p, np.random.default_rng(run))
+            W, size = narrow_cones.edge_of_cone(
+                solution, scores[run], p, np.random.default_rng(run)
+            )
             opening = float(PowerPotential(p).direction_divergence(solution.W, W))
             assert 0 < opening <= narrow_cones.OPENING * (1 + 1e-9)
             assert size**2 * opening >= narrow_cones.CLOSE**2 * (1 - 1e-9)
             assert Lp(p).value(W) == pytest.approx(solution.norm)
             assert narrow_cones.margin_beyond(solution, scores[run]) >= narrow_cones.APART
         far = 6.0 * np.stack([solution.W for solution in solutions])[None]
-        assert (narrow_cones.ascent(scores, solutions, far) > 0).all()
+        assert (narrow_cones.least_ascent(scores, solutions, far) > 0).all()
 
 
 def test_rates_at_e_to_the_e() -> None:
     step = np.exp([np.e, np.e**2])  # log log k is 1 and 2
-    np.testing.assert_allclose(md_1d.rate(step, 1.5), np.exp([-0.5, -1.0]))
-    np.testing.assert_allclose(md_1d.rate(step, 2.0), [1 / np.e, 4 / np.e**2])
-    np.testing.assert_allclose(md_1d.rate(step, 3.0), [1 / np.e, 2 / np.e**2])
+    np.testing.assert_allclose(md_1d.theorem_rate(step, 1.5), np.exp([-0.5, -1.0]))
+    np.testing.assert_allclose(md_1d.theorem_rate(step, 2.0), [1 / np.e, 4 / np.e**2])
+    np.testing.assert_allclose(md_1d.theorem_rate(step, 3.0), [1 / np.e, 2 / np.e**2])
 
 
 def test_the_joint_path_needs_the_assumption() -> None:
@@ -80,9 +82,9 @@ def test_the_joint_path_needs_the_assumption() -> None:
     path is held against a claim.
     """
     data, _ = unit_sphere(3, 3, 2, range(1, 4))
-    found = md_3b.path(data.instance(0), 2.0, 0)
+    found = md_3b.joint_path_of(data.instance(0), 2.0, 0)
     assert found["drop"] <= md_3b.PROVEN
     assert np.isnan(found["path_W"]).all()
-    found = md_3b.path(md_3.problem(), 2.0, 0)
+    found = md_3b.joint_path_of(md_3.two_sequences(), 2.0, 0)
     assert found["drop"] > md_3b.PROVEN
     assert (np.diff(found["path_W"]) < 0).all()

@@ -32,7 +32,7 @@ def test_head_and_prompt_reach_their_limits():
 )
 def test_prompts_of_norm_a_million_go_on(name, token):
     problem = toy(name, C=10.0)
-    course = prompts.descend(problem, POINTS, 2000, LR)
+    course = prompts.train_prompts(problem, POINTS, 2000, LR)
     goes_on(course.W[..., 0], course)
     if token is not None:  # the steps are as long as 20 times the start
         best = max_margin(prompt_margins(problem.data, [token] * problem.data.n))
@@ -61,7 +61,7 @@ def test_the_interpolating_programme_has_both_ends():
     full, relaxed = max_margin([prompt_margins(data, joint.TOKENS),
                                 relaxed_margins(data, joint.TOKENS, [0, 1])])  # fmt: skip
     for kappa, best in ((1e-9, full), (1.0, relaxed), (50.0, relaxed)):
-        limit = mmts_4.interpolated(data.tokens[:, 1], data.labels, kappa)
+        limit = mmts_4.interpolated_prompt(data.tokens[:, 1], data.labels, kappa)
         assert limit == pytest.approx(best.W[:, 0] / best.norm, abs=1e-8)
 
 
@@ -95,7 +95,7 @@ def test_the_gradient_of_the_log_excess():
     def excess(s):
         return np.sum(s * (1.0 - scores) + s**2, axis=1), 1.0 - scores + 2.0 * s
 
-    value = nonlinear_paths.log_excess(data, excess)
+    value = nonlinear_paths.log_mean_excess(data, excess)
     W, h = np.random.default_rng(0).standard_normal((2, 2)), 1e-6
     numeric = [
         [(value(W + h * E)[0] - value(W - h * E)[0]) / (2 * h) for E in row]

@@ -11,15 +11,15 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers.multihead import e2_shared_keys, e3_mini_batches, e4_layers
-from attsvm_papers.multihead.attended import attended
-from attsvm_papers.multihead.planted import KEYS, decoders, planted
+from attsvm_papers.multihead.attended import attend_exactly
+from attsvm_papers.multihead.planted import KEYS, plant_groups, turned_decoders
 from attsvm_papers.multihead.side_by_side import (
-    apart,
-    are_local,
-    gaps,
+    head_norms,
     joint_programmes,
-    lengths,
+    locally_optimal_heads,
     margin_shares,
+    split_heads,
+    worst_gaps,
 )
 from attsvm_papers.multihead.trained_decoders import (
     decoders_programme,
@@ -47,7 +47,9 @@ def test_tokens_in_blocks_give_every_head_keys_of_its_own(layer):
     """Off-diagonal blocks see no token, so logits are those of the diagonal ones."""
     data, _, _ = layer
     pairs = attsvm.head_pairs(data, H)
-    tokens = np.stack([e2_shared_keys.in_blocks(pairs.tokens[:, t][None])[0] for t in range(4)], 1)
+    tokens = np.stack(
+        [e2_shared_keys.rows_in_blocks(pairs.tokens[:, t][None])[0] for t in range(4)], 1
+    )
     W = np.random.default_rng(0).standard_normal((H * d, H * d))
     logits = np.einsum("ntd,de,ne->nt", tokens, W, pairs.queries)
     for h in range(H):
@@ -61,22 +63,22 @@ def test_measures_see_a_head_that_is_elsewhere(layer):
     joint = joint_programmes(batch_of_one(data), tokens.reshape(1, -1))
     best = joint[0].W[None]
     scores = np.stack([attsvm.token_scores(data, own) for own in v], 1).reshape(1, -1, 4)
-    assert are_local(joint, scores).tolist() == [True], "the optimal tokens always are"
-    assert are_local(joint, -scores).tolist() == [False]
-    assert gaps(3.0 * best, best) == pytest.approx([0.0], abs=1e-15)
+    assert locally_optimal_heads(joint, scores).tolist() == [True], "the optimal tokens always are"
+    assert locally_optimal_heads(joint, -scores).tolist() == [False]
+    assert worst_gaps(3.0 * best, best) == pytest.approx([0.0], abs=1e-15)
     turned = best.copy()
     turned[..., :d] *= -1.0
-    assert gaps(turned, best) == pytest.approx([2.0])
-    assert gaps(best, best, shift=1)[0] > 0.1
-    np.testing.assert_allclose(np.concatenate(apart(best), axis=-1), best)
-    assert np.hypot(*lengths(best))[0] == pytest.approx(joint[0].norm)
+    assert worst_gaps(turned, best) == pytest.approx([2.0])
+    assert worst_gaps(best, best, shift=1)[0] > 0.1
+    np.testing.assert_allclose(np.concatenate(split_heads(best), axis=-1), best)
+    assert np.hypot(*head_norms(best))[0] == pytest.approx(joint[0].norm)
     stretched = best * np.repeat([1.0, 3.0], d)
-    share = np.hypot(*lengths(best)) / np.hypot(*lengths(stretched))
+    share = np.hypot(*head_norms(best)) / np.hypot(*head_norms(stretched))
     assert margin_shares(stretched, joint) == pytest.approx(share, rel=1e-6)
 
 
 def test_planted_tokens_carry_the_label_and_their_key():
-    made = planted(400, 5, 12, [3, 4])
+    made = plant_groups(400, 5, 12, [3, 4])
     rows = np.arange(400)
     for seed in range(2):
         data = made.data.instance(seed)
@@ -87,18 +89,18 @@ def test_planted_tokens_carry_the_label_and_their_key():
             assert (data.labels * (chosen @ made.values[seed, 1 - g])).mean() < 0.05
         assert (made.places[seed, :, 0] != made.places[seed, :, 1]).all()
     assert KEYS[0] > KEYS[1], "group B is the harder one to find"
-    again = planted(400, 5, 12, [4])
+    again = plant_groups(400, 5, 12, [4])
     assert np.array_equal(again.data.tokens[0], made.data.tokens[1])
-    equal = decoders(made.values, 45)
+    equal = turned_decoders(made.values, 45)
     np.testing.assert_allclose(equal[:, 0], equal[:, 1])
-    assert np.array_equal(decoders(made.values, 0), made.values)
+    assert np.array_equal(turned_decoders(made.values, 0), made.values)
 
 
 def test_batches_of_all_sequences_are_plain_training_and_others_are_parts_of_the_data():
     data, v = attsvm.datasets.unit_sphere(6, 4, 5, [0, 1])
     rng = np.random.default_rng(0)
-    order = e3_mini_batches.batches(6, e3_mini_batches.ALL, False, 30, rng)
-    W, selected = e3_mini_batches.descend(data, v, "normalised", order, [30])
+    order = e3_mini_batches.draw_batches(6, e3_mini_batches.ALL, False, 30, rng)
+    W, selected = e3_mini_batches.descend_on_batches(data, v, "normalised", order, [30])
     model = Attention.cross(data, v)
     course = attsvm.train(
         model, data, SteepestDescent(model.parameters(), lr=0.1), 30, AtSteps([30])
@@ -106,7 +108,7 @@ def test_batches_of_all_sequences_are_plain_training_and_others_are_parts_of_the
     np.testing.assert_allclose(W[-1], course.W[-1], atol=1e-12)
     assert np.array_equal(selected, course.selected[-1])
     model = Attention.cross(data, v, init=W[-1])
-    part = e3_mini_batches.part_of(model.sequences(data), [4, 1])
+    part = e3_mini_batches.take_sequences(model.sequences(data), [4, 1])
     for run in range(2):
         one = data.instance(run).take([4, 1])
         alone = Attention.cross(one, v[run], init=W[-1][run]).loss(one).item()
@@ -115,9 +117,9 @@ def test_batches_of_all_sequences_are_plain_training_and_others_are_parts_of_the
 
 def test_dealt_batches_hold_every_sequence_once_an_epoch():
     rng = np.random.default_rng(0)
-    dealt = e3_mini_batches.batches(6, 2, True, 30, rng).reshape(10, 6)
+    dealt = e3_mini_batches.draw_batches(6, 2, True, 30, rng).reshape(10, 6)
     assert (np.sort(dealt, axis=1) == np.arange(6)).all()
-    drawn = e3_mini_batches.batches(6, 2, False, 30, rng)
+    drawn = e3_mini_batches.draw_batches(6, 2, False, 30, rng)
     assert (drawn[:, 0] != drawn[:, 1]).all()
     assert (np.sort(drawn.reshape(10, 6), axis=1) != np.arange(6)).any()
 
@@ -149,7 +151,7 @@ def test_layers_by_loops(layers):
 def test_attention_between_layers_has_exact_gradients_at_any_saturation(lead):
     logits = torch.tensor([[0.0, lead, lead / 2]], dtype=torch.float64, requires_grad=True)
     values = torch.tensor([[[1.0], [3.0], [2.0]]], dtype=torch.float64, requires_grad=True)
-    mixed, found = attended(logits, values)
+    mixed, found = attend_exactly(logits, values)
     mixed.sum().backward()
     s = found.probability[0].detach().numpy()
     away = np.array([-2.0, 0.0, -1.0])  # values behind the winner's
@@ -178,7 +180,7 @@ def hierarchy(request):
 def test_the_programme_of_all_layers_is_their_own_side_by_side(hierarchy):
     cvxpy = pytest.importorskip("cvxpy")
     data, winners, given = hierarchy
-    asked, alone = e4_layers.programmes(data, winners)
+    asked, alone = e4_layers.programmes_of_layers(data, winners)
     best = attsvm.max_margin(asked)
     weights = [cvxpy.Variable((10, 10)) for _ in winners]
     wanted = []
@@ -207,8 +209,8 @@ def test_the_programme_of_all_layers_is_their_own_side_by_side(hierarchy):
 def test_held_places_are_those_the_solution_leans_on(hierarchy):
     """Its dual is there, and margins of zero; what it holds has the lower logit above by chance."""
     data, winners, _ = hierarchy
-    one, two = attsvm.max_margin(e4_layers.programmes(data, winners)[0])[-2:]
-    found = e4_layers.held_places(one, two, 5)
+    one, two = attsvm.max_margin(e4_layers.programmes_of_layers(data, winners)[0])[-2:]
+    found = e4_layers.lower_at_zero_margins(one, two, 5)
     margins = one.margins
     held = (margins.rhs == 0) & (one.dual > 1e-6 * one.dual.max())
     assert held.any(), "random selections are not those of least norm"
@@ -223,13 +225,13 @@ def test_held_places_are_those_the_solution_leans_on(hierarchy):
 
 def test_positions_are_read_through_what_lies_above():
     first, second = np.array([[3, 3, 0, 1]]), np.array([[2, 2, 1, 0]])
-    low, high = e4_layers.positions([first, second, np.array([[2]])])
+    low, high = e4_layers.positions_read([first, second, np.array([[2]])])
     assert high.tolist() == [[False, False, True, False]]
     assert low.tolist() == [[False, True, True, False]], "position 2, and 1 that it selects"
 
 
 def test_steps_of_heads_and_decoders_are_those_of_the_loss():
-    data = planted(3, 4, 7, [5, 6]).data
+    data = plant_groups(3, 4, 7, [5, 6]).data
     rng = np.random.default_rng(2)
     starts = rng.standard_normal((2, 7, 7 * H)), rng.standard_normal((2, H, 7))
     W, v, selected = train_both(data, *starts, 2.0, 5)
@@ -252,7 +254,7 @@ def test_steps_of_heads_and_decoders_are_those_of_the_loss():
 
 def test_the_heads_programme_is_between_the_relaxed_and_that_of_fixed_decoders():
     cvxpy = pytest.importorskip("cvxpy")
-    data = planted(12, 5, 8, [3]).data.instance(0)
+    data = plant_groups(12, 5, 8, [3]).data.instance(0)
     selected = np.random.default_rng(0).integers(5, size=(12, 2))
     decoder = decoders_programme(data, selected)
     seen = data.tokens[np.arange(12)[:, None], selected].reshape(12, -1)

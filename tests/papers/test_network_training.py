@@ -13,8 +13,8 @@ from attsvm.errors import InputError
 from attsvm.optim import MirrorDescent
 from attsvm_papers.networks.classifiers import TextClassifier, VisionTransformer
 from attsvm_papers.networks.image_batches import Pixels, cropped_and_flipped, draw_shifts
-from attsvm_papers.networks.labelled import Examples, shuffled
-from attsvm_papers.networks.training import Plan, optimizer_of, predict, train
+from attsvm_papers.networks.labelled import Examples, shuffled_steps
+from attsvm_papers.networks.training import Plan, optimizer_of, predict, train_network
 
 LENGTH = 16
 
@@ -61,7 +61,7 @@ def test_every_optimizer_learns_and_the_columns_are_those_of_the_model(optimizer
     model, held = classifier(), HELD["test"]
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    history = train(model, texts(), HELD, plan(optimizer=optimizer, epochs=12, **settings))
+    history = train_network(model, texts(), HELD, plan(optimizer=optimizer, epochs=12, **settings))
     assert torch.equal(torch.get_rng_state(), before), "the caller's random numbers are left alone"
     assert history["train_loss"][-1] < 0.6 * history["train_loss"][0]
     assert (history.stopped, history.epochs) == ("epochs", 12)
@@ -79,9 +79,9 @@ def test_two_steps_by_hand(mean):
     """
     examples, model, twin = texts(40), classifier(), classifier()
     asked = plan(batch=20, epochs=1, p=1.1, mean=mean)
-    train(model, examples, {}, asked)
+    train_network(model, examples, {}, asked)
     optimizer = MirrorDescent(twin.parameters(), lr=asked.lr, p=asked.p)
-    for rows in shuffled(40, 20, asked.seed, 0):
+    for rows in shuffled_steps(40, 20, asked.seed, 0):
         optimizer.zero_grad()
         batch = examples[rows]
         nn.BCELoss(reduction="mean" if mean else "sum")(
@@ -96,7 +96,7 @@ def test_parts_leave_the_gradient_of_a_batch_alone():
     ends = []
     for parts in (1, 3, 16):
         model = classifier().double()
-        train(model, texts(50), {}, plan(p=1.5, parts=parts, epochs=2))
+        train_network(model, texts(50), {}, plan(p=1.5, pieces=parts, epochs=2))
         ends.append(weights(model))
     for end in ends[1:]:  # float64 sums in another order over eight steps
         torch.testing.assert_close(end, ends[0], rtol=1e-10, atol=1e-12)
@@ -104,11 +104,11 @@ def test_parts_leave_the_gradient_of_a_batch_alone():
 
 def test_training_stops_at_its_accuracy_or_where_a_loss_is_no_number():
     asked = plan(optimizer="adam", stop_accuracy=0.95, epochs=60)
-    history = train(classifier(), texts(), HELD, asked)
+    history = train_network(classifier(), texts(), HELD, asked)
     assert history.stopped == "accuracy"
     assert history["train_accuracy"][-1] >= 0.95
     assert (history["train_accuracy"][:-1] < 0.95).all()
-    history = train(classifier(), texts(), {}, plan(p=2.0, lr=1e30, epochs=50))
+    history = train_network(classifier(), texts(), {}, plan(p=2.0, lr=1e30, epochs=50))
     assert history.stopped == "diverged"
     assert history.epochs < 50
 
@@ -122,7 +122,7 @@ def test_images_of_many_classes_with_crops_and_flips():
     model = Pixels(network, (0.3,) * 3, (0.2,) * 3, side=12)
     data = Examples(torch.tensor(images), torch.tensor(labels))
     asked = plan(optimizer="adam", lr=3e-3, mean=True, augment=True, epochs=8)
-    assert train(model, data, {"same": data}, asked)["same_accuracy"][-1] > 0.9
+    assert train_network(model, data, {"same": data}, asked)["same_accuracy"][-1] > 0.9
 
 
 @pytest.mark.parametrize(
@@ -172,18 +172,20 @@ def test_a_spectral_step_of_a_fused_map_is_three_steps():
 
 
 def test_an_epoch_is_a_permutation_of_seed_and_epoch():
-    steps = shuffled(53, 10, seed=4, epoch=2)
+    steps = shuffled_steps(53, 10, seed=4, epoch=2)
     assert [len(rows) for rows in steps] == [10, 10, 10, 10, 10, 3]
     order = np.concatenate(steps)
     assert sorted(order) == list(range(53))
-    assert np.array_equal(order, np.concatenate(shuffled(53, 7, seed=4, epoch=2)))
+    assert np.array_equal(order, np.concatenate(shuffled_steps(53, 7, seed=4, epoch=2)))
     for seed, epoch in ((4, 3), (5, 2)):
-        assert not np.array_equal(order, np.concatenate(shuffled(53, 10, seed=seed, epoch=epoch)))
+        assert not np.array_equal(
+            order, np.concatenate(shuffled_steps(53, 10, seed=seed, epoch=epoch))
+        )
 
 
 @pytest.mark.parametrize("parts", [1, 3, 50])
 def test_pieces_share_out_the_rows_of_a_step_and_are_trimmed_to_their_longest_text(parts):
-    examples, steps = texts(41), shuffled(41, 8, 0, 0)
+    examples, steps = texts(41), shuffled_steps(41, 8, 0, 0)
     for rows, pieces in zip(steps, examples.pieces(steps, parts), strict=True):
         assert sorted(int(row) for index, _ in pieces for row in index) == sorted(rows)
         for index, longest in pieces:

@@ -14,11 +14,11 @@ from attsvm_papers.pruning.decoders import (
     OPTIMISERS,
     RATES,
     RULES,
-    copies,
-    norm,
-    optimiser,
+    head_norm,
     pruned_loss,
-    scaled,
+    pruning_optimiser,
+    share_of_copies,
+    with_scaled_logits,
 )
 
 TINY = Sizes(context=12, width=12, depth=2, heads=2, batch=4, steps=5)
@@ -32,7 +32,7 @@ def model():
 
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_an_optimiser_moves_every_parameter_once_and_decays_matrices_alone(model, name) -> None:
-    groups = optimiser(model, name, RATES[name], 0.1).param_groups
+    groups = pruning_optimiser(model, name, RATES[name], 0.1).param_groups
     moved = [id(each) for group in groups for each in group["params"]]
     assert sorted(moved) == sorted(id(each) for each in model.parameters())
     decayed = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
@@ -47,8 +47,8 @@ def test_an_optimiser_moves_every_parameter_once_and_decays_matrices_alone(model
 
 
 def test_scaled_heads_have_scaled_norms_and_other_losses(model) -> None:
-    texts, double = torch.randint(9, (3, 12)), scaled(model, 2.0)
-    assert norm(double) == pytest.approx(2 * norm(model))
+    texts, double = torch.randint(9, (3, 12)), with_scaled_logits(model, 2.0)
+    assert head_norm(double) == pytest.approx(2 * head_norm(model))
     assert torch.equal(double.out.weight, model.out.weight)
     assert not torch.allclose(double(texts), model(texts))
     squares = [
@@ -56,7 +56,7 @@ def test_scaled_heads_have_scaled_norms_and_other_losses(model) -> None:
         for block in model.blocks
         for head in (slice(0, 6), slice(6, 12))
     ]
-    assert norm(model) == pytest.approx(np.sqrt(np.mean(squares)), rel=1e-5)
+    assert head_norm(model) == pytest.approx(np.sqrt(np.mean(squares)), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_copies_are_counted() -> None:
     model = Decoder(9, Sizes(context=12, width=12, depth=1, heads=1))
     with torch.no_grad():
         model.blocks[0].keys.weight.zero_()
-    assert copies(model, torch.arange(8)[None]) == 0.0
-    assert copies(model, torch.zeros(1, 8, dtype=torch.long)) == 1.0
+    assert share_of_copies(model, torch.arange(8)[None]) == 0.0
+    assert share_of_copies(model, torch.zeros(1, 8, dtype=torch.long)) == 1.0
 
 
 def test_a_row_has_the_costs_of_one_training() -> None:
@@ -110,13 +110,13 @@ def test_a_row_has_the_costs_of_one_training() -> None:
     assert one["loss"] != other["loss"], "seeds draw weights and batches"
     # logits that are not scaled, in the middle
     assert one["scaled cost"][0, 6] == pytest.approx(one["top"][0, 0], abs=1e-6)
-    assert one["top"].shape == one["nearest"].shape == (1, len(pruning_1.KEPT))
+    assert one["top"].shape == one["nearest"].shape == (1, len(pruning_1.KEPT_TOKENS))
 
 
 def test_rates_fall_along_half_a_cosine(monkeypatch) -> None:
     factors = []
     monkeypatch.setattr(decoders, "descent", lambda *given: factors.append(given[-1]) or iter([]))
-    list(decoders.training(None, 9, TINY, "adamw", 1e-3, 0.0, 0))
+    list(decoders.train_by_optimiser(None, 9, TINY, "adamw", 1e-3, 0.0, 0))
     falling = [factors[0](step) for step in range(TINY.steps + 1)]
     assert (falling[0], falling[-1]) == (1.0, pytest.approx(0.1))
     assert (np.diff(falling) < 0).all()

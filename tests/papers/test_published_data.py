@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from attsvm.errors import InputError, UnavailableError
-from attsvm_papers.networks.published_data import IDX, VARIABLE, files_digest, published
+from attsvm_papers.networks.published_data import IDX, VARIABLE, published, published_files_digest
 from attsvm_papers.networks.word_pieces import WordPieces
 
 RNG = np.random.default_rng(0)
@@ -92,10 +92,10 @@ def test_reviews(home, write, place):
     found = published("imdb")
     assert (found.train, found.test) == ([t for t, _ in TRAIN], [t for t, _ in TEST])
     assert (found.train_labels.tolist(), found.test_labels.tolist()) == ([0, 0, 1], [0, 1])
-    before = files_digest("imdb")
+    before = published_files_digest("imdb")
     path = next(path for path in sorted((home / place).rglob("*")) if path.is_file())
     path.write_bytes(path.read_bytes() + b" ")
-    assert files_digest("imdb") != before, "the digest names the bytes"
+    assert published_files_digest("imdb") != before, "the digest names the bytes"
 
 
 def test_digits_are_always_there(monkeypatch):
@@ -111,7 +111,7 @@ def test_what_is_missing_is_said(home, monkeypatch):
         published("mnist")
     monkeypatch.delenv(VARIABLE)
     with pytest.raises(UnavailableError, match=r"ATTSVM_DATA is not set.*train and test"):
-        files_digest("imdb")
+        published_files_digest("imdb")
 
 
 @pytest.mark.parametrize(

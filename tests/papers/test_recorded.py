@@ -98,7 +98,7 @@ def test_recorded_evidence_has_its_verdicts(identifier):
         assert found.verdict != "not shown", f"{name}: its null holds too"
         if found.verdict == "holds":
             assert found.null.verdict == "fails", name
-        elif found.claim.explanation or not experiment(identifier).random:
+        elif found.claim.explanation or not experiment(identifier).has_trials:
             assert found.explanation.strip(), f"{name} fails without its reason"
 
 

@@ -48,7 +48,7 @@ def test_separate_norms_bias_the_limit_and_one_norm_does_not() -> None:
 
 
 def test_accepted_runs_select_clearly_and_have_a_negative_label() -> None:
-    found = tfsvm_7.descent(4, range(1, 61), steps=600)
+    found = tfsvm_7.descend_under_relu(4, range(1, 61), steps=600)
     assert (found["seed"] > 0).any()
     assert (found["label"].min(axis=1) < 0).all()
     assert (found["masked"] <= 1e-6).all()
@@ -56,11 +56,13 @@ def test_accepted_runs_select_clearly_and_have_a_negative_label() -> None:
     # Both parts contain the max-margin part; the multiple is fitted.
     both, margin, single = (found[name][:, -1].mean() for name in ("both", "margin", "single"))
     assert both < margin < single
-    assert tfsvm_7.descent(4, range(1, 4), steps=0) == {}  # no step, so no token is left out
+    assert (
+        tfsvm_7.descend_under_relu(4, range(1, 4), steps=0) == {}
+    )  # no step, so no token is left out
 
 
 def test_flows_have_both_parts_and_the_null_has_neither() -> None:
-    found = tfsvm_7.flow("tanh", 8, [100, 101, 102])
+    found = tfsvm_7.flow_under_smooth_heads("tanh", 8, [100, 101, 102])
     assert (found["sizes"] > 1).any()
     assert (found["outside"][:, -1] < 0.01).all()
     assert (found["outside"][:, -1] < found["outside"][:, 0]).all()
@@ -94,7 +96,7 @@ def test_a_path_in_a_cone_stays_with_the_local_direction() -> None:
 
 
 def test_a_random_instance_has_the_limits_of_its_norms_and_too_few_columns_do_not() -> None:
-    found = tfsvm_10.random(range(8), 2)
+    found = tfsvm_10.paths_of_random_instances(range(8), 2)
     known = np.isfinite(found["far_distance"])
     assert known.any()
     assert found["far_gap"].max() < 1e-4
@@ -105,9 +107,9 @@ def test_factors_of_few_columns_are_those_of_a_programme_solver_of_scipy() -> No
     data, heads = unit_sphere(4, 5, 6, range(4))
     tokens = optimal_tokens(data, heads)
     some = [selection_margins(data.instance(k), tokens[k]) for k in range(4)]
-    starts = [rank_bound.factors(one, max_margin(one).W, 2) for one in some]
+    starts = [rank_bound.nearest_factors(one, max_margin(one).W, 2) for one in some]
     assert not all(np.isfinite(one.value) for one in starts)  # from where margins are missed, too
-    found = rank_bound.stationary(some, starts)
+    found = rank_bound.stationary_points(some, starts)
     for margins, begun, own in zip(some, starts, found, strict=True):
         size = begun.K.size
 
@@ -139,13 +141,13 @@ def test_every_width_is_bounded_by_the_nuclear_norm_and_the_whole_one_attains_it
     nuclear = max_margin(some, Nuclear())
     for width, most in ((1, np.inf), (2, 1.01), (6, 1.0 + 1e-6)):
         cut = [
-            rank_bound.factors(*each, width)
+            rank_bound.nearest_factors(*each, width)
             for each in zip(some, [s.W for s in nuclear], strict=True)
         ]
         for margins, one in zip(some, cut, strict=True):
             if np.isfinite(one.value):
                 assert np.isclose(np.min(margins(one.W) / margins.rhs), 1.0)
-        values = np.array([one.value for one in rank_bound.stationary(some, cut)])
+        values = np.array([one.value for one in rank_bound.stationary_points(some, cut)])
         assert (values / nuclear.norm > 1.0 - 1e-6).all()
         assert (values / nuclear.norm < most).all()
 
@@ -154,8 +156,8 @@ def test_a_search_that_finds_no_weights_says_so() -> None:
     """One query that is to select either of two tokens."""
     tokens = np.stack([np.eye(2), np.eye(2)])
     margins = selection_margins(AttentionData(tokens, [1, 1], np.ones((2, 2))), [0, 1])
-    begun = rank_bound.factors(margins, np.array([[1.0, 2.0], [3.0, 4.0]]), 1)
-    (found,) = rank_bound.stationary([margins], [begun])
+    begun = rank_bound.nearest_factors(margins, np.array([[1.0, 2.0], [3.0, 4.0]]), 1)
+    (found,) = rank_bound.stationary_points([margins], [begun])
     assert np.isinf(found.value)
 
 

@@ -83,7 +83,7 @@ def test_what_a_machine_lacks_is_left_out_or_said(monkeypatch) -> None:
 
 
 def test_the_published_network_takes_a_step() -> None:
-    task = md_5.published(3).task
+    task = md_5.published_study(3).task
     known = examples(replace(TEXTS, train=20))
     torch.manual_seed(0)
     model = network(task, replace(known, vocabulary=task.vocabulary))
@@ -102,7 +102,7 @@ def test_the_published_table_is_one_command_and_its_smallest_networks_come_first
     monkeypatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(trained_networks, "files_digest", lambda data: "some files")
+    monkeypatch.setattr(trained_networks, "digest_of_data", lambda data: "some files")
     # of the released code
     rates = {3: (8e-4, 4e-4, 4e-6), 4: (6e-4, 4e-4, 6e-6), 6: (1e-3, 1e-3, 1e-5)}
     chosen = experiment("md-5")
@@ -219,9 +219,9 @@ def test_examples_are_the_asked_ones_and_keep_their_labels() -> None:
         (found,) = np.nonzero((images[..., 0] == part.inputs[0, 0].numpy()).all(axis=(1, 2)))
         assert labels[found[0]] == part.labels[0]
     known = examples(TEXTS)
-    places = [place for place in known.places if place is not None]
-    assert 2 * len(places) > len(known.places)
-    for ids, place in zip(known.sentences, known.places, strict=True):
+    places = [place for place in known.opinion_positions if place is not None]
+    assert 2 * len(places) > len(known.opinion_positions)
+    for ids, place in zip(known.sentences, known.opinion_positions, strict=True):
         assert ids[0] == known.train.inputs[0, 0], "[CLS] comes first"
         assert place is None or 0 < place < len(ids) - 1
 
@@ -229,13 +229,13 @@ def test_examples_are_the_asked_ones_and_keep_their_labels() -> None:
 def test_a_row_holds_what_the_experiments_read_and_tuning_is_tested_on_few_examples(
     monkeypatch,
 ) -> None:
-    seen, plain = {}, training.train
+    seen, plain = {}, training.train_network
 
     def watched(model, examples, held, plan):
         seen[plan.seed] = len(held["test"])
         return plain(model, examples, held, plan)
 
-    monkeypatch.setattr(training, "train", watched)
+    monkeypatch.setattr(training, "train_network", watched)
     monkeypatch.setattr(trained_networks, "FEW", 7)
     task = {**next(iter(cells(md_5.QUICK)))["task"], "epochs": 2, "tuning_epochs": 1}
     method = {"name": "adam", "lr": 5e-3, "rest_lr": None}

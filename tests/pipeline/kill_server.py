@@ -1,15 +1,18 @@
 """Runs commands of attsvm in processes of their own that start at once: one process that has
 imported everything and forks for each line of standard input, a JSON list of words.
 
-It prints the number of the process, and its exit code when it has ended (negative: a signal).
+It prints the number of the process, and its exit code when it has ended (negative: a signal). What
+the last command prints on standard error goes to the file that is named as an argument. A page has
+one figure, or all of them with a second argument ``all``.
 """
 
+import contextlib
 import importlib
 import json
 import os
 import sys
 
-from attsvm.cli import main
+from attsvm.__main__ import main
 
 
 def serve():
@@ -22,18 +25,24 @@ def serve():
     style = importlib.import_module("attsvm.report.style")
     style._lay_out, style.DOTS = lambda figure: figure.set_layout_engine(None), 30
     figures = importlib.import_module("attsvm.report.figures")
-    figures.FIGURES = (figures.accuracy,)
+    if sys.argv[2:] != ["all"]:
+        figures.FIGURES = (figures.accuracy,)
     for line in sys.stdin:
         process = os.fork()
         if process == 0:
-            for stream, name in ((0, os.devnull), (1, os.devnull)):
-                os.dup2(os.open(name, os.O_RDWR), stream)
+            os.setpgid(0, 0)
+            said = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            for stream, descriptor in enumerate((os.open(os.devnull, os.O_RDWR),) * 2 + (said,)):
+                os.dup2(descriptor, stream)
+            sys.argv[1:] = json.loads(line)
             code = 99
             try:
-                code = main(json.loads(line))
+                code = main()
             finally:
                 sys.stderr.flush()
                 os._exit(code)
+        with contextlib.suppress(OSError):  # it has done so itself, or has ended
+            os.setpgid(process, process)
         print(process, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 

@@ -73,6 +73,9 @@ def test_the_parts_are_orthogonal_and_each_is_the_best_of_its_kind(seed: int) ->
     np.testing.assert_allclose(report.scale, [3.0, 1.0], atol=1e-12)
     np.testing.assert_allclose(report.residual, [0.0, size], atol=1e-10)
     np.testing.assert_allclose(report.outside, 1.0, atol=1e-12)
+    long = np.hypot(3.0 * found.solution.norm, size)
+    np.testing.assert_allclose(report.norm, [long, found.solution.norm], rtol=1e-12)
+    np.testing.assert_allclose(report.cosine, [3.0 * found.solution.norm / long, 1.0], rtol=1e-12)
     np.testing.assert_allclose(report.finite, [0.0, size], atol=1e-10)
     # the same loss in coordinates that keep components apart
     coordinates = found.basis()
@@ -105,12 +108,12 @@ def test_the_finite_part_agrees_with_a_general_minimiser() -> None:
 
 def test_sentences_without_their_label_are_dropped_and_counted() -> None:
     whole = priority([[1, 2, 0], [2, 3, 0], [1, 3, 0]], [1, 2, 1])
-    broken = priority([[1, 2, 0], [2, 3, 0], [1, 3, 0], [1, 2, 0]], [1, 2, 1, 3])
+    broken = priority([[1, 2, 0], [2, 3, 0], [1, 3, 0], [1, 2, 0], [2, 1, 0]], [1, 2, 1, 3, 3])
     found = graph_svm(broken)
-    assert found.dropped == 1
+    assert found.dropped == 2
     np.testing.assert_allclose(found.solution.W, graph_svm(whole).solution.W, atol=1e-12)
     one, other = (attention_likelihood(each).value(np.zeros(16)) for each in (broken, whole))
-    assert one == pytest.approx(0.75 * other)
+    assert one == pytest.approx(0.6 * other)
 
 
 def test_dependent_embeddings_can_contradict_the_graphs() -> None:

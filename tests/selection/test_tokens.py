@@ -47,6 +47,9 @@ def test_a_tie_names_sequence_and_tokens() -> None:
         optimal_tokens(data, v)
     assert optimal_tokens(data, v, ties="first")[1] == 2
     assert optimal_tokens(data.without_duplicates(), v)[1] == 2
+    X[1, 3] = X[1, 2]
+    with pytest.raises(InputError, match=r"tokens 2 and 3 of sequence 1 share the highest score"):
+        optimal_tokens(AttentionData(X, np.ones(3)), v)
     batched = AttentionData(np.stack([X[:1], X[1:2]]), np.ones((2, 1)))
     with pytest.raises(InputError, match=r"sequence 0 of instance \[1\]"):
         optimal_tokens(batched, v)

@@ -1,6 +1,9 @@
 """Attention of all instances: what it gains over their mean, and probabilities of it."""
 
 import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from attsvm import AttentionData
 from attsvm.sklearn import AttentionSVC
@@ -32,6 +35,25 @@ def test_penalty_and_attention_are_chosen_together():
     mean = AttentionSVC(heads=0).fit(*train)
     assert mean.optimum_ == "global"
     assert mean.score(*test) <= 0.80
+
+
+def test_the_certificate_of_mean_pooling_is_that_of_its_weights():
+    bags, labels = key_and_value(60, 0, d=4)
+    model = AttentionSVC(heads=0, penalty=1e-2).fit(bags, labels)
+    step, layer = model.convex_steps_[-1], model.predictor_.layer
+    # inside, instances have a root-mean-square norm of one, and a constant feature of four
+    unit = np.sqrt((bags**2).sum(axis=2).mean())
+    A = np.column_stack([bags.mean(axis=1) / unit, np.full(60, 4.0)])
+    A *= np.where(labels > 0, 1.0, -1.0)[:, None]
+    w = np.append(layer.V[0, :, 0] * unit, layer.intercept / 4.0)
+    objective = np.logaddexp(0.0, -A @ w).mean() + 0.5 * 1e-2 * w @ w
+    residual = np.linalg.norm(1e-2 * w - A.T @ expit(-A @ w) / 60)
+    assert step.status == "optimal"
+    assert step.objective == pytest.approx(objective, rel=1e-12)
+    # at the minimum the gradient is what is left of terms that cancel, to some 1e-16
+    assert step.gap == pytest.approx(residual**2 / (2e-2 * objective), rel=1e-6, abs=1e-28)
+    assert step.violation == pytest.approx(residual / (1e-2 * np.linalg.norm(w)), rel=1e-6)
+    assert 1e-20 < step.gap <= 1e-6  # so that the numbers are compared
 
 
 def test_the_penalty_that_was_chosen_gives_the_same_model_when_asked_for():
@@ -105,3 +127,25 @@ def test_probabilities_are_calibrated_on_bags_left_out():
     assert np.array_equal(
         model.predict_proba(bags[200:])[:, 1] > 0.5, model.decision_function(bags[200:]) > 0
     )
+    far = model.predict_proba([1e6 * bag for bag in bags])  # values whose powers overflow
+    np.testing.assert_allclose(far.sum(axis=1), 1.0)
+    assert far.max(axis=1).min() > 0.99
+
+
+def platts_targets(labels):
+    """Platt (1999): what the probabilities of bags left out should be, by the bags of each class,
+    so that their slope stays finite where values separate the classes.
+    """
+    positive = labels.sum()
+    return np.where(labels > 0, (positive + 1) / (positive + 2), 1 / (len(labels) - positive + 2))
+
+
+def test_the_slope_of_probabilities_is_that_of_platts_targets():
+    labels = (np.arange(24) % 4 == 0).astype(int)
+    bags = np.random.default_rng(0).normal(size=(24, 3, 2)) + 4.0 * labels[:, None, None]
+    model = AttentionSVC(heads=0, penalty=1e-2).fit(bags, labels)
+    values = np.where(labels > 0, 1.0, -1.0) * model.margins_
+    assert (model.margins_ > 0).all()  # with the labels as targets the slope would have no end
+    targets = platts_targets(labels)
+    slope = brentq(lambda a: values @ (expit(a * values) - targets), 1e-3, 1e3)
+    assert model.calibration_ == pytest.approx(slope, rel=1e-4)  # the search ends at 1e-5

@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 
+from attsvm import AttentionData
 from attsvm.datasets import planted_witnesses
 from attsvm.errors import InputError
 from attsvm.sklearn import AttentionSVC, BagFeatures, Limits, WitnessSVC
@@ -114,8 +115,29 @@ def test_three_classes_have_probabilities_contributions_and_selections(kind):
     carrier = [np.argmax(bag[:, k]) for bag, k in zip(bags, np.arange(90) % 3, strict=True)]
     assert np.mean(model.select(bags) == carrier) >= 0.9
     assert [len(scores) for scores in model.decision_function_instances(bags)] == [5] * 90
+    first = [int(part[0]) for part in model.evidence(bags).instances]
+    assert first == model.select(bags).tolist()
     with pytest.raises(InputError, match="explain needs two classes and one head"):
         model.explain(bags)
+
+
+@BOTH
+def test_the_instance_that_decides_contributes_most_to_the_prediction(kind):
+    bags, labels = make_bags(n=24)  # of two to six instances
+    model = kind(penalty=1e-2).fit(bags, labels)
+    values, parts = model.decision_function(bags), model.contributions(bags)
+    assert min((values > 0).sum(), (values < 0).sum()) >= 5
+    best = [np.argmax(np.sign(value) * part) for value, part in zip(values, parts, strict=True)]
+    assert model.select(bags).tolist() == best
+    # places are counted as the caller counts, with hidden ones before and between
+    tokens, mask = np.zeros((24, 16, 6)), np.zeros((24, 16), dtype=bool)
+    for i, bag in enumerate(bags):
+        at = i % 5 + 2 * np.arange(len(bag))
+        tokens[i, at], mask[i, at] = bag, True
+    data = AttentionData(tokens, np.sign(values), np.ones((24, 1)), mask)
+    expected = (np.arange(24) % 5 + 2 * np.array(best)).tolist()
+    assert model.select(data).tolist() == expected
+    assert [int(part[0]) for part in model.evidence(data).instances] == expected
 
 
 @BOTH
@@ -133,7 +155,7 @@ def test_units_do_not_matter(kind):
 def test_a_weight_of_four_is_a_bag_given_four_times(kind):
     bags, labels = make_bags(n=30)
     labels[0] = "dog"  # a wrong label, so that its weight matters
-    weighted = kind(penalty=1e-2).fit(bags, labels, sample_weight=np.r_[4.0, np.ones(29)])
+    weighted = kind(penalty=1e-2).fit(bags, labels, sample_weight=np.r_[1.0, np.full(29, 0.25)])
     repeated = kind(penalty=1e-2).fit([bags[0]] * 3 + bags, [labels[0]] * 3 + list(labels))
     plain = kind(penalty=1e-2).fit(bags, labels)
     values, same, other = (model.decision_function(bags) for model in (weighted, repeated, plain))
@@ -243,6 +265,22 @@ def test_bad_parameters_are_one_sentence(name, value, kind):
         kind(**{name: value}).fit(BAGS, LABELS)
 
 
+@BOTH
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        (np.ones(11), r"sample_weight has shape \(11,\); it must be \(12,\)"),
+        (np.r_[-1.0, np.ones(11)], "sample_weight must be finite, not negative"),
+        (np.r_[np.nan, np.ones(11)], "sample_weight must be finite, not negative"),
+        (np.r_[np.inf, np.ones(11)], "sample_weight must be finite, not negative"),
+        (np.zeros(12), "not zero everywhere"),
+    ],
+)
+def test_weights_that_are_none_are_one_sentence(weights, sentence, kind):
+    with pytest.raises(InputError, match=sentence):
+        kind(penalty=1e-2).fit(BAGS, LABELS, sample_weight=weights)
+
+
 def test_parameters_are_those_that_the_model_reads():
     assert len(AttentionSVC().get_params()) <= 10
     assert len(WitnessSVC().get_params()) <= 8
@@ -250,6 +288,16 @@ def test_parameters_are_those_that_the_model_reads():
         WitnessSVC(heads=0).fit(*make_bags(12))
     with pytest.raises(InputError, match="The 'query' parameter of AttentionSVC must be a str"):
         AttentionSVC(query="magic").fit(*make_bags(12))
+
+
+@BOTH
+def test_progress_rises_to_its_end(kind):
+    told = []
+    kind(penalty=1e-2, progress=lambda *step: told.append(step)).fit(BAGS, LABELS)
+    stages, done, total = zip(*told, strict=True)
+    assert set(stages) == {"predictor"}
+    assert list(done) == sorted(done)
+    assert set(total) == {done[-1]}
 
 
 @BOTH

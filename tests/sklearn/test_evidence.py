@@ -1,5 +1,7 @@
 """Evidence of predictions, recomputed from the bags that are left."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,9 @@ from attsvm.errors import InputError
 from attsvm.sklearn import AttentionSVC, WitnessSVC
 
 
-@pytest.fixture(scope="module", params=[WitnessSVC, AttentionSVC])
+@pytest.fixture(
+    scope="module", params=[WitnessSVC, AttentionSVC, partial(AttentionSVC, query="mean")]
+)
 def fitted(request):
     bags = planted_witnesses("linear", 100, 6, 0, d=5)
     model = request.param(reject=0.5)
@@ -41,6 +45,30 @@ def test_the_margins_are_those_of_the_values(fitted):
         assert found.runner_up[i] == pytest.approx(best)
     assert found.sufficient.mean() >= 0.95
     assert "sufficient" in repr(found)
+
+
+def test_instances_come_by_falling_contribution(fitted):
+    model, bags = fitted
+    values, parts = model.decision_function(bags), model.contributions(bags)
+    assert min((values > 0).sum(), (values < 0).sum()) >= 5
+    for part, value, chosen in zip(parts, values, model.evidence(bags, 6).instances, strict=True):
+        toward = np.sign(value) * part
+        assert np.array_equal(toward[chosen], np.sort(toward)[::-1])
+
+
+def test_it_agrees_where_the_instance_with_the_most_attention_alone_says_the_same():
+    generator = np.random.default_rng(0)
+    labels = np.arange(120) % 2
+    bags = generator.normal(size=(120, 5, 3))
+    bags[:, :, 0] += 0.5 * (2 * labels - 1)[:, None]
+    bags[:, 0, 1] += 3.0  # what draws attention says little
+    model = AttentionSVC(penalty=1e-3).fit(bags, labels)
+    top = [np.argmax(part) for part in model.attention(bags)]
+    values = model.decision_function_instances(bags)
+    alone = np.array([each[t] for each, t in zip(values, top, strict=True)])
+    expected = (alone > 0) == (model.decision_function(bags) > 0)
+    assert 0.1 < expected.mean() < 0.9
+    assert np.array_equal(model.evidence(bags).agrees, expected)
 
 
 def test_the_evidence_of_a_hard_witness_suffices_by_its_form():

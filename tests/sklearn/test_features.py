@@ -75,6 +75,13 @@ def test_bad_parameters_are_one_sentence(features, sentence):
         features.fit(bags())
 
 
+def test_a_transformer_that_loses_instances_is_refused():
+    given = bags()
+    for lossy in (lambda rows: rows[:-1], lambda rows: rows[:, 0]):
+        with pytest.raises(InputError, match="it must keep the instances"):
+            BagFeatures(FunctionTransformer(lossy)).fit(given).transform(given)
+
+
 @pytest.mark.parametrize("features", [BagFeatures(), BagContext()])
 def test_features_are_fitted_first(features):
     with pytest.raises(NotFittedError):
@@ -101,6 +108,21 @@ def test_the_context_transformer_is_the_same_for_equal_bags_and_sees_the_whole_b
     assert BagContext().fit(given).transform(given).d == 3 + 2 * 30  # no more than bags
     with pytest.raises(InputError, match="X has 2 features per instance; this BagContext was"):
         fitted.transform([np.zeros((2, 2))])
+
+
+def test_the_kernels_of_the_context_have_the_widths_that_are_documented():
+    # with a component for each bag Nystroem's features are exact on the bags of the fit
+    given = bags(n=12)
+    context = BagContext(n_components=12, mean=5.0, extremes=3.0).fit(given).transform(given)
+    features = np.array([context[i][0, 3:] for i in range(12)])
+    means = np.array([bag.mean(axis=0) for bag in given])
+    extremes = np.array([np.r_[bag.min(axis=0), bag.max(axis=0)] for bag in given])
+    for part, found, gamma in (
+        (means, features[:, :12], 5.0 / (2 * 3)),
+        (extremes, features[:, 12:], 3.0 / (4 * 3)),
+    ):
+        expected = rbf_kernel((part - part.mean(axis=0)) / part.std(axis=0), gamma=gamma)
+        np.testing.assert_allclose(found @ found.T, expected, atol=1e-8)
 
 
 def test_what_depends_on_the_spread_of_a_bag_is_learned_with_its_context():

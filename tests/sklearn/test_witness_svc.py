@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
@@ -25,6 +26,17 @@ def test_it_finds_the_witness_and_certifies_its_steps(pooling):
     assert model.optimum_ == "local"
     assert {step.status for step in model.convex_steps_} == {"optimal"}
     assert max(step.gap for step in model.convex_steps_) <= 1e-6
+
+
+def test_the_threshold_of_the_likeliest_witness_makes_probabilities_right_on_average():
+    bags = planted_witnesses("linear", 60, 6, 0, d=4)
+    few = bags.take(np.r_[np.flatnonzero(bags.labels > 0)[:10], np.flatnonzero(bags.labels <= 0)])
+    model = WitnessSVC(pooling="hard", penalty=1e-2).fit(few, few.labels)
+    positive, negative = (few.labels > 0).sum(), (few.labels <= 0).sum()
+    values = np.where(few.labels > 0, 1.0, -1.0) * model.margins_
+    # Platt's targets; at the best offset their sum is that of the probabilities of bags left out
+    expected = positive * (positive + 1) / (positive + 2) + negative / (negative + 2)
+    assert expit(model.calibration_ * values).sum() == pytest.approx(expected, abs=0.01)
 
 
 def test_a_model_of_the_standard_assumption_does_not_use_poison():

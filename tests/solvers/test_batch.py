@@ -17,6 +17,7 @@ from attsvm.margins import (
     Margins,
     MarginsBatch,
     multi_token_margins,
+    relax,
     selection_batch,
     selection_margins,
 )
@@ -209,3 +210,21 @@ def test_arrays_of_other_kinds_give_the_same_bits() -> None:
     frozen.queries.setflags(write=False)
     same(max_margin(frozen), max_margin(margins))
     same(max_margin([frozen, frozen])[1], max_margin(margins))
+
+
+@pytest.mark.parametrize("name", ["fro", "l1", "linf"])
+@pytest.mark.parametrize("tol", [1e-9, 1e-16, 1e-300])
+def test_optimal_in_a_batch_promises_gap_and_violation(name: str, tol: float) -> None:
+    """At tolerances about the rounding one of them is often within it alone; so is the status of
+    the single solution.
+    """
+    programmes = [relax(sphere(5, 6, 4, seed), [0, 2]) for seed in range(40)]
+    programmes += [sphere(5, 6, 8, seed) for seed in range(40)]
+    batch = max_margin(programmes, name, tol=tol)
+    some = batch.optimal
+    assert some.any() or tol < 1e-16
+    assert (np.maximum(batch.gap[some], batch.violation[some]) <= tol).all()
+    for k in np.flatnonzero(some)[:20].tolist():
+        assert batch[k].status == "optimal"
+    one_alone = np.minimum(batch.gap, batch.violation) <= tol
+    assert (one_alone & ~some).any() or tol > 1e-16

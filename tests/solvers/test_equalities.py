@@ -372,7 +372,9 @@ def test_multipliers_that_vanish_are_no_contradiction() -> None:
     )
     solution = max_margin(margins)
     assert np.isfinite(solution.dual).all()
-    assert solution.status != "infeasible" or eliminated(margins) is None
+    assert eliminated(margins) is None
+    assert solution.status == "infeasible"
+    assert solution.farkas_residual() <= 1e-12
 
 
 def test_equalities_alone_may_be_more_than_can_be_written_out() -> None:
@@ -387,3 +389,22 @@ def test_equalities_alone_may_be_more_than_can_be_written_out() -> None:
     assert solution.status == "optimal", solution.message
     np.testing.assert_allclose(margins(solution.W), margins.rhs, rtol=0.0, atol=1e-9)
     assert solution.norm <= np.linalg.norm(W) * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("name", ["fro", "lp:1.5", "lp:40", "l1", "linf", "nuc", "spec", "rows"])
+def test_equalities_of_negative_sides_keep_their_scale(name: str) -> None:
+    """One number that is one: no row of the largest side is tight, and weights half as long would
+    meet it.
+    """
+    margins = Margins(
+        np.array([[-1.0], [4.0], [0.5]]),
+        np.ones((1, 1)),
+        np.array([0, 3]),
+        np.array([-1.0, 2.0, 0.25]),
+        np.arange(3),
+        np.zeros(1, int),
+        equality=np.array([True, False, False]),
+    )
+    found = max_margin(margins, name)
+    assert found.status == "optimal", found.message
+    assert found.W.item() == pytest.approx(1.0, rel=1e-12)

@@ -14,7 +14,8 @@ from instances import sphere
 from attsvm.geometry import parse_norm
 from attsvm.margins import Margins, relax
 from attsvm.solvers import max_margin
-from attsvm.solvers.facts import numerical_rank, rank_bound
+from attsvm.solvers.facts import facts, numerical_rank, rank_bound
+from attsvm.solvers.proofs import certify_hard
 
 NORMS = [
     "fro",
@@ -131,3 +132,53 @@ def test_one_of_many_solutions_is_not_called_the_only_one() -> None:
     assert solution.rank_bound == 2
     assert max_margin(margins, parse_norm("spec")).unique is None
     assert max_margin(margins, parse_norm("schatten:3")).unique is True
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.9, 1.1, 2.0, 20.0])
+def test_no_solution_with_this_gap_has_a_larger_rank_than_the_bound(k: int, share: float) -> None:
+    """``k`` equal singular values and one of ``share`` thousandths of them: with ``M`` of the same
+    singular vectors the gap is what the last one loses, and any bound must count it where it
+    counts.
+    """
+    sizes = np.array([1.0] * k + [share * 1e-3, 0.0])
+    mu = np.array([1.0] * k + [0.5, 0.1])
+    gap = 1.0 - float(mu @ sizes) / float(sizes.sum())
+    bound = rank_bound(mu, gap)
+    assert bound is not None
+    assert bound >= numerical_rank(np.diag(sizes)) == k + (share > 1.0)
+    # And it is no weaker than the inequality: a tail of a tenth of what counts is left out.
+    assert bound == k if share <= 0.3 else bound >= k
+
+
+@pytest.mark.parametrize("factor", [2.0**-20, 2.0**20])
+def test_facts_do_not_depend_on_the_unit_of_multipliers(factor: float) -> None:
+    """How far another solution can be is a share of them."""
+    angles = 2.0 * np.pi * np.arange(3) / 3.0 + 0.1
+    V = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    ones = np.ones(3, dtype=np.int64)
+    margins = Margins(V, V, np.arange(4), V**2 @ np.array([1.0, 0.9e-3]), ones, 0 * ones)
+    solution = max_margin(margins, parse_norm("nuc"), tol=1e-9)
+    proof = certify_hard(margins, solution.geometry, solution.W, solution.dual)
+    for gap in (1e-12, 1e-9, 1e-7, 1e-5):
+        wider = proof._replace(gap=gap)
+        moved = wider._replace(dual=factor * wider.dual)
+        assert facts(margins, moved, 1.0) == facts(margins, wider, 1.0)
+    assert facts(margins, proof._replace(gap=1e-12), 1.0).rank_bound == 1
+
+
+@pytest.mark.parametrize("name", ["lp:1.0001", "lp:1.5", "lp:2", "lp:3"])
+def test_in_a_strictly_convex_norm_the_solution_is_the_only_one(name: str) -> None:
+    """Also where an entry is free of every row."""
+    one = np.ones(1, dtype=np.int64)
+    margins = Margins(np.array([[1.0, 0.0]]), np.ones((1, 1)), np.arange(2), np.ones(1), one, one)
+    assert max_margin(margins, name).unique is True
+
+
+@pytest.mark.parametrize("name", ["l1", "linf", "lp:1.5", "spec", "rows"])
+def test_the_soft_residual_is_what_fenchel_leaves(name: str) -> None:
+    solution = max_margin(sphere(6, 5, 3, 1), parse_norm(name), slack=0.5)
+    assert solution.kkt().stationarity <= 10.0 * solution.tol
+    for factor in (0.5, 2.0):  # (1 + f^2) / 2 - f of the square
+        turned = replace(solution, dual=factor * solution.dual, slack=1.0)
+        assert turned.kkt().stationarity == pytest.approx(0.5 * (factor - 1.0) ** 2, rel=1e-3)

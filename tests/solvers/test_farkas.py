@@ -4,9 +4,12 @@ sentences that name them.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from instances import cross, prompt, ragged, sphere, with_rhs, written_out
+from scipy.optimize import nnls
 
 from attsvm.data import AttentionData
 from attsvm.geometry import parse_norm
@@ -232,3 +235,66 @@ def test_signs_of_inequalities_count_and_those_of_equalities_do_not() -> None:
     found = proved(both, dual)
     assert found is not None
     np.testing.assert_array_equal(found, dual)
+
+
+def test_what_has_weights_is_never_proved_infeasible() -> None:
+    """Whatever the multipliers: rows that some weights meet, next to a contradiction, and
+    multipliers whose sum is small beside its terms.
+    """
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        d = int(rng.integers(1, 4))
+        m = int(rng.integers(d + 1, 4 * d + 3))
+        A = rng.standard_normal((m, d))
+        W = rng.standard_normal(d)
+        off = 10.0 ** rng.uniform(-12, 0, m)
+        # rows at right angles to W but for what meets their margins
+        A += (off - A @ W)[:, None] * W / (W @ W)
+        if not (A @ W > 0.0).all():
+            continue
+        lam = np.exp(2.0 * rng.standard_normal(m)) * 10.0 ** (-rng.integers(0, 2, m) * 6.0)
+        # towards those of least sum, as a solver hands them over
+        small, _ = nnls(np.vstack([A.T, np.ones(m)]), np.append(np.zeros(d), 1.0))
+        for multipliers in (lam, small, small + 1e-9 * lam, small + 1e-14 * lam):
+            assert proved(programme(A), multipliers) is None
+
+
+def test_products_of_a_proof_are_summed_with_twice_the_digits() -> None:
+    """Rows ``-p``, three times, and ``q > 3 p`` where products rounded to float64 say the
+    opposite; a row with a multiplier of one unit in the last place closes the rounded sum.
+    """
+    u, rng, tried = 2.0**-53, np.random.default_rng(0), 0
+    while tried < 5:
+        z, other = np.round(rng.uniform(1.0, 2.0, 2) * 2.0**48) / 2.0**48  # three of it is exact
+        p, q = 0.5 / z, 1.5 / other
+        p, q = (x + rng.integers(-4, 5) * np.spacing(x) for x in (p, q))
+        exact = Fraction(q) * Fraction(other) - 3 * Fraction(p) * Fraction(z)
+        rounded = q * other - 3 * (p * z)
+        if not (exact > 0 and rounded <= -0.5 * u):
+            continue
+        tried += 1
+        rows = np.array([[other, -p]] * 3 + [[-3.0 * z, q], [0.0, 1.0]])
+        queries = np.array([[z], [other], [1.0]])
+        margins = Margins(
+            rows, queries, np.array([0, 3, 4, 5]), np.ones(5), np.arange(5), np.zeros(3, dtype=int)
+        )
+        for factor in (0.5, 1.0, 2.0):
+            dual = np.array([1.0, 1.0, 1.0, 1.0, -rounded * factor])
+            assert proved(margins, dual) is None
+
+
+def test_the_sizes_of_right_hand_sides_count() -> None:
+    """One weight at 8 meets a margin of 1.5: with this sign of the equality nothing is proved."""
+    A, token = np.ones((2, 1)), np.arange(2)
+    for rhs, contradiction in (([1.5, 8.0], False), ([8.0, 1.5], True), ([3e40, 1.5], True)):
+        for scale in (1.0, 2.0**60):
+            margins = Margins(
+                A,
+                np.ones((1, 1)),
+                np.array([0, 2]),
+                np.array(rhs) * scale,
+                token,
+                np.zeros(1, dtype=int),
+                equality=np.array([False, True]),
+            )
+            assert (proved(margins, np.array([1.0, -1.0])) is not None) == contradiction

@@ -112,18 +112,15 @@ def test_optimal_is_a_promise_at_every_tolerance(tol: float) -> None:
         assert not bad(max_margin(sphere(20, 16, 32, seed), tol=tol))
 
 
-def test_certified_angle_holds_and_is_small_at_the_optimum() -> None:
-    margins = sphere(200, 64, 32, 0)
+def test_certified_angle_to_the_frobenius_solution_holds_and_is_small_at_it() -> None:
+    margins = sphere(60, 24, 16, 0)
     exact = max_margin(margins)
     assert exact.angle_bound() <= 1e-6
-    checked = 0
-    for limit in (0.05, 0.1, 0.2):
-        rough = max_margin(margins, max_seconds=limit)
-        if rough.gap < 1.0:
-            checked += 1
-            cosine = float(np.sum(exact.W * rough.W)) / (exact.norm * rough.norm)
-            assert np.arccos(min(cosine, 1.0)) <= rough.angle_bound() + exact.angle_bound()
-    assert checked > 0 or exact.status == "optimal"
+    for norm in ("lp:1.5", "lp:3", "schatten:1.5", "schatten:3"):
+        for tol in (1e-1, 1e-9):
+            other = max_margin(margins, norm, tol=tol)
+            cosine = np.sum(exact.W * other.W) / (exact.norm * np.linalg.norm(other.W))
+            assert 0.01 < np.arccos(cosine) <= other.angle_bound() + exact.angle_bound() < 0.5
 
 
 def test_residuals_of_the_optimality_conditions() -> None:

@@ -14,7 +14,7 @@ from attsvm.geometry import Frobenius, parse_norm
 from attsvm.margins import Margins, order_margins, relax, selection_margins
 from attsvm.solvers import max_margin
 from attsvm.solvers.farkas import proved
-from attsvm.solvers.proofs import farkas_residual
+from attsvm.solvers.proofs import farkas_residual, lower_bound
 
 
 def near_contradiction(s: float = 1e-8) -> Margins:
@@ -83,9 +83,11 @@ def test_the_residual_is_relative_to_the_terms_of_its_own_column() -> None:
 
 
 def test_certificates_of_random_labels_are_proved_and_sharp() -> None:
+    proofs = 0
     for seed in range(20):
         solution = max_margin(sphere(6, 8, 2, seed))
         if solution.status == "infeasible":
+            proofs += 1
             assert proved(solution.margins, solution.dual) is not None
             assert solution.farkas_residual() <= 1e-15
             # No proof for fewer rows: each is needed.
@@ -93,6 +95,7 @@ def test_certificates_of_random_labels_are_proved_and_sharp() -> None:
                 rest = solution.dual.copy()
                 rest[c] = 0.0
                 assert proved(solution.margins, rest) is None
+    assert proofs >= 10
 
 
 @pytest.mark.parametrize("slack", [1e-6, 1.0, 1e7, 1e15])
@@ -166,3 +169,66 @@ def test_relaxed_rows_of_an_order_are_told_as_what_they_are() -> None:
     assert "token 0 not below token 1 for query 0" in message
     assert "token 1 above token 0 for query 0" in message
     assert "level" not in message
+
+
+@pytest.mark.parametrize("name", ["fro", "l1", "linf"])
+@pytest.mark.parametrize("together", [False, True])
+def test_optimal_holds_in_fractions_where_terms_cancel(name: str, together: bool) -> None:
+    """Margins are what is left of terms a million times as large, whose rounding is more than
+    the tolerance: violation and bound must be those of exact arithmetic.
+    """
+    rng, tol = np.random.default_rng(0), 1e-10
+    norm, programmes = parse_norm(name), []
+    for _ in range(40):
+        u, v = rng.standard_normal((2, 4))
+        X = np.zeros((1, 4, 4))
+        X[0, 1], X[0, 2] = -u - 1e-6 * v, u - 1e-6 * rng.uniform(0.5, 2.0) * v
+        X[0, 3] = rng.standard_normal(4) - 1e3 * v
+        programmes.append(
+            selection_margins(
+                AttentionData(X, np.ones(1), rng.uniform(0.5, 2.0, (1, 1))), np.array([0])
+            )
+        )
+    found = max_margin(programmes, norm, tol=tol) if together else None
+    optimal = 0
+    for k, margins in enumerate(programmes):
+        solution = max_margin(margins, norm, tol=tol) if found is None else found[k]
+        if solution.status != "optimal":
+            continue
+        optimal += 1
+        assert min(exact_margins(margins, solution.W)) >= 1 - Fraction(tol)
+        dual = [Fraction(float(x)) for x in solution.dual]
+        rows = fractions(margins)
+        pulled = [
+            float(sum(x * row[e] for x, row in zip(dual, rows, strict=True))) for e in range(4)
+        ]
+        lower = float(sum(dual)) / float(norm.dual_value(np.array(pulled).reshape(4, 1)))
+        assert 1.0 - lower / float(norm.value(solution.W)) <= tol + 1e-15  # of this line itself
+    assert name != "fro" or optimal > 10
+
+
+def test_the_lower_bound_holds_in_fractions_where_multipliers_of_either_sign_cancel() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        m = 6
+        rows, rhs = rng.standard_normal((m, 3)), rng.uniform(0.5, 2.0, m)
+        dual = rng.standard_normal(m) * 1e7
+        dual[-1] = -(rhs[:-1] @ dual[:-1]) / rhs[-1]  # right-hand sides cancel to about one
+        dual[0] += 1.0
+        margins = Margins(
+            rows,
+            np.ones((1, 1)),
+            np.array([0, m]),
+            rhs,
+            np.arange(m),
+            np.zeros(1, dtype=int),
+            equality=np.ones(m, dtype=bool),
+        )
+        exact = [Fraction(float(x)) for x in dual]
+        top = sum((x * Fraction(float(b)) for x, b in zip(exact, rhs, strict=True)), Fraction(0))
+        pulled = [
+            float(sum(x * row[e] for x, row in zip(exact, fractions(margins), strict=True)))
+            for e in range(3)
+        ]
+        expected = max(0.0, float(top)) / float(np.linalg.norm(pulled))
+        assert lower_bound(margins, Frobenius(), dual) == pytest.approx(expected, rel=1e-13)

@@ -20,8 +20,10 @@ FILES = {
         "from {0}.paper import data\n\ndef run():\n    from {0}.networks import tables\n"
     ),
     "paper/data.py": "from {0} import (\n    kit,\n)\n",
-    "kit/__init__.py": "from {0}.kit.grid import SIZE\n",
+    "kit/__init__.py": "from {0}.kit.grid import SIZE\nfrom ..shared import sizes\n",
     "kit/grid.py": "SIZE = 3\n",
+    "shared/__init__.py": "",
+    "shared/sizes.py": "LARGE = 9\n",
     "networks/__init__.py": "",
     "networks/tables.py": "import math\n",
     "other/__init__.py": "",

@@ -1,5 +1,7 @@
 """What is said about where a result was computed."""
 
+import os
+import platform
 from importlib import metadata
 
 from attsvm.store import environment
@@ -12,6 +14,7 @@ def test_packages_are_asked_once_however_many_cells_there_are(monkeypatch):
     assert environment() == before
     assert before["numpy"] == versions()["numpy"]
     assert "scikit_learn" in before
+    assert (before["cpu_count"], before["platform"]) == (os.cpu_count(), platform.platform())
 
 
 def test_a_package_that_is_not_installed_is_left_out():

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from attsvm.files import atomic_write
 from attsvm.store import (
     RunFolder,
     Stages,
+    announce,
     fingerprint,
     finished_run,
     read_json,
@@ -26,6 +28,8 @@ REQUEST = {"command": "fit", "parameters": {"lr": 0.1, "steps": 10}}
 def test_a_fingerprint_ignores_key_order_and_sees_values():
     assert fingerprint({"a": 1, "b": [1.5]}) == fingerprint({"b": [1.5], "a": 1})
     assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        fingerprint({"gap": float("nan")})  # which is not equal to itself
 
 
 def test_a_finished_run_is_read_back_and_its_checkpoint_is_gone(tmp_path):
@@ -40,6 +44,11 @@ def test_a_finished_run_is_read_back_and_its_checkpoint_is_gone(tmp_path):
     for key in ([], {}, None):
         write_json(tmp_path / "run" / "run.json", {**run, "key": key})
         assert finished_run(tmp_path / "run", REQUEST) is None
+    write_json(tmp_path / "run" / "run.json", {**run, "format": "attsvm-run/0"})
+    assert finished_run(tmp_path / "run", REQUEST) is None
+    write_json(tmp_path / "run" / "run.json", run)
+    (tmp_path / "run" / "request.json").unlink()  # nothing says whose run it is
+    assert finished_run(tmp_path / "run", REQUEST) is None
     assert not folder.checkpoint.exists()
 
 
@@ -49,10 +58,10 @@ OTHER = {"command": "fit", "parameters": {"lr": 0.2}}
 def finish(folder, request, files=("W.bin", "figures/a.svg"), **options):
     """A run that leaves these files, and a checkpoint while it goes on."""
     with RunFolder(folder, request, files=files[:1], **options) as run:
-        Stages(run.checkpoint, "key").save("s", {"W": np.ones(2)}, done=False)
+        Stages(run.checkpoint, run.key).save("s", {"W": np.ones(2)}, done=False)
         run.announce(files)
         for name in files:
-            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(json.dumps(request))
         run.finish({"format": "attsvm-run/1", "of": request})
 
@@ -83,6 +92,27 @@ def test_another_request_is_refused_with_what_differs_and_nothing_changes(tmp_pa
     assert tree(tmp_path) == before
     with pytest.raises(InputError, match=r"another run \(command was 'fit', now 'probe'\)"):
         RunFolder(tmp_path, {"command": "probe", "attsvm": "0.2.0"}).__enter__()
+    for parameters in (None, [0.1, 10]):
+        with pytest.raises(InputError, match=r"\(parameters was \{.*\}, now (None|\[0\.1, 10\])\)"):
+            RunFolder(tmp_path, {**request, "parameters": parameters}).__enter__()
+
+
+def test_the_checkpoint_of_an_overwritten_run_goes_with_it(tmp_path):
+    with RunFolder(tmp_path, REQUEST) as run:  # and is not finished
+        Stages(run.checkpoint, run.key).save("s", {"W": np.ones(2)}, done=True)
+    with RunFolder(tmp_path, REQUEST) as run:
+        assert Stages(run.checkpoint, run.key).load("s")[1]
+    with RunFolder(tmp_path, OTHER, overwrite=True) as run:
+        assert Stages(run.checkpoint, run.key).load("s") == (None, False)
+
+
+def test_a_thread_of_the_run_may_say_what_it_writes(tmp_path):
+    with RunFolder(tmp_path, REQUEST) as run:
+        worker = threading.Thread(target=run.announce, args=(["a.bin"],), daemon=True)
+        worker.start()
+        worker.join(timeout=60.0)  # it would wait for the lock of its own run for ever
+        assert not worker.is_alive()
+    assert read_json(tmp_path / "request.json")["files"] == ["a.bin", "run.json"]
 
 
 def test_overwriting_leaves_the_files_of_others(tmp_path):
@@ -100,6 +130,31 @@ def test_overwriting_leaves_the_files_of_others(tmp_path):
         *("checkpoint/notes", *theirs),
     }
     assert all((tmp_path / name).read_text() == "years of work" for name in theirs)
+
+
+def test_an_overwritten_run_leaves_no_empty_folders(tmp_path):
+    deep = ("W.bin", "figures/a.svg", "figures/heads/late/b.svg", "tables/c/d.csv")
+    finish(tmp_path, REQUEST, files=deep)
+    (tmp_path / "tables" / "mine").write_text("years of work")
+    finish(tmp_path, OTHER, files=("other.bin",), overwrite=True)
+    assert set(tree(tmp_path)) == {
+        *(".lock", "request.json", "run.json", "other.bin", "tables", "tables/mine")
+    }
+
+
+def test_what_is_announced_in_a_run_is_of_the_run(tmp_path):
+    announce(tmp_path, ["page.html"])  # no run's folder: nothing to say, nothing to refuse
+    assert list(tmp_path.iterdir()) == []
+    finish(tmp_path, REQUEST)
+    (tmp_path / "mine.html").write_text("years of work")
+    with pytest.raises(InputError, match=r"mine\.html is in the way"):
+        announce(tmp_path, ["page.html", "mine.html"])
+    announce(tmp_path, ["page.html"])
+    (tmp_path / "page.html").write_text("drawn")
+    announce(tmp_path, ["page.html"])  # and may be drawn again
+    finish(tmp_path, OTHER, files=("other.bin",), overwrite=True)
+    assert not (tmp_path / "page.html").exists()
+    assert (tmp_path / "mine.html").read_text() == "years of work"
 
 
 def test_a_file_in_the_way_is_named_and_nothing_changes(tmp_path):
@@ -132,6 +187,23 @@ def test_links_in_a_run_folder_are_not_followed(tmp_path):
             run.announce(["W.bin"])
     assert tree(home) == before
     assert (tmp_path / "run" / "W.bin").is_symlink()
+
+
+def test_a_checkpoint_elsewhere_is_not_cleared_through_a_link(tmp_path):
+    Stages(tmp_path / "home", "key").save("s", {"W": np.ones(2)}, done=True)
+    before = tree(tmp_path / "home")
+    finish(tmp_path / "run", REQUEST)
+    (tmp_path / "run" / "checkpoint").symlink_to(tmp_path / "home")
+    assert finished_run(tmp_path / "run", REQUEST) is not None
+    assert tree(tmp_path / "home") == before
+
+
+def test_a_file_where_a_folder_should_be_is_in_the_way(tmp_path):
+    (tmp_path / "run").mkdir()
+    finish(tmp_path / "run", REQUEST, files=("W.bin",))
+    (tmp_path / "run" / "figures").write_text("years of work")
+    with pytest.raises(InputError, match="figures is in the way"):
+        announce(tmp_path / "run", ["figures/a.svg"])
 
 
 def forged(folder, **content):
@@ -173,6 +245,17 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path, content):
         with pytest.raises(InputError, match=r"holds files that are not a run of attsvm \(.*\)"):
             RunFolder(tmp_path, REQUEST, overwrite=overwrite).__enter__()
     assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [("ab", r"\(a, b\)"), ("abc", r"\(a, b, c\)"), ("abcde", r"\(a, b, c and 2 more\)")],
+)
+def test_the_first_files_of_somebody_else_are_named(tmp_path, names, words):
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match=rf"holds files that are not a run of attsvm {words};"):
+        RunFolder(tmp_path, REQUEST).__enter__()
 
 
 def test_what_is_no_folder_is_refused(tmp_path):
@@ -295,6 +378,13 @@ def test_reading_a_run_says_what_is_wrong(tmp_path):
         InputError, match=r"format 'attsvm-run/99', this version reads 'attsvm-run/1'"
     ):
         read_run(tmp_path)
+    finish(tmp_path / "run", REQUEST)
+    result = (tmp_path / "run" / "run.json").read_text()
+    with RunFolder(tmp_path / "run", OTHER, overwrite=True):
+        pass
+    (tmp_path / "run" / "run.json").write_text(result)  # as a kill may leave it
+    with pytest.raises(InputError, match=r"run\.json is of a run that is being overwritten"):
+        read_run(tmp_path / "run")
 
 
 def test_any_text_is_written_and_read_back(tmp_path):

@@ -1,7 +1,8 @@
 """The command line: parse, call, print.
 
 Exit codes: 0 done (a certified ``infeasible`` is an answer), 2 bad input, 3 the accuracy asked for
-was not reached, 130 interrupted. Data goes to standard output, everything else to standard error.
+was not reached, 130 interrupted (143 by SIGTERM, 129 by SIGHUP). Data goes to standard output,
+everything else to standard error.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import attsvm
 from attsvm.cli import fit, listing, output, probe, report, solve
 from attsvm.cli.others import commands_of_others
 from attsvm.errors import AttsvmError, InputError
+from attsvm.interruption import begin_command, sentence
 from attsvm.nearest import did_you_mean
 from attsvm.printable import name_of
 
@@ -56,7 +58,7 @@ class _Parser(argparse.ArgumentParser):
         return found, left
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        print(message, end="", file=file or sys.stderr)  # argparse is silent when that fails
+        output.write(message)  # argparse is silent when that fails
 
 
 def parser(command: str = "") -> argparse.ArgumentParser:
@@ -78,7 +80,12 @@ def parser(command: str = "") -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code.
+
+    Ctrl-C is Python's here, for programs that call this; a process of the command line ends by
+    itself (:mod:`attsvm.interruption`).
+    """
+    begin_command()
     words = list(sys.argv[1:] if arguments is None else arguments)
     output.prepare()
     try:
@@ -96,9 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         code = InputError.exit_code
     except KeyboardInterrupt:
-        output.tell("attsvm: interrupted; the same command goes on from here")
+        output.tell(f"attsvm: {sentence()}")
         code = 130
-    except BrokenPipeError:  # the reader of a pipe has left, as `attsvm list | head` does
+    except output.ReaderLeft:  # as `attsvm list | head` does
         output.abandon()
         code = 0
     except OSError as error:

@@ -15,6 +15,10 @@ from attsvm.printable import escaped
 _STEERING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
+class ReaderLeft(Exception):  # noqa: N818 - no error: `attsvm list | head` is done
+    """Whoever reads standard output has left."""
+
+
 def prepare() -> None:
     """Let standard output and error write out what their encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
@@ -24,7 +28,20 @@ def prepare() -> None:
 
 def show(text: object) -> None:
     """Print a line on standard output; control characters are written out."""
-    print(escaped(str(text)))
+    write(f"{escaped(str(text))}\n")
+
+
+def write(text: str) -> None:
+    """Print a text on standard output as it is: every command prints through here.
+
+    Raises:
+        ReaderLeft: it is a pipe that nobody reads any more.
+        OSError: it cannot take it, as a full disk.
+    """
+    try:
+        print(text, end="")
+    except BrokenPipeError:
+        raise ReaderLeft from None
 
 
 def show_json(value: Any) -> None:
@@ -37,11 +54,15 @@ def show_json(value: Any) -> None:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
         text = json.dumps(value, indent=1)
-    print(text)
+    write(f"{text}\n")
 
 
 def tell(text: object) -> None:
-    """Print a line on standard error; a full or closed one is no reason to fail."""
+    """Print a line on standard error; a full or closed one is no reason to fail, nor to print it
+    among the data.
+    """
+    if sys.stderr is None:
+        return
     with contextlib.suppress(OSError, ValueError):
         print(escaped(str(text)), file=sys.stderr, flush=True)
 
@@ -50,10 +71,13 @@ def finish() -> None:
     """Write out what standard output still holds.
 
     Raises:
-        OSError: it cannot take it: a full disk, or a reader that has left.
+        ReaderLeft, OSError: see :func:`write`.
     """
     if sys.stdout is not None and not sys.stdout.closed:
-        sys.stdout.flush()
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise ReaderLeft from None
 
 
 def abandon() -> None:

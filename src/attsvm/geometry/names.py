@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from attsvm.errors import InputError
+from attsvm.geometry.entrywise import Lp
 from attsvm.geometry.frobenius import Frobenius
 from attsvm.geometry.norm import Norm
+from attsvm.geometry.schatten import Schatten
 from attsvm.nearest import did_you_mean
 from attsvm.printable import kind
 
@@ -29,26 +31,32 @@ def norm_names() -> dict[str, str]:
 def parse_norm(text: str) -> Norm:
     """The norm that ``text`` names: ``fro``, ``nuc``, ``spec``, ``l1``, ``linf``, ``lp:1.75``,
     ``schatten:3``, the name of any other :class:`Norm`, or ``dual:NAME`` for the dual of one.
+    Names of one norm give one object: ``lp:2`` is ``Frobenius()``.
 
     Raises:
         InputError: the name is unknown, or its exponent is not a number that is at least 1.
 
     Example:
         >>> import attsvm
-        >>> attsvm.parse_norm("lp:1.75"), attsvm.parse_norm("dual:nuc")
-        (Lp(1.75), Spectral())
+        >>> attsvm.parse_norm("lp:1.75"), attsvm.parse_norm("dual:nuc"), attsvm.parse_norm("lp:2")
+        (Lp(1.75), Spectral(), Frobenius())
         >>> attsvm.parse_norm("nuclaer")
         Traceback (most recent call last):
             ...
         attsvm.errors.InputError: unknown norm 'nuclaer'; known norms: ...; did you mean nuclear?
     """
+    return _canonical(_read(text))
+
+
+def _read(text: str) -> Norm:
+    """As it is spelled."""
     given = text.strip().lower()
     given = _WORDS.get(given, given)
     if given in Norm.known:
         return Norm.known[given].spelled(given, None)
     family, _, exponent = given.partition(":")
     if family == "dual" and exponent:
-        return parse_norm(exponent).dual
+        return _read(exponent).dual
     if f"{family}:P" not in Norm.known:
         raise InputError(_unknown(text, given))
     try:
@@ -74,15 +82,17 @@ def _unknown(text: str, given: str) -> str:
 
 
 def as_norm(norm: Norm | str | None) -> Norm:
-    """A norm as it is, the norm of a name, or the Frobenius norm for None.
+    """The norm of a name, the Frobenius norm for None, and of equal norms always the same object,
+    the one that their name gives: ``Frobenius()`` for ``Lp(2)`` and ``Schatten(2)``.
 
     Raises:
         InputError: neither a norm nor the name of one.
 
     Example:
         >>> from attsvm.geometry import Nuclear, as_norm
-        >>> as_norm(None), as_norm("spec"), as_norm(Nuclear())
-        (Frobenius(), Spectral(), Nuclear())
+        >>> from attsvm.geometry import Schatten
+        >>> as_norm(None), as_norm("spec"), as_norm(Nuclear()), as_norm(Schatten(2))
+        (Frobenius(), Spectral(), Nuclear(), Frobenius())
     """
     if norm is None:
         return Frobenius()
@@ -92,4 +102,16 @@ def as_norm(norm: Norm | str | None) -> Norm:
         raise InputError(
             f"norm is {kind(norm)}; give an attsvm.geometry.Norm such as Frobenius(), or its name"
         )
-    return norm
+    return _canonical(norm)
+
+
+def _canonical(norm: Norm) -> Norm:
+    """The object that stands for all norms that equal this one.
+
+    Families have members with a class of their own, and a member that was made as the dual of
+    another one remembers an exponent that differs from the conjugate of its own by rounding.
+    """
+    if type(norm) is not Lp and type(norm) is not Schatten:
+        return norm
+    single = Norm.known.get(norm.name)
+    return type(norm)(norm.p) if single is None else single.spelled(norm.name, None)

@@ -22,7 +22,7 @@ from attsvm.geometry.exponents import non_negative
 _HALVINGS = 80  # of an interval: more would not change its ends
 
 
-# what a class must define, each with the ways to do so: the defaults go round in circles
+# what a class must define, each with the ways to do so: defaults answer for each other
 _STATED = ((("prox",), ("project",)), (("dual",), ("dual_value", "subgradient")))
 
 
@@ -155,11 +155,25 @@ class Norm(ABC):
     def prox(self, W: Array, t: Any) -> Array:
         r""":math:`\arg\min_V t\|V\|+\frac12\|V-W\|_F^2=W-P_{\|\cdot\|_*\le t}(W)` (Moreau).
 
+        Where a class states neither its proximal map nor its dual it is the nearest point of the
+        ball of the radius at which what is left over has dual norm :math:`t`, found by halving.
+
         Args:
             W: ``(..., d_x, d_z)``.
             t: :math:`t\ge0`, one number or one per run, ``(...)``.
         """
-        return W - self.dual.project(W, t)
+        dual = self.dual
+        if not isinstance(dual, Dual):
+            return W - dual.project(W, t)
+        xp, W = namespace(W), floating(W)
+        t = non_negative(t, W)
+        low, high = xp.zeros_like(self.value(W)), self.value(W)
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            inside = self.dual_value(W - self.project(W, middle)) > t
+            low, high = xp.where(inside, middle, low), xp.where(inside, high, middle)
+        some = (self.dual_value(W) > t)[..., None, None]
+        return xp.where(some, self.project(W, high), xp.zeros_like(W))
 
     def project(self, W: Array, radius: Any = 1.0) -> Array:
         r"""The nearest point of the ball, :math:`\arg\min_{\|V\|\le r}\|V-W\|_F`: the proximal

@@ -209,7 +209,7 @@ void normalized_step(T *RESTRICT w, const T *RESTRICT m, int64_t matrices, int64
         const double scale = scale_of(m, size);  // squares may have been lost
         square = 0.0;
         for (int64_t i = 0; i < size; ++i) square += (m[i] / scale) * (m[i] / scale);
-        const double factor = square > 0.0 ? lr / std::sqrt(square) : lr;
+        const double factor = square == 0.0 ? lr : lr / std::sqrt(square);  // NaN stays
         for (int64_t i = 0; i < size; ++i)
             w[i] = (T)(keep * (double)w[i] - factor * ((double)m[i] / scale));
     }
@@ -253,8 +253,8 @@ PUBLIC void mirror_step_f64(const double *RESTRICT g, double *RESTRICT y, double
     }
 }
 
-// w <- keep w - lr m / |m| for each of the matrices of so many numbers; zero moves nothing. In
-// doubles, rounded once.
+// w <- keep w - lr m / |m| for each of the matrices of so many numbers; zero moves nothing, and a
+// matrix that is not finite makes NaN. In doubles, rounded once.
 PUBLIC void normalized_step_f32(float *w, const float *m, int64_t matrices, int64_t size,
                                 double keep, double lr) {
     normalized_step(w, m, matrices, size, keep, lr);

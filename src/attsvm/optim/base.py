@@ -13,6 +13,11 @@ last two axes of a parameter are one matrix, and every axis in front counts inde
 with its own norm. ``weight_decay`` :math:`\lambda` never enters what is averaged or normalised,
 unless an optimiser has a mode that says so.
 
+A step of length 0 (``lr=0``, for a frozen group or a warm-up) leaves every bit of the weights,
+whatever the gradient; averages of gradients go on. A gradient that is not finite is written as
+torch's own optimisers write it: what a weight has of it becomes NaN or infinite, and nothing is
+raised; a ``GradScaler`` skips such steps.
+
 A step computes first what can fail, and writes then: a step that is refused, or whose
 decomposition does not converge, changes nothing.
 """
@@ -46,9 +51,18 @@ class KeepsPrecision(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what :meth:`state_dict` returned. Hyper-parameters that the checkpoint does not know
         stay as constructed.
+
+        Raises:
+            InputError: a checkpoint of another optimizer, or of other parameters; nothing has been
+                changed then.
         """
         saved: dict[str, Any] = {}
-        last = self.register_load_state_dict_pre_hook(lambda _, final: saved.update(final))
+
+        def remember(_: Optimizer, final: dict[str, Any]) -> None:
+            self._check_checkpoint(final)
+            saved.update(final)
+
+        last = self.register_load_state_dict_pre_hook(remember)
         first = self.register_load_state_dict_post_hook(
             lambda _: self._restore_precision(saved), prepend=True
         )
@@ -57,6 +71,12 @@ class KeepsPrecision(Optimizer):
         finally:
             last.remove()
             first.remove()
+
+    def _check_checkpoint(self, saved: dict[str, Any]) -> None:
+        """Raise :class:`~attsvm.errors.InputError` for what is no checkpoint of this optimizer."""
+        name = type(self).__name__
+        check_sizes(self, name, saved["param_groups"])
+        check_origin(self, name, saved["param_groups"], saved["state"])
 
     def _restore_precision(self, saved: dict[str, Any]) -> None:
         indices = [index for group in saved["param_groups"] for index in group["params"]]
@@ -85,9 +105,9 @@ class DescentOptimizer(KeepsPrecision):
         defaults: the hyper-parameters of a group that does not set them; ``lr`` is one of them.
 
     Raises:
-        InputError: no parameters, a complex parameter, a ``lr`` that is not positive and finite; at
+        InputError: no parameters, a complex parameter, a ``lr`` that is negative or not finite; at
             :meth:`step`, a closure that returns None, a sparse gradient, a decomposition that does
-            not converge.
+            not converge; at :meth:`load_state_dict`, a checkpoint of another optimizer.
     """
 
     state_names: ClassVar[tuple[str, ...]] = ()
@@ -97,7 +117,7 @@ class DescentOptimizer(KeepsPrecision):
 
     between: Write | None = None
     """Called in a step after all has been computed that can fail, and before anything is
-    written.
+    written; by a compiled step at its end.
     """
 
     _state_is_foreign = False  # a checkpoint's, and not looked at since
@@ -165,6 +185,8 @@ class DescentOptimizer(KeepsPrecision):
         if torch.compiler.is_compiling():
             for write in self._computed():
                 write()
+            if self.between is not None:  # where only the members of a combination are compiled
+                self.between()
             return loss
         self.check_step()
         self._born = []
@@ -185,9 +207,12 @@ class DescentOptimizer(KeepsPrecision):
             self._born = None
         return loss
 
-    def check_step(self) -> None:
+    def check_step(self, loss: Any = None) -> None:
         """Raise :class:`~attsvm.errors.InputError` for what the next step would refuse; nothing is
         changed.
+
+        Args:
+            loss: the loss of that step, for those who read it.
         """
         for group in self.param_groups:
             self._check_gradients(group)
@@ -219,25 +244,27 @@ class DescentOptimizer(KeepsPrecision):
 
     def _computed(self) -> list[Write]:
         writes = []
-        for group in self.param_groups:
+        for index, group in enumerate(self.param_groups):
             parameters: TensorList = []
             gradients: TensorList = []
             states: tuple[StateList, ...] = tuple([] for _ in self.state_names)
-            self._init_group(group, parameters, gradients, *states)
+            self._init_group(index, parameters, gradients, *states)
             if parameters:
                 writes.append(self._prepared(group, parameters, gradients, *states))
         return writes
 
     def _init_group(
         self,
-        group: dict[str, Any],
+        index: int,
         parameters: TensorList,
         gradients: TensorList,
         *states: StateList,
     ) -> None:
-        """Gather what takes part in this step. ``torch.compile`` runs the method of this name
-        outside its graph.
+        """Gather what of a group takes part in this step. ``torch.compile`` runs the method of this
+        name outside its graph; a group that it met in the joined list of a combination it would
+        hand over by its place there, so the place in this optimizer is said.
         """
+        group = self.param_groups[index]
         if self._born is None:
             self._check_gradients(group)
         for parameter in group["params"]:
@@ -281,11 +308,13 @@ class DescentOptimizer(KeepsPrecision):
             raise
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        complete(
+            state["param_groups"],
+            self.__dict__.get("param_groups"),
+            state.get("defaults", self.__dict__.get("defaults", {})),
+        )
         super().__setstate__(state)
         self._state_is_foreign = True
-        for group in self.param_groups:  # hyper-parameters that an older checkpoint does not know
-            for name, value in self.defaults.items():
-                group.setdefault(name, value)
 
 
 def evaluated(optimizer: Optimizer, closure: Callable[[], Any] | None) -> Any:
@@ -336,8 +365,8 @@ def check_number(
 
 
 def check_lr(lr: Any) -> None:
-    """Raise :class:`~attsvm.errors.InputError` unless ``lr`` is a positive finite number or a
-    tensor of one.
+    """Raise :class:`~attsvm.errors.InputError` unless ``lr`` is a finite number that is at least 0,
+    or a tensor of one.
     """
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise InputError(
@@ -347,9 +376,9 @@ def check_lr(lr: Any) -> None:
     if (
         isinstance(lr, bool)
         or not isinstance(lr, (int, float, Tensor))
-        or not (math.isfinite(float(lr)) and float(lr) > 0)
+        or not 0 <= float(lr) < math.inf
     ):
-        raise InputError(f"lr is {lr!r}; give a positive finite step length")
+        raise InputError(f"lr is {lr!r}; give a finite step length that is at least 0")
 
 
 def averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) -> TensorList:
@@ -386,6 +415,25 @@ def momentum_buffer(group: dict[str, Any], parameter: Tensor, dtype: torch.dtype
     }
 
 
+def stands(lr: float | Tensor) -> bool:
+    """Whether the host knows that a step of this length moves nothing; ``lr`` as from
+    :func:`scalar`.
+    """
+    if isinstance(lr, Tensor):
+        return False
+    return lr == 0
+
+
+def held(lr: float | Tensor, before: TensorList, after: TensorList) -> TensorList:
+    """``after``, and ``before`` where ``lr`` is a tensor of zero; ``lr`` as from :func:`scalar`."""
+    if isinstance(lr, Tensor):
+        return [
+            torch.where(lr == 0, old, new.to(old.dtype))
+            for old, new in zip(before, after, strict=True)
+        ]
+    return after
+
+
 def scalar(group: dict[str, Any], name: str) -> float | Tensor:
     """A hyper-parameter as a number where the host may read it for free, otherwise as a 0-d
     tensor.
@@ -401,21 +449,120 @@ def scalar(group: dict[str, Any], name: str) -> float | Tensor:
 
 def add_scaled(targets: TensorList, directions: TensorList, factor: float | Tensor) -> None:
     """``target += factor * direction`` for every pair, in one multi-tensor call; ``factor`` as from
-    :func:`scalar`.
+    :func:`scalar`. A factor that is a tensor of zero leaves every bit of the targets.
     """
     if isinstance(factor, Tensor):
-        torch._foreach_add_(targets, torch._foreach_mul(directions, factor))
+        moves = torch._foreach_mul(directions, factor)
+        # x + -0.0 is x, for -0.0 and NaN too
+        torch._foreach_add_(targets, [torch.where(factor == 0, -0.0, move) for move in moves])
     else:
         torch._foreach_add_(targets, directions, alpha=factor)
 
 
-def check_state(parameter: Tensor, known: dict[str, Any], names: Sequence[str]) -> None:
+def complete(
+    groups: Sequence[dict[str, Any]],
+    present: Sequence[dict[str, Any]] | None,
+    defaults: dict[str, Any],
+) -> None:
+    """Give loaded groups the hyper-parameters that their checkpoint does not know: those of the
+    ``present`` groups, or the defaults where there are none.
+    """
+    for index, group in enumerate(groups):
+        here = present[index] if present is not None and index < len(present) else {}
+        for name, value in defaults.items():
+            group.setdefault(name, here.get(name, value))
+
+
+def check_sizes(optimizer: Optimizer, label: str, groups: Sequence[dict[str, Any]]) -> None:
+    """Raise :class:`~attsvm.errors.InputError` unless saved groups are as many as those of an
+    optimizer, and as large.
+    """
+    sizes, saved = (
+        [len(group["params"]) for group in either] for either in (optimizer.param_groups, groups)
+    )
+    if len(sizes) != len(saved):
+        raise InputError(
+            f"the checkpoint has a different number of parameter groups than {label},"
+            f" {len(saved)} and not {len(sizes)}; build the optimizer with the groups that were"
+            " saved, in their order"
+        )
+    if sizes != saved:
+        raise InputError(
+            f"the checkpoint has parameter groups of {saved} parameters, and {label} of {sizes};"
+            " build the optimizer with the groups that were saved, in their order"
+        )
+
+
+def check_origin(
+    optimizer: Optimizer, label: str, groups: Sequence[dict[str, Any]], state: dict[Any, Any]
+) -> None:
+    """Raise :class:`~attsvm.errors.InputError` for groups or state of another kind of optimizer.
+
+    Args:
+        optimizer: who would load them, of this package or another.
+        label: what it is called in the sentence.
+        groups: its groups as a ``state_dict`` has them.
+        state: the state of parameters by their numbers.
+    """
+    elsewhere = _settings_elsewhere() - optimizer.defaults.keys()
+    ours = optimizer.state_names if isinstance(optimizer, DescentOptimizer) else None
+    for group, live in zip(groups, optimizer.param_groups, strict=True):
+        for index, parameter in zip(group["params"], live["params"], strict=True):
+            if ours is None:
+                continue
+            entries = state.get(index, {})
+            if strange := entries.keys() - set(ours):
+                raise InputError(
+                    f"the checkpoint was not saved by {label}: it has the state"
+                    f" {', '.join(sorted(strange))}, where there is {' and '.join(ours)} here;"
+                    f" {_REMEDY}"
+                )
+            check_state(parameter, entries, ours, placed=False)
+        if strange := group.keys() & elsewhere - live.keys():
+            raise InputError(
+                f"the checkpoint was not saved by {label}: it has the settings"
+                f" {', '.join(sorted(strange))}; {_REMEDY}"
+            )
+
+
+_REMEDY = (
+    "load it into an optimizer of the kind that saved it (members in the same order), or begin"
+    " without it"
+)
+
+
+# what many optimizers have, or a scheduler writes into a group of any
+_SHARED = {"lr", "momentum", "weight_decay", "maximize", "foreach", "fused", "differentiable"}
+
+
+def _settings_elsewhere() -> set[str]:
+    """Names of hyper-parameters by which the groups of an optimizer are known."""
+    kinds = [
+        kind
+        for kind in (*vars(torch.optim).values(), *DescentOptimizer.__subclasses__())
+        if isinstance(kind, type) and issubclass(kind, Optimizer) and kind is not Optimizer
+    ]
+    names = {name for kind in kinds for name in inspect.signature(kind).parameters}
+    return names - _SHARED - {"params", "capturable", "d"}
+
+
+def check_state(
+    parameter: Tensor, known: dict[str, Any], names: Sequence[str], placed: bool = True
+) -> None:
     """Raise :class:`~attsvm.errors.InputError` unless the state of these ``names`` has the shape
-    and the place of its parameter.
+    and, where it is ``placed``, the device of its parameter.
     """
     for name in names:
         kept = known.get(name)
-        if kept is not None and (kept.shape != parameter.shape or kept.device != parameter.device):
+        if kept is None:
+            continue
+        if not isinstance(kept, Tensor):
+            raise InputError(
+                f"a parameter of shape {tuple(parameter.shape)} has a {name} that is"
+                f" {type(kept).__name__} and no tensor; load a checkpoint of this model, or build"
+                " the optimizer anew"
+            )
+        if kept.shape != parameter.shape or (placed and kept.device != parameter.device):
             raise InputError(
                 f"a parameter of shape {tuple(parameter.shape)} on {parameter.device} has a {name}"
                 f" of shape {tuple(kept.shape)} on {kept.device}; load a checkpoint of this model,"

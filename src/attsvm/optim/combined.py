@@ -14,7 +14,15 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from attsvm.errors import InputError
-from attsvm.optim.base import DescentOptimizer, KeepsPrecision, evaluated
+from attsvm.optim.base import (
+    DescentOptimizer,
+    KeepsPrecision,
+    Write,
+    check_origin,
+    check_sizes,
+    complete,
+    evaluated,
+)
 
 
 class CombinedOptimizer(KeepsPrecision):
@@ -23,7 +31,9 @@ class CombinedOptimizer(KeepsPrecision):
     ``param_groups`` is the joined list of the members' own groups, not a copy: a scheduler, or the
     ``Trainer`` of Hugging Face, acts on all of them, and whatever changes in a member is seen here.
     ``state_dict`` has torch's usual layout, as if one optimiser owned all groups, so checkpoints
-    work as usual, distributed ones included; loading hands every member its part.
+    work as usual, distributed ones included; loading hands every member its part. Hooks of a step
+    may be a member's own; hooks of state dicts belong to the combination. A member may be a
+    combination itself.
 
     Under a ``GradScaler`` all gradients are unscaled and checked together: one overflow skips the
     step of every member.
@@ -37,8 +47,9 @@ class CombinedOptimizer(KeepsPrecision):
 
     Raises:
         InputError: no members, something that is not a ``torch.optim.Optimizer``, a parameter that
-            two members would move; a checkpoint with other groups; an ``add_param_group``, which
-            does not say who gets the parameters.
+            two members would move, ``LBFGS``, whose step evaluates the model itself; a checkpoint
+            of other members, or of members in another order; an ``add_param_group``, which does not
+            say who gets the parameters.
 
     Example:
         >>> import torch
@@ -57,6 +68,9 @@ class CombinedOptimizer(KeepsPrecision):
 
     optimizers: tuple[Optimizer, ...] = ()
 
+    between: Write | None = None
+    """See :attr:`attsvm.optim.base.DescentOptimizer.between`."""
+
     def __init__(self, optimizers: Optimizer | Sequence[Optimizer]) -> None:
         members = (optimizers,) if isinstance(optimizers, Optimizer) else tuple(optimizers)
         for member in members:
@@ -64,6 +78,11 @@ class CombinedOptimizer(KeepsPrecision):
                 raise InputError(
                     f"a member of CombinedOptimizer is a {type(member).__name__}; give"
                     " torch.optim.Optimizer objects"
+                )
+            if isinstance(member, torch.optim.LBFGS):
+                raise InputError(
+                    "a member of CombinedOptimizer is LBFGS, whose step evaluates the model as"
+                    " often as it needs; step it by itself"
                 )
         if not members:
             raise InputError("CombinedOptimizer got no optimisers; give at least one")
@@ -88,8 +107,8 @@ class CombinedOptimizer(KeepsPrecision):
                 f"{len(groups)} parameter groups for members that have {counts}; give as many"
                 " groups, in the same order"
             )
-        for member, count in zip(self.optimizers, counts, strict=True):
-            member.param_groups, groups = groups[:count], groups[count:]
+        for member, mine in self._shared_out(groups):
+            member.param_groups = mine
 
     @property  # type: ignore[override]
     def state(self) -> MutableMapping[Tensor, Any]:
@@ -113,41 +132,64 @@ class CombinedOptimizer(KeepsPrecision):
             )
 
     @overload
-    def step(self, closure: None = None) -> None: ...
+    def step(self, closure: None = None, *, loss: Any = None) -> None: ...
     @overload
-    def step(self, closure: Callable[[], Any]) -> Any: ...
+    def step(self, closure: Callable[[], Any], *, loss: Any = None) -> Any: ...
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], Any] | None = None, *, loss: Any = None) -> Any:
         """Evaluate the closure once, then step every member.
+
+        Args:
+            closure: evaluates the model anew, with gradients, and returns the loss.
+            loss: the loss at the present weights, where there is no closure; only Polyak's step
+                reads it.
 
         Raises:
             InputError: the closure returned None, or a gradient that a member of this package
                 cannot use. Nothing has been changed then.
         """
-        loss = evaluated(self, closure)
+        value = evaluated(self, closure)
+        loss = loss if closure is None else value
         for member in self.optimizers:
             if "momentum" not in member.defaults:
                 _take_momentum(member)
-        own = [member for member in self.optimizers if isinstance(member, DescentOptimizer)]
-        others = [member for member in self.optimizers if not isinstance(member, DescentOptimizer)]
-        for member in own:
-            member.check_step()
-        self._step(own, others)
-        return loss
+        if torch.compiler.is_compiling():
+            _step_each(self.optimizers, loss)
+            return value
+        self.check_step(loss)
+        own = [member for member in self.optimizers if isinstance(member, _OURS)]
+        # combinations last: what their other members write is not taken back
+        own.sort(key=lambda member: isinstance(member, CombinedOptimizer))
+        others = [member for member in self.optimizers if not isinstance(member, _OURS)]
+        self._step(own, others, loss)
+        return value
 
-    def _step(self, own: Sequence[DescentOptimizer], others: Sequence[Optimizer]) -> None:
+    def _step(
+        self,
+        own: Sequence[DescentOptimizer | CombinedOptimizer],
+        others: Sequence[Optimizer],
+        loss: Any,
+    ) -> None:
         """Every member of this package computes before any writes, and other members step in
         between: whoever fails, those of this package have changed nothing.
         """
         if not own:
             for other in others:
                 other.step()
+            if self.between is not None:
+                self.between()
             return
-        own[0].between = partial(self._step, own[1:], others)
+        own[0].between = partial(self._step, own[1:], others, loss)
         try:
-            own[0].step()
+            _step_of(own[0], loss)
         finally:
             own[0].between = None
+
+    def check_step(self, loss: Any = None) -> None:
+        """See :meth:`attsvm.optim.base.DescentOptimizer.check_step`."""
+        for member in self.optimizers:
+            if isinstance(member, _OURS):
+                member.check_step(loss)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of every member's parameters."""
@@ -157,19 +199,69 @@ class CombinedOptimizer(KeepsPrecision):
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "param_groups" not in state:  # a copy
             return super().__setstate__(state)
-        groups = state["param_groups"]
-        for member in self.optimizers:
-            mine, groups = groups[: len(member.param_groups)], groups[len(member.param_groups) :]
+        for member, mine in self._shared_out(state["param_groups"]):
+            if not isinstance(member, CombinedOptimizer):  # which goes through its own members
+                complete(mine, member.param_groups, member.defaults)
             owned = {parameter for group in mine for parameter in group["params"]}
             kept = {each: value for each, value in state["state"].items() if each in owned}
             member.__setstate__({"state": defaultdict(dict, kept), "param_groups": mine})
         return None
+
+    def _check_checkpoint(self, saved: dict[str, Any]) -> None:
+        check_sizes(self, type(self).__name__, saved["param_groups"])
+        self._check_members(saved, type(self).__name__)
+
+    def _check_members(self, saved: dict[str, Any], label: str) -> None:
+        """Raise for groups and state of which a member, in this order, has not been saved."""
+        for position, (member, mine) in enumerate(self._shared_out(saved["param_groups"])):
+            name = f"{type(member).__name__} (member {position} of {label})"
+            if isinstance(member, CombinedOptimizer):
+                member._check_members(saved | {"param_groups": mine}, name)
+            else:
+                check_origin(member, name, mine, saved["state"])
+
+    def _shared_out(
+        self, groups: list[dict[str, Any]]
+    ) -> Iterator[tuple[Optimizer, list[dict[str, Any]]]]:
+        """Every member and its part of joined groups."""
+        for member in self.optimizers:
+            count = len(member.param_groups)
+            yield member, groups[:count]
+            groups = groups[count:]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "optimizers": self.optimizers}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self.optimizers)!r})"
+
+
+_OURS = DescentOptimizer, CombinedOptimizer
+
+
+def _step_of(member: Optimizer, loss: Any) -> None:
+    """Step a member, with the loss where it reads one."""
+    if loss is not None and _reads_loss(member):
+        member.step(loss=loss)  # type: ignore[call-overload]
+    else:
+        member.step()
+
+
+def _reads_loss(member: Optimizer) -> bool:
+    if isinstance(member, CombinedOptimizer):
+        return True
+    return isinstance(member, DescentOptimizer) and any(
+        group.get("step_size") == "polyak" for group in member.param_groups
+    )
+
+
+def _step_each(members: Sequence[Optimizer], loss: Any) -> None:
+    """Step members one after the other. No loop: the compiler gives up one in which a graph ends,
+    as it does in the steps of torch's own optimisers.
+    """
+    if members:
+        _step_of(members[0], loss)
+        _step_each(members[1:], loss)
 
 
 class _JoinedState(MutableMapping[Tensor, Any]):

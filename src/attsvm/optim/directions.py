@@ -48,7 +48,7 @@ def steepest_direction(G: Tensor, norm: Norm, polar: Polar = "exact", ns_steps: 
     """
     if norm == _SPECTRAL:
         return polar_factor(G, polar, ns_steps)
-    if isinstance(norm, Entrywise) or (isinstance(norm, SingularValues) and norm.p == 2.0):
+    if isinstance(norm, Entrywise):
         return _entrywise(G, norm.p)
     if isinstance(norm, SingularValues):
         U, sigma, Vh, finite = decomposed(G)
@@ -68,7 +68,7 @@ def aligned_length(G: Tensor, direction: Tensor) -> Tensor:
 
 def takes_singular_values(norm: Norm) -> bool:
     """Whether the direction needs singular values, and not only the entries."""
-    return norm.acts_on == "singular values" and norm.name != "fro"
+    return norm.acts_on == "singular values"
 
 
 def _entrywise(G: Tensor, p: float) -> Tensor:
@@ -86,17 +86,19 @@ def _entrywise(G: Tensor, p: float) -> Tensor:
         )
     size = entries.abs()
     largest = size.amax(dim=1, keepdim=True)
-    largest = torch.where(largest > 0, largest, torch.ones_like(largest))
+    largest = _divisor(largest)
     if p == 2.0:
         unit = entries / largest
-        norm = torch.linalg.vector_norm(unit, dim=1, keepdim=True)
-        return unit.div_(torch.where(norm > 0, norm, torch.ones_like(norm))).view_as(G)
+        return unit.div_(_divisor(torch.linalg.vector_norm(unit, dim=1, keepdim=True))).view_as(G)
     size = size.div_(largest)
     raised = size ** (1.0 / (p - 1.0))
     total = (raised * size).sum(dim=1, keepdim=True) ** (1.0 / p)
-    return torch.copysign(
-        raised.div_(torch.where(total > 0, total, torch.ones_like(total))), entries
-    ).view_as(G)
+    return torch.copysign(raised.div_(_divisor(total)), entries).view_as(G)
+
+
+def _divisor(lengths: Tensor) -> Tensor:
+    """1 for every 0; NaN stays."""
+    return torch.where(lengths == 0, torch.ones_like(lengths), lengths)
 
 
 def _first_largest(size: Tensor) -> Tensor:

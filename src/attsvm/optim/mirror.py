@@ -27,14 +27,15 @@ from attsvm.optim.base import (
     check_number,
     check_shared,
     fused_obstacle,
+    held,
     momentum_buffer,
     refuse_fused,
     scalar,
+    stands,
 )
 from attsvm.optim.native_steps import mirror_step
 from attsvm.optim.powers import Exponent, mirror_exponents, signed_powers
 from attsvm.optim.reductions import (
-    is_sharded,
     like,
     local,
     norms,
@@ -88,7 +89,7 @@ class MirrorDescent(DescentOptimizer):
 
     Args:
         params: parameters, named parameters, or groups of them.
-        lr: step length :math:`\eta>0`, a number or a tensor of one.
+        lr: step length :math:`\eta\ge0`, a number or a tensor of one.
         p: exponent of the potential, :math:`1<p<\infty`.
         normalize: steps of length ``lr`` in the dual norm :math:`\|\cdot\|_q`, for every matrix of
             the last two axes. Norms neither overflow nor underflow.
@@ -198,21 +199,6 @@ class MirrorDescent(DescentOptimizer):
         _warn_of_zeros(group)
         group.setdefault("dual_p", p)  # the p of which the duals are; it travels with them
 
-    def _check_gradients(self, group: dict[str, Any]) -> None:
-        super()._check_gradients(group)
-        if group["potential"] != "schatten" or torch.compiler.is_compiling():
-            return
-        for gradient in (parameter.grad for parameter in group["params"]):
-            if (
-                gradient is not None
-                and not is_sharded(gradient)  # each process would see its own part
-                and not bool(torch.isfinite(gradient).all())
-            ):
-                raise InputError(
-                    f"a gradient of shape {tuple(gradient.shape)} is not finite and has no singular"
-                    " values; nothing was moved: skip this step, or lower lr"
-                )
-
     @torch.no_grad()
     def resync_(self) -> None:
         """Start every dual anew from the present weights.
@@ -268,7 +254,7 @@ class MirrorDescent(DescentOptimizer):
             weight = (whole if schatten else local)(parameter.detach()).to(wide, copy=True)
             dual = _power(group, weight, _exponents(group)[0])
             added["dual"] = like(part(dual, parameter) if schatten else dual, parameter)
-        if "momentum_buffer" not in known:
+        if known.get("momentum_buffer") is None:
             added |= momentum_buffer(group, parameter, wide)
         return added
 
@@ -280,7 +266,10 @@ class MirrorDescent(DescentOptimizer):
             dual if _keeps_dual(group, parameter) else None
             for dual, parameter in zip(duals, parameters, strict=True)
         ]
-        if group["potential"] == "schatten":
+        move: Write
+        if stands(scalar(group, "lr")):
+            move = partial(_average, group, parameters, gradients, buffers)
+        elif group["potential"] == "schatten":
             move = _schatten_step(group, parameters, gradients, duals, buffers)
         else:
             move = partial(_power_step, group, parameters, gradients, duals, buffers)
@@ -297,6 +286,14 @@ class MirrorDescent(DescentOptimizer):
                         self.state[parameter].pop("dual", None)
 
         return write
+
+
+def _average(
+    group: dict[str, Any], parameters: TensorList, gradients: TensorList, buffers: StateList
+) -> None:
+    """A step of length 0."""
+    if group["momentum"]:
+        _vectors(group, parameters, gradients, buffers)
 
 
 def _power_step(
@@ -339,7 +336,7 @@ def _power_step(
         if isinstance(shrink, Tensor) or shrink != 1.0:
             torch._foreach_mul_(moved, shrink)
         add_scaled(moved, vectors, -lr)
-        torch._foreach_copy_(weights, signed_powers(moved, inverse))
+        torch._foreach_copy_(weights, held(lr, weights, signed_powers(moved, inverse)))
 
 
 def _schatten_step(
@@ -360,11 +357,18 @@ def _schatten_step(
     if group["normalize"]:
         vectors = _normalized(group, vectors, vectors)
     lr, shrink, inverse = scalar(group, "lr"), _shrink(group), _exponents(group)[1]
-    moved = [
-        whole(parameter if dual is None else dual).detach() * shrink - vector * lr
-        for parameter, dual, vector in zip(parameters, duals, vectors, strict=True)
+    points = [
+        whole(parameter if dual is None else dual).detach()
+        for parameter, dual in zip(parameters, duals, strict=True)
     ]
+    moved = held(
+        lr,
+        points,
+        [point * shrink - vector * lr for point, vector in zip(points, vectors, strict=True)],
+    )
     images = [_power(group, each, inverse) for each in moved]
+    if isinstance(lr, Tensor):
+        images = held(lr, [whole(parameter).detach() for parameter in parameters], images)
 
     def write() -> None:
         for parameter, image, dual, each in zip(parameters, images, duals, moved, strict=True):
@@ -401,7 +405,7 @@ def _normalized(group: dict[str, Any], vectors: TensorList, placed: TensorList) 
     parameters.
     """
     if group["potential"] == "schatten":
-        placed = [torch.linalg.svdvals(each)[..., None, :] for each in placed]
+        placed = [_singular_values(each)[..., None, :] for each in placed]
     q = 1.0 + _exponents(group)[1].value
     lengths: list[Tensor] = list(vectors)
     runs = [max(0, each.ndim - 2) for each in placed]
@@ -435,8 +439,22 @@ def _power(group: dict[str, Any], matrix: Tensor, exponent: Exponent) -> Tensor:
         return signed_powers([matrix], exponent)[0]
     if exponent.value == 1.0:
         return matrix
-    U, sigma, Vh = torch.linalg.svd(matrix, full_matrices=False)
-    return (U * signed_powers([sigma], exponent)[0][..., None, :]) @ Vh
+    finite = _finite(matrix)
+    U, sigma, Vh = torch.linalg.svd(torch.where(finite, matrix, 0.0), full_matrices=False)
+    image = (U * signed_powers([sigma], exponent)[0][..., None, :]) @ Vh
+    return torch.where(finite, image, math.nan)
+
+
+def _singular_values(matrix: Tensor) -> Tensor:
+    """``(..., r)``, NaN for a matrix that is not finite, which torch refuses."""
+    finite = _finite(matrix)
+    sigma = torch.linalg.svdvals(torch.where(finite, matrix, 0.0))
+    return torch.where(finite[..., 0], sigma, math.nan)
+
+
+def _finite(matrix: Tensor) -> Tensor:
+    """``(..., 1, 1)``: whether all entries of each matrix are finite."""
+    return torch.isfinite(matrix).all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
 
 
 def _fuses(group: dict[str, Any]) -> bool:

@@ -26,6 +26,7 @@ from attsvm.optim.base import (
     momentum_buffer,
     refuse_fused,
     scalar,
+    stands,
 )
 from attsvm.optim.directions import (
     aligned_length,
@@ -89,7 +90,7 @@ class SteepestDescent(DescentOptimizer):
 
     Args:
         params: parameters, named parameters or groups; every argument below may be set per group.
-        lr: step length :math:`\eta > 0`, a number or a tensor of one (the length of every step, in
+        lr: step length :math:`\eta\ge0`, a number or a tensor of one (the length of every step, in
             the norm, when normalised).
         norm: the geometry or its name, :class:`~attsvm.geometry.Frobenius` if None.
         normalize: steps of length ``lr`` in the norm, for every matrix of the last two axes; False
@@ -218,7 +219,7 @@ class SteepestDescent(DescentOptimizer):
     def _new_state(
         self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]
     ) -> dict[str, Any]:
-        if "momentum_buffer" in known:
+        if known.get("momentum_buffer") is not None:
             return {}
         return momentum_buffer(
             group, parameter, torch.promote_types(parameter.dtype, torch.float32)
@@ -228,7 +229,7 @@ class SteepestDescent(DescentOptimizer):
         self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, *states: Any
     ) -> Write:
         lr, buffers = scalar(group, "lr"), states[0]
-        if not isinstance(lr, Tensor) and takes_kernel(group, parameters):
+        if not isinstance(lr, Tensor) and lr and takes_kernel(group, parameters):
             return partial(_compiled_step, group, parameters, gradients, buffers, lr)
         columns = parameters, gradients, buffers
         rows = [row for row in zip(*columns, strict=True) if row[0].numel()]
@@ -240,7 +241,7 @@ class SteepestDescent(DescentOptimizer):
             parts = portions(rows)
         found = (
             [self._moved(group, lr, part, copied=True) for part in parts]
-            if decomposes(group)
+            if decomposes(group) and not stands(lr)
             else None  # nothing can fail, and each part stays in the cache
         )
 
@@ -271,6 +272,8 @@ class SteepestDescent(DescentOptimizer):
         buffers = [None if buffer is None else local(buffer) for buffer in kept]
         averages = [b.clone() if copied and b is not None else b for b in buffers]
         vectors = _averaged(group, gradients, averages)
+        if stands(lr):
+            return _nothing
         steps: Tensor | None = None
         if group["step_size"] == "polyak" or group["normalize"] or group["norm"] != _FROBENIUS:
             if any(is_sharded(parameter) for parameter in placed):
@@ -347,9 +350,10 @@ class SteepestDescent(DescentOptimizer):
             for vector, part in zip(vectors, parts, strict=True)
         ], steps
 
-    def check_step(self) -> None:
+    def check_step(self, loss: Any = None) -> None:
         """See :meth:`DescentOptimizer.check_step`."""
         super().check_step()
+        loss = self._loss if loss is None else loss
         for group in self.param_groups:
             if group["step_size"] != "polyak":
                 continue
@@ -357,7 +361,7 @@ class SteepestDescent(DescentOptimizer):
             moving = [p for p in group["params"] if p.grad is not None and p.numel()]
             if moving:
                 runs = [math.prod(parameter.shape[:-2]) for parameter in moving]
-                check_loss(self._loss, group["loss_floor"], runs)
+                check_loss(loss, group["loss_floor"], runs)
 
     def _check_group(self, group: dict[str, Any]) -> None:
         group["norm"] = norm = as_norm(group["norm"])
@@ -371,6 +375,10 @@ class SteepestDescent(DescentOptimizer):
                 "two groups have step_size='polyak', and the loss cannot be shared out; put their"
                 " parameters into one group"
             )
+
+
+def _nothing() -> None:
+    """What moves nothing."""
 
 
 def _compiled_step(
@@ -518,7 +526,7 @@ def polyak_step(
 
     Returns:
         ``()`` or ``(runs,)``: zero where the gradient vanishes or the loss is at or below its
-        floor.
+        floor, NaN where a gradient or the loss is.
 
     Raises:
         InputError: what :func:`check_loss` refuses.
@@ -532,9 +540,9 @@ def polyak_step(
     rows = len(gap) if gap.ndim else 1
     per_run = torch.cat([length.reshape(rows, -1) for length in lengths], dim=1)
     total = per_run.sum(dim=1) if normalize else torch.linalg.vector_norm(per_run, dim=1)
-    safe = torch.where(total > 0, total, torch.ones_like(total))
+    safe = torch.where(total == 0, torch.ones_like(total), total)
     step = gap.reshape(rows) / (factor * safe)
-    step = torch.where(total > 0, step if normalize else step / safe, torch.zeros_like(step))
+    step = torch.where(total == 0, torch.zeros_like(step), step if normalize else step / safe)
     return step if gap.ndim else step[0]
 
 

@@ -17,7 +17,7 @@ from attsvm.fitting.joint_stage import train_jointly
 from attsvm.fitting.layers import Layer, PooledLayer
 from attsvm.fitting.preparation import root_mean_square, split
 from attsvm.fitting.stage import Progress, Watch
-from attsvm.geometry import Frobenius, as_norm
+from attsvm.geometry import as_norm
 from attsvm.pipeline.settings import FitSettings
 from attsvm.progress import reporter
 from attsvm.sklearn import AttentionSVC
@@ -74,8 +74,7 @@ class Trained(AttentionSVC):
     def check(self, data: AttentionData) -> Given:
         """Refuse, before the first step, what :meth:`learn` would refuse."""
         given = self.given(data)
-        found = as_norm(self.settings.norm)
-        self.norm_ = Frobenius() if found == Frobenius() else found
+        self.norm_ = as_norm(self.settings.norm)
         check_explained(data, self.norm_, limits_of(self.settings))
         self.train_indices_, self.validation_indices_ = split(
             data.labels, self.settings.validation_size, self.settings.seed, "validation_size"

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import BoolArray, FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Lp
+from attsvm.geometry.lifts import Entrywise
 from attsvm.solvers.solution import MarginSolution
 
 
@@ -49,8 +49,8 @@ def in_bregman_cone(
             f"W has shape {weights.shape}; its last two axes must be {solution.W.shape}, those of"
             " the solution"
         )
-    norm = Lp(2) if solution.geometry == Lp(2) else solution.geometry
-    if not isinstance(norm, Lp):
+    norm = solution.geometry
+    if not isinstance(norm, Entrywise):
         raise InputError(
             f"a Bregman cone needs a solution of an entrywise norm Lp(p), not of {norm.name}; solve"
             " with norm=Lp(p)"

@@ -23,7 +23,7 @@ from attsvm.fitting.explaining import Explanation, Limits
 from attsvm.fitting.layers import Layer, Reading
 from attsvm.fitting.preparation import check_units
 from attsvm.fitting.stage import Progress
-from attsvm.geometry import Frobenius, Norm, as_norm
+from attsvm.geometry import Norm, as_norm
 from attsvm.progress import reporter
 from attsvm.queries import table_queries
 from attsvm.sklearn.evidence import Evidence, predicted, selected, weigh
@@ -205,9 +205,7 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
             labels = predicted(self._layer().read(bags.rows, bags.offsets, queries).values)
         else:
             labels = self._positions(bag_labels(y, bags))
-        found = as_norm(norm)
-        found = Frobenius() if found == Frobenius() else found  # however it was written
-        return self._explained(X, bags, queries, labels, found, limits or Limits())
+        return self._explained(X, bags, queries, labels, as_norm(norm), limits or Limits())
 
     def decision_function(self, X: Any, *, groups: ArrayLike | None = None) -> FloatArray:
         """``(n,)`` values; positive means ``classes_[1]``. Of three classes or more, ``(n, K)``."""

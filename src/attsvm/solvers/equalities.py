@@ -71,11 +71,6 @@ def _folded(
     if found.status != "infeasible" and 0.0 < found.norm < np.inf and dual.any():
         # A multiplier of an equality is a difference, which rounds once more.
         gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / found.norm)
-    message = found.message.replace(
-        f"({len(found.support)} of {found.margins.m} constraints support it)",
-        f"({len(support)} of {margins.m} constraints support it, {int(margins.equalities.sum())} of"
-        " them equalities)",
-    )
     return replace(
         found,
         margins=margins,
@@ -84,7 +79,6 @@ def _folded(
         status="inaccurate" if found.status == "optimal" and gap > found.tol else found.status,
         support=support,
         slacks=np.zeros(margins.m),
-        message=message,
     )
 
 

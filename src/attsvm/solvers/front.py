@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.data import AttentionData, FloatArray
 from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm, as_norm
+from attsvm.geometry import Frobenius, Lp, MaxRow, Norm, Rows, as_norm
 from attsvm.margins import (
     MarginBlocks,
     Margins,
@@ -303,11 +303,12 @@ def _direct(
         if start is not None and dual is not None:
             unchanged = near.margins is margins  # at another scale the multipliers are start enough
             request = replace(request, warm_start=dual, warm_weights=start.W if unchanged else None)
-    solve = _solver_of(_module_of(norm, slack is not None))
+    near_norm = _simplest(norm, near.margins.shape)
+    solve = _solver_of(_module_of(near_norm, slack is not None))
     found = (
-        equalities.solve(near.margins, norm, request, solve)
+        equalities.solve(near.margins, near_norm, request, solve)
         if margins.equality is not None and margins.equalities.any()
-        else solve(near.margins, norm, request)
+        else solve(near.margins, near_norm, request)
     )
     if found.geometry is not norm and found.geometry != norm:
         found = replace(found, geometry=norm)
@@ -316,13 +317,22 @@ def _direct(
     return found
 
 
+def _simplest(norm: Norm, shape: tuple[int, int]) -> Norm:
+    """The norm of entries that a norm of rows is on weights of one row or one column; else the norm
+    itself.
+    """
+    if not isinstance(norm, Rows | MaxRow) or min(shape) > 1:
+        return norm
+    return Frobenius() if shape[0] == 1 else Lp(norm.p)
+
+
 def _polyhedral(norm: Norm) -> bool:
     return isinstance(norm, Lp) and norm.p in (1.0, math.inf)
 
 
 def _module_of(norm: Norm, soft: bool) -> str:
     """The module that solves programmes of this norm, of soft or of hard margins."""
-    if type(norm) is Frobenius:
+    if norm == Frobenius():
         return "attsvm.solvers.frobenius"
     if _polyhedral(norm) and not soft:
         return "attsvm.solvers.polyhedral"

@@ -16,7 +16,6 @@ from attsvm.solvers.farkas import proved
 from attsvm.solvers.proofs import NO_MATTER, Certificate, farkas_residual
 from attsvm.solvers.scaling import Scaling
 from attsvm.solvers.solution import MarginSolution, Status
-from attsvm.solvers.words import contradiction
 
 _SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as supporting
 # weights in which terms cancel to this many roundings over the tolerance may be beyond float64
@@ -87,24 +86,6 @@ def solved(
         residual = farkas_residual(margins, found.dual)
         if residual <= min(_BEYOND * float(np.finfo(np.float64).eps) / request.tol, _SMALL):
             status = "almost infeasible"
-    figures = _figures(found.norm, found.gap, found.violation)
-    late = status == "inaccurate" and request.late
-    if status == "optimal":
-        share = f"{len(close)} of {constraints or margins.m} constraints"
-        message = f"optimal: {figures} ({share} support it)"
-    elif status == "almost infeasible":
-        best = "no weights were found" if found.gap == 1.0 else f"the best have {figures}"
-        message = _almost(margins, found.dual, residual, best)
-    elif found.gap == 1.0:
-        message = (
-            "inaccurate: neither weights that meet every margin nor a contradiction was found"
-            f" (violation {found.violation:.1e})"
-        )
-    else:
-        message = (
-            f"inaccurate: the tolerance {request.tol:.1e} was not reached ({figures}); allow"
-            f" {'more time or ' if late else ''}a larger tol"
-        )
     return MarginSolution(  # by position: names take as long again
         margins,
         status,
@@ -119,15 +100,10 @@ def solved(
         slacks,
         solver,
         iterations,
-        message,
         unique=True if status == "optimal" else None,
         constraints=constraints,
-        out_of_time=late,
+        out_of_time=status == "inaccurate" and request.late,
     )
-
-
-def _figures(norm: float, gap: float, violation: float) -> str:
-    return f"norm {norm:.6g}, gap {gap:.1e}, violation {violation:.1e}"
 
 
 def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSolution:
@@ -143,22 +119,15 @@ def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSo
             found, margins=margins, slack=slack, violation=float(np.abs(margins.rhs).max())
         )
     W, dual = near.restored(found.W, found.dual)
-    norm, violation = math.ldexp(found.norm, near.weights), math.ldexp(found.violation, near.sides)
-    message = found.message.replace(
-        _figures(found.norm, found.gap, found.violation), _figures(norm, found.gap, violation)
-    )
     return replace(
         found,
         margins=margins,
         W=W,
-        norm=norm,
+        norm=math.ldexp(found.norm, near.weights),
         dual=dual,
-        violation=violation,
+        violation=math.ldexp(found.violation, near.sides),
         slack=slack,
         slacks=np.ldexp(found.slacks, near.sides),
-        message=message.replace(
-            f"(violation {found.violation:.1e})", f"(violation {violation:.1e})"
-        ),
     )
 
 
@@ -181,7 +150,6 @@ def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolut
     """Zero weights, optimal because no right-hand side is positive."""
     W = np.zeros(margins.shape)
     close = np.flatnonzero(margins.rhs <= _SUPPORT)
-    reason = "no sequence has a rival token" if margins.m == 0 else "no right-hand side is positive"
     return MarginSolution(
         margins=margins,
         status="optimal",
@@ -196,7 +164,6 @@ def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolut
         slacks=np.zeros(margins.m),
         solver="inspection",
         iterations=0,
-        message=f"optimal: {reason}, so the zero weights are the solution",
         unique=True,
     )
 
@@ -221,15 +188,9 @@ def infeasible_solution(
     status: Status = "infeasible"
     if proof is not None:
         dual = proof / np.abs(proof).max()
-        message = f"infeasible: {contradiction(margins, dual)}"
     else:
-        residual = farkas_residual(margins, dual)
-        status = "almost infeasible" if residual <= _SMALL else "inaccurate"
-        message = (
-            _almost(margins, dual, residual, "no weights were found")
-            if status == "almost infeasible"
-            else "inaccurate: neither weights that meet every margin nor a contradiction was found"
-        )
+        small = farkas_residual(margins, dual) <= _SMALL
+        status = "almost infeasible" if small else "inaccurate"
     return MarginSolution(
         margins=margins,
         status=status,
@@ -244,15 +205,7 @@ def infeasible_solution(
         slacks=np.zeros(margins.m),
         solver=solver,
         iterations=iterations,
-        message=message,
         out_of_time=status == "inaccurate" and request.late,
-    )
-
-
-def _almost(margins: Margins, dual: FloatArray, residual: float, best: str) -> str:
-    return (
-        f"almost infeasible: {contradiction(margins, dual)}; weights that meet all margins hold"
-        f" terms {1.0 / max(residual, 1e-300):.0e} times as large as a margin, and {best}"
     )
 
 
@@ -272,5 +225,5 @@ def out_of_range(margins: Margins, tol: float, slack: float | None, reason: str)
         slacks=np.zeros(margins.m),
         solver="none",
         iterations=0,
-        message=f"inaccurate: {reason}",
+        reason=reason,
     )

@@ -63,14 +63,14 @@ def certify_hard(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray) 
     r"""``W`` rescaled until the smallest :math:`\langle A_c, W\rangle/b_c` is one, with the gap to
     the bound of ``dual``.
 
-    The smallest among :func:`scale_rows`; what the others miss is violation. Where rounding could
-    hide more than ``NO_MATTER``, margins and bound are computed with twice the digits. The gap is 1
-    (nothing proved) when the margins of ``W`` cannot be scaled to their right-hand sides.
+    See :func:`length_ratio`; what other rows miss is violation. Where rounding could hide more than
+    ``NO_MATTER``, margins and bound are computed with twice the digits. The gap is 1 (nothing
+    proved) when the margins of ``W`` cannot be scaled to their right-hand sides.
     """
     positive = scale_rows(margins.rhs)
     given, values = W, margins(W)
     for _ in range(_RESCALINGS):
-        ratio = float((values[positive] / margins.rhs[positive]).min())
+        ratio = length_ratio(values, margins.rhs)
         if not 0.0 < ratio < np.inf or abs(ratio - 1.0) <= _ROUNDING:
             break
         W = W / ratio
@@ -92,11 +92,10 @@ def _sharply(
     """The same in double-double arithmetic: the margins are those of ``W`` as it is, so that no
     rounding is left but that of ``W`` when it is rescaled.
     """
-    positive = scale_rows(margins.rhs)
     best: Certificate | None = None
     for _ in range(_RESCALINGS):
         values, low = sharp_values(margins.differences, margins.queries, margins.offsets, W)
-        ratio = float((values[positive] / margins.rhs[positive]).min())
+        ratio = length_ratio(values, margins.rhs)
         upper = float(norm.value(W))
         scalable = 0.0 < ratio < np.inf and 0.0 < upper < np.inf
         gap = max(0.0, 1.0 - lower / upper) if scalable else 1.0
@@ -182,10 +181,23 @@ def scale_rows(rhs: FloatArray) -> BoolArray:
 
     A negative one is half of an equality written as two opposite rows. The other half holds exactly
     at the right scale, and where its right-hand side is small the ratio is mostly rounding; so then
-    only the largest right-hand sides are asked.
+    only the largest right-hand sides say how much longer weights must be.
     """
     positive: BoolArray = rhs > 0.0
     return positive if (rhs >= 0.0).all() else rhs > 0.5 * rhs.max(initial=0.0)
+
+
+def length_ratio(values: FloatArray, rhs: FloatArray) -> float:
+    """By which weights with these margins are divided to be as short as the rows allow: the
+    smallest ratio of a margin to its right-hand side among :func:`scale_rows`.
+
+    Where these would allow shorter weights, all rows with a positive right-hand side are asked.
+    """
+    some, positive = scale_rows(rhs), rhs > 0.0
+    ratio = float((values[some] / rhs[some]).min())
+    if ratio > 1.0 and some.sum() < positive.sum():
+        ratio = max(1.0, min(ratio, float((values[positive] / rhs[positive]).min())))
+    return ratio
 
 
 def certify_soft(

@@ -19,6 +19,9 @@ each other, or in integers. From :math:`p=2` on steps are taken in the weights; 
 :math:`H` has poles, in the multipliers, whose energy has the Hessian :math:`H^{-1}`. Both lead down
 a convex function, which is least somewhere along the step.
 
+Models are good where entries change by less than a share :math:`1/p`. So a large exponent, of the
+norm or of its dual, is reached over smaller ones, each from the solution of the one before.
+
 For singular values the Hessian is of this form in a frame: the entries of :math:`U^\top WV` on the
 diagonal, the halves of the others that are symmetric and those that are not (Lewis and Sendov,
 *Nonsmooth analysis of singular values II*, 2005; see :mod:`attsvm.solvers.newton`).
@@ -29,7 +32,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -45,75 +48,171 @@ from attsvm.solvers.programme import Programme, explicit_rows
 LARGEST = 1 << 20
 """Entries of the written-out rows."""
 
-# exponent, of the norm or of its dual, from which on models are good for short steps only
-_STEEPEST = 21.5
-_STEPS, _MOST_WORSE = 100, 8  # and steps without progress
-_PIVOTS = 12  # systems of one model
-_FLAT = 1e-12  # curvature where a gauge has none, at vectors of size one
-_HALVINGS = 40  # of an interval of steps
+
+@dataclass(frozen=True)
+class ReweightedOptions:
+    """Numbers of the method.
+
+    Attributes:
+        steps: at most, for one exponent.
+        idle: steps without a smaller error after which rounding has the better of it.
+        pivots: systems of one model.
+        flats: curvatures where a gauge has less, at vectors of size one, one tried after the other.
+            Small ones make models that may lose their last digits, large ones take more steps.
+        halvings: of an interval of steps.
+        factor: from the exponent two to the first one tried.
+        largest_factor: from one exponent to the next; 1.5 to 2 never failed, 3 did.
+        least_factor: at which exponents are given up.
+        near: error at which the solution of one exponent is a start for the next.
+    """
+
+    steps: int = 100
+    idle: int = 8
+    pivots: int = 12
+    flats: tuple[float, ...] = (1e-12, 1e-6)
+    halvings: int = 40
+    factor: float = 10.0
+    largest_factor: float = 2.0
+    least_factor: float = 1.05
+    near: float = 1e-3
+
+
+OPTIONS = ReweightedOptions()
 
 
 def curved(norm: Norm) -> bool:
     """Whether a norm is one for which this method is meant."""
-    if not isinstance(norm, Entrywise | SingularValues) or not norm.strictly_convex:
-        return False
-    return max(norm.p, norm.p / (norm.p - 1.0)) <= _STEEPEST
+    return isinstance(norm, Entrywise | SingularValues) and norm.strictly_convex
 
 
 def finish(
     p: Programme,
     norm: Lifted,
-    start: tuple[FloatArray, FloatArray],
+    start: Weighted,
+    error: Callable[[Norm, FloatArray, FloatArray], float],
     consider: Callable[[FloatArray, FloatArray], float],
     stop: tuple[float, float],
+    options: ReweightedOptions = OPTIONS,
 ) -> None:
     """Newton steps while they help.
+
+    1. Try an exponent between two and that of the norm, or of its dual.
+    2. Go on from its solution, or nearer to the exponent before where there is none.
 
     Args:
         p: the programme, its solution of norm about one.
         norm: a gauge of entries or of singular values, ``1 < p < inf``.
-        start: weights that meet the margins, and multipliers of half the squared norm.
+        start: weights that meet the margins, and multipliers of half the squared norm; good ones in
+            the Frobenius norm.
+        error: of weights and multipliers in another norm.
         consider: certifies weights and multipliers and keeps the best; their error.
         stop: the error that is aimed at, and the time.
+        options: numbers of the method.
     """
-    (W, dual), (aim, deadline), other = start, stop, norm.dual
-    assert isinstance(other, Lifted)
-    rows = explicit_rows(p, np.arange(p.m)).reshape(p.m, *W.shape)
+    aim, deadline = stop
+    rows = explicit_rows(p, np.arange(p.m)).reshape(p.m, *start[0].shape)
     # Rows of zeros move no weights: soft ones are missed whatever these are.
     missed = 0.0 if p.hard else np.where(p.b > 0.0, p.cap, 0.0)
-    dual = np.where(p.diagonal > 0.0, dual, missed)
-    in_weights, best, worse = norm.p >= 2.0, math.inf, 0
-    for _ in range(_STEPS):
-        pulled = p.adjoint(dual)
-        point = W if in_weights else pulled
-        if not (point.any() and np.isfinite(point).all()):
+    point = start[0], np.asarray(np.where(p.diagonal > 0.0, start[1], missed))
+    in_weights = norm.p >= 2.0
+    last = norm.p if in_weights else norm.p / (norm.p - 1.0)
+    reached, factor = 2.0, options.factor
+    while factor >= options.least_factor:
+        # 1. Try an exponent.
+        exponent = min(last, reached * factor)
+        way = _Way(p, rows, norm if exponent == last else _at(norm, exponent), in_weights)
+        judge = consider if exponent == last else partial(error, way.norm)
+        enough = aim if exponent == last else options.near
+        found, least = point, math.inf
+        for flat in options.flats:
+            after, size = way.down(found, judge, enough, deadline, flat, options)
+            found, least = (after, size) if size < least else (found, least)
+            if least <= enough:
+                break
+            if time.monotonic() > deadline:
+                return
+        # 2. Go on from its solution, or nearer to the exponent before.
+        if not least <= options.near:
+            factor = math.sqrt(factor)
+        elif exponent == last:
             return
-        at = frame(norm if in_weights else other, point)
-        found = _model(p, rows, at, in_weights, dual, deadline)
-        if found is None:
-            return
-        error = consider(*found)
-        best, worse = (error, 0) if error < best else (best, worse + 1)
-        if best <= aim or worse == _MOST_WORSE or time.monotonic() > deadline:
-            return
-        if in_weights:
-            step, dual = found[0] - W, found[1]
-            W = W + _length(norm, W, step, _hinges(p, W, step)) * step
         else:
-            step = found[1] - dual
-            rest = partial(_constant, -float(p.b @ step))
-            dual = np.asarray(dual + _length(other, pulled, p.adjoint(step), rest) * step)
+            point, reached, factor = found, exponent, options.largest_factor
+
+
+def _at(norm: Lifted, exponent: float) -> Lifted:
+    """The norm of the same kind, of this exponent, or whose dual is."""
+    other = type(norm)(exponent)
+    found = other if norm.p >= 2.0 else other.dual
+    assert isinstance(found, Lifted)
+    return found
+
+
+Weighted = tuple[FloatArray, FloatArray]
+"""Weights and multipliers."""
+
+
+class _Way(NamedTuple):
+    """Newton steps in one norm, in the weights or in the multipliers."""
+
+    p: Programme
+    rows: FloatArray
+    norm: Lifted
+    in_weights: bool
+
+    def down(
+        self,
+        start: Weighted,
+        judge: Callable[[FloatArray, FloatArray], float],
+        aim: float,
+        deadline: float,
+        flat: float,
+        options: ReweightedOptions,
+    ) -> tuple[Weighted, float]:
+        """The best weights and multipliers, and their error."""
+        p, norm, other, (W, dual) = self.p, self.norm, self.norm.dual, start
+        assert isinstance(other, Lifted)
+        best, least, idle = start, math.inf, 0
+        for _ in range(options.steps):
+            pulled = p.adjoint(dual)
+            point = W if self.in_weights else pulled
+            if not (point.any() and np.isfinite(point).all()):
+                break
+            at = frame(norm if self.in_weights else other, point)
+            found = _model(p, self.rows, at, self.in_weights, dual, deadline, flat, options)
+            if found is None:
+                break
+            error = judge(*found)
+            best, least, idle = (found, error, 0) if error < least else (best, least, idle + 1)
+            if least <= aim or idle == options.idle or time.monotonic() > deadline:
+                break
+            if self.in_weights:
+                step, dual = found[0] - W, found[1]
+                W = W + _length(norm, W, step, _hinges(p, W, step), options) * step
+            else:
+                step = found[1] - dual
+                rest = partial(_constant, -float(p.b @ step))
+                length = _length(other, pulled, p.adjoint(step), rest, options)
+                dual = np.asarray(dual + length * step)
+        return best, least
 
 
 def _model(
-    p: Programme, rows: FloatArray, at: Frame, in_weights: bool, dual: FloatArray, deadline: float
+    p: Programme,
+    rows: FloatArray,
+    at: Frame,
+    in_weights: bool,
+    dual: FloatArray,
+    deadline: float,
+    flat: float,
+    options: ReweightedOptions,
 ) -> tuple[FloatArray, FloatArray] | None:
     """Weights and multipliers where the quadratic model is least, at a point of the weights or of
     their gradients; ``None`` where they are not found.
     """
     # The root of the Hessian's inverse, or of the Hessian of the conjugate: a diagonal, and then a
     # multiple of one direction.
-    root = np.sqrt(np.maximum(at.curvature, _FLAT))
+    root = np.sqrt(np.maximum(at.curvature, flat))
     along = at.gradient / (root * at.size)
     square = float(along @ along)
     factor = (1.0 + at.share * square) ** (-0.5 if in_weights else 0.5) - 1.0
@@ -141,7 +240,7 @@ def _model(
         b=(p.b - turned @ centre) / length,
         cap=p.cap * length,
     )
-    found = frobenius.pivot(model, dual * length, _PIVOTS, deadline)
+    found = frobenius.pivot(model, dual * length, options.pivots, deadline)
     if not found.settled:
         found = frobenius.active_set(model, found.dual, deadline)
     if not found.settled:
@@ -152,7 +251,13 @@ def _model(
     return W, dual
 
 
-def _length(norm: Lifted, X: FloatArray, step: FloatArray, rest: Callable[[float], float]) -> float:
+def _length(
+    norm: Lifted,
+    X: FloatArray,
+    step: FloatArray,
+    rest: Callable[[float], float],
+    options: ReweightedOptions,
+) -> float:
     """The multiple, at most one, of a step to the least value of half the squared norm and what
     has the slope ``rest``, which rises.
     """
@@ -165,7 +270,7 @@ def _length(norm: Lifted, X: FloatArray, step: FloatArray, rest: Callable[[float
     if not rises(1.0):
         return 1.0
     low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
+    for _ in range(options.halvings):
         middle = 0.5 * (low + high)
         low, high = (low, middle) if rises(middle) else (middle, high)
     return high

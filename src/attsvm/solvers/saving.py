@@ -55,6 +55,9 @@ def load(path: str | Path, solution: Callable[..., Solution]) -> Solution:
         record = json.loads(np.asarray(arrays.pop(_RECORD), dtype=np.uint8).tobytes())
         if record.pop("format") != FORMAT:
             raise ValueError("another format")
+        message = record.pop("message", "")  # of older files: now the fields make it
+        if message and record["solver"] == "none":
+            record["reason"] = message.partition(": ")[2]
         parts: dict[str, Any] = {**record, **arrays}
         programme = {
             name.removeprefix("margins."): parts.pop(name)

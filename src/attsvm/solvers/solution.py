@@ -17,6 +17,7 @@ from attsvm.solvers.facts import Residuals, residuals_of
 from attsvm.solvers.proofs import farkas_residual, lower_bound
 from attsvm.solvers.saving import load, save
 from attsvm.solvers.scaling import scaled
+from attsvm.solvers.words import sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +58,6 @@ class MarginSolution:
         slacks: ``(m,)`` how far each constraint is missed; zeros for the hard margin.
         solver: which algorithm produced it.
         iterations: epochs or iterations it took.
-        message: one sentence for a person.
         rank: numerical rank of ``W`` at relative tolerance 1e-3 (norms of singular values only,
             else ``None``).
         rank_bound: nuclear norm only: proved from gap and multipliers that *every* solution has
@@ -72,6 +72,8 @@ class MarginSolution:
         passes: how often the blocks were made or read.
         out_of_time: whether ``max_seconds`` ended an ``inaccurate`` solution; where it is False,
             more time changes nothing.
+        blocks: how many blocks the programme had.
+        reason: why nothing was computed, where the solution leaves float64.
 
     Example:
         >>> import attsvm
@@ -96,7 +98,6 @@ class MarginSolution:
     slacks: FloatArray
     solver: str
     iterations: int
-    message: str
     rank: int | None = None
     rank_bound: int | None = None
     unique: bool | None = None
@@ -104,6 +105,8 @@ class MarginSolution:
     constraints: int | None = None
     passes: int | None = None
     out_of_time: bool = False
+    blocks: int | None = None
+    reason: str | None = None
 
     def __repr__(self) -> str:
         constraints, sequences = self.constraints or self.margins.m, self.margins.n
@@ -146,6 +149,13 @@ class MarginSolution:
             InputError: no such file, or one that holds no solution.
         """
         return load(path, cls)
+
+    @property
+    def message(self) -> str:
+        """One sentence for a person: status, norm, gap, violation and support, or what contradicts
+        what, as the other fields have it.
+        """
+        return sentence(self)
 
     @property
     def has_weights(self) -> bool:
@@ -234,6 +244,7 @@ class MarginSolution:
             W=W,
             norm=norm,
             dual=dual,
+            violation=math.ldexp(self.violation, -near.sides),
             slack=slack,
             slacks=np.ldexp(self.slacks, -near.sides),
         )

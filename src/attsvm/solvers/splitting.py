@@ -46,13 +46,13 @@ from attsvm.geometry import Frobenius, Lp, Norm, Schatten
 from attsvm.geometry.lifts import Entrywise, Lifted, RowLengths, SingularValues
 from attsvm.margins import Margins
 from attsvm.native import address, library
-from attsvm.solvers import columns, facts, frobenius, newton, reweighted
+from attsvm.solvers import columns, conic, facts, frobenius, newton, reweighted
 from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.columns import Capped, Least, Twice
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.outcomes import HOPELESS, Request, solved, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate, reduce
-from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft, scale_rows
+from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft, length_ratio
 from attsvm.solvers.solution import MarginSolution
 
 FEW_ROWS = 600  # up to which a programme runs in compiled code
@@ -67,7 +67,9 @@ _EASY_POWERS = 1.05, 6.0  # of entries
 _SHARP_POWERS = 1.25, 6.0
 # distance to one, or to infinity of the reciprocal, of exponents that begin from linear programmes
 _NEARLY = 2e-3
-_FIRST, _MOST = 300, 4000  # iterations in compiled code of nuclear and spectral norms, and else
+# iterations in compiled code of nuclear and spectral norms, of others that Newton's method or
+# interior points end, and else
+_FIRST, _BRIEF, _MOST = 300, 1000, 4000
 _AT_ONCE = 500  # iterations between two looks at the clock
 _ITERATIONS = (150, 500, 2000, 6000)  # of the attempts elsewhere
 _CHECK_EVERY = 5
@@ -88,8 +90,6 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
-    if norm == Frobenius():
-        return _with_facts(frobenius.solve(margins, norm, request), norm, None)
     return _Search(margins, norm, request).run()
 
 
@@ -211,10 +211,9 @@ class _Search:
         self.solver, self.iterations = "splitting", 0
         exponent = norm.p if isinstance(norm, Schatten) else 0.0
         self.spectra = request.slack is None and exponent in (1.0, math.inf)
-        self.curved = (
-            reweighted.curved(norm)
-            and self.full.m * self.reduction.programme.dof <= reweighted.LARGEST
-        )
+        p = self.reduction.programme
+        self.curved = reweighted.curved(norm) and p.m * p.dof <= reweighted.LARGEST
+        self.conic = isinstance(norm, RowLengths) and norm.p in (1.0, math.inf) and conic.fits(p)
 
     def run(self) -> MarginSolution:
         """The best certified solution that the stages reach."""
@@ -223,7 +222,8 @@ class _Search:
         if self._good():
             return self._answer()
         few = self.energy.gauge is not None and p.m <= FEW_ROWS
-        point = self._compiled(warm, _FIRST if self.spectra else _MOST) if few else None
+        most = _FIRST if self.spectra else _BRIEF if self.curved or self.conic else _MOST
+        point = self._compiled(warm, most) if few else None
         if point is not None and self.request.slack is not None and self.norm.strictly_convex:
             self._pointed(point.dual)
         size = None if self._good() else columns.uneven(self.full, columns.OPTIONS.bits)
@@ -234,7 +234,7 @@ class _Search:
                 self._attempt(warm, 0, 2 * _ITERATIONS[0])
         if self._good():
             return self._answer()
-        ended = 1 if point is None else 0  # attempt after which splitting has had its time
+        ended = 0 if few else 1  # attempt after which splitting has had its time
         start = self._frobenius() if point is None else None
         if start is not None:
             point = self._point_of(start)
@@ -247,20 +247,18 @@ class _Search:
         # A method that loses its way leaves float64, and then nothing is kept of it.
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(_ITERATIONS):
-                if not point.usable():
-                    break
-                if attempt > 0 or not few:
+                if point.usable() and (attempt > 0 or not few):
                     point = self._attempt(point, attempt, most)
                 if self._done() or self._late():
                     break
                 if self.spectra and point.usable():
                     point = self._newton(point)
-                elif self.curved and attempt == ended:
+                elif (self.curved or self.conic) and attempt == ended:
                     start = self._frobenius() if start is None else start
                     if start.status == "infeasible":
                         return start
-                    self._reweighted(self._point_of(start) or point)
-                if self._good() or self._late():
+                    self._second_order(self._point_of(start) or point)
+                if self._good() or self._late() or not point.usable():
                     break
         if size is None and not (self._good() or self._late()):
             size = columns.uneven(self.full, columns.OPTIONS.last)
@@ -476,16 +474,25 @@ class _Search:
         )
         return self._restored(W, dual)
 
-    def _reweighted(self, point: _Point) -> None:
-        """Newton's method from weights that meet the margins."""
-        assert isinstance(self.norm, Lifted)
+    def _second_order(self, point: _Point) -> None:
+        """Newton's method or interior points from weights that meet the margins."""
+        norm, stop = self.norm, (self.aim, self.deadline)
+        assert isinstance(norm, Lifted)
         p, W, dual = self._normalised(point)
+        if not np.isfinite(p.b).all():
+            return
+        if isinstance(norm, RowLengths):
+            found = conic.finish(p, norm, W, lambda W, dual: self._error(p, W, dual), stop)
+            self._consider(*self._restored(*found), "interior points")
+            return
+
+        def error(norm: Norm, W: FloatArray, dual: FloatArray) -> float:
+            return self._error(p, W, dual, Energy(norm, self.energy.soft))
 
         def consider(W: FloatArray, dual: FloatArray) -> float:
             return self._consider(*self._restored(W, dual), "reweighted Newton")
 
-        if np.isfinite(p.b).all():
-            reweighted.finish(p, self.norm, (W, dual), consider, (self.aim, self.deadline))
+        reweighted.finish(p, norm, (W, dual), error, consider, stop)
 
     def _restored(self, W: FloatArray, dual: FloatArray) -> _Point:
         """The inverse of :meth:`_normalised`, with multipliers of half the squared norm."""
@@ -509,9 +516,12 @@ class _Search:
             dual = dual / pull
         return replace(p, b=p.b / scale, cap=p.cap / scale), W / scale, dual
 
-    def _error(self, p: Programme, W: FloatArray, dual: FloatArray) -> float:
+    def _error(
+        self, p: Programme, W: FloatArray, dual: FloatArray, energy: Energy | None = None
+    ) -> float:
         """The larger of the relative gap and the relative violation, in floating point."""
-        pull, size = self.energy.size(p.adjoint(dual), dual=True), self.energy.size(W)
+        energy = self.energy if energy is None else energy
+        pull, size = energy.size(p.adjoint(dual), dual=True), energy.size(W)
         return self._figure(p, p.values(W), dual, pull, size)
 
     def _figure(
@@ -522,8 +532,7 @@ class _Search:
         if self.request.slack is not None:
             primal = 0.5 * size * size + float(p.cap @ np.maximum(p.b - values, 0.0))
             return (primal - top + 0.5 * pull * pull) / primal if primal > 0.0 else math.inf
-        positive = scale_rows(p.b)
-        ratio = float((values[positive] / p.b[positive]).min())
+        ratio = length_ratio(values, p.b)
         if not (ratio > 0.0 and pull > 0.0 and size > 0.0):
             return math.inf
         missed = float((p.b - values / ratio).max()) / float(p.b.max())
@@ -564,7 +573,7 @@ class _Search:
         return time.monotonic() > self.deadline
 
 
-def _with_facts(solution: MarginSolution, norm: Norm, found: Certificate | None) -> MarginSolution:
+def _with_facts(solution: MarginSolution, norm: Norm, found: Certificate) -> MarginSolution:
     """The solution with its rank and whether it is the only one, as far as the norm tells."""
     if solution.status != "optimal" or not solution.norm > 0.0:
         return solution
@@ -572,7 +581,7 @@ def _with_facts(solution: MarginSolution, norm: Norm, found: Certificate | None)
         return replace(solution, unique=unique_weights(solution, norm.p))
     if not isinstance(norm, Schatten):
         return replace(solution, unique=True if norm.strictly_convex else None)
-    if found is not None and solution.slack is None:
+    if solution.slack is None:
         return replace(solution, **facts.facts(solution.margins, found, norm.p)._asdict())
     unique = True if norm.strictly_convex else None
     return replace(solution, rank=facts.numerical_rank(solution.W), unique=unique)

@@ -1,12 +1,14 @@
-"""A Farkas certificate in the words of its programme: which tokens, labels, classes or orders
-cannot be had together.
+"""A solution in one sentence, made from its fields; and a Farkas certificate in the words of its
+programme: which tokens, labels, classes or orders cannot be had together.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.solvers.proofs import farkas_residual
 
@@ -25,6 +27,64 @@ _NOBODY = {
 
 # what a demand belongs to, where that is not a sequence
 _OWNER = {"position": "position", "class": "input", "support": "context", "order": ""}
+
+
+def sentence(solution: Any) -> str:
+    """The message of a :class:`attsvm.solvers.MarginSolution`: its status, and the numbers that it
+    stands for.
+    """
+    message = f"{solution.status}: {_about(solution)}"
+    if solution.constraints is None:
+        return message
+    proof = "these rows prove it for all" if "infeasible" in solution.status else "proved for all"
+    blocks = {None: "blocks", 1: "1 block"}.get(solution.blocks, f"{solution.blocks} blocks")
+    over = f"{solution.constraints} constraints in {blocks}, {solution.passes} passes over them"
+    return f"{message}; {proof} {over}"
+
+
+def _about(solution: Any) -> str:
+    """What there is to say of a status."""
+    figures = (
+        f"norm {solution.norm:.6g}, gap {solution.gap:.1e}, violation {solution.violation:.1e}"
+    )
+    margins = solution.margins
+    if solution.status == "optimal":
+        if solution.norm == 0.0 and not (margins.rhs > 0.0).any():
+            reason = (
+                "no sequence has a rival token"
+                if margins.m == 0
+                else "no right-hand side is positive"
+            )
+            return f"{reason}, so the zero weights are the solution"
+        return f"{figures} ({_support(solution)} support it{_equal(margins)})"
+    if solution.status == "infeasible":
+        return contradiction(margins, solution.dual)
+    if solution.status == "almost infeasible":
+        best = "no weights were found" if solution.gap == 1.0 else f"the best have {figures}"
+        terms = 1.0 / max(solution.farkas_residual(), 1e-300)
+        return (
+            f"{contradiction(margins, solution.dual)}; weights that meet all margins hold terms"
+            f" {terms:.0e} times as large as a margin, and {best}"
+        )
+    if solution.reason is not None:
+        return solution.reason
+    if solution.gap == 1.0:
+        return (
+            "neither weights that meet every margin nor a contradiction was found (violation"
+            f" {solution.violation:.1e})"
+        )
+    time = "more time or " if solution.out_of_time else ""
+    return f"the tolerance {solution.tol:.1e} was not reached ({figures}); allow {time}a larger tol"
+
+
+def _support(solution: Any) -> str:
+    count = solution.constraints or solution.margins.m
+    return f"{len(solution.support)} of {count} constraints"
+
+
+def _equal(margins: Margins) -> str:
+    count = int(margins.equalities.sum())
+    return f", {count} of them equalities" if count else ""
 
 
 def contradiction(margins: Margins, dual: FloatArray) -> str:
@@ -54,10 +114,11 @@ def contradiction(margins: Margins, dual: FloatArray) -> str:
 
 def _demands(margins: Margins, rows: IntArray) -> list[str]:
     """What the rows ask for, each demand once: one per sequence, and one per row where rows are
-    arcs of an order.
+    arcs of an order, equalities last.
     """
     if margins.kind == "order":
-        equal = margins.equalities | _mirrored(margins, rows)
+        equal = margins.equalities
+        rows = np.concatenate([rows[~equal[rows]], rows[equal[rows]]])
         words = []
         for c, i in zip(rows.tolist(), margins.sequence[rows].tolist(), strict=True):
             relation = "above" if margins.rhs[c] > 0.0 else "not below"
@@ -68,17 +129,6 @@ def _demands(margins: Margins, rows: IntArray) -> list[str]:
             )
         return list(dict.fromkeys(words))
     return [_demand(margins, int(i)) for i in np.unique(margins.sequence[rows])]
-
-
-def _mirrored(margins: Margins, rows: IntArray) -> BoolArray:
-    """Rows whose opposite is in the programme too, which is how solvers are handed equalities."""
-    found = np.zeros(margins.m, dtype=np.bool_)
-    for c in rows.tolist():
-        i = int(margins.sequence[c])
-        part = slice(int(margins.offsets[i]), int(margins.offsets[i + 1]))
-        opposite = (margins.differences[part] == -margins.differences[c]).all(axis=1)
-        found[c] = (opposite & (margins.rhs[part] == -margins.rhs[c])).any()
-    return found
 
 
 def _demand(margins: Margins, i: int) -> str:

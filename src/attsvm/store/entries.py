@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import ArrayLike
 
 from attsvm.files import load_arrays, save_arrays
+from attsvm.interruption import removed_when_interrupted, work_is_kept
 from attsvm.store.environment import environment, versions
 from attsvm.store.json_files import fingerprint
 
@@ -39,11 +40,13 @@ def save_entry(path: Path, arrays: Mapping[str, ArrayLike], **about: Any) -> Non
     text = json.dumps({**about, "environment": environment()})
     told = np.frombuffer(text.encode(), dtype=np.uint8)
     save_arrays({**arrays, _ABOUT: told}, path)
+    work_is_kept()
 
 
 def load_entry(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """The arrays of an entry, and what is said about them."""
     arrays = load_arrays(path)
+    work_is_kept()
     return arrays, json.loads(arrays.pop(_ABOUT).tobytes())
 
 
@@ -56,7 +59,7 @@ def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
         Timeout: somebody is, and is not waited for.
     """
     lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=-1 if wait else 0)
-    with lock:
+    with lock, removed_when_interrupted(Path(lock.lock_file)):
         try:
             yield
         finally:

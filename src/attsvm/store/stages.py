@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.errors import InputError
 from attsvm.files import load_arrays, save_arrays
+from attsvm.interruption import work_is_kept
 from attsvm.store.environment import environment
 from attsvm.store.ledger import Ledger, remove_partials
 
@@ -64,6 +65,7 @@ class Stages:
         name = _name(stage, done)
         self._ledger = self._ledger.adding([name])
         save_arrays(arrays, self.folder / name)
+        work_is_kept()
         if done:
             self._ledger.remove([_name(stage, False)])
 
@@ -73,7 +75,9 @@ class Stages:
             for done in (True, False):
                 path = self.folder / _name(stage, done)
                 if path.exists():
-                    return load_arrays(path), done
+                    arrays = load_arrays(path)
+                    work_is_kept()
+                    return arrays, done
         return None, False
 
 

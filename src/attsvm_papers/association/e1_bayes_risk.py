@@ -25,12 +25,12 @@ from attsvm_papers.association.recall import NOISE, RESTRICTED, TRIGGERS, Risk
 
 NORMALISED, PLAIN = "normalised", "plain"
 STEP = {NORMALISED: 0.1, PLAIN: 1.0}
-APART, TOGETHER = "a step for each", "one step for both"
+STEP_EACH, TOGETHER = "a step for each", "one step for both"
 NOISY = 0.2
 PAPER = "abstract"
 
 
-def marks(steps):
+def steps_of_records(steps):
     return sorted({0, 100, 200, 300, *np.rint(np.geomspace(1, steps, 25)).astype(int).tolist()})
 
 
@@ -38,19 +38,20 @@ def marks(steps):
     kit.rows("alpha rule", [(0.0, NORMALISED), (0.0, PLAIN), (NOISY, NORMALISED)]),
     seeds=kit.seeds(20, by=20),
     quick={"seeds": 2, "n": 100, "steps": 400},
+    name="weights",
 )
-def weights(alpha, rule, seeds, steps=1000, n=200):
-    at = marks(steps)
-    risk = Risk(recall.drawn(seeds, n, alpha, 0), alpha)
-    there = recall.weights(RESTRICTED)
-    path = recall.descended(risk, there, steps, STEP[rule], rule == NORMALISED, at)
-    clean, noisy = (Risk(recall.drawn(seeds, 500, a, 1), a) for a in (alpha, NOISY))
+def train_all_weights(alpha, rule, seeds, steps=1000, n=200):
+    at = steps_of_records(steps)
+    risk = Risk(recall.draw_sentences(seeds, n, alpha, 0), alpha)
+    mask = recall.weight_mask(RESTRICTED)
+    path = recall.descend_masked(risk, mask, steps, STEP[rule], rule == NORMALISED, at)
+    clean, noisy = (Risk(recall.draw_sentences(seeds, 500, a, 1), a) for a in (alpha, NOISY))
     built = [
         recall.constructed(30.0, NOISY, deaf).expand(len(seeds), -1, -1) for deaf in (True, False)
     ]
     return {
         "step": kit.same(at),
-        "excess": torch.stack([clean(each) for each in path]).T.numpy() - recall.entropy(alpha),
+        "excess": torch.stack([clean(theta) for theta in path]).T.numpy() - recall.entropy(alpha),
         "built": noisy(built[0]).numpy() - recall.entropy(NOISY),
         "built_hearing": noisy(built[1]).numpy() - recall.entropy(NOISY),
         "margin": kit.same(1 / np.sqrt(TRIGGERS)),
@@ -66,15 +67,15 @@ def two_numbers(x: Tensor, alpha: Tensor) -> Tensor:
     return logits.logsumexp(dim=0) - strength - alpha * odds
 
 
-@kit.run(way=[APART, TOGETHER], seeds=kit.seeds(20, by=20, name="samples"))
-def numbers(way, seeds, steps=1000, n=200):
-    at = marks(steps)
-    query = recall.drawn(seeds, n, NOISY, 0).query
+@kit.run(way=[STEP_EACH, TOGETHER], seeds=kit.seeds(20, by=20, name="samples"), name="numbers")
+def train_two_numbers(way, seeds, steps=1000, n=200):
+    at = steps_of_records(steps)
+    query = recall.draw_sentences(seeds, n, NOISY, 0).query
     noise = np.stack([np.random.default_rng([72, 2, seed]).random(n) < NOISY for seed in seeds])
-    own = np.stack([query == q for q in range(TRIGGERS)], axis=1)
-    share = own.mean(axis=-1)
-    found = (own & noise[:, None]).mean(axis=-1) / share
-    weight, told = torch.from_numpy(share), torch.from_numpy(found)
+    is_trigger = np.stack([query == q for q in range(TRIGGERS)], axis=1)
+    share = is_trigger.mean(axis=-1)
+    noise_shares = (is_trigger & noise[:, None]).mean(axis=-1) / share
+    weight, noise_share = torch.from_numpy(share), torch.from_numpy(noise_shares)
     x = [torch.zeros(*share.shape, 1, dtype=torch.float64, requires_grad=True) for _ in range(2)]
     descents = [SteepestDescent([x[0]], lr=0.1), SteepestDescent([x[1]], lr=4.0, normalize=False)]
     if way == TOGETHER:
@@ -85,26 +86,30 @@ def numbers(way, seeds, steps=1000, n=200):
         now = torch.cat(x, dim=-1)
         if step in at:
             path.append(now.detach())
-        for each in x:
-            each.grad = None
-        (weight * two_numbers(now, told)).sum().backward()
+        for number in x:
+            number.grad = None
+        (weight * two_numbers(now, noise_share)).sum().backward()
         for descent in descents:
             descent.step()
     risk = torch.stack(path)
-    own_excess = weight * (two_numbers(risk, told) - torch.from_numpy(recall.entropy(found)))
+    own_excess = weight * (
+        two_numbers(risk, noise_share) - torch.from_numpy(recall.entropy(noise_shares))
+    )
     fresh = two_numbers(risk, torch.tensor(NOISY)) - float(recall.entropy(NOISY))
     return {
         "step": kit.same(at),
         "excess": own_excess.sum(-1).T.numpy(),
         "fresh": fresh.mean(-1).T.numpy(),
-        "estimate": (rel_entr(NOISY, found) + rel_entr(1 - NOISY, 1 - found)).mean(axis=-1),
+        "estimate": (rel_entr(NOISY, noise_shares) + rel_entr(1 - NOISY, 1 - noise_shares)).mean(
+            axis=-1
+        ),
     }
 
 
-def rates(e):
-    """Decay of the log excess a step, from step 100 to 200 and from 200 to 300."""
-    of = [np.log(np.maximum(e["excess"][e["step"] == k], 1e-300)) for k in (100, 200, 300)]
-    return (of[0] - of[1]) / 100, (of[1] - of[2]) / 100
+def log_excess_rates(e):
+    """Decay of the log excess per step, from step 100 to 200 and from 200 to 300."""
+    log_excess = [np.log(np.maximum(e["excess"][e["step"] == k], 1e-300)) for k in (100, 200, 300)]
+    return (log_excess[0] - log_excess[1]) / 100, (log_excess[1] - log_excess[2]) / 100
 
 
 LINEAR = kit.between(0.9, 1.1, "one is a linear rate; a half where it falls like 1/t")
@@ -136,7 +141,7 @@ def IR2(e):
     """Without noise the expected loss goes to the Bayes risk at a linear rate: decay of the log
     excess from step 200 to 300, of that from 100 to 200.
     """
-    first, second = rates(e)
+    first, second = log_excess_rates(e)
     return second / first
 
 
@@ -151,7 +156,7 @@ def IR3(e):
     """The rate is the length of a step times the largest margin, one over the root of the triggers:
     decay of the log excess a step, of that.
     """
-    return rates(e)[1] / (STEP[NORMALISED] * e["margin"])
+    return log_excess_rates(e)[1] / (STEP[NORMALISED] * e["margin"])
 
 
 def without_noise(e):
@@ -177,14 +182,14 @@ def IR4(e):
     LINEAR,
     "paper",
     f"{PAPER}; the two numbers are ours",
-    where={"part": "numbers", "way": APART},
-    null=kit.exchanged("one step for both", "way", APART, TOGETHER),
+    where={"part": "numbers", "way": STEP_EACH},
+    null=kit.exchanged("one step for both", "way", STEP_EACH, TOGETHER),
 )
 def IR5(e):
     """With noise, and a number each for strength of attention and odds of noise, the loss falls at
     a linear rate: decay from step 200 to 300, of that from 100 to 200.
     """
-    first, second = rates(e)
+    first, second = log_excess_rates(e)
     return second / first
 
 
@@ -192,7 +197,7 @@ def IR5(e):
     kit.between(0.999, 1.001, "one is derived"),
     "ours",
     "derived on the page",
-    where={"part": "numbers", "way": APART},
+    where={"part": "numbers", "way": STEP_EACH},
     null=kit.shuffled("estimate", within="part way"),
 )
 def IR6(e):
@@ -223,10 +228,10 @@ def bayes_risk(e, axes):
         (0, {"part": "weights", "alpha": 0.0, "rule": PLAIN}, kit.ATTENTION, PLAIN),
         (1, {"part": "weights", "alpha": NOISY}, kit.INK, "all weights"),
         (1, {"part": "numbers", "way": TOGETHER}, kit.ATTENTION, f"two, {TOGETHER}"),
-        (1, {"part": "numbers", "way": APART}, kit.TRAINED, f"two, {APART}"),
+        (1, {"part": "numbers", "way": STEP_EACH}, kit.TRAINED, f"two, {STEP_EACH}"),
     ]
-    for k, which, colour, label in lines:
-        rows = e.where(**which)
+    for k, values, colour, label in lines:
+        rows = e.where(**values)
         kit.band(axes[k], rows["step"][0], np.maximum(rows["excess"], 1e-15), colour, label=label)
     step = np.array([100, 400])
     start = np.median(e.where(**CLEAN)["excess"][e.where(**CLEAN)["step"] == 100])
@@ -235,7 +240,7 @@ def bayes_risk(e, axes):
     for ax, title in zip(axes[:2], ("without noise", "with noise"), strict=True):
         ax.set(title=title, yscale="log", xlabel="step", xlim=(0, 500), ylim=(1e-13, 10))
         kit.legend(ax, loc="lower left")
-    rows = e.where(part="numbers", way=APART)
+    rows = e.where(part="numbers", way=STEP_EACH)
     axes[2].plot(rows["estimate"], rows.end("fresh"), "o", color=kit.TRAINED, markersize=4)
     ends = np.array([rows["estimate"].min(), rows["estimate"].max()])
     axes[2].plot(ends, ends, "--", color=kit.FAINT)

@@ -18,7 +18,7 @@ import torch
 
 from attsvm_papers import kit
 from attsvm_papers.association import recall
-from attsvm_papers.association.e1_bayes_risk import NOISY, PAPER, marks
+from attsvm_papers.association.e1_bayes_risk import NOISY, PAPER, steps_of_records
 from attsvm_papers.association.recall import FULL, RESTRICTED, Risk
 
 BOTH, ATTENTION, ASSOCIATION = "both layers", "attention alone", "feed-forward layer alone"
@@ -35,22 +35,31 @@ CHEN = "abstract of Chen, Bruna and Bietti"
     quick={"seeds": 2, "n": 100},
 )
 def run(weights, layers, seeds, steps=300, n=200):
-    at = marks(steps)
-    risk = Risk(recall.drawn(seeds, n, NOISY, 0), NOISY)
-    path = recall.descended(risk, recall.weights(weights, *LAYERS[layers]), steps, 0.1, True, at)
-    known, fresh = (
-        Risk(recall.drawn(seeds, 1000, NOISY, 1 + 2 * held, held), NOISY) for held in (False, True)
+    at = steps_of_records(steps)
+    risk = Risk(recall.draw_sentences(seeds, n, NOISY, 0), NOISY)
+    path = recall.descend_masked(
+        risk, recall.weight_mask(weights, *LAYERS[layers]), steps, 0.1, True, at
+    )
+    training_answers, held_out_answers = (
+        Risk(recall.draw_sentences(seeds, 1000, NOISY, 1 + 2 * held, held), NOISY)
+        for held in (False, True)
     )
 
-    def course(of):
-        return torch.stack([of(theta) for theta in path]).T.numpy()
+    def along_path(measure):
+        return torch.stack([measure(theta) for theta in path]).T.numpy()
 
-    found = {"step": kit.same(at), "risk": course(known), "risk_held": course(fresh)}
+    columns = {
+        "step": kit.same(at),
+        "risk": along_path(training_answers),
+        "risk_held": along_path(held_out_answers),
+    }
     for name, (attends, speaks) in (("attention", (True, False)), ("forward", (False, True))):
-        alone = recall.weights(FULL, attends, speaks)
+        single_layer = recall.weight_mask(FULL, attends, speaks)
         for word, noise in (("answer", False), ("noise", True)):
-            found[f"{name}_{word}"] = np.stack([known.says(x * alone, noise) for x in path], axis=1)
-    return found | known.looks(path)
+            columns[f"{name}_{word}"] = np.stack(
+                [training_answers.says(x * single_layer, noise) for x in path], axis=1
+            )
+    return columns | training_answers.mean_attention(path)
 
 
 RIGHT = kit.close_to(1.0, 0.0, "every sentence")

@@ -26,11 +26,11 @@ from attsvm.optim import SteepestDescent
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-TRIGGERS, ANSWERS, HELD = 2, 18, 4
+TRIGGERS, ANSWERS, HELD_OUT = 2, 18, 4
 """Triggers, words that are answers in training, and words that are not."""
-NOISE = TRIGGERS + ANSWERS + HELD
+NOISE = TRIGGERS + ANSWERS + HELD_OUT
 START = NOISE + 1
-"""What stands before the first word."""
+"""The token before the first word."""
 P = NOISE + 2
 FILLERS = 5
 
@@ -50,47 +50,54 @@ class Sentences(NamedTuple):
     words: IntArray
 
 
-def drawn(seeds: Sequence[int], n: int, alpha: float, stream: int, held: bool = False) -> Sentences:
+def draw_sentences(
+    seeds: Sequence[int], n: int, alpha: float, stream: int, held_out: bool = False
+) -> Sentences:
     """``n`` sentences for each seed; with ``held`` the answers are words that are none in training.
     ``stream`` tells samples of a seed apart.
     """
     rngs = [np.random.default_rng([72, stream, seed]) for seed in seeds]
     query = np.stack([rng.integers(TRIGGERS, size=n) for rng in rngs])
-    score = np.stack([rng.random((n, ANSWERS + HELD)) for rng in rngs])
-    place = np.stack([rng.random((n, 3 + FILLERS)) for rng in rngs])
+    score = np.stack([rng.random((n, ANSWERS + HELD_OUT)) for rng in rngs])
+    order_keys = np.stack([rng.random((n, 3 + FILLERS)) for rng in rngs])
     noisy = np.stack([rng.random(n) < alpha for rng in rngs])
-    seen = np.arange(ANSWERS + HELD) < ANSWERS
-    for rank, allowed in ((3.0, ~seen if held else seen), (2.0, seen)):
-        first = np.where(allowed & (score < 1), score, -1.0).argmax(axis=-1)
-        np.put_along_axis(score, first[..., None], rank, axis=-1)
+    is_training_answer = np.arange(ANSWERS + HELD_OUT) < ANSWERS
+    for rank, is_allowed in (
+        (3.0, ~is_training_answer if held_out else is_training_answer),
+        (2.0, is_training_answer),
+    ):
+        best_word = np.where(is_allowed & (score < 1), score, -1.0).argmax(axis=-1)
+        np.put_along_axis(score, best_word[..., None], rank, axis=-1)
     word = TRIGGERS + np.argsort(-score, axis=-1)
-    third = np.where(noisy[..., None], np.stack([query, np.full_like(query, NOISE)], -1),
+    third_pair = np.where(noisy[..., None], np.stack([query, np.full_like(query, NOISE)], -1),
                      word[..., 2:4])  # fmt: skip
     pairs = np.stack([query, word[..., 0], (query + 1) % TRIGGERS, word[..., 1]], axis=-1)
-    blocks = np.concatenate([pairs, third, word[..., 4 : 4 + FILLERS]], axis=-1)
-    keys = np.concatenate([np.repeat(place[..., :3], 2, axis=-1), place[..., 3:]], axis=-1)
+    blocks = np.concatenate([pairs, third_pair, word[..., 4 : 4 + FILLERS]], axis=-1)
+    keys = np.concatenate(
+        [np.repeat(order_keys[..., :3], 2, axis=-1), order_keys[..., 3:]], axis=-1
+    )
     order = np.argsort(keys, axis=-1, kind="stable")
     return Sentences(query, word[..., 0], np.take_along_axis(blocks, order, axis=-1))
 
 
-def weights(kind: str, attention: bool = True, feed_forward: bool = True) -> Tensor:
-    """``(3 P,)``: one for each weight of a trigger, ``W``, ``U`` and ``F`` one behind the other,
-    that a parametrisation has; zeros for a part that is off.
+def weight_mask(kind: str, attention: bool = True, feed_forward: bool = True) -> Tensor:
+    """The mask ``(3 P,)`` of the weights of a trigger, ``W``, ``U`` and ``F`` one behind the other,
+    that a parametrisation has; zeros for a layer that is off.
     """
-    there = torch.zeros(3, P, dtype=torch.float64)
-    there[0], there[1:, NOISE] = 1.0, 1.0
+    has_weight = torch.zeros(3, P, dtype=torch.float64)
+    has_weight[0], has_weight[1:, NOISE] = 1.0, 1.0
     if kind == FULL:
-        there[1:] = 1.0
-    there[:2] *= attention
-    there[2] *= feed_forward
-    return there.flatten()
+        has_weight[1:] = 1.0
+    has_weight[:2] *= attention
+    has_weight[2] *= feed_forward
+    return has_weight.flatten()
 
 
 class Risk:
     """Risk of weights ``(k, TRIGGERS, 3 P)`` on sentences, exact over what follows them."""
 
     def __init__(self, sentences: Sentences, alpha: float) -> None:
-        query, answer, words = (torch.from_numpy(each) for each in sentences)
+        query, answer, words = (torch.from_numpy(field) for field in sentences)
         before = torch.cat([torch.full_like(words[..., :1], START), words[..., :-1]], dim=-1)
         row = 3 * P * query[..., None]
         self._at = torch.stack([row + before, row + P + words]).flatten(2)
@@ -99,62 +106,64 @@ class Risk:
         self.sentences, self._answer, self._alpha = sentences, answer, alpha
 
     def attention(self, theta: Tensor) -> Tensor:
-        """``(k, n, T)``: on every word."""
+        """Attention on every word ``(k, n, T)``."""
         flat = theta.flatten(1)
-        looks = flat.gather(1, self._at[0]) + flat.gather(1, self._at[1])
-        return looks.reshape(self._voice.shape[:-1])
+        scores = flat.gather(1, self._at[0]) + flat.gather(1, self._at[1])
+        return scores.reshape(self._voice.shape[:-1])
 
     def logits(self, theta: Tensor) -> Tensor:
-        """``(k, n, P)``: of every word; nothing is the start."""
-        heard = (self.attention(theta)[..., None, :] @ self._voice)[..., 0, :]
-        found = heard + self._query @ theta[..., 2 * P :]
-        return torch.cat([found[..., :START], torch.full_like(found[..., :1], -torch.inf)], dim=-1)
+        """Logits of every word ``(k, n, P)``; nothing is the start."""
+        from_attention = (self.attention(theta)[..., None, :] @ self._voice)[..., 0, :]
+        logits = from_attention + self._query @ theta[..., 2 * P :]
+        return torch.cat(
+            [logits[..., :START], torch.full_like(logits[..., :1], -torch.inf)], dim=-1
+        )
 
     def __call__(self, theta: Tensor) -> Tensor:
-        """``(k,)``: the mean cross entropy, in nats."""
+        """The mean cross entropy ``(k,)``, in nats."""
         logits = self.logits(theta)
-        own = logits.gather(-1, self._answer[..., None])[..., 0]
-        told = (1 - self._alpha) * own + self._alpha * logits[..., NOISE]
-        return (logits.logsumexp(dim=-1) - told).mean(dim=-1)
+        of_answer = logits.gather(-1, self._answer[..., None])[..., 0]
+        expected = (1 - self._alpha) * of_answer + self._alpha * logits[..., NOISE]
+        return (logits.logsumexp(dim=-1) - expected).mean(dim=-1)
 
     def says(self, theta: Tensor, noise: bool) -> FloatArray:
-        """``(k,)``: share of the sentences whose largest logit is the answer's, or noise's."""
-        right = torch.full_like(self._answer, NOISE) if noise else self._answer
-        return (self.logits(theta).argmax(dim=-1) == right).double().mean(dim=-1).numpy()
+        """The share ``(k,)`` of sentences whose largest logit is the answer's, or noise's."""
+        expected = torch.full_like(self._answer, NOISE) if noise else self._answer
+        return (self.logits(theta).argmax(dim=-1) == expected).double().mean(dim=-1).numpy()
 
-    def looks(self, path: Tensor) -> dict[str, FloatArray]:
+    def mean_attention(self, path: Tensor) -> dict[str, FloatArray]:
         """Mean attention ``(k, records)`` along a path of weights: on the answer, and the largest
         one on another word.
         """
-        _, answer, words = (torch.from_numpy(each) for each in self.sentences)
-        own = words == answer[..., None]
-        found = torch.stack([self.attention(theta) for theta in path], dim=1)
-        own = own[:, None].expand_as(found)
-        on_answer = torch.where(own, found, 0.0).sum(dim=-1)
-        on_other = torch.where(own, -torch.inf, found).amax(dim=-1)
+        _, answer, words = (torch.from_numpy(field) for field in self.sentences)
+        is_answer = words == answer[..., None]
+        attention = torch.stack([self.attention(theta) for theta in path], dim=1)
+        is_answer = is_answer[:, None].expand_as(attention)
+        on_answer = torch.where(is_answer, attention, 0.0).sum(dim=-1)
+        on_other = torch.where(is_answer, -torch.inf, attention).amax(dim=-1)
         return {
             "on_answer": on_answer.mean(dim=-1).numpy(),
             "on_other": on_other.mean(dim=-1).numpy(),
         }
 
 
-def descended(
-    risk: Risk, there: Tensor, steps: int, lr: float, normalize: bool, marks: Sequence[int]
+def descend_masked(
+    risk: Risk, has_weight: Tensor, steps: int, lr: float, normalize: bool, marks: Sequence[int]
 ) -> Tensor:
-    """``(records, k, TRIGGERS, 3 P)``: weights at the marked steps of gradient descent from zero,
-    on the weights that are there.
+    """Weights ``(records, k, TRIGGERS, 3 P)`` at the marked steps of gradient descent from zero, on
+    the weights that the mask has.
     """
     k = len(risk.sentences.query)
     theta = torch.zeros(k, TRIGGERS, 3 * P, dtype=torch.float64, requires_grad=True)
     descent = SteepestDescent([theta], lr=lr, normalize=normalize)
-    found = []
+    weights = []
     for step in range(steps + 1):
         if step in marks:
-            found.append((theta.detach() * there).clone())
+            weights.append((theta.detach() * has_weight).clone())
         descent.zero_grad()
-        risk(theta * there).sum().backward()
+        risk(theta * has_weight).sum().backward()
         descent.step()
-    return torch.stack(found)
+    return torch.stack(weights)
 
 
 def constructed(scale: float, alpha: float, deaf: bool = True) -> Tensor:

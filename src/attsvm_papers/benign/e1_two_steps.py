@@ -18,10 +18,10 @@ from attsvm_papers import kit
 from attsvm_papers.benign.signal_and_noise import (
     attention_to_signal,
     clean_error,
-    descend,
+    draw_noisy,
     label_margins,
-    length,
-    noisy,
+    signal_length,
+    train_prompt_and_head,
 )
 
 STEPS = (0, 1, 2, 10)  # and the last one
@@ -32,21 +32,22 @@ ONE, TWO, LAST = 1, 2, -1  # places of records
     snr=(0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0),
     seeds=kit.seeds(40, by=20),
     quick={"snr": (0.5, 1.0, 2.0, 6.0), "steps": 100, "seeds": 4},
+    name="courses",
 )
-def courses(snr, seeds, n=200, d=40_000, eta=0.05, pace=5.0, steps=300):
-    rho = length(snr, n, d)
-    made = noisy(n, d, eta, rho, seeds)
-    course = descend(made.data, pace * n / d, steps, STEPS, normalize=False)
-    prompts, heads = course.W[..., 0], course.head
-    fitted = label_margins(made.data, prompts, heads) > 0
-    at_signal = attention_to_signal(made.data, prompts) > 0.5
-    others = np.roll(made.flipped, 1, axis=1)
+def train_over_steps(snr, seeds, n=200, d=40_000, eta=0.05, pace=5.0, steps=300):
+    rho = signal_length(snr, n, d)
+    instances = draw_noisy(n, d, eta, rho, seeds)
+    trajectory = train_prompt_and_head(instances.data, pace * n / d, steps, STEPS, normalize=False)
+    prompts, heads = trajectory.W[..., 0], trajectory.head
+    fitted = label_margins(instances.data, prompts, heads) > 0
+    at_signal = attention_to_signal(instances.data, prompts) > 0.5
+    other_flips = np.roll(instances.flipped, 1, axis=1)
     return {
-        "step": kit.same(course.steps),
+        "step": kit.same(trajectory.steps),
         "fitted": fitted.mean(axis=-1).T,
         "error": clean_error(prompts, heads, rho).T,
-        "as_labelled": (at_signal == ~made.flipped).mean(axis=-1).T,
-        "as_others": (at_signal == ~others).mean(axis=-1).T,
+        "as_labelled": (at_signal == ~instances.flipped).mean(axis=-1).T,
+        "as_others": (at_signal == ~other_flips).mean(axis=-1).T,
     }
 
 
@@ -54,18 +55,19 @@ def courses(snr, seeds, n=200, d=40_000, eta=0.05, pace=5.0, steps=300):
     snr=(0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0),
     seeds=kit.seeds(40, by=20),
     quick={"snr": (0.5, 1.0, 2.0, 6.0), "seeds": 4},
+    name="lengths",
 )
-def lengths(
+def train_over_lengths(
     snr, seeds, n=200, d=40_000, eta=0.05, paces=(0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)
 ):
     """Two steps of every length."""
-    rho = length(snr, n, d)
-    made = noisy(n, d, eta, rho, seeds)
+    rho = signal_length(snr, n, d)
+    instances = draw_noisy(n, d, eta, rho, seeds)
     fitted, errors = [], []
     for pace in paces:
-        course = descend(made.data, pace * n / d, 2, (), normalize=False)
-        prompts, heads = course.W[-1, ..., 0], course.head[-1]
-        fitted.append((label_margins(made.data, prompts, heads) > 0).all(axis=1))
+        trajectory = train_prompt_and_head(instances.data, pace * n / d, 2, (), normalize=False)
+        prompts, heads = trajectory.W[-1, ..., 0], trajectory.head[-1]
+        fitted.append((label_margins(instances.data, prompts, heads) > 0).all(axis=1))
         errors.append(clean_error(prompts, heads, rho))
     return {
         "pace_of": kit.same(paces),
@@ -78,11 +80,11 @@ RIGHT, LOW, LOWEST, HIGH = 2.0, 1.0, 0.5, 6.0  # SNR over one over the root of n
 NEAR, HARM = 0.01, 1 / 16
 
 
-def at(evidence, snr, record, column="error"):
+def column_at(evidence, snr, record, column="error"):
     return evidence.where(part="courses", snr=snr)[column][:, record]
 
 
-def earlier(words, *columns, record=ONE):
+def records_replaced(words, *columns, record=ONE):
     """Every record after the start is an earlier one."""
     return kit.replaced(
         words, **{name: lambda e, name=name: e[name] * 0 + e[name][:, [record]] for name in columns}
@@ -97,11 +99,11 @@ NEARLY = "near-optimal: a hundredth beside the share of wrong labels"
     kit.true("with high probability", share=kit.MOST),
     "paper",
     "abstract: benign overfitting already after two steps; the SNR is this project's",
-    null=earlier("after one step", "fitted"),
+    null=records_replaced("after one step", "fitted"),
 )
 def BO1(e):
     """At an SNR of 2 over the root of n, two steps fit every label, the wrong ones too."""
-    return at(e, RIGHT, TWO, "fitted") == 1.0
+    return column_at(e, RIGHT, TWO, "fitted") == 1.0
 
 
 @kit.claim(
@@ -114,7 +116,7 @@ def BO1e(e):
     """At an SNR of 2 over the root of n, fresh sequences with right labels are classified well
     after two steps: share of errors.
     """
-    return at(e, RIGHT, TWO)
+    return column_at(e, RIGHT, TWO)
 
 
 @kit.claim(
@@ -127,7 +129,7 @@ def BO2(e):
     """At an SNR of 2 over the root of n, attention is after two steps at the signal where the label
     is right and at the noise where it is wrong: share of the sequences.
     """
-    return at(e, RIGHT, TWO, "as_labelled")
+    return column_at(e, RIGHT, TWO, "as_labelled")
 
 
 @kit.claim(
@@ -138,18 +140,18 @@ def BO3(e):
     """At an SNR of 2 over the root of n, overfitting is still benign after a hundred steps and
     more: share of errors.
     """
-    return at(e, RIGHT, LAST)
+    return column_at(e, RIGHT, LAST)
 
 
 @kit.claim(
     kit.at_least(HARM, HARMFUL, share=kit.MOST),
-    null=earlier("after two steps", "error", record=TWO),
+    null=records_replaced("after two steps", "error", record=TWO),
 )
 def BO5(e):
     """At an SNR of 1 over the root of n, overfitting is harmful after a hundred steps and more,
     where it is not after two: share of errors.
     """
-    return at(e, LOW, LAST)
+    return column_at(e, LOW, LAST)
 
 
 @kit.claim(
@@ -160,7 +162,7 @@ def BO6(e):
     """At an SNR of 6 over the root of n, two steps of length 5 n / d fit every label and are
     harmful: more signal is not better.
     """
-    return np.where(at(e, HIGH, TWO, "fitted") == 1.0, at(e, HIGH, TWO), 0.0)
+    return np.where(column_at(e, HIGH, TWO, "fitted") == 1.0, column_at(e, HIGH, TWO), 0.0)
 
 
 @kit.picture(
@@ -179,15 +181,15 @@ def two_steps(evidence, axes):
     """
     ratios = evidence.where(part="courses").levels("snr")
     last = f"{evidence.where(part='courses')['step'][0, LAST]:g} steps"
-    shown = (
+    records = (
         (ONE, "one step", kit.BEST),
         (TWO, "two steps", kit.TRAINED),
         (LAST, last, kit.ATTENTION),
     )
     for axis, column in zip(axes, ("error", "fitted"), strict=True):
-        for record, words, colour in shown:
-            rows = np.stack([at(evidence, snr, record, column) for snr in ratios], axis=1)
-            kit.band(axis, ratios, rows, colour, shares=(0.05, 0.95), label=words)
+        for record, label, colour in records:
+            rows = np.stack([column_at(evidence, snr, record, column) for snr in ratios], axis=1)
+            kit.band(axis, ratios, rows, colour, shares=(0.05, 0.95), label=label)
         axis.set(xscale="log", xticks=ratios, xlabel="SNR times the root of n")
         axis.set_xticklabels([f"{snr:g}" for snr in ratios])
         axis.minorticks_off()
@@ -203,8 +205,9 @@ def two_steps(evidence, axes):
     " them dots: at every length for ratios of 0.75 and 1, at one for 6.",
     3.0,
     width=4.6,
+    name="step_lengths",
 )
-def step_lengths(evidence, axes):
+def draw_step_lengths(evidence, axes):
     """Two steps by SNR and length, in most trials: every label fitted and at most 0.01 errors
     (dots), every label fitted and more errors (crosses), wrong labels not all fitted (circles).
     """
@@ -216,14 +219,14 @@ def step_lengths(evidence, axes):
         ("o", kit.FAINT, "none", "not fitted"),
     )
     for x, snr in enumerate(ratios):
-        own = rows.where(snr=snr)
-        fitted = own["all_fitted"].mean(axis=0) > 0.5
-        good = np.median(own["error_of"], axis=0) <= NEAR
+        rows_of_snr = rows.where(snr=snr)
+        fitted = rows_of_snr["all_fitted"].mean(axis=0) > 0.5
+        good = np.median(rows_of_snr["error_of"], axis=0) <= NEAR
         for y, kind in enumerate(np.where(fitted, np.where(good, 0, 1), 2)):
             mark, colour, face, _ = marks[kind]
             axes[0].plot(x, y, mark, color=colour, markerfacecolor=face, markersize=6)
-    for mark, colour, face, words in marks:
-        axes[0].plot([], [], mark, color=colour, markerfacecolor=face, label=words)
+    for mark, colour, face, label in marks:
+        axes[0].plot([], [], mark, color=colour, markerfacecolor=face, label=label)
     axes[0].set_xticks(range(len(ratios)), [f"{snr:g}" for snr in ratios])
     axes[0].set_yticks(range(len(paces)), [f"{pace:g}" for pace in paces])
     axes[0].set(xlabel="SNR times the root of n", ylabel="step length times d / n")

@@ -27,10 +27,10 @@ from attsvm_papers.benign.signal_and_noise import (
     NOISE,
     SIGNAL,
     clean_error,
-    descend,
+    draw_noisy,
     label_margins,
-    length,
-    noisy,
+    signal_length,
+    train_prompt_and_head,
 )
 
 RATIOS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0)
@@ -39,25 +39,29 @@ CLASSES = tuple(itertools.product((False, True), repeat=2))
 """Whether the first and the second class use only their noise."""
 
 
-def solved(data, tokens, margins):
+def solve_selections(data, tokens, margins):
     """The solutions of one selection of every instance."""
-    return max_margin([margins(data.instance(k), each) for k, each in enumerate(tokens)])
+    return max_margin([margins(data.instance(k), selection) for k, selection in enumerate(tokens)])
 
 
-@kit.run(snr=(1.0, 1.5, 1.8, 3.0), seeds=kit.seeds(40, by=20), quick={"few": 6, "seeds": 5})
-def every(snr, seeds, few=8, d=1600):
-    made = noisy(few, d, 1 / few, length(snr, few, d), seeds)
+@kit.run(
+    snr=(1.0, 1.5, 1.8, 3.0), seeds=kit.seeds(40, by=20), quick={"few": 6, "seeds": 5}, name="every"
+)
+def solve_all_selections(snr, seeds, few=8, d=1600):
+    instances = draw_noisy(few, d, 1 / few, signal_length(snr, few, d), seeds)
     selections = np.array(list(itertools.product((SIGNAL, NOISE), repeat=few)))
-    right, wrong = made.counts()
-    rule = made.tokens(right * snr**2 <= few)
-    found = np.empty_like(rule)
+    right, wrong = instances.counts()
+    rule = instances.tokens(right * snr**2 <= few)
+    selected = np.empty_like(rule)
     for k in range(len(seeds)):
-        norms = max_margin([decoder_margins(made.data.instance(k), s) for s in selections]).norm
-        found[k] = selections[norms.argmin()]
+        norms = max_margin(
+            [decoder_margins(instances.data.instance(k), s) for s in selections]
+        ).norm
+        selected[k] = selections[norms.argmin()]
     return {
         "most_right": (right > wrong).all(axis=1),
-        "as_rule": (found == rule).all(axis=1),
-        "as_other": (np.roll(found, 1, axis=0) == rule).all(axis=1),
+        "as_rule": (selected == rule).all(axis=1),
+        "as_other": (np.roll(selected, 1, axis=0) == rule).all(axis=1),
     }
 
 
@@ -66,22 +70,32 @@ def every(snr, seeds, few=8, d=1600):
     eta=ETAS,
     seeds=kit.seeds(40, by=20),
     quick={"snr": (1.0, 2.5, 3.0), "eta": (0.1, 0.3), "seeds": 5},
+    name="sizes",
 )
-def sizes(snr, eta, seeds, n=40, d=1600, steps=400):
-    rho = length(snr, n, d)
-    made = noisy(n, d, eta, rho, seeds)
-    data, (right, wrong) = made.data, made.counts()
-    norms = np.stack([solved(data, made.tokens(c), decoder_margins).norm for c in CLASSES], axis=1)
+def solve_and_train(snr, eta, seeds, n=40, d=1600, steps=400):
+    rho = signal_length(snr, n, d)
+    instances = draw_noisy(n, d, eta, rho, seeds)
+    data, (right, wrong) = instances.data, instances.counts()
+    norms = np.stack(
+        [solve_selections(data, instances.tokens(c), decoder_margins).norm for c in CLASSES], axis=1
+    )
     noise = np.array(CLASSES)[norms.argmin(axis=1)]
-    best = made.tokens(noise)
-    v, p = solved(data, best, decoder_margins), solved(data, best, prompt_margins)
+    best = instances.tokens(noise)
+    v, p = (
+        solve_selections(data, best, decoder_margins),
+        solve_selections(data, best, prompt_margins),
+    )
     head, prompt = v.W[..., 0], p.W[..., 0]
-    course = descend(data, 0.02, steps, ())
-    own, own_head, own_prompt = course.selected[-1], course.head[-1], course.W[-1, :, :, 0]
-    of_class = made.classes[..., None] == np.arange(2)
-    at_signal = ((own == SIGNAL) & ~made.flipped)[..., None] & of_class
-    margin = label_margins(data, own_prompt, own_head).min(axis=1)
-    margin /= np.linalg.norm(own_head, axis=1)
+    trajectory = train_prompt_and_head(data, 0.02, steps, ())
+    selected, trained_head, trained_prompt = (
+        trajectory.selected[-1],
+        trajectory.head[-1],
+        trajectory.W[-1, :, :, 0],
+    )
+    of_class = instances.classes[..., None] == np.arange(2)
+    at_signal = ((selected == SIGNAL) & ~instances.flipped)[..., None] & of_class
+    margin = label_margins(data, trained_prompt, trained_head).min(axis=1)
+    margin /= np.linalg.norm(trained_head, axis=1)
     gain = snr**2 * (right - wrong) / n  # of signal over noise after the head's first step
     turn = snr**2 / n * (right * (gain - 1) - wrong * (gain + 1)) + gain - 1
     return {
@@ -97,35 +111,36 @@ def sizes(snr, eta, seeds, n=40, d=1600, steps=400):
         "lead_right": closed_lead(right + wrong, 0 * wrong, d - 2 - n, rho),
         "descent_uses": 2 * at_signal.sum(axis=1) > right,
         "turn": turn > 0,
-        "descent_error": clean_error(own_prompt, own_head, rho),
-        **gaps(data, own, own_head, own_prompt),
+        "descent_error": clean_error(trained_prompt, trained_head, rho),
+        **gaps_to_solutions(data, selected, trained_head, trained_prompt),
     }
 
 
 FAR = 1e4  # lengths of the prompt's solution: attention is all or nothing
 
 
-def gaps(data, tokens, head, prompt):
-    """Of a trained pair to the solutions of its selection, and of the nearest other one: the first
-    sequence at its other token.
+def gaps_to_solutions(data, tokens, head, prompt):
+    """Gaps of a trained pair to the solutions of its selection, and to those of the nearest other
+    selection: the first sequence at its other token.
     """
     nearest = tokens.copy()
     nearest[:, 0] = NOISE - nearest[:, 0]
-    found = {}
-    for name, each in (("", tokens), ("_nearest", nearest)):
-        for part, weights, margins in (
+    measures = {}
+    for name, selection in (("", tokens), ("_nearest", nearest)):
+        for variable, weights, margins in (
             ("head", head, decoder_margins),
             ("prompt", prompt, prompt_margins),
         ):
-            best = solved(data, each, margins)
-            found[f"gap_{part}{name}"] = direction_gap(weights[..., None], best.W)
-            found[f"certified_{part}{name}"] = best.optimal
-    return found
+            best = solve_selections(data, selection, margins)
+            measures[f"gap_{variable}{name}"] = direction_gap(weights[..., None], best.W)
+            measures[f"certified_{variable}{name}"] = best.optimal
+    return measures
 
 
 def closed_lead(right, wrong, space, rho):
-    r"""``(seeds, 2)``: by how many standard deviations of :math:`p^\top\xi` the signal of a class
-    is ahead of a fresh noise, :math:`a_c/s` with :math:`p^\top\mu_c=a_c`, where noise vectors are
+    r"""The lead ``(seeds, 2)`` of the signal of a class over a fresh noise, in standard deviations
+    of
+    :math:`p^\top\xi`, :math:`a_c/s` with :math:`p^\top\mu_c=a_c`, where noise vectors are
     orthogonal and of length :math:`\sqrt{\mathrm{space}}`.
 
     The shortest p with :math:`p^\top\xi_i=a_c-1` where labels are right and :math:`a_c+1` where
@@ -136,13 +151,13 @@ def closed_lead(right, wrong, space, rho):
     return lead / np.sqrt(squares.sum(axis=1, keepdims=True) / space)
 
 
-def of(evidence, **values):
+def rows_of_sizes(evidence, **values):
     return evidence.where(part="sizes", **values)
 
 
-def mostly_right(part):
+def mostly_right(table):
     return {
-        "more right labels than wrong ones in both classes": lambda e: e.where(part=part)[
+        "more right labels than wrong ones in both classes": lambda e: e.where(part=table)[
             "most_right"
         ].astype(bool)
     }
@@ -151,7 +166,7 @@ def mostly_right(part):
 BENIGN, HARMFUL = {"snr": 3.0, "eta": 0.1}, {"snr": 1.0, "eta": 0.1}
 NEAR, HARM = 0.01, 1 / 16
 TIMES = kit.exchanged("a third of the signal", "snr", 3.0, 1.0)
-CERTIFIED = {"certified": lambda e: of(e, **BENIGN)["certified"].astype(bool)}
+CERTIFIED = {"certified": lambda e: rows_of_sizes(e, **BENIGN)["certified"].astype(bool)}
 
 
 @kit.claim(
@@ -179,7 +194,7 @@ def BO8(e):
     """At an SNR of 3 over the root of n, one label in ten wrong, the largest margin fits every
     label and classifies fresh sequences well: share of errors.
     """
-    rows = of(e, **BENIGN)
+    rows = rows_of_sizes(e, **BENIGN)
     return np.where(rows["fitted"], rows["error"], 1.0)
 
 
@@ -193,7 +208,7 @@ def BO9(e):
     """At an SNR of 1 over the root of n, one label in ten wrong, the largest margin fits every
     label and classifies fresh sequences badly: share of errors.
     """
-    rows = of(e, **HARMFUL)
+    rows = rows_of_sizes(e, **HARMFUL)
     return np.where(rows["fitted"], rows["error"], 0.0)
 
 
@@ -206,7 +221,7 @@ def BO10(e):
     """Of forty sequences, at every SNR and share of wrong labels, a class uses its signal where its
     right labels times the square of the SNR are above one.
     """
-    rows = of(e)
+    rows = rows_of_sizes(e)
     return (rows["uses"] == rows["rule"]).all(axis=1)
 
 
@@ -218,7 +233,7 @@ def as_if_right(e):
 @kit.claim(
     kit.between(0.85, 1.15, "the closed form takes all noise as equally long", share=kit.MOST),
     # The noise of a trial is that of all its cells: one of five trials is more than one in ten.
-    assumes={"ten trials": lambda e: len(of(e).levels("seed")) >= 10},
+    assumes={"ten trials": lambda e: len(rows_of_sizes(e).levels("seed")) >= 10},
     null=as_if_right,
 )
 def BO11(e):
@@ -226,10 +241,10 @@ def BO11(e):
     deviations as the closed form says: ratio, at an SNR of 3 over the root of n and above, where
     they lead by two and more.
     """
-    rows = of(e)
-    kept = (rows["planted"] == 1) & (rows["snr"] >= 3.0)
-    led = kept[:, None] & (rows["lead"] >= 2.0)
-    return rows["lead"][led] / rows["lead_closed"][led]
+    rows = rows_of_sizes(e)
+    is_far = (rows["planted"] == 1) & (rows["snr"] >= 3.0)
+    has_lead = is_far[:, None] & (rows["lead"] >= 2.0)
+    return rows["lead"][has_lead] / rows["lead_closed"][has_lead]
 
 
 NEAREST = kit.replaced(
@@ -244,7 +259,9 @@ NEAREST = kit.replaced(
 @kit.claim(
     kit.at_most(0.01, "zero in the limit", share=kit.MOST),
     assumes={
-        "certified": lambda e: (of(e)["certified_head"] * of(e)["certified_prompt"]).astype(bool)
+        "certified": lambda e: (
+            rows_of_sizes(e)["certified_head"] * rows_of_sizes(e)["certified_prompt"]
+        ).astype(bool)
     },
     null=NEAREST,
 )
@@ -252,7 +269,7 @@ def BO12(e):
     """Descent on head and prompt ends in the max-margin directions of its own selection, certified:
     the larger gap of the two.
     """
-    rows = of(e)
+    rows = rows_of_sizes(e)
     return np.maximum(rows["gap_head"], rows["gap_prompt"])
 
 
@@ -261,7 +278,8 @@ def BO12(e):
     # Seven of ten is said of the classes of the whole grid, most of which no quick cell has.
     assumes={
         "every SNR and share of wrong labels": lambda e: (
-            (len(of(e).levels("snr")), len(of(e).levels("eta"))) == (len(RATIOS), len(ETAS))
+            (len(rows_of_sizes(e).levels("snr")), len(rows_of_sizes(e).levels("eta")))
+            == (len(RATIOS), len(ETAS))
         )
     },
     null=kit.replaced("the selection of the largest margin", descent_uses="uses"),
@@ -270,7 +288,7 @@ def BO14(e):
     """In classes for which the signal has the larger margin, but for which the first step of the
     prompt goes to the noise, descent ends at the noise, in seven of ten.
     """
-    rows = of(e)
+    rows = rows_of_sizes(e)
     return rows["descent_uses"][(rows["rule"] == 1) & (rows["turn"] == 0)] == 0
 
 
@@ -283,19 +301,23 @@ def BO14(e):
     2,
     width=8.2,
     sharey=True,
+    name="benign",
 )
-def benign(evidence, axes):
+def draw_errors(evidence, axes):
     """Median probability that a fresh sequence with its right label is misclassified, by SNR and by
     the share of wrong labels, which are all fitted: white is zero, full colour one half. Lines:
     where a class of mean size turns to its signal, for the largest margin and for the first step of
     the prompt.
     """
-    rows = of(evidence)
+    rows = rows_of_sizes(evidence)
     ratios, etas = rows.levels("snr"), rows.levels("eta")
     wrong = np.linspace(min(etas) - 0.02, max(etas) + 0.02, 100)
-    keep = 1 - 2 * wrong
+    right_less_wrong = 1 - 2 * wrong
     margin = np.sqrt(2 / (1 - wrong))
-    first = np.sqrt((1 - keep + np.sqrt((1 - keep) ** 2 + 4 * keep**2)) / keep**2)
+    first = np.sqrt(
+        (1 - right_less_wrong + np.sqrt((1 - right_less_wrong) ** 2 + 4 * right_less_wrong**2))
+        / right_less_wrong**2
+    )
     panels = (("error", "largest margin"), ("descent_error", "descent on both, 400 steps"))
     for axis, (column, title) in zip(axes, panels, strict=True):
         for x, snr in enumerate(ratios):
@@ -305,12 +327,14 @@ def benign(evidence, axes):
                     x, eta, "s", ms=17, color=kit.ATTENTION, alpha=min(1.0, 1.6 * error), mew=0
                 )
                 if error > 0.005:
-                    words = f"{error:.2f}".removeprefix("0")
-                    axis.text(x, eta, words, ha="center", va="center", fontsize=7, color=kit.INK)
-        for line, style, words in ((margin, "-", "largest margin"), (first, "--", "first step")):
-            seen = line <= ratios[-1]
-            places = np.interp(np.log(line[seen]), np.log(ratios), np.arange(len(ratios)))
-            axis.plot(places, wrong[seen], style, color=kit.BEST, linewidth=1.3, label=words)
+                    label = f"{error:.2f}".removeprefix("0")
+                    axis.text(x, eta, label, ha="center", va="center", fontsize=7, color=kit.INK)
+        for line, style, curve in ((margin, "-", "largest margin"), (first, "--", "first step")):
+            is_inside = line <= ratios[-1]
+            positions = np.interp(np.log(line[is_inside]), np.log(ratios), np.arange(len(ratios)))
+            axis.plot(
+                positions, wrong[is_inside], style, color=kit.BEST, linewidth=1.3, label=curve
+            )
         axis.set(title=title, xlabel="SNR times the root of n", ylim=(0.01, 0.44))
         axis.set_xticks(range(len(ratios)), [f"{snr:g}" for snr in ratios])
     axes[0].set(ylabel="share of wrong labels")

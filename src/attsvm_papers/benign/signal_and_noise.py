@@ -24,7 +24,7 @@ SIGNAL, NOISE = 0, 1  # where the tokens of a sequence stand
 QUANTILES = (np.arange(2000) + 0.5) / 2000
 
 
-class Noisy(NamedTuple):
+class NoisyInstances(NamedTuple):
     """One instance per seed.
 
     Attributes:
@@ -39,26 +39,26 @@ class Noisy(NamedTuple):
     flipped: BoolArray
 
     def tokens(self, noise: ArrayLike) -> IntArray:
-        """``(seeds, n)``: the noise of sequences with wrong labels; of the others the signal, or
-        their noise in the classes where ``noise``, ``(seeds, 2)`` or ``(2,)``, says so.
+        """Tokens ``(seeds, n)``: the noise of sequences with wrong labels; of the others the
+        signal, or their noise in the classes where ``noise``, ``(seeds, 2)`` or ``(2,)``, is true.
         """
         of_class = np.broadcast_to(np.asarray(noise), (len(self.classes), 2))
-        own = np.take_along_axis(of_class, self.classes, axis=1)
-        return np.where(self.flipped | own, NOISE, SIGNAL)
+        takes_noise = np.take_along_axis(of_class, self.classes, axis=1)
+        return np.where(self.flipped | takes_noise, NOISE, SIGNAL)
 
     def counts(self) -> tuple[IntArray, IntArray]:
-        """``(seeds, 2)`` each: the sequences of each class with right and with wrong labels."""
-        mine = self.classes[..., None] == np.arange(2)
-        wrong = (mine & self.flipped[..., None]).sum(axis=1)
-        return mine.sum(axis=1) - wrong, wrong
+        """Numbers ``(seeds, 2)`` of sequences of each class with right and with wrong labels."""
+        is_class = self.classes[..., None] == np.arange(2)
+        wrong = (is_class & self.flipped[..., None]).sum(axis=1)
+        return is_class.sum(axis=1) - wrong, wrong
 
 
-def length(snr: float, n: int, d: int) -> float:
-    r"""Of the signals, where :math:`\rho/\sqrt d` is ``snr`` over the root of n."""
+def signal_length(snr: float, n: int, d: int) -> float:
+    r"""The length of the signals at which :math:`\rho/\sqrt d` is ``snr`` over the root of n."""
     return snr * float(np.sqrt(d / n))
 
 
-def noisy(n: int, d: int, eta: float, rho: float, seeds: Sequence[int]) -> Noisy:
+def draw_noisy(n: int, d: int, eta: float, rho: float, seeds: Sequence[int]) -> NoisyInstances:
     r"""Sequences of uniform classes, :math:`\eta n` of them, rounded, with the wrong label.
 
     Args:
@@ -79,10 +79,12 @@ def noisy(n: int, d: int, eta: float, rho: float, seeds: Sequence[int]) -> Noisy
         lengths = np.sqrt(rng.chisquare(d - 2 - np.arange(n)))
         tokens[k, :, NOISE, 2:] = np.diag(lengths) + np.tril(rng.standard_normal((n, n)), -1)
     labels = np.where((classes == 0) ^ flipped, 1.0, -1.0)
-    return Noisy(AttentionData(tokens, labels, np.ones((*labels.shape, 1))), classes, flipped)
+    return NoisyInstances(
+        AttentionData(tokens, labels, np.ones((*labels.shape, 1))), classes, flipped
+    )
 
 
-def descend(
+def train_prompt_and_head(
     data: AttentionData, lr: float, steps: int, due: Sequence[int], normalize: bool = True
 ) -> Trajectory:
     """Prompt and head trained together from zero, each normalised by itself or neither."""
@@ -93,40 +95,40 @@ def descend(
 
 
 def attention_to_signal(data: AttentionData, prompts: FloatArray) -> FloatArray:
-    """``(..., seeds, n)``: its probability, for prompts ``(..., seeds, n + 2)``."""
+    """The probability of the signal ``(..., seeds, n)``, for prompts ``(..., seeds, n + 2)``."""
     logits = np.einsum("sntd,...sd->...snt", data.tokens, prompts)
-    found: FloatArray = expit(logits[..., SIGNAL] - logits[..., NOISE])
-    return found
+    probability: FloatArray = expit(logits[..., SIGNAL] - logits[..., NOISE])
+    return probability
 
 
 def label_margins(data: AttentionData, prompts: FloatArray, heads: FloatArray) -> FloatArray:
-    r"""``(..., seeds, n)``: :math:`Y_if_i`, positive where the label is fitted."""
+    r"""Margins :math:`Y_if_i` ``(..., seeds, n)``, positive where the label is fitted."""
     share = attention_to_signal(data, prompts)
     values = np.einsum("sntd,...sd->...snt", data.tokens, heads)
-    found: FloatArray = data.labels * (
+    margins: FloatArray = data.labels * (
         share * values[..., SIGNAL] + (1.0 - share) * values[..., NOISE]
     )
-    return found
+    return margins
 
 
 def clean_error(prompts: FloatArray, heads: FloatArray, rho: float) -> FloatArray:
-    r"""``(...)``: how probable it is that a fresh sequence is misclassified, its label being right,
-    for prompts and heads ``(..., n + 2)``.
+    r"""The probability ``(...)`` that a fresh sequence is misclassified, its label being right, for
+    prompts and heads ``(..., n + 2)``.
 
     Its noise :math:`\xi` counts by two numbers, :math:`p^\top\xi` and :math:`v^\top\xi`, which are
     Gaussian together. A sequence of class y is misclassified where
     :math:`y\,(e^{p^\top\mu_y-p^\top\xi}\,v^\top\mu_y+v^\top\xi)<0`. Given the first number the
     probability of this is a normal distribution function; its mean is over 2000 quantiles.
     """
-    asked = ndtri(QUANTILES)
+    normals = ndtri(QUANTILES)
     size = np.linalg.norm(prompts[..., 2:], axis=-1)
     along = (heads[..., 2:] * prompts[..., 2:]).sum(axis=-1) / np.where(size > 0, size, 1.0)
     across = np.sqrt(np.maximum((heads[..., 2:] ** 2).sum(axis=-1) - along**2, 0.0))
     errors = []
-    for place, label in enumerate((1.0, -1.0)):
-        ahead = rho * prompts[..., place, None] - size[..., None] * asked
-        value = rho * heads[..., place, None] * np.exp(np.minimum(ahead, 300.0))
-        mean = label * (value + along[..., None] * asked)
+    for coordinate, label in enumerate((1.0, -1.0)):
+        ahead = rho * prompts[..., coordinate, None] - size[..., None] * normals
+        value = rho * heads[..., coordinate, None] * np.exp(np.minimum(ahead, 300.0))
+        mean = label * (value + along[..., None] * normals)
         spread = np.maximum(across, 1e-300)[..., None]  # a head of zeros decides nothing
         errors.append(ndtr(-np.clip(mean / spread, -40.0, 40.0)).mean(axis=-1))
     error: FloatArray = (errors[0] + errors[1]) / 2

@@ -27,10 +27,10 @@ from attsvm.dynamics.next_token import (
     factored_stage,
 )
 from attsvm_papers import kit
-from attsvm_papers.rates.adaptive import marks
+from attsvm_papers.rates.adaptive import log_spaced_records
 
 SETTING = (4, 6, 8, 8)
-SMALL, IDENTITY, LARGE, WHOLE, HALF = "small", "identity", "large", "whole", "half"
+SMALL, IDENTITY, LARGE, MATRIX, HALF = "small", "identity", "large", "whole", "half"
 """Factors from small Gaussian, identity and large Gaussian starts, one matrix from zero, and the
 small start with half the step.
 """
@@ -38,13 +38,13 @@ FACTORED = (SMALL, IDENTITY, LARGE)
 LR, MATRIX_LR = 0.01, 0.05
 
 
-def starts(kind: str, d: int, seeds: Sequence[int]) -> tuple[Any, Any]:
+def starts_of_kind(kind: str, d: int, seeds: Sequence[int]) -> tuple[Any, Any]:
     """K and Q, ``(seeds, d, d)`` each: Gaussian entries of deviation 0.01 or 1, or a tenth of the
     identity.
     """
     if kind == IDENTITY:
-        same = np.broadcast_to(0.1 * np.eye(d), (len(seeds), d, d))
-        return same, same
+        identity = np.broadcast_to(0.1 * np.eye(d), (len(seeds), d, d))
+        return identity, identity
     scale = 1.0 if kind == LARGE else 0.01
     draws = np.stack(
         [np.random.default_rng([6, seed]).standard_normal((2, d, d)) for seed in seeds]
@@ -54,30 +54,37 @@ def starts(kind: str, d: int, seeds: Sequence[int]) -> tuple[Any, Any]:
 
 @kit.run(
     seeds=kit.seeds(12, by=12),
-    kind=[SMALL, IDENTITY, LARGE, WHOLE, HALF],
+    kind=[SMALL, IDENTITY, LARGE, MATRIX, HALF],
     quick={"far": 20_000, "seeds": 3},
 )
 def run(kind, seeds, steps=20_000, far=100_000):
     data = [priority_graph(*SETTING, seed) for seed in seeds]
-    margins = [order_margins(one.embeddings, arcs(one).arcs) for one in data]
+    margins = [order_margins(data_set.embeddings, arcs(data_set).arcs) for data_set in data]
     nuclear, frobenius = max_margin(margins, Nuclear()), max_margin(margins)
     best = np.array([solution.margin for solution in nuclear])
-    problem, start = Problem.of(data, "log_mass"), starts(kind, SETTING[3], seeds)
+    problem, start = Problem.of(data, "log_mass"), starts_of_kind(kind, SETTING[3], seeds)
     if kind == HALF:  # twice the steps: the same length of path
-        course = factored_stage(problem, Rule(LR / 2), 2 * steps, init=start, records=AtSteps(()))
-        return _drift(course, -1)
-    records = AtSteps([*marks(steps), steps])
-    if kind == WHOLE:
-        course = attention_stage(problem, Rule(MATRIX_LR), far, records=records)
+        trajectory = factored_stage(
+            problem, Rule(LR / 2), 2 * steps, init=start, records=AtSteps(())
+        )
+        return _drift(trajectory, -1)
+    records = AtSteps([*log_spaced_records(steps), steps])
+    if kind == MATRIX:
+        trajectory = attention_stage(problem, Rule(MATRIX_LR), far, records=records)
     else:
-        course = factored_stage(problem, Rule(LR), far, init=start, records=records)
-    sizes = np.linalg.svd(course.W, compute_uv=False)
+        trajectory = factored_stage(problem, Rule(LR), far, init=start, records=records)
+    sizes = np.linalg.svd(trajectory.W, compute_uv=False)
     # W is zero at the start of one kind
     total = np.maximum(sizes.sum(axis=-1, keepdims=True), np.finfo(np.float64).tiny)
     shares = np.maximum(sizes / total, np.finfo(np.float64).tiny)
-    least = np.stack([[one(W[run]).min() for run, one in enumerate(margins)] for W in course.W])
+    least = np.stack(
+        [
+            [margins_of_run(W[run]).min() for run, margins_of_run in enumerate(margins)]
+            for W in trajectory.W
+        ]
+    )
     columns = {
-        "step": kit.same(course.steps),
+        "step": kit.same(trajectory.steps),
         "ratio": (least / total[..., 0] / best).T,
         "rank": np.exp(-np.sum(shares * np.log(shares), axis=-1)).T,
         "frobenius_ratio": (
@@ -85,18 +92,20 @@ def run(kind, seeds, steps=20_000, far=100_000):
         ),
         "certified": nuclear.optimal & frobenius.optimal,
     }
-    record = int(np.flatnonzero(course.steps == steps)[0])
-    return columns | ({} if kind == WHOLE else _drift(course, record))
+    record = int(np.flatnonzero(trajectory.steps == steps)[0])
+    return columns | ({} if kind == MATRIX else _drift(trajectory, record))
 
 
-def _drift(course: AttentionCourse, record: int) -> dict[str, Any]:
+def _drift(trajectory: AttentionCourse, record: int) -> dict[str, Any]:
     r"""How far :math:`K^\top K-Q^\top Q` is from where it started, :math:`K^\top K`
     alone.
     """
-    keys, queries = (part.mT @ part for part in (course.factors["K"], course.factors["Q"]))
-    kept = keys - queries
+    keys, queries = (
+        factor.mT @ factor for factor in (trajectory.factors["K"], trajectory.factors["Q"])
+    )
+    difference = keys - queries
     return {
-        "drift": np.linalg.norm(kept[record] - kept[0], axis=(-2, -1)),
+        "drift": np.linalg.norm(difference[record] - difference[0], axis=(-2, -1)),
         "drift_keys": np.linalg.norm(keys[record] - keys[0], axis=(-2, -1)),
     }
 
@@ -107,8 +116,8 @@ def factored_rows(e):
 
 def matrix_in_place(e):
     """The run of one matrix W on the same instance."""
-    whole = kit.in_order(e, kind=WHOLE)
-    return e.but({"ratio": whole["ratio"][np.searchsorted(whole["seed"], e["seed"])]})
+    matrix_rows = kit.in_order(e, kind=MATRIX)
+    return e.but({"ratio": matrix_rows["ratio"][np.searchsorted(matrix_rows["seed"], e["seed"])]})
 
 
 CERTIFIED = {"both programmes certified": lambda e: factored_rows(e)["certified"] == 1}
@@ -156,9 +165,9 @@ def C6_1b(e):
     ),
     "paper",
     "factored, combined weights",
-    where={"kind": WHOLE},
+    where={"kind": MATRIX},
     assumes="certified",
-    null=kit.exchanged("factors in its place", "kind", WHOLE, SMALL),
+    null=kit.exchanged("factors in its place", "kind", MATRIX, SMALL),
 )
 def C6_1d(e):
     """One matrix W goes to the Frobenius solution: the ratio of its nuclear margin to the best one,
@@ -179,8 +188,8 @@ def C6_1f(e):
     """The flow conserves K'K - Q'Q, and steps of size h miss that by O(h): drift at half the step
     over drift, at equal length of path.
     """
-    half, whole = (kit.in_order(e, kind=kind) for kind in (HALF, SMALL))
-    return half["drift"] / whole["drift"]
+    half_steps, full_steps = (kit.in_order(e, kind=kind) for kind in (HALF, SMALL))
+    return half_steps["drift"] / full_steps["drift"]
 
 
 @kit.picture(
@@ -191,19 +200,20 @@ def C6_1f(e):
     1,
     2,
     width=8.0,
+    name="factored",
 )
-def factored(evidence, axes):
+def draw_margins_and_ranks(evidence, axes):
     """Median over seeds with the middle 80 %. Left: smallest margin over nuclear norm, relative to
     the best possible one. Right: exponential of the entropy of the normalised singular values.
     """
-    names = {SMALL: "small start", IDENTITY: "identity", LARGE: "large start", WHOLE: "one matrix"}
+    names = {SMALL: "small start", IDENTITY: "identity", LARGE: "large start", MATRIX: "one matrix"}
     for (kind, label), colour in zip(names.items(), kit.COLOURS, strict=True):
         rows = evidence.where(kind=kind)
         step = rows["step"][0]
-        late = step >= 10
+        is_late = step >= 10
         for ax, column in zip(axes, ("ratio", "rank"), strict=True):
-            shown = rows[column][:, late]
-            kit.band(ax, step[late], shown, colour, shares=(0.1, 0.9), label=label)
+            values = rows[column][:, is_late]
+            kit.band(ax, step[is_late], values, colour, shares=(0.1, 0.9), label=label)
             ax.set(xscale="log", xlim=(10, step[-1]), xlabel="step")
     axes[0].set(ylim=(0.5, 1.02), title="margin / best margin, nuclear norm")
     axes[1].set(ylim=(1.0, 8.0), title="effective rank of the weights, of 8")

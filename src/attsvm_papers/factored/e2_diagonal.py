@@ -17,7 +17,7 @@ from attsvm.datasets.next_token import arcs, priority_graph
 from attsvm.dynamics.next_token import Problem
 from attsvm.dynamics.scale_free_descent import Steepest, descend
 from attsvm_papers import kit
-from attsvm_papers.rates.adaptive import marks
+from attsvm_papers.rates.adaptive import log_spaced_records
 
 SETTING = (4, 6, 8, 8)
 LR, STARTS = 0.01, (0.1, 1.0)
@@ -34,7 +34,9 @@ def diagonal(margins: Margins) -> Margins:
 @kit.run(seeds=kit.seeds(12, by=12), scale=STARTS, quick={"steps": 12_000, "seeds": 6})
 def run(scale, seeds, steps=100_000):
     data = [priority_graph(*SETTING, seed) for seed in seeds]
-    programmes = [diagonal(order_margins(one.embeddings, arcs(one).arcs)) for one in data]
+    programmes = [
+        diagonal(order_margins(data_set.embeddings, arcs(data_set).arcs)) for data_set in data
+    ]
     best, round_best = max_margin(programmes, Lp(1)), max_margin(programmes)
     problem, eye = Problem.of(data, "log_mass"), np.eye(SETTING[3])
 
@@ -47,11 +49,14 @@ def run(scale, seeds, steps=100_000):
     start = scale * np.stack(
         [np.random.default_rng([62, seed]).standard_normal((SETTING[3], 2)) for seed in seeds]
     )
-    due = np.array([0, *marks(steps)])
-    looks, _ = descend(gradient, start, Steepest(Frobenius()), lambda step: LR, due)
-    weights = looks[..., 0] * looks[..., 1]
+    due = np.array([0, *log_spaced_records(steps)])
+    pairs, _ = descend(gradient, start, Steepest(Frobenius()), lambda step: LR, due)
+    weights = pairs[..., 0] * pairs[..., 1]
     least = np.stack(
-        [[one(beta[run][:, None]).min() for run, one in enumerate(programmes)] for beta in weights]
+        [
+            [programme(beta[run][:, None]).min() for run, programme in enumerate(programmes)]
+            for beta in weights
+        ]
     )
     size = np.abs(weights).sum(axis=-1)
     return {
@@ -145,20 +150,28 @@ def draw_diagonal(evidence, axes):
     """
     rows = evidence.take(evidence["feasible"])
     step = rows["step"][0]
-    late = step >= 100
-    for place, (scale, colour) in enumerate(zip(STARTS, (kit.TRAINED, kit.ATTENTION), strict=True)):
-        own = rows.where(scale=scale)
-        axes[0].plot(step[late], own["ratio"][:, late].T, color=colour, linewidth=0.9, alpha=0.8)
-        missing = np.where(own["ratio"] < 1.0, 1.0 - own["ratio"], np.nan)[:, late]
-        axes[1].plot(step[late], missing.T, color=colour, linewidth=0.9, alpha=0.8)
+    is_late = step >= 100
+    for index, (scale, colour) in enumerate(zip(STARTS, (kit.TRAINED, kit.ATTENTION), strict=True)):
+        rows_of_scale = rows.where(scale=scale)
+        axes[0].plot(
+            step[is_late],
+            rows_of_scale["ratio"][:, is_late].T,
+            color=colour,
+            linewidth=0.9,
+            alpha=0.8,
+        )
+        missing = np.where(rows_of_scale["ratio"] < 1.0, 1.0 - rows_of_scale["ratio"], np.nan)[
+            :, is_late
+        ]
+        axes[1].plot(step[is_late], missing.T, color=colour, linewidth=0.9, alpha=0.8)
         axes[0].text(
-            130, 0.93 - 0.07 * place, f"starts of size {scale:g}", color=colour, fontsize=8.5
+            130, 0.93 - 0.07 * index, f"starts of size {scale:g}", color=colour, fontsize=8.5
         )
     axes[0].axhline(1.0, color=kit.FAINT, linewidth=0.8)
-    kit.logarithmic(axes[0].xaxis, step[late].astype(float))
+    kit.logarithmic(axes[0].xaxis, step[is_late].astype(float))
     axes[0].set(
         xlim=(100, step[-1]), ylim=(0.0, 1.05), xlabel="step", title="margin / best margin, l1 norm"
     )
     axes[1].axhline(0.005, color=kit.FAINT, linewidth=0.8, linestyle="--")
-    kit.loglog(axes[1], step[late].astype(float), np.array([1e-5, 1.0]))
+    kit.loglog(axes[1], step[is_late].astype(float), np.array([1e-5, 1.0]))
     axes[1].set(xlim=(100, step[-1]), ylim=(1e-5, 1.0), xlabel="step", title="1 - the same")

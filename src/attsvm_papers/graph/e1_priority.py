@@ -29,11 +29,11 @@ from attsvm_papers.graph.priority import (
     SETTINGS,
     SLOW,
     certificates,
-    descend,
-    draws,
-    follow,
-    slope,
+    compare_along,
+    draw_data_sets_of_setting,
+    slopes_at_marks,
     tenth,
+    train_attention,
 )
 
 ACYCLIC = (("a", SETTINGS[0], 0.01, 4000), ("b", SETTINGS[1], 0.1, 2000))
@@ -45,26 +45,29 @@ CHORDS = 50
 
 
 @kit.run(
-    kit.rows("case setting lr steps", ACYCLIC), seeds=kit.seeds(100, by=50), quick={"seeds": 20}
+    kit.rows("case setting lr steps", ACYCLIC),
+    seeds=kit.seeds(100, by=50),
+    quick={"seeds": 20},
+    name="acyclic",
 )
-def acyclic(case, setting, lr, steps, seeds):
-    data = draws(setting, False, seeds)
+def train_on_acyclic(case, setting, lr, steps, seeds):
+    data = draw_data_sets_of_setting(setting, False, seeds)
     svms = graph_svm(data)
-    course = descend(data, Rule(lr), steps, seeds)
-    columns = follow(course, svms) | certificates(svms)
-    columns["error"], other = (
+    trajectory = train_attention(data, Rule(lr), steps, seeds)
+    columns = compare_along(trajectory, svms) | certificates(svms)
+    columns["error"], error_alike = (
         np.sqrt(np.maximum(2.0 - 2.0 * columns[name], 0.0)) for name in ("cosine", "cosine_alike")
     )
-    narrow = graph_svm(draws((*setting[:3], NARROW), False, seeds))
+    narrow = graph_svm(draw_data_sets_of_setting((*setting[:3], NARROW), False, seeds))
     rng = np.random.default_rng([41, int(case == "b"), seeds[0]])
-    chord, chord_of_mass = np.array([_above_the_chord(each, rng) for each in data]).T
+    chord, chord_of_mass = np.array([_above_the_chord(data_set, rng) for data_set in data]).T
     return {
         "pace": columns["norm"][:, -1] / (lr * steps),
-        "error_slope": slope(course.steps, columns["error"], steps / 10, steps),
-        "alike_slope": slope(course.steps, other, steps / 10, steps),
+        "error_slope": slopes_at_marks(trajectory.steps, columns["error"], steps / 10, steps),
+        "alike_slope": slopes_at_marks(trajectory.steps, error_alike, steps / 10, steps),
         "chord": chord,
         "chord_of_mass": chord_of_mass,
-        "narrow_infeasible": np.array([one.solution.status == "infeasible" for one in narrow]),
+        "narrow_infeasible": np.array([svm.solution.status == "infeasible" for svm in narrow]),
         **columns,
     }
 
@@ -99,28 +102,30 @@ UNSEEN = 200
 """Random sentences per seed on which retrieval is tested."""
 
 
-@kit.run(kit.rows("case lr decay steps", CYCLIC), seeds=kit.seeds(100, by=50))
-def cyclic(case, lr, decay, steps, seeds):
-    data = draws(SETTINGS[1], True, seeds)
+@kit.run(kit.rows("case lr decay steps", CYCLIC), seeds=kit.seeds(100, by=50), name="cyclic")
+def train_on_cyclic(case, lr, decay, steps, seeds):
+    data = draw_data_sets_of_setting(SETTINGS[1], True, seeds)
     svms = graph_svm(data)
-    course = descend(data, Rule(lr, decay=decay), steps, seeds, TAIL)
-    columns = follow(course, svms)
+    trajectory = train_attention(data, Rule(lr, decay=decay), steps, seeds, TAIL)
+    columns = compare_along(trajectory, svms)
     tail = columns.pop("finite")
-    spaced = np.r_[0 : len(course.steps) - TAIL - 1, len(course.steps) - 1]
+    spaced = np.r_[0 : len(trajectory.steps) - TAIL - 1, len(trajectory.steps) - 1]
     columns = {name: column[:, spaced] for name, column in (columns | {"finite": tail}).items()}
-    unseen = [_unseen(svm, course.W[[-1, 0], run], seeds[run]) for run, svm in enumerate(svms)]
+    predictions = [
+        _predict_unseen(svm, trajectory.W[[-1, 0], run], seeds[run]) for run, svm in enumerate(svms)
+    ]
     return {
         "plateau": tail[:, -TAIL:].mean(axis=1),
-        "unseen": np.array([count for count, _ in unseen]),
-        "unseen_predicted": np.array([shares for _, shares in unseen]),
+        "unseen": np.array([count for count, _ in predictions]),
+        "unseen_predicted": np.array([shares for _, shares in predictions]),
         **certificates(svms),
         **columns,
     }
 
 
-def _unseen(svm: Any, W: Any, seed: int) -> tuple[float, Any]:
-    """How many of the random sentences there are, and in which share of them each of the weights
-    gives the leading component more than half of the attention.
+def _predict_unseen(svm: Any, W: Any, seed: int) -> tuple[float, Any]:
+    """The number of random sentences that have a leading component, and the share of them in which
+    each of the weights gives it more than half of the attention.
     """
     data = svm.data
     rng = np.random.default_rng([43, seed])
@@ -136,11 +141,11 @@ def _unseen(svm: Any, W: Any, seed: int) -> tuple[float, Any]:
     leading = leading_tokens(svm.orders, test)
     _, count = test.distinct()
     # elsewhere the mass is 1 whatever W is
-    judged = leading.any(axis=1) & ((count > 0).sum(axis=1) > leading.sum(axis=1))
-    if not judged.any():
+    is_judged = leading.any(axis=1) & ((count > 0).sum(axis=1) > leading.sum(axis=1))
+    if not is_judged.any():
         return 0.0, np.full(len(W), np.nan)
-    mass = np.sum(token_masses(test, W) * leading, axis=-1)[:, judged]
-    return float(judged.sum()), np.mean(mass > 0.5, axis=-1)
+    mass = np.sum(token_masses(test, W) * leading, axis=-1)[:, is_judged]
+    return float(is_judged.sum()), np.mean(mass > 0.5, axis=-1)
 
 
 ACYCLIC_ALONE = {"part": "acyclic"}
@@ -291,8 +296,8 @@ def C4_4l(e):
     the part outside the cyclic subspace: |W outside| grows by |W_mm| per unit of log t, over the
     last decade of steps.
     """
-    early = e["outside_norm"][:, tenth(e["step"][0])]
-    return (e.end("outside_norm") - early) / e["size"] / np.log(10)
+    at_tenth = e["outside_norm"][:, tenth(e["step"][0])]
+    return (e.end("outside_norm") - at_tenth) / e["size"] / np.log(10)
 
 
 @kit.claim(
@@ -343,11 +348,11 @@ def acyclic_graphs(evidence, axes):
     % of the runs. Right: how the runs end; dotted the means.
     """
     names = {"a": "(a) n = 4, T = 6, K = 8, step 0.01", "b": "(b) n = 6, T = 4, K = 6, step 0.1"}
-    for (case, words), colour in zip(names.items(), (kit.TRAINED, kit.ATTENTION), strict=True):
+    for (case, label), colour in zip(names.items(), (kit.TRAINED, kit.ATTENTION), strict=True):
         rows = evidence.where(case=case)
         steps, ends = rows["step"][0, 1:], np.sort(rows.end("cosine"))
         axes[0].plot(steps, rows["cosine"][:25, 1:].T, color=colour, linewidth=0.5, alpha=0.3)
-        axes[0].plot(steps, rows["cosine"].mean(axis=0)[1:], color=colour, label=words)
+        axes[0].plot(steps, rows["cosine"].mean(axis=0)[1:], color=colour, label=label)
         kit.band(axes[1], steps, rows["error"][:, 1:], colour, shares=(0.05, 0.95), shade=0.18)
         share = np.arange(len(ends), 0, -1) / len(ends)
         axes[2].step(1.0 - ends, share, color=colour, where="post")
@@ -375,7 +380,7 @@ def cyclic_graphs(evidence, axes):
     """
     rows = evidence.where(case=CONSTANT)
     steps = rows["step"][0, 1:]
-    off = (1.0 - rows["component"])[:, 1:]
+    off_component = (1.0 - rows["component"])[:, 1:]
     lines = {
         "outside": (kit.TRAINED, "outside the cyclic subspace"),
         "cosine": (kit.ATTENTION, "all of W"),
@@ -387,16 +392,16 @@ def cyclic_graphs(evidence, axes):
     axes[0, 0].set(xscale="log", ylim=(-0.3, 1.1), title="cosine to the graph programme")
     kinds = {CONSTANT: (kit.TRAINED, "steps of 0.01"), DECAYING: (kit.BEST, "steps 0.1/√t")}
     for case, (colour, label) in kinds.items():
-        each = evidence.where(case=case)
-        x, y = each["step"][0, 1:], each["finite"][:, 1:]
+        rows_of_case = evidence.where(case=case)
+        x, y = rows_of_case["step"][0, 1:], rows_of_case["finite"][:, 1:]
         kit.band(axes[0, 1], x, y, colour, shares=(0.05, 0.95), shade=0.18, label=label)
     axes[0, 1].axhline(LR / 2, color=kit.FAINT, linestyle=":", linewidth=1.2, label="half a step")
     axes[0, 1].set(xscale="log", yscale="log", title="distance to the finite part")
     kit.band(axes[1, 0], steps, rows["norm"][:, 1:], kit.TRAINED, shares=(0.05, 0.95), shade=0.18)
     axes[1, 0].plot(steps, LR * steps, ":", color=kit.FAINT, linewidth=1.2, label="step × t")
     axes[1, 0].set(ylim=(0, 42), title="norm of W")
-    axes[1, 1].plot(steps, off[:25].T, color=kit.TRAINED, linewidth=0.5, alpha=0.3)
-    axes[1, 1].plot(steps, np.median(off, axis=0), color=kit.TRAINED)
+    axes[1, 1].plot(steps, off_component[:25].T, color=kit.TRAINED, linewidth=0.5, alpha=0.3)
+    axes[1, 1].plot(steps, np.median(off_component, axis=0), color=kit.TRAINED)
     axes[1, 1].set(xscale="log", yscale="log", title="attention off the winner's component")
     for ax in axes.flat:
         ax.set_xlabel("step")

@@ -20,10 +20,10 @@ from attsvm_papers.graph.priority import (
     SETTINGS,
     SLOW,
     certificates,
-    descend,
-    draws,
-    follow,
-    slope,
+    compare_along,
+    draw_data_sets_of_setting,
+    slopes_at_marks,
+    train_attention,
 )
 
 RESOLVED = 1e-9
@@ -32,10 +32,10 @@ RESOLVED = 1e-9
 
 @kit.run(seeds=kit.seeds(100, by=50), quick={"seeds": 20})
 def run(seeds, setting=SETTINGS[1], lr=1.0, steps=20_000):
-    data = draws(setting, True, seeds)
+    data = draw_data_sets_of_setting(setting, True, seeds)
     svms = graph_svm(data)
-    course = descend(data, Rule(lr, normalize=False), steps, seeds)
-    columns = follow(course, svms)
+    course = train_attention(data, Rule(lr, normalize=False), steps, seeds)
+    columns = compare_along(course, svms)
     excess = course.loss.T - np.array([svm.floor for svm in svms])[:, None]
     sizes = np.array([svm.solution.norm for svm in svms])
     late = course.steps >= steps / 10
@@ -44,10 +44,10 @@ def run(seeds, setting=SETTINGS[1], lr=1.0, steps=20_000):
     )
     return {
         "excess": excess,
-        "excess_slope": slope(course.steps, excess, steps / 10, steps),
-        "loss_slope": slope(course.steps, course.loss.T, steps / 10, steps),
-        "finite_slope": slope(course.steps, columns["finite"], steps / 10, steps),
-        "inside_slope": slope(course.steps, columns["inside_norm"], steps / 10, steps),
+        "excess_slope": slopes_at_marks(course.steps, excess, steps / 10, steps),
+        "loss_slope": slopes_at_marks(course.steps, course.loss.T, steps / 10, steps),
+        "finite_slope": slopes_at_marks(course.steps, columns["finite"], steps / 10, steps),
+        "inside_slope": slopes_at_marks(course.steps, columns["inside_norm"], steps / 10, steps),
         "growth": growth,
         **certificates(svms),
         **columns,

@@ -16,7 +16,7 @@ from attsvm.datasets.next_token import NextTokenData, embed
 from attsvm.dynamics.next_token import Problem, Rule, attention_stage
 from attsvm.selection import token_masses
 from attsvm_papers import kit
-from attsvm_papers.graph.priority import starts
+from attsvm_papers.graph.priority import uniform_starts
 
 SENTENCES = ((0, 1, 2),) * 6 + ((2, 1, 0),) * 6
 LABELS = (0, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0, 0)
@@ -39,7 +39,9 @@ def run(seeds, d=8, lr=1.0, steps=2000):
     svms = graph_svm(data)
     agreed = graph_svm([one.select([3, 9]) for one in data])
     problem, rule = Problem.of(data, "log_mass"), Rule(lr, normalize=False)
-    course = attention_stage(problem, rule, steps, init=starts(d, seeds), records=LogSpaced(60))
+    course = attention_stage(
+        problem, rule, steps, init=uniform_starts(d, seeds), records=LogSpaced(60)
+    )
     masses = np.stack(
         [token_masses(one, course.W[:, run])[:, [0, 6]] for run, one in enumerate(data)]
     )

@@ -20,7 +20,7 @@ from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Problem, Rule, SentenceLoss, attention_stage
 from attsvm.selection import local_arcs, token_masses
 from attsvm_papers import kit
-from attsvm_papers.graph.priority import SETTINGS, draws, starts
+from attsvm_papers.graph.priority import SETTINGS, draw_data_sets_of_setting, uniform_starts
 
 GENERAL, ENTROPY, SQUARED = range(3)
 LOSSES: tuple[tuple[SentenceLoss, bool, tuple[int, int, int, int]], ...] = (
@@ -37,15 +37,15 @@ NAMES = ("squared, general head", "cross-entropy, identity head", "squared, iden
 @kit.run(part=range(len(LOSSES)), seeds=kit.seeds(100, by=50), quick={"long": 5000, "seeds": 20})
 def run(part, seeds, lr=0.1, steps=2000, long=40_000):
     loss, general, setting = LOSSES[part]
-    data = draws(setting, True, seeds)
+    data = draw_data_sets_of_setting(setting, True, seeds)
     E = np.stack([one.embeddings for one in data])
     problem = Problem.of(data, loss, values=E @ E.mT if general else None)
     course = attention_stage(
-        problem, Rule(lr), long, init=starts(setting[3], seeds), records=AtSteps([steps])
+        problem, Rule(lr), long, init=uniform_starts(setting[3], seeds), records=AtSteps([steps])
     )
     columns: dict[str, Any] = {}
-    whole = [svm.solution for svm in graph_svm(data)]
-    columns["global"] = _cosines(course.W[1], whole)
+    global_solutions = [svm.solution for svm in graph_svm(data)]
+    columns["global"] = _cosines(course.W[1], global_solutions)
     growth = course.W[2] - course.W[1]
     columns["growth"] = np.linalg.norm(growth, axis=(-2, -1))
     for W, name in ((course.W[1], ""), (course.W[2], "_long")):
@@ -59,7 +59,7 @@ def run(part, seeds, lr=0.1, steps=2000, long=40_000):
     selected = [(mass > CLEAR).sum(axis=1) for mass in masses]
     columns["mixed"] = np.array([(one > 1).any() and (one == 1).any() for one in selected])
     columns["growth_local"] = _cosines(growth, local)
-    halved = [_halved(*parts) for parts in zip(data, masses, programmes, strict=True)]
+    halved = [_halved(*triple) for triple in zip(data, masses, programmes, strict=True)]
     columns["growth_halved"] = _cosines(growth, max_margin(halved))
     return columns
 
@@ -98,11 +98,11 @@ def _halved(data: Any, mass: Any, margins: Margins) -> Margins:
         if q in label:
             above = int(label[q][tokens[n][mass[n] > CLEAR][0]])
             divided |= {(q, above, int(label[q][v])) for v in tokens[n][count[n] > 0]}
-    whole = [
+    is_whole = [
         (int(q), int(label[q][i]), int(label[q][j])) in divided
         for q, i, j in zip(query, winner, loser, strict=True)
     ]
-    return replace(margins, rhs=np.where(equal, 0.0, np.where(whole, 1.0, 0.5)))
+    return replace(margins, rhs=np.where(equal, 0.0, np.where(is_whole, 1.0, 0.5)))
 
 
 def stagnant(e):
@@ -202,21 +202,21 @@ def draw_local(evidence, axes):
     """
     colours = (kit.TRAINED, kit.BEST, kit.ATTENTION)
     for ax, rows, colour in zip(axes.flat, evidence.by("part"), colours, strict=False):
-        part = int(rows["part"][0])
+        loss_index = int(rows["part"][0])
         ax.plot([-0.2, 1.0], [-0.2, 1.0], color=kit.RULE, linewidth=1.0)
         ax.scatter(rows["global"], rows["local"], s=12, color=colour, alpha=0.6, linewidths=0)
         ax.axhline(0.98, color=kit.FAINT, linestyle=":", linewidth=1.0)
         ax.set(xlim=(-0.2, 1.03), ylim=(0.6, 1.02), xlabel="cosine to the data's graph programme")
-        ax.set(title=f"{NAMES[part]}; median {np.median(rows['local']):.4f}")
+        ax.set(title=f"{NAMES[loss_index]}; median {np.median(rows['local']):.4f}")
         ax.set_ylabel("cosine to the local programme")
-        if part == GENERAL:
+        if loss_index == GENERAL:
             continue
         late = rows.take(rows["mixed"] & (rows["growth"] > 1.0))
         lines = {"growth_local": ("-", "equal"), "growth_halved": ("--", "half where one token")}
         for column, (style, words) in lines.items():
             values = np.sort(1.0 - late[column])
             share = np.arange(1, len(values) + 1) / len(values)
-            label = f"{words}, {NAMES[part].partition(',')[0]}"
+            label = f"{words}, {NAMES[loss_index].partition(',')[0]}"
             axes[1, 1].step(values, share, style, color=colour, where="post", label=label)
     axes[1, 1].set(xscale="log", xlim=(1e-4, 1.0), ylim=(0, 1.45), yticks=np.arange(0, 1.1, 0.2))
     axes[1, 1].set(xlabel="1 − cosine of what is added later", title="share of runs, by margins")

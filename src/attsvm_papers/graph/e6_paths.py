@@ -16,8 +16,8 @@ from attsvm_papers.graph.priority import (
     SETTINGS,
     ball_weights,
     certificates,
-    compared,
-    draws,
+    compare_with_solution,
+    draw_data_sets_of_setting,
 )
 
 DATA = ((SETTINGS[0], False), (SETTINGS[1], False), (SETTINGS[1], True))
@@ -29,10 +29,10 @@ CYCLIC = 2
 @kit.run(part=range(len(DATA)), seeds=kit.seeds(100, by=100), quick={"seeds": 30})
 def run(part, seeds, radii=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0, 400.0)):
     setting, cyclic = DATA[part]
-    svms = graph_svm(draws(setting, cyclic, seeds))
+    svms = graph_svm(draw_data_sets_of_setting(setting, cyclic, seeds))
     weights = ball_weights(svms, radii)
-    found = [compared(svm, W) for svm, W in zip(svms, weights, strict=True)]
-    return {"radius": kit.same(radii), **kit.stacked(found), **certificates(svms)}
+    comparisons = [compare_with_solution(svm, W) for svm, W in zip(svms, weights, strict=True)]
+    return {"radius": kit.same(radii), **kit.stacked(comparisons), **certificates(svms)}
 
 
 @kit.claim(
@@ -103,8 +103,8 @@ def draw_path(evidence, axes):
     inverse square. Right: the part in the cyclic subspace, all instances; distances below 1e-10 are
     drawn there.
     """
-    for part, colour in enumerate((kit.TRAINED, kit.BEST, kit.ATTENTION)):
-        rows = evidence.where(part=part)
+    for kind, colour in enumerate((kit.TRAINED, kit.BEST, kit.ATTENTION)):
+        rows = evidence.where(part=kind)
         for radii, gap, size in zip(
             rows["radius"][:40], 1.0 - rows["cosine"][:40], rows["size"][:40], strict=True
         ):
@@ -113,8 +113,8 @@ def draw_path(evidence, axes):
         axes[0].plot(rows["radius"][0], np.median(1.0 - rows["cosine"], axis=0), color=colour)
         axes[0].text(
             0.05,
-            0.23 - 0.08 * part,
-            NAMES[part],
+            0.23 - 0.08 * kind,
+            NAMES[kind],
             color=colour,
             transform=axes[0].transAxes,
             fontsize=8,

@@ -28,55 +28,57 @@ SLOW = (
 """Why a statement about every instance is tested on nearly all, after so many steps."""
 
 
-def draws(setting: Sequence[int], cyclic: bool, seeds: Sequence[int]) -> list[NextTokenData]:
+def draw_data_sets_of_setting(
+    setting: Sequence[int], cyclic: bool, seeds: Sequence[int]
+) -> list[NextTokenData]:
     """Random unit embeddings and sentences, one data set per seed."""
     n, T, K, d = setting
     return [priority_graph(n, T, K, d, seed, cyclic=cyclic) for seed in seeds]
 
 
-def starts(d: int, seeds: Sequence[int]) -> NDArray[np.float64]:
-    r"""``(seeds, d, d)``: entries uniform in :math:`\pm1/\sqrt d`, torch's default for a linear
-    layer, which the authors use.
+def uniform_starts(d: int, seeds: Sequence[int]) -> NDArray[np.float64]:
+    r"""Starts ``(seeds, d, d)`` with entries uniform in :math:`\pm1/\sqrt d`, torch's default for a
+    linear layer, which the authors use.
     """
     return np.stack(
         [np.random.default_rng([4, seed]).uniform(-(d**-0.5), d**-0.5, (d, d)) for seed in seeds]
     )
 
 
-def marks(steps: int) -> list[int]:
+def log_spaced_steps(steps: int) -> list[int]:
     """40 steps from 10 to the last on a log scale; the same number for every length of 100 steps
     and more.
     """
     return np.rint(np.geomspace(10, steps, 40)).astype(int).tolist()
 
 
-def descend(
+def train_attention(
     data: Sequence[NextTokenData], rule: Rule, steps: int, seeds: Sequence[int], tail: int = 0
 ) -> AttentionCourse:
-    """The log loss by descent, recorded at the start, at :func:`marks`, at a tenth of the steps and
-    at each of the last ``tail`` steps.
+    """The log loss by descent, recorded at the start, at :func:`log_spaced_steps`, at a tenth of
+    the steps and at each of the last ``tail`` steps.
     """
-    records = AtSteps([*marks(steps), steps // 10, *range(steps - tail, steps)])
-    start = starts(data[0].d, seeds)
+    records = AtSteps([*log_spaced_steps(steps), steps // 10, *range(steps - tail, steps)])
+    start = uniform_starts(data[0].d, seeds)
     return attention_stage(Problem.of(data, "log_mass"), rule, steps, init=start, records=records)
 
 
-def compared(svm: GraphSVM, W: NDArray[np.float64]) -> Columns:
-    """What the report of :class:`~attsvm.selection.GraphSVM` says of weights ``(records, d, d)``.
+def compare_with_solution(svm: GraphSVM, W: NDArray[np.float64]) -> Columns:
+    """The report of :class:`~attsvm.selection.GraphSVM` on weights ``(records, d, d)``, as columns.
 
     ``inside_norm`` and ``outside_norm`` are the norms of the weights in the cyclic subspace and
     outside of it. ``cosine_alike`` and ``outside_alike`` are cosines to a direction that is not
     the solution: every arc between components pulls alike.
     """
-    report, parts = svm.report(W), svm.split(W)
+    report, components = svm.report(W), svm.split(W)
     margins = svm.solution.margins
-    alike = svm.split(margins.adjoint(~margins.equalities)).outside
+    all_arcs = svm.split(margins.adjoint(~margins.equalities)).outside
     return {
         **{name: getattr(report, name) for name in ("cosine", "outside", "finite", "norm")},
-        "inside_norm": np.linalg.norm(parts.inside, axis=(-2, -1)),
-        "outside_norm": np.linalg.norm(parts.outside, axis=(-2, -1)),
-        "cosine_alike": 1.0 - direction_gap(W, alike),
-        "outside_alike": 1.0 - direction_gap(parts.outside, alike),
+        "inside_norm": np.linalg.norm(components.inside, axis=(-2, -1)),
+        "outside_norm": np.linalg.norm(components.outside, axis=(-2, -1)),
+        "cosine_alike": 1.0 - direction_gap(W, all_arcs),
+        "outside_alike": 1.0 - direction_gap(components.outside, all_arcs),
     }
 
 
@@ -85,21 +87,21 @@ ALIKE = kit.replaced("the sum of all arcs", cosine="cosine_alike", outside="outs
 NO_FINITE_PART = kit.replaced("a finite part of zero", finite="inside_norm")
 
 
-def follow(course: AttentionCourse, svms: Sequence[GraphSVM]) -> Columns:
-    """What :func:`compared` says along the course, ``(runs, records)`` each.
+def compare_along(trajectory: AttentionCourse, svms: Sequence[GraphSVM]) -> Columns:
+    """Columns of :func:`compare_with_solution` along the trajectory, ``(runs, records)`` each.
 
     ``component`` is the mean over sentences of the attention mass on the winner's component.
     """
-    found = [compared(svm, course.W[:, run]) for run, svm in enumerate(svms)]
-    columns = kit.stacked(found)
-    masses = [token_masses(svm.data, course.W[:, run]) for run, svm in enumerate(svms)]
+    comparisons = [compare_with_solution(svm, trajectory.W[:, run]) for run, svm in enumerate(svms)]
+    columns = kit.stacked(comparisons)
+    masses = [token_masses(svm.data, trajectory.W[:, run]) for run, svm in enumerate(svms)]
     columns["component"] = np.stack(
         [
             np.sum(mass * svm.winning_component(), axis=-1).mean(axis=-1)
             for mass, svm in zip(masses, svms, strict=True)
         ]
     )
-    columns["step"] = np.tile(course.steps, (len(svms), 1))
+    columns["step"] = np.tile(trajectory.steps, (len(svms), 1))
     return columns
 
 
@@ -113,7 +115,7 @@ def certificates(svms: Sequence[GraphSVM]) -> Columns:
 
 
 def ball_weights(svms: Sequence[Any], radii: Sequence[float]) -> list[NDArray[np.float64]]:
-    """Of every instance the weights of least loss in balls of these radii, ``(radii, ...)``."""
+    """The weights of least loss in balls of these radii ``(radii, ...)``, of every instance."""
     path = ball_path(stack_likelihoods([svm.likelihood() for svm in svms]), radii)
     bases = [svm.basis() for svm in svms]
     return [
@@ -123,10 +125,14 @@ def ball_weights(svms: Sequence[Any], radii: Sequence[float]) -> list[NDArray[np
 
 
 def tenth(steps: NDArray[Any]) -> int:
-    """Where the record at a tenth of the steps is."""
+    """The index of the record at a tenth of the steps."""
     return int(np.flatnonzero(steps == steps[-1] // 10)[0])
 
 
-def slope(steps: NDArray[Any], values: NDArray[Any], first: float, last: float) -> NDArray[Any]:
-    """``(runs,)``: those of :func:`kit.exponents` over the records at :func:`marks`."""
-    return kit.exponents(steps, values, first, last, np.isin(steps, marks(int(steps[-1]))))
+def slopes_at_marks(
+    steps: NDArray[Any], values: NDArray[Any], first: float, last: float
+) -> NDArray[Any]:
+    """Slopes of :func:`kit.exponents` over the records at :func:`log_spaced_steps` ``(runs,)``."""
+    return kit.exponents(
+        steps, values, first, last, np.isin(steps, log_spaced_steps(int(steps[-1])))
+    )

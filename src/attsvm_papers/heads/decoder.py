@@ -33,7 +33,7 @@ MADE = "made"
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the network and its training.
+    """Sizes of the network and of its training.
 
     Attributes:
         context: characters that it sees.
@@ -52,7 +52,7 @@ class Sizes:
     steps: int = 900
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """One block."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -70,36 +70,38 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.before(x)
         q, k, v = (
-            part(y).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for part in (self.queries, self.keys, self.values)
+            projection(y).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for projection in (self.queries, self.keys, self.values)
         )
-        seen = self.attend(q, k, v)
-        x = x + self.out(seen.transpose(1, 2).flatten(-2))
-        moved: Tensor = x + self.network(self.between(x))
-        return moved
+        attended = self.attend(q, k, v)
+        x = x + self.out(attended.transpose(1, 2).flatten(-2))
+        output: Tensor = x + self.network(self.between(x))
+        return output
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """``(B, heads, T, d)``: what attention makes of queries, keys and values of that shape."""
+        """Attended values ``(B, heads, T, d)`` of queries, keys and values of that shape."""
         return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 class Decoder(nn.Module):
-    """From characters ``(B, T)`` to logits of the next ones ``(B, T, vocabulary)``."""
+    """A network from characters ``(B, T)`` to logits of the next ones ``(B, T, vocabulary)``."""
 
     def __init__(self, vocabulary: int, sizes: Sizes) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, sizes.width)
-        self.places = nn.Embedding(sizes.context, sizes.width)
-        for table in (self.tokens, self.places):
+        self.positions = nn.Embedding(sizes.context, sizes.width)
+        for table in (self.tokens, self.positions):
             nn.init.normal_(table.weight, std=0.1)
-        self.blocks = nn.ModuleList(Block(sizes.width, sizes.heads) for _ in range(sizes.depth))
+        self.blocks = nn.ModuleList(
+            DecoderBlock(sizes.width, sizes.heads) for _ in range(sizes.depth)
+        )
         self.after = nn.LayerNorm(sizes.width)
         self.out = nn.Linear(sizes.width, vocabulary)
 
-    def forward(self, input_ids: Tensor, places: Tensor | None = None) -> Tensor:
-        """``places`` are the positions that the tokens are told, 0 to T - 1 when left out."""
-        where = torch.arange(input_ids.shape[1]) if places is None else places
-        x = self.tokens(input_ids) + self.places(where)
+    def forward(self, input_ids: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Logits of the next characters; ``positions`` are 0 to T - 1 when left out."""
+        indices = torch.arange(input_ids.shape[1]) if positions is None else positions
+        x = self.tokens(input_ids) + self.positions(indices)
         for block in self.blocks:
             x = block(x)
         logits: Tensor = self.out(self.after(x))
@@ -107,74 +109,80 @@ class Decoder(nn.Module):
 
 
 def characters(text: str) -> tuple[Tensor, Tensor, int]:
-    """Training part and held-out part of a text as numbers, and how many characters there are.
+    """Training and held-out characters of a text as numbers, and the size of its alphabet.
 
     ``tinyshakespeare`` is read from the folder ``ATTSVM_DATA``; ``made`` is made.
 
     Raises:
         UnavailableError: it is not there.
     """
-    written = _made() if text == MADE else _path(text).read_text(encoding="utf-8")
-    known = {letter: i for i, letter in enumerate(sorted(set(written)))}
-    ids = torch.tensor([known[letter] for letter in written])
+    content = (
+        _repeating_sentences() if text == MADE else _text_path(text).read_text(encoding="utf-8")
+    )
+    numbers = {letter: i for i, letter in enumerate(sorted(set(content)))}
+    ids = torch.tensor([numbers[letter] for letter in content])
     cut = round(len(ids) * (1 - HELD))
-    return ids[:cut], ids[cut:], len(known)
+    return ids[:cut], ids[cut:], len(numbers)
 
 
 def text_digest(text: str) -> str:
-    """What names the content of a text's file; empty for the one that is made.
+    """The digest of a text's file; empty for the text that is made.
 
     Raises:
         UnavailableError: it is not there.
     """
-    return "" if text == MADE else file_digest(_path(text))
+    return "" if text == MADE else file_digest(_text_path(text))
 
 
-def _path(text: str) -> Path:
-    place = os.environ.get("ATTSVM_DATA")
-    path = Path(place or ".") / text / "input.txt"
-    if not place or not path.is_file():
-        where = f"{place} has no {text}/input.txt" if place else "ATTSVM_DATA is not set"
+def _text_path(text: str) -> Path:
+    folder = os.environ.get("ATTSVM_DATA")
+    path = Path(folder or ".") / text / "input.txt"
+    if not folder or not path.is_file():
+        reason = f"{folder} has no {text}/input.txt" if folder else "ATTSVM_DATA is not set"
         raise UnavailableError(
-            f"{where}; set ATTSVM_DATA to a folder with {text}/input.txt (scale smoke needs none)"
+            f"{reason}; set ATTSVM_DATA to a folder with {text}/input.txt (scale smoke needs none)"
         )
     return path
 
 
-def _made() -> str:
+def _repeating_sentences() -> str:
     """Sentences whose last word repeats their first: something that attention has to look up."""
     rng = np.random.default_rng(0)
     names = ("anna", "bert", "cleo", "dora", "emil", "fritz")
     things = ("met", "saw", "asked")
     lines = []
     for _ in range(400):
-        one, other = rng.choice(names, 2, replace=False)
-        lines.append(f"{one} {rng.choice(things)} {other}, said {one}.")
+        first, second = rng.choice(names, 2, replace=False)
+        lines.append(f"{first} {rng.choice(things)} {second}, said {first}.")
     return "\n".join(lines)
 
 
-def optimiser(model: Any, name: str, rate: float) -> torch.optim.Optimizer:
-    """The named one of :data:`OPTIMISERS` on queries and keys, without weight decay, and AdamW on
-    the rest.
+def attention_optimiser(model: Any, name: str, rate: float) -> torch.optim.Optimizer:
+    """The optimiser of this name, one of :data:`OPTIMISERS`, on queries and keys, without weight
+    decay, and AdamW on the other weights.
     """
-    chosen = [part.weight for block in model.blocks for part in (block.queries, block.keys)]
-    mine = {id(each) for each in chosen}
-    rest = [each for each in model.parameters() if id(each) not in mine]
-    own: torch.optim.Optimizer
+    attention_weights = [
+        projection.weight for block in model.blocks for projection in (block.queries, block.keys)
+    ]
+    attention_ids = {id(weight) for weight in attention_weights}
+    others = [weight for weight in model.parameters() if id(weight) not in attention_ids]
+    optimizer_of_attention: torch.optim.Optimizer
     if name == "adamw":
-        own = torch.optim.AdamW(chosen, lr=rate, weight_decay=0.0)
+        optimizer_of_attention = torch.optim.AdamW(attention_weights, lr=rate, weight_decay=0.0)
     elif name == "sgd":
-        own = torch.optim.SGD(chosen, lr=rate, momentum=MOMENTUM)
+        optimizer_of_attention = torch.optim.SGD(attention_weights, lr=rate, momentum=MOMENTUM)
     elif name == "muon":
-        own = torch.optim.Muon(chosen, lr=rate, weight_decay=0.0)
+        optimizer_of_attention = torch.optim.Muon(attention_weights, lr=rate, weight_decay=0.0)
     elif name == "signum":
-        own = SteepestDescent(chosen, lr=rate, norm="linf", momentum=MOMENTUM)
+        optimizer_of_attention = SteepestDescent(
+            attention_weights, lr=rate, norm="linf", momentum=MOMENTUM
+        )
     else:
-        own = MirrorDescent(chosen, lr=rate, p=1.1, momentum=MOMENTUM)
-    return CombinedOptimizer([own, torch.optim.AdamW(rest, lr=REST)])
+        optimizer_of_attention = MirrorDescent(attention_weights, lr=rate, p=1.1, momentum=MOMENTUM)
+    return CombinedOptimizer([optimizer_of_attention, torch.optim.AdamW(others, lr=REST)])
 
 
-def descent(
+def train_steps(
     train: Tensor,
     vocabulary: int,
     sizes: Sizes,
@@ -211,7 +219,7 @@ def held_out_loss(model: Decoder, texts: Tensor) -> float:
     return float(nn.functional.cross_entropy(logits.flatten(0, 1), texts[:, 1:].flatten()))
 
 
-def windows(ids: Tensor, count: int, length: int, seed: int) -> Tensor:
+def disjoint_texts(ids: Tensor, count: int, length: int, seed: int) -> Tensor:
     """``(count, length)`` texts that do not overlap, drawn from all there are."""
     order = np.random.default_rng(seed).permutation(len(ids) // length)[:count]
     return torch.stack([ids[i * length : (i + 1) * length] for i in order.tolist()])

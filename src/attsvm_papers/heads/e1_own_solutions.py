@@ -32,44 +32,52 @@ from attsvm_papers.heads.networks import (
     QUICK,
     SMALL,
     TEXT,
-    attention,
-    files,
+    attention_layers,
     held_out_texts,
-    trained,
+    text_digests,
+    trained_decoder,
 )
 from attsvm_papers.heads.own_solutions import (
     KINDS,
     NORMS,
     STRICT,
-    Look,
+    HeadOptions,
     own_solutions,
     stable_rank,
 )
-from attsvm_papers.heads.reading import AGAIN, COLOURS, NAMES, REAL, ROTATED, by_seed, excess
+from attsvm_papers.heads.reading import (
+    AGAIN,
+    COLOURS,
+    NAMES,
+    REAL,
+    ROTATED,
+    by_seed,
+    excess_over_nulls,
+)
 
 END, LEVEL = 0, 1
 """A row's column ``moment``: after all steps, or at the loss that all reach."""
 
 
 @kit.run(
-    digest=files,
+    digest=text_digests,
     seed=kit.seeds(5),
     optimiser=OPTIMISERS,
     paper={**PAPER, "level": 2.2},
     quick=QUICK,
 )
 def run(optimiser, seed, digest, text=TEXT, sizes=SMALL, level=2.3, queries=80):
-    training, found = trained(text, sizes, optimiser, seed), []
+    training, rows = trained_decoder(text, sizes, optimiser, seed), []
     texts = held_out_texts(text, training.sizes, seed)
     for moment, checkpoint in ((END, -1), (LEVEL, training.nearest(level))):
-        for number, layer in enumerate(attention(training.model(checkpoint), texts)):
+        for number, layer in enumerate(attention_layers(training.model(checkpoint), texts)):
             for head in (0, len(layer.weights) - 1)[: 2 if moment == END else 1]:
                 rank = stable_rank(layer.weights[head])
-                told = {"moment": moment, "layer": number, "head": head, "rank": rank}
-                look = Look(queries, nulls=STRICT if moment == LEVEL or head else KINDS)
+                setting = {"moment": moment, "layer": number, "head": head, "rank": rank}
+                options = HeadOptions(queries, nulls=STRICT if moment == LEVEL or head else KINDS)
                 norms = NORMS[: 2 if moment == END else 1]
-                found += [told | own for own in own_solutions(layer, head, norms, look, seed)]
-    return kit.stacked(found)
+                rows += [setting | row for row in own_solutions(layer, head, norms, options, seed)]
+    return kit.stacked(rows)
 
 
 EACH: dict[str, Any] = {"by": "optimiser", "assumes": REAL}
@@ -77,17 +85,17 @@ AT_END: dict[str, Any] = {"moment": END, "norm": NORMS.index("nuc")}
 WHY = "set by this project; one optimiser each, lower end of the 95% interval over seeds"
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_least(0.03, WHY),
         id=f"H1{letter}",
-        statement=words,
+        statement=statement,
         where={"norm": NORMS.index(norm), "moment": moment},
         **EACH,
         null=null,
         failure="scale",
     )
-    for letter, norm, moment, null, words in (
+    for letter, norm, moment, null, statement in (
         ("", "nuc", END, AGAIN,
          "Whoever trained it, a head's nuclear cosine exceeds its strictest null."),
         ("b", "nuc", LEVEL, ROTATED,
@@ -96,7 +104,7 @@ WHY = "set by this project; one optimiser each, lower end of the 95% interval ov
     )
 )  # fmt: skip
 def lowest(e):
-    return kit.interval(by_seed(e, excess(e))).low
+    return kit.interval(by_seed(e, excess_over_nulls(e))).low
 
 
 @kit.claim(
@@ -107,7 +115,7 @@ def lowest(e):
 )
 def H2(e):
     """Most heads have a nuclear cosine above every null: share of a training's heads."""
-    return by_seed(e, excess(e) > 0)
+    return by_seed(e, excess_over_nulls(e) > 0)
 
 
 @kit.claim(
@@ -122,7 +130,7 @@ def H3(e):
     """Muon's heads have a higher stable rank: seed by seed, its mean over the largest of the
     others.
     """
-    ranks = {each["optimiser"][0]: by_seed(each, each["rank"]) for each in e.by("optimiser")}
+    ranks = {group["optimiser"][0]: by_seed(group, group["rank"]) for group in e.by("optimiser")}
     return ranks.pop("muon") / np.max(list(ranks.values()), axis=0)
 
 
@@ -137,7 +145,7 @@ def H4(e):
     """W is nearer to the nuclear max-margin solution than to the plain average of its selections,
     after both have lost their strictest null.
     """
-    return kit.interval(by_seed(e, excess(e) - e["average"] + e["average_null"])).low
+    return kit.interval(by_seed(e, excess_over_nulls(e) - e["average"] + e["average_null"])).low
 
 
 @kit.picture(
@@ -158,16 +166,22 @@ def cosines(e, axes):
     """
     titles = {"nuc": "nuclear norm", "fro": "Frobenius norm"}
     for ax, (norm, title) in zip(axes, titles.items(), strict=True):
-        rows = e.where(norm=NORMS.index(norm), moment=END).by("optimiser")
-        for place, each in enumerate(rows):
+        groups = e.where(norm=NORMS.index(norm), moment=END).by("optimiser")
+        for position, group in enumerate(groups):
             for k, kind in enumerate(("heads", "random", "rotated", "permuted")):
-                values = by_seed(each, each[kind])
-                at = np.full(len(values), place + 0.16 * (k - 1.5))
+                values = by_seed(group, group[kind])
+                at = np.full(len(values), position + 0.16 * (k - 1.5))
                 ax.plot(at, values, "_", color=kit.FAINT, markersize=6)
-            own = by_seed(each, each["cosine"])
-            kit.dots(ax, [place], [own], color=COLOURS[each["optimiser"][0]], markersize=5)
+            cosines_of_heads = by_seed(group, group["cosine"])
+            kit.dots(
+                ax,
+                [position],
+                [cosines_of_heads],
+                color=COLOURS[group["optimiser"][0]],
+                markersize=5,
+            )
         ax.axhline(0, color=kit.RULE, linewidth=0.8)
-        names = [NAMES[each["optimiser"][0]] for each in rows]
+        names = [NAMES[group["optimiser"][0]] for group in groups]
         ax.set_xticks(range(len(names)), names, fontsize=8)
         ax.set_title(title)
     axes[0].set_ylabel("cosine to the own solution")

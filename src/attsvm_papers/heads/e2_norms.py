@@ -27,32 +27,35 @@ from attsvm_papers.heads.networks import (
     QUICK,
     SMALL,
     TEXT,
-    attention,
-    files,
+    attention_layers,
     held_out_texts,
-    trained,
+    text_digests,
+    trained_decoder,
 )
-from attsvm_papers.heads.own_solutions import NORMS, STRICT, Look, own_solutions
-from attsvm_papers.heads.reading import COLOURS, NAMES, REAL, by_seed, excess
+from attsvm_papers.heads.own_solutions import NORMS, STRICT, HeadOptions, own_solutions
+from attsvm_papers.heads.reading import COLOURS, NAMES, REAL, by_seed, excess_over_nulls
 
 GEOMETRY = {"adamw": "linf", "sgd": "nuc", "muon": "spec", "signum": "linf", "mirror": "l1"}
 """What the theory of the optimiser's steps on the factors names."""
 
 
-@kit.run(digest=files, seed=kit.seeds(5), optimiser=OPTIMISERS, quick=QUICK, paper=PAPER)
+@kit.run(digest=text_digests, seed=kit.seeds(5), optimiser=OPTIMISERS, quick=QUICK, paper=PAPER)
 def run(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
-    training = trained(text, sizes, optimiser, seed)
+    training = trained_decoder(text, sizes, optimiser, seed)
     number, model = seed % training.sizes.depth, training.model()
-    layer = attention(model, held_out_texts(text, training.sizes, seed))[number]
-    told, factors = {"layer": number, "head": 0}, bounds(model.blocks[number])
-    found = own_solutions(layer, 0, NORMS, Look(queries, nulls=STRICT), seed)
-    return kit.stacked([told | own | {"balance": factors[NORMS[own["norm"]]]} for own in found])
+    layer = attention_layers(model, held_out_texts(text, training.sizes, seed))[number]
+    setting, factors = {"layer": number, "head": 0}, bounds(model.blocks[number])
+    rows = own_solutions(layer, 0, NORMS, HeadOptions(queries, nulls=STRICT), seed)
+    return kit.stacked([setting | row | {"balance": factors[NORMS[row["norm"]]]} for row in rows])
 
 
 def bounds(block):
-    """By norm: that of the first head's W over the bound that its factors give, at most one."""
+    """The norm of the first head's W over the bound that its factors give, at most one, by norm."""
     d = block.keys.weight.shape[1] // block.heads
-    K, Q = (part.weight[:d].detach().double().numpy() for part in (block.keys, block.queries))
+    K, Q = (
+        projection.weight[:d].detach().double().numpy()
+        for projection in (block.keys, block.queries)
+    )
     W = K.T @ Q
     pairs = {
         "nuc": np.linalg.norm(K) * np.linalg.norm(Q),
@@ -64,25 +67,31 @@ def bounds(block):
     return {name: parse_norm(name).value(W) / bound for name, bound in pairs.items()}
 
 
-def excesses(e, optimiser):
-    """``(seeds,)`` by norm: its excess in every norm in which it was measured."""
+def excess_by_norm(e, optimiser):
+    """The excess ``(seeds,)`` of one optimiser by norm, in every norm in which it was measured."""
     rows = e.where(optimiser=optimiser)
-    parts = {NORMS[int(k)]: rows.where(norm=k) for k in rows.levels("norm")}
-    return {norm: by_seed(part, excess(part)) for norm, part in parts.items()}
+    groups = {NORMS[int(k)]: rows.where(norm=k) for k in rows.levels("norm")}
+    return {norm: by_seed(group, excess_over_nulls(group)) for norm, group in groups.items()}
 
 
-def ahead(e, optimiser, norm):
+def lead_over_other_norms(e, optimiser, norm):
     """The excess in one norm minus that in the best of the others, an interval over seeds."""
-    found = excesses(e, optimiser)
-    own = found.pop(norm)
-    return kit.interval(own - max(found.values(), key=np.mean))  # one rival for all seeds
+    excesses = excess_by_norm(e, optimiser)
+    excess = excesses.pop(norm)
+    return kit.interval(excess - max(excesses.values(), key=np.mean))  # one rival for all seeds
 
 
-def led(e):
+def nuclear_as_norm_of_steps(e):
     """The nuclear norm's numbers under the name of the optimiser's own norm."""
-    own = np.array([NORMS.index(GEOMETRY[name]) for name in e["optimiser"]])
+    norm_of_steps = np.array([NORMS.index(GEOMETRY[name]) for name in e["optimiser"]])
     norm, nuclear = e["norm"], NORMS.index("nuc")
-    return e.but({"norm": np.where(norm == nuclear, own, np.where(norm == own, nuclear, norm))})
+    return e.but(
+        {
+            "norm": np.where(
+                norm == nuclear, norm_of_steps, np.where(norm == norm_of_steps, nuclear, norm)
+            )
+        }
+    )
 
 
 SGD = kit.exchanged("gradient descent in its place", "optimiser", "muon", "sgd")
@@ -91,14 +100,19 @@ SGD = kit.exchanged("gradient descent in its place", "optimiser", "muon", "sgd")
 @kit.claim(
     kit.at_most(0.0, "upper end of the 95% interval over seeds, one optimiser each"),
     assumes=REAL,
-    null=led,
+    null=nuclear_as_norm_of_steps,
     failure="not reproduced",
 )
 def H6(e):
     """Under AdamW, sign and mirror descent the norm of the largest excess is not the one of the
     optimiser's steps.
     """
-    return np.array([ahead(e, name, GEOMETRY[name]).high for name in ("adamw", "signum", "mirror")])
+    return np.array(
+        [
+            lead_over_other_norms(e, name, GEOMETRY[name]).high
+            for name in ("adamw", "signum", "mirror")
+        ]
+    )
 
 
 @kit.claim(
@@ -109,7 +123,7 @@ def H6(e):
 )
 def H6b(e):
     """Under Muon the norm of the largest excess is the spectral one, that of its steps."""
-    return ahead(e, "muon", "spec").low
+    return lead_over_other_norms(e, "muon", "spec").low
 
 
 @kit.picture(
@@ -120,24 +134,25 @@ def H6b(e):
     1,
     2,
     width=8.4,
+    name="norms",
 )
-def norms(evidence, axes):
+def excess_and_share(evidence, axes):
     """Left: excess over the strictest null, mean over seeds with its 95% interval, by norm and
     optimiser. Right: the share of the best margin that the head attains, in percent, median over
     seeds; hollow where norms of its factors bound that of W.
     """
-    for place, name in enumerate(OPTIMISERS):
-        rows, shift = evidence.where(optimiser=name), 0.14 * (place - (len(OPTIMISERS) - 1) / 2)
-        for norm, values in excesses(evidence, name).items():
+    for position, name in enumerate(OPTIMISERS):
+        rows, shift = evidence.where(optimiser=name), 0.14 * (position - (len(OPTIMISERS) - 1) / 2)
+        for norm, values in excess_by_norm(evidence, name).items():
             mean, low, high = kit.interval(values)
             at = NORMS.index(norm) + shift
             axes[0].plot([at] * 2, [max(low, -1), min(high, 1)], color=COLOURS[name])
             label = NAMES[name] if norm == "nuc" else None
             axes[0].plot(at, mean, "o", color=COLOURS[name], markersize=4.5, label=label)
-            part = rows.where(norm=NORMS.index(norm))
-            shares, style = 100 * part["share"], {"color": COLOURS[name], "markersize": 4.5}
+            group = rows.where(norm=NORMS.index(norm))
+            shares, style = 100 * group["share"], {"color": COLOURS[name], "markersize": 4.5}
             axes[1].plot(at, np.median(shares), "o", **style)
-            axes[1].plot(at, np.median(shares * part["balance"]), "o", fillstyle="none", **style)
+            axes[1].plot(at, np.median(shares * group["balance"]), "o", fillstyle="none", **style)
     axes[0].axhline(0, color=kit.RULE, linewidth=0.8, zorder=0)
     axes[0].set_title("cosine minus strictest null")
     axes[1].set_title("share of the best margin, %")

@@ -18,34 +18,44 @@ from attsvm_papers.heads.networks import (
     QUICK,
     SMALL,
     TEXT,
-    attention,
-    files,
+    attention_layers,
     held_out_texts,
-    trained,
+    text_digests,
+    trained_decoder,
 )
-from attsvm_papers.heads.own_solutions import STRICT, Look, own_solutions
-from attsvm_papers.heads.reading import COLOURS, NAMES, ROTATED, WRITTEN, by_seed, excess
+from attsvm_papers.heads.own_solutions import STRICT, HeadOptions, own_solutions
+from attsvm_papers.heads.reading import COLOURS, NAMES, ROTATED, WRITTEN, by_seed, excess_over_nulls
 
 OPTIMISERS = ("adamw", "muon")
 
 
-@kit.run(digest=files, seed=kit.seeds(2), optimiser=OPTIMISERS, paper=PAPER, quick=QUICK)
+@kit.run(digest=text_digests, seed=kit.seeds(2), optimiser=OPTIMISERS, paper=PAPER, quick=QUICK)
 def run(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
-    training = trained(text, sizes, optimiser, seed)
-    texts, look, found = held_out_texts(text, training.sizes, seed), Look(queries, nulls=STRICT), []
+    training = trained_decoder(text, sizes, optimiser, seed)
+    texts, options, rows = (
+        held_out_texts(text, training.sizes, seed),
+        HeadOptions(queries, nulls=STRICT),
+        [],
+    )
     for checkpoint, (step, loss) in enumerate(zip(training.steps, training.losses, strict=True)):
-        for number, layer in enumerate(attention(training.model(checkpoint), texts)):
-            told = {"checkpoint": checkpoint, "step": step, "loss": loss, "layer": number}
-            told["size"] = np.linalg.norm(layer.weights[0])
-            found += [told | own for own in own_solutions(layer, 0, ("nuc",), look, seed)]
-    return kit.stacked(found)
+        for number, layer in enumerate(attention_layers(training.model(checkpoint), texts)):
+            setting = {"checkpoint": checkpoint, "step": step, "loss": loss, "layer": number}
+            setting["size"] = np.linalg.norm(layer.weights[0])
+            rows += [setting | row for row in own_solutions(layer, 0, ("nuc",), options, seed)]
+    return kit.stacked(rows)
 
 
-def courses(e, optimiser, values):
-    """``(seeds, checkpoints)``: means over layers."""
-    rows, each = e.where(optimiser=optimiser), values[e["optimiser"] == optimiser]
-    at = rows["checkpoint"]
-    return np.stack([by_seed(rows.take(at == k), each[at == k]) for k in np.unique(at)], axis=1)
+def means_over_layers(e, optimiser, values):
+    """Means over layers ``(seeds, checkpoints)`` of one optimiser's trainings."""
+    rows, numbers = e.where(optimiser=optimiser), values[e["optimiser"] == optimiser]
+    checkpoints = rows["checkpoint"]
+    return np.stack(
+        [
+            by_seed(rows.take(checkpoints == k), numbers[checkpoints == k])
+            for k in np.unique(checkpoints)
+        ],
+        axis=1,
+    )
 
 
 @kit.claim(kit.at_least(0.03, "as in H1"), assumes=WRITTEN, null=ROTATED)
@@ -53,8 +63,8 @@ def H7a(e):
     """The excess of heads over their strictest null grows from the first weights to the last,
     training by training.
     """
-    found = [courses(e, name, excess(e)) for name in OPTIMISERS]
-    return np.concatenate([each[:, -1] - each[:, 0] for each in found])
+    trajectories = [means_over_layers(e, name, excess_over_nulls(e)) for name in OPTIMISERS]
+    return np.concatenate([trajectory[:, -1] - trajectory[:, 0] for trajectory in trajectories])
 
 
 @kit.claim(
@@ -68,10 +78,12 @@ def H7b(e):
     """
     return np.array(
         [
-            spearmanr(one, other)[0]
+            spearmanr(excess_of_seed, share_of_seed)[0]
             for name in OPTIMISERS
-            for one, other in zip(
-                courses(e, name, excess(e)), courses(e, name, e["sure"]), strict=True
+            for excess_of_seed, share_of_seed in zip(
+                means_over_layers(e, name, excess_over_nulls(e)),
+                means_over_layers(e, name, e["sure"]),
+                strict=True,
             )
         ]
     )
@@ -85,25 +97,32 @@ def H7b(e):
     1,
     4,
     width=10.4,
+    name="course",
 )
-def course(evidence, axes):
+def excess_over_training(evidence, axes):
     """Over the steps of training, a line per seed, means over two heads. From the left: nuclear
     cosine of head and own solution (grey, dotted: the stricter of the two nulls); share of queries
     of which the head is sure; Frobenius norm of W; held-out loss in nats per character.
     """
     null = np.maximum(evidence["rotated"], evidence["permuted"])
-    shown = (evidence["cosine"], evidence["sure"], evidence["size"], evidence["loss"])
+    quantities = (evidence["cosine"], evidence["sure"], evidence["size"], evidence["loss"])
     titles = ("cosine to the own solution", "share of sure queries", "norm of W", "held-out loss")
-    for ax, values, title in zip(axes, shown, titles, strict=True):
+    for ax, values, title in zip(axes, quantities, titles, strict=True):
         ends = []
         for name in OPTIMISERS:
             steps = np.unique(evidence["step"])
-            lines = courses(evidence, name, values)
+            lines = means_over_layers(evidence, name, values)
             ax.plot(steps, lines.T, color=COLOURS[name], linewidth=1.2)
-            if values is shown[0]:
-                ax.plot(steps, courses(evidence, name, null).T, ":", color=kit.FAINT, linewidth=1)
+            if values is quantities[0]:
+                ax.plot(
+                    steps,
+                    means_over_layers(evidence, name, null).T,
+                    ":",
+                    color=kit.FAINT,
+                    linewidth=1,
+                )
             ends.append((float(lines[:, -1].mean()), NAMES[name], COLOURS[name]))
         ax.set(title=title, xlabel="step")
-        if values is shown[0]:
+        if values is quantities[0]:
             ax.axhline(0, color=kit.RULE, linewidth=0.8)
         kit.label_ends(ax, ends, 0.09)

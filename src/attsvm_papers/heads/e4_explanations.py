@@ -35,22 +35,22 @@ from attsvm_papers.heads.networks import (
     QUICK,
     SMALL,
     TEXT,
-    Attention,
-    attention,
-    files,
+    LayerAttention,
+    attention_layers,
     held_out_texts,
-    trained,
+    text_digests,
+    trained_decoder,
 )
 from attsvm_papers.heads.own_solutions import (
     NORMS,
     SECONDS,
     STRICT,
     THRESHOLD,
-    Look,
-    cosine,
+    HeadOptions,
+    draw_sure_queries,
+    matrix_cosine,
     own_solutions,
     programme_of,
-    sees,
 )
 from attsvm_papers.heads.reading import (
     COLOURS,
@@ -59,7 +59,7 @@ from attsvm_papers.heads.reading import (
     ROTATED,
     WRITTEN,
     by_seed,
-    excess,
+    excess_over_nulls,
     over_seeds,
 )
 
@@ -74,7 +74,7 @@ FEWER: dict[str, Any] = {"quick": {**QUICK, "few_seeds": 1}, "paper": PAPER}
 
 
 @kit.run(
-    digest=files,
+    digest=text_digests,
     seed=kit.seeds(5),
     optimiser=PAIR,
     paper={**PAPER, "most": 640},
@@ -91,52 +91,57 @@ def samples(
     thresholds=(0.3, 0.7, 0.9, 0.95),
     queries=80,
 ):
-    training, found = trained(text, sizes, optimiser, seed), []
+    training, rows = trained_decoder(text, sizes, optimiser, seed), []
     few, many = (
-        attention(training.model(), held_out_texts(text, training.sizes, seed, LOOKED_AT * times))
+        attention_layers(
+            training.model(), held_out_texts(text, training.sizes, seed, LOOKED_AT * times)
+        )
         for times in (1, 3)
     )
-    asked = [(n, THRESHOLD) for n in numbers] + [(queries, t) for t in thresholds]
-    for count, threshold in asked:
-        norms, look = NORMS[0 if count <= most else 1 : 2], Look(count, threshold, nulls=STRICT)
+    programmes = [(n, THRESHOLD) for n in numbers] + [(queries, t) for t in thresholds]
+    for count, threshold in programmes:
+        norms, options = (
+            NORMS[0 if count <= most else 1 : 2],
+            HeadOptions(count, threshold, nulls=STRICT),
+        )
         for number, layer in enumerate(few if count <= FEW else many):
-            told = {"layer": number, "queries": count, "threshold": threshold}
-            found += [told | own for own in own_solutions(layer, 0, norms, look, seed)]
-    return kit.stacked(found)
+            setting = {"layer": number, "queries": count, "threshold": threshold}
+            rows += [setting | row for row in own_solutions(layer, 0, norms, options, seed)]
+    return kit.stacked(rows)
 
 
-@kit.run(digest=files, seed=kit.seeds(2, name="few_seeds"), optimiser=PAIR, **FEWER)
+@kit.run(digest=text_digests, seed=kit.seeds(2, name="few_seeds"), optimiser=PAIR, **FEWER)
 def inputs(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
-    training, found = trained(text, sizes, optimiser, seed), []
-    layers = changed(training, held_out_texts(text, training.sizes, seed), seed)
-    for change, seen in layers.items():
-        look = Look(queries, surest=change == "surest", classes=change == "characters")
-        for number, layer in enumerate(seen):
-            told = {"layer": number, "change": CHANGES.index(change)}
-            found += [told | own for own in own_solutions(layer, 0, NORMS[:1], look, seed)]
-    return kit.stacked(found)
+    training, rows = trained_decoder(text, sizes, optimiser, seed), []
+    layers = layers_by_change(training, held_out_texts(text, training.sizes, seed), seed)
+    for change, layers_of_change in layers.items():
+        options = HeadOptions(queries, surest=change == "surest", classes=change == "characters")
+        for number, layer in enumerate(layers_of_change):
+            setting = {"layer": number, "change": CHANGES.index(change)}
+            rows += [setting | row for row in own_solutions(layer, 0, NORMS[:1], options, seed)]
+    return kit.stacked(rows)
 
 
-def changed(training, texts, seed):
-    """Every change: layer by layer what its heads see, with the trained weights."""
+def layers_by_change(training, texts, seed):
+    """Inputs of the heads, layer by layer, with the trained weights, by change."""
     model, rng = training.model(), np.random.default_rng(seed)
-    own = attention(model, texts)
-    places = np.tile(np.arange(texts.shape[1]), (len(texts), 1))
-    orders = torch.from_numpy(rng.permuted(places, axis=1))
-    first = attention(training.model(0), texts)
+    trained_layers = attention_layers(model, texts)
+    positions = np.tile(np.arange(texts.shape[1]), (len(texts), 1))
+    orders = torch.from_numpy(rng.permuted(positions, axis=1))
+    first = attention_layers(training.model(0), texts)
     return {
-        "as it is": own,
-        "surest": own,
-        "characters": own,
-        "places": attention(model, texts, orders),
-        "scrambled": attention(model, torch.gather(texts, 1, orders)),
+        "as it is": trained_layers,
+        "surest": trained_layers,
+        "characters": trained_layers,
+        "places": attention_layers(model, texts, orders),
+        "scrambled": attention_layers(model, torch.gather(texts, 1, orders)),
         "untrained": [
-            Attention(each.inputs, each.tokens, one.weights)
-            for each, one in zip(first, own, strict=True)
+            LayerAttention(untrained_layer.inputs, untrained_layer.tokens, layer.weights)
+            for untrained_layer, layer in zip(first, trained_layers, strict=True)
         ],
         "surrogate": [
-            Attention(surrogate(one.inputs, block.before, rng), one.tokens, one.weights)
-            for one, block in zip(own, model.blocks, strict=True)
+            LayerAttention(surrogate(layer.inputs, block.before, rng), layer.tokens, layer.weights)
+            for layer, block in zip(trained_layers, model.blocks, strict=True)
         ],
     }
 
@@ -145,41 +150,51 @@ def surrogate(inputs, norm, rng):
     """Gaussian vectors of the mean and covariance that inputs had before the layer norm's own
     scale and shift, normalised, scaled and shifted as it does.
     """
-    scale, shift = (each.detach().double().numpy() for each in (norm.weight, norm.bias))
+    scale, shift = (parameter.detach().double().numpy() for parameter in (norm.weight, norm.bias))
     rows = ((inputs - shift) / scale).reshape(-1, inputs.shape[-1])
     moments = rows.mean(axis=0), np.cov(rows.T)
-    drawn = rng.multivariate_normal(*moments, size=len(rows), method="eigh")
-    drawn -= drawn.mean(axis=1, keepdims=True)
-    drawn /= drawn.std(axis=1, keepdims=True)
-    return (drawn * scale + shift).reshape(inputs.shape)
+    rows_drawn = rng.multivariate_normal(*moments, size=len(rows), method="eigh")
+    rows_drawn -= rows_drawn.mean(axis=1, keepdims=True)
+    rows_drawn /= rows_drawn.std(axis=1, keepdims=True)
+    return (rows_drawn * scale + shift).reshape(inputs.shape)
 
 
-@kit.run(digest=files, seed=kit.seeds(5), optimiser=OPTIMISERS, quick=QUICK, paper=PAPER)
+@kit.run(digest=text_digests, seed=kit.seeds(5), optimiser=OPTIMISERS, quick=QUICK, paper=PAPER)
 def matched(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
-    training, look = trained(text, sizes, optimiser, seed), Look(queries, nulls=STRICT)
-    layers, found = attention(training.model(), held_out_texts(text, training.sizes, seed)), []
+    training, options = (
+        trained_decoder(text, sizes, optimiser, seed),
+        HeadOptions(queries, nulls=STRICT),
+    )
+    layers, rows = (
+        attention_layers(training.model(), held_out_texts(text, training.sizes, seed)),
+        [],
+    )
     for number, layer in enumerate(layers):
-        told = {"layer": number, "head": 0}
-        told |= twins(layer, look, np.random.default_rng([seed, number]))
-        found += [told | own for own in own_solutions(layer, 0, NORMS[:1], look, seed)]
-    return kit.stacked(found)
+        setting = {"layer": number, "head": 0}
+        setting |= cosines_of_matched_weights(layer, options, np.random.default_rng([seed, number]))
+        rows += [setting | row for row in own_solutions(layer, 0, NORMS[:1], options, seed)]
+    return kit.stacked(rows)
 
 
-def twins(layer, look, rng):
-    """Of the first head of a layer the cosines of every draw and its own solution."""
-    W, inputs, found = layer.weights[0], layer.inputs, {}
-    wanted = max(look.queries, sees(W, inputs, look, rng).count)
+def cosines_of_matched_weights(layer, options, rng):
+    """Cosines of every draw of matched weights, for the first head of a layer, and its solution."""
+    W, inputs, cosines = layer.weights[0], layer.inputs, {}
+    target_count = max(options.queries, draw_sure_queries(W, inputs, options, rng).count)
     rows = inputs.reshape(-1, inputs.shape[-1])
     for kind, draw in ((kind, draw) for kind in ("apart", "reflected") for draw in range(DRAWS)):
         left = reflection(rows, rng)
         V = left @ W @ (left if kind == "reflected" else reflection(rows, rng))
-        programme = programme_of(sees(V, inputs, look, rng, wanted), inputs, layer.tokens, look)
-        found[f"{kind} {draw}"] = cosine(V, max_margin(programme, "nuc", max_seconds=SECONDS).W)
-    return found
+        programme = programme_of(
+            draw_sure_queries(V, inputs, options, rng, target_count), inputs, layer.tokens, options
+        )
+        cosines[f"{kind} {draw}"] = matrix_cosine(
+            V, max_margin(programme, "nuc", max_seconds=SECONDS).W
+        )
+    return cosines
 
 
 @kit.run(
-    digest=files,
+    digest=text_digests,
     seed=kit.seeds(2, name="few_seeds"),
     optimiser=PAIR,
     size=lambda at: range(len(at.changes)),
@@ -196,28 +211,28 @@ def other_sizes(
     changes=({"context": 128}, {"width": 64}, {"depth": 4}),
     queries=80,
 ):
-    training = trained(text, {**sizes, **changes[size]}, optimiser, seed)
-    layers = attention(training.model(), held_out_texts(text, training.sizes, seed))
-    look, found = Look(queries, nulls=STRICT), []
+    training = trained_decoder(text, {**sizes, **changes[size]}, optimiser, seed)
+    layers = attention_layers(training.model(), held_out_texts(text, training.sizes, seed))
+    options, rows = HeadOptions(queries, nulls=STRICT), []
     for number in sorted({0, len(layers) - 1}):
-        told = {"layer": number} | {k: getattr(training.sizes, k) for k in CHANGED}
-        own = own_solutions(layers[number], 0, NORMS[:1], look, seed)
-        found += [told | each for each in own]
-    return kit.stacked(found)
+        setting = {"layer": number} | {k: getattr(training.sizes, k) for k in CHANGED}
+        measured = own_solutions(layers[number], 0, NORMS[:1], options, seed)
+        rows += [setting | row for row in measured]
+    return kit.stacked(rows)
 
 
-def means(e, by="optimiser"):
+def mean_excess(e, by="optimiser"):
     """Mean excess over layers and seeds, in every group."""
-    return np.array([np.mean(excess(each)) for each in e.by(by)])
+    return np.array([np.mean(excess_over_nulls(group)) for group in e.by(by)])
 
 
-def under(e, change):
-    """The same of one change of the inputs."""
-    return means(e.where(change=CHANGES.index(change)))
+def mean_excess_of_change(e, change):
+    """Mean excess over layers and seeds, for one change of the inputs."""
+    return mean_excess(e.where(change=CHANGES.index(change)))
 
 
-def over(e, kind):
-    """``(seeds,)``: the cosine minus the mean of the draws of matched weights."""
+def excess_over_draws(e, kind):
+    """The cosine minus the mean of the draws of matched weights ``(seeds,)``."""
     return by_seed(e, e["cosine"] - np.nanmean([e[f"{kind} {k}"] for k in range(DRAWS)], axis=0))
 
 
@@ -226,14 +241,17 @@ def scrambled(change):
     return kit.exchanged(words, "change", CHANGES.index(change), CHANGES.index("scrambled"))
 
 
-def drawn(kind):
+def draw_as_head(kind):
     """A draw of a null, measured as if it were the head, against the others."""
-    own: dict[str, Any] = {"cosine": f"{kind} 0", f"{kind} 0": lambda e: np.full(e.rows, np.nan)}
-    return kit.replaced(f"one of the {kind} draws, measured as if it were the head", **own)
+    columns: dict[str, Any] = {
+        "cosine": f"{kind} 0",
+        f"{kind} 0": lambda e: np.full(e.rows, np.nan),
+    }
+    return kit.replaced(f"one of the {kind} draws, measured as if it were the head", **columns)
 
 
-def on(part, norm="nuc", **values):
-    return {"part": part, "norm": NORMS.index(norm), **values}
+def rows_of_table(table, norm="nuc", **values):
+    return {"part": table, "norm": NORMS.index(norm), **values}
 
 
 EXCESS = kit.at_least(0.03, "as in H1; mean over layers and seeds in each group")
@@ -241,18 +259,22 @@ INPUTS = kit.at_most(0.5, "one optimiser each; what belongs to inputs of which W
 
 
 @kit.claim(
-    EXCESS, where=on("samples", threshold=THRESHOLD), assumes=WRITTEN, null=ROTATED, failure="scale"
+    EXCESS,
+    where=rows_of_table("samples", threshold=THRESHOLD),
+    assumes=WRITTEN,
+    null=ROTATED,
+    failure="scale",
 )
 def H8(e):
     """The excess of heads over their strictest null is there at every number of queries from 40 to
     160.
     """
-    return means(e.take(e["queries"] >= 40), "optimiser queries")
+    return mean_excess(e.take(e["queries"] >= 40), "optimiser queries")
 
 
 @kit.claim(
     kit.at_least(0.0, "one optimiser each, mean over layers and seeds, the most queries"),
-    where=on("samples"),
+    where=rows_of_table("samples"),
     assumes=WRITTEN,
     null=kit.replaced("the rotated weights' solution", agreement="stranger"),
 )
@@ -261,28 +283,30 @@ def H8b(e):
     relative position does (a head that is sure of no others is left out).
     """
     most = e.where(queries=e["queries"].max()).by("optimiser")
-    return [over_seeds(each, each["agreement"] - each["usual"]) for each in most]
+    return [over_seeds(group, group["agreement"] - group["usual"]) for group in most]
 
 
-@kit.claim(EXCESS, where=on("inputs"), assumes=WRITTEN, null=ROTATED)
+@kit.claim(EXCESS, where=rows_of_table("inputs"), assumes=WRITTEN, null=ROTATED)
 def H9(e):
     """Neither the draw of queries nor copies of characters explain the excess of heads over their
     strictest null.
     """
-    return np.concatenate([under(e, "surest"), under(e, "characters")])
+    return np.concatenate(
+        [mean_excess_of_change(e, "surest"), mean_excess_of_change(e, "characters")]
+    )
 
 
-@kit.claim(EXCESS, where=on("inputs"), assumes=WRITTEN, null=ROTATED, failure="scale")
+@kit.claim(EXCESS, where=rows_of_table("inputs"), assumes=WRITTEN, null=ROTATED, failure="scale")
 def H9a(e):
     """Relative positions do not explain the excess of heads over their strictest null: it stays
     when positions are shuffled.
     """
-    return under(e, "places")
+    return mean_excess_of_change(e, "places")
 
 
 @kit.claim(
     INPUTS,
-    where=on("inputs"),
+    where=rows_of_table("inputs"),
     assumes=WRITTEN,
     null=scrambled("surrogate"),
     failure="not reproduced",
@@ -291,43 +315,45 @@ def H9b(e):
     """The layer norm's geometry does not explain the excess of heads over their strictest null: on
     surrogates less than half of it is left.
     """
-    return under(e, "surrogate") / under(e, "as it is")
+    return mean_excess_of_change(e, "surrogate") / mean_excess_of_change(e, "as it is")
 
 
-@kit.claim(INPUTS, where=on("inputs"), assumes=WRITTEN, null=scrambled("untrained"))
+@kit.claim(INPUTS, where=rows_of_table("inputs"), assumes=WRITTEN, null=scrambled("untrained"))
 def H9c(e):
     """The excess of heads over their strictest null belongs to the inputs on which the head was
     trained: on those of the untrained network less than half of it is left.
     """
-    return under(e, "untrained") / under(e, "as it is")
+    return mean_excess_of_change(e, "untrained") / mean_excess_of_change(e, "as it is")
 
 
 LOWEST = kit.at_least(
     0.03, "as in H1: one optimiser each, lower end of the 95% interval over seeds"
 )
-MATCHED: dict[str, Any] = {"where": on("matched"), "by": "optimiser", "assumes": REAL}
+MATCHED: dict[str, Any] = {"where": rows_of_table("matched"), "by": "optimiser", "assumes": REAL}
 
 
-@kit.claim(LOWEST, **MATCHED, null=drawn("apart"), failure="not reproduced")
+@kit.claim(LOWEST, **MATCHED, null=draw_as_head("apart"), failure="not reproduced")
 def H11(e):
     """A head is nearer to its own nuclear solution than weights whose singular vectors lie as its
     own do among the main directions of the inputs.
     """
-    return kit.interval(over(e, "apart")).low
+    return kit.interval(excess_over_draws(e, "apart")).low
 
 
-@kit.claim(LOWEST, **MATCHED, null=drawn("reflected"), failure="not reproduced")
+@kit.claim(LOWEST, **MATCHED, null=draw_as_head("reflected"), failure="not reproduced")
 def H11a(e):
     """A head is nearer to its own nuclear solution than weights that Gaussian inputs of the same
     moments do not tell from its own.
     """
-    return kit.interval(over(e, "reflected")).low
+    return kit.interval(excess_over_draws(e, "reflected")).low
 
 
-@kit.claim(EXCESS, where=on("other_sizes"), assumes=WRITTEN, null=ROTATED, failure="scale")
+@kit.claim(
+    EXCESS, where=rows_of_table("other_sizes"), assumes=WRITTEN, null=ROTATED, failure="scale"
+)
 def H12(e):
     """The excess of heads over their strictest null is there at other contexts, widths, depths."""
-    return means(e, "optimiser size")
+    return mean_excess(e, "optimiser size")
 
 
 @kit.picture(
@@ -344,7 +370,7 @@ def by_sample(e, axes):
     dotted the stricter of the two nulls. Right: share of other sure queries at which the
     solution selects what the head does; dotted, the most frequent relative position.
     """
-    rows = e.where(**on("samples"))
+    rows = e.where(**rows_of_table("samples"))
     rows = rows.but({"null": np.maximum(rows["rotated"], rows["permuted"])})
     numbers = rows.where(threshold=THRESHOLD)
     fixed = rows.where(queries=80 if 80 in rows["queries"] else rows["queries"].max())
@@ -353,13 +379,16 @@ def by_sample(e, axes):
         ("threshold", fixed, ("cosine", "null"), "cosine, by threshold"),
         ("queries", numbers, ("agreement", "usual"), "held-out agreement"),
     )
-    for ax, (axis, shown, names, title) in zip(axes, panels, strict=True):
-        for part in shown.by("optimiser"):
-            name = part["optimiser"][0]
+    for ax, (axis, table, names, title) in zip(axes, panels, strict=True):
+        for group in table.by("optimiser"):
+            name = group["optimiser"][0]
             for column, style in zip(names, ("o-", ":"), strict=True):
-                points = [over_seeds(each, each[column]) for each in part.by(axis)]
+                points = [
+                    over_seeds(rows_of_value, rows_of_value[column])
+                    for rows_of_value in group.by(axis)
+                ]
                 label = NAMES[name] if style == "o-" else None
-                ax.plot(part.levels(axis), points, style, color=COLOURS[name], ms=4, label=label)
+                ax.plot(group.levels(axis), points, style, color=COLOURS[name], ms=4, label=label)
         ax.axhline(0, color=kit.RULE, linewidth=0.8)
         ax.set(xlabel=axis, title=title)
     kit.legend_below(axes[0], 2)
@@ -373,35 +402,46 @@ def by_sample(e, axes):
     3,
     width=10.4,
     sharey=True,
+    name="left",
 )
-def left(e, axes):
+def excess_left(e, axes):
     """Nuclear cosine of head and own solution minus a null, mean over two heads, a point per seed.
     Left: minus the strictest null, when inputs or queries are changed. Middle: minus the strictest
     null of heads-1, and the means of three draws of two that match the covariance of the inputs as
     the head does. Right: minus the strictest null, at other sizes.
     """
 
-    def own(axis):
-        return lambda part: [by_seed(each, excess(each)) for each in part.by(axis)]
+    def excess_by(axis):
+        return lambda group: [
+            by_seed(rows_of_value, excess_over_nulls(rows_of_value))
+            for rows_of_value in group.by(axis)
+        ]
 
-    def matched(part):
-        return [by_seed(part, excess(part)), over(part, "apart"), over(part, "reflected")]
+    def matched(group):
+        return [
+            by_seed(group, excess_over_nulls(group)),
+            excess_over_draws(group, "apart"),
+            excess_over_draws(group, "reflected"),
+        ]
 
     sizes = e.where(part="other_sizes")
-    told = ["\n".join(f"{k} {int(each[k][0])}" for k in CHANGED) for each in sizes.by("size")]
+    labels = [
+        "\n".join(f"{k} {int(rows_of_size[k][0])}" for k in CHANGED)
+        for rows_of_size in sizes.by("size")
+    ]
     groups = (
-        (e.where(part="inputs"), CHANGES, own("change")),
+        (e.where(part="inputs"), CHANGES, excess_by("change")),
         (e.where(part="matched"), ("heads-1", "apart", "reflected"), matched),
-        (sizes, told, own("size")),
+        (sizes, labels, excess_by("size")),
     )
     for ax, (rows, names, values) in zip(axes, groups, strict=True):
         optimisers = rows.by("optimiser")
-        for k, part in enumerate(optimisers):
-            name, shift = part["optimiser"][0], 0.7 * ((k + 0.5) / len(optimisers) - 0.5)
-            for place, each in enumerate(values(part)):
-                label = NAMES[name] if place == 0 else None
-                at = np.full(len(each), place + shift)
-                ax.plot(at, each, "o", color=COLOURS[name], ms=3.5, label=label)
+        for k, group in enumerate(optimisers):
+            name, shift = group["optimiser"][0], 0.7 * ((k + 0.5) / len(optimisers) - 0.5)
+            for position, points in enumerate(values(group)):
+                label = NAMES[name] if position == 0 else None
+                at = np.full(len(points), position + shift)
+                ax.plot(at, points, "o", color=COLOURS[name], ms=3.5, label=label)
         ax.axhline(0, color=kit.RULE, linewidth=0.8, zorder=0)
         ax.set_xticks(range(len(names)), names, rotation=0 if ax is axes[2] else 30, fontsize=8)
     kit.legend_below(axes[1], 5)

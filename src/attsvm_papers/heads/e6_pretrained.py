@@ -35,7 +35,7 @@ from attsvm.probe import audit, capture
 from attsvm.thread_limits import at_most_threads
 from attsvm_papers import kit
 from attsvm_papers.heads.decoder import MADE
-from attsvm_papers.heads.networks import TINY, held_out_texts, trained
+from attsvm_papers.heads.networks import TINY, held_out_texts, trained_decoder
 from attsvm_papers.heads.own_solutions import NORMS, STRICT
 from attsvm_papers.heads.reading import MIRRORED, ROTATED
 from attsvm_papers.heads.rotary import ROTARY, rotary
@@ -43,9 +43,9 @@ from attsvm_papers.networks.classifiers import VisionTransformer
 from attsvm_papers.networks.image_batches import Pixels
 from attsvm_papers.networks.labelled import Examples
 from attsvm_papers.networks.published_data import published
-from attsvm_papers.networks.training import Plan, train
+from attsvm_papers.networks.training import Plan, train_network
 
-__all__ = ["read", "rotary"]  # its parts
+__all__ = ["pretrained_heads", "rotary"]  # its tables
 
 LAYERS = {"all-MiniLM-L6-v2": 6, "rxnmapper": 12, "mnist": 2, MADE: 2}
 FOLDERS = {
@@ -57,13 +57,13 @@ PIECES = 32
 NULLS: Any = ("heads", *STRICT)
 
 
-def layers(parameters):
+def layer_cells(parameters):
     """A cell per layer of every model that is here.
 
     Raises:
         UnavailableError: none is.
     """
-    here = [name for name in parameters.models if name == MADE or folder(name)]
+    here = [name for name in parameters.models if name == MADE or model_folder(name)]
     if not here:
         raise UnavailableError(
             "set ATTSVM_DATA to a folder with all-MiniLM-L6-v2 and imdb, with rxnmapper and"
@@ -72,15 +72,19 @@ def layers(parameters):
     return [(name, k) for name in here for k in range(LAYERS[name])]
 
 
-def folder(name):
-    """Where the model is, with what it is shown; None where one of them is missing."""
+def model_folder(name):
+    """The folder of the model; None where that or its data set is missing."""
     home = Path(os.environ.get("ATTSVM_DATA", "missing"))
-    return home / name if all((home / part).is_dir() for part in FOLDERS[name]) else None
+    return (
+        home / name
+        if all((home / name_of_folder).is_dir() for name_of_folder in FOLDERS[name])
+        else None
+    )
 
 
-@kit.run(kit.rows("model layer", layers), quick={"models": (MADE,)})
-def read(model, layer, models=tuple(FOLDERS), most=80):
-    found = audit(recording(model, layer), NORMS[:2], (*NULLS, "reflected"), most=most, draws=1)
+@kit.run(kit.rows("model layer", layer_cells), quick={"models": (MADE,)}, name="read")
+def pretrained_heads(model, layer, models=tuple(FOLDERS), most=80):
+    report = audit(recording(model, layer), NORMS[:2], (*NULLS, "reflected"), most=most, draws=1)
     table = [
         {
             "head": head.head,
@@ -89,7 +93,7 @@ def read(model, layer, models=tuple(FOLDERS), most=80):
             **{null: np.mean(draws) for null, draws in fit.nulls.items()},
             "gap": fit.gap,
         }
-        for head in found.heads
+        for head in report.heads
         for fit in head.fits
     ]
     if not table:
@@ -98,16 +102,16 @@ def read(model, layer, models=tuple(FOLDERS), most=80):
 
 
 def recording(model, layer):
-    """What one layer of a model sees."""
+    """The record of one layer's attention on the model's data."""
     if model == MADE:
-        training = trained(MADE, {**TINY, "depth": 2}, "adamw", 0)
+        training = trained_decoder(MADE, {**TINY, "depth": 2}, "adamw", 0)
         network, batches = training.model(), [held_out_texts(MADE, training.sizes, 0)]
     else:
-        network, batches = READERS[model](folder(model))
-    with torch.no_grad(), capture(network, layers=[layer]) as found:
+        network, batches = READERS[model](model_folder(model))
+    with torch.no_grad(), capture(network, layers=[layer]) as record:
         for ids in batches:
             network(ids)
-    return found
+    return record
 
 
 def minilm(home):
@@ -132,9 +136,10 @@ def mapper(home):
     numbers = {token: k for k, token in enumerate(lines)}
     with lzma.open(home.parent / "reactions" / "golden.jsonl.xz", "rt", encoding="utf-8") as file:
         reactions = [json.loads(line)["tokens"] for line in file]
-    short = [each for each in reactions if len(each) <= 60][:24]
+    short = [reaction for reaction in reactions if len(reaction) <= 60][:24]
     batches = [
-        torch.tensor([[numbers.get(token, numbers["[UNK]"]) for token in each]]) for each in short
+        torch.tensor([[numbers.get(token, numbers["[UNK]"]) for token in reaction]])
+        for reaction in short
     ]
     return AlbertModel.from_pretrained(home).eval(), batches
 
@@ -143,7 +148,10 @@ def mapper(home):
 def vision(home):
     """The vision transformer, trained, and images that it has not seen."""
     images = published(home.name)
-    seen, test = (torch.tensor(np.moveaxis(part, -1, 1)) for part in (images.train, images.test))
+    train_images, test = (
+        torch.tensor(np.moveaxis(images_of_split, -1, 1))
+        for images_of_split in (images.train, images.test)
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = VisionTransformer(
@@ -154,7 +162,7 @@ def vision(home):
     plan = Plan("adamw", lr=1e-3, epochs=1, batch=64, mean=True)
     labels = torch.tensor(images.train_labels)
     with at_most_threads(1, torch):
-        train(model, Examples(seen, labels), {}, plan)
+        train_network(model, Examples(train_images, labels), {}, plan)
     order = np.random.default_rng(0).permutation(len(test))[:64]
     return model.eval(), [test[k : k + 1] for k in order]
 
@@ -162,13 +170,13 @@ def vision(home):
 READERS: dict[str, Any] = {"all-MiniLM-L6-v2": minilm, "rxnmapper": mapper, "mnist": vision}
 
 
-def excesses(e, norm=0, nulls=NULLS):
-    """Per model, those of its heads."""
-    found = {}
+def excess_by_model(e, norm=0, nulls=NULLS):
+    """Excesses over the largest of these nulls of all heads, by model."""
+    excesses = {}
     for name in e.levels("model"):
         heads = e.where(model=name, norm=norm)
-        found[name] = heads["cosine"] - np.nanmax([heads[null] for null in nulls], axis=0)
-    return found
+        excesses[name] = heads["cosine"] - np.nanmax([heads[null] for null in nulls], axis=0)
+    return excesses
 
 
 ONE_OF_THREE = (
@@ -178,11 +186,11 @@ ONE_OF_THREE = (
 REAL = {"a real model": lambda e: bool(np.all(e["model"] != MADE))}
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_least(0.02, why),
         id=f"H10{letter}",
-        statement=words,
+        statement=statement,
         where={"part": "read"},
         assumes=REAL,
         null=null,
@@ -190,7 +198,7 @@ REAL = {"a real model": lambda e: bool(np.all(e["model"] != MADE))}
         explanation=ONE_OF_THREE,
         failure="ours is stronger",
     )
-    for letter, nulls, null, why, words in (
+    for letter, nulls, null, why, statement in (
         ("", NULLS, ROTATED, "median over heads, one model each",
          "Heads of other models are nearer to their own nuclear solutions than the stricter of"
          " two nulls and the layer's other heads."),
@@ -200,7 +208,7 @@ REAL = {"a real model": lambda e: bool(np.all(e["model"] != MADE))}
     )
 )  # fmt: skip
 def medians(e, nulls):
-    return np.array([np.median(found) for found in excesses(e, nulls=nulls).values()])
+    return np.array([np.median(excess) for excess in excess_by_model(e, nulls=nulls).values()])
 
 
 @kit.claim(
@@ -213,12 +221,14 @@ def medians(e, nulls):
 )
 def H10a(e):
     """Most heads of other models are above every null."""
-    return np.array([np.mean(found > 0) for found in excesses(e).values()])
+    return np.array([np.mean(excess > 0) for excess in excess_by_model(e).values()])
 
 
-def away(e):
-    """What is seen of rotary heads instead of what is claimed."""
-    gaps = {null: np.median(excesses(e, 1, (null,))[ROTARY]) for null in (*NULLS, "reflected")}
+def explain_rotary_heads(e):
+    """The explanation of why the claim about rotary heads fails, with the measured gaps."""
+    gaps = {
+        null: np.median(excess_by_model(e, 1, (null,))[ROTARY]) for null in (*NULLS, "reflected")
+    }
     return (
         "This model shows nothing of it. In the median over heads the cosine exceeds that of heads"
         f" with other features per frequency by {gaps['permuted']:.3f}, of rotated heads by"
@@ -230,13 +240,13 @@ def away(e):
 @kit.claim(
     kit.at_least(0.02, "median over heads, as in H10"),
     assumes={"all forty heads": lambda e: np.sum((e["model"] == ROTARY) & (e["norm"] == 1)) == 40},
-    explanation=away,
+    explanation=explain_rotary_heads,
     null=ROTATED,
     failure="ours is stronger",
 )
 def H13(e):
     """Rotary heads are nearer to their own Frobenius solutions than the strictest null."""
-    return np.median(excesses(e, 1, (*NULLS, "random"))[ROTARY])
+    return np.median(excess_by_model(e, 1, (*NULLS, "random"))[ROTARY])
 
 
 @kit.picture(

@@ -1,4 +1,4 @@
-"""Trained decoders with their checkpoints, and what their attention sees.
+"""Trained decoders with their checkpoints, and the inputs of their attention.
 
 Several experiments read the same trainings. Where the environment variable ``ATTSVM_TRAINED`` names
 a folder they are kept there, under the name of all that decides them, and trained once.
@@ -25,12 +25,12 @@ from attsvm_papers.heads.decoder import (
     MADE,
     Decoder,
     Sizes,
+    attention_optimiser,
     characters,
-    descent,
+    disjoint_texts,
     held_out_loss,
-    optimiser,
     text_digest,
-    windows,
+    train_steps,
 )
 
 TEXT = "tinyshakespeare"
@@ -48,7 +48,7 @@ LOOKED_AT = 64  # held-out texts of the heads, others
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedDecoder:
     """A training.
 
     Attributes:
@@ -83,53 +83,59 @@ def checkpoints(steps: int) -> IntArray:
     return np.unique(np.round(steps * np.linspace(0, 1, CHECKPOINTS) ** 1.5).astype(np.int64))
 
 
-def trained(text: str, sizes: Mapping[str, Any], name: str, seed: int) -> Trained:
+def trained_decoder(text: str, sizes: Mapping[str, Any], name: str, seed: int) -> TrainedDecoder:
     """The training of a decoder of this text, with ``sizes`` as a cell has them, by the named
     optimiser of queries and keys at the rate of :data:`RATES`.
 
     Raises:
         UnavailableError: the text is not there.
     """
-    asked: dict[str, Any] = {"text": text, "digest": text_digest(text), "sizes": sizes}
-    asked |= {"name": name, "rate": RATES[name], "seed": seed}
-    place = os.environ.get("ATTSVM_TRAINED")
-    path = entry_path(Path(place), asked, code_fingerprint(_trained)) if place else None
+    settings: dict[str, Any] = {"text": text, "digest": text_digest(text), "sizes": sizes}
+    settings |= {"name": name, "rate": RATES[name], "seed": seed}
+    folder = os.environ.get("ATTSVM_TRAINED")
+    path = (
+        entry_path(Path(folder), settings, code_fingerprint(_train_with_checkpoints))
+        if folder
+        else None
+    )
     if path is None or not path.exists():
-        found = _trained(text, Sizes(**sizes), name, RATES[name], seed)
+        arrays = _train_with_checkpoints(text, Sizes(**sizes), name, RATES[name], seed)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            save_entry(path, found)
+            save_entry(path, arrays)
     else:
-        found, _ = load_entry(path)
+        arrays, _ = load_entry(path)
     steps = checkpoints(sizes["steps"])
     weights: list[dict[str, NDArray[Any]]] = [{} for _ in steps]
-    for key, value in found.items():
+    for key, value in arrays.items():
         number, _, parameter = key.partition(".")
         if parameter:
             weights[int(number)][parameter] = value
-    vocabulary = int(found["vocabulary"][0])
-    return Trained(steps, found["losses"], weights, Sizes(**sizes), vocabulary)
+    vocabulary = int(arrays["vocabulary"][0])
+    return TrainedDecoder(steps, arrays["losses"], weights, Sizes(**sizes), vocabulary)
 
 
-def _trained(text: str, sizes: Sizes, name: str, rate: float, seed: int) -> dict[str, Any]:
-    train, held, vocabulary = characters(text)
-    judged = windows(held, JUDGED, sizes.context + 1, 1)
-    found: dict[str, Any] = {"vocabulary": np.array([vocabulary])}
+def _train_with_checkpoints(
+    text: str, sizes: Sizes, name: str, rate: float, seed: int
+) -> dict[str, Any]:
+    train, held_out, vocabulary = characters(text)
+    judged_texts = disjoint_texts(held_out, JUDGED, sizes.context + 1, 1)
+    arrays: dict[str, Any] = {"vocabulary": np.array([vocabulary])}
     losses: list[float] = []
 
     def make(model: Decoder) -> torch.optim.Optimizer:
-        return optimiser(model, name, rate)
+        return attention_optimiser(model, name, rate)
 
     with at_most_threads(1, torch):  # bits do not depend on how many run side by side
-        for step, model in descent(train, vocabulary, sizes, make, seed):
+        for step, model in train_steps(train, vocabulary, sizes, make, seed):
             if step in checkpoints(sizes.steps):
                 state = model.state_dict()
-                found |= {f"{len(losses)}.{k}": v.numpy().copy() for k, v in state.items()}
-                losses.append(held_out_loss(model, judged))
-    return {**found, "losses": np.array(losses)}
+                arrays |= {f"{len(losses)}.{k}": v.numpy().copy() for k, v in state.items()}
+                losses.append(held_out_loss(model, judged_texts))
+    return {**arrays, "losses": np.array(losses)}
 
 
-def files(parameters: Any) -> list[str]:
+def text_digests(parameters: Any) -> list[str]:
     """The axis ``digest`` of a figure: other files are other cells.
 
     Raises:
@@ -140,11 +146,11 @@ def files(parameters: Any) -> list[str]:
 
 def held_out_texts(text: str, sizes: Sizes, seed: int, count: int = LOOKED_AT) -> Tensor:
     """``(count, context)`` held-out texts on which heads are measured."""
-    return windows(characters(text)[1], count, sizes.context, 2 + seed)
+    return disjoint_texts(characters(text)[1], count, sizes.context, 2 + seed)
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class LayerAttention:
     r"""One layer's attention.
 
     Attributes:
@@ -158,15 +164,20 @@ class Attention:
     weights: FloatArray
 
 
-def attention(model: Decoder, texts: Tensor, places: Tensor | None = None) -> list[Attention]:
-    """What every layer's heads see of texts ``(n, T)``, and their weights."""
+def attention_layers(
+    model: Decoder, texts: Tensor, positions: Tensor | None = None
+) -> list[LayerAttention]:
+    """Inputs and weights of every layer's heads on texts ``(n, T)``."""
     with torch.no_grad(), capture(model) as recording:
-        model(texts, places)
-    found = []
+        model(texts, positions)
+    layers = []
     for layer in recording.layers:
         maps = layer.projection
         assert maps is not None
-        K, Q = (each.reshape(layer.heads, -1, each.shape[1]) for each in (maps.W_K, maps.W_Q))
+        K, Q = (
+            projection.reshape(layer.heads, -1, projection.shape[1])
+            for projection in (maps.W_K, maps.W_Q)
+        )
         weights = layer.texts[0].scale * np.einsum("hij,hik->hjk", K, Q)
-        found.append(Attention(np.stack(maps.key_inputs), texts.numpy(), weights))
-    return found
+        layers.append(LayerAttention(np.stack(maps.key_inputs), texts.numpy(), weights))
+    return layers

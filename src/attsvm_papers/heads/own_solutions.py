@@ -28,7 +28,7 @@ from attsvm import max_margin, pair_margins
 from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import parse_norm
 from attsvm.margins import PairMargins
-from attsvm_papers.heads.networks import Attention
+from attsvm_papers.heads.networks import LayerAttention
 
 NULLS = ("random", "rotated", "permuted")
 STRICT = NULLS[1:]
@@ -41,8 +41,8 @@ SECONDS = 60.0  # of the clock for one programme: none has come near
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """How heads are measured.
+class HeadOptions:
+    """Options of the measurement of a head.
 
     Attributes:
         queries: drawn into a programme.
@@ -60,15 +60,15 @@ class Look:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What weights select on inputs.
+class DrawnQueries:
+    """Selections of a head's weights on inputs, and a draw of the queries that it is sure of.
 
     Attributes:
         selected: ``(n, T)``, the position of every query's largest logit.
         members: ``(q,)`` numbers of queries, text by text, that are drawn into the programme.
         others: sure queries outside it.
         count: number of queries that the weights are sure of as they are.
-        sure: the same as a share of all that are not left out.
+        sure: the share of them among all queries that are not left out.
     """
 
     selected: IntArray
@@ -79,113 +79,131 @@ class Seen:
 
 
 def own_solutions(
-    layer: Attention, head: int, norms: Sequence[str], look: Look, seed: int
+    layer: LayerAttention, head: int, norms: Sequence[str], options: HeadOptions, seed: int
 ) -> list[dict[str, Any]]:
     """One head of a layer in every one of the norms; its nulls are the same in all of them.
 
     Returns:
         a row for each norm: ``cosine`` of the weights and their own solution, that of each null by
-        its name (NaN where it was not asked for), ``heads``, the mean over the layer's other heads
-        of the cosine to this head's solution; ``share`` of the best margin that the weights attain,
-        both at norm one; ``agreement``, the share of other sure queries at which the solution
-        selects what the head does, and the same for the most frequent relative position, ``usual``,
-        and for the solution of the first null's selections, ``stranger``; whether all programmes
-        ended ``optimal``; the share of queries of which the head is ``sure``; ``average``, the
-        cosine of the weights and the :func:`average` of their selections, and ``average_null``, the
-        largest of the nulls' own.
+        its name (NaN where it is not in the options), ``heads``, the mean over the layer's other
+        heads of the cosine to this head's solution; ``share`` of the best margin that the weights
+        attain, both at norm one; ``agreement``, the share of other sure queries at which the
+        solution selects what the head does, and the same for the most frequent relative position,
+        ``usual``, and for the solution of the first null's selections, ``stranger``; whether all
+        programmes ended ``optimal``; the share of queries of which the head is ``sure``;
+        ``average``, the cosine of the weights and the :func:`average` of their selections, and
+        ``average_null``, the largest of the nulls' own.
     """
-    W, inputs, tokens, found = layer.weights[head], layer.inputs, layer.tokens, []
-    own = sees(W, inputs, look, np.random.default_rng([seed, head, len(KINDS), 0]))
-    wanted = max(look.queries, own.count)
-    generators = {k: np.random.default_rng([seed, head, KINDS.index(k)]) for k in look.nulls}
-    rivals = [(kind, variant(W, kind, rng)) for kind, rng in generators.items()]
-    theirs = [sees(V, inputs, look, generators[kind], wanted) for kind, V in rivals]
-    programme = programme_of(own, inputs, tokens, look)
-    programmes = [programme_of(each, inputs, tokens, look) for each in theirs]
-    means = [cosine(V, average(p)) for (_, V), p in zip(rivals, programmes, strict=True)]
-    told, query = own.selected.ravel()[own.others], own.others % tokens.shape[1]
-    usual = own.members % tokens.shape[1] - own.selected.ravel()[own.members]
+    W, inputs, tokens, rows = layer.weights[head], layer.inputs, layer.tokens, []
+    drawn_queries = draw_sure_queries(
+        W, inputs, options, np.random.default_rng([seed, head, len(KINDS), 0])
+    )
+    target_count = max(options.queries, drawn_queries.count)
+    generators = {k: np.random.default_rng([seed, head, KINDS.index(k)]) for k in options.nulls}
+    rivals = [(kind, null_weights(W, kind, rng)) for kind, rng in generators.items()]
+    null_queries = [
+        draw_sure_queries(V, inputs, options, generators[kind], target_count) for kind, V in rivals
+    ]
+    programme = programme_of(drawn_queries, inputs, tokens, options)
+    programmes = [programme_of(queries, inputs, tokens, options) for queries in null_queries]
+    means = [matrix_cosine(V, average(p)) for (_, V), p in zip(rivals, programmes, strict=True)]
+    selected, query = (
+        drawn_queries.selected.ravel()[drawn_queries.others],
+        drawn_queries.others % tokens.shape[1],
+    )
+    usual = (
+        drawn_queries.members % tokens.shape[1]
+        - drawn_queries.selected.ravel()[drawn_queries.members]
+    )
     for name in norms:
         norm = parse_norm(name)
         best, *others = [
-            max_margin(each, norm, max_seconds=SECONDS) for each in (programme, *programmes)
+            max_margin(problem, norm, max_seconds=SECONDS) for problem in (programme, *programmes)
         ]
         guesses = {
-            "agreement": _logits(best.W, inputs).argmax(axis=2).ravel()[own.others],
+            "agreement": _logits(best.W, inputs).argmax(axis=2).ravel()[drawn_queries.others],
             "usual": query - np.bincount(usual).argmax(),
-            "stranger": _logits(others[0].W, inputs).argmax(axis=2).ravel()[own.others],
+            "stranger": _logits(others[0].W, inputs).argmax(axis=2).ravel()[drawn_queries.others],
         }
-        nulls = {kind: cosine(V, one.W) for (kind, V), one in zip(rivals, others, strict=True)}
-        found.append(
+        nulls = {
+            kind: matrix_cosine(V, solution.W)
+            for (kind, V), solution in zip(rivals, others, strict=True)
+        }
+        rows.append(
             {
                 "norm": NORMS.index(name),
-                "cosine": cosine(W, best.W),
+                "cosine": matrix_cosine(W, best.W),
                 **dict.fromkeys(KINDS, np.nan),
                 **nulls,
-                "heads": np.mean([cosine(V, best.W) for V in np.delete(layer.weights, head, 0)]),
+                "heads": np.mean(
+                    [matrix_cosine(V, best.W) for V in np.delete(layer.weights, head, 0)]
+                ),
                 "share": float(programme(W).min()) / float(norm.value(W)) * best.norm,
-                **{k: np.mean(v == told) if len(told) else np.nan for k, v in guesses.items()},
-                "optimal": all(each.status == "optimal" for each in (best, *others)),
-                "sure": own.sure,
-                "average": cosine(W, average(programme)),
+                **{
+                    k: np.mean(v == selected) if len(selected) else np.nan
+                    for k, v in guesses.items()
+                },
+                "optimal": all(solution.status == "optimal" for solution in (best, *others)),
+                "sure": drawn_queries.sure,
+                "average": matrix_cosine(W, average(programme)),
                 "average_null": max(means),
             }
         )
-    return found
+    return rows
 
 
-def sees(
+def draw_sure_queries(
     W: FloatArray,
     inputs: FloatArray,
-    look: Look,
+    options: HeadOptions,
     rng: np.random.Generator,
-    wanted: int | None = None,
-) -> Seen:
-    """What weights select, with a draw of the queries that they are sure of.
+    target_count: int | None = None,
+) -> DrawnQueries:
+    """The selections of weights, with a draw of the queries that they are sure of.
 
-    Left as they are, or scaled until they are sure of ``look.queries`` where they are not; with
-    ``wanted``, until they are sure of that many.
+    Weights are left as they are, or scaled until they are sure of ``options.queries`` where they
+    are not; with ``target_count``, until they are sure of that many.
     """
     n, T, _ = inputs.shape
     logits = _logits(W, inputs)
     gaps = (logits.max(axis=2, keepdims=True) - logits).reshape(n * T, T)
     able = np.arange(n * T) % T >= FEWEST
 
-    def top(scale: float) -> FloatArray:
-        shares: FloatArray = 1.0 / np.exp(-scale * gaps).sum(axis=1)
-        return np.where(able, shares, 0.0)
+    def largest_weights(scale: float) -> FloatArray:
+        weights: FloatArray = 1.0 / np.exp(-scale * gaps).sum(axis=1)
+        return np.where(able, weights, 0.0)
 
     def count(scale: float) -> int:
-        return int(np.count_nonzero(top(scale) > look.threshold))
+        return int(np.count_nonzero(largest_weights(scale) > options.threshold))
 
-    mass = top(scale_of(count, wanted, look.queries))
-    sure = np.flatnonzero(mass > look.threshold)
-    order = np.argsort(-mass[sure], kind="stable") if look.surest else rng.permutation(len(sure))
-    members = np.sort(sure[order[: look.queries]])
-    alone = count(1.0)
-    return Seen(
+    mass = largest_weights(scale_of(count, target_count, options.queries))
+    sure = np.flatnonzero(mass > options.threshold)
+    order = np.argsort(-mass[sure], kind="stable") if options.surest else rng.permutation(len(sure))
+    members = np.sort(sure[order[: options.queries]])
+    unscaled = count(1.0)
+    return DrawnQueries(
         logits.argmax(axis=2),
         members,
         np.setdiff1d(sure, members),
-        alone,
-        alone / np.count_nonzero(able),
+        unscaled,
+        unscaled / np.count_nonzero(able),
     )
 
 
-def scale_of(count: Callable[[float], int], wanted: int | None, least: int) -> float:
-    """What logits are multiplied with until weights are sure of as many queries as are wanted, or
-    of ``least`` where nothing is wanted and they are not; ``count`` has their number at a scale.
+def scale_of(count: Callable[[float], int], target_count: int | None, least: int) -> float:
+    """The factor of the logits at which weights are sure of ``target_count`` queries, or where that
+    is None and they are sure of fewer, of ``least``; ``count`` gives their number at a factor.
     """
-    if wanted is None and count(1.0) >= least:
+    if target_count is None and count(1.0) >= least:
         return 1.0
     low, high = 1e-6, 1e9
     for _ in range(50):
         middle = float(np.sqrt(low * high))
-        low, high = (low, middle) if count(middle) >= (wanted or least) else (middle, high)
+        low, high = (low, middle) if count(middle) >= (target_count or least) else (middle, high)
     return high
 
 
-def variant(W: FloatArray, kind: str, rng: np.random.Generator) -> FloatArray:
+def null_weights(W: FloatArray, kind: str, rng: np.random.Generator) -> FloatArray:
     """Other weights with the singular values of ``W``."""
     U, s, Vt = np.linalg.svd(W)
     k = int(np.count_nonzero(s > 1e-6 * s[0]))  # the weights are products of factors in float32
@@ -197,12 +215,12 @@ def variant(W: FloatArray, kind: str, rng: np.random.Generator) -> FloatArray:
     else:  # an order without fixed points
         order = rng.permutation(k)
         Vt = Vt[order][np.argsort(np.roll(order, 1))]
-    found: FloatArray = (U * s) @ Vt
-    return found
+    weights: FloatArray = (U * s) @ Vt
+    return weights
 
 
 def average(programme: PairMargins) -> FloatArray:
-    r"""What selections say without a margin: the sum over queries of
+    r"""The direction of selections without a margin: the sum over queries of
     :math:`(x_\alpha-\bar x)z^\top`, with :math:`\bar x` the mean of the rivals.
 
     It is the direction of the first step of gradient descent on the mean margin.
@@ -216,34 +234,36 @@ def stable_rank(W: FloatArray) -> float:
     return float(np.square(W).sum() / np.linalg.norm(W, 2) ** 2)
 
 
-def cosine(A: FloatArray, B: FloatArray) -> float:
-    """Of two matrices."""
+def matrix_cosine(A: FloatArray, B: FloatArray) -> float:
+    """The cosine of the angle between two matrices."""
     return float((A * B).sum() / (np.linalg.norm(A) * np.linalg.norm(B)))
 
 
 def _logits(W: FloatArray, inputs: FloatArray) -> FloatArray:
-    """``(n, q, T)``, minus infinity on later tokens."""
+    """Logits ``(n, q, T)``, minus infinity on later tokens."""
     logits = (inputs @ W.T) @ inputs.transpose(0, 2, 1)
     return np.where(np.triu(np.ones(logits.shape[1:], dtype=bool), 1), -np.inf, logits)
 
 
-def programme_of(seen: Seen, inputs: FloatArray, tokens: IntArray, look: Look) -> PairMargins:
+def programme_of(
+    queries: DrawnQueries, inputs: FloatArray, tokens: IntArray, options: HeadOptions
+) -> PairMargins:
     """The margins that the drawn queries ask for."""
     T = tokens.shape[1]
-    text, place = seen.members // T, seen.members % T
+    text, position = queries.members // T, queries.members % T
     used = np.unique(text)
-    rows = [place[text == i] for i in used]
+    rows = [position[text == i] for i in used]
     return pair_margins(
         [inputs[i] for i in used],
         [inputs[i, r] for i, r in zip(used, rows, strict=True)],
-        [seen.selected[i, r] for i, r in zip(used, rows, strict=True)],
+        [queries.selected[i, r] for i, r in zip(used, rows, strict=True)],
         positions=rows,
-        classes=[tokens[i] for i in used] if look.classes else None,
+        classes=[tokens[i] for i in used] if options.classes else None,
     )
 
 
 def orthogonal(n: int, k: int, rng: np.random.Generator) -> FloatArray:
     """``(n, k)``, random with orthonormal columns."""
     Q, R = np.linalg.qr(rng.normal(size=(n, k)))
-    turned: FloatArray = Q * np.sign(np.diag(R))
-    return turned
+    columns: FloatArray = Q * np.sign(np.diag(R))
+    return columns

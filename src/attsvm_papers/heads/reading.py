@@ -1,4 +1,4 @@
-"""What the figures of this room read off their tables: excesses, and a mean for every seed."""
+"""Excesses over nulls, and means by seed, of the tables of this room's figures."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ COLOURS = {
 }
 
 
-def excess(evidence: kit.Evidence) -> FloatArray:
+def excess_over_nulls(evidence: kit.Evidence) -> FloatArray:
     """``(rows,)``: the cosine minus that of the strictest null: the largest of ``random``,
     ``rotated``, ``permuted`` and the mean of the layer's other heads.
     """
-    found: FloatArray = evidence["cosine"] - np.nanmax([evidence[k] for k in STRICTEST], axis=0)
-    return found
+    excess: FloatArray = evidence["cosine"] - np.nanmax([evidence[k] for k in STRICTEST], axis=0)
+    return excess
 
 
 def by_seed(evidence: kit.Evidence, values: ArrayLike) -> FloatArray:
     """``(seeds,)``: the mean of the rows of each seed that have a value; NaN where none has."""
-    each, at = np.asarray(values, dtype=np.float64), evidence["seed"]
-    told = [each[(at == seed) & ~np.isnan(each)] for seed in np.unique(at)]
-    return np.array([part.mean() if len(part) else np.nan for part in told])
+    numbers, seeds = np.asarray(values, dtype=np.float64), evidence["seed"]
+    groups = [numbers[(seeds == seed) & ~np.isnan(numbers)] for seed in np.unique(seeds)]
+    return np.array([group.mean() if len(group) else np.nan for group in groups])
 
 
 def over_seeds(evidence: kit.Evidence, values: ArrayLike) -> float:
     """The mean of :func:`by_seed` over the seeds that have a value; NaN where none has."""
-    told = by_seed(evidence, values)
-    told = told[~np.isnan(told)]
-    return float(told.mean()) if len(told) else np.nan
+    means = by_seed(evidence, values)
+    means = means[~np.isnan(means)]
+    return float(means.mean()) if len(means) else np.nan
 
 
 WRITTEN = {"a text that somebody wrote": lambda e: bool(np.all(e["digest"] != ""))}

@@ -23,7 +23,7 @@ from attsvm_papers.heads.own_solutions import (
     NORMS,
     SECONDS,
     THRESHOLD,
-    cosine,
+    matrix_cosine,
     orthogonal,
     scale_of,
 )
@@ -44,44 +44,53 @@ def rotary(model, layer, texts=16, tokens=64, queries=80):
     """
     network = story(1)[0]
     inputs = network.seen(stories(network, texts, tokens), layer).double().numpy()
-    factors = weights(network, layer)
-    asked, found = queries_of(inputs, len(factors[0][0])), []
-    W = [lifted(*pair) for pair in factors]
+    factors = rotary_weights(network, layer)
+    known_queries, rows = queries_of(inputs, len(factors[0][0])), []
+    W = [stack_cosines_and_sines(*pair) for pair in factors]
     for head, (K, Q) in enumerate(factors):
         rng = np.random.default_rng([layer, head])
-        own, count = programme(W[head], asked, queries, rng)
-        nulls = {kind: lifted(*variant(K, Q, kind, inputs, rng)) for kind in NULLS[1:]}
-        theirs = {kind: programme(V, asked, queries, rng, count)[0] for kind, V in nulls.items()}
+        own_programme, count = draw_rotary_programme(W[head], known_queries, queries, rng)
+        nulls = {
+            kind: stack_cosines_and_sines(*null_factors(K, Q, kind, inputs, rng))
+            for kind in NULLS[1:]
+        }
+        null_programmes = {
+            kind: draw_rotary_programme(V, known_queries, queries, rng, count)[0]
+            for kind, V in nulls.items()
+        }
         for norm in ("fro", "nuc") if head == 0 else ("fro",):
-            solved = {
-                kind: max_margin(each, parse_norm(norm), max_seconds=SECONDS)
-                for kind, each in {"cosine": own, **theirs}.items()
+            solutions = {
+                kind: max_margin(problem, parse_norm(norm), max_seconds=SECONDS)
+                for kind, problem in {"cosine": own_programme, **null_programmes}.items()
             }
-            best, others = solved["cosine"].W, np.delete(W, head, axis=0)
-            found.append(
+            best, others = solutions["cosine"].W, np.delete(W, head, axis=0)
+            rows.append(
                 {
                     "head": head,
                     "norm": NORMS.index(norm),
-                    **{k: cosine({"cosine": W[head], **nulls}[k], v.W) for k, v in solved.items()},
-                    "heads": np.mean([cosine(V, best) for V in others]),
-                    "gap": max(each.gap for each in solved.values()),
+                    **{
+                        k: matrix_cosine({"cosine": W[head], **nulls}[k], v.W)
+                        for k, v in solutions.items()
+                    },
+                    "heads": np.mean([matrix_cosine(V, best) for V in others]),
+                    "gap": max(solution.gap for solution in solutions.values()),
                 }
             )
-    return kit.stacked(found)
+    return kit.stacked(rows)
 
 
 def stories(model, texts, tokens):
-    """``(texts, tokens)`` that the model writes, drawn from its softmax."""
-    draw = torch.Generator().manual_seed(0)
+    """Texts ``(texts, tokens)`` that the model writes, drawn from its softmax."""
+    generator = torch.Generator().manual_seed(0)
     ids = model.generate(1).expand(texts, 1)
     with torch.no_grad():
         while ids.shape[1] < tokens:
             shares = model(ids)[:, -1].softmax(dim=-1)
-            ids = torch.cat([ids, torch.multinomial(shares, 1, generator=draw)], dim=1)
+            ids = torch.cat([ids, torch.multinomial(shares, 1, generator=generator)], dim=1)
     return ids
 
 
-def weights(model, layer):
+def rotary_weights(model, layer):
     """Per head the maps to keys and to queries, ``(8, 64)`` each; queries carry the scale."""
     K, Q = (model.weights[name][layer].double().numpy() for name in ("wk", "wq"))
     d, shared = model.width // model.heads, model.heads // model.groups
@@ -90,14 +99,14 @@ def weights(model, layer):
 
 
 def turns(d, offsets):
-    """``(..., d)``: cosines of the angles of all pairs of features, then sines."""
+    """Cosines of the angles of all pairs of features, then sines ``(..., d)``."""
     speed = 10000.0 ** (-np.arange(0, d, 2) / d)
     angle = np.asarray(offsets)[..., None] * speed
     return np.concatenate([np.cos(angle), np.sin(angle)], axis=-1)
 
 
-def lifted(K, Q):
-    """``(d * width, width)``: the matrices of cosines, then those of sines, below each other."""
+def stack_cosines_and_sines(K, Q):
+    """The matrices of cosines, then those of sines, below each other ``(d * width, width)``."""
     even, odd = slice(None, None, 2), slice(1, None, 2)
     C = np.einsum("jk,jq->jkq", K[even], Q[even]) + np.einsum("jk,jq->jkq", K[odd], Q[odd])
     S = np.einsum("jk,jq->jkq", K[odd], Q[even]) - np.einsum("jk,jq->jkq", K[even], Q[odd])
@@ -105,41 +114,41 @@ def lifted(K, Q):
 
 
 def queries_of(inputs, d):
-    """Of every query with rivals enough: its input, the tokens that it sees, told how far back they
-    are, ``(place + 1, d * width)``, and its place.
+    """For every query with rivals enough: its input, its keys with the angles of their offsets
+    ``(position + 1, d * width)``, and its position.
     """
-    found = []
+    queries = []
     for text in inputs:
-        for place in range(FEWEST, len(text)):
-            told = turns(d, place - np.arange(place + 1))
-            keys = np.einsum("tj,tk->tjk", told, text[: place + 1]).reshape(place + 1, -1)
-            found.append((text[place], keys, place))
-    return found
+        for position in range(FEWEST, len(text)):
+            angles = turns(d, position - np.arange(position + 1))
+            keys = np.einsum("tj,tk->tjk", angles, text[: position + 1]).reshape(position + 1, -1)
+            queries.append((text[position], keys, position))
+    return queries
 
 
-def programme(W, asked, queries, rng, wanted=None):
-    """The margins that some sure queries ask for, and of how many the weights are sure: as they
-    are, or scaled until they are sure of ``wanted``; of ``SURE`` at least.
+def draw_rotary_programme(W, known_queries, queries, rng, target_count=None):
+    """The margins of some sure queries, and the number of queries of which the weights are sure: as
+    they are, or scaled until they are sure of ``target_count``; of ``SURE`` at least.
     """
-    logits = [keys @ (W @ z) for z, keys, _ in asked]
-    gaps = [each.max() - each for each in logits]
+    logits = [keys @ (W @ z) for z, keys, _ in known_queries]
+    gaps = [row.max() - row for row in logits]
 
-    def sure(scale):
-        top = np.array([1.0 / np.exp(-scale * gap).sum() for gap in gaps])
-        return np.flatnonzero(top > THRESHOLD)
+    def sure_queries(scale):
+        largest_weights = np.array([1.0 / np.exp(-scale * gap).sum() for gap in gaps])
+        return np.flatnonzero(largest_weights > THRESHOLD)
 
-    members = sure(scale_of(lambda scale: len(sure(scale)), wanted, SURE))
-    drawn = np.sort(rng.permutation(members)[:queries])
+    sure = sure_queries(scale_of(lambda scale: len(sure_queries(scale)), target_count, SURE))
+    members = np.sort(rng.permutation(sure)[:queries])
     margins = pair_margins(
-        [asked[i][1] for i in drawn],
-        [asked[i][0][None] for i in drawn],
-        [logits[i].argmax()[None] for i in drawn],
-        positions=[np.array([asked[i][2]]) for i in drawn],
+        [known_queries[i][1] for i in members],
+        [known_queries[i][0][None] for i in members],
+        [logits[i].argmax()[None] for i in members],
+        positions=[np.array([known_queries[i][2]]) for i in members],
     )
-    return margins, len(members)
+    return margins, len(sure)
 
 
-def variant(K, Q, kind, inputs, rng):
+def null_factors(K, Q, kind, inputs, rng):
     """Another rotary head of the same size."""
     d, width = K.shape
     if kind == "random":
@@ -150,8 +159,8 @@ def variant(K, Q, kind, inputs, rng):
         return A @ K, B @ Q
     if kind == "permuted":
         order, planes = rng.permutation(d // 2), K.reshape(d // 2, 2, width)
-        found = np.empty_like(planes)
-        found[order] = planes[np.roll(order, 1)]
-        return found.reshape(d, width), Q
+        permuted = np.empty_like(planes)
+        permuted[order] = planes[np.roll(order, 1)]
+        return permuted.reshape(d, width), Q
     R = reflection(inputs.reshape(-1, width), rng)
     return K @ R, Q @ R

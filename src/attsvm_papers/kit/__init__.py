@@ -28,7 +28,7 @@ from attsvm.report.style import (
     render,
 )
 from attsvm_papers.kit.axes import SEARCH, VERDICT, Cell, rows, run, same, seeds, stacked, until
-from attsvm_papers.kit.claims import MOST, claim, each
+from attsvm_papers.kit.claims import MOST, claim, several_claims
 from attsvm_papers.kit.experiment import Experiment, Scales
 from attsvm_papers.kit.nulls import (
     at_start,
@@ -83,7 +83,6 @@ __all__ = [
     "claim",
     "close_to",
     "dots",
-    "each",
     "exchanged",
     "experiment",
     "exponents",
@@ -107,6 +106,7 @@ __all__ = [
     "run",
     "same",
     "seeds",
+    "several_claims",
     "shuffled",
     "slopes",
     "stacked",

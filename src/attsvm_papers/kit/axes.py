@@ -34,15 +34,15 @@ SEARCH = 1_000_000
 
 
 @dataclass(frozen=True)
-class Same:
-    """A value that every row of a cell shares; the kit repeats it."""
+class SharedValue:
+    """A value that all rows of a cell share; the kit repeats it for each of them."""
 
     value: ArrayLike
 
 
 def same(value: ArrayLike) -> Any:
-    """One array, such as the recorded steps, for every row of the cell."""
-    return Same(value)
+    """The value, marked to be repeated for every row of the cell: one array, such as the steps."""
+    return SharedValue(value)
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class seeds:  # noqa: N801 - reads as a function
     first: int = VERDICT
 
     def __call__(self, at: Any) -> list[Any]:
-        every = range(self.start, self.start + getattr(at, self.name))
+        trials = range(self.start, self.start + getattr(at, self.name))
         if self.by is None:
-            return list(every)
-        return [list(every[k : k + self.by]) for k in range(0, len(every), self.by)]
+            return list(trials)
+        return [list(trials[k : k + self.by]) for k in range(0, len(trials), self.by)]
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,16 @@ class until(seeds):  # noqa: N801 - reads as a function
         share = self.share.get(getattr(at, self.axis), min(self.share.values()))
         needed = math.ceil(getattr(at, self.name) / share)
         full = self.by * math.ceil(needed / self.by)
-        one = replace(self, count=needed if needed < self.by else full)
-        return seeds.__call__(one, SimpleNamespace(**{self.name: one.count}))
+        blocks = replace(self, count=needed if needed < self.by else full)
+        return seeds.__call__(blocks, SimpleNamespace(**{self.name: blocks.count}))
 
 
-def stacked(found: Sequence[Mapping[str, Any]]) -> Columns:
+def stacked(measurements: Sequence[Mapping[str, Any]]) -> Columns:
     """A column for every name of these measurements, with a row for each of them."""
-    return {name: np.array([one[name] for one in found]) for name in (found[0] if found else ())}
+    return {
+        name: np.array([measurement[name] for measurement in measurements])
+        for name in (measurements[0] if measurements else ())
+    }
 
 
 class rows:  # noqa: N801 - reads as a function
@@ -105,8 +108,8 @@ class rows:  # noqa: N801 - reads as a function
         self.names, self.values = tuple(names.split()), values
 
 
-class Part:
-    """A run with its axes: one table of the evidence.
+class RunTable:
+    """A run with its axes, which computes one table of the evidence.
 
     Args:
         function: from the arguments of a cell to named arrays with one row per trial; a scalar, or
@@ -114,8 +117,9 @@ class Part:
             parameters of the figure.
         axes: names to values, or to a function of the parameters and of the axes before it; the
             last varies fastest. Several names, between underscores, vary together.
-        when: whether a point is kept, called with its values; all of them when left out.
+        when: whether a point of the grid is computed, called with its values; all when left out.
         scales: what is different at ``quick``, ``medium`` and ``paper``: parameters and axes.
+        name: its value in the column ``part``; the function's name when left out.
     """
 
     def __init__(
@@ -124,16 +128,22 @@ class Part:
         axes: Mapping[tuple[str, ...], Axis],
         when: Callable[..., bool] | None,
         scales: Mapping[str, Mapping[str, Any] | None],
+        name: str | None = None,
     ) -> None:
+        self.name = name or function.__name__
         self.function, self._axes, self._when = function, axes, when
-        self.scales = {name: dict(each) for name, each in scales.items() if each is not None}
+        self.scales = {
+            name: dict(changes) for name, changes in scales.items() if changes is not None
+        }
         self.axes = tuple(name for names in axes for name in names)
         self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__signature__ = inspect.signature(function)
-        known = self.__signature__.parameters
-        changed = {name for each in self.scales.values() for name in each}
+        arguments = self.__signature__.parameters
+        changed = {name for changes in self.scales.values() for name in changes}
         self.parameters = {
-            name: each.default for name, each in known.items() if each.default is not each.empty
+            name: argument.default
+            for name, argument in arguments.items()
+            if argument.default is not argument.empty
         }
         first = [VERDICT] if "seed" in self.parameters else []
         for names, axis in axes.items():
@@ -147,55 +157,57 @@ class Part:
 
     def cells(self, parameters: Any) -> list[dict[str, Any]]:
         """The cells at these parameters, each with all arguments of the function."""
-        known = vars(parameters)
+        settings = vars(parameters)
         points: list[dict[str, Any]] = [{}]
         for names, axis in self._axes.items():
             name = "_".join(names)
-            own = name in self.parameters and not isinstance(axis, seeds)
-            values = known[name] if own else axis
+            is_parameter = name in self.parameters and not isinstance(axis, seeds)
+            values = settings[name] if is_parameter else axis
             points = [
                 point
                 | (dict(zip(names, value, strict=True)) if len(names) > 1 else {names[0]: value})
                 for point in points
                 for value in (
-                    values(SimpleNamespace(**known | point)) if callable(values) else values
+                    values(SimpleNamespace(**settings | point)) if callable(values) else values
                 )
             ]
-        given = {name: known[name] for name in self.__signature__.parameters if name in known}
+        constants = {
+            name: settings[name] for name in self.__signature__.parameters if name in settings
+        }
         return [
-            {key: _plain(value) for key, value in (given | point).items()}
+            {key: _json_value(value) for key, value in (constants | point).items()}
             for point in points
             if self._when is None or self._when(**point)
         ]
 
-    def __call__(self, *arguments: Any, **named: Any) -> Columns:
-        return columns(self.function(*arguments, **named))
+    def __call__(self, *arguments: Any, **keywords: Any) -> Columns:
+        return repeat_shared(self.function(*arguments, **keywords))
 
 
-class Runs:
-    """The run of a figure with several parts: ``part`` says which. They may be written in other
-    modules than the figure's.
+class RunTables:
+    """The run of a figure with several tables: ``part`` in a cell is the name of its table. They
+    may be written in other modules than the figure's.
     """
 
-    def __init__(self, parts: Mapping[str, Part], module: str) -> None:
-        self._parts = parts
+    def __init__(self, tables: Mapping[str, RunTable], module: str) -> None:
+        self._tables = tables
         self.__module__ = module
-        found = {
+        arguments = {
             name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for part in parts.values()
-            for name, parameter in part.__signature__.parameters.items()
+            for table in tables.values()
+            for name, parameter in table.__signature__.parameters.items()
         }
-        self.__signature__ = inspect.Signature(list(found.values()))
+        self.__signature__ = inspect.Signature(list(arguments.values()))
 
-    def __call__(self, *, part: str, **arguments: Any) -> Columns:
-        return self._parts[part](**arguments)
+    def __call__(self, **cell: Any) -> Columns:
+        return self._tables[cell.pop("part")](**cell)
 
     def cells(self, parameters: Any) -> list[Cell]:
-        """The cells of all parts."""
+        """The cells of all tables."""
         return [
             {"part": name, **cell}
-            for name, part in self._parts.items()
-            for cell in part.cells(parameters)
+            for name, table in self._tables.items()
+            for cell in table.cells(parameters)
         ]
 
 
@@ -205,55 +217,64 @@ def run(
     quick: Mapping[str, Any] | None = None,
     medium: Mapping[str, Any] | None = None,
     paper: Mapping[str, Any] | None = None,
+    name: str | None = None,
     **axes: Axis,
-) -> Callable[[Callable[..., Mapping[str, Any]]], Part]:
-    """Makes a function the run of its figure, or a :class:`Part` of it; see there.
+) -> Callable[[Callable[..., Mapping[str, Any]]], RunTable]:
+    """A decorator that makes a function the run of its figure, a :class:`RunTable`; see there.
 
-    A figure's only part is called ``run``; where there are several, their names are the column
-    ``part``. ``quick`` says what is different in a run of seconds, ``medium`` in one of hours, and
-    ``paper`` where the published sizes need an accelerator.
+    A figure's only table is called ``run``; where there are several, their names are the column
+    ``part``: ``name``, or that of the function. ``quick`` says what is different in a run of
+    seconds, ``medium`` in one of hours, ``paper`` where published sizes need an accelerator.
     """
-    known = {table.names: table.values for table in tables}
-    known |= {(name,): axis for name, axis in axes.items()}
+    axes_by_names = {table.names: table.values for table in tables}
+    axes_by_names |= {(name,): axis for name, axis in axes.items()}
     scales = {"quick": quick, "medium": medium, "paper": paper}
-    return lambda function: Part(function, known, when, scales)
+    return lambda function: RunTable(function, axes_by_names, when, scales, name)
 
 
-def columns(found: Mapping[str, Any]) -> Columns:
-    """What a run returned, with scalars and :func:`same` values repeated for every row.
+def repeat_shared(measurements: Mapping[str, Any]) -> Columns:
+    """The measurements of a cell, with scalars and :func:`same` values repeated for every row.
 
     Raises:
         InputError: nothing says how many rows there are.
     """
-    own = {name: value for name, value in found.items() if not isinstance(value, Same)}
-    if not found:  # no trial counts
+    per_row = {
+        name: value for name, value in measurements.items() if not isinstance(value, SharedValue)
+    }
+    if not measurements:  # no trial counts
         return {}
-    lengths = [len(np.asarray(value)) for value in own.values() if np.ndim(value)]
+    lengths = [len(np.asarray(value)) for value in per_row.values() if np.ndim(value)]
     if not lengths:
         raise InputError("a run returned no column with a row per trial; give it one at least")
     return {
         name: np.tile(value.value, (lengths[0], *[1] * np.ndim(value.value)))
-        if isinstance(value, Same)
+        if isinstance(value, SharedValue)
         else np.asarray(value if np.ndim(value) else np.full(lengths[0], value))
-        for name, value in found.items()
+        for name, value in measurements.items()
     }
 
 
-def described(cell: Cell, found: Mapping[str, ArrayLike], names: Iterable[str]) -> dict[str, Any]:
-    """The columns of a cell, and before them those arguments of it that are an axis of the grid.
+def with_axis_columns(
+    cell: Cell, measurements: Mapping[str, ArrayLike], names: Iterable[str]
+) -> dict[str, Any]:
+    """The measurements of a cell, and before them its arguments that are axes, as columns.
 
     ``seeds`` is the column ``seed`` where there is a row for each.
     """
-    length = len(np.asarray(next(iter(found.values()))))
-    told: dict[str, Any] = {}
+    length = len(np.asarray(next(iter(measurements.values()))))
+    axis_columns: dict[str, Any] = {}
     for name in names:
         value = cell.get(name)
         if name == "seeds" and isinstance(value, list) and len(value) == length:
-            told["seed"] = np.array(value)
+            axis_columns["seed"] = np.array(value)
         elif isinstance(value, str | bool | int | float):
-            told[name] = np.full(length, value)
-    return {**told, **found}
+            axis_columns[name] = np.full(length, value)
+    return {**axis_columns, **measurements}
 
 
-def _plain(value: Any) -> Any:
-    return [_plain(each) for each in value] if isinstance(value, tuple | list | range) else value
+def _json_value(value: Any) -> Any:
+    return (
+        [_json_value(member) for member in value]
+        if isinstance(value, tuple | list | range)
+        else value
+    )

@@ -1,4 +1,4 @@
-"""What a figure's docstring says: title, protocol, source and notes, read without running it."""
+"""Title, protocol, source and notes of a figure, read off its docstring without running it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Words(NamedTuple):
-    """The docstring of a figure, in parts.
+class FigureText(NamedTuple):
+    """The docstring of a figure, by its paragraphs.
 
     Attributes:
         title: its first paragraph, what is shown.
@@ -25,9 +25,9 @@ class Words(NamedTuple):
     notes: str
 
 
-def words(docstring: str) -> Words:
-    """The parts of a figure's docstring."""
-    paragraphs = [one_line(part) for part in inspect.cleandoc(docstring).split("\n\n")]
+def parse_docstring(docstring: str) -> FigureText:
+    """Title, protocol, source and notes in a figure's docstring."""
+    paragraphs = [one_line(paragraph) for paragraph in inspect.cleandoc(docstring).split("\n\n")]
     marked = {"Source:": "", "Notes:": ""}
     protocol = []
     for paragraph in paragraphs[1:]:
@@ -36,14 +36,16 @@ def words(docstring: str) -> Words:
             protocol.append(paragraph)
         else:
             marked[mark] = paragraph.removeprefix(mark).strip()
-    return Words(
+    return FigureText(
         paragraphs[0].removesuffix("."), " ".join(protocol), marked["Source:"], marked["Notes:"]
     )
 
 
-def words_of(path: Path) -> Words:
-    """Those of a file, which is parsed and not run."""
-    return words(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or path.stem)
+def text_of_file(path: Path) -> FigureText:
+    """Title, protocol, source and notes of a figure's file, which is parsed and not run."""
+    return parse_docstring(
+        ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or path.stem
+    )
 
 
 def one_line(text: str) -> str:

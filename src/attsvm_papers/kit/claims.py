@@ -12,7 +12,7 @@ import numpy as np
 
 from attsvm.claims import Claim, Evidence, Expectation, Failure, Null, Source
 from attsvm_papers.kit.captions import one_line
-from attsvm_papers.kit.nulls import Breaks, named
+from attsvm_papers.kit.nulls import Breaks, null_of
 
 Measure = Callable[..., Any]
 
@@ -56,7 +56,7 @@ def claim(
     least: int = 0,
     **fields: Any,
 ) -> Callable[[Measure | Claims], Claims]:
-    """Makes a function of the evidence a :class:`~attsvm.claims.Claim`.
+    """A decorator that makes a function of the evidence a :class:`~attsvm.claims.Claim`.
 
     Args:
         expect: what the numbers are held against, with its reason.
@@ -79,29 +79,30 @@ def claim(
         where: values of columns, as ``{"part": "descent"}``: the function and the assumptions get
             these rows alone.
         by: columns, between spaces: the numbers are measured among the rows of each value. Of a
-            claim made of parts the function itself returns numbers by the names of its parts.
+            claim that expects several numbers the function itself returns them by their names.
         least: rows of each of them; with fewer the claim is not applicable.
         **fields: further arguments of the function, and words of the statement. Several claims on
-            one measurement are several decorators, first to last from above, or :func:`each`.
+            one measurement are several decorators, first to last from above, or
+            :func:`several_claims`.
     """
 
     def decorate(measured: Measure | Claims) -> Claims:
-        known = measured if isinstance(measured, Claims) else Claims(measured)
-        function = known.function
+        claims = measured if isinstance(measured, Claims) else Claims(measured)
+        function = claims.function
         words = one_line(statement or inspect.getdoc(function) or "")
         taken = {
             name: fields[name] for name in inspect.signature(function).parameters if name in fields
         }
 
         def measure(e: Evidence) -> Any:
-            found = [function(group, **taken) for group in e.by(by)]
-            return np.concatenate([np.atleast_1d(each) for each in found]) if by else found[0]
+            values = [function(group, **taken) for group in e.by(by)]
+            return np.concatenate([np.atleast_1d(value) for value in values]) if by else values[0]
 
-        told = {assumes: lambda e: e[assumes]} if isinstance(assumes, str) else assumes or {}
-        conditions: dict[str, Measure] = dict(told)
+        assumed = {assumes: lambda e: e[assumes]} if isinstance(assumes, str) else assumes or {}
+        conditions: dict[str, Measure] = dict(assumed)
         if least:
             conditions[f"{least} runs"] = lambda e: min(x.rows for x in e.by(by)) >= least
-        made = Claim(
+        claim = Claim(
             id or function.__name__.replace("_", "."),
             words.format(**fields) if fields else words,
             cast(Source, source),
@@ -111,24 +112,26 @@ def claim(
             reference,
             explanation,
             interval,
-            named(null),
+            null_of(null),
             trials,
             failure=cast(Failure, failure),
             where=where or {},
         )
-        return Claims(function, (made, *known.claims))
+        return Claims(function, (claim, *claims.claims))
 
     return decorate
 
 
-def each(
+def several_claims(
     claims: Iterable[Callable[[Measure | Claims], Claims]],
 ) -> Callable[[Measure | Claims], Claims]:
-    """Makes a function the measurement of several claims, such as ``claim(...) for ... in ...``."""
+    """A decorator that makes a function the measurement of several claims, such as
+    ``claim(...) for ... in ...``.
+    """
 
     def decorate(measured: Measure | Claims) -> Claims:
-        for one in reversed(list(claims)):
-            measured = one(measured)
+        for add_claim in reversed(list(claims)):
+            measured = add_claim(measured)
         return measured if isinstance(measured, Claims) else Claims(measured)
 
     return decorate

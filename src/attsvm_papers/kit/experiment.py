@@ -1,5 +1,5 @@
-"""What an experiment is: cells of work that can be computed anywhere in any order, and what is read
-off them together. A figure's module is read as one by :func:`read`.
+"""Experiments: cells of work that can be computed anywhere in any order, and claims and pictures of
+all their measurements. A figure's module is read as one by :func:`read_experiment`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 
 from attsvm import InputError
 from attsvm.claims import Claim, Evidence
-from attsvm_papers.kit.axes import SEARCH, Cell, Part, Runs, described
-from attsvm_papers.kit.captions import words
+from attsvm_papers.kit.axes import SEARCH, Cell, RunTable, RunTables, with_axis_columns
+from attsvm_papers.kit.captions import parse_docstring
 from attsvm_papers.kit.claims import Claims
-from attsvm_papers.kit.pictures import Drawing
+from attsvm_papers.kit.pictures import PictureFunction
 
 if TYPE_CHECKING:
     from attsvm.report.style import Picture
@@ -94,13 +94,13 @@ class Experiment:
         return "own" if self.file else self.id.rsplit("-", 1)[0]
 
     @property
-    def asked(self) -> str:
-        """What it is asked for by: its name, or its file."""
+    def request(self) -> str:
+        """The argument that names it on the command line: its identifier, or its file."""
         return self.file or self.id
 
     @property
-    def random(self) -> bool:
-        """Whether it has random trials, so that a number of seeds means something."""
+    def has_trials(self) -> bool:
+        """True where it has random trials, so that a number of seeds means something."""
         return hasattr(self.parameters, "seeds")
 
     def scale(self, name: str | None = None) -> str:
@@ -110,24 +110,24 @@ class Experiment:
         Raises:
             InputError: there is no such scale.
         """
-        known = self._scales()
+        scales = self._scales()
         if name is None:
-            return "small" if "small" in known else "paper"
+            return "small" if "small" in scales else "paper"
         if name not in SCALES:
             raise InputError(f"there is no scale {name!r}; choose from: {', '.join(SCALES)}")
-        below = [each for each in known if SCALES.index(each) <= SCALES.index(name)]
+        below = [scale for scale in scales if SCALES.index(scale) <= SCALES.index(name)]
         return below[-1] if name == "smoke" or len(below) > 1 else "paper"
 
     def _scales(self) -> dict[str, Any]:
         """The parameters of every scale there is, the smallest first."""
-        one = self.published is None and self.medium is None
-        known = {
+        single_scale = self.published is None and self.medium is None
+        scales = {
             "smoke": self.quick,
-            "small": None if one else self.parameters,
+            "small": None if single_scale else self.parameters,
             "medium": self.medium,
-            "paper": self.parameters if one else self.published,
+            "paper": self.parameters if single_scale else self.published,
         }
-        return {name: value for name, value in known.items() if value is not None}
+        return {name: value for name, value in scales.items() if value is not None}
 
     def at(
         self,
@@ -150,7 +150,7 @@ class Experiment:
                 to choose.
         """
         chosen = self._scales()[self.scale("smoke" if quick else scale)]
-        if seeds is not None and not self.random:
+        if seeds is not None and not self.has_trials:
             raise InputError(
                 f"{self.id} has no random trials, so seeds do not apply to it; leave them out"
             )
@@ -164,13 +164,13 @@ class Experiment:
                 f"{self.id} reads no text, so a text does not apply to it; leave it out"
             )
         first = 0 if tuning and hasattr(chosen, "first_seed") else None
-        asked = {"seeds": seeds, "sizes": sizes, "text": text, "first_seed": first}
+        changes = {"seeds": seeds, "sizes": sizes, "text": text, "first_seed": first}
         return replace(
-            chosen, **{name: value for name, value in asked.items() if value is not None}
+            chosen, **{name: value for name, value in changes.items() if value is not None}
         )
 
     def first_seed(self, parameters: Any) -> int:
-        """What these parameters add to every seed."""
+        """The number that these parameters add to every seed."""
         return int(getattr(parameters, "first_seed", 0))
 
     def evidence(
@@ -179,15 +179,15 @@ class Experiment:
         """The rows of all cells, with the arguments that tell them apart as columns."""
         return Evidence.concatenate(
             [
-                described(cell, found, self.axes)
-                for cell, found in zip(cells, results, strict=True)
-                if found
+                with_axis_columns(cell, arrays, self.axes)
+                for cell, arrays in zip(cells, results, strict=True)
+                if arrays
             ]
         )
 
     @property
     def stages(self) -> tuple[Then, ...]:
-        """What :attr:`then` holds, one after the other."""
+        """The functions in :attr:`then`, in order."""
         return (
             self.then if isinstance(self.then, tuple) else () if self.then is None else (self.then,)
         )
@@ -217,53 +217,57 @@ class Experiment:
                 for then in self.stages[stage : stage + 1]
                 for cell in then(parameters, evidence)
             ]
-        by = shift + self.first_seed(parameters)
-        found: list[Cell] = [_moved(cell, by) for cell in cells] if by else cells
-        if shift and evidence is None and self.then is None and found == cells:
+        offset = shift + self.first_seed(parameters)
+        shifted: list[Cell] = [_shift_seeds(cell, offset) for cell in cells] if offset else cells
+        if shift and evidence is None and self.then is None and shifted == cells:
             raise InputError(f"{self.id} has no seeds that could be shifted; leave the shift out")
-        return found
+        return shifted
 
 
-def _moved(cell: Mapping[str, Any], by: int) -> dict[str, Any]:
-    def moved(key: str, value: Any) -> Any:
+def _shift_seeds(cell: Mapping[str, Any], offset: int) -> dict[str, Any]:
+    def shift(key: str, value: Any) -> Any:
         if key in ("first", "seed"):
-            return value + by if value < SEARCH else value
+            return value + offset if value < SEARCH else value
         if key == "seeds":
-            return [moved("seed", seed) for seed in value]
-        return _moved(value, by) if isinstance(value, Mapping) else value
+            return [shift("seed", seed) for seed in value]
+        return _shift_seeds(value, offset) if isinstance(value, Mapping) else value
 
-    return {key: moved(key, value) for key, value in cell.items()}
+    return {key: shift(key, value) for key, value in cell.items()}
 
 
-def read(identifier: str, module: ModuleType) -> Experiment:
+def read_experiment(identifier: str, module: ModuleType) -> Experiment:
     """The experiment that a figure's module describes.
 
-    Its docstring is title, protocol, ``Source:`` and ``Notes:``; every :class:`Part` is a table of
-    evidence (or ``cells`` and ``run`` of its own, with ``SCALES``, and ``then``); every claim and
+    Its docstring is title, protocol, ``Source:`` and ``Notes:``; every :class:`RunTable` is a table
+    of evidence (or it has ``cells`` and ``run``, with ``SCALES``, and ``then``); every claim and
     every picture in it is one of the figure's, in their order.
 
     Raises:
-        InputError: it computes nothing, or its parts disagree about a parameter.
+        InputError: it computes nothing, or its tables disagree about a parameter.
     """
-    known = vars(module)
-    title, protocol, reference, notes = words(module.__doc__ or identifier)
-    parts = {name: each for name, each in known.items() if isinstance(each, Part)}
+    names = vars(module)
+    title, protocol, reference, notes = parse_docstring(module.__doc__ or identifier)
+    tables = {
+        value.name if name == value.function.__name__ else name: value
+        for name, value in names.items()
+        if isinstance(value, RunTable)
+    }
     claims = [
-        one
-        for each in known.values()
-        for one in (each.claims if isinstance(each, Claims) else (each,))
-        if isinstance(one, Claim)
+        claim
+        for value in names.values()
+        for claim in (value.claims if isinstance(value, Claims) else (value,))
+        if isinstance(claim, Claim)
     ]
-    drawings = [each for each in known.values() if isinstance(each, Drawing)]
-    own: Any = known.get("run")
-    if parts and list(parts) != ["run"]:
-        own = Runs(parts, module.__name__)
-    cells = own.cells if parts else known.get("cells")
-    if own is None or cells is None:
+    drawings = [value for value in names.values() if isinstance(value, PictureFunction)]
+    function: Any = names.get("run")
+    if tables and list(tables) != ["run"]:
+        function = RunTables(tables, module.__name__)
+    cells = function.cells if tables else names.get("cells")
+    if function is None or cells is None:
         raise InputError(
             f"{module.__file__} computes nothing; decorate a function `run` with `@kit.run(...)`"
         )
-    scale = known.get("SCALES") or _scales(list(parts.values()))
+    scale = names.get("SCALES") or _scales_of_tables(list(tables.values()))
     return Experiment(
         id=identifier,
         title=title,
@@ -272,34 +276,34 @@ def read(identifier: str, module: ModuleType) -> Experiment:
         parameters=scale.parameters,
         quick=scale.quick,
         cells=cells,
-        run=own,
+        run=function,
         claims=tuple(claims),
-        plot=known.get("plot") or (lambda evidence: [draw(evidence) for draw in drawings]),
+        plot=names.get("plot") or (lambda evidence: [draw(evidence) for draw in drawings]),
         notes=notes,
-        then=known.get("then"),
+        then=names.get("then"),
         published=scale.published,
         medium=scale.medium,
         axes=tuple(
-            dict.fromkeys(["part", *(name for each in parts.values() for name in each.axes)])
+            dict.fromkeys(["part", *(name for table in tables.values() for name in table.axes)])
         ),
     )
 
 
-def _scales(parts: Sequence[Part]) -> Scales:
-    """The parameters of all parts, and what is different at each scale."""
-    own = _merged([each.parameters for each in parts])
-    chosen = make_dataclass("Parameters", own, frozen=True)(**own)
-    found = {
-        name: replace(chosen, **_merged([each.scales.get(name, {}) for each in parts]))
+def _scales_of_tables(tables: Sequence[RunTable]) -> Scales:
+    """The parameters of all tables, and what is different at each scale."""
+    parameters = _merge_parameters([table.parameters for table in tables])
+    chosen = make_dataclass("Parameters", parameters, frozen=True)(**parameters)
+    scales = {
+        name: replace(chosen, **_merge_parameters([table.scales.get(name, {}) for table in tables]))
         for name in ("quick", "medium", "paper")
-        if name == "quick" or any(name in each.scales for each in parts)
+        if name == "quick" or any(name in table.scales for table in tables)
     }
-    return Scales(chosen, found["quick"], found.get("paper"), found.get("medium"))
+    return Scales(chosen, scales["quick"], scales.get("paper"), scales.get("medium"))
 
 
-def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in (item for part in parts for item in part.items()):
-        if found.setdefault(name, value) != value:
+def _merge_parameters(groups: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for name, value in (entry for group in groups for entry in group.items()):
+        if merged.setdefault(name, value) != value:
             raise InputError(f"two parts of a figure have a parameter {name!r} of their own")
-    return found
+    return merged

@@ -17,8 +17,8 @@ Breaks = Callable[[Evidence], Evidence]
 Values = Callable[[NDArray[Any]], ArrayLike]
 
 
-def named(null: Null | Breaks | None) -> Null | None:
-    """A function as the null that its docstring names.
+def null_of(null: Null | Breaks | None) -> Null | None:
+    """The null that a function computes, named by its docstring.
 
     Raises:
         InputError: it has no docstring.
@@ -29,7 +29,8 @@ def named(null: Null | Breaks | None) -> Null | None:
 
 
 def replaced(words: str, **columns: str | Callable[[Evidence], ArrayLike]) -> Null:
-    """What the run measured for a broken variant, in place of what the claim reads.
+    """The null in whose evidence other measurements, those of a broken variant, take the place of
+    the columns that the claim reads.
 
     ``replaced("a random direction", gap="gap_random")`` puts the column ``gap_random`` in place of
     ``gap``; a function of the evidence computes what takes its place.
@@ -56,58 +57,61 @@ def random_steps(
     return np.asarray(moves.sum(axis=0).reshape(shape))
 
 
-def exchanged(words: str, column: str, one: Any, other: Any) -> Null:
-    """The rows of one variant under the name of the other: ``exchanged("plain descent in its
-    place", "rule", POLYAK, PLAIN)``.
+def exchanged(words: str, column: str, first: Any, second: Any) -> Null:
+    """The null with the rows of each of two variants under the name of the other:
+    ``exchanged("plain descent in its place", "rule", POLYAK, PLAIN)``.
     """
 
     def of(e: Evidence) -> Evidence:
         values = e[column]
         return e.but(
-            {column: np.where(values == one, other, np.where(values == other, one, values))}
+            {column: np.where(values == first, second, np.where(values == second, first, values))}
         )
 
     return Null(words, of)
 
 
 def at_start(*columns: str, words: str = "before any training") -> Null:
-    """Every record ``(rows, records, ...)`` is the first one: nothing was learned."""
-    return _each(words, columns, lambda values: np.broadcast_to(values[:, :1], values.shape))
+    """The null with the first record of ``(rows, records, ...)`` everywhere: nothing is learned."""
+    return _null_of_columns(
+        words, columns, lambda values: np.broadcast_to(values[:, :1], values.shape)
+    )
 
 
 def shuffled(*columns: str, within: str = "", words: str = "") -> Null:
-    """Every row has another's value, half of them further on: for claims that pair columns.
+    """The null in which every row has another's value, of the row half of them further on: for
+    claims that pair columns.
 
     ``within`` names columns, between spaces; values are exchanged among rows that agree in them. A
     claim about one column alone does not see the order of rows, and needs another null.
     """
 
     def of(e: Evidence) -> Evidence:
-        told = [e[name].astype(str) for name in within.split()]
-        _, group = np.unique(np.stack(told), axis=1, return_inverse=True) if told else (0, None)
-        place = np.arange(e.rows)
-        for each in [place] if group is None else [place[group == k] for k in np.unique(group)]:
-            place[each] = np.roll(each, max(1, len(each) // 2))
-        return e.but({name: e[name][place] for name in columns})
+        labels = [e[name].astype(str) for name in within.split()]
+        _, group = np.unique(np.stack(labels), axis=1, return_inverse=True) if labels else (0, None)
+        order = np.arange(e.rows)
+        for members in [order] if group is None else [order[group == k] for k in np.unique(group)]:
+            order[members] = np.roll(members, max(1, len(members) // 2))
+        return e.but({name: e[name][order] for name in columns})
 
     return Null(words or f"{' and '.join(columns)} of another instance", of)
 
 
 def mixed_records(*columns: str, words: str = "its records in random order") -> Null:
-    """The records ``(rows, records)`` of every row in an order of their own: no trend is left."""
-    return _each(words, columns, lambda values: _rng().permuted(values, axis=1))
+    """The null with the records ``(rows, records)`` of a row in random order: no trend is left."""
+    return _null_of_columns(words, columns, lambda values: _rng().permuted(values, axis=1))
 
 
 def noise(*columns: str, low: float = 0.0, high: float = 1.0, words: str = "") -> Null:
-    """Random numbers between ``low`` and ``high``, where the column has a number."""
+    """The null with random numbers between ``low`` and ``high`` where the column has a number."""
 
     def of(values: NDArray[Any]) -> ArrayLike:
         return np.where(np.isnan(values), np.nan, _rng().uniform(low, high, values.shape))
 
-    return _each(words or f"random numbers from {low:g} to {high:g}", columns, of)
+    return _null_of_columns(words or f"random numbers from {low:g} to {high:g}", columns, of)
 
 
-def _each(words: str, columns: tuple[str, ...], of: Values) -> Null:
+def _null_of_columns(words: str, columns: tuple[str, ...], of: Values) -> Null:
     if not columns:
         raise InputError(f"the null {words!r} names no column; say which ones it breaks")
     return Null(words, lambda e: e.but({name: of(e[name]) for name in columns}))

@@ -34,8 +34,8 @@ COLOURS = (BEST, TRAINED, ATTENTION, INK)
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """What makes a :class:`~attsvm.report.style.Picture` of the evidence."""
+class PictureFunction:
+    """A function from the evidence to a :class:`~attsvm.report.style.Picture` of it."""
 
     draw: Callable[[Evidence], Picture]
 
@@ -53,7 +53,7 @@ def picture(
     *,
     name: str | None = None,
     **grid: Any,
-) -> Callable[[Callable[..., None]], Drawing]:
+) -> Callable[[Callable[..., None]], PictureFunction]:
     """Makes ``def name(evidence, axes)`` a picture of its figure; its docstring is the caption.
 
     Args:
@@ -67,18 +67,18 @@ def picture(
         **grid: options of the panels, such as ``sharey``.
     """
 
-    def decorate(function: Callable[..., None]) -> Drawing:
-        def made(evidence: Evidence) -> Picture:
+    def decorate(function: Callable[..., None]) -> PictureFunction:
+        def draw(evidence: Evidence) -> Picture:
             across = columns(evidence) if callable(columns) else columns
-            wide = width(evidence) if callable(width) else width
-            with canvas(height, rows, across, wide, **grid) as (figure, axes):
+            inches = width(evidence) if callable(width) else width
+            with canvas(height, rows, across, inches, **grid) as (figure, axes):
                 function(evidence, axes)
                 for ax in figure.axes:
                     _label_logarithmic(ax)
                 caption = one_line(inspect.getdoc(function) or "")
                 return render(figure, name or function.__name__, title, caption, alt)
 
-        return Drawing(made)
+        return PictureFunction(draw)
 
     return decorate
 
@@ -104,7 +104,7 @@ def panels(
     head: str | Callable[..., str | None] = "",
     legend: int = 4,
     **options: Any,
-) -> Callable[[Callable[..., None]], Drawing]:
+) -> Callable[[Callable[..., None]], PictureFunction]:
     """Makes ``def name(evidence, *axes)`` a picture with a column of panels for every value of a
     column of the evidence, and a legend of the first below them.
 
@@ -118,24 +118,26 @@ def panels(
         legend: columns of the legend at most; none with 0.
         **options: those of :func:`picture`.
     """
-    words = head or f"{by} = {{}}"
+    heading = head or f"{by} = {{}}"
 
-    def decorate(function: Callable[..., None]) -> Drawing:
+    def decorate(function: Callable[..., None]) -> PictureFunction:
         def draw(e: Evidence, axes: NDArray[Any]) -> None:
             for column, value in zip(axes.T, e.levels(by), strict=True):
-                told = f"{value:g}" if isinstance(value, float) else value
-                column[0].set_title(words.format(told) if isinstance(words, str) else words(value))
+                label = f"{value:g}" if isinstance(value, float) else value
+                column[0].set_title(
+                    heading.format(label) if isinstance(heading, str) else heading(value)
+                )
                 function(e.where(**{by: value}), *column)
             if legend:
                 legend_below(axes[0, 0], legend)
 
         draw.__name__, draw.__doc__ = function.__name__, function.__doc__
-        wide: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "sharey": "row",
             "squeeze": False,
             "columns": lambda e: len(e.levels(by)),
         }
-        return picture(title, alt, height, rows, **wide | options)(draw)
+        return picture(title, alt, height, rows, **defaults | options)(draw)
 
     return decorate
 
@@ -153,9 +155,9 @@ def means(
     """Means over trials of some columns, a line each with its name in the legend; ``at=(x, {column:
     value})`` marks values of others with crosses.
     """
-    drawn = {name: e[name].mean(axis=0) for name in lines}
+    curves = {name: e[name].mean(axis=0) for name in lines}
     for colour, (name, label) in zip(COLOURS, lines.items(), strict=False):
-        ax.plot(e[x][0], drawn[name], style, color=colour, label=label)
+        ax.plot(e[x][0], curves[name], style, color=colour, label=label)
         if at:
             ax.plot(at[0], at[1][name], "x", color=colour, clip_on=False)
     ax.set(xlabel=x, yscale="log" if log else "linear")
@@ -163,16 +165,18 @@ def means(
 
 def dots(
     ax: Axes,
-    places: Iterable[float],
+    positions: Iterable[float],
     values: Iterable[ArrayLike],
     *,
     label: str | None = None,
     **options: Any,
 ) -> None:
-    """A dot per value, beside each other at each place; one name for all in the legend."""
-    for place, each in zip(places, values, strict=True):
-        shown = np.ravel(each)
-        ax.plot(place + np.linspace(-0.2, 0.2, len(shown)), shown, "o", label=label, **options)
+    """A dot per value, side by side at each position; one name for all in the legend."""
+    for position, column in zip(positions, values, strict=True):
+        heights = np.ravel(column)
+        ax.plot(
+            position + np.linspace(-0.2, 0.2, len(heights)), heights, "o", label=label, **options
+        )
         label = None
 
 
@@ -191,15 +195,15 @@ def legend(ax: Axes, **options: Any) -> None:
 
 
 def legend_below(ax: Axes, columns: int) -> None:
-    """Those of one panel below all panels of its figure, in as many columns as fit."""
+    """The names of one panel's curves below all panels of its figure, in as many columns as fit."""
     figure = ax.figure
     while True:
-        placed = figure.legend(
+        box = figure.legend(
             *ax.get_legend_handles_labels(), loc="outside lower center", ncols=columns, **_QUIET
         )
-        if columns == 1 or placed.get_window_extent().width < figure.bbox.width:
+        if columns == 1 or box.get_window_extent().width < figure.bbox.width:
             return
-        placed.remove()
+        box.remove()
         columns -= 1
 
 
@@ -228,6 +232,6 @@ def bands(
     """Bands by step, each ``(trials, records)`` with its colour and its name in the legend; the
     axes that ``log`` names are logarithmic.
     """
-    for rows, colour, words in lines:
-        band(ax, x, rows, colour, label=words)
+    for rows, colour, label in lines:
+        band(ax, x, rows, colour, label=label)
     ax.set(xlabel="step", **{f"{axis}scale": "log" for axis in log})

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from attsvm import InputError
 from attsvm.nearest import did_you_mean
-from attsvm_papers.kit.captions import words_of
-from attsvm_papers.kit.experiment import Experiment, read
+from attsvm_papers.kit.captions import text_of_file
+from attsvm_papers.kit.experiment import Experiment, read_experiment
 
 PAPERS = {
     "mmts": "Max-Margin Token Selection in Attention Mechanism",
@@ -43,8 +43,10 @@ def identifiers(paper: str | None = None) -> list[str]:
         InputError: there is no such paper.
     """
     if paper is not None and paper not in PAPERS:
-        near = did_you_mean(paper, PAPERS)
-        raise InputError(f"there is no paper {paper!r}; choose from: {', '.join(PAPERS)}{near}")
+        suggestion = did_you_mean(paper, PAPERS)
+        raise InputError(
+            f"there is no paper {paper!r}; choose from: {', '.join(PAPERS)}{suggestion}"
+        )
     return [name for name in _files() if paper in (None, name.partition("-")[0])]
 
 
@@ -63,11 +65,11 @@ def experiment(identifier: str) -> Experiment:
                 f"{identifier} is a paper, not an experiment; ask for it with option paper, or for"
                 f" one such as {identifiers(identifier)[0]}"
             )
-        near = did_you_mean(identifier, _files())
+        suggestion = did_you_mean(identifier, _files())
         raise InputError(
-            f"there is no experiment {identifier!r}; `attsvm list` names them all{near}"
+            f"there is no experiment {identifier!r}; `attsvm list` names them all{suggestion}"
         )
-    return read(
+    return read_experiment(
         identifier, importlib.import_module(f"attsvm_papers.{path.parent.name}.{path.stem}")
     )
 
@@ -85,20 +87,20 @@ def _of_file(path: Path) -> Experiment:
         spec.loader.exec_module(module)
     except Exception as error:
         raise InputError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
-    return replace(read(path.stem.replace("_", "-"), module), file=str(path))
+    return replace(read_experiment(path.stem.replace("_", "-"), module), file=str(path))
 
 
 def titles() -> dict[str, str]:
-    """What every experiment shows, by its name; no figure is imported for it."""
-    return {name: words_of(path).title for name, path in _files().items()}
+    """Titles of all experiments by their names; no figure is imported for it."""
+    return {name: text_of_file(path).title for name, path in _files().items()}
 
 
 def _files() -> dict[str, Path]:
-    """Where each experiment is written: ``tfsvm/e3_local_convergence.py`` is ``tfsvm-3``."""
-    found = []
+    """Files of the experiments by their names: ``tfsvm/e3_local_convergence.py`` is ``tfsvm-3``."""
+    figures = []
     for order, paper in enumerate(PAPERS):
         for path in (_ROOT / paper).glob("e*.py"):
             if match := _FIGURE.fullmatch(path.stem):
                 name = f"{paper}-{match[1]}{match[2]}"
-                found.append((order, int(match[1]), match[2], name, path))
-    return {name: path for *_, name, path in sorted(found)}
+                figures.append((order, int(match[1]), match[2], name, path))
+    return {name: path for *_, name, path in sorted(figures)}

@@ -31,47 +31,53 @@ _STILL = 1e-9  # a Newton step as small as this leaves its square, which is roun
 
 
 def generators(seeds: Sequence[int]) -> list[np.random.Generator]:
-    """One for every seed."""
+    """A generator for every seed."""
     return [np.random.default_rng([73, seed]) for seed in seeds]
 
 
-def prompts(design: str, K: int, T: int, D: int, rngs: Sequence[np.random.Generator]) -> IntArray:
-    """``(seeds, K, D, K)``: how often each token is in each of ``D`` prompts of ``T`` tokens, for
-    each last token.
+def draw_prompts(
+    design: str, K: int, T: int, D: int, rngs: Sequence[np.random.Generator]
+) -> IntArray:
+    """Counts ``(seeds, K, D, K)`` of each token in each of ``D`` prompts of ``T`` tokens, for each
+    last token.
     """
     queries = np.eye(K, dtype=np.int64)[:, None]
-    found = []
+    counts = []
     for rng in rngs:
         half = rng.permuted(np.tile(np.arange(K) < K // 2, (K, 1)), axis=1)[:, None]
-        either = np.arange(D)[:, None] % 2 == 0
-        every = np.ones_like(half)
-        allowed = {COVERED: every, HALF: half, APART: np.where(either, half, ~half)}[design]
-        share = np.broadcast_to(allowed, (K, D, K)).astype(np.float64)
+        is_first_half = np.arange(D)[:, None] % 2 == 0
+        any_token = np.ones_like(half)
+        is_allowed = {COVERED: any_token, HALF: half, APART: np.where(is_first_half, half, ~half)}[
+            design
+        ]
+        share = np.broadcast_to(is_allowed, (K, D, K)).astype(np.float64)
         share /= share.sum(axis=-1, keepdims=True)
-        asks = 0 if design == APART else queries
-        found.append(rng.multinomial(T - (design != APART), share) + asks)
-    return np.stack(found)
+        query_counts = 0 if design == APART else queries
+        counts.append(rng.multinomial(T - (design != APART), share) + query_counts)
+    return np.stack(counts)
 
 
-def components(m: IntArray) -> BoolArray:
-    """``(..., K, K)``: whether two tokens are in one component of the graph of the prompts
+def same_component(m: IntArray) -> BoolArray:
+    """True ``(..., K, K)`` where two tokens are in one component of the graph of the prompts
     ``(..., D, K)``.
     """
-    there = (m > 0).astype(np.float64)
-    joined = np.swapaxes(there, -1, -2) @ there + np.eye(m.shape[-1]) > 0
+    is_present = (m > 0).astype(np.float64)
+    is_joined = np.swapaxes(is_present, -1, -2) @ is_present + np.eye(m.shape[-1]) > 0
     for _ in range(m.shape[-1].bit_length()):
-        joined = joined.astype(np.float64) @ joined > 0
-    return joined
+        is_joined = is_joined.astype(np.float64) @ is_joined > 0
+    return is_joined
 
 
-def probabilities(w: FloatArray, m: IntArray) -> FloatArray:
-    """``(..., D, K)``: of the next token, by rows ``(..., K)`` and prompts ``(..., D, K)``."""
+def next_token_probabilities(w: FloatArray, m: IntArray) -> FloatArray:
+    """Probabilities of the next token ``(..., D, K)``, by rows ``(..., K)`` and prompts of that
+    shape.
+    """
     with np.errstate(divide="ignore"):
         return softmax(w[..., None, :] + np.log(m), axis=-1)
 
 
 def risk(w: FloatArray, m: IntArray, counts: FloatArray) -> FloatArray:
-    """``(...)``: minus the log-likelihood of next tokens ``(..., D, K)``."""
+    """Minus the log-likelihood ``(...)`` of next tokens ``(..., D, K)``."""
     with np.errstate(divide="ignore"):
         logs = log_softmax(w[..., None, :] + np.log(m), axis=-1)
     return -np.sum(counts * np.where(counts > 0, logs, 0.0), axis=(-2, -1))
@@ -94,14 +100,14 @@ class Fit(NamedTuple):
     hessian: FloatArray
 
 
-def fit(m: IntArray, counts: FloatArray, start: FloatArray) -> Fit:
+def maximise_likelihood(m: IntArray, counts: FloatArray, start: FloatArray) -> Fit:
     """Newton's method with damped steps, all rows together."""
-    same = components(m).astype(np.float64)
-    flat = same / same.sum(axis=-1, keepdims=True)  # onto what the likelihood does not see
+    is_same = same_component(m).astype(np.float64)
+    flat = is_same / is_same.sum(axis=-1, keepdims=True)  # onto what the likelihood does not see
     total = counts.sum(axis=-1)
     w, gaps = start, []
     for _ in range(_ITERATIONS):
-        q = probabilities(w, m)
+        q = next_token_probabilities(w, m)
         mass = total[..., None] * q
         expected = mass.sum(axis=-2)
         hessian = expected[..., None] * np.eye(w.shape[-1]) - np.swapaxes(mass, -1, -2) @ q
@@ -119,14 +125,14 @@ def fit(m: IntArray, counts: FloatArray, start: FloatArray) -> Fit:
 
 
 def _gap(mass: FloatArray, ratio: FloatArray) -> FloatArray:
-    inside = np.where(mass > 0, ratio, 0.0)
-    feasible = inside.min(axis=(-2, -1)) > -1
-    inside = np.maximum(inside, -1 + 1e-16)
-    terms = mass * ((1 + inside) * np.log1p(inside) - inside)
+    in_prompt = np.where(mass > 0, ratio, 0.0)
+    feasible = in_prompt.min(axis=(-2, -1)) > -1
+    in_prompt = np.maximum(in_prompt, -1 + 1e-16)
+    terms = mass * ((1 + in_prompt) * np.log1p(in_prompt) - in_prompt)
     return np.where(feasible, terms.sum(axis=(-2, -1)), np.inf)
 
 
-class Walk(NamedTuple):
+class TokenCounts(NamedTuple):
     """Tokens ``(B, marks, K)`` of trajectories at some lengths, and how many of them follow
     themselves.
     """
@@ -135,7 +141,9 @@ class Walk(NamedTuple):
     repeats: FloatArray
 
 
-def walk(P: FloatArray, last: IntArray, marks: IntArray, rng: np.random.Generator) -> Walk:
+def write_trajectories(
+    P: FloatArray, last: IntArray, marks: IntArray, rng: np.random.Generator
+) -> TokenCounts:
     r"""Trajectories of chains ``P (B, K, K)`` from prompts with every token once, whose last one is
     ``last (B,)``; a run of one token at a time.
 
@@ -144,40 +152,45 @@ def walk(P: FloatArray, last: IntArray, marks: IntArray, rng: np.random.Generato
     geometric with a probability that is :math:`\mathrm{Beta}(c,m)`.
     """
     B, K = P.shape[:2]
-    found = Walk(np.zeros((B, len(marks), K)), np.zeros((B, len(marks), K)))
+    counts = TokenCounts(np.zeros((B, len(marks), K)), np.zeros((B, len(marks), K)))
     active, m, repeats = np.arange(B), np.ones((B, K)), np.zeros((B, K))
-    time, seen = np.full(B, float(K)), np.zeros(B, dtype=np.int64)
+    time, passed = np.full(B, float(K)), np.zeros(B, dtype=np.int64)
     ends = np.append(marks, np.iinfo(np.int64).max)
     while active.size:
-        each = np.arange(active.size)
+        row = np.arange(active.size)
         rows = P[active, last]
         weights = m * rows
-        weights[each, last] = 0.0
+        weights[row, last] = 0.0
         others = np.cumsum(weights, axis=1)
-        chance = rng.beta(others[:, -1] / rows[each, last], m[each, last])
+        chance = rng.beta(others[:, -1] / rows[row, last], m[row, last])
         length = rng.geometric(np.maximum(chance, _RARE)) - 1.0
-        while (due := np.flatnonzero(time + length >= ends[seen])).size:
-            place, more = (active[due], seen[due]), ends[seen[due]] - time[due]
-            for column, values in zip(found, (m, repeats), strict=True):
-                column[place] = values[due]
-                column[(*place, last[due])] += more
-            seen[due] += 1
-        m[each, last] += length
-        repeats[each, last] += length
-        draw = rng.random(active.size) * others[:, -1]
-        last = np.minimum((others <= draw[:, None]).sum(axis=1), K - 1)
-        m[each, last] += 1
+        while (due := np.flatnonzero(time + length >= ends[passed])).size:
+            reached, missing = (active[due], passed[due]), ends[passed[due]] - time[due]
+            for column, values in zip(counts, (m, repeats), strict=True):
+                column[reached] = values[due]
+                column[(*reached, last[due])] += missing
+            passed[due] += 1
+        m[row, last] += length
+        repeats[row, last] += length
+        threshold = rng.random(active.size) * others[:, -1]
+        last = np.minimum((others <= threshold[:, None]).sum(axis=1), K - 1)
+        m[row, last] += 1
         time = time + length + 1
-        on = seen < len(marks)
-        if not on.all():
-            active, last, time, seen = active[on], last[on], time[on], seen[on]
-            m, repeats = m[on], repeats[on]
-    return found
+        is_active = passed < len(marks)
+        if not is_active.all():
+            active, last, time, passed = (
+                active[is_active],
+                last[is_active],
+                time[is_active],
+                passed[is_active],
+            )
+            m, repeats = m[is_active], repeats[is_active]
+    return counts
 
 
-def growth(P: FloatArray, share: FloatArray) -> FloatArray:
-    r"""``(..., K)``: how often each token comes where the context has these shares ``(..., K)``,
-    of its own share: :math:`\sum_i\mu_iP_{ij}/(Px)_i` with the stationary distribution
+def growth_rates(P: FloatArray, share: FloatArray) -> FloatArray:
+    r"""The rate ``(..., K)`` of each token where the context has these shares ``(..., K)``, over
+    its own share: :math:`\sum_i\mu_iP_{ij}/(Px)_i` with the stationary distribution
     :math:`\mu` of the chain :math:`x_jP_{ij}/(Px)_i`. A token of rate :math:`g` grows like
     :math:`t^g`.
     """

@@ -21,19 +21,19 @@ from attsvm_papers.markov.chain import (
     APART,
     COVERED,
     HALF,
-    components,
-    fit,
+    draw_prompts,
     generators,
-    probabilities,
-    prompts,
+    maximise_likelihood,
+    next_token_probabilities,
     risk,
+    same_component,
 )
 
 ABSTRACT, SUMMARY = "abstract", "read in a summary"
 DESIGNS = [COVERED, HALF, APART]
 
 
-def attended(m, w, rng):
+def probabilities_of_attention(m, w, rng):
     """Attention's next-token probabilities of the prompts ``m (K, D, K)`` by rows ``w (K, K)``,
     with random embeddings and output weights that are tied to them.
     """
@@ -41,8 +41,8 @@ def attended(m, w, rng):
     E = rng.normal(size=(K, K + 2))
     tied = np.linalg.pinv(E)  # E C^T = I
     tokens = np.stack([np.repeat(np.arange(K), row) for row in m.reshape(-1, K)])
-    asks = np.repeat(np.arange(K), D)
-    data = AttentionData(E[tokens], np.ones(K * D), E[asks])
+    queries = np.repeat(np.arange(K), D)
+    data = AttentionData(E[tokens], np.ones(K * D), E[queries])
     W = tied @ w.T @ tied.T
     model = Attention.cross(data, np.zeros(K + 2), init=W)
     return (model.outputs(data).detach().numpy() @ tied).reshape(K, D, K)
@@ -51,43 +51,47 @@ def attended(m, w, rng):
 @kit.run(design=DESIGNS, seeds=kit.seeds(100, by=50), quick={"seeds": 20})
 def run(design, seeds, K=6, T=8, D=40, n=4000):
     rngs = generators(seeds)
-    m = prompts(design, K, T, D, rngs)
+    m = draw_prompts(design, K, T, D, rngs)
     w = np.stack([rng.uniform(-1, 1, (K, K)) for rng in rngs])
     starts = np.stack([rng.normal(0, 5, (2, K, K)) for rng in rngs], axis=1)
-    truth = probabilities(w, m)
+    truth = next_token_probabilities(w, m)
     base = np.exp(w) / np.exp(w).sum(axis=-1, keepdims=True)
-    model = np.stack([attended(*each) for each in zip(m, w, rngs, strict=True)])
-    drawn = np.stack([rng.multinomial(n // (K * D), p) for rng, p in zip(rngs, truth, strict=True)])
-    counts = drawn.astype(float)
-    found = fit(m, counts, starts)
-    whole = fit(m, truth, starts[0])
-    eigenvalues = np.linalg.eigvalsh(whole.hessian)
+    model = np.stack(
+        [probabilities_of_attention(*instance) for instance in zip(m, w, rngs, strict=True)]
+    )
+    next_tokens = np.stack(
+        [rng.multinomial(n // (K * D), p) for rng, p in zip(rngs, truth, strict=True)]
+    )
+    counts = next_tokens.astype(float)
+    solution = maximise_likelihood(m, counts, starts)
+    exact_solution = maximise_likelihood(m, truth, starts[0])
+    eigenvalues = np.linalg.eigvalsh(exact_solution.hessian)
     rank = (eigenvalues > 1e-9 * eigenvalues[..., -1:]).sum(axis=-1)
-    same, pooled = components(m), components(m.reshape(len(m), 1, -1, K))
-    off = whole.w - w
-    wrong = np.abs(off[..., :, None] - off[..., None, :])
-    middle, (one, other) = starts.mean(axis=0), starts
+    is_same, pooled = same_component(m), same_component(m.reshape(len(m), 1, -1, K))
+    error = exact_solution.w - w
+    wrong = np.abs(error[..., :, None] - error[..., None, :])
+    middle, (first_start, second_start) = starts.mean(axis=0), starts
 
-    def parts(joined):
+    def number_of_components(joined):
         return (1 / joined.sum(axis=-1)).sum(axis=-1)
 
-    def sag(of):
-        """How far the middle is below the chord, of the height of the chord's ends; the worst."""
-        ends = (of(one) + of(other)) / 2
-        return ((ends - of(middle)) / np.abs(ends)).min(axis=-1)
+    def sag(loss):
+        """The depth of the middle below the chord, of the height of the chord's ends; the worst."""
+        ends = (loss(first_start) + loss(second_start)) / 2
+        return ((ends - loss(middle)) / np.abs(ends)).min(axis=-1)
 
     def linear(rows):
-        return -(counts * probabilities(rows, m)).sum(axis=(-2, -1))
+        return -(counts * next_token_probabilities(rows, m)).sum(axis=(-2, -1))
 
     return {
         "equal": np.abs(model - truth).max(axis=(1, 2, 3)),
         "uncounted": np.abs(base[:, :, None] - truth).max(axis=(1, 2, 3)),
-        "gap": (found.gap.max(axis=(1, 3)) / n).T,
+        "gap": (solution.gap.max(axis=(1, 3)) / n).T,
         "sag": sag(lambda rows: risk(rows, m, counts)),
         "sag_linear": sag(linear),
-        "unexplained": np.abs(rank - (K - parts(same))).max(axis=-1),
-        "unexplained_pooled": np.abs(rank - (K - parts(pooled))).max(axis=-1),
-        "within": np.max(wrong, axis=(1, 2, 3), where=same, initial=0.0),
+        "unexplained": np.abs(rank - (K - number_of_components(is_same))).max(axis=-1),
+        "unexplained_pooled": np.abs(rank - (K - number_of_components(pooled))).max(axis=-1),
+        "within": np.max(wrong, axis=(1, 2, 3), where=is_same, initial=0.0),
         "anywhere": wrong.max(axis=(1, 2, 3)),
     }
 
@@ -174,19 +178,20 @@ def MK6(e):
     "With all tokens every error is next to rounding; with half of the tokens or two halves apart"
     " errors inside components are next to rounding and errors between any tokens of order ten.",
     2.8,
+    name="identified",
 )
-def identified(e, axes):
+def draw_errors(e, axes):
     """Largest error of a difference of two logits of a row, a dot per seed: inside the components
     of the graph of its last token, and between any tokens.
     """
     ax = axes[0]
-    for column, colour, shift, words in (
+    for column, colour, shift, label in (
         ("within", kit.BEST, -0.22, "inside components"),
         ("anywhere", kit.ATTENTION, 0.22, "any tokens"),
     ):
         values = [np.maximum(e.where(design=name)[column], 1e-16) for name in DESIGNS]
-        places = np.arange(3) + shift
-        kit.dots(ax, places, values, label=words, color=colour, markersize=2.5, alpha=0.6)
+        positions = np.arange(3) + shift
+        kit.dots(ax, positions, values, label=label, color=colour, markersize=2.5, alpha=0.6)
     ax.set(xticks=range(3), xticklabels=DESIGNS)
     ax.set(yscale="log", ylabel="error of log P", ylim=(3e-17, 300))
     kit.legend(ax, loc="center left")

@@ -15,7 +15,14 @@ each of K rows has K-1.
 import numpy as np
 
 from attsvm_papers import kit
-from attsvm_papers.markov.chain import COVERED, fit, generators, probabilities, prompts, risk
+from attsvm_papers.markov.chain import (
+    COVERED,
+    draw_prompts,
+    generators,
+    maximise_likelihood,
+    next_token_probabilities,
+    risk,
+)
 
 TIMES = np.array([100, 300, 1000, 3000, 10_000])
 SUMMARY = "read in a summary"
@@ -24,17 +31,19 @@ SUMMARY = "read in a summary"
 @kit.run(K=[4, 8, 16, 32], seeds=kit.seeds(20, by=20), quick={"K": [4, 8]})
 def run(K, seeds):
     rngs = generators(seeds)
-    m = prompts(COVERED, K, 2 * K, 4 * K, rngs)
+    m = draw_prompts(COVERED, K, 2 * K, 4 * K, rngs)
     w = np.stack([rng.uniform(-1, 1, (K, K)) for rng in rngs])
-    truth = probabilities(w, m)
-    every = truth.reshape(len(truth), -1) / (4 * K**2)
+    truth = next_token_probabilities(w, m)
+    all_probabilities = truth.reshape(len(truth), -1) / (4 * K**2)
     n = TIMES * K**2
-    drawn = np.stack([rng.multinomial(n, p[None]) for rng, p in zip(rngs, every, strict=True)], 1)
-    counts = drawn.reshape(len(n), *truth.shape).astype(float)
+    next_tokens = np.stack(
+        [rng.multinomial(n, p[None]) for rng, p in zip(rngs, all_probabilities, strict=True)], 1
+    )
+    counts = next_tokens.reshape(len(n), *truth.shape).astype(float)
 
-    def excess(seen):
-        rows = fit(seen, counts, np.zeros((*counts.shape[:-2], K))).w
-        return ((risk(rows, seen, truth) - risk(w, m, truth)).sum(axis=-1) / (4 * K**2)).T
+    def excess(prompts_read):
+        rows = maximise_likelihood(prompts_read, counts, np.zeros((*counts.shape[:-2], K))).w
+        return ((risk(rows, prompts_read, truth) - risk(w, m, truth)).sum(axis=-1) / (4 * K**2)).T
 
     return {
         "n": kit.same(n),
@@ -72,8 +81,8 @@ def MK8(e):
     """The excess loss times n is half the number of free weights, K(K-1)/2, where n is a thousand
     times K² and more: its mean, of that constant.
     """
-    late = e["n"] >= 1000 * e["all"][:, None]
-    return np.mean(e["excess"] * e["n"] / (e["free"][:, None] / 2), where=late)
+    is_late = e["n"] >= 1000 * e["all"][:, None]
+    return np.mean(e["excess"] * e["n"] / (e["free"][:, None] / 2), where=is_late)
 
 
 def one_row(e):
@@ -99,8 +108,9 @@ def MK9(e):
     3.0,
     1,
     2,
+    name="samples",
 )
-def samples(e, axes):
+def draw_excess(e, axes):
     """Left: excess of the cross entropy by the number n of next tokens, mean of all seeds and their
     range, a colour for each K; dotted with prompts read as sets. Right: the same times n, of
     K(K-1)/2.

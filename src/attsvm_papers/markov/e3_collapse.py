@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm_papers import kit
-from attsvm_papers.markov.chain import generators, growth, walk
+from attsvm_papers.markov.chain import generators, growth_rates, write_trajectories
 
 ONE, BOTH, NONE = "one", "both", "none"
 KINDS = [ONE, BOTH, NONE]
@@ -28,24 +28,30 @@ SLOW = (
 )
 
 
-def lengths(steps: int) -> NDArray[np.int64]:
-    """Of the trajectories at the records, four for each decade."""
+def recorded_lengths(steps: int) -> NDArray[np.int64]:
+    """Lengths of the trajectories at the records, four for each decade."""
     count = round(4 * np.log10(steps / 10)) + 1
     return np.rint(np.geomspace(10, steps, count)).astype(np.int64)
 
 
-@kit.run(kind=KINDS, seeds=kit.seeds(40, by=20), quick={"steps": 10_000, "seeds": 20, "trials": 20})
-def pair(kind, seeds, steps=100_000, trials=50):
+@kit.run(
+    kind=KINDS,
+    seeds=kit.seeds(40, by=20),
+    quick={"steps": 10_000, "seeds": 20, "trials": 20},
+    name="pair",
+)
+def trajectories_of_pair(kind, seeds, steps=100_000, trials=50):
     weak = np.stack([rng.uniform(0.2, 0.8, 2) for rng in generators(seeds)])
     first = 1 / weak[:, 0] if kind == NONE else weak[:, 0]
     second = weak[:, 1] if kind == BOTH else 1 / weak[:, 1]
     P = np.stack([np.ones_like(first), first, second, np.ones_like(first)], axis=1)
     P = np.repeat(P.reshape(-1, 2, 2), trials, axis=0)
     last = np.tile(np.arange(trials) % 2, len(seeds))
-    marks = lengths(steps)
+    marks = recorded_lengths(steps)
     rng = np.random.default_rng([74, *seeds])
     counts, repeats = (
-        each.reshape(len(seeds), trials, -1, 2) for each in walk(P, last, marks, rng)
+        counted.reshape(len(seeds), trials, -1, 2)
+        for counted in write_trajectories(P, last, marks, rng)
     )
     share = counts / marks[:, None]
     return {
@@ -59,38 +65,42 @@ def pair(kind, seeds, steps=100_000, trials=50):
     }
 
 
-@kit.run(seeds=kit.seeds(100, by=50, name="chains"), quick={"steps_many": 3000, "chains": 50})
-def many(seeds, steps_many=30_000, K=10):
+@kit.run(
+    seeds=kit.seeds(100, by=50, name="chains"),
+    quick={"steps_many": 3000, "chains": 50},
+    name="many",
+)
+def trajectories_of_many(seeds, steps_many=30_000, K=10):
     rngs = generators(seeds)
     P = np.stack([np.exp(rng.normal(size=(K, K))) for rng in rngs])
     P /= P.sum(axis=-1, keepdims=True)
     rng = np.random.default_rng([75, *seeds])
-    marks = lengths(steps_many)
-    counts = walk(P, np.zeros(len(seeds), dtype=np.int64), marks, rng).counts
+    marks = recorded_lengths(steps_many)
+    counts = write_trajectories(P, np.zeros(len(seeds), dtype=np.int64), marks, rng).counts
     half = np.searchsorted(marks, steps_many / 3.2)
-    late = (counts[:, -1] - counts[:, half]) / (marks[-1] - marks[half])
-    still = np.linalg.solve(np.swapaxes(np.eye(K) - P, -1, -2) + 1.0, np.ones((len(seeds), K, 1)))[
-        ..., 0
-    ]
+    late_shares = (counts[:, -1] - counts[:, half]) / (marks[-1] - marks[half])
+    stationary = np.linalg.solve(
+        np.swapaxes(np.eye(K) - P, -1, -2) + 1.0, np.ones((len(seeds), K, 1))
+    )[..., 0]
 
-    def resisted(shares):
+    def largest_losing_rate(shares):
         """The largest rate of a token that does not win."""
         wins = shares >= 0.02
-        kept = np.where(wins, shares, 0.0)
-        kept /= kept.sum(axis=-1, keepdims=True)
-        return np.max(growth(P, kept), axis=-1, where=~wins, initial=0.0)
+        winning_shares = np.where(wins, shares, 0.0)
+        winning_shares /= winning_shares.sum(axis=-1, keepdims=True)
+        return np.max(growth_rates(P, winning_shares), axis=-1, where=~wins, initial=0.0)
 
     return {
         "step_many": kit.same(marks),
         "share": np.sort(counts / marks[:, None], axis=-1)[..., ::-1],
-        "tokens": effective(late),
-        "tokens_chain": effective(still),
-        "invader": resisted(late),
-        "invader_other": resisted(np.roll(late, 1, axis=-1)),
+        "tokens": effective_tokens(late_shares),
+        "tokens_chain": effective_tokens(stationary),
+        "invader": largest_losing_rate(late_shares),
+        "invader_other": largest_losing_rate(np.roll(late_shares, 1, axis=-1)),
     }
 
 
-def effective(shares):
+def effective_tokens(shares):
     """Number of tokens, the exponential of the entropy of their shares."""
     logs = np.log(np.maximum(shares, 1e-300))
     return np.exp(-(shares * logs).sum(axis=-1))
@@ -125,9 +135,9 @@ def MK11(e):
     return e["invader"]
 
 
-def power(e):
-    late = e["step"] >= e["step"][0, -1] / 100
-    return kit.slopes(np.log(e["step"]), np.log(e["weak"]), late)
+def exponent_of_weak(e):
+    is_late = e["step"] >= e["step"][0, -1] / 100
+    return kit.slopes(np.log(e["step"]), np.log(e["weak"]), is_late)
 
 
 @kit.claim(
@@ -143,7 +153,7 @@ def MK12(e):
     """The weak of two tokens comes t^r times in t, r = P₁₂/P₁₁: difference of the slope of its mean
     over two decades to r.
     """
-    return power(e) - e["r"]
+    return exponent_of_weak(e) - e["r"]
 
 
 @kit.claim(
@@ -175,7 +185,7 @@ def MK14(e):
 
 
 def last_part(e):
-    """Of all times that the weak token follows itself, the share in the last decade."""
+    """The share of the last decade in all times that the weak token follows itself."""
     before = e["again"][:, e["step"][0] <= e["step"][0, -1] / 10][:, -1]
     return 1 - before / np.maximum(e.end("again"), 1e-300)
 
@@ -216,12 +226,12 @@ def collapse(e, axes):
     pairs, ten = e.where(kind=ONE), e.where(part="many")
     step = pairs["step"][0]
     for colour, r in zip(kit.COLOURS, (0.3, 0.5, 0.7), strict=False):
-        at = int(np.abs(pairs["r"] - r).argmin())
-        share = pairs["weak"][at] / step
-        axes[0].plot(step, share, color=colour, label=f"r = {pairs['r'][at]:.2f}")
-        line = share[-1] * (step / step[-1]) ** (pairs["r"][at] - 1)
+        chain = int(np.abs(pairs["r"] - r).argmin())
+        share = pairs["weak"][chain] / step
+        axes[0].plot(step, share, color=colour, label=f"r = {pairs['r'][chain]:.2f}")
+        line = share[-1] * (step / step[-1]) ** (pairs["r"][chain] - 1)
         axes[0].plot(step, line, "--", color=colour, linewidth=0.8)
-    axes[1].plot(pairs["r"], power(pairs), "o", color=kit.BEST, markersize=3)
+    axes[1].plot(pairs["r"], exponent_of_weak(pairs), "o", color=kit.BEST, markersize=3)
     axes[1].plot([0.2, 0.8], [0.2, 0.8], "--", color=kit.FAINT, linewidth=0.9)
     length = ten["step_many"][0]
     for colour, rank in zip(kit.COLOURS, range(4), strict=True):

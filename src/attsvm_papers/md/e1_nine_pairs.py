@@ -25,7 +25,7 @@ from attsvm_papers.md.mirror_runs import (
     POTENTIALS,
     PUBLISHED,
     Solutions,
-    descend,
+    descend_from_seeds,
     divergences,
     instances,
 )
@@ -39,15 +39,15 @@ COSINES = (0.9856, 0.831, 0.779, 0.9932, 0.9932)  # of p = 1.75 with all three, 
 )
 def run(seeds, mode):
     data, heads = instances(seeds)
-    runs = {p: descend(data, heads, seeds, p, mode) for p in POTENTIALS}
+    runs = {p: descend_from_seeds(data, heads, seeds, p, mode) for p in POTENTIALS}
     solutions, scores = Solutions(data), token_scores(data, heads)
-    own = {p: solutions(runs[p]["selected"], p) for p in POTENTIALS}
+    own_solutions = {p: solutions(runs[p]["selected"], p) for p in POTENTIALS}
     kinds = {
-        "code": {(p, q): own[q] for p in POTENTIALS for q in POTENTIALS},
+        "code": {(p, q): own_solutions[q] for p in POTENTIALS for q in POTENTIALS},
         "same": {(p, q): solutions(runs[p]["selected"], q) for p in POTENTIALS for q in POTENTIALS},
     }
-    assert all(s.status == "optimal" for found in kinds["same"].values() for s in found)
-    weights = {q: np.stack([s.W for s in own[q]]) for q in POTENTIALS}
+    assert all(s.status == "optimal" for solved in kinds["same"].values() for s in solved)
+    weights = {q: np.stack([s.W for s in own_solutions[q]]) for q in POTENTIALS}
     cosines = [
         np.stack([1.0 - direction_gap(runs[p]["W"], weights[q]).T for q in POTENTIALS], axis=1)
         for p in POTENTIALS
@@ -65,7 +65,7 @@ def run(seeds, mode):
     }
 
     local = [
-        [bool(locally_optimal(s, scores[k]).all()) for k, s in enumerate(own[p])]
+        [bool(locally_optimal(s, scores[k]).all()) for k, s in enumerate(own_solutions[p])]
         for p in POTENTIALS
     ]
     return columns | {
@@ -74,12 +74,12 @@ def run(seeds, mode):
     }
 
 
-def own(values):
-    """``(seeds, p)`` of ``(seeds, p, q)``."""
+def own_pairs(values):
+    """Values ``(seeds, p)`` of the pairs p = q, of all pairs ``(seeds, p, q)``."""
     return np.diagonal(values, axis1=-2, axis2=-1)
 
 
-WHOLE = {"100 seeds": lambda e: e.rows >= 100}
+ALL_SEEDS = {"100 seeds": lambda e: e.rows >= 100}
 AS_PUBLISHED, EXACTLY = {"mode": PUBLISHED}, {"mode": EXACT}
 # The solutions of p = 1.75, 2 and 3 change places.
 ANOTHER = kit.replaced(
@@ -95,14 +95,14 @@ ANOTHER = kit.replaced(
     "recalled",
     "md, convergence of directions (number recalled)",
     where=EXACTLY,
-    assumes=WHOLE,
+    assumes=ALL_SEEDS,
     null=ANOTHER,
 )
 def M3(e):
     """Exact arithmetic: the direction converges to the solution of its own norm, on average over
     runs at locally optimal tokens.
     """
-    return np.mean(own(e["same"][..., -1]), axis=0, where=e["local"] == 1)
+    return np.mean(own_pairs(e["same"][..., -1]), axis=0, where=e["local"] == 1)
 
 
 @kit.claim(
@@ -118,8 +118,10 @@ def M6(e):
     published and in exact arithmetic.
     """
     return {
-        words: (e.where(mode=mode)["same"][..., -1].argmin(axis=-1) == np.arange(3)).all(axis=-1)
-        for words, mode in (("published arithmetic", PUBLISHED), ("exact arithmetic", EXACT))
+        arithmetic: (e.where(mode=mode)["same"][..., -1].argmin(axis=-1) == np.arange(3)).all(
+            axis=-1
+        )
+        for arithmetic, mode in (("published arithmetic", PUBLISHED), ("exact arithmetic", EXACT))
     }
 
 
@@ -128,7 +130,7 @@ def M6(e):
     "authors' code",
     "md, figure of directional divergence (digitised)",
     where=AS_PUBLISHED,
-    assumes=WHOLE,
+    assumes=ALL_SEEDS,
     null=kit.replaced("the run of another p", code=lambda e: np.roll(e["code"], 1, axis=1)),
 )
 def E1_2a(e):
@@ -152,7 +154,7 @@ def E1_3(e):
 @kit.claim(
     kit.at_most(0.004, "an independent program has .0019"),
     where=EXACTLY,
-    assumes=WHOLE,
+    assumes=ALL_SEEDS,
     null=kit.exchanged("the published arithmetic in its place", "mode", EXACT, PUBLISHED),
 )
 def E1_4(e):
@@ -165,7 +167,7 @@ def E1_4(e):
     reference="the first repository's plot has .986, .82, .77",
     id="E1b.1",
     where=AS_PUBLISHED,
-    assumes=WHOLE,
+    assumes=ALL_SEEDS,
     null=ANOTHER,
 )
 def mean_cosines(e):
@@ -204,12 +206,12 @@ def directional_divergence(e, axes):
         for (k, p), ax in zip(enumerate(POTENTIALS), line, strict=True):
             for rows, style in modes:
                 step, curves = rows["step"][0, k], rows[column][:, k].swapaxes(0, 1)
-                for q, own, mean in zip(POTENTIALS, curves, curves.mean(axis=1), strict=True):
+                for q, curve, mean in zip(POTENTIALS, curves, curves.mean(axis=1), strict=True):
                     label = f"solution of p = {q:g}" if style == "-" else None
                     width = 1.9 if p == q else 1.0
                     ax.plot(step, mean, style, color=COLOURS[q], lw=width, label=label)
                     if p == q and style == "-":
-                        low, high = np.quantile(own, (0.16, 0.84), axis=0)
+                        low, high = np.quantile(curve, (0.16, 0.84), axis=0)
                         ax.fill_between(step, low, high, color=COLOURS[q], alpha=0.12, linewidth=0)
         line[0].set(ylabel=title, yscale="log", ylim=(5e-4, 1.6))
     axes[2, 0].set(yscale="linear", ylim=(0, 1.04))

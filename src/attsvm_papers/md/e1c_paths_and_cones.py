@@ -27,25 +27,27 @@ from attsvm.models import Attention
 from attsvm.optim import MirrorDescent
 from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import COLOURS, POTENTIALS, Solutions, divergences, instances
-from attsvm_papers.md.narrow_cones import ascent, edge, local_solutions
+from attsvm_papers.md.narrow_cones import edge_of_cone, least_ascent, local_solutions
 
 PATH, CONE = "path", "cone"
 RADII = (5.0, 10.0, 20.0, 40.0, 80.0)
 SHARE = 5e-4  # length of a step against the dual iterate at the start
 
 
-@kit.run(p=POTENTIALS, seeds=kit.seeds(100, by=10, start=1), quick={"starts": 0, "seeds": 4})
-def path(p, seeds, starts=4):
+@kit.run(
+    p=POTENTIALS, seeds=kit.seeds(100, by=10, start=1), quick={"starts": 0, "seeds": 4}, name="path"
+)
+def divergences_along_path(p, seeds, starts=4):
     r"""Divergences of the path from the solution of the optimal tokens at all radii."""
     data, heads = instances(seeds)
     solutions = Solutions(data)(optimal_tokens(data, heads), p)
-    found = [
+    path_weights = [
         regularization_path(data.instance(k), heads[k], Lp(p), RADII, starts=starts).W
         for k in range(len(seeds))
     ]
     return {
         "divergence": np.concatenate(
-            [divergences(W[:, None], [s], p) for W, s in zip(found, solutions, strict=True)]
+            [divergences(W[:, None], [s], p) for W, s in zip(path_weights, solutions, strict=True)]
         ),
     }
 
@@ -66,16 +68,17 @@ def cone(p, seeds, steps=4000):
     solutions = local_solutions(data, heads, p)
     scores = token_scores(data, heads)
     starts = [
-        edge(s, scores[k], p, np.random.default_rng([seeds[k], 7])) for k, s in enumerate(solutions)
+        edge_of_cone(s, scores[k], p, np.random.default_rng([seeds[k], 7]))
+        for k, s in enumerate(solutions)
     ]
-    begin, sizes = (np.stack(part) for part in zip(*starts, strict=True))
+    begin, sizes = (np.stack(array) for array in zip(*starts, strict=True))
     # queries in units of one over the size: all runs are of size one, and one step length suits
     # them all
     queries = data.queries * sizes[:, None, None]
     # Normalised steps, short against the dual iterate, follow the flow along which plain steps
     # would hardly move: gradients are e^-size.
     lr = SHARE * float(np.mean(Lp(p).value(begin))) ** (p - 1.0)
-    found: dict[str, Any] = {}
+    measures: dict[str, Any] = {}
     for name, sign, length in (("_turned", -1.0, steps // 40), ("", 1.0, steps)):
         labelled = AttentionData(data.tokens, sign * data.labels, queries)
         model = Attention.cross(labelled, heads, None, init=begin)
@@ -83,7 +86,7 @@ def cone(p, seeds, steps=4000):
         trajectory = train(model, labelled, descent, length, LogSpaced(60))
         divergence = trajectory.direction_divergence(solutions, p).T
         size = Lp(p).value(trajectory.W)
-        found |= {
+        measures |= {
             "growth" + name: np.exp(np.diff(np.log(size), axis=0).min(axis=0)),
             "widening" + name: divergence.max(axis=1) / divergence[:, 0],
             "fall" + name: divergence[:, -1] / divergence[:, 0],
@@ -92,17 +95,17 @@ def cone(p, seeds, steps=4000):
     return {
         "steps": kit.same(trajectory.steps),
         "course": divergence,
-        **found,
-        "ascent": ascent(scores, solutions, W),
-        "ascent_other": ascent(scores, solutions, W, [*solutions[1:], solutions[0]]),
+        **measures,
+        "ascent": least_ascent(scores, solutions, W),
+        "ascent_other": least_ascent(scores, solutions, W, [*solutions[1:], solutions[0]]),
     }
 
 
-def _paths(evidence: kit.Evidence, p: float) -> FloatArray:
+def _divergences_at_radii(evidence: kit.Evidence, p: float) -> FloatArray:
     return evidence.where(part=PATH, p=p)["divergence"]
 
 
-def _cones(evidence: kit.Evidence, column: str) -> Any:
+def _column_of_cones(evidence: kit.Evidence, column: str) -> Any:
     return evidence.where(part=CONE)[column]
 
 
@@ -123,7 +126,9 @@ def M1(evidence):
     """The regularisation path turns to the solution of the optimal tokens: its divergence falls at
     every radius.
     """
-    return np.concatenate([np.diff(_paths(evidence, p), axis=1).max(axis=1) for p in POTENTIALS])
+    return np.concatenate(
+        [np.diff(_divergences_at_radii(evidence, p), axis=1).max(axis=1) for p in POTENTIALS]
+    )
 
 
 @kit.claim(
@@ -139,11 +144,12 @@ def M1d(evidence):
     """From R = 20 on the divergence of the regularisation path from its solution halves at every
     doubling of the radius.
     """
-    late = RADII.index(20.0)
+    first_record = RADII.index(20.0)
     ratios = [
-        rows[:, late + 1 :] / rows[:, late:-1] for rows in (_paths(evidence, p) for p in POTENTIALS)
+        rows[:, first_record + 1 :] / rows[:, first_record:-1]
+        for rows in (_divergences_at_radii(evidence, p) for p in POTENTIALS)
     ]
-    return np.concatenate([each.max(axis=1) for each in ratios])
+    return np.concatenate([ratio.max(axis=1) for ratio in ratios])
 
 
 @kit.claim(
@@ -156,7 +162,7 @@ def M2(e):
     """From the edge of a narrow cone around a locally optimal direction, descent never leaves the
     cone.
     """
-    return _cones(e, "widening")
+    return _column_of_cones(e, "widening")
 
 
 @kit.claim(
@@ -169,7 +175,7 @@ def M2c(e):
     """From the edge of a narrow cone around a locally optimal direction, the norm grows all the
     way.
     """
-    return _cones(e, "growth")
+    return _column_of_cones(e, "growth")
 
 
 @kit.claim(
@@ -182,7 +188,7 @@ def M2d(e):
     """On the way from the edge of a narrow cone around a locally optimal direction, minus the
     gradient has a positive inner product with the solution at every record.
     """
-    return _cones(e, "ascent")
+    return _column_of_cones(e, "ascent")
 
 
 @kit.claim(
@@ -195,7 +201,7 @@ def M2e(e):
     """From the edge of a narrow cone the direction converges to the local solution: the divergence
     at the end is smaller than at the start.
     """
-    return _cones(e, "fall")
+    return _column_of_cones(e, "fall")
 
 
 MOST_RUNS = (0.05, 0.95)
@@ -217,12 +223,12 @@ def paths_and_cones(evidence, axes):
     rise above one.
     """
     for p in POTENTIALS:
-        rows = _paths(evidence, p)
+        rows = _divergences_at_radii(evidence, p)
         axes[0].plot(RADII, rows.max(axis=0), ":", color=COLOURS[p], linewidth=1.0)
         kit.band(axes[0], RADII, rows, COLOURS[p], shares=MOST_RUNS, label=f"p = {p:g}", shade=0.13)
         runs = evidence.where(part=CONE, p=p)
-        course, step = runs["course"] / runs["course"][:, :1], runs["steps"][0]
-        kit.band(axes[1], step[1:], course[:, 1:], COLOURS[p], shares=MOST_RUNS, shade=0.13)
+        relative, step = runs["course"] / runs["course"][:, :1], runs["steps"][0]
+        kit.band(axes[1], step[1:], relative[:, 1:], COLOURS[p], shares=MOST_RUNS, shade=0.13)
     axes[0].plot([], [], ":", color=kit.FAINT, linewidth=1.0, label="largest")
     axes[1].axhline(1.0, color=kit.FAINT, linewidth=0.8)
     axes[0].set(xscale="log", yscale="log", xlabel="R")

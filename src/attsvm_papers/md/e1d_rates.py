@@ -26,7 +26,7 @@ MARKS = (1000, 10_000, 30_000)
 RATIOS = {1.5: (0.68, 0.34, 0.28), 2.0: (0.40, 0.15, 0.11), 3.0: (0.71, 0.34, 0.25)}
 
 
-def rate(steps: NDArray[Any], p: float) -> FloatArray:
+def theorem_rate(steps: NDArray[Any], p: float) -> FloatArray:
     r""":math:`b_p(k)`: :math:`\frac{\log\log k}{\log k}` above 2, its numerator squared at 2,
     :math:`(\log k)^{-(p-1)}` below.
     """
@@ -47,19 +47,19 @@ def run(seeds, p, steps=30_000):
     trajectory = train(
         model, data, MirrorDescent(model.parameters(), lr=1.0, p=p), steps, AtSteps(at)
     )
-    kept = trajectory.steps > 2  # the logarithm of the logarithm
-    step = trajectory.steps[kept]
+    is_counted = trajectory.steps > 2  # the logarithm of the logarithm
+    step = trajectory.steps[is_counted]
     solutions = Solutions(data)(trajectory.selected[-1], p)
     scores = token_scores(data, heads)
-    divergence = trajectory.direction_divergence(solutions, p)[kept].T
-    others = [*solutions[1:], solutions[0]]
-    foreign = trajectory.direction_divergence(others, p)[kept].T
+    divergence = trajectory.direction_divergence(solutions, p)[is_counted].T
+    other_solutions = [*solutions[1:], solutions[0]]
+    other_divergence = trajectory.direction_divergence(other_solutions, p)[is_counted].T
     return {
         "step": kit.same(step),
         "divergence": divergence,
-        "ratio": divergence / rate(step, p),
-        "ratio_other": foreign / rate(step, p),
-        "growth": (Lp(p).value(trajectory.W[kept]) / np.log(step)[:, None]).T,
+        "ratio": divergence / theorem_rate(step, p),
+        "ratio_other": other_divergence / theorem_rate(step, p),
+        "growth": (Lp(p).value(trajectory.W[is_counted]) / np.log(step)[:, None]).T,
         "local": [bool(locally_optimal(s, scores[k]).all()) for k, s in enumerate(solutions)],
         "settled": (
             (trajectory.selected[trajectory.steps >= 1000] == trajectory.selected[-1]).all(
@@ -70,7 +70,7 @@ def run(seeds, p, steps=30_000):
 
 
 def late_ratios(e):
-    """From step 1000 on."""
+    """Ratios from step 1000 on."""
     return e["ratio"][:, e["step"][0] >= MARKS[0]]
 
 
@@ -116,43 +116,43 @@ def M4b(e):
     return (ratios / np.minimum.accumulate(ratios, axis=1)).max(axis=1)
 
 
-def laws(e):
-    """By p, of the runs of :func:`M4b` from step 30 on: the log residual of a line in log log k
-    over that of one in log k, and minus both slopes, with their 95% intervals.
+def fitted_laws(e):
+    """The log residual of a line in log log k over that of one in log k, and minus both slopes,
+    with their 95% intervals, by p: of the runs of :func:`M4b` from step 30 on.
     """
-    found = {}
+    laws = {}
     for rows in e.by("p"):
-        own = rows.take((rows["local"] == 1) & (rows["settled"] == 1))
-        late = own["step"][0] >= 30
-        y = np.log(own["divergence"][:, late])
+        runs = rows.take((rows["local"] == 1) & (rows["settled"] == 1))
+        is_late = runs["step"][0] >= 30
+        y = np.log(runs["divergence"][:, is_late])
         residuals, powers = [], []
-        for x in (np.log(np.log(own["step"][0][late])), np.log(own["step"][0][late])):
+        for x in (np.log(np.log(runs["step"][0][is_late])), np.log(runs["step"][0][is_late])):
             slope = kit.slopes(x, y, np.array([True]))
             line = y.mean(axis=1, keepdims=True) + slope[:, None] * (x - x.mean())
             residuals.append(np.log(((y - line) ** 2).sum(axis=1)))
             powers.append(kit.interval(-slope))
-        found[f"p = {rows['p'][0]:g}"] = kit.interval(residuals[0] - residuals[1]), *powers
-    return found
+        laws[f"p = {rows['p'][0]:g}"] = kit.interval(residuals[0] - residuals[1]), *powers
+    return laws
 
 
-def told(e):
+def explain_powers(e):
     """Both powers of every p."""
     return "Powers of log k and of k: " + "; ".join(
         "{}: {:.1f} ({:.1f} to {:.1f}) and {:.2f} ({:.2f} to {:.2f})".format(name, *of_log, *of_k)
-        for name, (_, of_log, of_k) in laws(e).items()
+        for name, (_, of_log, of_k) in fitted_laws(e).items()
     )
 
 
 @kit.claim(
     kit.at_most(0.0, "upper end of the 95% interval over runs of the log ratio of residuals"),
     reference="md, rate of convergence, which bounds it from above (number recalled)",
-    explanation=told,
+    explanation=explain_powers,
     failure="ours is stronger",
     null=kit.mixed_records("divergence"),
 )
 def M4e(e):
     """Over three decades the divergence falls like a power of log k rather than one of k."""
-    return {name: residuals.high for name, (residuals, *_) in laws(e).items()}
+    return {name: residuals.high for name, (residuals, *_) in fitted_laws(e).items()}
 
 
 @kit.picture(
@@ -179,8 +179,8 @@ def draw_rate(evidence, axes):
         for ax, (column, title) in zip(axes, titles.items(), strict=True):
             ax.plot(step, rows[column].mean(axis=0), color=colour, label=f"p = {p:g}")
             ax.set(xscale="log", xlim=(step[0], step[-1]), xlabel="step", title=title)
-        known = [(mark, value) for mark, value in zip(MARKS, RATIOS[p], strict=True)]
-        axes[1].plot(*zip(*known, strict=True), "x", color=colour, markersize=6)
+        references = [(mark, value) for mark, value in zip(MARKS, RATIOS[p], strict=True)]
+        axes[1].plot(*zip(*references, strict=True), "x", color=colour, markersize=6)
     axes[0].set_yscale("log")
     for ax in axes[1:]:
         ax.set_ylim(0, None)

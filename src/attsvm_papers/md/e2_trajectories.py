@@ -17,7 +17,7 @@ from attsvm_papers.md.mirror_runs import (
     PUBLISHED,
     STEPS,
     Solutions,
-    chosen,
+    attended_tokens,
     divergences,
     instances,
     mirror_descent,
@@ -38,26 +38,28 @@ def run(p, mode, records=200):
     data, heads = instances([1])
     steps = STEPS[p]
     at = np.linspace(0, steps, records + 1).astype(int).tolist()
-    every = sorted({*at, *ARROWS[p]})
-    W, _ = mirror_descent(data, heads, np.zeros((1, 10, 10)), p, mode, every)
-    (solution,) = Solutions(data)(chosen(data, W[-1]), p)
+    recorded = sorted({*at, *ARROWS[p]})
+    W, _ = mirror_descent(data, heads, np.zeros((1, 10, 10)), p, mode, recorded)
+    (solution,) = Solutions(data)(attended_tokens(data, W[-1]), p)
     pair = W[:, 0, (1, 3), (2, 4)]
-    place = {step: k for k, step in enumerate(every)}
-    found = {
+    record_at = {step: k for k, step in enumerate(recorded)}
+    columns = {
         "step": at,
-        "path": pair[[place[step] for step in at]],
-        "marked": pair[[place[step] for step in (*ARROWS[p], steps)]],
-        "divergence": divergences(W[1:], [solution], p)[0][[place[step] - 1 for step in at[1:]]],
+        "path": pair[[record_at[step] for step in at]],
+        "marked": pair[[record_at[step] for step in (*ARROWS[p], steps)]],
+        "divergence": divergences(W[1:], [solution], p)[0][
+            [record_at[step] - 1 for step in at[1:]]
+        ],
         "solution": solution.W[(1, 3), (2, 4)],
     }
-    return kit.stacked([found])
+    return kit.stacked([columns])
 
 
 def after_a_tenth(e):
     """Exact arithmetic after a tenth of its steps."""
     column, step = e["divergence"], e["step"]
-    there = np.argmax(step[:, 1:] >= step[:, -1:] / 10, axis=1)
-    early = column[np.arange(e.rows), there]
+    record = np.argmax(step[:, 1:] >= step[:, -1:] / 10, axis=1)
+    early = column[np.arange(e.rows), record]
     ends = np.where(e["mode"] == EXACT, early, column[:, -1])
     return e.but({"divergence": np.column_stack([column[:, :-1], ends])})
 
@@ -83,8 +85,9 @@ def E2_7(e):
     2,
     3,
     width=9.2,
+    name="trajectories",
 )
-def trajectories(evidence, axes):
+def draw_trajectories(evidence, axes):
     """Above, two entries of the weights from zero on, and the solution scaled to the longer
     of both; dots are the steps of the published arrows. Below, the divergence. Solid: exact
     arithmetic; dashed: as the released code rounds.

@@ -43,50 +43,50 @@ SOFTMAX = {
 }
 
 
-def problem() -> AttentionData:
+def two_sequences() -> AttentionData:
     tokens = np.array(TOKENS, dtype=np.float32).astype(np.float64)
     return AttentionData(tokens, np.array([1.0, -1.0]), tokens[:, 0])
 
 
 @kit.run(p=POTENTIALS, mode=[PUBLISHED, EXACT])
 def run(mode, p):
-    return kit.stacked([descent(p, mode)])
+    return kit.stacked([descend_on_both(p, mode)])
 
 
-def solutions(tokens: Any, p: float) -> tuple[Any, Any]:
-    """Of the weights and of the head, for these tokens."""
-    data = problem()
+def solutions_of(tokens: Any, p: float) -> tuple[Any, Any]:
+    """Max-margin solutions of the weights and of the head for these tokens."""
+    data = two_sequences()
     return max_margin(selection_margins(data, tokens), Lp(p)), max_margin(
         decoder_margins(data, tokens), Lp(p)
     )
 
 
-def descent(p: float, mode: int) -> dict[str, Any]:
+def descend_on_both(p: float, mode: int) -> dict[str, Any]:
     """Both probabilities of the first iterations, and the course of both divergences."""
-    data, steps = problem(), STEPS[p]
-    course = np.rint(np.geomspace(30, steps, 60)).astype(int)
-    at = sorted({*range(FIRST + 1), *course.tolist()})
+    data, steps = two_sequences(), STEPS[p]
+    recorded = np.rint(np.geomspace(30, steps, 60)).astype(int)
+    steps_of_records = sorted({*range(FIRST + 1), *recorded.tolist()})
     batch = type(data)(data.tokens[None], data.labels[None], data.queries[None])
     weights, heads = mirror_descent(
-        batch, np.zeros((1, 2)), np.zeros((1, 2, 2)), p, mode, at, joint=True
+        batch, np.zeros((1, 2)), np.zeros((1, 2, 2)), p, mode, steps_of_records, joint=True
     )
     W, v = weights[:, 0], heads[:, 0]
     logits = np.einsum("itd,kde,ie->kit", data.tokens, W, data.queries)
     s = np.exp(logits - logits.max(axis=-1, keepdims=True))
     selected = np.argmax(s, axis=-1)
-    chosen = data.tokens[np.arange(2), selected]
-    values = data.labels * np.einsum("kid,kd->ki", chosen[:FIRST], v[1 : FIRST + 1])
-    mm, decoder = solutions(selected[-1], p)
-    place = np.isin(at, course)
+    selected_tokens = data.tokens[np.arange(2), selected]
+    values = data.labels * np.einsum("kid,kd->ki", selected_tokens[:FIRST], v[1 : FIRST + 1])
+    mm, decoder = solutions_of(selected[-1], p)
+    is_recorded = np.isin(steps_of_records, recorded)
     divergence = PowerPotential(p).direction_divergence
     return {
         "selected": selected[-1],
         "softmax": (1.0 / s.sum(axis=-1)).mean(axis=-1)[:FIRST],
         "logistic": (1.0 / (1.0 + np.exp(-values))).mean(axis=-1),
-        "step": course,
-        "divergence_W": divergence(np.broadcast_to(mm.W, W[place].shape), W[place]),
+        "step": recorded,
+        "divergence_W": divergence(np.broadcast_to(mm.W, W[is_recorded].shape), W[is_recorded]),
         "divergence_v": divergence(
-            np.broadcast_to(decoder.W, (place.sum(), 2, 1)), v[place][..., None]
+            np.broadcast_to(decoder.W, (is_recorded.sum(), 2, 1)), v[is_recorded][..., None]
         ),
     }
 
@@ -147,16 +147,22 @@ def joint_training(evidence, axes):
     styles = {EXACT: ("-", "exact"), PUBLISHED: ("--", "published")}
     for p, above, below in zip(POTENTIALS, *axes, strict=True):
         for name, (colour, table) in first.items():
-            shown = evidence.where(p=p, mode=EXACT)[name][0, :60]
-            above.plot(shown, color=colour, label=f"{name} probability")
+            probability = evidence.where(p=p, mode=EXACT)[name][0, :60]
+            above.plot(probability, color=colour, label=f"{name} probability")
             above.plot(AT, table[p], "x", color=colour, markersize=6)
         above.set(ylim=(0.3, 1.02), xlim=(-1, 60), xlabel="iteration")
         above.set_title(f"p = {p:g}, selects {SELECTED[p][0]} and {SELECTED[p][1]}")
-        for mode, (style, words) in styles.items():
+        for mode, (style, arithmetic) in styles.items():
             rows = evidence.where(p=p, mode=mode)
-            for name, (colour, what) in ends.items():
-                shown = np.maximum(rows[name][0], 1e-16)
-                below.plot(rows["step"][0], shown, style, color=colour, label=f"{what}, {words}")
+            for name, (colour, variable) in ends.items():
+                divergence = np.maximum(rows[name][0], 1e-16)
+                below.plot(
+                    rows["step"][0],
+                    divergence,
+                    style,
+                    color=colour,
+                    label=f"{variable}, {arithmetic}",
+                )
         below.set(xscale="log", yscale="log", ylim=(1e-7, 2), xlabel="step")
     axes[0, 0].set_ylabel("mean over two sequences")
     axes[1, 0].set_ylabel("divergence from the solution")

@@ -28,7 +28,7 @@ from attsvm import (
 from attsvm.datasets import unit_sphere
 from attsvm.selection import margin_drop_bound
 from attsvm_papers import kit
-from attsvm_papers.md.e3_joint_training import problem
+from attsvm_papers.md.e3_joint_training import two_sequences
 from attsvm_papers.md.mirror_runs import COLOURS, POTENTIALS
 
 TOY, RANDOM = "toy", "random"
@@ -38,22 +38,27 @@ HEADS = (5.0, 20.0, 80.0, 1280.0, 5120.0)
 PROVEN = 1e-6
 
 
-@kit.run(p=POTENTIALS, quick={"toy_starts": 0})
-def toy(p, toy_starts=8):
-    return joint_paths([problem()], p, toy_starts)
+@kit.run(p=POTENTIALS, quick={"toy_starts": 0}, name="toy")
+def toy_instance(p, toy_starts=8):
+    return joint_paths([two_sequences()], p, toy_starts)
 
 
-@kit.run(p=POTENTIALS, seeds=kit.seeds(100, by=10, start=1), quick={"starts": 0, "seeds": 2})
-def random(p, seeds, starts=2):
+@kit.run(
+    p=POTENTIALS,
+    seeds=kit.seeds(100, by=10, start=1),
+    quick={"starts": 0, "seeds": 2},
+    name="random",
+)
+def random_instances(p, seeds, starts=2):
     data, _ = unit_sphere(2, 3, 4, seeds)
     return joint_paths([data.instance(k) for k in range(len(seeds))], p, starts)
 
 
 def joint_paths(instances, p, starts):
-    return kit.stacked([path(instance, p, starts) for instance in instances])
+    return kit.stacked([joint_path_of(instance, p, starts) for instance in instances])
 
 
-def path(data: AttentionData, p: float, starts: int) -> dict[str, Any]:
+def joint_path_of(data: AttentionData, p: float, starts: int) -> dict[str, Any]:
     """The path, and the selection of largest label margin in this norm: the pair of solutions that
     it should go to.
 
@@ -62,9 +67,11 @@ def path(data: AttentionData, p: float, starts: int) -> dict[str, Any]:
     """
     selections = list(itertools.product(range(data.T), repeat=data.n))
     heads = max_margin([decoder_margins(data, tokens) for tokens in selections], Lp(p))
-    margins = np.array([0.0 if each.status != "optimal" else 1.0 / each.norm for each in heads])
-    place = int(np.argmax(margins))
-    best, decoder = selections[place], heads[place]
+    margins = np.array(
+        [0.0 if solution.status != "optimal" else 1.0 / solution.norm for solution in heads]
+    )
+    index = int(np.argmax(margins))
+    best, decoder = selections[index], heads[index]
     columns: dict[str, Any] = {
         "drop": -np.inf,
         "path_W": np.full(len(SIZES), np.nan),
@@ -77,25 +84,27 @@ def path(data: AttentionData, p: float, starts: int) -> dict[str, Any]:
     if columns["drop"] <= PROVEN:
         return columns
     radii, head_radii = [size * mm.norm for size in SIZES], [size * decoder.norm for size in HEADS]
-    found = regularization_path(
+    path = regularization_path(
         data, decoder.W[:, 0], Lp(p), radii, "joint W", starts=starts, head_radii=head_radii
     )
-    assert found.head is not None
+    assert path.head is not None
     divergence = PowerPotential(p).direction_divergence
-    columns["path_W"] = divergence(np.broadcast_to(mm.W, found.W.shape), found.W)
+    columns["path_W"] = divergence(np.broadcast_to(mm.W, path.W.shape), path.W)
     columns["path_v"] = divergence(
-        np.broadcast_to(decoder.W, (len(SIZES), *decoder.W.shape)), found.head[..., None]
+        np.broadcast_to(decoder.W, (len(SIZES), *decoder.W.shape)), path.head[..., None]
     )
     return columns
 
 
-PLACES = {TOY: "the data of joint training", RANDOM: "random instances"}
+TITLES_OF_PARTS = {TOY: "the data of joint training", RANDOM: "random instances"}
 
 
-def proved(e):
-    """The instances of each part of which the assumption is proved, by its words."""
-    kept = e.take(e["drop"] > PROVEN)
-    return {PLACES[part]: kept.where(part=part) for part in kept.levels("part")}
+def instances_with_proof(e):
+    """The instances for which the assumption is proved, by the title of their table."""
+    applicable = e.take(e["drop"] > PROVEN)
+    return {
+        TITLES_OF_PARTS[table]: applicable.where(part=table) for table in applicable.levels("part")
+    }
 
 
 @kit.claim(
@@ -109,8 +118,8 @@ def M5(e):
     v turns to the pair of solutions of largest label margin: both divergences fall at every size.
     """
     return {
-        words: np.diff(np.log([rows["path_W"], rows["path_v"]]), axis=-1).max(axis=(0, -1))
-        for words, rows in proved(e).items()
+        title: np.diff(np.log([rows["path_W"], rows["path_v"]]), axis=-1).max(axis=(0, -1))
+        for title, rows in instances_with_proof(e).items()
     }
 
 
@@ -125,8 +134,8 @@ def M5b(e):
     and 5120 solutions, both divergences are small.
     """
     return {
-        words: np.maximum(rows.end("path_W"), rows.end("path_v"))
-        for words, rows in proved(e).items()
+        title: np.maximum(rows.end("path_W"), rows.end("path_v"))
+        for title, rows in instances_with_proof(e).items()
     }
 
 
@@ -139,7 +148,7 @@ def M5b(e):
     width=8.0,
     name="joint-path",
 )
-def joint_path(evidence, axes):
+def draw_joint_path(evidence, axes):
     """The best pair of W and v of given sizes, both grown together; divergence from the solutions
     for the tokens of largest label margin in the same norm. Median and 5 to 95 % of random
     instances that meet the assumption; crosses: the data of md-3.

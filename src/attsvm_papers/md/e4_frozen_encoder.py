@@ -26,16 +26,16 @@ import numpy as np
 from attsvm.errors import UnavailableError
 from attsvm.optim import lr_from_sgd
 from attsvm_papers import kit
-from attsvm_papers.md.frozen_states import DATA, digest, sequences
+from attsvm_papers.md.frozen_states import DATA, digest_of_states, frozen_sequences
 from attsvm_papers.md.one_layer import (
     CONTROLS,
     METHODS,
     MIRROR,
     OPTIMISERS,
     Training,
-    courses,
+    train_side_by_side,
 )
-from attsvm_papers.networks.paired import EQUAL, reached, same_seeds
+from attsvm_papers.networks.paired import EQUAL, measures_at_equal, same_seeds
 
 NAMES = {
     "l1.1": "p = 1.1",
@@ -62,7 +62,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What decides the result."""
+    """Everything that decides the result."""
 
     settings: tuple[Setting, ...] = (
         Setting("sst2", 20, 10),
@@ -79,8 +79,8 @@ class Parameters:
 SCALES = kit.Scales(Parameters(), Parameters((Setting("digits", 6, 0, 128),), rates=1, seeds=5))
 
 
-def grid(method: str, count: int, width: int) -> list[float]:
-    """So many rates, a factor of two apart."""
+def rate_grid(method: str, count: int, width: int) -> list[float]:
+    """``count`` rates, a factor of two apart."""
     middle = MIDDLE.get(method, 0.125)
     if method in MIRROR:
         middle = lr_from_sgd(middle, MIRROR[method], 0.5 / width**0.5)
@@ -92,91 +92,111 @@ def cells(parameters: Parameters) -> Iterator[kit.Cell]:
     there is one rate alone.
     """
     seeds = list(range(kit.SEARCH, kit.SEARCH + parameters.searches))
-    for setting, told in _here(parameters):
+    for setting, arguments in _available_settings(parameters):
         width = 64 if setting.data == "digits" else 96
-        rates = {each: grid(each, parameters.rates, width) for each in OPTIMISERS}
+        rates = {method: rate_grid(method, parameters.rates, width) for method in OPTIMISERS}
         if parameters.rates == 1:
-            yield from _judged(parameters, setting, told, rates)
+            yield from _cells_of_all_seeds(parameters, setting, arguments, rates)
         else:
             for method in OPTIMISERS:
-                own = {method: rates[method]}
-                yield told | {"rates": own, "seeds": seeds, "epochs": setting.short}
+                rates_of_method = {method: rates[method]}
+                yield arguments | {
+                    "rates": rates_of_method,
+                    "seeds": seeds,
+                    "epochs": setting.short,
+                }
 
 
 def then(parameters: Parameters, evidence: kit.Evidence) -> Iterator[kit.Cell]:
     """All seeds of each data set at the chosen rates."""
     if parameters.rates > 1:
-        for setting, told in _here(parameters):
-            rates = {each: [chosen(evidence, setting.data, each)[0]] for each in OPTIMISERS}
-            yield from _judged(parameters, setting, told, rates)
+        for setting, arguments in _available_settings(parameters):
+            rates = {
+                method: [best_rate_and_tried(evidence, setting.data, method)[0]]
+                for method in OPTIMISERS
+            }
+            yield from _cells_of_all_seeds(parameters, setting, arguments, rates)
 
 
-def _judged(
-    parameters: Parameters, setting: Setting, told: dict[str, Any], rates: dict[str, list[float]]
+def _cells_of_all_seeds(
+    parameters: Parameters,
+    setting: Setting,
+    arguments: dict[str, Any],
+    rates: dict[str, list[float]],
 ) -> Iterator[kit.Cell]:
-    rates = rates | {each: rates[like] for each, like in CONTROLS.items()}
+    rates = rates | {control: rates[method] for control, method in CONTROLS.items()}
     for start in range(0, parameters.seeds, parameters.by):
         seeds = list(range(start, min(start + parameters.by, parameters.seeds)))
-        yield told | {"rates": rates, "seeds": seeds, "epochs": setting.epochs}
+        yield arguments | {"rates": rates, "seeds": seeds, "epochs": setting.epochs}
 
 
-def _here(parameters: Parameters) -> Iterator[tuple[Setting, dict[str, Any]]]:
+def _available_settings(parameters: Parameters) -> Iterator[tuple[Setting, dict[str, Any]]]:
     longest = max(setting.epochs for setting in parameters.settings) + 1
     for setting in parameters.settings:
         try:
-            known = digest(setting.data)
+            files_digest = digest_of_states(setting.data)
         except UnavailableError:
             continue
         yield (
             setting,
-            {"data": setting.data, "digest": known, "batch": setting.batch, "records": longest},
+            {
+                "data": setting.data,
+                "digest": files_digest,
+                "batch": setting.batch,
+                "records": longest,
+            },
         )
 
 
 def run(data, digest, batch, records, rates, seeds, epochs):
     """Trainings of every method at each of its rates, with all seeds."""
-    known = sequences(data)
-    pairs = [(method, lr) for method, tried in rates.items() for lr in tried]
-    begun = [Training(known, method, lr, seeds) for method, lr in pairs]
-    searched = seeds[0] >= kit.SEARCH
-    found = courses(known, begun, seeds, epochs, batch, last=searched)
+    data_set = frozen_sequences(data)
+    pairs = [(method, lr) for method, method_rates in rates.items() for lr in method_rates]
+    started_trainings = [Training(data_set, method, lr, seeds) for method, lr in pairs]
+    is_search = seeds[0] >= kit.SEARCH
+    trajectories = train_side_by_side(
+        data_set, started_trainings, seeds, epochs, batch, last=is_search
+    )
     count = len(seeds)
     columns = {
-        name: np.concatenate([_long(each[name], records) for each in found]) for name in found[0]
+        name: np.concatenate(
+            [_pad_records(trajectory[name], records) for trajectory in trajectories]
+        )
+        for name in trajectories[0]
     }
     return {
         "data": np.full(len(pairs) * count, DATA.index(data)),
         "method": np.repeat([METHODS.index(method) for method, _ in pairs], count),
         "lr": np.repeat([lr for _, lr in pairs], count),
         "seed": np.tile(seeds, len(pairs)),
-        "searched": np.full(len(pairs) * count, searched),
+        "searched": np.full(len(pairs) * count, is_search),
         **columns,
     }
 
 
-def _long(course, records):
-    return np.pad(course, ((0, 0), (0, records - course.shape[1])), constant_values=np.nan)
+def _pad_records(trajectory, records):
+    return np.pad(trajectory, ((0, 0), (0, records - trajectory.shape[1])), constant_values=np.nan)
 
 
-def trainings(e, data, method, searched=0):
-    """Those of one method on one data set."""
+def trainings_of(e, data, method, searched=0):
+    """The trainings of one method on one data set."""
     return e.where(data=DATA.index(data), method=METHODS.index(method), searched=searched)
 
 
-def chosen(evidence, data, method):
+def best_rate_and_tried(evidence, data, method):
     """The rate with the highest mean validation accuracy at the end of the short trainings, and
     all that were tried.
     """
-    rows = trainings(evidence, data, method, searched=1)
-    tried = rows.levels("lr")
-    found = [rows.where(lr=lr)["validation"][:, 0].mean() for lr in tried]
-    return tried[int(np.argmax(found))], tried
+    rows = trainings_of(evidence, data, method, searched=1)
+    rates = rows.levels("lr")
+    accuracies = [rows.where(lr=lr)["validation"][:, 0].mean() for lr in rates]
+    return rates[int(np.argmax(accuracies))], rates
 
 
-def advantage(e, data, other, by, measure, one="l1.1"):
+def advantage_in_hundredths(e, data, rival, by, measure, method="l1.1"):
     """P = 1.1 minus another optimiser, in hundredths, with its 95% interval over seeds."""
-    pair = same_seeds(trainings(e, data, one), trainings(e, data, other))
-    first, second = reached(pair, by, measure, "seconds" if by == "time" else "train")
+    pair = same_seeds(trainings_of(e, data, method), trainings_of(e, data, rival))
+    first, second = measures_at_equal(pair, by, measure, "seconds" if by == "time" else "train")
     return kit.interval(100 * (first - second))
 
 
@@ -190,33 +210,33 @@ EXCHANGED = kit.replaced(
 LOW = "lower end of the 95% interval over seeds, at equal steps, training accuracy and time"
 
 
-def there(e):
+def trained_data(e):
     """The data sets that were trained on."""
-    return [DATA[int(each)] for each in e.levels("data")]
+    return [DATA[int(code)] for code in e.levels("data")]
 
 
-def more(e, measure, *others):
-    """By data set and other optimiser how much more there is of something under p = 1.1, at least,
-    at each of :data:`~attsvm_papers.networks.paired.EQUAL`.
+def lower_ends(e, measure, *others):
+    """Lower ends of the intervals of p = 1.1 minus another optimiser in a measure, at each of
+    :data:`~attsvm_papers.networks.paired.EQUAL`, by data set and optimiser.
     """
     return {
         f"{TITLES[data]}, {NAMES[other]}": [
-            advantage(e, data, other, by, measure).low for by in EQUAL
+            advantage_in_hundredths(e, data, other, by, measure).low for by in EQUAL
         ]
-        for data in there(e)
+        for data in trained_data(e)
         for other in others
     }
 
 
-def less(e, measure, *others):
-    """How much less."""
-    return more(e.but({measure: -e[measure]}), measure, *others)
+def lower_ends_of_less(e, measure, *others):
+    """Lower ends of the intervals of how much less there is, see :func:`lower_ends`."""
+    return lower_ends(e.but({measure: -e[measure]}), measure, *others)
 
 
 @kit.claim(kit.at_least(0.0, f"points; {LOW}"), null=EXCHANGED, failure="not reproduced")
 def E4_lead(e):
     """On every data set p = 1.1 is more accurate than gradient descent, momentum and Adam."""
-    return more(e, "right", "gd", "momentum", "adam")
+    return lower_ends(e, "right", "gd", "momentum", "adam")
 
 
 @kit.claim(kit.at_least(0.0, f"hundredths; {LOW}"), null=EXCHANGED, failure="not reproduced")
@@ -224,7 +244,7 @@ def E4_entropy(e):
     """On every data set attention has less entropy under p = 1.1 than under gradient descent and
     Adam.
     """
-    return less(e, "entropy", "gd", "adam")
+    return lower_ends_of_less(e, "entropy", "gd", "adam")
 
 
 @kit.claim(kit.at_least(0.0, f"hundredths; {LOW}"), null=EXCHANGED, failure="not reproduced")
@@ -232,7 +252,7 @@ def E4_top(e):
     """On every data set keeping the one token of highest attention leaves more accuracy under
     p = 1.1 than under gradient descent and Adam.
     """
-    return more(e, "top", "gd", "adam")
+    return lower_ends(e, "top", "gd", "adam")
 
 
 @kit.claim(
@@ -245,7 +265,7 @@ def E4_opinion(e):
     """In all texts more of the words of highest attention are words of opinion under p = 1.1 than
     under gradient descent and Adam.
     """
-    return more(e.take(of_texts(e)), "opinion", "gd", "adam")
+    return lower_ends(e.take(of_texts(e)), "opinion", "gd", "adam")
 
 
 def of_texts(e):
@@ -257,22 +277,22 @@ def E4_even(e):
     """On every data set the weights of attention are less even under p = 1.1 than under gradient
     descent: squared mean over mean square of their moduli.
     """
-    return less(e, "evenness", "gd")
+    return lower_ends_of_less(e, "evenness", "gd")
 
 
-def untrained(e):
+def with_shuffled_labels(e):
     """Every optimiser trains on shuffled labels."""
-    taken = np.arange(e.rows)
+    row_of_labels = np.arange(e.rows)
     for row in np.flatnonzero((e["searched"] == 0) & (e["method"] < len(OPTIMISERS))):
-        same = (e["data"] == e["data"][row]) & (e["seed"] == e["seed"][row])
-        shuffled = e["method"] == METHODS.index("adam shuffled")
-        (taken[row],) = np.flatnonzero(same & shuffled & (e["searched"] == 0))
-    return e.but({"right": e["right"][taken]})
+        is_same_trial = (e["data"] == e["data"][row]) & (e["seed"] == e["seed"][row])
+        is_shuffled = e["method"] == METHODS.index("adam shuffled")
+        (row_of_labels[row],) = np.flatnonzero(is_same_trial & is_shuffled & (e["searched"] == 0))
+    return e.but({"right": e["right"][row_of_labels]})
 
 
 @kit.claim(
     kit.at_least(1.0, "points, of each optimiser; lower end of the 95% interval over seeds"),
-    null=untrained,
+    null=with_shuffled_labels,
     failure="not reproduced",
 )
 def E4_learns(e):
@@ -281,9 +301,10 @@ def E4_learns(e):
     """
     return {
         TITLES[data]: [
-            advantage(e, data, "frozen", "steps", "right", one).low for one in OPTIMISERS
+            advantage_in_hundredths(e, data, "frozen", "steps", "right", one).low
+            for one in OPTIMISERS
         ]
-        for data in there(e)
+        for data in trained_data(e)
     }
 
 
@@ -297,10 +318,12 @@ def E4_learns(e):
 )
 def E4_inside(e):
     """Every rate that was chosen lies inside the rates that were tried."""
-    found = [
-        chosen(e, DATA[int(data)], method) for data in e.levels("data") for method in OPTIMISERS
+    choices = [
+        best_rate_and_tried(e, DATA[int(data)], method)
+        for data in e.levels("data")
+        for method in OPTIMISERS
     ]
-    return np.array([min(tried) < rate < max(tried) for rate, tried in found])
+    return np.array([min(tried) < rate < max(tried) for rate, tried in choices])
 
 
 STYLES = {
@@ -323,14 +346,15 @@ STYLES = {
     rows=2,
     head=lambda code: TITLES[DATA[int(code)]],
     sharey=False,
+    name="course",
 )
-def course(e, above, below):
+def accuracy_by_epoch(e, above, below):
     """Means over seeds. Above, accuracy in percent on the test part; below, accuracy where only the
     token of highest attention is kept. The dotted grey line trains the head alone, over attention
     as it was drawn.
     """
     for method, (colour, style) in STYLES.items():
-        rows = trainings(e, DATA[int(e["data"][0])], method)
+        rows = trainings_of(e, DATA[int(e["data"][0])], method)
         for ax, measure in ((above, "right"), (below, "top")):
             mean = 100 * rows[measure][:, 1:].mean(axis=0)
             epochs = np.arange(1, len(mean) + 1)

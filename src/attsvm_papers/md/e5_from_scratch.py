@@ -28,13 +28,13 @@ import numpy as np
 from attsvm_papers import kit
 from attsvm_papers.networks.accuracy_table import (
     accuracies,
+    are_trained,
     at_equal,
-    compared,
+    compared_trainings,
     deepest,
     mean_accuracy,
-    told,
-    trained,
     whole_test,
+    with_interval,
 )
 from attsvm_papers.networks.examples import Task
 from attsvm_papers.networks.network_pictures import (
@@ -69,7 +69,7 @@ first two.
 """
 
 
-def published(depth: int) -> Study:
+def published_study(depth: int) -> Study:
     """The published text network with this many blocks and heads; the learning rates of Adam and
     spectral descent are this project's, untuned.
     """
@@ -173,7 +173,7 @@ QUICK = Networks(
     ),
     seeds=2,
 )
-PAPER = Networks(tuple(published(depth) for depth in PUBLISHED_LR), sizes=(3,))
+PAPER = Networks(tuple(published_study(depth) for depth in PUBLISHED_LR), sizes=(3,))
 
 SCALES = kit.Scales(SMALL, QUICK, PAPER, MEDIUM)
 TITLES = {
@@ -184,25 +184,27 @@ TITLES = {
 }
 
 
-def swapped(one, other):
+def optimisers_exchanged(first, second):
     """Two optimisers under each other's name, as a null."""
-    words = f"{NAMES[one]} and {NAMES[other]} exchanged"
-    return kit.exchanged(words, "method", METHODS.index(one), METHODS.index(other))
+    words = f"{NAMES[first]} and {NAMES[second]} exchanged"
+    return kit.exchanged(words, "method", METHODS.index(first), METHODS.index(second))
 
 
 ON_ALL = {
-    "the published networks on all reviews": lambda e: bool((compared(e)["published"] == 1).any())
+    "the published networks on all reviews": lambda e: bool(
+        (compared_trainings(e)["published"] == 1).any()
+    )
 }
 
 
 def best_mean(e, depth, name):
     """Mean accuracy of published networks of a size, at the epoch that is best on the test set."""
-    rows = compared(e).where(published=1)
+    rows = compared_trainings(e).where(published=1)
     return mean_accuracy(rows, "published", depth=depth, method=METHODS.index(name))
 
 
-def sizes(e):
-    return [int(depth) for depth in compared(e).where(published=1).levels("depth")]
+def published_depths(e):
+    return [int(depth) for depth in compared_trainings(e).where(published=1).levels("depth")]
 
 
 @kit.claim(
@@ -214,16 +216,16 @@ def sizes(e):
     "authors' code",
     "md, table of IMDb accuracies (notebook outputs)",
     assumes=ON_ALL,
-    null=swapped("l1.1", "l2"),
+    null=optimisers_exchanged("l1.1", "l2"),
 )
 def E4a(e):
     """Published networks on all reviews: every mean of the best epoch on the test set is within 1
     point of the published one.
     """
     return [
-        abs(best_mean(e, depth, name) - known)
-        for depth in sizes(e)
-        for name, known in REFERENCE[depth].items()
+        abs(best_mean(e, depth, name) - published_mean)
+        for depth in published_depths(e)
+        for name, published_mean in REFERENCE[depth].items()
     ]
 
 
@@ -232,7 +234,7 @@ def E4a(e):
     "authors' code",
     "md, table of IMDb accuracies (notebook outputs)",
     assumes=ON_ALL,
-    null=swapped("l1.1", "l2"),
+    null=optimisers_exchanged("l1.1", "l2"),
 )
 def E4b(e):
     """Published networks on all reviews: p = 1.1 leads p = 2 and p = 3 by half a point at every
@@ -240,41 +242,41 @@ def E4b(e):
     """
     return [
         best_mean(e, depth, "l1.1") - max(best_mean(e, depth, name) for name in ("l2", "l3"))
-        for depth in sizes(e)
+        for depth in published_depths(e)
     ]
 
 
 WORDS = {"steps": "steps", "fit": "training accuracy", "time": "time"}
 
 
-def others(e):
+def rivals(e):
     """The optimisers that were trained on reviews beside p = 1.1."""
-    return [name for name in ("l2", "adam") if trained(e, "imdb", "l1.1", name)]
+    return [name for name in ("l2", "adam") if are_trained(e, "imdb", "l1.1", name)]
 
 
 def differences(e):
     """Test accuracy of p = 1.1 minus the other's, in points, where they have the same of each."""
     return {
-        f"{NAMES[other]}, equal {WORDS[by]}": at_equal(e, "imdb", "l1.1", other, by)
-        for other in others(e)
+        f"{NAMES[rival]}, equal {WORDS[by]}": at_equal(e, "imdb", "l1.1", rival, by)
+        for rival in rivals(e)
         for by in EQUAL
         if by != "time" or "elapsed" in e
     }
 
 
-ALL = {"all reviews": lambda e: whole_test(e, "imdb", 25_000)}
+ON_ALL_REVIEWS = {"all reviews": lambda e: whole_test(e, "imdb", 25_000)}
 
 
 @kit.claim(
     kit.at_least(80.0, "the published networks reach 80 to 84; at chosen epochs, mean over seeds"),
-    assumes=ALL | {"Adam": lambda e: trained(e, "imdb", "adam")},
+    assumes=ON_ALL_REVIEWS | {"Adam": lambda e: are_trained(e, "imdb", "adam")},
     null=kit.noise(
         "test_accuracy", low=0.45, high=0.55, words="the toss of a coin for every review"
     ),
 )
 def E4j(e):
     """All reviews: Adam learns them, at the epoch that is best on validation reviews."""
-    rows = compared(e).where(data=DATA.index("imdb"), method=METHODS.index("adam"))
+    rows = compared_trainings(e).where(data=DATA.index("imdb"), method=METHODS.index("adam"))
     return accuracies(rows)["selected"].mean()
 
 
@@ -284,10 +286,12 @@ def E4j(e):
         "points; lower end of the 95% interval over seeds, at equal steps, training accuracy and"
         " time",
     ),
-    assumes={"p = 1.1 and another optimiser on reviews": lambda e: bool(others(e))},
+    assumes={"p = 1.1 and another optimiser on reviews": lambda e: bool(rivals(e))},
     explanation=lambda e: (
         "Points: "
-        + "; ".join(f"{name} {told(found)}" for name, found in differences(e).items())
+        + "; ".join(
+            f"{name} {with_interval(interval)}" for name, interval in differences(e).items()
+        )
         + "."
     ),
     null=kit.replaced(
@@ -297,7 +301,7 @@ def E4j(e):
 )
 def E4m(e):
     """Reviews: p = 1.1 is more accurate than gradient descent and Adam."""
-    return {name: found.low for name, found in differences(e).items()}
+    return {name: interval.low for name, interval in differences(e).items()}
 
 
 def reviews(e):
@@ -330,20 +334,20 @@ SIZES = (
 )
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         expect,
         id=f"E5{letter}",
-        statement=f"Small networks: {words}",
+        statement=f"Small networks: {comparison}",
         assumes=REVIEWS,
         explanation=why,
-        null=swapped("l1.1", "l2"),
+        null=optimisers_exchanged("l1.1", "l2"),
         failure="scale",
         column=column,
     )
-    for letter, column, words, expect, why in SIZES
+    for letter, column, comparison, expect, why in SIZES
 )
-def ratio(e, column):
+def weight_ratio(e, column):
     """P = 1.1 over p = 2, for Q, K and V: means over runs."""
     first, second = (
         np.nanmean(reviews(e).where(method=METHODS.index(name))[column], axis=0)
@@ -352,28 +356,28 @@ def ratio(e, column):
     return first / np.maximum(second, 1e-9)
 
 
-def scores(e):
+def score_difference(e):
     """Score under p = 1.1 minus the score under gradient descent, over runs of the same seed and
     sentences.
     """
-    one, other = same_seeds(
+    first, second = same_seeds(
         *(reviews(e).where(method=METHODS.index(name)) for name in ("l1.1", "l2"))
     )
-    return paired_interval(one["score"] - other["score"])
+    return paired_interval(first["score"] - second["score"])
 
 
 @kit.claim(
     kit.at_least(0.0, "lower end of the paired 95% interval over runs and sentences"),
     assumes=REVIEWS,
-    explanation=lambda e: f"The difference is {told(scores(e), 2)}.",
+    explanation=lambda e: f"The difference is {with_interval(score_difference(e), 2)}.",
     failure="scale",
-    null=swapped("l1.1", "l2"),
+    null=optimisers_exchanged("l1.1", "l2"),
 )
 def E6c(e):
     """Small networks: the word of opinion gets more attention under p = 1.1 than under gradient
     descent.
     """
-    return scores(e).low
+    return score_difference(e).low
 
 
 def beyond_sentence(e):
@@ -395,7 +399,10 @@ def beyond_sentence(e):
     assumes=REVIEWS,
     explanation=lambda e: (
         "Word minus mean over its sentence: "
-        + ", ".join(f"{NAMES[name]} {told(found, 2)}" for name, found in beyond_sentence(e).items())
+        + ", ".join(
+            f"{NAMES[name]} {with_interval(interval, 2)}"
+            for name, interval in beyond_sentence(e).items()
+        )
         + "."
     ),
     failure="scale",
@@ -407,11 +414,11 @@ def E6d(e):
     """Small networks: whatever the optimiser, the word of opinion gets more attention than the
     average token of its sentence.
     """
-    return np.array([found.low for found in beyond_sentence(e).values()])
+    return np.array([interval.low for interval in beyond_sentence(e).values()])
 
 
 def plot(evidence):
-    rows = compared(evidence)
+    rows = compared_trainings(evidence)
     yield plot_accuracy(rows, TITLES)
     yield plot_differences(rows, TITLES)
     yield plot_courses(rows, TITLES)

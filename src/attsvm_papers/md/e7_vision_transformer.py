@@ -19,8 +19,13 @@ from dataclasses import replace
 import numpy as np
 
 from attsvm_papers import kit
-from attsvm_papers.md.e5_from_scratch import TITLES, swapped
-from attsvm_papers.networks.accuracy_table import accuracies, compared, difference, told
+from attsvm_papers.md.e5_from_scratch import TITLES, optimisers_exchanged
+from attsvm_papers.networks.accuracy_table import (
+    accuracies,
+    compared_trainings,
+    difference,
+    with_interval,
+)
 from attsvm_papers.networks.examples import Task
 from attsvm_papers.networks.network_pictures import plot_accuracy, plot_courses, plot_histograms
 from attsvm_papers.networks.trained_networks import (  # noqa: F401
@@ -124,13 +129,15 @@ SCALES = kit.Scales(SMALL, QUICK, PAPER, MEDIUM)
 
 def _best(e, name):
     """Mean of the best accuracies on the test set, in percent."""
-    return accuracies(compared(e).where(method=METHODS.index(name)))["published"].mean()
+    return accuracies(compared_trainings(e).where(method=METHODS.index(name)))["published"].mean()
 
 
 def _measure_ratio(evidence):
     """Share of weights near zero, p = 1.1 over Adam, for Q, K and V."""
     first, second = (
-        np.nanmean(compared(evidence).where(method=METHODS.index(name))["near_zero"], axis=0)
+        np.nanmean(
+            compared_trainings(evidence).where(method=METHODS.index(name))["near_zero"], axis=0
+        )
         for name in ("l1.1", "adam")
     )
     return first / second
@@ -141,16 +148,21 @@ FIRST = kit.at_start("validation_accuracy", "test_accuracy", words="after one ep
 
 def by_chance(evidence):
     """P = 1.1 with answers by chance, one right in ten."""
-    own, column = evidence["method"] == METHODS.index("l1.1"), evidence["right_cifar10"]
+    is_mirror, column = evidence["method"] == METHODS.index("l1.1"), evidence["right_cifar10"]
     chance = np.random.default_rng(0).random(column.shape) < 0.1
-    return evidence.but({"right_cifar10": np.where(own[:, None], chance, column)})
+    return evidence.but({"right_cifar10": np.where(is_mirror[:, None], chance, column)})
 
 
 def one_epoch(evidence):
     """P = 1.1 after one epoch."""
-    own, first = (evidence["method"] == METHODS.index("l1.1"))[:, None], FIRST.of(evidence)
+    is_mirror, first_epoch = (
+        (evidence["method"] == METHODS.index("l1.1"))[:, None],
+        FIRST.of(evidence),
+    )
     names = ("validation_accuracy", "test_accuracy")
-    return evidence.but({name: np.where(own, first[name], evidence[name]) for name in names})
+    return evidence.but(
+        {name: np.where(is_mirror, first_epoch[name], evidence[name]) for name in names}
+    )
 
 
 _FULL = {
@@ -197,7 +209,7 @@ def E7b(e):
     "authors' code",
     "md, histograms of the vision transformer (digitised)",
     assumes=_FULL,
-    null=swapped("l1.1", "adam"),
+    null=optimisers_exchanged("l1.1", "adam"),
 )
 def E7c(e):
     """Mirror descent with p = 1.1 leaves at least 1.8 times as many query, key and value weights
@@ -214,7 +226,7 @@ def E7c(e):
     ),
     assumes=_SMALL,
     explanation=lambda e: (
-        f"p = 1.1 minus Adam is {told(difference(e, 'cifar10', 'l1.1', 'adam'))} points."
+        f"p = 1.1 minus Adam is {with_interval(difference(e, 'cifar10', 'l1.1', 'adam'))} points."
     ),
     failure="scale",
     null=by_chance,
@@ -237,7 +249,7 @@ def E7d(e):
         + " times as many near zero."
     ),
     failure="scale",
-    null=swapped("l1.1", "adam"),
+    null=optimisers_exchanged("l1.1", "adam"),
 )
 def E7e(e):
     """Small network: p = 1.1 has at least 1.8 times as many query, key and value weights near zero
@@ -247,7 +259,7 @@ def E7e(e):
 
 
 def plot(evidence):
-    rows = compared(evidence)
+    rows = compared_trainings(evidence)
     yield plot_courses(rows, TITLES)
     yield plot_accuracy(rows, TITLES)
     yield plot_histograms(rows, ("l1.1", "adam"), "a vision transformer")

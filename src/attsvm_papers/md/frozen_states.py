@@ -34,8 +34,8 @@ OPINIONS = 200
 """Words of the training texts whose presence tells most of the label, by chi squared."""
 
 
-class Sequences(NamedTuple):
-    """Tokens of all examples.
+class FrozenSequences(NamedTuple):
+    """Tokens, queries and labels of all examples.
 
     Attributes:
         tokens: ``(n, T, d)``.
@@ -43,9 +43,9 @@ class Sequences(NamedTuple):
         queries: ``(n, d)``: the mean of the tokens, of the same size as they.
         labels: ``(n,)`` classes from 0 on.
         opinion: ``(n, T)``: whether a token is one of the words that tell the label.
-        sizes: of the training and of the validation part of a seed.
-        held: how many examples, the last ones, are the official test part; 0 where a seed draws
-            its own.
+        sizes: numbers of training and of validation examples of a seed.
+        test_size: number of examples, the last ones, of the official test set; 0 where a seed draws
+            a test set.
     """
 
     tokens: Tensor
@@ -54,40 +54,40 @@ class Sequences(NamedTuple):
     labels: Tensor
     opinion: Tensor
     sizes: tuple[int, int]
-    held: int
+    test_size: int
 
-    def parts(self, seed: int) -> tuple[IntArray, IntArray, IntArray]:
+    def split(self, seed: int) -> tuple[IntArray, IntArray, IntArray]:
         """Rows for training, validation and test."""
         n, (train, validation) = len(self.labels), self.sizes
-        order = np.random.default_rng([seed, 1]).permutation(n - self.held)
-        rest = np.arange(n - self.held, n) if self.held else order[train + validation :]
-        return order[:train], order[train : train + validation], rest
+        order = np.random.default_rng([seed, 1]).permutation(n - self.test_size)
+        test = np.arange(n - self.test_size, n) if self.test_size else order[train + validation :]
+        return order[:train], order[train : train + validation], test
 
 
 @functools.cache
-def sequences(data: str) -> Sequences:
+def frozen_sequences(data: str) -> FrozenSequences:
     """The examples of ``sst2``, ``imdb`` or ``digits``.
 
     Raises:
         UnavailableError: ``ATTSVM_DATA`` names no folder with the texts and the encoder.
     """
-    return _digits() if data == "digits" else _texts(data)
+    return _digit_patches() if data == "digits" else _encoded_texts(data)
 
 
-def _digits() -> Sequences:
+def _digit_patches() -> FrozenSequences:
     """16 patches of 2 x 2 pixels, each at its own place of an image that is empty elsewhere."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
-    place = np.arange(64).reshape(4, 2, 4, 2).swapaxes(1, 2).reshape(16, 4)
+    patches = np.arange(64).reshape(4, 2, 4, 2).swapaxes(1, 2).reshape(16, 4)
     tokens = np.zeros((len(images), 16, 64))
-    for t, pixels in enumerate(place):
+    for t, pixels in enumerate(patches):
         tokens[:, t, pixels] = images[:, pixels]
     mask = np.ones(tokens.shape[:2], dtype=bool)
-    return _made(tokens, mask, labels, np.zeros_like(mask), SIZES["digits"][0], 0)
+    return _normalised(tokens, mask, labels, np.zeros_like(mask), SIZES["digits"][0], 0)
 
 
-def home(data: str) -> Path:
+def data_folder(data: str) -> Path:
     """The folder with these texts and the encoder.
 
     Raises:
@@ -101,40 +101,40 @@ def home(data: str) -> Path:
     return folder
 
 
-def digest(data: str) -> str:
-    """What stands for the files of a data set and its encoder; nothing for digits.
+def digest_of_states(data: str) -> str:
+    """The digest of the files of a data set and its encoder; empty for digits.
 
     Raises:
         UnavailableError: they are not here.
     """
     if data == "digits":
         return ""
-    folder = home(data)
-    paths = (path for part in (ENCODER, data) for path in sorted((folder / part).glob("*")))
-    kept = (path for path in paths if path.suffix in (".xz", ".safetensors", ".json"))
-    return file_digest(*kept)
+    folder = data_folder(data)
+    paths = (path for name in (ENCODER, data) for path in sorted((folder / name).glob("*")))
+    files = (path for path in paths if path.suffix in (".xz", ".safetensors", ".json"))
+    return file_digest(*files)
 
 
-def _texts(data: str) -> Sequences:
-    folder, kept = home(data), _cache()
-    paths = [folder / data / f"{part}.jsonl.xz" for part in ("train", "test")]
+def _encoded_texts(data: str) -> FrozenSequences:
+    folder, cache = data_folder(data), _states_folder()
+    paths = [folder / data / f"{split}.jsonl.xz" for split in ("train", "test")]
     sizes, most = SIZES[data]
     if data == "imdb":
-        paths = _ends(kept, most)
-    source = encoder_text(paths[0], folder / ENCODER, test=paths[1], max_tokens=most, cache=kept)
+        paths = _write_last_words(cache, most)
+    source = encoder_text(paths[0], folder / ENCODER, test=paths[1], max_tokens=most, cache=cache)
     assert source.held is not None
-    known = np.setdiff1d(np.arange(len(source)), source.held)
-    encoded = source.encode(known)
+    rows = np.setdiff1d(np.arange(len(source)), source.held)
+    encoded = source.encode(rows)
     views = encoded.views or []
-    read = [[view["text"][a:b].lower() for ((a, b),) in view["spans"]] for view in views]
+    words_of_texts = [[view["text"][a:b].lower() for ((a, b),) in view["spans"]] for view in views]
     labels = (np.asarray(source.labels) > 0).astype(np.int64)
-    telling = opinions([read[i] for i in known], labels[known])
+    opinion_set = opinion_words([words_of_texts[i] for i in rows], labels[rows])
     mask = np.asarray(encoded.data.mask)
     opinion = np.zeros(mask.shape, dtype=bool)
-    for row, told in zip(opinion, read, strict=True):
-        row[: len(told)] = [word in telling for word in told]
-    order = np.concatenate([known, source.held])
-    return _made(
+    for row, words in zip(opinion, words_of_texts, strict=True):
+        row[: len(words)] = [word in opinion_set for word in words]
+    order = np.concatenate([rows, source.held])
+    return _normalised(
         np.asarray(encoded.data.tokens)[order],
         mask[order],
         labels[order],
@@ -144,12 +144,12 @@ def _texts(data: str) -> Sequences:
     )
 
 
-def _cache() -> Path:
-    """Where hidden states are kept: ``attsvm/states`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+def _states_folder() -> Path:
+    """The folder of hidden states: ``attsvm/states`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attsvm" / "states"
 
 
-def _ends(folder: Path, most: int) -> list[Path]:
+def _write_last_words(folder: Path, most: int) -> list[Path]:
     """Files with the last words of some of the reviews."""
     folder.mkdir(parents=True, exist_ok=True)
     reviews, paths = published("imdb"), []
@@ -169,7 +169,7 @@ def _ends(folder: Path, most: int) -> list[Path]:
     return paths
 
 
-def opinions(texts: list[list[str]], labels: NDArray[np.int64]) -> set[str]:
+def opinion_words(texts: list[list[str]], labels: NDArray[np.int64]) -> set[str]:
     """The words whose presence tells most of the labels of these texts, by chi squared."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.feature_selection import chi2
@@ -179,23 +179,23 @@ def opinions(texts: list[list[str]], labels: NDArray[np.int64]) -> set[str]:
     return set(counter.get_feature_names_out()[np.argsort(-score, kind="stable")[:OPINIONS]])
 
 
-def _made(
+def _normalised(
     tokens: NDArray[np.float64],
     mask: NDArray[np.bool_],
     labels: NDArray[np.int64],
     opinion: NDArray[np.bool_],
     sizes: tuple[int, int],
-    held: int,
-) -> Sequences:
+    test_size: int,
+) -> FrozenSequences:
     tokens = tokens / np.sqrt(np.mean(tokens[mask] ** 2))
     means = tokens.sum(axis=1) / mask.sum(axis=1, keepdims=True)
     queries = means / np.sqrt(np.mean(means**2))
-    return Sequences(
+    return FrozenSequences(
         torch.from_numpy(tokens.astype(np.float32)),
         torch.from_numpy(mask),
         torch.from_numpy(queries.astype(np.float32)),
         torch.from_numpy(labels),
         torch.from_numpy(opinion),
         sizes,
-        held,
+        test_size,
     )

@@ -46,11 +46,11 @@ def mirror_descent(
         return published_descent(data, head, start, p, LR, at, joint=joint)
     model = Attention.cross(data, head, None, init=start, train_head=joint)
     descent = MirrorDescent(model.parameters(), lr=LR, p=p, normalize=True)
-    course = train(model, data, descent, at[-1], AtSteps(at))
-    return course.W, course.head
+    trajectory = train(model, data, descent, at[-1], AtSteps(at))
+    return trajectory.W, trajectory.head
 
 
-def descend(
+def descend_from_seeds(
     data: AttentionData,
     heads: FloatArray,
     seeds: Sequence[int],
@@ -70,10 +70,10 @@ def descend(
     )
     at = np.unique(np.rint(np.linspace(0, STEPS[p], RECORDS + 1)).astype(int)).tolist()
     W, _ = mirror_descent(data, heads, start, p, mode, at)
-    return {"step": np.array(at), "W": W, "selected": chosen(data, W[-1])}
+    return {"step": np.array(at), "W": W, "selected": attended_tokens(data, W[-1])}
 
 
-def chosen(data: AttentionData, W: FloatArray) -> NDArray[np.int64]:
+def attended_tokens(data: AttentionData, W: FloatArray) -> NDArray[np.int64]:
     """The tokens ``(runs, n)`` of largest attention."""
     return np.einsum("rntd,rde,rne->rnt", data.tokens, W, data.queries).argmax(axis=-1)
 
@@ -83,21 +83,21 @@ class Solutions:
 
     def __init__(self, data: AttentionData) -> None:
         self._data = data
-        self._known: dict[tuple[float, int, bytes], Any] = {}
+        self._solved: dict[tuple[float, int, bytes], Any] = {}
 
     def __call__(self, selected: NDArray[np.int64], q: float) -> list[Any]:
         """One solution per run of the selections ``(runs, n)``, in the norm of exponent q."""
         keys = [(q, run, row.tobytes()) for run, row in enumerate(selected)]
-        missing = [run for run, key in enumerate(keys) if key not in self._known]
+        missing = [run for run, key in enumerate(keys) if key not in self._solved]
         programmes = [selection_margins(self._data.instance(run), selected[run]) for run in missing]
         for run, solution in zip(
             missing, max_margin(programmes, Lp(q)) if programmes else [], strict=True
         ):
-            self._known[keys[run]] = solution
-        return [self._known[key] for key in keys]
+            self._solved[keys[run]] = solution
+        return [self._solved[key] for key in keys]
 
 
 def divergences(W: FloatArray, solutions: list[Any], p: float) -> FloatArray:
-    """``(runs, records)``."""
+    """Divergences of the weights from the solutions ``(runs, records)``."""
     targets = np.stack([solution.W for solution in solutions])
     return PowerPotential(p).direction_divergence(np.broadcast_to(targets, W.shape), W).T

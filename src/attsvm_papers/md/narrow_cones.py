@@ -22,8 +22,8 @@ APART = 0.25
 
 
 def local_solutions(data: Any, heads: FloatArray, p: float) -> list[Any]:
-    """For every run that of a locally optimal selection: the optimal tokens with one second choice
-    where that is one, else the optimal tokens.
+    """For every run the solution of a locally optimal selection: the optimal tokens with one second
+    choice where that is one, else the optimal tokens.
 
     Tokens of higher score stand :data:`APART`.
     """
@@ -32,17 +32,17 @@ def local_solutions(data: Any, heads: FloatArray, p: float) -> list[Any]:
     solve = Solutions(data)
     selected = order[..., 0].copy()
     for i in range(data.n):
-        tried = order[..., 0].copy()
-        tried[:, i] = order[:, i, 1]
-        for run, solution in enumerate(solve(tried, p)):
+        candidate = order[..., 0].copy()
+        candidate[:, i] = order[:, i, 1]
+        for run, solution in enumerate(solve(candidate, p)):
             local = solution.status == "optimal" and locally_optimal(solution, scores[run]).all()
             if local and margin_beyond(solution, scores[run]) >= APART:
-                selected[run] = tried[run]
+                selected[run] = candidate[run]
     return solve(selected, p)
 
 
 def margin_beyond(solution: Any, scores: FloatArray) -> float:
-    """How far beyond the margin the nearest token stands that scores higher than the selected one;
+    """The distance beyond the margin of the nearest token that scores higher than the selected one;
     infinite without one.
     """
     margins = solution.margins
@@ -53,7 +53,7 @@ def margin_beyond(solution: Any, scores: FloatArray) -> float:
     return float((margins(solution.W)[better] - 1.0).min(initial=np.inf))
 
 
-def edge(
+def edge_of_cone(
     solution: Any, scores: FloatArray, p: float, generator: np.random.Generator
 ) -> tuple[FloatArray, float]:
     r"""Weights in a random direction from the solution at the edge of the derived cone, as long as
@@ -83,7 +83,7 @@ def edge(
     return point, max(FAR / gap, CLOSE / np.sqrt(opening))
 
 
-def ascent(
+def least_ascent(
     scores: FloatArray, solutions: list[Any], W: FloatArray, along: list[Any] | None = None
 ) -> FloatArray:
     r"""Least share over the records ``(records, runs, d_x, d_z)`` of

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attsvm.optim import MirrorDescent
-from attsvm_papers.md.frozen_states import Sequences
+from attsvm_papers.md.frozen_states import FrozenSequences
 
 MIRROR = {"l1.1": 1.1, "l1.5": 1.5, "l3": 3.0}
 OPTIMISERS = ("l1.1", "l1.5", "gd", "l3", "momentum", "adam")
@@ -32,8 +32,8 @@ METHODS = (*OPTIMISERS, *CONTROLS)
 _BLOCK = 512  # examples measured at a time
 
 
-class Weights(NamedTuple):
-    """``W`` ``(S, d, d)``, ``V`` ``(S, d, C)`` and ``b`` ``(S, 1, C)``."""
+class LayerWeights(NamedTuple):
+    """Weights ``W`` ``(S, d, d)``, head ``V`` ``(S, d, C)`` and bias ``b`` ``(S, 1, C)``."""
 
     W: Tensor
     V: Tensor
@@ -43,36 +43,39 @@ class Weights(NamedTuple):
 class Training:
     """One method at one rate, for several seeds: their weights, optimiser and labels."""
 
-    def __init__(self, data: Sequences, method: str, lr: float, seeds: Sequence[int]) -> None:
+    def __init__(self, data: FrozenSequences, method: str, lr: float, seeds: Sequence[int]) -> None:
         self.data, self.seconds = data, 0.0
-        self.weights = started(data, seeds)
-        own = self.weights[1:] if method == "frozen" else self.weights
-        for each in own:
-            each.requires_grad_()
-        self.optimiser = _optimiser(CONTROLS.get(method, method), own, lr)
-        self.rows = torch.from_numpy(np.stack([data.parts(seed)[0] for seed in seeds]))
+        self.weights = initial_weights(data, seeds)
+        trained_weights = self.weights[1:] if method == "frozen" else self.weights
+        for parameter in trained_weights:
+            parameter.requires_grad_()
+        self.optimiser = _optimiser_of(CONTROLS.get(method, method), trained_weights, lr)
+        self.rows = torch.from_numpy(np.stack([data.split(seed)[0] for seed in seeds]))
         labels = data.labels[self.rows]
         if method.endswith("shuffled"):
-            mixed = [
+            orders = [
                 np.random.default_rng([seed, 2]).permutation(labels.shape[1]) for seed in seeds
             ]
-            labels = torch.gather(labels, 1, torch.from_numpy(np.stack(mixed)))
+            labels = torch.gather(labels, 1, torch.from_numpy(np.stack(orders)))
         self.labels = labels
 
     def epoch(self, order: Sequence[Tensor]) -> None:
-        """A step for every ``(S, B)`` of places in the training part."""
+        """One step for every batch of positions ``(S, B)`` among the training examples."""
         start = time.process_time()
-        for places in order:
-            rows, labels = torch.gather(self.rows, 1, places), torch.gather(self.labels, 1, places)
+        for positions in order:
+            rows, labels = (
+                torch.gather(self.rows, 1, positions),
+                torch.gather(self.labels, 1, positions),
+            )
             self.optimiser.zero_grad()
-            scores = logits(self.weights, self.data, rows)
+            scores = class_logits(self.weights, self.data, rows)
             loss = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="sum")
             (loss / rows.shape[1]).backward()
             self.optimiser.step()
         self.seconds += time.process_time() - start
 
 
-def _optimiser(name: str, weights: Sequence[Tensor], lr: float) -> torch.optim.Optimizer:
+def _optimiser_of(name: str, weights: Sequence[Tensor], lr: float) -> torch.optim.Optimizer:
     if name == "adam":
         return torch.optim.Adam(weights, lr)
     if name in ("gd", "momentum"):
@@ -80,29 +83,31 @@ def _optimiser(name: str, weights: Sequence[Tensor], lr: float) -> torch.optim.O
     return MirrorDescent(weights, lr, p=MIRROR[name])
 
 
-def started(data: Sequences, seeds: Sequence[int]) -> Weights:
+def initial_weights(data: FrozenSequences, seeds: Sequence[int]) -> LayerWeights:
     """Uniform weights below one over the root of the width, as of torch's linear layers."""
     d, classes = data.tokens.shape[2], int(data.labels.max()) + 1
-    drawn = []
+    matrices = []
     for seed in seeds:
         rng = np.random.default_rng([seed, 3])
-        drawn.append([rng.uniform(-1, 1, shape) for shape in ((d, d), (d, classes), (1, classes))])
-    return Weights(
+        matrices.append(
+            [rng.uniform(-1, 1, shape) for shape in ((d, d), (d, classes), (1, classes))]
+        )
+    return LayerWeights(
         *(
-            torch.from_numpy(np.stack(each).astype(np.float32)) / d**0.5
-            for each in zip(*drawn, strict=True)
+            torch.from_numpy(np.stack(block).astype(np.float32)) / d**0.5
+            for block in zip(*matrices, strict=True)
         )
     )
 
 
-def logits(weights: Weights, data: Sequences, rows: Tensor) -> Tensor:
-    """``(S, B, C)`` of the examples ``(S, B)``."""
-    every = rows.flatten()
-    mask = data.mask.index_select(0, every)
+def class_logits(weights: LayerWeights, data: FrozenSequences, rows: Tensor) -> Tensor:
+    """Logits ``(S, B, C)`` of the examples ``(S, B)``."""
+    examples = rows.flatten()
+    mask = data.mask.index_select(0, examples)
     longest = int(mask.sum(dim=1).max())
-    tokens, mask = data.tokens.index_select(0, every)[:, :longest], mask[:, :longest]
+    tokens, mask = data.tokens.index_select(0, examples)[:, :longest], mask[:, :longest]
     d = tokens.shape[-1]
-    keys = data.queries.index_select(0, every).view(*rows.shape, d) @ weights.W.mT / d**0.5
+    keys = data.queries.index_select(0, examples).view(*rows.shape, d) @ weights.W.mT / d**0.5
     scores = (tokens @ keys.view(-1, d, 1))[..., 0].masked_fill(~mask, -torch.inf)
     mixed = scores.softmax(dim=-1)[:, None] @ tokens
     return mixed.view(*rows.shape, d) @ weights.V + weights.b
@@ -112,42 +117,44 @@ MEASURES = ("right", "top", "random", "entropy", "opinion", "opinion_random")
 
 
 @torch.no_grad()
-def measured(weights: Weights, data: Sequences, seeds: Sequence[int]) -> dict[str, NDArray[Any]]:
-    """``(n, S)`` of every example and seed: whether it is classified rightly, by all tokens, by
-    the one of highest attention and by a random one; the entropy of attention over that of even
-    attention; whether the token of highest attention, and the random one, is a word of opinion
-    (NaN where a text has none).
+def measure_examples(
+    weights: LayerWeights, data: FrozenSequences, seeds: Sequence[int]
+) -> dict[str, NDArray[Any]]:
+    """Measures ``(n, S)`` of every example and seed: whether it is classified rightly, by all
+    tokens, by the one of highest attention and by a random one; the entropy of attention over that
+    of even attention; whether the token of highest attention, and the random one, is a word of
+    opinion (NaN where a text has none).
     """
-    found: list[list[Tensor]] = []
+    measures_of_blocks: list[list[Tensor]] = []
     chance = torch.from_numpy(
         np.stack([np.random.default_rng([seed, 4]).random(len(data.labels)) for seed in seeds], 1)
     )
     for start in range(0, len(data.labels), _BLOCK):
-        some = slice(start, start + _BLOCK)
-        tokens, mask, labels = data.tokens[some], data.mask[some], data.labels[some, None]
-        keys = torch.einsum("nd,sed->nes", data.queries[some], weights.W)
+        block = slice(start, start + _BLOCK)
+        tokens, mask, labels = data.tokens[block], data.mask[block], data.labels[block, None]
+        keys = torch.einsum("nd,sed->nes", data.queries[block], weights.W)
         scores = (tokens @ keys / tokens.shape[-1] ** 0.5).masked_fill(~mask[..., None], -torch.inf)
         shares = scores.softmax(dim=1)
         entropy = torch.special.entr(shares).sum(dim=1) / mask.sum(dim=1, keepdim=True).log()
         top = scores.argmax(dim=1)
-        other = (chance[some] * mask.sum(dim=1, keepdim=True)).long()
-        each = torch.arange(len(tokens))[:, None]
-        said = [
+        random_token = (chance[block] * mask.sum(dim=1, keepdim=True)).long()
+        row = torch.arange(len(tokens))[:, None]
+        is_right = [
             (torch.einsum("nsd,sdc->nsc", x, weights.V) + weights.b[:, 0]).argmax(dim=2) == labels
-            for x in (shares.mT @ tokens, tokens[each, top], tokens[each, other])
+            for x in (shares.mT @ tokens, tokens[row, top], tokens[row, random_token])
         ]
-        telling = data.opinion[some]
-        none = torch.where(telling.any(dim=1, keepdim=True), 0.0, torch.nan)
-        words = [telling[each, chosen] + none for chosen in (top, other)]
-        found.append([*said, entropy, *words])
+        is_opinion = data.opinion[block]
+        missing = torch.where(is_opinion.any(dim=1, keepdim=True), 0.0, torch.nan)
+        selected_opinion = [is_opinion[row, token] + missing for token in (top, random_token)]
+        measures_of_blocks.append([*is_right, entropy, *selected_opinion])
     return {
-        name: torch.cat(parts).double().numpy()
-        for name, parts in zip(MEASURES, zip(*found, strict=True), strict=True)
+        name: torch.cat(blocks).double().numpy()
+        for name, blocks in zip(MEASURES, zip(*measures_of_blocks, strict=True), strict=True)
     }
 
 
-def courses(
-    data: Sequences,
+def train_side_by_side(
+    data: FrozenSequences,
     trainings: Sequence[Training],
     seeds: Sequence[int],
     epochs: int,
@@ -155,12 +162,13 @@ def courses(
     *,
     last: bool = False,
 ) -> list[dict[str, NDArray[Any]]]:
-    """Of every training ``(S, epochs + 1)``: accuracies on the parts, what :func:`measured` says
-    of the test part, the evenness of W, and seconds; with ``last`` ``(S, 1)``, after the last
-    epoch. All go on by an epoch in turn, on the same examples.
+    """Measures of every training by epoch ``(S, epochs + 1)``: accuracies on training and
+    validation examples, :func:`measure_examples` of the test examples, the evenness of W, and
+    seconds; with ``last`` ``(S, 1)``, after the last epoch. All go on by an epoch in turn, on the
+    same examples.
     """
     records: list[list[dict[str, Any]]] = [[] for _ in trainings]
-    parts = [data.parts(seed) for seed in seeds]
+    splits = [data.split(seed) for seed in seeds]
     for epoch in range(epochs + 1):
         order = [
             np.random.default_rng([seed, 5, epoch]).permutation(data.sizes[0]) for seed in seeds
@@ -170,29 +178,31 @@ def courses(
             if epoch:
                 training.epoch(steps)
             if epoch == epochs or not last:
-                record.append(_record(training, parts, seeds))
+                record.append(_measure_training(training, splits, seeds))
     return [
-        {name: np.stack([each[name] for each in record], axis=1) for name in record[0]}
+        {name: np.stack([row[name] for row in record], axis=1) for name in record[0]}
         for record in records
     ]
 
 
-def _record(
-    training: Training, parts: Sequence[Sequence[NDArray[Any]]], seeds: Sequence[int]
+def _measure_training(
+    training: Training, splits: Sequence[Sequence[NDArray[Any]]], seeds: Sequence[int]
 ) -> dict[str, Any]:
-    found = measured(training.weights, training.data, seeds)
+    measures = measure_examples(training.weights, training.data, seeds)
     W = training.weights.W.detach().double()
     record = {
-        "train": np.array([found["right"][rows[0], s].mean() for s, rows in enumerate(parts)]),
-        "validation": np.array([found["right"][rows[1], s].mean() for s, rows in enumerate(parts)]),
+        "train": np.array([measures["right"][rows[0], s].mean() for s, rows in enumerate(splits)]),
+        "validation": np.array(
+            [measures["right"][rows[1], s].mean() for s, rows in enumerate(splits)]
+        ),
         "evenness": (W.abs().mean((1, 2)) ** 2 / W.square().mean((1, 2))).numpy(),
         "seconds": np.full(len(seeds), training.seconds),
     }
-    for name, values in found.items():
+    for name, values in measures.items():
         record[name] = np.array(
             [
                 np.nanmean(values[rows[2], s]) if np.isfinite(values[rows[2], s]).any() else np.nan
-                for s, rows in enumerate(parts)
+                for s, rows in enumerate(splits)
             ]
         )
     return record

@@ -48,39 +48,39 @@ def published_descent(
     step = 0
     for record, stop in enumerate(at):
         for _ in range(stop - step):
-            G, g = _gradients(X, Z, y, W, v)
-            _move(W, G, p, lr)
+            G, g = _loss_gradients(X, Z, y, W, v)
+            _published_step(W, G, p, lr)
             if joint:
-                _move(v, g, p, lr)
+                _published_step(v, g, p, lr)
         step = stop
         weights[record], heads[record] = W, v
     return weights, heads
 
 
-def _gradients(
+def _loss_gradients(
     X: FloatArray, Z: FloatArray, y: FloatArray, W: FloatArray, v: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Of the mean logistic loss of every run, for the weights and the head."""
-    moved = np.einsum("rjk,rik->rij", W, Z)
-    logits, score = np.einsum("ritj,rij->rit", X, moved), np.einsum("ritj,rj->rit", X, v)
+    """Gradients of the mean logistic loss of every run, for the weights and the head."""
+    images = np.einsum("rjk,rik->rij", W, Z)
+    logits, score = np.einsum("ritj,rij->rit", X, images), np.einsum("ritj,rj->rit", X, v)
     s = np.exp(logits - logits.max(axis=-1, keepdims=True))
     s /= s.sum(axis=-1, keepdims=True)
     output = (s * score).sum(axis=-1)
     slope = (-y / (1.0 + np.exp(y * output)) / y.shape[1])[..., None]
-    pulled = np.einsum("rit,ritj->rij", slope * (s * (score - output[..., None])), X)
-    return np.einsum("rij,rik->rjk", pulled, Z), np.einsum("rit,ritj->rj", slope * s, X)
+    pulls = np.einsum("rit,ritj->rij", slope * (s * (score - output[..., None])), X)
+    return np.einsum("rij,rik->rjk", pulls, Z), np.einsum("rit,ritj->rj", slope * s, X)
 
 
-def _move(w: FloatArray, g: FloatArray, p: float, lr: float) -> None:
+def _published_step(w: FloatArray, g: FloatArray, p: float, lr: float) -> None:
     """One step of every run, in place."""
     axes, r = tuple(range(1, g.ndim)), 1.0 / (p - 1.0)
     size = np.abs(g)
-    total = (size * _signed_power(size, r)).sum(axis=axes, keepdims=True)
+    total = (size * _signed_entries_to(size, r)).sum(axis=axes, keepdims=True)
     norm = total ** ((p - 1.0) / p) + EPSILON
-    w[...] = _signed_power(_signed_power(w, p - 1.0) - lr * (g / norm), r)
+    w[...] = _signed_entries_to(_signed_entries_to(w, p - 1.0) - lr * (g / norm), r)
 
 
-def _signed_power(x: FloatArray, r: float) -> FloatArray:
+def _signed_entries_to(x: FloatArray, r: float) -> FloatArray:
     if r == 1.0:
         return x
     if r == 2.0:

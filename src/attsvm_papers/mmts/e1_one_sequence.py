@@ -30,15 +30,15 @@ LIMIT = 95.7106  # degrees of that direction
 
 
 @cache
-def solutions():
+def solutions_of_both_tokens():
     """The max-margin prompts of tokens 1 and 2, the same in both toys."""
     return max_margin([prompt_margins(datasets.toy(ONE).data, [token]) for token in (0, 1)])
 
 
-@kit.run(toy=[ONE, TWO])
-def descent(toy, lr=0.1, steps=100_000):
-    problem, (best, other) = datasets.toy(toy), solutions()
-    trajectory = prompts.descend(problem, problem.starts["p"], steps, lr)
+@kit.run(toy=[ONE, TWO], name="descent")
+def descend_from_starts(toy, lr=0.1, steps=100_000):
+    problem, (best, other) = datasets.toy(toy), solutions_of_both_tokens()
+    trajectory = prompts.train_prompts(problem, problem.starts["p"], steps, lr)
     return {
         "start": problem.starts["p"][:, 1],
         "best": kit.same(best.W[:, 0]),
@@ -46,12 +46,12 @@ def descent(toy, lr=0.1, steps=100_000):
         "dual": kit.same(best.dual),
         "dual_other": kit.same(other.dual),
         "selected": trajectory.selected[-1],
-        **prompts.course(trajectory, {"best": best.W[:, 0], "other": other.W[:, 0]}),
+        **prompts.columns_of_runs(trajectory, {"best": best.W[:, 0], "other": other.W[:, 0]}),
     }
 
 
-@kit.run(toy=[TWO])
-def published(toy, lr=0.1):
+@kit.run(toy=[TWO], name="published")
+def descend_in_single_precision(toy, lr=0.1):
     """The local starts in single precision, and which token has the most attention at the end."""
     problem = datasets.toy(toy)
     starts = problem.starts["p"][-2:]
@@ -59,7 +59,7 @@ def published(toy, lr=0.1):
     return {
         "published_prompt": single,
         "published_token": (single[:, -1] @ problem.data.tokens[0].T).argmax(axis=1),
-        "exact_token": prompts.descend(problem, starts, 400, lr).selected[-1][:, 0],
+        "exact_token": prompts.train_prompts(problem, starts, 400, lr).selected[-1][:, 0],
     }
 
 
@@ -67,16 +67,17 @@ def published(toy, lr=0.1):
     kit.rows(
         "toy cone radii",
         [(ONE, 0.0, RADII), (TWO, 0.0, RADII), (TWO, 5.0, RADII[1:]), (TWO, 6.0, RADII[1:])],
-    )
+    ),
+    name="path",
 )
-def path(toy, cone, radii):
-    best, other = solutions()
+def path_on_circles(toy, cone, radii):
+    best, other = solutions_of_both_tokens()
     around = Cone(other.W[:, 0], cone) if cone else None
     return prompts.prompt_path(datasets.toy(toy), radii, other if cone else best, around)
 
 
-@kit.run(toy=[ONE, TWO])
-def near(toy, lr=0.1):
+@kit.run(toy=[ONE, TWO], name="near")
+def descend_near_ray(toy, lr=0.1):
     return prompts.rays(datasets.toy(toy), 1, lr)
 
 
@@ -123,8 +124,8 @@ def E1_1g(e):
     """With scores 1, 0.9, 0.9 the trajectories bow left of the ray of token 1: from step 50 to 200
     their angle is larger than the ray's.
     """
-    drawn = e.where(part="descent", toy=ONE)["prompt"][:, 50 : prompts.SHOWN + 1]
-    return (prompts.degrees(drawn) - LIMIT).min(axis=1)
+    prompts_later = e.where(part="descent", toy=ONE)["prompt"][:, 50 : prompts.SHOWN + 1]
+    return (prompts.angles_in_degrees(prompts_later) - LIMIT).min(axis=1)
 
 
 @kit.claim(
@@ -144,8 +145,9 @@ def T5(e):
     "recalled",
     "mmts, Theorem 3 (number recalled)",
     null=OTHER_TOY,
+    id="T6",
 )
-def T6(e):
+def theorem_6_near_ray(e):
     """Where token 2 has a neighbour of its own score it is not locally optimal, and descent that
     starts near its direction leaves it for token 1.
     """
@@ -222,8 +224,9 @@ WINDOWS = {ONE: ((-4, 10), (-2, 10)), TWO: ((-2, 20), (-2, 20))}
     head=HEADS.get,
     width=8.4,
     sharey=False,
+    name="trajectories",
 )
-def trajectories(e, plane, gaps):
+def draw_limits(e, plane, gaps):
     """Above: prompts over the first 200 steps, a dot every ten. Dotted: runs to token 2 in single
     precision, 400 steps, which turn to token 1 from where the margin passes 24 bits. Below: the gap
     of descent falls as 1/norm², that of the regularisation path exponentially (dashed: the prompt
@@ -235,11 +238,11 @@ def trajectories(e, plane, gaps):
     colours = np.where(rows["selected"][:, 0] == 1, kit.ATTENTION, kit.TRAINED)
     prompts.draw_ray(plane, rows["best"][0], kit.BEST, label="max-margin, token 1")
     prompts.draw_ray(plane, rows["other"][0], kit.ATTENTION, label="max-margin, token 2")
-    prompts.draw_paths(plane, rows["prompt"], colours)
+    prompts.draw_prompts(plane, rows["prompt"], colours)
     plane.plot(*rows["prompt"][:, 0].T, "o", color=kit.INK, markersize=3.5, label="starts")
     for single in e.take(e["part"] == "published")["published_prompt"]:
         plane.plot(*single.T, ":", color=kit.INK, linewidth=1.2)
-    prompts.window(plane, *WINDOWS[toy])
+    prompts.set_window(plane, *WINDOWS[toy])
     norms = np.linalg.norm(rows["prompt"], axis=-1)
     for norm, gap, colour in zip(norms, rows["gap"], colours, strict=True):
         prompts.draw_gaps(gaps, norm[10:], gap[10:], colour)

@@ -20,7 +20,7 @@ from attsvm import max_margin, prompt_margins
 from attsvm.datasets import toy
 from attsvm_papers import kit
 from attsvm_papers.mmts import prompts
-from attsvm_papers.mmts.single_precision import kink, published_prompts
+from attsvm_papers.mmts.single_precision import published_prompts, step_of_kink
 
 PROBLEM: Any = toy("multiple_global")
 ORIGIN = 2  # the start at zero
@@ -39,51 +39,53 @@ def best():
     return max_margin(prompt_margins(PROBLEM.data, [0, 0, 0]))
 
 
-def trained(lr, steps, normalize):
-    course = prompts.descend(PROBLEM, PROBLEM.starts["p"], steps, lr, normalize=normalize)
+def train_from_starts(lr, steps, normalize):
+    trajectory = prompts.train_prompts(PROBLEM, PROBLEM.starts["p"], steps, lr, normalize=normalize)
     nearest = max_margin(prompt_margins(PROBLEM.data, [0, 0, 0]), "lp:1.5")
     targets = {"best": best().W[:, 0], "wrong_norm": nearest.W[:, 0]}
     return {
         "best": kit.same(best().W[:, 0]),
-        "norm": course.norm.T,
-        "probability": np.swapaxes(course.softmax_probability, 0, 1),
-        **prompts.course(course, targets),
+        "norm": trajectory.norm.T,
+        "probability": np.swapaxes(trajectory.softmax_probability, 0, 1),
+        **prompts.columns_of_runs(trajectory, targets),
     }
 
 
-@kit.run()
-def descent(lr=0.1, steps=100_000):
+@kit.run(name="descent")
+def descend_normalised(lr=0.1, steps=100_000):
     lifted = max_margin(prompt_margins(PROBLEM.lifted, [0, 0, 0]))
     return {
-        **trained(lr, steps, normalize=True),
+        **train_from_starts(lr, steps, normalize=True),
         "best_lifted": kit.same(lifted.W[:2, 0]),
         "objective": 0.5 * lifted.norm**2,
         "objective_plane": 0.5 * best().norm ** 2,
     }
 
 
-@kit.run()
-def plain(plain_lr=1.0, steps=100_000):
-    return trained(plain_lr, steps, normalize=False)
+@kit.run(name="plain")
+def descend_plainly(plain_lr=1.0, steps=100_000):
+    return train_from_starts(plain_lr, steps, normalize=False)
 
 
-@kit.run()
-def published(lr=0.1):
-    found = published_prompts(PROBLEM, [(0.0, 0.0)], prompts.SHOWN, lr)
-    return {"published_norm": np.linalg.norm(found, axis=-1)}
+@kit.run(name="published")
+def descend_as_published(lr=0.1):
+    prompts_in_float32 = published_prompts(PROBLEM, [(0.0, 0.0)], prompts.SHOWN, lr)
+    return {"published_norm": np.linalg.norm(prompts_in_float32, axis=-1)}
 
 
-def norm(e):
-    """That of the normalised run from zero, over the steps that the papers draw."""
+def norm_from_zero(e):
+    """The norm of the normalised run from zero, over the steps that the papers draw."""
     return e.where(part="descent")["norm"][ORIGIN, : prompts.SHOWN + 1]
 
 
 def precisions_exchanged(e):
     """The run in log space and that in single precision exchanged."""
     single, norms = e["published_norm"].copy(), e["norm"].copy()
-    place, run = (np.flatnonzero(e["part"] == part)[0] for part in ("published", "descent"))
-    norms[run + ORIGIN, : prompts.SHOWN] = e["published_norm"][place]
-    single[place] = e["norm"][run + ORIGIN, : prompts.SHOWN]
+    single_row, exact_row = (
+        np.flatnonzero(e["part"] == table)[0] for table in ("published", "descent")
+    )
+    norms[exact_row + ORIGIN, : prompts.SHOWN] = e["published_norm"][single_row]
+    single[single_row] = e["norm"][exact_row + ORIGIN, : prompts.SHOWN]
     return e.but({"published_norm": single, "norm": norms})
 
 
@@ -98,7 +100,7 @@ PLOT = ("authors' code", "mmts, stored plot")
 def E1_3a(e):
     """The max-margin prompt is (0.8446, 0.1711), of norm 0.8618 and angle 11.453 degrees."""
     p = e.where(part="descent")["best"][0]
-    return np.abs([*p, np.linalg.norm(p), prompts.degrees(p) / 10] - np.array(SOLUTION))
+    return np.abs([*p, np.linalg.norm(p), prompts.angles_in_degrees(p) / 10] - np.array(SOLUTION))
 
 
 @kit.claim(
@@ -123,8 +125,8 @@ def E1_3f(e):
     3.156, 3.855, 5.240 at 50 to 1000.
     """
     return [
-        (e.where(part=part).at("norm", step)[ORIGIN] - norm) / {"descent": 10, "plain": 1}[part]
-        for part, norms in NORMS.items()
+        (e.where(part=table).at("norm", step)[ORIGIN] - norm) / {"descent": 10, "plain": 1}[table]
+        for table, norms in NORMS.items()
         for step, norm in norms.items()
     ]
 
@@ -186,7 +188,7 @@ def E1_3j(e):
     """In single precision the norm of normalised descent has the kink of the published plot, near
     step 145.
     """
-    return kink(e.where(part="published")["published_norm"][0])
+    return step_of_kink(e.where(part="published")["published_norm"][0])
 
 
 @kit.claim(
@@ -199,7 +201,7 @@ def E1_3l(e):
     """In log space the norm of normalised descent has no kink: from step 50 on it grows by nearly
     the step length in every step.
     """
-    return np.diff(norm(e)[50:]) / 0.1
+    return np.diff(norm_from_zero(e)[50:]) / 0.1
 
 
 PARTS = {"descent": kit.TRAINED, "plain": kit.ATTENTION}
@@ -214,19 +216,20 @@ RULES = {"descent": "normalised", "plain": "plain"}
     1,
     3,
     width=9.6,
+    name="trajectories",
 )
-def trajectories(e, axes):
+def draw_both_descents(e, axes):
     """Prompts over the first 200 steps, a dot every ten (left, middle), and the gap to the
     max-margin direction over all steps. The gap of normalised descent falls as 1/k², that of plain
     descent as 1/log² k.
     """
-    for ax, (part, colour) in zip(axes, PARTS.items(), strict=False):
-        rows = e.where(part=part)
+    for ax, (table, colour) in zip(axes, PARTS.items(), strict=False):
+        rows = e.where(part=table)
         prompts.draw_ray(ax, rows["best"][0], kit.BEST, label="max-margin")
-        prompts.draw_paths(ax, rows["prompt"], [colour] * rows.rows)
+        prompts.draw_prompts(ax, rows["prompt"], [colour] * rows.rows)
         ax.plot(*rows["prompt"][:, 0].T, "o", color=kit.INK, markersize=3.5, label="starts")
-        prompts.window(ax, (-2, 8), (-2.5, 5.5))
-        ax.set(xticks=range(-2, 9, 2), title=f"{RULES[part]}, first 200 steps")
+        prompts.set_window(ax, (-2, 8), (-2.5, 5.5))
+        ax.set(xticks=range(-2, 9, 2), title=f"{RULES[table]}, first 200 steps")
         prompts.draw_gaps(axes[2], rows["step"][:, 1:], rows["gap_best"][:, 1:], colour)
     kit.legend(axes[0], loc="upper left")
     axes[2].set(xscale="log", yscale="log", xlim=(1, 1.2e5), ylim=(1e-9, 3.0))
@@ -250,19 +253,19 @@ def without_kink(e, axes):
     passes 24 bits, near step 145, it is rounding errors of the softmax that are normalised, and
     steps no longer go outwards. In log space the norm grows by the step length for ever.
     """
-    shown = np.arange(prompts.SHOWN)
-    for part, colour in PARTS.items():
-        rows = e.where(part=part)
-        probability = rows["probability"][ORIGIN, shown].mean(axis=1)
-        axes[0].plot(shown, probability, color=colour)
+    steps = np.arange(prompts.SHOWN)
+    for table, colour in PARTS.items():
+        rows = e.where(part=table)
+        probability = rows["probability"][ORIGIN, steps].mean(axis=1)
+        axes[0].plot(steps, probability, color=colour)
         axes[1].plot(
-            shown, rows["norm"][ORIGIN, shown], color=colour, label=f"{RULES[part]} descent"
+            steps, rows["norm"][ORIGIN, steps], color=colour, label=f"{RULES[table]} descent"
         )
     single = e.where(part="published")["published_norm"][0]
     dotted = {"linestyle": ":", "color": kit.INK, "linewidth": 2.0}
-    axes[1].plot(shown, single, label="normalised, in float32 as published", **dotted)
-    axes[2].plot(shown, np.diff(norm(e)) / 0.1, color=kit.TRAINED)
-    axes[2].plot(shown[1:], np.diff(single) / 0.1, **dotted)
+    axes[1].plot(steps, single, label="normalised, in float32 as published", **dotted)
+    axes[2].plot(steps, np.diff(norm_from_zero(e)) / 0.1, color=kit.TRAINED)
+    axes[2].plot(steps[1:], np.diff(single) / 0.1, **dotted)
     axes[2].set_ylim(0.78, 1.04)
     titles = (
         "mean probability of optimal tokens",

@@ -19,7 +19,7 @@ from attsvm import datasets, regularization_path
 from attsvm.selection import margin_drop
 from attsvm_papers import kit
 from attsvm_papers.mmts import joint
-from attsvm_papers.mmts.prompts import SHOWN, degrees, draw_gaps
+from attsvm_papers.mmts.prompts import SHOWN, angles_in_degrees, draw_gaps
 
 ALL, SPARE = "joint", "joint_nonsupport"
 # Of the two toys: prompts of the un-relaxed and the relaxed programme, multipliers of the former,
@@ -32,15 +32,15 @@ KEPT = {0: 0.423, 7: 0.3816, 30: 0.7186, 60: 0.9669, 90: 0.9963}
 """Mean attention by step; four digits that agree with the stored plot."""
 
 
-@kit.run(toy=[ALL, SPARE])
-def descent(toy, lr=0.1, steps=100_000):
-    return joint.descent(datasets.toy(toy), lr, steps)
+@kit.run(toy=[ALL, SPARE], name="descent")
+def descend_jointly(toy, lr=0.1, steps=100_000):
+    return joint.joint_descent_columns(datasets.toy(toy), lr, steps)
 
 
 @kit.run(toy=[ALL])
 def prompt_alone(toy, lr=0.1, steps=100_000):
     """With a head that stays where it starts."""
-    return joint.descent(datasets.toy(toy), lr, steps, 0.0)
+    return joint.joint_descent_columns(datasets.toy(toy), lr, steps, 0.0)
 
 
 @kit.run(quick={"kappas": (0.1, 0.3, 0.5, 0.7, 1.0, 2.0)})
@@ -53,39 +53,41 @@ def sweep(
     return {
         "kappa": np.asarray(kappas, float),
         "limit": prompts / np.linalg.norm(prompts, axis=1, keepdims=True),
-        "predicted": np.stack([interpolated(data.tokens[:, 1], data.labels, k) for k in kappas]),
+        "predicted": np.stack(
+            [interpolated_prompt(data.tokens[:, 1], data.labels, k) for k in kappas]
+        ),
     }
 
 
-@kit.run(toy=[ALL, SPARE])
-def path(toy):
+@kit.run(toy=[ALL, SPARE], name="path")
+def path_of_pair(toy):
     """Angles of the joint regularisation path, one row per pair of radii."""
     problem, head_radii = datasets.toy(toy), [10.0, 20.0, 30.0, 300.0]
-    found = regularization_path(
+    path = regularization_path(
         problem.data,
         problem.reference["v"],
         radii=[10, 20, 30, 30],
         head_radii=head_radii,
         parameterization="joint",
     )
-    assert found.head is not None
+    assert path.head is not None
     return {
-        "radius": found.radii,
+        "radius": path.radii,
         "head_radius": head_radii,
-        "angle": degrees(found.W[..., 0]),
-        "head_angle": degrees(found.head),
+        "angle": angles_in_degrees(path.W[..., 0]),
+        "head_angle": angles_in_degrees(path.head),
     }
 
 
-@kit.run(toy=[ALL, SPARE], quick={"samples": 500})
-def drop(toy, samples=2000, seed=0):
+@kit.run(toy=[ALL, SPARE], quick={"samples": 500}, name="drop")
+def margin_drops(toy, samples=2000, seed=0):
     """Ratios of the margin-drop assumption at random prompts of sizes 0.1 to 20."""
     prompts = np.random.default_rng(seed).standard_normal((samples, 2))
     prompts *= (np.geomspace(0.1, 20.0, samples) / np.linalg.norm(prompts, axis=1))[:, None]
     return {"drop": margin_drop(datasets.toy(toy).data, joint.TOKENS, prompts).ratios}
 
 
-def interpolated(tokens, labels, kappa):
+def interpolated_prompt(tokens, labels, kappa):
     r""":math:`\arg\max_{\|q\|=1}\min_i(\delta_i^\top q+\kappa m_i)` with
     :math:`\delta_i^\top q\ge0`, for a rival token at zero.
 
@@ -97,13 +99,13 @@ def interpolated(tokens, labels, kappa):
     for _ in range(8):
         angles = middle + width * np.linspace(-1.0, 1.0, 2001)
         gains = np.stack([np.cos(angles), np.sin(angles)], axis=1) @ tokens.T
-        allowed = (gains >= -1e-12).all(axis=1)
-        worst = np.where(allowed, (gains + kappa * margins).min(axis=1), -np.inf)
+        is_allowed = (gains >= -1e-12).all(axis=1)
+        worst = np.where(is_allowed, (gains + kappa * margins).min(axis=1), -np.inf)
         middle, width = float(angles[worst.argmax()]), 4e-3 * width
     return np.array([np.cos(middle), np.sin(middle)])
 
 
-def turned(e, toy, head_radius, column="angle", limit=0.0, radius=30):
+def degrees_from_limit(e, toy, head_radius, column="angle", limit=0.0, radius=30):
     """Degrees between the joint path at a pair of radii and a limit."""
     rows = e.where(part="path", toy=toy, radius=radius, head_radius=head_radius)
     return abs(rows[column][0] - limit)
@@ -122,8 +124,8 @@ def E1_4a(e):
     prompt's is (4/3, 1/3) with multipliers 0, 0.7778, 1.1111.
     """
     rows = e.where(part="descent", toy=ALL)
-    solved = SOLVED[ALL] | {"decoder": (0.0, 1.0)}
-    return np.concatenate([np.abs(rows[name][0] - value) for name, value in solved.items()])
+    expected = SOLVED[ALL] | {"decoder": (0.0, 1.0)}
+    return np.concatenate([np.abs(rows[name][0] - value) for name, value in expected.items()])
 
 
 @kit.claim(
@@ -135,8 +137,8 @@ def E1_5a(e):
     support it, the relaxed prompt is (1, 0), the un-relaxed one (1.25, 0.25).
     """
     rows = e.where(part="descent", toy=SPARE)
-    solved = SOLVED[SPARE] | {"decoder": (0.0, 1.0), "supporting": (1, 1, 0)}
-    return np.concatenate([np.abs(rows[name][0] - value) for name, value in solved.items()])
+    expected = SOLVED[SPARE] | {"decoder": (0.0, 1.0), "supporting": (1, 1, 0)}
+    return np.concatenate([np.abs(rows[name][0] - value) for name, value in expected.items()])
 
 
 @kit.claim(
@@ -179,9 +181,9 @@ def E1_4h(e):
     larger one, until both are 0.99.
     """
     rows = e.where(part="descent")
-    logistic, kept = rows["logistic"][0], rows["kept"][0]
-    until = np.logical_and.accumulate(np.minimum(logistic, kept) < 0.99)
-    return (logistic - kept)[until].min()
+    logistic, attention = rows["logistic"][0], rows["kept"][0]
+    before_both_are_high = np.logical_and.accumulate(np.minimum(logistic, attention) < 0.99)
+    return (logistic - attention)[before_both_are_high].min()
 
 
 @kit.claim(
@@ -213,14 +215,16 @@ def N3(e):
         "all support": lambda e: e.where(part="descent", toy=ALL)["supporting"].all(),
     },
     null=OTHER_TOY,
+    id="T7",
 )
-def T7(e):
+def theorem_7_all_support(e):
     """With all inputs support vectors the joint regularisation path converges to both max-margin
     directions.
     """
-    limits = {"angle": degrees(SOLVED[ALL]["full"]), "head_angle": 90.0}
+    limits = {"angle": angles_in_degrees(SOLVED[ALL]["full"]), "head_angle": 90.0}
     return [
-        turned(e, ALL, 30, name, limit) / turned(e, ALL, 10, name, limit, radius=10)
+        degrees_from_limit(e, ALL, 30, name, limit)
+        / degrees_from_limit(e, ALL, 10, name, limit, radius=10)
         for name, limit in limits.items()
     ]
 
@@ -239,12 +243,16 @@ def T7(e):
         )
     },
     null=OTHER_TOY,
+    id="T8",
 )
-def T8(e):
+def theorem_8_room_to_spare(e):
     """Where an input has room to spare the joint regularisation path converges to the relaxed
     solution; with r = R only as 1/R, with r = 10 R at once.
     """
-    return [turned(e, SPARE, 30) / turned(e, SPARE, 10, radius=10), turned(e, SPARE, 300)]
+    return [
+        degrees_from_limit(e, SPARE, 30) / degrees_from_limit(e, SPARE, 10, radius=10),
+        degrees_from_limit(e, SPARE, 300),
+    ]
 
 
 @kit.claim(
@@ -255,7 +263,7 @@ def T8(e):
     id="T8'",
     null=OTHER_RATIO,
 )
-def between(e):
+def limit_between_programmes(e):
     """Where an input has room to spare and head steps are kappa times as long, the prompt converges
     to the solution that interpolates between the two programmes: the relaxed one from kappa = 1 on,
     where the published run is.
@@ -301,23 +309,30 @@ def draw_joint(e, plane, gaps):
     1,
     2,
     width=8.4,
+    name="decided",
 )
-def decided(e, axes):
+def draw_what_decides(e, axes):
     """Left: mean probabilities by step, every input supporting the head. Right: with room to spare
     the limit depends on the ratio κ of the step lengths (line: the programme that interpolates,
     dots: descent), until at κ = 1, the published run, the relaxed solution is reached.
     """
     rows, sweep = e.where(part="descent", toy=ALL), e.where(part="sweep")
-    shown = slice(0, SHOWN // 2 + 1)
+    drawn_steps = slice(0, SHOWN // 2 + 1)
     for column, colour, label in (
         ("kept", kit.TRAINED, "attention on the selected token"),
         ("logistic", kit.ATTENTION, "right label"),
     ):
-        axes[0].plot(rows["step"][0, shown], rows[column][0, shown], color=colour, label=label)
+        axes[0].plot(
+            rows["step"][0, drawn_steps], rows[column][0, drawn_steps], color=colour, label=label
+        )
     axes[0].set(ylim=(0.3, 1.03), xlabel="step", title="mean probability")
     kit.legend(axes[0], loc="lower right")
-    axes[1].plot(sweep["kappa"], degrees(sweep["predicted"]), color=kit.INK, linewidth=1.0)
-    axes[1].plot(sweep["kappa"], degrees(sweep["limit"]), "o", color=kit.TRAINED)
-    axes[1].axhline(degrees(SOLVED[SPARE]["full"]), color=kit.BEST, linestyle=":", linewidth=1.2)
+    axes[1].plot(
+        sweep["kappa"], angles_in_degrees(sweep["predicted"]), color=kit.INK, linewidth=1.0
+    )
+    axes[1].plot(sweep["kappa"], angles_in_degrees(sweep["limit"]), "o", color=kit.TRAINED)
+    axes[1].axhline(
+        angles_in_degrees(SOLVED[SPARE]["full"]), color=kit.BEST, linestyle=":", linewidth=1.2
+    )
     axes[1].set(xlabel="κ, head step / prompt step", title="limit of the prompt, degrees")
     axes[1].text(2.0, 10.4, "un-relaxed", color=kit.BEST, fontsize=8.5, ha="right")

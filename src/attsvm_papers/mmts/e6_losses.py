@@ -18,46 +18,48 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention, Exponential, Linear, Logistic
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.mmts.prompts import SHOWN, course, draw_ray, marks, window
+from attsvm_papers.mmts.prompts import SHOWN, columns_of_runs, draw_ray, recorded_steps, set_window
 
 LOSSES = {"linear": Linear(), "logistic": Logistic(), "exponential": Exponential()}
 COLOURS = {"linear": kit.BEST, "logistic": kit.TRAINED, "exponential": kit.ATTENTION}
 
 
-@kit.run(loss_name=LOSSES)
-def descent(loss_name, scores=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 100), lr=0.1, steps=100_000):
+@kit.run(loss_name=LOSSES, name="descent")
+def descend_under_loss(
+    loss_name, scores=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 100), lr=0.1, steps=100_000
+):
     problems = [toy("losses", C=C) for C in scores]
-    lifted = [each.lifted for each in problems]
+    lifted = [problem.lifted for problem in problems]
     data = AttentionData(
         *(
-            np.stack([getattr(each, name) for each in lifted])
+            np.stack([getattr(lifted_problem, name) for lifted_problem in lifted])
             for name in ("tokens", "labels", "queries")
         )
     )
     head, keys = problems[0].value_head, problems[0].keys
     model = Attention.prompt(data, head, keys=keys, loss=LOSSES[loss_name])
     descent = SteepestDescent(model.parameters(), lr=lr)
-    trajectory = train(model, data, descent, steps, AtSteps(marks(steps)))
+    trajectory = train(model, data, descent, steps, AtSteps(recorded_steps(steps)))
     return {
         "C": np.asarray(scores, float),
         "predicted": offset(loss_name, scores),
-        **course(trajectory, {"limit": problems[0].reference["p"]}),
+        **columns_of_runs(trajectory, {"limit": problems[0].reference["p"]}),
     }
 
 
-@kit.run(loss_name=LOSSES, quick={"path_scores": (1, 10, 100)})
-def path(loss_name, path_scores=(1, 2, 5, 10, 100), radius=1000.0):
+@kit.run(loss_name=LOSSES, quick={"path_scores": (1, 10, 100)}, name="path")
+def path_under_loss(loss_name, path_scores=(1, 2, 5, 10, 100), radius=1000.0):
     problems: list[Any] = [toy("losses", C=C) for C in path_scores]
     ends = [
         regularization_path(
-            each.lifted,
-            each.value_head,
+            problem.lifted,
+            problem.value_head,
             radii=[30.0, radius],
             parameterization="prompt",
-            keys=each.keys,
+            keys=problem.keys,
             loss=LOSSES[loss_name],
         ).W[-1, :, 0]
-        for each in problems
+        for problem in problems
     ]
     return {
         "C": np.asarray(path_scores, float),
@@ -154,7 +156,7 @@ def draw_losses(evidence, axes):
         for C, prompt in zip(runs["C"], runs["prompt"][:, : SHOWN + 1], strict=True):
             style = {"alpha": 0.25 + 0.075 * min(C, 10.0), "linestyle": "--" if C > 10 else "-"}
             ax.plot(*prompt.T, color=COLOURS[loss], linewidth=1.2, **style)
-        window(ax, (-2, 12), (-6, 6))
+        set_window(ax, (-2, 12), (-6, 6))
         ax.set(xticks=range(-2, 13, 2), title=f"{loss} loss")
     axes[0].text(7.5, 3.1, "C = 100 dashed", color=kit.BEST, fontsize=8.5, ha="center")
 

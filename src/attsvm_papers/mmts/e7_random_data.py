@@ -15,7 +15,7 @@ from attsvm.datasets import unit_sphere
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.convergence import mixed, outcomes, trend
+from attsvm_papers.tfsvm.convergence import mixed_sizes, outcomes, trend
 
 # Of 50 trials of an independent program of this project, whose generator differs in details:
 # d: global, local, neither.
@@ -42,15 +42,17 @@ def run(d, seeds, n=6, T=10, steps=2000, lr=0.1):
     return outcomes(data, heads, trajectory, prompt_margins)
 
 
-def shares(e):
+def shares_of_outcomes(e):
     """Shares of global, only local, and neither, ``(3, dimensions)``."""
-    reached = [[np.mean(x["global"] & x["local"]), np.mean(x["local"])] for x in e.by("d")]
-    both, local = np.transpose(reached)
-    return np.array([both, local - both, 1.0 - local])
+    shares_by_dimension = [
+        [np.mean(x["global"] & x["local"]), np.mean(x["local"])] for x in e.by("d")
+    ]
+    is_global, is_local = np.transpose(shares_by_dimension)
+    return np.array([is_global, is_local - is_global, 1.0 - is_local])
 
 
 SLACK = 0.08  # two standard deviations of a difference of shares of 50 trials near zero or one
-MIXED = mixed("global", "local")
+MIXED = mixed_sizes("global", "local")
 RANDOM_TOKENS = kit.replaced("random tokens in place of the trained ones", local="local_random")
 
 
@@ -67,7 +69,7 @@ RANDOM_TOKENS = kit.replaced("random tokens in place of the trained ones", local
 )
 def E1_7a(e):
     """The share of global convergence grows with d."""
-    return trend(shares(e)[0], SLACK)
+    return trend(shares_of_outcomes(e)[0], SLACK)
 
 
 @kit.claim(
@@ -78,7 +80,7 @@ def E1_7a(e):
 )
 def E1_7b(e):
     """Runs that end nowhere dominate only at tiny d."""
-    return shares(e)[2][np.array(e.levels("d")) >= 5]
+    return shares_of_outcomes(e)[2][np.array(e.levels("d")) >= 5]
 
 
 @kit.claim(
@@ -92,8 +94,9 @@ def E1_7b(e):
     assumes={"saturated": lambda e: e["saturated"], "selection feasible": lambda e: e["separable"]},
     null=RANDOM_TOKENS,
     trials="d seed",
+    id="T6",
 )
-def T6(e):
+def theorem_6_random_data(e):
     """Descent ends only at locally optimal selections: among saturated runs with a feasible
     selection at least 95 of 100 are.
     """
@@ -117,20 +120,21 @@ def E1_7d(e):
     " global ones.",
     2.9,
     width=6.0,
+    name="convergence",
 )
-def convergence(evidence, axes):
+def draw_outcome_shares(evidence, axes):
     """Random sequences (n = 6, T = 10). Global: every sequence gives its best token more than 0.99;
     local: another selection whose tokens beat their neighbours; neither: unsaturated, or no such
     selection. Dashes: 50 trials of an independent program.
     """
     ax, dimensions = axes[0], evidence.levels("d")
-    place = np.arange(len(dimensions))
-    known = np.array([REFERENCE.get(d, (np.nan,) * 3) for d in dimensions]).T
+    positions = np.arange(len(dimensions))
+    references = np.array([REFERENCE.get(d, (np.nan,) * 3) for d in dimensions]).T
     colours = (kit.TRAINED, kit.ATTENTION, kit.FAINT)
-    for k, share in enumerate(shares(evidence)):
-        at = place + 0.27 * (k - 1)
+    for k, share in enumerate(shares_of_outcomes(evidence)):
+        at = positions + 0.27 * (k - 1)
         ax.bar(at, 100 * share, 0.25, color=colours[k], label=KINDS[k])
-        ax.plot(at, 2 * known[k], "_", color=kit.INK, markersize=11)
-    ax.set_xticks(place, [f"{d:g}" for d in dimensions])
+        ax.plot(at, 2 * references[k], "_", color=kit.INK, markersize=11)
+    ax.set_xticks(positions, [f"{d:g}" for d in dimensions])
     ax.set(xlabel="dimension d", ylabel="share of runs, %")
     kit.legend_below(ax, 3)

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from attsvm.errors import UnavailableError
 from attsvm_papers import kit
 from attsvm_papers.networks.classifiers import VisionTransformer, soft_sparsity
-from attsvm_papers.networks.published_data import files_digest, published
+from attsvm_papers.networks.published_data import published, published_files_digest
 
 TITLES = {"digits": "digits, 8 × 8", "mnist": "MNIST, 28 × 28", "cifar10": "CIFAR-10, 32 × 32"}
 PATCH = {"digits": 2, "mnist": 4, "cifar10": 4}
@@ -30,24 +30,24 @@ SEEDS = {"mnist": 2, "cifar10": 3}
 """Of large images."""
 
 
-def files_at_hand(images):
-    """What names the files of large images; empty where there are none."""
+def digest_of_files(images):
+    """The digest of the files of large images; empty where there are none."""
     try:
-        return "" if images == "digits" else files_digest(images)
+        return "" if images == "digits" else published_files_digest(images)
     except UnavailableError:
         return ""
 
 
-def at_hand(images, digest, seed):
+def is_trained(images, digest, seed):
     """Whether a training is made: on images that are there, and with few seeds on large ones."""
     return images == "digits" or (bool(digest) and seed < SEEDS[images])
 
 
 @kit.run(
     images=[*TITLES],
-    digest=lambda at: [files_at_hand(at.images)],
+    digest=lambda at: [digest_of_files(at.images)],
     seed=kit.seeds(5),
-    when=at_hand,
+    when=is_trained,
     quick={"images": ("digits",), "epochs": (8, 8), "records": 8, "seeds": 2},
 )
 def run(
@@ -65,38 +65,40 @@ def run(
     ``rows`` are taken. ``digest`` names the files: other files are other cells.
     """
     large = images != "digits"
-    epochs, place = epochs[large], "cuda" if large and torch.cuda.is_available() else "cpu"
-    known = published(images)
+    epochs, device = epochs[large], "cuda" if large and torch.cuda.is_available() else "cpu"
+    published_images = published(images)
     train, test = (
-        torch.from_numpy(part / np.float32(127.5) - np.float32(1)).movedim(-1, 1).to(place)
-        for part in (known.train[:rows], known.test[:observed])
+        torch.from_numpy(array / np.float32(127.5) - np.float32(1)).movedim(-1, 1).to(device)
+        for array in (published_images.train[:rows], published_images.test[:observed])
     )
-    labels = torch.from_numpy(known.train_labels[:rows]).to(place)
+    labels = torch.from_numpy(published_images.train_labels[:rows]).to(device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = VisionTransformer(
             train.shape[-1], PATCH[images], channels=train.shape[1], **SIZES[images]
-        ).to(place)
+        ).to(device)
         optimizer = torch.optim.Adam(model.parameters(), lr=lr)
         marks = sorted({round(epochs * k / records) for k in range(records + 1)})
-        kept = []
+        records_of_run = []
         for epoch in range(epochs + 1):
             if epoch in marks:
-                kept.append({"epoch": epoch} | measured(model, test))
-            for chosen in torch.split(torch.randperm(len(train)), batch) if epoch < epochs else ():
+                records_of_run.append({"epoch": epoch} | spread_and_norms(model, test))
+            for batch_rows in (
+                torch.split(torch.randperm(len(train)), batch) if epoch < epochs else ()
+            ):
                 optimizer.zero_grad()
-                cross_entropy(model(train[chosen]), labels[chosen]).backward()
+                cross_entropy(model(train[batch_rows]), labels[batch_rows]).backward()
                 optimizer.step()
     return {
         "tokens": np.array([len(model.positions)]),
-        **{name: column[None] for name, column in kit.stacked(kept).items()},
+        **{name: column[None] for name, column in kit.stacked(records_of_run).items()},
     }
 
 
 @torch.no_grad()
-def measured(model, images):
+def spread_and_norms(model, images):
     """Spread and norms, means over blocks."""
-    largest, squares = (each.mean().item() for each in soft_sparsity(model.cls_rows(images)))
+    largest, squares = (spread.mean().item() for spread in soft_sparsity(model.cls_rows(images)))
     return {
         "inverse_max": largest,
         "inverse_square": squares,
@@ -109,20 +111,21 @@ FIGURE = ("recalled", "mmts, figure of a vision transformer on CIFAR-10")
 LESS, MORE = kit.at_most(0.99, SIGN, share=kit.MOST), kit.at_least(1.01, SIGN, share=kit.MOST)
 
 
-def untrained(e):
+def from_untrained_network(e):
     """The untrained network of another seed in place of the trained ones."""
-    broken = {name: e[name].copy() for name in ("inverse_max", "inverse_square", "norm")}
-    for place in e.levels("images"):
-        rows = np.flatnonzero(e["images"] == place)
-        for name, course in broken.items():
-            course[rows, 1:] = e[name][np.roll(rows, 1), :1]
-    return e.but(broken)
+    untrained_columns = {name: e[name].copy() for name in ("inverse_max", "inverse_square", "norm")}
+    for images_name in e.levels("images"):
+        rows = np.flatnonzero(e["images"] == images_name)
+        for name, values in untrained_columns.items():
+            values[rows, 1:] = e[name][np.roll(rows, 1), :1]
+    return e.but(untrained_columns)
 
 
-@kit.each(
-    kit.claim(expect, *FIGURE, id=f"E1.8{letter}", by="images", null=untrained, column=column,
-              statement=f"{words} with training, on every set of images.")
-    for letter, column, expect, words in (
+@kit.several_claims(
+    kit.claim(expect, *FIGURE, id=f"E1.8{letter}", by="images",
+              null=from_untrained_network, column=column,
+              statement=f"{statement} with training, on every set of images.")
+    for letter, column, expect, statement in (
         ("b", "inverse_square", LESS, "1 over the sum of squares of the [CLS] attention row falls"),
         ("c", "norm", MORE, "The Frobenius norm of the query and key weights grows"),
     )
@@ -156,11 +159,11 @@ def E1_8m(e):
     }
 
 
-def rank_correlation(one, other):
-    """``(rows,)``: Spearman's, over the records of every row."""
-    n = one.shape[1]
-    apart = one.argsort().argsort() - other.argsort().argsort()
-    return 1 - 6 * (apart**2).sum(axis=1) / (n * (n**2 - 1))
+def rank_correlation(first, second):
+    """Spearman's rank correlations over the records of every row ``(rows,)``."""
+    n = first.shape[1]
+    rank_differences = first.argsort().argsort() - second.argsort().argsort()
+    return 1 - 6 * (rank_differences**2).sum(axis=1) / (n * (n**2 - 1))
 
 
 @kit.panels(

@@ -22,10 +22,10 @@ from attsvm_papers.mmts.joint import pairs
 from attsvm_papers.mmts.local_optima import BOUNDS, enumeration, local_path
 from attsvm_papers.mmts.plain_descent import LONGER, equivalence, smoothness
 from attsvm_papers.mmts.random_prompts import directions, equal_scores
-from attsvm_papers.tfsvm.local_cones import NARROW, PATH_SIZES, boundary
+from attsvm_papers.tfsvm.local_cones import NARROW, PATH_SIZES, gap_at_boundary
 from attsvm_papers.tfsvm.nonlinear_paths import hidden_units, mixture, ties
 
-__all__ = [  # its parts
+__all__ = [  # its tables
     "directions",
     "enumeration",
     "equal_scores",
@@ -47,24 +47,24 @@ COUNTED = 1000
 
 
 def at_size(e, column, size):
-    """Per instance that several tokens share, the quantity at a size."""
+    """The column at a size, of the instances whose mixtures have several tokens."""
     return e.where(part="mixture", several=1.0, size=size)[column]
 
 
-def other_directions(local):
+def other_directions(is_local):
     """The gaps of directions that are not locally optimal, or of those that are, in their place."""
 
     def exchanged(e):
         after, here = e["after"].copy(), e["part"] == "directions"
-        after[here] = np.resize(after[here & (e["locally"] == (not local))], here.sum())
+        after[here] = np.resize(after[here & (e["locally"] == (not is_local))], here.sum())
         return after
 
-    words = f"directions that are {'not ' if local else ''}locally optimal"
-    return kit.replaced(words, after=exchanged)
+    broken = f"directions that are {'not ' if is_local else ''}locally optimal"
+    return kit.replaced(broken, after=exchanged)
 
 
 def counterexample(e):
-    """Why descent from any start fails with several sequences."""
+    """The explanation of why descent from any start fails with several sequences."""
     gaps = e.where(part="equal_scores", n=4)["equal_gap"]
     return (
         f"{(gaps > 0.01).sum()} of {len(gaps)} instances have a start that ends elsewhere, and more"
@@ -173,8 +173,9 @@ def T3c(e):
     assumes={"locally optimal": lambda e: e["locally"] == 1},
     null=other_directions(True),
     trials="n T d seed",
+    id="T4",
 )
-def T4(e):
+def theorem_4_from_narrow_cones(e):
     """Descent that starts in a narrow cone around a locally optimal direction converges to it."""
     return e["after"]
 
@@ -186,8 +187,9 @@ def T4(e):
     assumes={"not locally optimal": lambda e: e["locally"] == 0},
     null=other_directions(False),
     trials="n T d seed",
+    id="T6",
 )
-def T6(e):
+def theorem_6_from_rays(e):
     """Descent that starts on the ray of a selection that is not locally optimal, so of every one
     but the optimal whose tokens all support, leaves its direction.
     """
@@ -206,8 +208,9 @@ def T6(e):
     },
     null=kit.replaced("one input taken for one with room to spare", pair_full="pair_more"),
     trials="common seed",
+    id="T7",
 )
-def T7(e):
+def theorem_7_joint_paths(e):
     """With all inputs support vectors the joint path is in both max-margin directions."""
     return np.maximum(e["pair_full"], e["pair_head"])
 
@@ -227,8 +230,9 @@ def T7(e):
     },
     null=kit.replaced("the un-relaxed solution", pair_relaxed="pair_full"),
     trials="common seed",
+    id="T8",
 )
-def T8(e):
+def theorem_8_relaxed_paths(e):
     """With some inputs that are not support vectors, and a head that grows a thousand times as far,
     the joint path's prompt is in the direction of the relaxed solution.
     """
@@ -332,12 +336,12 @@ def T17b(e):
     """Over-parameterisation removes spurious directions: of nine selections on average 1.43, 1.08,
     1, 1 are locally optimal at d = 3, 8, 64, 256.
     """
-    found = []
-    for each in e.where(part="enumeration").by("d"):
-        mean, deviation = LOCAL_COUNTS[int(each["d"][0])]
-        of_means = deviation * np.sqrt(1.0 / each.rows + 1.0 / COUNTED)
-        found.append((np.mean(each["count"]) - mean) / of_means)
-    return found
+    deviations = []
+    for rows in e.where(part="enumeration").by("d"):
+        mean, deviation = LOCAL_COUNTS[int(rows["d"][0])]
+        deviation_of_means = deviation * np.sqrt(1.0 / rows.rows + 1.0 / COUNTED)
+        deviations.append((np.mean(rows["count"]) - mean) / deviation_of_means)
+    return deviations
 
 
 @kit.claim(
@@ -352,8 +356,8 @@ def T18(e):
     known to be one of several.
     """
     return {
-        BOUNDS[each["bound"][0]]: each.end("local_gap") / boundary(each["degrees"])
-        for each in e.where(unique=1).by("bound")
+        BOUNDS[rows["bound"][0]]: rows.end("local_gap") / gap_at_boundary(rows["degrees"])
+        for rows in e.where(unique=1).by("bound")
     }
 
 
@@ -382,23 +386,29 @@ def theorems(e, axes):
         "outside_gap": (kit.BEST, "1 − cosine, diverging part"),
         "finite_error": (kit.ATTENTION, "error, finite part"),
     }
-    for k, (name, (colour, words)) in enumerate(names.items()):
-        for line in (each for strength in rows.by("strength") for each in strength.by("seed")):
+    for k, (name, (colour, line_label)) in enumerate(names.items()):
+        for line in (
+            line_rows for strength in rows.by("strength") for line_rows in strength.by("seed")
+        ):
             axes[0].plot(line["size"], line[name], "o-", color=colour, linewidth=1.0, ms=3)
-        axes[0].text(0.03, 0.2 - 0.075 * k, words, color=colour, transform=axes[0].transAxes)
+        axes[0].text(0.03, 0.2 - 0.075 * k, line_label, color=colour, transform=axes[0].transAxes)
     axes[0].set(yscale="log", ylim=(1e-12, 3.0), xlabel=SIZE)
     axes[0].set_title("concave head: path and its parts")
-    for place, each in enumerate(enumerated.by("d")):
-        values, times = np.unique(each["count"], return_counts=True)
-        axes[1].scatter([place] * len(values), values, 240.0 * times / each.rows, kit.TRAINED, lw=0)
-        axes[1].plot(place, LOCAL_COUNTS[int(each["d"][0])][0], "_", color=kit.ATTENTION, ms=20)
-    axes[1].set_xticks(range(place + 1), [f"{d:g}" for d in enumerated.levels("d")])
-    axes[1].set(xlim=(-0.5, place + 0.5), ylim=(0, 4), yticks=range(5), xlabel="dimension d")
+    for position, rows_of_d in enumerate(enumerated.by("d")):
+        values, times = np.unique(rows_of_d["count"], return_counts=True)
+        axes[1].scatter(
+            [position] * len(values), values, 240.0 * times / rows_of_d.rows, kit.TRAINED, lw=0
+        )
+        axes[1].plot(
+            position, LOCAL_COUNTS[int(rows_of_d["d"][0])][0], "_", color=kit.ATTENTION, ms=20
+        )
+    axes[1].set_xticks(range(position + 1), [f"{d:g}" for d in enumerated.levels("d")])
+    axes[1].set(xlim=(-0.5, position + 0.5), ylim=(0, 4), yticks=range(5), xlabel="dimension d")
     axes[1].set_title("locally optimal selections of nine")
     colours = (kit.ATTENTION, kit.BEST, kit.TRAINED, kit.INK)
     for k, ((bound, label), colour) in enumerate(zip(BOUNDS.items(), colours, strict=True)):
         local = e.where(part="local_path", bound=bound)
-        gaps = np.maximum(local["local_gap"] / boundary(local["degrees"])[:, None], 1e-12)
+        gaps = np.maximum(local["local_gap"] / gap_at_boundary(local["degrees"])[:, None], 1e-12)
         axes[2].plot(PATH_SIZES, gaps.T, "o-", color=colour, linewidth=1.0, ms=3)
         at = (0.05 + 0.35 * (k // 2), 0.2 - 0.08 * (k % 2))
         axes[2].text(*at, label, color=colour, transform=axes[2].transAxes)

@@ -27,7 +27,13 @@ from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm.selection import margin_drop_bound
 from attsvm_papers import kit
-from attsvm_papers.mmts.prompts import course, draw_paths, draw_ray, marks, window
+from attsvm_papers.mmts.prompts import (
+    columns_of_runs,
+    draw_prompts,
+    draw_ray,
+    recorded_steps,
+    set_window,
+)
 
 Columns = dict[str, NDArray[Any]]
 TOKENS = (1, 1, 1)  # the second token is selected everywhere; the first is zero
@@ -58,28 +64,28 @@ def train_pair(
     )
 
 
-def descent(problem: Toy, lr: float, steps: int, kappa: float = 1.0) -> Columns:
-    """The papers' run, one row: its course, the head's, both probabilities by step, and the three
-    solutions it is compared with, that of the head also without labels.
+def joint_descent_columns(problem: Toy, lr: float, steps: int, kappa: float = 1.0) -> Columns:
+    """One row, the papers' run: trajectories of prompt and head, both probabilities by step, and
+    the three solutions that it is compared with, that of the head also without labels.
     """
     data = problem.data
     p, v = problem.starts["p"][0], problem.starts["v"][0]
-    trajectory = train_pair(problem, p, v, lr, steps, marks(steps), (kappa,))
+    trajectory = train_pair(problem, p, v, lr, steps, recorded_steps(steps), (kappa,))
     unlabelled = max_margin(decoder_margins(replace(data, labels=np.abs(data.labels)), TOKENS))
     decoder = max_margin(decoder_margins(data, TOKENS))
     full = max_margin(prompt_margins(data, TOKENS))
     relaxed = max_margin(relaxed_margins(data, TOKENS, decoder.support))
     targets = {"full": full.W[:, 0], "relaxed": relaxed.W[:, 0]}
-    columns = course(trajectory, targets)
+    columns = columns_of_runs(trajectory, targets)
     heads = np.swapaxes(trajectory.head, 0, 1)
     selected = data.tokens[:, 1]
-    kept = expit(columns["prompt"] @ selected.T)  # the other token is zero
-    values = data.labels * kept * (heads @ selected.T)
+    attention = expit(columns["prompt"] @ selected.T)  # the other token is zero
+    values = data.labels * attention * (heads @ selected.T)
     return {
         **columns,
         "head": heads,
         "gap_head": direction_gap(heads[..., None], decoder.W),
-        "kept": kept.mean(axis=-1),
+        "kept": attention.mean(axis=-1),
         "logistic": expit(values).mean(axis=-1),
         "margins": kit.same(data.labels * (selected @ decoder.W[:, 0])),
         "supporting": kit.same(np.isin(np.arange(data.n), decoder.support)),
@@ -98,9 +104,9 @@ def draw_pair(ax: Axes, rows: kit.Evidence) -> None:
     draw_ray(ax, rows["relaxed"][0], kit.TRAINED)
     draw_ray(ax, rows["decoder"][0], kit.ATTENTION)
     for column, colour in (("prompt", kit.TRAINED), ("head", kit.ATTENTION)):
-        draw_paths(ax, rows[column], [colour])
+        draw_prompts(ax, rows[column], [colour])
         ax.plot(*rows[column][0, 0], "o", color=kit.INK, markersize=4)
-    window(ax, (-2, 8), (-2.5, 7.5))
+    set_window(ax, (-2, 8), (-2.5, 7.5))
     ax.text(0.5, 6.0, "head v", color=kit.ATTENTION, fontsize=8.5)
     ax.text(4.6, -0.9, "prompt p", color=kit.TRAINED, fontsize=8.5)
 
@@ -130,22 +136,22 @@ def pairs(common, seeds):
     for seed in seeds:
         rng = np.random.default_rng([7, seed])
         labels = np.where(np.arange(n) % 2, -1.0, 1.0)
-        shared, *own = rng.standard_normal((1 + n * T, d))
-        tokens = np.array(own).reshape(n, T, d)
+        shared, *entries = rng.standard_normal((1 + n * T, d))
+        tokens = np.array(entries).reshape(n, T, d)
         tokens /= np.linalg.norm(tokens, axis=-1, keepdims=True)
         tokens[:, 1:] *= 0.5
         tokens[:, 0] += labels[:, None] * common * shared / np.linalg.norm(shared)
         data = AttentionData(tokens, labels, np.ones((n, 1)))
-        chosen = np.zeros(n, dtype=np.int64)
-        decoder = max_margin(decoder_margins(data, chosen))
-        full = max_margin(prompt_margins(data, chosen))
+        tokens_of_data = np.zeros(n, dtype=np.int64)
+        decoder = max_margin(decoder_margins(data, tokens_of_data))
+        full = max_margin(prompt_margins(data, tokens_of_data))
         if decoder.status != "optimal" or full.status != "optimal":
             continue
-        relaxed, more = (
-            max_margin(relaxed_margins(data, chosen, support))
+        relaxed, relaxed_too_far = (
+            max_margin(relaxed_margins(data, tokens_of_data, support))
             for support in (decoder.support, decoder.support[1:])
         )
-        found = regularization_path(
+        path = regularization_path(
             data,
             decoder.W[:, 0],
             radii=[FAR_OUT * full.norm],
@@ -153,16 +159,16 @@ def pairs(common, seeds):
             parameterization="joint",
             starts=1,
         )
-        assert found.head is not None
+        assert path.head is not None
         rows.append(
             {
                 "seed": seed,
                 "pair_supporting": len(decoder.support) == n,
-                "pair_nu": margin_drop_bound(data, chosen),
-                "pair_full": found.direction_gap(full)[0],
-                "pair_relaxed": found.direction_gap(relaxed)[0],
-                "pair_more": found.direction_gap(more)[0],
-                "pair_head": direction_gap(found.head[..., None], decoder.W)[0],
+                "pair_nu": margin_drop_bound(data, tokens_of_data),
+                "pair_full": path.direction_gap(full)[0],
+                "pair_relaxed": path.direction_gap(relaxed)[0],
+                "pair_more": path.direction_gap(relaxed_too_far)[0],
+                "pair_head": direction_gap(path.head[..., None], decoder.W)[0],
                 "pair_apart": direction_gap(full.W, relaxed.W),
             }
         )

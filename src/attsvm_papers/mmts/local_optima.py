@@ -13,7 +13,7 @@ from attsvm import (
 )
 from attsvm.datasets import unit_sphere
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.local_cones import PATH_SIZES, narrow, selections
+from attsvm_papers.tfsvm.local_cones import PATH_SIZES, narrow, solve_every_selection
 
 BOUNDS = {"fro": "W, Frobenius", "nuc": "K and Q", "lp:1.5": "W, l1.5", "lp:3": "W, l3"}
 """Norms of local paths, and what is bounded in them."""
@@ -25,11 +25,11 @@ BOUNDS = {"fro": "W, Frobenius", "nuc": "K and Q", "lp:1.5": "W, l1.5", "lp:3": 
     quick={"draws": 20, "d": (3, 8, 64)},
 )
 def enumeration(seeds, d):
-    """All nine selections of instances with n = 2 and T = 3: how many are locally optimal."""
+    """Numbers of locally optimal selections among all nine of instances with n = 2 and T = 3."""
     rows = []
     for seed in seeds:
-        _, local, _ = selections(*unit_sphere(2, 3, d, seed))
-        rows.append({"count_seed": seed, "count": local.sum()})
+        _, is_local, _ = solve_every_selection(*unit_sphere(2, 3, d, seed))
+        rows.append({"count_seed": seed, "count": is_local.sum()})
     return kit.stacked(rows)
 
 
@@ -47,18 +47,18 @@ def local_path(bound, seeds):
     form: Any = "KQ" if norm == Nuclear() else "W"
     for seed in seeds:
         data, head = unit_sphere(2, 3, 3, seed)
-        found, local, best = selections(data, head, norm)
-        for k in np.flatnonzero(local & (np.arange(len(found)) != best)).tolist():
-            cone = narrow(found[k])
-            radii = [size * found[k].norm for size in PATH_SIZES]
+        solutions, is_local, best = solve_every_selection(data, head, norm)
+        for k in np.flatnonzero(is_local & (np.arange(len(solutions)) != best)).tolist():
+            cone = narrow(solutions[k])
+            radii = [size * solutions[k].norm for size in PATH_SIZES]
             path = regularization_path(data, head, norm, radii, form, starts=1, cone=cone)
             rows.append(
                 {
                     "seed": seed,
                     "degrees": cone.degrees,
-                    "unique": found[k].unique is not False,
-                    "local_gap": path.direction_gap(found[k]),
-                    "local_other": path.direction_gap(found[best]),
+                    "unique": solutions[k].unique is not False,
+                    "local_gap": path.direction_gap(solutions[k]),
+                    "local_other": path.direction_gap(solutions[best]),
                 }
             )
     return kit.stacked(rows)

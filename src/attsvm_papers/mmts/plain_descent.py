@@ -1,5 +1,5 @@
-"""What plain descent does on any instance: one path for a prompt and its key map, and no rise of
-the loss at step 1/L (claims T1, T2).
+"""Plain descent on any instance: one path for a prompt and its key map, and no rise of the loss at
+step 1/L (claims T1, T2).
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from attsvm_papers import kit
 LONGER = 1e5  # times the step that the theorem allows
 
 
-def descend(model, data, lr, steps, record):
+def plain_descent(model, data, lr, steps, record):
     optimizer = SteepestDescent(model.parameters(), lr=lr, normalize=False)
     return train(model, data, optimizer, steps, record)
 
@@ -24,23 +24,25 @@ def equivalence(seeds, steps=300):
     r"""Plain descent on p with step :math:`\eta`, and on W under a prompt u with
     :math:`\eta/\|u\|^2`, and with :math:`\eta`, from :math:`p_0u^\top/\|u\|^2`.
     """
-    found = []
+    rows = []
     for seed in seeds:
         rng = np.random.default_rng(seed)
         data, head = unit_sphere(4, 5, 6, seed)
         u, p = 2.0 * rng.standard_normal(3), rng.standard_normal(6)
-        asked = AttentionData(data.tokens, data.labels, np.tile(u, (data.n, 1)))
+        prompted = AttentionData(data.tokens, data.labels, np.tile(u, (data.n, 1)))
         start = np.outer(p, u) / (u @ u)
-        prompt = descend(Attention.prompt(data, head, init=p), data, 0.5, steps, LogSpaced(30))
+        prompt = plain_descent(
+            Attention.prompt(data, head, init=p), data, 0.5, steps, LogSpaced(30)
+        )
         predicted = prompt.W * u / (u @ u)
         row = {}
         for name, lr in (("error", 0.5 / (u @ u)), ("undivided", 0.5)):
-            model = Attention.cross(asked, head, None, init=start)
-            W = descend(model, asked, lr, steps, LogSpaced(30)).W
-            away, size = (np.abs(x).max(axis=(1, 2)) for x in (W - predicted, predicted))
-            row[f"equivalence_{name}"] = (away / size).max()
-        found.append(row)
-    return kit.stacked(found)
+            model = Attention.cross(prompted, head, None, init=start)
+            W = plain_descent(model, prompted, lr, steps, LogSpaced(30)).W
+            errors, sizes = (np.abs(x).max(axis=(1, 2)) for x in (W - predicted, predicted))
+            row[f"equivalence_{name}"] = (errors / sizes).max()
+        rows.append(row)
+    return kit.stacked(rows)
 
 
 @kit.run(seeds=kit.seeds(20, by=100))
@@ -48,7 +50,7 @@ def smoothness(seeds, steps=300):
     """Largest rise of the loss in a step of plain descent with step 1/L, and with one a
     hundred thousand times as long, for a prompt and for W, relative to the loss.
     """
-    found = []
+    rows = []
     for seed in seeds:
         data, head = unit_sphere(4, 5, 6, seed)
         size = np.linalg.norm(data.tokens, ord=2, axis=(-2, -1))
@@ -61,9 +63,11 @@ def smoothness(seeds, steps=300):
             (Attention.cross, start, np.mean(terms * np.sum(data.queries**2, axis=1))),
         ):
             losses = [
-                descend(make(data, head, init=init), data, lr, steps, AtSteps(range(steps))).loss
+                plain_descent(
+                    make(data, head, init=init), data, lr, steps, AtSteps(range(steps))
+                ).loss
                 for lr in (1.0 / L, LONGER / L)
             ]
             rise, longer = (np.diff(loss, axis=0).max() / loss[0].item() for loss in losses)
-            found.append({"seed": seed, "rise": rise, "rise_longer": longer})
-    return kit.stacked(found)
+            rows.append({"seed": seed, "rise": rise, "rise_longer": longer})
+    return kit.stacked(rows)

@@ -1,5 +1,5 @@
-"""Prompts trained on the papers' points in the plane: what every such experiment measures, and how
-it draws it.
+"""Prompts trained on the papers' points in the plane: measures and drawings of every such
+experiment.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,33 +33,33 @@ cone from a norm of 17 on.
 """
 
 
-def marks(steps: int) -> list[int]:
+def recorded_steps(steps: int) -> list[int]:
     """Every step that is drawn, then ten in every decade, and a neighbour of each power of ten, to
     see the length of a single step.
     """
-    late = (
+    late_steps = (
         np.rint(np.geomspace(SHOWN, 1e9, 1 + round(10 * np.log10(1e9 / SHOWN))))
         .astype(np.int64)
         .tolist()
     )
     pairs = [mark for power in range(3, 9) for mark in (10**power - 1, 10**power)]
-    return [mark for mark in (*range(SHOWN + 1), *late, *pairs) if mark <= steps]
+    return [mark for mark in (*range(SHOWN + 1), *late_steps, *pairs) if mark <= steps]
 
 
-def descend(
+def train_prompts(
     problem: Toy, starts: ArrayLike, steps: int, lr: float, *, normalize: bool = True
 ) -> Trajectory:
-    """Gradient descent from every start, recorded at :func:`marks`."""
+    """Gradient descent from every start, recorded at :func:`recorded_steps`."""
     assert problem.lifted is not None
     points = np.asarray(starts, dtype=np.float64)
     model = Attention.prompt(
         problem.lifted, problem.value_head, keys=problem.keys, runs=len(points), init=points
     )
     optimizer = SteepestDescent(model.parameters(), lr=lr, normalize=normalize)
-    return train(model, problem.lifted, optimizer, steps, AtSteps(marks(steps)))
+    return train(model, problem.lifted, optimizer, steps, AtSteps(recorded_steps(steps)))
 
 
-def course(trajectory: Trajectory, targets: Mapping[str, ArrayLike]) -> Columns:
+def columns_of_runs(trajectory: Trajectory, targets: Mapping[str, ArrayLike]) -> Columns:
     """One row per run: its steps, prompts, and the direction gap to every target as
     ``gap_<name>``.
     """
@@ -88,7 +88,7 @@ def prompt_path(
     )
     return {
         "radius": path.radii,
-        "angle": degrees(path.W[..., 0]),
+        "angle": angles_in_degrees(path.W[..., 0]),
         "path_gap": path.direction_gap(solution),
     }
 
@@ -105,7 +105,7 @@ def rays(problem: Toy, token: int, lr: float = 0.1, steps: int = 10_000) -> Colu
         [x * np.cos(turns) - y * np.sin(turns), x * np.sin(turns) + y * np.cos(turns)], axis=1
     )
     starts = np.concatenate([size * units for size in RAYS[0]])
-    end = descend(problem, starts, steps, lr)
+    end = train_prompts(problem, starts, steps, lr)
     assert problem.scores is not None
     return {
         "locally": np.full(len(starts), locally_optimal(solution, problem.scores).all()),
@@ -114,13 +114,13 @@ def rays(problem: Toy, token: int, lr: float = 0.1, steps: int = 10_000) -> Colu
     }
 
 
-def degrees(points: ArrayLike) -> NDArray[np.float64]:
+def angles_in_degrees(points: ArrayLike) -> NDArray[np.float64]:
     """Angles of points ``(..., 2)`` to the first axis."""
     x, y = np.moveaxis(np.asarray(points), -1, 0)
     return np.degrees(np.arctan2(y, x))
 
 
-def draw_paths(ax: Axes, paths: NDArray[Any], colours: Any, last: int = SHOWN) -> None:
+def draw_prompts(ax: Axes, paths: NDArray[Any], colours: Any, last: int = SHOWN) -> None:
     """Trajectories ``(runs, records, 2)`` with a dot at every tenth step, as in the papers."""
     for path, colour in zip(paths, colours, strict=True):
         ax.plot(*path[: last + 1].T, "o-", color=colour, linewidth=1.1, ms=2.4, markevery=10)
@@ -136,7 +136,7 @@ def draw_ray(ax: Axes, direction: ArrayLike, colour: str, **style: Any) -> None:
     )
 
 
-def window(ax: Axes, horizontal: tuple[float, float], vertical: tuple[float, float]) -> None:
+def set_window(ax: Axes, horizontal: tuple[float, float], vertical: tuple[float, float]) -> None:
     """The papers' axes: prompt coordinates with the same scale."""
     ax.set(xlim=horizontal, ylim=vertical, aspect="equal", xlabel="p₁")
     ax.set_ylabel("p₂", rotation=0, labelpad=10)

@@ -21,7 +21,7 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention, LogScale
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.local_cones import inside, opening, surplus
+from attsvm_papers.tfsvm.local_cones import margin_surplus, opening, random_weights_in_cone
 
 CLEAR = 0.1  # least surplus of the other rivals over the margin at which a direction is tried
 LEAD = 15.0  # by how much they are behind the neighbours at a start
@@ -41,13 +41,13 @@ def equal_scores(n, T, d, seeds, prompt_steps=3000):
     is that of the worst start.
     """
     data, _ = unit_sphere(n, T, d, seeds)
-    runs, each = len(seeds), len(SIZES)
+    runs, starts_of_instance = len(seeds), len(SIZES)
     best = np.zeros(n, dtype=np.int64)
     solutions = max_margin([prompt_margins(data.instance(k), best) for k in range(runs)])
     norms = solutions.norm
     widest = np.linalg.norm(data.tokens[..., :1, :] - data.tokens, axis=-1).max(axis=(-2, -1))
     draws = [np.random.default_rng([3, seed]) for seed in seeds]
-    starts = np.stack([rng.standard_normal((each, d)) for rng in draws])
+    starts = np.stack([rng.standard_normal((starts_of_instance, d)) for rng in draws])
     starts *= (np.array(SIZES) * norms[:, None] / np.linalg.norm(starts, axis=-1))[..., None]
     lead = np.stack([rng.uniform(0.2, 1.5, (n, 1)) for rng in draws])
     behind = np.stack([rng.uniform(0.0, 1.0, (n, T)) for rng in draws])
@@ -64,8 +64,8 @@ def _from_anywhere(
     data: AttentionData, scores: FloatArray, starts: FloatArray, solutions: Any, steps: int
 ) -> tuple[FloatArray, FloatArray]:
     """Cosines at the starts and gaps at the end, ``(instances, starts)`` each."""
-    runs, each, d = starts.shape
-    run = np.repeat(np.arange(runs), each)
+    runs, starts_of_instance, d = starts.shape
+    run = np.repeat(np.arange(runs), starts_of_instance)
     third = (data.labels[..., None] * scores)[..., None]
     lifted = AttentionData(
         np.concatenate([data.tokens, third], axis=-1)[run], data.labels[run], data.queries[run]
@@ -80,7 +80,7 @@ def _from_anywhere(
     best = [solutions[int(k)] for k in run]
     goal = np.stack([solution.W[:, 0] / solution.norm for solution in best])
     cosine = np.sum(down * goal, axis=1) / np.linalg.norm(down, axis=1)
-    course = train(
+    trajectory = train(
         model,
         lifted,
         SteepestDescent(model.parameters(), lr=STEP),
@@ -88,13 +88,15 @@ def _from_anywhere(
         AtSteps(()),
         step_scale=solutions.norm[run],
     )
-    return cosine.reshape(runs, each), course.direction_gap(best)[-1].reshape(runs, each)
+    return cosine.reshape(runs, starts_of_instance), trajectory.direction_gap(best)[-1].reshape(
+        runs, starts_of_instance
+    )
 
 
 @kit.run(kit.rows("n T d", ENUMERATED), seeds=kit.seeds(20, by=100), quick={"prompt_steps": 2000})
 def directions(n, T, d, seeds, prompt_steps=3000):
     """One row for each selection that is feasible and clear of its other rivals: whether it is
-    locally optimal, and what normalised descent makes of a start near its direction.
+    locally optimal, and the gap after normalised descent from a start near its direction.
 
     Starts of locally optimal selections are at the edge of the derived cone, see
     :mod:`attsvm_papers.tfsvm.local_cones`, those of others on the ray itself.
@@ -102,21 +104,32 @@ def directions(n, T, d, seeds, prompt_steps=3000):
     data, heads = unit_sphere(n, T, d, seeds)
     scores = token_scores(data, heads)
     choices = np.array(list(itertools.product(range(data.T), repeat=data.n)))
-    found: list[Any] = []
+    candidates: list[Any] = []
     for k, seed in enumerate(seeds):
         rng = np.random.default_rng([4, seed])
-        solved = max_margin([prompt_margins(data.instance(k), choice) for choice in choices])
-        for solution in solved:
-            clear = min(surplus(solution), 1.0) if solution.status == "optimal" else 0.0
+        solutions_of_instance = max_margin(
+            [prompt_margins(data.instance(k), choice) for choice in choices]
+        )
+        for solution in solutions_of_instance:
+            clear = min(margin_surplus(solution), 1.0) if solution.status == "optimal" else 0.0
             if clear >= CLEAR:
-                local = bool(locally_optimal(solution, scores[k]).all())
-                angle = opening(solution, 0.25 * clear) if local else 0.0
-                found.append((k, solution, local, inside(solution, angle, LEAD / clear, 1, rng)[0]))
-    run, solutions, locally, starts = zip(*found, strict=True)
-    kept = np.array(run)
-    subset = AttentionData(data.tokens[kept], data.labels[kept], data.queries[kept])
-    model = Attention.prompt(subset, heads[kept], init=np.stack(starts)[..., 0])
-    course = train(
+                is_local = bool(locally_optimal(solution, scores[k]).all())
+                angle = opening(solution, 0.25 * clear) if is_local else 0.0
+                candidates.append(
+                    (
+                        k,
+                        solution,
+                        is_local,
+                        random_weights_in_cone(solution, angle, LEAD / clear, 1, rng)[0],
+                    )
+                )
+    run, solutions, locally, starts = zip(*candidates, strict=True)
+    instance_of_run = np.array(run)
+    subset = AttentionData(
+        data.tokens[instance_of_run], data.labels[instance_of_run], data.queries[instance_of_run]
+    )
+    model = Attention.prompt(subset, heads[instance_of_run], init=np.stack(starts)[..., 0])
+    trajectory = train(
         model,
         subset,
         SteepestDescent(model.parameters(), lr=STEP),
@@ -125,7 +138,7 @@ def directions(n, T, d, seeds, prompt_steps=3000):
         step_scale=np.array([solution.norm for solution in solutions]),
     )
     return {
-        "seed": np.array(seeds)[kept],
+        "seed": np.array(seeds)[instance_of_run],
         "locally": np.array(locally),
-        "after": course.direction_gap(list(solutions))[-1],
+        "after": trajectory.direction_gap(list(solutions))[-1],
     }

@@ -1,5 +1,5 @@
-"""What single precision does to normalised runs: the kink in the norm of the published plot of
-three sequences (mmts-3), and a local limit that is lost (mmts-1).
+"""Normalised runs in single precision: the kink in the norm of the published plot of three
+sequences (mmts-3), and a local limit that is lost (mmts-1).
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ def published_prompts(
     return np.array(runs, dtype=np.float64)
 
 
-def kink(norms: NDArray[Any]) -> int:
+def step_of_kink(norms: NDArray[Any]) -> int:
     """The first step whose length differs from that of the steps before by more than a part in
     twenty, after step 50; 0 where none does.
     """

@@ -5,11 +5,11 @@ import torch
 from attsvm.models import select
 
 
-def attended(logits, values):
-    """``(..., q, d)`` and the winners ``(..., q)``: averages of ``values``, ``(..., q, T, d)``,
-    measured from the winner's, so that gradients stay exact where attention is saturated.
+def attend_exactly(logits, values):
+    """Averages ``(..., q, d)`` of ``values`` ``(..., q, T, d)``, measured from the winner's, so
+    that gradients stay exact where attention is saturated; and the selection with its winners.
     """
-    found = select(logits, torch.ones_like(logits, dtype=torch.bool))
-    first = values.take_along_dim(found.winner[..., None, None], dim=-2)
-    moved = found.probability[..., None, :] @ (values - first)
-    return (first + moved)[..., 0, :], found
+    selection = select(logits, torch.ones_like(logits, dtype=torch.bool))
+    winner_values = values.take_along_dim(selection.winner[..., None, None], dim=-2)
+    shift = selection.probability[..., None, :] @ (values - winner_values)
+    return (winner_values + shift)[..., 0, :], selection

@@ -26,13 +26,13 @@ from attsvm import head_pairs, train
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.multihead.planted import decoders, planted
+from attsvm_papers.multihead.planted import plant_groups, turned_decoders
 from attsvm_papers.multihead.side_by_side import (
-    apart,
-    are_local,
-    gaps,
+    head_norms,
     joint_programmes,
-    lengths,
+    locally_optimal_heads,
+    split_heads,
+    worst_gaps,
 )
 from attsvm_papers.multihead.sum_of_heads import sum_of_heads
 from attsvm_papers.multihead.trained_decoders import (
@@ -42,7 +42,7 @@ from attsvm_papers.multihead.trained_decoders import (
 )
 
 
-def compared(angle, each, common, **_):
+def is_compared(angle, each, common, **_):
     return (angle == 0 or not each) and (angle == 45 or not common)
 
 
@@ -51,59 +51,67 @@ def compared(angle, each, common, **_):
     each=(False, True),
     common=(False, True),
     seeds=kit.seeds(100, by=50),
-    when=compared,
+    when=is_compared,
     quick={"angle": (0, 45), "seeds": 6},
+    name="fixed",
 )
-def fixed(angle, each, common, seeds, n=20, T=6, d=12, steps=4000):
-    made = planted(n, T, d, seeds)
-    data = made.data
+def train_heads(angle, each, common, seeds, n=20, T=6, d=12, steps=4000):
+    instances = plant_groups(n, T, d, seeds)
+    data = instances.data
     pairs = head_pairs(data, 2)
-    model = sum_of_heads(pairs, decoders(made.values, angle), init=("uniform", seeds[0]))
+    model = sum_of_heads(
+        pairs, turned_decoders(instances.values, angle), init=("uniform", seeds[0])
+    )
     if common:
         model.W.data[..., d:] = model.W.data[..., :d]
     descent = SteepestDescent(
         model.parameters(), lr=0.1, blocks=[d, d] if each else None, blocks_axis=-1
     )
     marks = np.unique(np.geomspace(10, steps, 12).astype(int))
-    course = train(model, pairs, descent, steps, AtSteps(marks))
-    rows, scores = course.selected[-1], model.scores(pairs).numpy()
+    trajectory = train(model, pairs, descent, steps, AtSteps(marks))
+    rows, scores = trajectory.selected[-1], model.scores(pairs).numpy()
     joint = joint_programmes(pairs, rows)
-    random = np.random.default_rng([19, seeds[0]]).integers(T, size=rows.shape)
-    best, W = joint.W, course.W
-    chosen = rows.reshape(len(seeds), n, 2)
+    random_rows = np.random.default_rng([19, seeds[0]]).integers(T, size=rows.shape)
+    best, W = joint.W, trajectory.W
+    selections = rows.reshape(len(seeds), n, 2)
     return {
-        "step": kit.same(course.steps),
-        "gap": gaps(W, best).T,
-        "gap_other": gaps(W, best, shift=1).T,
-        "joint": course.direction_gap(best).T,
+        "step": kit.same(trajectory.steps),
+        "gap": worst_gaps(W, best).T,
+        "gap_other": worst_gaps(W, best, shift=1).T,
+        "joint": trajectory.direction_gap(best).T,
         "certified": joint.optimal,
-        "local": are_local(joint, scores),
-        "local_random": are_local(joint_programmes(pairs, random), scores),
-        "ratio": lengths(W[-1])[1] / lengths(W[-1])[0],
-        "ratio_best": lengths(best)[1] / lengths(best)[0],
-        "shared": (chosen[..., 0] == chosen[..., 1]).mean(axis=1),
-        "parallel": direction_gap(*apart(W[-1])),
-        "own": (chosen == made.places).mean(axis=1).min(axis=1),
+        "local": locally_optimal_heads(joint, scores),
+        "local_random": locally_optimal_heads(joint_programmes(pairs, random_rows), scores),
+        "ratio": head_norms(W[-1])[1] / head_norms(W[-1])[0],
+        "ratio_best": head_norms(best)[1] / head_norms(best)[0],
+        "shared": (selections[..., 0] == selections[..., 1]).mean(axis=1),
+        "parallel": direction_gap(*split_heads(W[-1])),
+        "own": (selections == instances.positions).mean(axis=1).min(axis=1),
     }
 
 
-@kit.run(kappa=(0.5, 2.0), seeds=kit.seeds(100, by=50), quick={"kappa": (2.0,), "seeds": 6})
-def trained(kappa, seeds, n=20, T=6, d=12, steps=4000):
+@kit.run(
+    kappa=(0.5, 2.0),
+    seeds=kit.seeds(100, by=50),
+    quick={"kappa": (2.0,), "seeds": 6},
+    name="trained",
+)
+def train_heads_and_decoders(kappa, seeds, n=20, T=6, d=12, steps=4000):
     """Decoders trained beside the heads: gaps of both to their programmes."""
-    data = planted(n, T, d, seeds).data
-    drawn = [np.random.default_rng([31, seed]) for seed in seeds]
-    starts = np.stack([rng.uniform(-1, 1, (d + 1, 2 * d)) for rng in drawn]) / np.sqrt(d)
+    data = plant_groups(n, T, d, seeds).data
+    generators = [np.random.default_rng([31, seed]) for seed in seeds]
+    starts = np.stack([rng.uniform(-1, 1, (d + 1, 2 * d)) for rng in generators]) / np.sqrt(d)
     W, v, selected = train_both(data, starts[:, :d], starts[:, d].reshape(-1, 2, d), kappa, steps)
     rows = []
-    for k, own in enumerate(selected):
-        decoder = decoders_programme(data.instance(k), own)
-        beside, whole = heads_programmes(data.instance(k), own, decoder, kappa)
+    for k, selections in enumerate(selected):
+        decoder = decoders_programme(data.instance(k), selections)
+        beside, fixed = heads_programmes(data.instance(k), selections, decoder, kappa)
         rows.append(
             {
                 "decoder": direction_gap(v[k].reshape(-1, 1), decoder.W),
                 "decoder_other": direction_gap(v[k, ::-1].reshape(-1, 1), decoder.W),
                 "heads": direction_gap(W[k], beside.W),
-                "heads_fixed": direction_gap(W[k], whole.W),
+                "heads_fixed": direction_gap(W[k], fixed.W),
             }
         )
     return kit.stacked(rows)
@@ -114,7 +122,7 @@ TWO_NORMS = kit.exchanged("one norm for both heads", "each", False, True)
 EQUAL = kit.exchanged("two heads with equal decoders", "angle", 0, 45)
 
 
-def of(e, **fixed):
+def rows_of_one_norm(e, **fixed):
     return e.where(**{"each": False, "common": False, **fixed})
 
 
@@ -126,7 +134,7 @@ def MH1(e):
     """At 0 degrees head 1 selects the token of group A, and head 2 that of group B, in every
     sequence.
     """
-    return of(e, angle=0)["own"] == 1
+    return rows_of_one_norm(e, angle=0)["own"] == 1
 
 
 @kit.claim(
@@ -154,14 +162,14 @@ def MH3(e):
 
 @kit.claim(
     kit.at_most(0.005, "half of what one head is allowed", share=kit.MOST),
-    assumes={"certified": lambda e: of(e, angle=0)["certified"]},
+    assumes={"certified": lambda e: rows_of_one_norm(e, angle=0)["certified"]},
     null=ONE_NORM,
 )
 def MH4(e):
     """Measured by one norm, both heads together converge to the joint max-margin solution (0
     degrees).
     """
-    return of(e, angle=0)["joint"][:, -1]
+    return rows_of_one_norm(e, angle=0)["joint"][:, -1]
 
 
 @kit.claim(kit.between(0.95, 1.05, "5 %", share=kit.MOST), null=TWO_NORMS)
@@ -174,14 +182,14 @@ def MH5(e):
 
 @kit.claim(
     kit.at_most(0.02, "twice what either is allowed to its solution", share=kit.MOST),
-    assumes={"both select the same tokens": lambda e: of(e, angle=45)["shared"] == 1},
+    assumes={"both select the same tokens": lambda e: rows_of_one_norm(e, angle=45)["shared"] == 1},
     null=EQUAL,
 )
 def MH6(e):
     """Heads that share all their tokens become parallel: with equal decoders one of them is
     redundant.
     """
-    return of(e, angle=45)["parallel"]
+    return rows_of_one_norm(e, angle=45)["parallel"]
 
 
 @kit.claim(
@@ -192,7 +200,7 @@ def MH6s(e):
     """Equal decoders do not make equal heads: from starts of their own they end with different
     tokens in at least one trial of ten.
     """
-    return of(e, angle=45)["shared"] < 1
+    return rows_of_one_norm(e, angle=45)["shared"] < 1
 
 
 @kit.claim(
@@ -203,7 +211,9 @@ def MH7(e):
     """The more alike the decoders, the more tokens the heads share: the mean share grows with the
     angle.
     """
-    return np.diff([of(e, angle=angle)["shared"].mean() for angle in e.levels("angle")])
+    return np.diff(
+        [rows_of_one_norm(e, angle=angle)["shared"].mean() for angle in e.levels("angle")]
+    )
 
 
 @kit.claim(
@@ -235,16 +245,23 @@ def MH8(e):
     1,
     2,
     width=8.0,
+    name="courses",
 )
-def courses(evidence, axes):
+def draw_gaps_of_heads(evidence, axes):
     """Median and range over trials at 0 degrees. Left: the larger gap of the two heads. Right: both
     together, to the joint solution.
     """
-    one, other = of(evidence, angle=0), evidence.where(angle=0, each=True)
-    step = one["step"][0]
-    own = (one["gap"], kit.TRAINED, "own solution"), (one["gap_other"], kit.ATTENTION, "other's")
-    both = (one["joint"], kit.TRAINED, "one norm"), (other["joint"], kit.ATTENTION, "a norm each")
-    for ax, lines in zip(axes, (own, both), strict=True):
+    one_norm, two_norms = rows_of_one_norm(evidence, angle=0), evidence.where(angle=0, each=True)
+    step = one_norm["step"][0]
+    gaps_of_one = (
+        (one_norm["gap"], kit.TRAINED, "own solution"),
+        (one_norm["gap_other"], kit.ATTENTION, "other's"),
+    )
+    gaps_of_both = (
+        (one_norm["joint"], kit.TRAINED, "one norm"),
+        (two_norms["joint"], kit.ATTENTION, "a norm each"),
+    )
+    for ax, lines in zip(axes, (gaps_of_one, gaps_of_both), strict=True):
         kit.bands(ax, step, lines)
         ax.legend(frameon=False, fontsize=8.5)
     axes[0].set(title="1 - cosine, worse head")
@@ -258,28 +275,29 @@ def courses(evidence, axes):
     1,
     2,
     width=8.0,
+    name="ratios",
 )
-def ratios(evidence, axes):
+def draw_ratios(evidence, axes):
     """Left: length of head 2 over that of head 1 at 0 degrees, against the ratio of their
     solutions. Right: share of sequences in which both heads select the same token, a point per
     trial, and the mean.
     """
-    for each, colour, words in (
+    for own_norm, colour, label in (
         (False, kit.TRAINED, "one norm"),
         (True, kit.ATTENTION, "a norm each"),
     ):
-        rows = evidence.where(angle=0, each=each)
-        axes[0].plot(rows["ratio_best"], rows["ratio"], "o", ms=3, color=colour, label=words)
+        rows = evidence.where(angle=0, each=own_norm)
+        axes[0].plot(rows["ratio_best"], rows["ratio"], "o", ms=3, color=colour, label=label)
     best = evidence.where(angle=0)["ratio_best"]
     ends = [best.min(), best.max()]
     axes[0].plot(ends, ends, color="0.7", linewidth=0.8, zorder=0)
     axes[0].set(xlabel="of the solutions", title="Length of head 2 over head 1")
     axes[0].legend(frameon=False, fontsize=8.5)
     angles = evidence.levels("angle")
-    for place, angle in enumerate(angles):
-        shares = of(evidence, angle=angle)["shared"]
-        kit.dots(axes[1], [place], [shares], ms=2.5, color=kit.TRAINED, alpha=0.6)
-        axes[1].plot([place - 0.3, place + 0.3], [shares.mean()] * 2, color=kit.ATTENTION)
+    for position, angle in enumerate(angles):
+        shares = rows_of_one_norm(evidence, angle=angle)["shared"]
+        kit.dots(axes[1], [position], [shares], ms=2.5, color=kit.TRAINED, alpha=0.6)
+        axes[1].plot([position - 0.3, position + 0.3], [shares.mean()] * 2, color=kit.ATTENTION)
     axes[1].set(
         xlabel="angle of the decoders", title="Tokens that the heads share", ylim=(-0.03, 1.03)
     )

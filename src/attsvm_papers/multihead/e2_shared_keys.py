@@ -21,16 +21,16 @@ from attsvm.datasets import unit_sphere
 from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.multihead.side_by_side import apart, joint_programmes, margin_shares
+from attsvm_papers.multihead.side_by_side import joint_programmes, margin_shares, split_heads
 from attsvm_papers.multihead.sum_of_heads import sum_of_heads
 
 HEADS = 2
 
 
-def in_blocks(rows):
-    """``(..., n * H, k)`` rows of pairs, those of head h in the h-th of H blocks of columns."""
-    places = np.eye(HEADS)[np.arange(rows.shape[1]) % HEADS]
-    spread = places[:, :, None] * rows[..., None, :]
+def rows_in_blocks(rows):
+    """Rows of pairs ``(..., n * H, k)``, those of head h in the h-th of H blocks of columns."""
+    block_of_head = np.eye(HEADS)[np.arange(rows.shape[1]) % HEADS]
+    spread = block_of_head[:, :, None] * rows[..., None, :]
     return spread.reshape(*rows.shape[:-1], -1)
 
 
@@ -38,39 +38,41 @@ def in_blocks(rows):
 def run(shared, seeds, n=6, T=8, d=10, steps=4000):
     data, _ = unit_sphere(n, T, d, seeds)
     pairs = head_pairs(data, HEADS)
-    drawn = [np.random.default_rng([29, seed]) for seed in seeds]
-    v = np.stack([rng.standard_normal((HEADS, d)) for rng in drawn])
+    generators = [np.random.default_rng([29, seed]) for seed in seeds]
+    v = np.stack([rng.standard_normal((HEADS, d)) for rng in generators])
     v /= np.linalg.norm(v, axis=-1, keepdims=True)
-    seen, readers = pairs, v
+    layer_pairs, readers = pairs, v
     if not shared:  # tokens of different heads in blocks of their own, as their queries are
-        tokens = in_blocks(np.swapaxes(pairs.tokens, 1, 2).reshape(-1, n * HEADS, d))
+        tokens = rows_in_blocks(np.swapaxes(pairs.tokens, 1, 2).reshape(-1, n * HEADS, d))
         tokens = tokens.reshape(len(seeds), T, n * HEADS, HEADS * d).swapaxes(1, 2)
-        seen = AttentionData(tokens, pairs.labels, pairs.queries, pairs.mask)
-        readers = in_blocks(v)
-    inner = seen.d_x
+        layer_pairs = AttentionData(tokens, pairs.labels, pairs.queries, pairs.mask)
+        readers = rows_in_blocks(v)
+    inner = layer_pairs.d_x
     starts = [
-        np.stack([rng.uniform(-1, 1, (rows, inner)) for rng in drawn]) / np.sqrt(rows)
-        for rows in (seen.d_x, seen.d_z)
+        np.stack([rng.uniform(-1, 1, (rows, inner)) for rng in generators]) / np.sqrt(rows)
+        for rows in (layer_pairs.d_x, layer_pairs.d_z)
     ]
-    model = sum_of_heads(seen, readers, init=tuple(starts), parameterization="KQ", inner=inner)
+    model = sum_of_heads(
+        layer_pairs, readers, init=tuple(starts), parameterization="KQ", inner=inner
+    )
     descent = SteepestDescent(model.parameters(), lr=0.05)
-    course = train(model, seen, descent, steps, AtSteps([steps]))
-    W, rows = course.W[-1], course.selected[-1]
+    trajectory = train(model, layer_pairs, descent, steps, AtSteps([steps]))
+    W, rows = trajectory.W[-1], trajectory.selected[-1]
     if not shared:
-        own = [W[:, d * h : d * h + d, d * h : d * h + d] for h in range(HEADS)]
-        W = np.concatenate(own, axis=-1)
+        blocks_of_heads = [W[:, d * h : d * h + d, d * h : d * h + d] for h in range(HEADS)]
+        W = np.concatenate(blocks_of_heads, axis=-1)
     joint = joint_programmes(pairs, rows, "nuc")
-    alone = [joint_programmes(data, rows[:, h::HEADS], "nuc") for h in range(HEADS)]
-    beside = np.concatenate([each.W for each in alone], axis=-1)
-    least = np.sum([each.norm for each in alone], axis=0)
-    smallest = [each.margins(own).min() for each, own in zip(joint, W, strict=True)]
-    certified = np.all([each.optimal for each in (joint, *alone)], axis=0)
+    solutions_of_heads = [joint_programmes(data, rows[:, h::HEADS], "nuc") for h in range(HEADS)]
+    side_by_side = np.concatenate([solution.W for solution in solutions_of_heads], axis=-1)
+    least = np.sum([solution.norm for solution in solutions_of_heads], axis=0)
+    smallest = [solution.margins(weights).min() for solution, weights in zip(joint, W, strict=True)]
+    certified = np.all([solution.optimal for solution in (joint, *solutions_of_heads)], axis=0)
     return {
         "certified": certified,
         "share_joint": margin_shares(W, joint),
-        "share_alone": smallest / sum(np.linalg.norm(apart(W), "nuc", axis=(-2, -1))) * least,
+        "share_alone": smallest / sum(np.linalg.norm(split_heads(W), "nuc", axis=(-2, -1))) * least,
         "gap_joint": direction_gap(W, joint.W),
-        "gap_beside": direction_gap(W, beside),
+        "gap_beside": direction_gap(W, side_by_side),
     }
 
 
@@ -78,13 +80,13 @@ OWN_KEYS = kit.exchanged("keys of their own", "shared", True, False)
 SHARED_KEYS = kit.exchanged("shared keys", "shared", True, False)
 
 
-def certified(shared):
+def certified_trials(shared):
     return {"certified": lambda e: e.where(shared=shared)["certified"]}
 
 
 @kit.claim(
     kit.at_least(0.96, "tends to one; 4000 steps of factors are not the limit", share=kit.MOST),
-    assumes=certified(True),
+    assumes=certified_trials(True),
     null=OWN_KEYS,
 )
 def MH10(e):
@@ -96,7 +98,7 @@ def MH10(e):
 
 @kit.claim(
     kit.at_least(0.96, "tends to one; 4000 steps of factors are not the limit", share=kit.MOST),
-    assumes=certified(False),
+    assumes=certified_trials(False),
     null=SHARED_KEYS,
 )
 def MH11(e):
@@ -108,7 +110,7 @@ def MH11(e):
 
 @kit.claim(
     kit.at_most(1.0, "as near to one as to the other", share=kit.MOST),
-    assumes=certified(True),
+    assumes=certified_trials(True),
     null=OWN_KEYS,
 )
 def MH12(e):
@@ -125,17 +127,18 @@ def MH12(e):
     " right.",
     3.2,
     width=4.6,
+    name="shares",
 )
-def shares(evidence, axes):
+def draw_shares(evidence, axes):
     """The smallest margin over the best, a point per trial: in the sum of nuclear norms, and in the
     nuclear norm of both side by side.
     """
-    for shared, colour, words in (
+    for shared, colour, label in (
         (True, kit.TRAINED, "shared keys"),
         (False, kit.ATTENTION, "own keys"),
     ):
         rows = evidence.where(shared=shared)
-        axes[0].plot(rows["share_alone"], rows["share_joint"], "o", ms=3, color=colour, label=words)
+        axes[0].plot(rows["share_alone"], rows["share_joint"], "o", ms=3, color=colour, label=label)
     axes[0].set(
         title="Share of the best margin",
         xlabel="sum of the heads' nuclear norms",

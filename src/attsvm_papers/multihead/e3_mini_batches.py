@@ -43,11 +43,11 @@ RUNS = (
 )
 BATCH_OF_ONE = kit.exchanged("batches of one", "batch", 4, 1)
 WITHOUT = kit.exchanged("no momentum", "rule", "momentum", "normalised")
-WHOLE = kit.replaced("all sequences at every step", gap="gap_whole")
+ALL_SEQUENCES = kit.replaced("all sequences at every step", gap="gap_whole")
 
 
-def batches(n, size, dealt, steps, rng):
-    """``(steps, size)``: the sequences of each step."""
+def draw_batches(n, size, dealt, steps, rng):
+    """The sequences of each step ``(steps, size)``."""
     if size == ALL:
         return np.tile(np.arange(n), (steps, 1))
     if not dealt:
@@ -56,26 +56,26 @@ def batches(n, size, dealt, steps, rng):
     return np.concatenate(epochs)[:steps]
 
 
-def part_of(sequences, chosen):
+def take_sequences(sequences, rows):
     """These sequences of every run."""
     names = ("values", "keys", "queries", "labels", "mask")
-    return Sequences(*(getattr(sequences, name)[:, chosen] for name in names))
+    return Sequences(*(getattr(sequences, name)[:, rows] for name in names))
 
 
-def descend(data, v, rule, order, marks):
+def descend_on_batches(data, v, rule, order, marks):
     """Weights at the marks, ``(marks, runs, d, d)``, and the selection at the end."""
     model = Attention.cross(data, v)
     descent = SteepestDescent(model.parameters(), **RULES[rule])
     sequences = model.sequences(data)
-    found = []
-    for step, chosen in enumerate(torch.from_numpy(order), start=1):
+    weights = []
+    for step, rows in enumerate(torch.from_numpy(order), start=1):
         descent.zero_grad()
-        whole = len(chosen) == data.n
-        model.loss(sequences if whole else part_of(sequences, chosen)).sum().backward()
+        is_whole = len(rows) == data.n
+        model.loss(sequences if is_whole else take_sequences(sequences, rows)).sum().backward()
         descent.step()
         if step in marks:
-            found.append(model.W.detach().clone().numpy())
-    return np.stack(found), model.selected(sequences).numpy()
+            weights.append(model.W.detach().clone().numpy())
+    return np.stack(weights), model.selected(sequences).numpy()
 
 
 @kit.run(
@@ -87,69 +87,76 @@ def run(rule, batch, dealt, seeds, n=12, T=4, d=6, steps=4000):
     data, v = unit_sphere(n, T, d, seeds)
     marks = np.unique(np.geomspace(10, steps, 10).astype(int))
     rng = np.random.default_rng([37, seeds[0]])
-    W, selected = descend(data, v, rule, batches(n, batch, dealt, steps, rng), marks)
-    whole, chosen = descend(data, v, rule, batches(n, ALL, False, steps, rng), marks[-1:])
-    best, other = joint_programmes(data, selected), joint_programmes(data, chosen)
+    W, selected = descend_on_batches(
+        data, v, rule, draw_batches(n, batch, dealt, steps, rng), marks
+    )
+    full_weights, full_selected = descend_on_batches(
+        data, v, rule, draw_batches(n, ALL, False, steps, rng), marks[-1:]
+    )
+    solution, full_solution = (
+        joint_programmes(data, selected),
+        joint_programmes(data, full_selected),
+    )
     return {
         "step": kit.same(marks),
-        "gap": direction_gap(W, best.W).T,
-        "gap_whole": direction_gap(whole, other.W).T,
-        "certified": best.optimal,
+        "gap": direction_gap(W, solution.W).T,
+        "gap_whole": direction_gap(full_weights, full_solution.W).T,
+        "certified": solution.optimal,
     }
 
 
-def of(e, rule="normalised", batch=1, dealt=False):
+def rows_of_rule(e, rule="normalised", batch=1, dealt=False):
     return e.where(rule=rule, batch=batch, dealt=dealt)
 
 
-def certified(**fixed):
-    return {"certified": lambda e: of(e, **fixed)["certified"]}
+def certified_rows(**fixed):
+    return {"certified": lambda e: rows_of_rule(e, **fixed)["certified"]}
 
 
 @kit.claim(
     kit.at_most(0.04, "16 degrees", share=kit.MOST),
-    assumes=certified(batch=4),
+    assumes=certified_rows(batch=4),
     null=BATCH_OF_ONE,
 )
 def MB1(e):
     """Normalised steps on batches of four converge in direction to the max-margin solution."""
-    return of(e, batch=4)["gap"][:, -1]
+    return rows_of_rule(e, batch=4)["gap"][:, -1]
 
 
 @kit.claim(
     kit.at_least(0.05, "18 degrees, more than batches of four may have", share=kit.MOST),
-    assumes=certified(),
-    null=WHOLE,
+    assumes=certified_rows(),
+    null=ALL_SEQUENCES,
 )
 def MB2(e):
     """On batches of one normalised steps do not converge: the direction stays away from the
     solution of its own selection.
     """
-    return of(e)["gap"][:, -1]
+    return rows_of_rule(e)["gap"][:, -1]
 
 
 @kit.claim(
     kit.at_most(0.04, "as for batches of four", share=kit.MOST),
-    assumes=certified(rule="momentum"),
+    assumes=certified_rows(rule="momentum"),
     null=WITHOUT,
 )
 def MB3(e):
     """Behind momentum 0.9 normalised steps on batches of one converge again."""
-    return of(e, rule="momentum")["gap"][:, -1]
+    return rows_of_rule(e, rule="momentum")["gap"][:, -1]
 
 
 @kit.claim(
     kit.at_most(
         0.1, "26 degrees; plain steps grow like log(k) and are far from done", share=kit.MOST
     ),
-    assumes=certified(rule="plain"),
+    assumes=certified_rows(rule="plain"),
     null=kit.exchanged("normalised steps", "rule", "plain", "normalised"),
 )
 def MB4(e):
     """Plain steps on batches of one need neither larger batches nor momentum: they end near their
     solution.
     """
-    return of(e, rule="plain")["gap"][:, -1]
+    return rows_of_rule(e, rule="plain")["gap"][:, -1]
 
 
 @kit.picture(
@@ -157,8 +164,9 @@ def MB4(e):
     "With batches of one and normalised steps the gap stays at a tenth; all others fall.",
     3.0,
     width=5.6,
+    name="gaps",
 )
-def gaps(evidence, axes):
+def draw_gaps_by_batch(evidence, axes):
     """One minus the cosine to the solution of the own selection by step: median, and the middle
     nine tenths of the trials.
     """
@@ -169,11 +177,11 @@ def gaps(evidence, axes):
         ({"rule": "momentum"}, kit.BEST, "-", "one, momentum"),
         ({"rule": "plain"}, kit.BEST, "--", "one, plain steps"),
     )
-    step, seen = evidence["step"][0], []
-    for fixed, colour, style, words in lines:
-        rows_of = of(evidence, **fixed)["gap"]
-        kit.band(axes[0], step, rows_of, colour, style, (0.05, 0.95), label=words)
-        seen.append(rows_of.ravel())
-    kit.loglog(axes[0], step, np.concatenate(seen))
+    step, drawn_gaps = evidence["step"][0], []
+    for fixed, colour, style, label in lines:
+        rows_of = rows_of_rule(evidence, **fixed)["gap"]
+        kit.band(axes[0], step, rows_of, colour, style, (0.05, 0.95), label=label)
+        drawn_gaps.append(rows_of.ravel())
+    kit.loglog(axes[0], step, np.concatenate(drawn_gaps))
     axes[0].set(xlabel="step", title="1 - cosine, by batch")
     axes[0].legend(frameon=False, fontsize=8, loc="lower left")

@@ -32,7 +32,7 @@ from attsvm.dynamics import direction_gap
 from attsvm.margins import relax
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.multihead.attended import attended
+from attsvm_papers.multihead.attended import attend_exactly
 
 
 class Layers:
@@ -42,27 +42,27 @@ class Layers:
 
     def __init__(self, data, v):
         self.tokens, self.labels, self.queries, self.v = (
-            torch.tensor(part) for part in (data.tokens, data.labels, data.queries, v)
+            torch.tensor(array) for array in (data.tokens, data.labels, data.queries, v)
         )
 
     def __call__(self, W):
         """The selections of all layers, and the margins ``(runs, n)`` of the labels."""
-        H, found = self.tokens, []
+        H, selections = self.tokens, []
         *below, last = W[:, None].split(H.shape[-1], dim=-1)
-        for own in below:
+        for weights in below:
             values = H[:, :, None].expand(-1, -1, H.shape[2], -1, -1)
-            mixed, chosen = attended((H @ own @ H.mT).mT, values)  # keys by queries
+            mixed, selection = attend_exactly((H @ weights @ H.mT).mT, values)  # keys by queries
             H = H + mixed
-            found.append(chosen)
+            selections.append(selection)
         logits = (H @ (last @ self.queries[..., None]))[..., 0]
-        output, chosen = attended(logits[..., None, :], H[..., None, :, :])
+        output, selection = attend_exactly(logits[..., None, :], H[..., None, :, :])
         values = (output[..., 0, :] * self.v[:, None]).sum(dim=-1)
-        return [*found, chosen], self.labels * values
+        return [*selections, selection], self.labels * values
 
 
-def descend(network, W, steps, marks):
-    """Weights ``(marks, runs, d, layers * d)``, and what every layer selects at the end, ``(runs,
-    n, q)``.
+def train_layers(network, W, steps, marks):
+    """Weights ``(marks, runs, d, layers * d)``, and the selections of every layer at the end,
+    ``(runs, n, q)``.
     """
     W = torch.nn.Parameter(torch.tensor(W))
     descent, weights = SteepestDescent([W], lr=0.1), []
@@ -77,85 +77,101 @@ def descend(network, W, steps, marks):
     return np.stack(weights), [layer.winner.numpy() for layer in layers]
 
 
-def handed_on(data, below):
+def inputs_of_layers(data, below):
     """The sequences that each layer gets, the first one's first, where those below are saturated at
     winners ``(n, T)``.
     """
-    given = [data]
+    inputs = [data]
     for winners in below:
-        tokens = given[-1].tokens
+        tokens = inputs[-1].tokens
         tokens = tokens + np.take_along_axis(tokens, winners[..., None], axis=1)
-        given.append(AttentionData(tokens, data.labels, data.queries))
-    return given
+        inputs.append(AttentionData(tokens, data.labels, data.queries))
+    return inputs
 
 
-def positions(winners):
-    """Of every layer but the last, the positions ``(n, T)`` that are read: the one that the last
-    layer selects, and what the layers between select there.
+def positions_read(winners):
+    """The positions ``(n, T)`` that are read, of every layer but the last: the one that the last
+    layer selects, and those that the layers between select there.
     """
     *below, last = winners
-    every = np.arange(below[0].shape[-1])
-    read = [every == last]
-    for own in below[:0:-1]:
-        read.append(read[-1] | ((own[..., None] == every) & read[-1][..., None]).any(axis=1))
+    all_positions = np.arange(below[0].shape[-1])
+    read = [all_positions == last]
+    for layer_winners in below[:0:-1]:
+        read.append(
+            read[-1]
+            | ((layer_winners[..., None] == all_positions) & read[-1][..., None]).any(axis=1)
+        )
     return read[::-1]
 
 
-def programmes(data, winners):
+def programmes_of_layers(data, winners):
     """The margins of every layer, and of all but the last those of the positions that are read,
     alone.
     """
     *below, last = winners
-    *given, end = handed_on(data, below)
+    *layer_inputs, end = inputs_of_layers(data, below)
     relaxed, alone = [], []
-    for inputs, own, read in zip(given, below, positions(winners), strict=True):
-        pairs, tokens, seen = sequence_pairs(inputs, np.ones(own.shape)), own.ravel(), read.ravel()
-        relaxed.append(relax(selection_margins(pairs, tokens), seen))
-        alone.append(selection_margins(pairs.take(np.flatnonzero(seen)), tokens[seen]))
+    for inputs, layer_winners, read in zip(
+        layer_inputs, below, positions_read(winners), strict=True
+    ):
+        pairs, tokens, is_read = (
+            sequence_pairs(inputs, np.ones(layer_winners.shape)),
+            layer_winners.ravel(),
+            read.ravel(),
+        )
+        relaxed.append(relax(selection_margins(pairs, tokens), is_read))
+        alone.append(selection_margins(pairs.take(np.flatnonzero(is_read)), tokens[is_read]))
     return [*relaxed, selection_margins(end, last[:, 0])], alone
 
 
-def compare(data, W, winners):
-    """What is measured of one trial: weights ``(marks, d, layers * d)``, and the last winners of
-    all layers.
+def measure_trial(data, W, winners):
+    """Measures of one trial, from weights ``(marks, d, layers * d)`` and the last winners of all
+    layers.
     """
-    asked, apart = programmes(data, winners)
-    best, alone, raw = max_margin(asked), max_margin(apart), max_margin(data, winners[-1][:, 0])
-    parts = np.split(W, len(best), axis=-1)
-    gaps = [direction_gap(own, one.W) for own, one in zip(parts, best, strict=True)]
-    others = [direction_gap(own, one.W) for own, one in zip(parts, alone, strict=False)]
-    ratios = [np.linalg.norm(own[-1]) / np.linalg.norm(parts[0][-1]) for own in parts[1:]]
-    known = [one.norm / best[0].norm for one in best[1:]]
+    margins_of_layers, margins_read_alone = programmes_of_layers(data, winners)
+    best, solutions_alone, raw = (
+        max_margin(margins_of_layers),
+        max_margin(margins_read_alone),
+        max_margin(data, winners[-1][:, 0]),
+    )
+    blocks = np.split(W, len(best), axis=-1)
+    gaps = [direction_gap(block, solution.W) for block, solution in zip(blocks, best, strict=True)]
+    others = [
+        direction_gap(block, solution.W)
+        for block, solution in zip(blocks, solutions_alone, strict=False)
+    ]
+    ratios = [np.linalg.norm(block[-1]) / np.linalg.norm(blocks[0][-1]) for block in blocks[1:]]
+    best_ratios = [solution.norm / best[0].norm for solution in best[1:]]
     ratio, ratio_best = max(
-        zip(ratios, known, strict=True), key=lambda two: abs(two[1] / two[0] - 1)
+        zip(ratios, best_ratios, strict=True), key=lambda pair: abs(pair[1] / pair[0] - 1)
     )
     return {
         "below": np.max(gaps[:-1], axis=0),
         "below_alone": np.max(others, axis=0),
         "last": gaps[-1],
-        "last_raw": direction_gap(parts[-1], raw.W),
-        "certified": all(one.status == "optimal" for one in best),
+        "last_raw": direction_gap(blocks[-1], raw.W),
+        "certified": all(solution.status == "optimal" for solution in best),
         "ratio": ratio,
         "ratio_best": ratio_best,
-        **held_places(best[-2], best[-1], data.T),
+        **lower_at_zero_margins(best[-2], best[-1], data.T),
     }
 
 
-def held_places(one, two, T):
-    """Where the solution of the last layer but one leans on a margin of zero, and elsewhere at such
-    positions, how often the selected token has the lower logit in the last layer.
+def lower_at_zero_margins(below, last, T):
+    """Shares of the margins of zero on which the solution of the last layer but one leans, and of
+    the other ones, at which the selected token has the lower logit in the last layer.
     """
-    margins, above = one.margins, two.margins.queries @ two.W.T
+    margins, keys_above = below.margins, last.margins.queries @ last.W.T
     free = margins.rhs == 0
-    leaning = free & (one.dual > 1e-6 * one.dual.max())
-    ahead = (margins.differences * above[margins.sequence // T]).sum(axis=-1)
+    leaning = free & (below.dual > 1e-6 * below.dual.max())
+    lead_above = (margins.differences * keys_above[margins.sequence // T]).sum(axis=-1)
     return {
-        "lower": share(ahead < 0, leaning),
-        "lower_other": share(ahead < 0, free & ~leaning),
+        "lower": share_among(lead_above < 0, leaning),
+        "lower_other": share_among(lead_above < 0, free & ~leaning),
     }
 
 
-def share(true, among):
+def share_among(true, among):
     return true[among].mean() if among.any() else np.nan
 
 
@@ -164,20 +180,21 @@ def share(true, among):
 )
 def run(layers, seeds, n=4, T=5, d=10, steps=10_000):
     data, v = unit_sphere(n, T, d, seeds)
-    drawn = [np.random.default_rng([53, seed]) for seed in seeds]
-    start = np.stack([rng.uniform(-1, 1, (d, layers * d)) for rng in drawn]) / np.sqrt(d)
+    generators = [np.random.default_rng([53, seed]) for seed in seeds]
+    start = np.stack([rng.uniform(-1, 1, (d, layers * d)) for rng in generators]) / np.sqrt(d)
     marks = np.unique(np.geomspace(10, steps, 10).astype(int))
-    W, winners = descend(Layers(data, v), start, steps, marks)
-    told = [
-        compare(data.instance(k), W[:, k], [own[k] for own in winners]) for k in range(len(seeds))
+    W, winners = train_layers(Layers(data, v), start, steps, marks)
+    measures = [
+        measure_trial(data.instance(k), W[:, k], [layer_winners[k] for layer_winners in winners])
+        for k in range(len(seeds))
     ]
-    return {"step": kit.same(marks)} | kit.stacked(told)
+    return {"step": kit.same(marks)} | kit.stacked(measures)
 
 
-def by_layers(e, measured):
-    """What is measured of the certified trials, by the number of layers."""
+def by_layers(e, measure):
+    """A measure of the certified trials, by the number of layers."""
     rows = e.take(e["certified"])
-    return {f"{k:.0f} layers": measured(rows.where(layers=k)) for k in rows.levels("layers")}
+    return {f"{k:.0f} layers": measure(rows.where(layers=k)) for k in rows.levels("layers")}
 
 
 ALONE = kit.replaced("the programmes of the positions that are read, alone", below="below_alone")
@@ -243,13 +260,13 @@ def draw_layers(evidence, ax):
     layer.
     """
     rows = evidence.take(evidence["certified"])
-    for column, colour, style, words in (
+    for column, colour, style, label in (
         ("below", kit.TRAINED, "-", "below the last"),
         ("below_alone", kit.TRAINED, ":", "positions that are read, alone"),
         ("last", kit.ATTENTION, "-", "last layer"),
         ("last_raw", kit.ATTENTION, ":", "tokens, as if one layer"),
     ):
         gap = np.median(rows[column], axis=0)
-        ax.plot(rows["step"][0], gap, style, color=colour, label=words)
+        ax.plot(rows["step"][0], gap, style, color=colour, label=label)
     kit.loglog(ax, rows["step"][0], rows["below"])
     ax.set(xlabel="step")

@@ -36,7 +36,7 @@ class HeadDecoders(nn.Module):
         self.register_buffer("weight", weight.clone())
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """``(..., n * H)``: what every head adds to the value of its sequence, of outputs
+        """The terms ``(..., n * H)`` that heads add to the values of their sequences, of outputs
         ``(..., n * H, d_x)``.
         """
         heads, width = self.weight.shape[-2:]
@@ -58,11 +58,11 @@ class SummedLoss(Loss):
         return self.loss(summed, scale)
 
     def value(self, margins: Tensor) -> Tensor:
-        """That of margins of sequences."""
+        """The loss of margins of sequences."""
         return self.loss.value(margins)
 
     def slope(self, margins: Tensor) -> tuple[Tensor | float, Tensor]:
-        """That of margins of sequences."""
+        """The slope of the loss of margins of sequences."""
         return self.loss.slope(margins)
 
 

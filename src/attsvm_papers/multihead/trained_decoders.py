@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 
 from attsvm import AttentionData, decoder_margins, head_pairs, max_margin, selection_margins
 from attsvm.optim import SteepestDescent
-from attsvm_papers.multihead.attended import attended
+from attsvm_papers.multihead.attended import attend_exactly
 
 
 def train_both(data, W, v, kappa, steps):
@@ -31,30 +31,32 @@ def train_both(data, W, v, kappa, steps):
         both, and the selected tokens ``(runs, n, H)``. Slopes of the loss are scaled by the largest
         of a run, so that none is lost where all are small.
     """
-    X, labels, queries = (torch.tensor(part) for part in (data.tokens, data.labels, data.queries))
-    heads, readers = (torch.nn.Parameter(torch.tensor(part)) for part in (W, v))
+    X, labels, queries = (torch.tensor(array) for array in (data.tokens, data.labels, data.queries))
+    heads, readers = (torch.nn.Parameter(torch.tensor(start)) for start in (W, v))
     values = X[:, :, None].expand(-1, -1, v.shape[1], -1, -1)
     descent = SteepestDescent(
         [{"params": [heads]}, {"params": [readers], "lr": 0.1 * kappa}], lr=0.1
     )
     for _ in range(steps):
         logits = torch.einsum("sntd,sdhe,sne->snht", X, heads.unflatten(-1, v.shape[1:]), queries)
-        outputs, found = attended(logits, values)
+        outputs, selection = attend_exactly(logits, values)
         margins = labels * (outputs * readers[:, None]).sum(dim=(-2, -1))
         slopes = torch.nn.functional.logsigmoid(-margins.detach())
         descent.zero_grad()
         (-(slopes - slopes.amax(dim=-1, keepdim=True)).exp() * margins).sum().backward()
         descent.step()
-    return heads.detach().numpy(), readers.detach().numpy(), found.winner.numpy()
+    return heads.detach().numpy(), readers.detach().numpy(), selection.winner.numpy()
 
 
 def decoders_programme(data, selected):
     """The max-margin solution of the labels on the tokens ``(n, H)`` that all heads select, one
     head's after the other's.
     """
-    seen = np.take_along_axis(data.tokens, selected[..., None], axis=1).reshape(data.n, 1, -1)
-    beside = AttentionData(seen, data.labels, np.ones((data.n, 1)))
-    return max_margin(decoder_margins(beside, np.zeros(data.n, dtype=np.int64)))
+    selected_tokens = np.take_along_axis(data.tokens, selected[..., None], axis=1).reshape(
+        data.n, 1, -1
+    )
+    one_token = AttentionData(selected_tokens, data.labels, np.ones((data.n, 1)))
+    return max_margin(decoder_margins(one_token, np.zeros(data.n, dtype=np.int64)))
 
 
 def heads_programmes(data, selected, decoder, kappa):
@@ -62,16 +64,18 @@ def heads_programmes(data, selected, decoder, kappa):
     stay fixed: margins of one everywhere.
     """
     heads = selected.shape[1]
-    every = selection_margins(head_pairs(data, heads), selected.ravel())
+    margins = selection_margins(head_pairs(data, heads), selected.ravel())
     spare = (decoder.margins(decoder.W) - 1.0) / decoder.norm
 
-    def at(size):
-        asked = np.clip(1.0 - kappa * size * spare, 0.0, 1.0)
-        return max_margin(replace(every, rhs=asked.repeat(heads)[every.sequence]))
+    def solution_at(size):
+        required = np.clip(1.0 - kappa * size * spare, 0.0, 1.0)
+        return max_margin(replace(margins, rhs=required.repeat(heads)[margins.sequence]))
 
-    whole = at(0.0)
-    if whole.status != "optimal":
-        return whole, whole
+    fixed_solution = solution_at(0.0)
+    if fixed_solution.status != "optimal":
+        return fixed_solution, fixed_solution
     # The larger the weights, the less is asked for: one size is its own, below that of all.
-    size = brentq(lambda size: at(size).norm - size, 0.0, 1.001 * whole.norm, rtol=1e-9)
-    return at(size), whole
+    size = brentq(
+        lambda size: solution_at(size).norm - size, 0.0, 1.001 * fixed_solution.norm, rtol=1e-9
+    )
+    return solution_at(size), fixed_solution

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm_papers import kit
-from attsvm_papers.networks.paired import paired_interval, reached, same_seeds
+from attsvm_papers.networks.paired import measures_at_equal, paired_interval, same_seeds
 from attsvm_papers.networks.trained_networks import DATA, METHODS
 
 PROTOCOLS = ("selected", "last", "published")
@@ -15,7 +15,7 @@ examples themselves.
 """
 
 
-def compared(evidence: kit.Evidence) -> kit.Evidence:
+def compared_trainings(evidence: kit.Evidence) -> kit.Evidence:
     """The trainings that are compared, without those that chose a learning rate.
 
     Raises:
@@ -28,7 +28,7 @@ def deepest(evidence: kit.Evidence) -> kit.Evidence:
     """The compared trainings of the networks with the most blocks: the published figures of weights
     and attention show six.
     """
-    rows = compared(evidence)
+    rows = compared_trainings(evidence)
     return rows.where(depth=max(rows.levels("depth")))
 
 
@@ -43,9 +43,9 @@ def accuracies(evidence: kit.Evidence) -> dict[str, NDArray[Any]]:
     rows, last = np.arange(len(test)), evidence["epochs"].astype(int) - 1
     sizes = evidence["held"]
     joint = (validation * sizes[:, :1] + test * sizes[:, 1:]) / sizes.sum(axis=1, keepdims=True)
-    chosen = np.nanargmax(validation, axis=1)
+    selected = np.nanargmax(validation, axis=1)
     return {
-        "selected": 100 * test[rows, chosen],
+        "selected": 100 * test[rows, selected],
         "last": 100 * test[rows, last],
         "published": 100 * np.nanmax(joint, axis=1),
     }
@@ -69,23 +69,23 @@ def difference(evidence: kit.Evidence, data: str, first: str, second: str) -> ki
     Raises:
         InputError: a method was not trained on these data.
     """
-    one, other = _pair(evidence, data, first, second)
-    return paired_interval(100 * (one[f"right_{data}"] - other[f"right_{data}"]))
+    first_runs, second_runs = _pair(evidence, data, first, second)
+    return paired_interval(100 * (first_runs[f"right_{data}"] - second_runs[f"right_{data}"]))
 
 
 def _pair(
     evidence: kit.Evidence, data: str, first: str, second: str
 ) -> tuple[kit.Evidence, kit.Evidence]:
     """The runs of two methods on these data with the fewest blocks."""
-    rows = compared(evidence).where(data=DATA.index(data))
+    rows = compared_trainings(evidence).where(data=DATA.index(data))
     rows = rows.where(depth=min(rows.levels("depth")))
-    one, other = (rows.where(method=METHODS.index(name)) for name in (first, second))
-    return same_seeds(one, other)
+    first_runs, second_runs = (rows.where(method=METHODS.index(name)) for name in (first, second))
+    return same_seeds(first_runs, second_runs)
 
 
-def told(found: kit.Interval, digits: int = 1) -> str:
+def with_interval(interval: kit.Interval, digits: int = 1) -> str:
     """A mean with its interval, as a sentence says it."""
-    return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(*found, d=digits)
+    return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(*interval, d=digits)
 
 
 def at_equal(evidence: kit.Evidence, data: str, first: str, second: str, by: str) -> kit.Interval:
@@ -97,9 +97,9 @@ def at_equal(evidence: kit.Evidence, data: str, first: str, second: str, by: str
         InputError: a method was not trained on these data.
     """
     pair = _pair(evidence, data, first, second)
-    course = "elapsed" if by == "time" else "train_accuracy"
-    one, other = reached(pair, by, "test_accuracy", course)
-    return kit.interval(100 * (one - other))
+    trajectory = "elapsed" if by == "time" else "train_accuracy"
+    first_accuracy, second_accuracy = measures_at_equal(pair, by, "test_accuracy", trajectory)
+    return kit.interval(100 * (first_accuracy - second_accuracy))
 
 
 def whole_test(evidence: kit.Evidence, data: str, count: int) -> bool:
@@ -108,7 +108,7 @@ def whole_test(evidence: kit.Evidence, data: str, count: int) -> bool:
     return bool(rows.rows and (rows["held"].sum(axis=1) == count).all())
 
 
-def trained(evidence: kit.Evidence, data: str, *methods: str) -> bool:
+def are_trained(evidence: kit.Evidence, data: str, *methods: str) -> bool:
     """Whether every one of the methods was trained on these data."""
     rows = evidence["data"] == DATA.index(data)
     return all(bool(np.any(rows & (evidence["method"] == METHODS.index(name)))) for name in methods)

@@ -15,12 +15,12 @@ from torch.nn import functional as F
 from attsvm.errors import InputError
 from attsvm_papers.networks.dropout import Dropout, dropout
 
-Parts = tuple[Tensor, Tensor, Tensor]
+QueryKeyValue = tuple[Tensor, Tensor, Tensor]
 
 
 class MultiHead(nn.Module):
-    r"""What every multi-head attention shares:
-    :math:`\mathrm{softmax}\big(QK^\top/\sqrt{d_h}\big)V` per head, then one output map.
+    r"""Multi-head attention, :math:`\mathrm{softmax}\big(QK^\top/\sqrt{d_h}\big)V` per head, then
+    one output map.
 
     A subclass says how tokens become queries, keys and values.
 
@@ -37,7 +37,7 @@ class MultiHead(nn.Module):
         self.heads = heads
         self.dropout = dropout
 
-    def project(self, x: Tensor, first: int | None) -> Parts:
+    def project(self, x: Tensor, first: int | None) -> QueryKeyValue:
         """Queries of the first tokens (of all for None), keys and values of all,
         ``(..., T, heads * head_width)``.
         """
@@ -47,8 +47,8 @@ class MultiHead(nn.Module):
         return x.reshape(*x.shape[:-1], self.heads, -1).transpose(-3, -2)
 
     def rows(self, x: Tensor, visible: Tensor | None = None, first: int | None = None) -> Tensor:
-        """``(..., heads, T, T)``: the attention of every token, a row each, before dropout; rows
-        sum to one.
+        """The attention of every token ``(..., heads, T, T)``, a row each, before dropout; rows sum
+        to one.
 
         Args:
             x: tokens ``(..., T, width)``.
@@ -56,30 +56,30 @@ class MultiHead(nn.Module):
                 when left out.
             first: rows of this many tokens from the front; of all when left out.
         """
-        query, key, _ = (self._split(part) for part in self.project(x, first))
-        return _attention(query, key, visible)
+        query, key, _ = (self._split(projection) for projection in self.project(x, first))
+        return _softmax_rows(query, key, visible)
 
     def forward(self, x: Tensor, visible: Tensor | None = None, first: int | None = None) -> Tensor:
-        """``(..., T, width)``: attention outputs of tokens of that shape; arguments as in
+        """Attention outputs ``(..., T, width)`` of tokens of that shape; arguments as in
         :meth:`rows`.
         """
-        query, key, value = (self._split(part) for part in self.project(x, first))
-        dropped = self.dropout if self.training else 0.0
-        if dropped and x.device.type == "cpu":  # there torch's fused form cannot drop
-            mixed = dropout(_attention(query, key, visible), dropped) @ value
+        query, key, value = (self._split(projection) for projection in self.project(x, first))
+        share = self.dropout if self.training else 0.0
+        if share and x.device.type == "cpu":  # there torch's fused form cannot drop
+            mixed = dropout(_softmax_rows(query, key, visible), share) @ value
         else:
             mixed = F.scaled_dot_product_attention(
-                query, key, value, attn_mask=visible, dropout_p=dropped
+                query, key, value, attn_mask=visible, dropout_p=share
             )
         joined = self.output(mixed.transpose(-3, -2).flatten(-2))
         return dropout(joined, self.dropout, self.training)
 
 
-def _attention(query: Tensor, key: Tensor, visible: Tensor | None) -> Tensor:
+def _softmax_rows(query: Tensor, key: Tensor, visible: Tensor | None) -> Tensor:
     logits = query @ key.mT / math.sqrt(query.shape[-1])
     if visible is not None:  # a sum takes a tenth of the time of filling by a mask
-        hidden = torch.zeros_like(visible, dtype=logits.dtype)
-        logits = logits + hidden.masked_fill(~visible, -torch.inf)
+        penalty = torch.zeros_like(visible, dtype=logits.dtype)
+        logits = logits + penalty.masked_fill(~visible, -torch.inf)
     return torch.softmax(logits, dim=-1)
 
 
@@ -97,7 +97,7 @@ class SelfAttention(MultiHead):
         self.query, self.key, self.value = (nn.Linear(width, inner, bias=False) for _ in range(3))
         self.output = nn.Linear(inner, width)
 
-    def project(self, x: Tensor, first: int | None) -> Parts:
+    def project(self, x: Tensor, first: int | None) -> QueryKeyValue:
         """See :meth:`MultiHead.project`."""
         return self.query(x if first is None else x[..., :first, :]), self.key(x), self.value(x)
 
@@ -115,7 +115,7 @@ class FusedSelfAttention(MultiHead):
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.output = nn.Linear(width, width, bias=False)
 
-    def project(self, x: Tensor, first: int | None) -> Parts:
+    def project(self, x: Tensor, first: int | None) -> QueryKeyValue:
         """See :meth:`MultiHead.project`."""
         if first is None:
             query, key, value = self.qkv(x).chunk(3, dim=-1)
@@ -126,7 +126,7 @@ class FusedSelfAttention(MultiHead):
         return query, key, value
 
 
-class Block(nn.Module):
+class PreNormBlock(nn.Module):
     """A pre-norm block: tokens plus attention of normed tokens, then plus a GELU network of normed
     tokens.
     """
@@ -148,13 +148,11 @@ class Block(nn.Module):
         )
 
     def rows(self, x: Tensor) -> Tensor:
-        """``(..., heads, T, T)``: the attention rows of this block, see
-        :meth:`SelfAttention.rows`.
-        """
+        """Attention rows of this block ``(..., heads, T, T)``, see :meth:`SelfAttention.rows`."""
         return self.attention.rows(self.before_attention(x))
 
     def forward(self, x: Tensor) -> Tensor:
-        """``(..., T, width)``: the next block's tokens."""
+        """The next block's tokens ``(..., T, width)``."""
         x = x + self.attention(self.before_attention(x))
         return x + self.network(x)
 
@@ -218,14 +216,16 @@ class VisionTransformer(nn.Module):
         self.positions = nn.Parameter(torch.randn(self.length, width))
         self.dropout = Dropout(dropout)
         blocks = (
-            Block(width, heads, width // heads, 2 * width if hidden is None else hidden, dropout)
+            PreNormBlock(
+                width, heads, width // heads, 2 * width if hidden is None else hidden, dropout
+            )
             for _ in range(depth)
         )
         self.blocks = nn.ModuleList(blocks)
         self.readout = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes))
 
     def tokens(self, images: Tensor) -> Tensor:
-        """``(n, T + 1, width)``: [CLS] and the embedded patches, row by row, of ``images``
+        """[CLS] and the embedded patches ``(n, T + 1, width)``, row by row, of ``images``
         ``(n, channels, side, side)``.
 
         Raises:
@@ -241,15 +241,15 @@ class VisionTransformer(nn.Module):
         return self.dropout(embedded + self.positions)
 
     def forward(self, images: Tensor) -> Tensor:
-        """``(n, classes)``: class scores (logits) of ``images`` ``(n, channels, side, side)``."""
+        """Class scores (logits) ``(n, classes)`` of ``images`` ``(n, channels, side, side)``."""
         x = self.tokens(images)
         for block in self.blocks:
             x = block(x)
         return self.readout(x[:, 0])
 
     def cls_rows(self, images: Tensor) -> Tensor:
-        """``(n, depth, heads, T + 1)``: how [CLS] divides its attention over [CLS] itself and the
-        patches, in every block and head.
+        """Attention of [CLS] on itself and on the patches, in every block and head
+        ``(n, depth, heads, T + 1)``.
         """
         x = self.tokens(images)
         rows = []
@@ -259,12 +259,15 @@ class VisionTransformer(nn.Module):
         return torch.stack(rows, dim=1)
 
     def query_key_norms(self) -> Tensor:
-        r"""``(depth,)``: :math:`\sqrt{\|W_Q\|_F^2+\|W_K\|_F^2}` of every block, all heads
-        together.
+        r"""The norm :math:`\sqrt{\|W_Q\|_F^2+\|W_K\|_F^2}` of every block, all heads together
+        ``(depth,)``.
         """
         maps = [block.attention for block in self.blocks]
         return torch.stack(
-            [torch.hypot(each.query.weight.norm(), each.key.weight.norm()) for each in maps]
+            [
+                torch.hypot(attention.query.weight.norm(), attention.key.weight.norm())
+                for attention in maps
+            ]
         )
 
 
@@ -280,7 +283,7 @@ def _check_sizes(width: int, heads: int, **sizes: int) -> None:
 
 
 def soft_sparsity(rows: Tensor) -> tuple[Tensor, Tensor]:
-    r"""How many tokens an attention row is spread over, :math:`1/\|s\|_\infty` and
+    r"""Effective numbers of tokens of an attention row, :math:`1/\|s\|_\infty` and
     :math:`1/\|s\|_2^2`, for rows along the last axis.
 
     Both are 1 for a single selected token and T for uniform attention; the second is never below
@@ -307,11 +310,11 @@ class PostNormBlock(nn.Module):
         self.after_network = nn.LayerNorm(width, bias=False)
 
     def forward(self, x: Tensor, visible: Tensor | None = None, first: int | None = None) -> Tensor:
-        """``(..., T, width)``: the next block's tokens; of the ``first`` ones alone when that is
-        given.
+        """The next block's tokens ``(..., T, width)``; the ``first`` ones alone where that is a
+        number.
         """
-        kept = x if first is None else x[..., :first, :]
-        x = self.after_attention(kept + self.attention(x, visible, first))
+        residual = x if first is None else x[..., :first, :]
+        x = self.after_attention(residual + self.attention(x, visible, first))
         return self.after_network(x + self.network(x))
 
 
@@ -360,14 +363,14 @@ class TextClassifier(nn.Module):
         self.readout = nn.Linear(width, 1, bias=False)
 
     def _start(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Embedded tokens, and which keys are visible, ``(n, 1, 1, T)``."""
+        """Embedded tokens, and the mask of visible keys ``(n, 1, 1, T)``."""
         x = self.embedding(ids) + self.positions[: ids.shape[1]]
         if mask is None:
             return x, None
         return x, F.pad(mask[:, 1:].bool(), (1, 0), value=True)[:, None, None]
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """``(n,)``: logits of the positive class.
+        """Logits of the positive class ``(n,)``.
 
         Args:
             ids: ``(n, T)`` token ids, [CLS] first.
@@ -380,8 +383,8 @@ class TextClassifier(nn.Module):
         return self.readout(x[:, 0])[:, 0]
 
     def cls_rows(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """``(n, depth, heads, T)``: how [CLS] divides its attention, before dropout, in every block
-        and head; zero at padding.
+        """Attention of [CLS], before dropout, in all blocks and heads ``(n, depth, heads, T)``;
+        zero at padding.
         """
         x, visible = self._start(ids, mask)
         rows = []

@@ -24,13 +24,13 @@ def dropout(x: Tensor, share: float, training: bool = True) -> Tensor:
     """
     if not training or x.device.type != "cpu":
         return F.dropout(x, share, training)
-    dropped = min(round(256 * share), 255)  # of the values of a byte
-    if not dropped:
+    threshold = min(round(256 * share), 255)  # of the values of a byte
+    if not threshold:
         return x
-    words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
-    kept = words.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
+    random_words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
+    is_kept = random_words.view(torch.uint8)[: x.numel()].view(x.shape) >= threshold
     # as numbers: torch's products with booleans, and its filling by a mask, are ten times slower
-    return x * kept.view(torch.uint8).to(x.dtype).mul_(256 / (256 - dropped))
+    return x * is_kept.view(torch.uint8).to(x.dtype).mul_(256 / (256 - threshold))
 
 
 class Dropout(nn.Dropout):

@@ -87,8 +87,8 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
-    """What a task is about.
+class TaskData:
+    """The examples of a task.
 
     Attributes:
         train: examples to train on.
@@ -97,8 +97,8 @@ class Known:
         vocabulary: number of token ids; 0 for images.
         sentences: for texts, the ids of all :mod:`~attsvm_papers.networks.sentences`, in their
             order.
-        places: for texts, where the designated word of each is; None where it is not a single
-            token.
+        opinion_positions: for texts, the position of the designated word of each; None where it is
+            not a single token.
     """
 
     train: Examples
@@ -106,11 +106,11 @@ class Known:
     test: Examples
     vocabulary: int = 0
     sentences: tuple[list[int], ...] = ()
-    places: tuple[int | None, ...] = ()
+    opinion_positions: tuple[int | None, ...] = ()
 
 
-def files_digest(data: str) -> str:
-    """What names the content of the files of these data; empty for data that need none.
+def digest_of_data(data: str) -> str:
+    """The digest of the files of these data; empty for data that need none.
 
     Raises:
         UnavailableError: they are not here, or the package that splits texts is not.
@@ -119,58 +119,68 @@ def files_digest(data: str) -> str:
         raise UnavailableError(
             "texts need the package tokenizers; install it with: pip install 'attsvm[text]'"
         )
-    return "" if data in MADE else published_data.files_digest(data)
+    return "" if data in MADE else published_data.published_files_digest(data)
 
 
 @functools.lru_cache(maxsize=2)  # the trainings that one process does share them
-def examples(task: Task) -> Known:
+def examples(task: Task) -> TaskData:
     """The examples of a task: the first ones after a fixed shuffle, the same for every seed and
     optimiser.
     """
-    return _texts(task) if task.data in TEXTS else _images(task)
+    return _text_data(task) if task.data in TEXTS else _image_data(task)
 
 
-def _chosen(n: int, count: int, seed: int) -> NDArray[np.int64]:
+def _choose_rows(n: int, count: int, seed: int) -> NDArray[np.int64]:
     order = np.random.default_rng(seed).permutation(n)
     return np.sort(order[: count or n])
 
 
-def _halves(task: Task, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _split_rows(task: Task, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Disjoint rows of a test set of ``n``, for validation and for test."""
     order = np.random.default_rng(1).permutation(n)
     end = task.validation + task.test if task.test else n
     return np.sort(order[: task.validation]), np.sort(order[task.validation : end])
 
 
-def _texts(task: Task) -> Known:
+def _text_data(task: Task) -> TaskData:
     if task.data == "imdb":
-        texts, labels, held, held_labels = published("imdb")
+        texts, labels, held_out, held_out_labels = published("imdb")
     else:
-        texts, labels = _made(task.train, 0)
-        held, held_labels = _made(task.validation + task.test, 1)
-    rows = _chosen(len(texts), task.train, 0)
-    chosen = [texts[row].replace("<br />", " ") for row in rows]
-    tokens = WordPieces(chosen, task.vocabulary)
+        texts, labels = _made_texts(task.train, 0)
+        held_out, held_out_labels = _made_texts(task.validation + task.test, 1)
+    rows = _choose_rows(len(texts), task.train, 0)
+    train_texts = [texts[row].replace("<br />", " ") for row in rows]
+    tokens = WordPieces(train_texts, task.vocabulary)
 
-    def coded(content: list[str], classes: NDArray[Any]) -> Examples:
-        ids, mask = tokens.ids(content, task.length, task.end)
+    def encode(contents: list[str], classes: NDArray[Any]) -> Examples:
+        ids, mask = tokens.ids(contents, task.length, task.end)
         return Examples(*map(torch.from_numpy, (ids, classes, mask)))
 
     pieces = [tokens.split(sentence.text) for sentence in SENTENCES]
-    places = tuple(
-        found.index(sentence.word) if found.count(sentence.word) == 1 else None
-        for found, sentence in zip(pieces, SENTENCES, strict=True)
+    opinion_positions = tuple(
+        pieces_of_text.index(sentence.word) if pieces_of_text.count(sentence.word) == 1 else None
+        for pieces_of_text, sentence in zip(pieces, SENTENCES, strict=True)
     )
     ids, mask = tokens.ids([sentence.text for sentence in SENTENCES], task.length)
-    sentences = tuple(row[shown].tolist() for row, shown in zip(ids, mask, strict=True))
+    sentences = tuple(row[visible].tolist() for row, visible in zip(ids, mask, strict=True))
     validation, test = (
-        coded([held[row].replace("<br />", " ") for row in part], held_labels[part])
-        for part in _halves(task, len(held))
+        encode(
+            [held_out[row].replace("<br />", " ") for row in rows_of_split],
+            held_out_labels[rows_of_split],
+        )
+        for rows_of_split in _split_rows(task, len(held_out))
     )
-    return Known(coded(chosen, labels[rows]), validation, test, len(tokens), sentences, places)
+    return TaskData(
+        encode(train_texts, labels[rows]),
+        validation,
+        test,
+        len(tokens),
+        sentences,
+        opinion_positions,
+    )
 
 
-def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
+def _made_texts(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
     """Texts of two sentences that both praise or both blame, and their classes."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(2, size=count)
@@ -181,27 +191,34 @@ def _made(count: int, seed: int) -> tuple[list[str], NDArray[np.int64]]:
     return [" ".join(rng.choice(pools[label], 2, replace=False)) for label in labels], labels
 
 
-def _images(task: Task) -> Known:
-    known = published(task.data)
-    rows = _chosen(len(known.train), task.train, 0)
+def _image_data(task: Task) -> TaskData:
+    published_images = published(task.data)
+    rows = _choose_rows(len(published_images.train), task.train, 0)
 
-    def placed(images: NDArray[np.uint8], labels: NDArray[Any], rows: NDArray[Any]) -> Examples:
+    def to_examples(
+        images: NDArray[np.uint8], labels: NDArray[Any], rows: NDArray[Any]
+    ) -> Examples:
         channels_first = np.ascontiguousarray(np.moveaxis(images[rows], -1, 1))
         return Examples(torch.from_numpy(channels_first), torch.from_numpy(labels[rows]))
 
-    parts = _halves(task, len(known.test))
-    validation, test = (placed(known.test, known.test_labels, part) for part in parts)
-    return Known(placed(known.train, known.train_labels, rows), validation, test)
+    splits = _split_rows(task, len(published_images.test))
+    validation, test = (
+        to_examples(published_images.test, published_images.test_labels, rows_of_split)
+        for rows_of_split in splits
+    )
+    return TaskData(
+        to_examples(published_images.train, published_images.train_labels, rows), validation, test
+    )
 
 
-def network(task: Task, known: Known) -> nn.Module:
+def network(task: Task, task_data: TaskData) -> nn.Module:
     """The untrained network of a task; seed torch before."""
     sizes: dict[str, Any] = {
         name: getattr(task, name) for name in ("width", "depth", "heads", "hidden", "dropout")
     }
-    if known.vocabulary:
-        return TextClassifier(known.vocabulary, task.length, **sizes)
-    images = known.train.inputs.numpy() / 255
+    if task_data.vocabulary:
+        return TextClassifier(task_data.vocabulary, task.length, **sizes)
+    images = task_data.train.inputs.numpy() / 255
     mean, std = images.mean(axis=(0, 2, 3)), images.std(axis=(0, 2, 3))
     side = task.side or images.shape[-1]
     vision = VisionTransformer(side, task.patch, channels=images.shape[1], classes=10, **sizes)

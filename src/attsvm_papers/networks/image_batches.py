@@ -43,7 +43,7 @@ class Pixels(nn.Module):
             self.register_buffer(name, channels, persistent=False)
 
     def prepared(self, images: Tensor) -> Tensor:
-        """``(n, channels, side, side)``: what the network sees of images
+        """The network's inputs ``(n, channels, side, side)`` of images
         ``(n, channels, height, width)`` with values 0 to 255.
         """
         values = images.to(self.mean.dtype) / 255
@@ -59,8 +59,8 @@ class Pixels(nn.Module):
 
 
 def draw_shifts(n: int, side: int, seed: int, epoch: int) -> Tensor:
-    """``(3, n)``: row and column at which every crop begins, and whether it is mirrored; of seed
-    and epoch alone.
+    """Row and column at which every crop begins, and whether it is mirrored ``(3, n)``; a function
+    of seed and epoch alone.
     """
     generator = np.random.default_rng([seed, epoch, 1])
     corners = generator.integers(0, 2 * (side // 8) + 1, size=(2, n))
@@ -76,7 +76,7 @@ def cropped_and_flipped(images: Tensor, shifts: Tensor) -> Tensor:
     rows, columns = shifts[0, :, None] + steps, shifts[1, :, None] + steps
     columns = torch.where(shifts[2, :, None] == 1, columns.flip(1), columns)
     padded = F.pad(images, (side // 8,) * 4)
-    image, channel = (torch.arange(each, device=images.device) for each in (n, channels))
+    image, channel = (torch.arange(size, device=images.device) for size in (n, channels))
     return padded[
         image[:, None, None, None],
         channel[None, :, None, None],

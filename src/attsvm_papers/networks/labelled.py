@@ -48,7 +48,7 @@ class Examples:
 
     @property
     def lengths(self) -> IntArray:
-        """``(n,)``: tokens of each text; of images the number of channels."""
+        """Numbers of tokens of the texts ``(n,)``; of images the number of channels."""
         if self.mask is None:
             return np.full(len(self), self.inputs.shape[1], dtype=np.int64)
         return self.mask.sum(dim=1).cpu().numpy().astype(np.int64)
@@ -61,21 +61,21 @@ class Examples:
         length = min(-(-longest // _MULTIPLE) * _MULTIPLE, self.inputs.shape[1])
         return (self.inputs[:, :length][index], self.mask[:, :length][index]), self.labels[index]
 
-    def pieces(self, steps: Sequence[IntArray], parts: int) -> list[list[Piece]]:
-        """The rows of every step in so many pieces of texts of similar length, longest first; sizes
-        differ by one at most, and empty ones are left out.
+    def pieces(self, steps: Sequence[IntArray], count: int) -> list[list[Piece]]:
+        """The rows of every step in ``count`` pieces of texts of similar length, longest first;
+        sizes differ by one at most, and empty ones are left out.
         """
-        lengths, found = self.lengths, []
+        lengths, pieces = self.lengths, []
         for rows in steps:
             ordered = rows[np.argsort(-lengths[rows], kind="stable")]
             index = torch.from_numpy(ordered).to(self.inputs.device)
-            bounds = np.linspace(0, len(rows), parts + 1).round().astype(int).tolist()
+            bounds = np.linspace(0, len(rows), count + 1).round().astype(int).tolist()
             cuts = [(a, b) for a, b in pairwise(bounds) if a < b]
-            found.append([(index[a:b], int(lengths[ordered[a]])) for a, b in cuts])
-        return found
+            pieces.append([(index[a:b], int(lengths[ordered[a]])) for a, b in cuts])
+        return pieces
 
 
-def shuffled(n: int, batch: int, seed: int, epoch: int) -> list[IntArray]:
+def shuffled_steps(n: int, batch: int, seed: int, epoch: int) -> list[IntArray]:
     """The rows of every step of an epoch: a permutation that depends on seed and epoch alone, cut
     in pieces; the last may be short.
     """

@@ -28,12 +28,15 @@ COLOURS = dict(
 
 
 def _panels(rows: kit.Evidence) -> list[tuple[str, str, kit.Evidence, list[str]]]:
-    """Data, their words, rows and optimisers of every panel."""
-    found = []
-    for part in rows.by("data depth"):
-        data, names = DATA[int(part["data"][0])], [METHODS[int(k)] for k in part.levels("method")]
-        found.append((data, f"{int(part['depth'][0])} blocks", part, names))
-    return found
+    """Data, title, rows and optimisers of every panel."""
+    panels = []
+    for rows_of_panel in rows.by("data depth"):
+        data, names = (
+            DATA[int(rows_of_panel["data"][0])],
+            [METHODS[int(k)] for k in rows_of_panel.levels("method")],
+        )
+        panels.append((data, f"{int(rows_of_panel['depth'][0])} blocks", rows_of_panel, names))
+    return panels
 
 
 def plot_accuracy(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
@@ -43,28 +46,32 @@ def plot_accuracy(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
     grid = {"width_ratios": (1, 1), "height_ratios": heights, "squeeze": False}
     quiet: dict[str, Any] = {"va": "center", "ha": "right", "fontsize": 8.5}
     with kit.canvas(0.5 + 0.32 * sum(heights), len(panels), 2, width=6.6, **grid) as (figure, axes):
-        for (data, depth, part, names), (ax, table) in zip(panels, axes, strict=True):
-            found = accuracies(part)
-            for place, name in enumerate(names):
-                mine = part["method"] == METHODS.index(name)
+        for (data, depth, rows_of_panel, names), (ax, table) in zip(panels, axes, strict=True):
+            accuracies_by_protocol = accuracies(rows_of_panel)
+            for position, name in enumerate(names):
+                is_method = rows_of_panel["method"] == METHODS.index(name)
                 style: dict[str, Any] = {"color": COLOURS[name], "fillstyle": "none"}
                 for protocol, marker in _MARKERS.items():
-                    values = found[protocol][mine]
-                    ax.plot(values, [place] * len(values), marker, alpha=0.3, ms=4, **style)
-                    ax.plot(values.mean(), place, marker, ms=11 if marker == "|" else 6, **style)
-                own = (found[each][mine] for each in PROTOCOLS)
-                told = [f"{each.mean():.1f} ± {each.std():.1f}" for each in own]
-                star = "" if np.all(part["stopped"][mine] == 0) else "*"
-                told.append(f"{part['epochs'][mine].mean():.0f}{star}")
-                for x, words in zip(_COLUMNS.values(), told, strict=True):
-                    table.text(x, place, words, **quiet)
-            for words, x in _COLUMNS.items():
-                table.text(x, -1, words, color=kit.FAINT, **quiet)
+                    values = accuracies_by_protocol[protocol][is_method]
+                    ax.plot(values, [position] * len(values), marker, alpha=0.3, ms=4, **style)
+                    ax.plot(values.mean(), position, marker, ms=11 if marker == "|" else 6, **style)
+                values_by_protocol = (
+                    accuracies_by_protocol[protocol][is_method] for protocol in PROTOCOLS
+                )
+                labels = [
+                    f"{values.mean():.1f} ± {values.std():.1f}" for values in values_by_protocol
+                ]
+                star = "" if np.all(rows_of_panel["stopped"][is_method] == 0) else "*"
+                labels.append(f"{rows_of_panel['epochs'][is_method].mean():.0f}{star}")
+                for x, label in zip(_COLUMNS.values(), labels, strict=True):
+                    table.text(x, position, label, **quiet)
+            for label, x in _COLUMNS.items():
+                table.text(x, -1, label, color=kit.FAINT, **quiet)
             table.axis("off")
-            for each in (ax, table):
-                each.set_ylim(len(names) - 0.5, -1.2)
+            for panel in (ax, table):
+                panel.set_ylim(len(names) - 0.5, -1.2)
             ax.set_yticks(range(len(names)), [NAMES[name] for name in names])
-            ax.set_title(f"{titles[data]}, {depth}, {len(part.levels('seed'))} seeds")
+            ax.set_title(f"{titles[data]}, {depth}, {len(rows_of_panel.levels('seed'))} seeds")
         axes[-1, 0].set_xlabel("test accuracy, %")
         return kit.render(
             figure,
@@ -82,15 +89,15 @@ def plot_accuracy(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
 
 def plot_differences(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
     """Accuracy of p = 1.1 minus every other optimiser's at the last epoch, with intervals."""
-    panels = [each for each in _panels(rows) if "l1.1" in each[3] and len(each[3]) > 1]
+    panels = [panel for panel in _panels(rows) if "l1.1" in panel[3] and len(panel[3]) > 1]
     heights = [1.0 + len(names) for *_, names in panels]
     with kit.canvas(0.5 + 0.3 * sum(heights), len(panels), height_ratios=heights) as (figure, axes):
-        for (data, depth, part, names), ax in zip(panels, axes, strict=True):
+        for (data, depth, rows_of_panel, names), ax in zip(panels, axes, strict=True):
             others = [name for name in names if name != "l1.1"]
-            for place, name in enumerate(others):
-                mean, low, high = difference(part, data, "l1.1", name)
-                ax.plot([low, high], [place, place], color=COLOURS[name], linewidth=2)
-                ax.plot(mean, place, "o", color=COLOURS[name], markersize=5)
+            for position, name in enumerate(others):
+                mean, low, high = difference(rows_of_panel, data, "l1.1", name)
+                ax.plot([low, high], [position, position], color=COLOURS[name], linewidth=2)
+                ax.plot(mean, position, "o", color=COLOURS[name], markersize=5)
             ax.axvline(0, color=kit.RULE, linewidth=0.9, zorder=0)
             ax.set_yticks(range(len(others)), [f"over {NAMES[name]}" for name in others])
             ax.set(ylim=(len(others) - 0.5, -0.5), title=f"{titles[data]}, {depth}")
@@ -113,14 +120,16 @@ def plot_courses(rows: kit.Evidence, titles: Mapping[str, str]) -> kit.Picture:
     panels = _panels(rows)
     size = (0.9 + 2.2 * len(panels), len(panels), 2)
     with kit.canvas(*size, width=6.0, squeeze=False) as (figure, axes):
-        for (data, depth, part, names), pair in zip(panels, axes, strict=True):
+        for (data, depth, rows_of_panel, names), pair in zip(panels, axes, strict=True):
             for kind, ax in zip(("train", "test"), pair, strict=True):
                 for name in names:
-                    courses = 100 * part.where(method=METHODS.index(name))[f"{kind}_accuracy"]
-                    epochs = np.arange(1, courses.shape[1] + 1)
-                    lines = ax.plot(epochs, courses.T, color=COLOURS[name], linewidth=1.1)
+                    trajectories = (
+                        100 * rows_of_panel.where(method=METHODS.index(name))[f"{kind}_accuracy"]
+                    )
+                    epochs = np.arange(1, trajectories.shape[1] + 1)
+                    lines = ax.plot(epochs, trajectories.T, color=COLOURS[name], linewidth=1.1)
                     lines[0].set_label(NAMES[name])
-                last = max(float(part["epochs"].max()), 2.0)
+                last = max(float(rows_of_panel["epochs"].max()), 2.0)
                 kit.logarithmic(ax.xaxis, np.array([1.0, last]))
                 ax.set_xlim(1.0, last)
                 ax.set(title=f"{titles[data]}, {depth}", ylabel=f"{kind} accuracy, %")
@@ -148,29 +157,29 @@ def plot_histograms(rows: kit.Evidence, names: Sequence[str], title: str) -> kit
         title: of the data and network.
     """
     with kit.canvas(2.9, 1, 3, width=6.6, sharey=True) as (figure, axes):
-        for part, ax in enumerate(axes):
+        for matrix, ax in enumerate(axes):
             end, heights = 1.0, []
             for name in names:
-                mine = rows.where(method=METHODS.index(name))
-                counts = np.nansum(mine["histogram"][:, part], axis=0)
+                runs = rows.where(method=METHODS.index(name))
+                counts = np.nansum(runs["histogram"][:, matrix], axis=0)
                 share = counts / counts.sum()
-                used = np.flatnonzero(share)[-1] + 1
+                last_bin = np.flatnonzero(share)[-1] + 1
                 # Neighbouring bins are joined further out, where counts are small.
                 edges = np.unique(
                     np.concatenate([np.arange(0, 12), np.geomspace(12, len(share), 22).astype(int)])
                 )
-                edges = edges[edges <= used + 30]
+                edges = edges[edges <= last_bin + 30]
                 height = [share[a:b].sum() / (b - a) for a, b in pairwise(edges)]
                 heights += height
                 style: dict[str, Any] = {"color": COLOURS[name]}
                 ax.stairs(height, edges * BIN, linewidth=1.4, label=NAMES[name], **style)
-                largest = float(np.nanmean(mine["largest"][:, part]))
+                largest = float(np.nanmean(runs["largest"][:, matrix]))
                 style |= {"clip_on": False, "transform": ax.get_xaxis_transform()}
                 ax.plot(largest, 0, "o", markersize=5, **style)
                 end = max(end, largest)
             kit.logarithmic(ax.yaxis, np.array(heights))
             ax.axvline(1.0, color=kit.RULE, linewidth=0.9, zorder=0)
-            ax.set(xlim=(0, end * 1.05), title=PARTS[part])
+            ax.set(xlim=(0, end * 1.05), title=PARTS[matrix])
         axes[0].set_ylabel("share of weights per bin")
         axes[1].set_xlabel("modulus of a weight, in units of its initial bound")
         axes[-1].legend(frameon=False, fontsize=8)

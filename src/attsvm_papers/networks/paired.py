@@ -16,43 +16,51 @@ training accuracy that both reach; the seconds of the faster one.
 """
 
 
-def same_seeds(one: kit.Evidence, other: kit.Evidence) -> tuple[kit.Evidence, kit.Evidence]:
+def same_seeds(
+    first_method: kit.Evidence, second_method: kit.Evidence
+) -> tuple[kit.Evidence, kit.Evidence]:
     """The runs of two methods whose seeds both have, in the order of the seeds."""
-    seeds = np.intersect1d(one["seed"], other["seed"])
-    first, second = (kit.in_order(each.take(np.isin(each["seed"], seeds))) for each in (one, other))
-    return first, second
+    seeds = np.intersect1d(first_method["seed"], second_method["seed"])
+    first_runs, second_runs = (
+        kit.in_order(runs.take(np.isin(runs["seed"], seeds)))
+        for runs in (first_method, second_method)
+    )
+    return first_runs, second_runs
 
 
-def compared_at(one: FloatArray, other: FloatArray, by: str) -> tuple[IntArray, IntArray]:
-    """``(runs,)`` of each of two trainings: the record at which both have one of :data:`EQUAL`.
+def compared_at(first: FloatArray, second: FloatArray, by: str) -> tuple[IntArray, IntArray]:
+    """The records ``(runs,)`` of each of two trainings at which both have one of :data:`EQUAL`.
 
     Args:
-        one: ``(runs, records)``, NaN after the last one: training accuracies, or for ``time``
+        first: ``(runs, records)``, NaN after the last one: training accuracies, or for ``time``
             seconds.
-        other: those of the other training.
+        second: those of the other training.
         by: one of :data:`EQUAL`.
     """
-    level = np.minimum(np.nanmax(one, axis=1), np.nanmax(other, axis=1))[:, None]
+    level = np.minimum(np.nanmax(first, axis=1), np.nanmax(second, axis=1))[:, None]
     if by == "fit":
-        return np.argmax(one >= level, axis=1), np.argmax(other >= level, axis=1)
+        return np.argmax(first >= level, axis=1), np.argmax(second >= level, axis=1)
     if by == "time":
-        first, second = (np.sum(each <= level, axis=1) - 1 for each in (one, other))
-        return np.maximum(first, 0), np.maximum(second, 0)
-    last = np.minimum(*(np.sum(~np.isnan(each), axis=1) for each in (one, other))) - 1
+        first_record, second_record = (
+            np.sum(records <= level, axis=1) - 1 for records in (first, second)
+        )
+        return np.maximum(first_record, 0), np.maximum(second_record, 0)
+    last = np.minimum(*(np.sum(~np.isnan(records), axis=1) for records in (first, second))) - 1
     return last, last
 
 
-def reached(
-    pair: tuple[kit.Evidence, kit.Evidence], by: str, measure: str, course: str
+def measures_at_equal(
+    pair: tuple[kit.Evidence, kit.Evidence], by: str, measure: str, trajectory: str
 ) -> tuple[FloatArray, FloatArray]:
-    """``(runs,)`` of each of two methods: what is measured where :func:`compared_at` says, by a
-    course of both.
+    """The measure ``(runs,)`` of each of two methods at the records that :func:`compared_at` finds
+    in a trajectory of both.
     """
-    places = compared_at(pair[0][course], pair[1][course], by)
-    one, other = (
-        rows[measure][np.arange(rows.rows), at] for rows, at in zip(pair, places, strict=True)
+    records = compared_at(pair[0][trajectory], pair[1][trajectory], by)
+    first, second = (
+        rows[measure][np.arange(rows.rows), record]
+        for rows, record in zip(pair, records, strict=True)
     )
-    return one, other
+    return first, second
 
 
 def paired_interval(differences: ArrayLike) -> kit.Interval:
@@ -105,18 +113,18 @@ def crossed_bootstrap(differences: ArrayLike) -> kit.Interval:
     rng = np.random.default_rng(0)
     means = []
     # 32 MB of counts at a time
-    for part in np.array_split(
+    for resamples in np.array_split(
         np.arange(_RESAMPLES), max(1, _RESAMPLES * len(counts) // 4_000_000)
     ):
-        of_items = rng.multinomial(items, counts / items, size=len(part)) / items
-        of_runs = rng.multinomial(runs, np.full(runs, 1 / runs), size=len(part)) / runs
-        means.append(np.sum((of_items @ patterns.T) * of_runs, axis=1))
+        item_weights = rng.multinomial(items, counts / items, size=len(resamples)) / items
+        run_weights = rng.multinomial(runs, np.full(runs, 1 / runs), size=len(resamples)) / runs
+        means.append(np.sum((item_weights @ patterns.T) * run_weights, axis=1))
     low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
     return kit.Interval(float(table.mean()), float(low), float(high))
 
 
 def _complete(differences: ArrayLike) -> FloatArray:
-    """``(runs, items)``: the items that every run has."""
+    """The differences ``(runs, items)`` of the items that every run has."""
     table = np.asarray(differences, dtype=np.float64)
     if table.ndim != 2:
         raise InputError(f"differences have shape {table.shape}; give (runs, items)")

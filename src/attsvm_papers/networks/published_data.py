@@ -31,7 +31,7 @@ REVIEWS = ("{}", "{}.jsonl.xz", "{}.jsonl.gz", "{}.jsonl")
 
 
 class Published(NamedTuple):
-    """Training part and test part.
+    """Training and test examples.
 
     Attributes:
         train: ``(n, height, width, channels)`` 8-bit pixels, or texts.
@@ -47,7 +47,7 @@ class Published(NamedTuple):
 
 
 def published(name: str) -> Published:
-    """``digits``, ``mnist``, ``cifar10`` or ``imdb``; every fifth digit is a test image.
+    """Data set ``digits``, ``mnist``, ``cifar10`` or ``imdb``; every fifth digit is a test image.
 
     Raises:
         UnavailableError: the files are not here.
@@ -58,45 +58,47 @@ def published(name: str) -> Published:
 
         bunch = load_digits()
         pixels = np.rint(bunch.images[..., None] * (255 / 16)).astype(np.uint8)
-        labels, held = bunch.target.astype(np.int64), np.arange(len(pixels)) % 5 == 4
-        return Published(pixels[~held], labels[~held], pixels[held], labels[held])
-    paths = files(name)
+        labels, is_test = bunch.target.astype(np.int64), np.arange(len(pixels)) % 5 == 4
+        return Published(pixels[~is_test], labels[~is_test], pixels[is_test], labels[is_test])
+    paths = published_files(name)
     return Published(*_READERS[name](paths))
 
 
-def files(name: str) -> list[Path]:
+def published_files(name: str) -> list[Path]:
     """Files or folders from which :func:`published` reads.
 
     Raises:
         UnavailableError: they are not here.
     """
-    place = os.environ.get(VARIABLE)
-    root = Path(place or "missing")
+    folder_of_data = os.environ.get(VARIABLE)
+    root = Path(folder_of_data or "missing")
     folders = [root / name, root / "aclImdb", root]
-    for folder in folders if place else ():
+    for folder in folders if folder_of_data else ():
         for layout in _LAYOUTS[name]:
-            paths = [folder / each for each in layout]
+            paths = [folder / file_name for file_name in layout]
             if all(path.exists() for path in paths):
                 return paths
-    where = f"{place} holds no files of {name}" if place else f"{VARIABLE} is not set"
-    wanted = "; ".join(" and ".join(layout) for layout in _LAYOUTS[name])
+    reason = (
+        f"{folder_of_data} holds no files of {name}" if folder_of_data else f"{VARIABLE} is not set"
+    )
+    layouts = "; ".join(" and ".join(layout) for layout in _LAYOUTS[name])
     raise UnavailableError(
-        f"{where}; set {VARIABLE} to a folder with {name}, that is one of: {wanted}"
+        f"{reason}; set {VARIABLE} to a folder with {name}, that is one of: {layouts}"
         " (the smallest scale needs none)"
     )
 
 
-def files_digest(name: str) -> str:
-    """SHA-256 over the files of :func:`files`.
+def published_files_digest(name: str) -> str:
+    """SHA-256 over the files of :func:`published_files`.
 
     Raises:
         UnavailableError: they are not here.
     """
     return file_digest(
         *(
-            part
-            for path in files(name)
-            for part in (sorted(path.rglob("*.txt")) if path.is_dir() else (path,))
+            file
+            for path in published_files(name)
+            for file in (sorted(path.rglob("*.txt")) if path.is_dir() else (path,))
         )
     )
 
@@ -111,73 +113,78 @@ def _idx(path: Path) -> NDArray[np.uint8]:
 
 def _archive(path: Path) -> list[NDArray[Any]]:
     content = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
-    with np.load(io.BytesIO(content), allow_pickle=False) as found:
-        return [found[name] for name in ("x_train", "y_train", "x_test", "y_test")]
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return [arrays[name] for name in ("x_train", "y_train", "x_test", "y_test")]
 
 
-def _images(paths: list[Path]) -> list[Any]:
+def _read_images(paths: list[Path]) -> list[Any]:
     try:
-        parts = _archive(paths[0]) if len(paths) == 1 else [_idx(path) for path in paths]
+        arrays = _archive(paths[0]) if len(paths) == 1 else [_idx(path) for path in paths]
     except Exception as error:  # gzip, lzma, zipfile and NumPy find damage in many ways
         raise InputError(
             f"{paths[0].parent} holds files that are truncated or corrupt"
             f" ({brief(str(error) or type(error).__name__)}); copy them again"
         ) from None
     for k in (0, 2):
-        pixels, labels = parts[k], parts[k + 1].reshape(-1)
-        whole = pixels.dtype == np.uint8 and pixels.ndim in (3, 4) and len(pixels) == len(labels)
-        if not whole or not len(labels) or labels.dtype.kind not in "iu" or labels.max() > 9:
+        pixels, labels = arrays[k], arrays[k + 1].reshape(-1)
+        are_images = (
+            pixels.dtype == np.uint8 and pixels.ndim in (3, 4) and len(pixels) == len(labels)
+        )
+        if not are_images or not len(labels) or labels.dtype.kind not in "iu" or labels.max() > 9:
             raise InputError(
                 f"{paths[0].parent} holds {pixels.dtype} images of shape {pixels.shape} with"
                 f" {len(labels)} labels; 8-bit images, each with a class from 0 to 9, are due"
             )
-        parts[k] = pixels[..., None] if pixels.ndim == 3 else pixels
-        parts[k + 1] = labels.astype(np.int64)
-    return parts
+        arrays[k] = pixels[..., None] if pixels.ndim == 3 else pixels
+        arrays[k + 1] = labels.astype(np.int64)
+    return arrays
 
 
-def _reviews(paths: list[Path]) -> list[Any]:
-    found: list[Any] = []
+def _read_reviews(paths: list[Path]) -> list[Any]:
+    texts_and_labels: list[Any] = []
     for path in paths:
         try:
-            rows = _folder(path) if path.is_dir() else _lines(path)
-            found += [[text for text, _ in rows], np.array([int(y > 0) for _, y in rows], np.int64)]
+            rows = _read_review_folder(path) if path.is_dir() else _read_lines(path)
+            texts_and_labels += [
+                [text for text, _ in rows],
+                np.array([int(y > 0) for _, y in rows], np.int64),
+            ]
         except Exception as error:  # gzip, lzma, JSON and encodings are damaged in many ways
             raise InputError(
                 f"{path} holds no reviews ({brief(str(error) or type(error).__name__)}); give lines"
                 " of JSON with text and label, or folders pos and neg"
             ) from None
-    return found
+    return texts_and_labels
 
 
-def _lines(path: Path) -> list[tuple[str, int]]:
+def _read_lines(path: Path) -> list[tuple[str, int]]:
     unpacked: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
     with unpacked(path, "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     return [(row["text"], row["label"]) for row in rows]
 
 
-def _folder(path: Path) -> list[tuple[str, int]]:
-    found = [
+def _read_review_folder(path: Path) -> list[tuple[str, int]]:
+    reviews = [
         (file.read_text(encoding="utf-8"), label)
         for label, name in enumerate(("neg", "pos"))
         for file in sorted(
             (path / name).glob("*.txt"), key=lambda file: int(file.stem.split("_")[0])
         )
     ]
-    if not found:
+    if not reviews:
         raise ValueError("its folders pos and neg are empty")
-    return found
+    return reviews
 
 
 _LAYOUTS: dict[str, list[list[str]]] = {
-    "mnist": [[f"{part}-ubyte{packed}" for part in IDX] for packed in (".gz", "")],
+    "mnist": [[f"{name}-ubyte{packed}" for name in IDX] for packed in (".gz", "")],
     "cifar10": [[name] for name in ("cifar10_10k_2k.npz.xz", "cifar10.npz.xz", "cifar10.npz")],
-    "imdb": [[name.format(part) for part in ("train", "test")] for name in REVIEWS],
+    "imdb": [[pattern.format(name) for name in ("train", "test")] for pattern in REVIEWS],
 }
 """The files of each set, in the order in which they are preferred."""
 _READERS: dict[str, Callable[[list[Path]], list[Any]]] = {
-    "mnist": _images,
-    "cifar10": _images,
-    "imdb": _reviews,
+    "mnist": _read_images,
+    "cifar10": _read_images,
+    "imdb": _read_reviews,
 }

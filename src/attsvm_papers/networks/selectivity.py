@@ -1,6 +1,4 @@
-"""What optimisers leave in a trained network: sizes of its attention weights, and where [CLS]
-looks.
-"""
+"""Sizes of a trained network's attention weights, and the tokens that [CLS] attends to."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,18 +27,18 @@ def attention_weights(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
         thirds = [layer.qkv.weight.detach().chunk(3) for layer in layers]
     else:
         thirds = [
-            [part.weight.detach() for part in (layer.query, layer.key, layer.value)]
+            [projection.weight.detach() for projection in (layer.query, layer.key, layer.value)]
             for layer in layers
         ]
     query, key, value = (
-        torch.cat([each[part].flatten() for each in thirds]).cpu() for part in range(3)
+        torch.cat([layer[matrix].flatten() for layer in thirds]).cpu() for matrix in range(3)
     )
     return query, key, value
 
 
 def weight_sizes(weights: Sequence[FloatArray | Tensor], width: int) -> dict[str, FloatArray]:
-    r"""How large the entries of Q, K and V are, in units of :math:`1/\sqrt{\mathrm{width}}`, the
-    bound of their initial values.
+    r"""Sizes of the entries of Q, K and V, in units of :math:`1/\sqrt{\mathrm{width}}`, the bound
+    of their initial values.
 
     Of weights that are not all finite, as a diverged training leaves them, every number is NaN.
 
@@ -49,40 +47,42 @@ def weight_sizes(weights: Sequence[FloatArray | Tensor], width: int) -> dict[str
         beyond; ``large`` ``(3,)``, the share above :data:`LARGE`; ``near_zero`` ``(3,)``, the share
         below :data:`NEAR_ZERO`; ``largest`` ``(3,)``.
     """
-    sizes = [np.abs(np.asarray(each, dtype=np.float64)).ravel() * width**0.5 for each in weights]
-    if not all(np.isfinite(each).all() for each in sizes):
-        nothing = np.full(len(sizes), np.nan)
+    sizes = [
+        np.abs(np.asarray(matrix, dtype=np.float64)).ravel() * width**0.5 for matrix in weights
+    ]
+    if not all(np.isfinite(moduli).all() for moduli in sizes):
+        missing = np.full(len(sizes), np.nan)
         histogram = np.full((len(sizes), BINS + 1), np.nan)
-        return {"histogram": histogram, **dict.fromkeys(("large", "near_zero", "largest"), nothing)}
+        return {"histogram": histogram, **dict.fromkeys(("large", "near_zero", "largest"), missing)}
     return {
         "histogram": np.array(
             [
-                np.bincount(np.minimum(each / BIN, BINS).astype(int), minlength=BINS + 1)
-                for each in sizes
+                np.bincount(np.minimum(moduli / BIN, BINS).astype(int), minlength=BINS + 1)
+                for moduli in sizes
             ],
             dtype=float,
         ),
-        "large": np.array([np.mean(each > LARGE) for each in sizes]),
-        "near_zero": np.array([np.mean(each < NEAR_ZERO) for each in sizes]),
-        "largest": np.array([each.max() for each in sizes]),
+        "large": np.array([np.mean(moduli > LARGE) for moduli in sizes]),
+        "near_zero": np.array([np.mean(moduli < NEAR_ZERO) for moduli in sizes]),
+        "largest": np.array([moduli.max() for moduli in sizes]),
     }
 
 
-def scaled_attention(row: FloatArray, place: int) -> float:
-    """The attention at ``place`` after an attention row has been scaled to run from 0 to 1; NaN for
-    a uniform row.
+def scaled_attention(row: FloatArray, position: int) -> float:
+    """The attention at ``position`` after an attention row has been scaled to run from 0 to 1; NaN
+    for a uniform row.
     """
     low, high = float(row.min()), float(row.max())
-    return (float(row[place]) - low) / (high - low) if high > low else float("nan")
+    return (float(row[position]) - low) / (high - low) if high > low else float("nan")
 
 
-def opinion_scores(rows: Sequence[FloatArray], places: Sequence[int | None]) -> dict[str, Any]:
-    """How much of the last block's [CLS] attention the designated words get.
+def opinion_scores(rows: Sequence[FloatArray], positions: Sequence[int | None]) -> dict[str, Any]:
+    """The last block's [CLS] attention on the designated words.
 
     Args:
         rows: one per sentence, the mean over heads of the attention of [CLS] on the tokens of the
             sentence, [CLS] and [SEP] included.
-        places: of the designated word in each; None where it is not a single token.
+        positions: of the designated word in each; None where it is not a single token.
 
     Returns:
         Vectors with an entry per sentence, NaN where the word is not a single token: ``score``, the
@@ -90,8 +90,8 @@ def opinion_scores(rows: Sequence[FloatArray], places: Sequence[int | None]) -> 
         which is what a word taken at random gets.
     """
     score, mean = (np.full(len(rows), np.nan) for _ in range(2))
-    for k, (row, place) in enumerate(zip(rows, places, strict=True)):
-        if place is not None:
-            score[k] = scaled_attention(row, place)
-            mean[k] = np.mean([scaled_attention(row, other) for other in range(len(row))])
+    for k, (row, position) in enumerate(zip(rows, positions, strict=True)):
+        if position is not None:
+            score[k] = scaled_attention(row, position)
+            mean[k] = np.mean([scaled_attention(row, token) for token in range(len(row))])
     return {"score": score, "mean_score": mean}

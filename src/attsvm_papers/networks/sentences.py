@@ -95,11 +95,11 @@ _BLAME = """
 
 
 def _marked(lines: str, positive: bool) -> list[Sentence]:
-    found = []
+    sentences = []
     for line in filter(None, map(str.strip, lines.splitlines())):
         (word,) = re.findall(r"\*(\w+)\*", line)
-        found.append(Sentence(line.replace("*", ""), word.lower(), positive))
-    return found
+        sentences.append(Sentence(line.replace("*", ""), word.lower(), positive))
+    return sentences
 
 
 SENTENCES: tuple[Sentence, ...] = (*_marked(_PRAISE, True), *_marked(_BLAME, False))

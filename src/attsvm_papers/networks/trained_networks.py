@@ -1,5 +1,4 @@
-"""Networks trained by different optimisers, and all that the experiments on real data read off
-them.
+"""Networks trained by different optimisers, and all measurements of the experiments on real data.
 
 One cell is one training. Accuracy tables, weight histograms and attention scores are columns of the
 same rows, so that nothing is trained twice.
@@ -18,12 +17,12 @@ from attsvm import InputError
 from attsvm.errors import UnavailableError
 from attsvm.thread_limits import at_most_threads
 from attsvm_papers import kit
-from attsvm_papers.networks.examples import Task, files_digest
+from attsvm_papers.networks.examples import Task, digest_of_data
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from attsvm_papers.networks.examples import Known
+    from attsvm_papers.networks.examples import TaskData
     from attsvm_papers.networks.training import History
 
 DATA = ("sentences", "imdb", "digits", "mnist", "cifar10")
@@ -88,13 +87,13 @@ class Networks:
         Raises:
             InputError: there is no network of a size.
         """
-        known = sorted({study.task.depth for study in self.studies})
-        if missing := [size for size in self.sizes if size not in known]:
+        sizes = sorted({study.task.depth for study in self.studies})
+        if missing := [size for size in self.sizes if size not in sizes]:
             raise InputError(
                 f"there is no network of {missing[0]} blocks at this scale; choose sizes from:"
-                f" {', '.join(map(str, known))}"
+                f" {', '.join(map(str, sizes))}"
             )
-        ordered = self.sizes or known
+        ordered = self.sizes or sizes
         return tuple(
             study for size in ordered for study in self.studies if study.task.depth == size
         )
@@ -109,7 +108,7 @@ def cells(parameters: Networks) -> Iterator[kit.Cell]:
     Raises:
         UnavailableError: no task's files are here, or an accelerator is needed and there is none.
     """
-    for study, digest in _available(parameters.chosen()):
+    for study, digest in _with_files(parameters.chosen()):
         for method in study.methods:
             for seed in range(parameters.seeds) if len(method.lr) == 1 else (TUNING_SEED,):
                 for lr in method.lr:
@@ -120,14 +119,14 @@ def widened(parameters: Networks, evidence: kit.Evidence) -> Iterator[kit.Cell]:
     """A short training with another rate for each method whose best one is at the end of those that
     were tried, where its grid may go on.
     """
-    for study, digest in _available(parameters.chosen()) if parameters.widen else ():
+    for study, digest in _with_files(parameters.chosen()) if parameters.widen else ():
         for method in study.methods:
             if len(method.lr) > 1:
-                tried = _short(evidence, study.task.data, method.name)["lr"]
+                short_trainings = _rate_search(evidence, study.task.data, method.name)["lr"]
                 best = chosen_rate(evidence, study.task.data, method.name)
                 ratio = method.lr[1] / method.lr[0]
-                if best in (tried.min(), tried.max()):
-                    further = best * ratio if best == tried.max() else best / ratio
+                if best in (short_trainings.min(), short_trainings.max()):
+                    further = best * ratio if best == short_trainings.max() else best / ratio
                     yield _cell(study.task, digest, method, float(f"{further:.3g}"), TUNING_SEED)
 
 
@@ -136,14 +135,14 @@ def chosen_rates(parameters: Networks, evidence: kit.Evidence) -> Iterator[kit.C
     accuracy at the end of its short training, the first of several, with seeds from 0 on: all
     methods with the first seed, then with the next.
     """
-    for study, digest in _available(parameters.chosen()):
-        tuned = [
+    for study, digest in _with_files(parameters.chosen()):
+        methods_with_rates = [
             (method, chosen_rate(evidence, study.task.data, method.name))
             for method in study.methods
             if len(method.lr) > 1
         ]
         for seed in range(parameters.seeds):
-            for method, lr in tuned:
+            for method, lr in methods_with_rates:
                 yield _cell(study.task, digest, method, lr, seed)
 
 
@@ -158,26 +157,28 @@ def chosen_rate(evidence: kit.Evidence, data: str, method: str) -> float:
     Raises:
         InputError: there is no such training.
     """
-    tried = _short(evidence, data, method)
-    ends = tried["validation_accuracy"][np.arange(tried.rows), tried["epochs"].astype(int) - 1]
-    return float(tried["lr"][int(np.argmax(ends))])
+    short_trainings = _rate_search(evidence, data, method)
+    ends = short_trainings["validation_accuracy"][
+        np.arange(short_trainings.rows), short_trainings["epochs"].astype(int) - 1
+    ]
+    return float(short_trainings["lr"][int(np.argmax(ends))])
 
 
-def _short(evidence: kit.Evidence, data: str, method: str) -> kit.Evidence:
+def _rate_search(evidence: kit.Evidence, data: str, method: str) -> kit.Evidence:
     """The trainings of a method on these data that choose its learning rate."""
     return evidence.where(tuning=1, data=DATA.index(data), method=METHODS.index(method))
 
 
-def _available(studies: Sequence[Study]) -> list[tuple[Study, str]]:
-    here, missing = [], []
+def _with_files(studies: Sequence[Study]) -> list[tuple[Study, str]]:
+    available, missing = [], []
     for study in studies:
         try:
-            here.append((study, files_digest(study.task.data)))
+            available.append((study, digest_of_data(study.task.data)))
         except UnavailableError as error:
             missing.append(str(error))
-    if not here:
+    if not available:
         raise UnavailableError(missing[0])
-    if any(study.task.accelerator for study, _ in here):
+    if any(study.task.accelerator for study, _ in available):
         import torch
 
         if not torch.cuda.is_available():
@@ -185,7 +186,7 @@ def _available(studies: Sequence[Study]) -> list[tuple[Study, str]]:
                 "the published networks need a GPU that torch can use, and there is none; choose"
                 " the scale small"
             )
-    return here
+    return available
 
 
 def _cell(task: Task, digest: str, method: Method, lr: float, seed: int) -> kit.Cell:
@@ -204,7 +205,7 @@ def run(task: dict[str, Any], method: dict[str, Any], seed: int, digest: str) ->
     spec, name = Task(**task), method["name"]
     # trainings run side by side on a CPU, and their bits do not depend on how many do
     with at_most_threads(sys.maxsize if spec.accelerator else 1, torch):
-        model, known, history = _trained(spec, method, seed)
+        model, task_data, history = _train_with_method(spec, method, seed)
         columns = {
             "data": DATA.index(spec.data),
             "method": METHODS.index(name),
@@ -213,33 +214,37 @@ def run(task: dict[str, Any], method: dict[str, Any], seed: int, digest: str) ->
             "published": spec.accelerator,
             "depth": spec.depth,
             "lr": method["lr"],
-            "held": [len(known.validation), len(known.test)],
+            "held": [len(task_data.validation), len(task_data.test)],
             "stopped": ("accuracy", "epochs", "diverged").index(history.stopped),
-            **_courses(history, spec.timed, device_of(spec)),
-            **_looked_at(model, spec, known),
+            **_trajectories(history, spec.timed, device_of(spec)),
+            **_measure_attention(model, spec, task_data),
         }
     return {key: np.asarray(value)[None] for key, value in columns.items()}
 
 
 def device_of(task: Task) -> str:
-    """Where a task trains: on a GPU what needs one, and rows with times where there is one."""
+    """The device on which a task trains: a GPU for what needs one, and for rows with times where
+    there is one.
+    """
     import torch
 
     return "cuda" if task.accelerator or (task.timed and torch.cuda.is_available()) else "cpu"
 
 
-def _trained(task: Task, method: dict[str, Any], seed: int) -> tuple[nn.Module, Known, History]:
+def _train_with_method(
+    task: Task, method: dict[str, Any], seed: int
+) -> tuple[nn.Module, TaskData, History]:
     """The trained network, its examples and its learning curves."""
     import torch
 
     from attsvm_papers.networks.examples import examples, network
-    from attsvm_papers.networks.training import Plan, train
+    from attsvm_papers.networks.training import Plan, train_network
 
     name, tuning = method["name"], seed == TUNING_SEED
-    known = examples(task)
+    task_data = examples(task)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = network(task, known)
+        model = network(task, task_data)
     mirror = name.startswith("l")
     plan = Plan(
         optimizer="mirror" if mirror else name,
@@ -251,16 +256,16 @@ def _trained(task: Task, method: dict[str, Any], seed: int) -> tuple[nn.Module, 
         seed=seed,
         stop_accuracy=task.stop_accuracy or None,
         augment=task.augment,
-        parts=task.parts,
+        pieces=task.parts,
         device=device_of(task),
         accelerator=task.accelerator,
     )
-    test = known.test[:FEW] if tuning else known.test  # of which no rate depends
-    held = {"validation": known.validation, "test": test}
-    return model, known, train(model, known.train, held, plan)
+    test = task_data.test[:FEW] if tuning else task_data.test  # of which no rate depends
+    held_out = {"validation": task_data.validation, "test": test}
+    return model, task_data, train_network(model, task_data.train, held_out, plan)
 
 
-def _courses(history: History, timed: bool, device: str) -> dict[str, Any]:
+def _trajectories(history: History, timed: bool, device: str) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name in ("train_accuracy", "validation_accuracy", "test_accuracy"):
         columns[name] = np.full(COURSE, np.nan)
@@ -274,25 +279,27 @@ def _courses(history: History, timed: bool, device: str) -> dict[str, Any]:
     return columns
 
 
-def _looked_at(model: nn.Module, task: Task, known: Known) -> dict[str, Any]:
-    """What is read off the network at the end of training."""
+def _measure_attention(model: nn.Module, task: Task, task_data: TaskData) -> dict[str, Any]:
+    """The columns that are measured on the network at the end of training."""
     import torch
 
     from attsvm_papers.networks.selectivity import attention_weights, opinion_scores, weight_sizes
     from attsvm_papers.networks.training import predict
 
-    logits = predict(model, known.test).cpu()
-    right = (logits > 0 if logits.ndim == 1 else logits.argmax(dim=1)) == known.test.labels
+    logits = predict(model, task_data.test).cpu()
+    right = (logits > 0 if logits.ndim == 1 else logits.argmax(dim=1)) == task_data.test.labels
     network: Any = getattr(model, "network", model)
     columns = {
         f"right_{task.data}": right.double().numpy(),
         **weight_sizes(attention_weights(network), task.width),
     }
-    if known.sentences:
+    if task_data.sentences:
         model.eval()
-        place = next(model.parameters()).device
+        device = next(model.parameters()).device
         with torch.no_grad():
-            asked = (torch.tensor([ids], device=place) for ids in known.sentences)
-            rows = [network.cls_rows(ids)[0, -1].mean(dim=0) for ids in asked]
-        columns |= opinion_scores([row.double().cpu().numpy() for row in rows], known.places)
+            inputs = (torch.tensor([ids], device=device) for ids in task_data.sentences)
+            rows = [network.cls_rows(ids)[0, -1].mean(dim=0) for ids in inputs]
+        columns |= opinion_scores(
+            [row.double().cpu().numpy() for row in rows], task_data.opinion_positions
+        )
     return columns

@@ -22,16 +22,16 @@ from attsvm.errors import InputError
 from attsvm.geometry import Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 from attsvm_papers.networks.image_batches import cropped_and_flipped, draw_shifts
-from attsvm_papers.networks.labelled import Examples, shuffled
+from attsvm_papers.networks.labelled import Examples, shuffled_steps
 
 Columns = dict[str, list[float]]
 Forward = Callable[..., Tensor]
-TOGETHER = 256  # examples of one forward pass without gradients
+PASS_SIZE = 256  # examples of one forward pass without gradients
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What decides the numbers.
+    """Everything that decides the numbers of a training.
 
     Attributes:
         optimizer: ``mirror`` (mirror descent on all parameters, as one group), ``adam``, ``adamw``
@@ -47,7 +47,7 @@ class Plan:
         mean: whether the loss of a step is the mean over its examples; their sum otherwise.
         augment: images are cropped at random after a border of an eighth of their side, and
             flipped.
-        parts: a batch goes through the model in this many parts of texts of similar length; the
+        pieces: a batch goes through the model in this many pieces of texts of similar length; the
             gradient is that of the whole batch.
         device: where it trains, as torch names it.
         accelerator: compiled, with products in bfloat16.
@@ -63,7 +63,7 @@ class Plan:
     stop_accuracy: float | None = None
     mean: bool = False
     augment: bool = False
-    parts: int = 1
+    pieces: int = 1
     device: str = "cpu"
     accelerator: bool = False
 
@@ -74,7 +74,7 @@ class History:
 
     Attributes:
         columns: name to ``(epochs,)``: ``train_loss`` (mean per example) and ``train_accuracy``,
-            over the batches as they were trained; ``<held>_loss`` and ``<held>_accuracy`` of every
+            over the batches as they were trained; ``<set>_loss`` and ``<set>_accuracy`` of every
             held-out set after the epoch; ``seconds`` and ``cpu_seconds`` of its training.
         stopped: ``accuracy``, ``epochs``, or ``diverged`` for a loss that is no number.
     """
@@ -91,20 +91,20 @@ class History:
         return self.columns[column]
 
 
-def train(
+def train_network(
     model: nn.Module,
     examples: Examples,
-    held: Mapping[str, Examples],
+    held_out: Mapping[str, Examples],
     plan: Plan,
 ) -> History:
-    """Train ``model`` in place and look at the held-out sets after every epoch; none of them is
-    used for a decision.
+    """Train ``model`` in place and measure the held-out sets after every epoch; none is used for a
+    decision.
 
     Args:
         model: maps inputs (and their mask, where there is one) to logits ``(n,)`` of two classes,
             or to scores ``(n, classes)``.
         examples: training examples.
-        held: held-out sets by name.
+        held_out: held-out sets by name.
         plan: what decides the numbers.
     """
     device = torch.device(plan.device)
@@ -112,21 +112,21 @@ def train(
     optimizer = optimizer_of(model, plan)
     forward: Forward = torch.compile(model, dynamic=True) if plan.accelerator else model
     examples = examples.to(device)
-    held = {name: each.to(device) for name, each in held.items()}
+    held_out = {name: held_out_examples.to(device) for name, held_out_examples in held_out.items()}
     columns: Columns = {}
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        while (stopped := _stopped(columns, plan)) is None:
+        while (reason := _stop_reason(columns, plan)) is None:
             epoch = len(columns.get("train_loss", ()))
             row = _epoch(model, forward, optimizer, examples, plan, epoch)
-            for name, each in held.items():
-                found = _scores(forward, model, each, plan.accelerator)
-                row[f"{name}_loss"], row[f"{name}_accuracy"] = found
+            for name, held_out_examples in held_out.items():
+                scores = _loss_and_accuracy(forward, model, held_out_examples, plan.accelerator)
+                row[f"{name}_loss"], row[f"{name}_accuracy"] = scores
             for name, value in row.items():
                 columns.setdefault(name, []).append(value)
-    return History({name: np.array(values) for name, values in columns.items()}, stopped)
+    return History({name: np.array(values) for name, values in columns.items()}, reason)
 
 
-def _stopped(columns: Columns, plan: Plan) -> str | None:
+def _stop_reason(columns: Columns, plan: Plan) -> str | None:
     """Why training is over, or None."""
     if not columns:
         return None
@@ -147,8 +147,8 @@ def _epoch(
 ) -> dict[str, float]:
     """One pass over the examples, and its row of the learning curves."""
     n, device = len(examples), examples.labels.device
-    steps = shuffled(n, plan.batch, plan.seed, epoch)
-    pieces = examples.pieces(steps, plan.parts)
+    steps = shuffled_steps(n, plan.batch, plan.seed, epoch)
+    pieces = examples.pieces(steps, plan.pieces)
     if plan.augment:
         shifts = draw_shifts(n, examples.inputs.shape[-1], plan.seed, epoch).to(device)
     sums = torch.zeros(2, dtype=torch.float64, device=device)
@@ -165,10 +165,12 @@ def _epoch(
             loss = summed_loss(logits, labels)
             (loss / len(rows) if plan.mean else loss).backward()  # type: ignore[no-untyped-call]
             with torch.no_grad():
-                sums += torch.stack([loss.double(), _right(logits, labels).double()])
+                sums += torch.stack([loss.double(), _count_right(logits, labels).double()])
         optimizer.step()
-    found = [*(sums / n).tolist(), *(_clocks() - began).tolist()]
-    return dict(zip(("train_loss", "train_accuracy", "seconds", "cpu_seconds"), found, strict=True))
+    values = [*(sums / n).tolist(), *(_clocks() - began).tolist()]
+    return dict(
+        zip(("train_loss", "train_accuracy", "seconds", "cpu_seconds"), values, strict=True)
+    )
 
 
 def _clocks() -> FloatArray:
@@ -195,30 +197,30 @@ def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits, labels, reduction="sum")
 
 
-def _right(logits: Tensor, labels: Tensor) -> Tensor:
-    found = logits > 0 if logits.ndim == 1 else logits.argmax(dim=1)
-    return (found == labels).sum()
+def _count_right(logits: Tensor, labels: Tensor) -> Tensor:
+    classes = logits > 0 if logits.ndim == 1 else logits.argmax(dim=1)
+    return (classes == labels).sum()
 
 
-def _scores(
+def _loss_and_accuracy(
     forward: Forward, model: nn.Module, examples: Examples, accelerator: bool
 ) -> tuple[float, float]:
     """Mean loss and accuracy in evaluation mode."""
     sums = torch.zeros(2, dtype=torch.float64, device=examples.labels.device)
     model.eval()
     with torch.no_grad():
-        for piece in _all(examples):
+        for piece in _all_pieces(examples):
             inputs, labels = examples.take(piece)
             logits = logits_of(forward, inputs, accelerator)
             sums += torch.stack(
-                [summed_loss(logits, labels).double(), _right(logits, labels).double()]
+                [summed_loss(logits, labels).double(), _count_right(logits, labels).double()]
             )
     loss, accuracy = (sums / len(examples)).tolist()
     return loss, accuracy
 
 
-def _all(examples: Examples) -> list[tuple[Tensor, int]]:
-    return examples.pieces([np.arange(len(examples))], -(-len(examples) // TOGETHER))[0]
+def _all_pieces(examples: Examples) -> list[tuple[Tensor, int]]:
+    return examples.pieces([np.arange(len(examples))], -(-len(examples) // PASS_SIZE))[0]
 
 
 def predict(model: nn.Module, examples: Examples) -> Tensor:
@@ -228,11 +230,12 @@ def predict(model: nn.Module, examples: Examples) -> Tensor:
     examples = examples.to(next(model.parameters()).device)
     model.eval()
     with torch.no_grad():
-        found = [
-            (piece[0], logits_of(model, examples.take(piece)[0], False)) for piece in _all(examples)
+        batches = [
+            (piece[0], logits_of(model, examples.take(piece)[0], False))
+            for piece in _all_pieces(examples)
         ]
-    rows = torch.cat([index for index, _ in found])
-    return torch.cat([logits for _, logits in found])[rows.argsort()]
+    rows = torch.cat([index for index, _ in batches])
+    return torch.cat([logits for _, logits in batches])[rows.argsort()]
 
 
 def optimizer_of(model: nn.Module, plan: Plan) -> Optimizer:
@@ -250,16 +253,18 @@ def optimizer_of(model: nn.Module, plan: Plan) -> Optimizer:
         return kind(parameters, lr=lr, fused=True)
     if plan.optimizer != "spectral":
         raise InputError(f"there is no optimiser {plan.optimizer!r}")
-    whole: list[Tensor] = []
+    unfused: list[Tensor] = []
     fused: list[Tensor] = []
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and ".blocks." in f".{name}.":
             joined = name.endswith("qkv")  # keys, queries and values of one self-attention
-            (fused if joined else whole).append(module.weight)
-    groups: list[dict[str, Any]] = [{"params": whole}, {"params": fused, "blocks": 3}]
+            (fused if joined else unfused).append(module.weight)
+    groups: list[dict[str, Any]] = [{"params": unfused}, {"params": fused, "blocks": 3}]
     options: dict[str, Any] = {"momentum": 0.95, "nesterov": True, "polar": "polar-express"}
     groups = [group for group in groups if group["params"]]
     matrices = SteepestDescent(groups, lr=lr, norm=Spectral(), **options)
-    moved = {id(parameter) for parameter in (*whole, *fused)}
-    rest = [parameter for parameter in parameters if id(parameter) not in moved]
-    return CombinedOptimizer([matrices, torch.optim.Adam(rest, lr=plan.rest_lr or lr, fused=True)])
+    matrix_ids = {id(parameter) for parameter in (*unfused, *fused)}
+    others = [parameter for parameter in parameters if id(parameter) not in matrix_ids]
+    return CombinedOptimizer(
+        [matrices, torch.optim.Adam(others, lr=plan.rest_lr or lr, fused=True)]
+    )

@@ -47,8 +47,8 @@ class WordPieces:
 
     def split(self, text: str) -> list[str]:
         """The pieces of a text, [CLS] and [SEP] included."""
-        found: list[str] = self._tokenizer.encode(text).tokens
-        return found
+        tokens: list[str] = self._tokenizer.encode(text).tokens
+        return tokens
 
     def ids(
         self, texts: Sequence[str], length: int, end: int = 0
@@ -56,14 +56,14 @@ class WordPieces:
         """Ids ``(n, T)`` and where tokens are, ``(n, T)``; texts of more than ``length`` pieces
         keep their first ones and ``end`` of the last.
         """
-        rows = [each.ids for each in self._tokenizer.encode_batch(list(texts))]
-        kept = [
+        rows = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
+        cut_rows = [
             row if len(row) <= length else row[: length - end] + row[len(row) - end :]
             for row in rows
         ]
-        mask = np.arange(max(map(len, kept))) < np.array([[len(row)] for row in kept])
+        mask = np.arange(max(map(len, cut_rows))) < np.array([[len(row)] for row in cut_rows])
         ids = np.zeros(mask.shape, dtype=np.int64)
-        ids[mask] = list(itertools.chain.from_iterable(kept))
+        ids[mask] = list(itertools.chain.from_iterable(cut_rows))
         return ids, mask
 
     def _plain(self, pieces: dict[str, int]) -> Any:
@@ -75,11 +75,13 @@ class WordPieces:
         return tokenizer
 
     def _learned(self, texts: Sequence[str], size: int, first: Sequence[str]) -> dict[str, int]:
-        """Pieces and their numbers: the given ones, then letters, then merges up to ``size``."""
+        """Pieces and their numbers: those in ``first``, then letters, then merges up to
+        ``size``.
+        """
         tokenizer = self._plain({})
         trainer = self._library.trainers.WordPieceTrainer(
             vocab_size=size, special_tokens=list(first), show_progress=False
         )
         tokenizer.train_from_iterator(texts, trainer, length=len(texts))
-        found: dict[str, int] = tokenizer.get_vocab()
-        return found
+        numbers: dict[str, int] = tokenizer.get_vocab()
+        return numbers

@@ -14,11 +14,11 @@ from attsvm.data import FloatArray
 from attsvm.datasets.next_token import NextTokenData
 from attsvm.selection import SoftLabelSVM
 
-Drawn = tuple[FloatArray, FloatArray]
+Contexts = tuple[FloatArray, FloatArray]
 """Embeddings ``(m, d)`` and counts ``(m, V)``."""
 
 
-def random_contexts(m: int, V: int, d: int, most: int, seed: int) -> Drawn:
+def random_contexts(m: int, V: int, d: int, most: int, seed: int) -> Contexts:
     """Embeddings on the unit sphere; one to ``most`` random tokens follow each context, 1 to 9
     times.
     """
@@ -30,7 +30,7 @@ def random_contexts(m: int, V: int, d: int, most: int, seed: int) -> Drawn:
     return h / np.linalg.norm(h, axis=1, keepdims=True), n
 
 
-def two_topics(m: int, V: int, seed: int) -> Drawn:
+def two_topics(m: int, V: int, seed: int) -> Contexts:
     """Contexts of two topics in three dimensions: the first coordinate tells the topic, which has
     three tokens of its own; each follows 1 to 9 times. Separable, and for m > 6 not compatible.
     """
@@ -43,22 +43,24 @@ def two_topics(m: int, V: int, seed: int) -> Drawn:
     return h / np.linalg.norm(h, axis=1, keepdims=True), n
 
 
-def most_frequent(drawn: Drawn) -> Drawn:
+def most_frequent(contexts: Contexts) -> Contexts:
     """Hard labels in place of soft ones: the most frequent token of every context."""
-    h, n = drawn
+    h, n = contexts
     return h, np.eye(n.shape[1])[n.argmax(axis=1)]
 
 
-def reversed_odds(drawn: Drawn) -> Drawn:
-    """The same supports, in which rare tokens are as frequent as frequent ones were."""
-    h, n = drawn
-    inside = n > 0
-    inverse = np.divide(1.0, n, out=np.zeros(n.shape), where=inside)
+def reversed_odds(contexts: Contexts) -> Contexts:
+    """Contexts with reversed odds: of each support the rare tokens are as frequent as frequent ones
+    were.
+    """
+    h, n = contexts
+    in_support = n > 0
+    inverse = np.divide(1.0, n, out=np.zeros(n.shape), where=in_support)
     return h, inverse / inverse.sum(axis=1, keepdims=True)
 
 
-def sentences(svm: SoftLabelSVM) -> NextTokenData:
-    """The same loss as that of sentences of one token, a context: a sentence for each token that
+def context_sentences(svm: SoftLabelSVM) -> NextTokenData:
+    """Sentences of one token, a context, with the same loss: a sentence for each token that
     follows, weighted by how often. There are no more contexts than tokens.
     """
     h, p, weights = svm.labels
@@ -75,7 +77,7 @@ def longest_step(svm: SoftLabelSVM) -> float:
 
 
 def off_support(svm: SoftLabelSVM, W: FloatArray) -> FloatArray:
-    """``(rows,)``: how much of all probability weights ``(V, d)`` give to the token of each
+    """The share of all probability ``(rows,)`` that weights ``(V, d)`` give to the token of each
     inequality.
     """
     h, _, weights = svm.labels
@@ -85,13 +87,13 @@ def off_support(svm: SoftLabelSVM, W: FloatArray) -> FloatArray:
 
 
 def multipliers(svm: SoftLabelSVM) -> FloatArray:
-    """``(rows,)``: the multiplier of each inequality."""
-    found: FloatArray = svm.solution.dual[~svm.solution.margins.equalities]
-    return found
+    """The multipliers of the inequalities ``(rows,)``."""
+    duals: FloatArray = svm.solution.dual[~svm.solution.margins.equalities]
+    return duals
 
 
-def trials(svms: Sequence[SoftLabelSVM]) -> dict[str, NDArray[np.bool_]]:
-    """What holds of the labels of each trial, with proof."""
+def label_properties(svms: Sequence[SoftLabelSVM]) -> dict[str, NDArray[np.bool_]]:
+    """Properties of the labels of each trial, with proof."""
     return {
         "compatible": np.array([svm.compatible for svm in svms]),
         "separable": np.array([svm.separable for svm in svms]),

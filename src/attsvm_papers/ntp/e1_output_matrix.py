@@ -25,7 +25,13 @@ from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Rule, output_stage
 from attsvm.margins import output_margins
 from attsvm_papers import kit
-from attsvm_papers.ntp.two_stages import astray, by_run, output_targets, rates, uncentred
+from attsvm_papers.ntp.two_stages import (
+    by_run,
+    output_targets,
+    published_rates,
+    random_path_lengths,
+    uncentred,
+)
 
 _K = 20
 IDENTITY, ORTHOGONAL, WEIGHTS, START = "identity", "ortho", "weights", "start"
@@ -36,7 +42,7 @@ FIT, LOSS_FIT = (2000, 20_000), (3000, 20_000)
 
 @kit.run(case=[*UNIFORM, WEIGHTS, START], seeds=kit.seeds(10, by=100), quick={"seeds": 3})
 def run(seeds, case, K=20, steps=20_000, deviation=0.1):
-    eta, _ = rates(K)
+    eta, _ = published_rates(K)
     sets, starts = [], []
     for seed in seeds:
         rng = np.random.default_rng([2, seed])
@@ -53,7 +59,7 @@ def run(seeds, case, K=20, steps=20_000, deviation=0.1):
         "step": kit.same(course.steps),
         **_rises(sets, starts, seeds),
         "growth": course.norm[-1] / (eta * course.steps[-1]),
-        "growth_astray": astray(seeds, K, steps),
+        "growth_astray": random_path_lengths(seeds, K, steps),
         "error_slope": kit.exponents(course.steps, error.T, *FIT),
         "uncentred_slope": kit.exponents(
             course.steps, course.direction_error(uncentred(sets)).T, *FIT
@@ -77,15 +83,15 @@ def _rises(sets: Any, starts: Any, seeds: Any) -> dict[str, Any]:
     solutions = max_margin([output_margins(one.embeddings, one.following) for one in turned])
     # 2 eta exp(2 eta) = 1 / |W*|
     allowed = 0.5 * lambertw(1.0 / solutions.norm).real
-    found = {}
+    rises = {}
     for name, factor in (("rises", 1.0), ("rises_long", TOO_LONG)):
         rule = Rule(tuple(factor * allowed))
         course = output_stage(
             turned, rule, 1000, init=np.stack(starts), records=AtSteps(()), watch=True
         )
         assert course.rises is not None
-        found[name] = course.rises
-    return found
+        rises[name] = course.rises
+    return rises
 
 
 TOO_LONG = 300.0
@@ -204,7 +210,7 @@ def stage_one_rates(evidence, axes):
             kit.band(axes[0], step[late], rows["error"][:, late], colour)
         kit.band(axes[1], step, rows["loss"], colour)
         kit.band(axes[2], step, rows["norm"], colour, label=words)
-    norm = rates(_K)[0] * step[-1::-8]
+    norm = published_rates(_K)[0] * step[-1::-8]
     loss = np.log1p((_K - 1) * np.exp(-norm / np.sqrt(_K - 1)))
     for ax, closed in ((axes[1], loss), (axes[2], norm)):
         ax.plot(step[-1::-8], closed, "x", color=kit.BEST, markersize=5)

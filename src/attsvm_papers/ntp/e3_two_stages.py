@@ -21,12 +21,12 @@ from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import (
     KINDS,
     PUBLISHED,
-    astray,
     attention_solutions,
     by_run,
-    draw,
+    draw_data_sets,
     output_targets,
-    rates,
+    published_rates,
+    random_path_lengths,
     sums_of_arcs,
 )
 
@@ -37,8 +37,8 @@ TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 
 @kit.run(kind=KINDS, seeds=kit.seeds(10, by=2), quick={"steps": 10_000, "seeds": 2})
 def run(kind, seeds, K=20, per_query=4, first_steps=1000, steps=100_000):
-    eta0, eta = rates(K)
-    sets = draw(kind, K, per_query, seeds)
+    eta0, eta = published_rates(K)
+    sets = draw_data_sets(kind, K, per_query, seeds)
     marks = np.rint(10.0 ** (np.arange(int(40 * math.log10(steps)) + 1) / 40)).astype(int).tolist()
     output, attention = two_stage(
         sets, Rule(eta0), Rule(eta), (first_steps, steps), records=AtSteps(marks)
@@ -69,7 +69,7 @@ def run(kind, seeds, K=20, per_query=4, first_steps=1000, steps=100_000):
         "cosine_alike": attention.cosine(alike)[here],
         "missing": attention.log_missing[here],
         "path": attention.norm[here] / (eta * PUBLISHED),
-        "path_astray": astray(seeds, K, PUBLISHED),
+        "path_astray": random_path_lengths(seeds, K, PUBLISHED),
         "error_slope": kit.exponents(at, error.T, 1e3, 1e4),
         "error_slope_alike": kit.exponents(at, other.T, 1e3, 1e4),
         "late_error_slope": kit.exponents(at, error.T, 1e4, 1e5),
@@ -88,7 +88,7 @@ def _end_to_end(sets, norms, K):
     r"""Steps of stage 2 until :math:`L\le2\varepsilon`, times :math:`\eta/\|W_{kq}^\star\|`, where
     stage 1 had gone to :math:`\varepsilon`.
     """
-    eta0, eta = rates(K)
+    eta0, eta = published_rates(K)
     lengths = np.zeros((len(sets), len(TOLERANCES)))
     for k, epsilon in enumerate(TOLERANCES):
         first = math.ceil(math.sqrt(K - 1) / eta0 * math.log((K - 1) / epsilon))
@@ -112,11 +112,11 @@ ALIKE = kit.replaced(
 
 def norm_of_other_kind(e):
     """The norm of the same seed's solution for the other kind, over the own one."""
-    found = np.empty(e.rows)
+    norms = np.empty(e.rows)
     for kind, other in (KINDS, KINDS[::-1]):
         seeds, pairs = e.where(kind=kind)["seed"], kit.in_order(e, kind=other)
-        found[e["kind"] == kind] = pairs["solution_norm"][np.searchsorted(pairs["seed"], seeds)]
-    return found / e["solution_norm"]
+        norms[e["kind"] == kind] = pairs["solution_norm"][np.searchsorted(pairs["seed"], seeds)]
+    return norms / e["solution_norm"]
 
 
 OTHER_NORM = kit.replaced(
@@ -187,7 +187,7 @@ def C3_6(e):
     return e["path"]
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_most(
             bound, "log-log slope, between the proved 1/2 and the expected log t / t", kit.MOST
@@ -268,10 +268,10 @@ def both_stages(e, axes):
         rows = e.where(kind=kind)
         stages = ((axes[0], "output_", rows["output_step"][0]), (axes[1], "", rows["step"][0]))
         for number, (row, stage, step) in enumerate(stages, 1):
-            seen = (step > 0) & (step <= PUBLISHED)
+            is_drawn = (step > 0) & (step <= PUBLISHED)
             for ax, name in zip(row, ("loss", "error", "norm"), strict=True):
-                values = np.maximum(rows[stage + name][:, seen], 1e-17)
-                kit.band(ax, step[seen], values, colour, label=WORDS[kind])
+                values = np.maximum(rows[stage + name][:, is_drawn], 1e-17)
+                kit.band(ax, step[is_drawn], values, colour, label=WORDS[kind])
                 ax.set(title=f"Stage {number}: {name}", xlabel="step")
     for ax in (*axes[0, :2], axes[1, 0]):
         ax.set_yscale("log")
@@ -297,15 +297,17 @@ def rates_of_stage_2(e, axes):
     for kind, colour in COLOURS.items():
         rows = e.where(kind=kind)
         step = rows["step"][0]
-        seen, late = step <= PUBLISHED, step >= 10
-        kit.band(axes[0], step[late], rows["error"][:, late], colour)
-        unit = rows["eta"][:, None] * step[seen] / rows["solution_norm"][:, None]
-        axes[1].plot(unit.T, np.exp(rows["log_gap"][:, seen]).T, color=colour, lw=0.8, alpha=0.7)
-        kit.band(axes[2], step[late], rows["alignment"][:, late], colour, label=WORDS[kind])
+        is_drawn, is_late = step <= PUBLISHED, step >= 10
+        kit.band(axes[0], step[is_late], rows["error"][:, is_late], colour)
+        unit = rows["eta"][:, None] * step[is_drawn] / rows["solution_norm"][:, None]
+        axes[1].plot(
+            unit.T, np.exp(rows["log_gap"][:, is_drawn]).T, color=colour, lw=0.8, alpha=0.7
+        )
+        kit.band(axes[2], step[is_late], rows["alignment"][:, is_late], colour, label=WORDS[kind])
     x, u = np.geomspace(1000, step[-1], 20), np.array([4.0, 22.0])
     axes[0].plot(x, 0.6 * (x / 1000.0) ** -0.5, "--", color=kit.FAINT, linewidth=1)
     axes[1].plot(u, 3e-3 * np.exp(-u), "--", color=kit.FAINT, linewidth=1)
-    kit.loglog(axes[0], np.array([10.0, step[-1]]), e["error"][:, late])
+    kit.loglog(axes[0], np.array([10.0, step[-1]]), e["error"][:, is_late])
     axes[1].set(yscale="log", xlabel="step × step size / |W*|", title="Loss over its floor")
     axes[2].set(xscale="log", ylim=(0, 1.02), xlabel="step", title="Cosine of −gradient")
     axes[0].set(xlabel="step", title="Direction error")

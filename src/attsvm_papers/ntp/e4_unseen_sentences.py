@@ -18,14 +18,14 @@ from attsvm.dynamics.next_token import Rule, two_stage
 from attsvm_papers import kit
 from attsvm_papers.ntp.predictions import (
     MEASURES,
-    judged,
-    leader,
+    extreme_scores,
+    highest_scored,
+    is_tied,
     other_query,
-    signs,
-    tied,
+    prediction_measures,
 )
-from attsvm_papers.ntp.two_stages import attention_solutions, draw, rates
-from attsvm_papers.ntp.unseen import GROUPS, Bench, most_frequent_is_unique
+from attsvm_papers.ntp.two_stages import attention_solutions, draw_data_sets, published_rates
+from attsvm_papers.ntp.unseen import GROUPS, TestSentences, most_frequent_is_unique
 
 NAMES = tuple(GROUPS)
 SCORES = ("head", "loser", "free", "unseen_column", "unique_accuracy")
@@ -33,51 +33,53 @@ SCORES = ("head", "loser", "free", "unseen_column", "unique_accuracy")
 
 @kit.run(seeds=kit.seeds(10, by=5), quick={"steps": 10_000, "tests": 10, "seeds": 2})
 def run(seeds, K=20, per_query=4, steps=10_000, tests=50):
-    eta0, eta = rates(K)
-    plain = draw("bipartite", K, per_query, seeds)
-    confused = draw("total", K, per_query, seeds)
-    held_out = [one.select(~_mentions(one, K - 1) | (one.lengths == 1)) for one in plain]
+    eta0, eta = published_rates(K)
+    plain = draw_data_sets("bipartite", K, per_query, seeds)
+    confused = draw_data_sets("total", K, per_query, seeds)
+    held_out = [data.select(~_mentions(data, K - 1) | (data.lengths == 1)) for data in plain]
     sets = [*plain, *confused, *held_out]
     attention = two_stage(sets, Rule(eta0), Rule(eta), (1000, steps), records=AtSteps(())).attention
     W, values = attention.W[-1], attention.problem.values
     solutions = attention_solutions(sets)
     rows = []
     for k in range(len(seeds)):
-        told: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         rng = np.random.default_rng([4, seeds[k]])
         for name in NAMES:
             run = k + len(seeds) * (name == "G5") + 2 * len(seeds) * (name in ("G7", "G8"))
             data = sets[run]
-            cases = Bench(data, partial_order(data), tests, rng).cases(name)
+            cases = TestSentences(data, partial_order(data), tests, rng).cases(name)
             # the head of larger trained score should win; without confused tokens, only the heads
             # may lead
             if name == "G6":
                 cases = [
-                    (sentence, leader(sentence, data, W[run]))
+                    (sentence, highest_scored(sentence, data, W[run]))
                     for sentence, _ in cases
-                    if not tied(sentence, data, solutions[run].W)
+                    if not is_tied(sentence, data, solutions[run].W)
                 ]
             solution = solutions[run].W * np.linalg.norm(W[run]) / solutions[run].norm
-            found = judged(cases, data, values[run], W[run], solution)
-            told |= {f"{name}_{measure}": found[measure] for measure in MEASURES}
+            measures = prediction_measures(cases, data, values[run], W[run], solution)
+            columns |= {f"{name}_{measure}": measures[measure] for measure in MEASURES}
             if name == "G7":
-                lone = np.array([most_frequent_is_unique(sentence) for sentence, _ in cases])
+                is_unique = np.array([most_frequent_is_unique(sentence) for sentence, _ in cases])
                 for key in ("", "_other"):
-                    right = found["right" + key][lone]
-                    told["unique_accuracy" + key] = right.mean() if len(right) else np.nan
+                    right = measures["right" + key][is_unique]
+                    columns["unique_accuracy" + key] = right.mean() if len(right) else np.nan
         for key, weights in (("", W), ("_other", other_query(W))):
-            told |= {name + key: value for name, value in signs(plain[k], weights[k]).items()}
+            columns |= {
+                name + key: value for name, value in extreme_scores(plain[k], weights[k]).items()
+            }
             unseen = weights[2 * len(seeds) + k] @ held_out[k].embeddings[K - 1]
-            told["unseen_column" + key] = np.linalg.norm(unseen)
-        rows.append(told)
+            columns["unseen_column" + key] = np.linalg.norm(unseen)
+        rows.append(columns)
     return kit.stacked(rows)
 
 
 def _mentions(data: Any, token: int) -> Any:
-    sentence, seen, _ = data.occurrences
-    found = np.zeros(data.N, dtype=bool)
-    found[sentence[seen == token]] = True
-    return found
+    sentence, occurring, _ = data.occurrences
+    has_token = np.zeros(data.N, dtype=bool)
+    has_token[sentence[occurring == token]] = True
+    return has_token
 
 
 OTHER_QUERY = kit.replaced(
@@ -91,7 +93,7 @@ OTHER_QUERY = kit.replaced(
 )
 
 
-def drawn(name):
+def has_sentence(name):
     """The group has a sentence on this seed: some orders allow none."""
     return {f"a sentence of {name}": lambda e: e[f"{name}_count"] > 0}
 
@@ -105,7 +107,7 @@ PROTOCOL = "groups of this project; ntp has the extended query-dependent partial
     id="C3-E4a",
     null=OTHER_QUERY,
 )
-def predicted(e):
+def all_predicted(e):
     """In groups G1 to G5 and G8 every unseen sentence is predicted: known heads with unseen losers
     or non-comparable tokens, no head at all, lengths 10 to 40, order by transitivity only, a token
     of no order.
@@ -164,7 +166,7 @@ def C3_13b(e):
     ),
     reference=(PROTOCOL),
     id="C3-E4G6",
-    assumes=drawn("G6"),
+    assumes=has_sentence("G6"),
     null=OTHER_QUERY,
 )
 def C3_E4G6(e):
@@ -197,8 +199,8 @@ def unseen_sentences(evidence, axes):
     ax = axes[0]
     ax.set(xlim=(0, 1), ylim=(len(NAMES) + 0.1, -1.4))
     ax.set_axis_off()
-    places = np.linspace(0.48, 0.96, len(headers))
-    for x, header in zip(places, headers, strict=True):
+    positions = np.linspace(0.48, 0.96, len(headers))
+    for x, header in zip(positions, headers, strict=True):
         ax.text(
             x, -0.55, header, ha="center", va="bottom", color=kit.FAINT, fontsize=9, linespacing=1.1
         )
@@ -206,13 +208,13 @@ def unseen_sentences(evidence, axes):
         ax.axhline(row - 0.45, color="#d3d7dd", linewidth=0.6)
         ax.text(0.0, row, name, va="center", color=kit.INK, fontweight="bold")
         ax.text(0.045, row, GROUPS[name], va="center", color=kit.INK)
-        for x, measure in zip(places, measures, strict=True):
+        for x, measure in zip(positions, measures, strict=True):
             values = evidence[f"{name}_{measure}"]
-            text = f"{values.mean():.0f}" if measure == "count" else _range(values)
+            text = f"{values.mean():.0f}" if measure == "count" else _mean_and_least(values)
             full = measure != "count" and np.nanmin(values) == 1.0
             ax.text(x, row, text, ha="center", va="center", color=kit.TRAINED if full else kit.INK)
 
 
-def _range(values: Any) -> str:
+def _mean_and_least(values: Any) -> str:
     mean, least = f"{100 * np.nanmean(values):.1f}", f"{100 * np.nanmin(values):.1f}"
     return f"{mean} %" if mean == least else f"{mean} % ({least})"

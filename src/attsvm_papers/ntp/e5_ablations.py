@@ -18,9 +18,9 @@ from attsvm_papers.ntp.two_stages import (
     KINDS,
     attention_solutions,
     by_run,
-    draw,
+    draw_data_sets,
     output_targets,
-    rates,
+    published_rates,
     sums_of_arcs,
     uncentred,
 )
@@ -28,23 +28,23 @@ from attsvm_papers.ntp.two_stages import (
 
 @kit.run(norm=["block", "joint"], seeds=kit.seeds(10, by=100), quick={"seeds": 2})
 def at_once(seeds, norm, K=20, per_query=4, steps=10_000):
-    eta0, eta = rates(K)
-    sets = draw("bipartite", K, per_query, seeds)
-    course = joint(sets, Rule(eta), steps, output_lr=eta0, norm=norm, records=LogSpaced(150))
+    eta0, eta = published_rates(K)
+    sets = draw_data_sets("bipartite", K, per_query, seeds)
+    trajectory = joint(sets, Rule(eta), steps, output_lr=eta0, norm=norm, records=LogSpaced(150))
     solutions, target = attention_solutions(sets), output_targets(sets)
     columns = {
-        "attention_error": course.attention.direction_error(solutions),
-        "output_error": course.output.direction_error(target),
-        "attention_norm": course.attention.norm,
-        "output_norm": course.output.norm,
-        "loss": course.attention.loss,
+        "attention_error": trajectory.attention.direction_error(solutions),
+        "output_error": trajectory.output.direction_error(target),
+        "attention_norm": trajectory.attention.norm,
+        "output_norm": trajectory.output.norm,
+        "loss": trajectory.attention.loss,
     }
     return {
-        "step": kit.same(course.attention.steps),
-        "attention_cosine": course.attention.cosine(solutions)[-1],
-        "attention_cosine_alike": course.attention.cosine(sums_of_arcs(solutions))[-1],
-        "output_cosine": course.output.cosine(target)[-1],
-        "output_cosine_uncentred": course.output.cosine(uncentred(sets))[-1],
+        "step": kit.same(trajectory.attention.steps),
+        "attention_cosine": trajectory.attention.cosine(solutions)[-1],
+        "attention_cosine_alike": trajectory.attention.cosine(sums_of_arcs(solutions))[-1],
+        "output_cosine": trajectory.output.cosine(target)[-1],
+        "output_cosine_uncentred": trajectory.output.cosine(uncentred(sets))[-1],
         **by_run(columns),
     }
 
@@ -53,8 +53,8 @@ def at_once(seeds, norm, K=20, per_query=4, steps=10_000):
     kind=KINDS, textbook=[False, True], seeds=kit.seeds(10, by=10, name="runs"), quick={"runs": 1}
 )
 def rounding(kind, textbook, seeds, K=20, per_query=4, long=40_000):
-    eta0, eta = rates(K)
-    sets = draw(kind, K, per_query, seeds)
+    eta0, eta = published_rates(K)
+    sets = draw_data_sets(kind, K, per_query, seeds)
     attention = two_stage(
         sets, Rule(eta0), Rule(eta), (1000, long), records=LogSpaced(250), textbook=textbook
     ).attention
@@ -75,7 +75,7 @@ LAST = "after 10 000 steps"
     where={"part": "at_once"},
     null=kit.replaced("a target that is not centred", output_cosine="output_cosine_uncentred"),
 )
-def output(e):
+def output_direction(e):
     """With a norm for each matrix, and with one for both, the output matrix points along its
     solution.
     """
@@ -88,7 +88,7 @@ def output(e):
     where={"part": "at_once"},
     null=kit.replaced("the sum of all arcs", attention_cosine="attention_cosine_alike"),
 )
-def attention(e):
+def query_key_direction(e):
     """With a norm for each matrix, and with one for both, the query-key matrix points along its
     solution.
     """
@@ -98,14 +98,14 @@ def attention(e):
 EXCHANGED = kit.exchanged("each gradient for the other", "textbook", False, True)
 
 
-def of(kind, textbook):
+def rows_of_gradient(kind, textbook):
     return {"where": {"kind": kind, "textbook": textbook}, "null": EXCHANGED}
 
 
 @kit.claim(
     kit.at_most(0.9, "after 40 000 steps; an independent program has .80", share=kit.MOST),
     id="C3-E6a",
-    **of(KINDS[0], True),
+    **rows_of_gradient(KINDS[0], True),
 )
 def C3_E6a(e):
     """No confused tokens: with the textbook gradient the cosine falls below .9."""
@@ -115,7 +115,7 @@ def C3_E6a(e):
 @kit.claim(
     kit.at_least(0.999, "2.6 degrees", share=kit.MOST),
     id="C3-E6b",
-    **of(KINDS[0], False),
+    **rows_of_gradient(KINDS[0], False),
 )
 def C3_E6b(e):
     """No confused tokens: with the stable gradient the cosine ends at .999 or more."""
@@ -125,7 +125,7 @@ def C3_E6b(e):
 @kit.claim(
     kit.at_least(0.01, "set by this project", share=kit.MOST),
     id="C3-E6c",
-    **of(KINDS[1], True),
+    **rows_of_gradient(KINDS[1], True),
 )
 def C3_E6c(e):
     """Confused tokens: with the textbook gradient the cosine ends below its own maximum."""
@@ -146,18 +146,18 @@ def both_at_once(evidence, axes):
     """Medians and ranges over seeds; dashed lines are the query-key matrix. With one norm the
     output matrix takes most of the step at first, and the query-key matrix follows more slowly.
     """
-    looks = ((EACH, "a norm each", kit.TRAINED), (ONE, "one norm", kit.ATTENTION))
-    for norm, words, colour in looks:
+    variants = ((EACH, "a norm each", kit.TRAINED), (ONE, "one norm", kit.ATTENTION))
+    for norm, label, colour in variants:
         rows = evidence.where(norm=norm)
         step = rows["step"][0]
-        late = step >= 1
-        kit.band(axes[0], step[late], rows["loss"][:, late], colour, label=words)
-        kit.band(axes[1], step[late], rows["output_error"][:, late], colour)
-        kit.band(axes[1], step[late], rows["attention_error"][:, late], colour, "--")
+        is_late = step >= 1
+        kit.band(axes[0], step[is_late], rows["loss"][:, is_late], colour, label=label)
+        kit.band(axes[1], step[is_late], rows["output_error"][:, is_late], colour)
+        kit.band(axes[1], step[is_late], rows["attention_error"][:, is_late], colour, "--")
         kit.band(axes[2], step, rows["output_norm"], colour)
         kit.band(axes[2], step, rows["attention_norm"], colour, "--")
-    for style, words in (("-", "output matrix"), ("--", "query-key matrix")):
-        axes[2].plot([], [], style, color=kit.FAINT, label=words)
+    for style, label in (("-", "output matrix"), ("--", "query-key matrix")):
+        axes[2].plot([], [], style, color=kit.FAINT, label=label)
     for ax in axes[:2]:
         kit.logarithmic(ax.xaxis, np.array([1.0, 10_000.0]))
     kit.logarithmic(axes[0].yaxis, evidence.where(part="at_once")["loss"])

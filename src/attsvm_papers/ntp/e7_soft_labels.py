@@ -27,14 +27,14 @@ from attsvm.selection import soft_label_svm
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import ball_weights, tenth
 from attsvm_papers.ntp.contexts import (
+    context_sentences,
+    label_properties,
     longest_step,
     most_frequent,
     multipliers,
     off_support,
     random_contexts,
     reversed_odds,
-    sentences,
-    trials,
     two_topics,
 )
 
@@ -55,100 +55,110 @@ FEW = 6  # dimensions, half of the contexts
 FAR = 16.0  # norms of the max-margin solution: exp(-16) is 1e-7
 
 
-def drawn(kind, m, V, seeds):
+def draw_labels(kind, m, V, seeds):
     if kind == SEPARABLE:
         return [two_topics(m, V, seed) for seed in seeds]
     d = 3 if kind == COMPATIBLE else 16
-    made = [random_contexts(m, V, d, 4, seed) for seed in seeds]
-    return [most_frequent(each) for each in made] if kind == HARD else made
+    contexts = [random_contexts(m, V, d, 4, seed) for seed in seeds]
+    return [most_frequent(pair) for pair in contexts] if kind == HARD else contexts
 
 
-def solved(pairs):
+def solve_labels(pairs):
     return soft_label_svm([h for h, _ in pairs], [n for _, n in pairs])
 
 
 @kit.run(
-    kit.rows("kind rule", RUNS), seeds=kit.seeds(100, by=50), quick={"seeds": 6, "steps": 10_000}
+    kit.rows("kind rule", RUNS),
+    seeds=kit.seeds(100, by=50),
+    quick={"seeds": 6, "steps": 10_000},
+    name="trained",
 )
-def trained(kind, rule, seeds, m=8, V=10, steps=40_000):
-    pairs = drawn(kind, m, V, seeds)
-    svms, hard = solved(pairs), solved([most_frequent(pair) for pair in pairs])
+def train_with_steps(kind, rule, seeds, m=8, V=10, steps=40_000):
+    pairs = draw_labels(kind, m, V, seeds)
+    svms, hard = solve_labels(pairs), solve_labels([most_frequent(pair) for pair in pairs])
     plain = Rule(tuple(longest_step(svm) for svm in svms), normalize=False)
     marks = np.unique(np.rint(np.geomspace(10, steps, 25)).astype(int))
-    course = output_stage(
-        [sentences(svm) for svm in svms],
+    trajectory = output_stage(
+        [context_sentences(svm) for svm in svms],
         STEPS.get(rule, plain),
         steps,
         records=AtSteps([*marks, steps // 10]),
     )
-    found = [
-        _followed(svm, other, pair, course.W[:, run])
+    measures = [
+        _measure_parts(svm, other, pair, trajectory.W[:, run])
         for run, (svm, other, pair) in enumerate(zip(svms, hard, pairs, strict=True))
     ]
     return {
-        "step": kit.same(course.steps),
-        "over_entropy": course.loss.T - np.array([[svm.entropy] for svm in svms]),
+        "step": kit.same(trajectory.steps),
+        "over_entropy": trajectory.loss.T - np.array([[svm.entropy] for svm in svms]),
         "size": np.array([np.linalg.norm(svm.finite) for svm in svms]),
-        **kit.stacked(found),
-        **trials(svms),
+        **kit.stacked(measures),
+        **label_properties(svms),
     }
 
 
-def _followed(svm, hard, pair, W):
-    """What a course ``(records, V, d)`` shows of both parts, and of their nulls."""
-    parts, report = svm.split(W), svm.report(W)
+def _measure_parts(svm, hard, pair, W):
+    """Measures of a trajectory ``(records, V, d)`` in both parts, and of their nulls."""
+    components, report = svm.split(W), svm.report(W)
     other = svm.split(hard.solution.W).outside
-    turned = svm.split(least_norm(log_odds_margins(*reversed_odds(pair))).W).inside
+    reversed_finite = svm.split(least_norm(log_odds_margins(*reversed_odds(pair))).W).inside
     masses, dual = off_support(svm, W[-1])[:, None], multipliers(svm)[:, None]
     return {
         "finite": report.finite,
-        "finite_reversed": np.linalg.norm(parts.inside - turned, axis=(-2, -1)),
-        "finite_squares": np.linalg.norm(parts.inside - svm.odds.W, axis=(-2, -1)),
+        "finite_reversed": np.linalg.norm(components.inside - reversed_finite, axis=(-2, -1)),
+        "finite_squares": np.linalg.norm(components.inside - svm.odds.W, axis=(-2, -1)),
         "gap": 1.0 - report.outside,
-        "gap_hard": direction_gap(parts.outside, other),
-        "outside": np.linalg.norm(parts.outside, axis=(-2, -1)),
+        "gap_hard": direction_gap(components.outside, other),
+        "outside": np.linalg.norm(components.outside, axis=(-2, -1)),
         "dual_gap": direction_gap(masses, dual),
         "dual_even": direction_gap(np.ones(dual.shape), dual),
     }
 
 
-@kit.run(seeds=kit.seeds(40, by=40, name="paths"), quick={"paths": 5})
-def paths(seeds, m=8, V=10):
-    pairs = drawn(BOTH, m, V, seeds)
-    svms, hard = solved(pairs), solved([most_frequent(pair) for pair in pairs])
+@kit.run(seeds=kit.seeds(40, by=40, name="paths"), quick={"paths": 5}, name="paths")
+def paths_in_balls(seeds, m=8, V=10):
+    pairs = draw_labels(BOTH, m, V, seeds)
+    svms, hard = solve_labels(pairs), solve_labels([most_frequent(pair) for pair in pairs])
     weights = ball_weights(svms, RADII)
-    found = [
-        _followed(svm, other, pair, W)
+    measures = [
+        _measure_parts(svm, other, pair, W)
         for svm, other, pair, W in zip(svms, hard, pairs, weights, strict=True)
     ]
     return {
         "radius": kit.same(RADII),
         **{
             name: np.array(
-                [direction_gap(W, one.solution.W) for W, one in zip(weights, best, strict=True)]
+                [direction_gap(W, svm.solution.W) for W, svm in zip(weights, best, strict=True)]
             )
             for name, best in (("path", svms), ("path_hard", hard))
         },
-        "path_finite": np.array([one["finite"] for one in found]),
-        "path_finite_reversed": np.array([one["finite_reversed"] for one in found]),
+        "path_finite": np.array([measures_of_path["finite"] for measures_of_path in measures]),
+        "path_finite_reversed": np.array(
+            [measures_of_path["finite_reversed"] for measures_of_path in measures]
+        ),
         "norm": np.array([svm.solution.norm for svm in svms]),
-        **trials(svms),
+        **label_properties(svms),
     }
 
 
 @kit.run(
-    width=tuple(range(2, 13)), seeds=kit.seeds(100, by=100), quick={"seeds": 6, "width": (3, 6, 12)}
+    width=tuple(range(2, 13)),
+    seeds=kit.seeds(100, by=100),
+    quick={"seeds": 6, "width": (3, 6, 12)},
+    name="shares",
 )
-def shares(width, seeds):
+def shares_of_conditions(width, seeds):
     pairs = [random_contexts(CONTEXTS, TOKENS, width, 3, seed) for seed in seeds]
-    return trials(solved(pairs))
+    return label_properties(solve_labels(pairs))
 
 
 def last_tenfold(e, column):
     """Slope of log values against log steps between a tenth of the steps and the last."""
     step = e["step"][0]
-    early = tenth(step)
-    return np.log(e.end(column) / e[column][:, early]) / np.log(step[-1] / step[early])
+    tenth_record = tenth(step)
+    return np.log(e.end(column) / e[column][:, tenth_record]) / np.log(
+        step[-1] / step[tenth_record]
+    )
 
 
 AT = {"part": "trained", "kind": BOTH, "rule": PLAIN}
@@ -236,8 +246,8 @@ def SL3b(e):
     """The part of W orthogonal to the span of differences inside supports stays at a bounded
     distance from the ray of the max-margin solution, so the angle falls like 1/log t.
     """
-    off = e["outside"] * np.sqrt(e["gap"] * (2.0 - e["gap"]))
-    return off[:, -1] / off[:, tenth(e["step"][0])]
+    distance = e["outside"] * np.sqrt(e["gap"] * (2.0 - e["gap"]))
+    return distance[:, -1] / distance[:, tenth(e["step"][0])]
 
 
 @kit.claim(
@@ -252,17 +262,17 @@ def SL4(e):
     return e["dual_gap"]
 
 
-def only(kind, **wanted):
+def rows_with_condition(kind, **proved):
     """Labels of which exactly this is proved."""
 
     def fails(e):
-        return np.all([e[name] == value for name, value in wanted.items()], axis=0)
+        return np.all([e[name] == value for name, value in proved.items()], axis=0)
 
     return {"where": AT | {"kind": kind}, "assumes": {"the condition fails, with proof": fails}}
 
 
-ODDS_FAIL: dict[str, Any] = only(SEPARABLE, separable=1, compatible=0)
-MARGIN_FAILS: dict[str, Any] = only(COMPATIBLE, infeasible=1, compatible=1)
+ODDS_FAIL: dict[str, Any] = rows_with_condition(SEPARABLE, separable=1, compatible=0)
+MARGIN_FAILS: dict[str, Any] = rows_with_condition(COMPATIBLE, infeasible=1, compatible=1)
 
 
 @kit.claim(
@@ -347,8 +357,8 @@ def SL8f(e):
     """The part of weights of least loss and norm R in the span of differences inside supports
     converges to the solution of the log-odds.
     """
-    there = np.searchsorted(RADII, FAR * e["norm"]).clip(max=len(RADII) - 1)
-    return e["path_finite"][np.arange(e.rows), there]
+    record = np.searchsorted(RADII, FAR * e["norm"]).clip(max=len(RADII) - 1)
+    return e["path_finite"][np.arange(e.rows), record]
 
 
 @kit.claim(
@@ -375,8 +385,9 @@ def SL9(e):
     2,
     2,
     width=8.6,
+    name="parts",
 )
-def parts(evidence: kit.Evidence, axes: Any) -> None:
+def draw_parts(evidence: kit.Evidence, axes: Any) -> None:
     """Median and range over trials. Loss over the entropy under plain descent, for labels of which
     both conditions hold or one. Distance to the finite part, both hold, by steps. 1 - cosine of the
     part orthogonal to the span, to the max-margin solution of the supports and to that of the most
@@ -393,20 +404,20 @@ def parts(evidence: kit.Evidence, axes: Any) -> None:
         (axes[1, 0], "gap", kit.TRAINED, "soft labels", {}),
         (axes[1, 0], "gap_hard", kit.ATTENTION, "hard labels", {}),
     )
-    for ax, column, colour, words, values in lines:
+    for ax, column, colour, label, values in lines:
         rows = evidence.where(**AT | values)
         if "kind" in values:
             rows = rows.take(
                 rows["compatible" if values["kind"] == SEPARABLE else "separable"] == 0
             )
-        late = rows["step"][0] >= 10
-        shown = np.maximum(rows[column][:, late], 1e-7)
-        kit.band(ax, rows["step"][0, late], shown, colour, label=words)
+        is_late = rows["step"][0] >= 10
+        values_from_ten = np.maximum(rows[column][:, is_late], 1e-7)
+        kit.band(ax, rows["step"][0, is_late], values_from_ten, colour, label=label)
         ax.set(xscale="log", yscale="log", xlabel="step")
     shares = evidence.where(part="shares")
     for name, colour in (("compatible", kit.BEST), ("separable", kit.TRAINED)):
-        found = [each[name].mean() for each in shares.by("width")]
-        axes[1, 1].plot(shares.levels("width"), found, "o-", ms=4, color=colour, label=name)
+        means = [rows_of_width[name].mean() for rows_of_width in shares.by("width")]
+        axes[1, 1].plot(shares.levels("width"), means, "o-", ms=4, color=colour, label=name)
     axes[1, 1].axvline(CONTEXTS, color=kit.FAINT, linestyle=":", linewidth=1.2)
     axes[1, 1].set(xlabel="dimension", ylim=(-0.03, 1.05))
     titles = [

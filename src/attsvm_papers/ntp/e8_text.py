@@ -29,58 +29,66 @@ from attsvm.datasets.next_token import (
 from attsvm.dynamics import LogSpaced, direction_gap
 from attsvm.dynamics.next_token import Rule, two_stage
 from attsvm_papers import kit
-from attsvm_papers.ntp.predictions import leader, other_query
-from attsvm_papers.ntp.text_windows import digest, windows
-from attsvm_papers.ntp.two_stages import accuracy, attention_solutions, sums_of_arcs
+from attsvm_papers.ntp.predictions import highest_scored, other_query
+from attsvm_papers.ntp.text_windows import digest_of_windows, text_windows
+from attsvm_papers.ntp.two_stages import attention_solutions, shares_of_right, sums_of_arcs
 
 
 @kit.run(
     K=[200],
     third=range(3),
-    digest=lambda at: [digest(at.text, at.K)],
+    digest=lambda at: [digest_of_windows(at.text, at.K)],
     quick={"K": [60], "steps": 2000},
     medium={"K": [200, 500, 2000]},
+    name="of_text",
 )
-def of_text(K, third, digest, text="", first_steps=2000, steps=16_000, rates=(0.2, 2.0)):
-    read = windows(text, K)
-    shown, ahead = read.part(third, 3), read.part((third + 1) % 3, 3)
-    following = shown.collocation()
+def train_on_text(K, third, digest, text="", first_steps=2000, steps=16_000, rates=(0.2, 2.0)):
+    all_windows = text_windows(text, K)
+    training_windows, test_windows = (
+        all_windows.block(third, 3),
+        all_windows.block((third + 1) % 3, 3),
+    )
+    following = training_windows.collocation()
     rng = np.random.default_rng([8, third])
-    shuffled, again = (rng.permutation(shown.labels) for _ in range(2))
-    told = {"explained_again": (winners(shown.data(following, again))[K:] >= 0).mean()}
-    for name, labels in (("_shuffled", shuffled), ("", shown.labels)):
-        data = shown.data(following, labels)
+    shuffled_labels, shuffled_again = (rng.permutation(training_windows.labels) for _ in range(2))
+    columns = {
+        "explained_again": (
+            winners(training_windows.data(following, shuffled_again))[K:] >= 0
+        ).mean()
+    }
+    for name, labels in (("_shuffled", shuffled_labels), ("", training_windows.labels)):
+        data = training_windows.data(following, labels)
         blameless = check_realizable(data).blameless
-        told["explained" + name] = (winners(data)[K:] >= 0).mean()
-        told["realizable" + name] = blameless[K:].mean()
+        columns["explained" + name] = (winners(data)[K:] >= 0).mean()
+        columns["realizable" + name] = blameless[K:].mean()
     data = data.select(blameless)
     synthetic = next_token.total(K, max(1, round((data.N - K) / K)), third)
     first, second = (Rule(rate / math.sqrt(K)) for rate in rates)
-    course = two_stage(
+    trajectory = two_stage(
         [data, synthetic], first, second, (first_steps, steps), records=LogSpaced(60)
     ).attention
-    W, problem = course.W[-1, 0], course.problem
-    both = attention_solutions([data, synthetic])
-    (selected,) = attention_solutions([_selecting(data, W)])
-    cosine = course.cosine(both)
-    told |= {
+    W, problem = trajectory.W[-1, 0], trajectory.problem
+    solutions = attention_solutions([data, synthetic])
+    (selected,) = attention_solutions([_with_selected_winner(data, W)])
+    cosine = trajectory.cosine(solutions)
+    columns |= {
         "cosine": cosine[:, 0],
         "cosine_synthetic": cosine[:, 1],
-        "cosine_alike": 1.0 - direction_gap(W, sums_of_arcs(both)[0]),
+        "cosine_alike": 1.0 - direction_gap(W, sums_of_arcs(solutions)[0]),
         "cosine_chosen": 1.0 - direction_gap(W, selected),
-        "log_gap": course.log_gap[:, 0],
-        "log_gap_synthetic": course.log_gap[:, 1],
-        "accuracy": accuracy(problem, course.W[-1])[0],
-        "accuracy_start": accuracy(problem, course.W[0])[0],
-        "lengths": course.norm[-1, 0] / both.norm[0],
-        "step": course.steps,
+        "log_gap": trajectory.log_gap[:, 0],
+        "log_gap_synthetic": trajectory.log_gap[:, 1],
+        "accuracy": shares_of_right(problem, trajectory.W[-1])[0],
+        "accuracy_start": shares_of_right(problem, trajectory.W[0])[0],
+        "lengths": trajectory.norm[-1, 0] / solutions.norm[0],
+        "step": trajectory.steps,
     }
-    told |= _ahead(ahead, shown, data, W)
-    return {name: np.asarray(value)[None] for name, value in told.items()}
+    columns |= _predict_ahead(test_windows, training_windows, data, W)
+    return {name: np.asarray(value)[None] for name, value in columns.items()}
 
 
-@kit.run(output=[3.0, 10.0], times=[1, 100, 10_000])
-def skewed(output, times, chain=8, course_steps=30_000):
+@kit.run(output=[3.0, 10.0], times=[1, 100, 10_000], name="skewed")
+def train_on_skewed_chain(output, times, chain=8, course_steps=30_000):
     """A chain of words, each above the next in sentences that occur so many ``times``, and one
     above all of them in a single sentence; the output matrix is trained to length ``output``.
     """
@@ -93,36 +101,40 @@ def skewed(output, times, chain=8, course_steps=30_000):
         weights=np.array([*(1.0,) * K, *(float(times),) * (chain - 1), 1.0]),
     )
     first_steps = round(output * math.sqrt(K - 1) / 0.2)
-    course = two_stage(
+    trajectory = two_stage(
         data, Rule(0.2), Rule(0.05), (first_steps, course_steps), records=LogSpaced(60)
     ).attention
-    return {"skewed_cosine": course.cosine(attention_solutions([data]))[-1]}
+    return {"skewed_cosine": trajectory.cosine(attention_solutions([data]))[-1]}
 
 
-def _selecting(data, W):
+def _with_selected_winner(data, W):
     """The sentences in which the weights attend to the winner."""
-    chosen = [leader(each.tolist(), data, W) for each in data.sentences]
-    return data.select(chosen == winners(data))
+    selected = [highest_scored(sentence.tolist(), data, W) for sentence in data.sentences]
+    return data.select(selected == winners(data))
 
 
-def _ahead(ahead, shown, data, W):
+def _predict_ahead(test_windows, training_windows, data, W):
     """Predictions of sentences that were not trained on and in which one token is above all others
     in the orders of training.
     """
-    trained = {(*sorted(each), each[-1]) for each in shown.sentences}
+    trained = {(*sorted(sentence), sentence[-1]) for sentence in training_windows.sentences}
     orders, following = partial_order(data), data.following
-    foreign = other_query(W)
-    distant = other_query(foreign)
-    found = []
-    for sentence, label in zip(ahead.sentences, ahead.labels.tolist(), strict=True):
+    other_scores = other_query(W)
+    third_scores = other_query(other_scores)
+    outcomes = []
+    for sentence, label in zip(test_windows.sentences, test_windows.labels.tolist(), strict=True):
         query, best = sentence[-1], orders.greatest(sentence)
         if best < 0 or len(set(sentence)) == 1 or (*sorted(sentence), query) in trained:
             continue
-        mine, other, third = (leader(sentence, data, scores) for scores in (W, foreign, distant))
-        right = (following[each] == label for each in (mine, query, other, third))
-        found.append((mine == best, other == best, *right))
+        own_choice, other_choice, third_choice = (
+            highest_scored(sentence, data, scores) for scores in (W, other_scores, third_scores)
+        )
+        right = (
+            following[choice] == label for choice in (own_choice, query, other_choice, third_choice)
+        )
+        outcomes.append((own_choice == best, other_choice == best, *right))
     names = ("agree", "agree_other", "right", "right_query", "right_other", "right_third")
-    means = np.mean(np.reshape(found, (-1, 6)), axis=0) if found else np.full(6, np.nan)
+    means = np.mean(np.reshape(outcomes, (-1, 6)), axis=0) if outcomes else np.full(6, np.nan)
     return dict(zip(names, means, strict=True))
 
 
@@ -248,8 +260,9 @@ def TX8(e):
     2.8,
     columns=2,
     width=7.0,
+    name="course",
 )
-def course(e, axes):
+def draw_training(e, axes):
     """Left: cosine of the query-key matrix to the max-margin solution. Right: what the loss is
     above its least value. A line per third of the text, and per random order of as many tokens.
     """

@@ -1,4 +1,4 @@
-"""What trained weights and solutions predict on sentences, and the scores behind it."""
+"""Predictions of trained weights and solutions on sentences, and the scores behind them."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from attsvm.dynamics.next_token import Problem
 from attsvm_papers.ntp.unseen import Case
 
 
-def leader(sentence: list[int], data: NextTokenData, W: FloatArray) -> int:
+def highest_scored(sentence: list[int], data: NextTokenData, W: FloatArray) -> int:
     """The token of the largest score."""
     E = data.embeddings
     tokens = np.unique(sentence)
     return int(tokens[np.argmax(E[tokens] @ W @ E[sentence[-1]])])
 
 
-def tied(sentence: list[int], data: NextTokenData, W: FloatArray) -> bool:
+def is_tied(sentence: list[int], data: NextTokenData, W: FloatArray) -> bool:
     """Whether the two largest scores are equal, up to the accuracy of a solution."""
     E = data.embeddings
     scores = np.sort(E[np.unique(sentence)] @ W @ E[sentence[-1]])
@@ -31,7 +31,7 @@ MEASURES = (
 )
 
 
-def judged(
+def prediction_measures(
     cases: list[Case], data: NextTokenData, values: FloatArray, W: FloatArray, solution: FloatArray
 ) -> dict[str, Any]:
     """Accuracy, probability of the expected token, attention on the winner, and whether the scaled
@@ -40,8 +40,8 @@ def judged(
     case.
     """
     if not cases:
-        nothing = dict.fromkeys(("right", "right_other"), np.zeros(0, dtype=bool))
-        return {**nothing, **dict.fromkeys(MEASURES, np.nan), "count": 0.0}
+        no_cases = dict.fromkeys(("right", "right_other"), np.zeros(0, dtype=bool))
+        return {**no_cases, **dict.fromkeys(MEASURES, np.nan), "count": 0.0}
     n, (sentences, winners) = data.following, zip(*cases, strict=True)
     test = NextTokenData.from_sentences(
         sentences, n[list(winners)], embeddings=data.embeddings, following=n
@@ -50,8 +50,8 @@ def judged(
     weights = np.stack([W, solution, other_query(W), other_query(solution)])
     o = problem.outputs(weights[:, None])
     mass = np.exp(problem.log_attention(W[None])[..., problem.own])
-    trained, solved, trained_other, solved_other = o.argmax(axis=-1)
-    right, right_other = trained == problem.label, trained_other == problem.label
+    by_weights, by_solution, by_other_weights, by_other_solution = o.argmax(axis=-1)
+    right, right_other = by_weights == problem.label, by_other_weights == problem.label
     return {
         "right": right,
         "right_other": right_other,
@@ -59,8 +59,8 @@ def judged(
         "accuracy_other": right_other.mean(),
         "probability": softmax(o[0], axis=-1)[np.arange(test.N), problem.label].mean(),
         "mass": mass.mean(),
-        "agreement": np.mean(trained == solved),
-        "agreement_other": np.mean(trained == solved_other),
+        "agreement": np.mean(by_weights == by_solution),
+        "agreement_other": np.mean(by_weights == by_other_solution),
         "count": float(test.N),
     }
 
@@ -72,7 +72,7 @@ def other_query(W: FloatArray) -> FloatArray:
     return np.roll(W, 1, axis=-1)
 
 
-def signs(data: NextTokenData, W: FloatArray) -> dict[str, float]:
+def extreme_scores(data: NextTokenData, W: FloatArray) -> dict[str, float]:
     """Smallest score of a ``head``, largest of a ``loser``, largest size of that of a
     non-comparable (``free``) token, over all queries.
     """

@@ -30,15 +30,15 @@ class Windows(NamedTuple):
     sentences: list[list[int]]
     labels: IntArray
 
-    def part(self, k: int, parts: int) -> "Windows":
-        """One of so many consecutive parts of the text."""
-        cut = [len(self.labels) * j // parts for j in (k, k + 1)]
+    def block(self, k: int, count: int) -> "Windows":
+        """Block ``k`` of ``count`` consecutive ones of the text."""
+        cut = [len(self.labels) * j // count for j in (k, k + 1)]
         return Windows(self.names, self.sentences[slice(*cut)], self.labels[slice(*cut)])
 
     def collocation(self) -> IntArray:
-        """What follows each token: the injective map that most words of the text obey."""
+        """The token that follows each token: the injective map that most words of the text obey."""
         K = len(self.names)
-        last = np.array([each[-1] for each in self.sentences], dtype=np.int64)
+        last = np.array([sentence[-1] for sentence in self.sentences], dtype=np.int64)
         counts = np.bincount(K * last + self.labels, minlength=K * K).reshape(K, K)
         following: IntArray = linear_sum_assignment(-counts)[1]
         return following
@@ -52,19 +52,19 @@ class Windows(NamedTuple):
         )
 
 
-def digest(path: str, K: int) -> str:
-    """Tells texts apart by what is read of them; empty for the one without a path.
+def digest_of_windows(path: str, K: int) -> str:
+    """A digest of the windows that are read of a text; empty for the one without a path.
 
     Raises:
-        InputError: as :func:`windows`.
+        InputError: as :func:`text_windows`.
     """
     if not path:
         return ""
-    names, sentences, labels = windows(path, K)
+    names, sentences, labels = text_windows(path, K)
     return sha256(repr((names, sentences, labels.tolist())).encode()).hexdigest()[:12]
 
 
-def _read(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -73,7 +73,7 @@ def _read(path: str) -> str:
         raise InputError(f"{path} is no text in UTF-8; give a text file in UTF-8") from None
 
 
-def words(path: str) -> list[str]:
+def words_of_text(path: str) -> list[str]:
     """The words and marks of a text file, in lower case; without a path, of the reference of the
     Python language that comes with every Python.
 
@@ -85,17 +85,17 @@ def words(path: str) -> list[str]:
 
         text = "\n".join(topics[name] for name in sorted(topics))
     else:
-        text = _read(path)
+        text = _read_text(path)
     return re.findall(r"[^\W\d_][\w']*|[.,;:!?]", text.lower())[:_MOST]
 
 
-def windows(path: str, K: int) -> Windows:
+def text_windows(path: str, K: int) -> Windows:
     """The windows of a text over its ``K`` most frequent words; rarer ones end a stretch.
 
     Raises:
         InputError: the text has fewer words, or cannot be read.
     """
-    tokens = words(path)
+    tokens = words_of_text(path)
     names = tuple(word for word, _ in Counter(tokens).most_common(K))
     if len(names) < K:
         raise InputError(

@@ -22,7 +22,7 @@ Case = tuple[list[int], int]
 _TRIES = 40  # per wanted sentence: some queries have few combinations
 
 
-class Bench:
+class TestSentences:
     """Draws test sentences of one trained data set; none repeats another, and none is a training
     sentence as a multiset with its query.
 
@@ -37,7 +37,7 @@ class Bench:
         self, data: NextTokenData, orders: PartialOrders, per_query: int, rng: np.random.Generator
     ) -> None:
         self._orders, self._per_query, self._rng, self._K = orders, per_query, rng, data.K
-        self._trained = {_key(sentence.tolist()) for sentence in data.sentences}
+        self._trained = {_multiset_and_query(sentence.tolist()) for sentence in data.sentences}
 
     def cases(self, group: str) -> list[Case]:
         """The sentences of a group under all queries that allow it.
@@ -49,16 +49,16 @@ class Bench:
             return self._unseen_query(self._K - 1)
         if group == "G8":
             return [*self._outsider(self._K - 1)]
-        found: list[Case] = []
+        cases: list[Case] = []
         for q in self._orders.queries.tolist():
-            seen = set(self._trained)
+            known = set(self._trained)
             for case in self._draws(group, q):
-                if _key(case[0]) not in seen:
-                    seen.add(_key(case[0]))
-                    found.append(case)
-                    if len(seen) - len(self._trained) == self._per_query:
+                if _multiset_and_query(case[0]) not in known:
+                    known.add(_multiset_and_query(case[0]))
+                    cases.append(case)
+                    if len(known) - len(self._trained) == self._per_query:
                         break
-        return found
+        return cases
 
     def _draws(self, group: str, q: int) -> Iterator[Case]:
         roles = self._orders.roles_of(q)
@@ -71,18 +71,26 @@ class Bench:
         for _ in range(_TRIES * self._per_query):
             head = [int(rng.choice(heads))]
             if group == "G1":
-                rest = rng.choice(others, rng.integers(1, 5)).tolist() if len(others) else []
+                other_tokens = (
+                    rng.choice(others, rng.integers(1, 5)).tolist() if len(others) else []
+                )
             elif group == "G2":
                 if len(free) < 2 or len(others) < 2:
                     return
-                rest = [*rng.choice(free, 2, replace=False), *rng.choice(others, 2, replace=False)]
+                other_tokens = [
+                    *rng.choice(free, 2, replace=False),
+                    *rng.choice(others, 2, replace=False),
+                ]
             elif group == "G3":
                 if len(free) < 1 or len(others) < 3 or q in heads:
                     return
-                head, rest = [int(rng.choice(free))], rng.choice(others, 3, replace=False).tolist()
+                head, other_tokens = (
+                    [int(rng.choice(free))],
+                    rng.choice(others, 3, replace=False).tolist(),
+                )
             elif group == "G4":
                 length = int(rng.integers(10, 41))
-                rest = rng.choice(
+                other_tokens = rng.choice(
                     np.flatnonzero((roles != 1) & (np.arange(self._K) != q)),
                     length - 1 - (head[0] != q),
                 ).tolist()
@@ -90,13 +98,13 @@ class Bench:
                 if len(heads) < 2:
                     return
                 pair = rng.choice(heads, 2, replace=False).tolist()
-                head, rest = (
+                head, other_tokens = (
                     pair[:1],
                     [pair[1], *rng.choice(others, min(2, len(others)), replace=False).tolist()],
                 )
             else:
                 raise ValueError(group)
-            body = [v for v in (*head, *map(int, rest)) if v != q]
+            body = [v for v in (*head, *map(int, other_tokens)) if v != q]
             yield [*(body[k] for k in rng.permutation(len(body))), q], head[0]
 
     def _transitive(self, q: int) -> Iterator[Case]:
@@ -113,11 +121,11 @@ class Bench:
         """Random sentences of a query that was never trained, each with its most frequent token
         (the smallest of several).
         """
-        found = []
+        cases = []
         for _ in range(self._per_query):
             sentence = [*self._rng.integers(self._K - 1, size=self._rng.integers(2, 8)).tolist(), q]
-            found.append((sentence, int(np.bincount(sentence, minlength=self._K).argmax())))
-        return found
+            cases.append((sentence, int(np.bincount(sentence, minlength=self._K).argmax())))
+        return cases
 
     def _outsider(self, token: int) -> Iterator[Case]:
         """A token without arcs among losers, with every head and without one."""
@@ -136,5 +144,5 @@ def most_frequent_is_unique(sentence: list[int]) -> bool:
     return bool(len(counts) == 1 or counts[-1] > counts[-2])
 
 
-def _key(sentence: list[int]) -> Sentence:
+def _multiset_and_query(sentence: list[int]) -> Sentence:
     return (*sorted(sentence), sentence[-1])

@@ -23,21 +23,21 @@ import torch
 
 from attsvm.thread_limits import at_most_threads
 from attsvm_papers import kit
-from attsvm_papers.heads.decoder import MADE, Sizes, characters, held_out_loss, windows
-from attsvm_papers.heads.networks import TEXT, files
+from attsvm_papers.heads.decoder import MADE, Sizes, characters, disjoint_texts, held_out_loss
+from attsvm_papers.heads.networks import TEXT, text_digests
 from attsvm_papers.pruning.decoders import (
     DECAYS,
     OPTIMISERS,
     RATES,
     RULES,
-    copies,
-    norm,
+    head_norm,
     pruned_loss,
-    scaled,
-    training,
+    share_of_copies,
+    train_by_optimiser,
+    with_scaled_logits,
 )
 
-KEPT = (1, 2, 4, 8)
+KEPT_TOKENS = (1, 2, 4, 8)
 FACTORS = tuple(2 ** (power / 2) for power in range(-6, 7))
 """By which logits are scaled; 1 is in the middle."""
 JUDGED = 48  # held-out texts
@@ -64,7 +64,7 @@ COLOURS = {
 
 
 @kit.run(
-    digest=files,
+    digest=text_digests,
     seed=kit.seeds(5, start=FIRST, first=0),
     optimiser=("adamw", "muon"),
     decay=DECAYS,
@@ -76,24 +76,29 @@ COLOURS = {
 )
 def run(optimiser, decay, seed, digest, text=TEXT, sizes=SIZES):
     sizes, rate = Sizes(**sizes), RATES[optimiser]
-    ids, held, vocabulary = characters(text)
-    judged = windows(held, JUDGED, sizes.context + 1, 1)
+    ids, held_out, vocabulary = characters(text)
+    judged_texts = disjoint_texts(held_out, JUDGED, sizes.context + 1, 1)
     with at_most_threads(1, torch):  # bits do not depend on how many run side by side
-        *_, (_, model) = training(ids, vocabulary, sizes, optimiser, rate, decay, seed)
-        loss, larger = held_out_loss(model, judged), [scaled(model, each) for each in FACTORS]
-        found = {
+        *_, (_, model) = train_by_optimiser(ids, vocabulary, sizes, optimiser, rate, decay, seed)
+        loss, larger = (
+            held_out_loss(model, judged_texts),
+            [with_scaled_logits(model, factor) for factor in FACTORS],
+        )
+        columns = {
             "loss": loss,
             **{
-                rule: [pruned_loss(model, judged, size, rule) - loss for size in KEPT]
+                rule: [pruned_loss(model, judged_texts, size, rule) - loss for size in KEPT_TOKENS]
                 for rule in RULES
             },
-            "copies": copies(model, judged[:, :-1]),
+            "copies": share_of_copies(model, judged_texts[:, :-1]),
             "scaled cost": [
-                pruned_loss(each, judged, 1, "top") - held_out_loss(each, judged) for each in larger
+                pruned_loss(scaled_model, judged_texts, 1, "top")
+                - held_out_loss(scaled_model, judged_texts)
+                for scaled_model in larger
             ],
-            "norm": norm(model),
+            "norm": head_norm(model),
         }
-    return kit.stacked([found])
+    return kit.stacked([columns])
 
 
 REAL = {
@@ -102,20 +107,20 @@ REAL = {
 }
 
 
-def of(e, name, column, decay=0.0):
-    """``(seeds, ...)`` of an optimiser."""
+def column_of(e, name, column, decay=0.0):
+    """A column ``(seeds, ...)`` of an optimiser."""
     return e.where(optimiser=name, decay=decay)[column]
 
 
 def at_norm(e, name, size, decay=0.0):
-    """``(seeds,)``: the cost where the logits are scaled to heads of these norms, ``(seeds,)``; NaN
+    """The cost ``(seeds,)`` where the logits are scaled to heads of these norms ``(seeds,)``; NaN
     beyond the factors that were tried.
     """
     rows = e.where(optimiser=name, decay=decay)
     return np.array(
         [
-            np.interp(np.log(to), np.log(own * np.array(FACTORS)), costs, np.nan, np.nan)
-            for to, own, costs in zip(size, rows["norm"], rows["scaled cost"], strict=True)
+            np.interp(np.log(target), np.log(own_norm * np.array(FACTORS)), costs, np.nan, np.nan)
+            for target, own_norm, costs in zip(size, rows["norm"], rows["scaled cost"], strict=True)
         ]
     )
 
@@ -125,33 +130,33 @@ READ = ("top", "scaled cost", "norm", "loss", "copies")
 
 def next_seed(e):
     """AdamW on the next seed in Muon's place."""
-    found = {column: e[column].copy() for column in READ}
+    columns = {column: e[column].copy() for column in READ}
     for decay in e.levels("decay"):
-        own, other = (
+        rows_of_muon, rows_of_adamw = (
             np.flatnonzero((e["optimiser"] == name) & (e["decay"] == decay))
             for name in ("muon", "adamw")
         )
         for column in READ:
-            found[column][own] = np.roll(e[column][other], 1, axis=0)
-    return e.but(found)
+            columns[column][rows_of_muon] = np.roll(e[column][rows_of_adamw], 1, axis=0)
+    return e.but(columns)
 
 
 TOP = "Keeping each query's top token costs AdamW more nats than Muon"
 WHY = "set by this project; lower end of the 95% interval"
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_least(0.08, WHY),
         id=f"S1{letter}",
-        statement=words,
+        statement=statement,
         assumes=REAL,
         null=next_seed,
         failure=failure,
         decay=decay,
         how=how,
     )
-    for letter, decay, how, failure, words in (
+    for letter, decay, how, failure, statement in (
         ("", 0.0, "top", "", f"{TOP}."),
         ("a", 0.1, "top", "scale", f"{TOP}, with weight decay .1 on both."),
         (
@@ -163,11 +168,13 @@ WHY = "set by this project; lower end of the 95% interval"
         ),
     )
 )
-def advantage(e, decay, how):
-    top = of(e, "muon", "top", decay)[:, 0]
+def cost_advantage(e, decay, how):
+    top = column_of(e, "muon", "top", decay)[:, 0]
     if how == "norm":
-        return kit.interval(at_norm(e, "adamw", of(e, "muon", "norm", decay), decay) - top).low
-    return kit.interval(of(e, "adamw", "top", decay)[:, 0] - top).low
+        return kit.interval(
+            at_norm(e, "adamw", column_of(e, "muon", "norm", decay), decay) - top
+        ).low
+    return kit.interval(column_of(e, "adamw", "top", decay)[:, 0] - top).low
 
 
 @kit.claim(
@@ -178,7 +185,7 @@ def advantage(e, decay, how):
 )
 def S2(e):
     """Muon's held-out loss is lower after equal steps."""
-    return kit.interval(of(e, "adamw", "loss") - of(e, "muon", "loss")).low
+    return kit.interval(column_of(e, "adamw", "loss") - column_of(e, "muon", "loss")).low
 
 
 @kit.claim(
@@ -194,7 +201,7 @@ def S3(e):
     """Muon's heads do not survive because they copy: the share of queries that attend most to
     themselves, the token before, or one of the same kind is no larger than under AdamW.
     """
-    return kit.interval(of(e, "muon", "copies") - of(e, "adamw", "copies")).high
+    return kit.interval(column_of(e, "muon", "copies") - column_of(e, "adamw", "copies")).high
 
 
 @kit.claim(
@@ -215,27 +222,28 @@ def S4(e):
     1,
     2,
     width=8.0,
+    name="costs",
 )
-def costs(evidence, axes):
+def draw_costs(evidence, axes):
     """Held-out nats per character lost when each query keeps so many tokens; a line per seed, full
     for the tokens with the most attention, dotted for the nearest (without weight decay). Right:
     the cost of keeping one token where the logits of attention are scaled, over the norm of the
     heads' weights after it; a point marks the network as it is.
     """
-    places, every = np.arange(len(KEPT)), []
+    positions, all_norms = np.arange(len(KEPT_TOKENS)), []
     for name in [name for name in OPTIMISERS if np.any(evidence["optimiser"] == name)]:
         rows = evidence.where(optimiser=name, decay=0.0)
         for k in range(rows.rows):
             colour, label = COLOURS[name], NAMES[name] if k == 0 else None
-            axes[0].plot(places, rows["top"][k], "o-", color=colour, ms=3, label=label)
-            axes[0].plot(places, rows["nearest"][k], ":", color=colour, linewidth=1)
+            axes[0].plot(positions, rows["top"][k], "o-", color=colour, ms=3, label=label)
+            axes[0].plot(positions, rows["nearest"][k], ":", color=colour, linewidth=1)
             sizes = rows["norm"][k] * np.array(FACTORS)
-            every.append(sizes)
+            all_norms.append(sizes)
             axes[1].plot(sizes, rows["scaled cost"][k], color=colour, linewidth=1.2)
             axes[1].plot(rows["norm"][k], rows["top"][k, 0], "o", color=colour, ms=4)
-    axes[0].set_xticks(places, [str(k) for k in KEPT])
+    axes[0].set_xticks(positions, [str(k) for k in KEPT_TOKENS])
     axes[0].set(xlabel="tokens that are kept", ylabel="nats per character", title="cost of pruning")
-    kit.logarithmic(axes[1].xaxis, np.concatenate(every))
+    kit.logarithmic(axes[1].xaxis, np.concatenate(all_norms))
     axes[1].set(xlabel="norm of the heads' weights", title="one token, scaled heads")
     axes[0].legend(frameon=False, fontsize=8)
     for ax in axes:

@@ -23,7 +23,7 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.rates.adaptive import log_missing, marks, rate
+from attsvm_papers.rates.adaptive import log_missing, log_slopes, log_spaced_records
 
 CONSTANT, ROOT, POLYAK, PLAIN = "constant", "root", "Polyak", "plain"
 NAMES = {
@@ -47,9 +47,12 @@ def run(rule, seeds, steps=10_000):
         options["loss_floor"] = torch.as_tensor(floor)
     descent = SteepestDescent(model.parameters(), **options)
     schedule = (lambda step: float((step + 1.0) ** -0.5)) if rule == ROOT else None
-    trajectory = train(model, data, descent, steps, AtSteps(marks(steps)), schedule=schedule)
+    trajectory = train(
+        model, data, descent, steps, AtSteps(log_spaced_records(steps)), schedule=schedule
+    )
     solutions = max_margin(
-        [selection_margins(data.instance(run), own) for run, own in enumerate(tokens)], tol=1e-12
+        [selection_margins(data.instance(run), selected) for run, selected in enumerate(tokens)],
+        tol=1e-12,
     )
     return {
         "step": kit.same(trajectory.steps),
@@ -61,17 +64,17 @@ def run(rule, seeds, steps=10_000):
     }
 
 
-def slope(e, rule, column="error"):
-    return rate(e.where(rule=rule), column, *WINDOW)
+def slope_of_rule(e, rule, column="error"):
+    return log_slopes(e.where(rule=rule), column, *WINDOW)
 
 
-def instead(rule, other):
+def rule_exchanged(rule, other):
     return kit.exchanged(f"{NAMES[other]} in its place", "rule", rule, other)
 
 
-def late_margins(e):
-    """Why plain descent is steeper than 1/log t."""
-    values = slope(e, PLAIN)
+def explain_plain_descent(e):
+    """The explanation of why plain descent is steeper than 1/log t."""
+    values = slope_of_rule(e, PLAIN)
     return (
         "A margin that joins late, and an error that is still falling onto its 1/log t. Seeds are"
         f" at {values.min():.3g} to {values.max():.3g}, the mean is {values.mean():.3g}."
@@ -94,15 +97,15 @@ def C5_2(e):
     return np.max(products, axis=0) / np.min(products, axis=0)
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         expect.of(kit.MOST),
         id=f"C5.2{letter}",
         statement=f"{words}: slope of log error against log step.",
-        explanation=late_margins if rule == PLAIN else "",
+        explanation=explain_plain_descent if rule == PLAIN else "",
         failure="scale",
         interval=True,
-        null=instead(rule, other),
+        null=rule_exchanged(rule, other),
         rule=rule,
     )
     for letter, rule, other, words, expect in (
@@ -117,7 +120,7 @@ def C5_2(e):
     )
 )  # fmt: skip
 def error_slope(e, rule):
-    return slope(e, rule)
+    return slope_of_rule(e, rule)
 
 
 @kit.claim(
@@ -134,7 +137,9 @@ def C5_2i(e):
     these.
     """
     powers = {CONSTANT: 1.0, POLYAK: 1.0, ROOT: 0.5}
-    return np.concatenate([slope(e, rule, "norm") - power for rule, power in powers.items()])
+    return np.concatenate(
+        [slope_of_rule(e, rule, "norm") - power for rule, power in powers.items()]
+    )
 
 
 @kit.claim(
@@ -158,8 +163,9 @@ def C5_3(e):
     2,
     3,
     width=8.8,
+    name="rates",
 )
-def rates(e, axes):
+def draw_step_rules(e, axes):
     """Median over seeds with the range of all of them. Above: distance between the unit matrices of
     weights and of the max-margin solution, the norm, and their product, which hardly depends on the
     rule. Below: minus the logarithm of the attention off the optimal token by step, and against the
@@ -168,10 +174,10 @@ def rates(e, axes):
     titles = ("direction error", "norm of W", "error × norm", "-log(1 - attention), worst sequence")
     for colour, rows in zip(kit.COLOURS, (e.where(rule=rule) for rule in NAMES), strict=True):
         step = rows["step"][0]
-        late = step >= 10
-        shown = (rows["error"], rows["norm"], rows["error"] * rows["norm"], -rows["log_missing"])
-        for ax, values in zip(axes.flat, shown, strict=False):
-            kit.band(ax, step[late], values[:, late], colour, label=NAMES[rows["rule"][0]])
+        is_late = step >= 10
+        curves = (rows["error"], rows["norm"], rows["error"] * rows["norm"], -rows["log_missing"])
+        for ax, values in zip(axes.flat, curves, strict=False):
+            kit.band(ax, step[is_late], values[:, is_late], colour, label=NAMES[rows["rule"][0]])
         size = rows["norm"] / rows["best_norm"][:, None]
         axes[1, 1].plot(size.T, -rows["log_missing"].T, ".", color=colour, ms=2.5, alpha=0.6)
     for ax, title in zip(axes.flat, titles, strict=False):

@@ -21,7 +21,7 @@ from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.rates.adaptive import marks, rate
+from attsvm_papers.rates.adaptive import log_slopes, log_spaced_records
 
 LR, DECODER_LR = 0.05, 1.0
 WINDOW = (10_000, 100_000)
@@ -34,8 +34,8 @@ def slowing(step: int) -> float:
     return float((step + 1.0) ** (-2.0 / 3.0))
 
 
-def _next(values: Any) -> Any:
-    """Those of the next instance of the block, as a null."""
+def _of_next_instance(values: Any) -> Any:
+    """The values of the next instance of the block, as a null."""
     return (
         np.roll(values, -1, axis=0) if isinstance(values, np.ndarray) else [*values[1:], values[0]]
     )
@@ -48,24 +48,29 @@ def run(seeds, steps=100_000):
     groups = [{"params": [model.W], "lr": LR}, {"params": [model.head.readout], "lr": DECODER_LR}]
     schedule = {"head.readout": slowing}
     trajectory = train(
-        model, data, SteepestDescent(groups, lr=LR), steps, AtSteps(marks(steps)), schedule=schedule
+        model,
+        data,
+        SteepestDescent(groups, lr=LR),
+        steps,
+        AtSteps(log_spaced_records(steps)),
+        schedule=schedule,
     )
     tokens = optimal_tokens(data, trajectory.head[-1])
     instances = [data.instance(k) for k in range(len(seeds))]
     attention = max_margin(
-        [selection_margins(one, tokens[k]) for k, one in enumerate(instances)], tol=1e-12
+        [selection_margins(instance, tokens[k]) for k, instance in enumerate(instances)], tol=1e-12
     )
     decoder = max_margin(
-        [decoder_margins(one, tokens[k]) for k, one in enumerate(instances)], tol=1e-12
+        [decoder_margins(instance, tokens[k]) for k, instance in enumerate(instances)], tol=1e-12
     )
     return {
         "step": kit.same(trajectory.steps),
         "loss": trajectory.loss.T,
         "cosine": 1.0 - trajectory.direction_gap(attention).T,
         "cosine_decoder": 1.0 - direction_gap(trajectory.head[..., None], decoder).T,
-        "other": 1.0 - trajectory.direction_gap(_next(attention)).T[:, -1:],
+        "other": 1.0 - trajectory.direction_gap(_of_next_instance(attention)).T[:, -1:],
         "other_decoder": 1.0
-        - direction_gap(trajectory.head[-1][..., None], _next(decoder))[:, None],
+        - direction_gap(trajectory.head[-1][..., None], _of_next_instance(decoder))[:, None],
         "norm": trajectory.norm.T,
         "norm_decoder": np.linalg.norm(trajectory.head, axis=-1).T,
         "selected": (trajectory.selected[-1] == tokens).all(axis=-1),
@@ -93,7 +98,7 @@ def C5_4(e):
     """The loss falls like exp(-c t^(1/3)): slope of log(-log L) against log t from step 10 000 to
     100 000.
     """
-    return rate(e.but({"fall": -np.log(e["loss"])}), "fall", *WINDOW)
+    return log_slopes(e.but({"fall": -np.log(e["loss"])}), "fall", *WINDOW)
 
 
 @kit.claim(
@@ -143,7 +148,7 @@ def C5_4c(e):
 )
 def C5_4d(e):
     """The norm of the decoder grows like the cube root of the step."""
-    return rate(e, "norm_decoder", *WINDOW)
+    return log_slopes(e, "norm_decoder", *WINDOW)
 
 
 @kit.picture(
@@ -154,20 +159,21 @@ def C5_4d(e):
     1,
     3,
     width=8.8,
+    name="joint",
 )
-def joint(evidence, axes):
+def draw_joint_training(evidence, axes):
     """One line per seed. Left: the loss falls like exp(-c t^(1/3)), faster where all labels are
     equal. Middle: attention weights and decoder converge to the max-margin solutions of the tokens
     that are optimal under the trained decoder. Right: their norms.
     """
     step = evidence["step"][0]
-    late = step >= 10
-    falls = -np.log(evidence["loss"][:, late])
-    axes[0].plot(step[late], falls.T, color=kit.TRAINED, linewidth=0.9, alpha=0.8)
+    is_late = step >= 10
+    falls = -np.log(evidence["loss"][:, is_late])
+    axes[0].plot(step[is_late], falls.T, color=kit.TRAINED, linewidth=0.9, alpha=0.8)
     middle = float(np.median(falls[:, -1]))
     axes[0].plot(
-        step[late],
-        middle * (step[late] / step[-1]) ** (1 / 3),
+        step[is_late],
+        middle * (step[is_late] / step[-1]) ** (1 / 3),
         "--",
         color=kit.FAINT,
         linewidth=1.0,
@@ -185,11 +191,15 @@ def joint(evidence, axes):
         (axes[2], (("norm", kit.TRAINED, "attention"), ("norm_decoder", kit.BEST, "decoder"))),
     ):
         ends = []
-        for column, colour, words in pairs:
-            curves = 1.0 - evidence[column][:, late] if ax is axes[1] else evidence[column][:, late]
+        for column, colour, label in pairs:
+            curves = (
+                1.0 - evidence[column][:, is_late]
+                if ax is axes[1]
+                else evidence[column][:, is_late]
+            )
             curves = np.maximum(curves, 1e-9)
-            ax.plot(step[late], curves.T, color=colour, linewidth=0.9, alpha=0.8)
-            ends.append((float(np.median(curves[:, -1])), words, colour))
+            ax.plot(step[is_late], curves.T, color=colour, linewidth=0.9, alpha=0.8)
+            ends.append((float(np.median(curves[:, -1])), label, colour))
         kit.logarithmic(ax.yaxis, np.concatenate([line.get_ydata() for line in ax.get_lines()]))
         ax.set_xlim(10, step[-1])
         kit.label_ends(ax, ends, 0.1)

@@ -98,16 +98,16 @@ def draw_global(evidence, axes):
     """
     for source, colour in ((ORTH, kit.TRAINED), (GAUSS, kit.BEST), (SPHERE, kit.ATTENTION)):
         rows = evidence.where(source=source)
-        for place, column in ((source - 0.18, "start"), (source + 0.18, "global")):
+        for position, column in ((source - 0.18, "start"), (source + 0.18, "global")):
             axes[0].bar(
-                place,
+                position,
                 rows[column].mean(),
                 width=0.34,
                 color=colour,
                 alpha=0.35 if column == "start" else 1.0,
             )
             axes[0].text(
-                place,
+                position,
                 rows[column].mean() + 0.02,
                 f"{100 * rows[column].mean():.0f} %",
                 color=kit.FAINT,

@@ -15,7 +15,14 @@ lengths, so that the expected loss weighs all lengths alike.
 import numpy as np
 
 from attsvm_papers import kit
-from attsvm_papers.regular.language import EVEN, PARITY, attention, course, parities, trained
+from attsvm_papers.regular.language import (
+    EVEN,
+    PARITY,
+    columns_of_training,
+    parities,
+    softmax_weights,
+    train_on_words,
+)
 
 BOTH, ALONE = "both", "linear layer alone"
 RATES = {BOTH: (20.0, 2.0), ALONE: (0.0, 2.0)}
@@ -24,36 +31,36 @@ PAPER = "abstract"
 
 @kit.run(layers=list(RATES), seeds=kit.seeds(20, by=20), quick={"steps": 4000, "seeds": 3})
 def run(layers, seeds, steps=10_000, n=128, size=6):
-    data, trajectory = trained(EVEN, seeds, steps, n, size, RATES[layers])
-    looks = attention(data, trajectory.W)
-    long, yes = data.mask[..., 2], data.labels > 0
+    data, trajectory = train_on_words(EVEN, seeds, steps, n, size, RATES[layers])
+    weights = softmax_weights(data, trajectory.W)
+    long, is_yes = data.mask[..., 2], data.labels > 0
 
     def mean(equal, other):
-        at = np.where(yes, looks[..., equal], looks[..., other])
-        return (at.sum(axis=-1, where=long) / long.sum(axis=-1)).T
+        on_letter = np.where(is_yes, weights[..., equal], weights[..., other])
+        return (on_letter.sum(axis=-1, where=long) / long.sum(axis=-1)).T
 
-    return course(EVEN, size, data, trajectory) | {
+    return columns_of_training(EVEN, size, data, trajectory) | {
         "own": mean(0, 1),
         "crossed": mean(1, 0),
         "at_once": parities(PARITY, trajectory.W, trajectory.head, size).T,
     }
 
 
-def late(e):
+def is_late(e):
     return e["step"] >= e["step"][0, -1] / 10
 
 
 def loss_slope(e):
-    """Of the logarithm of the loss against that of the step, over the last decade."""
-    return kit.slopes(np.log(np.maximum(e["step"], 1)), np.log(e["loss"]), late(e))
+    """Slope of the logarithm of the loss against that of the step, over the last decade."""
+    return kit.slopes(np.log(np.maximum(e["step"], 1)), np.log(e["loss"]), is_late(e))
 
 
 def norm_when_separable(e):
     """The linear layer's norm at the first record with separable outputs, of its last norm; one
     where there is none.
     """
-    found = e["separable"].any(axis=1)
-    first = np.where(found, e["separable"].argmax(axis=1), -1)
+    is_separable = e["separable"].any(axis=1)
+    first = np.where(is_separable, e["separable"].argmax(axis=1), -1)
     return np.take_along_axis(e["norm"], first[:, None], axis=1)[:, 0] / e.end("norm")
 
 
@@ -86,7 +93,7 @@ def RL2(e):
     """Second phase: attention is stable; the largest change of any attention in the last nine
     tenths of the steps.
     """
-    return np.max(e["moved"], axis=1, where=late(e), initial=0.0)
+    return np.max(e["moved"], axis=1, where=is_late(e), initial=0.0)
 
 
 @kit.claim(
@@ -114,7 +121,7 @@ def RL4(e):
     """The linear layer's norm grows like the logarithm of the step: slope against it over the last
     decade, in norms of the max-margin solution.
     """
-    return kit.slopes(np.log(np.maximum(e["step"], 1)), e["norm"], late(e)) / e.end("widest")
+    return kit.slopes(np.log(np.maximum(e["step"], 1)), e["norm"], is_late(e)) / e.end("widest")
 
 
 @kit.claim(
@@ -192,8 +199,8 @@ def even_pairs(e, axes):
         (axes[2], (("own", "attention on its letter"), ("right", "parities right"),
                    ("share", "of the largest margin"))),
     ):  # fmt: skip
-        for colour, (name, words) in zip(kit.COLOURS, lines, strict=False):
-            kit.band(ax, step, both[name][:, 1:], colour, label=words)
+        for colour, (name, label) in zip(kit.COLOURS, lines, strict=False):
+            kit.band(ax, step, both[name][:, 1:], colour, label=label)
         kit.logarithmic(ax.xaxis, step)
     for ax, title in zip(axes, ("loss", "norms", "shares"), strict=True):
         ax.set(title=title, xlabel="step")

@@ -15,12 +15,14 @@ import numpy as np
 
 from attsvm_papers import kit
 from attsvm_papers.regular.e1_even_pairs import BOTH, PAPER, RATES, loss_slope, norm_when_separable
-from attsvm_papers.regular.language import CHAIN, PARITY, course, trained
+from attsvm_papers.regular.language import CHAIN, PARITY, columns_of_training, train_on_words
 
 
 @kit.run(task=[CHAIN, PARITY], seeds=kit.seeds(20, by=20), quick={"steps": 1000, "seeds": 3})
 def run(task, seeds, steps=10_000, n=384, size=4):
-    return course(task, size, *trained(task, seeds, steps, n, size, RATES[BOTH]))
+    return columns_of_training(
+        task, size, *train_on_words(task, seeds, steps, n, size, RATES[BOTH])
+    )
 
 
 AT_ONCE = kit.exchanged("parity at once", "task", CHAIN, PARITY)

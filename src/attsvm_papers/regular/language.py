@@ -28,19 +28,19 @@ EVEN, CHAIN, PARITY = "even pairs", "chain", "parity"
 """What is asked of a word: its even pairs, the next letter of its chain, its parity at once."""
 
 
-class Words(NamedTuple):
+class LetterSequences(NamedTuple):
     """Letters ``(..., T)`` of words, of which the first ``lengths`` ``(...)`` are there."""
 
     letters: IntArray
     lengths: IntArray
 
 
-def every(size: int) -> IntArray:
-    """``(2^size, size)``: all words of one length."""
+def all_words(size: int) -> IntArray:
+    """All words of one length ``(2^size, size)``."""
     return np.arange(2**size)[:, None] >> np.arange(size) & 1
 
 
-def drawn(task: str, size: int, n: int, seeds: Sequence[int]) -> Words:
+def draw_words(task: str, size: int, n: int, seeds: Sequence[int]) -> LetterSequences:
     """``n`` words for each seed, of lengths that are uniform from 1 to ``size``, or to
     ``2 size - 2`` with letters of the chain.
     """
@@ -48,57 +48,61 @@ def drawn(task: str, size: int, n: int, seeds: Sequence[int]) -> Words:
     rngs = [np.random.default_rng([71, seed]) for seed in seeds]
     lengths = np.stack([rng.integers(1, longest + 1, n) for rng in rngs])
     letters = np.stack([rng.integers(0, 2, (n, longest)) for rng in rngs])
-    for place in range(size, longest):
-        letters[..., place] = letters[..., place - size] ^ letters[..., place - 1]
-    return Words(letters, lengths)
+    for position in range(size, longest):
+        letters[..., position] = letters[..., position - size] ^ letters[..., position - 1]
+    return LetterSequences(letters, lengths)
 
 
-def asked(task: str, size: int, words: Words) -> AttentionData:
+def words_as_data(task: str, size: int, words: LetterSequences) -> AttentionData:
     """The words as sequences; a label is positive where the answer is yes."""
     letters, lengths = words
     T = letters.shape[-1]
-    place = 2 * np.arange(T) + letters
-    there = np.arange(T) < lengths[..., None]
+    position = 2 * np.arange(T) + letters
+    is_letter = np.arange(T) < lengths[..., None]
     if task == PARITY:
-        yes = (letters * there).sum(axis=-1) % 2 == 0
+        is_yes = (letters * is_letter).sum(axis=-1) % 2 == 0
     else:
-        yes = _at(letters, np.maximum(lengths - size, 0)) == _at(letters, lengths - 1)
+        is_yes = _at(letters, np.maximum(lengths - size, 0)) == _at(letters, lengths - 1)
     units = np.eye(2 * T)
-    tokens = units[place] * there[..., None]
-    return AttentionData(tokens, np.where(yes, 1, -1), units[_at(place, lengths - 1)], there)
+    tokens = units[position] * is_letter[..., None]
+    return AttentionData(
+        tokens, np.where(is_yes, 1, -1), units[_at(position, lengths - 1)], is_letter
+    )
 
 
 def _at(values: IntArray, index: IntArray) -> IntArray:
-    found: IntArray = np.take_along_axis(values, index[..., None], axis=-1)[..., 0]
-    return found
+    entries: IntArray = np.take_along_axis(values, index[..., None], axis=-1)[..., 0]
+    return entries
 
 
-def attention(data: AttentionData, W: FloatArray) -> FloatArray:
-    """``(..., n, T)``: softmax of the logits, with weights ``(..., d, d)``."""
+def softmax_weights(data: AttentionData, W: FloatArray) -> FloatArray:
+    """Attention weights ``(..., n, T)``, of weights ``(..., d, d)``."""
     logits = np.where(
         data.mask,
         (data.tokens @ (W @ data.queries.swapaxes(-1, -2)).swapaxes(-1, -2)[..., None])[..., 0],
         -np.inf,
     )
-    found: FloatArray = softmax(logits, axis=-1)
-    return found
+    weights: FloatArray = softmax(logits, axis=-1)
+    return weights
 
 
 def outputs(data: AttentionData, W: FloatArray) -> FloatArray:
-    """``(..., n, d)``: what attention hands to the linear layer."""
-    found: FloatArray = (attention(data, W)[..., None, :] @ data.tokens)[..., 0, :]
-    return found
+    """The outputs of attention ``(..., n, d)``, inputs of the linear layer."""
+    outputs_of_words: FloatArray = (softmax_weights(data, W)[..., None, :] @ data.tokens)[..., 0, :]
+    return outputs_of_words
 
 
 def hyperplanes(signed: FloatArray) -> SolutionBatch:
     """The certified largest margins of outputs times labels ``(k, n, d)``, without intercept. Words
     that were drawn twice are one row.
     """
-    rows = [np.unique(each, axis=0)[:, None] for each in signed]
+    rows = [np.unique(points, axis=0)[:, None] for points in signed]
     return max_margin(
         [
-            decoder_margins(AttentionData(each, np.ones(len(each))), np.zeros(len(each), dtype=int))
-            for each in rows
+            decoder_margins(
+                AttentionData(points, np.ones(len(points))), np.zeros(len(points), dtype=int)
+            )
+            for points in rows
         ]
     )
 
@@ -108,26 +112,26 @@ def parities(task: str, W: FloatArray, v: FloatArray, size: int) -> FloatArray:
     ``(..., d, d)`` and ``(..., d)``. One answer is the next letter; of a parity at once the only
     one.
     """
-    words = every(size)
+    words = all_words(size)
     letters = np.broadcast_to(words, (*v.shape[:-1], *words.shape))
     for _ in range(1 if task == PARITY else size - 1):
-        seen = letters[..., -size:] if task == EVEN else letters
-        padded = np.zeros((*seen.shape[:-1], v.shape[-1] // 2), dtype=int)
-        padded[..., : seen.shape[-1]] = seen
-        lengths = np.full(seen.shape[:-1], seen.shape[-1])
-        data = asked(EVEN, size, Words(padded, lengths))
-        no = (outputs(data, W) @ v[..., None])[..., 0] < 0
-        letters = np.concatenate([letters, no[..., None]], axis=-1)
+        read_letters = letters[..., -size:] if task == EVEN else letters
+        padded = np.zeros((*read_letters.shape[:-1], v.shape[-1] // 2), dtype=int)
+        padded[..., : read_letters.shape[-1]] = read_letters
+        lengths = np.full(read_letters.shape[:-1], read_letters.shape[-1])
+        data = words_as_data(EVEN, size, LetterSequences(padded, lengths))
+        is_no = (outputs(data, W) @ v[..., None])[..., 0] < 0
+        letters = np.concatenate([letters, is_no[..., None]], axis=-1)
     return np.asarray((letters[..., -1] == words.sum(axis=-1) % 2).mean(axis=-1))
 
 
-def trained(
+def train_on_words(
     task: str, seeds: Sequence[int], steps: int, n: int, size: int, rates: tuple[float, float]
 ) -> tuple[AttentionData, Trajectory]:
     """Gradient descent on attention and linear layer from zero, with a step size for each; a part
     with step zero stays.
     """
-    data = asked(task, size, drawn(task, size, n, seeds))
+    data = words_as_data(task, size, draw_words(task, size, n, seeds))
     model = Attention.cross(data, np.zeros((len(seeds), data.d_x)), None, train_head=True)
     descent = SteepestDescent(model.parameters(), lr=1.0, normalize=False)
     scale = {"W": np.full(len(seeds), rates[0]), "head.readout": np.full(len(seeds), rates[1])}
@@ -135,7 +139,9 @@ def trained(
     return data, train(model, data, descent, steps, AtSteps(marks), step_scale=scale)
 
 
-def course(task: str, size: int, data: AttentionData, trajectory: Trajectory) -> dict[str, Any]:
+def columns_of_training(
+    task: str, size: int, data: AttentionData, trajectory: Trajectory
+) -> dict[str, Any]:
     """Columns of both figures, with a row for every run and its records.
 
     ``share`` is the margin of the linear layer, of the largest that any has on the same outputs;
@@ -152,10 +158,10 @@ def course(task: str, size: int, data: AttentionData, trajectory: Trajectory) ->
     def share(direction: FloatArray) -> FloatArray:
         least = np.maximum((signed @ direction[..., None])[..., 0].min(axis=-1), 0.0)
         length = np.linalg.norm(direction, axis=-1)
-        found: FloatArray = (least * widest / np.where(length > 0, length, 1.0)).T
-        return found
+        shares: FloatArray = (least * widest / np.where(length > 0, length, 1.0)).T
+        return shares
 
-    looks = attention(data, W)
+    weights = softmax_weights(data, W)
     return {
         "step": kit.same(trajectory.steps),
         "loss": trajectory.loss.T,
@@ -165,6 +171,6 @@ def course(task: str, size: int, data: AttentionData, trajectory: Trajectory) ->
         "widest": widest.T,
         "share": share(v),
         "share_mean": share(signed.mean(axis=-2)),
-        "moved": np.abs(looks - looks[-1]).max(axis=(-1, -2)).T,
+        "moved": np.abs(weights - weights[-1]).max(axis=(-1, -2)).T,
         "right": parities(task, W, v, size).T,
     }

@@ -48,7 +48,7 @@ class Computed:
 
 
 def tasks_of(chosen: Experiment, cells: Sequence[Mapping[str, Any]], folder: Path) -> list[Task]:
-    """What there is to do for these cells, in order.
+    """The tasks of computing these cells, in order.
 
     Args:
         chosen: the experiment.
@@ -59,7 +59,7 @@ def tasks_of(chosen: Experiment, cells: Sequence[Mapping[str, Any]], folder: Pat
     folder = folder / chosen.run.__module__.rpartition(".")[2].replace("_", "-")
     folder.mkdir(parents=True, exist_ok=True)
     code = code_fingerprint(chosen.run)
-    return [(chosen.asked, dict(cell), entry_path(folder, cell, code)) for cell in cells]
+    return [(chosen.request, dict(cell), entry_path(folder, cell, code)) for cell in cells]
 
 
 _TURN = threading.Lock()

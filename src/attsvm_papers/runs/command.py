@@ -19,7 +19,7 @@ _ANSWER = "20s"  # how long a scheduler is waited for
 
 
 def names() -> dict[str, dict[str, str]]:
-    """What ``attsvm list`` shows of this command."""
+    """The names that ``attsvm list`` shows of this command."""
     from attsvm_papers.kit.registry import titles
 
     return {"experiments": titles()}
@@ -129,17 +129,17 @@ def run(options: argparse.Namespace) -> int:
     from attsvm_papers.kit.registry import identifiers
     from attsvm_papers.runs.reproduce import reproduce, summary
 
-    wanted = list(options.ids)
+    requested = list(options.ids)
     for paper in options.paper or []:
-        found = identifiers(paper)
-        if not found:
+        of_paper = identifiers(paper)
+        if not of_paper:
             raise InputError(
                 f"paper {paper!r} has no experiments yet; `attsvm list` names those there are"
             )
-        wanted += found
+        requested += of_paper
     if options.all:
-        wanted += identifiers()
-    if not wanted:
+        requested += identifiers()
+    if not requested:
         raise InputError(
             "nothing to reproduce; name experiments (`attsvm list`), or give --paper KEY or --all"
         )
@@ -150,7 +150,7 @@ def run(options: argparse.Namespace) -> int:
         _dask(options.dask) as executor,
     ):
         runs = reproduce(
-            wanted,
+            requested,
             options.out,
             quick=options.quick,
             scale=options.scale,
@@ -169,15 +169,15 @@ def run(options: argparse.Namespace) -> int:
         tell(f"attsvm: {name} is left out: {why}")
     code = InputError.exit_code if missing and not options.all and not options.paper else 0
     if options.json:
-        show_json({"experiments": [summary(each) for each in runs]})
+        show_json({"experiments": [summary(reproduced) for reproduced in runs]})
         return code
-    for each in runs:
+    for content in runs:
         show(
-            f"{each['id']}  {each['title']}  ({each['scale']}, {each['trials']} trials,"
-            f" {each['seconds']:.3g} s of computing)"
+            f"{content['id']}  {content['title']}  ({content['scale']}, {content['trials']} trials,"
+            f" {content['seconds']:.3g} s of computing)"
         )
-        for claim in each["claims"]:
-            show(f"  {_MARKS[claim['verdict']]} {claim['id']:<8} {_sentence(claim)}")
+        for claim in content["claims"]:
+            show(f"  {_MARKS[claim['verdict']]} {claim['id']:<8} {_claim_line(claim)}")
     if runs:
         show(f"{time.monotonic() - began:.3g} s by the clock")
         show(f"{options.out / 'index.html'}")
@@ -199,9 +199,9 @@ def _dask(address: str | None) -> Iterator[Any]:
     if not address.strip():
         raise InputError("--dask has no address; give the one that dask scheduler prints")
     distributed = imported("distributed", "--dask", "distributed", "dask")
-    place = address if "://" in address else f"tcp://{address}"
+    url = address if "://" in address else f"tcp://{address}"
     try:
-        client = distributed.Client(place, timeout=_ANSWER, set_as_default=False)
+        client = distributed.Client(url, timeout=_ANSWER, set_as_default=False)
     except (OSError, ValueError) as error:
         raise UnavailableError(
             f"no Dask scheduler answers at {address} ({error}); start one with dask scheduler, and"
@@ -219,7 +219,7 @@ _MARKS = {
 }
 
 
-def _sentence(claim: dict[str, Any]) -> str:
+def _claim_line(claim: dict[str, Any]) -> str:
     if claim["verdict"] == "not applicable":
         return f"{claim['statement']} (no instance has: {', '.join(claim['unmet'])})"
     counts = f", {claim['passed']} of {claim['counted']}" if claim["counted"] > 1 else ""
@@ -229,14 +229,16 @@ def _sentence(claim: dict[str, Any]) -> str:
         if interval is None
         else f", 95% interval of the mean {interval[0]:.4g} to {interval[1]:.4g}"
     )
-    beside = "" if null is None else f"; null, {null['words']}: {_number(null['measured'])}"
+    beside = (
+        "" if null is None else f"; null, {null['words']}: {_format_measured(null['measured'])}"
+    )
     failure = f"{claim['failure']}: " if claim.get("failure") else ""
     where = f", not of {'; '.join(claim['failing'])}" if claim.get("failing") else ""
     return (
-        f"{failure}{claim['statement']} (measured {_number(claim['measured'])}, expected"
+        f"{failure}{claim['statement']} (measured {_format_measured(claim['measured'])}, expected"
         f" {claim['expectation']}{counts}{where}{mean}{beside})"
     )
 
 
-def _number(measured: float | None) -> str:
+def _format_measured(measured: float | None) -> str:
     return "not a number" if measured is None else f"{measured:.4g}"

@@ -29,7 +29,7 @@ def write_experiment(folder: Path, run: Mapping[str, Any], pictures: Sequence[Pi
     """
     from markupsafe import Markup
 
-    toy = next((each for each in presets() if each.experiment == run["id"]), None)
+    toy = next((preset for preset in presets() if preset.experiment == run["id"]), None)
     page = document(
         _TEMPLATES / "experiment.html.j2",
         explorer=toy and Markup(fragment(toy)),
@@ -77,7 +77,7 @@ def write_index(folder: Path, runs: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def without_null(claims: Iterable[Mapping[str, Any]]) -> int:
-    """How many of the claims that were judged have no null."""
+    """Number of the claims that were judged and have no null."""
     judged = [claim for claim in claims if claim["verdict"] != "not applicable"]
     return sum(claim.get("null") is None for claim in judged)
 

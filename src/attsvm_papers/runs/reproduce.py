@@ -14,6 +14,7 @@ import attsvm
 from attsvm.claims import Evidence
 from attsvm.errors import AttsvmError, InputError
 from attsvm.files import save_arrays
+from attsvm.interruption import work_is_kept
 from attsvm.report.style import Picture
 from attsvm.store import RunFolder, read_json, write_json
 from attsvm.store.entries import tidy
@@ -82,67 +83,67 @@ def reproduce(
         UnavailableError: data or a device is missing.
     """
     folder = Path(folder)
-    chosen = [experiment(identifier) for identifier in dict.fromkeys(names)]
-    asked = "smoke" if quick else scale
-    asked_for = []
-    for each in chosen:
+    experiments = [experiment(identifier) for identifier in dict.fromkeys(names)]
+    scale_name = "smoke" if quick else scale
+    requests = []
+    for figure in experiments:
         try:
-            setting = each.at(
-                scale=asked,
+            setting = figure.at(
+                scale=scale_name,
                 seeds=seeds,
                 sizes=None if sizes is None else tuple(sizes),
                 text=None if text is None else str(Path(text).resolve()),
                 tuning=tuning,
             )
-            asked_for.append((each, setting, each.work(setting, shift)))
+            requests.append((figure, setting, figure.work(setting, shift)))
         except InputError as error:  # of this experiment alone
             if skipped is None:
                 raise
-            skipped(each.id, str(error))
-    if not asked_for:
+            skipped(figure.id, str(error))
+    if not requests:
         return []
-    files = [f"{each.id}/{name}" for each, _, _ in asked_for for name in _FILES]
+    files = [f"{figure.id}/{name}" for figure, _, _ in requests for name in _FILES]
     request = {"command": "reproduce"}  # any experiments: they lie side by side
     with RunFolder(
         folder, request, files=["index.html", *files], overwrite=None, shared=True
     ) as run_folder:
         cells = folder.resolve() / "cells"
-        for kept in [*cells.iterdir()] if cells.is_dir() else []:
-            tidy(kept)
+        for entry_folder in [*cells.iterdir()] if cells.is_dir() else []:
+            tidy(entry_folder)
         runs = []
-        for each, setting, evidence, computed in _computed(
-            asked_for, shift, cells, jobs, executor, progress
+        for figure, setting, evidence, computed in _compute_experiments(
+            requests, shift, cells, jobs, executor, progress
         ):
             run = {
                 "format": FORMAT,
-                "id": each.id,
-                "asked": each.asked,
-                "paper": each.paper,
-                "paper_title": PAPERS.get(each.paper, "Your own"),
-                "title": each.title,
-                "reference": each.reference,
-                "protocol": each.protocol,
-                "notes": each.notes,
-                "scale": _scale("quick" if quick else each.scale(scale), seeds, shift),
-                "first_seed": each.first_seed(setting) + shift,
+                "id": figure.id,
+                "asked": figure.request,
+                "paper": figure.paper,
+                "paper_title": PAPERS.get(figure.paper, "Your own"),
+                "title": figure.title,
+                "reference": figure.reference,
+                "protocol": figure.protocol,
+                "notes": figure.notes,
+                "scale": _scale("quick" if quick else figure.scale(scale), seeds, shift),
+                "first_seed": figure.first_seed(setting) + shift,
                 "seconds": round(computed.seconds, 3),
                 "trials": evidence.rows,
                 "parameters": asdict(setting),
                 "words": evidence.words(),
                 "claims": [
                     {**claim.check(evidence).to_json(), "file": "arrays.safetensors"}
-                    for claim in each.claims
+                    for claim in figure.claims
                 ],
                 "attsvm": attsvm.__version__,
                 **_environments(computed.environments),
                 "command_line": command_line,
             }
-            pictures = list(each.plot(evidence))
+            pictures = list(figure.plot(evidence))
             with run_folder.turn():
                 _write(run_folder, run, evidence, pictures)
             runs.append(run)
         with run_folder.turn():
-            gallery.write_index(folder, _finished(folder))
+            gallery.write_index(folder, _read_finished_runs(folder))
     return runs
 
 
@@ -165,18 +166,18 @@ def _write(
     write_json(home / "run.json", run)
 
 
-def _environments(of_cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the cells were computed with: the environment of most of them, and all of them with the
-    number of their cells where they differ.
+def _environments(environments: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The environment in which most cells were computed, and where they differ, all environments
+    with the number of their cells.
     """
-    counts = Counter(json.dumps(each) for each in of_cells)
-    found = [{**json.loads(text), "cells": count} for text, count in counts.most_common()]
-    first = {name: value for name, value in found[0].items() if name != "cells"}
-    return {"environment": first, **({"environments": found} if len(found) > 1 else {})}
+    counts = Counter(json.dumps(environment) for environment in environments)
+    distinct = [{**json.loads(text), "cells": count} for text, count in counts.most_common()]
+    first = {name: value for name, value in distinct[0].items() if name != "cells"}
+    return {"environment": first, **({"environments": distinct} if len(distinct) > 1 else {})}
 
 
-def _computed(
-    asked_for: Sequence[tuple[Experiment, Any, list[Mapping[str, Any]]]],
+def _compute_experiments(
+    requests: Sequence[tuple[Experiment, Any, list[Mapping[str, Any]]]],
     shift: int,
     folder: Path,
     jobs: int | None,
@@ -186,25 +187,25 @@ def _computed(
     """Each experiment with its parameters, the evidence of its cells and these, in order; work
     begins at once on all of them, and on cells that follow from others when these are known.
     """
-    rounds = [tasks_of(each, cells, folder) for each, _, cells in asked_for]
+    rounds = [tasks_of(figure, cells, folder) for figure, _, cells in requests]
     missing = {path for tasks in rounds for _, _, path in tasks if not path.exists()}
-    if len(missing) < 2 and not any(each.stages for each, _, _ in asked_for):
+    if len(missing) < 2 and not any(figure.stages for figure, _, _ in requests):
         jobs = 1  # no process need start
-    with workers(jobs, executor) as chosen:
-        sweep = _Sweep(chosen, None if executor is None else 1, progress)
+    with workers(jobs, executor) as pool:
+        sweep = _Sweep(pool, None if executor is None else 1, progress)
         for tasks in rounds:
             sweep.begin(tasks)
-        for (each, setting, cells), tasks in zip(asked_for, rounds, strict=True):
+        for (figure, setting, cells), tasks in zip(requests, rounds, strict=True):
             computed = Computed()
-            for stage in range(len(each.stages) + 1):
+            for stage in range(len(figure.stages) + 1):
                 if stage:
-                    evidence = each.evidence(cells, computed.arrays)
-                    further = each.work(setting, shift, evidence, stage - 1)
-                    cells, tasks = [*cells, *further], tasks_of(each, further, folder)
+                    evidence = figure.evidence(cells, computed.arrays)
+                    further = figure.work(setting, shift, evidence, stage - 1)
+                    cells, tasks = [*cells, *further], tasks_of(figure, further, folder)
                     sweep.begin(tasks)
-                sweep.finish(f"{each.id} ({stage + 1})" if stage else each.id, tasks)
+                sweep.finish(f"{figure.id} ({stage + 1})" if stage else figure.id, tasks)
                 computed.read(tasks)
-            yield each, setting, each.evidence(cells, computed.arrays), computed
+            yield figure, setting, figure.evidence(cells, computed.arrays), computed
 
 
 class _Sweep:
@@ -239,7 +240,7 @@ class _Sweep:
             self._tell(name, done, len(tasks))
             while waiting:
                 for call in wait_for_any(waiting):
-                    _check(call)
+                    _raise_error_of(call)
                     waiting.remove(call)
                     done += 1
                     self._tell(name, done, len(tasks))
@@ -249,11 +250,13 @@ class _Sweep:
             raise
 
     def _tell(self, name: str, done: int, total: int) -> None:
+        if done:
+            work_is_kept()
         if self._progress is not None and total:
             self._progress(name, done, total)
 
 
-def _check(call: Any) -> None:
+def _raise_error_of(call: Any) -> None:
     """Raise the error of a call; one without a note is not of a cell but of the executor."""
     try:
         call.result()
@@ -283,7 +286,7 @@ def _scale(name: str, seeds: int | None, shift: int) -> str:
     )
 
 
-def _finished(folder: Path) -> list[dict[str, Any]]:
+def _read_finished_runs(folder: Path) -> list[dict[str, Any]]:
     """``run.json`` of every experiment in the folder, in the papers' order, and then the reader's
     own.
     """

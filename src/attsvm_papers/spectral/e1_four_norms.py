@@ -21,7 +21,7 @@ from attsvm.datasets.next_token import arcs, priority_graph
 from attsvm.dynamics import AtSteps
 from attsvm.dynamics.next_token import Problem, Rule, steepest_stage
 from attsvm_papers import kit
-from attsvm_papers.rates.adaptive import marks, rate
+from attsvm_papers.rates.adaptive import log_slopes, log_spaced_records
 from attsvm_papers.spectral.multiclass import log_log1p
 
 SETTING = (4, 6, 8, 8)  # n, T, K, d
@@ -32,49 +32,57 @@ BETAS = (0.0, 0.9)
 STEPS, LATE = 5000, 20_000
 
 
-def norms() -> tuple[Norm, ...]:
+def four_norms() -> tuple[Norm, ...]:
     """The four geometries, in the order of ``NAMES``."""
     return Frobenius(), Spectral(), Lp(np.inf), Nuclear()
 
 
 @lru_cache(maxsize=1)
-def solved(seeds: tuple[int, ...]) -> tuple[Any, Any, Any]:
+def solve_in_four_norms(seeds: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """Data, programmes and best margins ``(4, seeds)``, the same for every optimiser."""
     data = [priority_graph(*SETTING, seed) for seed in seeds]
-    margins = [order_margins(one.embeddings, arcs(one).arcs) for one in data]
-    solutions = [max_margin(margins, norm, tol=1e-8) for norm in norms()]
-    assert all(found.optimal.all() for found in solutions)
-    return data, margins, np.array([[each.margin for each in found] for found in solutions])
+    margins = [order_margins(data_set.embeddings, arcs(data_set).arcs) for data_set in data]
+    solutions = [max_margin(margins, norm, tol=1e-8) for norm in four_norms()]
+    assert all(batch.optimal.all() for batch in solutions)
+    return data, margins, np.array([[solution.margin for solution in batch] for batch in solutions])
 
 
 @kit.run(
     seeds=kit.seeds(48, by=48), beta=BETAS, norm=range(len(NAMES)), quick={"far": 5000, "seeds": 3}
 )
 def run(norm, beta, seeds, steps=STEPS, far=LATE):
-    data, margins, best = solved(tuple(seeds))
-    problem, own = Problem.of(data, "log_mass"), norms()[norm]
-    records = AtSteps([*marks(far), steps])
-    course = steepest_stage(
-        problem, own, Rule(RATES[norm], decay=0.5), far, momentum=beta, records=records
+    data, margins, best = solve_in_four_norms(tuple(seeds))
+    problem, own_norm = Problem.of(data, "log_mass"), four_norms()[norm]
+    records = AtSteps([*log_spaced_records(far), steps])
+    trajectory = steepest_stage(
+        problem, own_norm, Rule(RATES[norm], decay=0.5), far, momentum=beta, records=records
     )
-    least = np.stack([[one(W[run]).min() for run, one in enumerate(margins)] for W in course.W[1:]])
-    shares = np.stack([least / each.value(course.W[1:]) for each in norms()]) / best[:, None]
-    G, log_scale = problem.gradient(course.W[1:])
-    missing = problem.log_missing(course.W[1:])
+    least = np.stack(
+        [
+            [margins_of_run(W[run]).min() for run, margins_of_run in enumerate(margins)]
+            for W in trajectory.W[1:]
+        ]
+    )
+    shares = (
+        np.stack([least / norm_of_ratio.value(trajectory.W[1:]) for norm_of_ratio in four_norms()])
+        / best[:, None]
+    )
+    G, log_scale = problem.gradient(trajectory.W[1:])
+    missing = problem.log_missing(trajectory.W[1:])
     proxy = problem.log_mean(missing)
     # from 1 - phi to (1 - phi) / phi
     odds = missing - np.log(-np.expm1(np.minimum(missing, -1e-300)))
     loss = problem.log_mean(log_log1p(odds))
     columns = {
-        "step": np.tile(course.steps[1:], (len(seeds), 1)),
+        "step": np.tile(trajectory.steps[1:], (len(seeds), 1)),
         "gap": 1.0 - shares[norm].T,
-        "push": (np.log(own.dual_value(G)) + log_scale - proxy).T,
+        "push": (np.log(own_norm.dual_value(G)) + log_scale - proxy).T,
         "log_margin": np.log(best[norm]),
         "proxy_share": np.exp(proxy - loss).T,
         "log_loss": loss.T,
     }
-    here = np.flatnonzero(course.steps[1:] == steps)[0]
-    return columns | {f"share{k}": shares[k, here] for k in range(len(NAMES))}
+    record = np.flatnonzero(trajectory.steps[1:] == steps)[0]
+    return columns | {f"share{k}": shares[k, record] for k in range(len(NAMES))}
 
 
 def another_norm(e):
@@ -119,7 +127,7 @@ def C7_4c(e):
     leads = []
     for rows in e.by("beta seed"):
         shares = [rows[f"share{k}"] for k in rows["norm"]]
-        leads += [own[k] - np.delete(own, k).max() for k, own in enumerate(shares)]
+        leads += [row[k] - np.delete(row, k).max() for k, row in enumerate(shares)]
     return np.array(leads)
 
 
@@ -132,7 +140,7 @@ def C7_4c(e):
 )
 def C7_1(e):
     """NSD and NMD on attention: slope of the log of the margin gap from step 100 to 5000."""
-    return rate(e, "gap", 100, STEPS)
+    return log_slopes(e, "gap", 100, STEPS)
 
 
 @kit.claim(
@@ -189,12 +197,12 @@ def matrix(e, axes):
     axes[0].set(xlabel="margin ratio in this norm", ylabel="steepest descent in")
     for rows in e.by("norm beta"):
         k, step = rows["norm"][0], rows["step"][0]
-        late, dotted = step >= 30, rows["beta"][0] > 0
-        curve = np.median(rows["gap"][:, late], axis=0)
+        is_late, dotted = step >= 30, rows["beta"][0] > 0
+        curve = np.median(rows["gap"][:, is_late], axis=0)
         label = None if dotted else NAMES[k]
-        axes[1].plot(step[late], curve, ":" if dotted else "-", color=COLOURS[k], label=label)
-    guide = 0.9 * (step[late] / step[late][0]) ** -0.5
-    axes[1].plot(step[late], guide, "--", color=kit.FAINT, linewidth=0.9)
+        axes[1].plot(step[is_late], curve, ":" if dotted else "-", color=COLOURS[k], label=label)
+    guide = 0.9 * (step[is_late] / step[is_late][0]) ** -0.5
+    axes[1].plot(step[is_late], guide, "--", color=kit.FAINT, linewidth=0.9)
     axes[1].set(xscale="log", yscale="log", xlim=(30, step[-1]), ylim=(0.008, 1.1), xlabel="step")
     axes[1].set_title("1 - ratio in the own norm")
     kit.legend(axes[1])

@@ -18,10 +18,10 @@ import numpy as np
 from attsvm import Frobenius, Lp, Spectral, max_margin, output_margins
 from attsvm.dynamics.scale_free_descent import Adam, Direction, Steepest, descend
 from attsvm_papers import kit
-from attsvm_papers.rates.adaptive import marks
+from attsvm_papers.rates.adaptive import log_spaced_records
 from attsvm_papers.spectral.multiclass import Multiclass
 
-CLASSES, DIMENSION, EACH, SPREAD = 10, 25, 50, 0.1
+CLASSES, DIMENSION, POINTS, SPREAD = 10, 25, 50, 0.1
 NORMS = ("max", "Frobenius", "spectral")
 GEOMETRIES = (Lp(np.inf), Frobenius(), Spectral())
 OPTIMISERS = ("Sign", "Signum", "NGD", "NMD-GD", "Spectral", "Muon", "Adam, 0.999", "Adam, 0.95")
@@ -32,37 +32,38 @@ ADAM, SHORT = 6, 7
 """Adam with the usual memory of squares, and with a short one."""
 
 
-def problem(seeds: Sequence[int]) -> Multiclass:
+def gaussian_classes(seeds: Sequence[int]) -> Multiclass:
     """One data set per seed."""
     inputs = []
     for seed in seeds:
         rng = np.random.default_rng([72, seed])
         centres = rng.standard_normal((CLASSES, DIMENSION))
         inputs.append(
-            np.repeat(centres, EACH, axis=0)
-            + SPREAD * rng.standard_normal((CLASSES * EACH, DIMENSION))
+            np.repeat(centres, POINTS, axis=0)
+            + SPREAD * rng.standard_normal((CLASSES * POINTS, DIMENSION))
         )
     return Multiclass(
-        np.stack(inputs), np.tile(np.repeat(np.arange(CLASSES), EACH), (len(seeds), 1)), CLASSES
+        np.stack(inputs), np.tile(np.repeat(np.arange(CLASSES), POINTS), (len(seeds), 1)), CLASSES
     )
 
 
 @lru_cache(maxsize=1)
-def solved(seeds: tuple[int, ...]) -> Any:
+def best_margins(seeds: tuple[int, ...]) -> Any:
     """Best margins ``(3, seeds)`` of these seeds in the three norms, the same for every
     optimiser.
     """
-    one = problem(seeds)
+    data_sets = gaussian_classes(seeds)
     margins = [
-        output_margins(one.inputs[run], one.labels[run], CLASSES) for run in range(len(seeds))
+        output_margins(data_sets.inputs[run], data_sets.labels[run], CLASSES)
+        for run in range(len(seeds))
     ]
     solutions = [max_margin(margins, norm, tol=1e-6) for norm in GEOMETRIES]
-    assert all(found.optimal.all() for found in solutions)
-    return np.array([[solution.margin for solution in found] for found in solutions])
+    assert all(batch.optimal.all() for batch in solutions)
+    return np.array([[solution.margin for solution in batch] for batch in solutions])
 
 
-def direction(optimiser: int) -> Direction:
-    """A fresh one."""
+def steepest_or_adam(optimiser: int) -> Direction:
+    """A new direction of this optimiser."""
     if optimiser in (ADAM, SHORT):
         return Adam((0.9, 0.999 if optimiser == ADAM else 0.95))
     return Steepest(GEOMETRIES[OWN[optimiser]], 0.9 * (optimiser % 2))
@@ -72,23 +73,23 @@ def direction(optimiser: int) -> Direction:
     seeds=kit.seeds(40, by=5), optimiser=range(len(OPTIMISERS)), quick={"steps": 1000, "seeds": 2}
 )
 def run(optimiser, seeds, steps=10_000):
-    one = problem(seeds)
-    due = np.array([0, *marks(steps)])
+    data_sets = gaussian_classes(seeds)
+    due = np.array([0, *log_spaced_records(steps)])
     lr = RATES[optimiser]
-    looks, _ = descend(
-        one.gradient,
+    recorded, _ = descend(
+        data_sets.gradient,
         np.zeros((len(seeds), CLASSES, DIMENSION)),
-        direction(optimiser),
+        steepest_or_adam(optimiser),
         lambda step: lr / np.sqrt(step + 1.0),
         due,
     )
-    W, due = looks[1:], due[1:]
-    least = np.stack([one.margin(weights) for weights in W])
-    best, own = solved(tuple(seeds)), GEOMETRIES[OWN[optimiser]]
+    W, due = recorded[1:], due[1:]
+    least = np.stack([data_sets.margin(weights) for weights in W])
+    best, own_norm = best_margins(tuple(seeds)), GEOMETRIES[OWN[optimiser]]
     shares = np.stack([least / norm.value(W) for norm in GEOMETRIES]) / best[:, None]
-    found = [one.gradient(weights) for weights in W]
-    push = np.stack([np.log(own.dual_value(G)) + log for G, log in found]) - np.stack(
-        [one.log_proxy(weights) for weights in W]
+    gradients = [data_sets.gradient(weights) for weights in W]
+    push = np.stack([np.log(own_norm.dual_value(G)) + log for G, log in gradients]) - np.stack(
+        [data_sets.log_proxy(weights) for weights in W]
     )
     return {
         "step": kit.same(due),
@@ -98,12 +99,12 @@ def run(optimiser, seeds, steps=10_000):
     }
 
 
-def last(e, optimisers, norm):
-    """``(optimisers, seeds)``: ratios in a norm after all steps."""
+def last_ratios(e, optimisers, norm):
+    """Ratios in a norm after all steps ``(optimisers, seeds)``."""
     return np.array([e.where(optimiser=k).end(f"share{norm}") for k in optimisers])
 
 
-def others(norm):
+def optimisers_of_other_norms(norm):
     return [k for k in range(len(OPTIMISERS)) if OWN[k] != norm]
 
 
@@ -114,7 +115,7 @@ SLOW = (
 )
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_least(0.0, "the order of the paper's figure", share=kit.MOST),
         "paper",
@@ -136,8 +137,8 @@ SLOW = (
     )
 )
 def own_margin_leads(e, norm):
-    own = last(e, (2 * norm, 2 * norm + 1), norm).min(axis=0)
-    return own - last(e, others(norm), norm).max(axis=0)
+    worse_of_two = last_ratios(e, (2 * norm, 2 * norm + 1), norm).min(axis=0)
+    return worse_of_two - last_ratios(e, optimisers_of_other_norms(norm), norm).max(axis=0)
 
 
 @kit.claim(
@@ -154,10 +155,12 @@ def C7_3(e):
     """Adam without its constant (memory 0.95) leads over gradient and spectral descent in the
     margin of the max norm: lead over the best.
     """
-    return last(e, [SHORT], 0)[0] - last(e, others(0), 0).max(axis=0)
+    return last_ratios(e, [SHORT], 0)[0] - last_ratios(e, optimisers_of_other_norms(0), 0).max(
+        axis=0
+    )
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_most(bound, why, share=kit.MOST),
         "paper",
@@ -175,20 +178,20 @@ def C7_3(e):
         ("3b", (SHORT,), -1.0 / 3.0, "t^(-1/3) is the exponent of the theorem, up to a logarithm",
          "rate of Adam", "The theorem has a logarithm more, and steps of t^(-2/3).", "scale",
          "Adam (memory 0.95)"),
-        *((number, each, -0.3, WHY, f"rate of {rule}", SLOW, "ours is stronger", words)
-          for number, each, rule, words in (
+        *((number, optimiser, -0.3, WHY, f"rate of {rule}", SLOW, "ours is stronger", words)
+          for number, optimiser, rule, words in (
               ("1", (0, 2), "NSD", "Sign and NGD"), ("1b", (4,), "NSD", "Spectral"),
               ("2", (1, 3), "NMD", "Signum and NMD-GD"), ("2b", (5,), "NMD", "Muon"))),
     )
 )  # fmt: skip
 def own_rate(e, optimisers):
-    found = []
+    slopes = []
     for k in optimisers:
         rows = e.where(optimiser=k)
         step = rows["step"].astype(float)
         gap = np.where(step >= 100, 1.0 - rows[f"share{OWN[k]}"], 1.0)
-        found.append(kit.slopes(np.log(step), np.log(gap), step >= 100))
-    return np.concatenate(found)
+        slopes.append(kit.slopes(np.log(step), np.log(gap), step >= 100))
+    return np.concatenate(slopes)
 
 
 @kit.claim(
@@ -221,9 +224,9 @@ def multiclass(evidence, axes):
         for k, name in enumerate(OPTIMISERS):
             rows = evidence.where(optimiser=k)
             step = rows["step"][0]
-            late, style = step >= 10, "-:"[k % 2]
-            curve = np.median(rows[f"share{norm}"][:, late], axis=0)
-            ax.plot(step[late], curve, style, color=colours[k // 2], label=name)
+            is_late, style = step >= 10, "-:"[k % 2]
+            curve = np.median(rows[f"share{norm}"][:, is_late], axis=0)
+            ax.plot(step[is_late], curve, style, color=colours[k // 2], label=name)
         ax.set(xscale="log", xlim=(10, step[-1]), ylim=(0.0, 1.03), xlabel="step")
         ax.set_title(f"margin / best, {NORMS[norm]} norm")
     kit.legend_below(axes[0], 4)

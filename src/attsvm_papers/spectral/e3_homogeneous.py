@@ -19,7 +19,7 @@ from attsvm import Frobenius, Lp, Spectral, max_margin
 from attsvm.dynamics.scale_free_descent import Adam, Steepest, descend
 from attsvm_papers import kit
 from attsvm_papers.spectral.homogeneous import SquaredUnits
-from attsvm_papers.spectral.hybrid import Beside, Hybrid
+from attsvm_papers.spectral.hybrid import Hybrid, MatrixAndVector
 
 NORMS = (Lp(np.inf), Frobenius(), Spectral(), Hybrid())
 NAMES = ("max", "Frobenius", "spectral", "hybrid")
@@ -29,16 +29,16 @@ OWN = (0, 1, 2, 3, 0, 3)
 """The norm whose programme each optimiser should solve, a position in ``NORMS``."""
 
 
-def direction(optimiser):
-    """A fresh one."""
+def direction_of(optimiser):
+    """A new direction of this optimiser."""
     if OPTIMISERS[optimiser] == "Muon-Adam":
-        return Beside(Steepest(Spectral(), 0.9), Adam((0.9, 0.95)))
+        return MatrixAndVector(Steepest(Spectral(), 0.9), Adam((0.9, 0.95)))
     if OPTIMISERS[optimiser] == "Adam":
         return Adam((0.9, 0.95))
     return Steepest(NORMS[OWN[optimiser]], 0.9)
 
 
-def problem(n, d, hidden, seeds):
+def labelled_networks(n, d, hidden, seeds):
     """Networks with their data, and starts."""
     inputs, labels, starts = [], [], []
     signs = np.where(np.arange(hidden) % 2, -1.0, 1.0)
@@ -56,21 +56,24 @@ def problem(n, d, hidden, seeds):
     seeds=kit.seeds(20, by=20), optimiser=range(len(OPTIMISERS)), quick={"seeds": 3, "steps": 6000}
 )
 def run(optimiser, seeds, n=20, d=5, hidden=10, steps=40_000):
-    network, start = problem(n, d, hidden, seeds)
+    network, start = labelled_networks(n, d, hidden, seeds)
     rate = RATES[optimiser]
     due = np.array([0, steps // 10, steps])
-    looks, _ = descend(
-        network.gradient, start, direction(optimiser), lambda t: rate / np.sqrt(t + 1.0), due
+    recorded, _ = descend(
+        network.gradient, start, direction_of(optimiser), lambda t: rate / np.sqrt(t + 1.0), due
     )
     columns = {}
     for k, norm in enumerate(NORMS):
-        told = np.array(
+        nearness_of_runs = np.array(
             [
-                [nearness(network, theta[run], run, norm) for theta in looks[1:]]
+                [nearness(network, theta[run], run, norm) for theta in recorded[1:]]
                 for run in range(len(start))
             ]
         )
-        columns[f"share{k}"], columns[f"gap{k}"] = told[..., 0], told[:, -1, 1]
+        columns[f"share{k}"], columns[f"gap{k}"] = (
+            nearness_of_runs[..., 0],
+            nearness_of_runs[:, -1, 1],
+        )
     return columns
 
 
@@ -86,12 +89,12 @@ def nearness(network, theta, run, norm):
     return least * best.norm / float(norm.value(theta)), best.gap
 
 
-def ends(e, optimiser, norm):
+def last_shares(e, optimiser, norm):
     """The share of each network at the last weights in one of the norms."""
     return e.where(optimiser=optimiser)[f"share{norm}"][:, -1]
 
 
-def certified(optimiser):
+def certified_under(optimiser):
     """The programmes of its own norm were solved."""
     return {"certified": lambda e: e.where(optimiser=optimiser)[f"gap{OWN[optimiser]}"] <= 1e-4}
 
@@ -108,7 +111,7 @@ LEAST = (0.65, 0.95, 0.86, 0.86, 0.75, 0.86)
 """Of the share, in this number of steps."""
 
 
-@kit.each(
+@kit.several_claims(
     kit.claim(
         kit.at_least(
             LEAST[k],
@@ -121,7 +124,7 @@ LEAST = (0.65, 0.95, 0.86, 0.86, 0.75, 0.86)
             f"{name}: the last weights nearly solve the programme that is linear around them in the"
             f" {NAMES[OWN[k]]} norm: share of the best margin."
         ),
-        assumes=certified(k),
+        assumes=certified_under(k),
         null=kit.exchanged(
             f"{NEAREST[name]} in its place", "optimiser", k, OPTIMISERS.index(NEAREST[name])
         ),
@@ -130,7 +133,7 @@ LEAST = (0.65, 0.95, 0.86, 0.86, 0.75, 0.86)
     for k, name in enumerate(OPTIMISERS)
 )
 def near(e, optimiser):
-    return ends(e, optimiser, OWN[optimiser])
+    return last_shares(e, optimiser, OWN[optimiser])
 
 
 @kit.picture(
@@ -147,7 +150,7 @@ def nearest(evidence, axes):
     """
     for norm, ax in enumerate(axes):
         for k in range(len(OPTIMISERS)):
-            shares = ends(evidence, k, norm)
+            shares = last_shares(evidence, k, norm)
             colour = kit.TRAINED if OWN[k] == norm else kit.FAINT
             ax.plot(shares, np.full(len(shares), float(k)), "o", ms=2.5, color=colour, alpha=0.6)
             ax.plot([np.nanmedian(shares)] * 2, [k - 0.3, k + 0.3], color=colour)

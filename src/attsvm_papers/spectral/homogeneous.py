@@ -33,23 +33,25 @@ class SquaredUnits:
     signs: FloatArray
 
     def margins(self, theta: FloatArray) -> FloatArray:
-        """:math:`y_if(x_i)`, ``(..., runs, n)``, for weights ``(..., runs, hidden, d + 1)``."""
+        """Margins :math:`y_if(x_i)` ``(..., runs, n)`` of weights ``(..., runs, hidden, d +
+        1)``.
+        """
         return self.labels * ((self.inputs @ theta.mT) ** 2 @ self.signs)
 
     def gradient(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """That of the logistic loss, ``(runs, hidden, d + 1)``, over the slope of the input that
-        has the largest, and the logarithm ``(runs,)`` of this.
+        """The gradient of the logistic loss ``(runs, hidden, d + 1)`` over the slope of the input
+        that has the largest, and the logarithm ``(runs,)`` of this.
         """
         slopes = -np.logaddexp(0.0, self.margins(theta))  # logarithms of the sizes
         largest = slopes.max(axis=-1, keepdims=True)
         weights = 2.0 * self.labels * np.exp(slopes - largest)
-        pulled = weights[..., None] * (self.inputs @ theta.mT) * self.signs
-        return -pulled.mT @ self.inputs / self.labels.shape[-1], largest[..., 0]
+        pulls = weights[..., None] * (self.inputs @ theta.mT) * self.signs
+        return -pulls.mT @ self.inputs / self.labels.shape[-1], largest[..., 0]
 
     def programme(self, theta: FloatArray, run: int) -> Margins:
         """The margins of one run that are linear around its weights ``(hidden, d + 1)``."""
         inputs, labels = self.inputs[run], self.labels[run]
         rows = 2.0 * labels[:, None] * (inputs @ theta.T) * self.signs
-        places = np.arange(len(rows) + 1)
-        none = np.zeros(len(rows), dtype=np.int64)
-        return Margins(rows, inputs, places, np.ones(len(rows)), none, none, kind="label")
+        offsets = np.arange(len(rows) + 1)
+        first = np.zeros(len(rows), dtype=np.int64)
+        return Margins(rows, inputs, offsets, np.ones(len(rows)), first, first, kind="label")

@@ -29,7 +29,7 @@ class Hybrid(Norm):
 
     @property
     def tolerance(self) -> float:
-        """That of the spectral norm."""
+        """The tolerance of the spectral norm."""
         return Spectral().tolerance
 
     def value(self, W: Any) -> Any:
@@ -42,17 +42,17 @@ class Hybrid(Norm):
 
     def steepest(self, G: Any) -> Any:
         """See :meth:`Norm.steepest`."""
-        parts = Spectral().steepest(G[..., :-1]), Lp(np.inf).steepest(G[..., -1:])
-        return np.concatenate(parts, axis=-1)
+        directions = Spectral().steepest(G[..., :-1]), Lp(np.inf).steepest(G[..., -1:])
+        return np.concatenate(directions, axis=-1)
 
     def subgradient(self, W: Any) -> Any:
         """See :meth:`Norm.subgradient`: of the larger part."""
         matrix, vector = W[..., :-1], W[..., -1:]
-        first = Spectral().value(matrix) >= Lp(np.inf).value(vector)
+        matrix_is_larger = Spectral().value(matrix) >= Lp(np.inf).value(vector)
         return np.concatenate(
             [
-                np.where(first[..., None, None], Nuclear().steepest(matrix), 0.0),
-                np.where(first[..., None, None], 0.0, Lp(1).steepest(vector)),
+                np.where(matrix_is_larger[..., None, None], Nuclear().steepest(matrix), 0.0),
+                np.where(matrix_is_larger[..., None, None], 0.0, Lp(1).steepest(vector)),
             ],
             axis=-1,
         )
@@ -61,18 +61,18 @@ class Hybrid(Norm):
         """See :meth:`Norm.prox`: that of the largest of singular values and entries together."""
         U, values, V = np.linalg.svd(W[..., :-1], full_matrices=False)
         sizes = np.concatenate([values, np.abs(W[..., -1])], axis=-1)
-        left = Lp(np.inf).prox(sizes[..., None], t)[..., 0]
+        shrunk = Lp(np.inf).prox(sizes[..., None], t)[..., 0]
         count = values.shape[-1]
         return np.concatenate(
             [
-                (U * left[..., None, :count]) @ V,
-                (np.sign(W[..., -1]) * left[..., count:])[..., None],
+                (U * shrunk[..., None, :count]) @ V,
+                (np.sign(W[..., -1]) * shrunk[..., count:])[..., None],
             ],
             axis=-1,
         )
 
 
-class Beside:
+class MatrixAndVector:
     """A direction of the matrix, and another one of the vector.
 
     Args:

@@ -39,14 +39,14 @@ class Multiclass:
         ``(runs, classes, d)``; -inf at the own class.
         """
         scores = self.inputs @ W.mT
-        own = self.labels[..., None]
-        lags = scores - np.take_along_axis(scores, own, axis=-1)
-        np.put_along_axis(lags, own, -np.inf, axis=-1)
+        own_class = self.labels[..., None]
+        lags = scores - np.take_along_axis(scores, own_class, axis=-1)
+        np.put_along_axis(lags, own_class, -np.inf, axis=-1)
         return lags
 
     def gradient(self, W: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """``(runs, classes, d)`` and the logarithm ``(runs,)`` of the factor that makes it the
-        gradient of the loss.
+        """The direction of the gradient ``(runs, classes, d)``, and the logarithm ``(runs,)`` of
+        the factor that makes it the gradient of the loss.
 
         The residual of the own class is minus the sum of the others, and the largest residual is of
         order one before the factor.
@@ -54,13 +54,15 @@ class Multiclass:
         lags = self.lags(W)
         top = lags.max(axis=-1)
         peak = np.maximum(top, 0.0)
-        rest = np.exp(lags - peak[..., None])
-        log_sum = peak + np.log(np.exp(-peak) + rest.sum(axis=-1))
+        others = np.exp(lags - peak[..., None])
+        log_sum = peak + np.log(np.exp(-peak) + others.sum(axis=-1))
         factor = (top - log_sum).max(axis=-1)
         share = log_sum + factor[:, None]
         ordinary = (factor > _SMALL).all()  # else what matters may have underflowed
         residual = (
-            rest * np.exp(peak - share)[..., None] if ordinary else np.exp(lags - share[..., None])
+            others * np.exp(peak - share)[..., None]
+            if ordinary
+            else np.exp(lags - share[..., None])
         )
         np.put_along_axis(
             residual, self.labels[..., None], -residual.sum(axis=-1, keepdims=True), axis=-1

@@ -1,4 +1,4 @@
-"""Where trained runs end up: at the globally optimal tokens, at locally optimal ones, or at
+"""Outcomes of trained runs: at the globally optimal tokens, at locally optimal ones, or at
 neither.
 """
 
@@ -51,49 +51,57 @@ def outcomes(
     scores = token_scores(data, heads)
     selected = trajectory.selected[-1]
     tokens = np.random.default_rng(5).integers(data.T, size=selected.shape)
-    best, reached, random = (
-        max_margin([constraints(data.instance(run), own) for run, own in enumerate(chosen)])
-        for chosen in (optimal, selected, tokens)
+    best_solutions, trained_solutions, random_solutions = (
+        max_margin(
+            [
+                constraints(data.instance(run), tokens_of_run)
+                for run, tokens_of_run in enumerate(selections)
+            ]
+        )
+        for selections in (optimal, selected, tokens)
     )
     saturated = trajectory.softmax_probability[-1].min(axis=-1) > SATURATED
-    cosine = 1.0 - trajectory.direction_gap(reached)[-1]
+    cosine = 1.0 - trajectory.direction_gap(trained_solutions)[-1]
     return {
-        "feasible": best.optimal,
+        "feasible": best_solutions.optimal,
         "saturated": saturated,
         "global": saturated & (selected == optimal).all(axis=-1),
-        "local": saturated & are_local(reached, scores),
-        "local_random": are_local(random, scores),
-        "separable": reached.optimal,
-        "cosine": np.where(reached.optimal, cosine, np.nan),
-        "cosine_other": 1.0 - trajectory.direction_gap([*reached[1:], reached[0]])[-1],
+        "local": saturated & locally_optimal_selections(trained_solutions, scores),
+        "local_random": locally_optimal_selections(random_solutions, scores),
+        "separable": trained_solutions.optimal,
+        "cosine": np.where(trained_solutions.optimal, cosine, np.nan),
+        "cosine_other": 1.0
+        - trajectory.direction_gap([*trained_solutions[1:], trained_solutions[0]])[-1],
     }
 
 
-def are_local(solutions: Sequence[MarginSolution], scores: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which selections are feasible and locally optimal, one of each run."""
+def locally_optimal_selections(
+    solutions: Sequence[MarginSolution], scores: NDArray[Any]
+) -> NDArray[np.bool_]:
+    """True for the selections, one of each run, that are feasible and locally optimal."""
     return np.array(
         [
-            solution.status == "optimal" and bool(locally_optimal(solution, own).all())
-            for solution, own in zip(solutions, scores, strict=True)
+            solution.status == "optimal" and bool(locally_optimal(solution, scores_of_run).all())
+            for solution, scores_of_run in zip(solutions, scores, strict=True)
         ]
     )
 
 
-def mixed(*columns: str) -> Null:
-    """Every row has that of a random instance of any size: the size says nothing any more."""
+def mixed_sizes(*columns: str) -> Null:
+    """The null in which every row has the value of a random instance of any size."""
 
     def of(e: Evidence) -> Evidence:
-        known = np.flatnonzero(np.isfinite(e[columns[0]].astype(np.float64)))
+        finite_rows = np.flatnonzero(np.isfinite(e[columns[0]].astype(np.float64)))
         order = np.arange(e.rows)
-        order[known] = np.random.default_rng(0).permutation(known)
+        order[finite_rows] = np.random.default_rng(0).permutation(finite_rows)
         return e.but({name: e[name][order] for name in columns})
 
     return Null("instances of all sizes mixed", of)
 
 
 def trend(shares: ArrayLike, slack: float) -> NDArray[np.float64]:
-    """By how much shares that should grow do, each step with ``slack`` added, and their whole
-    growth with it taken off: none is negative when they grow.
+    """Growth of shares from one to the next, each with ``slack`` added, and the growth of all, with
+    ``slack`` taken off: none is negative when shares grow.
     """
     line = np.asarray(shares, dtype=np.float64)
     return np.concatenate([np.diff(line) + slack, [line[-1] - line[0] - slack]])

@@ -28,7 +28,7 @@ from attsvm import (
 )
 from attsvm.datasets import toy, unit_sphere
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.local_cones import boundary, narrow, selections
+from attsvm_papers.tfsvm.local_cones import gap_at_boundary, narrow, solve_every_selection
 
 PLANE, SPHERE = INSTANCES = ("plane", "sphere")
 """The toy ``plane`` and :func:`attsvm.datasets.unit_sphere` (2, 3, 4, seed 0)."""
@@ -53,13 +53,15 @@ def toys(instance, bound, radii=RADII, random_starts=10):
     norm = {NUCLEAR: Nuclear(), LP: Lp(3)}.get(bound, Frobenius())
     cone: Cone | None = None
     if bound == LOCAL:
-        data, head, own, other = next(filter(None, map(_local, _draws(instance))))
-        cone = narrow(own)
+        data, head, solution, other_solution = next(
+            filter(None, map(_with_local_solution, _draw_instances(instance)))
+        )
+        cone = narrow(solution)
     else:
-        data, head = next(_draws(instance))
-        own = max_margin(data, optimal_tokens(data, head), norm, tol=1e-9)
+        data, head = next(_draw_instances(instance))
+        solution = max_margin(data, optimal_tokens(data, head), norm, tol=1e-9)
         other_norm = Nuclear() if bound == FROBENIUS else Frobenius()
-        other = max_margin(own.margins, other_norm, tol=1e-9)
+        other_solution = max_margin(solution.margins, other_norm, tol=1e-9)
     path = regularization_path(
         data,
         head,
@@ -71,15 +73,15 @@ def toys(instance, bound, radii=RADII, random_starts=10):
     )
     return {
         "radius": np.array(radii),
-        "edge": np.nan if cone is None else boundary(cone.degrees),
-        "gap": path.direction_gap(own),
-        "distance": path.distance(own),
-        "gap_other": path.direction_gap(other),
-        "distance_other": path.distance(other),
+        "edge": np.nan if cone is None else gap_at_boundary(cone.degrees),
+        "gap": path.direction_gap(solution),
+        "distance": path.distance(solution),
+        "gap_other": path.direction_gap(other_solution),
+        "distance_other": path.distance(other_solution),
     }
 
 
-def _draws(instance: str) -> Iterator[tuple[Any, Any]]:
+def _draw_instances(instance: str) -> Iterator[tuple[Any, Any]]:
     """The plane, or the draws of the unit sphere."""
     if instance == PLANE:
         plane: Any = toy(PLANE)
@@ -87,19 +89,19 @@ def _draws(instance: str) -> Iterator[tuple[Any, Any]]:
     return (unit_sphere(2, 3, 4, seed) for seed in itertools.count())
 
 
-def _local(drawn: tuple[Any, Any]) -> tuple[Any, Any, Any, Any] | None:
+def _with_local_solution(instance: tuple[Any, Any]) -> tuple[Any, Any, Any, Any] | None:
     """The draw with its locally optimal solution of least norm that is not global, and the global
     one; None where there is no such solution.
     """
-    found, local, best = selections(*drawn, tol=1e-12)
-    others = [each for k, each in enumerate(found) if local[k] and k != best]
-    if not others:
+    solutions, is_local, best = solve_every_selection(*instance, tol=1e-12)
+    candidates = [solution for k, solution in enumerate(solutions) if is_local[k] and k != best]
+    if not candidates:
         return None
-    return *drawn, min(others, key=lambda solution: solution.norm), found[best]
+    return *instance, min(candidates, key=lambda solution: solution.norm), solutions[best]
 
 
-@kit.run(seeds=kit.seeds(60, by=10), quick={"random_starts": 4, "seeds": 4})
-def random(seeds, random_starts=10):
+@kit.run(seeds=kit.seeds(60, by=10), quick={"random_starts": 4, "seeds": 4}, name="random")
+def paths_of_random_instances(seeds, random_starts=10):
     """The best weights of one large size on random instances: W, and factors with as many columns
     as the nuclear solution's rank and with one less.
     """
@@ -131,7 +133,7 @@ def _farthest(data: Any, head: Any, solution: Any, starts: int, inner: int | Non
     )
 
 
-def _rows(evidence: kit.Evidence, instance: str, bound: str) -> kit.Evidence:
+def _rows_of_path(evidence: kit.Evidence, instance: str, bound: str) -> kit.Evidence:
     return kit.in_order(evidence, "radius", instance=instance, bound=bound)
 
 
@@ -140,14 +142,17 @@ OTHER = kit.replaced(
 )
 
 
-def _column(bound: str) -> str:
+def _distance_column(bound: str) -> str:
     return "distance" if bound in (NUCLEAR, LP) else "gap"
 
 
-def decay(e, bound):
+def decay_exponent(e, bound):
     """Exponent of the decay between the radii 100 and 1000."""
-    every = [_rows(e, instance, bound) for instance in INSTANCES]
-    radii, values = (np.array([x[name] for x in every]) for name in ("radius", _column(bound)))
+    rows_of_instances = [_rows_of_path(e, instance, bound) for instance in INSTANCES]
+    radii, values = (
+        np.array([rows[name] for rows in rows_of_instances])
+        for name in ("radius", _distance_column(bound))
+    )
     return kit.slopes(np.log(radii), np.log(values), radii >= 100)
 
 
@@ -166,7 +171,7 @@ def T12(e):
     """The best W of growing size turns to the Frobenius solution: the gap falls like the size to
     the power -2.
     """
-    return decay(e, FROBENIUS)
+    return decay_exponent(e, FROBENIUS)
 
 
 @kit.claim(
@@ -179,7 +184,7 @@ def T12b(e):
     """The best factors turn to the nuclear solution: the distance falls like the size to the power
     -1.
     """
-    return decay(e, NUCLEAR)
+    return decay_exponent(e, NUCLEAR)
 
 
 @kit.claim(
@@ -194,7 +199,7 @@ def T12b(e):
 )
 def T13(e):
     """In the l3 norm the best W turns to the l3 solution."""
-    return [_rows(e, instance, LP)["distance"][-1] for instance in INSTANCES]
+    return [_rows_of_path(e, instance, LP)["distance"][-1] for instance in INSTANCES]
 
 
 @kit.claim(
@@ -207,12 +212,13 @@ def T13(e):
     "tfsvm, local regularisation path (recalled)",
     null=kit.replaced("the global solution", gap="gap_other"),
     trials="",
+    id="T18",
 )
-def T18(e):
+def theorem_18(e):
     """Inside a narrow cone around a locally optimal direction that is not global the best W turns
     to that direction.
     """
-    paths = [_rows(e, instance, LOCAL) for instance in INSTANCES]
+    paths = [_rows_of_path(e, instance, LOCAL) for instance in INSTANCES]
     return np.concatenate([(path["gap"] / path["edge"])[-2:] for path in paths])
 
 
@@ -256,8 +262,9 @@ def T12d(e):
     2,
     width=7.6,
     sharey=True,
+    name="paths",
 )
-def paths(evidence, axes):
+def draw_paths(evidence, axes):
     """How far the minimiser of the loss at size R is from the max-margin solution in the same norm.
     Crosses: an independent program. Slopes are -2 for cosines and -1 for distances. The cone on
     the right is in another draw; at small sizes the best W lies on its edge.
@@ -270,11 +277,11 @@ def paths(evidence, axes):
             (LP, kit.ATTENTION, "l3: distance to the l3 solution"),
             (LOCAL, kit.INK, "in a cone around a local direction: 1 - cosine"),
         ):
-            rows = _rows(evidence, instance, bound)
-            ax.plot(rows["radius"], rows[_column(bound)], "o-", color=colour, label=label)
+            rows = _rows_of_path(evidence, instance, bound)
+            ax.plot(rows["radius"], rows[_distance_column(bound)], "o-", color=colour, label=label)
             if (instance, bound) in REFERENCE:
-                known = REFERENCE[instance, bound]
-                ax.plot(RADII, known, "x", color=colour, markersize=7, markeredgewidth=1.2)
+                reference = REFERENCE[instance, bound]
+                ax.plot(RADII, reference, "x", color=colour, markersize=7, markeredgewidth=1.2)
         ax.set(xscale="log", yscale="log", ylim=(1e-7, 2), xlabel="size R")
         ax.set_title(title)
     kit.legend_below(axes[0], 2)

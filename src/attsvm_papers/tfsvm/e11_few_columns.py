@@ -21,9 +21,9 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.rank_bound import factors, stationary
+from attsvm_papers.tfsvm.rank_bound import nearest_factors, stationary_points
 
-WIDTHS, WHOLE = (1, 2, 3, 10), 10
+WIDTHS, FULL_WIDTH = (1, 2, 3, 10), 10
 EARLY = 0.1  # share of the steps of an early record
 
 
@@ -39,23 +39,32 @@ def run(width, seeds, n=6, T=8, d=10, steps=20_000):
         stacked=True,
     )
     descent = SteepestDescent(model.parameters(), lr=0.1)
-    course = train(model, data, descent, steps, AtSteps([round(EARLY * steps)]))
+    trajectory = train(model, data, descent, steps, AtSteps([round(EARLY * steps)]))
     programmes = [
-        selection_margins(data.instance(k), chosen) for k, chosen in enumerate(course.selected[-1])
+        selection_margins(data.instance(k), tokens)
+        for k, tokens in enumerate(trajectory.selected[-1])
     ]
     nuclear = max_margin(programmes, Nuclear())
-    ends = [factors(one, W, width) for one, W in zip(programmes, course.W[-1], strict=True)]
-    own = stationary(programmes, ends)
-    cut = [factors(one, best.W, width) for one, best in zip(programmes, nuclear, strict=True)]
-    values = {"trained": ends, "own": own, "cut": cut}
+    ends = [
+        nearest_factors(programme, W, width)
+        for programme, W in zip(programmes, trajectory.W[-1], strict=True)
+    ]
+    points = stationary_points(programmes, ends)
+    cut = [
+        nearest_factors(programme, best.W, width)
+        for programme, best in zip(programmes, nuclear, strict=True)
+    ]
+    values = {"trained": ends, "own": points, "cut": cut}
     return {
-        "certified": nuclear.optimal & (course.selected[-2] == course.selected[-1]).all(axis=-1),
-        "rank": np.array([one.rank or 0 for one in nuclear]),
-        "gap": course.direction_gap(np.stack([one.W for one in own]))[-1],
-        "gap_nuclear": course.direction_gap(nuclear)[-1],
+        "certified": nuclear.optimal
+        & (trajectory.selected[-2] == trajectory.selected[-1]).all(axis=-1),
+        "rank": np.array([solution.rank or 0 for solution in nuclear]),
+        "gap": trajectory.direction_gap(np.stack([point.W for point in points]))[-1],
+        "gap_nuclear": trajectory.direction_gap(nuclear)[-1],
         **{
-            f"margin_{name}": nuclear.norm / np.array([one.value for one in found])
-            for name, found in values.items()
+            f"margin_{name}": nuclear.norm
+            / np.array([factors_of_run.value for factors_of_run in factors_of_runs])
+            for name, factors_of_runs in values.items()
         },
     }
 
@@ -92,8 +101,8 @@ def FC2(e):
 @kit.claim(
     kit.at_most(1e-6, "the accuracy of the nuclear solution's certificate"),
     assumes="certified",
-    where={"width": WHOLE},
-    null=kit.exchanged("two columns", "width", WHOLE, 2),
+    where={"width": FULL_WIDTH},
+    null=kit.exchanged("two columns", "width", FULL_WIDTH, 2),
 )
 def FC3(e):
     """With as many columns as dimensions no stationary point that training leads to is worse than
@@ -117,16 +126,16 @@ def few_columns(evidence, axes):
     product to that point, and to the nuclear solution.
     """
     by_width = [evidence.where(certified=True, width=width) for width in WIDTHS]
-    places = range(len(WIDTHS))
-    for ax, column, colour, words in (
+    positions = range(len(WIDTHS))
+    for ax, column, colour, label in (
         (axes[0], "margin_own", kit.TRAINED, ""),
         (axes[1], "gap_nuclear", kit.FAINT, "nuclear solution"),
         (axes[1], "gap", kit.TRAINED, "its own programme"),
     ):
         values = [np.sort(rows[column]) for rows in by_width]
-        kit.dots(ax, places, values, label=words, color=colour, ms=2.5)
+        kit.dots(ax, positions, values, label=label, color=colour, ms=2.5)
     axes[0].set(ylim=(0.0, 1.05), title="margin, of the largest one")
     axes[1].set(yscale="log", title="1 - cosine of the trained product")
     for ax in axes:
-        ax.set(xticks=places, xticklabels=WIDTHS, xlabel="columns of K and of Q")
+        ax.set(xticks=positions, xticklabels=WIDTHS, xlabel="columns of K and of Q")
     kit.legend_below(axes[1], 2)

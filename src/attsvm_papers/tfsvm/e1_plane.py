@@ -46,7 +46,7 @@ def run(toy, method, starts=4, steps=100_000, lr=0.1):
     problem: Any = datasets.toy(toy)
     data, head = problem.data, problem.head
     tokens = optimal_tokens(data, head)
-    solved = {
+    solutions = {
         "frobenius": max_margin(data, tokens, tol=1e-12),
         "nuclear": max_margin(data, tokens, Nuclear(), tol=1e-10),
     }
@@ -63,33 +63,33 @@ def run(toy, method, starts=4, steps=100_000, lr=0.1):
     )
     rule = GuardedDescent if published else SteepestDescent
     length = min(steps, 2000) if published else steps
-    course = train(model, data, rule(model.parameters(), lr=lr), length, AtSteps(MARKS))
+    trajectory = train(model, data, rule(model.parameters(), lr=lr), length, AtSteps(MARKS))
     marks = AtSteps(MARKS).steps(steps)
 
     def filled(values):
         """``(runs, records, ...)``, NaN beyond the last record."""
-        found = np.full((len(marks), *values.shape[1:]), np.nan)
-        found[: len(values)] = values
-        return np.moveaxis(found, 1, 0)
+        padded = np.full((len(marks), *values.shape[1:]), np.nan)
+        padded[: len(values)] = values
+        return np.moveaxis(padded, 1, 0)
 
     return {
         "step": kit.same(marks),
-        "W": filled(course.W),
-        **{name: filled(direction_gap(course.W, best)) for name, best in solved.items()},
-        "solved_frobenius": kit.same(solved["frobenius"].W),
-        "solved_nuclear": kit.same(solved["nuclear"].W),
-        "error_frobenius": np.abs(solved["frobenius"].W - problem.reference["W"]).max(),
-        "error_nuclear": np.abs(solved["nuclear"].W - problem.reference["W_nuclear"]).max(),
+        "W": filled(trajectory.W),
+        **{name: filled(direction_gap(trajectory.W, best)) for name, best in solutions.items()},
+        "solved_frobenius": kit.same(solutions["frobenius"].W),
+        "solved_nuclear": kit.same(solutions["nuclear"].W),
+        "error_frobenius": np.abs(solutions["frobenius"].W - problem.reference["W"]).max(),
+        "error_nuclear": np.abs(solutions["nuclear"].W - problem.reference["W_nuclear"]).max(),
     }
 
 
-def late(e, method):
+def late_gap_ratio(e, method):
     """The gap to the own solution at 1e5 steps over that at 1e4."""
     rows, column = e.where(method=method), LINES[method][0]
     return rows.at(column, 100_000) / rows.at(column, 10_000)
 
 
-def apart(e):
+def difference_of_solutions(e):
     """The largest entry of the difference of the two solutions."""
     return np.abs(e["solved_frobenius"] - e["solved_nuclear"]).max(axis=(-2, -1))
 
@@ -102,7 +102,9 @@ OTHER = kit.replaced(
 @kit.claim(
     kit.at_most(2e-5, "largest entry; five digits are given"),
     null=kit.replaced(
-        "each solution as that of the other norm", error_frobenius=apart, error_nuclear=apart
+        "each solution as that of the other norm",
+        error_frobenius=difference_of_solutions,
+        error_nuclear=difference_of_solutions,
     ),
 )
 def E2_2a(e):
@@ -120,7 +122,7 @@ def E2_1c(e):
     """W converges to the direction of the Frobenius solution: it is at least ten times closer at
     1e5 steps than at 1e4.
     """
-    return late(e, "W")
+    return late_gap_ratio(e, "W")
 
 
 @kit.claim(
@@ -145,7 +147,7 @@ def E2_1h(e):
     """Factors that are normalised together are closer to the nuclear solution at 1e5 steps than at
     1e4.
     """
-    return late(e, "together")
+    return late_gap_ratio(e, "together")
 
 
 @kit.claim(
@@ -164,24 +166,28 @@ def E2_1i(e):
     """Factors that are normalised separately are closer to the nuclear solution at 1e5 steps than
     at 1e4.
     """
-    return late(e, "separate")
+    return late_gap_ratio(e, "separate")
 
 
-def draw_course(ax, rows, z, every, colour):
+def draw_course(ax, rows, z, arrow_step, colour):
     """The curve W(k) z of the first start, with an arrow every so many steps inside the axes."""
     points, step = rows["W"][0] @ z, rows["step"][0]
     ax.plot(*points.T, "-", color=colour, linewidth=1.4)
     limits = np.array([ax.get_xlim(), ax.get_ylim()])
-    seen = ((limits[:, 0] < points) & (points < limits[:, 1])).all(axis=1)
+    is_inside = ((limits[:, 0] < points) & (points < limits[:, 1])).all(axis=1)
     arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 0, "mutation_scale": 9}
-    for k in np.flatnonzero(seen & (step % every == 0) & (step > 0) & (step <= 2000)).tolist():
+    for k in np.flatnonzero(
+        is_inside & (step % arrow_step == 0) & (step > 0) & (step <= 2000)
+    ).tolist():
         ax.annotate("", points[k], points[k - 1], arrowprops=arrow)
 
 
 def draw_line(ax, point, direction, style, colour, label=None, back=0.0):
-    """From a point along a direction, beyond the axes; ``back`` as far in the other one."""
-    along = 1e3 * direction / np.linalg.norm(direction)
-    ends = np.stack([point - back * along, point + along])
+    """Draw a line from a point along a direction, beyond the axes; ``back`` as far in the other
+    one.
+    """
+    far_step = 1e3 * direction / np.linalg.norm(direction)
+    ends = np.stack([point - back * far_step, point + far_step])
     ax.plot(*ends.T, style, color=colour, linewidth=1.1, label=label)
 
 
@@ -238,8 +244,9 @@ def plane(e, axes):
     by="toy",
     width=8.2,
     head={FIRST: "first toy", SECOND: "second toy"}.get,
+    name="direction",
 )
-def direction(e, ax):
+def draw_direction_gaps(e, ax):
     """Direction gap to the own solution, one line per start. The released code stops at 2000 steps,
     where its ridge has long frozen it. Without ridge, K and Q normalised by their own norms turn
     away in the end; one common norm converges.

@@ -52,8 +52,8 @@ def run(own, factors, ridge, seeds, n=6, T=8, d=10, steps=2000, lr=0.1):
     return local_runs(n, T, d, steps, lr, seeds, factors, ridge, self_attention=own)
 
 
-def factored(e, ridge=RIDGE, own=False):
-    return e.where(factors=True, ridge=ridge, own=own)
+def runs_of_factors(e, ridge=RIDGE, self_attention=False):
+    return e.where(factors=True, ridge=ridge, own=self_attention)
 
 
 @kit.claim(
@@ -157,13 +157,13 @@ def local_convergence(e, axes):
     cross-attention, below: self-attention.
     """
     titles = ("Probability of selected tokens", "W: cosine to ...", "K and Q: cosine to ...")
-    for row, own in zip(axes, (False, True), strict=True):
+    for row, self_attention in zip(axes, (False, True), strict=True):
         kinds = (
-            (e.where(factors=False, own=own), kit.TRAINED, "W"),
-            (factored(e, own=own), kit.ATTENTION, "K and Q"),
+            (e.where(factors=False, own=self_attention), kit.TRAINED, "W"),
+            (runs_of_factors(e, self_attention=self_attention), kit.ATTENTION, "K and Q"),
         )
-        for k, (rows, colour, words) in enumerate(kinds):
-            draw_mean(row[0], rows, "probability", colour, words)
+        for k, (rows, colour, label) in enumerate(kinds):
+            draw_mean(row[0], rows, "probability", colour, label)
             for column, style in SOLUTIONS.items():
                 draw_mean(row[1 + k], rows, column, *style)
         for ax, title in zip(row, titles, strict=True):
@@ -185,8 +185,8 @@ def ridge(e, axes):
     space no ridge is needed and the norm grows like the square of the step.
     """
     lines = (
-        (factored(e, 0.0), "nuclear", kit.BEST, "factors, no ridge"),
-        (factored(e), "nuclear", kit.ATTENTION, "factors, ridge"),
+        (runs_of_factors(e, 0.0), "nuclear", kit.BEST, "factors, no ridge"),
+        (runs_of_factors(e), "nuclear", kit.ATTENTION, "factors, ridge"),
         (e.where(factors=False, own=False), "frobenius", kit.TRAINED, "W"),
     )
     for rows, column, colour, label in lines:

@@ -39,40 +39,44 @@ SHAPES = ((5, 5), (10, 5), (15, 5), (5, 10), (5, 15))
 def run(n, T, own, d, seeds):
     data, heads = unit_sphere(n, T, d, seeds, self_attention=own)
     frobenius: Any = max_margin(data, optimal_tokens(data, heads, ties="first"))
-    solved = np.flatnonzero(frobenius.optimal).tolist()
-    programmes = [frobenius[k].margins for k in solved]
+    feasible_rows = np.flatnonzero(frobenius.optimal).tolist()
+    programmes = [frobenius[k].margins for k in feasible_rows]
     nuclear = max_margin(programmes, Nuclear(), tol=1e-9)
     spectral = max_margin(programmes, Spectral())
     columns = (*MEASURED, "nuc_rank", "nuc_bound", "spec_rank")
-    found = [dict.fromkeys(columns, np.nan) for _ in seeds]
-    for k, best, other in zip(solved, nuclear, spectral, strict=True):
-        values = measured(frobenius[k], data.queries[k - 1])
-        found[k] |= dict(zip(MEASURED, values, strict=True)) | {
-            "nuc_rank": best.rank,
-            "nuc_bound": np.nan if best.rank_bound is None else best.rank_bound,
-            "spec_rank": other.rank,
+    rows = [dict.fromkeys(columns, np.nan) for _ in seeds]
+    for k, nuclear_solution, spectral_solution in zip(
+        feasible_rows, nuclear, spectral, strict=True
+    ):
+        values = ranks_of_solution(frobenius[k], data.queries[k - 1])
+        rows[k] |= dict(zip(MEASURED, values, strict=True)) | {
+            "nuc_rank": nuclear_solution.rank,
+            "nuc_bound": np.nan
+            if nuclear_solution.rank_bound is None
+            else nuclear_solution.rank_bound,
+            "spec_rank": spectral_solution.rank,
         }
-    return {"feasible": frobenius.optimal, **kit.stacked(found)}
+    return {"feasible": frobenius.optimal, **kit.stacked(rows)}
 
 
 MEASURED = ("fro_rank", "fro_absolute", "row_space", "row_space_other")
 
 
-def measured(solution, others):
-    """Of a Frobenius solution: ranks at a relative and an absolute threshold, and its share outside
+def ranks_of_solution(solution, other_queries):
+    """Ranks of a Frobenius solution at a relative and an absolute threshold, and its share outside
     the span of the queries, and of others.
     """
     sizes = np.linalg.svd(solution.W, compute_uv=False)
     return (
         np.sum(sizes > 1e-3 * sizes[0]),
         np.sum(sizes > 1e-7),
-        outside(solution.W, solution.margins.queries),
-        outside(solution.W, others),
+        share_outside_span(solution.W, solution.margins.queries),
+        share_outside_span(solution.W, other_queries),
     )
 
 
-def outside(W, queries):
-    """Share of ``W`` outside the span of the queries, in norm."""
+def share_outside_span(W, queries):
+    """The share of ``W`` outside the span of the queries, in norm."""
     basis = np.linalg.svd(queries, full_matrices=False)
     span = basis[2][basis[1] > 1e-10 * basis[1][0]]
     return float(np.linalg.norm(W - W @ span.T @ span) / np.linalg.norm(W))
@@ -138,14 +142,14 @@ def E2_4d(e):
     """With infeasible instances counted as rank 1 and an absolute threshold of 1e-7 the Frobenius
     curves are the published ones, up to two standard deviations of the difference.
     """
-    found = []
+    excesses = []
     for n, curve in PUBLISHED.items():
-        for d, published in zip(PUBLISHED_DIMENSIONS, curve, strict=True):
+        for d, published_rank in zip(PUBLISHED_DIMENSIONS, curve, strict=True):
             cell = e.where(n=n, T=5, d=d, own=False)
             ranks = np.where(cell["feasible"], cell["fro_absolute"], 1.0)
             spread = 2.0 * np.std(ranks) * (2.0 / len(ranks)) ** 0.5
-            found.append(abs(np.mean(ranks) - published) - spread)
-    return np.array(found)
+            excesses.append(abs(np.mean(ranks) - published_rank) - spread)
+    return np.array(excesses)
 
 
 PANELS = (
@@ -162,29 +166,33 @@ def ranks(e, axes):
     """Solid: Frobenius solution. Dashed: nuclear solution. The nuclear solution is of lower rank;
     over feasible instances the Frobenius rank is close to min(n, d).
     """
-    draw(e, axes, "fro_rank", lambda rows, ranks: ranks[rows["feasible"]])
+    draw_ranks(e, axes, "fro_rank", lambda rows, ranks: ranks[rows["feasible"]])
 
 
 @kit.picture("Rank as published: infeasible counted as 1", ALT, **SIZE, name="ranks-as-published")
-def published(e, axes):
+def ranks_as_published(e, axes):
     """Solid: Frobenius solution. Dashed: nuclear solution. Crosses: the published Frobenius curves.
     They mix in infeasible instances, which is why they start at 1.
     """
-    draw(e, axes, "fro_absolute", lambda rows, ranks: np.where(rows["feasible"], ranks, 1.0))
+    draw_ranks(e, axes, "fro_absolute", lambda rows, ranks: np.where(rows["feasible"], ranks, 1.0))
     for colour, curve in zip(kit.COLOURS, PUBLISHED.values(), strict=False):
         axes[0].plot(PUBLISHED_DIMENSIONS, curve, "x", color=colour, markersize=7)
 
 
-def draw(e, axes, frobenius, counted):
+def draw_ranks(e, axes, frobenius, counted):
     dimensions = e.levels("d")
-    for ax, (words, shapes, label) in zip(axes, PANELS, strict=True):
-        for colour, (n, T, own) in zip(kit.COLOURS, shapes, strict=False):
-            rows = e.where(n=n, T=T, own=own).by("d")
+    for ax, (title, shapes, label) in zip(axes, PANELS, strict=True):
+        for colour, (n, T, self_attention) in zip(kit.COLOURS, shapes, strict=False):
+            rows = e.where(n=n, T=T, own=self_attention).by("d")
             for column, style in ((frobenius, "o-"), ("nuc_rank", "o--")):
-                kept = [counted(row, row[column]) for row in rows]
-                means = [np.mean(ranks) if len(ranks) else np.nan for ranks in kept]
-                name = label.format(n, T, "yes" if own else "no") if "--" not in style else None
+                counted_ranks = [counted(row, row[column]) for row in rows]
+                means = [np.mean(ranks) if len(ranks) else np.nan for ranks in counted_ranks]
+                name = (
+                    label.format(n, T, "yes" if self_attention else "no")
+                    if "--" not in style
+                    else None
+                )
                 ax.plot(dimensions, means, style, color=colour, label=name)
-        ax.set(title=words, xlabel="dimension d", yticks=[1, 5, 10, 15])
+        ax.set(title=title, xlabel="dimension d", yticks=[1, 5, 10, 15])
         kit.legend(ax)
     axes[0].set_ylabel("mean rank")

@@ -31,7 +31,7 @@ from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm.selection import feasible
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.convergence import mixed, outcomes, trend
+from attsvm_papers.tfsvm.convergence import mixed_sizes, outcomes, trend
 
 CELLS = (
     *((4, 5, d, False) for d in (2, 4, 6, 8, 10, 15, 20)),
@@ -70,39 +70,45 @@ def outcome(n, T, d, own, seeds, steps=3000, lr=0.1):
     }
 
 
-def long_run(data, heads, chosen, steps):
+def long_run(data, heads, is_chosen, steps):
     """Direction gaps to the solution of the optimal tokens after a long first step from zero along
     minus the gradient, and after a path of more than a thousand times its length; NaN where not
     chosen.
     """
-    found = {name: np.full(len(chosen), np.nan) for name in ("far_first", "far_gap")}
-    kept = np.flatnonzero(chosen)
-    if len(kept):
-        first = long_enough(
+    gaps = {name: np.full(len(is_chosen), np.nan) for name in ("far_first", "far_gap")}
+    chosen_rows = np.flatnonzero(is_chosen)
+    if len(chosen_rows):
+        scaled_data = scale_first_step(
             AttentionData(
-                data.tokens[kept], data.labels[kept], data.queries[kept], data.mask[kept]
+                data.tokens[chosen_rows],
+                data.labels[chosen_rows],
+                data.queries[chosen_rows],
+                data.mask[chosen_rows],
             ),
-            heads[kept],
+            heads[chosen_rows],
         )
-        model = Attention.cross(first, heads[kept])
+        model = Attention.cross(scaled_data, heads[chosen_rows])
         # Steps of 1, 2/b, 2/b (1 + 1/b), 2/b (1 + 2/b), ...: a path of (1 + steps/b)^2.
         bend = BENDS * steps
-        course = train(
+        trajectory = train(
             model,
-            first,
+            scaled_data,
             SteepestDescent(model.parameters(), lr=1.0),
             1 + steps,
             AtSteps([1]),
             schedule=lambda step: 1.0 if step == 0 else 2.0 / bend * (1.0 + (step - 1) / bend),
         )
-        best = optimal_tokens(first, heads[kept])
-        gaps = course.direction_gap(max_margin(first, best))
-        found["far_first"][kept], found["far_gap"][kept] = gaps[1], gaps[-1]
-    return found
+        best = optimal_tokens(scaled_data, heads[chosen_rows])
+        gaps_of_run = trajectory.direction_gap(max_margin(scaled_data, best))
+        gaps["far_first"][chosen_rows], gaps["far_gap"][chosen_rows] = (
+            gaps_of_run[1],
+            gaps_of_run[-1],
+        )
+    return gaps
 
 
-def long_enough(data, heads):
-    r"""The same instances with queries scaled so that a first step of length one is long enough.
+def scale_first_step(data, heads):
+    r"""The instances with queries scaled so that a first step of length one is long enough.
 
     With :math:`\mu` the least lead of an optimal token after a step of length one, all rivals
     score below the mean when the length is above
@@ -124,7 +130,12 @@ def long_enough(data, heads):
 
 @kit.run(
     kit.rows(
-        "n T own", [(n, T, own) for n, T in ((5, 5), (4, 8), (8, 4)) for own in (False, True)]
+        "n T own",
+        [
+            (n, T, self_attention)
+            for n, T in ((5, 5), (4, 8), (8, 4))
+            for self_attention in (False, True)
+        ],
     ),
     seeds=kit.seeds(500, by=500),
     quick={"seeds": 50},
@@ -134,11 +145,11 @@ def random_selections(n, T, own, seeds):
     others in the plane.
     """
     tokens = np.random.default_rng([11, n, T]).integers(T, size=(len(seeds), n))
-    enough, plane = (
+    in_many, in_plane = (
         feasible(unit_sphere(n, T, d, seeds, self_attention=own)[0], tokens)
         for d in (max(T - 1, n), 2)
     )
-    return {"selectable": enough, "selectable_plane": plane}
+    return {"selectable": in_many, "selectable_plane": in_plane}
 
 
 def shapes(e):
@@ -147,21 +158,21 @@ def shapes(e):
 
 
 def share_of(e, column, n, T, d):
-    """Of the instances of a shape."""
+    """Mean of a column over the instances of a shape."""
     return float(np.mean(e.where(n=n, T=T, d=d)[column]))
 
 
-def along(e, vary):
+def shapes_along(e, vary):
     """The shapes along one axis, with the others as in (4, 5, 8)."""
     return [x for x in shapes(e) if all(x[k] == (4, 5, 8)[k] for k in range(3) if k != vary)]
 
 
-def enough(e):
+def has_enough_dimensions(e):
     return e["d"] >= np.maximum(e["T"] - 1, e["n"])
 
 
 def cell_feasible(e):
-    """Which rows belong to a cell that is not near infeasibility: its optimal tokens can always be
+    """True for rows of a cell that is not near infeasibility: its optimal tokens can always be
     selected.
     """
     _, cell = np.unique([e[name] for name in ("n", "T", "d", "own")], axis=1, return_inverse=True)
@@ -171,7 +182,7 @@ def cell_feasible(e):
 RUNS: dict[str, Any] = {"part": "outcome"}
 TREND = f"no step is against it by more than {SLACK:g}, and all of them together are more than that"
 RANDOM_TOKENS = kit.replaced("random tokens in place of the trained ones", local="local_random")
-MIXED = mixed("global")
+MIXED = mixed_sizes("global")
 
 
 @kit.claim(
@@ -229,14 +240,14 @@ def T15(e):
 @kit.claim(kit.at_least(0.0, TREND), "paper", where=RUNS | {"own": False}, null=MIXED)
 def E2_5a(e):
     """The share of global convergence grows with d."""
-    return trend([share_of(e, "global", *x) for x in along(e, 2)], SLACK)
+    return trend([share_of(e, "global", *x) for x in shapes_along(e, 2)], SLACK)
 
 
 @kit.claim(kit.at_least(0.0, TREND), "recalled", where=RUNS | {"own": False}, null=MIXED)
 def E2_5b(e):
     """The share of global convergence falls with n and with T."""
     return {
-        name: trend([-share_of(e, "global", *x) for x in along(e, axis)], SLACK)
+        name: trend([-share_of(e, "global", *x) for x in shapes_along(e, axis)], SLACK)
         for axis, name in enumerate("nT")
     }
 
@@ -249,7 +260,7 @@ def E2_5b(e):
 )
 def E2_5d(e):
     """With d >= max(T - 1, n) at least 98 % of the runs end at a locally optimal selection."""
-    return [np.mean(each["local"]) for each in e.take(enough(e)).by("n T d")]
+    return [np.mean(rows["local"]) for rows in e.take(has_enough_dimensions(e)).by("n T d")]
 
 
 @kit.claim(
@@ -295,11 +306,11 @@ def far(evidence, axes):
     with a direction gap to the global solution below a value, after the long first step and after
     a path of a thousand times its length.
     """
-    known = evidence.take(np.isfinite(evidence["far_gap"]))
-    share = 100 * np.arange(1, known.rows + 1) / max(known.rows, 1)
+    finite = evidence.take(np.isfinite(evidence["far_gap"]))
+    share = 100 * np.arange(1, finite.rows + 1) / max(finite.rows, 1)
     columns = {"far_first": (kit.ATTENTION, "first step"), "far_gap": (kit.TRAINED, "the path")}
     for column, (colour, label) in columns.items():
-        axes[0].plot(np.sort(known[column]), share, color=colour, label=label)
+        axes[0].plot(np.sort(finite[column]), share, color=colour, label=label)
     axes[0].set(xscale="log", xlabel="1 - cosine to the global solution")
     axes[0].set_ylabel("share of instances, %")
     kit.legend(axes[0], loc="center")
@@ -317,24 +328,25 @@ KINDS = {"global": "global", "local": "local, incl. global", "aligned": "first g
     4,
     width=9.6,
     sharey=True,
+    name="convergence",
 )
-def convergence(evidence, axes):
+def draw_outcomes(evidence, axes):
     """Over-parameterisation (large d) leaves the global solution as the only one that attracts;
     more sequences or tokens do not. Grey dashes: share of instances whose optimal tokens can be
     selected at all.
     """
     panels = (("d", 2, False), ("n", 0, False), ("T", 1, False), ("d", 2, True))
-    for ax, (letter, vary, own) in zip(axes, panels, strict=True):
-        rows = evidence.where(part="outcome", own=own)
-        line = along(rows, vary)
-        place = np.arange(len(line))
+    for ax, (letter, vary, self_attention) in zip(axes, panels, strict=True):
+        rows = evidence.where(part="outcome", own=self_attention)
+        line = shapes_along(rows, vary)
+        positions = np.arange(len(line))
         for k, (column, label) in enumerate(KINDS.items()):
             shares = [100 * share_of(rows, column, *x) for x in line]
-            ax.bar(place + 0.27 * (k - 1), shares, 0.25, color=kit.COLOURS[k], label=label)
+            ax.bar(positions + 0.27 * (k - 1), shares, 0.25, color=kit.COLOURS[k], label=label)
         shares = [100 * share_of(rows, "feasible", *x) for x in line]
-        ax.plot(place, shares, "_", color=kit.FAINT, markersize=26, label="feasible")
-        ax.set_xticks(place, [str(x[vary]) for x in line])
+        ax.plot(positions, shares, "_", color=kit.FAINT, markersize=26, label="feasible")
+        ax.set_xticks(positions, [str(x[vary]) for x in line])
         others = (f"{'nTd'[k]} = {(4, 5, 8)[k]}" for k in range(3) if k != vary)
-        ax.set(xlabel=letter, title="self-attention" if own else ", ".join(others))
+        ax.set(xlabel=letter, title="self-attention" if self_attention else ", ".join(others))
     axes[0].set_ylabel("share of instances, %")
     kit.legend_below(axes[0], 4)

@@ -24,7 +24,7 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.convergence import mixed, trend
+from attsvm_papers.tfsvm.convergence import mixed_sizes, trend
 from attsvm_papers.tfsvm.e5_convergence import shapes, share_of
 
 # Percent of 200 instances in an independent program, at the dimensions of the full scale.
@@ -44,8 +44,9 @@ POINTS = 400  # random weights at which the descent direction is tested
     d=(8, 16, 32, 64, 128, 256, 512),
     seeds=kit.seeds(200, by=50),
     quick={"d": (8, 32, 128, 512), "seeds": 50},
+    name="optimal",
 )
-def optimal(n, T, d, seeds):
+def optimal_selections(n, T, d, seeds):
     data, heads = unit_sphere(n, T, d, seeds)
     optimal, scores = optimal_tokens(data, heads), token_scores(data, heads)
     solutions: Any = max_margin(data, optimal)
@@ -70,8 +71,8 @@ def any_start(seeds, starts=(0.1, 5.0, 20.0), directions=20, steps=4000):
     best = optimal_tokens(data, heads)
     solutions: Any = max_margin(data, best)
     assert solutions.optimal.all()
-    each = len(starts) * directions
-    run = np.repeat(np.arange(len(seeds)), each)
+    starts_of_instance = len(starts) * directions
+    run = np.repeat(np.arange(len(seeds)), starts_of_instance)
     left = np.linalg.qr(data.tokens.reshape(-1, n * T, d).mT)[0]
     right = np.linalg.qr(data.queries.mT)[0]
     shape = (len(seeds), len(starts), directions, n * T, n)
@@ -85,14 +86,16 @@ def any_start(seeds, starts=(0.1, 5.0, 20.0), directions=20, steps=4000):
         data.tokens[run], data.labels[run], data.queries[run] * solutions.norm[run, None, None]
     )
     model = Attention.cross(data, heads[run], init=W.reshape(-1, d, d))
-    course = train(model, data, SteepestDescent(model.parameters(), lr=LENGTH), steps, AtSteps(()))
-    gaps = course.direction_gap([solutions[int(k)] for k in run])[-1]
-    length = course.norm[-1] / (LENGTH * steps)
+    trajectory = train(
+        model, data, SteepestDescent(model.parameters(), lr=LENGTH), steps, AtSteps(())
+    )
+    gaps = trajectory.direction_gap([solutions[int(k)] for k in run])[-1]
+    length = trajectory.norm[-1] / (LENGTH * steps)
     return {
         "descent_supported": np.array([len(s.support) == n * (T - 1) for s in solutions]),
-        "descent_length": length.reshape(-1, each).min(axis=-1),
+        "descent_length": length.reshape(-1, starts_of_instance).min(axis=-1),
         "random_length": random.min(axis=(1, 2)),
-        "descent_gap": gaps.reshape(-1, each).max(axis=-1),
+        "descent_gap": gaps.reshape(-1, starts_of_instance).max(axis=-1),
     }
 
 
@@ -129,23 +132,25 @@ def _alignment(data: Any, scores: Any, solution: Any, seed: int) -> float:
     return float((products / np.abs(weights).sum(axis=(1, 2))).min())
 
 
-def others(*columns: str) -> kit.Null:
-    """Instances in which some token does not support."""
+def instances_without_full_support(*columns: str) -> kit.Null:
+    """The null with values of instances in which some token does not support."""
 
     def of(e: kit.Evidence) -> kit.Evidence:
-        told = {}
+        columns_without_support = {}
         for name in columns:
             supported = e["descent_supported" if name.startswith("descent") else "all_support"]
-            known = np.isfinite(e[name])
-            found = e[name].copy()
-            found[known] = np.resize(e[name][known & (supported == 0)], known.sum())
-            told[name] = found
-        return e.but(told)
+            finite_rows = np.isfinite(e[name])
+            values = e[name].copy()
+            values[finite_rows] = np.resize(
+                e[name][finite_rows & (supported == 0)], finite_rows.sum()
+            )
+            columns_without_support[name] = values
+        return e.but(columns_without_support)
 
     return kit.Null("instances in which some token does not support", of)
 
 
-def _shares(evidence: kit.Evidence) -> dict[tuple[int, int, int], float]:
+def _shares_of_full_support(evidence: kit.Evidence) -> dict[tuple[int, int, int], float]:
     rows = evidence.where(part="optimal")
     return {shape: share_of(rows, "all_support", *shape) for shape in shapes(rows)}
 
@@ -161,7 +166,7 @@ ALL_SUPPORT = {"all tokens are support tokens": lambda e: e["all_support"] == 1}
     "recalled",
     "tfsvm, global convergence under Assumption B (number recalled)",
     assumes=ALL_SUPPORT,
-    null=others("ascent"),
+    null=instances_without_full_support("ascent"),
 )
 def T14(e):
     """Where all tokens are support tokens, minus the gradient points towards the max-margin weights
@@ -206,7 +211,7 @@ def T14n(e):
         " token far ahead may keep it, because its pull falls exponentially with that lead."
     ),
     failure="ours is stronger",
-    null=others("descent_gap"),
+    null=instances_without_full_support("descent_gap"),
 )
 def T14d(e):
     """Where all tokens are support tokens the weights diverge in the direction of the max-margin
@@ -222,11 +227,11 @@ def T14d(e):
         " instances near 0.98, and all of them together are more than that",
     ),
     "recalled",
-    null=mixed("all_support"),
+    null=mixed_sizes("all_support"),
 )
 def E2_6b(evidence):
     """The share of instances in which all tokens are support tokens grows with d towards one."""
-    shares = _shares(evidence)
+    shares = _shares_of_full_support(evidence)
     return np.concatenate(
         [
             trend([share for (n, T, _), share in shares.items() if (n, T) == shape], SLACK)
@@ -242,21 +247,23 @@ def E2_6b(evidence):
     width=5.2,
     name="all-support",
 )
-def all_support(evidence, axes):
+def draw_share_of_full_support(evidence, axes):
     """Share of random instances in which all non-selected tokens stand at the margin. Crosses: an
     independent program.
     """
     ax, ends = axes[0], []
-    shares = _shares(evidence)
+    shares = _shares_of_full_support(evidence)
     for colour, (n, T) in zip((kit.TRAINED, kit.BEST, kit.ATTENTION), REFERENCE, strict=True):
         line = [(d, 100 * share) for (a, b, d), share in shares.items() if (a, b) == (n, T)]
         ax.plot(*zip(*line, strict=True), "o-", color=colour)
-        known = [
+        references = [
             point
             for point in zip((8, 16, 32, 64, 128, 256, 512), REFERENCE[n, T], strict=True)
             if point[0] in dict(line)
         ]
-        ax.plot(*zip(*known, strict=True), "x", color=colour, markersize=7, markeredgewidth=1.2)
+        ax.plot(
+            *zip(*references, strict=True), "x", color=colour, markersize=7, markeredgewidth=1.2
+        )
         ends.append((line[-1][1], f"n = {n}, T = {T}", colour))
     ax.set_xscale("log", base=2)
     dimensions = sorted({d for *_, d in shares})

@@ -53,41 +53,42 @@ PUBLISHED = {
     d=[*ACCEPTED],
     seeds=kit.until(500, by=BLOCK, start=1, share=ACCEPTED, axis="d"),
     quick={"d": (4,), "seeds": 34},
+    name="descent",
 )
-def descent(d, seeds, n=3, T=4, steps=2000, lr=0.1):
-    kept = np.array(seeds)[(mlp_instance(n, T, d, seeds)[0].labels < 0).any(axis=-1)]
-    data, V = mlp_instance(n, T, d, kept.tolist())
+def descend_under_relu(d, seeds, n=3, T=4, steps=2000, lr=0.1):
+    seeds_with_negative = np.array(seeds)[(mlp_instance(n, T, d, seeds)[0].labels < 0).any(axis=-1)]
+    data, V = mlp_instance(n, T, d, seeds_with_negative.tolist())
     model = Attention.cross(data, MLPHead(torch.from_numpy(V)), init=("uniform", seeds[0]))
     rule = GuardedDescent(model.parameters(), lr)
-    course = train(model, data, rule, steps, AtSteps(range(0, steps, 100)))
-    s, rows, parts = model.probabilities(data).detach().numpy(), [], []
-    chosen = selected_sets(s)
-    for k in np.flatnonzero(chosen.clear).tolist():
-        one, sets, W = data.instance(k), chosen.sets[k], course.W[:, k]
-        likeliest = selection_margins(one, s[k].argmax(axis=-1))
-        margin, single = max_margin([multi_token_margins(one, sets), likeliest])
-        finite = finite_component(one, sets, np.where(sets, s[k], 1.0))
+    trajectory = train(model, data, rule, steps, AtSteps(range(0, steps, 100)))
+    s, rows, components = model.probabilities(data).detach().numpy(), [], []
+    selected = selected_sets(s)
+    for k in np.flatnonzero(selected.clear).tolist():
+        instance, sets, W = data.instance(k), selected.sets[k], trajectory.W[:, k]
+        likeliest = selection_margins(instance, s[k].argmax(axis=-1))
+        margin, single = max_margin([multi_token_margins(instance, sets), likeliest])
+        finite = finite_component(instance, sets, np.where(sets, s[k], 1.0))
         if margin.status != "optimal" or single.status != "optimal" or not finite.consistent:
             continue
         diverging = recombine(W[-1], finite.W, margin.W).scale * margin.W
-        parts.append((W, finite.W, diverging))
+        components.append((W, finite.W, diverging))
         rows.append(
             {
-                "seed": int(kept[k]),
+                "seed": int(seeds_with_negative[k]),
                 "both": direction_gap(W, finite.W + diverging),
                 "refitted": np.array([1.0 - recombine(w, finite.W, margin.W).cosine for w in W]),
                 "margin": direction_gap(W, margin),
                 "single": direction_gap(W, single),
                 "masked": s[k][~sets].max(),
                 "sizes": sets.sum(axis=-1),
-                "label": one.labels,
+                "label": instance.labels,
             }
         )
-    for row, (W, _, diverging), (_, other, _) in zip(
-        rows, parts, parts[-1:] + parts[:-1], strict=True
+    for row, (W, _, diverging), (_, other_finite, _) in zip(
+        rows, components, components[-1:] + components[:-1], strict=True
     ):
-        row["other"] = direction_gap(W, other + diverging)
-    return kit.stacked(rows) | ({"step": kit.same(course.steps)} if rows else {})
+        row["other"] = direction_gap(W, other_finite + diverging)
+    return kit.stacked(rows) | ({"step": kit.same(trajectory.steps)} if rows else {})
 
 
 LOG_TIMES = tuple(np.linspace(4.0, 36.0, 9).tolist())
@@ -99,8 +100,9 @@ SELECTED = 1e-6  # least probability; at the end the others have 1e-10 at most
     tokens=(4, 8, 16),
     seeds=kit.seeds(60, by=30, name="flow_seeds"),
     quick={"tokens": (16,), "flow_seeds": 8},
+    name="flow",
 )
-def flow(activation, tokens, seeds, n=3, width=10):
+def flow_under_smooth_heads(activation, tokens, seeds, n=3, width=10):
     """The two parts under a smooth head, and what is predicted of them."""
     rows = []
     for seed in seeds:
@@ -115,15 +117,15 @@ def flow(activation, tokens, seeds, n=3, width=10):
             name: np.linalg.norm(inside[-1] - finite_part(data, width * V, sets, head))
             for name, head in ACTIVATIONS.items()
         }
-        own, other = errors.pop(activation), *errors.values()
+        own_error, other_error = errors.pop(activation), *errors.values()
         size = np.linalg.norm(inside[-1]) if (sets.sum(axis=1) > 1).any() else np.nan
         rows.append(
             {
                 "seed": seed,
                 "outside": direction_gap(outside, margin.W),
                 "outside_single": direction_gap(outside, single.W),
-                "finite": own / size,
-                "finite_other": other / size,
+                "finite": own_error / size,
+                "finite_other": other_error / size,
                 "sizes": sets.sum(axis=1),
                 "label": data.labels,
             }
@@ -134,14 +136,18 @@ def flow(activation, tokens, seeds, n=3, width=10):
 def finite_part(data, hidden, sets, head):
     """The finite part at the mixtures of selected tokens that are best for a head."""
     shares = np.ones(sets.shape)
-    for tokens, own, label, share in zip(data.tokens, sets, data.labels, shares, strict=True):
-        share[own] = best_mixture(tokens[own] @ hidden, label, head)
+    for tokens, is_selected, label, share in zip(
+        data.tokens, sets, data.labels, shares, strict=True
+    ):
+        share[is_selected] = best_mixture(tokens[is_selected] @ hidden, label, head)
     return finite_component(data, sets, np.maximum(shares, 1e-12)).W
 
 
-def order(e, name="both"):
-    late = e["step"][0] >= 200
-    both, margin, single = (e[each].mean(axis=0)[late] for each in (name, "margin", "single"))
+def order_of_gaps(e, name="both"):
+    is_late = e["step"][0] >= 200
+    both, margin, single = (
+        e[column].mean(axis=0)[is_late] for column in (name, "margin", "single")
+    )
     return np.concatenate([margin - both, single - margin])
 
 
@@ -157,12 +163,13 @@ LATE = kit.at_least(0.0, "at every record from step 200 on, at every dimension")
     "tfsvm, multi-token figure; a proposed equivalence supported by experiment",
     **EVERY,
     null=kit.replaced("the finite part of another run", both="other"),
+    id="T19",
 )
-def T19(e):
+def theorem_19_two_parts(e):
     """Trained weights are a finite part plus a multiple of the max-margin part: mean gaps order as
     both < margin < single token.
     """
-    return order(e)
+    return order_of_gaps(e)
 
 
 @kit.claim(
@@ -200,7 +207,10 @@ def E2_7c(e):
     """Mean gaps to the two parts together, to the max-margin part and to the single token are at
     step 2000 those of the stored plots.
     """
-    return [abs(np.log(e.end(name).mean() / known[e["d"][0]])) for name, known in PUBLISHED.items()]
+    return [
+        abs(np.log(e.end(name).mean() / published_mean[e["d"][0]]))
+        for name, published_mean in PUBLISHED.items()
+    ]
 
 
 @kit.claim(
@@ -219,7 +229,7 @@ def E2_7f(e):
     return np.median(gap[masked > 1e-8]) > 3 * np.median(gap[masked < 1e-13])
 
 
-def by_head(e, column, parted):
+def values_by_head(e, column, parted):
     """A column of the trials with such a part, by activation and number of tokens."""
     rows = e.take(parted(e["sizes"], e["tokens"][:, None]).any(axis=1))
     return {
@@ -241,7 +251,7 @@ def T19e(e):
     """Under smooth heads, and among 16 tokens, trained weights have the direction of the max-margin
     part across the span of the selected tokens.
     """
-    return {head: gap[:, -1] for head, gap in by_head(e, "outside", np.less).items()}
+    return {head: gap[:, -1] for head, gap in values_by_head(e, "outside", np.less).items()}
 
 
 @kit.claim(
@@ -254,7 +264,7 @@ def T19f(e):
     """Under smooth heads trained weights are, within the span of the selected tokens, the finite
     part of the mixture of these tokens that is best for the head, computed without training.
     """
-    return by_head(e, "finite", lambda sizes, _: sizes > 1)
+    return values_by_head(e, "finite", lambda sizes, _: sizes > 1)
 
 
 @kit.panels(
@@ -277,7 +287,7 @@ def multi_token(e, top, bottom):
         "margin": "max-margin part",
         "single": "single-token solution",
     }
-    stored = {name: known[e["d"][0]] for name, known in PUBLISHED.items()}
+    stored = {name: published_mean[e["d"][0]] for name, published_mean in PUBLISHED.items()}
     kit.means(top, e, "step", lines, log=True, at=(2000, stored))
     kit.means(top, e, "step", {"refitted": "both parts, C refitted"}, style=":", log=True)
     top.set(ylim=(3e-3, 1.2), xlim=(0, 2000), ylabel="1 - cosine")
@@ -300,9 +310,9 @@ def smooth_heads(e, ax):
     """Median gap to the max-margin part, across the span of the selected tokens, by the logarithm
     of time; dotted: to the solution of the likeliest tokens, at the largest T.
     """
-    for own, shade in zip(e.by("tokens"), (0.35, 0.6, 1.0), strict=False):
-        times, words = own["log_time"][0], f"T = {own['tokens'][0]:.0f}"
-        gap, single = (np.nanmedian(own[name], axis=0) for name in ("outside", "outside_single"))
-        ax.plot(times, gap, color=kit.TRAINED, alpha=shade, label=words)
+    for rows, shade in zip(e.by("tokens"), (0.35, 0.6, 1.0), strict=False):
+        times, label = rows["log_time"][0], f"T = {rows['tokens'][0]:.0f}"
+        gap, single = (np.nanmedian(rows[name], axis=0) for name in ("outside", "outside_single"))
+        ax.plot(times, gap, color=kit.TRAINED, alpha=shade, label=label)
     ax.plot(times, single, ":", color=kit.ATTENTION, label="likeliest tokens")
     ax.set(yscale="log", xlabel="log time", ylabel="1 - cosine")

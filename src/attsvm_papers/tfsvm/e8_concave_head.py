@@ -43,10 +43,13 @@ HALVES = 600
 
 @kit.run(seeds=kit.seeds(300, by=150), quick={"strengths": (0.05, 0.2, 0.5, 1.0, 2.0), "seeds": 10})
 def run(seeds, n=3, d=4, steps=3000, lr=0.1, strengths=(0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0)):
-    one, head = orthonormal(n, d, seeds)
+    draws, head = orthonormal(n, d, seeds)
     strength = np.repeat(strengths, len(seeds))
     data = AttentionData(
-        *(np.concatenate([part] * len(strengths)) for part in (one.tokens, one.labels, one.queries))
+        *(
+            np.concatenate([array] * len(strengths))
+            for array in (draws.tokens, draws.labels, draws.queries)
+        )
     )
     heads = np.concatenate([head] * len(strengths))
     scores = token_scores(data, heads)
@@ -64,36 +67,38 @@ def run(seeds, n=3, d=4, steps=3000, lr=0.1, strengths=(0.05, 0.1, 0.2, 0.3, 0.5
         concave = LambdaHead(torch.from_numpy(heads), torch.from_numpy(strength))
         model = Attention.cross(data, concave)
         descent = SteepestDescent(model.parameters(), lr=lr)
-        course = train(model, data, descent, length, AtSteps(()), schedule=schedule)
+        trajectory = train(model, data, descent, length, AtSteps(()), schedule=schedule)
         s = model.probabilities(data).detach().numpy()
-        columns[f"error_{name}"] = errors(s, predicted)
+        columns[f"error_{name}"] = probability_errors(s, predicted)
         if name == "fixed":
-            columns |= cosines(course.W[-1], data, predicted)
-    return columns | {"error_other_decay": errors(s, doubled)}
+            columns |= cosines_to_parts(trajectory.W[-1], data, predicted)
+    return columns | {"error_other_decay": probability_errors(s, doubled)}
 
 
-def errors(s, mixtures):
+def probability_errors(s, mixtures):
     """Largest difference of a probability to each mixture's."""
-    return np.array([np.abs(s[k] - each.probabilities).max() for k, each in enumerate(mixtures)])
+    return np.array(
+        [np.abs(s[k] - mixture.probabilities).max() for k, mixture in enumerate(mixtures)]
+    )
 
 
-def cosines(W, data, mixtures):
-    """Of trained weights to the finite and the max-margin part of each mixture, to the latter
-    alone, and to both where the finite part is that of another draw.
+def cosines_to_parts(W, data, mixtures):
+    """Cosines of trained weights to the finite and the max-margin part of each mixture, to the
+    latter alone, and to both where the finite part is that of another draw.
     """
-    parts = []
+    components = []
     for k, (sets, probabilities) in enumerate(mixtures):
-        one = data.instance(k)
-        finite = finite_component(one, sets, np.where(sets, probabilities, 1.0)).W
-        parts.append((finite, max_margin(multi_token_margins(one, sets))))
+        instance = data.instance(k)
+        finite = finite_component(instance, sets, np.where(sets, probabilities, 1.0)).W
+        components.append((finite, max_margin(multi_token_margins(instance, sets))))
     return kit.stacked(
         [
             {
                 "both_fixed": recombine(w, finite, margin.W).cosine,
-                "both_other_fixed": recombine(w, parts[k - 1][0], margin.W).cosine,
+                "both_other_fixed": recombine(w, components[k - 1][0], margin.W).cosine,
                 "margin_fixed": 1.0 - direction_gap(w, margin.W) if margin.norm > 0 else np.nan,
             }
-            for k, (w, (finite, margin)) in enumerate(zip(W, parts, strict=True))
+            for k, (w, (finite, margin)) in enumerate(zip(W, components, strict=True))
         ]
     )
 
@@ -150,23 +155,25 @@ def draw_strength(e, axes):
     Crosses: an independent program. Errors below 1e-6 are drawn at 1e-6.
     """
     strengths = e.levels("strength")
-    few, known = [*REFERENCE], np.array([*REFERENCE.values()]).T
-    shown = [k for k in strengths if k in REFERENCE]
-    counts = [np.mean(each["selected"]) for each in e.by("strength")]
+    few, references = [*REFERENCE], np.array([*REFERENCE.values()]).T
+    strengths_with_reference = [k for k in strengths if k in REFERENCE]
+    counts = [np.mean(rows["selected"]) for rows in e.by("strength")]
     axes[0].plot(strengths, counts, "o-", color=kit.TRAINED)
-    axes[0].plot(few, known[0], "x", color=kit.FAINT, markersize=7)
+    axes[0].plot(few, references[0], "x", color=kit.FAINT, markersize=7)
     axes[0].set(title="Selected tokens, mean", ylim=(0.9, 4.1))
     for column, reference, colour, label in (
-        ("both_fixed", known[1], kit.BEST, "finite + max-margin"),
-        ("margin_fixed", known[2], kit.TRAINED, "max-margin alone"),
+        ("both_fixed", references[1], kit.BEST, "finite + max-margin"),
+        ("margin_fixed", references[2], kit.TRAINED, "max-margin alone"),
     ):
-        axes[1].plot(shown, 1.0 - median(e, column), "o-", color=colour, label=label)
+        axes[1].plot(
+            strengths_with_reference, 1.0 - median(e, column), "o-", color=colour, label=label
+        )
         axes[1].plot(few, 1.0 - reference, "x", color=colour, markersize=7)
     for column, colour, label in (
         ("error_fixed", kit.ATTENTION, "steps of 0.1"),
         ("error_decay", kit.BEST, "decaying steps"),
     ):
-        values = [max(np.median(each[column]), 1e-6) for each in e.by("strength")]
+        values = [max(np.median(rows[column]), 1e-6) for rows in e.by("strength")]
         axes[2].plot(strengths, values, "o-", color=colour, label=label, clip_on=False)
     axes[1].set(yscale="log", title="1 - cosine, median")
     axes[2].set(yscale="log", title="Error of the probabilities, median")

@@ -34,64 +34,78 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.convergence import are_local
+from attsvm_papers.tfsvm.convergence import locally_optimal_selections
 
 COSINE = 0.9996  # least cosine of ten draws of an independent program
 FARTHEST = 1000.0  # size of the best weights that are searched, in norms of the solution
 MARKS = (*range(0, 1000, 50), *range(1000, 6001, 200))
 
 
-def _programmes(data: AttentionData, tokens: Any, causal: bool) -> list[Margins]:
+def _sequence_programmes(data: AttentionData, tokens: Any, causal: bool) -> list[Margins]:
     """The sequence programme of each instance for these tokens ``(instances, n T)``."""
     return [
-        sequence_margins(data.instance(k), own.reshape(data.n, data.T), causal)
-        for k, own in enumerate(tokens)
+        sequence_margins(data.instance(k), tokens_of_instance.reshape(data.n, data.T), causal)
+        for k, tokens_of_instance in enumerate(tokens)
     ]
 
 
-@kit.run(causal=[False, True], seeds=kit.seeds(50, by=50), quick={"seeds": 20})
-def trained(seeds, causal, n=2, T=4, d=8, steps=6000, lr=0.1):
+@kit.run(causal=[False, True], seeds=kit.seeds(50, by=50), quick={"seeds": 20}, name="trained")
+def train_pairs(seeds, causal, n=2, T=4, d=8, steps=6000, lr=0.1):
     data, heads = unit_sphere(n, T, d, seeds)
     labels = np.stack(
         [np.random.default_rng([9, seed]).choice([-1.0, 1.0], (n, T)) for seed in seeds]
     )
     # Pairs of a sequence and one of its positions train in a compiled kernel.
-    each = [sequence_pairs(data.instance(k), labels[k], causal) for k in range(len(seeds))]
+    pairs_of_instances = [
+        sequence_pairs(data.instance(k), labels[k], causal) for k in range(len(seeds))
+    ]
     pairs = AttentionData(
         *(
-            np.stack([getattr(one, part) for one in each])
-            for part in ("tokens", "labels", "queries", "mask")
+            np.stack(
+                [getattr(pairs_of_instance, field) for pairs_of_instance in pairs_of_instances]
+            )
+            for field in ("tokens", "labels", "queries", "mask")
         )
     )
     flat = Attention.cross(pairs, heads)
-    course = train(flat, pairs, SteepestDescent(flat.parameters(), lr=lr), steps, AtSteps(MARKS))
+    trajectory = train(
+        flat, pairs, SteepestDescent(flat.parameters(), lr=lr), steps, AtSteps(MARKS)
+    )
     factors = Attention.cross(
         pairs, heads, init=("uniform", seeds[0]), parameterization="KQ", stacked=True
     )
-    apart = train(factors, pairs, SteepestDescent(factors.parameters(), lr=lr), steps, AtSteps(()))
-    programmes = _programmes(data, apart.selected[-1], causal)
-    round_gap, nuclear_gap = (
-        apart.direction_gap(max_margin(programmes, norm))[-1] for norm in (Frobenius(), Nuclear())
+    factor_trajectory = train(
+        factors, pairs, SteepestDescent(factors.parameters(), lr=lr), steps, AtSteps(())
     )
-    chosen = course.selected[-1]
+    programmes = _sequence_programmes(data, factor_trajectory.selected[-1], causal)
+    round_gap, nuclear_gap = (
+        factor_trajectory.direction_gap(max_margin(programmes, norm))[-1]
+        for norm in (Frobenius(), Nuclear())
+    )
+    selected = trajectory.selected[-1]
     visible = np.tile(np.arange(1, T + 1), n) if causal else T
-    tokens = np.random.default_rng(9).integers(visible, size=chosen.shape)
-    solutions, random = (max_margin(_programmes(data, one, causal)) for one in (chosen, tokens))
-    scores = np.stack([token_scores(each[k], heads[k]) for k in range(len(seeds))])
-    best = np.stack([optimal_tokens(each[k], heads[k]) for k in range(len(seeds))])
+    tokens = np.random.default_rng(9).integers(visible, size=selected.shape)
+    solutions, random_solutions = (
+        max_margin(_sequence_programmes(data, selection, causal))
+        for selection in (selected, tokens)
+    )
+    scores = np.stack([token_scores(pairs_of_instances[k], heads[k]) for k in range(len(seeds))])
+    best = np.stack([optimal_tokens(pairs_of_instances[k], heads[k]) for k in range(len(seeds))])
     return {
-        "step": kit.same(course.steps),
-        "gap": course.direction_gap(solutions).T,
-        "gap_other": course.direction_gap([*solutions[1:], solutions[0]]).T,
+        "step": kit.same(trajectory.steps),
+        "gap": trajectory.direction_gap(solutions).T,
+        "gap_other": trajectory.direction_gap([*solutions[1:], solutions[0]]).T,
         "nuclear_lead": round_gap - nuclear_gap,
         "nuclear_lead_of_W": (
-            course.direction_gap(solutions)
-            - course.direction_gap(max_margin([one.margins for one in solutions], Nuclear()))
+            trajectory.direction_gap(solutions)
+            - trajectory.direction_gap(
+                max_margin([solution.margins for solution in solutions], Nuclear())
+            )
         )[-1],
-        "saturated": course.softmax_probability[-1].min(axis=-1) > 0.99,
-        "local": are_local(solutions, scores),
-        "local_random": are_local(random, scores),
-        "best": (chosen == best).mean(axis=-1),
+        "saturated": trajectory.softmax_probability[-1].min(axis=-1) > 0.99,
+        "local": locally_optimal_selections(solutions, scores),
+        "local_random": locally_optimal_selections(random_solutions, scores),
+        "best": (selected == best).mean(axis=-1),
         "best_random": (tokens == best).mean(axis=-1),
     }
 
@@ -105,10 +119,10 @@ def farthest(seeds):
     data, heads = unit_sphere(n, T, d, seeds)
     gaps = np.empty((2, len(seeds)))
     for k in range(len(seeds)):
-        one = data.instance(k)
-        pairs = sequence_pairs(one, np.ones((n, T)), True)
+        instance = data.instance(k)
+        pairs = sequence_pairs(instance, np.ones((n, T)), True)
         best = optimal_tokens(pairs, heads[k]).reshape(n, T)
-        programme = sequence_margins(one, best, causal=True)
+        programme = sequence_margins(instance, best, causal=True)
         solution, nuclear = max_margin(programme), max_margin(programme, Nuclear())
         path = regularization_path(pairs, heads[k], radii=[FARTHEST * solution.norm], starts=3)
         gaps[:, k] = path.direction_gap(solution)[0], path.direction_gap(nuclear)[0]
@@ -195,6 +209,6 @@ def sequence(evidence, axes):
         ax.plot(step, np.median(gaps, axis=0), "-", color=colour)
         ax.axhline(1 - COSINE, linestyle=":", color=kit.FAINT, linewidth=1)
         ax.set(xscale="log", yscale="log", xlabel="step")
-        words, share = "Causal" if causal else "Full", 100 * np.mean(rows["best"])
-        ax.set_title(f"{words} attention, {share:.0f} % pick their best token")
+        mask, share = "Causal" if causal else "Full", 100 * np.mean(rows["best"])
+        ax.set_title(f"{mask} attention, {share:.0f} % pick their best token")
     axes[0].set_ylabel("1 - cosine")

@@ -20,13 +20,13 @@ from scipy.special import expit, ndtr, softmax
 
 
 def gelu(x):
-    """Its value and first two derivatives."""
+    """The value of GELU and its first two derivatives."""
     density = np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
     return x * ndtr(x), ndtr(x) + x * density, (2.0 - x * x) * density
 
 
 def tanh(x):
-    """Its value and first two derivatives."""
+    """The value of tanh and its first two derivatives."""
     value = np.tanh(x)
     return value, 1.0 - value**2, -2.0 * value * (1.0 - value**2)
 
@@ -55,7 +55,7 @@ class Flow:
 
     def run(self, times):
         """Weights ``(times, d, d)`` at logarithms of times, and the last probabilities."""
-        found = solve_ivp(
+        flow = solve_ivp(
             self.velocity,
             (-2.0, times[-1]),  # from before anything moves
             np.zeros(self.basis.shape[1]),
@@ -65,9 +65,9 @@ class Flow:
             rtol=1e-5,
             atol=1e-7,
         )
-        assert found.success, found.message
-        moved = (self.basis @ found.y).T.reshape(-1, *self._start.shape)
-        return self._start + moved, self._at(found.y[:, -1])[0]
+        assert flow.success, flow.message
+        displacement = (self.basis @ flow.y).T.reshape(-1, *self._start.shape)
+        return self._start + displacement, self._at(flow.y[:, -1])[0]
 
     def velocity(self, log_time, w):
         """The negative gradient times the time."""
@@ -76,13 +76,15 @@ class Flow:
 
     def jacobian(self, log_time, w):
         """The derivative of :meth:`velocity`."""
-        s, inner, pull, value, bent, features = self._at(w)
+        s, inner, pull, value, curvature, features = self._at(w)
         mean, slope = np.einsum("sit,itr->sir", [s, pull], features)
-        moved = np.einsum("it,itm,itr->imr", s, self._inner, features)
-        moved -= inner[:, :, None] * mean[:, None, :]
+        centred = np.einsum("it,itm,itr->imr", s, self._inner, features)
+        centred -= inner[:, :, None] * mean[:, None, :]
         cross = np.einsum("ir,iq->irq", mean, slope)
         curve = np.einsum("it,itr,itq->irq", pull, features, features)
-        curve += np.einsum("im,imr,imq->irq", bent, moved, moved) - cross - cross.swapaxes(1, 2)
+        curve += (
+            np.einsum("im,imr,imq->irq", curvature, centred, centred) - cross - cross.swapaxes(1, 2)
+        )
         curve -= np.einsum("i,ir,iq->irq", expit(value), slope, slope)
         return np.exp(log_time) / len(s) * np.einsum("i,irq", expit(-value), curve)
 
@@ -94,11 +96,11 @@ class Flow:
         logits = self._logits + self._features @ w
         s = softmax(logits, axis=1)
         inner = np.einsum("it,itm->im", s, self._inner)
-        value, slope, bent = self._labels[:, None] * np.array(self._phi(inner))
+        value, slope, curvature = self._labels[:, None] * np.array(self._phi(inner))
         scores = np.einsum("itm,im->it", self._inner, slope)
         pull = s * (scores - np.sum(s * scores, axis=1, keepdims=True))
         first = self._features[np.arange(len(s)), logits.argmax(axis=1)]
-        return s, inner, pull, value.sum(axis=1), bent, self._features - first[:, None]
+        return s, inner, pull, value.sum(axis=1), curvature, self._features - first[:, None]
 
 
 def best_mixture(inner, label, activation):
@@ -112,7 +114,7 @@ def best_mixture(inner, label, activation):
         scores = inner @ slope
         return -value.sum(), -s * (scores - s @ scores)
 
-    found = minimize(
+    optimum = minimize(
         negative, np.zeros(len(inner)), jac=True, method="BFGS", options={"gtol": 1e-11}
     )
-    return softmax(found.x)
+    return softmax(optimum.x)

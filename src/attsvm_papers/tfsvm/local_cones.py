@@ -1,5 +1,5 @@
-r"""The derived cone of the local theorems: how far weights may turn from a solution before another
-rival overtakes its neighbours.
+r"""The derived cone of the local theorems: the angle by which weights may turn from a solution
+before another rival overtakes its neighbours.
 
 With :math:`\rho` the least margin of a non-neighbour, :math:`B=\max\|A_{it}\|_F` and
 :math:`\Theta=1/\|W^{mm}\|_F`, the margins of unit directions at a chord c move by at most Bc, and a
@@ -38,7 +38,7 @@ NARROW = kit.at_most(
 )
 
 
-def selections(
+def solve_every_selection(
     data: AttentionData, head: FloatArray, norm: Norm | None = None, tol: float = 1e-11
 ) -> tuple[list[MarginSolution], NDArray[np.bool_], int]:
     """The solution of every selection in a norm, whether it is locally optimal there, and which of
@@ -47,9 +47,13 @@ def selections(
     scores = token_scores(data, head)
     choices = list(itertools.product(range(data.T), repeat=data.n))
     # gaps of paths fall below what the default tolerance leaves of a direction
-    found = max_margin([selection_margins(data, choice) for choice in choices], norm, tol=tol)
-    local = [s.status == "optimal" and locally_optimal(s, scores).all() for s in found]
-    return list(found), np.array(local), choices.index(tuple(optimal_tokens(data, head).tolist()))
+    solutions = max_margin([selection_margins(data, choice) for choice in choices], norm, tol=tol)
+    is_local = [s.status == "optimal" and locally_optimal(s, scores).all() for s in solutions]
+    return (
+        list(solutions),
+        np.array(is_local),
+        choices.index(tuple(optimal_tokens(data, head).tolist())),
+    )
 
 
 def opening(solution: MarginSolution, movement: float) -> float:
@@ -65,7 +69,7 @@ def opening(solution: MarginSolution, movement: float) -> float:
     return float(2.0 * np.arcsin(min(1.0, 0.5 * chord)))
 
 
-def surplus(solution: MarginSolution) -> float:
+def margin_surplus(solution: MarginSolution) -> float:
     r""":math:`\rho-1`, infinite where every rival is a neighbour."""
     margins = solution.margins
     return float(np.delete(margins(solution.W), solution.support).min(initial=np.inf)) - 1.0
@@ -75,17 +79,17 @@ def narrow(solution: MarginSolution) -> Cone:
     """The cone of Frobenius angles in which neighbours stay ahead of other rivals, of half-angle 5
     degrees at most.
     """
-    degrees = float(np.degrees(opening(solution, surplus(solution) / 3.0)))
+    degrees = float(np.degrees(opening(solution, margin_surplus(solution) / 3.0)))
     return Cone(solution.W, min(WIDEST, degrees))
 
 
-def boundary(degrees: FloatArray | float) -> FloatArray:
+def gap_at_boundary(degrees: FloatArray | float) -> FloatArray:
     """1 - cosine at the boundary of a cone."""
     edge: FloatArray = 1.0 - np.cos(np.radians(degrees))
     return edge
 
 
-def inside(
+def random_weights_in_cone(
     solution: MarginSolution,
     angle: float,
     radius: float,
@@ -102,7 +106,7 @@ def inside(
     return radius * solution.norm * (np.cos(angle) * direction + np.sin(angle) * aside)
 
 
-def ascent(
+def ascent_in_cone(
     solution: MarginSolution,
     scores: FloatArray,
     generator: np.random.Generator,
@@ -116,8 +120,10 @@ def ascent(
     of :math:`\Theta(\rho-1)`. At the size chosen, non-neighbours weigh :math:`e^{-\mathrm{FAR}}` of
     a neighbour. The solution is that of the Frobenius norm.
     """
-    gap = min(surplus(solution), 1.0)
-    W = inside(solution, opening(solution, 0.25 * gap), 3.0 * FAR / gap, POINTS, generator)
+    gap = min(margin_surplus(solution), 1.0)
+    W = random_weights_in_cone(
+        solution, opening(solution, 0.25 * gap), 3.0 * FAR / gap, POINTS, generator
+    )
     return [float(ascent_at(solution, scores, W, along).min()) for along in (solution.W, *others)]
 
 
@@ -141,11 +147,11 @@ def ascent_at(
     best = scores[np.arange(margins.n), margins.selected]
     lead = best[margins.sequence] - scores[margins.sequence, margins.token]
     # How far the mean score is behind the best one, (points, n), from attention itself.
-    own = np.arange(margins.n)[:, None] == margins.sequence
+    sequence_of_row = np.arange(margins.n)[:, None] == margins.sequence
     odds = np.exp(-np.maximum(logits, -700.0))
-    behind = (odds * lead) @ own.T / (1.0 + odds @ own.T)
+    behind = (odds * lead) @ sequence_of_row.T / (1.0 + odds @ sequence_of_row.T)
     slope = 1.0 / (1.0 + np.exp(best - behind))
-    share = weight / (1.0 + odds @ own.T)[:, margins.sequence]
+    share = weight / (1.0 + odds @ sequence_of_row.T)[:, margins.sequence]
     terms = (
         share
         * (lead - behind[:, margins.sequence])

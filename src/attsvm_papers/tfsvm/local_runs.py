@@ -20,8 +20,8 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.convergence import are_local
-from attsvm_papers.tfsvm.local_cones import ascent, inside
+from attsvm_papers.tfsvm.convergence import locally_optimal_selections
+from attsvm_papers.tfsvm.local_cones import ascent_in_cone, random_weights_in_cone
 
 EVERY = 20  # steps between two records
 WIDE, START = 0.1, 10.0  # angle (radians) and smallest margin at which local runs start
@@ -64,7 +64,7 @@ def local_runs(
     nuclear: Any = max_margin(data, selected, Nuclear())
     assert (frobenius.optimal & nuclear.optimal).all()
     scores = token_scores(data, heads)
-    local = are_local(frobenius, scores)
+    local = locally_optimal_selections(frobenius, scores)
     columns = {
         "step": kit.same(trajectory.steps),
         "probability": trajectory.softmax_probability.mean(axis=-1).T,
@@ -76,45 +76,50 @@ def local_runs(
     if factors:
         return columns
     tokens = np.random.default_rng(3).integers(T, size=selected.shape)
-    random: Any = max_margin(data, tokens)
-    columns["local_random"] = are_local(random, scores)
-    return columns | _from_the_cone(data, heads, selected, (frobenius, nuclear), local, steps)
+    random_solutions: Any = max_margin(data, tokens)
+    columns["local_random"] = locally_optimal_selections(random_solutions, scores)
+    return columns | _run_from_cone(data, heads, selected, (frobenius, nuclear), local, steps)
 
 
-def _from_the_cone(
+def _run_from_cone(
     data: Any,
     heads: Any,
     selected: Any,
-    both: tuple[Sequence[MarginSolution], Sequence[MarginSolution]],
+    solutions_of_norms: tuple[Sequence[MarginSolution], Sequence[MarginSolution]],
     local: Any,
     steps: int,
 ) -> dict[str, Any]:
-    """Both halves of the local theorem: which way descent points in the cone, and where runs from
-    it go. Beside them the same for the next run's solution, and for the nuclear one.
+    """Measures of both halves of the local theorem: the direction of descent in the cone, and the
+    ends of runs from it. Beside them the same for the next run's solution, and for the nuclear one.
     """
-    solutions, nuclear = both
-    kept = np.flatnonzero(local)
+    solutions, nuclear = solutions_of_norms
+    local_rows = np.flatnonzero(local)
     names = ("ascent", "ascent_other", "before", "after", "after_nuclear", "kept")
     columns = {f"cone_{name}": np.full(len(local), np.nan) for name in names}
     scores = token_scores(data, heads)
     starts = []
-    for k in kept.tolist():
+    for k in local_rows.tolist():
         generator = np.random.default_rng([17, k])
-        columns["cone_ascent"][k], columns["cone_ascent_other"][k] = ascent(
+        columns["cone_ascent"][k], columns["cone_ascent_other"][k] = ascent_in_cone(
             solutions[k], scores[k], generator, solutions[k - 1].W
         )
-        starts.append(inside(solutions[k], WIDE, START, 1, generator)[0])
+        starts.append(random_weights_in_cone(solutions[k], WIDE, START, 1, generator)[0])
     subset = AttentionData(
-        data.tokens[kept], data.labels[kept], data.queries[kept], data.mask[kept]
+        data.tokens[local_rows],
+        data.labels[local_rows],
+        data.queries[local_rows],
+        data.mask[local_rows],
     )
-    model = Attention.cross(subset, heads[kept], init=np.stack(starts))
+    model = Attention.cross(subset, heads[local_rows], init=np.stack(starts))
     trajectory = train(
         model, subset, SteepestDescent(model.parameters(), lr=0.1), steps, AtSteps(())
     )
-    gaps = trajectory.direction_gap([solutions[k] for k in kept.tolist()])
-    columns["cone_before"][kept], columns["cone_after"][kept] = gaps[0], gaps[-1]
-    columns["cone_after_nuclear"][kept] = trajectory.direction_gap(
-        [nuclear[k] for k in kept.tolist()]
+    gaps = trajectory.direction_gap([solutions[k] for k in local_rows.tolist()])
+    columns["cone_before"][local_rows], columns["cone_after"][local_rows] = gaps[0], gaps[-1]
+    columns["cone_after_nuclear"][local_rows] = trajectory.direction_gap(
+        [nuclear[k] for k in local_rows.tolist()]
     )[-1]
-    columns["cone_kept"][kept] = (trajectory.selected == selected[kept]).all(axis=(0, -1))
+    columns["cone_kept"][local_rows] = (trajectory.selected == selected[local_rows]).all(
+        axis=(0, -1)
+    )
     return columns

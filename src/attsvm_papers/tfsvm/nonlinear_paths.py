@@ -46,7 +46,7 @@ def mixture(seeds, strength, sizes=(3.0, 5.0, 8.0, 12.0, 24.0)):
         sets, best = sparsemax_selection(scores, strength)
         margins = multi_token_margins(data, sets)
         likeliest = selection_margins(data, best.argmax(axis=1))
-        direction, single = (max_margin(each).W for each in (margins, likeliest))
+        direction, single = (max_margin(programme).W for programme in (margins, likeliest))
         finite = finite_component(data, sets, np.where(sets, best, 1.0)).W
         slope = np.where(sets, scores - 2.0 * strength * best, -np.inf).max(axis=1, keepdims=True)
         leak = np.where(sets, 0.0, slope - scores)
@@ -58,15 +58,19 @@ def mixture(seeds, strength, sizes=(3.0, 5.0, 8.0, 12.0, 24.0)):
             )
 
         several = bool((sets.sum(axis=1) > 1).any())
-        told = {"seed": seed, "mixture_seed": seed if several else np.nan, "several": several + 0.0}
+        instance_columns = {
+            "seed": seed,
+            "mixture_seed": seed if several else np.nan,
+            "several": several + 0.0,
+        }
         rng = np.random.default_rng(seed)
         for size in sizes:
             start = finite + size * direction
             starts = [start, *rng.standard_normal((4, *start.shape))]
-            W = shortest(log_excess(data, excess), starts, float(np.linalg.norm(start)))
+            W = best_on_sphere(log_mean_excess(data, excess), starts, float(np.linalg.norm(start)))
             inside, outside = split(W, margins)
             rows.append(
-                told
+                instance_columns
                 | {
                     "size": size,
                     "path_gap": direction_gap(W, direction),
@@ -89,24 +93,24 @@ def ties(seeds):
     output.
     """
     scores = np.array([[1.0, 1.0, 0.5, 0.2], [0.3, 0.8, 0.8, 0.0]])
-    lost = scores.max(axis=1, keepdims=True) - scores
+    score_gaps = scores.max(axis=1, keepdims=True) - scores
 
     def excess(s):
         others = s @ (1.0 - np.eye(s.shape[1]))  # 1 - s without cancellation
-        return np.sum(s * lost + s * others, axis=1), lost + 2.0 * others
+        return np.sum(s * score_gaps + s * others, axis=1), score_gaps + 2.0 * others
 
-    found = []
+    rows = []
     for seed in seeds:
         data, _ = unit_sphere(2, 4, 4, seed)
         candidates = itertools.product((0, 1), (1, 2))
         solutions = max_margin([selection_margins(data, choice) for choice in candidates])
         least, second, *_ = sorted(solutions, key=lambda solution: solution.norm)
-        random = np.random.default_rng(seed).standard_normal((6, *least.W.shape))
-        starts = [*(solution.W for solution in solutions), *random]
-        W = shortest(log_excess(data, excess), starts, FAR * least.norm)
+        random_starts = np.random.default_rng(seed).standard_normal((6, *least.W.shape))
+        starts = [*(solution.W for solution in solutions), *random_starts]
+        W = best_on_sphere(log_mean_excess(data, excess), starts, FAR * least.norm)
         gaps = {"tie_gap": direction_gap(W, least.W), "tie_other": direction_gap(W, second.W)}
-        found.append(gaps | {"second": second.norm / least.norm})
-    return kit.stacked(found)
+        rows.append(gaps | {"second": second.norm / least.norm})
+    return kit.stacked(rows)
 
 
 @kit.run(seeds=kit.seeds(20, by=100))
@@ -127,7 +131,7 @@ def hidden_units(seeds):
         away, signed = top - inner, data.labels[:, None] * outer
 
         def excess(s, away=away, top=top[:, 0], signed=signed):
-            """Of the best output over that of the mixture, from differences: no cancellation."""
+            """Best output minus that of the mixture, from differences: no cancellation."""
             fall = np.einsum("...nt,ntm->...nm", s, away)
             left = top - fall
             drop = np.where(top > 0, np.minimum(fall, top), -np.maximum(left, 0.0))
@@ -135,17 +139,17 @@ def hidden_units(seeds):
             return np.sum(signed * drop, axis=-1), slope
 
         mixtures = rng.dirichlet(np.full(data.T, 0.5), (2000, data.n))
-        solution, other = max_margin([selection_margins(data, each) for each in (best, second)])
+        solution, other = max_margin([selection_margins(data, tokens) for tokens in (best, second)])
         if solution.status != "optimal" or (excess(mixtures)[0] <= 0).any():
             continue
         starts = [solution.W, *rng.standard_normal((4, *solution.W.shape))]
-        W = shortest(log_excess(data, excess), starts, FAR * solution.norm)
+        W = best_on_sphere(log_mean_excess(data, excess), starts, FAR * solution.norm)
         gaps[k] = direction_gap(W, solution.W)
         others[k] = direction_gap(W, other.W) if other.has_weights else np.nan
     return {"hidden_gap": gaps, "hidden_other": others}
 
 
-def shortest(
+def best_on_sphere(
     value: Callable[[FloatArray], tuple[float, FloatArray]],
     starts: list[FloatArray],
     R: float,
@@ -158,9 +162,9 @@ def shortest(
 
     def on_sphere(x: FloatArray) -> tuple[float, FloatArray]:
         size = float(np.linalg.norm(x))
-        found, gradient = value((R / size) * x.reshape(shape))
+        loss, gradient = value((R / size) * x.reshape(shape))
         flat = gradient.reshape(-1)
-        return found, (R / size) * (flat - (flat @ x) * x / size**2)
+        return loss, (R / size) * (flat - (flat @ x) * x / size**2)
 
     ends = []
     for start in starts:
@@ -174,7 +178,7 @@ def shortest(
     return min(ends, key=lambda end: end[0])[1]
 
 
-def log_excess(
+def log_mean_excess(
     data: Any, excess: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 ) -> Callable[[FloatArray], tuple[float, FloatArray]]:
     """The logarithm of the mean of a function of the probabilities, as a function of W."""
@@ -183,9 +187,9 @@ def log_excess(
         logits = np.einsum("ntd,nd->nt", data.tokens, data.queries @ W.T)
         s = np.exp(logits - logits.max(axis=1, keepdims=True))
         s /= s.sum(axis=1, keepdims=True)
-        each, slope = excess(s)
+        excesses, slope = excess(s)
         pull = s * (slope - np.sum(s * slope, axis=1, keepdims=True))
-        total = float(each.mean())
+        total = float(excesses.mean())
         gradient = np.einsum("nt,ntd,ne->de", pull, data.tokens, data.queries) / (data.n * total)
         return float(np.log(total)), gradient
 

@@ -26,7 +26,7 @@ LONGEST, SHORTEST = 2.0, 1e-9  # of the steps that are tried, each half of the o
 
 
 @dataclass(frozen=True)
-class Factors:
+class BalancedFactors:
     r"""Balanced factors, :math:`K^\top K=Q^\top Q`, whose smallest margin is one.
 
     Attributes:
@@ -46,74 +46,82 @@ class Factors:
         return self.K @ self.Q.T
 
 
-def factors(margins: Margins, W: FloatArray, width: int) -> Factors:
-    """Those of the nearest weights of this rank."""
+def nearest_factors(margins: Margins, W: FloatArray, width: int) -> BalancedFactors:
+    """Factors of the nearest weights of this rank."""
     U, sizes, Vt = np.linalg.svd(W)
     root = np.sqrt(sizes[:width])
-    return _scaled(margins, U[:, :width] * root, Vt[:width].T * root)
+    return _balanced(margins, U[:, :width] * root, Vt[:width].T * root)
 
 
-def stationary(programmes: Sequence[Margins], starts: Sequence[Factors]) -> list[Factors]:
+def stationary_points(
+    programmes: Sequence[Margins], starts: Sequence[BalancedFactors]
+) -> list[BalancedFactors]:
     """A stationary point of every programme, from its own factors; of infinite value where none of
     the steps leads to weights that meet the margins.
     """
-    found, going = list(starts), list(range(len(starts)))
+    points, running = list(starts), list(range(len(starts)))
     for step in range(STEPS):
         if step == FEASIBLE:
-            going = [k for k in going if np.isfinite(found[k].value)]
-        if not going:
+            running = [k for k in running if np.isfinite(points[k].value)]
+        if not running:
             break
-        solved = max_margin([_linearised(programmes[k], found[k]) for k in going])
-        kept = []
-        for k, solution in zip(going, solved, strict=True):
-            before = found[k]
+        solutions = max_margin([_linearise(programmes[k], points[k]) for k in running])
+        still_running = []
+        for k, solution in zip(running, solutions, strict=True):
+            previous = points[k]
             if solution.has_weights:
-                found[k] = _moved(programmes[k], before, solution.W.reshape(-1))
-            if not before.value - found[k].value <= CLOSE * found[k].value:  # or not yet feasible
-                kept.append(k)
-        going = kept
-    return found
+                points[k] = _step_from(programmes[k], previous, solution.W.reshape(-1))
+            if (
+                not previous.value - points[k].value <= CLOSE * points[k].value
+            ):  # or not yet feasible
+                still_running.append(k)
+        running = still_running
+    return points
 
 
-def _linearised(margins: Margins, at: Factors) -> Margins:
+def _linearise(margins: Margins, point: BalancedFactors) -> Margins:
     """The programme of Y, whose entries stand in one row."""
     delta, z = margins.differences, margins.queries[margins.sequence]
-    left = delta[:, :, None] * (z @ at.Q)[:, None, :]
-    right = z[:, :, None] * (delta @ at.K)[:, None, :]
+    left = delta[:, :, None] * (z @ point.Q)[:, None, :]
+    right = z[:, :, None] * (delta @ point.K)[:, None, :]
     rows = np.concatenate([left.reshape(margins.m, -1), right.reshape(margins.m, -1)], axis=1)
     return replace(margins, differences=rows, queries=np.ones((margins.n, 1)))
 
 
-def _moved(margins: Margins, at: Factors, Y: FloatArray) -> Factors:
-    """The first of the steps that lowers the value, or that raises the smallest margin where that
-    is not positive.
+def _step_from(margins: Margins, point: BalancedFactors, Y: FloatArray) -> BalancedFactors:
+    """The factors after the first of the steps that lowers the value, or that raises the smallest
+    margin where that is not positive.
     """
-    met = np.isfinite(at.value)
-    X = np.concatenate([at.K.reshape(-1), at.Q.reshape(-1)])
-    step = Y - 0.5 * X if met else Y
+    is_feasible = np.isfinite(point.value)
+    X = np.concatenate([point.K.reshape(-1), point.Q.reshape(-1)])
+    step = Y - 0.5 * X if is_feasible else Y
     slope = 2.0 * float(np.linalg.norm(step) / np.linalg.norm(X))
-    length, least = LONGEST, _least(margins, at.K, at.Q)
+    length, least = LONGEST, _smallest_margin(margins, point.K, point.Q)
     while length > SHORTEST:
-        K, Q = np.split(X + length * step, [at.K.size])
-        K, Q = K.reshape(at.K.shape), Q.reshape(at.Q.shape)
-        new = _scaled(margins, K, Q, slope)
-        if new.value < at.value if met else _least(margins, K, Q) > least:
+        K, Q = np.split(X + length * step, [point.K.size])
+        K, Q = K.reshape(point.K.shape), Q.reshape(point.Q.shape)
+        new = _balanced(margins, K, Q, slope)
+        if new.value < point.value if is_feasible else _smallest_margin(margins, K, Q) > least:
             return new
         length /= 2.0
-    return replace(at, slope=slope)
+    return replace(point, slope=slope)
 
 
-def _least(margins: Margins, K: FloatArray, Q: FloatArray) -> float:
-    moved = np.sum((margins.differences @ K) * (margins.queries @ Q)[margins.sequence], axis=1)
-    return float(np.min(moved / margins.rhs))
+def _smallest_margin(margins: Margins, K: FloatArray, Q: FloatArray) -> float:
+    values = np.sum((margins.differences @ K) * (margins.queries @ Q)[margins.sequence], axis=1)
+    return float(np.min(values / margins.rhs))
 
 
-def _scaled(margins: Margins, K: FloatArray, Q: FloatArray, slope: float = np.inf) -> Factors:
+def _balanced(
+    margins: Margins, K: FloatArray, Q: FloatArray, slope: float = np.inf
+) -> BalancedFactors:
     """The product balanced between the factors, its smallest margin one where it is positive."""
-    (own, left), (other, right) = np.linalg.qr(K), np.linalg.qr(Q)
+    (left_basis, left), (right_basis, right) = np.linalg.qr(K), np.linalg.qr(Q)
     U, sizes, Vt = np.linalg.svd(left @ right.T)
-    K, Q = own @ U * np.sqrt(sizes), other @ Vt.T * np.sqrt(sizes)
-    least = _least(margins, K, Q)
+    K, Q = left_basis @ U * np.sqrt(sizes), right_basis @ Vt.T * np.sqrt(sizes)
+    least = _smallest_margin(margins, K, Q)
     if least <= 0:
-        return Factors(K, Q, np.inf, slope)
-    return Factors(K / np.sqrt(least), Q / np.sqrt(least), float(sizes.sum()) / least, slope)
+        return BalancedFactors(K, Q, np.inf, slope)
+    return BalancedFactors(
+        K / np.sqrt(least), Q / np.sqrt(least), float(sizes.sum()) / least, slope
+    )
