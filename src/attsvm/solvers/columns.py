@@ -46,8 +46,9 @@ class ColumnOptions:
     """How programmes of columns of very different sizes are solved.
 
     Attributes:
-        bits: ratio of the largest to the smallest column from which on this is worth while, as a
-            power of two; below it the Gram matrix has digits enough.
+        bits: ratio of the largest to the smallest column from which on this comes first, as a power
+            of two; below it the Gram matrix has digits enough.
+        last: and from which on it is tried where other methods have failed.
         caps: largest column in units of those that matter, as a power of two: it takes twice as
             many bits of the Gram matrix, and a step gains as many. The second one is for rows that
             nearly depend on each other.
@@ -64,7 +65,8 @@ class ColumnOptions:
         spare: shares of the largest multiplier that rows without one take together.
     """
 
-    bits: int = 10
+    bits: int = 14
+    last: int = 8
     caps: tuple[int, ...] = (8, 3)
     step: int = 6
     enough: float = 1e-11
@@ -329,12 +331,12 @@ def _next(
     return None if unit in tried else unit
 
 
-def uneven(p: Programme, options: ColumnOptions = OPTIONS) -> IntArray | None:
-    """The sizes of the columns, where these call for the methods of this module."""
+def uneven(p: Programme, bits: int, options: ColumnOptions = OPTIONS) -> IntArray | None:
+    """The sizes of the columns, where their ratio has so many bits and rows can be written out."""
     if p.m * p.dof > options.entries:
         return None
     found = sizes(p)
-    return found.entries if found.spread >= options.bits else None
+    return found.entries if found.spread >= bits else None
 
 
 def multipliers(

@@ -323,7 +323,7 @@ class _Search:
 
     def run(self) -> MarginSolution:
         p = self.programme
-        size = columns.uneven(self.exact)
+        size = columns.uneven(self.exact, columns.OPTIONS.bits)
         if size is not None:
             solution = self._uneven(size)
             if solution is not None:

@@ -226,7 +226,7 @@ class _Search:
         point = self._compiled(warm, most) if few else None
         if point is not None and self.request.slack is not None and self.norm.strictly_convex:
             self._pointed(point.dual)
-        size = None if self._good() else columns.uneven(self.full)
+        size = None if self._good() else columns.uneven(self.full, columns.OPTIONS.bits)
         if size is not None and self._uneven(size):
             return self._answer()
         if warm is not None and not few:
@@ -260,6 +260,10 @@ class _Search:
                     self._second_order(self._point_of(start) or point)
                 if self._good() or self._late() or not point.usable():
                     break
+        if size is None and not (self._good() or self._late()):
+            size = columns.uneven(self.full, columns.OPTIONS.last)
+            if size is not None:
+                self._uneven(size)
         return self._answer()
 
     def _linear(self) -> _Point | None:
