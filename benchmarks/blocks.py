@@ -42,9 +42,10 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 
 import numpy as np  # noqa: E402
 
-from attsvm.data import FloatArray, IntArray  # noqa: E402
-from attsvm.geometry import parse_norm  # noqa: E402
+from attsvm.base.store import versions  # noqa: E402
+from attsvm.datasets.attention_data import FloatArray, IntArray  # noqa: E402
 from attsvm.margins import Margins  # noqa: E402
+from attsvm.norms import parse_norm  # noqa: E402
 from attsvm.report.style import (  # noqa: E402
     ATTENTION,
     FAINT,
@@ -56,7 +57,6 @@ from attsvm.report.style import (  # noqa: E402
 )
 from attsvm.solvers import front, max_margin  # noqa: E402
 from attsvm.solvers.frobenius import LARGEST_SYSTEM  # noqa: E402
-from attsvm.store import versions  # noqa: E402
 from programmes import PACKAGES  # noqa: E402
 
 Block = tuple[FloatArray, FloatArray, IntArray]

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from attsvm.geometry import Spectral
+from attsvm.norms import Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent, split_params
 
 EPOCHS, TRAIN = 12, 1400

@@ -28,7 +28,7 @@ SIZES = {"S": (6, 8, 10), "M": (20, 16, 32)}
 NORMS = ("fro", "nuc", "spec", "l1", "linf", "lp:1.75")
 TRAIN = (
     "from attsvm import train",
-    DATA.format(n=6, T=8, d=10) + "model = attsvm.models.Attention.cross(data, head=v);"
+    DATA.format(n=6, T=8, d=10) + "model = attsvm.attention.Attention.cross(data, head=v);"
     "descent = attsvm.optim.SteepestDescent([model.W], lr=0.1)",
     "train(model, data, descent, steps=100, progress=False)",
 )

@@ -73,12 +73,12 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attsvm.geometry import Spectral
+from attsvm.norms import Spectral
 from attsvm.optim import CombinedOptimizer, SteepestDescent
-from attsvm.probe import LogitGuard
-from attsvm.probe.growth import Growth, HeadMetrics, Record, wait
-from attsvm.probe.guard import in_trouble
 from attsvm.report.style import INK, canvas, label_ends, logarithmic
+from attsvm.transformers import LogitGuard
+from attsvm.transformers.growth import Growth, HeadMetrics, Record, wait
+from attsvm.transformers.guard import in_trouble
 
 WIDTH, HEADS, BLOCKS, CONTEXT, BATCH, STEPS = 128, 4, 4, 32, 4, 300
 FALL = 100  # steps at the end in which rates fall to zero

@@ -28,10 +28,10 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 import attsvm  # noqa: E402
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Spectral  # noqa: E402
+from attsvm.base.store import versions  # noqa: E402
 from attsvm.margins import Margins, selection_margins  # noqa: E402
+from attsvm.norms import Frobenius, Lp, Norm, Nuclear, Spectral  # noqa: E402
 from attsvm.solvers import MarginSolution, margin_path, max_margin  # noqa: E402
-from attsvm.store import versions  # noqa: E402
 from programmes import PACKAGES, SIZES  # noqa: E402
 from programmes import random_instance as instance  # noqa: E402
 

@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.geometry import Norm, as_norm
 from attsvm.margins import Margins
+from attsvm.norms import Norm, as_norm
 from programmes import (
     SIZES,
     FloatArray,

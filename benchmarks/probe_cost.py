@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 
-from attsvm.probe import audit, capture, story
+import transformers
+from attsvm.transformers import audit, capture, story
 
 TOKENS, LONG, PIECES, PIECE = 2048, 8192, 8, 128
 

@@ -38,8 +38,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from attsvm.probe import capture
-from attsvm.probe.logits import firmness
+from attsvm.transformers import capture
+from attsvm.transformers.logits import firmness
 
 LAYER, HEAD = 10, 5
 ASKED = {"reactions": 0.83, "atoms": 0.87}

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.data import AttentionData
-from attsvm.geometry import Norm
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, selection_margins
+from attsvm.norms import Norm
 
 FloatArray = NDArray[np.float64]
 

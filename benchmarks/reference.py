@@ -32,9 +32,9 @@ from safetensors.numpy import load_file, save_file
 from torch import nn
 
 import attsvm
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
+from attsvm.attention import Attention
 from attsvm.optim import MirrorDescent, SteepestDescent
+from attsvm.training import AtSteps
 
 MARKS, LONG = (100, 20_000), 1_000_000
 SIZES = ((6, 8, 10), (4, 6, 16), (10, 20, 20))

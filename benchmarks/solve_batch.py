@@ -36,14 +36,18 @@ import piqp  # noqa: E402
 from scipy.linalg import solve_triangular  # noqa: E402
 from scipy.optimize import nnls  # noqa: E402
 
-from attsvm import cores  # noqa: E402
+from attsvm.base import cores  # noqa: E402
+from attsvm.base.store import versions  # noqa: E402
 from attsvm.datasets import unit_sphere  # noqa: E402
-from attsvm.geometry import Frobenius, parse_norm  # noqa: E402
-from attsvm.margins import Margins, MarginsBatch, selection_batch  # noqa: E402
-from attsvm.selection import optimal_tokens  # noqa: E402
+from attsvm.margins import (  # noqa: E402
+    Margins,
+    MarginsBatch,
+    optimal_tokens,
+    selection_batch,
+)
+from attsvm.norms import Frobenius, parse_norm  # noqa: E402
 from attsvm.solvers import SolutionBatch, max_margin  # noqa: E402
 from attsvm.solvers.proofs import certify_hard  # noqa: E402
-from attsvm.store import versions  # noqa: E402
 from peers import OURS, PEERS, kind, missing  # noqa: E402
 from programmes import PACKAGES, certified_gap  # noqa: E402
 from programmes import written_out as rows  # noqa: E402

@@ -20,9 +20,9 @@ import numpy as np
 
 from attsvm import max_margin
 from attsvm.margins import PairMargins
-from attsvm.probe import capture
-from attsvm.probe.inputs import Inputs
-from attsvm.probe.selections import selections
+from attsvm.transformers import capture
+from attsvm.transformers.inputs import Inputs
+from attsvm.transformers.selections import selections
 
 
 def sentences(path: Path, count: int = 24) -> list[str]:
@@ -36,6 +36,7 @@ def sentences(path: Path, count: int = 24) -> list[str]:
 def programmes(model: str, texts: list[str], heads: list[int]) -> Iterator[tuple[str, PairMargins]]:
     """Name and programme of these heads of every layer."""
     import torch
+
     from transformers import AutoModel, AutoTokenizer
 
     network, tokens = AutoModel.from_pretrained(model).eval(), AutoTokenizer.from_pretrained(model)

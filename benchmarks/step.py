@@ -36,7 +36,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.optim import Optimizer  # noqa: E402
 
-from attsvm.geometry import as_norm  # noqa: E402
+from attsvm.norms import as_norm  # noqa: E402
 from attsvm.optim import MirrorDescent, SteepestDescent  # noqa: E402
 
 LR = 1e-4

@@ -25,11 +25,11 @@ if __name__ == "__main__":  # libraries read them when they are loaded
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from attsvm.data import AttentionData, FloatArray  # noqa: E402
+from attsvm.attention import Attention  # noqa: E402
 from attsvm.datasets import unit_sphere  # noqa: E402
-from attsvm.dynamics import LogSpaced, train  # noqa: E402
-from attsvm.models import Attention  # noqa: E402
+from attsvm.datasets.attention_data import AttentionData, FloatArray  # noqa: E402
 from attsvm.optim import MirrorDescent, SteepestDescent  # noqa: E402
+from attsvm.training import LogSpaced, train  # noqa: E402
 
 SIZE = (6, 8, 10)
 LR = 0.1

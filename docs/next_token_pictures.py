@@ -11,8 +11,6 @@ import numpy as np
 from order_drawing import draw_order
 
 import attsvm
-from attsvm.datasets.next_token import NextTokenData, partial_order
-from attsvm.dynamics.next_token import Problem, Rule, attention_stage, two_stage
 from attsvm.report.style import (
     ATTENTION,
     BEST,
@@ -24,6 +22,8 @@ from attsvm.report.style import (
     logarithmic,
     render,
 )
+from attsvm.theory.next_token import Problem, Rule, attention_stage, two_stage
+from attsvm.theory.sentences import NextTokenData, partial_order
 
 ALONE = {"fox": "runs", "hen": "clucks", "corn": "grows", "eats": "much", "feeds": "many"}
 FARM = {

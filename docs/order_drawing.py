@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.datasets.next_token import components, transitive
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.report.style import ATTENTION, BEST, FAINT, INK
+from attsvm.theory.sentences import components, transitive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 import attsvm
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention, LambdaHead
+from attsvm.attention import Attention, LambdaHead
 from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.report.style import (
     ATTENTION,
@@ -23,6 +22,7 @@ from attsvm.report.style import (
     logarithmic,
     render,
 )
+from attsvm.training import AtSteps
 
 
 def _descend(
@@ -321,7 +321,7 @@ def several_tokens() -> Picture:
     """
     import torch
 
-    from attsvm.selection import sparsemax_selection
+    from attsvm.theory import sparsemax_selection
 
     data, head = attsvm.datasets.orthonormal(3, 4, seed=2)
     strength = 0.75

@@ -24,7 +24,7 @@ from attsvm import (
     margin_path,
     max_margin,
 )
-from attsvm.geometry import as_norm
+from attsvm.norms import as_norm
 
 SPELLINGS: dict[str, list[Norm | str]] = {
     "fro": [

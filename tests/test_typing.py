@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 import attsvm
 from attsvm.claims import Claim, Evidence, Verdict, at_most
-from attsvm.dynamics import direction_gap
-from attsvm.geometry import Norm
+from attsvm.training import direction_gap
+from attsvm.norms import Norm
 from attsvm.sklearn import AttentionSVC
 
 Floats = NDArray[np.float64]
@@ -50,7 +50,7 @@ assert_type(solution.plot(), Axes)
 solution.save("solution.npz")
 assert_type(attsvm.MarginSolution.load("solution.npz"), attsvm.MarginSolution)
 assert_type(attsvm.parse_norm("rows"), Norm)
-model = attsvm.models.Attention.cross(data, head=head)
+model = attsvm.attention.Attention.cross(data, head=head)
 step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1, norm="spectral")
 mirror = attsvm.optim.MirrorDescent(model.parameters(), lr=0.1, p=3.0)
 course = attsvm.train(model, data, step, steps=10, progress=True)

@@ -29,7 +29,7 @@ import speed
 import tables
 
 import peers
-from attsvm.store import versions
+from attsvm.base.store import versions
 from attsvm_papers.networks.published_data import VARIABLE
 
 

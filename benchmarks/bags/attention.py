@@ -15,7 +15,7 @@ import torch
 from shared import Array, Model, Scale
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from attsvm.bags import Bags
+from attsvm.datasets.bags import Bags
 
 WIDTH, STEPS, EVERY, RATE, DROPOUT = 64, 1000, 25, 1e-3, 0.5
 DECAY = 2.5e-3  # times the square of the weights: weight decay 5e-3

@@ -22,8 +22,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from attsvm import datasets
-from attsvm.bags import Bags, as_bags
 from attsvm.datasets.bag_generators import TESTS, WITNESSES
+from attsvm.datasets.bags import Bags, as_bags
 from attsvm_papers.networks.published_data import published
 
 SEEDS = (10_000, 10_001, 10_002)

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.bags import Bags
-from attsvm.data import IntArray
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import IntArray
+from attsvm.datasets.bags import Bags
 from attsvm_papers.networks.published_data import Published
 
 _NEXT = r"\s+(?=[\"'(\[]?[A-Z0-9])"
@@ -44,7 +44,7 @@ def image_bags(
 
     Returns:
         bags of pixels between 0 and 1, ``height * width * channels`` features, with labels -1 and
-        +1; :attr:`~attsvm.bags.Bags.source` is the position of each image in its part, and instance
+        +1; :attr:`~attsvm.datasets.bags.Bags.source` is the position of each image in its part, and instance
         labels are 1 for ``target``, 0 for the others.
     """
     pixels, classes = (
@@ -113,7 +113,7 @@ def mixed_reviews(
     Returns:
         bags with labels -1 and +1, instance labels 1 where a sentence is positive and 0 elsewhere,
         and the positions of the sentences in ``vectors`` as
-        :attr:`~attsvm.bags.Bags.source`.
+        :attr:`~attsvm.datasets.bags.Bags.source`.
     """
     rows, positive = np.asarray(vectors), np.asarray(polarity) > 0
     rng = np.random.default_rng([seed, instances, agreeing])

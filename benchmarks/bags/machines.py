@@ -11,7 +11,7 @@ from shared import Array, first_best, one_by_one, reduced
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
-from attsvm.bags import Bags
+from attsvm.datasets.bags import Bags
 
 ROUNDS = 20
 

@@ -11,7 +11,7 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
-from attsvm.bags import Bags
+from attsvm.datasets.bags import Bags
 from attsvm.sklearn import AttentionSVC, BagContext, BagFeatures, WitnessSVC
 
 COMPONENTS = 200

@@ -10,7 +10,7 @@ from sawmil.bag import Bag
 from sawmil.kernels import get_kernel
 from shared import Array, one_by_one
 
-from attsvm.bags import Bags
+from attsvm.datasets.bags import Bags
 
 SOLVER = "osqp"
 

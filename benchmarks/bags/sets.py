@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from shared import Array
 
-from attsvm.bags import Bags, as_bags
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.datasets.bags import Bags, as_bags
 
 NAMES = ("musk1", "musk2", "elephant")
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from attsvm.bags import Bags
+from attsvm.datasets.bags import Bags
 
 Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ import numpy as np
 import sets
 from shared import Scale, one_by_one
 
-from attsvm.bags import Bags
+from attsvm.datasets.bags import Bags
 
 ASKED = {"musk1": 2.0, "elephant": 5.0, "100 x 50 x 64": None, "10,000 x 50 x 64": 60.0}
 LARGE = "10,000 x 50 x 64"

@@ -108,33 +108,52 @@ __all__ = [
 
 if TYPE_CHECKING:
     from attsvm import (
+        attention as models,
+    )
+    from attsvm import (
         claims,
         datasets,
-        dynamics,
-        errors,
-        geometry,
         margins,
-        models,
         optim,
-        probe,
         report,
-        selection,
         sklearn,
         solvers,
-        store,
     )
-    from attsvm.data import AttentionData
-    from attsvm.dynamics import (
-        Cone,
-        DirectionWithin,
-        LogSpaced,
-        RegularizationPath,
-        Trajectory,
-        regularization_path,
+    from attsvm import (
+        norms as geometry,
     )
-    from attsvm.dynamics.train import train
-    from attsvm.errors import AttsvmError, InputError
-    from attsvm.geometry import (
+    from attsvm import (
+        theory as selection,
+    )
+    from attsvm import (
+        training as dynamics,
+    )
+    from attsvm import (
+        transformers as probe,
+    )
+    from attsvm.base import errors, store
+    from attsvm.base.errors import AttsvmError, InputError
+    from attsvm.datasets.attention_data import AttentionData
+    from attsvm.datasets.queries import head_pairs, self_attention, sequence_pairs
+    from attsvm.margins import (
+        Margins,
+        MarginsBatch,
+        decoder_margins,
+        finite_component,
+        least_norm,
+        multi_token_margins,
+        optimal_tokens,
+        pair_margins,
+        prompt_margins,
+        ratio_margins,
+        recombine,
+        relaxed_margins,
+        selection_batch,
+        selection_margins,
+        sequence_margins,
+        token_scores,
+    )
+    from attsvm.norms import (
         Frobenius,
         Lp,
         MaxRow,
@@ -146,39 +165,30 @@ if TYPE_CHECKING:
         Spectral,
         parse_norm,
     )
-    from attsvm.margins import (
-        Margins,
-        MarginsBatch,
-        decoder_margins,
-        finite_component,
+    from attsvm.solvers import (
+        MarginSolution,
+        SolutionBatch,
+        locally_optimal,
+        margin_path,
+        max_margin,
+    )
+    from attsvm.theory import (
+        Cone,
+        RegularizationPath,
+        all_support,
+        gradient_alignment,
         graph_margins,
-        least_norm,
-        multi_token_margins,
+        graph_svm,
         order_arcs,
         order_margins,
         output_margins,
-        pair_margins,
-        prompt_margins,
-        ratio_margins,
-        recombine,
-        relaxed_margins,
-        selection_batch,
-        selection_margins,
-        sequence_margins,
+        regularization_path,
         soft_label_margins,
+        soft_label_svm,
         strong_components,
     )
-    from attsvm.queries import head_pairs, self_attention, sequence_pairs
-    from attsvm.selection import (
-        all_support,
-        gradient_alignment,
-        graph_svm,
-        locally_optimal,
-        optimal_tokens,
-        soft_label_svm,
-        token_scores,
-    )
-    from attsvm.solvers import MarginSolution, SolutionBatch, margin_path, max_margin
+    from attsvm.training import DirectionWithin, LogSpaced, Trajectory
+    from attsvm.training.train import train
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ import atexit
 import os
 import sys
 
-from attsvm.interruption import end_on_signals, leave_to_the_system
+from attsvm.base.interruption import end_on_signals, leave_to_the_system
 
 
 def main() -> int:

@@ -68,10 +68,10 @@ def test_the_peak_of_a_block_is_seen() -> None:
 
 @pytest.mark.parametrize(("ragged", "steps"), [(False, 30), (True, 2)])
 def test_the_loops_descend_as_the_library_does(ragged: bool, steps: int) -> None:
+    from attsvm.attention import Attention
     from attsvm.datasets import unit_sphere
-    from attsvm.dynamics import train
-    from attsvm.models import Attention
     from attsvm.optim import SteepestDescent
+    from attsvm.training import train
 
     script = runpy.run_path(str(BENCHMARKS / "train.py"))
     data, v = script["ragged"](8) if ragged else unit_sphere(*script["SIZE"], seed=0)

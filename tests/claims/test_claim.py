@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
+from attsvm.base.errors import InputError
 from attsvm.claims import Claim, Evidence, Null, at_least, at_most, between, close_to, true
-from attsvm.errors import InputError
 
 NAN = math.nan
 SMALL = at_most(1.0, "why")

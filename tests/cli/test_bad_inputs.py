@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from bad_inputs import MAKERS, cases, good, special, text_rows
 
+from attsvm.base.errors import InputError, MissingExtraError
+from attsvm.base.files import load_arrays
+from attsvm.base.store import read_json
 from attsvm.cli import main
-from attsvm.data import AttentionData
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.datasets.readers import read_texts
-from attsvm.errors import InputError, MissingExtraError
-from attsvm.files import load_arrays
-from attsvm.store import read_json
 
 SECONDS = 30
 SEED = int(os.environ.get("ATTSVM_SEED", "0"))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import attsvm
+from attsvm.base.files import load_arrays
 from attsvm.cli import main
-from attsvm.files import load_arrays
 
 TOY = {
     "X": np.array([[[0.0, 1.0], [1.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]]]),

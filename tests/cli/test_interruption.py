@@ -20,9 +20,9 @@ SOURCES = Path(attsvm.__file__).parents[1]
 COMMAND = """
 import atexit, ctypes, gc, hashlib, os, pathlib, signal, sys, time, weakref
 
-from attsvm.files import atomic_write
-from attsvm.interruption import uninterrupted, work_is_kept
-from attsvm.workers import results, workers
+from attsvm.base.files import atomic_write
+from attsvm.base.interruption import uninterrupted, work_is_kept
+from attsvm.base.workers import results, workers
 
 
 def strike(name="SIGINT"):

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from attsvm.base.errors import InputError
 from attsvm.cli import main, others, parser
-from attsvm.errors import InputError
 
 MODULE = """
 from attsvm.cli.output import show

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from attsvm.base.errors import InputError
 from attsvm.datasets import load
-from attsvm.errors import InputError
 
 
 def saved(tmp_path, **arrays):

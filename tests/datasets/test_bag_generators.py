@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from attsvm.base.errors import InputError
 from attsvm.datasets import assumption_test, planted_witnesses
 from attsvm.datasets.bag_generators import TESTS, WITNESSES
-from attsvm.errors import InputError
 
 
 def largest(values, bags):

@@ -10,9 +10,9 @@ import sys
 import numpy as np
 import pytest
 
+from attsvm.base.errors import InputError
+from attsvm.base.files import save_arrays
 from attsvm.datasets import instance, load, names, toy, unit_sphere
-from attsvm.errors import InputError
-from attsvm.files import save_arrays
 
 
 @pytest.mark.parametrize("name", names())
@@ -143,7 +143,7 @@ def test_labels_are_read_only():
 
 def test_importing_costs_no_heavy_library():
     code = (
-        "import sys, attsvm.data, attsvm.files, attsvm.datasets,"
+        "import sys, attsvm.datasets.attention_data, attsvm.base.files, attsvm.datasets,"
         " attsvm.datasets.catalogue\nattsvm.datasets.names();"
         " attsvm.datasets.toy('joint')\nprint(sorted({name.split('.')[0] for name in sys.modules} &"
         " {'torch', 'sklearn', 'scipy', 'pyarrow', 'transformers'}))"

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from attsvm.base.errors import InputError
 from attsvm.datasets import load, text
 from attsvm.datasets.documents import _spans, text_view, words
-from attsvm.errors import InputError
 
 TRAIN = np.arange(0, 90)
 

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attsvm.base.errors import InputError
 from attsvm.datasets import gauss, mlp_instance, orth, orthonormal, unit_sphere
-from attsvm.errors import InputError
-from attsvm.selection import optimal_tokens
+from attsvm.margins import optimal_tokens
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 12), st.integers(0, 2**40))

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from tiny_encoder import save_tiny_bert
 
+from attsvm.base.errors import InputError
 from attsvm.datasets import encoders, load
 from attsvm.datasets.documents import occurrences
-from attsvm.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from tiny_encoder import save_tiny_bert
 
+from attsvm.base.errors import InputError, MissingExtraError
 from attsvm.datasets import load
-from attsvm.errors import InputError, MissingExtraError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from attsvm.base.errors import InputError
 from attsvm.datasets import digits
-from attsvm.errors import InputError
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from attsvm.base.errors import InputError, MissingExtraError
 from attsvm.datasets import readers
 from attsvm.datasets.readers import read_texts
-from attsvm.errors import InputError, MissingExtraError
 
 
 def table(rows, delimiter, header=("text", "label")):

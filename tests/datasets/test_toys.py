@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attsvm.base.errors import InputError
 from attsvm.datasets import toy
 from attsvm.datasets.toys import TITLES
-from attsvm.errors import InputError
 from attsvm.margins import selection_margins
 
 

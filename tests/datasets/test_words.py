@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attsvm.base.errors import InputError
 from attsvm.datasets import documents
 from attsvm.datasets.documents import (
     cooccurrence,
@@ -20,7 +21,6 @@ from attsvm.datasets.documents import (
     word_vectors,
     words,
 )
-from attsvm.errors import InputError
 
 RNG = np.random.default_rng(0)
 TEXTS = [[f"w{k}" for k in RNG.zipf(1.6, size=RNG.integers(3, 12)) % 40] for _ in range(80)]

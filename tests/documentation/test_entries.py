@@ -16,21 +16,21 @@ PACKAGES = (
     "attsvm",
     "attsvm.claims",
     "attsvm.datasets",
-    "attsvm.datasets.next_token",
-    "attsvm.dynamics",
-    "attsvm.dynamics.next_token",
-    "attsvm.errors",
-    "attsvm.geometry",
+    "attsvm.theory.sentences",
+    "attsvm.training",
+    "attsvm.theory.next_token",
+    "attsvm.base.errors",
+    "attsvm.norms",
     "attsvm.margins",
-    "attsvm.models",
+    "attsvm.attention",
     "attsvm.optim",
-    "attsvm.probe",
+    "attsvm.transformers",
     "attsvm.report",
-    "attsvm.selection",
+    "attsvm.theory",
     "attsvm.sklearn",
     "attsvm.solvers",
 )
-"""What a user imports from. ``attsvm.store`` is for the house."""
+"""What a user imports from. ``attsvm.base.store`` is for the house."""
 
 
 def written() -> list[str]:

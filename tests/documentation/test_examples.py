@@ -16,21 +16,21 @@ import attsvm
 
 COMPLETE = (
     "attsvm.claims",
-    "attsvm.data",
+    "attsvm.datasets.attention_data",
     "attsvm.datasets.arrays",
     "attsvm.datasets.catalogue",
     "attsvm.datasets.drawn",
     "attsvm.datasets.images",
-    "attsvm.datasets.next_token",
+    "attsvm.theory.sentences",
     "attsvm.datasets.toys",
-    "attsvm.dynamics",
-    "attsvm.errors",
-    "attsvm.geometry",
+    "attsvm.training",
+    "attsvm.base.errors",
+    "attsvm.norms",
     "attsvm.margins",
-    "attsvm.models",
+    "attsvm.attention",
     "attsvm.optim",
-    "attsvm.queries",
-    "attsvm.selection",
+    "attsvm.datasets.queries",
+    "attsvm.theory",
     "attsvm.sklearn",
     "attsvm.solvers",
 )
@@ -82,7 +82,7 @@ def _callables() -> Iterator[tuple[str, object]]:
     """The public callables of all public rooms, under the name of the file that they live in."""
     rooms = [attsvm.__name__]
     rooms += [each.name for each in pkgutil.walk_packages(attsvm.__path__, "attsvm.") if each.ispkg]
-    for room in (*rooms, "attsvm.errors"):
+    for room in (*rooms, "attsvm.base.errors"):
         home = importlib.import_module(room)
         for name in getattr(home, "__all__", ()):
             value = getattr(home, name)

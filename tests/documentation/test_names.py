@@ -32,4 +32,6 @@ def test_names_of_a_page_exist(page: Path) -> None:
 
 
 def test_a_name_that_went_is_found() -> None:
-    assert strangers("`attsvm.datasets.sentences`, attsvm.models") == ["attsvm.datasets.sentences"]
+    assert strangers("`attsvm.datasets.sentences`, attsvm.attention") == [
+        "attsvm.datasets.sentences"
+    ]

@@ -15,7 +15,7 @@ from .conftest import read
 def gaps_after(steps: int, seeds: range, tokens: list[np.ndarray]) -> np.ndarray:
     """The gaps of runs that end after so many steps, to the solutions for these tokens."""
     data, heads = attsvm.datasets.unit_sphere(n=4, T=5, d=10, seed=seeds)
-    model = attsvm.models.Attention.cross(data, heads)
+    model = attsvm.attention.Attention.cross(data, heads)
     descent = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
     course = attsvm.train(model, data, descent, steps=steps)
     chosen = course.selected[-1] if tokens == [] else tokens[0]

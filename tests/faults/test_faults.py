@@ -25,8 +25,11 @@ import torch
 from hypothesis import Phase, settings
 
 import attsvm
-from attsvm import dynamics, geometry, margins, selection, solvers
-from attsvm.errors import AttsvmError
+from attsvm import margins, solvers
+from attsvm import norms as geometry
+from attsvm import theory as selection
+from attsvm import training as dynamics
+from attsvm.base.errors import AttsvmError
 from attsvm_papers.kit import Cell, experiment
 
 ROOT = Path(__file__).parents[2]
@@ -263,7 +266,7 @@ def _(b):
     seeds=[10000, 10001, 10002, 10003],
 )
 def _(b):
-    from attsvm.margins.next_token import arc_margins
+    from attsvm.theory.sentence_margins import arc_margins
 
     b.around(arc_margins, lambda right, E, arcs, equality: right(E, arcs[:, [0, 2, 1]], equality))
 
@@ -278,7 +281,7 @@ def _(b):
         queries, component = right(arcs, size)
         return queries, np.tile(np.arange(size), (len(component), 1))
 
-    from attsvm.margins.next_token import strong_components
+    from attsvm.theory.sentence_margins import strong_components
 
     b.around(strong_components, wrong)
 
@@ -377,7 +380,7 @@ def _(b):
     seeds=[10001, 10002],
 )
 def _(b):
-    from attsvm.geometry.gauge import Gauge
+    from attsvm.norms.gauge import Gauge
 
     def wrong(right, self, x):
         found = right(self, x)
@@ -394,7 +397,7 @@ def _(b):
     steps=300,
 )
 def _(b):
-    from attsvm.geometry.norm import Norm
+    from attsvm.norms.norm import Norm
 
     b.method(Norm, "dual_value", lambda right, self, G: self.value(G))
 
@@ -544,7 +547,7 @@ def _(b):
     scores=[1, 10, 100],
 )
 def _(b):
-    from attsvm.dynamics.instances import Instance
+    from attsvm.training.instances import Instance
 
     def wrong(right, self, head):
         score = right(self, head)
@@ -560,7 +563,7 @@ def _(b):
     why="limits do not depend on positive weights of sequences",
 )
 def _(b):
-    from attsvm.models import linear
+    from attsvm.attention import linear
 
     def wrong(ctx, grad):
         found = linear._Gradients.backward(ctx, grad)
@@ -577,7 +580,7 @@ def _(b):
     why="norms of factors at the quick scale differ by less than a hundredth",
 )
 def _(b):
-    from attsvm.dynamics.native_loop import NativeLoop
+    from attsvm.training.native_loop import NativeLoop
 
     def wrong(right, self, r, scales):
         right(self, r, scales)
@@ -592,7 +595,7 @@ def _(b):
     "rates-1 C5.2f",
 )
 def _(b):
-    from attsvm.dynamics import engine
+    from attsvm.training import engine
 
     b.around(engine.values, lambda right, schedule, step, count: np.ones(count))
 
@@ -604,7 +607,7 @@ def _(b):
     cells={"part": ["descent", "plain", "published"]},
 )
 def _(b):
-    from attsvm.dynamics import native_loop
+    from attsvm.training import native_loop
 
     b.around(native_loop._rate, lambda right, *arguments: 1.1 * right(*arguments))
 
@@ -631,7 +634,7 @@ def _(b):
     cells={"part": ["courses"]},
 )
 def _(b):
-    from attsvm.dynamics import native_loop
+    from attsvm.training import native_loop
 
     def wrong(right, group, scales, name, r):
         return right(group, scales, name, r) * (name != "head.readout")
@@ -647,7 +650,7 @@ def _(b):
     scores=[1, 10, 100],
 )
 def _(b):
-    from attsvm.dynamics.native_loop import NativeLoop
+    from attsvm.training.native_loop import NativeLoop
 
     def wrong(right, self, r, scales):
         right(self, r, scales)
@@ -663,7 +666,7 @@ def _(b):
     cells={"part": ["descent"]},
 )
 def _(b):
-    from attsvm.dynamics import native_loop
+    from attsvm.training import native_loop
 
     def wrong(right, *arguments):
         return [0.0 * part for part in right(*arguments)]
@@ -679,7 +682,7 @@ def _(b):
     seeds=[10000, 10001],
 )
 def _(b):
-    from attsvm.dynamics import radius_path
+    from attsvm.theory import radius_path
 
     b.patch.setattr(radius_path, "as_norm", lambda norm: geometry.Frobenius())
 
@@ -691,7 +694,7 @@ def _(b):
     "ntp-1 C3.1a",
 )
 def _(b):
-    from attsvm.dynamics.next_token import algorithm_one
+    from attsvm.theory.next_token import algorithm_one
 
     b.patch.setattr(algorithm_one, "_singles", lambda run, data: data)
 
@@ -719,7 +722,7 @@ def _(b):
     seeds=[10000, 10001],
 )
 def _(b):
-    from attsvm.selection import soft_labels
+    from attsvm.theory import soft_labels
 
     def wrong(right, labels, *arguments, **named):
         p = labels.probabilities
@@ -763,7 +766,7 @@ def _(b):
     why="sequences of the quick experiments have no hidden tokens",
 )
 def _(b):
-    from attsvm.dynamics import instances
+    from attsvm.training import instances
 
     def wrong(right, data, *arguments, **named):
         return right(replace(data, mask=np.ones_like(data.mask)), *arguments, **named)
@@ -777,7 +780,7 @@ def _(b):
     why="errors still fall within the bounds of rates-1 C5.2f",
 )
 def _(b):
-    from attsvm.dynamics import engine
+    from attsvm.training import engine
 
     b.around(engine.values, lambda right, schedule, step, count: right(schedule, 0, count))
 
@@ -820,7 +823,7 @@ def _(b):
 @contextmanager
 def broken(by: Fault) -> Iterator[None]:
     """Inside, the library has the fault; afterwards nothing is left of it."""
-    for package in (attsvm.dynamics, attsvm.optim, attsvm.solvers, attsvm.margins):
+    for package in (attsvm.training, attsvm.optim, attsvm.solvers, attsvm.margins):
         for found in pkgutil.iter_modules(package.__path__):  # all that would be imported under it
             importlib.import_module(f"{package.__name__}.{found.name}")
     if by.claim:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import AttentionData
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins
 
 

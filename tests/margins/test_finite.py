@@ -10,7 +10,7 @@ from explicit import matrices, ragged_data, visible_choice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm.data import AttentionData
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import finite_component, multi_token_margins, ratio_margins, recombine, split
 
 

@@ -9,20 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attsvm.data import AttentionData
-from attsvm.datasets.next_token import NextTokenData
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import (
     Margins,
     MarginsBatch,
     decoder_margins,
-    graph_margins,
     least_norm,
-    log_odds_margins,
     multi_token_margins,
-    order_arcs,
-    order_margins,
-    output_margins,
     pair_margins,
     prompt_margins,
     ratio_margins,
@@ -32,11 +26,19 @@ from attsvm.margins import (
     selection_batch,
     selection_margins,
     sequence_margins,
-    soft_label_margins,
     split,
-    strong_components,
 )
 from attsvm.solvers import max_margin
+from attsvm.theory import (
+    graph_margins,
+    log_odds_margins,
+    order_arcs,
+    order_margins,
+    output_margins,
+    soft_label_margins,
+    strong_components,
+)
+from attsvm.theory.sentences import NextTokenData
 
 MASK = np.array([[True, True, False], [True, True, True]])
 DATA = AttentionData(np.arange(18.0).reshape(2, 3, 3) ** 2, np.ones(2), mask=MASK)

@@ -8,7 +8,7 @@ from explicit import ragged_data, same, same_rows, visible_choice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm.data import AttentionData
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import (
     MarginsBatch,
     decoder_margins,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attsvm import native
-from attsvm.geometry import parse_norm
+from attsvm.norms import parse_norm
 from attsvm.solvers.splitting import Energy
 
 GUARD = 64

@@ -19,17 +19,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from attsvm.data import AttentionData
+from attsvm.attention import Attention, Logistic
+from attsvm.attention.linear import linear_loss, matrix_loss
+from attsvm.attention.softmax import attend, query_logits
 from attsvm.datasets import unit_sphere
-from attsvm.datasets.next_token import bipartite
-from attsvm.dynamics.native_loop import NativeLoop, unsupported
-from attsvm.dynamics.next_token import Problem, Rule, attention_stage
-from attsvm.models import Attention, Logistic
-from attsvm.models.linear import linear_loss, matrix_loss
-from attsvm.models.softmax import attend, query_logits
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.optim.native_steps import mirror_step, normalized_step
 from attsvm.optim.powers import mirror_exponents
+from attsvm.theory.next_token import Problem, Rule, attention_stage
+from attsvm.theory.sentences import bipartite
+from attsvm.training.native_loop import NativeLoop, unsupported
 
 Array = np.ndarray[Any, Any]
 _PAGE = mmap.PAGESIZE

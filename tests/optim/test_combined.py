@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.optim.combined import CombinedOptimizer
 from attsvm.optim.split import split_params

@@ -24,8 +24,8 @@ from parameters import drawn, parameter
 from torch import nn
 from torch.optim import Optimizer
 
-from attsvm.errors import InputError
-from attsvm.geometry import Lp, Schatten
+from attsvm.base.errors import InputError
+from attsvm.norms import Lp, Schatten
 from attsvm.optim import SteepestDescent
 from attsvm.optim.mirror import MirrorDescent
 

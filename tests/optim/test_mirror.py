@@ -13,8 +13,8 @@ import torch
 from parameters import give_gradient, parameter
 from torch import nn
 
-from attsvm.errors import InputError
-from attsvm.geometry import PowerPotential
+from attsvm.base.errors import InputError
+from attsvm.norms import PowerPotential
 from attsvm.optim import MirrorDescent, SteepestDescent, lr_from_sgd
 
 pytestmark = pytest.mark.filterwarnings("ignore:p = 100.0 makes")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.optim.native_steps import mirror_step, normalized_step
 from attsvm.optim.powers import mirror_exponents

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 from attsvm.optim import MirrorDescent, SteepestDescent, reductions
 from attsvm.optim.reductions import norms, positive
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from attsvm.errors import InputError
-from attsvm.geometry import Lp, Nuclear, Schatten, Spectral
+from attsvm.base.errors import InputError
+from attsvm.norms import Lp, Nuclear, Schatten, Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 
 Make = Callable[[list[nn.Parameter]], Optimizer]

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 from torch.optim import Optimizer, lr_scheduler
 
-from attsvm.data import AttentionData
-from attsvm.dynamics import AtSteps, TrainState, train
-from attsvm.errors import InputError
-from attsvm.models import Attention
+from attsvm.attention import Attention
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
+from attsvm.training import AtSteps, TrainState, train
 
 STEPS = 6
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from torch import nn
 
-from attsvm.data import AttentionData
-from attsvm.errors import InputError
-from attsvm.models import Attention
+from attsvm.attention import Attention
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.optim.split import split_params
 
 SMALL = {

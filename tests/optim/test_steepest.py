@@ -12,8 +12,8 @@ import torch
 from parameters import give_gradient, parameter
 from torch import nn
 
-from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, MaxRow, Norm, Nuclear, Rows, Schatten, Spectral
+from attsvm.base.errors import InputError
+from attsvm.norms import Frobenius, Lp, MaxRow, Norm, Nuclear, Rows, Schatten, Spectral
 from attsvm.optim import MirrorDescent, SteepestDescent
 
 NORMS = [

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from attsvm.geometry import Frobenius, Lp, Schatten, Spectral
+from attsvm.norms import Frobenius, Lp, Schatten, Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent, split_params
 
 STEPS = 8

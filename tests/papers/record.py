@@ -26,8 +26,8 @@ from test_recorded import (
     wide,
 )
 
+from attsvm.base.errors import InputError
 from attsvm.claims import Evidence
-from attsvm.errors import InputError
 from attsvm_papers.kit import experiment, identifiers
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 from attsvm_papers.networks.classifiers import SelfAttention, VisionTransformer, soft_sparsity
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from attsvm.base.errors import InputError
 from attsvm.cli import main
-from attsvm.errors import InputError
 from attsvm_papers.kit import experiment
 
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"

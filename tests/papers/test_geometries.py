@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from attsvm.datasets.next_token import arcs, priority_graph
-from attsvm.geometry import Lp
-from attsvm.margins import order_margins
+from attsvm.norms import Lp
 from attsvm.solvers import max_margin
+from attsvm.theory import order_margins
+from attsvm.theory.sentences import arcs, priority_graph
 from attsvm_papers.factored import e1_nuclear_margin as factored_1
 from attsvm_papers.factored import e2_diagonal as factored_2
 from attsvm_papers.spectral import e1_four_norms as spectral_1

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from attsvm import max_margin, multi_token_margins, train
+from attsvm.attention import Attention
 from attsvm.datasets import mlp_instance
-from attsvm.dynamics import AtSteps, direction_gap
-from attsvm.models import Attention
+from attsvm.training import AtSteps, direction_gap
 from attsvm_papers.tfsvm.gradient_flow import ACTIVATIONS, Flow
 
 TORCH = {"GELU": torch.nn.functional.gelu, "tanh": torch.tanh}

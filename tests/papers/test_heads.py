@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from attsvm import max_margin
+from attsvm.base.errors import UnavailableError
 from attsvm.claims import Evidence
-from attsvm.errors import UnavailableError
-from attsvm.probe import capture
-from attsvm.probe.demo import Stories
+from attsvm.transformers import capture
+from attsvm.transformers.demo import Stories
 from attsvm_papers.heads import e4_explanations as heads_4
 from attsvm_papers.heads import e6_pretrained as heads_6
 from attsvm_papers.heads import networks, rotary

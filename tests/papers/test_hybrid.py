@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attsvm import Lp, Nuclear, Spectral, max_margin
-from attsvm.dynamics.scale_free_descent import Steepest
+from attsvm.theory.scale_free_descent import Steepest
 from attsvm_papers.spectral import e3_homogeneous
 from attsvm_papers.spectral.homogeneous import SquaredUnits
 from attsvm_papers.spectral.hybrid import Hybrid, MatrixAndVector

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 from attsvm_papers.kit import interval
 from attsvm_papers.networks.paired import crossed_bootstrap, paired_interval
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from attsvm.base.errors import InputError
 from attsvm.claims import Evidence
-from attsvm.errors import InputError
 from attsvm_papers import kit
 from attsvm_papers.kit.captions import parse_docstring
 from attsvm_papers.kit.experiment import read_experiment

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from attsvm.datasets import unit_sphere
-from attsvm.geometry import Lp, PowerPotential
+from attsvm.margins import token_scores
+from attsvm.norms import Lp, PowerPotential
 from attsvm.optim import MirrorDescent
-from attsvm.selection import token_scores
 from attsvm_papers.md import e1d_rates as md_1d
 from attsvm_papers.md import e3_joint_training as md_3
 from attsvm_papers.md import e3b_joint_path as md_3b

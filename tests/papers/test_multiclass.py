@@ -8,8 +8,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from attsvm.margins import output_margins
 from attsvm.solvers import max_margin
+from attsvm.theory import output_margins
 from attsvm_papers.spectral.multiclass import Multiclass, log_log1p
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import attsvm
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
+from attsvm.attention import Attention
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps
 from attsvm_papers.multihead import e2_shared_keys, e3_mini_batches, e4_layers
 from attsvm_papers.multihead.attended import attend_exactly
 from attsvm_papers.multihead.planted import KEYS, plant_groups, turned_decoders

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 from attsvm.optim import MirrorDescent
 from attsvm_papers.networks.classifiers import TextClassifier, VisionTransformer
 from attsvm_papers.networks.image_batches import Pixels, cropped_and_flipped, draw_shifts

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attsvm.claims import Evidence
-from attsvm.datasets.next_token import bipartite, partial_order, total
+from attsvm.theory.sentences import bipartite, partial_order, total
 from attsvm_papers.kit import experiment
 from attsvm_papers.ntp import e3_two_stages as ntp_3
 from attsvm_papers.ntp import predictions, unseen

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from attsvm.base.errors import InputError
 from attsvm.claims import Evidence
-from attsvm.errors import InputError
 from attsvm_papers.kit import (
     at_most,
     at_start,

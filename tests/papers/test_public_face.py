@@ -9,9 +9,9 @@ import attsvm_papers
 
 ROOT = Path(attsvm_papers.__file__).parent
 INNER = {
-    "attsvm.datasets.next_token",
-    "attsvm.dynamics.scale_free_descent",
-    "attsvm.dynamics.next_token",
+    "attsvm.theory.sentences",
+    "attsvm.theory.scale_free_descent",
+    "attsvm.theory.next_token",
     "attsvm.report.style",
 }
 """Rooms inside rooms that are public."""

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from attsvm.errors import InputError, UnavailableError
+from attsvm.base.errors import InputError, UnavailableError
 from attsvm_papers.networks.published_data import IDX, VARIABLE, published, published_files_digest
 from attsvm_papers.networks.word_pieces import WordPieces
 

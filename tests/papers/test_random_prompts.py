@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm import AttentionData, max_margin, prompt_margins, train
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
+from attsvm.attention import Attention
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps
 from attsvm_papers.mmts.random_prompts import directions, equal_scores
 
 

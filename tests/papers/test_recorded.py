@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attsvm.base.errors import InputError
+from attsvm.base.files import load_arrays
 from attsvm.claims import Evidence, Verdict
 from attsvm.cli import main
-from attsvm.errors import InputError
-from attsvm.files import load_arrays
 from attsvm_papers.kit import experiment
 
 FOLDER = Path(__file__).with_name("evidence")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import attsvm
-from attsvm.errors import InputError
-from attsvm.models import Attention, Exponential, Linear, Logistic, LogScale
+from attsvm.attention import Attention, Exponential, Linear, Logistic, LogScale
+from attsvm.base.errors import InputError
 from attsvm_papers.multihead.sum_of_heads import sum_of_heads
 
 n, T, d, H = 4, 5, 6, 3

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from attsvm.base.errors import InputError, UnavailableError
 from attsvm.claims import Evidence
 from attsvm.cli import main
-from attsvm.errors import InputError, UnavailableError
 from attsvm.optim import MirrorDescent, lr_from_sgd
 from attsvm_papers.kit import experiment
 from attsvm_papers.md import e5_from_scratch as md_5

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from attsvm.data import AttentionData
 from attsvm.datasets import Encoded, load
-from attsvm.fitting import explaining
-from attsvm.fitting.preparation import split
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.fit import fit_dataset
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.trained import Trained
+from attsvm.sklearn import explaining
+from attsvm.sklearn.preparation import split
 
 SHORT = FitSettings(joint_steps=20, selection_steps=50, records=5)
 

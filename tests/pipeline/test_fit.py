@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from attsvm.base.files import load_arrays
 from attsvm.cli import main
 from attsvm.cli.arguments import default_folder
 from attsvm.datasets import load
-from attsvm.files import load_arrays
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm.geometry import Lp, PowerPotential, parse_norm
+from attsvm.norms import Lp, PowerPotential, parse_norm
 from attsvm.pipeline.results import distances, measure_of, solution_results
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attsvm.files import load_arrays
+from attsvm.base.files import load_arrays
 
 pytestmark = pytest.mark.skipif(
     not (sys.platform == "linux" and hasattr(os, "fork")), reason="looks into /proc, forks"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.data import AttentionData
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.pipeline.results import SEQUENCES, plane_arrays
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from attsvm.cli import main
 from attsvm.datasets import load, planted_witnesses
-from attsvm.fitting.preparation import split
 from attsvm.sklearn import WitnessSVC
+from attsvm.sklearn.preparation import split
 
 
 @pytest.fixture(scope="module")

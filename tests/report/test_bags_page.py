@@ -9,8 +9,8 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 
+from attsvm.base.errors import InputError
 from attsvm.datasets import planted_witnesses
-from attsvm.errors import InputError
 from attsvm.report.bags_page import write_bags
 from attsvm.sklearn import AttentionSVC, BagFeatures, WitnessSVC
 

@@ -13,7 +13,7 @@ import pytest
 
 import attsvm
 import attsvm.report.explorer as explorer
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 from attsvm_papers.runs import gallery
 
 

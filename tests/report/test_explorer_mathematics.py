@@ -136,7 +136,7 @@ def test_descent_is_that_of_the_library(p: float) -> None:
     problem = toy("single_local")
     assert problem.lifted is not None
     start = np.array([0.3, -0.4])
-    model = attsvm.models.Attention.prompt(
+    model = attsvm.attention.Attention.prompt(
         problem.lifted, problem.value_head, keys=problem.keys, init=start
     )
     step = attsvm.optim.MirrorDescent(model.parameters(), lr=0.1, p=p, normalize=True)

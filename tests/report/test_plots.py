@@ -9,9 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 
 import attsvm
+from attsvm.base.errors import InputError
 from attsvm.claims import Claim, Evidence, at_most
 from attsvm.datasets import toy, unit_sphere
-from attsvm.errors import InputError
 
 
 def axes() -> Any:
@@ -26,7 +26,7 @@ def planar() -> attsvm.MarginSolution:
 @pytest.fixture(scope="module")
 def trajectory() -> attsvm.Trajectory:
     problem = toy("single_global")
-    model = attsvm.models.Attention.prompt(
+    model = attsvm.attention.Attention.prompt(
         problem.lifted, problem.value_head, keys=problem.keys, runs=6, init=problem.starts["p"]
     )
     step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import attsvm.report
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 from attsvm.report import figures
 from attsvm.report.printing import THIN, degrees, number, percent
 

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from attsvm.base.errors import InputError, UnavailableError
+from attsvm.base.files import load_arrays
+from attsvm.base.store.environment import environment, versions
 from attsvm.claims import Claim, at_most
-from attsvm.errors import InputError, UnavailableError
-from attsvm.files import load_arrays
 from attsvm.report.style import canvas, render
-from attsvm.store.environment import environment, versions
 from attsvm_papers.kit import Experiment
 from attsvm_papers.runs import cells as cells_module
 from attsvm_papers.runs import reproduce as module
@@ -235,7 +235,7 @@ def test_cells_tell_where_they_were_computed(tmp_path, monkeypatch):
     assert here["environment"] == environment()
     assert "environments" not in here
     moon = {**environment(), "platform": "moon"}
-    monkeypatch.setattr("attsvm.store.entries.environment", lambda: moon)
+    monkeypatch.setattr("attsvm.base.store.entries.environment", lambda: moon)
     (same,) = reproduce(["mmts-99"], tmp_path / "out", jobs=1)
     assert same["environment"] == environment()
     (mixed,) = reproduce(["mmts-99"], tmp_path / "out", seeds=6, jobs=1)
@@ -252,7 +252,9 @@ def test_cells_tell_where_they_were_computed(tmp_path, monkeypatch):
 def test_cells_of_other_versions_are_not_served(tmp_path, monkeypatch):
     reproduce(["mmts-99"], tmp_path / "out", jobs=1)
     state.calls.clear()
-    monkeypatch.setattr("attsvm.store.entries.versions", lambda: {**versions(), "numpy": "99.0"})
+    monkeypatch.setattr(
+        "attsvm.base.store.entries.versions", lambda: {**versions(), "numpy": "99.0"}
+    )
     reproduce(["mmts-99"], tmp_path / "out", jobs=1)
     assert state.calls == [0, 2]
 

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from attsvm.errors import AttsvmError, MissingExtraError
-from attsvm.store.entries import alone
+from attsvm.base.errors import AttsvmError, MissingExtraError
+from attsvm.base.store.entries import alone
 from attsvm_papers import reproduce
 
 FIGURE = '''"""Squares.

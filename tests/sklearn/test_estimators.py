@@ -16,10 +16,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 
 from attsvm import AttentionData
+from attsvm.base.errors import InputError
+from attsvm.base.thread_limits import thread_pools
 from attsvm.datasets import planted_witnesses
-from attsvm.errors import InputError
 from attsvm.sklearn import AttentionSVC, BagFeatures, Limits, WitnessSVC
-from attsvm.thread_limits import thread_pools
 
 
 def planted(n=120, instances=8, seed=0):

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from attsvm.base.errors import InputError
 from attsvm.datasets import planted_witnesses
-from attsvm.errors import InputError
 from attsvm.sklearn import AttentionSVC, WitnessSVC
 
 

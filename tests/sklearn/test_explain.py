@@ -5,12 +5,11 @@ import pytest
 from made_bags import BOTH, make_bags
 
 from attsvm import AttentionData
+from attsvm.base.errors import InputError
 from attsvm.datasets import planted_witnesses
-from attsvm.errors import InputError
-from attsvm.fitting import layers
-from attsvm.fitting.explaining import certify
-from attsvm.geometry import Frobenius, Schatten, parse_norm
-from attsvm.sklearn import AttentionSVC, Limits, WitnessSVC
+from attsvm.norms import Frobenius, Schatten, parse_norm
+from attsvm.sklearn import AttentionSVC, Limits, WitnessSVC, layers
+from attsvm.sklearn.explaining import certify
 
 FEW = Limits(steps=300)
 

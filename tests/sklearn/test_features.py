@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 from attsvm.sklearn import AttentionSVC, BagContext, BagFeatures, WitnessSVC
 
 

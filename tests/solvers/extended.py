@@ -9,8 +9,8 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from attsvm.geometry import Frobenius, MaxRow, Norm, Rows, Schatten
 from attsvm.margins import Margins
+from attsvm.norms import Frobenius, MaxRow, Norm, Rows, Schatten
 from attsvm.solvers import MarginSolution
 
 Long = np.longdouble

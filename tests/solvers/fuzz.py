@@ -74,8 +74,8 @@ def spoiled(rng: np.random.Generator, value: Any, exotic: bool) -> Any:
 def called(name: str) -> Callable[..., Any]:
     """The function; ``margins`` makes a programme and solves it."""
     if name == "margins":
-        from attsvm.geometry import Frobenius, Lp, Nuclear
         from attsvm.margins import Margins
+        from attsvm.norms import Frobenius, Lp, Nuclear
         from attsvm.solvers import max_margin
 
         def solve(*arguments: Any) -> None:

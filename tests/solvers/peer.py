@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attsvm.geometry import Lp, Norm
 from attsvm.margins import Margins
+from attsvm.norms import Lp, Norm
 
 TIGHT = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10)
 

@@ -19,21 +19,19 @@ from hypothesis import strategies as st
 from peer import least
 from scipy.optimize import linprog
 
-from attsvm.data import AttentionData
-from attsvm.geometry import Norm, parse_norm
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import (
     Margins,
     decoder_margins,
-    graph_margins,
     multi_token_margins,
-    order_margins,
-    output_margins,
     prompt_margins,
     relaxed_margins,
     selection_margins,
     sequence_margins,
 )
+from attsvm.norms import Norm, parse_norm
 from attsvm.solvers import MarginSolution, max_margin
+from attsvm.theory import graph_margins, order_margins, output_margins
 
 NORMS = [
     "fro",

@@ -9,19 +9,19 @@ import pytest
 from instances import cross, prompt, ragged, sphere, with_rhs, written_out
 from scipy.optimize import linprog
 
-from attsvm.data import AttentionData
+from attsvm.base.errors import InputError
 from attsvm.datasets import unit_sphere
-from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import (
     Margins,
     MarginsBatch,
     multi_token_margins,
+    optimal_tokens,
     relax,
     selection_batch,
     selection_margins,
 )
-from attsvm.selection import optimal_tokens
+from attsvm.norms import Frobenius, Lp
 from attsvm.solvers import MarginSolution, SolutionBatch, max_margin
 from attsvm.solvers.proofs import certify_hard
 

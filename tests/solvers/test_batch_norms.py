@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from instances import cross, ragged, sphere, with_rhs, written_out
 
-from attsvm.data import AttentionData
-from attsvm.geometry import Norm, parse_norm
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, MarginsBatch, selection_margins
+from attsvm.norms import Norm, parse_norm
 from attsvm.solvers import frobenius, max_margin
 
 NORMS = ("nuc", "spec", "l1", "linf")

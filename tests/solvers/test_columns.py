@@ -15,9 +15,9 @@ from judge.exact import Claim, Question, judge
 from judge.least import least
 from judge.lengths import as_float
 
-from attsvm.data import AttentionData
-from attsvm.geometry import Spectral
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, selection_margins
+from attsvm.norms import Spectral
 from attsvm.solvers import max_margin
 from attsvm.solvers.lattice import nearest
 from attsvm.solvers.proofs import lower_bound

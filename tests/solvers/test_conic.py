@@ -14,8 +14,8 @@ from extended import assert_proved
 from instances import sphere
 from well_posed import taught, well_posed
 
-from attsvm.geometry import MaxRow, Rows, parse_norm
 from attsvm.margins import Margins
+from attsvm.norms import MaxRow, Rows, parse_norm
 from attsvm.solvers import conic, max_margin
 from attsvm.solvers.programme import Programme, equilibrate
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from instances import sphere
 
-from attsvm.data import AttentionData
-from attsvm.errors import InputError
-from attsvm.geometry import parse_norm
-from attsvm.margins import Margins, graph_margins, order_margins, output_margins, ratio_margins
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData
+from attsvm.margins import Margins, ratio_margins
+from attsvm.norms import parse_norm
 from attsvm.solvers import max_margin
+from attsvm.theory import graph_margins, order_margins, output_margins
 
 NOTHING = np.zeros(0)
 NO_NUMBERS = np.zeros(0, dtype=np.int64)

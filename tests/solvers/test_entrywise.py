@@ -9,9 +9,8 @@ import pytest
 from instances import prompt, sphere, written_out
 
 from attsvm.datasets import unit_sphere
-from attsvm.geometry import Frobenius, Lp
-from attsvm.margins import Margins, selection_margins
-from attsvm.selection import optimal_tokens
+from attsvm.margins import Margins, optimal_tokens, selection_margins
+from attsvm.norms import Frobenius, Lp
 from attsvm.solvers import MarginSolution, max_margin
 
 INF = float("inf")

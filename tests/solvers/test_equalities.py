@@ -14,24 +14,22 @@ from instances import cross, written_out
 from peer import least
 from scipy.optimize import nnls
 
-from attsvm.data import AttentionData
-from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Nuclear, Schatten, parse_norm
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import (
     Margins,
     finite_component,
-    graph_margins,
     multi_token_margins,
-    order_arcs,
     ratio_margins,
     recombine,
     selection_margins,
     split,
 )
-from attsvm.selection import neighbours
-from attsvm.solvers import max_margin
+from attsvm.norms import Frobenius, Lp, Nuclear, Schatten, parse_norm
+from attsvm.solvers import max_margin, neighbours
 from attsvm.solvers.equalities import opposite_pairs
 from attsvm.solvers.programme import equilibrate
+from attsvm.theory import graph_margins, order_arcs
 
 
 def eliminated(margins: Margins) -> np.ndarray | None:

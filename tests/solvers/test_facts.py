@@ -11,9 +11,9 @@ import pytest
 from extended import Long, dual_value, rows, value
 from instances import sphere
 
-from attsvm.data import AttentionData
-from attsvm.geometry import parse_norm
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, relax
+from attsvm.norms import parse_norm
 from attsvm.solvers import max_margin
 from attsvm.solvers.facts import facts, numerical_rank, rank_bound
 from attsvm.solvers.proofs import certify_hard

@@ -11,11 +11,12 @@ import pytest
 from instances import cross, prompt, ragged, sphere, with_rhs, written_out
 from scipy.optimize import nnls
 
-from attsvm.data import AttentionData
-from attsvm.geometry import parse_norm
-from attsvm.margins import Margins, output_margins, relax, selection_margins
+from attsvm.datasets.attention_data import AttentionData
+from attsvm.margins import Margins, relax, selection_margins
+from attsvm.norms import parse_norm
 from attsvm.solvers import MarginSolution, max_margin
 from attsvm.solvers.farkas import proved
+from attsvm.theory import output_margins
 
 
 def check(solution: MarginSolution) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from instances import cross, prompt, ragged, sphere, with_rhs, written_out
 from scipy.optimize import linprog, nnls
 
-from attsvm.data import AttentionData
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, selection_margins
 from attsvm.solvers import MarginSolution, ascent, frobenius, max_margin
 

@@ -13,12 +13,11 @@ import pytest
 from instances import sphere, with_rhs
 from judge.kinds import hard
 
-from attsvm.data import AttentionData
+from attsvm.base.errors import InputError
 from attsvm.datasets import unit_sphere
-from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, parse_norm
-from attsvm.margins import Margins, selection_margins
-from attsvm.selection import optimal_tokens
+from attsvm.datasets.attention_data import AttentionData
+from attsvm.margins import Margins, optimal_tokens, selection_margins
+from attsvm.norms import Frobenius, parse_norm
 from attsvm.solvers import MarginSolution, margin_path, max_margin
 
 
@@ -33,7 +32,7 @@ def test_several_programmes_give_several_solutions() -> None:
     ("arguments", "message"),
     [
         ({"norm": "manhattan"}, r"unknown norm 'manhattan'; known norms: fro, "),
-        ({"norm": 2}, r"norm is 2; give an attsvm.geometry.Norm such as Frobenius\(\)"),
+        ({"norm": 2}, r"norm is 2; give an attsvm.norms.Norm such as Frobenius\(\)"),
         ({"slack": 0.0}, "slack is 0.0; it must be positive and finite"),
         ({"slack": -1.0}, "slack is -1.0"),
         ({"slack": float("inf")}, "slack is inf"),

@@ -15,10 +15,10 @@ import pytest
 from extended import assert_proved, farkas
 from instances import cross, prompt, sphere, with_rhs
 
-from attsvm.data import AttentionData
-from attsvm.errors import InputError
-from attsvm.geometry import parse_norm
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, decoder_margins, multi_token_margins, selection_margins
+from attsvm.norms import parse_norm
 from attsvm.solvers import max_margin
 
 NORMS = [

@@ -10,8 +10,8 @@ import pytest
 from instances import cross, prompt, with_rhs, written_out
 from judge.run import one
 
-from attsvm.geometry import Frobenius
 from attsvm.margins import Margins, relax
+from attsvm.norms import Frobenius
 from attsvm.solvers import integers, max_margin
 from attsvm.solvers.equalities import opposite_pairs
 from attsvm.solvers.programme import equilibrate

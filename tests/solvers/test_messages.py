@@ -15,7 +15,7 @@ import pytest
 from streamed import Selections
 
 from attsvm import AttentionData, Margins, MarginSolution, max_margin, selection_margins
-from attsvm.files import load_arrays, save_arrays
+from attsvm.base.files import load_arrays, save_arrays
 
 NUMBER = r"(\d[\d.]*(?:e[+-]\d+)?|inf)"
 

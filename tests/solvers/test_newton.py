@@ -9,8 +9,8 @@ import pytest
 from instances import sphere
 from scipy.optimize import nnls
 
-from attsvm.geometry import Schatten
 from attsvm.margins import Margins
+from attsvm.norms import Schatten
 from attsvm.solvers import max_margin, newton
 from attsvm.solvers.newton import QuadraticModel, curvature, derivative, proximal
 from attsvm.solvers.programme import equilibrate, reduce

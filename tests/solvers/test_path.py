@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from instances import sphere, with_rhs
 
-from attsvm.data import AttentionData
-from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, selection_margins
+from attsvm.norms import Frobenius, Lp, Norm, Nuclear, Schatten, Spectral
 from attsvm.solvers import margin_path, max_margin
 
 INF = float("inf")

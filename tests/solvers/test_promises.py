@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from instances import prompt, sphere, with_rhs
 
-from attsvm.data import AttentionData
-from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, parse_norm
-from attsvm.margins import Margins, order_margins, relax, selection_margins
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData
+from attsvm.margins import Margins, relax, selection_margins
+from attsvm.norms import Frobenius, parse_norm
 from attsvm.solvers import max_margin
 from attsvm.solvers.farkas import proved
 from attsvm.solvers.proofs import farkas_residual, lower_bound
+from attsvm.theory import order_margins
 
 
 def near_contradiction(s: float = 1e-8) -> Margins:

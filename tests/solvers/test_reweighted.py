@@ -17,8 +17,8 @@ import pytest
 from instances import sphere
 from judge.run import one
 
-from attsvm.geometry import Lp, Norm, Schatten, parse_norm
 from attsvm.margins import Margins
+from attsvm.norms import Lp, Norm, Schatten, parse_norm
 from attsvm.solvers import MarginSolution, max_margin, reweighted, splitting
 from attsvm.solvers.programme import equilibrate
 

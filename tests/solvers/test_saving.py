@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 
 
 def same(a: object, b: object) -> bool:

@@ -11,9 +11,8 @@ import pytest
 from instances import cross, sphere, written_out
 
 from attsvm.datasets import unit_sphere
-from attsvm.geometry import Frobenius, Nuclear, Schatten, Spectral
-from attsvm.margins import Margins, selection_margins
-from attsvm.selection import optimal_tokens
+from attsvm.margins import Margins, optimal_tokens, selection_margins
+from attsvm.norms import Frobenius, Nuclear, Schatten, Spectral
 from attsvm.solvers import MarginSolution, max_margin
 from attsvm.solvers.programme import equilibrate, reduce
 

@@ -14,7 +14,7 @@ import pytest
 from instances import prompt, sphere, with_rhs, written_out
 
 from attsvm.cli import main
-from attsvm.geometry import Lp
+from attsvm.norms import Lp
 from attsvm.solvers import MarginSolution, max_margin
 
 INF = float("inf")

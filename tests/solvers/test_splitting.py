@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from instances import sphere
 
-from attsvm.geometry import Norm, parse_norm
 from attsvm.margins import Margins
+from attsvm.norms import Norm, parse_norm
 from attsvm.solvers import max_margin
 from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.splitting import Energy, Splitting

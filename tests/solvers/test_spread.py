@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from instances import cross, ragged, sphere, with_rhs
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers import max_margin
 

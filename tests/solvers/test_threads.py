@@ -15,11 +15,11 @@ import pytest
 from instances import sphere
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.base.thread_limits import one_thread
 from attsvm.margins import Margins
 from attsvm.solvers import front, max_margin, threads
 from attsvm.solvers.threads import all_threads, threads_that_pay
-from attsvm.thread_limits import one_thread
 
 importlib.import_module("scipy.linalg.lapack")  # brings a BLAS of its own
 

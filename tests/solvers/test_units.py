@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from attsvm.data import AttentionData
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, selection_margins
 from attsvm.solvers import MarginSolution, max_margin
 from attsvm.solvers.units import nearest_point

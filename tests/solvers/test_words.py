@@ -7,19 +7,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attsvm.data import AttentionData
-from attsvm.geometry import Frobenius, Nuclear
-from attsvm.margins import (
-    Margins,
-    decoder_margins,
-    graph_margins,
-    multi_token_margins,
-    order_margins,
-    output_margins,
-    ratio_margins,
-)
+from attsvm.datasets.attention_data import AttentionData
+from attsvm.margins import Margins, decoder_margins, multi_token_margins, ratio_margins
 from attsvm.margins import sequence_margins as positions
+from attsvm.norms import Frobenius, Nuclear
 from attsvm.solvers import max_margin
+from attsvm.theory import graph_margins, order_margins, output_margins
 
 
 def data(tokens: object, labels: object = None) -> AttentionData:

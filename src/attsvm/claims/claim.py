@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attsvm.base.errors import InputError
+from attsvm.base.presentation import cell
 from attsvm.claims.intervals import interval, share_interval
-from attsvm.errors import InputError
-from attsvm.presentation import cell
 
 
 class Evidence(Mapping[str, NDArray[Any]]):

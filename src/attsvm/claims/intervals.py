@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 
 
 class Interval(NamedTuple):

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import attsvm
+from attsvm.base.errors import AttsvmError, InputError
+from attsvm.base.interruption import begin_command, sentence
+from attsvm.base.nearest import did_you_mean
+from attsvm.base.printable import name_of
 from attsvm.cli import fit, listing, output, probe, report, solve
 from attsvm.cli.others import commands_of_others
-from attsvm.errors import AttsvmError, InputError
-from attsvm.interruption import begin_command, sentence
-from attsvm.nearest import did_you_mean
-from attsvm.printable import name_of
 
 _OWN = {"fit": fit, "solve": solve, "probe": probe, "report": report, "list": listing}
 _OPTION = re.compile(
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
     Ctrl-C is Python's here, for programs that call this; a process of the command line ends by
-    itself (:mod:`attsvm.interruption`).
+    itself (:mod:`attsvm.base.interruption`).
     """
     begin_command()
     words = list(sys.argv[1:] if arguments is None else arguments)

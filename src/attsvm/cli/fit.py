@@ -9,6 +9,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from attsvm.base.errors import InputError
+from attsvm.base.printable import escaped, name_of
 from attsvm.cli.arguments import (
     add_data,
     add_output,
@@ -22,9 +24,7 @@ from attsvm.cli.arguments import (
     step_length,
 )
 from attsvm.cli.output import show, show_json, tell
-from attsvm.errors import InputError
 from attsvm.pipeline.settings import FitSettings
-from attsvm.printable import escaped, name_of
 
 _NUMBERS = {
     # option: (type, help); defaults are those of FitSettings
@@ -136,10 +136,10 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Fit, then print the verdict or the JSON."""
+    from attsvm.base.progress import ProgressBars
     from attsvm.datasets import load
-    from attsvm.geometry import parse_norm
+    from attsvm.norms import parse_norm
     from attsvm.pipeline.fit import fit_dataset
-    from attsvm.progress import ProgressBars
 
     norm = parse_norm(options.norm).name  # one name for one norm: lp:2 is fro
     if options.assumption == "standard":

@@ -20,7 +20,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print names, a line each."""
     from attsvm.datasets import names
-    from attsvm.geometry import norm_names
+    from attsvm.norms import norm_names
 
     listing = {"datasets": names(), "norms": norm_names()}
     for command in commands_of_others():

@@ -10,7 +10,7 @@ import re
 import sys
 from typing import Any
 
-from attsvm.printable import escaped
+from attsvm.base.printable import escaped
 
 _STEERING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 

@@ -95,8 +95,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Load, run, audit, write, print."""
-    from attsvm.probe.run import Request, probe
-    from attsvm.progress import ProgressBars
+    from attsvm.base.progress import ProgressBars
+    from attsvm.transformers.run import Request, probe
 
     request = Request(
         models=tuple(options.models),

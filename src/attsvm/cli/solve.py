@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from attsvm.base.errors import InputError
 from attsvm.cli.arguments import add_data, add_output, data_options, positive_float
 from attsvm.cli.output import show, show_json
-from attsvm.errors import InputError
 
 
 def add_parser(commands: Any) -> None:
@@ -80,7 +80,7 @@ _ELSEWHERE = ("message", "selected", "support")
 
 def _refuse_files_of_others(path: Path) -> None:
     """What solve has written may be written again; nothing else, the data least of all."""
-    from attsvm.files import load_arrays
+    from attsvm.base.files import load_arrays
 
     if not path.is_file():
         return
@@ -96,9 +96,9 @@ def _refuse_files_of_others(path: Path) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Solve and print."""
-    from attsvm.files import check_destination, is_folder, save_arrays
-    from attsvm.geometry import parse_norm
+    from attsvm.base.files import check_destination, is_folder, save_arrays
     from attsvm.margins import Margins
+    from attsvm.norms import parse_norm
     from attsvm.solvers import max_margin
 
     norm = parse_norm(options.norm)
@@ -154,11 +154,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
-    from attsvm.files import SUFFIXES
+    from attsvm.base.files import SUFFIXES
 
     path = Path(options.data)
     if path.suffix.lower() in SUFFIXES:
-        from attsvm.data import AttentionData
+        from attsvm.datasets.attention_data import AttentionData
 
         return AttentionData.read(path)
     from attsvm.datasets import instance, load
@@ -210,8 +210,8 @@ def _first(arrays: dict[str, Any]) -> Any:
 
 def _optimal(head: Any, arrays: dict[str, Any]) -> Any:
     """The highest score under the head of each sequence of a block."""
-    from attsvm.data import AttentionData
-    from attsvm.selection import optimal_tokens
+    from attsvm.datasets.attention_data import AttentionData
+    from attsvm.margins import optimal_tokens
 
     mask: Any = arrays.get("mask")
     return optimal_tokens(AttentionData(arrays["X"], arrays["y"], arrays["Z"], mask), head)
@@ -230,7 +230,7 @@ def _programme(name: str, data: Any, tokens: Any) -> Any:
 def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
     import numpy as np
 
-    from attsvm.selection import optimal_tokens
+    from attsvm.margins import optimal_tokens
 
     if selection == "optimal":
         # a toy whose head reads what attention does not see

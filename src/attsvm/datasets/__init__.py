@@ -56,7 +56,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from attsvm.datasets import next_token
     from attsvm.datasets.arrays import array
     from attsvm.datasets.bag_generators import assumption_test, planted_witnesses
     from attsvm.datasets.catalogue import instance, load, names
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
     from attsvm.datasets.images import digits
     from attsvm.datasets.source import Dataset, Encoded
     from attsvm.datasets.toys import Toy, toy
+    from attsvm.theory import sentences as next_token
 
 
 def __getattr__(name: str) -> Any:
@@ -75,7 +75,7 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     if name == "next_token":
-        return importlib.import_module("attsvm.datasets.next_token")
+        return importlib.import_module("attsvm.theory.sentences")
     raise AttributeError(f"module 'attsvm.datasets' has no attribute {name!r}")
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.bags import as_bags, bag_labels
-from attsvm.data import AttentionData, BoolArray, IntArray
+from attsvm.base.errors import InputError
+from attsvm.base.files import file_digest, load_arrays, opened
+from attsvm.base.printable import name_of
+from attsvm.datasets.attention_data import AttentionData, BoolArray, IntArray
+from attsvm.datasets.bags import as_bags, bag_labels
+from attsvm.datasets.queries import bag_queries
 from attsvm.datasets.source import Dataset, Encoded, View, Views
-from attsvm.errors import InputError
-from attsvm.files import file_digest, load_arrays, opened
-from attsvm.printable import name_of
-from attsvm.queries import bag_queries
 
 
 def array(path: str | Path) -> Dataset:
@@ -25,7 +25,7 @@ def array(path: str | Path) -> Dataset:
     appear.
 
     Raises:
-        InputError: what :meth:`attsvm.AttentionData.read` and :func:`attsvm.bags.as_bags` refuse, a
+        InputError: what :meth:`attsvm.AttentionData.read` and :func:`attsvm.datasets.bags.as_bags` refuse, a
             file with many instances, or labels of bags that are not two classes.
 
     Example:

@@ -17,9 +17,9 @@ from typing import Literal
 
 import numpy as np
 
-from attsvm.bags import Bags
-from attsvm.data import FloatArray, IntArray
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.bags import Bags
 
 TESTS = ("single concept", "several concepts", "false frequency")
 _POISON, _NARROW = -10.0, 0.1

@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from attsvm.data import AttentionData, FloatArray
+from attsvm.base.errors import InputError
+from attsvm.base.files import SUFFIXES, is_folder
+from attsvm.base.nearest import did_you_mean, file_meant
 from attsvm.datasets.arrays import array, from_data
+from attsvm.datasets.attention_data import AttentionData, FloatArray
 from attsvm.datasets.readers import TEXT_SUFFIXES, kind_of
 from attsvm.datasets.source import Dataset
 from attsvm.datasets.toys import PUBLISHED, TITLES, toy
-from attsvm.errors import InputError
-from attsvm.files import SUFFIXES, is_folder
-from attsvm.nearest import did_you_mean, file_meant
 
 _MODEL_OPTIONS = ("text", "label", "model", "dim", "max_tokens", "query", "test")
 _ENCODER_OPTIONS = (

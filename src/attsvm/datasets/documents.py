@@ -24,12 +24,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attsvm.data import AttentionData, FloatArray, IntArray, given_away
+from attsvm.base.errors import InputError
+from attsvm.base.printable import name_of
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
+from attsvm.datasets.queries import bag_queries
 from attsvm.datasets.readers import LabelledTexts, read_texts
 from attsvm.datasets.source import Dataset, Encoded, View, Views
-from attsvm.errors import InputError
-from attsvm.printable import name_of
-from attsvm.queries import bag_queries
 
 _SMOOTHING = 0.75
 _BLOCK = 1 << 22  # pairs counted at a time: bounds the memory of a large corpus

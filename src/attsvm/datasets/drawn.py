@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import AttentionData, FloatArray, IntArray
-from attsvm.errors import InputError
-from attsvm.files import require_memory
+from attsvm.base.errors import InputError
+from attsvm.base.files import require_memory
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 
 Drawn = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 _BYTES = 4 + 8 + 8  # of a number: as it is drawn, in double precision, and in the data
@@ -131,7 +131,7 @@ def mlp_instance(
 
     Returns:
         data of tokens ``([seeds,] n, T, d)`` and V ``([seeds,] d, d)``, see
-        :class:`attsvm.models.MLPHead`.
+        :class:`attsvm.attention.MLPHead`.
 
     Raises:
         InputError: a size below one, no seed, or a seed that PyTorch does not take.
@@ -153,9 +153,9 @@ def mlp_instance(
 def orthonormal(n: int, d: int, seed: int | Sequence[int]) -> tuple[AttentionData, FloatArray]:
     r"""Sequences of ``d`` orthonormal tokens with label +1, unit queries and a unit head.
 
-    The instances of the head :math:`v^\top o-\lambda\|o\|^2` (:class:`attsvm.models.LambdaHead`),
+    The instances of the head :math:`v^\top o-\lambda\|o\|^2` (:class:`attsvm.attention.LambdaHead`),
     for which
-    :func:`attsvm.selection.sparsemax_selection` predicts the selected sets. Tokens are the left
+    :func:`attsvm.theory.sparsemax_selection` predicts the selected sets. Tokens are the left
     singular vectors of a Gaussian matrix, as in the code of *Transformers as Support Vector
     Machines*; the order of the draws (head, tokens, queries) is ours.
 
@@ -176,7 +176,7 @@ def orthonormal(n: int, d: int, seed: int | Sequence[int]) -> tuple[AttentionDat
         >>> data, head = attsvm.datasets.orthonormal(n=2, d=4, seed=0)
         >>> data.tokens.shape, bool(np.allclose(data.tokens[0] @ data.tokens[0].T, np.eye(4)))
         ((2, 4, 4), True)
-        >>> attsvm.selection.sparsemax_selection(data.tokens @ head, strength=0.3).sets.shape
+        >>> attsvm.theory.sparsemax_selection(data.tokens @ head, strength=0.3).sets.shape
         (2, 4)
     """
 
@@ -259,7 +259,7 @@ def gauss(
         >>> data, head = attsvm.datasets.gauss(n=6, T=5, d=48, seed=0)
         >>> attsvm.token_scores(data, head).max(axis=1).round().tolist()
         [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
-        >>> bool(attsvm.selection.feasible(data, attsvm.optimal_tokens(data, head)))
+        >>> bool(attsvm.theory.feasible(data, attsvm.optimal_tokens(data, head)))
         True
     """
     if d < 2:

@@ -20,7 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.data import AttentionData, FloatArray, IntArray, given_away
+from attsvm.base.errors import InputError
+from attsvm.base.extras import imported
+from attsvm.base.files import file_digest
+from attsvm.base.pretrained import check_folder, check_tokeniser, told_of_model
+from attsvm.base.store.code import code_fingerprint
+from attsvm.base.store.entries import entry_path, load_entry, save_entry
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
 from attsvm.datasets.documents import (
     Query,
     Span,
@@ -31,15 +37,9 @@ from attsvm.datasets.documents import (
     text_view,
     unit_rows,
 )
+from attsvm.datasets.queries import bag_queries
 from attsvm.datasets.readers import read_texts, texts_digest
 from attsvm.datasets.source import Dataset, Encoded, View, Views
-from attsvm.errors import InputError
-from attsvm.extras import imported
-from attsvm.files import file_digest
-from attsvm.pretrained import check_folder, check_tokeniser, told_of_model
-from attsvm.queries import bag_queries
-from attsvm.store.code import code_fingerprint
-from attsvm.store.entries import entry_path, load_entry, save_entry
 
 States = NDArray[np.float16]
 Ticks = Callable[[str, int, int], None]

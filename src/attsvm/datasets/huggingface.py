@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
+from attsvm.base.extras import imported
+from attsvm.base.pretrained import check_folder, check_tokeniser, told_of_model
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.documents import (
     Query,
     Span,
@@ -20,8 +22,6 @@ from attsvm.datasets.documents import (
 )
 from attsvm.datasets.readers import read_texts
 from attsvm.datasets.source import Dataset, Encoded
-from attsvm.extras import imported
-from attsvm.pretrained import check_folder, check_tokeniser, told_of_model
 
 
 def huggingface_text(

@@ -6,9 +6,9 @@ import hashlib
 
 import numpy as np
 
-from attsvm.data import AttentionData, FloatArray, IntArray
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.source import Dataset, Encoded, View, Views
-from attsvm.errors import InputError
 
 _SIDE = 8  # scikit-learn's digits are 8 x 8 pixels of 0 to 16
 _INK = 16.0

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
-from attsvm.errors import InputError
-from attsvm.extras import imported
-from attsvm.files import file_digest, is_folder, opened, read_object
-from attsvm.nearest import did_you_mean
-from attsvm.printable import has_halves
+from attsvm.base.errors import InputError
+from attsvm.base.extras import imported
+from attsvm.base.files import file_digest, is_folder, opened, read_object
+from attsvm.base.nearest import did_you_mean
+from attsvm.base.printable import has_halves
+from attsvm.datasets.attention_data import FloatArray, IntArray
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _BYTE_LIMIT = 4 << 30  # of decompressed texts, which are held in memory

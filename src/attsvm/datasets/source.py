@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, FloatArray, IntArray
-from attsvm.errors import InputError
-from attsvm.printable import Compact
+from attsvm.base.errors import InputError
+from attsvm.base.printable import Compact
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 
 Kind = Literal["array", "image", "text"]
 View = dict[str, Any]

@@ -21,10 +21,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, FloatArray
-from attsvm.errors import InputError
-from attsvm.nearest import did_you_mean
-from attsvm.printable import Compact
+from attsvm.base.errors import InputError
+from attsvm.base.nearest import did_you_mean
+from attsvm.base.printable import Compact
+from attsvm.datasets.attention_data import AttentionData, FloatArray
 
 
 @dataclass(frozen=True, eq=False, repr=False)

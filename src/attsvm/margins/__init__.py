@@ -16,13 +16,6 @@ from attsvm.margins.finite import (
     split,
 )
 from attsvm.margins.mapped import MappedSelections
-from attsvm.margins.next_token import (
-    graph_margins,
-    order_arcs,
-    order_margins,
-    output_margins,
-    strong_components,
-)
 from attsvm.margins.operator import Margins
 from attsvm.margins.pairs import PairMargins, pair_margins
 from attsvm.margins.selection import (
@@ -34,7 +27,14 @@ from attsvm.margins.selection import (
 )
 from attsvm.margins.sequence import sequence_margins
 from attsvm.margins.sets import multi_token_margins, ratio_margins
-from attsvm.margins.soft_labels import log_odds_margins, soft_label_margins
+from attsvm.theory.sentence_margins import (
+    graph_margins,
+    order_arcs,
+    order_margins,
+    output_margins,
+    strong_components,
+)
+from attsvm.theory.soft_label_constraints import log_odds_margins, soft_label_margins
 
 __all__ = [
     "LeastNorm",

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.base.printable import kind
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins.checks import integers, reals
 from attsvm.margins.operator import Kind, Margins
 from attsvm.margins.pairs import PairMargins
-from attsvm.printable import kind
 
 _FORMS = (
     "give margins, (tokens, queries, selected), (tokens, queries, selected, mask),"

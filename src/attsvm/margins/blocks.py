@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from attsvm.errors import InputError
-from attsvm.printable import kind
+from attsvm.base.errors import InputError
+from attsvm.base.printable import kind
 
 
 class MarginBlocks:

@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, as_array, require_data
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import (
+    AttentionData,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_array,
+    require_data,
+)
 
 
 def one_instance(data: AttentionData) -> None:

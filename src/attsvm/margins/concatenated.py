@@ -9,13 +9,13 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, FloatArray, IntArray, require_data
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.base.printable import Compact
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, require_data
 from attsvm.margins.checks import integers
 from attsvm.margins.consistency import check_batch
 from attsvm.margins.operator import Margins
 from attsvm.margins.rivals import against_rivals
-from attsvm.printable import Compact
 
 
 @dataclass(frozen=True, eq=False, repr=False)

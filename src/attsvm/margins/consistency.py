@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 
 _REAL, _WHOLE = np.dtype(np.float64), np.dtype(np.int64)
 _KINDS = ("selection", "set", "ratio", "label", "position", "class", "support", "order")

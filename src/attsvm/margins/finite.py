@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, FloatArray
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.base.printable import Compact
+from attsvm.datasets.attention_data import AttentionData, FloatArray
 from attsvm.margins.checks import reals
 from attsvm.margins.operator import Margins
 from attsvm.margins.sets import ratio_margins
-from attsvm.printable import Compact
 
 _LARGEST_EXPLICIT = 1 << 22  # entries of the written-out equalities
 _CUTOFF = 1e-12  # singular values below this times the largest are taken as zero

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.errors import InputError
-from attsvm.files import Array, brief, is_folder, mapped_array
+from attsvm.base.errors import InputError
+from attsvm.base.files import Array, brief, is_folder, mapped_array
 
 _BLOCK = 1 << 24  # bytes of a block's tokens in float64
 _SHARD = re.compile(r"(.+?)[-_.](\d+)")
@@ -40,7 +40,7 @@ class MappedSelections:
 
     Raises:
         InputError: no folder, no arrays or no ``X``, arrays of different numbers of sequences, or
-            what :func:`attsvm.files.mapped_array` refuses.
+            what :func:`attsvm.base.files.mapped_array` refuses.
 
     Example:
         >>> from pathlib import Path

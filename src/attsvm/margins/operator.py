@@ -22,11 +22,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.base.printable import Compact
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins.blocks import MarginBlocks
 from attsvm.margins.consistency import check_arrays
 from attsvm.margins.mapped import MappedSelections
-from attsvm.printable import Compact
 
 _FEW = 1 << 19  # numbers of differences that are looked at together: four megabytes
 _LARGE = 1 << 22  # numbers in the differences from which a second core pays
@@ -253,7 +253,7 @@ class Margins(Compact):
             for part in runs:
                 run(*part)
             return
-        from attsvm.cores import shared_out  # compiled code is imported where it is needed
+        from attsvm.base.cores import shared_out  # compiled code is imported where it is needed
 
         shared_out(lambda part: run(*part), list(runs))
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins.checks import integers, reals
 from attsvm.margins.operator import Margins
 

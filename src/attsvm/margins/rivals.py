@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins.operator import Margins
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins.checks import chosen_sequences, reals, selected_tokens
 from attsvm.margins.operator import Margins
 from attsvm.margins.rivals import against_rivals

@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, BoolArray, IntArray
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData, BoolArray, IntArray
 from attsvm.margins.checks import integers, one_instance
 from attsvm.margins.operator import Margins
 from attsvm.margins.rivals import against_rivals

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData, BoolArray, FloatArray, IntArray
 from attsvm.margins.checks import reals, token_sets
 from attsvm.margins.operator import Kind, Margins
 from attsvm.margins.rivals import against_rivals

@@ -169,7 +169,7 @@ class Rule(ctypes.Structure):
 
 
 class Descent(ctypes.Structure):
-    """A run of descent; made by :mod:`attsvm.dynamics.native_loop`."""
+    """A run of descent; made by :mod:`attsvm.training.native_loop`."""
 
     _fields_ = (
         ("data", POINTER(Sequences)),
@@ -185,7 +185,7 @@ class Descent(ctypes.Structure):
 
 
 class Corpus(ctypes.Structure):
-    """Sentences; made by :func:`attsvm.dynamics.next_token.compiled_runs.corpus`."""
+    """Sentences; made by :func:`attsvm.theory.next_token.compiled_runs.corpus`."""
 
     _fields_ = (
         *((name, c_int64) for name in ("K", "classes", "tokens", "sentences")),
@@ -196,7 +196,7 @@ class Corpus(ctypes.Structure):
 
 
 class Course(ctypes.Structure):
-    """Descent on sentences; made by :func:`attsvm.dynamics.next_token.compiled_runs.course`."""
+    """Descent on sentences; made by :func:`attsvm.theory.next_token.compiled_runs.course`."""
 
     _fields_ = (
         *((name, c_int64) for name in ("rule", "loss", "textbook", "watch", "together")),

@@ -17,12 +17,12 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from attsvm.probe.guard import LogitGuard as LogitGuard  # its entry is that of attsvm.probe
+    from attsvm.transformers.guard import LogitGuard  # its entry is that of attsvm.transformers
 
 
 def __getattr__(name: str) -> Any:
     if name == "LogitGuard":
-        from attsvm.probe.guard import LogitGuard
+        from attsvm.transformers.guard import LogitGuard
 
         return LogitGuard
     raise AttributeError(f"module 'attsvm.optim' has no attribute {name!r}")

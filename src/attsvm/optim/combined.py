@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 from attsvm.optim.base import (
     DescentOptimizer,
     KeepsPrecision,

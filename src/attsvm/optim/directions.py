@@ -1,7 +1,7 @@
 r"""Steepest directions of every norm, for a batch of gradients:
 :math:`D=\arg\max_{\|D\|\le1}\langle G,D\rangle`.
 
-A norm is asked for its :meth:`~attsvm.geometry.Norm.steepest` direction. Those of the entrywise
+A norm is asked for its :meth:`~attsvm.norms.Norm.steepest` direction. Those of the entrywise
 norms, and of singular values, are written again for torch: they write into their own intermediate
 results and take the norm and the largest entry in one pass each, which the array API has no way to
 say, and an optimiser takes them at every step. Tests hold them to the geometry's.
@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.geometry import Norm, Spectral
-from attsvm.geometry.lifts import Entrywise, SingularValues
+from attsvm.norms import Norm, Spectral
+from attsvm.norms.lifts import Entrywise, SingularValues
 from attsvm.optim.polar import Polar, decomposed, polar_factor, squares_are_safe
 from attsvm.optim.reductions import like, norms, part, positive, whole
 

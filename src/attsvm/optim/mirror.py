@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 from attsvm.optim.base import (
     DescentOptimizer,
     StateList,

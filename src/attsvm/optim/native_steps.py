@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.cores import shared_out, threads
-from attsvm.errors import InputError
+from attsvm.base.cores import shared_out, threads
+from attsvm.base.errors import InputError
 from attsvm.native import library
 from attsvm.optim.base import StateList, TensorList, fused_obstacle
 from attsvm.optim.powers import Exponent

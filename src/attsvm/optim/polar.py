@@ -6,7 +6,7 @@ Three ways to it, on a batch of matrices at once:
 ``exact``
     A singular value decomposition: all singular values are one to rounding. Those below
     :math:`\max(m,n)\,\epsilon\,\sigma_1` are rounding and give no direction, as in
-    :class:`attsvm.geometry.Schatten`.
+    :class:`attsvm.norms.Schatten`.
 ``polar-express``
     ``steps`` of the best odd quintic polynomials, and no look at the result.
     :func:`landing_range` states how far from one the singular values may end.

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 
 _BLOCK = 1 << 17  # entries that stay in cache between the passes over them
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 
 Role = Literal["query", "key", "value", "output"]
 Select = str | Callable[[str, Tensor], bool | None]
@@ -72,7 +72,7 @@ _NAMES: dict[str, tuple[Role, ...]] = {
         ),
         ("query", "key", "value"),
     ),
-    "w": ("query", "key"),  # the combined matrix of attsvm.models.Attention
+    "w": ("query", "key"),  # the combined matrix of attsvm.attention.Attention
 }
 # factors of low rank: their rows are not heads
 _LATENT = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
@@ -222,7 +222,7 @@ def split_params(
 
     Recognised by name inside a module whose name or class says attention:
     ``torch.nn.MultiheadAttention`` and what is built from it,
-    :class:`attsvm.models.Attention`, Hugging Face models (``query``, ``q_proj``, ``q_lin``,
+    :class:`attsvm.attention.Attention`, Hugging Face models (``query``, ``q_proj``, ``q_lin``,
     ``c_attn``, ``query_key_value``, ...), timm. Convolution kernels stay in the rest unless
     ``select`` names them: their last two axes are space, which no spectral norm means. A matrix in
     which queries or keys are fused with values goes to attention whole, with the blocks to treat

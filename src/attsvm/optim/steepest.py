@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, Norm, Spectral, as_norm
+from attsvm.base.errors import InputError
+from attsvm.norms import Frobenius, Lp, Norm, Spectral, as_norm
 from attsvm.optim.base import (
     DescentOptimizer,
     StateList,
@@ -92,7 +92,7 @@ class SteepestDescent(DescentOptimizer):
         params: parameters, named parameters or groups; every argument below may be set per group.
         lr: step length :math:`\eta\ge0`, a number or a tensor of one (the length of every step, in
             the norm, when normalised).
-        norm: the geometry or its name, :class:`~attsvm.geometry.Frobenius` if None.
+        norm: the geometry or its name, :class:`~attsvm.norms.Frobenius` if None.
         normalize: steps of length ``lr`` in the norm, for every matrix of the last two axes; False
             for steps of length :math:`\eta\|M_t\|_*`.
         momentum: :math:`0\le\mu<1`.
@@ -424,7 +424,7 @@ def check_settings(group: dict[str, Any]) -> None:
     _check_numbers(group)
     norm, polar = group["norm"], group["polar"]
     if not isinstance(norm, Norm):
-        raise InputError(f"norm is {norm!r}; give an attsvm.geometry.Norm such as Frobenius()")
+        raise InputError(f"norm is {norm!r}; give an attsvm.norms.Norm such as Frobenius()")
     if polar not in ("exact", "newton-schulz", "polar-express"):
         raise InputError(f"polar is {polar!r}; use 'exact', 'newton-schulz' or 'polar-express'")
     if group["normalize"] or norm != _FROBENIUS:
@@ -547,7 +547,7 @@ def polyak_step(
 
 
 def check_loss(loss: Any, floor: float | Tensor, runs: list[int]) -> None:
-    """Raise :class:`~attsvm.errors.InputError` for no loss, and for one loss or floor per run of
+    """Raise :class:`~attsvm.base.errors.InputError` for no loss, and for one loss or floor per run of
     another number of runs than the parameters have.
     """
     if loss is None:

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.datasets import Encoded
-from attsvm.fitting import layers
-from attsvm.fitting.pooling import mean_pooling
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.pipeline.trained import Trained
-from attsvm.sklearn import WitnessSVC
+from attsvm.sklearn import WitnessSVC, layers
+from attsvm.sklearn.pooling import mean_pooling
 
 Predictors = list[tuple[str, str, str, FloatArray]]
 """Name, title and sentence of each, and its values of all sequences, of a control in each draw."""

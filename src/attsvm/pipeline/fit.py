@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 
 import attsvm
-from attsvm.data import AttentionData, IntArray
+from attsvm.base.files import save_arrays
+from attsvm.base.printable import name_of
+from attsvm.base.store import RunFolder, environment, finished_run, versions, write_json
+from attsvm.base.store.code import code_fingerprint
+from attsvm.base.store.folder import FORMAT
+from attsvm.base.store.stages import stage_environments
 from attsvm.datasets import Dataset, Encoded, load
-from attsvm.files import save_arrays
-from attsvm.fitting import layers
-from attsvm.fitting.descent_of_norm import descent_kind
-from attsvm.fitting.preparation import check_selectable, split
-from attsvm.fitting.stage import Progress
-from attsvm.geometry import parse_norm
+from attsvm.datasets.attention_data import AttentionData, IntArray
+from attsvm.norms import parse_norm
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.results import (
     choose_examples,
@@ -42,12 +43,11 @@ from attsvm.pipeline.standard import (
 )
 from attsvm.pipeline.trained import Trained
 from attsvm.pipeline.verdict import claims, verdict, words_sentence
-from attsvm.printable import name_of
 from attsvm.report import write as write_report
-from attsvm.store import RunFolder, environment, finished_run, versions, write_json
-from attsvm.store.code import code_fingerprint
-from attsvm.store.folder import FORMAT
-from attsvm.store.stages import stage_environments
+from attsvm.sklearn import layers
+from attsvm.sklearn.descent_of_norm import descent_kind
+from attsvm.sklearn.preparation import check_selectable, split
+from attsvm.sklearn.stage import Progress
 
 
 def fit_dataset(

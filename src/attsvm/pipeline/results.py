@@ -3,7 +3,7 @@ original data; and the few dozen sequences that the report shows with their toke
 
 What is compared with the solution depends on the norm of the fit. Where the norm is strictly convex
 the solution is one point, and directions are compared: in the Frobenius norm by the cosine, in the
-others by :meth:`~attsvm.geometry.Norm.direction_divergence`, at p = 2 one minus the cosine. In the
+others by :meth:`~attsvm.norms.Norm.direction_divergence`, at p = 2 one minus the cosine. In the
 nuclear, spectral, :math:`\ell_1` and :math:`\ell_\infty` norms many directions may be best, and
 what the theory promises of every one of them is the margin: the comparison is
 :math:`1-\text{margin}/\text{best margin}`.
@@ -16,16 +16,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.datasets import Encoded
 from attsvm.datasets.arrays import array_view
-from attsvm.dynamics import direction_gap
-from attsvm.fitting import layers
-from attsvm.fitting.explaining import smallest_margins
-from attsvm.geometry import Frobenius, Norm
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
+from attsvm.margins import optimal_tokens, token_scores
+from attsvm.norms import Frobenius, Norm
 from attsvm.pipeline.trained import Trained
-from attsvm.selection import locally_optimal, optimal_tokens, token_scores
-from attsvm.solvers import MarginSolution, Status
+from attsvm.sklearn import layers
+from attsvm.sklearn.explaining import smallest_margins
+from attsvm.solvers import MarginSolution, Status, locally_optimal
+from attsvm.training import direction_gap
 
 PER_GROUP = 8
 SUPPORT_CONSTRAINTS = 12  # the report lists so many, and shows their words or patches

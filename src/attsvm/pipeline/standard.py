@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.bags import as_bags
-from attsvm.data import AttentionData, FloatArray, IntArray
 from attsvm.datasets import Encoded
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
+from attsvm.datasets.bags import as_bags
 from attsvm.datasets.source import Views
-from attsvm.fitting.minimise import TOLERANCE
 from attsvm.pipeline.accuracy import accuracy_table
 from attsvm.pipeline.results import chosen_words, solution_results
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.trained import limits_of
 from attsvm.pipeline.verdict import accuracy_claims, answer, certificate, claim, nulls
 from attsvm.sklearn import WitnessSVC
+from attsvm.sklearn.minimise import TOLERANCE
 
 SUFFICIENT_SHARE = 0.95
 

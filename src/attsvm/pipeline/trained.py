@@ -10,20 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
-from attsvm.data import AttentionData, given_away
-from attsvm.fitting import layers
-from attsvm.fitting.explaining import Limits, certify, check_explained, select
-from attsvm.fitting.joint_stage import train_jointly
-from attsvm.fitting.layers import Layer, PooledLayer
-from attsvm.fitting.preparation import root_mean_square, split
-from attsvm.fitting.stage import Progress, Watch
-from attsvm.geometry import as_norm
+from attsvm.base.progress import reporter
+from attsvm.base.store import Stages, fingerprint, versions
+from attsvm.base.store.code import code_fingerprint
+from attsvm.datasets.attention_data import AttentionData, given_away
+from attsvm.norms import as_norm
 from attsvm.pipeline.settings import FitSettings
-from attsvm.progress import reporter
-from attsvm.sklearn import AttentionSVC
+from attsvm.sklearn import AttentionSVC, layers
 from attsvm.sklearn.bag_classifier import Given
-from attsvm.store import Stages, fingerprint, versions
-from attsvm.store.code import code_fingerprint
+from attsvm.sklearn.explaining import Limits, certify, check_explained, select
+from attsvm.sklearn.joint_stage import train_jointly
+from attsvm.sklearn.layers import Layer, PooledLayer
+from attsvm.sklearn.preparation import root_mean_square, split
+from attsvm.sklearn.stage import Progress, Watch
 
 
 def limits_of(settings: FitSettings) -> Limits:
@@ -52,7 +51,7 @@ class Trained(AttentionSVC):
         unit_: root-mean-square norm of the tokens times that of the queries.
         train_indices_, validation_indices_: which sequences were trained on.
         weights_, baseline_, joint_trajectory_, best_step_: see
-            :class:`attsvm.fitting.joint_stage.Joint`; in the units of the data.
+            :class:`attsvm.sklearn.joint_stage.Joint`; in the units of the data.
         selection_weights_, trajectory_, lr_: weights, records and step of the selection stage.
         solution_: the max-margin solution of the training sequences.
         hard_status_: the status of the hard margin; ``solution_`` is soft where it is infeasible.

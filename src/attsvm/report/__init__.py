@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from attsvm.data import AttentionData
+    from attsvm.datasets.attention_data import AttentionData
     from attsvm.report.explorer.notebook import Explorer
 
 

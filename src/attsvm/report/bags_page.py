@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.bags import Bags, as_bags, bag_labels
-from attsvm.data import AttentionData, FloatArray, IntArray
-from attsvm.errors import InputError
-from attsvm.files import brief, write_file
-from attsvm.printable import name_of
+from attsvm.base.errors import InputError
+from attsvm.base.files import brief, write_file
+from attsvm.base.printable import name_of
+from attsvm.base.store import announce, read_json, read_run, write_json
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
+from attsvm.datasets.bags import Bags, as_bags, bag_labels
 from attsvm.report import pixels
 from attsvm.report.endings import paragraphs
 from attsvm.report.page import POLICY, document
 from attsvm.solvers import MarginSolution
-from attsvm.store import announce, read_json, read_run, write_json
 
 if TYPE_CHECKING:
-    from attsvm.fitting.explaining import Explanation
+    from attsvm.sklearn.explaining import Explanation
 
 CONTENT = "page.json"
 """What the page of a fit is drawn from, beside ``run.json``."""
@@ -111,11 +111,11 @@ def write_bags(
         path: the HTML file.
         model: a fitted :class:`attsvm.sklearn.AttentionSVC` or ``WitnessSVC``, or a pipeline that
             ends in one.
-        X: bags, in any form that :func:`attsvm.bags.as_bags` takes.
+        X: bags, in any form that :func:`attsvm.datasets.bags.as_bags` takes.
         y: ``(n,)`` their labels; None for those that came with the bags.
         groups: the bag of each row, when ``X`` is a table.
         instances: how the instances look: texts, or images ``(N, height, width)`` or ``(N, height,
-            width, 3)``, in the order of the rows of ``X`` (of :attr:`~attsvm.bags.Bags.source`,
+            width, 3)``, in the order of the rows of ``X`` (of :attr:`~attsvm.datasets.bags.Bags.source`,
             where the bags have one). Without it an instance is its position.
         names: ``(n,)`` of the bags; by default their position.
         explained: what ``model.explain`` says of these bags; the page then shows their support

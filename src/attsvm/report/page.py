@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm.data import AttentionData
-from attsvm.errors import InputError
-from attsvm.files import brief, write_file
-from attsvm.geometry import Lp, parse_norm
-from attsvm.printable import name_of, visible
+from attsvm.base.errors import InputError
+from attsvm.base.files import brief, write_file
+from attsvm.base.printable import name_of, visible
+from attsvm.base.store import announce
+from attsvm.datasets.attention_data import AttentionData
+from attsvm.norms import Lp, parse_norm
 from attsvm.report import pixels, printing, token_sequences
 from attsvm.report.endings import paragraphs
 from attsvm.report.explorer import fragment, script_hash, style
@@ -25,7 +26,6 @@ from attsvm.report.printing import NONE, count, degrees, finite, number, percent
 from attsvm.report.run_contents import Run, read
 from attsvm.report.style import Picture, inline
 from attsvm.report.token_sequences import token_name, view_of
-from attsvm.store import announce
 
 if TYPE_CHECKING:
     import jinja2

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm.data import AttentionData
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.report.style import BEST, FAINT, INK, PAPER, RULE, TRAINED, logarithmic, markers
 from attsvm.solvers import MarginSolution
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.errors import InputError
-from attsvm.files import load_arrays
+from attsvm.base.errors import InputError
+from attsvm.base.files import load_arrays
+from attsvm.base.store import read_json, read_run
 from attsvm.report.printing import finite
-from attsvm.store import read_json, read_run
 
 
 @dataclass(frozen=True)

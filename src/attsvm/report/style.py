@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.printable import visible
+from attsvm.base.printable import visible
 from attsvm.report.printing import count, power
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attsvm.fitting.explaining import Explanation, Limits
 from attsvm.sklearn.evidence import Evidence
+from attsvm.sklearn.explaining import Explanation, Limits
 from attsvm.sklearn.features import BagContext, BagFeatures
 from attsvm.sklearn.svc import AttentionSVC, WitnessSVC
 

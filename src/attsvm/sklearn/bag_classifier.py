@@ -15,20 +15,27 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.multiclass import type_of_target
 
-from attsvm.bags import Bags, as_bags, bag_labels
-from attsvm.data import AttentionData, BoolArray, FloatArray, IntArray, axes, given_away
-from attsvm.errors import InputError
-from attsvm.fitting.choosing import Predictor, Table, calibration, margin_values
-from attsvm.fitting.explaining import Explanation, Limits
-from attsvm.fitting.layers import Layer, Reading
-from attsvm.fitting.preparation import check_units
-from attsvm.fitting.stage import Progress
-from attsvm.geometry import Norm, as_norm
-from attsvm.progress import reporter
-from attsvm.queries import table_queries
+from attsvm.base.errors import InputError
+from attsvm.base.progress import reporter
+from attsvm.base.thread_limits import one_thread
+from attsvm.datasets.attention_data import (
+    AttentionData,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    axes,
+    given_away,
+)
+from attsvm.datasets.bags import Bags, as_bags, bag_labels
+from attsvm.datasets.queries import table_queries
+from attsvm.norms import Norm, as_norm
+from attsvm.sklearn.choosing import Predictor, Table, calibration, margin_values
 from attsvm.sklearn.evidence import Evidence, predicted, selected, weigh
+from attsvm.sklearn.explaining import Explanation, Limits
 from attsvm.sklearn.features import TakesBags
-from attsvm.thread_limits import one_thread
+from attsvm.sklearn.layers import Layer, Reading
+from attsvm.sklearn.preparation import check_units
+from attsvm.sklearn.stage import Progress
 
 SEEDS = Interval(Integral, 0, 2**32 - 1, closed="both")
 CONSTRAINTS = {
@@ -108,7 +115,7 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         """Fit to bags of instances.
 
         Args:
-            X: bags in any form that :func:`attsvm.bags.as_bags` takes: a list of ``(T_i, d_x)``
+            X: bags in any form that :func:`attsvm.datasets.bags.as_bags` takes: a list of ``(T_i, d_x)``
                 arrays, one ``(n, T, d_x)`` array, ``(N, d_x)`` rows with ``groups``,
                 :class:`~attsvm.AttentionData`, bags of other libraries.
             y: ``(n,)`` labels of the bags, of two classes or more; None for those that came with
@@ -187,7 +194,7 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
             y: ``(n,)`` their labels; None for those that came with the bags, or where there are
                 none for what the model predicts.
             groups: the bag of each row, when ``X`` is a table.
-            norm: the geometry of the margin, a :class:`~attsvm.geometry.Norm` or its name
+            norm: the geometry of the margin, a :class:`~attsvm.norms.Norm` or its name
                 (``lp:1.75``).
             limits: steps, tolerance and time.
 

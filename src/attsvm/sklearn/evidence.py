@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attsvm.bags import Bags
-from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.fitting.choosing import against_rest, margin_values
-from attsvm.fitting.layers import Layer, Reading
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
+from attsvm.datasets.bags import Bags
+from attsvm.sklearn.choosing import against_rest, margin_values
+from attsvm.sklearn.layers import Layer, Reading
 
 Queries = Callable[[FloatArray, IntArray, BoolArray], FloatArray]
 """From instances and offsets of what is left of some bags, and which bags those are, to their

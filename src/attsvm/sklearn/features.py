@@ -11,9 +11,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from attsvm.bags import Bags, as_bags
-from attsvm.data import FloatArray
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import FloatArray
+from attsvm.datasets.bags import Bags, as_bags
 
 
 class TakesBags:
@@ -97,7 +97,7 @@ class BagFeatures(BagTransformer):
         return self
 
     def transform(self, X: Any, *, groups: ArrayLike | None = None) -> Bags:
-        """Bags of the new features, as :class:`~attsvm.bags.Bags`, which every estimator of
+        """Bags of the new features, as :class:`~attsvm.datasets.bags.Bags`, which every estimator of
         attsvm takes.
 
         Raises:

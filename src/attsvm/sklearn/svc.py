@@ -8,11 +8,14 @@ from typing import Any, Literal, cast
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from attsvm.bags import Bags
-from attsvm.data import AttentionData, FloatArray, IntArray, given_away
-from attsvm.fitting import layers
-from attsvm.fitting.choosing import CONSTANT, Predictor, Table
-from attsvm.fitting.explaining import (
+from attsvm.base.progress import reporter
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
+from attsvm.datasets.bags import Bags
+from attsvm.norms import Norm
+from attsvm.sklearn import layers
+from attsvm.sklearn.bag_classifier import CONSTRAINTS, BagClassifier, padded, places
+from attsvm.sklearn.choosing import CONSTANT, Predictor, Table
+from attsvm.sklearn.explaining import (
     Explanation,
     Limits,
     certify,
@@ -20,14 +23,11 @@ from attsvm.fitting.explaining import (
     explanation,
     select,
 )
-from attsvm.fitting.layers import PooledLayer
-from attsvm.fitting.pooled import fit_pooled
-from attsvm.fitting.preparation import check_selectable, root_mean_square
-from attsvm.fitting.stage import Progress, Watch, Weights
-from attsvm.fitting.witnessed import fit_witnesses
-from attsvm.geometry import Norm
-from attsvm.progress import reporter
-from attsvm.sklearn.bag_classifier import CONSTRAINTS, BagClassifier, padded, places
+from attsvm.sklearn.layers import PooledLayer
+from attsvm.sklearn.pooled import fit_pooled
+from attsvm.sklearn.preparation import check_selectable, root_mean_square
+from attsvm.sklearn.stage import Progress, Watch, Weights
+from attsvm.sklearn.witnessed import fit_witnesses
 
 
 class AttentionSVC(BagClassifier):
@@ -36,7 +36,7 @@ class AttentionSVC(BagClassifier):
     .. math:: f(X, z) = \sum_h v_h^\top X^\top\mathrm{softmax}(X W_h z) + b.
 
     Training starts from mean pooling (:math:`W=0`) and minimises the loss with a penalty on
-    attention and head (:mod:`attsvm.fitting.penalised`). The penalty and the ratio of attention are
+    attention and head (:mod:`attsvm.sklearn.penalised`). The penalty and the ratio of attention are
     chosen together, by bags left out in turn. Nothing depends on units: instances and queries are
     divided by their root-mean-square norms inside, and fitted weights are in the units of the data.
 
@@ -60,9 +60,9 @@ class AttentionSVC(BagClassifier):
     Attributes:
         classes_: the labels; of two, the negative one first.
         n_features_in_: features of an instance.
-        predictor_: the :class:`~attsvm.fitting.choosing.Predictor` with its penalty, its ratio
+        predictor_: the :class:`~attsvm.sklearn.choosing.Predictor` with its penalty, its ratio
             and its losses on bags left out.
-        convex_steps_: the :class:`~attsvm.fitting.minimise.ConvexStep` of mean pooling, with
+        convex_steps_: the :class:`~attsvm.sklearn.minimise.ConvexStep` of mean pooling, with
             status, gap and violation.
         optimum_: ``global`` where attention is uniform and the problem convex, else ``local``.
         calibration_: slope of the logistic function of :meth:`predict_proba`.
@@ -138,7 +138,7 @@ class WitnessSVC(BagClassifier):
     r"""A classifier of bags that are positive because of a witness: a negative bag holds none.
 
     Attention includes a null token, so that no instance can speak against a witness beside it
-    (:mod:`attsvm.fitting.witness`). Selection and certified convex steps alternate; the end is a
+    (:mod:`attsvm.sklearn.witness`). Selection and certified convex steps alternate; the end is a
     local optimum. The penalty is chosen by bags left out in turn. Nothing depends on units.
 
     Where all instances have a say see :class:`AttentionSVC`.
@@ -156,9 +156,9 @@ class WitnessSVC(BagClassifier):
 
     Attributes:
         classes_, n_features_in_, calibration_, margins_, rejects_: see :class:`AttentionSVC`.
-        predictor_: the :class:`~attsvm.fitting.choosing.Predictor` with its penalty and its
+        predictor_: the :class:`~attsvm.sklearn.choosing.Predictor` with its penalty and its
             losses on bags left out.
-        convex_steps_: the :class:`~attsvm.fitting.minimise.ConvexStep` of the final weights, each
+        convex_steps_: the :class:`~attsvm.sklearn.minimise.ConvexStep` of the final weights, each
             with status, gap and violation.
         optimum_: ``local``.
 

@@ -25,8 +25,8 @@ import time
 
 import numpy as np
 
-from attsvm.cores import shared_out
-from attsvm.data import FloatArray
+from attsvm.base.cores import shared_out
+from attsvm.datasets.attention_data import FloatArray
 from attsvm.native import address, library, programme
 from attsvm.solvers.programme import Programme
 

@@ -15,13 +15,13 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.cores import shared_out
-from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm
+from attsvm.base.cores import shared_out
+from attsvm.base.errors import InputError
+from attsvm.base.presentation import cell
+from attsvm.base.printable import Compact
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins, MarginsBatch
-from attsvm.presentation import cell
-from attsvm.printable import Compact
+from attsvm.norms import Frobenius, Norm
 from attsvm.solvers import frobenius, polyhedral
 from attsvm.solvers.frobenius import FEW, Found
 from attsvm.solvers.outcomes import Request, kept
@@ -275,14 +275,14 @@ def spread(programmes: Sequence[Margins], solve: Solve, executor: Any) -> Soluti
     Args:
         programmes: at least one.
         solve: called by the executor; picklable.
-        executor: a :class:`concurrent.futures.Executor`, or what :func:`attsvm.workers.workers`
+        executor: a :class:`concurrent.futures.Executor`, or what :func:`attsvm.base.workers.workers`
             takes instead.
 
     Raises:
         InputError: what ``solve`` refuses.
         AttsvmError: a process of the executor was killed.
     """
-    from attsvm.workers import results, slots, workers  # pools of processes
+    from attsvm.base.workers import results, slots, workers  # pools of processes
 
     with workers(executor=executor) as chosen:
         size = -(-len(programmes) // (_PARTS * slots(chosen)))

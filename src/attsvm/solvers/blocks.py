@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import FloatArray
-from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm
+from attsvm.base.errors import InputError
+from attsvm.base.printable import kind
+from attsvm.base.thread_limits import one_thread
+from attsvm.base.workers import results, slots, workers
+from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import MarginBlocks
 from attsvm.margins.block_rows import block_rows
-from attsvm.printable import kind
+from attsvm.norms import Frobenius, Norm
 from attsvm.solvers.frobenius import JOINING
 from attsvm.solvers.outcomes import Request, solved
 from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.rows import Best, Priced, Rows, Wanted, joined, priced
 from attsvm.solvers.solution import MarginSolution
-from attsvm.thread_limits import one_thread
-from attsvm.workers import results, slots, workers
 
 _MEMORY = "2GiB"
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.solvers.integers import whole
 from attsvm.solvers.lattice import nearest
 from attsvm.solvers.programme import Point, Programme, explicit_rows

@@ -30,8 +30,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve, qr
 
-from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.geometry.lifts import RowLengths
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
+from attsvm.norms.lifts import RowLengths
 from attsvm.solvers.programme import Programme, explicit_rows
 
 

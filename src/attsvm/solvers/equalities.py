@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
-from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Norm
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins, least_norm
+from attsvm.norms import Frobenius, Norm
 from attsvm.solvers.outcomes import Request, Solver, solved
 from attsvm.solvers.proofs import Certificate, lower_bound
 from attsvm.solvers.solution import MarginSolution

@@ -38,9 +38,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.geometry import Frobenius, Norm
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
+from attsvm.norms import Frobenius, Norm
 from attsvm.solvers.proofs import Certificate
 
 RELATIVE = 1e-3  # singular values below this share of the largest do not count

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.solvers import integers
 from attsvm.solvers.programme import equilibrate

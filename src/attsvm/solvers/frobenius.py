@@ -39,11 +39,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attsvm import native
-from attsvm.cores import shared_out, threads
-from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.geometry import Frobenius, Norm
+from attsvm.base.cores import shared_out, threads
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.native import address, library
+from attsvm.norms import Frobenius, Norm
 from attsvm.solvers import columns, integers
 from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.hinges import smoothed

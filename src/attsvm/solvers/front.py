@@ -13,9 +13,9 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import AttentionData, FloatArray
-from attsvm.errors import InputError
-from attsvm.geometry import Frobenius, Lp, MaxRow, Norm, Rows, as_norm
+from attsvm.base.errors import InputError
+from attsvm.base.printable import kind
+from attsvm.datasets.attention_data import AttentionData, FloatArray
 from attsvm.margins import (
     MarginBlocks,
     Margins,
@@ -25,7 +25,7 @@ from attsvm.margins import (
     selection_margins,
 )
 from attsvm.margins.consistency import check_arrays, check_batch
-from attsvm.printable import kind
+from attsvm.norms import Frobenius, Lp, MaxRow, Norm, Rows, as_norm
 from attsvm.solvers import equalities, rows
 from attsvm.solvers.batch import SolutionBatch, solve_all, spread
 from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from attsvm.data import FloatArray
-from attsvm.geometry import Frobenius, Lp, Norm
+from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import Margins
+from attsvm.norms import Frobenius, Lp, Norm
 from attsvm.solvers import frobenius, polyhedral, splitting
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.interior import SOLVER, InteriorOptions, InteriorPoints

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.solvers.programme import Programme, explicit_rows
 from attsvm.solvers.threads import all_threads
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray
+from attsvm.datasets.attention_data import BoolArray, FloatArray
 from attsvm.solvers import lattice
 from attsvm.solvers.programme import Point, Programme
 

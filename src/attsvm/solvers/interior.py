@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray
+from attsvm.datasets.attention_data import BoolArray, FloatArray
 from attsvm.solvers.outcomes import Request
 from attsvm.solvers.programme import Programme, equilibrate, explicit_rows
 from attsvm.solvers.units import Even, cancelled, with_digits

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
+from attsvm.datasets.attention_data import FloatArray, IntArray
 
 _LOVASZ = 0.75  # share of a length that the next one keeps at least
 _STAGE = 30  # bits by which large coordinates count more from one reduction to the next

@@ -52,7 +52,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.solvers.facts import svd
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.threads import all_threads

@@ -9,9 +9,9 @@ from typing import Protocol, overload
 
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.geometry import Norm
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
+from attsvm.norms import Norm
 from attsvm.solvers.farkas import proved
 from attsvm.solvers.proofs import NO_MATTER, Certificate, farkas_residual
 from attsvm.solvers.scaling import Scaling

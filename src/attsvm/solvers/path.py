@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attsvm.errors import InputError
-from attsvm.geometry import Norm, as_norm
+from attsvm.base.errors import InputError
+from attsvm.base.printable import kind
 from attsvm.margins import Margins
-from attsvm.printable import kind
+from attsvm.norms import Norm, as_norm
 from attsvm.solvers.front import max_margin
 from attsvm.solvers.solution import MarginSolution
 

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm import native
-from attsvm.cores import shared_out, threads
-from attsvm.data import FloatArray, IntArray
-from attsvm.geometry import Frobenius, Lp, Norm
+from attsvm.base.cores import shared_out, threads
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins, MarginsBatch
+from attsvm.norms import Frobenius, Lp, Norm
 from attsvm.solvers import frobenius
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.interior import InteriorOptions, InteriorPoints

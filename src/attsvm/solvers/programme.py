@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.cores import shared_out
-from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.base.cores import shared_out
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.native import address, library
 from attsvm.solvers.scaling import OutOfRangeError
@@ -343,7 +343,7 @@ class Reduction:
 
 def reduce(p: Programme, differences: bool = True, queries: bool = True) -> Reduction:
     """The programme in the smaller of the given coordinates and those of the spans, side by side,
-    on the sides that the norm allows (:attr:`attsvm.geometry.Norm.invariant`).
+    on the sides that the norm allows (:attr:`attsvm.norms.Norm.invariant`).
     """
     left, D = _coordinates(p.D) if differences else (None, p.D)
     right, Z = _coordinates(p.Z) if queries else (None, p.Z)

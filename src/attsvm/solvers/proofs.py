@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.geometry import Norm
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.native import address, library
+from attsvm.norms import Norm
 from attsvm.solvers.integers import rounded, whole
 
 _TINY = float(np.finfo(np.float64).tiny)

@@ -38,9 +38,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.data import FloatArray
-from attsvm.geometry import Norm
-from attsvm.geometry.lifts import Entrywise, Lifted, SingularValues
+from attsvm.datasets.attention_data import FloatArray
+from attsvm.norms import Norm
+from attsvm.norms.lifts import Entrywise, Lifted, SingularValues
 from attsvm.solvers import frobenius, integers
 from attsvm.solvers.newton import Proximal, pair_rates
 from attsvm.solvers.programme import Programme, explicit_rows

@@ -34,10 +34,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
-from attsvm.geometry import Norm
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins, PairMargins
 from attsvm.margins.block_rows import BlockRows, block_rows
+from attsvm.norms import Norm
 from attsvm.solvers.outcomes import Request, solved
 from attsvm.solvers.proofs import certify_hard, certify_soft, lower_bound
 from attsvm.solvers.solution import MarginSolution

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from attsvm.errors import InputError
-from attsvm.files import load_arrays, save_arrays
-from attsvm.geometry import parse_norm
+from attsvm.base.errors import InputError
+from attsvm.base.files import load_arrays, save_arrays
 from attsvm.margins import Margins
+from attsvm.norms import parse_norm
 
 Solution = TypeVar("Solution")
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.data import FloatArray
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import Margins
 
 _NEAR = 64  # exponents up to this are harmless on the differences and queries, and cost no copy

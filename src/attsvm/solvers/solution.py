@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
-from attsvm.geometry import Frobenius, Norm
+from attsvm.base.presentation import cell, plot
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
-from attsvm.presentation import cell, plot
+from attsvm.norms import Frobenius, Norm
 from attsvm.solvers.facts import Residuals, residuals_of
 from attsvm.solvers.proofs import farkas_residual, lower_bound
 from attsvm.solvers.saving import load, save

@@ -41,11 +41,11 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm import native
-from attsvm.data import FloatArray, IntArray
-from attsvm.geometry import Frobenius, Lp, Norm, Schatten
-from attsvm.geometry.lifts import Entrywise, Lifted, RowLengths, SingularValues
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.native import address, library
+from attsvm.norms import Frobenius, Lp, Norm, Schatten
+from attsvm.norms.lifts import Entrywise, Lifted, RowLengths, SingularValues
 from attsvm.solvers import columns, conic, facts, frobenius, newton, reweighted
 from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.columns import Capped, Least, Twice

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.solvers.solution import MarginSolution
 

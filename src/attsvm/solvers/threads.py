@@ -5,7 +5,7 @@ waits for the first one, at full load, between any two calls. Programmes are sol
 To ask for it costs as much as the smallest solves, whose products no BLAS shares out, so these do
 not ask. In programmes whose rows are many, factorisations of thousands of rows take the threads
 that the process has; the loops over rows are shared out among threads of our own
-(:mod:`attsvm.cores`).
+(:mod:`attsvm.base.cores`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from attsvm.thread_limits import lifted, one_thread, thread_pools
+from attsvm.base.thread_limits import lifted, one_thread, thread_pools
 
 _FEW = 320  # rows of programmes that one compiled call takes whole
 _LARGE = 1 << 30  # rows times the rows that can be active from which factorisations may be large

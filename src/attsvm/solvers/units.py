@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.data import BoolArray, FloatArray, IntArray
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.proofs import sharp_adjoint

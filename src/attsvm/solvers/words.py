@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.solvers.proofs import farkas_residual
 

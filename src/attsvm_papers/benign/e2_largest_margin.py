@@ -21,7 +21,7 @@ import itertools
 import numpy as np
 
 from attsvm import decoder_margins, max_margin, prompt_margins
-from attsvm.dynamics import direction_gap
+from attsvm.training import direction_gap
 from attsvm_papers import kit
 from attsvm_papers.benign.signal_and_noise import (
     NOISE,

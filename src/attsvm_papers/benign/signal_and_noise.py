@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, ndtr, ndtri
 
 from attsvm import AttentionData, Trajectory, train
-from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
+from attsvm.attention import Attention
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps
 
 SIGNAL, NOISE = 0, 1  # where the tokens of a sequence stand
 QUANTILES = (np.arange(2000) + 0.5) / 2000

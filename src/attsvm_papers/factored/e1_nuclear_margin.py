@@ -17,15 +17,9 @@ from typing import Any
 import numpy as np
 
 from attsvm import Nuclear, max_margin, order_margins
-from attsvm.datasets.next_token import arcs, priority_graph
-from attsvm.dynamics import AtSteps
-from attsvm.dynamics.next_token import (
-    AttentionCourse,
-    Problem,
-    Rule,
-    attention_stage,
-    factored_stage,
-)
+from attsvm.theory.next_token import AttentionCourse, Problem, Rule, attention_stage, factored_stage
+from attsvm.theory.sentences import arcs, priority_graph
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import log_spaced_records
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from attsvm import Frobenius, Lp, Margins, max_margin, order_margins
-from attsvm.datasets.next_token import arcs, priority_graph
-from attsvm.dynamics.next_token import Problem
-from attsvm.dynamics.scale_free_descent import Steepest, descend
+from attsvm.theory.next_token import Problem
+from attsvm.theory.scale_free_descent import Steepest, descend
+from attsvm.theory.sentences import arcs, priority_graph
 from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import log_spaced_records
 

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from attsvm import graph_svm
-from attsvm.datasets.next_token import NextTokenData
-from attsvm.dynamics.next_token import Rule
-from attsvm.selection import leading_tokens, token_masses
+from attsvm.theory import leading_tokens, token_masses
+from attsvm.theory.next_token import Rule
+from attsvm.theory.sentences import NextTokenData
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import (
     ALIKE,

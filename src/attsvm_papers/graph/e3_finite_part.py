@@ -12,7 +12,7 @@ to rounding.
 import numpy as np
 
 from attsvm import graph_svm
-from attsvm.dynamics.next_token import Rule
+from attsvm.theory.next_token import Rule
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import (
     ALIKE,

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from attsvm import LogSpaced, graph_svm
-from attsvm.datasets.next_token import NextTokenData, embed
-from attsvm.dynamics.next_token import Problem, Rule, attention_stage
-from attsvm.selection import token_masses
+from attsvm.theory import token_masses
+from attsvm.theory.next_token import Problem, Rule, attention_stage
+from attsvm.theory.sentences import NextTokenData, embed
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import uniform_starts
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from attsvm import Margins, graph_margins, graph_svm, max_margin
-from attsvm.dynamics import AtSteps
-from attsvm.dynamics.next_token import Problem, Rule, SentenceLoss, attention_stage
-from attsvm.selection import local_arcs, token_masses
+from attsvm.theory import local_arcs, token_masses
+from attsvm.theory.next_token import Problem, Rule, SentenceLoss, attention_stage
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import SETTINGS, draw_data_sets_of_setting, uniform_starts
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.datasets.next_token import NextTokenData, priority_graph
-from attsvm.dynamics import AtSteps, ball_path, direction_gap
-from attsvm.dynamics.next_token import AttentionCourse, Problem, Rule, attention_stage
-from attsvm.selection import GraphSVM, stack_likelihoods, token_masses
+from attsvm.theory import GraphSVM, ball_path, stack_likelihoods, token_masses
+from attsvm.theory.next_token import AttentionCourse, Problem, Rule, attention_stage
+from attsvm.theory.sentences import NextTokenData, priority_graph
+from attsvm.training import AtSteps, direction_gap
 from attsvm_papers import kit
 
 Columns = dict[str, NDArray[Any]]
@@ -64,7 +64,7 @@ def train_attention(
 
 
 def compare_with_solution(svm: GraphSVM, W: NDArray[np.float64]) -> Columns:
-    """The report of :class:`~attsvm.selection.GraphSVM` on weights ``(records, d, d)``, as columns.
+    """The report of :class:`~attsvm.theory.GraphSVM` on weights ``(records, d, d)``, as columns.
 
     ``inside_norm`` and ``outside_norm`` are the norms of the weights in the cyclic subspace and
     outside of it. ``cosine_alike`` and ``outside_alike`` are cosines to a direction that is not

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attsvm.errors import UnavailableError
-from attsvm.files import file_digest
+from attsvm.base.errors import UnavailableError
+from attsvm.base.files import file_digest
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 
 OPTIMISERS = ("adamw", "sgd", "muon", "signum", "mirror")

@@ -19,7 +19,7 @@ norm, spectral ones for the spectral norm, sums of entries, and d times largest 
 
 import numpy as np
 
-from attsvm.geometry import parse_norm
+from attsvm.norms import parse_norm
 from attsvm_papers import kit
 from attsvm_papers.heads.decoder import OPTIMISERS
 from attsvm_papers.heads.networks import (

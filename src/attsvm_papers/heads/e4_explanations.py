@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from attsvm import max_margin
-from attsvm.probe import reflection
+from attsvm.transformers import reflection
 from attsvm_papers import kit
 from attsvm_papers.heads.decoder import OPTIMISERS
 from attsvm_papers.heads.networks import (

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from attsvm.errors import UnavailableError
-from attsvm.probe import audit, capture
-from attsvm.thread_limits import at_most_threads
+from attsvm.base.errors import UnavailableError
+from attsvm.base.thread_limits import at_most_threads
+from attsvm.transformers import audit, capture
 from attsvm_papers import kit
 from attsvm_papers.heads.decoder import MADE
 from attsvm_papers.heads.networks import TINY, held_out_texts, trained_decoder

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from attsvm import max_margin, pair_margins
-from attsvm.data import FloatArray, IntArray
-from attsvm.geometry import parse_norm
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import PairMargins
+from attsvm.norms import parse_norm
 from attsvm_papers.heads.networks import LayerAttention
 
 NULLS = ("random", "rotated", "permuted")

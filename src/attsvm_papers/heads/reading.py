@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.data import FloatArray
+from attsvm.datasets.attention_data import FloatArray
 from attsvm_papers import kit
 from attsvm_papers.heads.own_solutions import NULLS
 

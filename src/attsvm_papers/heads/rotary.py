@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from attsvm import max_margin, pair_margins
-from attsvm.geometry import parse_norm
-from attsvm.probe import reflection, story
+from attsvm.norms import parse_norm
+from attsvm.transformers import reflection, story
 from attsvm_papers import kit
 from attsvm_papers.heads.own_solutions import (
     FEWEST,

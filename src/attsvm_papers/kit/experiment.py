@@ -54,7 +54,7 @@ class Experiment:
             their seeds.
         quick: the same for a run of seconds, small enough for continuous integration.
         cells: from parameters to cells, each a dict of keyword arguments of ``run``. Raises
-            :class:`~attsvm.errors.UnavailableError` where this machine lacks what they need.
+            :class:`~attsvm.base.errors.UnavailableError` where this machine lacks what they need.
         run: one cell's measurements: named arrays with one row per trial. Experiments that share a
             ``run`` share its results.
         claims: what the evidence is held against.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from attsvm import InputError
-from attsvm.nearest import did_you_mean
+from attsvm.base.nearest import did_you_mean
 from attsvm_papers.kit.captions import text_of_file
 from attsvm_papers.kit.experiment import Experiment, read_experiment
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.claims import Evidence
-from attsvm.data import FloatArray
+from attsvm.datasets.attention_data import FloatArray
 
 
 def in_order(evidence: Evidence, column: str = "seed", **values: Any) -> Evidence:

@@ -15,7 +15,7 @@ token is connected where every token is in some prompt with it.
 import numpy as np
 
 from attsvm import AttentionData
-from attsvm.models import Attention
+from attsvm.attention import Attention
 from attsvm_papers import kit
 from attsvm_papers.markov.chain import (
     APART,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from attsvm import locally_optimal, token_scores
-from attsvm.dynamics import direction_gap
+from attsvm.training import direction_gap
 from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import (
     COLOURS,

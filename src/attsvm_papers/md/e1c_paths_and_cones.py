@@ -22,8 +22,8 @@ from attsvm import (
     token_scores,
     train,
 )
-from attsvm.data import FloatArray
-from attsvm.models import Attention
+from attsvm.attention import Attention
+from attsvm.datasets.attention_data import FloatArray
 from attsvm.optim import MirrorDescent
 from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import COLOURS, POTENTIALS, Solutions, divergences, instances

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm import Lp, locally_optimal, token_scores, train
-from attsvm.data import FloatArray
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
+from attsvm.attention import Attention
+from attsvm.datasets.attention_data import FloatArray
 from attsvm.optim import MirrorDescent
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.md.mirror_runs import Solutions, instances
 

@@ -26,7 +26,7 @@ from attsvm import (
     selection_margins,
 )
 from attsvm.datasets import unit_sphere
-from attsvm.selection import margin_drop_bound
+from attsvm.theory import margin_drop_bound
 from attsvm_papers import kit
 from attsvm_papers.md.e3_joint_training import two_sequences
 from attsvm_papers.md.mirror_runs import COLOURS, POTENTIALS

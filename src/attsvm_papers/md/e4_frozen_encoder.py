@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.errors import UnavailableError
+from attsvm.base.errors import UnavailableError
 from attsvm.optim import lr_from_sgd
 from attsvm_papers import kit
 from attsvm_papers.md.frozen_states import DATA, digest_of_states, frozen_sequences

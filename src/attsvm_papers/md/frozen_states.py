@@ -19,10 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attsvm.data import IntArray
+from attsvm.base.errors import UnavailableError
+from attsvm.base.files import file_digest
 from attsvm.datasets import encoder_text
-from attsvm.errors import UnavailableError
-from attsvm.files import file_digest
+from attsvm.datasets.attention_data import IntArray
 from attsvm_papers.networks.published_data import published
 
 DATA = ("sst2", "imdb", "digits")

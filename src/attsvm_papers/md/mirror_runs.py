@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm import AttentionData, Lp, PowerPotential, max_margin, selection_margins, train
-from attsvm.data import FloatArray
+from attsvm.attention import Attention
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
+from attsvm.datasets.attention_data import FloatArray
 from attsvm.optim import MirrorDescent
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.md.published import published_descent
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from attsvm import Lp, PowerPotential, locally_optimal, token_scores
-from attsvm.data import FloatArray
+from attsvm.datasets.attention_data import FloatArray
 from attsvm_papers.md.mirror_runs import Solutions
 from attsvm_papers.tfsvm.local_cones import ascent_at
 

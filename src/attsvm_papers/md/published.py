@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attsvm import AttentionData
-from attsvm.data import FloatArray
+from attsvm.datasets.attention_data import FloatArray
 
 EPSILON = 2.0**-52
 

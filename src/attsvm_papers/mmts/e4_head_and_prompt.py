@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from attsvm import datasets, regularization_path
-from attsvm.selection import margin_drop
+from attsvm.theory import margin_drop
 from attsvm_papers import kit
 from attsvm_papers.mmts import joint
 from attsvm_papers.mmts.prompts import SHOWN, angles_in_degrees, draw_gaps

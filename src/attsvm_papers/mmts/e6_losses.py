@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from attsvm import AttentionData, regularization_path, train
+from attsvm.attention import Attention, Exponential, Linear, Logistic
 from attsvm.datasets import toy
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention, Exponential, Linear, Logistic
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.mmts.prompts import SHOWN, columns_of_runs, draw_ray, recorded_steps, set_window
 

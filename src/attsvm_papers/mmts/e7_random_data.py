@@ -11,8 +11,8 @@ Notes: The paper's sizes and number of trials are unverified; the protocol is th
 import numpy as np
 
 from attsvm import LogSpaced, prompt_margins, train
+from attsvm.attention import Attention
 from attsvm.datasets import unit_sphere
-from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
 from attsvm_papers.tfsvm.convergence import mixed_sizes, outcomes, trend

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from attsvm.errors import UnavailableError
+from attsvm.base.errors import UnavailableError
 from attsvm_papers import kit
 from attsvm_papers.networks.classifiers import VisionTransformer, soft_sparsity
 from attsvm_papers.networks.published_data import published, published_files_digest

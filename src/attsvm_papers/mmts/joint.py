@@ -21,11 +21,11 @@ from attsvm import (
     relaxed_margins,
     train,
 )
+from attsvm.attention import Attention
 from attsvm.datasets import Toy
-from attsvm.dynamics import AtSteps, direction_gap
-from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
-from attsvm.selection import margin_drop_bound
+from attsvm.theory import margin_drop_bound
+from attsvm.training import AtSteps, direction_gap
 from attsvm_papers import kit
 from attsvm_papers.mmts.prompts import (
     columns_of_runs,

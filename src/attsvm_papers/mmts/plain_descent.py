@@ -5,10 +5,10 @@ step 1/L (claims T1, T2).
 import numpy as np
 
 from attsvm import AttentionData, LogSpaced, train
+from attsvm.attention import Attention
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 
 LONGER = 1e5  # times the step that the theorem allows

@@ -19,10 +19,10 @@ from attsvm import (
     regularization_path,
     train,
 )
+from attsvm.attention import Attention
 from attsvm.datasets import Toy
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps
 
 Columns = dict[str, NDArray[Any]]
 SHOWN = 200  # steps that the papers draw

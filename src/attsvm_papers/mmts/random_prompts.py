@@ -15,11 +15,11 @@ from attsvm import (
     token_scores,
     train,
 )
-from attsvm.data import FloatArray
+from attsvm.attention import Attention, LogScale
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention, LogScale
+from attsvm.datasets.attention_data import FloatArray
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.tfsvm.local_cones import half_angle, margin_surplus, random_weights_in_cone
 

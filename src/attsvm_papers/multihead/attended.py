@@ -2,7 +2,7 @@
 
 import torch
 
-from attsvm.models import select
+from attsvm.attention import select
 
 
 def attend_exactly(logits, values):

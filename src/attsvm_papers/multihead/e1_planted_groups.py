@@ -23,8 +23,8 @@ and ask the heads for less.
 import numpy as np
 
 from attsvm import head_pairs, train
-from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps, direction_gap
 from attsvm_papers import kit
 from attsvm_papers.multihead.planted import plant_groups, turned_decoders
 from attsvm_papers.multihead.side_by_side import (

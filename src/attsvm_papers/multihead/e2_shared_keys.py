@@ -18,8 +18,8 @@ import numpy as np
 
 from attsvm import AttentionData, head_pairs, train
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps, direction_gap
 from attsvm_papers import kit
 from attsvm_papers.multihead.side_by_side import joint_programmes, margin_shares, split_heads
 from attsvm_papers.multihead.sum_of_heads import sum_of_heads

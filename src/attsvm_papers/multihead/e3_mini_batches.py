@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from attsvm.attention import Attention, Sequences
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import direction_gap
-from attsvm.models import Attention, Sequences
 from attsvm.optim import SteepestDescent
+from attsvm.training import direction_gap
 from attsvm_papers import kit
 from attsvm_papers.multihead.side_by_side import joint_programmes
 

@@ -28,9 +28,9 @@ from attsvm import (
     sequence_pairs,
 )
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import direction_gap
 from attsvm.margins import relax
 from attsvm.optim import SteepestDescent
+from attsvm.training import direction_gap
 from attsvm_papers import kit
 from attsvm_papers.multihead.attended import attend_exactly
 

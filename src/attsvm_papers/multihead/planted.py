@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attsvm import AttentionData
-from attsvm.data import FloatArray, IntArray
+from attsvm.datasets.attention_data import FloatArray, IntArray
 
 KEYS = (1.0, 0.5)  # lengths of the directions by which groups A and B are found
 NOISE, SPREAD = 0.5, 0.3  # lengths of the noise of tokens and of queries

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from attsvm import AttentionData, MarginSolution, locally_optimal, max_margin, selection_margins
-from attsvm.data import BoolArray, FloatArray, IntArray
-from attsvm.dynamics import direction_gap
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
+from attsvm.training import direction_gap
 
 
 def split_heads(W: FloatArray, heads: int = 2) -> FloatArray:

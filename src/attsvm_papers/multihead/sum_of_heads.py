@@ -16,9 +16,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from attsvm.data import AttentionData, floats
-from attsvm.errors import InputError
-from attsvm.models import Attention, Logistic, LogScale, Loss
+from attsvm.attention import Attention, Logistic, LogScale, Loss
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData, floats
 
 
 class HeadDecoders(nn.Module):
@@ -81,12 +81,12 @@ def sum_of_heads(
     Args:
         pairs: what :func:`attsvm.head_pairs` makes of the data.
         decoders: :math:`v_1\dots v_H`, ``(H, d_x)`` or ``(runs, H, d_x)``.
-        loss: of the margins of sequences, see :meth:`attsvm.models.Attention.cross`.
+        loss: of the margins of sequences, see :meth:`attsvm.attention.Attention.cross`.
         **options: ``runs``, ``init``, ``parameterization`` and so on, see there.
 
     Raises:
         InputError: decoders of another width or that are not finite, pairs that are not of that
-            many heads, or what :meth:`attsvm.models.Attention.cross` refuses.
+            many heads, or what :meth:`attsvm.attention.Attention.cross` refuses.
     """
     v = floats("decoders", decoders)
     leads = ((), pairs.batch_shape or (options.get("runs"),))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attsvm.errors import InputError
+from attsvm.base.errors import InputError
 from attsvm_papers.networks.dropout import Dropout, dropout
 
 QueryKeyValue = tuple[Tensor, Tensor, Tensor]

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from attsvm.errors import UnavailableError
+from attsvm.base.errors import UnavailableError
 from attsvm_papers.networks import published_data
 from attsvm_papers.networks.classifiers import TextClassifier, VisionTransformer
 from attsvm_papers.networks.image_batches import Pixels

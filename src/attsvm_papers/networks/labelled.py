@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from attsvm.data import IntArray
+from attsvm.datasets.attention_data import IntArray
 
 _MULTIPLE = 8  # lengths are rounded up to it: few lengths to compile for
 Piece = tuple[Tensor, int]

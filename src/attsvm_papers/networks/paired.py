@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm import InputError
-from attsvm.data import FloatArray, IntArray
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm_papers import kit
 
 _RESAMPLES = 4000

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.data import IntArray
-from attsvm.errors import InputError, UnavailableError
-from attsvm.files import brief, file_digest
+from attsvm.base.errors import InputError, UnavailableError
+from attsvm.base.files import brief, file_digest
+from attsvm.datasets.attention_data import IntArray
 
 VARIABLE = "ATTSVM_DATA"
 IDX = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attsvm.data import FloatArray
+from attsvm.datasets.attention_data import FloatArray
 
 PARTS = ("Q", "K", "V")
 BIN, LARGE, NEAR_ZERO = 0.005 * 384**0.5, 0.06 * 384**0.5, 0.005 * 512**0.5

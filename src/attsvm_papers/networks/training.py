@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from attsvm.data import FloatArray
-from attsvm.errors import InputError
-from attsvm.geometry import Spectral
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import FloatArray
+from attsvm.norms import Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 from attsvm_papers.networks.image_batches import cropped_and_flipped, draw_shifts
 from attsvm_papers.networks.labelled import Examples, shuffled_steps

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm.data import BoolArray
-from attsvm.extras import imported
+from attsvm.base.extras import imported
+from attsvm.datasets.attention_data import BoolArray
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from attsvm.data import FloatArray
-from attsvm.datasets.next_token import NextTokenData
-from attsvm.selection import SoftLabelSVM
+from attsvm.datasets.attention_data import FloatArray
+from attsvm.theory import SoftLabelSVM
+from attsvm.theory.sentences import NextTokenData
 
 Contexts = tuple[FloatArray, FloatArray]
 """Embeddings ``(m, d)`` and counts ``(m, V)``."""

@@ -20,10 +20,10 @@ import numpy as np
 from scipy.special import lambertw
 
 from attsvm import LogSpaced, max_margin
-from attsvm.datasets.next_token import NextTokenData, bipartite, embed
-from attsvm.dynamics import AtSteps
-from attsvm.dynamics.next_token import Rule, output_stage
-from attsvm.margins import output_margins
+from attsvm.theory import output_margins
+from attsvm.theory.next_token import Rule, output_stage
+from attsvm.theory.sentences import NextTokenData, bipartite, embed
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import (
     by_run,

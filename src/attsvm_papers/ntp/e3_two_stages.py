@@ -15,8 +15,8 @@ import math
 import numpy as np
 
 from attsvm import LogSpaced
-from attsvm.dynamics import AtSteps
-from attsvm.dynamics.next_token import Rule, two_stage
+from attsvm.theory.next_token import Rule, two_stage
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import (
     KINDS,

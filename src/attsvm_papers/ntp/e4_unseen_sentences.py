@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.datasets.next_token import partial_order
-from attsvm.dynamics import AtSteps
-from attsvm.dynamics.next_token import Rule, two_stage
+from attsvm.theory.next_token import Rule, two_stage
+from attsvm.theory.sentences import partial_order
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.ntp.predictions import (
     MEASURES,

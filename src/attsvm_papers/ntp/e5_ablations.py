@@ -12,7 +12,7 @@ Source: this project, in the setting of Huang, Liang and Yang (2024)
 import numpy as np
 
 from attsvm import LogSpaced
-from attsvm.dynamics.next_token import Rule, joint, two_stage
+from attsvm.theory.next_token import Rule, joint, two_stage
 from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import (
     KINDS,

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.dynamics import AtSteps, direction_gap
-from attsvm.dynamics.next_token import Rule, output_stage
-from attsvm.margins import least_norm, log_odds_margins
-from attsvm.selection import soft_label_svm
+from attsvm.margins import least_norm
+from attsvm.theory import log_odds_margins, soft_label_svm
+from attsvm.theory.next_token import Rule, output_stage
+from attsvm.training import AtSteps, direction_gap
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import ball_weights, record_at_tenth
 from attsvm_papers.ntp.contexts import (

@@ -19,15 +19,10 @@ import math
 
 import numpy as np
 
-from attsvm.datasets import next_token
-from attsvm.datasets.next_token import (
-    NextTokenData,
-    check_realizable,
-    partial_order,
-    winners,
-)
-from attsvm.dynamics import LogSpaced, direction_gap
-from attsvm.dynamics.next_token import Rule, two_stage
+from attsvm.theory import sentences as next_token
+from attsvm.theory.next_token import Rule, two_stage
+from attsvm.theory.sentences import NextTokenData, check_realizable, partial_order, winners
+from attsvm.training import LogSpaced, direction_gap
 from attsvm_papers import kit
 from attsvm_papers.ntp.predictions import highest_scored, other_query
 from attsvm_papers.ntp.text_windows import digest_of_windows, text_windows

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from attsvm.data import FloatArray
-from attsvm.datasets.next_token import NextTokenData, Role, partial_order
-from attsvm.dynamics.next_token import Problem
+from attsvm.datasets.attention_data import FloatArray
+from attsvm.theory.next_token import Problem
+from attsvm.theory.sentences import NextTokenData, Role, partial_order
 from attsvm_papers.ntp.unseen import Case
 
 

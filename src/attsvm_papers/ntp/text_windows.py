@@ -10,8 +10,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from attsvm import InputError
-from attsvm.data import IntArray
-from attsvm.datasets.next_token import NextTokenData
+from attsvm.datasets.attention_data import IntArray
+from attsvm.theory.sentences import NextTokenData
 
 LONGEST = 6  # tokens of a sentence
 _MOST = 200_000  # words that are read

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attsvm import MarginSolution, SolutionBatch, max_margin, order_margins
-from attsvm.data import FloatArray
-from attsvm.datasets import next_token
-from attsvm.datasets.next_token import NextTokenData, arcs
-from attsvm.dynamics.next_token import Problem
+from attsvm.datasets.attention_data import FloatArray
+from attsvm.theory import sentences as next_token
+from attsvm.theory.next_token import Problem
+from attsvm.theory.sentences import NextTokenData, arcs
 from attsvm_papers import kit
 
 KINDS = ("bipartite", "total")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attsvm.datasets.next_token import NextTokenData, PartialOrders
+from attsvm.theory.sentences import NextTokenData, PartialOrders
 
 GROUPS = {
     "G1": "known head, unseen losers",

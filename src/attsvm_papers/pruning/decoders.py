@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attsvm.data import FloatArray
+from attsvm.datasets.attention_data import FloatArray
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
-from attsvm.probe import capture
+from attsvm.transformers import capture
 from attsvm_papers.heads.decoder import (
     Decoder,
     Sizes,

@@ -21,7 +21,7 @@ from dataclasses import asdict
 import numpy as np
 import torch
 
-from attsvm.thread_limits import at_most_threads
+from attsvm.base.thread_limits import at_most_threads
 from attsvm_papers import kit
 from attsvm_papers.heads.decoder import MADE, Sizes, characters, disjoint_texts, held_out_loss
 from attsvm_papers.heads.networks import TEXT, text_digests

@@ -3,7 +3,7 @@
 import numpy as np
 
 from attsvm import AttentionData
-from attsvm.data import FloatArray, IntArray
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm_papers import kit
 
 

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from attsvm import max_margin, optimal_tokens, selection_margins, token_scores, train
+from attsvm.attention import Attention
 from attsvm.datasets import gauss
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import log_missing, log_slopes, log_spaced_records
 

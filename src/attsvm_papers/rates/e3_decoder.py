@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from attsvm import decoder_margins, max_margin, optimal_tokens, selection_margins, train
+from attsvm.attention import Attention
 from attsvm.datasets import gauss
-from attsvm.dynamics import AtSteps, direction_gap
-from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps, direction_gap
 from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import log_slopes, log_spaced_records
 

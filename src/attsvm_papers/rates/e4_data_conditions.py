@@ -15,10 +15,10 @@ from attsvm import (
     selection_margins,
     train,
 )
+from attsvm.attention import Attention
 from attsvm.datasets import gauss, orth, unit_sphere
-from attsvm.dynamics import AtSteps, direction_gap
-from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps, direction_gap
 from attsvm_papers import kit
 
 ORTH, GAUSS, SPHERE = range(3)

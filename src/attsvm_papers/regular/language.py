@@ -18,10 +18,10 @@ import numpy as np
 from scipy.special import softmax
 
 from attsvm import AttentionData, SolutionBatch, Trajectory, decoder_margins, max_margin, train
-from attsvm.data import FloatArray, IntArray
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
+from attsvm.attention import Attention
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 
 EVEN, CHAIN, PARITY = "even pairs", "chain", "parity"

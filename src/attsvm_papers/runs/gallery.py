@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from attsvm.files import write_file
+from attsvm.base.files import write_file
 from attsvm.report.explorer import fragment, presets, script_hash, style
 from attsvm.report.page import POLICY, document, tally
 from attsvm.report.style import Picture, inline

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import attsvm
+from attsvm.base.errors import AttsvmError, InputError
+from attsvm.base.files import save_arrays
+from attsvm.base.interruption import work_is_kept
+from attsvm.base.store import RunFolder, read_json, write_json
+from attsvm.base.store.entries import tidy
+from attsvm.base.workers import wait_for_any, workers
 from attsvm.claims import Evidence
-from attsvm.errors import AttsvmError, InputError
-from attsvm.files import save_arrays
-from attsvm.interruption import work_is_kept
 from attsvm.report.style import Picture
-from attsvm.store import RunFolder, read_json, write_json
-from attsvm.store.entries import tidy
-from attsvm.workers import wait_for_any, workers
 from attsvm_papers.kit.experiment import Experiment
 from attsvm_papers.kit.registry import PAPERS, experiment, identifiers
 from attsvm_papers.runs import gallery

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from attsvm import Frobenius, Lp, Norm, Nuclear, Spectral, max_margin, order_margins
-from attsvm.datasets.next_token import arcs, priority_graph
-from attsvm.dynamics import AtSteps
-from attsvm.dynamics.next_token import Problem, Rule, steepest_stage
+from attsvm.theory.next_token import Problem, Rule, steepest_stage
+from attsvm.theory.sentences import arcs, priority_graph
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import log_slopes, log_spaced_records
 from attsvm_papers.spectral.multiclass import log_log1p

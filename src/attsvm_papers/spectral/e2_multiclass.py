@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from attsvm import Frobenius, Lp, Spectral, max_margin, output_margins
-from attsvm.dynamics.scale_free_descent import Adam, Direction, Steepest, descend
+from attsvm.theory.scale_free_descent import Adam, Direction, Steepest, descend
 from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import log_spaced_records
 from attsvm_papers.spectral.multiclass import Multiclass

@@ -16,7 +16,7 @@ their norm can have; one where they solve it. It says nothing about other minima
 import numpy as np
 
 from attsvm import Frobenius, Lp, Spectral, max_margin
-from attsvm.dynamics.scale_free_descent import Adam, Steepest, descend
+from attsvm.theory.scale_free_descent import Adam, Steepest, descend
 from attsvm_papers import kit
 from attsvm_papers.spectral.homogeneous import SquaredUnits
 from attsvm_papers.spectral.hybrid import Hybrid, MatrixAndVector

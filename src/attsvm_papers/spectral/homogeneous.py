@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm import Margins
-from attsvm.data import FloatArray
+from attsvm.datasets.attention_data import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from attsvm import Lp, Nuclear, Spectral
-from attsvm.data import FloatArray
-from attsvm.dynamics.scale_free_descent import Direction
-from attsvm.geometry import Norm
+from attsvm.datasets.attention_data import FloatArray
+from attsvm.norms import Norm
+from attsvm.theory.scale_free_descent import Direction
 
 
 class Hybrid(Norm):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.data import FloatArray, IntArray
+from attsvm.datasets.attention_data import FloatArray, IntArray
 
 _SMALL = -600.0  # exp of it, and of what counts beside it, is an ordinary number
 _ROUNDED = -37.0  # exp of it is below half a unit in the last place of one

@@ -16,10 +16,10 @@ not convex, so that its value is known from two sides only.
 import numpy as np
 
 from attsvm import Nuclear, max_margin, selection_margins, train
+from attsvm.attention import Attention
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.tfsvm.rank_bound import nearest_factors, stationary_points
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from attsvm import Nuclear, datasets, max_margin, optimal_tokens, train
-from attsvm.dynamics import AtSteps, direction_gap
-from attsvm.models import Attention
+from attsvm.attention import Attention
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps, direction_gap
 from attsvm_papers import kit
 from attsvm_papers.tfsvm.guarded import EPSILON, GuardedDescent
 

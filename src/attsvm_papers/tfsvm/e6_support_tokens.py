@@ -19,10 +19,10 @@ from attsvm import (
     token_scores,
     train,
 )
+from attsvm.attention import Attention
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.tfsvm.convergence import mixed_sizes, trend
 from attsvm_papers.tfsvm.e5_convergence import shapes, share_of

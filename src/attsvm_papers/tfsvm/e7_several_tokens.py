@@ -29,11 +29,11 @@ from attsvm import (
     selection_margins,
     train,
 )
+from attsvm.attention import Attention, MLPHead
 from attsvm.datasets import mlp_instance
-from attsvm.dynamics import AtSteps, direction_gap
 from attsvm.margins import split
-from attsvm.models import Attention, MLPHead
-from attsvm.selection import selected_sets
+from attsvm.theory import selected_sets
+from attsvm.training import AtSteps, direction_gap
 from attsvm_papers import kit
 from attsvm_papers.tfsvm.gradient_flow import ACTIVATIONS, Flow, best_mixture
 from attsvm_papers.tfsvm.guarded import GuardedDescent

@@ -19,11 +19,11 @@ from attsvm import (
     token_scores,
     train,
 )
+from attsvm.attention import Attention, LambdaHead
 from attsvm.datasets import orthonormal
-from attsvm.dynamics import AtSteps, direction_gap
-from attsvm.models import Attention, LambdaHead
 from attsvm.optim import SteepestDescent
-from attsvm.selection import sparsemax_selection
+from attsvm.theory import sparsemax_selection
+from attsvm.training import AtSteps, direction_gap
 from attsvm_papers import kit
 
 # Of an independent program at other draws: strength, mean number of selected tokens, median

@@ -22,7 +22,7 @@ from attsvm import (
     selection_margins,
     token_scores,
 )
-from attsvm.data import FloatArray
+from attsvm.datasets.attention_data import FloatArray
 from attsvm_papers import kit
 
 # exp(-FAR) is what a non-neighbour may weigh against a neighbour at the edge of the derived cone

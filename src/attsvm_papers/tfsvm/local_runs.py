@@ -15,10 +15,10 @@ from attsvm import (
     token_scores,
     train,
 )
+from attsvm.attention import Attention
 from attsvm.datasets import unit_sphere
-from attsvm.dynamics import AtSteps
-from attsvm.models import Attention
 from attsvm.optim import SteepestDescent
+from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.tfsvm.convergence import locally_optimal_selections
 from attsvm_papers.tfsvm.local_cones import ascent_in_cone, random_weights_in_cone

@@ -16,11 +16,11 @@ from attsvm import (
     selection_margins,
     token_scores,
 )
-from attsvm.data import FloatArray
 from attsvm.datasets import orthonormal, unit_sphere
-from attsvm.dynamics import direction_gap
+from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import split
-from attsvm.selection import sparsemax_selection
+from attsvm.theory import sparsemax_selection
+from attsvm.training import direction_gap
 from attsvm_papers import kit
 
 FAR = 30.0  # of the weights, in norms of the solution

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attsvm import Margins, max_margin
-from attsvm.data import FloatArray
+from attsvm.datasets.attention_data import FloatArray
 
 STEPS, CLOSE = 1000, 1e-10  # at most, and the relative fall of the value that ends them
 FEASIBLE = 50  # steps within which every margin is positive, or the search is given up

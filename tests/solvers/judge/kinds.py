@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data import AttentionData
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import (
     Margins,
     multi_token_margins,

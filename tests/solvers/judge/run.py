@@ -112,8 +112,8 @@ def limited(seconds: float) -> Iterator[None]:
 
 def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
     """Solve a programme and judge what came back; ``batched`` through a list of one."""
-    from attsvm.errors import InputError
-    from attsvm.geometry import parse_norm
+    from attsvm.base.errors import InputError
+    from attsvm.norms import parse_norm
     from attsvm.solvers import max_margin
 
     programme = hard(kind, seed)

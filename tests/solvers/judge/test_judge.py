@@ -11,9 +11,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from attsvm.data import AttentionData
-from attsvm.geometry import parse_norm
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, selection_margins
+from attsvm.norms import parse_norm
 from judge.dyadic import Dyadic, dyadic
 from judge.exact import Claim, Question, judge
 from judge.farkas import decide, meets, refutes, solve_integers

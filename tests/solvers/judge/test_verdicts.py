@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from attsvm.geometry import parse_norm
+from attsvm.norms import parse_norm
 from attsvm.solvers import max_margin
 from judge.kinds import KINDS, hard
 from judge.run import NORMS, Summary, judged, one, plan

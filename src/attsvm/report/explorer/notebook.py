@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import attsvm.report.explorer as pages
-from attsvm.files import write_file
+from attsvm.base.files import write_file
 from attsvm.report.explorer.states import Own, State
 
 _SENTENCE = (

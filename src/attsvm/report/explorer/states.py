@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm.data import AttentionData
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData
 from attsvm.datasets.toys import toy
-from attsvm.errors import InputError
 
 State = dict[str, Any]
 """``{p, mode, start, headStart, sequences: [{tokens, scores, chosen, label, weight}]}``, as the

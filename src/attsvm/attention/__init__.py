@@ -1,0 +1,31 @@
+"""Softmax-attention models whose gradients stay exact at any saturation."""
+
+from attsvm.attention.attention import Attention, FactoredAttention
+from attsvm.attention.decision_heads import LambdaHead, LinearHead, MLPHead, VectorHead
+from attsvm.attention.losses import Exponential, FunctionLoss, Linear, Logistic, LogScale, Loss
+from attsvm.attention.sequences import Inputs, Sequences
+from attsvm.attention.softmax import Selection, attend, select
+
+__all__ = [
+    "Attention",
+    "Exponential",
+    "FactoredAttention",
+    "FunctionLoss",
+    "Inputs",
+    "LambdaHead",
+    "Linear",
+    "LinearHead",
+    "LogScale",
+    "Logistic",
+    "Loss",
+    "MLPHead",
+    "Selection",
+    "Sequences",
+    "VectorHead",
+    "attend",
+    "select",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,539 @@
+"""One softmax-attention layer, many runs at once: a matrix or two factors move the queries, keys
+answer them, values are averaged and a head reads the average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Self, cast
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from attsvm.attention.decision_heads import Head, as_head, values_of
+from attsvm.attention.initial_weights import Init, factor_shapes, run_axis, starts, strengths
+from attsvm.attention.linear import linear_loss, matrix_loss
+from attsvm.attention.losses import (
+    Logistic,
+    LogScale,
+    Loss,
+    TargetLoss,
+    as_loss,
+    as_target_loss,
+    target_loss,
+)
+from attsvm.attention.overriding import form_of, linear_head, overridden
+from attsvm.attention.sequences import Features, Inputs, Sequences, as_targets, asked_by_one
+from attsvm.attention.softmax import Selection, attend, query_logits, select
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData
+
+Losses = Loss | str | Callable[[Tensor], Tensor] | TargetLoss
+Similarity = Callable[[Tensor, Tensor], Tensor]
+Parameterization = Literal["W", "KQ"]
+
+
+class Attention(nn.Module):
+    r"""Softmax attention with a head on top,
+    :math:`f_i=h\big(V_i^\top\mathrm{softmax}(K_iWz_i)\big)`; here :math:`W` is the parameter.
+
+    Keys :math:`K_i` and values :math:`V_i` are the tokens :math:`X_i` unless they are given. There
+    is no :math:`1/\sqrt d` in the logits. Build it with :meth:`cross` or :meth:`prompt`; the
+    subclass :class:`~attsvm.attention.FactoredAttention` has factors, :math:`W=KQ^\top`.
+
+    A subclass keeps its class: its constructors make ``cls(weights, head=, runs=, objective=,
+    penalty=, inputs=, similarity=)``. What it overrides (``forward``, ``outputs``, ``logits``,
+    ``moved``, ``probabilities``, ``selection``, ``loss``) takes part in the loss and in training,
+    through torch and with the true gradients, which underflow where attention saturates.
+
+    Attributes:
+        W: parameter ``(d_k, d_z)``, or ``(runs, d_k, d_z)``.
+        head: the head ``h``; ``head.readout`` is a parameter when a linear head is trained.
+        runs: number of runs, ``None`` for a model without run axis.
+        objective: the :class:`~attsvm.attention.Loss` of a margin :math:`Y_if_i`, or a function of
+            values and targets.
+        penalty: :math:`\lambda` of the penalty :math:`\lambda\sum\|\theta\|_F^2` over the attention
+            parameters, a number or ``(runs,)``.
+        inputs: how data is read: keys, values, targets, prompt.
+        similarity: what makes logits of moved queries and keys; None for their product.
+
+    Source: Tarzanagh et al., *Transformers as Support Vector Machines*, the model with weights W.
+
+    >>> from attsvm.datasets import unit_sphere
+    >>> from attsvm.attention import Attention
+    >>> data, head = unit_sphere(n=6, T=8, d=10, seed=0)
+    >>> model = Attention.cross(data, head)
+    >>> tuple(model.selected(data).shape), round(model.probabilities(data)[0, 0].item(), 9)
+    ((6,), 0.125)
+    """
+
+    parameterization: ClassVar[Parameterization] = "W"
+    W: nn.Parameter
+    head: Any
+
+    def __init__(
+        self,
+        weights: Mapping[str, Tensor],
+        head: nn.Module | Callable[[Tensor], Tensor],
+        runs: int | None = None,
+        objective: Loss | TargetLoss | None = None,
+        penalty: ArrayLike = 0.0,
+        inputs: Inputs | None = None,
+        similarity: Similarity | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value in weights.items():
+            self.register_parameter(name, nn.Parameter(value))
+        self.head = head
+        self.runs = runs
+        self.objective: Any = Logistic() if objective is None else objective
+        self.penalty = np.asarray(penalty, dtype=np.float64)
+        self.inputs = Inputs() if inputs is None else inputs
+        self.similarity = similarity
+        self._names = tuple(weights)
+
+    @classmethod
+    def cross(
+        cls,
+        data: AttentionData,
+        head: Head,
+        intercept: ArrayLike | None = 0.0,
+        runs: int | None = None,
+        init: Init | None = None,
+        train_head: bool = False,
+        *,
+        parameterization: Parameterization = "W",
+        inner: int | None = None,
+        stacked: bool = False,
+        loss: Losses | None = None,
+        penalty: ArrayLike = 0.0,
+        keys: Features | None = None,
+        values: Features | None = None,
+        similarity: Similarity | None = None,
+        targets: ArrayLike | None = None,
+    ) -> Self:
+        r"""Cross-attention: the queries of the data ask. Only shapes of ``data`` are read; it is
+        passed again to every method.
+
+        Every position asks in the data of :func:`attsvm.sequence_pairs`, each under a mask of its
+        own (causal, windows).
+
+        Args:
+            data: one instance for all runs, or with one leading axis: one instance per run.
+            head: :math:`v` of a linear head, ``(d_v,)`` or ``(runs, d_v)``; beside ``targets`` also
+                a matrix ``(C, d_v)``; or a module or function from attention outputs
+                ``(..., n, d_v)`` to values ``(..., n)``, such as :class:`~attsvm.attention.MLPHead`,
+                or ``(..., n, C)`` beside ``targets``.
+            intercept: :math:`b` of a linear head, a number or ``(runs,)``; None for a head that has
+                none (and trains none).
+            runs: number of runs; read from the leading axis of ``data`` when left out.
+            init: ``"zeros"``; an array ``(d_k, d_z)`` or ``(runs, d_k, d_z)``, for factors a pair
+                of arrays for K and Q; or ``("uniform", seed)``, entries uniform on
+                :math:`[-1/\sqrt{d}, 1/\sqrt{d}]` with the first dimension of the parameter, run
+                ``r`` drawn from its own generator ``(seed, r)``. Left out: zeros for a matrix;
+                factors need one, because :math:`K=Q=0` is a stationary point.
+            train_head: whether a linear head is a parameter, beside the weights.
+            parameterization: ``"W"``, or ``"KQ"`` for factors :math:`W=KQ^\top`.
+            inner: columns ``m`` of the factors; ``min(d_k, d_z)`` when left out.
+            stacked: keep both factors in one parameter, so that an optimiser that normalises each
+                parameter normalises the pair together (only then :math:`K^\top K-Q^\top Q` is
+                conserved by small steps).
+            loss: of margins: ``"logistic"`` (the default), ``"exponential"``, ``"linear"``, a
+                :class:`~attsvm.attention.Loss`, or a function of margins written in torch, entry by
+                entry. Beside ``targets``: ``"squared"`` (the default), ``"cross_entropy"``, or a
+                function of values and targets with one number, or one row of numbers, per sequence.
+            penalty: :math:`\lambda` of :math:`\lambda(\|K\|_F^2+\|Q\|_F^2)`, or
+                :math:`\lambda\|W\|_F^2`; the published runs of factors have 2.2e-16. It is added in
+                log space, whatever the size of the loss gradient. A number, or one per run.
+            keys: what the moved queries are compared with: a matrix ``(d_k, d_x)`` that maps tokens
+                to keys, the keys themselves ``([runs,] n, T, d_k)``, or a function of the data that
+                gives them (rotated by their positions, say). They are not trained. The tokens when
+                left out.
+            values: what attention averages, given in the same ways, with ``d_v`` features.
+            similarity: a function written in torch of moved queries ``([runs,] n, d_k)`` and keys
+                ``([runs,] n, T, d_k)`` that gives logits ``([runs,] n, T)``; their product when
+                left out. Parameters of a module are trained when the optimizer has them.
+            targets: ``([runs,] n)`` or ``([runs,] n, C)``, with which the values are compared;
+                numbers of classes for ``"cross_entropy"``. Labels of ``data`` then play no part.
+
+        Raises:
+            InputError: shapes that do not match, more than one leading axis, values that are not
+                finite, an unknown ``init``, ``loss`` or ``parameterization``, factors without
+                ``init``, a loss that torch cannot differentiate, a head that is not float64, a
+                subclass whose parameters are of another form.
+        """
+        made: Any = _form(cls, parameterization, inner is not None or stacked)
+        lead = run_axis(data, runs)
+        real = targets is not None
+        inputs = Inputs(
+            keys,
+            values,
+            targets=None if targets is None else as_targets(targets, data, loss == "cross_entropy"),
+        )
+        width = inputs.valued(data).d_x
+        common: dict[str, Any] = {
+            "head": as_head(head, intercept, lead, width, train_head, real),
+            "runs": lead[0] if lead else None,
+            "objective": (
+                as_target_loss("squared" if loss is None else cast(Any, loss))
+                if real
+                else as_loss("logistic" if loss is None else cast(Any, loss), data.labels.shape)
+            ),
+            "penalty": strengths(penalty, lead),
+            "inputs": inputs,
+        }
+        if similarity is not None:
+            common["similarity"] = similarity
+        d_k, d_z = inputs.dimensions(data)
+        if made.parameterization == "W":
+            return made(starts({"W": (d_k, d_z)}, lead, init), **common)
+        weights = starts(factor_shapes(d_k, d_z, inner, init), lead, init)
+        return made(weights, **common, **({"stacked": True} if stacked else {}))
+
+    @classmethod
+    def prompt(
+        cls,
+        data: AttentionData,
+        head: Head,
+        intercept: ArrayLike | None = None,
+        runs: int | None = None,
+        init: Init | None = None,
+        train_head: bool = False,
+        **options: Any,
+    ) -> Self:
+        r"""Prompt attention: logits :math:`K_ip` with a trained vector p, the one column of ``W``.
+
+        It is :meth:`cross` where every query is the number 1; the queries of ``data`` play no part.
+        The support vector machine is that of :func:`attsvm.prompt_margins`, with the same ``keys``.
+
+        Args:
+            data: see :meth:`cross`.
+            head: see :meth:`cross`.
+            intercept: see :meth:`cross`; left out by default.
+            runs: see :meth:`cross`.
+            init: ``"zeros"`` (the default), an array ``(d_k,)`` or ``(runs, d_k)`` for p, or
+                ``("uniform", seed)``.
+            train_head: see :meth:`cross`.
+            **options: ``keys``, ``loss`` and so on of :meth:`cross`.
+
+        Raises:
+            InputError: what :meth:`cross` refuses.
+
+        Source: Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism* (2023). A
+        fixed prompt u under a trained key map W is :meth:`cross` of data whose queries are u (its
+        Lemma 1: descent on W is descent on :math:`p=Wu` with a step :math:`\|u\|^2` times as long).
+        """
+        if init is not None and not isinstance(init, (str, tuple)):
+            given = init.detach().cpu() if isinstance(init, Tensor) else init
+            init = np.asarray(given)[..., None]
+        asked = asked_by_one(data)
+        model = cls.cross(asked, head, intercept, runs, init, train_head, **options)
+        model.inputs = replace(model.inputs, prompt=True)
+        return model
+
+    @property
+    def weights(self) -> dict[str, nn.Parameter]:
+        """The attention parameters by name (without those of the head)."""
+        return {name: getattr(self, name) for name in self._names}
+
+    def combined(self) -> Tensor:
+        """``([runs,] d_k, d_z)``: the matrix that stands in the logits and is compared with
+        solutions; here ``W`` itself.
+        """
+        return self.W
+
+    def moved(self, queries: Tensor) -> Tensor:
+        """``(..., n, d_k)``: queries ``(..., n, d_z)`` moved by the weights, :math:`Wz_i` row by
+        row.
+        """
+        return queries @ self.combined().mT
+
+    def require(self, data: AttentionData) -> None:
+        """Refuse data that is not for this model.
+
+        Raises:
+            InputError: the data does not match the model's dimensions or runs.
+        """
+        shape = tuple(self.combined().shape[-2:])
+        if self.inputs.dimensions(data) != shape:
+            raise InputError(
+                f"the data has d_x={data.d_x}, d_z={data.d_z} but the model's W is {shape}; use"
+                " data of that shape"
+            )
+        if data.batch_shape not in ((), (self.runs,)):
+            raise InputError(
+                f"the data has leading axes {data.batch_shape} but the model has runs={self.runs};"
+                " give one instance, or one per run"
+            )
+
+    def sequences(self, data: AttentionData | Sequences) -> Sequences:
+        """``data`` as tensors beside the weights; convert once when calling many times.
+
+        Raises:
+            InputError: the data does not match the model's dimensions or runs.
+        """
+        if isinstance(data, Sequences):
+            return data
+        self.require(data)
+        like = next(iter(self.weights.values()))
+        return self.inputs.read(data, like, centred=self.similarity is None)
+
+    def logits(self, data: AttentionData | Sequences) -> Tensor:
+        r"""``([runs], n, T)``: :math:`a_{it}=k_{it}^\top Wz_i`, measured from their mean over the
+        sequence, or what ``similarity`` gives; what hidden tokens hold is not read.
+        """
+        sequences = self.sequences(data)
+        moved = self.moved(sequences.queries)
+        if self.similarity is None:
+            return query_logits(moved, sequences)
+        logits: Any = self.similarity(moved, sequences.keys)
+        shape = (*moved.shape[:-1], sequences.mask.shape[-1])
+        if not isinstance(logits, Tensor) or logits.shape != shape:
+            raise InputError(
+                f"similarity gives {tuple(getattr(logits, 'shape', ()))} for moved queries of shape"
+                f" {tuple(moved.shape)} and keys of shape {tuple(sequences.keys.shape)}; give a"
+                f" tensor of logits of shape {shape}"
+            )
+        return logits
+
+    def selection(self, data: AttentionData | Sequences) -> Selection:
+        """Selected tokens and log-probabilities."""
+        sequences = self.sequences(data)
+        return select(self.logits(sequences), sequences.mask)
+
+    def probabilities(self, data: AttentionData | Sequences) -> Tensor:
+        """Attention probabilities, shaped like the logits."""
+        return self.selection(data).probability
+
+    def selected(self, data: AttentionData | Sequences) -> Tensor:
+        """``([runs], n)``: position of the token with the largest logit, the first one on ties."""
+        return self.selection(data).winner
+
+    def outputs(self, data: AttentionData | Sequences, scale: LogScale | None = None) -> Tensor:
+        """``([runs], n, d_v)``: attention outputs; ``scale`` as in :func:`attend`."""
+        sequences = self.sequences(data)
+        if overridden(self) & {"selection", "probabilities"}:
+            shares = self.probabilities(sequences)
+            return (shares[..., None, :] @ sequences.values)[..., 0, :]
+        return attend(self.logits(sequences), sequences.values, sequences.mask, scale)
+
+    def forward(self, data: AttentionData | Sequences, scale: LogScale | None = None) -> Tensor:
+        """``([runs], n)``: decision values of soft attention; ``([runs], n, C)`` of a head with
+        ``C`` values.
+        """
+        return self._read(self.outputs(self.sequences(data), scale))
+
+    def _read(self, outputs: Tensor) -> Tensor:
+        """What the head makes of outputs."""
+        return values_of(self.head, outputs, self.inputs.targets is not None)
+
+    def loss(self, data: AttentionData | Sequences, scale: LogScale | None = None) -> Tensor:
+        r"""``([runs],)``: the objective of each run,
+        :math:`\frac1n\sum_i\ell(Y_if_i)+\lambda\sum\|\theta\|_F^2`.
+
+        Args:
+            data: what to evaluate on.
+            scale: when given, ``loss.sum().backward()`` stores gradients divided by a positive
+                factor per run, so that they neither underflow nor overflow, and writes the
+                logarithms of the factors into ``scale``. For optimisers that normalise. That of the
+                penalty is then left to :meth:`add_penalty`. Without it the gradients are the true
+                ones.
+
+        Raises:
+            InputError: a ``scale`` for a subclass that overrides what decides its values, whose
+                gradients have no such factor; a subclass that overrides ``sequences``; targets of
+                other data.
+        """
+        if changed := overridden(self):
+            self._refuse(changed, scale)
+        sequences = self.sequences(data)
+        real = self.inputs.targets is not None
+        plain = not (changed or real or self.similarity is not None)
+        head = linear_head(self) if plain else None
+        if head is not None and type(self.objective).__call__ is Loss.__call__:
+            loss = self._linear_loss(sequences, head.readout, head.has_intercept, scale)
+        else:
+            values = self(sequences) if scale is None else self(sequences, scale)
+            loss = (
+                self._loss_of_targets(values, sequences, scale)
+                if real
+                else self.objective(sequences.labels * values, scale)
+            )
+        if not self.penalty.any():
+            return loss
+        with torch.set_grad_enabled(torch.is_grad_enabled() and scale is None):
+            squares = [(weight**2).sum(dim=(-2, -1)) for weight in self.weights.values()]
+            penalty = self._strength(loss) * torch.stack(squares).sum(dim=0)
+        return loss + penalty
+
+    def _linear_loss(
+        self, sequences: Sequences, readout: Tensor, has_intercept: bool, scale: LogScale | None
+    ) -> Tensor:
+        """The loss of a linear head, attention and head in one pass."""
+        given = readout, has_intercept, sequences, self.objective, scale
+        return matrix_loss(self.W, *given)
+
+    def _loss_of_targets(
+        self, values: Tensor, sequences: Sequences, scale: LogScale | None
+    ) -> Tensor:
+        """The mean loss of values and targets."""
+        if sequences.targets is None:
+            raise InputError(
+                f"the model has targets for other sequences than these {sequences.mask.shape[-2]};"
+                " losses and scores are those of the data that it was made for"
+            )
+        targets, axes = sequences.targets, 0 if self.runs is None else 1
+        if sequences.labels.ndim == axes:  # one instance for all runs
+            targets = targets.expand(values.shape[0], *targets.shape)
+        return target_loss(self.objective, values, targets, axes, scale)
+
+    def _strength(self, like: Tensor) -> Tensor:
+        return torch.as_tensor(self.penalty, dtype=like.dtype, device=like.device)
+
+    @torch.no_grad()
+    def add_penalty(self, scale: LogScale) -> None:
+        r"""Add the gradient of the penalty to gradients that went backward with a ``scale``.
+
+        They are :math:`e^{-M}g` of the loss gradient :math:`g`, which may be smaller than any
+        floating-point number. The sum is taken at the scale of the larger part,
+        :math:`F=\max(M,\log\lambda)`:
+        :math:`e^{M-F}(e^{-M}g)+2e^{\log\lambda-F}\theta`, and ``scale.penalty`` is :math:`F`.
+        """
+        data = scale.data
+        own = torch.log(self._strength(data))
+        total = torch.maximum(data, own)
+        scale.penalty = total
+        # a run without a gradient and without a penalty
+        base = total.masked_fill(torch.isneginf(total), 0.0)
+        shares = torch.exp(data - base)[..., None, None], torch.exp(own - base)[..., None, None]
+        for weight in self.weights.values():
+            if weight.grad is not None:
+                weight.grad.mul_(shares[0]).add_((2.0 * shares[1]) * weight)
+
+    def _refuse(self, changed: frozenset[str], scale: LogScale | None) -> None:
+        """Raise for what a subclass with methods of its own cannot do."""
+        name = type(self).__name__
+        if scale is not None:
+            raise InputError(
+                f"{name} overrides {', '.join(sorted(changed))}, so its gradients cannot be"
+                " rescaled; call loss(data) without scale"
+            )
+        if "sequences" in changed:
+            raise InputError(
+                f"{name} overrides sequences, which is read once and not trained; override moved,"
+                " logits, outputs or forward"
+            )
+
+    def scores(self, data: AttentionData | Sequences) -> Tensor:
+        r"""``([runs], n, T)``: scores :math:`\gamma_{it}=Y_i\,v_{it}^\top\nabla h(o_i)` at the
+        present outputs; hidden tokens score -inf. Beside targets they are
+        :math:`-v_{it}^\top\nabla_{o_i}\ell\big(h(o_i)\big)`.
+
+        For a linear head they are :func:`attsvm.token_scores` and do not depend on the weights.
+        """
+        if changed := overridden(self) & {"forward", "outputs"}:
+            raise InputError(
+                f"{type(self).__name__} overrides {' and '.join(sorted(changed))}, which"
+                " Attention.scores does not see; override scores too"
+            )
+        sequences = self.sequences(data)
+        with torch.no_grad():
+            outputs = self.outputs(sequences)
+        with torch.enable_grad():
+            outputs = outputs.detach().requires_grad_()
+            values = self._read(outputs)
+            if self.inputs.targets is None:
+                gain = (sequences.labels * values).sum()
+            else:
+                count = sequences.mask.shape[-2]
+                gain = -count * self._loss_of_targets(values, sequences, None).sum()
+            (slope,) = torch.autograd.grad(gain, outputs)
+        scores: Tensor = (slope[..., None, :] @ sequences.values.mT)[..., 0, :]
+        return scores.masked_fill(~sequences.mask, -torch.inf)
+
+
+class FactoredAttention(Attention):
+    r"""Attention with factors, :math:`W=KQ^\top`.
+
+    Attributes:
+        K: ``([runs,] d_k, m)``.
+        Q: ``([runs,] d_z, m)``; with ``stacked`` K and Q are views of the one parameter ``KQ``,
+            ``([runs,] d_k + d_z, m)``.
+
+    Source: Tarzanagh et al., *Transformers as Support Vector Machines* (2023): its bias is that of
+    the nuclear norm.
+
+    >>> from attsvm.datasets import unit_sphere
+    >>> from attsvm.attention import Attention
+    >>> data, head = unit_sphere(n=6, T=8, d=10, seed=0)
+    >>> model = Attention.cross(data, head, parameterization="KQ", inner=2, init=("uniform", 0))
+    >>> type(model).__name__, [tuple(part.shape) for part in model.factors()]
+    ('FactoredAttention', [(10, 2), (10, 2)])
+    """
+
+    parameterization: ClassVar[Parameterization] = "KQ"
+    K: Tensor
+    Q: Tensor
+
+    def __init__(self, weights: Mapping[str, Tensor], *arguments: Any, **options: Any) -> None:
+        K, Q = weights["K"], weights["Q"]
+        stacked = options.pop("stacked", False)
+        weights = {"KQ": torch.cat([K, Q], dim=-2)} if stacked else {"K": K, "Q": Q}
+        super().__init__(weights, *arguments, **options)
+        self.split: int | None = int(K.shape[-2]) if stacked else None
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """K and Q."""
+        if self.split is None:
+            return self.K, self.Q
+        both: Tensor = self.get_parameter("KQ")
+        return both[..., : self.split, :], both[..., self.split :, :]
+
+    def combined(self) -> Tensor:
+        r"""``([runs,] d_k, d_z)``: :math:`KQ^\top`."""
+        K, Q = self.factors()
+        return K @ Q.mT
+
+    def moved(self, queries: Tensor) -> Tensor:
+        r"""``(..., n, d_k)``: :math:`KQ^\top z_i` row by row."""
+        K, Q = self.factors()
+        return (queries @ Q) @ K.mT
+
+    def _linear_loss(
+        self, sequences: Sequences, readout: Tensor, has_intercept: bool, scale: LogScale | None
+    ) -> Tensor:
+        """The loss of a linear head; the queries pass through both factors."""
+        given = readout, has_intercept, sequences, self.objective, scale
+        return linear_loss(self.moved(sequences.queries), *given)
+
+
+def _form(asked: type[Attention], parameterization: str, of_factors: bool) -> type[Attention]:
+    """The class of a model with these parameters that was asked of class ``asked``.
+
+    Raises:
+        InputError: an unknown parameterisation, arguments of another one, or a subclass whose
+            parameters are of another form.
+    """
+    forms: dict[str, type[Attention]] = {"W": Attention, "KQ": FactoredAttention}
+    if parameterization not in forms:
+        raise InputError(
+            f"parameterization is {parameterization!r}; use 'W' or 'KQ', or Attention.prompt for a"
+            " prompt"
+        )
+    if parameterization == "W" and of_factors:
+        raise InputError(
+            "inner and stacked belong to factors; pass parameterization='KQ' with them"
+        )
+    if asked is Attention:
+        return forms[parameterization]
+    own = form_of(asked).parameterization
+    if own == parameterization:
+        return asked
+    raise InputError(
+        f"{asked.__name__} is no {forms[parameterization].__name__}, which these arguments make;"
+        f" pass parameterization={own!r}, or make it a subclass of"
+        f" {forms[parameterization].__name__}"
+    )

@@ -1,0 +1,225 @@
+"""Data as a model reads it: keys, values, queries and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from attsvm import native
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import (
+    AttentionData,
+    FloatArray,
+    centred_tokens,
+    floats,
+    real_array,
+)
+
+Features = ArrayLike | Callable[[AttentionData], ArrayLike]
+"""Keys or values: a matrix that maps tokens to them, the array of all, or a function of the data
+that gives it.
+"""
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """An :class:`~attsvm.AttentionData` as a model reads it, in torch tensors.
+
+    Logits matter only up to a constant per sequence, so they are computed from keys less their
+    mean: a large common part then costs no digits.
+
+    Attributes:
+        values: ``(..., n, T, d_v)``, what attention averages.
+        keys: ``(..., n, T, d_k)``, less the mean of their sequence; as they are for a model with a
+            ``similarity`` of its own.
+        queries: ``(..., n, d_z)``.
+        labels: ``(..., n)``.
+        mask: ``(..., n, T)``, which tokens a query sees.
+        targets: ``(..., n)`` or ``(..., n, C)``, what the values of a sequence are compared with;
+            None where that is its label.
+
+    >>> from attsvm.datasets import unit_sphere
+    >>> from attsvm.attention import Attention
+    >>> data, head = unit_sphere(n=6, T=8, d=10, seed=0)
+    >>> sequences = Attention.cross(data, head).sequences(data)
+    >>> tuple(sequences.keys.shape), bool(sequences.keys.mean(dim=1).abs().max() < 1e-12)
+    ((6, 8, 10), True)
+    """
+
+    values: Tensor
+    keys: Tensor
+    queries: Tensor
+    labels: Tensor
+    mask: Tensor
+    targets: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a model makes of data.
+
+    Attributes:
+        keys: of tokens: a matrix ``(d_k, d_x)``, an array ``(..., n, T, d_k)``, or a function of
+            the data that gives such an array; the tokens themselves when left out.
+        values: the same, with ``d_v`` features.
+        prompt: whether one prompt takes the place of the queries, which then are ones.
+        targets: ``(..., n)`` or ``(..., n, C)``; None where labels play that part.
+
+    >>> import numpy as np
+    >>> from attsvm.datasets import unit_sphere
+    >>> from attsvm.attention import Inputs
+    >>> data, _ = unit_sphere(n=6, T=8, d=10, seed=0)
+    >>> Inputs(keys=np.ones((3, 10))).dimensions(data)
+    (3, 10)
+    """
+
+    keys: Features | None = None
+    values: Features | None = None
+    prompt: bool = False
+    targets: NDArray[Any] | None = None
+
+    def keyed(self, data: AttentionData) -> tuple[AttentionData, FloatArray | None]:
+        """Data whose tokens are the keys, or whose tokens the matrix beside it maps to them.
+
+        Raises:
+            InputError: keys of another shape, not finite, or that ask for gradients.
+        """
+        return _featured("keys", self.keys, data)
+
+    def valued(self, data: AttentionData) -> AttentionData:
+        """Data whose tokens are the values.
+
+        Raises:
+            InputError: as in :meth:`keyed`.
+        """
+        given, matrix = _featured("values", self.values, data)
+        return given if matrix is None else with_tokens(given, mapped(given.tokens, matrix))
+
+    def dimensions(self, data: AttentionData) -> tuple[int, int]:
+        """``(d_k, d_z)``: the shape of the combined weights."""
+        keyed, matrix = self.keyed(data)
+        return keyed.d_x if matrix is None else len(matrix), 1 if self.prompt else data.d_z
+
+    def arrays(self, data: AttentionData) -> list[NDArray[Any]]:
+        """What these data are read with beside themselves."""
+        keyed, matrix = self.keyed(data)
+        of_keys = [] if self.keys is None else [keyed.tokens if matrix is None else matrix]
+        of_values = [] if self.values is None else [self.valued(data).tokens]
+        return of_keys + of_values + ([] if self.targets is None else [self.targets])
+
+    def read(self, data: AttentionData, like: Tensor, centred: bool = True) -> Sequences:
+        """The data with the dtype and on the device of ``like``.
+
+        Args:
+            data: what to read.
+            like: a parameter of the model.
+            centred: whether keys are measured from the mean of their sequence.
+        """
+
+        def tensor(array: NDArray[Any]) -> Tensor:
+            kind = like.dtype if array.dtype.kind == "f" else None
+            return torch.tensor(array, dtype=kind, device=like.device)
+
+        keyed, matrix = self.keyed(data)
+        keys = centred_tokens(keyed) if centred else keyed.tokens
+        fits = self.targets is not None and _rows(self.targets, data) is not None
+        return Sequences(
+            tensor(self.valued(data).tokens),
+            tensor(keys if matrix is None else mapped(keys, matrix)),
+            tensor(np.ones((*data.labels.shape, 1)) if self.prompt else data.queries),
+            tensor(data.labels),
+            tensor(data.mask),
+            tensor(self.targets) if fits and self.targets is not None else None,
+        )
+
+
+def mapped(tokens: FloatArray, matrix: FloatArray) -> FloatArray:
+    """``(..., d)``: tokens ``(..., d_x)`` under a matrix ``(d, d_x)``; equal tokens have equal
+    bits.
+    """
+    found = native.products(tokens.reshape(-1, tokens.shape[-1]), matrix)
+    return found.reshape(*tokens.shape[:-1], len(matrix))
+
+
+def with_tokens(data: AttentionData, tokens: FloatArray) -> AttentionData:
+    """The same sequences with other tokens in the places of theirs."""
+    return AttentionData(tokens, data.labels, data.queries, data.mask)
+
+
+def asked_by_one(data: AttentionData) -> AttentionData:
+    """The same sequences, each queried by the number 1."""
+    return AttentionData(data.tokens, data.labels, np.ones((*data.labels.shape, 1)), data.mask)
+
+
+def as_targets(targets: ArrayLike, data: AttentionData, classes: bool) -> NDArray[Any]:
+    """Targets as numbers, or as numbers of classes.
+
+    Raises:
+        InputError: another shape, a value that is not finite, classes that are no whole numbers.
+    """
+    given = real_array("targets", targets)
+    whole = given.dtype.kind in "iu"
+    found = np.array(given, dtype=np.int64 if whole else np.float64)
+    rows = _rows(found, data)
+    if rows is None:
+        raise InputError(
+            f"targets has shape {found.shape} for labels {data.labels.shape}; give one number, or"
+            " one row of numbers, per sequence"
+        )
+    if not np.isfinite(found).all():
+        raise InputError("targets holds a value that is not finite; every value must be finite")
+    found = np.broadcast_to(found, (*data.labels.shape, *found.shape[len(rows) :]))
+    if not classes:
+        return found
+    if (found != np.rint(found)).any() or (found < 0).any() or found.ndim > data.labels.ndim:
+        raise InputError(
+            "loss='cross_entropy' compares with numbers of classes; give targets 0, 1, 2, ..., one"
+            " per sequence"
+        )
+    return found.astype(np.int64)
+
+
+def _rows(targets: NDArray[Any], data: AttentionData) -> tuple[int, ...] | None:
+    """The axes of targets that count runs and sequences; None where they are of other data."""
+    for rows in (data.labels.shape, (data.n,)):
+        if targets.ndim - len(rows) in (0, 1) and targets.shape[: len(rows)] == rows:
+            return rows
+    return None
+
+
+def _featured(
+    name: str, given: Features | None, data: AttentionData
+) -> tuple[AttentionData, FloatArray | None]:
+    """Data with these features as tokens, or with a matrix that maps its tokens to them."""
+    if given is None:
+        return data, None
+    if isinstance(given, nn.Module):
+        raise InputError(
+            f"{name} is a module, which would not be trained; give a matrix, or a function of the"
+            " data that returns an array, or override logits or outputs in a subclass"
+        )
+    made: Any = given(data) if callable(given) else given
+    if getattr(made, "requires_grad", False):
+        raise InputError(
+            f"{name} asks for gradients, which are read once and not trained; detach it, or"
+            " override logits or outputs in a subclass"
+        )
+    array = floats(name, made)
+    shape = data.mask.shape
+    if array.ndim == 2 and array.shape[1] == data.d_x and len(array):
+        return data, array
+    if array.ndim < 3 or array.shape[:-1] not in (shape, shape[-2:]) or not array.shape[-1]:
+        raise InputError(
+            f"{name} has shape {array.shape} and the data tokens of shape {data.tokens.shape}; give"
+            f" a matrix (d, {data.d_x}), or an array ({', '.join(map(str, shape))}, d)"
+        )
+    tokens = np.where(data.mask[..., None], array, 0.0)
+    if not np.isfinite(tokens).all():
+        raise InputError(f"{name} holds a value that is not finite; every value must be finite")
+    return with_tokens(data, tokens), None

@@ -1,0 +1,1 @@
+"""What every room may use: errors, files, what is kept on disk, printing, processes and threads."""

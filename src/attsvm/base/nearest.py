@@ -1,0 +1,29 @@
+"""Names that somebody may have meant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from attsvm.base.printable import name_of
+
+_CLOSE = 0.7  # of difflib's ratio: a letter or two of a short name
+
+
+def did_you_mean(name: str, names: Iterable[object]) -> str:
+    """``"; did you mean NAME?"`` with the nearest of some names, empty where none is near."""
+    from difflib import get_close_matches
+
+    known = {str(each).casefold(): str(each) for each in names}
+    found = get_close_matches(name.casefold(), known, n=1, cutoff=_CLOSE)
+    return f"; did you mean {known[found[0]]}?" if found else ""
+
+
+def file_meant(path: Path) -> str:
+    """The same for a file or folder that is not there, among those beside it."""
+    try:
+        beside = [name_of(entry) for entry in os.listdir(path.parent)]  # noqa: PTH208 - names
+    except OSError:
+        return ""
+    return did_you_mean(name_of(path.name), beside)

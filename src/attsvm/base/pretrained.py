@@ -1,0 +1,79 @@
+"""Pretrained models of transformers, by the folder or hub name that a user gives: what is refused
+of them, in sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from attsvm.base.errors import InputError
+from attsvm.base.nearest import did_you_mean, file_meant
+from attsvm.base.printable import escaped
+
+_GIVE = "give a folder with a saved model (config.json, weights, tokenizer)"
+
+
+def check_folder(model: str) -> None:
+    """Refuse what can be no model without asking the hub.
+
+    Raises:
+        InputError: a file; or where there is no folder, a name that begins like a path or has more
+            parts than a name of the hub.
+    """
+    path = Path(model)
+    if path.is_file():
+        raise InputError(f"{escaped(model)} is a file; {_GIVE}, or a hub name while online")
+    if (model.startswith((".", "/", "~")) or model.count("/") > 1) and not path.is_dir():
+        raise InputError(
+            f"there is no folder {escaped(model)}; {_GIVE}, or a hub name while online"
+            f"{file_meant(path)}"
+        )
+
+
+@contextmanager
+def told_of_model(model: str, others: Iterable[str] = ()) -> Iterator[None]:
+    """What goes wrong while a pretrained model is loaded, in a sentence, in which ``others`` are
+    names that may be meant.
+
+    Raises:
+        InputError: anything went wrong: transformers, the hub client and the network raise without
+            a common family.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise InputError(_why(model, error, others)) from error
+
+
+def _why(model: str, error: Exception, others: Iterable[str]) -> str:
+    path = Path(model)
+    told = str(error).strip() or type(error).__name__
+    reason = escaped(told.splitlines()[0])[:160].rstrip(" :.")
+    if not path.is_dir():
+        return (
+            f"there is no folder {escaped(model)}, and no model of this name came from the hub"
+            f" ({reason}); {_GIVE}, or a hub name while online"
+            f"{file_meant(path) or did_you_mean(model, others)}"
+        )
+    if not (path / "config.json").is_file():
+        return f"{escaped(model)} holds no config.json; {_GIVE}"
+    return (
+        f"the model in {escaped(model)} cannot be loaded ({reason}); save model and tokenizer"
+        " again, with save_pretrained into one folder"
+    )
+
+
+def check_tokeniser(tokenizer: Any, model: str) -> None:
+    """Refuse a tokeniser whose sub-words have no places.
+
+    Raises:
+        InputError: it is not a fast one.
+    """
+    if not tokenizer.is_fast:
+        raise InputError(
+            f"the tokeniser of {model} does not tell where its sub-words stand; choose a model with"
+            " a fast tokeniser"
+        )

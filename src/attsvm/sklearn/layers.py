@@ -1,0 +1,168 @@
+"""What a fitted model does with bags: values, attention, contributions and the value of an instance
+alone, in the units of the data; and what one trained layer does with sequences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import softmax
+
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
+from attsvm.sklearn import segments
+
+
+def logits(data: AttentionData, W: FloatArray) -> FloatArray:
+    r"""``(n, T)``: :math:`x_{it}^\top W z_i`; ``-inf`` on masked tokens."""
+    moved = data.queries @ W.T
+    raw = np.matmul(data.tokens, moved[:, :, None])[..., 0]
+    return np.where(data.mask, raw, -np.inf)
+
+
+def selected_tokens(data: AttentionData, W: FloatArray) -> IntArray:
+    """``(n,)``: the visible token with the largest logit, the first one on ties."""
+    return np.argmax(logits(data, W), axis=1)
+
+
+def probabilities(data: AttentionData, W: FloatArray) -> FloatArray:
+    """``(n, T)``: the softmax of the logits; zero on masked tokens."""
+    return softmax(logits(data, W), axis=1)
+
+
+def soft_values(
+    data: AttentionData, W: FloatArray, head: FloatArray, intercept: float
+) -> FloatArray:
+    """``(n,)``: the head's value of the attention output; its sign is the predicted label."""
+    return np.sum(probabilities(data, W) * (data.tokens @ head), axis=1) + intercept
+
+
+def token_values(
+    data: AttentionData, tokens: IntArray, head: FloatArray, intercept: float
+) -> FloatArray:
+    """``(n,)``: the head's value of one chosen token per sequence."""
+    return data.tokens[np.arange(data.n), tokens] @ head + intercept
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What a model sees in bags: ``N`` instances of ``n`` of them. ``C`` is one for two classes
+    (positive values mean the second), else the number of classes.
+
+    Attributes:
+        values: ``(n, C)``.
+        attention: ``(N, heads)``: sums to one in each bag.
+        contributions: ``(N, C)``: sum to ``values`` in each bag.
+        selected: ``(n, C)``: the instance that speaks most for each class (of two classes: for the
+            one predicted).
+    """
+
+    values: FloatArray
+    attention: FloatArray
+    contributions: FloatArray
+    selected: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class PooledLayer:
+    r"""Attention pooling: :math:`f=\sum_hV_h^\top X^\top\mathrm{softmax}(XW_hz)+b`.
+
+    Attributes:
+        W: ``(heads, d, d_z)``.
+        V: ``(heads, d, C)``.
+        intercept: ``(C,)``.
+        hard: whether each head looks at the instance with the largest logit alone.
+    """
+
+    W: FloatArray
+    V: FloatArray
+    intercept: FloatArray
+    hard: bool = False
+
+    def read(self, rows: FloatArray, offsets: IntArray, queries: FloatArray) -> Reading:
+        """Everything about bags: ``rows`` ``(N, d)``, ``offsets`` ``(n + 1,)``, ``queries``
+        ``(n, d_z)``.
+        """
+        logits = np.column_stack([segments.products(rows, queries @ W.T, offsets) for W in self.W])
+        attention = _attention(logits, offsets, self.hard)
+        scores = np.stack([rows @ V for V in self.V], axis=1)
+        contributions = np.einsum("nh,nhc->nc", attention, scores)
+        contributions += attention.mean(axis=1, keepdims=True) * self.intercept
+        values = segments.sums(contributions, offsets)
+        toward = contributions
+        if values.shape[1] == 1:
+            toward = contributions * np.repeat(np.where(values > 0, 1.0, -1.0), np.diff(offsets), 0)
+        if self.hard:  # of one head: the selected instance, whatever its value
+            toward = np.where(attention.max(axis=1, keepdims=True) > 0, toward, -np.inf)
+        return Reading(values, attention, contributions, _largest(toward, offsets))
+
+    def alone(self, rows: FloatArray) -> FloatArray:
+        """``(N, C)``: the value of a bag that holds this instance only."""
+        return rows @ self.V.sum(axis=0) + self.intercept
+
+
+@dataclass(frozen=True, eq=False)
+class WitnessLayer:
+    """The standard assumption; see :mod:`attsvm.sklearn.witness`.
+
+    Attributes:
+        w: ``(columns, d)``: of the heads of two classes, or of the classes.
+        intercept: ``(columns,)``.
+        null: whether there are two classes.
+        hard: whether the value of a bag is that of its best instance alone.
+        threshold: what the values of two classes are counted from.
+    """
+
+    w: FloatArray
+    intercept: FloatArray
+    null: bool
+    hard: bool
+    threshold: float = 0.0
+
+    def read(self, rows: FloatArray, offsets: IntArray, queries: FloatArray) -> Reading:
+        """See :class:`PooledLayer`."""
+        scores = rows @ self.w.T + self.intercept
+        attention = _attention(scores, offsets, self.hard)
+        _, sums = segments.softmax(scores, offsets)
+        columns = segments.largest(scores, offsets) if self.hard else sums
+        values = self._joined(columns)
+        lengths = np.diff(offsets)
+        if not self.null:
+            contributions = attention * np.repeat(values, lengths, axis=0)
+            return Reading(values, attention, contributions, _largest(attention, offsets))
+        shares = attention.mean(axis=1, keepdims=True)
+        contributions = shares * np.repeat(values, lengths, axis=0)
+        return Reading(values, attention, contributions, _largest(shares, offsets))
+
+    def _joined(self, columns: FloatArray) -> FloatArray:
+        """The value of a bag from those of its heads: the logarithm of the odds that all are found;
+        the least of them when hard.
+        """
+        if not self.null:
+            return columns
+        if columns.shape[1] == 1:
+            return columns - self.threshold
+        if self.hard:
+            return np.asarray(columns.min(axis=1, keepdims=True) - self.threshold)
+        found = -np.logaddexp(0.0, -columns).sum(axis=1, keepdims=True)
+        missed = np.log(-np.expm1(np.minimum(found, -1e-300)))
+        return np.asarray(found - missed - self.threshold)
+
+    def alone(self, rows: FloatArray) -> FloatArray:
+        """See :class:`PooledLayer`."""
+        return self._joined(rows @ self.w.T + self.intercept)
+
+
+Layer = PooledLayer | WitnessLayer
+"""A model of bags."""
+
+
+def _attention(logits: FloatArray, offsets: IntArray, hard: bool) -> FloatArray:
+    return segments.hardmax(logits, offsets) if hard else segments.softmax(logits, offsets)[0]
+
+
+def _largest(values: FloatArray, offsets: IntArray) -> IntArray:
+    """``(n, columns)``: where in its bag the largest value of each column is."""
+    return np.column_stack(
+        [segments.first_largest(np.ascontiguousarray(column), offsets) for column in values.T]
+    )

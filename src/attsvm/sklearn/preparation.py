@@ -1,0 +1,92 @@
+"""Before the first step: whether anything can be selected, the units of the data, the number of
+steps, and the split.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
+from attsvm.norms import Frobenius
+
+_UNIT = (1e-145, 1e145)
+
+
+def selection_steps(data: AttentionData) -> int:
+    """Steps of the selection stage that take about ten seconds of one core, between 100 and
+    20000: no clock decides the result.
+    """
+    return int(np.clip(8e9 / step_work(data), 100, 20_000))
+
+
+def step_work(data: AttentionData) -> float:
+    """What a step takes: it reads every feature of every token and moves every query."""
+    return float(data.lengths.sum()) * data.d_x + data.n * data.d_x * data.d_z / 3.0
+
+
+def root_mean_square(rows: FloatArray) -> float:
+    """Root of the mean squared norm of rows; 1 for rows that are all zero."""
+    return float(Frobenius().value(rows[None])[0]) / len(rows) ** 0.5 or 1.0
+
+
+def check_units(rows: FloatArray, queries: FloatArray) -> None:
+    """Refuse tokens and queries, a row each, whose squares or products are no ordinary numbers.
+
+    Raises:
+        InputError: their size, or the product of both, is below 1e-145 or above 1e145.
+    """
+    tokens, z = root_mean_square(rows), root_mean_square(queries)
+    for what, size in (("tokens", tokens), ("queries", z), ("tokens times queries", tokens * z)):
+        if not _UNIT[0] <= size <= _UNIT[1]:
+            raise InputError(
+                f"{what} have a size of about {size:.1e}, too close to the ends of float64 for"
+                " training; divide them by a constant first"
+            )
+
+
+def check_selectable(data: AttentionData) -> None:
+    """Refuse data in which no token can be selected.
+
+    Raises:
+        InputError: every sequence has one token, or a sequence holds the same token twice.
+    """
+    if (data.lengths < 2).all():
+        raise InputError(
+            f"each of the {data.n} sequences has a single token, so there is nothing to select;"
+            " give sequences of two or more"
+        )
+    duplicate = data.duplicate_tokens()
+    if duplicate.any():
+        i, t = (int(k) for k in np.argwhere(duplicate)[0])
+        visible = np.flatnonzero(data.mask[i, :t])
+        first = int(visible[(data.tokens[i, visible] == data.tokens[i, t]).all(axis=1)][0])
+        raise InputError(
+            f"sequence {i} holds the same token at positions {first} and {t}, and equal tokens tie"
+            f" for the maximum whatever the weights ({int(duplicate.any(axis=1).sum())} of {data.n}"
+            " sequences have such ties); mask them, or merge them with merge_duplicates=True"
+        )
+
+
+def split(labels: FloatArray, share: float, seed: int, name: str) -> tuple[IntArray, IntArray]:
+    """Sorted positions ``(rest, part)`` with about ``share`` of each label in ``part``, at least
+    one of each in both.
+
+    Raises:
+        InputError: ``share`` is not between 0 and 1, or a label has fewer than two sequences.
+    """
+    if not 0.0 < share < 1.0:
+        raise InputError(f"{name} is {share}; it must lie between 0 and 1")
+    generator = np.random.default_rng(seed)
+    part = []
+    for label in (-1.0, 1.0):
+        members = np.flatnonzero(labels == label)
+        if len(members) < 2:
+            raise InputError(
+                f"label {label:+g} has {'1 sequence' if len(members) else 'no sequences'}; {name}"
+                " needs at least two of each label"
+            )
+        count = min(max(round(share * len(members)), 1), len(members) - 1)
+        part.append(generator.permutation(members)[:count])
+    chosen = np.sort(np.concatenate(part))
+    return np.setdiff1d(np.arange(len(labels)), chosen), chosen

@@ -1,0 +1,79 @@
+"""Softmax and sums over bags that lie one after the other in a table: no padding, no loop over
+bags.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.datasets.attention_data import FloatArray, IntArray
+
+
+def sums(values: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(n, ...)``: the sum of the rows of each bag; ``values`` is ``(N, ...)``."""
+    return np.add.reduceat(values, offsets[:-1], axis=0)
+
+
+def largest(values: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(n, ...)``: the largest row of each bag, column by column."""
+    return np.maximum.reduceat(values, offsets[:-1], axis=0)
+
+
+def softmax(logits: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArray]:
+    r"""Probabilities ``(N, ...)`` that sum to one in each bag, and ``(n, ...)`` the logarithm of
+    what they were divided by, :math:`\log\sum_te^{a_t}`.
+    """
+    lengths = offsets[1:] - offsets[:-1]
+    top = largest(logits, offsets)
+    powers = np.exp(logits - np.repeat(top, lengths, axis=0))
+    total = sums(powers, offsets)
+    powers /= np.repeat(total, lengths, axis=0)
+    return powers, top + np.log(total)
+
+
+def hardmax(logits: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(N, columns)``: in each column 1 at the largest row of each bag, the first one on ties, and
+    0 elsewhere.
+    """
+    shares = np.zeros_like(logits)
+    for column in range(logits.shape[1]):
+        chosen = first_largest(np.ascontiguousarray(logits[:, column]), offsets)
+        shares[offsets[:-1] + chosen, column] = 1.0
+    return shares
+
+
+def first_largest(values: FloatArray, offsets: IntArray) -> IntArray:
+    """``(n,)``: where in its bag the largest of ``(N,)`` values is, the first one on ties."""
+    lengths = np.diff(offsets)
+    at = np.flatnonzero(values == np.repeat(largest(values, offsets), lengths))
+    return at[np.searchsorted(at, offsets[:-1])] - offsets[:-1]
+
+
+def columns(rows: FloatArray, factor: FloatArray) -> FloatArray:
+    """``rows @ factor``, one column at a time, which is faster where they are few."""
+    if factor.shape[1] > _FEW:
+        return np.asarray(rows @ factor)
+    found = np.empty((len(rows), factor.shape[1]))
+    for column, of in zip(found.T, factor.T, strict=True):
+        column[...] = rows @ np.ascontiguousarray(of)
+    return found
+
+
+def products(rows: FloatArray, moved: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(N,)``: the product of each row ``(N, d)`` with the vector of its bag ``(n, d)``."""
+    if (moved[0] == moved[-1]).all() and (moved == moved[0]).all():  # one query for all bags
+        return np.asarray(rows @ moved[0])
+    return np.asarray(np.einsum("nd,nd->n", rows, np.repeat(moved, np.diff(offsets), axis=0)))
+
+
+def outer_sum(
+    shares: FloatArray, rows: FloatArray, queries: FloatArray, offsets: IntArray
+) -> FloatArray:
+    r"""``(d, d_z)``: :math:`\sum_{it}s_{it}\,x_{it}z_i^\top` for ``(N,)`` shares."""
+    if queries.shape[1] == 1:
+        each = np.repeat(queries[:, 0], np.diff(offsets))
+        return np.asarray((rows.T @ (shares * each))[:, None])
+    return np.asarray(sums(shares[:, None] * rows, offsets).T @ queries)
+
+
+_FEW = 4  # columns

@@ -1,0 +1,258 @@
+r"""Whether data is realizable: an injective collocation, a winner in every sentence, an acyclic
+order for every query.
+
+Assumption 1 of Huang, Liang and Yang, *Non-asymptotic Convergence of Training Transformers for
+Next-token Prediction* (2024). Realizable data is exactly the data whose two max-margin programmes,
+:func:`attsvm.theory.output_margins` and
+:func:`attsvm.theory.order_margins`, have a solution with orthonormal embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from attsvm.base.errors import InputError
+from attsvm.base.printable import Compact
+from attsvm.datasets.attention_data import BoolArray, IntArray
+from attsvm.theory.sentences.partial_order import PartialOrders, partial_order, winners
+from attsvm.theory.sentences.sentence_data import NextTokenData
+
+_SHOWN = 8  # sentences or tokens that a message lists
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about the data that a reader should know; ``str()`` is its sentence.
+
+    Attributes:
+        kind: ``labels`` (one-token sentences of one token have several labels), ``following``
+            (tokens are followed by the same one), ``missing`` (no one-token sentence shows what
+            follows a token; an injective n can be extended to it, so this blocks nothing),
+            ``unexplained`` (no token of a sentence is followed by its label), ``cycle`` (the
+            sentences of a query contradict each other; equal weights on the arcs of the cycle are
+            the Farkas certificate of the order programme), or ``nothing`` (no sentence has two
+            different tokens: the max-margin weights are zero).
+        words: the sentence.
+        blocks: whether it keeps the data from being realizable.
+        sentences: every sentence that has part in it; without them the finding is gone.
+
+    Example:
+        >>> from attsvm.theory.sentences import NextTokenData, check_realizable
+        >>> data = NextTokenData.from_words(["hen", "hen"], ["eats", "runs"])
+        >>> for finding in check_realizable(data).findings:
+        ...     print(finding.kind, finding.blocks, finding.sentences)
+        labels True (1,)
+        nothing False ()
+    """
+
+    kind: Literal["labels", "following", "missing", "unexplained", "cycle", "nothing"]
+    words: str
+    blocks: bool = True
+    sentences: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return self.words
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Realizability(Compact):
+    r"""What :func:`check_realizable` found.
+
+    Attributes:
+        realizable: whether no finding blocks.
+        findings: those that block first; within, by kind and number.
+        blameless: ``(N,)``, the sentences that no blocking finding names:
+            ``data.select(blameless)`` is realizable.
+        orders: the partial orders of the queries.
+
+    Example:
+        >>> from attsvm.theory.sentences import NextTokenData, check_realizable
+        >>> data = NextTokenData.from_words(["hen", "fox", "hen fox"], ["eats", "runs", "sleeps"])
+        >>> report = check_realizable(data)
+        >>> print(report)
+        not realizable: 0 queries with an order
+          no token of sentence 2 explains the label 'sleeps'; correct the label or drop it
+        >>> check_realizable(data.select(report.blameless)).realizable
+        True
+    """
+
+    realizable: bool
+    findings: tuple[Finding, ...]
+    blameless: BoolArray
+    orders: PartialOrders
+
+    def require(self) -> None:
+        """Do nothing for realizable data.
+
+        Raises:
+            InputError: the first finding, when one blocks.
+        """
+        if not self.realizable:
+            more = sum(finding.blocks for finding in self.findings) - 1
+            raise InputError(
+                f"the data is not realizable: {self.findings[0]}"
+                + (f" ({more} more findings)" if more else "")
+            )
+
+    def __str__(self) -> str:
+        head = "realizable" if self.realizable else "not realizable"
+        told = [f"  {finding}" for finding in self.findings]
+        return "\n".join([f"{head}: {len(self.orders.queries)} queries with an order", *told])
+
+
+def check_realizable(data: NextTokenData, strict: bool = True) -> Realizability:
+    """Hold data against the definition of realizable (Assumption 1 of Huang, Liang and Yang 2024),
+    finding by finding, each with all sentences that have part in it.
+
+    Args:
+        data: sentences with labels.
+        strict: whether contradictory collocations and labels that no token explains block. With
+            False the loss of the former has a floor, and the latter add no arcs (as in the code of
+            Li et al. 2024).
+
+    Example:
+        >>> from attsvm.theory.sentences import NextTokenData, check_realizable
+        >>> words = ["hen", "fox", "hen fox", "hen fox"]
+        >>> data = NextTokenData.from_words(words, ["eats", "runs", "runs", "eats"])
+        >>> print(check_realizable(data).findings[0])
+        under query 'fox' the order 'hen' > 'fox' > 'hen' is a cycle (sentences 3, 2); correct
+        them, or treat the data as priority graphs with graph_margins
+    """
+    orders = partial_order(data)
+    every = [
+        *_contradictions(data, strict),
+        *_collisions(data, strict),
+        *_missing(data),
+        *_unexplained(data, strict),
+        *_cycles(data, orders),
+    ]
+    if len(data.occurrences.token) == data.N:
+        words = "no sentence has two different tokens, so attention has nothing to learn; add"
+        every.append(Finding("nothing", f"{words} longer sentences", blocks=False))
+    blameless = np.ones(data.N, dtype=np.bool_)
+    for finding in every:
+        if finding.blocks:
+            blameless[list(finding.sentences)] = False
+    findings = sorted(every, key=lambda finding: not finding.blocks)
+    return Realizability(
+        not any(finding.blocks for finding in every), tuple(findings), blameless, orders
+    )
+
+
+def _explaining(data: NextTokenData) -> IntArray:
+    """``(N,)`` counts of the tokens that explain the label of each sentence."""
+    sentence, token, _ = data.occurrences
+    return np.bincount(sentence[data.following[token] == data.labels[sentence]], minlength=data.N)
+
+
+def _ambiguous(data: NextTokenData) -> dict[int, list[int]]:
+    """The tokens whose one-token sentences have several labels, with these."""
+    single = data.lengths == 1
+    pairs = np.unique(data.queries[single] * data.K + data.labels[single])
+    tokens, counts = np.unique(pairs // data.K, return_counts=True)
+    return {v: (pairs[pairs // data.K == v] % data.K).tolist() for v in tokens[counts > 1].tolist()}
+
+
+def _contradictions(data: NextTokenData, strict: bool) -> Iterable[Finding]:
+    other = (data.lengths == 1) & (data.labels != data.following[data.queries])
+    for token, labels in _ambiguous(data).items():
+        sentences = _numbers(other & (data.queries == token))
+        yield Finding(
+            "labels",
+            f"the one-token sentences of token {_named(data, [token])} have the labels"
+            f" {_named(data, labels)}; keep one of them, for instance by dropping"
+            f" {_where(sentences)}",
+            strict,
+            sentences,
+        )
+
+
+def _collisions(data: NextTokenData, strict: bool) -> Iterable[Finding]:
+    several = _explaining(data) > 1
+    labels, counts = np.unique(data.following[data.following >= 0], return_counts=True)
+    for label in labels[counts > 1].tolist():
+        sentences = _numbers(several & (data.labels == label))
+        open_in = (
+            f"and it is open which of them is meant in {_where(sentences)}; give them different"
+            " following tokens"
+            if sentences
+            else "but no sentence leaves open which of them its label means"
+        )
+        tokens = _named(data, _numbers(data.following == label))
+        yield Finding(
+            "following",
+            f"tokens {tokens} are all followed by {_named(data, [label])}, {open_in}",
+            strict and bool(sentences),
+            sentences,
+        )
+
+
+def _missing(data: NextTokenData) -> Iterable[Finding]:
+    tokens = np.unique(data.tokens)
+    for token in tokens[data.following[tokens] < 0].tolist():
+        name = _named(data, [token])
+        yield Finding(
+            "missing", f"no one-token sentence shows what follows token {name}; add one", False
+        )
+
+
+def _unexplained(data: NextTokenData, strict: bool) -> Iterable[Finding]:
+    told = (data.lengths == 1) & np.isin(data.queries, list(_ambiguous(data)))
+    unexplained = (_explaining(data) == 0) & ~told
+    for label in np.unique(data.labels[unexplained]).tolist():
+        sentences = _numbers(unexplained & (data.labels == label))
+        yield Finding(
+            "unexplained",
+            f"no token of {_where(sentences)} explains the label {_named(data, [label])}; correct"
+            f" the label or drop {'it' if len(sentences) == 1 else 'them'}",
+            strict,
+            sentences,
+        )
+
+
+def _cycles(data: NextTokenData, orders: PartialOrders) -> Iterable[Finding]:
+    K, (sentence, token, _) = data.K, data.occurrences
+    best = winners(data)[sentence]
+    keys = (orders.arcs[orders.cyclic] * [K * K, K, 1]).sum(axis=1)
+    part = (best >= 0) & np.isin((data.queries[sentence] * K + best) * K + token, keys)
+    tied = np.bincount(sentence[part], minlength=data.N) > 0
+    for query in orders.cyclic_queries.tolist():
+        cycle, shown_by = orders.cycle(query)
+        sentences = _numbers(tied & (data.queries == query))
+        more = (
+            ""
+            if set(sentences) == set(shown_by)
+            else f"; cycles of this query run through {_where(sentences)}"
+        )
+        yield Finding(
+            "cycle",
+            f"under query {_named(data, [query])} the order"
+            f" {_named(data, [*cycle, cycle[0]], ' > ')} is a cycle (sentences"
+            f" {_listed(shown_by)}{more}); correct them, or treat the data as priority graphs with"
+            " graph_margins",
+            sentences=sentences,
+        )
+
+
+def _named(data: NextTokenData, tokens: Iterable[int], between: str = ", ") -> str:
+    names = data.names(list(tokens))
+    return _listed(names if data.vocabulary is None else map(repr, names), between)
+
+
+def _listed(items: Iterable[object], between: str = ", ") -> str:
+    """The items with commas; of many the first."""
+    words = [str(item) for item in items]
+    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return between.join(words[:_SHOWN]) + more
+
+
+def _where(sentences: tuple[int, ...]) -> str:
+    return ("sentence " if len(sentences) == 1 else "sentences ") + _listed(sentences)
+
+
+def _numbers(where: BoolArray) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(where).tolist())

@@ -1,0 +1,73 @@
+"""What the compiled and the torch loop are to :func:`~attsvm.training.train`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from attsvm.datasets.attention_data import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
+def values(schedule: Callable[[int], float] | None, step: int, count: int) -> FloatArray:
+    """``(count,)``: factors of the step length from ``step`` on."""
+    if schedule is None:
+        return np.ones(count)
+    return np.array([float(schedule(k)) for k in range(step, step + count)])
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """Everything that is recorded of one step, with a leading run axis; see
+    :class:`~attsvm.training.Trajectory`.
+    """
+
+    loss: FloatArray
+    selected: IntArray
+    softmax_probability: FloatArray
+    log_gradient_norm: FloatArray
+    W: FloatArray
+    head: FloatArray
+    intercept: FloatArray
+    parameters: Mapping[str, FloatArray] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """A loop. Splitting ``advance`` into several calls never changes a bit of the
+    result.
+    """
+
+    name: str
+
+    @property
+    def stopped_at(self) -> IntArray:
+        """The step at which the gradient of each run was exactly zero, -1 where it never was."""
+
+    def advance(self, step: int, count: int) -> None:
+        """Take ``count`` steps, the first of which is number ``step``; a run with a zero gradient
+        stays where it is from then on.
+        """
+
+    def look(self) -> Look:
+        """Read the present state."""
+
+    def state(self) -> dict[str, Any]:
+        """Arrays from which :meth:`restore` continues to the same bits, copied."""
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """Continue from a :meth:`state`."""
+
+
+def hooked(optimizer: Optimizer) -> bool:
+    """Whether a step or a gradient passes through functions of the caller."""
+    steps: Any = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+    return any(steps) or any(
+        parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    )

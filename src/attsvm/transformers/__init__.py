@@ -1,0 +1,33 @@
+"""What the heads of a trained transformer select, by what margin, and which tokens decide it."""
+
+from __future__ import annotations
+
+from attsvm.transformers.audit import Audit, audit
+from attsvm.transformers.caches import from_cache
+from attsvm.transformers.capture import Recording, capture
+from attsvm.transformers.checkpoints import Checkpoints
+from attsvm.transformers.demo import story
+from attsvm.transformers.growth import HeadMetrics
+from attsvm.transformers.guard import LogitGuard, LogitWarning
+from attsvm.transformers.guard_callbacks import guard_lightning, guard_trainer
+from attsvm.transformers.head_findings import Comparison, Head, Support
+from attsvm.transformers.null_weights import reflection
+
+__all__ = [
+    "Audit",
+    "Checkpoints",
+    "Comparison",
+    "Head",
+    "HeadMetrics",
+    "LogitGuard",
+    "LogitWarning",
+    "Recording",
+    "Support",
+    "audit",
+    "capture",
+    "from_cache",
+    "guard_lightning",
+    "guard_trainer",
+    "reflection",
+    "story",
+]

@@ -1,0 +1,141 @@
+r"""What the weights of a head act on, and its max-margin programme on these inputs.
+
+A head without rotary positions has weights :math:`W=sW_K^\top W_Q` on the inputs of its layer: its
+logits are :math:`x_t^\top Wz` with :math:`z=(x-\bar x,1)`, the centred input of the query and a
+constant that carries bias and mean. In other heads keys and queries themselves are the inputs and
+:math:`W=sI`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
+from attsvm.margins import PairMargins, pair_margins
+from attsvm.transformers.capture import Layer
+from attsvm.transformers.null_weights import reflection
+from attsvm.transformers.selections import Classes, labels
+
+
+class Inputs:
+    """Keys and queries of one head as its weights see them.
+
+    Args:
+        layer: of the head.
+        h: place of the head in the layer.
+        center: subtract the mean input from queries; its share moves to the constant.
+        classes: equivalent tokens.
+
+    Attributes:
+        keys: per text ``(T, width)``.
+        queries: per text ``(q, width + 1)``; ``(q, d)`` where keys and queries are the inputs.
+        classes: per text ``(T,)`` integers, equal for equivalent tokens.
+        text: ``(n,)``, the number in the layer of the text of each query, all texts end to end.
+        row: ``(n,)``, the number of each query in its text.
+    """
+
+    def __init__(
+        self, layer: Layer, h: int, center: bool = True, classes: Classes | None = None
+    ) -> None:
+        self.layer, self._h = layer, h
+        texts = layer.texts
+        self.classes = [labels(classes, t.text, t.keys.shape[1]) for t in texts]
+        self.text = np.concatenate([np.full(len(t.positions), i) for i, t in enumerate(texts)])
+        self.row = np.concatenate([np.arange(len(t.positions)) for t in texts])
+        P = layer.projection
+        if P is None:
+            g = h * len(texts[0].keys) // layer.heads
+            self.keys = [t.keys[g].double().numpy() for t in texts]
+            self.queries = [t.queries[h].double().numpy() for t in texts]
+        else:
+            width = P.W_Q.shape[1]
+            stacked = np.concatenate(P.query_inputs)
+            self._mean = stacked.mean(axis=0) if center else np.zeros(width)
+            self.keys = P.key_inputs
+            self.queries = [
+                np.concatenate([z - self._mean, np.ones((len(z), 1))], axis=1)
+                for z in P.query_inputs
+            ]
+
+    def weights(self, h: int | None = None) -> FloatArray:
+        """``(width, width + 1)``: the head's own weights, or those of another head of its layer;
+        ``s I`` where keys and queries are the inputs.
+        """
+        K, Q = self._factors(self._h if h is None else h)
+        return K.T @ Q
+
+    def reflected(self, rng: np.random.Generator) -> FloatArray:
+        """The own weights between random reflections of the inputs, see
+        :func:`~attsvm.transformers.null_weights.reflection`: the same of keys and queries, unless these
+        are another text's.
+        """
+        P = self.layer.projection
+        assert P is not None
+        left = right = reflection(np.concatenate(self.keys), rng)
+        if self.layer.cross:
+            right = reflection(np.concatenate(P.query_inputs), rng)
+        W = self.weights()
+        return np.concatenate([left @ W[:, :-1] @ right, left @ W[:, -1:]], axis=1)
+
+    @cached_property
+    def singular(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Singular vectors and values of the own weights, none of them zero: ``U, s, Vt``."""
+        K, Q = self._factors(self._h)
+        left, upper = np.linalg.qr(K.T)
+        right, lower = np.linalg.qr(Q.T)
+        U, s, Vt = np.linalg.svd(upper @ lower.T)
+        kept = s > 1e-10 * s[0]
+        return left @ U[:, kept], s[kept], Vt[kept] @ right.T
+
+    def logits(self, W: FloatArray) -> list[FloatArray]:
+        """Per text ``(q, T)``: what these weights give, minus infinity on hidden keys."""
+        return [
+            np.where(text.visible, (queries @ W.T) @ keys.T, -np.inf)
+            for text, queries, keys in zip(self.layer.texts, self.queries, self.keys, strict=True)
+        ]
+
+    def programme(self, members: IntArray, selected: IntArray) -> PairMargins:
+        """The margins of some queries.
+
+        Args:
+            members: their numbers, ascending.
+            selected: ``(n,)``, what every query selects.
+        """
+        text, row = self.text[members], self.row[members]
+        used = np.unique(text)
+        rows = [row[text == i] for i in used]
+        texts = [self.layer.texts[i] for i in used]
+        return pair_margins(
+            [self.keys[i] for i in used],
+            [self.queries[i][r] for i, r in zip(used, rows, strict=True)],
+            [selected[members[text == i]] for i in used],
+            positions=[
+                np.zeros_like(r) if self.layer.cross else t.positions[r]
+                for t, r in zip(texts, rows, strict=True)
+            ],
+            visible=[t.visible[r] for t, r in zip(texts, rows, strict=True)],
+            classes=[self.classes[i] for i in used],
+        )
+
+    def equivalent(self, queries: IntArray, one: IntArray, other: IntArray) -> BoolArray:
+        """``(m,)``: whether the keys at two places of each of these queries' texts are of one
+        class; false where a text has no such place.
+        """
+        sizes = np.array([len(each) for each in self.classes])
+        text, ends = self.text[queries], np.cumsum(sizes)
+        there = (np.minimum(one, other) >= 0) & (np.maximum(one, other) < sizes[text])
+        flat, first = np.concatenate(self.classes), (ends - sizes)[text]
+        same = flat[np.where(there, first + one, 0)] == flat[np.where(there, first + other, 0)]
+        return there & same
+
+    def _factors(self, h: int) -> tuple[FloatArray, FloatArray]:
+        """Two matrices of the head's size whose product ``K.T @ Q`` are its weights."""
+        text, P = self.layer.texts[0], self.layer.projection
+        d = text.queries.shape[2]
+        if P is None:
+            return text.scale * np.eye(d), np.eye(d)
+        own = slice(h * d, (h + 1) * d)
+        shift = P.b_Q[own] + P.W_Q[own] @ self._mean
+        return text.scale * P.W_K[own], np.concatenate([P.W_Q[own], shift[:, None]], axis=1)

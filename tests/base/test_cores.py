@@ -1,0 +1,117 @@
+"""Threads of our own: how many, in which order errors are told, and that they are kept."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from attsvm.base.cores import at_most, shared_out, threads
+
+
+@pytest.fixture(autouse=True)
+def three_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attsvm.base.cores.threads", lambda: 3)
+
+
+def test_the_number_is_what_the_environment_and_the_caller_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("ATTSVM_THREADS", raising=False)
+    assert threads() >= 1
+    monkeypatch.setenv("ATTSVM_THREADS", "5")
+    assert threads() == 5
+    with at_most(3):
+        assert threads() == 3
+        with at_most(4), ThreadPoolExecutor(1) as pool:
+            assert threads() == 3
+            assert pool.submit(threads).result() == 5
+    assert threads() == 5
+
+
+def names(most: int | None = None) -> set[str]:
+    """Of the threads that three parts are taken by, none of which ends before all have begun."""
+    begun = threading.Barrier(most or 3, timeout=60.0)
+
+    def work(_: int) -> str:
+        begun.wait()
+        return threading.current_thread().name
+
+    return set(shared_out(work, range(most or 3), most))
+
+
+def test_the_caller_works_and_the_others_are_kept() -> None:
+    here = threading.current_thread().name
+    first = names()
+    assert len(first) == 3
+    assert here in first
+    assert names() == first
+    assert (len(names(2)), names(1)) == (2, {here})
+
+
+def test_the_error_of_the_first_part_is_told_and_nothing_begins_after_it() -> None:
+    started, second, begun = threading.Barrier(3, timeout=60.0), threading.Event(), []
+
+    def work(k: int) -> None:
+        begun.append(k)
+        if k < 3:
+            started.wait()
+        if k == 2:
+            second.set()
+            raise ValueError(k)
+        second.wait(60.0)
+        time.sleep(0.1)
+        if k == 1:
+            raise ValueError(k)
+
+    with pytest.raises(ValueError, match="1"):
+        shared_out(work, range(100))
+    assert sorted(begun) == [0, 1, 2]
+    assert shared_out(lambda k: k, range(3)) == [0, 1, 2]
+
+
+def test_work_within_work_stays_in_its_thread() -> None:
+    def name(_: int) -> str:
+        time.sleep(0.01)  # long enough for another thread to take a part
+        return threading.current_thread().name
+
+    found = shared_out(lambda _: {name(0), *shared_out(name, range(3))}, range(4))
+    assert all(len(each) == 1 for each in found)
+    assert len(names()) == 3  # and work after it does not
+
+
+def test_callers_in_several_threads_share_the_helpers_and_get_their_results_in_order() -> None:
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: shared_out(lambda k: k * k, range(50)), range(40)))
+    assert found == [[k * k for k in range(50)]] * 40
+
+
+def test_what_the_caller_has_set_holds_in_every_thread() -> None:
+    begun = threading.Barrier(3, timeout=60.0)
+
+    def work(_: int) -> str:
+        begun.wait()
+        return np.geterr()["divide"]
+
+    with np.errstate(divide="ignore"):
+        assert shared_out(work, range(3)) == ["ignore"] * 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_has_helpers_of_its_own() -> None:
+    names()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if len(names()) == 3 else 1)
+    deadline = time.monotonic() + 30.0
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if ended == (0, 0):
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    assert ended[1] == 0

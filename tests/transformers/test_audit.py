@@ -1,0 +1,240 @@
+"""The audit: statistics by hand, weights planted at their own max-margin solution, honest nulls."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from attsvm import Frobenius, InputError, Nuclear, max_margin, pair_margins
+from attsvm.transformers import Recording, audit
+from attsvm.transformers.audit import solved, statistics
+from attsvm.transformers.capture import Attended, Layer
+from attsvm.transformers.comparison import Settings, Subject
+from attsvm.transformers.inputs import Inputs
+from attsvm.transformers.selections import KINDS, favourite, selections
+
+from .conftest import Attention, family, one_head, recorded, sharpened
+
+
+def random_heads(seed: int, heads: int = 4, width: int = 24, d: int = 6) -> Attention:
+    rng = np.random.default_rng(seed)
+    shape = (heads * d, width)
+    return Attention(rng.normal(size=shape), rng.normal(size=shape), heads)
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_statistics_by_hand() -> None:
+    model = random_heads(0)
+    recording = recorded(model, normal(0, 2, 9, 24))
+    layer = recording.layers[0]
+    found = selections(recording, layer)
+    for h in range(4):
+        logits = np.concatenate([text.logits()[h].double().numpy() for text in layer.texts])
+        order = np.sort(logits, axis=1)
+        weights = np.exp(logits - order[:, -1:])
+        weights /= weights.sum(axis=1, keepdims=True)
+        exact = order[:, -1] - order[:, -2]
+        size = np.abs(order[:, -1]).max()  # of logits in float32, whose rounding a margin inherits
+        np.testing.assert_allclose(found.margin[h], exact, atol=4e-7 * size)
+        np.testing.assert_allclose(found.top[h], weights.max(axis=1), rtol=1e-5)
+        entropy = -(weights * np.log(np.maximum(weights, 1e-300))).sum(axis=1)
+        np.testing.assert_allclose(found.entropy[h], entropy, atol=1e-5)
+        assert (found.selected[h] == logits.argmax(axis=1)).all()
+        own = np.tile(np.arange(9), 2)
+        itself = found.kind[h] == KINDS.index("itself")
+        assert (itself == (found.selected[h] == own)).all()
+        lengths = [
+            torch.cat([getattr(text, name)[h] for text in layer.texts]).square().sum(dim=1)
+            for name in ("queries", "keys")
+        ]
+        size = 6**-0.5 * np.prod([float(each.mean().sqrt()) for each in lengths])
+        np.testing.assert_allclose(found.scale_free[h], exact / size, atol=1e-5)
+        told = audit(recording, norms=()).heads[h]
+        assert told.margin[1] == pytest.approx(np.median(exact), rel=1e-5)
+        assert told.scale_free[1] == pytest.approx(np.median(exact) / size, rel=1e-5)
+        row = told.row()
+        assert (row["margin"], row["margin_scale_free"]) == (told.margin[1], told.scale_free[1])
+
+
+def test_classes_add_their_weights_and_are_no_rivals() -> None:
+    recording = recorded(random_heads(1), normal(1, 1, 8, 24))
+    classes = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    alone = selections(recording, recording.layers[0])
+    joined = selections(recording, recording.layers[0], [classes])
+    assert (joined.margin >= alone.margin - 1e-6).all()
+    assert (joined.top >= alone.top - 1e-6).all()
+    h, j = 2, 5
+    logits = recording.layers[0].texts[0].logits()[h, j].numpy()
+    best = logits.argmax()
+    other = logits[classes != classes[best]].max()
+    assert joined.margin[h, j] == pytest.approx(logits[best] - other, rel=1e-5)
+    with pytest.raises(InputError, match="classes of text 0 have shape"):
+        selections(recording, recording.layers[0], [classes[:3]])
+
+
+def test_copies_that_are_declared_equivalent_change_no_null() -> None:
+    """Of two heads of size two ``permuted`` has one draw: the swap of the singular vectors."""
+    model = random_heads(4, heads=1, width=24, d=2)
+    with torch.no_grad():
+        model.q_proj.weight.mul_(0.1)  # sure of half of the queries
+    x = normal(4, 6, 10, 24)
+    copies = x + 1e-6 * normal(5, *x.shape)
+    options = {"norms": ["fro"], "nulls": ["permuted"], "most": 10_000, "center": False}
+    alone = audit(recorded(model, x), **options).heads[0]
+    both = recorded(model, torch.cat([x, copies], dim=1))
+    joined = audit(both, **options, classes=[np.tile(np.arange(10), 2)] * 6).heads[0]
+    assert 0.2 < alone.sure[0] < 0.8
+    assert joined.sure == pytest.approx(alone.sure, abs=1e-9)
+    one, two = alone.fit("fro"), joined.fit("fro")
+    assert two.cosine == pytest.approx(one.cosine, abs=1e-3)
+    assert two.nulls["permuted"] == pytest.approx(one.nulls["permuted"], abs=1e-3)
+
+
+def test_the_other_copy_of_what_a_head_selects_agrees_with_it() -> None:
+    layer = recorded(random_heads(0), normal(0, 2, 6, 24)).layers[0]
+    inputs = Inputs(layer, 0, classes=[np.array([0, 1, 2, 0, 1, 2]), np.arange(6)])
+    queries = np.array([0, 1, 7, 7, 2, 2])  # two of the second text
+    one, other = np.array([0, 0, 0, 3, -1, 6]), np.array([3, 1, 3, 3, -1, 0])
+    found = inputs.equivalent(queries, one, other)
+    assert found.tolist() == [True, False, False, True, False, False]
+
+
+def planted(seed: int, norm) -> tuple[Attention, torch.Tensor]:
+    """A head that is the max-margin solution of its own selections."""
+    rng = np.random.default_rng(seed)
+    width, T = 16, 12
+    x = rng.normal(size=(6, T, width))
+    x -= x.reshape(-1, width).mean(axis=0)  # the mean query is zero, so centring changes nothing
+    z = np.concatenate([x, np.ones((6, T, 1))], axis=2)
+    W = rng.normal(size=(width, width + 1))
+    chosen = [(keys @ W @ queries.T).T.argmax(axis=1) for keys, queries in zip(x, z, strict=True)]
+    W = max_margin(pair_margins(list(x), list(z), chosen, causal=False), norm, tol=1e-8).W
+    return one_head(W, 8.0), torch.from_numpy(x)  # sure at every query: margins of eight nats
+
+
+@pytest.mark.parametrize("norm", [Frobenius(), Nuclear()])
+def test_a_planted_head_is_its_own_solution_and_its_nulls_are_not(norm) -> None:
+    model, x = planted(0, norm)
+    found = audit(
+        recorded(model, x), norms=[norm], nulls=("permuted", "rotated", "random"), most=10_000
+    )
+    fit = found.head(0, 0).fit(norm)
+    assert fit.status == "optimal"
+    assert fit.cosine > 0.999
+    assert fit.share > 0.99
+    assert fit.excess > 0.15
+    assert found.support(0, 0)[0].multiplier > 0
+
+
+def test_other_texts_are_guessed_by_the_solution_and_by_the_usual_distance() -> None:
+    """Six positions, of which each selects the one before it, and the first one itself."""
+    W = np.zeros((6, 7))
+    W[[0, 0, 1, 2, 3, 4], range(6)] = 1.0
+    x = torch.eye(6, dtype=torch.float64).expand(4, 6, 6)
+    (fit,) = audit(recorded(one_head(W, 8.0), x), nulls=[]).heads[0].fits
+    assert (fit.agreement, fit.baseline) == (1.0, pytest.approx(5 / 6))
+
+
+def test_the_seed_decides_and_rows_are_flat() -> None:
+    recording = sharpened(recorded(family("bert"), "bert"), 200.0)
+    first, again, other = (audit(recording, seed=seed, draws=1) for seed in (3, 3, 4))
+    assert str(first.heads) == str(again.heads) != str(other.heads)
+    rows = first.table()
+    assert len(rows) == 8
+    assert {"layer", "head", "margin_scale_free", "fro_excess"} <= set(rows[0])
+    assert len(repr(first)) <= 300
+
+
+def test_heads_are_compared_the_most_selective_first() -> None:
+    """And each as it would be alone: a null and a draw of a head is of that head's own numbers."""
+    model = random_heads(4)
+    with torch.no_grad():
+        for h, factor in enumerate((0.3, 3.0, 0.1, 1.0)):
+            model.q_proj.weight[6 * h : 6 * h + 6].mul_(factor)
+    x = normal(5, 3, 10, 24)
+    recording = recorded(model, x)
+    settings = Settings(draws=1, threshold=0.2, most=20)
+    found, seen = statistics(recording, settings)
+    assert not any(head.fits for head in found.heads)
+    assert [head.head for head in found.pending] == [1, 3, 0, 2]
+    heads = list(solved(recording, found, seen, settings))
+    assert [head.head for head, _ in heads] == [1, 3, 0, 2]
+    for one in heads:
+        found.put(*one)
+    assert not found.pending
+    (layer,) = recording.layers
+    alone = dataclasses.replace(recording, layers=[layer])
+    whole = audit(alone, draws=1, threshold=0.2, most=20)
+    assert str(whole.heads) == str(found.heads)
+    some = recorded(model, x, heads=[1, 3])
+    for head in audit(some, nulls=["permuted"], draws=1, threshold=0.2, most=20).heads:
+        one, other = head.fit("fro"), found.head(0, head.head).fit("fro")
+        assert (one.cosine, one.resampled) == (other.cosine, other.resampled)
+
+
+def test_shares_by_chance_are_those_of_uniform_selection() -> None:
+    """A causal text of four tokens, two of them alike."""
+    visible = np.tri(4, dtype=bool)
+    queries, keys = torch.zeros(1, 4, 2), torch.zeros(1, 4, 2)
+    text = Attended(queries, keys, np.arange(4), visible, None, 1.0, 0, 4)
+    layer = Layer(0, "", [0], False, True, [text])
+    recording = Recording([layer], [np.array([5, 7, 5, 7])], [["a", "b", "a", "b"]])
+    found = selections(recording, layer)
+    chance = dict(zip(KINDS, found.chance, strict=True))
+    own = 1 + 1 / 2 + 1 / 3 + 1 / 4
+    assert chance["itself"] == pytest.approx(own / 4)
+    assert chance["previous"] == pytest.approx((own - 1) / 4)
+    assert chance["first"] == pytest.approx((1 / 3 + 1 / 4) / 4)  # not where it is the one before
+    assert chance["same token"] == pytest.approx(1 / 16)  # b of the last
+    assert sum(chance.values()) == pytest.approx(1)
+    np.testing.assert_allclose(found.entropy[0], np.log([1, 2, 3, 4]), atol=1e-6)
+    assert found.runner[0, 0] == -1
+    assert found.sure(0, 0.2).tolist() == [False, True, True, True], "the first has no choice"
+    word, share, at_random = favourite(recording, layer, found, 0)
+    assert (word, share) == ("a", 1.0), "all logits are equal, and the first token wins"
+    assert at_random == pytest.approx((1 + 1 / 2 + 2 / 3 + 1 / 2) / 4)
+
+
+def test_selections_that_contradict_each_other_have_a_soft_solution() -> None:
+    """One query twice, which selects one token and then the other."""
+    programme = pair_margins([np.eye(2)], [np.ones((2, 3))], [np.array([0, 1])], causal=False)
+    subject = SimpleNamespace(_settings=Settings())
+    solution, status = Subject._solved(subject, programme, Frobenius())
+    assert status == "soft"
+    assert (solution.status, solution.slack) == ("optimal", pytest.approx(10.0 / 3.0))
+
+
+def test_texts_are_drawn_with_replacement_and_one_is_left_out() -> None:
+    inputs = SimpleNamespace(text=np.repeat(np.arange(20), 2))
+    subject = SimpleNamespace(inputs=inputs, sure=np.arange(40), _rng=np.random.default_rng(0))
+    drawn = np.array([Subject._drawn(subject) for _ in range(200)])
+    np.testing.assert_array_equal(drawn[:, ::2], drawn[:, 1::2])  # whole texts
+    assert not drawn.all(axis=1).any()
+    assert drawn.mean() == pytest.approx(1 - (19 / 20) ** 20, abs=0.02)
+
+
+def test_refusals() -> None:
+    recording = recorded(family("bert"), "bert")
+    found = audit(recording, norms=())
+    for wrong, words in (
+        (lambda: audit(3), "recording is 3; give the one of"),
+        (lambda: audit(Recording()), "the recording has no texts"),
+        (lambda: audit(recording, nulls=["mean"]), "unknown null 'mean'"),
+        (lambda: found.head(0, 9), "no head 9 in layer 0; layers 0 to 1 have heads 0 to 3"),
+        (lambda: found.head(0, 0).fit("nuc"), "was not compared in the norm nuc"),
+    ):
+        with pytest.raises(InputError, match=words):
+            wrong()
+
+
+def test_heads_whose_logits_have_a_bias_are_not_compared() -> None:
+    found = audit(recorded(family("t5"), "t5"), threshold=0.05)
+    why = {head.uncompared for head in found.heads if not head.fits}
+    assert "something is added to their logits" in why
