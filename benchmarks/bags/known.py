@@ -44,8 +44,8 @@ def image_bags(
 
     Returns:
         bags of pixels between 0 and 1, ``height * width * channels`` features, with labels -1 and
-        +1; :attr:`~attsvm.datasets.bags.Bags.source` is the position of each image in its part, and instance
-        labels are 1 for ``target``, 0 for the others.
+        +1; :attr:`~attsvm.datasets.bags.Bags.source` is the position of each image in its part, and
+        instance labels are 1 for ``target``, 0 for the others.
     """
     pixels, classes = (
         (images.train, images.train_labels)

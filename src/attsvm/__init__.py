@@ -12,25 +12,22 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 _ROOMS = {
-    "data": "AttentionData",
-    "geometry": "Frobenius Lp MaxRow Norm Nuclear PowerPotential Rows Schatten Spectral parse_norm",
+    "base.errors": "AttsvmError InputError",
+    "datasets.attention_data": "AttentionData",
+    "datasets.queries": "head_pairs self_attention sequence_pairs",
     "margins": (
-        "Margins MarginsBatch selection_batch selection_margins decoder_margins "
-        "finite_component graph_margins least_norm multi_token_margins order_arcs "
-        "order_margins output_margins pair_margins prompt_margins "
-        "ratio_margins recombine relaxed_margins sequence_margins soft_label_margins "
+        "Margins MarginsBatch decoder_margins finite_component least_norm multi_token_margins "
+        "optimal_tokens pair_margins prompt_margins ratio_margins recombine relaxed_margins "
+        "selection_batch selection_margins sequence_margins token_scores"
+    ),
+    "norms": "Frobenius Lp MaxRow Norm Nuclear PowerPotential Rows Schatten Spectral parse_norm",
+    "solvers": "MarginSolution SolutionBatch locally_optimal margin_path max_margin",
+    "theory": (
+        "Cone RegularizationPath all_support gradient_alignment graph_margins graph_svm order_arcs "
+        "order_margins output_margins regularization_path soft_label_margins soft_label_svm "
         "strong_components"
     ),
-    "solvers": "MarginSolution margin_path SolutionBatch max_margin",
-    "selection": (
-        "token_scores optimal_tokens locally_optimal all_support gradient_alignment graph_svm "
-        "soft_label_svm"
-    ),
-    "queries": "head_pairs self_attention sequence_pairs",
-    "dynamics": (
-        "Cone DirectionWithin LogSpaced RegularizationPath Trajectory regularization_path train"
-    ),
-    "errors": "AttsvmError InputError",
+    "training": "DirectionWithin LogSpaced Trajectory train",
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
@@ -58,13 +55,11 @@ __all__ = [
     "Trajectory",
     "__version__",
     "all_support",
+    "attention",
     "claims",
     "datasets",
     "decoder_margins",
-    "dynamics",
-    "errors",
     "finite_component",
-    "geometry",
     "gradient_alignment",
     "graph_margins",
     "graph_svm",
@@ -74,8 +69,8 @@ __all__ = [
     "margin_path",
     "margins",
     "max_margin",
-    "models",
     "multi_token_margins",
+    "norms",
     "optim",
     "optimal_tokens",
     "order_arcs",
@@ -83,14 +78,12 @@ __all__ = [
     "output_margins",
     "pair_margins",
     "parse_norm",
-    "probe",
     "prompt_margins",
     "ratio_margins",
     "recombine",
     "regularization_path",
     "relaxed_margins",
     "report",
-    "selection",
     "selection_batch",
     "selection_margins",
     "self_attention",
@@ -100,38 +93,29 @@ __all__ = [
     "soft_label_margins",
     "soft_label_svm",
     "solvers",
-    "store",
     "strong_components",
+    "theory",
     "token_scores",
     "train",
+    "training",
+    "transformers",
 ]
 
 if TYPE_CHECKING:
     from attsvm import (
-        attention as models,
-    )
-    from attsvm import (
+        attention,
         claims,
         datasets,
         margins,
+        norms,
         optim,
         report,
         sklearn,
         solvers,
+        theory,
+        training,
+        transformers,
     )
-    from attsvm import (
-        norms as geometry,
-    )
-    from attsvm import (
-        theory as selection,
-    )
-    from attsvm import (
-        training as dynamics,
-    )
-    from attsvm import (
-        transformers as probe,
-    )
-    from attsvm.base import errors, store
     from attsvm.base.errors import AttsvmError, InputError
     from attsvm.datasets.attention_data import AttentionData
     from attsvm.datasets.queries import head_pairs, self_attention, sequence_pairs

@@ -25,10 +25,7 @@ import torch
 from hypothesis import Phase, settings
 
 import attsvm
-from attsvm import margins, solvers
-from attsvm import norms as geometry
-from attsvm import theory as selection
-from attsvm import training as dynamics
+from attsvm import margins, norms, solvers, theory, training
 from attsvm.base.errors import AttsvmError
 from attsvm_papers.kit import Cell, experiment
 
@@ -260,7 +257,7 @@ def _(b):
 
 @fault(
     "winners and losers of an order change places",
-    "margins/test_next_token.py::test_order_rows_by_loops",
+    "theory/test_sentence_margins.py::test_order_rows_by_loops",
     "graph-1 C4.4a",
     cells={"part": ["acyclic"]},
     seeds=[10000, 10001, 10002, 10003],
@@ -273,7 +270,7 @@ def _(b):
 
 @fault(
     "cycles are not seen",
-    "margins/test_next_token.py::test_components_of_hand_made_graphs",
+    "theory/test_sentence_margins.py::test_components_of_hand_made_graphs",
     "graph-4 C4.2z",
 )
 def _(b):
@@ -291,7 +288,7 @@ def _(b):
 
 @fault(
     "scores forget the labels",
-    "selection/test_tokens.py"
+    "theory/test_tokens.py"
     "::test_scores_are_label_times_head_times_token_and_masked_tokens_never_win",
     "rates-4 C5.1",
 )
@@ -299,12 +296,12 @@ def _(b):
     def wrong(right, data, head):
         return right(replace(data, labels=np.ones_like(data.labels)), head)
 
-    b.around(selection.token_scores, wrong)
+    b.around(margins.token_scores, wrong)
 
 
 @fault(
     "one beaten neighbour is enough",
-    "selection/test_tokens.py::test_a_locally_optimal_token_beats_all_its_neighbours",
+    "theory/test_tokens.py::test_a_locally_optimal_token_beats_all_its_neighbours",
     "mmts-9 T17b",
     cells={"part": ["enumeration"]},
 )
@@ -314,16 +311,16 @@ def _(b):
         return np.array(
             [
                 not len(rivals) or bool((scores[i, margins.selected[i]] > scores[i, rivals]).any())
-                for i, rivals in enumerate(selection.neighbours(solution))
+                for i, rivals in enumerate(solvers.neighbours(solution))
             ]
         )
 
-    b.around(selection.locally_optimal, wrong)
+    b.around(solvers.locally_optimal, wrong)
 
 
 @fault(
     "a tie with a neighbour is no obstacle",
-    "selection/test_tokens.py::test_local_optimality_of_the_planar_toys",
+    "theory/test_tokens.py::test_local_optimality_of_the_planar_toys",
     "mmts-1 T6",
     cells={"part": ["near"]},
 )
@@ -334,12 +331,12 @@ def _(b):
             gamma[i, t] += 1e-9
         return right(solution, gamma)
 
-    b.around(selection.locally_optimal, wrong)
+    b.around(solvers.locally_optimal, wrong)
 
 
 @fault(
     "every rival is a neighbour",
-    "selection/test_tokens.py::test_local_optimality_of_the_planar_toys",
+    "theory/test_tokens.py::test_local_optimality_of_the_planar_toys",
     "mmts-1 T4",
     cells={"part": ["near"]},
 )
@@ -348,26 +345,26 @@ def _(b):
         of = solution.margins
         return [of.token[of.offsets[i] : of.offsets[i + 1]] for i in range(of.n)]
 
-    b.around(selection.neighbours, wrong)
+    b.around(solvers.neighbours, wrong)
 
 
 @fault(
     "all tokens always support",
-    "selection/test_conditions.py::test_fast_test_of_all_support_agrees_with_the_solver",
+    "theory/test_conditions.py::test_fast_test_of_all_support_agrees_with_the_solver",
     why="experiments ask the solver which tokens support, not this shortcut",
 )
 def _(b):
-    b.around(selection.all_support, lambda right, data, tokens: np.ones(data.batch_shape, bool))
+    b.around(theory.all_support, lambda right, data, tokens: np.ones(data.batch_shape, bool))
 
 
 @fault(
     "the first gradient is measured from the mean of all tokens' gains",
-    "selection/test_conditions.py::test_alignment_is_that_of_the_first_gradient",
+    "theory/test_conditions.py::test_alignment_is_that_of_the_first_gradient",
     "tfsvm-5 T15",
     cells={"n": [4], "T": [5], "d": [8]},
 )
 def _(b):
-    b.around(selection.gradient_alignment, lambda right, *a, **k: right(*a, **k) + 0.01)
+    b.around(theory.gradient_alignment, lambda right, *a, **k: right(*a, **k) + 0.01)
 
 
 # Lengths: norms, and the directions that they make steepest.
@@ -375,7 +372,7 @@ def _(b):
 
 @fault(
     "a norm is left without its root",
-    "geometry/test_families.py::test_value_is_the_definition",
+    "norms/test_families.py::test_value_is_the_definition",
     "md-1d M4",
     seeds=[10001, 10002],
 )
@@ -391,7 +388,7 @@ def _(b):
 
 @fault(
     "the dual norm is the norm",
-    "geometry/test_norm.py::test_hoelder_with_equality_at_the_steepest_direction",
+    "norms/test_norm.py::test_hoelder_with_equality_at_the_steepest_direction",
     "spectral-2 C7.1c",
     cells={"optimiser": [0]},
     steps=300,
@@ -404,16 +401,16 @@ def _(b):
 
 @fault(
     "the arguments of the divergence change places",
-    "geometry/test_potential.py::test_divergence_does_not_cancel",
+    "norms/test_potential.py::test_divergence_does_not_cancel",
     why="near its solution the divergence is nearly symmetric",
 )
 def _(b):
-    b.method(geometry.PowerPotential, "bregman", lambda right, self, V, W: right(self, W, V))
+    b.method(norms.PowerPotential, "bregman", lambda right, self, V, W: right(self, W, V))
 
 
 @fault(
     "gaps are measured without unit length",
-    "dynamics/test_trajectory.py::test_gap_of_opposite_orthogonal_and_missing_directions",
+    "training/test_trajectory.py::test_gap_of_opposite_orthogonal_and_missing_directions",
     "mmts-1 N1",
     cells={"part": ["descent"]},
 )
@@ -421,7 +418,7 @@ def _(b):
     def wrong(right, W, target):
         return right(W, target) + 1e-2 * np.log1p(np.linalg.norm(W, axis=(-2, -1)))
 
-    b.around(dynamics.direction_gap, wrong)
+    b.around(training.direction_gap, wrong)
 
 
 @fault(
@@ -471,7 +468,7 @@ def _(b):
 
 @fault(
     "Polyak's steps forget their factor",
-    "dynamics/test_polyak.py::test_compiled_steps_are_the_autograd_ones",
+    "training/test_polyak.py::test_compiled_steps_are_the_autograd_ones",
     why="rates-1 trains in the compiled engine, which the test compares",
 )
 def _(b):
@@ -499,9 +496,9 @@ def _(b):
 
     def wrong(right, norm):
         found = right(norm)
-        return geometry.Frobenius() if found == geometry.Nuclear() else found
+        return norms.Frobenius() if found == norms.Nuclear() else found
 
-    b.patch.setattr(front, "as_norm", lambda norm: wrong(geometry.as_norm, norm))
+    b.patch.setattr(front, "as_norm", lambda norm: wrong(norms.as_norm, norm))
 
 
 @fault(
@@ -541,7 +538,7 @@ def _(b):
 
 @fault(
     "the gradient of one sequence is 1% off",
-    "models/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
+    "attention/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
     "mmts-6 T22b",
     cells={"part": ["descent"], "loss_name": ["linear", "logistic"]},
     scores=[1, 10, 100],
@@ -559,7 +556,7 @@ def _(b):
 
 @fault(
     "the gradient of one sequence is 1% off in torch",
-    "models/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
+    "attention/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
     why="limits do not depend on positive weights of sequences",
 )
 def _(b):
@@ -576,7 +573,7 @@ def _(b):
 
 @fault(
     "factors are normalised jointly",
-    "dynamics/test_parameterizations.py::test_only_steps_of_the_stacked_pair_conserve_the_balance",
+    "training/test_parameterizations.py::test_only_steps_of_the_stacked_pair_conserve_the_balance",
     why="norms of factors at the quick scale differ by less than a hundredth",
 )
 def _(b):
@@ -591,7 +588,7 @@ def _(b):
 
 @fault(
     "schedules are not read",
-    "dynamics/test_polyak.py::test_schedules_by_name_are_those_of_groups",
+    "training/test_polyak.py::test_schedules_by_name_are_those_of_groups",
     "rates-1 C5.2f",
 )
 def _(b):
@@ -602,7 +599,7 @@ def _(b):
 
 @fault(
     "steps are a tenth too long",
-    "dynamics/test_train.py::test_loops_agree_on_ragged_data",
+    "training/test_train.py::test_loops_agree_on_ragged_data",
     "mmts-3 E1.3f",
     cells={"part": ["descent", "plain", "published"]},
 )
@@ -614,7 +611,7 @@ def _(b):
 
 @fault(
     "logits are 10% too large",
-    "models/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
+    "attention/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
     "mmts-3 E1.3f",
     cells={"part": ["descent", "plain", "published"]},
 )
@@ -629,7 +626,7 @@ def _(b):
 
 @fault(
     "a trained head stands still",
-    "dynamics/test_polyak.py::test_schedules_by_name_are_those_of_groups",
+    "training/test_polyak.py::test_schedules_by_name_are_those_of_groups",
     "benign-1 BO1",
     cells={"part": ["courses"]},
 )
@@ -644,7 +641,7 @@ def _(b):
 
 @fault(
     "the logistic loss is the exponential one",
-    "models/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
+    "attention/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
     "mmts-6 T22b",
     cells={"part": ["descent"], "loss_name": ["linear", "logistic"]},
     scores=[1, 10, 100],
@@ -661,7 +658,7 @@ def _(b):
 
 @fault(
     "starts are not read",
-    "models/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
+    "attention/test_exact_steps.py::test_one_step_has_twelve_digits[W-linear-1.0]",
     "mmts-1 N1",
     cells={"part": ["descent"]},
 )
@@ -676,7 +673,7 @@ def _(b):
 
 @fault(
     "paths are in the Frobenius norm, whatever was asked for",
-    "dynamics/test_radius_path.py::test_paths_in_another_norm_reach_its_solution",
+    "theory/test_radius_path.py::test_paths_in_another_norm_reach_its_solution",
     "mmts-9 T18",
     cells={"part": ["local_path"], "bound": ["lp:3"]},
     seeds=[10000, 10001],
@@ -684,12 +681,12 @@ def _(b):
 def _(b):
     from attsvm.theory import radius_path
 
-    b.patch.setattr(radius_path, "as_norm", lambda norm: geometry.Frobenius())
+    b.patch.setattr(radius_path, "as_norm", lambda norm: norms.Frobenius())
 
 
 @fault(
     "the output matrix is trained on sentences of two tokens",
-    "dynamics/next_token/test_training.py"
+    "theory/next_token/test_training.py"
     "::test_stage_one_is_a_straight_line_with_orthonormal_embeddings",
     "ntp-1 C3.1a",
 )
@@ -701,7 +698,7 @@ def _(b):
 
 @fault(
     "tokens of one support need not be level",
-    "margins/test_next_token.py::test_soft_label_rows_by_loops",
+    "theory/test_sentence_margins.py::test_soft_label_rows_by_loops",
     "ntp-7 SL3",
     cells={"kind": ["both", None], "rule": ["plain", None], "width": [None]},
     seeds=[10000, 10001],
@@ -711,12 +708,12 @@ def _(b):
         found = right(*arguments)
         return replace(found.restricted(~found.equalities), equality=None)
 
-    b.around(margins.soft_label_margins, wrong)
+    b.around(theory.soft_label_margins, wrong)
 
 
 @fault(
     "the finite part holds the tokens of a support to be equally frequent",
-    "selection/test_soft_labels.py::test_orthonormal_embeddings_in_closed_form",
+    "theory/test_soft_labels.py::test_orthonormal_embeddings_in_closed_form",
     "ntp-7 SL2",
     cells={"kind": ["both", None], "rule": ["plain", None], "width": [None]},
     seeds=[10000, 10001],
@@ -762,7 +759,7 @@ def _(b):
 
 @fault(
     "hidden tokens are trained on where lengths differ",
-    "dynamics/test_train.py::test_loops_agree_on_ragged_data",
+    "training/test_train.py::test_loops_agree_on_ragged_data",
     why="sequences of the quick experiments have no hidden tokens",
 )
 def _(b):
@@ -776,7 +773,7 @@ def _(b):
 
 @fault(
     "a schedule begins anew after every record",
-    "dynamics/test_polyak.py::test_schedules_by_name_are_those_of_groups",
+    "training/test_polyak.py::test_schedules_by_name_are_those_of_groups",
     why="errors still fall within the bounds of rates-1 C5.2f",
 )
 def _(b):

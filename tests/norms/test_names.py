@@ -91,5 +91,5 @@ def test_names_that_lead_nowhere(text: str, message: str) -> None:
 
 def test_a_norm_may_be_given_by_its_name() -> None:
     assert (as_norm(None), as_norm("spec"), as_norm(Rows())) == (Frobenius(), Spectral(), Rows())
-    with pytest.raises(InputError, match=r"norm is 2; give an attsvm\.geometry\.Norm such as"):
+    with pytest.raises(InputError, match=r"norm is 2; give an attsvm\.norms\.Norm such as"):
         as_norm(2)

@@ -14,20 +14,7 @@ import pytest
 import torch
 
 import attsvm
-from attsvm import (
-    datasets,
-    optim,
-    solvers,
-)
-from attsvm import (
-    theory as selection,
-)
-from attsvm import (
-    training as dynamics,
-)
-from attsvm import (
-    transformers as probe,
-)
+from attsvm import datasets, optim, solvers, theory, training, transformers
 from attsvm.base.errors import InputError
 from attsvm.sklearn import AttentionSVC, Limits, WitnessSVC
 from attsvm.theory import next_token
@@ -66,9 +53,9 @@ class Heads(torch.nn.Module):
 def audited(norm: Any) -> Any:
     x = torch.randn(2, 9, 8, generator=torch.Generator().manual_seed(1))
     model = Heads()
-    with torch.no_grad(), probe.capture(model) as recording:
+    with torch.no_grad(), transformers.capture(model) as recording:
         model(x)
-    return probe.audit(recording, norms=(norm,), nulls=(), threshold=0.2)
+    return transformers.audit(recording, norms=(norm,), nulls=(), threshold=0.2)
 
 
 def steepest(norm: Any) -> Any:
@@ -102,12 +89,12 @@ CALLS: dict[str, Callable[[Any], Any]] = {
         *(each.W for each in solvers.margin_path(margins, [norm, norm])),
         solvers.margin_path([margins], norm)[0].W,
     ],
-    "attsvm.theory.margin_drop_bound": lambda norm: selection.margin_drop_bound(
+    "attsvm.theory.margin_drop_bound": lambda norm: theory.margin_drop_bound(
         data.take([0, 1]), tokens[:2], norm
     ),
     "attsvm.optim.SteepestDescent": steepest,
     "attsvm.theory.regularization_path": lambda norm: (
-        dynamics.regularization_path(data, head, norm, [2.0], starts=1).W
+        theory.regularization_path(data, head, norm, [2.0], starts=1).W
     ),
     "attsvm.theory.next_token.steepest_stage": lambda norm: (
         next_token.steepest_stage(

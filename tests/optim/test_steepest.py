@@ -269,7 +269,7 @@ def test_polyak_stands_still_at_zero_gradients_and_below_the_floor() -> None:
         ({"fused": True, "normalize": False}, "fused is True with normalize=False"),
         ({"fused": True, "norm": Lp(3)}, "fused is True with norm="),
         ({"fused": True, "step_size": "polyak"}, "fused is True with step_size='polyak'"),
-        ({"norm": 2}, r"norm is 2; give an attsvm\.geometry\.Norm"),
+        ({"norm": 2}, r"norm is 2; give an attsvm\.norms\.Norm"),
         ({"norm": "manhattan"}, "unknown norm 'manhattan'"),
     ],
 )

@@ -14,6 +14,7 @@ def save_tiny_bert(folder: Path, words: Sequence[str] = (), layers: int = 3, siz
     """
     import tokenizers
     import torch
+
     import transformers
 
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]

@@ -262,7 +262,7 @@ def test_layers_that_share_weights_turn_alike() -> None:
 
 def test_a_warning_names_the_head_once_and_says_what_to_do() -> None:
     model = family("gpt2").train()
-    guard = attsvm.optim.LogitGuard(model, tau=1e-9, every=1)
+    guard = attsvm.transformers.LogitGuard(model, tau=1e-9, every=1)
     assert repr(guard).endswith("nothing measured in 0 steps")
     with pytest.warns(
         LogitWarning, match=r"head \d of layer \d .* beyond tau .*lower the rate"

@@ -125,8 +125,8 @@ class Attention(nn.Module):
             data: one instance for all runs, or with one leading axis: one instance per run.
             head: :math:`v` of a linear head, ``(d_v,)`` or ``(runs, d_v)``; beside ``targets`` also
                 a matrix ``(C, d_v)``; or a module or function from attention outputs
-                ``(..., n, d_v)`` to values ``(..., n)``, such as :class:`~attsvm.attention.MLPHead`,
-                or ``(..., n, C)`` beside ``targets``.
+                ``(..., n, d_v)`` to values ``(..., n)``, such as
+                :class:`~attsvm.attention.MLPHead`, or ``(..., n, C)`` beside ``targets``.
             intercept: :math:`b` of a linear head, a number or ``(runs,)``; None for a head that has
                 none (and trains none).
             runs: number of runs; read from the leading axis of ``data`` when left out.

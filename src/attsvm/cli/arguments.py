@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from attsvm.sklearn import LONGEST_STEP
+from attsvm.base.ranges import LONGEST_STEP
 
 
 def _number(kind: type, holds: Callable[[Any], bool], wrong: str) -> Callable[[str], Any]:

@@ -46,7 +46,6 @@ __all__ = [
     "load",
     "mlp_instance",
     "names",
-    "next_token",
     "orth",
     "orthonormal",
     "planted_witnesses",
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
     from attsvm.datasets.images import digits
     from attsvm.datasets.source import Dataset, Encoded
     from attsvm.datasets.toys import Toy, toy
-    from attsvm.theory import sentences as next_token
 
 
 def __getattr__(name: str) -> Any:
@@ -74,8 +72,6 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"attsvm.datasets.{_HOME[name]}"), name)
         globals()[name] = value
         return value
-    if name == "next_token":
-        return importlib.import_module("attsvm.theory.sentences")
     raise AttributeError(f"module 'attsvm.datasets' has no attribute {name!r}")
 
 

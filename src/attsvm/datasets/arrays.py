@@ -25,8 +25,8 @@ def array(path: str | Path) -> Dataset:
     appear.
 
     Raises:
-        InputError: what :meth:`attsvm.AttentionData.read` and :func:`attsvm.datasets.bags.as_bags` refuse, a
-            file with many instances, or labels of bags that are not two classes.
+        InputError: what :meth:`attsvm.AttentionData.read` and :func:`attsvm.datasets.bags.as_bags`
+            refuse, a file with many instances, or labels of bags that are not two classes.
 
     Example:
         >>> import numpy as np

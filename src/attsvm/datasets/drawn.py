@@ -153,8 +153,8 @@ def mlp_instance(
 def orthonormal(n: int, d: int, seed: int | Sequence[int]) -> tuple[AttentionData, FloatArray]:
     r"""Sequences of ``d`` orthonormal tokens with label +1, unit queries and a unit head.
 
-    The instances of the head :math:`v^\top o-\lambda\|o\|^2` (:class:`attsvm.attention.LambdaHead`),
-    for which
+    The instances of the head :math:`v^\top o-\lambda\|o\|^2`
+    (:class:`attsvm.attention.LambdaHead`), for which
     :func:`attsvm.theory.sparsemax_selection` predicts the selected sets. Tokens are the left
     singular vectors of a Gaussian matrix, as in the code of *Transformers as Support Vector
     Machines*; the order of the draws (head, tokens, queries) is ours.

@@ -1,5 +1,5 @@
-"""The constraint operator and its constructors: one function per max-margin programme of the
-theory.
+"""The constraint operator, its constructors (one function per max-margin programme), and the scores
+by which tokens are selected.
 """
 
 from __future__ import annotations
@@ -27,14 +27,7 @@ from attsvm.margins.selection import (
 )
 from attsvm.margins.sequence import sequence_margins
 from attsvm.margins.sets import multi_token_margins, ratio_margins
-from attsvm.theory.sentence_margins import (
-    graph_margins,
-    order_arcs,
-    order_margins,
-    output_margins,
-    strong_components,
-)
-from attsvm.theory.soft_label_constraints import log_odds_margins, soft_label_margins
+from attsvm.margins.tokens import optimal_tokens, token_scores
 
 __all__ = [
     "LeastNorm",
@@ -47,13 +40,9 @@ __all__ = [
     "decoder_margins",
     "equality_basis",
     "finite_component",
-    "graph_margins",
     "least_norm",
-    "log_odds_margins",
     "multi_token_margins",
-    "order_arcs",
-    "order_margins",
-    "output_margins",
+    "optimal_tokens",
     "pair_margins",
     "prompt_margins",
     "ratio_margins",
@@ -63,9 +52,8 @@ __all__ = [
     "selection_batch",
     "selection_margins",
     "sequence_margins",
-    "soft_label_margins",
     "split",
-    "strong_components",
+    "token_scores",
 ]
 
 

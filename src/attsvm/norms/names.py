@@ -42,7 +42,7 @@ def parse_norm(text: str) -> Norm:
         >>> attsvm.parse_norm("nuclaer")
         Traceback (most recent call last):
             ...
-        attsvm.base.errors.InputError: unknown norm 'nuclaer'; known norms: ...; did you mean nuclear?
+        attsvm.base.errors.InputError: unknown norm 'nuclaer'; ...; did you mean nuclear?
     """
     return _canonical(_read(text))
 

@@ -73,7 +73,7 @@ class KeepsPrecision(Optimizer):
             first.remove()
 
     def _check_checkpoint(self, saved: dict[str, Any]) -> None:
-        """Raise :class:`~attsvm.base.errors.InputError` for what is no checkpoint of this optimizer."""
+        """Raise :class:`~attsvm.InputError` for what is no checkpoint of this optimizer."""
         name = type(self).__name__
         check_sizes(self, name, saved["param_groups"])
         check_origin(self, name, saved["param_groups"], saved["state"])
@@ -139,7 +139,7 @@ class DescentOptimizer(KeepsPrecision):
         super().__init__(params, defaults)
 
     def _check_group(self, group: dict[str, Any]) -> None:
-        """Raise :class:`~attsvm.base.errors.InputError` for hyper-parameters or parameters that this
+        """Raise :class:`~attsvm.InputError` for hyper-parameters or parameters that this
         optimiser cannot use.
         """
 
@@ -208,7 +208,7 @@ class DescentOptimizer(KeepsPrecision):
         return loss
 
     def check_step(self, loss: Any = None) -> None:
-        """Raise :class:`~attsvm.base.errors.InputError` for what the next step would refuse; nothing is
+        """Raise :class:`~attsvm.InputError` for what the next step would refuse; nothing is
         changed.
 
         Args:
@@ -332,7 +332,7 @@ def evaluated(optimizer: Optimizer, closure: Callable[[], Any] | None) -> Any:
 
 
 def check_shared(group: dict[str, Any]) -> None:
-    """Raise :class:`~attsvm.base.errors.InputError` for a value of ``normalize``, ``momentum``,
+    """Raise :class:`~attsvm.InputError` for a value of ``normalize``, ``momentum``,
     ``dampening``, ``nesterov``, ``weight_decay``, ``foreach`` or ``fused`` that means nothing.
     """
     bounds: dict[str, tuple[Callable[[float], bool], str]] = {
@@ -356,7 +356,7 @@ def check_shared(group: dict[str, Any]) -> None:
 def check_number(
     group: dict[str, Any], name: str, holds: Callable[[float], bool], wanted: str
 ) -> None:
-    """Raise :class:`~attsvm.base.errors.InputError` unless a hyper-parameter is a number for which a
+    """Raise :class:`~attsvm.InputError` unless a hyper-parameter is a number for which a
     condition ``holds``.
     """
     value = group[name]
@@ -365,7 +365,7 @@ def check_number(
 
 
 def check_lr(lr: Any) -> None:
-    """Raise :class:`~attsvm.base.errors.InputError` unless ``lr`` is a finite number that is at least 0,
+    """Raise :class:`~attsvm.InputError` unless ``lr`` is a finite number that is at least 0,
     or a tensor of one.
     """
     if isinstance(lr, Tensor) and lr.numel() != 1:
@@ -474,7 +474,7 @@ def complete(
 
 
 def check_sizes(optimizer: Optimizer, label: str, groups: Sequence[dict[str, Any]]) -> None:
-    """Raise :class:`~attsvm.base.errors.InputError` unless saved groups are as many as those of an
+    """Raise :class:`~attsvm.InputError` unless saved groups are as many as those of an
     optimizer, and as large.
     """
     sizes, saved = (
@@ -496,7 +496,7 @@ def check_sizes(optimizer: Optimizer, label: str, groups: Sequence[dict[str, Any
 def check_origin(
     optimizer: Optimizer, label: str, groups: Sequence[dict[str, Any]], state: dict[Any, Any]
 ) -> None:
-    """Raise :class:`~attsvm.base.errors.InputError` for groups or state of another kind of optimizer.
+    """Raise :class:`~attsvm.InputError` for groups or state of another kind of optimizer.
 
     Args:
         optimizer: who would load them, of this package or another.
@@ -549,7 +549,7 @@ def _settings_elsewhere() -> set[str]:
 def check_state(
     parameter: Tensor, known: dict[str, Any], names: Sequence[str], placed: bool = True
 ) -> None:
-    """Raise :class:`~attsvm.base.errors.InputError` unless the state of these ``names`` has the shape
+    """Raise :class:`~attsvm.InputError` unless the state of these ``names`` has the shape
     and, where it is ``placed``, the device of its parameter.
     """
     for name in names:
@@ -584,7 +584,7 @@ def fused_obstacle(parameter: Tensor) -> str | None:
 
 
 def refuse_fused(parameter: Tensor, obstacle: str | None) -> None:
-    """Raise :class:`~attsvm.base.errors.InputError` where there is an obstacle to ``fused=True``."""
+    """Raise :class:`~attsvm.InputError` where there is an obstacle to ``fused=True``."""
     if obstacle is not None:
         raise InputError(
             f"fused is True for a parameter of shape {tuple(parameter.shape)} that {obstacle};"

@@ -48,7 +48,7 @@ def assembled(parts: list[Tensor], like: Tensor, axis: int = -2) -> Tensor:
 
 
 def check_blocks(blocks: Blocks, axis: int, parameter: Tensor) -> None:
-    """Raise :class:`~attsvm.base.errors.InputError` unless the blocks make up the parameter."""
+    """Raise :class:`~attsvm.InputError` unless the blocks make up the parameter."""
     if axis not in (-2, -1):
         raise InputError(
             f"blocks_axis is {axis!r}; give -2 for blocks of rows or -1 for blocks of columns"

@@ -547,7 +547,7 @@ def polyak_step(
 
 
 def check_loss(loss: Any, floor: float | Tensor, runs: list[int]) -> None:
-    """Raise :class:`~attsvm.base.errors.InputError` for no loss, and for one loss or floor per run of
+    """Raise :class:`~attsvm.InputError` for no loss, and for one loss or floor per run of
     another number of runs than the parameters have.
     """
     if loss is None:

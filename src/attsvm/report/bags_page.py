@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,9 +26,6 @@ from attsvm.report import pixels
 from attsvm.report.endings import paragraphs
 from attsvm.report.page import POLICY, document
 from attsvm.solvers import MarginSolution
-
-if TYPE_CHECKING:
-    from attsvm.sklearn.explaining import Explanation
 
 CONTENT = "page.json"
 """What the page of a fit is drawn from, beside ``run.json``."""
@@ -47,6 +44,22 @@ GROUPS = {
     "near": ("Close", "Classified rightly, with the smallest margins of each class."),
     "confident": ("Confident", "Classified rightly, with the largest margins of each class."),
 }
+
+
+class Explanation(Protocol):
+    """What the page reads of a model's ``explain``: see :class:`attsvm.sklearn.Explanation`."""
+
+    @property
+    def selected(self) -> IntArray:
+        """``(n,)``, the position of the selected instance in each bag."""
+
+    @property
+    def solution(self) -> MarginSolution:
+        """The max-margin solution of the selections."""
+
+    @property
+    def support(self) -> IntArray:
+        """``(k, 2)``, bag and instance of every support constraint."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +128,9 @@ def write_bags(
         y: ``(n,)`` their labels; None for those that came with the bags.
         groups: the bag of each row, when ``X`` is a table.
         instances: how the instances look: texts, or images ``(N, height, width)`` or ``(N, height,
-            width, 3)``, in the order of the rows of ``X`` (of :attr:`~attsvm.datasets.bags.Bags.source`,
-            where the bags have one). Without it an instance is its position.
+            width, 3)``, in the order of the rows of ``X`` (of
+            :attr:`~attsvm.datasets.bags.Bags.source`, where the bags have one). Without it an
+            instance is its position.
         names: ``(n,)`` of the bags; by default their position.
         explained: what ``model.explain`` says of these bags; the page then shows their support
             instances and the certificate of their margin.

@@ -115,8 +115,8 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         """Fit to bags of instances.
 
         Args:
-            X: bags in any form that :func:`attsvm.datasets.bags.as_bags` takes: a list of ``(T_i, d_x)``
-                arrays, one ``(n, T, d_x)`` array, ``(N, d_x)`` rows with ``groups``,
+            X: bags in any form that :func:`attsvm.datasets.bags.as_bags` takes: a list of ``(T_i,
+                d_x)`` arrays, one ``(n, T, d_x)`` array, ``(N, d_x)`` rows with ``groups``,
                 :class:`~attsvm.AttentionData`, bags of other libraries.
             y: ``(n,)`` labels of the bags, of two classes or more; None for those that came with
                 the bags. With ``groups``, in the order in which bags first appear.

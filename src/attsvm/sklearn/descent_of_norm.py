@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attsvm.base.errors import InputError
+from attsvm.base.ranges import LONGEST_STEP
 from attsvm.datasets.attention_data import AttentionData, FloatArray
 from attsvm.norms import Norm
 from attsvm.norms.norm import MirrorMap
-from attsvm.sklearn import LONGEST_STEP
 from attsvm.sklearn.stage import Weights
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attsvm.base.errors import InputError
+from attsvm.base.ranges import LONGEST_STEP
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.margins import Margins, selection_margins
 from attsvm.norms import Norm
-from attsvm.sklearn import LONGEST_STEP
 from attsvm.sklearn.descent_of_norm import check_step, descent_kind, selection_descent, step_length
 from attsvm.sklearn.preparation import check_selectable, selection_steps
 from attsvm.sklearn.stage import Progress, Watch, Weights, run_stage

@@ -97,8 +97,8 @@ class BagFeatures(BagTransformer):
         return self
 
     def transform(self, X: Any, *, groups: ArrayLike | None = None) -> Bags:
-        """Bags of the new features, as :class:`~attsvm.datasets.bags.Bags`, which every estimator of
-        attsvm takes.
+        """Bags of the new features, as :class:`~attsvm.datasets.bags.Bags`, which every estimator
+        of attsvm takes.
 
         Raises:
             InputError: unusable bags, or another number of features than in :meth:`fit`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from attsvm.solvers.batch import SolutionBatch
 from attsvm.solvers.facts import Residuals
 from attsvm.solvers.front import max_margin
+from attsvm.solvers.local_tokens import locally_optimal, neighbours
 from attsvm.solvers.path import margin_path
 from attsvm.solvers.solution import MarginSolution, Status
 
@@ -13,8 +14,10 @@ __all__ = [
     "Residuals",
     "SolutionBatch",
     "Status",
+    "locally_optimal",
     "margin_path",
     "max_margin",
+    "neighbours",
 ]
 
 

@@ -275,8 +275,8 @@ def spread(programmes: Sequence[Margins], solve: Solve, executor: Any) -> Soluti
     Args:
         programmes: at least one.
         solve: called by the executor; picklable.
-        executor: a :class:`concurrent.futures.Executor`, or what :func:`attsvm.base.workers.workers`
-            takes instead.
+        executor: a :class:`concurrent.futures.Executor`, or what
+            :func:`attsvm.base.workers.workers` takes instead.
 
     Raises:
         InputError: what ``solve`` refuses.

@@ -1,7 +1,5 @@
-"""Training many runs at once, and what is kept of it."""
+"""Training one attention layer, many runs at once, and its trajectory."""
 
-from attsvm.theory.ball import BallPath, ball_path
-from attsvm.theory.radius_path import Cone, RegularizationPath, regularization_path
 from attsvm.training.native_loop import unsupported
 from attsvm.training.train import train
 from attsvm.training.trajectory import (
@@ -16,17 +14,12 @@ from attsvm.training.trajectory import (
 
 __all__ = [
     "AtSteps",
-    "BallPath",
-    "Cone",
     "DirectionWithin",
     "LogSpaced",
     "Record",
-    "RegularizationPath",
     "TrainState",
     "Trajectory",
-    "ball_path",
     "direction_gap",
-    "regularization_path",
     "train",
     "unsupported",
 ]

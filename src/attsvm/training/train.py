@@ -317,7 +317,7 @@ def _step_scales(
 
 
 def _check_names(model: Attention, what: str, names: Iterable[str]) -> None:
-    """Raise :class:`~attsvm.base.errors.InputError` for a name that is no parameter's."""
+    """Raise :class:`~attsvm.InputError` for a name that is no parameter's."""
     own = [name for name, _ in model.named_parameters()]
     for name in names:
         if name not in own:

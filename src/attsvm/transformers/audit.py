@@ -133,7 +133,8 @@ def audit(
     """Every head of a recording.
 
     Args:
-        recording: from :func:`~attsvm.transformers.capture` or :func:`~attsvm.transformers.from_cache`.
+        recording: from :func:`~attsvm.transformers.capture` or
+            :func:`~attsvm.transformers.from_cache`.
         norms: in which max-margin solutions are compared; none for statistics alone. The nuclear
             norm takes about ten times as long as the Frobenius norm.
         nulls: what the cosines are compared with, see :mod:`attsvm.transformers.comparison`.
@@ -182,7 +183,8 @@ def statistics(
     """
     if not isinstance(recording, Recording):
         raise InputError(
-            f"recording is {kind(recording)}; give the one of `with attsvm.transformers.capture(model)`"
+            f"recording is {kind(recording)}; give the one of"
+            " `with attsvm.transformers.capture(model)`"
         )
     unknown = [each for each in settings.nulls if each not in NULLS]
     if unknown:

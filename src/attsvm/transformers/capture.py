@@ -4,7 +4,8 @@ Every fused attention of torch is one call, ``scaled_dot_product_attention(q, k,
 is that of Hugging Face's models, of ``torch.nn.MultiheadAttention`` and of most layers that people
 write. :func:`capture` watches these calls and copies post-rotary keys and queries. The model's own
 fused kernel computes as without it, and nothing of size :math:`T^2` is kept. The copies are
-in the model's precision; statistics are computed from them later, see :mod:`attsvm.transformers.audit`.
+in the model's precision; statistics are computed from them later, see
+:mod:`attsvm.transformers.audit`.
 """
 
 from __future__ import annotations

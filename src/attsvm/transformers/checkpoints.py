@@ -59,8 +59,8 @@ class Checkpoints:
         return frame(self.table())
 
     def save(self, folder: str | Path, title: str = "", *, overwrite: bool = False) -> Path:
-        """Write ``run.json`` and ``report.html``, see :meth:`~attsvm.transformers.Audit.save`; the page
-        shows the last checkpoint, and curves over steps for every head.
+        """Write ``run.json`` and ``report.html``, see :meth:`~attsvm.transformers.Audit.save`; the
+        page shows the last checkpoint, and curves over steps for every head.
         """
         return save(self.audits, self.table(), Path(folder), title, overwrite)
 

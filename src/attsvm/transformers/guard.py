@@ -4,14 +4,14 @@ The theory separates two growths of attention logits. In the first the direction
 :math:`W=W_K^\top W_Q` has settled and its norm grows: attention saturates on the tokens that it
 selects, and nothing is wrong. In the second the direction still moves while logits grow: the
 softmax turns into an ever harder maximum of something that has not been learned, and the loss is
-about to rise. :class:`LogitGuard` measures both now and then (:mod:`attsvm.transformers.growth` says how).
-With ``action="clip"`` it rescales the query and key weights of a head whose largest logit is
-:math:`S>\tau` so that its logits shrink by :math:`\tau/S`, after the optimiser's step (QK-clip,
-Kimi Team, *Kimi K2: Open Agentic Intelligence*, 2025; :mod:`attsvm.transformers.head_weights` says for
-which heads how). Clipped weights would turn further in each step of the same length, so their later
-steps are shortened by the same factors (``shorten``): relative to its weights, a head then moves as
-if it had never been clipped. Weights under normalised queries and keys slow themselves down in the
-same way, as they grow.
+about to rise. :class:`LogitGuard` measures both now and then (:mod:`attsvm.transformers.growth`
+says how). With ``action="clip"`` it rescales the query and key weights of a head whose largest
+logit is :math:`S>\tau` so that its logits shrink by :math:`\tau/S`, after the optimiser's step
+(QK-clip, Kimi Team, *Kimi K2: Open Agentic Intelligence*, 2025;
+:mod:`attsvm.transformers.head_weights` says for which heads how). Clipped weights would turn
+further in each step of the same length, so their later steps are shortened by the same factors
+(``shorten``): relative to its weights, a head then moves as if it had never been clipped. Weights
+under normalised queries and keys slow themselves down in the same way, as they grow.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class LogitGuard:
 
     Example:
         >>> import torch
-        >>> from attsvm.optim import LogitGuard
+        >>> from attsvm.transformers import LogitGuard
         >>> layer = torch.nn.TransformerEncoderLayer(16, nhead=2, batch_first=True)
         >>> optimizer = torch.optim.AdamW(layer.parameters(), lr=0.3)
         >>> guard = LogitGuard(layer, tau=10.0, action="clip", every=1, optimizer=optimizer)

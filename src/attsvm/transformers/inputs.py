@@ -68,8 +68,8 @@ class Inputs:
 
     def reflected(self, rng: np.random.Generator) -> FloatArray:
         """The own weights between random reflections of the inputs, see
-        :func:`~attsvm.transformers.null_weights.reflection`: the same of keys and queries, unless these
-        are another text's.
+        :func:`~attsvm.transformers.null_weights.reflection`: the same of keys and queries, unless
+        these are another text's.
         """
         P = self.layer.projection
         assert P is not None

@@ -1,7 +1,7 @@
 r"""What every head of a recording selects, and how firmly.
 
-What is read of a single query stands in :mod:`attsvm.transformers.logits`. A margin grows with the length
-of keys and queries, so margins of different heads compare only *scale-free*: divided by
+What is read of a single query stands in :mod:`attsvm.transformers.logits`. A margin grows with the
+length of keys and queries, so margins of different heads compare only *scale-free*: divided by
 :math:`s\,\mathrm{rms}(k)\,\mathrm{rms}(q)`, the typical size of a logit of that head.
 """
 

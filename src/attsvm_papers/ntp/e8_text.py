@@ -19,7 +19,7 @@ import math
 
 import numpy as np
 
-from attsvm.theory import sentences as next_token
+from attsvm.theory import sentences
 from attsvm.theory.next_token import Rule, two_stage
 from attsvm.theory.sentences import NextTokenData, check_realizable, partial_order, winners
 from attsvm.training import LogSpaced, direction_gap
@@ -57,7 +57,7 @@ def train_on_text(K, third, digest, text="", first_steps=2000, steps=16_000, rat
         columns["explained" + name] = (winners(data)[K:] >= 0).mean()
         columns["realizable" + name] = blameless[K:].mean()
     data = data.select(blameless)
-    synthetic = next_token.total(K, max(1, round((data.N - K) / K)), third)
+    synthetic = sentences.total(K, max(1, round((data.N - K) / K)), third)
     first, second = (Rule(rate / math.sqrt(K)) for rate in rates)
     trajectory = two_stage(
         [data, synthetic], first, second, (first_steps, steps), records=LogSpaced(60)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attsvm import MarginSolution, SolutionBatch, max_margin, order_margins
 from attsvm.datasets.attention_data import FloatArray
-from attsvm.theory import sentences as next_token
+from attsvm.theory import sentences
 from attsvm.theory.next_token import Problem
 from attsvm.theory.sentences import NextTokenData, arcs
 from attsvm_papers import kit
@@ -31,7 +31,7 @@ def published_rates(d: int) -> tuple[float, float]:
 
 def draw_data_sets(kind: str, K: int, per_query: int, seeds: Sequence[int]) -> list[NextTokenData]:
     """One data set per seed."""
-    generate = {"bipartite": next_token.bipartite, "total": next_token.total}[kind]
+    generate = {"bipartite": sentences.bipartite, "total": sentences.total}[kind]
     return [generate(K, per_query, seed) for seed in seeds]
 
 

@@ -341,7 +341,7 @@ def test_two_kills_around_an_overwrite_never_leave_the_other_runs_result(
 
 def test_two_processes_do_not_write_to_one_folder(tmp_path):
     program = (
-        "import sys, pathlib; from attsvm.base.store import RunFolder; from attsvm.base.errors import"
+        "import sys, pathlib; from attsvm.base.store import RunFolder; from attsvm import"
         " InputError\ntry:\n    RunFolder(pathlib.Path(sys.argv[1]), {'command':"
         " 'fit'}).__enter__()\nexcept InputError as error:\n    print(error)"
     )

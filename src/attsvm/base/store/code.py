@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_LIBRARY = Path(__file__).resolve().parents[1]
+_LIBRARY = Path(__file__).resolve().parents[2]
 _IDLE = ("cli", "report")  # rooms that decide no result
 _SOURCES = (".py", ".cpp", ".hpp", ".h")
 _IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+)?import\s+(\([^)]*\)|.+)", re.MULTILINE)
