@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import attsvm
-from attsvm import datasets, optim, solvers, theory, training, transformers
+from attsvm import datasets, optim, solvers, theory, transformers
 from attsvm.base.errors import InputError
 from attsvm.sklearn import AttentionSVC, Limits, WitnessSVC
 from attsvm.theory import next_token

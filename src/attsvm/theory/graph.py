@@ -23,7 +23,6 @@ from attsvm.base.printable import kind
 from attsvm.datasets.attention_data import AttentionData, BoolArray, FloatArray, IntArray
 from attsvm.margins import equality_basis
 from attsvm.solvers import max_margin
-from attsvm.theory.sentence_margins import graph_margins, strong_components
 from attsvm.theory.likelihood import (
     Likelihood,
     attention_likelihood,
@@ -31,6 +30,7 @@ from attsvm.theory.likelihood import (
     score_features,
 )
 from attsvm.theory.parts import TwoParts
+from attsvm.theory.sentence_margins import graph_margins, strong_components
 from attsvm.theory.sentences import NextTokenData, PartialOrders, partial_order, winners
 
 

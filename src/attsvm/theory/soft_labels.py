@@ -24,10 +24,14 @@ from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import LeastNorm, equality_basis, least_norm
 from attsvm.solvers import max_margin
-from attsvm.theory.soft_label_constraints import log_odds_margins, soft_label_margins
 from attsvm.theory.likelihood import Likelihood, inside_subspaces
 from attsvm.theory.parts import TwoParts
-from attsvm.theory.soft_label_constraints import SoftLabels, soft_labels
+from attsvm.theory.soft_label_constraints import (
+    SoftLabels,
+    log_odds_margins,
+    soft_label_margins,
+    soft_labels,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
