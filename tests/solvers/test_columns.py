@@ -178,7 +178,7 @@ def test_integers_near_a_point_of_a_lattice_are_better_than_rounding_alone() -> 
     missed = found @ basis - target
     # twelve integers for three equations of 40 bits: 2**10 each, up to the factor of the method
     assert max(abs(int(x)) for x in missed) < 2**14
-    assert nearest(basis, target, heavy, -math.inf) is None
+    assert nearest(basis, target, -math.inf, heavy) is None
 
 
 def test_the_bound_is_right_where_terms_cancel_to_more_than_twice_the_digits() -> None:
