@@ -310,7 +310,7 @@ def test_what_is_not_finite_goes_into_the_weights_and_nowhere_else(leaf: Make, f
 
 
 # ours in one graph, and with one of torch's own optimisers in between
-FAST = {("mirror", "beside ours"), ("normalised", "before AdamW")}
+FAST = {("mirror", "beside ours"), ("normalised", "after SGD")}
 compiled = pytest.mark.parametrize(
     ("leaf", "form", "where"),
     [
@@ -363,7 +363,7 @@ def test_a_compiled_step_moves_all_that_the_plain_one_moves(
             assert float(inner(lambda: torch.tensor(2.0))) == 2.0
 
     fast = where == "method" and form in (FORMS[place] for _, place in FAST)
-    for number in (0, 3) if fast else (0, 1, 2, 3):
+    for number in (0,) if fast else (0, 1, 2, 3):
         if number == 2:
             optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
         for either in (optimizer, plain.optimizer):

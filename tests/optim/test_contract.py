@@ -508,6 +508,40 @@ COMPILED = [
 ]
 
 
+STANDING = ("sign", "mirror 3, nesterov", "mirror schatten 3")  # each a code path of its own
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, marks=[] if row.name in STANDING else pytest.mark.slow, id=row.name)
+        for row in TABLE
+    ],
+)
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.filterwarnings("ignore")  # of the compiler about itself
+def test_a_graph_with_a_tensor_lr_stands_at_zero_and_moves_by_it(row: Row) -> None:
+    """The rate is data of the graph: no bit moves at zero, in the graph that moves at others."""
+    params, twins = parameters(row)[:1], parameters(row)[:1]
+    with torch.no_grad():
+        for w in (*params, *twins):
+            w[0, 0], w[1, 1] = -0.0, 0.0
+    rate = torch.tensor(0.0)
+    optimizer, plain = row.make(params, lr=rate), row.make(twins, lr=rate)
+    step = torch.compile(optimizer.step, backend="eager")
+    for number in range(3):
+        rate.fill_(0.1 if number == 1 else 0.0)
+        before = params[0].detach().clone()
+        feed(params, number)
+        feed(twins, number)
+        if number == 2:
+            params[0].grad[0, 0] = twins[0].grad[0, 0] = math.nan
+        step()
+        plain.step()
+        assert same_bits(params[0], before) == (number != 1)
+        assert_near(row, params, twins, slack=4)
+
+
 @pytest.mark.parametrize(("row", "way"), COMPILED)
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.filterwarnings("ignore")  # of the compiler about itself

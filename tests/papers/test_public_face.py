@@ -9,6 +9,9 @@ import attsvm_papers
 
 ROOT = Path(attsvm_papers.__file__).parent
 INNER = {
+    "attsvm.datasets.attention_data",
+    "attsvm.datasets.bags",
+    "attsvm.datasets.queries",
     "attsvm.theory.sentences",
     "attsvm.theory.scale_free_descent",
     "attsvm.theory.next_token",
@@ -29,6 +32,7 @@ def test_what_experiments_import_is_exported():
                 continue
             exported = getattr(importlib.import_module(node.module), "__all__", None)
             inner = node.module.count(".") > 1 and node.module not in INNER
+            inner = inner and not node.module.startswith("attsvm.base.")
             missing = [
                 a.name for a in node.names if exported is not None and a.name not in exported
             ]

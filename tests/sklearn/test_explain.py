@@ -215,7 +215,7 @@ def test_limits_out_of_range_are_refused(limit, sentence):
 
 
 @pytest.mark.parametrize(
-    ("across", "status"), [(0.0, "infeasible"), (1e-12, "almost infeasible"), (0.5, "optimal")]
+    ("across", "status"), [(0.0, "infeasible"), (1e-15, "almost infeasible"), (0.5, "optimal")]
 )
 def test_a_soft_margin_says_what_the_hard_one_was(across, status):
     """Two rivals of one token, opposite but for a part ``across``."""

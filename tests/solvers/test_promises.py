@@ -14,7 +14,8 @@ from attsvm.margins import Margins, relax, selection_margins
 from attsvm.norms import Frobenius, parse_norm
 from attsvm.solvers import max_margin
 from attsvm.solvers.farkas import proved
-from attsvm.solvers.proofs import farkas_residual, lower_bound
+from attsvm.solvers.outcomes import Request, infeasible_solution, solved
+from attsvm.solvers.proofs import Certificate, certify_hard, farkas_residual, lower_bound
 from attsvm.theory import order_margins
 
 
@@ -212,10 +213,9 @@ def test_the_lower_bound_holds_in_fractions_where_multipliers_of_either_sign_can
     rng = np.random.default_rng(0)
     for _ in range(30):
         m = 6
-        rows, rhs = rng.standard_normal((m, 3)), rng.uniform(0.5, 2.0, m)
+        rows, rhs = rng.standard_normal((m, 3)), np.full(m, 1.0 / 3.0)
         dual = rng.standard_normal(m) * 1e7
-        dual[-1] = -(rhs[:-1] @ dual[:-1]) / rhs[-1]  # right-hand sides cancel to about one
-        dual[0] += 1.0
+        dual[-1] = 1.0 - dual[:-1].sum()  # right-hand sides cancel to about a third
         margins = Margins(
             rows,
             np.ones((1, 1)),
@@ -232,4 +232,88 @@ def test_the_lower_bound_holds_in_fractions_where_multipliers_of_either_sign_can
             for e in range(3)
         ]
         expected = max(0.0, float(top)) / float(np.linalg.norm(pulled))
-        assert lower_bound(margins, Frobenius(), dual) == pytest.approx(expected, rel=1e-13)
+        assert lower_bound(margins, Frobenius(), dual) == pytest.approx(
+            expected, rel=1e-13, abs=0.0
+        )
+
+
+@pytest.mark.parametrize("name", ["fro", "l1", "lp:1.5", "nuc"])
+def test_what_is_not_optimal_is_not_called_the_only_solution(name: str) -> None:
+    """A tolerance that rounding cannot reach, and rows that nearly contradict each other."""
+    solution = max_margin(sphere(4, 5, 6, 0), name, tol=1e-300)
+    assert solution.status in ("inaccurate", "optimal")  # a gap may round to zero
+    assert solution.status == "optimal" or solution.unique is None
+    rng = np.random.default_rng(0)
+    u, v = np.linalg.qr(rng.standard_normal((2, 2)))[0]
+    almost = max_margin(prompt([[np.zeros(2), -u - 1e-15 * v, u - 1e-15 * v]], [0]), name)
+    assert almost.status == "almost infeasible"
+    assert almost.unique is None
+
+
+def test_a_certificate_is_in_units_of_its_largest_multiplier() -> None:
+    """Whether it is a proof or not."""
+    margins = prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, np.nextafter(-0.25, 0.0)]]], [0])
+    request = Request(1e-9, None, None, None)
+    for factor in (1e-6, 1.0, 1e6):
+        found = infeasible_solution(margins, np.full(2, factor), request, "test", 0)
+        assert found.status == "almost infeasible"
+        np.testing.assert_array_equal(found.dual, [1.0, 1.0])
+
+
+def test_a_soft_margin_is_never_called_almost_infeasible() -> None:
+    """It has a solution, also where its multipliers contradict the hard one and its gap is wide."""
+    margins = prompt([[[0.0], [-1.0], [1.0]]], [0])
+    proof = Certificate(np.ones((1, 1)), np.ones(2), np.array([1.0, -1.0]), 1.0, 0.5, 0.0, 0.0)
+    for slack, status in ((2.0, "inaccurate"), (None, "almost infeasible")):
+        request = Request(1e-9, slack, None, None)
+        assert solved(margins, proof, request, "test", 1).status == status
+
+
+@pytest.mark.parametrize(
+    ("tol", "residual", "status"),
+    [
+        (1e-9, 1e-7, "almost infeasible"),
+        (1e-9, 1e-5, "inaccurate"),
+        (1e-6, 1e-7, "inaccurate"),
+        (1e-6, 1e-10, "almost infeasible"),
+        (1e-14, 1e-5, "inaccurate"),
+        (1e-14, 5e-7, "almost infeasible"),
+    ],
+)
+def test_what_is_almost_infeasible_depends_on_the_tolerance(
+    tol: float, residual: float, status: str
+) -> None:
+    """Terms 1 / residual times as large as a margin, of which rounding (2e-16 each) takes more than
+    about ``tol``; and never more than 1e-6.
+    """
+    A = np.array([[1.0, 1.0], [residual - 1.0, residual - 1.0]])
+    margins = prompt([[[0.0, 0.0], *(-A).tolist()]], [0])
+    dual = np.ones(2)
+    assert 0.4 * residual <= farkas_residual(margins, dual) <= 0.6 * residual
+    proof = Certificate(np.ones((2, 1)), dual, A.sum(axis=1), 1.0, 0.5, 1.0, 0.0)
+    request = Request(tol, None, None, None)
+    assert solved(margins, proof, request, "test", 1).status == status
+
+
+def test_weights_that_cannot_be_scaled_prove_nothing() -> None:
+    margins = prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, 0.5]]], [0])
+    for W in (np.zeros((2, 1)), np.array([[1.0], [0.0]]), np.array([[0.0], [1.0]])):
+        assert certify_hard(margins, Frobenius(), W, np.ones(2)).gap == 1.0
+        assert certify_hard(margins, Frobenius(), 1e15 * W, np.ones(2)).gap == 1.0
+
+
+def test_margins_of_zero_that_are_missed_are_violations_where_terms_cancel() -> None:
+    """Of weights a million times as large as what is left of them."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        u = rng.standard_normal(3)
+        W = 1e6 * rng.standard_normal((3, 1))
+        A = np.stack([u, rng.standard_normal(3)])
+        A[0] += (1.0 - A[0] @ W[:, 0]) * W[:, 0] / float(W[:, 0] @ W[:, 0])
+        A[1] -= (0.25 + A[1] @ W[:, 0]) * W[:, 0] / float(W[:, 0] @ W[:, 0])
+        margins = with_rhs(prompt([[np.zeros(3), *(-A)]], [0]), np.array([1.0, 0.0]))
+        found = certify_hard(margins, Frobenius(), W, np.array([1.0, 0.0]))
+        assert found.violation == pytest.approx(
+            float(-exact_margins(margins, found.W)[1]), rel=1e-9
+        )
+        assert found.violation > 0.2

@@ -10,7 +10,7 @@ import pytest
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, selection_margins
 from attsvm.solvers import MarginSolution, max_margin
-from attsvm.solvers.units import nearest_point
+from attsvm.solvers.lattice import integers, nearest, shifted
 
 
 def drawn(seed: int, tokens: dict[int, int], queries: dict[int, int] | None = None) -> Margins:
@@ -82,8 +82,8 @@ def test_the_nearest_point_of_a_lattice() -> None:
     rng = np.random.default_rng(0)
     basis = np.hstack([1e-5 * np.eye(8), 1e4 * rng.normal(size=(8, 1))])
     target = np.append(np.zeros(8), 1e4 * rng.normal())
-    steps = nearest_point(basis, target)
-    np.testing.assert_array_equal(steps, np.rint(steps))
+    whole = (shifted(*integers(values, 64)) for values in (basis, target))
+    steps = nearest(*whole).astype(np.float64)
     left = target - steps @ basis
     # the volume, 1e-36 or so, to the power 1 / 8, and a little for the reduction
     assert np.abs(left).max() <= 10.0 * (1e-35 * 1e4) ** (1 / 8)

@@ -31,8 +31,9 @@ def taught(
     equality = np.zeros(m, bool)
     equality[rng.choice(m, equal, replace=False)] = True
     D, values = np.zeros((m, d)), np.full(m, -np.inf)
-    least = np.where(equality & (rng.random(m) < 0.5), -np.inf, 1.0 if lattice else 0.05)
-    least[np.flatnonzero(~equality)[:1]] = 0.05
+    # at least so much, and in random numbers no more than rows of length one reach at times
+    reached = 1.0 if lattice else np.minimum(0.05, 0.5 * np.linalg.norm(Z @ W.T, axis=1)[sequence])
+    least = np.where(equality & (rng.random(m) < 0.5), -np.inf, reached)
     while (open_ := np.flatnonzero((values < least) | ~D.any(axis=1))).size:
         D[open_] = draw(2, len(open_), d)
         values[open_] = np.einsum("ca,ca->c", D[open_], (Z @ W.T)[sequence[open_]])

@@ -39,12 +39,14 @@ PUBLIC int64_t layout(int64_t *out) {
     FIELD(Batch, steps);
     out[count++] = sizeof(Interior);
     FIELD(Interior, box), FIELD(Interior, systems), FIELD(Interior, idle);
-    FIELD(Interior, pattern), FIELD(Interior, tried), FIELD(Interior, tau);
-    FIELD(Interior, gap), FIELD(Interior, lam), FIELD(Interior, s), FIELD(Interior, best_lam);
+    FIELD(Interior, pattern), FIELD(Interior, tried), FIELD(Interior, patience);
+    FIELD(Interior, tau), FIELD(Interior, gap), FIELD(Interior, seconds);
+    FIELD(Interior, cost), FIELD(Interior, lam), FIELD(Interior, s), FIELD(Interior, best_lam);
     FIELD(Interior, w), FIELD(Interior, u), FIELD(Interior, v), FIELD(Interior, zu);
     FIELD(Interior, zv), FIELD(Interior, best_w);
     out[count++] = sizeof(Blas);
-    FIELD(Blas, gemm), FIELD(Blas, potrf), FIELD(Blas, getrf), FIELD(Blas, getrs);
+    FIELD(Blas, gemm), FIELD(Blas, potrf), FIELD(Blas, syrk), FIELD(Blas, trsm);
+    FIELD(Blas, getrf), FIELD(Blas, getrs);
     out[count++] = sizeof(Gauge);
     FIELD(Gauge, lift), FIELD(Gauge, p), FIELD(Gauge, degree), FIELD(Gauge, svd);
     out[count++] = sizeof(Iterate);

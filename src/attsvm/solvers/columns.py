@@ -30,13 +30,13 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.solvers.integers import whole
-from attsvm.solvers.lattice import nearest
+from attsvm.solvers.lattice import integers, nearest, shifted
 from attsvm.solvers.programme import Point, Programme, explicit_rows
 from attsvm.solvers.proofs import sharp_adjoint, sharp_values
 
@@ -518,29 +518,15 @@ def rounded(
     written = (D[:, :, None] * Z[p.sequence[rows]][:, None, :]).reshape(len(rows), -1)
     # in units in which the weights, and so the adjoint, are of size one
     power = (quantum + at.rows[rows] + d + z + at.scale)[:, None] + options.digits
-    vectors = _shifted(written, power)
+    vectors = shifted(written, power)
     own = np.diag([1 << max(0, int(each)) for each in quantum + options.digits]).astype(object)
     rest = np.ldexp(_pulled(p, Twice(np.ldexp(low, at.rows), 0.0 * low)), at.scale)
-    target = _shifted(*_integers(rest, options.digits))
+    target = shifted(*integers(rest, options.digits))
     basis = np.concatenate([vectors, own], axis=1)
     target = np.concatenate([target, 0 * own[0]])
-    size = np.array([max(int(abs(x)).bit_length() for x in column) for column in basis.T])
-    some = size > 0
-    together = nearest(basis[:, some], target[some], size[some], deadline)  # 2
+    together = nearest(basis, target, deadline)  # 2
     if together is None:
         return np.ldexp(high, at.rows)
     lam = high.copy()
     lam[rows] += np.ldexp(together.astype(np.float64), quantum)
     return np.ldexp(lam if (lam >= 0.0).all() else high, at.rows)
-
-
-def _integers(values: FloatArray, digits: int) -> tuple[Any, IntArray]:
-    """Integers, and the power of two with which they are the values times ``2**digits``."""
-    mantissa, exponent = np.frexp(values)
-    return np.ldexp(mantissa, 53).astype(np.int64).astype(object), exponent - 53 + digits
-
-
-def _shifted(numbers: Any, power: IntArray) -> Any:
-    """Integers times powers of two, rounded down."""
-    up = np.maximum(power, 0).astype(object)
-    return (numbers << up) >> np.maximum(-power, 0).astype(object)

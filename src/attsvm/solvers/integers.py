@@ -93,7 +93,7 @@ def held(p: Programme, at: Point, share: float, deadline: float) -> FloatArray |
     across = np.diag([math.ceil(along * Fraction(2) ** int(e)) for e in exponent])
     basis = np.concatenate([(moves * scale[:, None]).T, across.astype(object)], axis=1)
     target = np.concatenate([np.array(short, dtype=object) * scale, np.zeros(p.dof, object)])
-    moved = lattice.nearest(basis, target, np.zeros(len(target), np.int64), deadline)
+    moved = lattice.nearest(basis, target, deadline, heavy=np.zeros(len(target), np.int64))
     if moved is None:
         return None
     found = np.ldexp((start + moved).astype(np.float64), exponent)

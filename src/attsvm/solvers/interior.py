@@ -507,8 +507,8 @@ def _least_squares(M: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
 
 def at_plus(at: _Point, direction: _Point, share: float) -> _Point:
     """The point a share of the way along a direction."""
-    moved: list[Any] = [a + share * d for a, d in zip(at, direction, strict=True)]  # type: ignore[operator]
-    return _Point(*moved)
+    pairs: Any = zip(at, direction, strict=True)
+    return _Point(*(a + share * d for a, d in pairs))
 
 
 def _reach(numbers: FloatArray, change: FloatArray) -> float:

@@ -10,6 +10,7 @@ change (P. Nguyen and D. Stehlé, *Floating-point LLL revisited*, 2005).
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -22,23 +23,30 @@ _STAGE = 30  # bits by which large coordinates count more from one reduction to 
 _ROUNDS = 12  # of rounding one vector, each of which brings some ten digits
 
 
-def nearest(basis: Any, target: Any, heavy: IntArray, deadline: float) -> Any:
+def nearest(
+    basis: Any, target: Any, deadline: float = math.inf, heavy: IntArray | None = None
+) -> Any:
     """Integers ``n`` that make ``basis.T @ n`` near ``target``, ``(k,)``; ``None`` out of time.
 
-    Coordinates of very different sizes are weighed in stages, the large ones more each time, which
-    keeps the vectors of each stage far from parallel.
+    1. Coordinates of very different sizes are weighed in stages, the large ones more each time,
+       which keeps the vectors of each stage far from parallel.
+    2. A point near the target is read off the reduced vectors.
 
     Args:
         basis: ``(k, d)`` integers, a vector in each row.
         target: ``(d,)`` integers.
-        heavy: ``(d,)`` exponents of the sizes of the coordinates.
         deadline: of :func:`time.monotonic`.
+        heavy: ``(d,)`` exponents of the sizes of the coordinates; those of the largest entries when
+            left out.
     """
     k = len(basis)
+    if heavy is None:
+        heavy = np.array([max(int(abs(x)).bit_length() for x in column) for column in basis.T])
+        basis, target, heavy = basis[:, heavy > 0], target[heavy > 0], heavy[heavy > 0]
     turned = np.array([[int(i == j) for j in range(k)] for i in range(k)], dtype=object)
     high = int(heavy.max(initial=0))
     cap = int(heavy.min(initial=0)) + _STAGE
-    while True:
+    while True:  # 1
         weight = np.minimum(cap - heavy, 0)
         reduced = _reduced(turned @ basis, turned, weight, deadline)
         if reduced is None:
@@ -47,7 +55,19 @@ def nearest(basis: Any, target: Any, heavy: IntArray, deadline: float) -> Any:
         if cap >= high:
             break
         cap += _STAGE
-    return _rounded(turned @ basis, target) @ turned
+    return _rounded(turned @ basis, target) @ turned  # 2
+
+
+def integers(values: FloatArray, digits: int) -> tuple[Any, IntArray]:
+    """Integers, and the power of two with which they are the values times ``2**digits``."""
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(mantissa, 53).astype(np.int64).astype(object), exponent - 53 + digits
+
+
+def shifted(numbers: Any, power: IntArray) -> Any:
+    """Integers times powers of two, rounded down."""
+    up = np.maximum(power, 0).astype(object)
+    return (numbers << up) >> np.maximum(-power, 0).astype(object)
 
 
 def _floats(vectors: Any, weight: IntArray) -> FloatArray:

@@ -215,7 +215,9 @@ def _model(
     root = np.sqrt(np.maximum(at.curvature, flat))
     along = at.gradient / (root * at.size)
     square = float(along @ along)
-    factor = (1.0 + at.share * square) ** (-0.5 if in_weights else 0.5) - 1.0
+    # positive but for rounding: the square is at most one where the share is near minus one
+    curvature = max(1.0 + at.share * square, float(np.finfo(np.float64).eps))
+    factor = curvature ** (-0.5 if in_weights else 0.5) - 1.0
     along, scale = along / math.sqrt(square), 1.0 / root if in_weights else root
 
     def spread(y: FloatArray) -> FloatArray:

@@ -20,6 +20,7 @@ import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
+from attsvm.solvers.lattice import integers, nearest, shifted
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.proofs import sharp_adjoint
 
@@ -30,7 +31,7 @@ _HEAVY = 1e-6  # share of the largest multiplier from which one has no digits fo
 _DIGITS = 40  # rows whose last digits are chosen together
 _ROOM = 0.2  # share by which a small multiplier may change, so that its sign is safe
 _BITS = 36  # of a multiplier that are looked at together
-_LOVASZ, _REDUCTIONS = 0.99, 20_000  # of the reduction of a lattice
+_POINT = 64  # binary digits behind the point with which a lattice is written in integers
 _PASSES = 3  # of cancelling what is left over
 
 
@@ -175,7 +176,9 @@ def with_digits(
     last = np.maximum(np.spacing(np.abs(dual[rows])), 2.0 ** np.floor(np.log2(room) - _BITS))
     basis = np.hstack([np.diag(last / room), _written(p, rows, some) * last[:, None] / unit])
     better = dual.copy()
-    better[rows] += last * nearest_point(basis, np.concatenate([np.zeros(len(rows)), left / unit]))
+    target = np.concatenate([np.zeros(len(rows)), left / unit])
+    basis, target = (shifted(*integers(values, _POINT)) for values in (basis, target))
+    better[rows] += last * nearest(basis, target).astype(np.float64)
     reached = np.abs(residual(p, better, aim, some) / unit).max()
     nearer = reached < np.abs(left / unit).max() and bool((better * dual >= 0.0).all())
     return better if nearer else dual
@@ -198,45 +201,3 @@ def _written(p: Programme, rows: IntArray, some: IntArray) -> FloatArray:
     a, e = np.divmod(some, p.Z.shape[1])
     found: FloatArray = p.D[np.ix_(rows, a)] * p.Z[np.ix_(p.sequence[rows], e)]
     return found
-
-
-def nearest_point(basis: FloatArray, target: FloatArray) -> FloatArray:
-    """``(r,)`` whole numbers whose combination of the rows of ``basis`` comes near ``target``.
-
-    The rows are reduced (Lenstra, Lenstra and Lovász, *Factoring polynomials with rational
-    coefficients*, 1982), then rounded one by one from the last (Babai, *On Lovász' lattice
-    reduction and the nearest lattice point problem*, 1986).
-    """
-    B, count = basis.copy(), len(basis)
-    U = np.eye(count)
-    star, mu, lengths = np.zeros_like(B), np.zeros((count, count)), np.zeros(count)
-
-    def orthogonal(k: int) -> None:
-        v = B[k].copy()
-        for _ in range(2):  # twice is enough
-            v -= (star[:k] @ v / lengths[:k]) @ star[:k]
-        mu[k, :k] = star[:k] @ B[k] / lengths[:k]
-        star[k], lengths[k] = v, max(float(v @ v), 1e-300)
-
-    k, steps = 0, 0
-    while k < count and steps < _REDUCTIONS:
-        steps += 1
-        orthogonal(k)
-        for j in range(k - 1, -1, -1):
-            whole = np.rint(mu[k, j])
-            if whole != 0.0:
-                B[k] -= whole * B[j]
-                U[k] -= whole * U[j]
-                mu[k, :j] -= whole * mu[j, :j]
-                mu[k, j] -= whole
-        if k > 0 and lengths[k] < (_LOVASZ - mu[k, k - 1] ** 2) * lengths[k - 1]:
-            B[[k - 1, k]], U[[k - 1, k]] = B[[k, k - 1]], U[[k, k - 1]]
-            k -= 1
-        else:
-            k += 1
-    rest, units = target.copy(), np.zeros(count)
-    for j in range(count - 1, -1, -1):
-        whole = np.rint(rest @ star[j] / lengths[j])
-        rest -= whole * B[j]
-        units += whole * U[j]
-    return units
