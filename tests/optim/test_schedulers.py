@@ -153,12 +153,16 @@ def test_without_a_momentum_to_cycle_the_argument_is_named(kind: str) -> None:
     assert torch.equal(pair[0], before)
 
 
+def bundled() -> AttentionData:
+    rng = np.random.default_rng(0)
+    signs = np.array([1.0, -1.0, 1.0, -1.0])
+    return AttentionData(rng.standard_normal((4, 3, 2)), signs, rng.standard_normal((4, 2)))
+
+
 @pytest.mark.parametrize("name", ["steepest", "combined"])
 @pytest.mark.parametrize("kind", SCHEDULERS)
 def test_a_training_with_a_scheduler_resumes_where_it_was_cut(kind: str, name: str) -> None:
-    rng = np.random.default_rng(0)
-    signs = np.array([1.0, -1.0, 1.0, -1.0])
-    data = AttentionData(rng.standard_normal((4, 3, 2)), signs, rng.standard_normal((4, 2)))
+    data = bundled()
     make: dict[str, Callable[[Any], Optimizer]] = {
         "steepest": lambda weights: SteepestDescent(weights, lr=0.1),
         "combined": lambda weights: CombinedOptimizer(
@@ -178,3 +182,33 @@ def test_a_training_with_a_scheduler_resumes_where_it_was_cut(kind: str, name: s
     for state in states[::2]:
         resumed = start(resume=TrainState.from_arrays(state.to_arrays()))
         np.testing.assert_allclose(resumed, whole, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("backend", ["compiled", "autograd"])
+@pytest.mark.parametrize("schedule", [None, lambda step: 0.0])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda weights, lr: SteepestDescent(weights, lr=lr),
+        lambda weights, lr: MirrorDescent(weights, lr=lr, p=1.5),
+        lambda weights, lr: MirrorDescent(weights, lr=lr, p=3.0, normalize=True),
+    ],
+)
+def test_a_training_at_lr_zero_stands_still(make: Any, schedule: Any, backend: str) -> None:
+    data = bundled()
+    model = Attention.cross(data, [1.0, 0.5], init=("uniform", 0))
+    before = model.W.detach().clone()
+    optimizer = make(model.parameters(), 0.1 if schedule else 0.0)
+    train(model, data, optimizer, 3, AtSteps(()), schedule=schedule, backend=backend)
+    assert torch.equal(model.W, before)
+
+
+def test_polyaks_step_in_a_combination_trains() -> None:
+    """The loss reaches the member, whose steps are those that it takes alone."""
+    data, ends = bundled(), []
+    for wrap in (lambda member: member, lambda member: CombinedOptimizer([member])):
+        model = Attention.cross(data, [1.0, 0.5], init=("uniform", 0))
+        optimizer = wrap(SteepestDescent(model.parameters(), lr=0.1, step_size="polyak"))
+        train(model, data, optimizer, 3, AtSteps(()), backend="autograd")
+        ends.append(model.W.detach())
+    torch.testing.assert_close(ends[1], ends[0], rtol=1e-12, atol=0)

@@ -11,6 +11,7 @@ import pytest
 from extended import Long, dual_value, rows, value
 from instances import sphere
 
+from attsvm.data import AttentionData
 from attsvm.geometry import parse_norm
 from attsvm.margins import Margins, relax
 from attsvm.solvers import max_margin
@@ -132,6 +133,16 @@ def test_one_of_many_solutions_is_not_called_the_only_one() -> None:
     assert solution.rank_bound == 2
     assert max_margin(margins, parse_norm("spec")).unique is None
     assert max_margin(margins, parse_norm("schatten:3")).unique is True
+
+
+@pytest.mark.parametrize("norm", ["nuc", "l1", "rows", "fro", "linf", "lp:3"])
+@pytest.mark.parametrize("size", [1e-103, 1e-150])
+def test_soft_margins_of_tiny_norms_have_residuals(norm: str, size: float) -> None:
+    data = AttentionData([[[size, 0.0], [0.0, 0.0]]], labels=[1], queries=[[1.0]])
+    solution = max_margin(data, [0], norm, slack=1e6)
+    assert solution.status == "optimal"
+    assert solution.norm > 0.0
+    assert max(solution.kkt()) < 1e-12  # W is C times the row, but for rounding
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])

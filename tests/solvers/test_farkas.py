@@ -157,9 +157,9 @@ def test_a_proof_needs_signs_and_a_positive_side() -> None:
 @pytest.mark.parametrize("name", ["fro", "lp:1.5", "l1", "spec"])
 def test_what_float64_cannot_hold_is_almost_infeasible_in_every_norm(name: str) -> None:
     rng = np.random.default_rng(0)
-    u, v = np.linalg.qr(rng.standard_normal((4, 4)))[0][:2]
+    u, v = np.linalg.qr(rng.standard_normal((2, 2)))[0]
     solution = max_margin(
-        prompt([[np.zeros(4), -u - 1e-12 * v, u - 1e-12 * v]], [0]), parse_norm(name)
+        prompt([[np.zeros(2), -u - 1e-15 * v, u - 1e-15 * v]], [0]), parse_norm(name)
     )
     assert solution.status == "almost infeasible", solution.message
     assert solution.farkas_residual() <= 1e-10

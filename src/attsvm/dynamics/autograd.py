@@ -25,7 +25,7 @@ from attsvm.dynamics.engine import Look, hooked
 from attsvm.errors import InputError
 from attsvm.models import Attention, LogScale
 from attsvm.models.overriding import linear_head, overridden
-from attsvm.optim import MirrorDescent, SteepestDescent
+from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 
 Schedule = Callable[[int], float] | Mapping[str, Callable[[int], float]] | LRScheduler
 
@@ -60,7 +60,7 @@ class AutogradEngine:
             isinstance(optimizer, SteepestDescent),
             isinstance(optimizer, MirrorDescent),
         )
-        self._polyak = steepest and any(group["step_size"] == "polyak" for group in groups)
+        self._polyak = any(group.get("step_size") == "polyak" for group in groups)
         # with momentum or weight decay a zero gradient is no place to stay
         self._stops = (steepest or mirror) and not any(
             group["momentum"] or group["weight_decay"] for group in groups
@@ -127,7 +127,7 @@ class AutogradEngine:
             )
         if self._shares is not None:
             self._shares.remember()
-        if self._polyak and isinstance(self._optimizer, SteepestDescent):
+        if self._polyak and isinstance(self._optimizer, SteepestDescent | CombinedOptimizer):
             self._optimizer.step(loss=loss)
         else:
             self._optimizer.step()

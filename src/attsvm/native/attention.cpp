@@ -420,6 +420,7 @@ bool mirror_step(double *w, double *y, double *g, double *powers, int64_t n, dou
     double peak = 0.0;
     for (int64_t j = 0; j < n; ++j) peak = std::max(peak, std::fabs(g[j]));
     if (peak == 0.0) return false;
+    if (lr == 0.0) return true;  // no step is no move, and the mirror map would round
     for (int64_t j = 0; j < n; ++j) g[j] /= peak;
     log_factor += std::log(peak);
     double length = lr * std::exp(log_factor);
