@@ -24,7 +24,7 @@ def test_margins_and_adjoint_where_everything_cancels() -> None:
         D[1] = -D[0]  # opposite rows: their adjoint is what is left
         token = np.zeros(5, dtype=np.int64)
         margins = Margins(D, Z, offsets, np.ones(5), token, np.zeros(2, dtype=np.int64))
-        high, low = sharp_values(margins, W)
+        high, low = sharp_values(margins.differences, margins.queries, margins.offsets, W)
         owner = [0, 0, 0, 1, 1]
         for c in range(5):
             terms = [

@@ -206,7 +206,7 @@ def test_surrogates_have_the_moments_and_the_geometry_of_the_layer_norm() -> Non
         norm.weight.copy_(torch.rand(6) + 0.5)
         norm.bias.copy_(torch.randn(6))
         inputs = norm(torch.randn(300, 10, 6) @ torch.randn(6, 6)).double().numpy()
-    made = heads_4.surrogate(inputs, norm, np.random.default_rng(0))
+    made = heads_4.gaussian_surrogate(inputs, norm, np.random.default_rng(0))
     scale, shift = (each.detach().double().numpy() for each in (norm.weight, norm.bias))
     inner = (made - shift) / scale
     np.testing.assert_allclose(inner.mean(axis=-1), 0, atol=1e-10)
@@ -218,7 +218,7 @@ def test_surrogates_have_the_moments_and_the_geometry_of_the_layer_norm() -> Non
 
 def test_lifted_weights_give_the_logits_of_a_rotary_head() -> None:
     model = Stories().eval()
-    ids = rotary.stories(model, 2, 24)
+    ids = rotary.write_stories(model, 2, 24)
     assert len(set(map(tuple, ids.tolist()))) == 2
     with torch.no_grad(), capture(model, layers=[2]) as recording:
         model(ids)

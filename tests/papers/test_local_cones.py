@@ -11,8 +11,8 @@ from attsvm.datasets import unit_sphere
 from attsvm_papers.mmts import local_optima
 from attsvm_papers.tfsvm.local_cones import (
     ascent_at,
+    half_angle,
     margin_surplus,
-    opening,
     random_weights_in_cone,
 )
 
@@ -47,7 +47,7 @@ def test_margins_move_by_no_more_than_the_cone_allows() -> None:
     assert margin_surplus(solution) == pytest.approx(far.min() - 1.0)
     for movement in (0.01, 0.1, margin_surplus(solution) / 3.0):
         moved = random_weights_in_cone(
-            solution, opening(solution, movement), 1.0, 200, np.random.default_rng(1)
+            solution, half_angle(solution, movement), 1.0, 200, np.random.default_rng(1)
         )
         most = max(np.abs(margins(W) - margins(solution.W)).max() for W in moved)
         assert 0.1 * movement < most <= movement * (1 + 1e-12)

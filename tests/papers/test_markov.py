@@ -19,7 +19,7 @@ def test_components_are_joined_along_a_path():
 
 def test_the_gap_is_the_excess_above_the_least_risk():
     rngs = chain.generators([3, 4])
-    m = chain.draw_prompts(COVERED, 5, 7, 30, rngs)
+    m = chain.sample_prompts(COVERED, 5, 7, 30, rngs)
     w = np.stack([rng.uniform(-1, 1, (5, 5)) for rng in rngs])
     truth = chain.next_token_probabilities(w, m)
     best = chain.maximise_likelihood(m, truth, w)

@@ -83,11 +83,11 @@ def test_planted_tokens_carry_the_label_and_their_key():
     for seed in range(2):
         data = made.data.instance(seed)
         for g in range(2):
-            chosen = data.tokens[rows, made.places[seed, :, g]]
+            chosen = data.tokens[rows, made.positions[seed, :, g]]
             signed = data.labels * (chosen @ made.values[seed, g])
             assert 0.9 < signed.mean() < 1.1
             assert (data.labels * (chosen @ made.values[seed, 1 - g])).mean() < 0.05
-        assert (made.places[seed, :, 0] != made.places[seed, :, 1]).all()
+        assert (made.positions[seed, :, 0] != made.positions[seed, :, 1]).all()
     assert KEYS[0] > KEYS[1], "group B is the harder one to find"
     again = plant_groups(400, 5, 12, [4])
     assert np.array_equal(again.data.tokens[0], made.data.tokens[1])

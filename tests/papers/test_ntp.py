@@ -12,14 +12,14 @@ from attsvm.datasets.next_token import bipartite, partial_order, total
 from attsvm_papers.kit import experiment
 from attsvm_papers.ntp import e3_two_stages as ntp_3
 from attsvm_papers.ntp import predictions, unseen
-from attsvm_papers.ntp.unseen import TestSentences
+from attsvm_papers.ntp.unseen import UnseenSentences
 
 
 @pytest.mark.parametrize("group", ["G1", "G2", "G3", "G4", "G5", "G6"])
 def test_unseen_sentences_have_the_winner_that_the_order_names(group) -> None:
     data = total(20, 4, 0) if group == "G5" else bipartite(20, 4, 0)
     orders = partial_order(data)
-    cases = TestSentences(data, orders, 10, np.random.default_rng(0)).cases(group)
+    cases = UnseenSentences(data, orders, 10, np.random.default_rng(0)).cases(group)
     trained = {(*sorted(s.tolist()), int(s[-1])) for s in data.sentences}
     keys = [(*sorted(sentence), sentence[-1]) for sentence, _ in cases]
     assert len(cases) > 20

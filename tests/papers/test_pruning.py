@@ -115,7 +115,9 @@ def test_a_row_has_the_costs_of_one_training() -> None:
 
 def test_rates_fall_along_half_a_cosine(monkeypatch) -> None:
     factors = []
-    monkeypatch.setattr(decoders, "descent", lambda *given: factors.append(given[-1]) or iter([]))
+    monkeypatch.setattr(
+        decoders, "train_steps", lambda *given: factors.append(given[-1]) or iter([])
+    )
     list(decoders.train_by_optimiser(None, 9, TINY, "adamw", 1e-3, 0.0, 0))
     falling = [factors[0](step) for step in range(TINY.steps + 1)]
     assert (falling[0], falling[-1]) == (1.0, pytest.approx(0.1))

@@ -30,7 +30,7 @@ from attsvm_papers.networks.trained_networks import (
     device_of,
     run,
     then,
-    widened,
+    widened_grids,
 )
 from attsvm_papers.networks.training import summed_loss
 
@@ -184,10 +184,10 @@ def test_a_grid_goes_on_where_its_best_rate_is_at_its_end(ends, further) -> None
     grid = (0.01, 0.02, 0.04)
     networks = Networks((Study(IMAGES, (Method("l2", grid),)),), seeds=2, widen=True)
     evidence = tuned({rate: [end] for rate, end in zip((*grid, 0.08), ends, strict=False)})
-    found = asked(widened(networks, evidence))
+    found = asked(widened_grids(networks, evidence))
     assert found == [("l2", rate, TUNING_SEED) for rate in further]
-    assert list(widened(replace(networks, widen=False), evidence)) == []
-    assert then[:-1] == (widened,) * 3
+    assert list(widened_grids(replace(networks, widen=False), evidence)) == []
+    assert then[:-1] == (widened_grids,) * 3
 
 
 def test_the_scale_medium_is_all_reviews() -> None:

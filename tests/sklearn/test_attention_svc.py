@@ -37,22 +37,23 @@ def test_penalty_and_attention_are_chosen_together():
     assert mean.score(*test) <= 0.80
 
 
-def test_the_certificate_of_mean_pooling_is_that_of_its_weights():
+@pytest.mark.parametrize("penalty", [1e-2, 1.0])
+def test_the_certificate_of_mean_pooling_is_that_of_its_weights(penalty):
     bags, labels = key_and_value(60, 0, d=4)
-    model = AttentionSVC(heads=0, penalty=1e-2).fit(bags, labels)
+    model = AttentionSVC(heads=0, penalty=penalty).fit(bags, labels)
     step, layer = model.convex_steps_[-1], model.predictor_.layer
     # inside, instances have a root-mean-square norm of one, and a constant feature of four
     unit = np.sqrt((bags**2).sum(axis=2).mean())
     A = np.column_stack([bags.mean(axis=1) / unit, np.full(60, 4.0)])
     A *= np.where(labels > 0, 1.0, -1.0)[:, None]
     w = np.append(layer.V[0, :, 0] * unit, layer.intercept / 4.0)
-    objective = np.logaddexp(0.0, -A @ w).mean() + 0.5 * 1e-2 * w @ w
-    residual = np.linalg.norm(1e-2 * w - A.T @ expit(-A @ w) / 60)
+    objective = np.logaddexp(0.0, -A @ w).mean() + 0.5 * penalty * w @ w
+    residual = np.linalg.norm(penalty * w - A.T @ expit(-A @ w) / 60)
     assert step.status == "optimal"
     assert step.objective == pytest.approx(objective, rel=1e-12)
     # at the minimum the gradient is what is left of terms that cancel, to some 1e-16
-    assert step.gap == pytest.approx(residual**2 / (2e-2 * objective), rel=1e-6, abs=1e-28)
-    assert step.violation == pytest.approx(residual / (1e-2 * np.linalg.norm(w)), rel=1e-6)
+    assert step.gap == pytest.approx(residual**2 / (2 * penalty * objective), rel=1e-6, abs=1e-28)
+    assert step.violation == pytest.approx(residual / (penalty * np.linalg.norm(w)), rel=1e-6)
     assert 1e-20 < step.gap <= 1e-6  # so that the numbers are compared
 
 

@@ -72,6 +72,18 @@ def test_the_unit_of_the_tokens_does_not_matter_in_any_norm(attention, enlarged,
     assert second.solution.margin == pytest.approx(1024.0 * first.solution.margin, rel=1e-6)
 
 
+def test_the_unit_of_the_queries_does_not_matter_either():
+    bags, labels = make_bags(n=20)
+    first, second = (
+        AttentionSVC(query="first", penalty=1e-2)
+        .fit([c * bag for bag in bags], labels)
+        .explain([c * bag for bag in bags], labels, limits=Limits(steps=100))
+        for c in (1.0, 1024.0)
+    )
+    np.testing.assert_allclose(second.weights.W, first.weights.W / 1024.0**2, rtol=1e-9)
+    assert np.array_equal(first.selected, second.selected)
+
+
 def test_names_of_one_norm_are_one_norm(attention):
     model, bags, labels = attention
     found = [model.explain(bags, labels, norm=n, limits=FEW) for n in ("fro", "lp:2", Schatten(2))]

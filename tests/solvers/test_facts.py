@@ -11,6 +11,7 @@ import pytest
 from extended import Long, dual_value, rows, value
 from instances import sphere
 
+from attsvm.data import AttentionData
 from attsvm.geometry import parse_norm
 from attsvm.margins import Margins, relax
 from attsvm.solvers import max_margin
@@ -134,6 +135,16 @@ def test_one_of_many_solutions_is_not_called_the_only_one() -> None:
     assert max_margin(margins, parse_norm("schatten:3")).unique is True
 
 
+@pytest.mark.parametrize("norm", ["nuc", "l1", "rows", "fro", "linf", "lp:3"])
+@pytest.mark.parametrize("size", [1e-103, 1e-150])
+def test_soft_margins_of_tiny_norms_have_residuals(norm: str, size: float) -> None:
+    data = AttentionData([[[size, 0.0], [0.0, 0.0]]], labels=[1], queries=[[1.0]])
+    solution = max_margin(data, [0], norm, slack=1e6)
+    assert solution.status == "optimal"
+    assert solution.norm > 0.0
+    assert max(solution.kkt()) < 1e-12  # W is C times the row, but for rounding
+
+
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.9, 1.1, 2.0, 20.0])
 def test_no_solution_with_this_gap_has_a_larger_rank_than_the_bound(k: int, share: float) -> None:
@@ -151,7 +162,7 @@ def test_no_solution_with_this_gap_has_a_larger_rank_than_the_bound(k: int, shar
     assert bound == k if share <= 0.3 else bound >= k
 
 
-@pytest.mark.parametrize("factor", [2.0**-20, 2.0**20])
+@pytest.mark.parametrize("factor", [2.0**-40, 2.0**40])
 def test_facts_do_not_depend_on_the_unit_of_multipliers(factor: float) -> None:
     """How far another solution can be is a share of them."""
     angles = 2.0 * np.pi * np.arange(3) / 3.0 + 0.1
@@ -164,7 +175,11 @@ def test_facts_do_not_depend_on_the_unit_of_multipliers(factor: float) -> None:
         wider = proof._replace(gap=gap)
         moved = wider._replace(dual=factor * wider.dual)
         assert facts(margins, moved, 1.0) == facts(margins, wider, 1.0)
-    assert facts(margins, proof._replace(gap=1e-12), 1.0).rank_bound == 1
+    tight = proof._replace(gap=1e-12)
+    assert facts(margins, tight, 1.0).rank_bound == 1
+    sizes = np.array([2.0**-10, 1.0, 2.0])  # and of the rows, each with its right-hand side
+    rows = replace(margins, differences=sizes[:, None] * V, rhs=sizes * margins.rhs)
+    assert facts(rows, tight._replace(dual=tight.dual / sizes), 1.0) == facts(margins, tight, 1.0)
 
 
 @pytest.mark.parametrize("name", ["lp:1.0001", "lp:1.5", "lp:2", "lp:3"])
@@ -182,3 +197,25 @@ def test_the_soft_residual_is_what_fenchel_leaves(name: str) -> None:
     for factor in (0.5, 2.0):  # (1 + f^2) / 2 - f of the square
         turned = replace(solution, dual=factor * solution.dual, slack=1.0)
         assert turned.kkt().stationarity == pytest.approx(0.5 * (factor - 1.0) ** 2, rel=1e-3)
+
+
+def test_complementarity_has_no_unit() -> None:
+    """Tokens a thousand times as large, and so weights and multipliers smaller."""
+    margins = sphere(4, 5, 4, 1)
+    large = replace(margins, differences=1024.0 * margins.differences)
+    found = []
+    for one in (margins, large):
+        solution = max_margin(one)
+        dual = solution.dual.copy()
+        dual[int(np.argmin(dual))] = 0.5 * dual.max()  # of a row that is not met with equality
+        found.append(replace(solution, dual=dual).kkt().complementarity)
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+    assert found[0] > 1e-2
+
+
+def test_a_multiplier_above_the_penalty_shows() -> None:
+    solution = max_margin(sphere(6, 5, 3, 1), slack=0.5)
+    assert solution.kkt().dual == 0.0
+    dual = solution.dual.copy()
+    dual[0] = 2.0
+    assert replace(solution, dual=dual).kkt().dual == pytest.approx(0.75)  # 1.5 of 2

@@ -157,9 +157,9 @@ def test_a_proof_needs_signs_and_a_positive_side() -> None:
 @pytest.mark.parametrize("name", ["fro", "lp:1.5", "l1", "spec"])
 def test_what_float64_cannot_hold_is_almost_infeasible_in_every_norm(name: str) -> None:
     rng = np.random.default_rng(0)
-    u, v = np.linalg.qr(rng.standard_normal((4, 4)))[0][:2]
+    u, v = np.linalg.qr(rng.standard_normal((2, 2)))[0]
     solution = max_margin(
-        prompt([[np.zeros(4), -u - 1e-12 * v, u - 1e-12 * v]], [0]), parse_norm(name)
+        prompt([[np.zeros(2), -u - 1e-15 * v, u - 1e-15 * v]], [0]), parse_norm(name)
     )
     assert solution.status == "almost infeasible", solution.message
     assert solution.farkas_residual() <= 1e-10
@@ -298,3 +298,9 @@ def test_the_sizes_of_right_hand_sides_count() -> None:
                 equality=np.array([False, True]),
             )
             assert (proved(margins, np.array([1.0, -1.0])) is not None) == contradiction
+
+
+def test_rows_of_zeros_are_a_proof_when_one_of_them_asks_for_a_margin() -> None:
+    zero = with_rhs(programme(np.zeros((2, 2))), np.array([0.0, 1.0]))
+    np.testing.assert_array_equal(proved(zero, np.ones(2)), [1.0, 1.0])
+    assert proved(with_rhs(zero, np.zeros(2)), np.ones(2)) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -149,3 +150,45 @@ def _times(x: float, power: int) -> int:
     top, bottom = x.as_integer_ratio()
     assert (top << max(power, 0)) % (bottom << max(-power, 0)) == 0
     return (top << max(power, 0)) // (bottom << max(-power, 0))
+
+
+def nearly_contradictory(seed: int) -> Margins:
+    """Integer rows of up to 31 bits of which a positive combination is one unit from zero."""
+    rng = np.random.default_rng([9, seed])
+    d, top = int(rng.integers(2, 5)), 2 ** int(rng.integers(18, 31))
+    rows = rng.integers(-top, top + 1, (d - 1, d)).astype(object)
+    last = -np.sum([int(rng.integers(1, 4)) * row for row in rows], axis=0)
+    last[int(rng.integers(d))] += int(rng.choice([-1, 1]))
+    written = np.vstack([rows, last]).astype(float)
+    return Margins(
+        written, np.ones((1, 1)), np.array([0, d]), np.ones(d), np.arange(d), np.zeros(1, int)
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 6, 7, 8, 9, 10, 11])
+def test_weights_of_huge_terms_are_rounded_together(seed: int) -> None:
+    """Their margins are what is left of terms a billion times as large, and what each entry loses
+    when it is rounded alone is more than these: integers say what the margins are.
+    """
+    margins = nearly_contradictory(seed)
+    found = max_margin(margins)
+    assert found.status == "optimal", found.message
+    W = [Fraction(x) for x in found.W[:, 0].tolist()]
+    for row in margins.differences.tolist():
+        assert sum(Fraction(a) * w for a, w in zip(row, W, strict=True)) >= 1 - Fraction(found.tol)
+
+
+@pytest.mark.parametrize("seed", [4, 5, 15, 20])
+def test_the_best_weights_that_float64_holds_come_back(seed: int) -> None:
+    """Where no float64 numbers give the margins to the tolerance, some give them roughly."""
+    margins = nearly_contradictory(seed)
+    found = max_margin(margins)
+    assert found.status == "almost infeasible", found.message
+    assert found.has_weights
+    W = [Fraction(x) for x in found.W[:, 0].tolist()]
+    least = min(
+        sum(Fraction(a) * w for a, w in zip(row, W, strict=True))
+        for row in margins.differences.tolist()
+    )
+    assert float(1 - least) <= found.violation + 1e-15
+    assert max(found.gap, found.violation) <= 1e-3

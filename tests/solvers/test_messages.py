@@ -165,6 +165,7 @@ def test_files_that_hold_a_message_are_read_and_print_their_fields(
     )
     kept.append(max_margin([far])[0])
     assert "leave the range of float64" in kept[-1].message
+    assert kept[-1].gap == 1.0
     for solution in kept:
         solution.save(path)
         arrays = load_arrays(path)

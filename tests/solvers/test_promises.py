@@ -62,8 +62,8 @@ def test_a_small_residual_is_not_a_proof() -> None:
 
 def test_almost_infeasible_comes_with_its_certificate() -> None:
     rng = np.random.default_rng(0)
-    u, v = np.linalg.qr(rng.standard_normal((4, 4)))[0][:2]
-    solution = max_margin(prompt([[np.zeros(4), -u - 1e-12 * v, u - 1e-12 * v]], [0]))
+    u, v = np.linalg.qr(rng.standard_normal((2, 2)))[0]
+    solution = max_margin(prompt([[np.zeros(2), -u - 1e-15 * v, u - 1e-15 * v]], [0]))
     assert solution.status == "almost infeasible"
     residual = solution.farkas_residual()
     assert residual <= 1e-11

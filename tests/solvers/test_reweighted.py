@@ -264,8 +264,9 @@ def test_norms_it_is_meant_for() -> None:
     ],
 )
 def test_programmes_on_which_splitting_crawls(kind: str, norm: str, seed: int) -> None:
-    """Judged in exact arithmetic."""
+    """Judged in exact arithmetic, in tenths of a second where splitting alone takes many."""
     line = one(kind, norm, seed)
-    assert (line.status, line.solver) == ("optimal", "reweighted Newton"), line.message
+    assert line.status == "optimal", line.message
+    assert line.seconds < 2.0
     assert not line.wrong
     assert not line.misreported

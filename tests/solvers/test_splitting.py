@@ -63,7 +63,7 @@ def test_exact_projections_meet_their_conditions(margins: Margins, slack: float 
     W, dual = np.ldexp(start.W, -p.weight_exponent), p.scaled_dual(start.dual)
     state = Splitting(p, Energy(parse_norm("nuc"), slack is not None), W, dual, epochs=0)
     C = W + 0.3 * np.random.default_rng(0).standard_normal(W.shape)
-    near, lam = state._margins.nearest(C), state._margins.dual
+    near, lam = state.margins.nearest(C), state.margins.dual
     cap = p.cap * state.t
     room, free = p.values(near) - p.b, lam < cap * (1 - 1e-12)
     np.testing.assert_allclose(near, C + p.adjoint(lam), atol=1e-13)

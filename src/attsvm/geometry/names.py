@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from attsvm.errors import InputError
-from attsvm.geometry.entrywise import Lp
 from attsvm.geometry.frobenius import Frobenius
+from attsvm.geometry.lifts import Lifted
 from attsvm.geometry.norm import Norm
-from attsvm.geometry.schatten import Schatten
 from attsvm.nearest import did_you_mean
 from attsvm.printable import kind
 
@@ -111,7 +110,8 @@ def _canonical(norm: Norm) -> Norm:
     Families have members with a class of their own, and a member that was made as the dual of
     another one remembers an exponent that differs from the conjugate of its own by rounding.
     """
-    if type(norm) is not Lp and type(norm) is not Schatten:
+    families = Norm.known["lp:P"], Norm.known["schatten:P"]
+    if not isinstance(norm, Lifted) or type(norm) not in families:
         return norm
     single = Norm.known.get(norm.name)
     return type(norm)(norm.p) if single is None else single.spelled(norm.name, None)

@@ -101,16 +101,16 @@ class Batch(ctypes.Structure):
 
 
 _POINTS = ("lam", "s", "best_lam", "w", "u", "v", "zu", "zv", "best_w")
-_ROUTINES = ("gemm", "potrf", "getrf", "getrs")
+_ROUTINES = ("gemm", "potrf", "syrk", "trsm", "getrf", "getrs")
 
 
 class Interior(ctypes.Structure):
     """State of interior points; made by :func:`interior`."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("box", "systems", "idle", "pattern", "tried")),
-        ("tau", c_double),
-        ("gap", c_double),
+        *((name, c_int64) for name in ("box", "systems", "idle", "pattern", "tried", "patience")),
+        *((name, c_double) for name in ("tau", "gap", "seconds")),
+        ("cost", c_void_p),
         *((name, c_void_p) for name in _POINTS),
     )
     arrays: dict[str, NDArray[np.float64]]
@@ -247,12 +247,16 @@ def active_set(m: int, rank: int) -> ActiveSet:
     return made
 
 
-def interior(m: int, k: int, box: bool) -> Interior:
-    """Room for the interior points of ``m`` rows and ``k`` weights, at a gap of infinity."""
+def interior(m: int, cost: NDArray[np.float64], box: bool, patience: int) -> Interior:
+    """Room for the interior points of ``m`` rows and of weights that count so much in the norm, at
+    a gap of infinity.
+    """
+    k = len(cost)
     arrays = {name: np.zeros(m if name in ("lam", "s", "best_lam") else k) for name in _POINTS}
     of = (each.__array_interface__["data"][0] for each in arrays.values())
-    made = Interior(box, 0, 0, 0, 0, -1.0, math.inf, *of)
-    made.arrays = arrays
+    at = address(cost, np.float64, k)
+    made = Interior(box, 0, 0, 0, 0, patience, -1.0, math.inf, math.inf, at, *of)
+    made.arrays = {**arrays, "cost": cost}
     return made
 
 

@@ -50,7 +50,10 @@ struct Batch {
 struct Interior {
     int64_t box, systems, idle;          // systems solved; iterations without half the gap
     int64_t pattern, tried;              // rows and entries of a vertex: the last, and those tried
+    int64_t patience;                    // how many idle iterations end the method
     double tau, gap;                     // the margin of linf; the least relative gap met
+    double seconds;                      // that are left, or infinite
+    const double *cost;                  // (k) what an entry counts in the norm
     double *lam, *s, *best_lam;          // (m) multipliers and slacks; the best
     double *w, *u, *v, *zu, *zv;         // (k) weights, their two parts, reduced costs
     double *best_w;                      // (k)
@@ -62,6 +65,10 @@ struct Blas {
                  const double *, const int *, const double *, const int *, const double *,
                  double *, const int *);
     void (*potrf)(const char *, const int *, double *, const int *, int *);
+    void (*syrk)(const char *, const char *, const int *, const int *, const double *,
+                 const double *, const int *, const double *, double *, const int *);
+    void (*trsm)(const char *, const char *, const char *, const char *, const int *, const int *,
+                 const double *, const double *, const int *, double *, const int *);
     void (*getrf)(const int *, const int *, double *, const int *, int *, int *);
     void (*getrs)(const char *, const int *, const int *, const double *, const int *, const int *,
                   double *, const int *, int *);

@@ -1,10 +1,11 @@
 // Interior points for the linear programmes of the entrywise norms: Mehrotra's predictor and
 // corrector (On the implementation of a primal-dual interior point method, 1992).
 //
-//   l1:    min sum(u + v)  s.t.  A (u - v) - s = b,       u, v, s >= 0,  zu = 1 - x, zv = 1 + x
-//   linf:  max tau         s.t.  A w - s = tau b, u = 1 - w, v = 1 + w,  zu - zv = x, b^T lam = 1
+//   l1:    min g^T(u + v)  s.t.  A (u - v) - s = b,       u, v, s >= 0,  zu = g - x, zv = g + x
+//   linf:  max tau         s.t.  A w - s = tau b, u = 1/g - w, v = 1/g + w,
+//                                zu - zv = x, b^T lam = 1
 //
-// with x = A^T lam. Every Newton system is reduced to the multipliers,
+// with x = A^T lam, and g what an entry counts in the norm: sum_e g_e |w_e| or max_e g_e |w_e|. Every Newton system is reduced to the multipliers,
 //
 //   (A Theta A^T + diag(s / lam)) dlam = ...,
 //
@@ -13,6 +14,7 @@
 #include "dense.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -23,13 +25,16 @@ namespace {
 constexpr double BOUNDARY = 0.995;  // share of the way to the boundary
 constexpr double CLEAR = 1e-2;        // gap from which a vertex may be seen
 constexpr double ROUGH = 1e-3;        // gap to which any progress counts, and then half of it
-constexpr int64_t IDLE = 5;         // iterations without progress
+constexpr int64_t IDLE = 5;         // iterations without progress in small programmes
 constexpr int64_t BLIND = 30;       // iterations without weights that meet the margins at any scale
 constexpr int64_t GLANCE = 10;      // the same in small programmes, which may have no weights
 constexpr int64_t OWN = 100;        // rows up to which the factor here is quicker than LAPACK's
 constexpr int64_t MOST = 60;        // iterations of a small programme
 constexpr int64_t FARTHEST = 480;   // exponents within which nothing leaves float64
 constexpr double APART = 1e-8;      // slack of rows that are not active, and multipliers of none
+constexpr double PIECE = 2e8;       // multiply-adds between two looks at the clock
+constexpr double SPEED = 4e9;       // multiply-adds a second of a factorisation, at least
+constexpr int64_t PANEL = 128;      // most columns of a factor that are made between two looks
 
 // The step, at most 1, that leaves positive numbers positive.
 double reach(const double *x, const double *dx, int64_t n) {
@@ -62,6 +67,7 @@ struct Method {
     int64_t count = 0, entries = 0;  // of the vertex: rows, and entries that move
     int64_t blind = BLIND;
     double weight = 0.0;  // of b b^T in the matrix of linf, across whose kernel it is singular
+    std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
 
     static int64_t room(const Programme &p) {
         const int64_t m = p.m, k = p.dx * p.dz;
@@ -82,6 +88,13 @@ struct Method {
         moving = (int64_t *)take(memory, k);
     }
 
+    // Whether the time is over, or will be in so many multiply-adds.
+    bool late(double work = 0.0) const {
+        if (at.seconds == INF) return false;
+        const std::chrono::duration<double> used = std::chrono::steady_clock::now() - began;
+        return used.count() + work / SPEED > at.seconds;
+    }
+
     void values(const double *w, double *v) const { ::values(&p, 0, p.n, w, moved, v); }
     void adjoint(const double *lam, double *w) const {
         std::memset(w, 0, sizeof(double) * k);
@@ -89,12 +102,13 @@ struct Method {
     }
 
     // Lower triangle of A Theta A^T: the rows of sequences i and j meet in sum_a D_ca D_c'a mixed_a
-    // with mixed_a = sum_e Theta_ae Z_ie Z_je.
-    void gram() {
+    // with mixed_a = sum_e Theta_ae Z_ie Z_je. False where the time is over.
+    bool gram() {
         const int64_t dx = p.dx, dz = p.dz;
         for (int64_t i = 0; i < p.n; ++i) {
             const int64_t first = p.offsets[i], last = p.offsets[i + 1];
             if (first == last) continue;
+            if (late()) return false;
             for (int64_t a = 0; a < dx; ++a)
                 for (int64_t e = 0; e < dz; ++e)
                     weighted[a * dz + e] = theta[a * dz + e] * p.Z[i * dz + e];
@@ -116,6 +130,7 @@ struct Method {
                 if (q <= c) K[c * m + q] = dot(rows + q * dx, row, dx);
             }
         }
+        return true;
     }
 
     // C = A B^T, (rows, inner) times (columns, inner); C has `stride` entries a row.
@@ -159,7 +174,10 @@ struct Method {
         const int n = m;
         for (double more = 1e-13; more < 1e-6; more *= 100.0) {
             int failed = 0;
-            blas->potrf("U", &n, K, &n, &failed);
+            if (at.seconds == INF)
+                blas->potrf("U", &n, K, &n, &failed);
+            else if (!panels(failed))
+                return false;
             if (!failed) {
                 for (int64_t c = 0; c < m; ++c) K[c * m + c] = 1.0 / K[c * m + c];
                 return true;
@@ -170,6 +188,34 @@ struct Method {
             }
         }
         return false;
+    }
+
+    // The factor by panels of columns of the lower triangle, each from those to its left, between
+    // which there is a look at the clock; false where the time is over.
+    bool panels(int &failed) {
+        const int stride = m;
+        const double one = 1.0, minus = -1.0;
+        for (int64_t first = 0; first < m;) {
+            const int64_t rest = m - first;
+            const int64_t room = PIECE / std::max(1.0, (double)rest * first);
+            const int width = std::min({rest, PANEL, std::max<int64_t>(room, 16)});
+            const int below = rest - width, left = first;
+            if (late((double)rest * first * width)) return false;
+            double *corner = K + first * m + first, *under = corner + width * m;
+            const double *before = K + first * m;  // in Fortran's order rows of K are columns
+            if (left)
+                blas->syrk("U", "T", &width, &left, &minus, before, &stride, &one, corner, &stride);
+            if (left && below)
+                blas->gemm("T", "N", &width, &below, &left, &minus, before, &stride,
+                           before + width * m, &stride, &one, under, &stride);
+            blas->potrf("U", &width, corner, &stride, &failed);
+            if (failed) return true;
+            if (below)
+                blas->trsm("L", "U", "T", "N", &width, &below, &one, corner, &stride, under,
+                           &stride);
+            first += width;
+        }
+        return true;
     }
 
     void cholesky() {
@@ -219,7 +265,8 @@ struct Method {
             short_of = std::max(short_of, p.free_sign[c] ? std::fabs(missed) : missed);
         }
         for (int64_t e = 0; e < k; ++e) {
-            const double entry = std::fabs(w[e]), pull = std::fabs(x[e]);
+            const double entry = std::fabs(w[e]) * at.cost[e];
+            const double pull = std::fabs(x[e]) / at.cost[e];
             largest = std::max(largest, at.box ? entry : pull);
             size += at.box ? pull : entry;
         }
@@ -233,13 +280,12 @@ struct Method {
         return dot(at.lam, at.s, m) + dot(at.u, at.zu, k) + dot(at.v, at.zv, k);
     }
 
-    // One predictor and corrector; false where the matrix has no factor.
+    // One predictor and corrector; false where the matrix has no factor or the time is over.
     bool step() {
         for (int64_t e = 0; e < k; ++e)
             theta[e] = at.box ? 1.0 / (at.zu[e] / at.u[e] + at.zv[e] / at.v[e])
                               : at.u[e] / at.zu[e] + at.v[e] / at.zv[e];
-        gram();
-        if (!factorise()) return false;
+        if (!gram() || !factorise() || late()) return false;
         ++at.systems;
         const double target_b = at.box ? at.tau : 1.0;
         const double short_of = 1.0 - dot(p.b, at.lam, m);
@@ -261,6 +307,7 @@ struct Method {
         const double mu = complementarity() / count;
         double dtau = 0.0, one = 1.0, two = 1.0;
         for (int corrected = 0; corrected < 2; ++corrected) {
+            if (late()) return false;
             dtau = direction(short_of);
             if (corrected) meet(dtau);
             one = std::min({reach(at.s, ds, m), reach(at.u, du, k), reach(at.v, dv, k)});
@@ -313,7 +360,8 @@ struct Method {
                 const double off = at.zu[e] - at.zv[e] - x[e];
                 shift[e] = (off + ru[e] / at.u[e] - rv[e] / at.v[e]) * theta[e];
             } else {
-                const double plus = 1.0 - x[e] - at.zu[e], minus = 1.0 + x[e] - at.zv[e];
+                const double plus = at.cost[e] - x[e] - at.zu[e];
+                const double minus = at.cost[e] + x[e] - at.zv[e];
                 shift[e] = (rv[e] - at.v[e] * minus) / at.zv[e] -
                            (ru[e] - at.u[e] * plus) / at.zu[e];
             }
@@ -337,8 +385,8 @@ struct Method {
                 dzu[e] = (ru[e] + at.zu[e] * dv[e]) / at.u[e];
                 dzv[e] = (rv[e] - at.zv[e] * dv[e]) / at.v[e];
             } else {
-                dzu[e] = 1.0 - x[e] - at.zu[e] - pull;
-                dzv[e] = 1.0 + x[e] - at.zv[e] + pull;
+                dzu[e] = at.cost[e] - x[e] - at.zu[e] - pull;
+                dzv[e] = at.cost[e] + x[e] - at.zv[e] + pull;
                 du[e] = (ru[e] - at.u[e] * dzu[e]) / at.zu[e];
                 dv[e] = (rv[e] - at.v[e] * dzv[e]) / at.zv[e];
             }
@@ -363,11 +411,12 @@ struct Method {
             const bool coming = now < (before > ROUGH ? 1.0 : 0.5) * before ||
                                 (before >= 1.0 && at.systems < blind);
             at.idle = coming ? 0 : at.idle + 1;
-            if (at.gap < CLEAR && at.gap > enough && settled()) {
+            if (at.gap < CLEAR && at.gap > enough && settled() &&
+                !late((double)count * count * count)) {
                 vertex();
                 gap(at.w, at.lam);  // what a step needs to know of the point
             }
-            if (at.gap <= enough || at.idle > IDLE || most-- <= 0 || !step()) return;
+            if (at.gap <= enough || at.idle > at.patience || most-- <= 0 || !step()) return;
         }
     }
 
@@ -376,13 +425,14 @@ struct Method {
     bool settled() {
         double scale = 0.0;
         for (int64_t e = 0; e < k; ++e)
-            scale = at.box ? scale + (at.zu[e] + at.zv[e]) / k
-                           : std::max(scale, std::fabs(at.w[e]));
+            scale = at.box ? scale + (at.zu[e] + at.zv[e]) / at.cost[e] / k
+                           : std::max(scale, std::fabs(at.w[e]) * at.cost[e]);
         count = 0;
         for (int64_t e = 0; e < k; ++e) {
             const double low = std::min(at.u[e], at.v[e]), high = std::max(at.u[e], at.v[e]);
-            if (at.box ? low * scale > std::max(at.zu[e], at.zv[e])
-                       : high > scale * std::min(at.zu[e], at.zv[e]))
+            const double size = scale * at.cost[e];  // of a reduced cost, in linf of a part
+            if (at.box ? low * size * at.cost[e] > std::max(at.zu[e], at.zv[e])
+                       : high * at.cost[e] * at.cost[e] > size * std::min(at.zu[e], at.zv[e]))
                 moving[count++] = e;
         }
         entries = count;
@@ -414,9 +464,10 @@ struct Method {
         if (!B) return;
         int *order = (int *)(B + count * count);
         double *held = ru, *w = rv, *sign = edge, *y = missed, *r = rs, *lam = ds;
-        for (int64_t e = 0; e < k; ++e) held[e] = at.box ? std::copysign(1.0, at.w[e]) : 0.0;
+        for (int64_t e = 0; e < k; ++e)
+            held[e] = at.box ? std::copysign(1.0 / at.cost[e], at.w[e]) : 0.0;
         for (int64_t j = 0; j < entries; ++j) {
-            sign[j] = at.box ? 0.0 : std::copysign(1.0, at.w[moving[j]]);
+            sign[j] = at.box ? 0.0 : std::copysign(at.cost[moving[j]], at.w[moving[j]]);
             held[moving[j]] = 0.0;
         }
         if (at.box) sign[entries] = 1.0;
@@ -510,7 +561,7 @@ struct Method {
 };
 
 // Where the interior points begin when nothing is known: rows of one size, multipliers of one; of
-// equalities alone like their sides.
+// equalities alone like their sides. In l1 no entry is cheaper than one there.
 void begin(const Programme &p, Interior &at, double *x, double *moved) {
     const int64_t m = p.m, k = p.dx * p.dz;
     double sum = 0.0, largest = 0.0, mean = 0.0, highest = 0.0;
@@ -527,8 +578,8 @@ void begin(const Programme &p, Interior &at, double *x, double *moved) {
     std::memset(x, 0, sizeof(double) * k);
     adjoint(&p, 0, p.n, at.lam, moved, x);
     for (int64_t e = 0; e < k; ++e) {
-        largest = std::max(largest, std::fabs(x[e]));
-        mean += std::fabs(x[e]) / k;
+        largest = std::max(largest, std::fabs(x[e]) / std::max(at.cost[e], 1.0));
+        mean += std::fabs(x[e]) / at.cost[e] / k;
     }
     const double size = at.box ? 1.0 / std::max(sum, 1e-300) : 0.5 / std::max(largest, 1e-300);
     for (int64_t c = 0; c < m; ++c) {
@@ -538,10 +589,11 @@ void begin(const Programme &p, Interior &at, double *x, double *moved) {
     const double centre = mean * size + 1e-300;
     for (int64_t e = 0; e < k; ++e) {
         const double pull = x[e] * size;
+        const double cost = at.box ? at.cost[e] : std::max(at.cost[e], 1.0);
         at.w[e] = 0.0;
-        at.u[e] = at.v[e] = 1.0;
-        at.zu[e] = at.box ? std::max(pull, 0.0) + centre : 1.0 - pull;
-        at.zv[e] = at.box ? std::max(-pull, 0.0) + centre : 1.0 + pull;
+        at.u[e] = at.v[e] = 1.0 / cost;
+        at.zu[e] = at.box ? std::max(pull, 0.0) + centre * cost : cost - pull;
+        at.zv[e] = at.box ? std::max(-pull, 0.0) + centre * cost : cost + pull;
     }
     at.tau = -1.0;
 }
@@ -563,7 +615,7 @@ void finish(const Programme &p, Interior &at, double *val, double *moved) {
     }
     for (int64_t e = 0; e < k; ++e) {
         at.best_w[e] /= ratio;
-        const double entry = std::fabs(at.best_w[e]);
+        const double entry = std::fabs(at.best_w[e]) * at.cost[e];
         size = at.box ? std::max(size, entry) : size + entry;
     }
     for (int64_t c = 0; c < m; ++c) at.best_lam[c] *= size / top * size;
@@ -642,7 +694,7 @@ PUBLIC int64_t interior_many(const Programme *all, const int64_t *instances, int
     }
     Programme largest = *all;
     largest.m = m, largest.n = n;
-    const int64_t numbers = Method::room(largest) + 3 * m + 6 * k + m * dx + n * dz + m;
+    const int64_t numbers = Method::room(largest) + 3 * m + 7 * k + m * dx + n * dz + m;
     double *memory = (double *)std::malloc(sizeof(double) * numbers);
     int64_t *integers = (int64_t *)std::malloc(sizeof(int64_t) * (m + 2 * n + 1));
     if (!memory || !integers) {
@@ -652,7 +704,8 @@ PUBLIC int64_t interior_many(const Programme *all, const int64_t *instances, int
     }
     double *own = memory + Method::room(largest), *state = own;
     own += 3 * m + 6 * k;
-    double *D = take(own, m * dx), *Z = take(own, n * dz), *b = take(own, m);
+    double *D = take(own, m * dx), *Z = take(own, n * dz), *b = take(own, m), *cost = take(own, k);
+    std::fill(cost, cost + k, 1.0);
     int64_t *exponent = integers, *of_query = exponent + m, *offsets = of_query + n;
     for (int64_t g = first; g < last; ++g) {
         const int64_t begins = instances[g], row = all->offsets[begins];
@@ -669,7 +722,9 @@ PUBLIC int64_t interior_many(const Programme *all, const int64_t *instances, int
         if (!near_one(given, p, exponent, of_query, D, Z, b, weights)) continue;
         Interior at = {};
         at.box = box;
-        at.gap = INF;
+        at.patience = IDLE;
+        at.gap = at.seconds = INF;
+        at.cost = cost;
         place(at, state, p.m, k);
         Method method(p, at, nullptr, memory);
         begin(p, at, method.x, method.moved);

@@ -118,12 +118,14 @@ def _stationarity(V: FloatArray, W: FloatArray, norm: Norm, *, soft: bool) -> fl
     length = float(norm.value(W))
     if length == 0.0:
         return float(np.abs(V).max(initial=0.0))
+    W = W / length  # divided before anything is squared
     if norm == Frobenius():
-        return float(np.linalg.norm(W - V)) / length
-    size, product = float(norm.dual_value(V)), float(np.sum(V * W))
+        return float(np.linalg.norm(W - V / length))
+    size = float(norm.dual_value(V))
     if soft:
-        return max(0.0, (0.5 * length**2 + 0.5 * size**2 - product) / length**2)
-    return max(0.0, 1.0 - product / (size * length)) if size > 0.0 else 1.0
+        V, share = V / length, size / length
+        return max(0.0, 0.5 + 0.5 * share * share - float(np.sum(V * W)))
+    return max(0.0, 1.0 - float(np.sum(V / size * W))) if size > 0.0 else 1.0
 
 
 class Facts(NamedTuple):

@@ -44,10 +44,16 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Frobenius, Norm
 from attsvm.margins import Margins
 from attsvm.native import address, library
-from attsvm.solvers import integers
+from attsvm.solvers import columns, integers
 from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.hinges import smoothed
-from attsvm.solvers.outcomes import Request, infeasible_solution, solved, zero_solution
+from attsvm.solvers.outcomes import (
+    HOPELESS,
+    Request,
+    infeasible_solution,
+    solved,
+    zero_solution,
+)
 from attsvm.solvers.programme import (
     Point,
     Programme,
@@ -73,6 +79,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _POLISHED = 1e-13
 _ROUGH = 1e-2  # residual at which the active rows are worth a first factorisation
 _FIRST_EPOCHS, _MOST_EPOCHS = 40, 5000
+_LOOSER = 1.0, 1e2, 1e4  # errors of weights that are rounded together, in units of the tolerance
 _ROUGH_EPOCHS, _MOST_ROUGH_EPOCHS = 10, 200
 _CERTIFIED_EVERY = 200  # epochs between certificates, each of which costs about one more
 # time of a multiply-add in an epoch (memory bound) over one in a factorisation
@@ -316,6 +323,11 @@ class _Search:
 
     def run(self) -> MarginSolution:
         p = self.programme
+        size = columns.uneven(self.exact, columns.OPTIONS.bits)
+        if size is not None:
+            solution = self._uneven(size)
+            if solution is not None:
+                return solution
         start = (
             np.zeros(p.m)
             if self.request.warm_start is None
@@ -335,12 +347,30 @@ class _Search:
             proved = self._in_integers(ascent.epochs)
             if proved is not None:
                 return proved
-            if not self._done():
-                if claim is not None:
-                    return claim
+            if claim is not None and (self.best is None or self.best.error > HOPELESS):
+                return claim
+            if claim is None and not self._done():
                 self._ascended_long(ascent)
         assert self.best is not None
         return solved(self.margins, self.best, self.request, self.solver, ascent.epochs)
+
+    def _uneven(self, size: IntArray) -> MarginSolution | None:
+        """The solution where columns are of very different sizes, if that is found."""
+        p = self.exact
+        found = columns.least(p, size, self.deadline, nearest)
+        if found is None:
+            return None
+        if found.contradiction:
+            claim = self._claim(Point(found.multipliers.high, np.zeros(p.shape), False, True), 0)
+            return claim if claim is not None and claim.status == "infeasible" else None
+        for dual in columns.multipliers(p, found, self.deadline):
+            self._consider(dual, "capped columns", found.W.reshape(p.shape))
+            if self._good() or self._late():
+                break
+        if not self._good():
+            return None
+        assert self.best is not None
+        return solved(self.margins, self.best, self.request, self.solver, 0)
 
     def _pivoted(self, ascent: BlockAscent) -> bool:
         """Ascent to a rough point, then pivoting or, where that is cheaper, more ascent."""
@@ -468,6 +498,17 @@ class _Search:
             )
         self.settled = True
         self._consider(found.dual, "integers", found.W)
+        if not p.hard or p.opposite is not None:
+            return None
+        for looser in _LOOSER:
+            if self._good() or self._late():
+                break
+            share = looser * self.request.tol
+            held = integers.held(p, found, share, self.deadline)
+            if held is not None:
+                self._consider(found.dual, "integers", held)
+            if self.best is not None and self.best.error <= share:
+                break
         return None
 
     def _consider(self, dual: FloatArray, solver: str, weights: FloatArray | None = None) -> None:
@@ -543,6 +584,12 @@ def _signs(p: Programme, sides: _Sides, at: _System, usable: BoolArray) -> tuple
         ~free & ~upper & usable & (at.slope < -at.noise),
         upper & (at.slope > at.noise),
     )
+
+
+def nearest(p: Programme, dual: FloatArray, deadline: float) -> Point:
+    """Pivoting from these multipliers, and where that does not settle, active sets."""
+    found = pivot(p, dual, _PIVOTS, deadline)
+    return found if found.settled else active_set(p, found.dual, deadline)
 
 
 def pivot(p: Programme, dual: FloatArray, rounds: int, deadline: float) -> Point:

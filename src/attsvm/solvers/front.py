@@ -334,8 +334,8 @@ def _module_of(norm: Norm, soft: bool) -> str:
     """The module that solves programmes of this norm, of soft or of hard margins."""
     if norm == Frobenius():
         return "attsvm.solvers.frobenius"
-    if _polyhedral(norm) and not soft:
-        return "attsvm.solvers.polyhedral"
+    if _polyhedral(norm):
+        return "attsvm.solvers.hinged" if soft else "attsvm.solvers.polyhedral"
     return "attsvm.solvers.splitting"
 
 

@@ -22,9 +22,14 @@ from typing import Any
 import numpy as np
 
 from attsvm.data import BoolArray, FloatArray
+from attsvm.solvers import lattice
 from attsvm.solvers.programme import Point, Programme
 
 _MOST = 200  # rows
+_HELD = 16  # entries of weights that are rounded together
+_BITS = 52  # of these
+_NOTHING = 2.0**-20  # size of an entry, over that of the largest, that may as well be zero
+_FINE = 16  # bits of what is allowed, in the lattice
 _WORK = 2e8  # products of all steps times bits of their factors: half a second at most
 
 
@@ -51,13 +56,48 @@ def settled(p: Programme, deadline: float) -> Point | None:
         unit, power = int(np.abs(lam).max()), 0
     dual = np.zeros(p.m)
     try:
-        dual[rows] = _rounded(lam, unit, power)
-        W = _rounded((D * lam[:, None]).T @ Z, unit, power + d + z)
+        dual[rows] = rounded(lam, unit, power)
+        W = rounded((D * lam[:, None]).T @ Z, unit, power + d + z)
     except OverflowError:
         return None
     negative = np.flatnonzero(dual < 0.0)
     dual[other[negative]], dual[negative] = -dual[negative], 0.0
     return Point(dual, W, not contradiction, contradiction)
+
+
+def held(p: Programme, at: Point, share: float, deadline: float) -> FloatArray | None:
+    r"""Weights of float64 numbers near a solution, whose margins of tight rows are their right-hand
+    sides to a share; ``None`` where there are many entries, or no time.
+
+    What each entry loses when it is rounded may move a margin by more than there is of it. So all
+    are rounded together, to a point near the solution in the lattice of these margins; across the
+    rows the weights may change by the root of the share, which changes their norm by the share.
+    """
+    rows, W = np.flatnonzero(at.dual > 0.0), at.W.reshape(-1)
+    if p.dof > _HELD or len(rows) > p.dof:
+        return None
+    (D, d), (Z, z), (b, s) = whole(p.D[rows]), whole(p.Z), whole(p.b[rows])
+    A = (D[:, :, None] * Z[p.sequence[rows]][:, None, :]).reshape(len(rows), p.dof)
+    top = float(np.abs(W).max())
+    exponent = np.frexp(np.maximum(np.abs(W), _NOTHING * top))[1] - _BITS
+    low = int(exponent.min())
+    grid = np.array([1 << int(e) - low for e in exponent], dtype=object)
+    start = np.array([int(x) for x in np.rint(np.ldexp(W, -exponent))], dtype=object)
+    moves, unit = A * grid, d + z + low
+    sides = [_shifted(Fraction(x) * Fraction(1.0 + 0.5 * share), s - unit) for x in b.tolist()]
+    short = [math.floor(x) - int(y) for x, y in zip(sides, moves @ start, strict=True)]
+    fine = [_FINE - (math.floor(x * Fraction(0.25 * share)) or 1).bit_length() for x in sides]
+    shift = max(0, -min(fine))
+    scale = np.array([1 << power + shift for power in fine], dtype=object)
+    along = Fraction(1 << _FINE + shift) / Fraction(0.25 * math.sqrt(share) * top)
+    across = np.diag([math.ceil(along * Fraction(2) ** int(e)) for e in exponent])
+    basis = np.concatenate([(moves * scale[:, None]).T, across.astype(object)], axis=1)
+    target = np.concatenate([np.array(short, dtype=object) * scale, np.zeros(p.dof, object)])
+    moved = lattice.nearest(basis, target, np.zeros(len(target), np.int64), deadline)
+    if moved is None:
+        return None
+    found = np.ldexp((start + moved).astype(np.float64), exponent)
+    return found.reshape(at.W.shape)
 
 
 class _ActiveSet:
@@ -169,7 +209,7 @@ def _shifted(number: Fraction, power: int) -> Fraction:
     return number * 2**power if power >= 0 else number / 2**-power
 
 
-def _rounded(numbers: Any, unit: int, power: int) -> FloatArray:
+def rounded(numbers: Any, unit: int, power: int) -> FloatArray:
     """``2**power * numbers / unit`` in float64."""
     low, high = (unit << max(-power, 0)), max(power, 0)
     flat = [(int(x) << high) / low for x in numbers.reshape(-1)]

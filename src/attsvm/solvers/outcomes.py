@@ -52,9 +52,16 @@ class Request:
     started: float = field(default_factory=time.monotonic)
 
     @property
+    def left(self) -> float:
+        """Seconds until the time is used up; infinite without a limit."""
+        if self.max_seconds is None:
+            return math.inf
+        return max(self.max_seconds - (time.monotonic() - self.started), 0.0)
+
+    @property
     def late(self) -> bool:
         """Whether the time is used up."""
-        return self.max_seconds is not None and time.monotonic() - self.started > self.max_seconds
+        return self.left == 0.0
 
 
 class Solver(Protocol):

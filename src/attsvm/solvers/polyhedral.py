@@ -27,11 +27,13 @@ from attsvm.geometry import Frobenius, Lp, Norm
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.solvers import frobenius
 from attsvm.solvers.facts import unique_weights
+from attsvm.solvers.interior import InteriorOptions, InteriorPoints
 from attsvm.solvers.outcomes import HOPELESS, Request, kept, solved, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.proofs import Certificate, certify_hard, lower_bound
 from attsvm.solvers.scaling import scaled
 from attsvm.solvers.solution import MarginSolution
+from attsvm.solvers.units import Even, evened
 
 SOLVER = "interior points"
 _AIM = 1e-13  # relative gap: a vertex gives it nearly always
@@ -46,6 +48,9 @@ _STAGES = 30
 _PAIRS = (("lam", "s"), ("u", "zu"), ("v", "zv"))  # whose products go to zero
 _FLOOR = 0.3  # least slack of new rows, in roots of these products
 _MOST = 60  # iterations on one set of rows
+_IDLE, _LONG_IDLE = 5, 20  # without progress
+# times the gap that multipliers may have when they are scaled by less than a share
+_WORSE, _BALANCED = 1.01, 1e-6
 _ROUNDING = 1e-14  # of the square of the norm and the bound, relative
 _SHARES = 8  # for each thread, so that none waits long for another
 
@@ -88,23 +93,60 @@ class _Search:
             if found.gap[0] < 1.0:
                 self._consider(found.W[0], self._unfolded(found.dual))
         if not self._good():
+            even = evened(self.margins)
+            left = None if request.max_seconds is None else request.left
             start = frobenius.solve(
-                self.margins,
+                even.margins,
                 Frobenius(),
-                replace(request, warm_start=None, warm_weights=None),
+                replace(request, warm_start=None, warm_weights=None, max_seconds=left),
             )
             if not start.has_weights:
-                return start
-            self._consider(start.W, start.dual)
+                return replace(start, margins=self.margins)
+            self._consider(even.restored(start.W), start.dual)
             if not (start.status == "almost infeasible" and start.gap > HOPELESS):
-                self._on_working_sets(start)
+                if even.uneven and self._whole():
+                    self._at_once(even, start.W)
+                else:
+                    self._on_working_sets(even, start)
         assert self.best is not None
         proof = balanced(self.margins, self.norm, self.best)
         return finished(self.margins, self.norm, proof, request, self.systems)
 
-    def _on_working_sets(self, start: MarginSolution) -> None:
+    def _whole(self) -> bool:
+        """Whether all rows fit into the interior points of features in different units."""
+        options, (d_x, d_z) = InteriorOptions(), self.margins.shape
+        m, k = len(self.rows), d_x * d_z
+        return m * k <= options.largest and min(m, k) <= options.widest
+
+    def _rows_of(self, even: Even) -> Margins:
+        """The rows with columns of one size, one for each pair of opposite ones."""
+        margins = even.margins
+        return margins if len(self.rows) == margins.m else margins.restricted(self.rows)
+
+    def _at_once(self, even: Even, start: FloatArray) -> None:
+        """Interior points on all rows, which take columns that cost next to nothing."""
+        part = self._rows_of(even)
+
+        def consider(W: FloatArray, dual: FloatArray) -> float:
+            free = self.free == 1
+            return self._consider(W, self._unfolded(np.where(free, dual, np.maximum(dual, 0.0))))
+
+        method = InteriorPoints(
+            even._replace(margins=part),
+            self.box,
+            self.request,
+            self.free == 1,
+            consider,
+            InteriorOptions(),
+            start,
+        )
+        method.run()
+        self.systems += method.iterations
+
+    def _on_working_sets(self, even: Even, start: MarginSolution) -> None:
         """Interior points on rows that the start has near tight, and on those that they miss."""
-        p = equilibrate(self.part, None)
+        part = self._rows_of(even)
+        p, cost = equilibrate(part, None), even.costs()
         W, dual = np.ldexp(start.W, -p.weight_exponent), start.dual[self.rows]
         # weights near one are what interior points begin with
         p = replace(p, b=np.ldexp(p.b, -int(np.frexp(np.abs(W).max())[1])))
@@ -116,7 +158,7 @@ class _Search:
         top = float(p.b.max())
         for _ in range(_STAGES):
             target, reach = _ROUGH[len(loose)] if len(loose) < len(_ROUGH) else (_AIM, 0.0)
-            state = _State(p, np.flatnonzero(chosen), self.free, self.box, loose)
+            state = _State(p, cost, np.flatnonzero(chosen), self.free, self.box, loose)
             state.run(target, self.request)
             self.systems += state.at.systems
             W, lam = state.best()
@@ -124,16 +166,16 @@ class _Search:
             ratio = state.ratio(values)
             missed = p.b - values / ratio if ratio > 0.0 else np.where(chosen, 0.0, top)
             bad = (missed > 0.1 * self.request.tol * p.b) & ~chosen
-            if target == _AIM or not bad.any():
+            if target == _AIM or not bad.any() or self.request.late:
                 full = np.zeros(p.m)
                 full[state.rows] = lam
-                multipliers = np.ldexp(full, p.dual_exponent)
-                self._consider(np.ldexp(W, unit), self._unfolded(multipliers))
+                weights = even.restored(np.ldexp(W, unit))
+                self._consider(weights, self._unfolded(np.ldexp(full, p.dual_exponent)))
             reached = state.at.gap <= max(target, 0.1 * self.request.tol)
             if self._good() or self.request.late or (target == _AIM and not bad.any()):
-                return
+                break
             if not reached and not loose and not bad.any():
-                return
+                break
             worst = float(missed[bad].max(initial=0.0)) / top
             if not reached:
                 loose = []
@@ -157,12 +199,14 @@ class _Search:
         full[self.request.opposite[paired]] = np.maximum(-dual[self.free == 1], 0.0)
         return full
 
-    def _consider(self, W: FloatArray, dual: FloatArray) -> None:
-        """Keep a point if it is better certified than what is there."""
-        if np.isfinite(W).all() and np.isfinite(dual).all():
-            found = certify_hard(self.margins, self.norm, W, dual)
-            if self.best is None or found.error < self.best.error:
-                self.best = found
+    def _consider(self, W: FloatArray, dual: FloatArray) -> float:
+        """Keep a point if it is better certified than what is there; its error."""
+        if not (np.isfinite(W).all() and np.isfinite(dual).all()):
+            return np.inf
+        found = certify_hard(self.margins, self.norm, W, dual)
+        if self.best is None or found.error < self.best.error:
+            self.best = found
+        return found.error
 
     def _good(self) -> bool:
         best = self.best
@@ -173,7 +217,13 @@ class _State:
     """Interior points on some rows of a programme, from where they were on fewer rows."""
 
     def __init__(
-        self, p: Programme, rows: IntArray, free: NDArray[np.uint8], box: bool, before: list[_State]
+        self,
+        p: Programme,
+        cost: FloatArray,
+        rows: IntArray,
+        free: NDArray[np.uint8],
+        box: bool,
+        before: list[_State],
     ) -> None:
         self.p, self.rows = p, rows
         counts = np.bincount(p.sequence[rows], minlength=len(p.Z))
@@ -183,7 +233,7 @@ class _State:
         self.programme = native.programme(
             p.D[rows], p.Z[some], p.b[rows], np.full(m, np.inf), offsets, free[rows]
         )
-        self.at = native.interior(m, p.dof, box)
+        self.at = native.interior(m, cost, box, _IDLE if cost.min() == cost.max() else _LONG_IDLE)
         native.library.interior_begin(self.programme, self.at)
         if before:
             self._go_on(before[-1])
@@ -215,8 +265,9 @@ class _State:
             native.library.interior(self.programme, at, blas, enough, _MOST)
             return
         for _ in range(_MOST):
+            at.seconds = request.left
             native.library.interior(self.programme, at, blas, enough, 1)
-            if at.gap <= enough or at.idle > 5 or request.late:
+            if at.gap <= enough or at.idle > at.patience or request.late:
                 return
 
     def best(self) -> tuple[FloatArray, FloatArray]:
@@ -318,6 +369,8 @@ def balanced(margins: Margins, norm: Norm, proof: Certificate) -> Certificate:
         return proof
     dual = proof.dual * (proof.norm / total) * proof.norm
     gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / proof.norm)  # rounded once more
+    if gap > _WORSE * proof.gap + _AIM and abs(proof.norm**2 / total - 1.0) < _BALANCED:
+        return proof  # small multipliers cancel what others leave over, to their last digits
     return proof._replace(dual=dual, gap=gap)
 
 

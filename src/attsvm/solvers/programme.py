@@ -71,6 +71,11 @@ class Programme:
         return int(self.D.shape[0])
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the weights."""
+        return int(self.D.shape[1]), int(self.Z.shape[1])
+
+    @property
     def dof(self) -> int:
         """Number of entries of the weights."""
         return int(self.D.shape[1] * self.Z.shape[1])

@@ -21,10 +21,12 @@ from attsvm.data import BoolArray, FloatArray, IntArray
 from attsvm.geometry import Norm
 from attsvm.margins import Margins
 from attsvm.native import address, library
+from attsvm.solvers.integers import rounded, whole
 
 _TINY = float(np.finfo(np.float64).tiny)
 _EPS = float(np.finfo(np.float64).eps)
 _RESCALINGS = 3
+_LENGTHENINGS, _LONGER = 6, 8.0  # of soft weights, each by so many times as much
 _ROUNDING = 4e-16  # of a ratio that is one
 _TIGHT = 1e-6  # share of its right-hand side within which a row is met but for rounding
 ROUNDING = 2.0**-98
@@ -92,7 +94,7 @@ def _sharply(
     """
     best: Certificate | None = None
     for _ in range(_RESCALINGS):
-        values, low = sharp_values(margins, W)
+        values, low = sharp_values(margins.differences, margins.queries, margins.offsets, W)
         ratio = length_ratio(values, margins.rhs)
         upper = float(norm.value(W))
         scalable = 0.0 < ratio < np.inf and 0.0 < upper < np.inf
@@ -108,17 +110,19 @@ def _sharply(
     return best
 
 
-def sharp_values(margins: Margins, W: FloatArray) -> tuple[FloatArray, FloatArray]:
+def sharp_values(
+    D: FloatArray, Z: FloatArray, offsets: IntArray, W: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """The margins of ``W`` to twice the digits, as ``high + low``."""
-    (d_x, d_z), high, low = margins.shape, np.zeros(margins.m), np.zeros(margins.m)
-    W, work = np.ascontiguousarray(W, dtype=np.float64), np.empty(2 * d_x + d_z)
-    rows = _plain(margins.differences, margins.queries, margins.offsets)
+    (m, d_x), d_z = D.shape, Z.shape[1]
+    high, low, work = np.zeros(m), np.zeros(m), np.empty(2 * d_x + d_z)
+    W = np.ascontiguousarray(W, dtype=np.float64)
     library.exact_values(
-        *_addresses(rows),
+        *_addresses(_plain(D, Z, offsets)),
         address(W, np.float64, d_x, d_z),
         address(work, np.float64, 2 * d_x + d_z),
-        address(high, np.float64, margins.m),
-        address(low, np.float64, margins.m),
+        address(high, np.float64, m),
+        address(low, np.float64, m),
     )
     return high, low
 
@@ -206,15 +210,17 @@ def certify_soft(
     which rows are missed; where that matters, weights longer by as much are tried too.
     """
     best = _soft(margins, norm, W, dual, slack)
-    for _ in range(_RESCALINGS):
+    spare = _ROUNDING  # of weights that round once more when they are lengthened
+    for _ in range(_LENGTHENINGS):
         if best.gap <= NO_MATTER:
             break
-        high, low = sharp_values(margins, best.W)
+        high, low = sharp_values(margins.differences, margins.queries, margins.offsets, best.W)
         tight = (margins.rhs > 0.0) & (np.abs(margins.rhs - high) <= _TIGHT * margins.rhs)
         ratio = float(
             ((margins.rhs - low) / np.where(tight, high, 1.0)).max(where=tight, initial=1.0)
         )
-        longer = _soft(margins, norm, best.W * (ratio * (1.0 + _ROUNDING)), dual, slack)
+        longer = _soft(margins, norm, best.W * (ratio * (1.0 + spare)), dual, slack)
+        spare *= _LONGER
         if longer.gap >= best.gap:
             break
         best = longer
@@ -234,7 +240,7 @@ def _soft(
         or float(margins.rhs @ dual) > limit
         or float(lengths @ dual) * max(upper, size) > limit
     ):
-        values, low = sharp_values(margins, W)
+        values, low = sharp_values(margins.differences, margins.queries, margins.offsets, W)
         short = (margins.rhs - values) - low
         primal = 0.5 * upper * upper + slack * math.fsum(np.maximum(short, 0.0).tolist())
         top, rest = _sharp_dot(margins.rhs, dual)
@@ -283,9 +289,20 @@ def _sharp_dot(x: FloatArray, y: FloatArray) -> tuple[float, float]:
 
 
 def _sharp_pull(margins: Margins, dual: FloatArray) -> FloatArray:
-    """The adjoint, computed to twice the digits and rounded once."""
-    high, low, _ = sharp_adjoint(margins.differences, margins.queries, margins.offsets, dual)
-    return high + low
+    """The adjoint, computed to twice the digits and rounded once; in integers where terms that
+    cancel are so large that these are too few.
+    """
+    D, Z, offsets = margins.differences, margins.queries, margins.offsets
+    high, low, size = sharp_adjoint(D, Z, offsets, dual)
+    pulled = high + low
+    if not ROUNDING * float(np.linalg.norm(size)) > NO_MATTER * float(np.linalg.norm(pulled)):
+        return pulled
+    some = np.flatnonzero(dual)
+    (D, d), (lam, x), (Z, z) = (whole(each) for each in (D[some], dual[some], Z))
+    try:
+        return rounded((D * lam[:, None]).T @ Z[margins.sequence[some]], 1, d + x + z)
+    except OverflowError:
+        return pulled
 
 
 def farkas_residual(margins: Margins, dual: FloatArray) -> float:

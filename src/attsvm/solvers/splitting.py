@@ -41,13 +41,14 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm import native
-from attsvm.data import FloatArray
+from attsvm.data import FloatArray, IntArray
 from attsvm.geometry import Frobenius, Lp, Norm, Schatten
 from attsvm.geometry.lifts import Entrywise, Lifted, RowLengths, SingularValues
 from attsvm.margins import Margins
 from attsvm.native import address, library
-from attsvm.solvers import conic, facts, frobenius, newton, reweighted
+from attsvm.solvers import columns, conic, facts, frobenius, newton, reweighted
 from attsvm.solvers.ascent import BlockAscent
+from attsvm.solvers.columns import Capped, Least, Twice
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.outcomes import HOPELESS, Request, solved, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate, reduce
@@ -225,6 +226,9 @@ class _Search:
         point = self._compiled(warm, most) if few else None
         if point is not None and self.request.slack is not None and self.norm.strictly_convex:
             self._pointed(point.dual)
+        size = None if self._good() else columns.uneven(self.full, columns.OPTIONS.bits)
+        if size is not None and self._uneven(size):
+            return self._answer()
         if warm is not None and not few:
             with np.errstate(all="ignore"):
                 self._attempt(warm, 0, 2 * _ITERATIONS[0])
@@ -256,6 +260,10 @@ class _Search:
                     self._second_order(self._point_of(start) or point)
                 if self._good() or self._late() or not point.usable():
                     break
+        if size is None and not (self._good() or self._late()):
+            size = columns.uneven(self.full, columns.OPTIONS.last)
+            if size is not None:
+                self._uneven(size)
         return self._answer()
 
     def _linear(self) -> _Point | None:
@@ -370,6 +378,80 @@ class _Search:
             self._consider(*self._restored(state.W, state.dual), "splitting")
         return found
 
+    def _uneven(self, size: IntArray) -> bool:
+        """Splitting around the Frobenius solution where columns are of very different sizes;
+        whether that comes near enough.
+        """
+        p = self.full
+        start = columns.least(p, size, self.deadline, frobenius.nearest)
+        if start is None or start.contradiction:
+            return False
+        start = columns.shorter(p, size, start, self.deadline, frobenius.nearest)
+        with np.errstate(all="ignore"):
+            for attempt, most in enumerate(_ITERATIONS):
+                found = self._around(start, most, attempt % 2 == 0)
+                if found is None:
+                    break
+                start = columns.sharpened(p, found)
+                for dual in columns.multipliers(p, start, self.deadline):
+                    self._certify(start.W.reshape(p.shape), dual, "splitting")
+                    if self._good() or self._late():
+                        break
+                if self._done() or self._late() or found.error <= self.aim:
+                    break
+        return self._good()
+
+    def _around(self, start: Least, most: int, balanced: bool) -> Least | None:
+        """The best of so many iterations in capped columns; ``None`` where there is none."""
+        at, p, slack = start.at, self.full, self.request.slack
+        W = (at.rho * start.w).reshape(p.shape)
+        length = self.energy.size(W)
+        pull = self.energy.size((start.pull / at.rho).reshape(p.shape), dual=True)
+        share = pull if slack is None else length
+        if not (0.0 < length < math.inf and 0.0 < share < math.inf):
+            return None
+        unit = replace(at.programme, b=at.programme.b / length, cap=at.programme.cap / length)
+        state = Splitting(
+            unit,
+            self.energy,
+            W / length,
+            start.dual.high / share,
+            0,
+            start._replace(w=start.w / length, pull=start.pull / share),
+        )
+        if not balanced:
+            state.balanced = 0
+        best: Least | None = None
+        while state.iterations < most and not self._late():
+            state.run(_CHECK_EVERY)
+            error, scale = self._apart(unit, state, at)
+            if not math.isfinite(scale):
+                break
+            if best is None or error < best.error:
+                scale *= length
+                dual = Twice(state.dual * scale, np.zeros(p.m))
+                pulled = at.rho * state.pull.reshape(-1) * scale
+                assert state.margins.own is not None
+                best = Least(at, state.margins.own * length, dual, pulled, error=error)
+            if error <= self.aim:
+                break
+        self.iterations += state.iterations
+        return best
+
+    def _apart(self, unit: Programme, state: Splitting, at: Capped) -> tuple[float, float]:
+        """The error of the projection where columns are of very different sizes, and the scale of
+        its multipliers.
+        """
+        dual, w = state.dual, state.margins.own
+        assert w is not None
+        # in capped columns exact multipliers pull as the proximal map asks for
+        pulled = np.where(at.free, state.pull.reshape(-1), dual @ unit.D).reshape(state.W.shape)
+        pull, size = self.energy.size(pulled, dual=True), self.energy.size(state.W)
+        if not (pull > 0.0 and size > 0.0 and np.isfinite(dual).all()):
+            return math.inf, math.nan
+        error = self._figure(unit, unit.D @ w, dual, pull, size)
+        return error, 1.0 if self.request.slack is not None else float(unit.b @ dual) / pull**2
+
     def _newton(self, point: _Point) -> _Point:
         """Newton's method from a point, as far as it goes."""
         p, W, dual = self._normalised(point)
@@ -439,8 +521,14 @@ class _Search:
     ) -> float:
         """The larger of the relative gap and the relative violation, in floating point."""
         energy = self.energy if energy is None else energy
-        values, pull = p.values(W), energy.size(p.adjoint(dual), dual=True)
-        top, size = float(p.b @ dual), energy.size(W)
+        pull, size = energy.size(p.adjoint(dual), dual=True), energy.size(W)
+        return self._figure(p, p.values(W), dual, pull, size)
+
+    def _figure(
+        self, p: Programme, values: FloatArray, dual: FloatArray, pull: float, size: float
+    ) -> float:
+        """The same of margins, dual norm and norm."""
+        top = float(p.b @ dual)
         if self.request.slack is not None:
             primal = 0.5 * size * size + float(p.cap @ np.maximum(p.b - values, 0.0))
             return (primal - top + 0.5 * pull * pull) / primal if primal > 0.0 else math.inf
@@ -456,8 +544,12 @@ class _Search:
         """
         if not (np.isfinite(W).all() and np.isfinite(dual).all()):
             return math.inf
+        return self._certify(self.reduction.lifted(W), dual, solver, worse)
+
+    def _certify(self, W: FloatArray, dual: FloatArray, solver: str, worse: float = 0.0) -> float:
+        """The same with weights that are not in coordinates."""
         slack, margins = self.request.slack, self.margins
-        lifted, dual = self.full.restored(self.reduction.lifted(W), self.full.cancelled(dual))
+        lifted, dual = self.full.restored(W, self.full.cancelled(dual))
         if slack is None:
             found = certify_hard(margins, self.norm, lifted, dual)
         else:
@@ -504,52 +596,80 @@ class Splitting:
         W: weights after the projection.
         t: step of the proximal map.
         iterations: iterations so far.
+        balanced: up to how many of them the step may change.
+        pull: what exact multipliers of the energy's programme pull, by the last proximal map.
+        margins: the projection.
     """
 
     def __init__(
-        self, p: Programme, energy: Energy, W: FloatArray, dual: FloatArray, epochs: int
+        self,
+        p: Programme,
+        energy: Energy,
+        W: FloatArray,
+        dual: FloatArray,
+        epochs: int,
+        start: Least | None = None,
     ) -> None:
         """Start from weights, ``(d_x, d_z)``, and multipliers of the energy's programme, ``(m,)``.
 
         Projections take so many epochs of block ascent; none stands for the exact ones of the
-        method of active sets.
+        method of active sets. Where columns are of very different sizes, ``p`` is a programme of
+        capped columns, and a ``start`` in it has what these pull.
         """
-        pulled = p.adjoint(dual)
-        self.programme, self.energy = p, energy
+        self.energy = energy
+        pulled = p.adjoint(dual) if start is None else (start.pull / start.at.rho).reshape(W.shape)
+        self.pull = pulled
         self.t = float(np.linalg.norm(W) / np.linalg.norm(pulled))
         self.V = self.W = W
-        self.iterations = 0
+        self.iterations, self.balanced = 0, _LAST_BALANCE
         self._z = W + self.t * pulled
         scaled = replace(p, cap=p.cap * self.t)
         dual = dual * self.t
-        self._margins: _ActiveSet | _Ascent = (
-            _Ascent(scaled, dual, epochs) if epochs else _ActiveSet(scaled, dual)
-        )
+        self.margins: _Ascent | _ActiveSet | _Uneven
+        if start is not None:
+            self.margins = _Uneven(scaled, dual, start)
+        else:
+            self.margins = _Ascent(scaled, dual, epochs) if epochs else _ActiveSet(scaled, dual)
         self._extrapolation = _Extrapolation(_EASY if energy.easy else _MEMORY)
 
     @property
     def dual(self) -> FloatArray:
         """``(m,)`` multipliers of the energy's programme."""
-        scaled: FloatArray = self._margins.dual / self.t
+        scaled: FloatArray = self.margins.dual / self.t
         return scaled
 
     def run(self, iterations: int) -> None:
         """That many more iterations."""
         for _ in range(iterations):
             before, self.V = self.V, self.energy.nearest(self._z, self.t)
-            self.W = self._margins.nearest(2.0 * self.V - self._z)
+            self.pull = (self._z - self.V) / self.t
+            own = self.margins.own
+            self.W = self.margins.nearest(2.0 * self.V - self._z)
             residual = self.W - self.V
             self.iterations += 1
             factor = 1.0
-            if self.iterations % _BALANCE_EVERY == 0 and self.iterations <= _LAST_BALANCE:
+            if self.iterations % _BALANCE_EVERY == 0 and self.iterations <= self.balanced:
                 factor = self._balance(residual, before)
             if factor == 1.0:
-                self._z = self._extrapolation.advanced(self._z, residual)
+                if own is None:
+                    self._z = self._extrapolation.advanced(self._z, residual)
+                else:
+                    self._z = self._advanced(own, residual)
                 continue
             self._z = self.V + (self._z + residual - self.V) * factor
             self.t *= factor
-            self._margins.rescale(factor)
+            self.margins.rescale(factor)
             self._extrapolation.forget()
+
+    def _advanced(self, own: FloatArray, residual: FloatArray) -> FloatArray:
+        """The next point, of this iteration and of that of the projection, together."""
+        assert self.margins.own is not None
+        z = self._z
+        point = np.append(z, own)
+        moved = np.append(residual, self.margins.own - own)
+        found = self._extrapolation.advanced(point, moved)
+        self.margins.own = found[z.size :]
+        return found[: z.size].reshape(z.shape)
 
     def _balance(self, residual: FloatArray, before: FloatArray) -> float:
         """By which the step must change to bring the relative distance of the copies and the
@@ -641,6 +761,8 @@ class _Extrapolation:
 class _Ascent:
     """Projections by epochs of block ascent from the multipliers of the last one."""
 
+    own: FloatArray | None = None  # what the projection iterates itself
+
     def __init__(self, p: Programme, dual: FloatArray, epochs: int) -> None:
         self.programme, self._ascent, self._epochs = p, BlockAscent(p, dual), epochs
 
@@ -664,16 +786,26 @@ class _ActiveSet:
     one.
     """
 
+    own: FloatArray | None = None
+
     def __init__(self, p: Programme, dual: FloatArray) -> None:
         length = np.sqrt(p.diagonal)
         self._length = np.where(length > 0.0, length, 1.0)
-        self.programme, self._multipliers = p, dual * self._length
         every = np.arange(p.m)
         G = np.ascontiguousarray(p.gram(every))
         G /= self._length[:, None]
         G /= self._length
+        # of two opposite rows the first stands for both, with a multiplier of any sign
+        other = -np.ones(p.m, np.int64) if p.opposite is None else p.opposite
+        self._first = np.flatnonzero(every < other)
+        self._second = other[self._first]
+        G[self._second] = G[:, self._second] = 0.0
         self._G, self._cap = G, p.cap * self._length
         self._free, self._slope = np.zeros(p.m, np.uint8), np.empty(p.m)
+        self._free[self._first] = 1
+        self.programme, self._multipliers = p, dual * self._length
+        self._multipliers[self._first] -= self._multipliers[self._second]
+        self._multipliers[self._second] = 0.0
         self._set, self._steps = native.active_set(p.m, p.dof), ctypes.c_int64()
         self._places = address(G, np.float64, p.m, p.m)
         library.active_set_begin(self._places, *self._box(), self._at(self._multipliers))
@@ -681,6 +813,8 @@ class _ActiveSet:
     @property
     def dual(self) -> FloatArray:
         unit: FloatArray = self._multipliers / self._length
+        unit[self._second] = np.maximum(-unit[self._first], 0.0)
+        unit[self._first] = np.maximum(unit[self._first], 0.0)
         return unit
 
     def nearest(self, centre: FloatArray) -> FloatArray:
@@ -709,3 +843,28 @@ class _ActiveSet:
 
     def _at(self, numbers: FloatArray) -> int:
         return address(numbers, np.float64, len(numbers))
+
+
+class _Uneven:
+    r"""Exact projections where columns are of very different sizes: one proximal step of
+    :mod:`attsvm.solvers.columns` each, which converges together with the splitting.
+    """
+
+    def __init__(self, p: Programme, dual: FloatArray, start: Least) -> None:
+        self._rho = start.at.rho
+        self._away = 1.0 - self._rho**2
+        self.own: FloatArray | None = start.w
+        self._projection = _ActiveSet(p, dual)
+
+    @property
+    def dual(self) -> FloatArray:
+        return self._projection.dual
+
+    def nearest(self, centre: FloatArray) -> FloatArray:
+        assert self.own is not None
+        around = self._rho * centre.reshape(-1) + self._away * self.own
+        self.own = w = self._projection.nearest(around[:, None])[:, 0]
+        return (self._rho * w).reshape(centre.shape)
+
+    def rescale(self, factor: float) -> None:
+        self._projection.rescale(factor)

@@ -57,7 +57,7 @@ def run(weights, layers, seeds, steps=300, n=200):
         single_layer = recall.weight_mask(FULL, attends, speaks)
         for word, noise in (("answer", False), ("noise", True)):
             columns[f"{name}_{word}"] = np.stack(
-                [training_answers.says(x * single_layer, noise) for x in path], axis=1
+                [training_answers.share_of_largest(x * single_layer, noise) for x in path], axis=1
             )
     return columns | training_answers.mean_attention(path)
 

@@ -126,7 +126,7 @@ class Risk:
         expected = (1 - self._alpha) * of_answer + self._alpha * logits[..., NOISE]
         return (logits.logsumexp(dim=-1) - expected).mean(dim=-1)
 
-    def says(self, theta: Tensor, noise: bool) -> FloatArray:
+    def share_of_largest(self, theta: Tensor, noise: bool) -> FloatArray:
         """The share ``(k,)`` of sentences whose largest logit is the answer's, or noise's."""
         expected = torch.full_like(self._answer, NOISE) if noise else self._answer
         return (self.logits(theta).argmax(dim=-1) == expected).double().mean(dim=-1).numpy()

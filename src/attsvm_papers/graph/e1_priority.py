@@ -31,8 +31,8 @@ from attsvm_papers.graph.priority import (
     certificates,
     compare_along,
     draw_data_sets_of_setting,
+    record_at_tenth,
     slopes_at_marks,
-    tenth,
     train_attention,
 )
 
@@ -296,7 +296,7 @@ def C4_4l(e):
     the part outside the cyclic subspace: |W outside| grows by |W_mm| per unit of log t, over the
     last decade of steps.
     """
-    at_tenth = e["outside_norm"][:, tenth(e["step"][0])]
+    at_tenth = e["outside_norm"][:, record_at_tenth(e["step"][0])]
     return (e.end("outside_norm") - at_tenth) / e["size"] / np.log(10)
 
 

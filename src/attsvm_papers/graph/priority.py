@@ -124,7 +124,7 @@ def ball_weights(svms: Sequence[Any], radii: Sequence[float]) -> list[NDArray[np
     ]
 
 
-def tenth(steps: NDArray[Any]) -> int:
+def record_at_tenth(steps: NDArray[Any]) -> int:
     """The index of the record at a tenth of the steps."""
     return int(np.flatnonzero(steps == steps[-1] // 10)[0])
 

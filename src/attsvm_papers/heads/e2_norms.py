@@ -44,12 +44,12 @@ def run(optimiser, seed, digest, text=TEXT, sizes=SMALL, queries=80):
     training = trained_decoder(text, sizes, optimiser, seed)
     number, model = seed % training.sizes.depth, training.model()
     layer = attention_layers(model, held_out_texts(text, training.sizes, seed))[number]
-    setting, factors = {"layer": number, "head": 0}, bounds(model.blocks[number])
+    setting, factors = {"layer": number, "head": 0}, norms_over_bounds(model.blocks[number])
     rows = own_solutions(layer, 0, NORMS, HeadOptions(queries, nulls=STRICT), seed)
     return kit.stacked([setting | row | {"balance": factors[NORMS[row["norm"]]]} for row in rows])
 
 
-def bounds(block):
+def norms_over_bounds(block):
     """The norm of the first head's W over the bound that its factors give, at most one, by norm."""
     d = block.keys.weight.shape[1] // block.heads
     K, Q = (

@@ -140,13 +140,15 @@ def layers_by_change(training, texts, seed):
             for untrained_layer, layer in zip(first, trained_layers, strict=True)
         ],
         "surrogate": [
-            LayerAttention(surrogate(layer.inputs, block.before, rng), layer.tokens, layer.weights)
+            LayerAttention(
+                gaussian_surrogate(layer.inputs, block.before, rng), layer.tokens, layer.weights
+            )
             for layer, block in zip(trained_layers, model.blocks, strict=True)
         ],
     }
 
 
-def surrogate(inputs, norm, rng):
+def gaussian_surrogate(inputs, norm, rng):
     """Gaussian vectors of the mean and covariance that inputs had before the layer norm's own
     scale and shift, normalised, scaled and shifted as it does.
     """

@@ -84,7 +84,7 @@ def model_folder(name):
 
 @kit.run(kit.rows("model layer", layer_cells), quick={"models": (MADE,)}, name="read")
 def pretrained_heads(model, layer, models=tuple(FOLDERS), most=80):
-    report = audit(recording(model, layer), NORMS[:2], (*NULLS, "reflected"), most=most, draws=1)
+    report = audit(record_layer(model, layer), NORMS[:2], (*NULLS, "reflected"), most=most, draws=1)
     table = [
         {
             "head": head.head,
@@ -101,7 +101,7 @@ def pretrained_heads(model, layer, models=tuple(FOLDERS), most=80):
     return kit.stacked(table)
 
 
-def recording(model, layer):
+def record_layer(model, layer):
     """The record of one layer's attention on the model's data."""
     if model == MADE:
         training = trained_decoder(MADE, {**TINY, "depth": 2}, "adamw", 0)
@@ -114,7 +114,7 @@ def recording(model, layer):
     return record
 
 
-def minilm(home):
+def load_minilm(home):
     """The model and beginnings of reviews."""
     from transformers import AutoModel, AutoTokenizer
 
@@ -128,7 +128,7 @@ def minilm(home):
     return AutoModel.from_pretrained(home).eval(), batches
 
 
-def mapper(home):
+def load_mapper(home):
     """The mapper of atoms and reactions."""
     from transformers import AlbertModel
 
@@ -145,7 +145,7 @@ def mapper(home):
 
 
 @functools.cache
-def vision(home):
+def train_vision(home):
     """The vision transformer, trained, and images that it has not seen."""
     images = published(home.name)
     train_images, test = (
@@ -167,7 +167,11 @@ def vision(home):
     return model.eval(), [test[k : k + 1] for k in order]
 
 
-READERS: dict[str, Any] = {"all-MiniLM-L6-v2": minilm, "rxnmapper": mapper, "mnist": vision}
+READERS: dict[str, Any] = {
+    "all-MiniLM-L6-v2": load_minilm,
+    "rxnmapper": load_mapper,
+    "mnist": train_vision,
+}
 
 
 def excess_by_model(e, norm=0, nulls=NULLS):

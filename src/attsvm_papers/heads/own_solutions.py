@@ -83,6 +83,10 @@ def own_solutions(
 ) -> list[dict[str, Any]]:
     """One head of a layer in every one of the norms; its nulls are the same in all of them.
 
+    1. Queries of which the head is sure are drawn, and of each null as many.
+    2. The programme of each of these selections is written.
+    3. In every norm all of them are solved, and solutions compared with the weights they come from.
+
     Returns:
         a row for each norm: ``cosine`` of the weights and their own solution, that of each null by
         its name (NaN where it is not in the options), ``heads``, the mean over the layer's other
@@ -95,6 +99,7 @@ def own_solutions(
         ``average_null``, the largest of the nulls' own.
     """
     W, inputs, tokens, rows = layer.weights[head], layer.inputs, layer.tokens, []
+    # 1. nulls are scaled until they are sure of as many queries as the head
     drawn_queries = draw_sure_queries(
         W, inputs, options, np.random.default_rng([seed, head, len(KINDS), 0])
     )
@@ -104,6 +109,7 @@ def own_solutions(
     null_queries = [
         draw_sure_queries(V, inputs, options, generators[kind], target_count) for kind, V in rivals
     ]
+    # 2. margins of the selections, the same in all norms
     programme = programme_of(drawn_queries, inputs, tokens, options)
     programmes = [programme_of(queries, inputs, tokens, options) for queries in null_queries]
     means = [matrix_cosine(V, average(p)) for (_, V), p in zip(rivals, programmes, strict=True)]
@@ -117,6 +123,7 @@ def own_solutions(
     )
     for name in norms:
         norm = parse_norm(name)
+        # 3. the head's solution, then those of its nulls
         best, *others = [
             max_margin(problem, norm, max_seconds=SECONDS) for problem in (programme, *programmes)
         ]

@@ -43,7 +43,7 @@ def rotary(model, layer, texts=16, tokens=64, queries=80):
     features paired with those of another frequency, and inputs reflected.
     """
     network = story(1)[0]
-    inputs = network.seen(stories(network, texts, tokens), layer).double().numpy()
+    inputs = network.seen(write_stories(network, texts, tokens), layer).double().numpy()
     factors = rotary_weights(network, layer)
     known_queries, rows = queries_of(inputs, len(factors[0][0])), []
     W = [stack_cosines_and_sines(*pair) for pair in factors]
@@ -79,7 +79,7 @@ def rotary(model, layer, texts=16, tokens=64, queries=80):
     return kit.stacked(rows)
 
 
-def stories(model, texts, tokens):
+def write_stories(model, texts, tokens):
     """Texts ``(texts, tokens)`` that the model writes, drawn from its softmax."""
     generator = torch.Generator().manual_seed(0)
     ids = model.generate(1).expand(texts, 1)
@@ -98,7 +98,7 @@ def rotary_weights(model, layer):
     return list(zip(K, Q.reshape(model.heads, d, -1) / np.sqrt(d), strict=True))
 
 
-def turns(d, offsets):
+def rotary_angles(d, offsets):
     """Cosines of the angles of all pairs of features, then sines ``(..., d)``."""
     speed = 10000.0 ** (-np.arange(0, d, 2) / d)
     angle = np.asarray(offsets)[..., None] * speed
@@ -120,7 +120,7 @@ def queries_of(inputs, d):
     queries = []
     for text in inputs:
         for position in range(FEWEST, len(text)):
-            angles = turns(d, position - np.arange(position + 1))
+            angles = rotary_angles(d, position - np.arange(position + 1))
             keys = np.einsum("tj,tk->tjk", angles, text[: position + 1]).reshape(position + 1, -1)
             queries.append((text[position], keys, position))
     return queries

@@ -140,6 +140,7 @@ class RunTable:
         self.__signature__ = inspect.signature(function)
         arguments = self.__signature__.parameters
         changed = {name for changes in self.scales.values() for name in changes}
+        # parameters: arguments with defaults, numbers of seeds, axes that scales change
         self.parameters = {
             name: argument.default
             for name, argument in arguments.items()
@@ -156,13 +157,20 @@ class RunTable:
             self.parameters["first_seed"] = max(first)
 
     def cells(self, parameters: Any) -> list[dict[str, Any]]:
-        """The cells at these parameters, each with all arguments of the function."""
+        """The cells at these parameters, each with all arguments of the function.
+
+        1. Axis after axis, every point of the grid so far is continued by every value of the axis,
+           which may depend on the point.
+        2. Points that ``when`` refuses are left out.
+        3. Parameters that are no axes are the same in all cells.
+        """
         settings = vars(parameters)
         points: list[dict[str, Any]] = [{}]
         for names, axis in self._axes.items():
             name = "_".join(names)
             is_parameter = name in self.parameters and not isinstance(axis, seeds)
             values = settings[name] if is_parameter else axis
+            # 1. the grid, continued by this axis; the last one varies fastest
             points = [
                 point
                 | (dict(zip(names, value, strict=True)) if len(names) > 1 else {names[0]: value})
@@ -171,12 +179,14 @@ class RunTable:
                     values(SimpleNamespace(**settings | point)) if callable(values) else values
                 )
             ]
+        # 3. what does not vary
         constants = {
             name: settings[name] for name in self.__signature__.parameters if name in settings
         }
         return [
             {key: _json_value(value) for key, value in (constants | point).items()}
             for point in points
+            # 2. the points that take part
             if self._when is None or self._when(**point)
         ]
 

@@ -246,7 +246,9 @@ def read_experiment(identifier: str, module: ModuleType) -> Experiment:
         InputError: it computes nothing, or its tables disagree about a parameter.
     """
     names = vars(module)
+    # words, tables, claims and pictures, each in the order of the file
     title, protocol, reference, notes = parse_docstring(module.__doc__ or identifier)
+    # a function's own name gives way to the one its decorator states; an alias keeps its own
     tables = {
         value.name if name == value.function.__name__ else name: value
         for name, value in names.items()

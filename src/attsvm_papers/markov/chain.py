@@ -35,7 +35,7 @@ def generators(seeds: Sequence[int]) -> list[np.random.Generator]:
     return [np.random.default_rng([73, seed]) for seed in seeds]
 
 
-def draw_prompts(
+def sample_prompts(
     design: str, K: int, T: int, D: int, rngs: Sequence[np.random.Generator]
 ) -> IntArray:
     """Counts ``(seeds, K, D, K)`` of each token in each of ``D`` prompts of ``T`` tokens, for each
@@ -150,6 +150,11 @@ def write_trajectories(
     With the others as they are, a token goes on with probability :math:`m/(m+c)`, where :math:`m`
     is how often it is there and :math:`c` the weight of the others relative to its own. The run is
     geometric with a probability that is :math:`\mathrm{Beta}(c,m)`.
+
+    1. The length of the run of the last token is drawn, for all active trajectories.
+    2. Marks that the run passes are recorded, with the share of the run up to them.
+    3. The run is added, and the token that ends it is drawn among the others.
+    4. Trajectories that have passed all marks are left out.
     """
     B, K = P.shape[:2]
     counts = TokenCounts(np.zeros((B, len(marks), K)), np.zeros((B, len(marks), K)))
@@ -157,6 +162,7 @@ def write_trajectories(
     time, passed = np.full(B, float(K)), np.zeros(B, dtype=np.int64)
     ends = np.append(marks, np.iinfo(np.int64).max)
     while active.size:
+        # 1. a Beta mixture of geometric lengths, one draw in place of as many as the run has
         row = np.arange(active.size)
         rows = P[active, last]
         weights = m * rows
@@ -164,18 +170,21 @@ def write_trajectories(
         others = np.cumsum(weights, axis=1)
         chance = rng.beta(others[:, -1] / rows[row, last], m[row, last])
         length = rng.geometric(np.maximum(chance, _RARE)) - 1.0
+        # 2. a long run may pass several marks
         while (due := np.flatnonzero(time + length >= ends[passed])).size:
             reached, missing = (active[due], passed[due]), ends[passed[due]] - time[due]
             for column, values in zip(counts, (m, repeats), strict=True):
                 column[reached] = values[due]
                 column[(*reached, last[due])] += missing
             passed[due] += 1
+        # 3. the run, then another token
         m[row, last] += length
         repeats[row, last] += length
         threshold = rng.random(active.size) * others[:, -1]
         last = np.minimum((others <= threshold[:, None]).sum(axis=1), K - 1)
         m[row, last] += 1
         time = time + length + 1
+        # 4. only trajectories that are not done go on
         is_active = passed < len(marks)
         if not is_active.all():
             active, last, time, passed = (

@@ -21,12 +21,12 @@ from attsvm_papers.markov.chain import (
     APART,
     COVERED,
     HALF,
-    draw_prompts,
     generators,
     maximise_likelihood,
     next_token_probabilities,
     risk,
     same_component,
+    sample_prompts,
 )
 
 ABSTRACT, SUMMARY = "abstract", "read in a summary"
@@ -51,7 +51,7 @@ def probabilities_of_attention(m, w, rng):
 @kit.run(design=DESIGNS, seeds=kit.seeds(100, by=50), quick={"seeds": 20})
 def run(design, seeds, K=6, T=8, D=40, n=4000):
     rngs = generators(seeds)
-    m = draw_prompts(design, K, T, D, rngs)
+    m = sample_prompts(design, K, T, D, rngs)
     w = np.stack([rng.uniform(-1, 1, (K, K)) for rng in rngs])
     starts = np.stack([rng.normal(0, 5, (2, K, K)) for rng in rngs], axis=1)
     truth = next_token_probabilities(w, m)
@@ -180,7 +180,7 @@ def MK6(e):
     2.8,
     name="identified",
 )
-def draw_errors(e, axes):
+def draw_identification_errors(e, axes):
     """Largest error of a difference of two logits of a row, a dot per seed: inside the components
     of the graph of its last token, and between any tokens.
     """

@@ -17,11 +17,11 @@ import numpy as np
 from attsvm_papers import kit
 from attsvm_papers.markov.chain import (
     COVERED,
-    draw_prompts,
     generators,
     maximise_likelihood,
     next_token_probabilities,
     risk,
+    sample_prompts,
 )
 
 TIMES = np.array([100, 300, 1000, 3000, 10_000])
@@ -31,7 +31,7 @@ SUMMARY = "read in a summary"
 @kit.run(K=[4, 8, 16, 32], seeds=kit.seeds(20, by=20), quick={"K": [4, 8]})
 def run(K, seeds):
     rngs = generators(seeds)
-    m = draw_prompts(COVERED, K, 2 * K, 4 * K, rngs)
+    m = sample_prompts(COVERED, K, 2 * K, 4 * K, rngs)
     w = np.stack([rng.uniform(-1, 1, (K, K)) for rng in rngs])
     truth = next_token_probabilities(w, m)
     all_probabilities = truth.reshape(len(truth), -1) / (4 * K**2)

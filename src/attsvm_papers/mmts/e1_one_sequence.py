@@ -78,10 +78,10 @@ def path_on_circles(toy, cone, radii):
 
 @kit.run(toy=[ONE, TWO], name="near")
 def descend_near_ray(toy, lr=0.1):
-    return prompts.rays(datasets.toy(toy), 1, lr)
+    return prompts.descend_near_rays(datasets.toy(toy), 1, lr)
 
 
-def limits(e, toy=TWO):
+def gaps_to_limits(e, toy=TWO):
     """The runs that end at token 1 and those that end at token 2, each with its own limit's."""
     rows = e.where(part="descent", toy=toy)
     local = (rows["start"] <= -1.0) & (toy == TWO)
@@ -165,7 +165,7 @@ def N1(e):
     """With scores 1, 0.9, 0 the same data has two limit directions: starts at 1, 0.5, 0, -0.5 end
     at token 1, starts at -1, -1.5 at token 2.
     """
-    return limits(e).at("gap", 100_000)
+    return gaps_to_limits(e).at("gap", 100_000)
 
 
 @kit.claim(
@@ -234,7 +234,7 @@ def draw_limits(e, plane, gaps):
     1e-18 are drawn there.
     """
     toy = e["toy"][0]
-    rows, paths = limits(e, toy=toy), e.where(part="path")
+    rows, paths = gaps_to_limits(e, toy=toy), e.where(part="path")
     colours = np.where(rows["selected"][:, 0] == 1, kit.ATTENTION, kit.TRAINED)
     prompts.draw_ray(plane, rows["best"][0], kit.BEST, label="max-margin, token 1")
     prompts.draw_ray(plane, rows["other"][0], kit.ATTENTION, label="max-margin, token 2")

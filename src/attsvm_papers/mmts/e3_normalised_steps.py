@@ -34,7 +34,7 @@ NORMS = {
 
 
 @cache
-def best():
+def best_prompt():
     """The max-margin solution of the optimal tokens."""
     return max_margin(prompt_margins(PROBLEM.data, [0, 0, 0]))
 
@@ -42,9 +42,9 @@ def best():
 def train_from_starts(lr, steps, normalize):
     trajectory = prompts.train_prompts(PROBLEM, PROBLEM.starts["p"], steps, lr, normalize=normalize)
     nearest = max_margin(prompt_margins(PROBLEM.data, [0, 0, 0]), "lp:1.5")
-    targets = {"best": best().W[:, 0], "wrong_norm": nearest.W[:, 0]}
+    targets = {"best": best_prompt().W[:, 0], "wrong_norm": nearest.W[:, 0]}
     return {
-        "best": kit.same(best().W[:, 0]),
+        "best": kit.same(best_prompt().W[:, 0]),
         "norm": trajectory.norm.T,
         "probability": np.swapaxes(trajectory.softmax_probability, 0, 1),
         **prompts.columns_of_runs(trajectory, targets),
@@ -58,7 +58,7 @@ def descend_normalised(lr=0.1, steps=100_000):
         **train_from_starts(lr, steps, normalize=True),
         "best_lifted": kit.same(lifted.W[:2, 0]),
         "objective": 0.5 * lifted.norm**2,
-        "objective_plane": 0.5 * best().norm ** 2,
+        "objective_plane": 0.5 * best_prompt().norm ** 2,
     }
 
 

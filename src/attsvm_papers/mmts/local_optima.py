@@ -13,7 +13,7 @@ from attsvm import (
 )
 from attsvm.datasets import unit_sphere
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.local_cones import PATH_SIZES, narrow, solve_every_selection
+from attsvm_papers.tfsvm.local_cones import PATH_SIZES, narrow_cone, solve_every_selection
 
 BOUNDS = {"fro": "W, Frobenius", "nuc": "K and Q", "lp:1.5": "W, l1.5", "lp:3": "W, l3"}
 """Norms of local paths, and what is bounded in them."""
@@ -49,7 +49,7 @@ def local_path(bound, seeds):
         data, head = unit_sphere(2, 3, 3, seed)
         solutions, is_local, best = solve_every_selection(data, head, norm)
         for k in np.flatnonzero(is_local & (np.arange(len(solutions)) != best)).tolist():
-            cone = narrow(solutions[k])
+            cone = narrow_cone(solutions[k])
             radii = [size * solutions[k].norm for size in PATH_SIZES]
             path = regularization_path(data, head, norm, radii, form, starts=1, cone=cone)
             rows.append(

@@ -93,7 +93,7 @@ def prompt_path(
     }
 
 
-def rays(problem: Toy, token: int, lr: float = 0.1, steps: int = 10_000) -> Columns:
+def descend_near_rays(problem: Toy, token: int, lr: float = 0.1, steps: int = 10_000) -> Columns:
     """Normalised descent from prompts near the max-margin direction of one token of a sequence, see
     :data:`RAYS`: whether that token is locally optimal, whether descent keeps it, and the gap to
     its direction that is left.

@@ -21,7 +21,7 @@ from attsvm.dynamics import AtSteps
 from attsvm.models import Attention, LogScale
 from attsvm.optim import SteepestDescent
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.local_cones import margin_surplus, opening, random_weights_in_cone
+from attsvm_papers.tfsvm.local_cones import half_angle, margin_surplus, random_weights_in_cone
 
 CLEAR = 0.1  # least surplus of the other rivals over the margin at which a direction is tried
 LEAD = 15.0  # by how much they are behind the neighbours at a start
@@ -114,7 +114,7 @@ def directions(n, T, d, seeds, prompt_steps=3000):
             clear = min(margin_surplus(solution), 1.0) if solution.status == "optimal" else 0.0
             if clear >= CLEAR:
                 is_local = bool(locally_optimal(solution, scores[k]).all())
-                angle = opening(solution, 0.25 * clear) if is_local else 0.0
+                angle = half_angle(solution, 0.25 * clear) if is_local else 0.0
                 candidates.append(
                     (
                         k,

@@ -115,7 +115,7 @@ def cells(parameters: Networks) -> Iterator[kit.Cell]:
                     yield _cell(study.task, digest, method, lr, seed)
 
 
-def widened(parameters: Networks, evidence: kit.Evidence) -> Iterator[kit.Cell]:
+def widened_grids(parameters: Networks, evidence: kit.Evidence) -> Iterator[kit.Cell]:
     """A short training with another rate for each method whose best one is at the end of those that
     were tried, where its grid may go on.
     """
@@ -148,7 +148,7 @@ def chosen_rates(parameters: Networks, evidence: kit.Evidence) -> Iterator[kit.C
 
 WIDER = 3
 """How often a grid may go on."""
-then = (*(widened,) * WIDER, chosen_rates)
+then = (*(widened_grids,) * WIDER, chosen_rates)
 
 
 def chosen_rate(evidence: kit.Evidence, data: str, method: str) -> float:

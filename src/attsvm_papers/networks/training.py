@@ -145,7 +145,12 @@ def _epoch(
     plan: Plan,
     epoch: int,
 ) -> dict[str, float]:
-    """One pass over the examples, and its row of the learning curves."""
+    """One pass over the examples, and its row of the learning curves.
+
+    1. Everything that is random is seeded by epoch and step.
+    2. Gradients of the pieces of a batch add up.
+    3. The optimiser takes one step for the batch.
+    """
     n, device = len(examples), examples.labels.device
     steps = shuffled_steps(n, plan.batch, plan.seed, epoch)
     pieces = examples.pieces(steps, plan.pieces)
@@ -155,8 +160,10 @@ def _epoch(
     model.train()
     began = _clocks()
     for step, rows in enumerate(steps):
+        # 1. dropout of a step depends on its numbers alone
         torch.manual_seed(_seed(plan.seed, epoch, step, 0))
         optimizer.zero_grad(set_to_none=True)
+        # 2. pieces are of texts of similar length: less padding
         for piece in pieces[step]:
             inputs, labels = examples.take(piece)
             if plan.augment:
@@ -166,7 +173,7 @@ def _epoch(
             (loss / len(rows) if plan.mean else loss).backward()  # type: ignore[no-untyped-call]
             with torch.no_grad():
                 sums += torch.stack([loss.double(), _count_right(logits, labels).double()])
-        optimizer.step()
+        optimizer.step()  # 3. one for the whole batch
     values = [*(sums / n).tolist(), *(_clocks() - began).tolist()]
     return dict(
         zip(("train_loss", "train_accuracy", "seconds", "cpu_seconds"), values, strict=True)

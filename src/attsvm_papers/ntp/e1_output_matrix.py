@@ -30,7 +30,7 @@ from attsvm_papers.ntp.two_stages import (
     output_targets,
     published_rates,
     random_path_lengths,
-    uncentred,
+    uncentred_targets,
 )
 
 _K = 20
@@ -62,7 +62,7 @@ def run(seeds, case, K=20, steps=20_000, deviation=0.1):
         "growth_astray": random_path_lengths(seeds, K, steps),
         "error_slope": kit.exponents(course.steps, error.T, *FIT),
         "uncentred_slope": kit.exponents(
-            course.steps, course.direction_error(uncentred(sets)).T, *FIT
+            course.steps, course.direction_error(uncentred_targets(sets)).T, *FIT
         ),
         "loss_rate": kit.slopes(course.steps.astype(float), np.log(course.loss).T, late)
         * -math.sqrt(K - 1)

@@ -25,7 +25,7 @@ from attsvm_papers.ntp.predictions import (
     prediction_measures,
 )
 from attsvm_papers.ntp.two_stages import attention_solutions, draw_data_sets, published_rates
-from attsvm_papers.ntp.unseen import GROUPS, TestSentences, most_frequent_is_unique
+from attsvm_papers.ntp.unseen import GROUPS, UnseenSentences, most_frequent_is_unique
 
 NAMES = tuple(GROUPS)
 SCORES = ("head", "loser", "free", "unseen_column", "unique_accuracy")
@@ -48,7 +48,7 @@ def run(seeds, K=20, per_query=4, steps=10_000, tests=50):
         for name in NAMES:
             run = k + len(seeds) * (name == "G5") + 2 * len(seeds) * (name in ("G7", "G8"))
             data = sets[run]
-            cases = TestSentences(data, partial_order(data), tests, rng).cases(name)
+            cases = UnseenSentences(data, partial_order(data), tests, rng).cases(name)
             # the head of larger trained score should win; without confused tokens, only the heads
             # may lead
             if name == "G6":

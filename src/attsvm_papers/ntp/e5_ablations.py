@@ -22,7 +22,7 @@ from attsvm_papers.ntp.two_stages import (
     output_targets,
     published_rates,
     sums_of_arcs,
-    uncentred,
+    uncentred_targets,
 )
 
 
@@ -44,7 +44,7 @@ def at_once(seeds, norm, K=20, per_query=4, steps=10_000):
         "attention_cosine": trajectory.attention.cosine(solutions)[-1],
         "attention_cosine_alike": trajectory.attention.cosine(sums_of_arcs(solutions))[-1],
         "output_cosine": trajectory.output.cosine(target)[-1],
-        "output_cosine_uncentred": trajectory.output.cosine(uncentred(sets))[-1],
+        "output_cosine_uncentred": trajectory.output.cosine(uncentred_targets(sets))[-1],
         **by_run(columns),
     }
 

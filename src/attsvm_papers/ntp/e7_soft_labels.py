@@ -25,7 +25,7 @@ from attsvm.dynamics.next_token import Rule, output_stage
 from attsvm.margins import least_norm, log_odds_margins
 from attsvm.selection import soft_label_svm
 from attsvm_papers import kit
-from attsvm_papers.graph.priority import ball_weights, tenth
+from attsvm_papers.graph.priority import ball_weights, record_at_tenth
 from attsvm_papers.ntp.contexts import (
     context_sentences,
     label_properties,
@@ -155,7 +155,7 @@ def shares_of_conditions(width, seeds):
 def last_tenfold(e, column):
     """Slope of log values against log steps between a tenth of the steps and the last."""
     step = e["step"][0]
-    tenth_record = tenth(step)
+    tenth_record = record_at_tenth(step)
     return np.log(e.end(column) / e[column][:, tenth_record]) / np.log(
         step[-1] / step[tenth_record]
     )
@@ -247,7 +247,7 @@ def SL3b(e):
     distance from the ray of the max-margin solution, so the angle falls like 1/log t.
     """
     distance = e["outside"] * np.sqrt(e["gap"] * (2.0 - e["gap"]))
-    return distance[:, -1] / distance[:, tenth(e["step"][0])]
+    return distance[:, -1] / distance[:, record_at_tenth(e["step"][0])]
 
 
 @kit.claim(
@@ -298,7 +298,7 @@ def SL6(e):
     """Where the odds can be met and nothing separates the supports, the loss stays above the
     entropy.
     """
-    return e.end("over_entropy") / e["over_entropy"][:, tenth(e["step"][0])]
+    return e.end("over_entropy") / e["over_entropy"][:, record_at_tenth(e["step"][0])]
 
 
 @kit.claim(
@@ -322,7 +322,7 @@ def SL7g(e):
     """Normalised steps of constant length buy no length where labels are soft: the diverging part
     grows like a logarithm, with hard labels like t.
     """
-    return e.end("outside") / e["outside"][:, tenth(e["step"][0])]
+    return e.end("outside") / e["outside"][:, record_at_tenth(e["step"][0])]
 
 
 PROVED_OF_PATHS: dict[str, Any] = {

@@ -64,7 +64,7 @@ def random_path_lengths(seeds: Sequence[int], K: int, steps: int) -> FloatArray:
     return np.array([np.linalg.norm(kit.random_steps([23, s], steps, K)) / steps for s in seeds])
 
 
-def uncentred(sets: Sequence[NextTokenData]) -> FloatArray:
+def uncentred_targets(sets: Sequence[NextTokenData]) -> FloatArray:
     r"""The output target without its mean ``(runs, K, d)``, :math:`\sum_x\mathbf
     1_{n(x)}e_x^\top`.
     """

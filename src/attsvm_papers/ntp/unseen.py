@@ -22,7 +22,7 @@ Case = tuple[list[int], int]
 _TRIES = 40  # per wanted sentence: some queries have few combinations
 
 
-class TestSentences:
+class UnseenSentences:
     """Draws test sentences of one trained data set; none repeats another, and none is a training
     sentence as a multiset with its query.
 

@@ -27,7 +27,7 @@ LR, DECODER_LR = 0.05, 1.0
 WINDOW = (10_000, 100_000)
 
 
-def slowing(step: int) -> float:
+def decoder_factor(step: int) -> float:
     """The decoder's factor: with it the norm of the decoder grows like the cube root of the
     step.
     """
@@ -46,7 +46,7 @@ def run(seeds, steps=100_000):
     data, planted = gauss(seed=seeds)
     model = Attention.cross(data, np.zeros_like(planted), intercept=None, train_head=True)
     groups = [{"params": [model.W], "lr": LR}, {"params": [model.head.readout], "lr": DECODER_LR}]
-    schedule = {"head.readout": slowing}
+    schedule = {"head.readout": decoder_factor}
     trajectory = train(
         model,
         data,

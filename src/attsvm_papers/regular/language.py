@@ -62,15 +62,17 @@ def words_as_data(task: str, size: int, words: LetterSequences) -> AttentionData
     if task == PARITY:
         is_yes = (letters * is_letter).sum(axis=-1) % 2 == 0
     else:
-        is_yes = _at(letters, np.maximum(lengths - size, 0)) == _at(letters, lengths - 1)
+        is_yes = _letters_at(letters, np.maximum(lengths - size, 0)) == _letters_at(
+            letters, lengths - 1
+        )
     units = np.eye(2 * T)
     tokens = units[position] * is_letter[..., None]
     return AttentionData(
-        tokens, np.where(is_yes, 1, -1), units[_at(position, lengths - 1)], is_letter
+        tokens, np.where(is_yes, 1, -1), units[_letters_at(position, lengths - 1)], is_letter
     )
 
 
-def _at(values: IntArray, index: IntArray) -> IntArray:
+def _letters_at(values: IntArray, index: IntArray) -> IntArray:
     entries: IntArray = np.take_along_axis(values, index[..., None], axis=-1)[..., 0]
     return entries
 

@@ -79,12 +79,12 @@ def work(identifier: str, cell: dict[str, Any], path: Path, threads: int | None 
         threads: of every numerical library; as many as there are when left out.
     """
     try:
-        with alone(path), _TURN, _at_most(threads):
+        with alone(path), _TURN, _limit_threads(threads):
             if not path.exists():
                 _compute(identifier, cell, path)
     except Exception as error:
         error.add_note(f"while computing {identifier}, cell {cell}")
-        raise _portable(error) from error.__cause__
+        raise _picklable(error) from error.__cause__
 
 
 def _compute(identifier: str, cell: dict[str, Any], path: Path) -> None:
@@ -94,7 +94,7 @@ def _compute(identifier: str, cell: dict[str, Any], path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _at_most(threads: int | None) -> Iterator[None]:
+def _limit_threads(threads: int | None) -> Iterator[None]:
     """No more than so many threads of BLAS, OpenMP and torch inside; as many as there are with
     None.
     """
@@ -107,7 +107,7 @@ def _at_most(threads: int | None) -> Iterator[None]:
         yield
 
 
-def _portable(error: Exception) -> Exception:
+def _picklable(error: Exception) -> Exception:
     """The error, or where it cannot be sent to another process, its words."""
     with contextlib.suppress(Exception):
         pickle.loads(pickle.dumps(error))

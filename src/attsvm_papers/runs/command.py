@@ -13,7 +13,6 @@ from attsvm.cli.arguments import add_output, positive_int
 from attsvm.cli.output import show, show_json, tell
 from attsvm.errors import InputError, UnavailableError
 from attsvm.extras import imported
-from attsvm.progress import ProgressBars
 
 _ANSWER = "20s"  # how long a scheduler is waited for
 
@@ -126,6 +125,7 @@ def run(options: argparse.Namespace) -> int:
     """Compute, judge and print the verdicts; an experiment asked for by name that cannot run here
     is an error in the end.
     """
+    from attsvm.progress import ProgressBars
     from attsvm_papers.kit.registry import identifiers
     from attsvm_papers.runs.reproduce import reproduce, summary
 

@@ -184,8 +184,11 @@ def _compute_experiments(
     executor: Any,
     progress: Progress | None,
 ) -> Iterator[tuple[Experiment, Any, Evidence, Computed]]:
-    """Each experiment with its parameters, the evidence of its cells and these, in order; work
-    begins at once on all of them, and on cells that follow from others when these are known.
+    """Each experiment with its parameters, the evidence of its cells and these, in order.
+
+    1. Work begins at once on the first cells of all experiments.
+    2. Experiment by experiment, stages that need evidence get further cells when it is there.
+    3. An experiment is handed on as soon as its cells are read.
     """
     rounds = [tasks_of(figure, cells, folder) for figure, _, cells in requests]
     missing = {path for tasks in rounds for _, _, path in tasks if not path.exists()}
@@ -193,18 +196,19 @@ def _compute_experiments(
         jobs = 1  # no process need start
     with workers(jobs, executor) as pool:
         sweep = _Sweep(pool, None if executor is None else 1, progress)
-        for tasks in rounds:
+        for tasks in rounds:  # 1. all experiments side by side
             sweep.begin(tasks)
         for (figure, setting, cells), tasks in zip(requests, rounds, strict=True):
             computed = Computed()
             for stage in range(len(figure.stages) + 1):
-                if stage:
+                if stage:  # 2. cells that follow from the evidence so far
                     evidence = figure.evidence(cells, computed.arrays)
                     further = figure.work(setting, shift, evidence, stage - 1)
                     cells, tasks = [*cells, *further], tasks_of(figure, further, folder)
                     sweep.begin(tasks)
                 sweep.finish(f"{figure.id} ({stage + 1})" if stage else figure.id, tasks)
                 computed.read(tasks)
+            # 3. claims and pictures can be made while the next one is computed
             yield figure, setting, figure.evidence(cells, computed.arrays), computed
 
 

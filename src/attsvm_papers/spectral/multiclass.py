@@ -51,11 +51,12 @@ class Multiclass:
         The residual of the own class is minus the sum of the others, and the largest residual is of
         order one before the factor.
         """
-        lags = self.lags(W)
+        lags = self.lags(W)  # minus the margins; -inf at the own class
         top = lags.max(axis=-1)
         peak = np.maximum(top, 0.0)
         others = np.exp(lags - peak[..., None])
         log_sum = peak + np.log(np.exp(-peak) + others.sum(axis=-1))
+        # log of the largest residual of a run: what the direction is divided by
         factor = (top - log_sum).max(axis=-1)
         share = log_sum + factor[:, None]
         ordinary = (factor > _SMALL).all()  # else what matters may have underflowed

@@ -28,7 +28,7 @@ from attsvm import (
 )
 from attsvm.datasets import toy, unit_sphere
 from attsvm_papers import kit
-from attsvm_papers.tfsvm.local_cones import gap_at_boundary, narrow, solve_every_selection
+from attsvm_papers.tfsvm.local_cones import gap_at_boundary, narrow_cone, solve_every_selection
 
 PLANE, SPHERE = INSTANCES = ("plane", "sphere")
 """The toy ``plane`` and :func:`attsvm.datasets.unit_sphere` (2, 3, 4, seed 0)."""
@@ -56,7 +56,7 @@ def toys(instance, bound, radii=RADII, random_starts=10):
         data, head, solution, other_solution = next(
             filter(None, map(_with_local_solution, _draw_instances(instance)))
         )
-        cone = narrow(solution)
+        cone = narrow_cone(solution)
     else:
         data, head = next(_draw_instances(instance))
         solution = max_margin(data, optimal_tokens(data, head), norm, tol=1e-9)

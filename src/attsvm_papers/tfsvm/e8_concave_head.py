@@ -103,7 +103,7 @@ def cosines_to_parts(W, data, mixtures):
     )
 
 
-def median(e, column):
+def medians_by_strength(e, column):
     """By strength, of those that have a reference."""
     return np.array(
         [np.nanmedian(e.where(strength=k)[column]) for k in e.levels("strength") if k in REFERENCE]
@@ -137,7 +137,7 @@ def T19(e):
     """The two predicted parts together are closer to the trained weights than the max-margin part
     alone.
     """
-    return median(e, "both_fixed") - median(e, "margin_fixed")
+    return medians_by_strength(e, "both_fixed") - medians_by_strength(e, "margin_fixed")
 
 
 @kit.picture(
@@ -166,7 +166,11 @@ def draw_strength(e, axes):
         ("margin_fixed", references[2], kit.TRAINED, "max-margin alone"),
     ):
         axes[1].plot(
-            strengths_with_reference, 1.0 - median(e, column), "o-", color=colour, label=label
+            strengths_with_reference,
+            1.0 - medians_by_strength(e, column),
+            "o-",
+            color=colour,
+            label=label,
         )
         axes[1].plot(few, 1.0 - reference, "x", color=colour, markersize=7)
     for column, colour, label in (

@@ -56,7 +56,7 @@ def solve_every_selection(
     )
 
 
-def opening(solution: MarginSolution, movement: float) -> float:
+def half_angle(solution: MarginSolution, movement: float) -> float:
     """Half-angle in radians of the cone in which margins of weights of the solution's size move by
     ``movement`` at most.
     """
@@ -75,11 +75,11 @@ def margin_surplus(solution: MarginSolution) -> float:
     return float(np.delete(margins(solution.W), solution.support).min(initial=np.inf)) - 1.0
 
 
-def narrow(solution: MarginSolution) -> Cone:
+def narrow_cone(solution: MarginSolution) -> Cone:
     """The cone of Frobenius angles in which neighbours stay ahead of other rivals, of half-angle 5
     degrees at most.
     """
-    degrees = float(np.degrees(opening(solution, margin_surplus(solution) / 3.0)))
+    degrees = float(np.degrees(half_angle(solution, margin_surplus(solution) / 3.0)))
     return Cone(solution.W, min(WIDEST, degrees))
 
 
@@ -122,7 +122,7 @@ def ascent_in_cone(
     """
     gap = min(margin_surplus(solution), 1.0)
     W = random_weights_in_cone(
-        solution, opening(solution, 0.25 * gap), 3.0 * FAR / gap, POINTS, generator
+        solution, half_angle(solution, 0.25 * gap), 3.0 * FAR / gap, POINTS, generator
     )
     return [float(ascent_at(solution, scores, W, along).min()) for along in (solution.W, *others)]
 

@@ -58,22 +58,27 @@ def stationary_points(
 ) -> list[BalancedFactors]:
     """A stationary point of every programme, from its own factors; of infinite value where none of
     the steps leads to weights that meet the margins.
+
+    1. Programmes whose margins are not all positive after :data:`FEASIBLE` steps are given up.
+    2. The margins of the others are linearised at their factors, and solved in one batch.
+    3. Factors take the step to the solution that lowers their value.
+    4. Programmes whose value hardly falls have ended.
     """
     points, running = list(starts), list(range(len(starts)))
     for step in range(STEPS):
-        if step == FEASIBLE:
+        if step == FEASIBLE:  # 1. without positive margins there is nothing to lower
             running = [k for k in running if np.isfinite(points[k].value)]
         if not running:
             break
+        # 2. one Frobenius programme each
         solutions = max_margin([_linearise(programmes[k], points[k]) for k in running])
         still_running = []
         for k, solution in zip(running, solutions, strict=True):
             previous = points[k]
-            if solution.has_weights:
+            if solution.has_weights:  # 3. the step may be shorter, or longer
                 points[k] = _step_from(programmes[k], previous, solution.W.reshape(-1))
-            if (
-                not previous.value - points[k].value <= CLOSE * points[k].value
-            ):  # or not yet feasible
+            # 4. the value of points that are not yet feasible is infinite: they go on
+            if not previous.value - points[k].value <= CLOSE * points[k].value:
                 still_running.append(k)
         running = still_running
     return points

@@ -1,0 +1,89 @@
+"""Features in different units, in l1 and linf: the gap from exact sums of the caller's numbers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from attsvm.data import AttentionData
+from attsvm.margins import Margins, selection_margins
+from attsvm.solvers import MarginSolution, max_margin
+from attsvm.solvers.units import nearest_point
+
+
+def drawn(seed: int, tokens: dict[int, int], queries: dict[int, int] | None = None) -> Margins:
+    """Normal numbers with columns times powers of ten."""
+    rng = np.random.default_rng(seed)
+    X, Z = rng.normal(size=(6, 5, 4)), rng.normal(size=(6, 3))
+    for column, power in tokens.items():
+        X[..., column] *= 10.0**power
+    for column, power in (queries or {}).items():
+        Z[:, column] *= 10.0**power
+    return selection_margins(AttentionData(X, np.ones(6), queries=Z), np.zeros(6, int))
+
+
+def exact_gap(solution: MarginSolution, box: bool) -> float:
+    """1 - lower / upper of a hard margin, without rounding."""
+    margins = solution.margins
+    D, Z, W, dual = (
+        np.vectorize(Fraction, otypes=[object])(array)
+        for array in (margins.differences, margins.queries, solution.W, solution.dual)
+    )
+    assert (solution.dual >= 0.0).all()
+    Z = Z[margins.sequence]
+    values = ((D @ W) * Z).sum(axis=1)
+    sizes, pull = np.abs(W).ravel(), np.abs((D * dual[:, None]).T @ Z).ravel()
+    upper, lower = (sizes.max(), pull.sum()) if box else (sizes.sum(), pull.max())
+    return float(1 - sum(dual.tolist()) / lower * min(values.tolist()) / upper)
+
+
+@pytest.mark.parametrize("name", ["l1", "linf"])
+@pytest.mark.parametrize("power", [-12, -9, -7, 5, 7, 8, 9, 10, 11, 12])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_one_column_in_other_units(name: str, power: int, seed: int) -> None:
+    for margins in (drawn(seed, {0: power}), drawn(seed, {}, {0: power})):
+        solution = max_margin(margins, name)
+        assert solution.status == "optimal", solution.message
+        assert exact_gap(solution, name == "linf") <= 1e-9  # what is promised
+
+
+@pytest.mark.parametrize("name", ["l1", "linf"])
+def test_units_of_tokens_and_queries(name: str) -> None:
+    margins = drawn(3, {0: 6, 2: -4}, {1: 5})
+    solution = max_margin(margins, name)
+    assert solution.status == "optimal", solution.message
+    assert exact_gap(solution, name == "linf") <= 1e-9
+
+
+@pytest.mark.parametrize("name", ["l1", "linf"])
+@pytest.mark.parametrize("power", [-9, 7, 10])
+def test_soft_margins_in_other_units(name: str, power: int) -> None:
+    margins = drawn(0, {0: power})
+    most = float(max_margin(margins, name).dual.max())
+    for slack in (1e-3 * most, 0.3 * most, 3.0 * most):
+        solution = max_margin(margins, name, slack=slack)
+        assert solution.status == "optimal", solution.message
+
+
+@pytest.mark.parametrize("name", ["l1", "linf"])
+def test_contradictions_are_proved_in_any_units(name: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 6, 2)) * [1e9, 1.0]
+    data = AttentionData(X, np.ones(30), queries=np.ones((30, 1)))
+    assert max_margin(data, np.zeros(30, int), name).status == "infeasible"
+
+
+def test_the_nearest_point_of_a_lattice() -> None:
+    """Sums of eight reals with whole coefficients come near any number: a solution of a
+    simultaneous approximation, of the size that the volume of the lattice says.
+    """
+    rng = np.random.default_rng(0)
+    basis = np.hstack([1e-5 * np.eye(8), 1e4 * rng.normal(size=(8, 1))])
+    target = np.append(np.zeros(8), 1e4 * rng.normal())
+    steps = nearest_point(basis, target)
+    np.testing.assert_array_equal(steps, np.rint(steps))
+    left = target - steps @ basis
+    # the volume, 1e-36 or so, to the power 1 / 8, and a little for the reduction
+    assert np.abs(left).max() <= 10.0 * (1e-35 * 1e4) ** (1 / 8)
