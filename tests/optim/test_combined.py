@@ -289,6 +289,13 @@ def test_a_nested_member_that_refuses_leaves_all_as_they_were():
         assert all(torch.equal(weights[k], before[k]) for k in (ours if bad == 1 else (1, 2, 3)))
     for w in weights:
         w.grad = torch.ones_like(w)
+    weights[1].grad = weights[1].grad.to_sparse()
+    first = CombinedOptimizer([torch.optim.Adam(weights[2:3])])
+    before = [w.detach().clone() for w in weights]
+    with pytest.raises(InputError, match="sparse"):  # known before the one in front has moved
+        CombinedOptimizer([first, CombinedOptimizer([mirror(weights[1:2])])]).step()
+    assert all(map(torch.equal, weights, before))
+    weights[1].grad = torch.ones_like(weights[1])
     outer.step()
     assert not any(map(torch.equal, weights[1:], before[1:]))
 

@@ -245,6 +245,9 @@ def test_polyak_stands_still_at_zero_gradients_and_below_the_floor() -> None:
     )
     optimizer.step(loss=torch.tensor([1.0, 1.5]))
     assert torch.equal(p, start)
+    empty = parameter(0, 4)
+    empty.grad = torch.zeros_like(empty)
+    SteepestDescent([empty], lr=1.0, step_size="polyak").step(loss=1.0)  # nothing to move
     with pytest.raises(InputError, match="needs the loss"):
         optimizer.step()
     with pytest.raises(InputError, match=r"loss has shape \(3,\)"):

@@ -154,7 +154,7 @@ class CombinedOptimizer(KeepsPrecision):
             if "momentum" not in member.defaults:
                 _take_momentum(member)
         if torch.compiler.is_compiling():
-            _step_each(self.optimizers, loss)
+            self._step((), self.optimizers, loss)
             return value
         self.check_step(loss)
         own = [member for member in self.optimizers if isinstance(member, _OURS)]
@@ -171,19 +171,23 @@ class CombinedOptimizer(KeepsPrecision):
         loss: Any,
     ) -> None:
         """Every member of this package computes before any writes, and other members step in
-        between: whoever fails, those of this package have changed nothing.
+        between: whoever fails, those of this package have changed nothing. In a graph, be it of
+        the member before, one steps after the other.
         """
-        if not own:
+        if torch.compiler.is_compiling():
+            _step_each([*own, *others], loss)
+        elif own:
+            own[0].between = partial(self._step, own[1:], others, loss)
+            try:
+                _step_of(own[0], loss)
+            finally:
+                own[0].between = None
+            return
+        else:
             for other in others:
                 other.step()
-            if self.between is not None:
-                self.between()
-            return
-        own[0].between = partial(self._step, own[1:], others, loss)
-        try:
-            _step_of(own[0], loss)
-        finally:
-            own[0].between = None
+        if self.between is not None:
+            self.between()
 
     def check_step(self, loss: Any = None) -> None:
         """See :meth:`attsvm.optim.base.DescentOptimizer.check_step`."""
