@@ -40,6 +40,8 @@ from attsvm.solvers.lattice import integers, nearest, shifted
 from attsvm.solvers.programme import Point, Programme, explicit_rows
 from attsvm.solvers.proofs import sharp_adjoint, sharp_values
 
+_FINITE = 1000  # powers of two up to this one are float64 numbers
+
 
 @dataclass(frozen=True)
 class ColumnOptions:
@@ -112,14 +114,18 @@ def sizes(p: Programme) -> Sizes:
 def _columns(rows: FloatArray) -> IntArray:
     """Exponents of columns, after rows and columns took turns in being brought to size one."""
     size = np.abs(rows)
-    some = size.max(axis=0, initial=0.0) > 0.0
+    largest = size.max(axis=0, initial=0.0)
+    some = largest > 0.0
     total = np.zeros(rows.shape[1], dtype=np.int64)
     for _ in range(3):
-        column = np.frexp(size.max(axis=0, initial=0.0))[1] * some
-        size = np.ldexp(size, -column)
+        column = (np.frexp(largest)[1] * some).clip(-_FINITE, _FINITE)
         total += column
-        row = np.frexp(size.max(axis=1, initial=0.0))[1]
-        size = np.ldexp(size, -row[:, None])
+        # products with powers of two are exact, and quicker than `ldexp` of the whole array
+        size *= np.ldexp(1.0, -column)
+        size *= np.ldexp(1.0, -np.frexp(size.max(axis=1, initial=0.0))[1].clip(-_FINITE))[:, None]
+        largest = size.max(axis=0, initial=0.0)
+        if (largest[some] >= 0.25).all():  # of size one as they are
+            break
     if some.any() and not some.all():  # columns of zeros are like any other
         total[~some] = total[some].max()
     return total
@@ -335,8 +341,18 @@ def uneven(p: Programme, bits: int, options: ColumnOptions = OPTIONS) -> IntArra
     """The sizes of the columns, where their ratio has so many bits and rows can be written out."""
     if p.m * p.dof > options.entries:
         return None
+    # rows are of norm one: where the largest entries of columns are alike, so are the columns
+    if 2 * (_span(p.D) + _span(p.Z)) < bits:
+        return None
     found = sizes(p)
     return found.entries if found.spread >= bits else None
+
+
+def _span(rows: FloatArray) -> int:
+    """Exponent of the ratio of the largest entries of columns."""
+    largest = np.maximum(rows.max(axis=0, initial=0.0), -rows.min(axis=0, initial=0.0))
+    exponents = np.frexp(largest[largest > 0.0])[1]
+    return int(np.ptp(exponents)) if len(exponents) else 0
 
 
 def multipliers(
