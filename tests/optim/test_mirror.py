@@ -204,6 +204,18 @@ def test_resync_starts_from_what_data_wrote() -> None:
     torch.testing.assert_close(w.detach(), torch.full_like(w.detach(), 0.25), rtol=1e-13, atol=0)
 
 
+def test_weights_that_are_moved_to_a_dual_go_on_from_it() -> None:
+    w = small(4, 3)
+    optimizer = trained(w, lr=0.01, p=1.3)
+    dual = parameter(4, 3, seed=5)
+    optimizer.move_to(optimizer.param_groups[0], w, dual.detach())
+    potential = PowerPotential(1.3)
+    torch.testing.assert_close(w.detach(), potential.inverse_mirror(dual.detach()))
+    g = give_gradient(w, 60)
+    optimizer.step()
+    torch.testing.assert_close(optimizer.state[w]["dual"], dual.detach() - 0.01 * g)
+
+
 def test_changing_p_takes_the_dual_from_the_weights() -> None:
     w = small(4, 3)
     optimizer = trained(w, lr=0.01, p=1.3)

@@ -69,6 +69,14 @@ def test_it_is_the_default_and_autograd_learns_of_the_write(make: Any) -> None:
     make([weight], lr=0.1).step()
     make([twin], lr=0.1, fused=True).step()
     assert torch.equal(weight, twin)
+    bits = []
+    for path in ({}, {"fused": True}, {"foreach": True}):
+        wide = torch.randn(300, 200, generator=torch.Generator().manual_seed(0))
+        wide.grad = torch.randn(300, 200, generator=torch.Generator().manual_seed(1))
+        make([wide], lr=0.1, **path).step()
+        bits.append(wide)
+    assert torch.equal(bits[0], bits[1])
+    assert not torch.equal(bits[0], bits[2])  # of 60,000 numbers some round otherwise there
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         product.backward()
 
