@@ -110,8 +110,13 @@ def test_an_interrupt_that_python_would_drop_ends_the_command(body, tmp_path):
     [("SIGTERM", 143, "ended by SIGTERM"), ("SIGHUP", 129, "ended by SIGHUP")],
 )
 def test_other_signals_that_end_a_command_have_their_own_codes(name, code, words, tmp_path):
-    body = f"strike({name!r})"
-    assert ended(acting(tmp_path, body)) == (code, "", f"attsvm: {words}\n")
+    number = getattr(signal, name)
+    before = signal.signal(number, signal.SIG_DFL)  # also where the tests run under nohup
+    try:
+        process = acting(tmp_path, f"strike({name!r})")
+    finally:
+        signal.signal(number, before)
+    assert ended(process) == (code, "", f"attsvm: {words}\n")
 
 
 def test_a_signal_that_the_shell_has_switched_off_stays_off(tmp_path):
