@@ -14,7 +14,7 @@
 #include "dense.hpp"
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -67,7 +67,14 @@ struct Method {
     int64_t count = 0, entries = 0;  // of the vertex: rows, and entries that move
     int64_t blind = BLIND;
     double weight = 0.0;  // of b b^T in the matrix of linf, across whose kernel it is singular
-    std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
+    double began = seconds_now();
+
+    // Of C's library: C++'s clock needs a library that is not linked everywhere.
+    static double seconds_now() {
+        std::timespec now;
+        std::timespec_get(&now, TIME_UTC);
+        return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    }
 
     static int64_t room(const Programme &p) {
         const int64_t m = p.m, k = p.dx * p.dz;
@@ -91,8 +98,7 @@ struct Method {
     // Whether the time is over, or will be in so many multiply-adds.
     bool late(double work = 0.0) const {
         if (at.seconds == INF) return false;
-        const std::chrono::duration<double> used = std::chrono::steady_clock::now() - began;
-        return used.count() + work / SPEED > at.seconds;
+        return seconds_now() - began + work / SPEED > at.seconds;
     }
 
     void values(const double *w, double *v) const { ::values(&p, 0, p.n, w, moved, v); }
