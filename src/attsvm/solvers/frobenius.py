@@ -139,9 +139,9 @@ class _Search:
     def run(self) -> MarginSolution:
         """The stages of this module, by number."""
         p = self.programme
-        column_sizes = columns.uneven(self.exact, columns.OPTIONS.bits)
-        if column_sizes is not None:  # 1
-            solution = self._solve_capped_columns(column_sizes)
+        sizes = columns.uneven_columns(self.exact, columns.OPTIONS.bits)
+        if sizes is not None:  # 1
+            solution = self._solve_capped_columns(sizes)
             if solution is not None:
                 return solution
         ascent = BlockAscent(p, self._start(), self.options.ascent)
@@ -182,14 +182,14 @@ class _Search:
     def _solve_capped_columns(self, sizes: IntArray) -> MarginSolution | None:
         """The solution where columns are of very different sizes, if that is reached."""
         p = self.exact
-        least = columns.least(p, sizes, self.deadline, pivot_or_active_set)
+        least = columns.solve_uneven(p, sizes, self.deadline, pivot_or_active_set)
         if least is None:
             return None
         if least.contradiction:
             point = Point(least.multipliers.high, np.zeros(p.shape), False, True)
             verdict = self._contradiction(point, 0)
             return verdict if verdict is not None and verdict.status == "infeasible" else None
-        for dual in columns.multipliers(p, least, self.deadline):
+        for dual in columns.rounded_multipliers(p, least, self.deadline):
             self._consider(dual, "capped columns", least.W.reshape(p.shape))
             if self._is_within_tolerance() or self._is_late():
                 break
