@@ -3,7 +3,7 @@
 ``@kit.run(method=["W", "KQ"], seeds=kit.seeds(100, by=50), quick={"seeds": 10})`` over ``def
 run(method, seeds, steps=2000)`` makes a cell of every method and block of seeds. What the decorator
 names is an axis, and becomes a column of the evidence; the function's defaults are the figure's
-:class:`Parameters`, and ``quick`` says which of them differ in a short run.
+:class:`FigureParameters`, and ``quick`` says which of them differ in a short run.
 """
 
 from __future__ import annotations
@@ -109,12 +109,12 @@ class rows:  # noqa: N801 - reads as a function
         self.names, self.values = tuple(names.split()), values
 
 
-class Parameters(SimpleNamespace):
+class FigureParameters(SimpleNamespace):
     """Everything that decides the results of a figure, by name: the defaults of its functions, the
     numbers of seeds, the axes that differ between scales, and ``first_seed``.
     """
 
-    def changed(self, changes: Mapping[str, Any]) -> Parameters:
+    def changed(self, changes: Mapping[str, Any]) -> FigureParameters:
         """A copy with other values.
 
         Raises:
@@ -123,7 +123,7 @@ class Parameters(SimpleNamespace):
         for name in changes:
             if not hasattr(self, name):
                 raise InputError(f"a scale changes {name!r}, which is no parameter of the figure")
-        return Parameters(**vars(self) | dict(changes))
+        return FigureParameters(**vars(self) | dict(changes))
 
 
 P = ParamSpec("P")
@@ -187,7 +187,7 @@ class RunTable(Generic[P]):
         """Names of the axes, which are columns of the evidence."""
         return tuple(name for names in self.axes for name in names)
 
-    def cells(self, parameters: Parameters) -> list[dict[str, Any]]:
+    def cells(self, parameters: FigureParameters) -> list[dict[str, Any]]:
         """The cells at these parameters, each with all arguments of the function.
 
         1. Axis after axis, every point of the grid so far is continued by every value of the axis,
@@ -243,7 +243,7 @@ class RunTables:
     def __call__(self, **cell: Any) -> Columns:
         return self.tables[cell.pop("part")](**cell)
 
-    def cells(self, parameters: Parameters) -> list[Cell]:
+    def cells(self, parameters: FigureParameters) -> list[Cell]:
         """The cells of all tables."""
         return [
             {"part": name, **cell}

@@ -16,7 +16,7 @@ from attsvm.claims import Claim, Evidence
 from attsvm_papers.kit.axes import (
     SEARCH,
     Cell,
-    Parameters,
+    FigureParameters,
     RunTable,
     RunTables,
     with_axis_columns,
@@ -57,7 +57,7 @@ class Experiment:
         protocol: what is done, as a caption would say it; a few sentences.
         parameters: everything that decides the result, at the scale that runs when none is asked
             for: the paper's where that takes minutes on two CPU cores. A frozen dataclass of the
-            figure's own, or the :class:`~attsvm_papers.kit.axes.Parameters` of its decorated
+            figure's own, or the :class:`~attsvm_papers.kit.axes.FigureParameters` of its decorated
             functions. ``seeds`` in it is the number of trials, ``first_seed`` what is added to all
             their seeds.
         quick: the same for a run of seconds, small enough for continuous integration.
@@ -176,7 +176,7 @@ class Experiment:
         changes = {name: value for name, value in requested.items() if value is not None}
         return (
             chosen.changed(changes)
-            if isinstance(chosen, Parameters)
+            if isinstance(chosen, FigureParameters)
             else replace(chosen, **changes)
         )
 
@@ -237,7 +237,9 @@ class Experiment:
 
 def settings_of(parameters: Any) -> dict[str, Any]:
     """The parameters of an experiment by name."""
-    return dict(vars(parameters)) if isinstance(parameters, Parameters) else asdict(parameters)
+    return (
+        dict(vars(parameters)) if isinstance(parameters, FigureParameters) else asdict(parameters)
+    )
 
 
 def _shift_seeds(cell: Mapping[str, Any], offset: int) -> dict[str, Any]:
@@ -309,7 +311,7 @@ def read_experiment(identifier: str, module: ModuleType) -> Experiment:
 
 def _scales_of_tables(tables: Sequence[RunTable[...]]) -> Scales:
     """The parameters of all tables, and what is different at each scale."""
-    parameters = Parameters(**_merge_parameters([table.parameters for table in tables]))
+    parameters = FigureParameters(**_merge_parameters([table.parameters for table in tables]))
     scales = {
         name: parameters.changed(
             _merge_parameters([table.scales.get(name, {}) for table in tables])
