@@ -40,10 +40,12 @@ def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> Mar
         solution = _solve_least_norm(margins, norm, request)
         if solution is not None:
             return solution
+    # Equalities become pairs of opposite rows that know each other.
     pairs, source, sign = opposite_pairs(margins)
     opposite = np.full(pairs.m, -1)
     opposite[np.flatnonzero(sign < 0)] = partner = np.flatnonzero((sign > 0) & equal[source])
     opposite[partner] = np.flatnonzero(sign < 0)
+    # A multiplier of any sign is split over its pair.
     start = (
         None if request.warm_start is None else np.maximum(sign * request.warm_start[source], 0.0)
     )
