@@ -224,7 +224,7 @@ class DoubleDouble(NamedTuple):
         return DoubleDouble(high, low - (high - total))
 
 
-class LeastNorm(NamedTuple):
+class UnevenSolution(NamedTuple):
     """The weights of least Frobenius norm, or a contradiction.
 
     Attributes:
@@ -256,7 +256,7 @@ class LeastNorm(NamedTuple):
 
 def solve_uneven(
     p: Programme, size: IntArray, deadline: float, solve: Solve, options: ColumnOptions = OPTIONS
-) -> LeastNorm | None:
+) -> UnevenSolution | None:
     """The solution of the Frobenius programme, whatever the sizes of its columns; ``None`` where
     no unit leads to one.
 
@@ -273,16 +273,18 @@ def solve_uneven(
         solve: the Frobenius programme of columns of moderate sizes, from multipliers.
         options: how.
     """
-    best: LeastNorm | None = None
+    best: UnevenSolution | None = None
     for cap in options.caps:
-        unit: int | None = int(size.max())  # 1
+        # 1. The largest columns are the unit.
+        unit: int | None = int(size.max())
         dual, tried = np.zeros(p.m), set[int]()
         while unit is not None:
             tried.add(unit)
+            # 2. Proximal steps on capped columns, from the multipliers of the unit before.
             capped = cap_columns(p, size, unit, cap)
             with np.errstate(under="ignore"):
                 start = np.clip(np.ldexp(dual, -capped.dual_exponents), 0.0, capped.programme.cap)
-            least = _proximal(capped, start, deadline, solve, options)  # 2
+            least = _proximal(capped, start, deadline, solve, options)
             if least is not None and not least.contradiction:
                 least = _with_gap(p, sharpen(p, least))
                 dual = least.multipliers.high
@@ -292,20 +294,22 @@ def solve_uneven(
                 best = least  # of contradictions the one of most columns
             if time.monotonic() > deadline or (best is not None and best.error <= options.enough):
                 return best
-            unit = _next_unit(size, unit, best, tried, options)  # 3
+            # 3. A contradiction of the largest columns says nothing of smaller ones.
+            unit = _next_unit(size, unit, best, tried, options)
+        # 4. Lower caps, where no unit led to weights.
         if best is not None and best.error < 1.0:
-            break  # 4
+            break
     return best
 
 
 def shorten(
     p: Programme,
     size: IntArray,
-    least: LeastNorm,
+    least: UnevenSolution,
     deadline: float,
     solve: Solve,
     options: ColumnOptions = OPTIONS,
-) -> LeastNorm:
+) -> UnevenSolution:
     """The solution in a smaller unit of columns, as long as its weights are long and there are
     columns whose entries they need.
 
@@ -333,7 +337,7 @@ def shorten(
 
 
 def _next_unit(
-    size: IntArray, unit: int, best: LeastNorm | None, tried: set[int], options: ColumnOptions
+    size: IntArray, unit: int, best: UnevenSolution | None, tried: set[int], options: ColumnOptions
 ) -> int | None:
     """The unit to try after this one."""
     smaller = size[size <= unit - options.step]
@@ -366,7 +370,7 @@ def _entry_spread(rows: FloatArray) -> int:
 
 
 def rounded_multipliers(
-    p: Programme, least: LeastNorm, deadline: float, options: ColumnOptions = OPTIONS
+    p: Programme, least: UnevenSolution, deadline: float, options: ColumnOptions = OPTIONS
 ) -> Iterator[FloatArray]:
     """Multipliers in float64, each better than those before, and more work: rounded one by one,
     rounded together, and with others that are next to nothing, and so hold lower digits.
@@ -379,7 +383,7 @@ def rounded_multipliers(
             yield round_together(p, with_spare, deadline, options)
 
 
-def with_spare_rows(p: Programme, least: LeastNorm, share: float) -> LeastNorm | None:
+def with_spare_rows(p: Programme, least: UnevenSolution, share: float) -> UnevenSolution | None:
     """The solution with small multipliers for rows that have none; ``None`` where that cannot
     be.
     """
@@ -400,7 +404,7 @@ def _sharp_pull(p: Programme, dual: DoubleDouble) -> FloatArray:
     return (high + (low + sharp_adjoint(p.D, p.Z, p.offsets, dual.low)[0])).reshape(-1)
 
 
-def _with_gap(p: Programme, least: LeastNorm) -> LeastNorm:
+def _with_gap(p: Programme, least: UnevenSolution) -> UnevenSolution:
     """The solution with the relative gap of its weights and multipliers, in floating point."""
     dual, scale = least.multipliers, least.capped.scale
     with np.errstate(all="ignore"):
@@ -425,7 +429,7 @@ def _with_gap(p: Programme, least: LeastNorm) -> LeastNorm:
     return least._replace(error=error if math.isfinite(error) else math.inf)
 
 
-def sharpen(p: Programme, least: LeastNorm, rounds: int = 4) -> LeastNorm:
+def sharpen(p: Programme, least: UnevenSolution, rounds: int = 4) -> UnevenSolution:
     r"""The solution with more digits.
 
     1. Its weights meet free rows to the last digit.
@@ -439,7 +443,8 @@ def sharpen(p: Programme, least: LeastNorm, rounds: int = 4) -> LeastNorm:
     if len(rows) == 0:
         return least
     matrix, w = capped.programme.D[rows], least.w
-    for _ in range(2):  # 1
+    # 1. Two corrections of the weights by least squares on the free rows.
+    for _ in range(2):
         high, low = sharp_values(
             p.D, p.Z, p.offsets, np.ldexp(w, capped.weight_exponents).reshape(*p.shape)
         )
@@ -449,11 +454,13 @@ def sharpen(p: Programme, least: LeastNorm, rounds: int = 4) -> LeastNorm:
         return least
     target = least.pull[entries]
     while len(rows) > 0:
-        moved = _cancel(p, capped, dual, rows, entries, target, rounds)  # 2
+        # 2. Multipliers that cancel in capped columns.
+        moved = _cancel(p, capped, dual, rows, entries, target, rounds)
         negative = moved.high[rows] < 0.0
         if not negative.any():
             return least._replace(dual=moved)
-        for digits in dual:  # 3
+        # 3. Negative ones were rounding.
+        for digits in dual:
             digits[rows[negative]] = 0.0
         rows = rows[~negative]
     return least
@@ -494,7 +501,7 @@ def _least_squares(matrix: FloatArray, sides: FloatArray) -> FloatArray:
 
 def _proximal(
     capped: Capped, dual: FloatArray, deadline: float, solve: Solve, options: ColumnOptions
-) -> LeastNorm | None:
+) -> UnevenSolution | None:
     r"""The fixed point of proximal steps, each of which
 
     1. moves the centre to :math:`(1-\rho^2)w`, and the right-hand sides with it;
@@ -510,16 +517,19 @@ def _proximal(
     shrink = 1.0 - rho**2
     w, before = np.zeros(p.D.shape[1]), math.inf
     for _ in range(options.steps):
-        centre = shrink * w  # 1
+        # 1. The centre, and right-hand sides less its margins.
+        centre = shrink * w
         sides = p.b - p.D @ centre if any_capped else p.b
         unit = max(1.0, float(np.abs(sides).max(initial=0.0)))
         around = replace(p, b=sides / unit, cap=p.cap / unit)
-        point = solve(around, dual / unit, deadline)  # 2
+        # 2. The Frobenius programme around it, from the multipliers of the step before.
+        point = solve(around, dual / unit, deadline)
         if point.contradiction:
-            return LeastNorm(capped, w, DoubleDouble(point.dual, 0.0 * point.dual), w, True)
+            return UnevenSolution(capped, w, DoubleDouble(point.dual, 0.0 * point.dual), w, True)
         if not np.isfinite(point.dual).all():
             return None
-        moved = centre + unit * point.W.reshape(-1)  # 3
+        # 3. Back to weights; they end at rounding, or where rounding makes them turn.
+        moved = centre + unit * point.W.reshape(-1)
         change = float(np.linalg.norm(moved - w)) / max(float(np.linalg.norm(moved)), 1e-300)
         w, dual = moved, unit * point.dual
         if not any_capped or change <= options.close or (change < 1e-12 and change > 0.5 * before):
@@ -527,11 +537,11 @@ def _proximal(
         before = change
         if time.monotonic() > deadline:
             break
-    return LeastNorm(capped, w, DoubleDouble(dual, 0.0 * dual), rho**2 * w)
+    return UnevenSolution(capped, w, DoubleDouble(dual, 0.0 * dual), rho**2 * w)
 
 
 def round_together(
-    p: Programme, least: LeastNorm, deadline: float, options: ColumnOptions = OPTIONS
+    p: Programme, least: UnevenSolution, deadline: float, options: ColumnOptions = OPTIONS
 ) -> FloatArray:
     r"""``(m,)``: multipliers in float64 whose adjoint is near that of ``least``. Where multipliers
     cancel in large columns, rounding them one by one does not come near it.
@@ -549,7 +559,8 @@ def round_together(
     """
     capped, (high, low) = least.capped, least.dual
     rows = np.flatnonzero((high > 0.0) & (high < capped.programme.cap))
-    quantum = np.frexp(high[rows])[1] - 53  # 1
+    # 1. Distances of neighbouring numbers; the largest multipliers where there are many.
+    quantum = np.frexp(high[rows])[1] - 53
     if len(rows) == 0:
         return np.ldexp(high, capped.dual_exponents)
     if len(rows) > options.together:
@@ -567,7 +578,8 @@ def round_together(
     target = shifted(*integers(pull, options.digits))
     basis = np.concatenate([vectors, small], axis=1)
     target = np.concatenate([target, 0 * small[0]])
-    quanta = nearest(basis, target, deadline)  # 2
+    # 2. The lattice point next to what the low digits pull.
+    quanta = nearest(basis, target, deadline)
     if quanta is None:
         return np.ldexp(high, capped.dual_exponents)
     lam = high.copy()

@@ -49,7 +49,7 @@ from attsvm.norms.lifts import Entrywise, Lifted, RowLengths, SingularValues
 from attsvm.solvers import columns, conic, facts, frobenius, newton, reweighted
 from attsvm.solvers.active_set import pivot_or_active_set
 from attsvm.solvers.ascent import BlockAscent
-from attsvm.solvers.columns import Capped, DoubleDouble, LeastNorm
+from attsvm.solvers.columns import Capped, DoubleDouble, UnevenSolution
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.outcomes import HOPELESS, Request, solved, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate, reduce
@@ -402,7 +402,7 @@ class _Search:
                     break
         return self._good()
 
-    def _around(self, start: LeastNorm, most: int, balanced: bool) -> LeastNorm | None:
+    def _around(self, start: UnevenSolution, most: int, balanced: bool) -> UnevenSolution | None:
         """The best of so many iterations in capped columns; ``None`` where there is none."""
         at, p, slack = start.capped, self.full, self.request.slack
         W = (at.rho * start.w).reshape(p.shape)
@@ -422,7 +422,7 @@ class _Search:
         )
         if not balanced:
             state.balanced = 0
-        best: LeastNorm | None = None
+        best: UnevenSolution | None = None
         while state.iterations < most and not self._late():
             state.run(_CHECK_EVERY)
             error, scale = self._apart(unit, state, at)
@@ -433,7 +433,7 @@ class _Search:
                 dual = DoubleDouble(state.dual * scale, np.zeros(p.m))
                 pulled = at.rho * state.pull.reshape(-1) * scale
                 assert state.margins.own is not None
-                best = LeastNorm(at, state.margins.own * length, dual, pulled, error=error)
+                best = UnevenSolution(at, state.margins.own * length, dual, pulled, error=error)
             if error <= self.aim:
                 break
         self.iterations += state.iterations
@@ -611,7 +611,7 @@ class Splitting:
         W: FloatArray,
         dual: FloatArray,
         epochs: int,
-        start: LeastNorm | None = None,
+        start: UnevenSolution | None = None,
     ) -> None:
         """Start from weights, ``(d_x, d_z)``, and multipliers of the energy's programme, ``(m,)``.
 
@@ -855,7 +855,7 @@ class _Uneven:
     :mod:`attsvm.solvers.columns` each, which converges together with the splitting.
     """
 
-    def __init__(self, p: Programme, dual: FloatArray, start: LeastNorm) -> None:
+    def __init__(self, p: Programme, dual: FloatArray, start: UnevenSolution) -> None:
         self._rho = start.capped.rho
         self._away = 1.0 - self._rho**2
         self.own: FloatArray | None = start.w
