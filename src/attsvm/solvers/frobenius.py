@@ -46,6 +46,7 @@ from attsvm.native import address, library
 from attsvm.norms import Frobenius, Norm
 from attsvm.solvers import columns, integers
 from attsvm.solvers.ascent import BlockAscent
+from attsvm.solvers.deadline import cholesky_work, time_for
 from attsvm.solvers.hinges import smoothed
 from attsvm.solvers.outcomes import (
     HOPELESS,
@@ -93,7 +94,8 @@ _WRITTEN = 1 << 18
 _RIDGE = 1e-14  # relative to the diagonal; refinement takes its effect away again
 _HOPELESS = 1e100  # a step of this size comes from a singular system
 _ROUNDS = 60  # working sets of the method of active sets
-_SLICE = 500  # steps between two looks at the clock
+_SLICE = 500  # steps between two looks at the clock, at most, and
+_PIECE = 1e8  # multiply-adds between them, some hundredths of a second
 _MISSED = 1e-14  # slopes that are zero in units of rows and right-hand sides at most one
 _DEPENDENT = 1e-13  # square of a pivot, of its row's square, below which the row depends on others
 _TINY_UNIT, _RAISED = -16, 1e-13  # exponent of a margin's unit, and what is asked for in addition
@@ -314,9 +316,6 @@ class _Search:
         self.margins, self.norm, self.request = margins, norm, request
         self.exact = equilibrate(margins, request.slack, request.opposite)
         self.programme = _raised(self.exact)
-        self.deadline = (
-            math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
-        )
         self.best: Certificate | None = None
         self.solver = ""
         self.settled = False
@@ -357,13 +356,13 @@ class _Search:
     def _uneven(self, size: IntArray) -> MarginSolution | None:
         """The solution where columns are of very different sizes, if that is found."""
         p = self.exact
-        found = columns.least(p, size, self.deadline, nearest)
+        found = columns.least(p, size, self.request.deadline, nearest)
         if found is None:
             return None
         if found.contradiction:
             claim = self._claim(Point(found.multipliers.high, np.zeros(p.shape), False, True), 0)
             return claim if claim is not None and claim.status == "infeasible" else None
-        for dual in columns.multipliers(p, found, self.deadline):
+        for dual in columns.multipliers(p, found, self.request.deadline):
             self._consider(dual, "capped columns", found.W.reshape(p.shape))
             if self._good() or self._late():
                 break
@@ -375,7 +374,7 @@ class _Search:
     def _pivoted(self, ascent: BlockAscent) -> bool:
         """Ascent to a rough point, then pivoting or, where that is cheaper, more ascent."""
         p = self.programme
-        ascent.run(_FIRST_EPOCHS, _ROUGH, self.deadline)
+        ascent.run(_FIRST_EPOCHS, _ROUGH, self.request.deadline)
         if self.request.rough and self._ascended(ascent):
             return True
         for _ in range(2):
@@ -385,7 +384,9 @@ class _Search:
             streaming = _STREAMING_COST * wanted * ascent.epoch_cost
             if min(free, p.dof) > LARGEST_SYSTEM or streaming < self._factorisation(ascent):
                 ascent.run(
-                    min(math.ceil(1.5 * wanted) + 5, _MOST_EPOCHS), 0.01 * _POLISHED, self.deadline
+                    min(math.ceil(1.5 * wanted) + 5, _MOST_EPOCHS),
+                    0.01 * _POLISHED,
+                    self.request.deadline,
                 )
                 self._consider(ascent.dual, "block ascent")
                 if self._done() or self._late():
@@ -397,7 +398,7 @@ class _Search:
                 return self._done()
             if p.hard and p.m <= FEW:
                 break
-            ascent.run(4 * _FIRST_EPOCHS, 0.03 * ascent.residual, self.deadline)
+            ascent.run(4 * _FIRST_EPOCHS, 0.03 * ascent.residual, self.request.deadline)
         self._consider(ascent.dual, "block ascent")
         return self._done()
 
@@ -421,14 +422,14 @@ class _Search:
                     some[np.argpartition(-some, most)[most:]] = 0.0
                     self._pivot(some)
                 return large
-            ascent.run(_ROUGH_EPOCHS, 0.01 * _POLISHED, self.deadline)
+            ascent.run(_ROUGH_EPOCHS, 0.01 * _POLISHED, self.request.deadline)
             spent += _STREAMING_COST * _ROUGH_EPOCHS * ascent.epoch_cost
 
     def _ascended_long(self, ascent: BlockAscent) -> None:
         """Ascent with a certificate now and then, where nothing else is left."""
         for _ in range(_MOST_EPOCHS // _CERTIFIED_EVERY):
             before = ascent.residual
-            ascent.run(_CERTIFIED_EVERY, 0.01 * _POLISHED, self.deadline)
+            ascent.run(_CERTIFIED_EVERY, 0.01 * _POLISHED, self.request.deadline)
             self._consider(ascent.dual, "block ascent")
             if self._done() or self._late() or not ascent.residual < 0.9 * before:
                 return
@@ -447,7 +448,7 @@ class _Search:
         return float(size**3 / 3.0 + size**2 * sum(p.D.shape[1:] + p.Z.shape[1:]) / 2.0)
 
     def _pivot(self, dual: FloatArray, solver: str = "block ascent + pivoting") -> None:
-        found = pivot(self.programme, dual, _PIVOTS, self.deadline)
+        found = pivot(self.programme, dual, _PIVOTS, self.request.deadline)
         self._consider(found.dual, solver, found.W)
         self.settled = found.settled
 
@@ -456,7 +457,7 @@ class _Search:
         p = self.programme
         if p.hard or p.opposite is not None:
             return False
-        for near in smoothed(p, dual, self.deadline):
+        for near in smoothed(p, dual, self.request.deadline):
             if self._free(near) <= p.dof:
                 self._pivot(near, "smoothed hinges + pivoting")
                 if self._done():
@@ -465,7 +466,7 @@ class _Search:
 
     def _active(self, dual: FloatArray) -> Point:
         """The method of active sets."""
-        found = active_set(self.programme, dual, self.deadline)
+        found = active_set(self.programme, dual, self.request.deadline)
         if not found.contradiction:
             self.settled = found.settled
             self._consider(found.dual, "active set", found.W)
@@ -488,7 +489,7 @@ class _Search:
         if self._good() or self._late():
             return None
         p = self.exact  # of raised rows no contradiction says anything
-        found = integers.settled(p, self.deadline)
+        found = integers.settled(p, self.request.deadline)
         if found is None:
             return None
         if found.contradiction:
@@ -504,7 +505,7 @@ class _Search:
             if self._good() or self._late():
                 break
             share = looser * self.request.tol
-            held = integers.held(p, found, share, self.deadline)
+            held = integers.held(p, found, share, self.request.deadline)
             if held is not None:
                 self._consider(found.dual, "integers", held)
             if self.best is not None and self.best.error <= share:
@@ -518,6 +519,7 @@ class _Search:
         p = self.programme
         if not np.isfinite(dual).all():
             return
+        began = time.monotonic()
         W, lam = p.restored(p.adjoint(dual) if weights is None else weights, dual)
         if self.request.slack is None:
             found = certify_hard(self.margins, self.norm, W, lam)
@@ -527,6 +529,7 @@ class _Search:
             )
         if self.best is None or found.error < self.best.error:
             self.best, self.solver = found, solver
+        self.request = self.request.after_certificate(began)
 
     def _done(self) -> bool:
         """Weights at rounding level, or at the tolerance when all signs of the system are
@@ -541,7 +544,7 @@ class _Search:
         return self.best is not None and self.best.error <= self.request.tol
 
     def _late(self) -> bool:
-        return time.monotonic() > self.deadline
+        return self.request.late
 
 
 def _raised(p: Programme) -> Programme:
@@ -615,7 +618,10 @@ def pivot(p: Programme, dual: FloatArray, rounds: int, deadline: float) -> Point
     fewest, patience = p.m + 1, _PATIENCE
     current, W = dual, p.adjoint(dual)
     for _ in range(rounds):
-        if free.sum() > min(LARGEST_SYSTEM, p.dof):
+        size = int(free.sum())
+        if size > min(LARGEST_SYSTEM, p.dof):
+            break
+        if not time_for(cholesky_work(size, sum(p.shape)), deadline):
             break
         at = _system(p, free, upper)
         if at is None:
@@ -628,8 +634,6 @@ def pivot(p: Programme, dual: FloatArray, rounds: int, deadline: float) -> Point
         wrong = np.flatnonzero(low | high | enter_low | enter_high)
         if len(wrong) == 0:
             return Point(current, W, True)
-        if time.monotonic() > deadline:
-            break
         if len(wrong) < fewest:
             fewest, patience = len(wrong), _PATIENCE
         elif patience > 0:
@@ -746,7 +750,9 @@ def active_set(p: Programme, dual: FloatArray, deadline: float) -> Point:
             slope = p.values(p.adjoint(dual)) - p.b
             slope = np.where(signed, -np.abs(slope), slope)
             rows = np.array([int(np.argmin(np.where(usable, slope, np.inf)))])
-        if len(rows) > LARGEST_SYSTEM or time.monotonic() > deadline:
+        if len(rows) > LARGEST_SYSTEM:
+            break
+        if not time_for(cholesky_work(len(rows), sum(p.shape)), deadline):
             break
         fixed = dual.copy()
         fixed[rows] = 0.0
@@ -807,9 +813,10 @@ def _on_rows(
         library.active_set_begin(gram, *given, multipliers)
     steps = ctypes.c_int64()
     outcome = native.STOPPED
-    for _ in range(1 + (20 * count + 200) // _SLICE):
+    few = _SLICE if deadline == math.inf else min(_SLICE, 1 + int(_PIECE / count**2))
+    for _ in range(1 + (20 * count + 200) // few):
         outcome = library.active_set(
-            gram, sides_at, *given, _MISSED, _SLICE, multipliers, slopes, steps
+            gram, sides_at, *given, _MISSED, few, multipliers, slopes, steps
         )
         if outcome != native.STOPPED or time.monotonic() > deadline:
             break
