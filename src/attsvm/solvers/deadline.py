@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 _SPEED = 1e10  # multiply-adds a second of one thread of BLAS; half of it on a busy machine
+_PIECE = 1e8  # multiply-adds of steps of active sets in some hundredths of a second
+_LEAST_STEPS = 25  # before each look the system is solved anew, which costs as much as some steps
 
 
 def time_for(work: float, deadline: float) -> bool:
@@ -17,3 +20,10 @@ def cholesky_work(size: int, width: int = 0) -> float:
     rows of ``width`` numbers.
     """
     return size**3 / 3.0 + size**2 * width / 2.0
+
+
+def steps_per_look(rows: int, deadline: float, most: int) -> int:
+    """Steps of active sets on the Gram matrix of so many rows between two looks at the clock."""
+    if deadline == math.inf:
+        return most
+    return min(most, max(int(_PIECE / rows**2), _LEAST_STEPS))

@@ -25,6 +25,10 @@ HOPELESS = 1e-3
 """Gap of ``almost infeasible`` Frobenius weights from which on no other norm is tried."""
 
 
+def _now() -> float:
+    return time.monotonic()
+
+
 @dataclass(frozen=True, eq=False)
 class Request:
     """What the caller asked a solver for, after checking.
@@ -50,7 +54,7 @@ class Request:
     opposite: IntArray | None = None
     warm_weights: FloatArray | None = None
     rough: bool = False
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=_now)
     reserve: float = 0.0
 
     @property

@@ -47,8 +47,10 @@ from attsvm.native import address, library
 from attsvm.norms import Frobenius, Lp, Norm, Schatten
 from attsvm.norms.lifts import Entrywise, Lifted, RowLengths, SingularValues
 from attsvm.solvers import columns, conic, facts, frobenius, newton, reweighted
+from attsvm.solvers.active_set import pivot_or_active_set
 from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.columns import Capped, Least, Twice
+from attsvm.solvers.deadline import cholesky_work, steps_per_look, time_for
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.outcomes import HOPELESS, Request, solved, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate, reduce
@@ -354,7 +356,9 @@ class _Search:
         first attempt no longer falls.
         """
         p, W, dual = self._normalised(start)
-        exact = p.m <= FEW_ROWS or (attempt > 0 and p.m <= _EXACT_ROWS)
+        exact = p.m <= FEW_ROWS or (
+            attempt > 0 and p.m <= _EXACT_ROWS and time_for(_exact_work(p), self.request.deadline)
+        )
         epochs = 0 if exact else _EPOCHS[attempt > 0]
         state = Splitting(p, self.energy, W, dual, epochs)
         met: list[float] = []
@@ -380,10 +384,10 @@ class _Search:
         whether that comes near enough.
         """
         p = self.full
-        start = columns.least(p, size, self.request.deadline, frobenius.nearest)
+        start = columns.least(p, size, self.request.deadline, pivot_or_active_set)
         if start is None or start.contradiction:
             return False
-        start = columns.shorter(p, size, start, self.request.deadline, frobenius.nearest)
+        start = columns.shorter(p, size, start, self.request.deadline, pivot_or_active_set)
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(_ITERATIONS):
                 found = self._around(start, most, attempt % 2 == 0)
@@ -692,6 +696,13 @@ def _relative(change: FloatArray, size: FloatArray) -> float:
     return float(np.linalg.norm(change)) / whole if whole > 0.0 else 0.0
 
 
+def _exact_work(p: Programme) -> float:
+    """Multiply-adds in the time that it takes to begin exact projections: a Gram matrix, which
+    waits for memory, and a factor of the rows that may be free.
+    """
+    return 300.0 * p.m**2 + 2.0 * cholesky_work(min(p.m, p.dof))
+
+
 class _Extrapolation:
     """Anderson's: the combination of the last points whose residual is least. Where a residual
     grows after it, the plain step is taken instead; where none falls for long, plain steps go on
@@ -823,16 +834,22 @@ class _ActiveSet:
         p = self.programme
         sides = np.ascontiguousarray((p.b - p.values(centre)) / self._length)
         size = max(1.0, float(np.abs(centre).max()))
-        library.active_set(
-            self._places,
-            self._at(sides),
-            *self._box(),
-            _ROUNDING * size,
-            4 * p.m + 100,
-            self._at(self._multipliers),
-            self._at(self._slope),
-            self._steps,
-        )
+        left = most = 4 * p.m + 100
+        per_look = steps_per_look(p.m, deadline, most)
+        while left > 0:
+            outcome = library.active_set(
+                self._places,
+                self._at(sides),
+                *self._box(),
+                _ROUNDING * size,
+                min(per_look, left),
+                self._at(self._multipliers),
+                self._at(self._slope),
+                self._steps,
+            )
+            left -= per_look
+            if outcome != native.STOPPED or time.monotonic() > deadline:
+                break
         W: FloatArray = centre + p.adjoint(self.dual)
         return W
 
