@@ -82,8 +82,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "attsvm.solvers.max_margin": lambda norm: [
         solvers.max_margin(margins, norm).W,
         solvers.max_margin(margins, norm=norm).W,
-        solvers.max_margin(data, tokens, norm).W,
-        solvers.max_margin([margins], norm)[0].W,
+        solvers.max_margin_batch([margins], norm)[0].W,
     ],
     "attsvm.solvers.margin_path": lambda norm: [
         *(each.W for each in solvers.margin_path(margins, [norm, norm])),

@@ -22,7 +22,7 @@ from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.margins import Margins, decoder_margins
 from attsvm.margins.checks import reals, selected_tokens
 from attsvm.norms import Norm, as_norm
-from attsvm.solvers import MarginSolution, max_margin
+from attsvm.solvers import MarginSolution, max_margin, max_margin_batch
 
 _SELECTIONS = 1_000_000
 _ROUNDED = 1e-14  # relative, of a margin and of the lengths that are compared with it
@@ -92,7 +92,7 @@ def margin_drop(
     s = softmax(np.where(data.mask, np.einsum("ntk,sk->snt", mapped, samples), -np.inf), axis=-1)
     features = data.labels[:, None] * (s[:, :, None, :] @ data.tokens)[:, :, 0]
     away = 1.0 - s[:, np.arange(data.n), selected]
-    solved = max_margin([_labels(rows) for rows in features])
+    solved = max_margin_batch([_labels(rows) for rows in features])
     reached = np.array([1.0 / each.norm if each.has_weights else 0.0 for each in solved])
     ratios = (top - reached) / away.max(axis=1)
     return MarginDrop(float(ratios.min()), top, ratios)
@@ -180,7 +180,7 @@ def _piecewise(
     """
     away = np.linspace(0.0, 1.0, _PIECES + 1)
     way = own + away[:, None, None] * (others - own)[:, None]  # (others, points, n, d)
-    solved = max_margin([_labels(rows) for rows in way[:, 1:].reshape(-1, *own.shape)], norm)
+    solved = max_margin_batch([_labels(rows) for rows in way[:, 1:].reshape(-1, *own.shape)], norm)
     multipliers = np.stack([solution.dual / solution.dual.sum() for solution in solved]).reshape(
         len(others), _PIECES, -1
     )

@@ -22,7 +22,7 @@ from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
 from attsvm.datasets.attention_data import AttentionData, BoolArray, FloatArray, IntArray
 from attsvm.margins import equality_basis
-from attsvm.solvers import max_margin
+from attsvm.solvers import max_margin_batch
 from attsvm.theory.likelihood import (
     Likelihood,
     attention_likelihood,
@@ -153,7 +153,7 @@ def graph_svm(data: NextTokenData | Sequence[NextTokenData]) -> GraphSVM | list[
         graph_margins(each.embeddings, order.arcs)
         for each, order in zip(several, orders, strict=True)
     ]
-    solutions = max_margin(margins)
+    solutions = max_margin_batch(margins)
     component = [_components(order) for order in orders]
     cyclic = [equality_basis(each) for each in margins]
     kept = [_same_component(each, labels) for each, labels in zip(several, component, strict=True)]

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import LeastNorm, equality_basis, least_norm
-from attsvm.solvers import max_margin
+from attsvm.solvers import max_margin_batch
 from attsvm.theory.likelihood import Likelihood, inside_subspaces
 from attsvm.theory.parts import TwoParts
 from attsvm.theory.soft_label_constraints import (
@@ -157,7 +157,7 @@ def soft_label_svm(
     for start, basis, least in zip(starts, subspace, odds, strict=True):
         start[: len(basis)] = np.tensordot(basis, least.W, axes=2)
     finite = inside_subspaces(reduced, subspace, starts)
-    parts = zip(max_margin(margins), subspace, finite, labels, odds, strict=True)
+    parts = zip(max_margin_batch(margins), subspace, finite, labels, odds, strict=True)
     found = [
         SoftLabelSVM(mm, basis, W, slope, floor, own, least)
         for mm, basis, (W, slope, floor), own, least in parts
