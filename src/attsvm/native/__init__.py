@@ -77,7 +77,7 @@ class ActiveSet(ctypes.Structure):
 
 class Batch(ctypes.Structure):
     """Programmes that lie end to end, and what is found of each; made by
-    :func:`attsvm.solvers.frobenius.settle`.
+    :func:`attsvm.solvers.compiled.solve_many`.
     """
 
     _fields_ = (
