@@ -152,7 +152,8 @@ def solve_many(
     """
     D, Z, b = (np.ascontiguousarray(array, np.float64) for array in (differences, queries, rhs))
     offsets, instances = (np.ascontiguousarray(array, np.int64) for array in (offsets, instances))
-    first_rows = offsets[instances]  # of each programme
+    # A wrong offset would be an address outside the arrays.
+    first_rows = offsets[instances]
     if not (
         instances[0] == first_rows[0] == 0
         and (instances[-1], first_rows[-1], len(b)) == (len(Z), len(D), len(D))

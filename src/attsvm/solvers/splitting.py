@@ -49,7 +49,8 @@ from attsvm.norms.lifts import Entrywise, Lifted, RowLengths, SingularValues
 from attsvm.solvers import columns, conic, facts, frobenius, newton, reweighted
 from attsvm.solvers.active_set import pivot_or_active_set
 from attsvm.solvers.ascent import BlockAscent
-from attsvm.solvers.columns import Capped, Least, Twice
+from attsvm.solvers.columns import Capped, DoubleDouble, UnevenSolution
+from attsvm.solvers.deadline import cholesky_work, steps_per_look, time_for
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.outcomes import HOPELESS, Request, solved, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate, reduce
@@ -202,9 +203,6 @@ class _Search:
         self.margins, self.norm, self.request = margins, norm, request
         self.full = equilibrate(margins, request.slack, request.opposite)
         self.reduction = reduce(self.full, *norm.invariant)
-        self.deadline = (
-            math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
-        )
         self.energy = Energy(norm, request.slack is not None)
         sharp = isinstance(norm, Lifted) and _SHARP_POWERS[0] <= norm.p <= _SHARP_POWERS[1]
         self.aim = min(_ENOUGH * request.tol, _SHARP_AIM if sharp else _AIM)
@@ -227,7 +225,7 @@ class _Search:
         point = self._compiled(warm, most) if few else None
         if point is not None and self.request.slack is not None and self.norm.strictly_convex:
             self._pointed(point.dual)
-        size = None if self._good() else columns.uneven(self.full, columns.OPTIONS.bits)
+        size = None if self._good() else columns.uneven_columns(self.full, columns.OPTIONS.bits)
         if size is not None and self._uneven(size):
             return self._answer()
         if warm is not None and not few:
@@ -248,6 +246,8 @@ class _Search:
         # A method that loses its way leaves float64, and then nothing is kept of it.
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(_ITERATIONS):
+                if self._late():
+                    break
                 if point.usable() and (attempt > 0 or not few):
                     point = self._attempt(point, attempt, most)
                 if self._done() or self._late():
@@ -262,7 +262,7 @@ class _Search:
                 if self._good() or self._late() or not point.usable():
                     break
         if size is None and not (self._good() or self._late()):
-            size = columns.uneven(self.full, columns.OPTIONS.last)
+            size = columns.uneven_columns(self.full, columns.OPTIONS.last)
             if size is not None:
                 self._uneven(size)
         return self._answer()
@@ -305,9 +305,7 @@ class _Search:
         few digits where all digits take several systems of many unknowns.
         """
         p = self.full
-        now = time.monotonic()
-        left = None if self.deadline == math.inf else max(self.deadline - now, 0.0)
-        precise = Request(1e-9, self.request.slack, None, left, self.request.opposite, started=now)
+        precise = replace(self.request, tol=1e-9, rough=False, warm_start=None, warm_weights=None)
         if p.m * p.dof > _SMALL and p.hard and bool((p.b > 0.0).all()):
             rough = replace(precise, tol=_ROUGH_START, rough=True)
             start = frobenius.solve(self.margins, Frobenius(), rough)
@@ -358,12 +356,14 @@ class _Search:
         first attempt no longer falls.
         """
         p, W, dual = self._normalised(start)
-        exact = p.m <= FEW_ROWS or (attempt > 0 and p.m <= _EXACT_ROWS)
+        exact = p.m <= FEW_ROWS or (
+            attempt > 0 and p.m <= _EXACT_ROWS and time_for(_exact_work(p), self.request.deadline)
+        )
         epochs = 0 if exact else _EPOCHS[attempt > 0]
         state = Splitting(p, self.energy, W, dual, epochs)
         met: list[float] = []
         while state.iterations < most and not self._late():
-            state.run(_CHECK_EVERY)
+            state.run(_CHECK_EVERY, self.request.deadline)
             met.append(self._error(p, state.V, state.dual))
             if exact and met[-1] > self.aim:
                 met[-1] = min(met[-1], self._error(p, state.W, state.dual))
@@ -384,17 +384,17 @@ class _Search:
         whether that comes near enough.
         """
         p = self.full
-        start = columns.least(p, size, self.deadline, pivot_or_active_set)
+        start = columns.solve_uneven(p, size, self.request.deadline, pivot_or_active_set)
         if start is None or start.contradiction:
             return False
-        start = columns.shorter(p, size, start, self.deadline, pivot_or_active_set)
+        start = columns.shorten(p, size, start, self.request.deadline, pivot_or_active_set)
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(_ITERATIONS):
                 found = self._around(start, most, attempt % 2 == 0)
                 if found is None:
                     break
-                start = columns.sharpened(p, found)
-                for dual in columns.multipliers(p, start, self.deadline):
+                start = columns.sharpen(p, found)
+                for dual in columns.rounded_multipliers(p, start, self.request.deadline):
                     self._certify(start.W.reshape(p.shape), dual, "splitting")
                     if self._good() or self._late():
                         break
@@ -402,9 +402,9 @@ class _Search:
                     break
         return self._good()
 
-    def _around(self, start: Least, most: int, balanced: bool) -> Least | None:
+    def _around(self, start: UnevenSolution, most: int, balanced: bool) -> UnevenSolution | None:
         """The best of so many iterations in capped columns; ``None`` where there is none."""
-        at, p, slack = start.at, self.full, self.request.slack
+        at, p, slack = start.capped, self.full, self.request.slack
         W = (at.rho * start.w).reshape(p.shape)
         length = self.energy.size(W)
         pull = self.energy.size((start.pull / at.rho).reshape(p.shape), dual=True)
@@ -422,18 +422,18 @@ class _Search:
         )
         if not balanced:
             state.balanced = 0
-        best: Least | None = None
+        best: UnevenSolution | None = None
         while state.iterations < most and not self._late():
-            state.run(_CHECK_EVERY)
+            state.run(_CHECK_EVERY, self.request.deadline)
             error, scale = self._apart(unit, state, at)
             if not math.isfinite(scale):
                 break
             if best is None or error < best.error:
                 scale *= length
-                dual = Twice(state.dual * scale, np.zeros(p.m))
+                dual = DoubleDouble(state.dual * scale, np.zeros(p.m))
                 pulled = at.rho * state.pull.reshape(-1) * scale
                 assert state.margins.own is not None
-                best = Least(at, state.margins.own * length, dual, pulled, error=error)
+                best = UnevenSolution(at, state.margins.own * length, dual, pulled, error=error)
             if error <= self.aim:
                 break
         self.iterations += state.iterations
@@ -446,7 +446,9 @@ class _Search:
         dual, w = state.dual, state.margins.own
         assert w is not None
         # in capped columns exact multipliers pull as the proximal map asks for
-        pulled = np.where(at.free, state.pull.reshape(-1), dual @ unit.D).reshape(state.W.shape)
+        pulled = np.where(at.is_capped, state.pull.reshape(-1), dual @ unit.D).reshape(
+            state.W.shape
+        )
         pull, size = self.energy.size(pulled, dual=True), self.energy.size(state.W)
         if not (pull > 0.0 and size > 0.0 and np.isfinite(dual).all()):
             return math.inf, math.nan
@@ -471,13 +473,13 @@ class _Search:
             (W, dual, t),
             lambda W, dual: self._error(p, W, dual),
             consider,
-            (self.aim, self.request.tol, self.deadline),
+            (self.aim, self.request.tol, self.request.deadline),
         )
         return self._restored(W, dual)
 
     def _second_order(self, point: _Point) -> None:
         """Newton's method or interior points from weights that meet the margins."""
-        norm, stop = self.norm, (self.aim, self.deadline)
+        norm, stop = self.norm, (self.aim, self.request.deadline)
         assert isinstance(norm, Lifted)
         p, W, dual = self._normalised(point)
         if not np.isfinite(p.b).all():
@@ -549,7 +551,7 @@ class _Search:
 
     def _certify(self, W: FloatArray, dual: FloatArray, solver: str, worse: float = 0.0) -> float:
         """The same with weights that are not in coordinates."""
-        slack, margins = self.request.slack, self.margins
+        slack, margins, began = self.request.slack, self.margins, time.monotonic()
         lifted, dual = self.full.restored(W, self.full.cancelled(dual))
         if slack is None:
             found = certify_hard(margins, self.norm, lifted, dual)
@@ -557,6 +559,7 @@ class _Search:
             found = certify_soft(margins, self.norm, lifted, np.minimum(dual, slack), slack)
         if self.best is None or found.error < self.best.error + worse:
             self.best, self.solver = found, solver
+        self.request = self.request.after_certificate(began)
         return found.error
 
     def _answer(self) -> MarginSolution:
@@ -571,7 +574,7 @@ class _Search:
         return self.best is not None and self.best.error <= self.aim
 
     def _late(self) -> bool:
-        return time.monotonic() > self.deadline
+        return self.request.late
 
 
 def _with_facts(solution: MarginSolution, norm: Norm, found: Certificate) -> MarginSolution:
@@ -609,7 +612,7 @@ class Splitting:
         W: FloatArray,
         dual: FloatArray,
         epochs: int,
-        start: Least | None = None,
+        start: UnevenSolution | None = None,
     ) -> None:
         """Start from weights, ``(d_x, d_z)``, and multipliers of the energy's programme, ``(m,)``.
 
@@ -618,7 +621,9 @@ class Splitting:
         capped columns, and a ``start`` in it has what these pull.
         """
         self.energy = energy
-        pulled = p.adjoint(dual) if start is None else (start.pull / start.at.rho).reshape(W.shape)
+        pulled = (
+            p.adjoint(dual) if start is None else (start.pull / start.capped.rho).reshape(W.shape)
+        )
         self.pull = pulled
         self.t = float(np.linalg.norm(W) / np.linalg.norm(pulled))
         self.V = self.W = W
@@ -639,13 +644,15 @@ class Splitting:
         scaled: FloatArray = self.margins.dual / self.t
         return scaled
 
-    def run(self, iterations: int) -> None:
-        """That many more iterations."""
+    def run(self, iterations: int, deadline: float = math.inf) -> None:
+        """That many more iterations, or fewer where the clock passes ``deadline``."""
         for _ in range(iterations):
+            if time.monotonic() > deadline:
+                break
             before, self.V = self.V, self.energy.nearest(self._z, self.t)
             self.pull = (self._z - self.V) / self.t
             own = self.margins.own
-            self.W = self.margins.nearest(2.0 * self.V - self._z)
+            self.W = self.margins.nearest(2.0 * self.V - self._z, deadline)
             residual = self.W - self.V
             self.iterations += 1
             factor = 1.0
@@ -691,6 +698,13 @@ def _relative(change: FloatArray, size: FloatArray) -> float:
     """Ratio of norms; 0 where there is nothing to compare with."""
     whole = float(np.linalg.norm(size))
     return float(np.linalg.norm(change)) / whole if whole > 0.0 else 0.0
+
+
+def _exact_work(p: Programme) -> float:
+    """Multiply-adds in the time that it takes to begin exact projections: a Gram matrix, which
+    waits for memory, and a factor of the rows that may be free.
+    """
+    return 300.0 * p.m**2 + 2.0 * cholesky_work(min(p.m, p.dof))
 
 
 class _Extrapolation:
@@ -771,9 +785,11 @@ class _Ascent:
     def dual(self) -> FloatArray:
         return self._ascent.dual
 
-    def nearest(self, centre: FloatArray) -> FloatArray:
+    def nearest(self, centre: FloatArray, deadline: float = math.inf) -> FloatArray:
         W: FloatArray = centre + self.programme.adjoint(self.dual)
         for _ in range(self._epochs):
+            if time.monotonic() > deadline:
+                break
             self._ascent.sweep(self.dual, W, _SWEEPS)
         return W
 
@@ -818,20 +834,26 @@ class _ActiveSet:
         unit[self._first] = np.maximum(unit[self._first], 0.0)
         return unit
 
-    def nearest(self, centre: FloatArray) -> FloatArray:
+    def nearest(self, centre: FloatArray, deadline: float = math.inf) -> FloatArray:
         p = self.programme
         sides = np.ascontiguousarray((p.b - p.values(centre)) / self._length)
         size = max(1.0, float(np.abs(centre).max()))
-        library.active_set(
-            self._places,
-            self._at(sides),
-            *self._box(),
-            _ROUNDING * size,
-            4 * p.m + 100,
-            self._at(self._multipliers),
-            self._at(self._slope),
-            self._steps,
-        )
+        left = most = 4 * p.m + 100
+        per_look = steps_per_look(p.m, deadline, most)
+        while left > 0:
+            outcome = library.active_set(
+                self._places,
+                self._at(sides),
+                *self._box(),
+                _ROUNDING * size,
+                min(per_look, left),
+                self._at(self._multipliers),
+                self._at(self._slope),
+                self._steps,
+            )
+            left -= per_look
+            if outcome != native.STOPPED or time.monotonic() > deadline:
+                break
         W: FloatArray = centre + p.adjoint(self.dual)
         return W
 
@@ -851,8 +873,8 @@ class _Uneven:
     :mod:`attsvm.solvers.columns` each, which converges together with the splitting.
     """
 
-    def __init__(self, p: Programme, dual: FloatArray, start: Least) -> None:
-        self._rho = start.at.rho
+    def __init__(self, p: Programme, dual: FloatArray, start: UnevenSolution) -> None:
+        self._rho = start.capped.rho
         self._away = 1.0 - self._rho**2
         self.own: FloatArray | None = start.w
         self._projection = _ActiveSet(p, dual)
@@ -861,10 +883,10 @@ class _Uneven:
     def dual(self) -> FloatArray:
         return self._projection.dual
 
-    def nearest(self, centre: FloatArray) -> FloatArray:
+    def nearest(self, centre: FloatArray, deadline: float = math.inf) -> FloatArray:
         assert self.own is not None
         around = self._rho * centre.reshape(-1) + self._away * self.own
-        self.own = w = self._projection.nearest(around[:, None])[:, 0]
+        self.own = w = self._projection.nearest(around[:, None], deadline)[:, 0]
         return (self._rho * w).reshape(centre.shape)
 
     def rescale(self, factor: float) -> None:
