@@ -2,7 +2,7 @@
 
 ``python release/check_wheels.py dist``: every platform has its wheel, each wheel holds the
 libraries of its platform, in the format and for the processor that its name says, with every
-function of ``attsvm.h`` and without libraries that the platform lacks; no wheel is larger than 4 MB.
+function of ``attsvm.h`` and without libraries that the platform lacks; none is larger than 4 MB.
 """
 
 from __future__ import annotations
