@@ -92,4 +92,4 @@ def test_offsets_that_leave_the_rows_are_refused() -> None:
     free = np.zeros(3, np.uint8)
     for offsets in ([0, 2, 4], [1, 2, 3], [0, 4, 3]):
         with pytest.raises(TypeError, match="offsets"):
-            native.programme(D, Z, b, b, np.array(offsets), free)
+            native.ProgrammeRows(D, Z, b, b, np.array(offsets), free)

@@ -183,7 +183,6 @@ class Settled(NamedTuple):
         outcome: ``(B,)`` ``UNSETTLED``, ``WEIGHTS`` or ``CONTRADICTION``.
         systems: ``(B,)`` steps of active sets.
         values: ``(M,)`` margins of the weights.
-        numbers: all of these in one array: weights, multipliers, margins, figures, outcomes, steps.
     """
 
     W: FloatArray
@@ -192,7 +191,6 @@ class Settled(NamedTuple):
     outcome: IntArray
     systems: IntArray
     values: FloatArray
-    numbers: FloatArray
 
 
 def settle(
@@ -248,31 +246,18 @@ def _batch(
     start: FloatArray | None,
 ) -> tuple[Settled, native.Batch]:
     """Programmes for compiled code, and what it will have found."""
-    (rows, dx), (sequences, dz), count = D.shape, Z.shape, len(parts) - 1
-    found = unsettled(D, Z, parts)
-    # where its parts lie in the one array of numbers
-    size = count * dx * dz
-    W = address(found.numbers, np.float64, size + 2 * rows + 6 * count)
-    dual = W + 8 * size
-    figures = dual + 16 * rows
+    settled = unsettled(D, Z, parts)
     batch = native.Batch(
-        dx,
-        dz,
-        address(D, np.float64, rows, dx),
-        address(Z, np.float64, sequences, dz),
-        address(b, np.float64, rows),
-        address(starts, np.int64, sequences + 1),
-        address(parts, np.int64, count + 1),
-        None if start is None else address(start, np.float64, rows),
+        *(D, Z, b, starts, parts, start),
         math.inf if slack is None else slack,
-        W,
-        dual,
-        dual + 8 * rows,
-        figures,
-        figures + 32 * count,
-        figures + 40 * count,
+        W=settled.W,
+        dual=settled.dual,
+        values=settled.values,
+        figures=settled.figures,
+        outcome=settled.outcome,
+        steps=settled.systems,
     )
-    return found, batch
+    return settled, batch
 
 
 def _run(batch: native.Batch, first: int, last: int) -> None:
@@ -282,19 +267,14 @@ def _run(batch: native.Batch, first: int, last: int) -> None:
 
 def unsettled(D: FloatArray, Z: FloatArray, instances: IntArray) -> Settled:
     """Arrays for what is found in these programmes."""
-    rows, dx, dz, count = len(D), D.shape[1], Z.shape[1], len(instances) - 1
-    size = count * dx * dz
-    last = size + 2 * rows
-    numbers = np.zeros(last + 6 * count)
-    whole = numbers[last + 4 * count :].view(np.int64)
+    rows, count = len(D), len(instances) - 1
     return Settled(
-        numbers[:size].reshape(count, dx, dz),
-        numbers[size : size + rows],
-        numbers[last : last + 4 * count].reshape(count, 4),
-        whole[:count],
-        whole[count:],
-        numbers[size + rows : last],
-        numbers,
+        W=np.zeros((count, D.shape[1], Z.shape[1])),
+        dual=np.zeros(rows),
+        figures=np.zeros((count, 4)),
+        outcome=np.zeros(count, np.int64),
+        systems=np.zeros(count, np.int64),
+        values=np.zeros(rows),
     )
 
 
@@ -798,7 +778,7 @@ def _on_rows(
     count = len(rows)
     G, lam, b = p.gram(rows).T, start.copy(), np.ascontiguousarray(sides)
     cap, signs, slope = p.cap[rows], signed.astype(np.uint8), np.empty(count)
-    state = native.active_set(count, p.dof)
+    state = native.ActiveSet(count, p.dof)
     gram, sides_at, multipliers, slopes = (
         address(x, np.float64, *x.shape) for x in (G, b, lam, slope)
     )
@@ -820,7 +800,7 @@ def _begun(state: Any, G: FloatArray, lam: FloatArray, cap: FloatArray, signed: 
     """Free rows and their factor by LAPACK, where none of them depends on others."""
     from scipy.linalg.lapack import dpotrf
 
-    factor, _, rows, side = state.arrays
+    factor, rows, side = (state.arrays[name] for name in ("factor", "rows", "side"))
     inside = ((lam > 0.0) | (signed & (lam != 0.0))) & (lam < cap)
     free = np.flatnonzero(inside & (np.diag(G) > 0.0))
     count = len(free)

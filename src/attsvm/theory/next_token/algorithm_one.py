@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -95,10 +95,15 @@ class Rule:
         """``(runs,)``."""
         return spread("lr", self.lr, (runs,), 0)
 
-    def settings(self, watch: bool = False) -> dict[str, float]:
+    def settings(self, watch: bool = False) -> dict[str, Any]:
         """What the compiled loops read of it, but for numbers of every run."""
         factor = float(self.polyak or 1.0)
-        return {"rule": self.code, "decay": float(self.decay), "factor": factor, "watch": watch}
+        return {
+            "rule": self.code,
+            "decay": float(self.decay),
+            "polyak_factor": factor,
+            "counts_rises": watch,
+        }
 
     def of_runs(self, runs: int) -> dict[str, FloatArray]:
         """The numbers of every run."""
@@ -197,10 +202,10 @@ def output_stage(
     arrays = {
         "B": np.zeros((runs, K, K)),
         "values": np.ascontiguousarray(output_values(W0, E)),
-        "outputs": looks,
+        "B_records": looks,
         **rule.of_runs(runs),
     }
-    course = compiled_runs.course(runs, marks, rule.settings(watch), arrays)
+    course = native.SentenceDescent(made, marks, arrays, **rule.settings(watch))
     ends = compiled_runs.share_runs(native.library.train_output, made, course)
     W = W0 + looks.swapaxes(0, 1).mT @ E
     loss = np.zeros((len(marks), runs))
@@ -260,12 +265,12 @@ def attention_stage(
         "A": np.zeros((runs, K, K)),
         "scores": np.ascontiguousarray(problem.scores(W0)),
         "values": np.ascontiguousarray(problem.values, np.float64),
-        "looks": looks,
+        "A_records": looks,
         **rule.of_runs(runs),
     }
     settings = {**rule.settings(watch), "loss": LOSSES[problem.loss], "textbook": textbook}
-    course = compiled_runs.course(runs, marks, settings, arrays)
     made = problem.corpus(problem.values.shape[-1])
+    course = native.SentenceDescent(made, marks, arrays, **settings)
     ends = compiled_runs.share_runs(native.library.train_attention, made, course)
     W = W0 + problem.weights(looks.swapaxes(0, 1))
     rises = ends[:, 1] if watch else None
@@ -382,15 +387,16 @@ def joint(
         "scores": np.ascontiguousarray(problem.scores(W0)),
         "B": np.zeros((runs, K, K)),
         "values": np.ascontiguousarray(output_values(V0, E)),
-        "looks": looks,
-        "outputs": outputs,
+        "A_records": looks,
+        "B_records": outputs,
         "lr_output": of_runs["lr"] if output_lr is None else np.full(runs, float(output_lr)),
         **of_runs,
     }
-    course = compiled_runs.course(
-        runs, marks, {**rule.settings(), "together": norm == "joint"}, arrays
+    made = problem.corpus(K)
+    course = native.SentenceDescent(
+        made, marks, arrays, joint_norm=norm == "joint", **rule.settings()
     )
-    ends = compiled_runs.share_runs(native.library.train_both, problem.corpus(K), course)
+    ends = compiled_runs.share_runs(native.library.train_both, made, course)
     W, V = W0 + problem.weights(looks.swapaxes(0, 1)), V0 + outputs.swapaxes(0, 1).mT @ E
     attention = AttentionCourse(marks, W, ends[:, 0], problem=problem, values=output_values(V, E))
     return Joint(OutputCourse(marks, V, ends[:, 0], loss=attention.loss), attention)

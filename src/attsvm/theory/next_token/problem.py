@@ -329,7 +329,7 @@ class Problem(Compact):
         work = compiled_runs.room(made)
         addresses = (each.ctypes.data for each in (s, u, C, tops, gaps, work))
         counts = len(s), self.runs, len(u)
-        native.library.look_at(made, LOSSES[self.loss], textbook, *counts, *addresses)
+        native.library.sentence_gradients(made, LOSSES[self.loss], textbook, *counts, *addresses)
         return C.reshape(*shape, K, K), tops.reshape(shape), gaps.reshape(2, *shape)
 
     @cached_property
