@@ -29,6 +29,7 @@ from attsvm.native.structs import (
     SequenceArrays,
     StepRule,
     blas,
+    check_offsets,
     pointers,
 )
 
@@ -51,6 +52,7 @@ __all__ = [
     "StepRule",
     "address",
     "blas",
+    "check_offsets",
     "library",
     "open_library",
     "pointers",

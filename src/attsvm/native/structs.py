@@ -23,6 +23,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
+BYTES = 8  # of a float64 or an int64
+
 
 def _fields(kind: Any, *names: str) -> tuple[tuple[str, Any], ...]:
     """Consecutive fields of one type."""
@@ -60,9 +62,13 @@ def pointers(structs: Sequence[S]) -> Any:
     return (POINTER(kind) * len(structs))(*(ctypes.pointer(struct) for struct in structs))
 
 
-def _check_offsets(name: str, offsets: Integers, end: int) -> None:
-    """Refuse positions that do not rise from 0 to ``end``: they would lead out of the arrays."""
-    if offsets[0] != 0 or offsets[-1] != end or (np.diff(offsets) < 0).any():
+def check_offsets(name: str, offsets: Integers, end: int) -> None:
+    """Refuse positions that do not rise from 0 to ``end``: they would lead out of the arrays.
+
+    Raises:
+        TypeError: such positions; a defect of the caller.
+    """
+    if offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1]).any():
         raise TypeError(f"the {name} must rise from 0 to {end}, the number of what they divide")
 
 
@@ -95,7 +101,7 @@ class ProgrammeRows(Struct):
         self.point("cap", cap, np.float64, m)
         self.point("offsets", offsets, np.int64, n + 1)
         self.point("free_sign", free_sign, np.uint8, m)
-        _check_offsets("offsets of a programme", offsets, m)
+        check_offsets("offsets of a programme", offsets, m)
 
 
 class ActiveSet(Struct):
@@ -121,23 +127,25 @@ class ActiveSet(Struct):
 
 
 class Batch(Struct):
-    """``Batch``: programmes that lie end to end, and the arrays that their solutions are written
-    to.
+    """``Batch``: programmes that lie end to end, and their solutions.
+
+    The arrays of the solutions are made here, in two allocations, because small programmes are
+    solved in the time of a few dozen allocations.
 
     Args:
         D: ``(M, d_x)`` differences of all programmes.
         Z: ``(N, d_z)`` queries.
         b: ``(M,)`` right-hand sides.
-        offsets: ``(N + 1,)``, where the rows of each sequence begin.
+        offsets: ``(N + 1,)``, where the rows of each sequence begin; see :func:`check_offsets`.
         instances: ``(B + 1,)``, where the sequences of each programme begin.
         start: ``(M,)`` multipliers to begin with, or None.
         slack: penalty of soft margins, infinite for hard ones.
-        W: ``(B, d_x, d_z)`` weights, written.
-        dual: ``(M,)`` multipliers, written.
-        values: ``(M,)`` margins of the weights, written.
-        figures: ``(B, 4)`` norm, gap, violation and rounding of hard margins, written.
-        outcome: ``(B,)`` unsettled, weights or contradiction, written.
-        steps: ``(B,)`` steps of active sets, written.
+
+    Attributes:
+        solutions: the arrays that the library writes: ``W`` ``(B, d_x, d_z)`` weights, ``dual``
+            ``(M,)`` multipliers, ``values`` ``(M,)`` margins, ``figures`` ``(B, 4)`` norm, gap,
+            violation and rounding of hard margins, ``outcome`` ``(B,)`` unsettled, weights or
+            contradiction, ``systems`` ``(B,)`` steps of active sets.
     """
 
     _fields_ = (
@@ -146,6 +154,8 @@ class Batch(Struct):
         ("slack", c_double),
         *_fields(c_void_p, "W", "dual", "values", "figures", "outcome", "steps"),
     )
+    inputs: tuple[NDArray[Any] | None, ...]
+    solutions: dict[str, NDArray[Any]]
 
     def __init__(
         self,
@@ -156,32 +166,40 @@ class Batch(Struct):
         instances: Integers,
         start: Floats | None,
         slack: float,
-        *,
-        W: Floats,
-        dual: Floats,
-        values: Floats,
-        figures: Floats,
-        outcome: Integers,
-        steps: Integers,
     ) -> None:
         (M, d_x), (N, d_z), count = D.shape, Z.shape, len(instances) - 1
-        super().__init__(d_x, d_z, slack=slack)
-        self.arrays = {}
-        self.point("D", D, np.float64, M, d_x)
-        self.point("Z", Z, np.float64, N, d_z)
-        self.point("b", b, np.float64, M)
-        self.point("offsets", offsets, np.int64, N + 1)
-        self.point("instances", instances, np.int64, count + 1)
-        if start is not None:
-            self.point("start", start, np.float64, M)
-        self.point("W", W, np.float64, count, d_x, d_z)
-        self.point("dual", dual, np.float64, M)
-        self.point("values", values, np.float64, M)
-        self.point("figures", figures, np.float64, count, 4)
-        self.point("outcome", outcome, np.int64, count)
-        self.point("steps", steps, np.int64, count)
-        _check_offsets("offsets of a batch", offsets, M)
-        _check_offsets("instances of a batch", instances, N)
+        # where each array begins in the allocation of its type
+        dual = count * d_x * d_z
+        values, figures = dual + M, dual + 2 * M
+        numbers, integers = np.zeros(figures + 4 * count), np.zeros(2 * count, np.int64)
+        first_number = address(numbers, np.float64, figures + 4 * count)
+        first_integer = address(integers, np.int64, 2 * count)
+        super().__init__(
+            d_x,
+            d_z,
+            address(D, np.float64, M, d_x),
+            address(Z, np.float64, N, d_z),
+            address(b, np.float64, M),
+            address(offsets, np.int64, N + 1),
+            address(instances, np.int64, count + 1),
+            None if start is None else address(start, np.float64, M),
+            slack,
+            first_number,
+            first_number + BYTES * dual,
+            first_number + BYTES * values,
+            first_number + BYTES * figures,
+            first_integer,
+            first_integer + BYTES * count,
+        )
+        self.inputs = D, Z, b, offsets, instances, start
+        self.solutions = {
+            "W": numbers[:dual].reshape(count, d_x, d_z),
+            "dual": numbers[dual:values],
+            "values": numbers[values:figures],
+            "figures": numbers[figures:].reshape(count, 4),
+            "outcome": integers[:count],
+            "systems": integers[count:],
+        }
 
 
 class Interior(Struct):
@@ -317,7 +335,7 @@ class SequenceArrays(Struct):
     ) -> None:
         keys = np.ascontiguousarray(keys)
         (N, d_k), (n, d_z), lengths = keys.shape, queries.shape, np.diff(start)
-        _check_offsets("starts of sequences", start, N)
+        check_offsets("starts of sequences", start, N)
         if lengths.min() < 1:
             raise TypeError("every sequence must have a visible token")
         count = chunks or (1 if N * d_k <= _CHUNK_NUMBERS else min(_MOST_CHUNKS, n))
@@ -387,6 +405,7 @@ class DescentRun(Struct):
         rules: of W or K, and of the head or Q.
 
     Attributes:
+        sequences: what is attended to.
         stopped_at: step whose gradient was zero, or -1.
         log_gradient_norm: logarithm of the norm of the gradient, after ``evaluate_runs``.
         mean_loss: the loss, after ``evaluate_runs``.
@@ -403,6 +422,7 @@ class DescentRun(Struct):
         *_fields(c_double, "log_gradient_norm", "mean_loss"),
         ("workspace", c_void_p),
     )
+    sequences: SequenceArrays
 
     def __init__(
         self,
@@ -432,7 +452,7 @@ class DescentRun(Struct):
             stopped_at=-1,
             penalty=penalty,
         )
-        self.arrays = {}
+        self.arrays, self.sequences = {}, sequences
         n, d_k, d_z = sequences.n, sequences.d_k, sequences.d_z
         for name, array in (("W", W), ("dual", dual)):
             if array is not None:
@@ -464,7 +484,7 @@ class DescentRun(Struct):
             intercept_score: ``(n,)``, label times intercept.
             best_score: ``(n,)``, score of the best token, which Polyak's rule reads.
         """
-        data = self.data.contents
+        data = self.sequences
         self.point("token_score", token_score, np.float64, data.N)
         self.point("intercept_score", intercept_score, np.float64, data.n)
         if best_score is not None:
@@ -508,8 +528,8 @@ class Corpus(Struct):
     ) -> None:
         runs, K, _ = gram.shape
         tokens, sentences = len(token), len(start) - 1
-        _check_offsets("starts of sentences", start, tokens)
-        _check_offsets("starts of runs", run_start, sentences)
+        check_offsets("starts of sentences", start, tokens)
+        check_offsets("starts of runs", run_start, sentences)
         # scratch memory is for the largest run
         most_tokens = int(np.diff(start[run_start]).max())
         super().__init__(K, classes, most_tokens, int(np.diff(run_start).max()))

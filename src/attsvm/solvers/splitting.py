@@ -46,6 +46,7 @@ from attsvm.native import address, library
 from attsvm.norms import Frobenius, Lp, Norm, Schatten
 from attsvm.norms.lifts import Entrywise, Lifted, RowLengths, SingularValues
 from attsvm.solvers import columns, conic, facts, frobenius, newton, reweighted
+from attsvm.solvers.active_set import pivot_or_active_set
 from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.columns import Capped, Least, Twice
 from attsvm.solvers.facts import unique_weights
@@ -370,10 +371,10 @@ class _Search:
         whether that comes near enough.
         """
         p = self.full
-        start = columns.least(p, size, self.deadline, frobenius.nearest)
+        start = columns.least(p, size, self.deadline, pivot_or_active_set)
         if start is None or start.contradiction:
             return False
-        start = columns.shorter(p, size, start, self.deadline, frobenius.nearest)
+        start = columns.shorter(p, size, start, self.deadline, pivot_or_active_set)
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(_ITERATIONS):
                 found = self._around(start, most, attempt % 2 == 0)

@@ -190,7 +190,7 @@ class NativeLoop:
         """Take steps of one run, whose chunks are shared out: the four steps of the class."""
         core, run = native.library, self._runs[r]
         run.workspace = self._room.ctypes.data
-        chunk_shares = even_shares(run.data.contents.chunks, workers)
+        chunk_shares = even_shares(run.sequences.chunks, workers)
         for k, (first, second) in enumerate(zip(first_factors, second_factors, strict=True)):
             if run.stopped_at >= 0:
                 return
@@ -378,7 +378,7 @@ def _loss_above_floor(best: FloatArray, loss: int, floor: float) -> float:
 
 def _operations_per_step(run: native.DescentRun) -> int:
     """About how many floating-point operations a step takes."""
-    s = run.data.contents
+    s = run.sequences
     return int(s.n * (100 + 2 * s.d_k * s.d_z) + s.N * (60 + 4 * s.d_k + 4 * run.head_width))
 
 
