@@ -417,7 +417,7 @@ void signed_power(const double *RESTRICT y, double *RESTRICT out, int64_t n, dou
 // One mirror step along the direction g, whose true size is exp(log_factor) times its own; false
 // where it is zero.
 bool mirror_step(double *w, double *y, double *g, double *powers, int64_t n, double log_factor,
-                 double lr, const StepRule &rule) {
+                 double lr, const ParameterRule &rule) {
     double peak = 0.0;
     for (int64_t j = 0; j < n; ++j) peak = std::max(peak, std::fabs(g[j]));
     if (peak == 0.0) return false;
@@ -462,7 +462,7 @@ bool move(const DescentRun &run, const Room &room, const Ascent &up, double fact
           double head_factor) {
     const SequenceArrays &s = *run.data;
     const int64_t size = s.d_z * s.d_k;
-    const StepRule &first = run.rules[0], &second = run.rules[1];
+    const ParameterRule &first = run.rules[0], &second = run.rules[1];
     bool moving = false;
     if (run.inner) {
         const int64_t of_K = run.inner * s.d_k, of_Q = run.inner * s.d_z;

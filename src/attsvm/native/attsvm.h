@@ -119,7 +119,7 @@ struct SequenceArrays {
 // How a parameter moves along its gradient: a step of Frobenius's norm, or of mirror descent in the
 // powers |y|^(whole + rest).
 enum StepKind : int64_t { STEEPEST = 0, POLYAK = 1, MIRROR = 2 };
-struct StepRule {
+struct ParameterRule {
     int64_t kind, normalize, keeps_dual;  // keeps_dual: it is not taken anew from the weights
     double lr, eps;
     double inverse_whole, inverse_rest, forward_whole, forward_rest;
@@ -134,7 +134,7 @@ struct DescentRun {
     double penalty;                       // of the squared weights
     double best_loss_excess;              // Polyak's: loss of the best tokens above the floor
     double polyak_factor;                 // by which its steps are divided
-    StepRule rules[2];                    // of W or K, and of the head or Q
+    ParameterRule rules[2];                    // of W or K, and of the head or Q
     double *W;                            // (d_z, d_k), the transpose of the weights
     const double *moved_queries;          // (n, d_k) queries that the weights have moved, or null
     double *K, *Q;                        // (inner, d_k) and (d_z, inner), W = Q K

@@ -59,10 +59,10 @@ PUBLIC int64_t layout(int64_t *out) {
     FIELD(SequenceArrays, labels), FIELD(SequenceArrays, values), FIELD(SequenceArrays, means);
     FIELD(SequenceArrays, is_zero), FIELD(SequenceArrays, start);
     FIELD(SequenceArrays, chunk_start);
-    out[count++] = sizeof(StepRule);
-    FIELD(StepRule, kind), FIELD(StepRule, normalize), FIELD(StepRule, keeps_dual);
-    FIELD(StepRule, lr), FIELD(StepRule, eps), FIELD(StepRule, inverse_whole);
-    FIELD(StepRule, inverse_rest), FIELD(StepRule, forward_whole), FIELD(StepRule, forward_rest);
+    out[count++] = sizeof(ParameterRule);
+    FIELD(ParameterRule, kind), FIELD(ParameterRule, normalize), FIELD(ParameterRule, keeps_dual);
+    FIELD(ParameterRule, lr), FIELD(ParameterRule, eps), FIELD(ParameterRule, inverse_whole);
+    FIELD(ParameterRule, inverse_rest), FIELD(ParameterRule, forward_whole), FIELD(ParameterRule, forward_rest);
     out[count++] = sizeof(DescentRun);
     FIELD(DescentRun, data), FIELD(DescentRun, loss), FIELD(DescentRun, head_width);
     FIELD(DescentRun, inner), FIELD(DescentRun, stacked), FIELD(DescentRun, stopped_at);

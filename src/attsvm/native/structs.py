@@ -358,8 +358,8 @@ class SequenceArrays(Struct):
                 self.point("is_zero", is_zero, np.bool_, N)
 
 
-class StepRule(ctypes.Structure):
-    """``StepRule``: how a parameter moves along its gradient; numbers alone.
+class ParameterRule(ctypes.Structure):
+    """``ParameterRule``: how a parameter moves along its gradient; numbers alone.
 
     Attributes:
         kind: 0 steepest, 1 Polyak's, 2 mirror.
@@ -415,7 +415,7 @@ class DescentRun(Struct):
         ("data", POINTER(SequenceArrays)),
         *_fields(c_int64, "loss", "head_width", "inner", "stacked", "stopped_at"),
         *_fields(c_double, "penalty", "best_loss_excess", "polyak_factor"),
-        ("rules", StepRule * 2),
+        ("rules", ParameterRule * 2),
         *_fields(c_void_p, "W", "moved_queries", "K", "Q", "dual", "head_dual", "head"),
         *_fields(c_void_p, "token_score", "intercept_score", "best_score"),
         *_fields(c_void_p, "winner", "margin", "softmax_sum"),
@@ -442,7 +442,7 @@ class DescentRun(Struct):
         loss: int = 0,
         stacked: bool = False,
         penalty: float = 0.0,
-        rules: tuple[StepRule, StepRule] | None = None,
+        rules: tuple[ParameterRule, ParameterRule] | None = None,
     ) -> None:
         super().__init__(
             ctypes.pointer(sequences),
@@ -618,5 +618,5 @@ class SentenceDescent(Struct):
 
 STRUCTS: tuple[type[ctypes.Structure], ...] = (
     *(ProgrammeRows, ActiveSet, Batch, Interior, Blas, GaugeFunction, Iterate),
-    *(SequenceArrays, StepRule, DescentRun, Corpus, SentenceDescent),
+    *(SequenceArrays, ParameterRule, DescentRun, Corpus, SentenceDescent),
 )

@@ -103,7 +103,8 @@ def active_set(
         rows = np.sort(rows[order[: p.dof]])
     best: Point | None = None
     for _ in range(options.rounds):
-        if len(rows) == 0:  # 1
+        # 1. Without free rows the working set is the row that is missed most.
+        if len(rows) == 0:
             slope = p.values(p.adjoint(dual)) - p.b
             slope = np.where(signed, -np.abs(slope), slope)
             rows = np.array([int(np.argmin(np.where(usable, slope, np.inf)))])
@@ -114,7 +115,8 @@ def active_set(
         rhs = p.b[rows]
         if fixed.any():
             rhs = rhs - p.values(p.adjoint(fixed))[rows]
-        outcome, multipliers = _solve_rows(  # 2
+        # 2. The programme of the working set, around the multipliers that stay.
+        outcome, multipliers = _solve_rows(
             p, rows, rhs, dual[rows], signed[rows], deadline, options.slice
         )
         dual = fixed
@@ -124,12 +126,14 @@ def active_set(
             return Point(without_negative(p, dual), p.adjoint(dual), False, is_contradiction)
         free = ((dual > 0.0) | (signed & (dual != 0.0))) & (dual < p.cap)
         sides = Sides(free, dual >= p.cap)
-        solution = solve_system(p, sides)  # 3
+        # 3. Multipliers refined on the rows; where their system is singular, those of the core.
+        solution = solve_system(p, sides)
         if solution is None:
             W = p.adjoint(dual)
             noise = 8.0 * _EPS * max(1.0, float(np.linalg.norm(W)))
             solution = SystemSolution(dual, p.values(W) - p.b, noise, math.inf, W)
-        below, above, missed, exceeded = wrong_signs(p, sides, solution, usable)  # 4
+        # 4. The signs of all rows, not of the working set alone.
+        below, above, missed, exceeded = wrong_signs(p, sides, solution, usable)
         below &= ~signed
         outside = missed | exceeded
         outside |= signed & usable & ~free & (solution.slope > solution.noise)
@@ -145,6 +149,7 @@ def active_set(
             unchanged = np.array_equal(clipped, solution.dual)
             W = solution.W if unchanged else p.adjoint(clipped)
             return Point(without_negative(p, clipped), W, unchanged)
+        # The rows that are missed most join the free ones.
         if len(entering) > options.joining:
             slopes = np.abs(solution.slope[entering])
             entering = entering[np.argpartition(-slopes, options.joining)[: options.joining]]
@@ -170,6 +175,7 @@ def _solve_rows(
         address(x, np.float64, *x.shape) for x in (G, b, lam, slope)
     )
     shared = address(cap, np.float64, count), address(signs, np.uint8, count), state
+    # LAPACK factors many free rows faster than the core appends them one by one.
     if not _start_from_cholesky(state, G, lam, cap, signed):
         library.active_set_begin(gram, *shared, multipliers)
     steps = ctypes.c_int64()

@@ -199,6 +199,7 @@ class BlockAscent:
         self, dual: FloatArray, W: FloatArray, sweeps: int, over_all: bool, bar: float
     ) -> float:
         """Make one epoch over all rows, or those that are awake, all segments at once."""
+        # Rows that slept through epochs may be missed by now.
         if over_all:
             for segment in self._segments:
                 segment.wake()
@@ -212,9 +213,11 @@ class BlockAscent:
             moved -= W
             return worst, moved
 
+        # Each segment moves a copy of W; the sum of the changes is taken, in a fixed order.
         residuals, changes = zip(*shared_out(change, self._segments), strict=True)
         total = functools.reduce(np.add, changes)
         W += total
+        # Changes that point the same way gain less together than their steps did.
         alone = sum(np.vdot(delta, delta) for delta in changes)
         if np.vdot(total, total) > self.options.hindrance * alone:
             self._segments = [_Segment(self.programme, 0, len(self.programme.Z), self._stored)]

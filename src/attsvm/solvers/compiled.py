@@ -150,6 +150,7 @@ def solve_many(
     """
     D, Z, b = (np.ascontiguousarray(array, np.float64) for array in (differences, queries, rhs))
     offsets, instances = (np.ascontiguousarray(array, np.int64) for array in (offsets, instances))
+    # a wrong offset would be an address outside of the arrays
     native.check_offsets("offsets", offsets, len(D))
     native.check_offsets("instances", instances, len(Z))
     solutions, batch = _batch(D, Z, b, offsets, instances, slack, start)

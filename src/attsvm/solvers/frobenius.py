@@ -139,30 +139,36 @@ class _Search:
     def run(self) -> MarginSolution:
         """The stages of this module, by number."""
         p = self.programme
-        column_sizes = columns.uneven(self.exact, columns.OPTIONS.bits)
-        if column_sizes is not None:  # 1
-            solution = self._solve_capped_columns(column_sizes)
+        sizes = columns.uneven_columns(self.exact, columns.OPTIONS.bits)
+        # 1. Columns of very different sizes.
+        if sizes is not None:
+            solution = self._solve_capped_columns(sizes)
             if solution is not None:
                 return solution
         ascent = BlockAscent(p, self._start(), self.options.ascent)
-        if self._ascend_and_pivot(ascent) or self._is_late():  # 2
+        # 2. Block ascent and pivoting, which end most programmes.
+        if self._ascend_and_pivot(ascent) or self._is_late():
             return self._solution(ascent)
-        if self._pivot_from_smoothed_hinges(ascent.dual):  # 3
+        # 3. Soft margins once more from smoothed hinges.
+        if self._pivot_from_smoothed_hinges(ascent.dual):
             return self._solution(ascent)
-        point = self._active_set(ascent.dual)  # 4
+        # 4. Active sets: weights, or a contradiction.
+        point = self._active_set(ascent.dual)
         verdict = self._contradiction(point, ascent.epochs)
         if verdict is not None and verdict.status == "infeasible":
             return verdict
         if verdict is not None and not self._is_late():
             # weights that nearly do not exist are made of the rows that nearly contradict
             self._pivot(p.scaled_dual(verdict.dual))
-        proved = self._solve_in_integers(ascent.epochs)  # 5
+        # 5. Integers, where the certificates so far do not decide.
+        proved = self._solve_in_integers(ascent.epochs)
         if proved is not None:
             return proved
         if verdict is not None and (self.best is None or self.best.error > HOPELESS):
             return verdict
+        # 6. Nothing is left but to ascend.
         if verdict is None and not self._is_done():
-            self._ascend_long(ascent)  # 6
+            self._ascend_long(ascent)
         return self._solution(ascent)
 
     def _start(self) -> FloatArray:
@@ -182,14 +188,14 @@ class _Search:
     def _solve_capped_columns(self, sizes: IntArray) -> MarginSolution | None:
         """The solution where columns are of very different sizes, if that is reached."""
         p = self.exact
-        least = columns.least(p, sizes, self.deadline, pivot_or_active_set)
+        least = columns.solve_uneven(p, sizes, self.deadline, pivot_or_active_set)
         if least is None:
             return None
         if least.contradiction:
             point = Point(least.multipliers.high, np.zeros(p.shape), False, True)
             verdict = self._contradiction(point, 0)
             return verdict if verdict is not None and verdict.status == "infeasible" else None
-        for dual in columns.multipliers(p, least, self.deadline):
+        for dual in columns.rounded_multipliers(p, least, self.deadline):
             self._consider(dual, "capped columns", least.W.reshape(p.shape))
             if self._is_within_tolerance() or self._is_late():
                 break
@@ -219,6 +225,7 @@ class _Search:
                 self._consider(ascent.dual, "block ascent")
                 if self._is_done() or self._is_late():
                     return self._is_done()
+            # More free rows than unknowns are not independent: their system is singular.
             if free > p.dof or free > largest:
                 break
             self._pivot(ascent.dual)

@@ -132,6 +132,7 @@ def pivot(
         wrong.
     """
     dual = p.cancelled(dual)
+    # Begin with the sides that the multipliers suggest.
     upper = (dual >= p.cap) if not p.hard else np.zeros(p.m, dtype=np.bool_)
     free = (dual > 0.0) & ~upper
     usable = p.diagonal > 0.0
@@ -152,19 +153,23 @@ def pivot(
     for _ in range(options.systems):
         if free.sum() > min(options.largest_system, p.dof):
             break
-        solution = solve_system(p, Sides(free, upper), options)  # 1
+        # 1. The multipliers of these sides, clipped into their box where they are no solution.
+        solution = solve_system(p, Sides(free, upper), options)
         if solution is None:
             break
         current = np.where(signed, solution.dual, np.clip(solution.dual, 0.0, p.cap))
         W = solution.W if np.array_equal(current, solution.dual) else p.adjoint(current)
         current = without_negative(p, current)
-        below, above, missed, exceeded = wrong_signs(p, Sides(free, upper), solution, usable)  # 2
+        # 2. The rows with a wrong sign.
+        below, above, missed, exceeded = wrong_signs(p, Sides(free, upper), solution, usable)
         below &= ~signed
         wrong = np.flatnonzero(below | above | missed | exceeded)
         if len(wrong) == 0:
             return Point(current, W, True)
         if time.monotonic() > deadline:
             break
+        # 3. All of them move; after some rounds without progress only the last one, which cannot
+        # cycle.
         if len(wrong) < fewest:
             fewest, patience = len(wrong), options.patience
         elif patience > 0:
@@ -173,7 +178,7 @@ def pivot(
             wrong = wrong[-1:]
         moving = np.zeros(p.m, dtype=np.bool_)
         moving[wrong] = True
-        free, upper = (  # 3
+        free, upper = (
             (free & ~moving) | ((missed | exceeded) & moving),
             (upper & ~moving) | (above & moving),
         )
@@ -249,12 +254,14 @@ def _refined(
         step = inverse(slope[rows])
         if not np.abs(step).max() < _SINGULAR_STEP:
             break
+        # Newton on the slopes of the free rows; the weights follow by the same change.
         change = np.zeros(p.m)
         change[rows] = step
         dual, W = dual - change, W - p.adjoint(change)
         slope = p.values(W) - p.b
         noise = 8.0 * _EPS * max(1.0, float(np.linalg.norm(W)))
         residual = float(np.abs(slope[rows]).max())
+        # An inverse that no longer halves the residual has no more digits to give.
         if best is not None and residual > best.residual / 2:
             break
         best = SystemSolution(dual, slope, noise, residual, W)

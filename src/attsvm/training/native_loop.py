@@ -350,17 +350,17 @@ def _step_length(
     return float(group["lr"]) * float(scales[name][r] if name in scales else 1.0)
 
 
-def _step_rule(group: dict[str, Any], lr: float) -> native.StepRule:
+def _step_rule(group: dict[str, Any], lr: float) -> native.ParameterRule:
     """The rule by which a parameter of this group moves."""
     if "p" in group:
         forward, inverse = mirror_exponents(float(group["p"]))
         keeps_dual = group["p"] != 2
         powers = inverse.whole, inverse.rest, forward.whole, forward.rest
-        return native.StepRule(
+        return native.ParameterRule(
             MIRROR, bool(group["normalize"]), keeps_dual, lr, group["eps"], *powers
         )
     kind = POLYAK if group["step_size"] == "polyak" else STEEPEST
-    return native.StepRule(kind, bool(group["normalize"]), False, lr)
+    return native.ParameterRule(kind, bool(group["normalize"]), False, lr)
 
 
 def _loss_above_floor(best: FloatArray, loss: int, floor: float) -> float:

@@ -1,8 +1,10 @@
-"""What the compiled core reads of next-token problems, and calls of it shared out among threads."""
+"""Structs of next-token problems for the compiled core, and its calls shared out among threads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -10,24 +12,33 @@ from attsvm import native
 from attsvm.base.cores import shared_out, shares, threads
 from attsvm.datasets.attention_data import FloatArray, IntArray
 
-NORMALIZED, PLAIN, POLYAK = range(3)
-LOSSES = {"cross_entropy": 0, "squared": 1, "squared_softmax": 2, "log_mass": 3}
+SentenceLoss = Literal["cross_entropy", "squared", "squared_softmax", "log_mass"]
+LOSSES = {name: number for number, name in enumerate(get_args(SentenceLoss))}
+"""Numbers of the losses in the compiled loops."""
 
 
-def corpus(
+class RuleNumber(IntEnum):
+    """Numbers of the step rules in the compiled loops."""
+
+    NORMALIZED = 0
+    PLAIN = 1
+    POLYAK = 2
+
+
+def sentences_struct(
     tokens: tuple[IntArray, FloatArray, IntArray, IntArray],
     sentences: tuple[IntArray, IntArray, IntArray, FloatArray],
     gram: FloatArray,
     classes: int,
 ) -> native.Corpus:
-    """The struct of these sentences, which it keeps alive.
+    """The struct of these sentences, which keeps its arrays alive.
 
     Args:
         tokens: ``token``, logarithms of ``count``, ``start`` and ``run_start`` of
             :class:`~attsvm.theory.next_token.Problem`.
-        sentences: ``query``, ``own``, ``label`` and logarithms of ``weight``.
+        sentences: ``query``, ``winner``, ``label`` and logarithms of ``weight``.
         gram: ``(runs, K, K)``, products of the embeddings.
-        classes: how many labels a value has entries for.
+        classes: labels that a value has entries for.
     """
     token, log_count, start, run_start = tokens
     query, winner, label, log_weight = sentences
@@ -46,22 +57,25 @@ def corpus(
     )
 
 
-def room(made: native.Corpus) -> FloatArray:
-    """Room for the work of a thread."""
-    return np.empty(native.library.sentences_room(made))
+def allocate_work(corpus: native.Corpus) -> FloatArray:
+    """Uninitialised memory for the work of one thread."""
+    return np.empty(native.library.sentences_room(corpus))
 
 
 def share_runs(
-    train: Callable[..., None], made: native.Corpus, steps: native.SentenceDescent
+    train: Callable[..., None], corpus: native.Corpus, training: native.SentenceDescent
 ) -> IntArray:
-    """All runs of a training, shared out among threads; ``(runs, 3)``: the step that could not be
-    taken (-1 without one), the number of rises of the loss, and the step of the last.
+    """Train all runs, shared out among threads.
+
+    Returns:
+        ``(runs, 3)``: the step that could not be taken (-1 without one), the number of rises of the
+        loss, and the step of the last.
     """
-    ends: IntArray = steps.arrays["ends"]
+    ends: IntArray = training.arrays["ends"]
 
-    def of(part: tuple[int, int]) -> None:
-        work = room(made)
-        train(made, steps, *part, work.ctypes.data)
+    def train_share(first_and_last: tuple[int, int]) -> None:
+        work = allocate_work(corpus)
+        train(corpus, training, *first_and_last, work.ctypes.data)
 
-    shared_out(of, shares(len(ends), threads()))
+    shared_out(train_share, shares(len(ends), threads()))
     return ends
