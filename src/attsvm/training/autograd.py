@@ -24,7 +24,8 @@ from attsvm.attention import Attention, LogScale
 from attsvm.attention.overriding import linear_head, overridden
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
-from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
+from attsvm.optim import MirrorDescent, SteepestDescent
+from attsvm.optim.polyak import PolyakDescent
 from attsvm.training.engine import Evaluation, hooked
 
 Schedule = Callable[[int], float] | Mapping[str, Callable[[int], float]] | LRScheduler
@@ -59,7 +60,7 @@ class AutogradEngine:
         groups = optimizer.param_groups
         is_steepest = isinstance(optimizer, SteepestDescent)
         is_mirror = isinstance(optimizer, MirrorDescent)
-        self._polyak = any(group.get("step_size") == "polyak" for group in groups)
+        is_polyak = isinstance(optimizer, PolyakDescent)
         # with momentum or weight decay a zero gradient is no place to stay
         self._stops = (is_steepest or is_mirror) and not any(
             group["momentum"] or group["weight_decay"] for group in groups
@@ -67,7 +68,7 @@ class AutogradEngine:
         # normalised steps of the gradient alone do not depend on its size
         scale_free = (
             is_steepest
-            and not self._polyak
+            and not is_polyak
             and all(group["normalize"] and not group["momentum"] for group in groups)
         )
         if is_mirror:
@@ -147,8 +148,8 @@ class AutogradEngine:
         # 2. the step
         if self._shares is not None:
             self._shares.remember()
-        if self._polyak and isinstance(self._optimizer, SteepestDescent | CombinedOptimizer):
-            self._optimizer.step(loss=loss)
+        if isinstance(self._optimizer, PolyakDescent):
+            self._optimizer.step(lambda: loss)
         else:
             self._optimizer.step()
         if self._shares is not None:

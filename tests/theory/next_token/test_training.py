@@ -14,6 +14,7 @@ from transformer import NextTokenTransformer
 from attsvm.base.errors import InputError
 from attsvm.norms import Frobenius, Lp, Nuclear, Spectral
 from attsvm.optim import SteepestDescent
+from attsvm.optim.polyak import PolyakDescent
 from attsvm.solvers import max_margin
 from attsvm.theory import order_margins
 from attsvm.theory.next_token import (
@@ -77,18 +78,18 @@ def test_compiled_steps_are_those_of_torch(sets, rule) -> None:
     steps = 8 if rule.polyak else 40
     course = attention_stage(problem, rule, steps, records=END)
     model = NextTokenTransformer(stack(data), None, values.swapaxes(-1, -2))
-    options = (
-        {"step_size": "polyak", "loss_floor": torch.tensor(problem.floor())} if rule.polyak else {}
-    )
-    optimizer = SteepestDescent(
-        [model.W_kq], lr=rule.lr, normalize=rule.normalize and rule.polyak is None, **options
-    )
+    if rule.polyak:
+        optimizer = PolyakDescent(
+            [model.W_kq], rule.lr, normalize=False, loss_floor=torch.tensor(problem.floor())
+        )
+    else:
+        optimizer = SteepestDescent([model.W_kq], rule.lr, normalize=rule.normalize)
     for t in range(steps):
         optimizer.param_groups[0]["lr"] = rule.lr / (t + 1) ** rule.decay
         optimizer.zero_grad()
         loss = model.loss()
         loss.sum().backward()
-        optimizer.step(loss=loss.detach())
+        optimizer.step(loss.detach)
     assert (
         np.abs(course.W[-1] - model.W_kq.detach().numpy()).max()
         <= 1e-11 * np.abs(course.W[-1]).max()
