@@ -443,10 +443,10 @@ def _(b):
     T=3,
 )
 def _(b):
-    from attsvm.optim import steepest
+    from attsvm.optim import base
 
     b.around(
-        steepest._averaged,
+        base.average_gradients,
         lambda right, group, gradients, buffers: right(
             {**group, "momentum": 0}, gradients, buffers
         ),
@@ -472,10 +472,10 @@ def _(b):
     why="rates-1 trains in the compiled engine, which the test compares",
 )
 def _(b):
-    from attsvm.optim import steepest
+    from attsvm.optim import polyak
 
     b.around(
-        steepest.polyak_step,
+        polyak.polyak_step,
         lambda right, loss, floor, factor, *a: right(loss, floor, 1.0, *a),
     )
 
@@ -790,13 +790,14 @@ def _(b):
 def _(b):
     from attsvm.optim import SteepestDescent
 
-    def wrong(right, self, group, lr, rows, **copied):
-        decay = group["weight_decay"]
-        pulled = [(p, g + decay * p, buffer) for p, g, buffer in rows]
-        return right(self, {**group, "weight_decay": 0.0}, lr, pulled, **copied)
+    def wrong(right, self, tensors, results):
+        decay = tensors.group["weight_decay"]
+        rows = zip(tensors.parameters, tensors.gradients, strict=True)
+        gradients = [gradient + decay * parameter for parameter, gradient in rows]
+        group = {**tensors.group, "weight_decay": 0.0}
+        return right(self, tensors._replace(group=group, gradients=gradients), results)
 
-    b.method(SteepestDescent, "_moved", wrong)
-    b.patch.setattr("attsvm.optim.steepest.takes_kernel", lambda *a: False)
+    b.method(SteepestDescent, "_apply_group", wrong)
 
 
 @fault(

@@ -36,6 +36,13 @@ def test_the_library_is_made_of_the_sources_that_lie_beside_it() -> None:
     assert native.library.sources().decode() == digest, "run `python hatch_build.py`"
 
 
+def test_a_platform_that_nobody_compiles_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTSVM_PLATFORM", "amiga")
+    this_platform = runpy.run_path(str(ROOT / "hatch_build.py"))["this_platform"]
+    with pytest.raises(RuntimeError, match="take one of linux-x86_64, linux-aarch64"):
+        this_platform()
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("level", ["baseline", "avx2"])
 def test_each_level_loads_in_a_process_of_its_own(level: str) -> None:

@@ -222,7 +222,7 @@ def test_lifted_weights_give_the_logits_of_a_rotary_head() -> None:
     assert len(set(map(tuple, ids.tolist()))) == 2
     with torch.no_grad(), capture(model, layers=[2]) as recording:
         model(ids)
-    inputs, factors = model.seen(ids, 2).double().numpy(), rotary.rotary_weights(model, 2)
+    inputs, factors = model.layer_inputs(ids, 2).double().numpy(), rotary.rotary_weights(model, 2)
     for text in (0, 1):
         expected = recording.layers[0].texts[text].logits().double().numpy()
         for head in (0, 5):

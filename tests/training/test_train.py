@@ -18,6 +18,7 @@ from attsvm.base.errors import InputError
 from attsvm.datasets import unit_sphere
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.optim import MirrorDescent, SteepestDescent
+from attsvm.optim.polyak import PolyakDescent
 from attsvm.training import AtSteps, LogSpaced, Record, Trajectory, train
 from attsvm.training.native_loop import unsupported
 
@@ -248,7 +249,7 @@ LEFT_TO_TORCH: list[tuple[dict[str, Any], Callable[[Any], torch.optim.Optimizer]
     ({}, partial(SteepestDescent, lr=0.1, weight_decay=0.1), "weight decay"),
     ({}, partial(SteepestDescent, lr=0.1, maximize=True), "maximises"),
     ({}, partial(SteepestDescent, lr=0.1, blocks=5), "blocks"),
-    ({"train_head": True}, partial(SteepestDescent, lr=1.0, step_size="polyak"), "Polyak"),
+    ({"train_head": True}, PolyakDescent, "Polyak"),
     ({}, partial(MirrorDescent, lr=0.1, p=1.5, momentum=0.9), "momentum"),
     ({}, partial(MirrorDescent, lr=0.1, p=1.5, potential="schatten"), "Schatten"),
     (

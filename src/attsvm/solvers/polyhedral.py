@@ -94,11 +94,10 @@ class _Search:
                 self._consider(found.W[0], self._unfolded(found.dual))
         if not self._good():
             even = evened(self.margins)
-            left = None if request.max_seconds is None else request.left
             start = frobenius.solve(
                 even.margins,
                 Frobenius(),
-                replace(request, warm_start=None, warm_weights=None, max_seconds=left),
+                replace(request, warm_start=None, warm_weights=None),
             )
             if not start.has_weights:
                 return replace(start, margins=self.margins)

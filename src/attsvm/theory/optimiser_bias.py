@@ -31,7 +31,7 @@ from attsvm.margins import Margins, optimal_tokens, selection_margins
 from attsvm.norms import Norm, as_norm
 from attsvm.report.plots import axes_of
 from attsvm.report.style import BEST, FAINT, INK, TRAINED, logarithmic
-from attsvm.solvers import MarginSolution, max_margin
+from attsvm.solvers import MarginSolution, max_margin_batch
 from attsvm.theory.optimiser_per_run import MakeOptimizer, optimizer_of_runs
 from attsvm.training import LogSpaced, Trajectory, train
 
@@ -44,7 +44,13 @@ NORMS = ("fro", "l1", "linf", "spec", "nuc", "lp:1.5", "lp:3")
 
 @dataclass(frozen=True)
 class BiasOptions:
-    """Numbers of :func:`implicit_bias`."""
+    """Numbers of :func:`implicit_bias`.
+
+    Example:
+        >>> from attsvm.theory import BiasOptions
+        >>> BiasOptions(start=1.0).records
+        40
+    """
 
     start: float = 0.1  # Frobenius norm of the random start of W, or of K and Q each; untuned
     selects: float = 0.5  # attention above which a sequence has selected its token
@@ -451,7 +457,7 @@ def _null_shares(
 def _solve(
     programmes: Sequence[Margins], norm: Norm, options: BiasOptions
 ) -> Iterable[MarginSolution]:
-    return max_margin(list(programmes), norm, tol=options.tolerance)
+    return max_margin_batch(programmes, norm, tol=options.tolerance)
 
 
 def _mean(values: FloatArray) -> Interval:

@@ -24,7 +24,8 @@ from attsvm.attention import Attention, LogScale
 from attsvm.attention.overriding import linear_head, overridden
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
-from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
+from attsvm.optim import MirrorDescent, SteepestDescent
+from attsvm.optim.polyak import PolyakDescent
 from attsvm.training.engine import Look, hooked
 
 Schedule = Callable[[int], float] | Mapping[str, Callable[[int], float]] | LRScheduler
@@ -60,14 +61,14 @@ class AutogradEngine:
             isinstance(optimizer, SteepestDescent),
             isinstance(optimizer, MirrorDescent),
         )
-        self._polyak = any(group.get("step_size") == "polyak" for group in groups)
+        polyak = isinstance(optimizer, PolyakDescent)
         # with momentum or weight decay a zero gradient is no place to stay
         self._stops = (steepest or mirror) and not any(
             group["momentum"] or group["weight_decay"] for group in groups
         )
         scale_free = (
             steepest
-            and not self._polyak
+            and not polyak
             and all(group["normalize"] and not group["momentum"] for group in groups)
         )
         if mirror:
@@ -127,8 +128,8 @@ class AutogradEngine:
             )
         if self._shares is not None:
             self._shares.remember()
-        if self._polyak and isinstance(self._optimizer, SteepestDescent | CombinedOptimizer):
-            self._optimizer.step(loss=loss)
+        if isinstance(self._optimizer, PolyakDescent):
+            self._optimizer.step(lambda: loss)
         else:
             self._optimizer.step()
         if self._shares is not None:

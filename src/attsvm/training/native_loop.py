@@ -24,6 +24,7 @@ from attsvm.base.printable import kind
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, spread
 from attsvm.norms import Frobenius
 from attsvm.optim import MirrorDescent, SteepestDescent
+from attsvm.optim.polyak import PolyakDescent
 from attsvm.optim.powers import mirror_exponents
 from attsvm.training import instances
 from attsvm.training.engine import Look, hooked, values
@@ -310,7 +311,7 @@ def _image(weights: FloatArray, group: dict[str, Any]) -> FloatArray:
     forward, _ = mirror_exponents(float(group["p"]))
     image, weights = np.empty(weights.shape), np.ascontiguousarray(weights)
     where = weights.ctypes.data, image.ctypes.data
-    native.library.signed_powers(*where, weights.size, forward.whole, forward.rest)
+    native.library.signed_powers(*where, weights.size, forward.integer, forward.fraction)
     return image
 
 
@@ -323,9 +324,9 @@ def _rule(group: dict[str, Any], lr: float) -> native.Rule:
     if "p" in group:
         forward, inverse = mirror_exponents(float(group["p"]))
         keeps = group["p"] != 2
-        powers = inverse.whole, inverse.rest, forward.whole, forward.rest
+        powers = inverse.integer, inverse.fraction, forward.integer, forward.fraction
         return native.Rule(MIRROR, bool(group["normalize"]), keeps, lr, group["eps"], *powers)
-    kind = POLYAK if group["step_size"] == "polyak" else STEEPEST
+    kind = POLYAK if "polyak_factor" in group else STEEPEST
     return native.Rule(kind, bool(group["normalize"]), False, lr)
 
 
@@ -395,7 +396,7 @@ def unsupported(
     if type(optimizer) is MirrorDescent:
         if reason := _other_mirror_steps(model, optimizer):
             return reason
-    elif any(group["step_size"] != "fixed" for group in groups) and (
+    elif type(optimizer) is PolyakDescent and (
         isinstance(model, FactoredAttention) or model.penalty.any() or id(readout) in trained
     ):
         return "the step is Polyak's, and W under a fixed head is not all that is trained"
@@ -411,7 +412,7 @@ def unsupported(
 def _other_steps(optimizer: Optimizer) -> str | None:
     """Why steps are none that the compiled loop takes, or None."""
     groups = optimizer.param_groups
-    if type(optimizer) not in (SteepestDescent, MirrorDescent):
+    if type(optimizer) not in (SteepestDescent, PolyakDescent, MirrorDescent):
         return (
             f"the optimizer is {type(optimizer).__name__}, neither SteepestDescent nor"
             " MirrorDescent"
@@ -420,7 +421,7 @@ def _other_steps(optimizer: Optimizer) -> str | None:
         return "the optimizer or a parameter has hooks"
     if any(group["momentum"] or group["weight_decay"] or group["maximize"] for group in groups):
         return "the optimizer has momentum or weight decay, or maximises"
-    if type(optimizer) is SteepestDescent:
+    if type(optimizer) is not MirrorDescent:
         if any(group["norm"] != Frobenius() for group in groups):
             return "the norm is not Frobenius"
         if any(group["blocks"] is not None for group in groups):

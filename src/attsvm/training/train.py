@@ -106,7 +106,7 @@ def train(
         >>> model = attsvm.attention.Attention.cross(data, head)
         >>> step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
         >>> run = attsvm.train(model, data, step, steps=200)
-        >>> best = attsvm.max_margin(data, run.selected[-1])
+        >>> best = attsvm.max_margin(attsvm.selection_margins(data, run.selected[-1]))
         >>> run.backend, bool(run.direction_gap(best)[-1] < run.direction_gap(best)[1])
         ('compiled', True)
     """
