@@ -88,7 +88,7 @@ class ImplicitBias(Compact):
         >>> bias = implicit_bias(make, seeds=4, steps=20_000, norms=("fro", "linf"))
         >>> bias.share.shape[1:], bias.leader
         ((4, 2), 'fro')
-        >>> bias.last("fro").mean > 0.9 > bias.last("linf").mean > bias.null.mean()
+        >>> bool(bias.last("fro").mean > 0.9 > bias.last("linf").mean > bias.null.mean())
         True
     """
 
