@@ -255,7 +255,8 @@ def table(name: str, options: argparse.Namespace) -> None:
             try:
                 row, bandwidth = pair(label, shapes, options)
             except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as e:
-                print(f"| {label} | not available: {type(e).__name__}: {str(e)[:120]} |", flush=True)
+                reason = f"{type(e).__name__}: {str(e)[:120]}"
+                print(f"| {label} | not available: {reason} |", flush=True)
             else:
                 copies.append(bandwidth)
                 print(row, flush=True)
