@@ -17,7 +17,13 @@ floor by less than 1e-2000.
 import numpy as np
 import torch
 
-from attsvm import max_margin, optimal_tokens, selection_margins, token_scores, train
+from attsvm import (
+    max_margin_batch,
+    optimal_tokens,
+    selection_margins,
+    token_scores,
+    train,
+)
 from attsvm.attention import Attention
 from attsvm.datasets import gauss
 from attsvm.optim import SteepestDescent
@@ -52,7 +58,7 @@ def run(rule, seeds, steps=10_000):
     trajectory = train(
         model, data, descent, steps, AtSteps(log_spaced_records(steps)), schedule=schedule
     )
-    solutions = max_margin(
+    solutions = max_margin_batch(
         [selection_margins(data.instance(run), selected) for run, selected in enumerate(tokens)],
         tol=1e-12,
     )
