@@ -7,8 +7,6 @@ moderate exponent is smooth near its minimiser, where its norm is not, and conve
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,14 +52,14 @@ class Energy:
 
     def __init__(self, norm: Norm, soft: bool, options: EnergyOptions = ENERGY) -> None:
         self.norm, self.soft = norm, soft
-        self.gauge: native.Gauge | None = None
+        self.gauge: native.GaugeFunction | None = None
         self._scratch: FloatArray | None = None
         least, largest = options.easy_exponents
         self.is_easy = not isinstance(norm, Entrywise) or least <= norm.p <= largest
         if isinstance(norm, Lifted):
             lift = next(number for kind, number in _LIFTS.items() if isinstance(norm, kind))
             degree = 2.0 if soft else norm.p if norm.p <= options.largest_power else 1.0
-            self.gauge = native.Gauge(lift, norm.p, degree, _address_of_dgesdd())
+            self.gauge = native.GaugeFunction(lift, norm.p, degree)
 
     def nearest(self, X: FloatArray, t: float) -> FloatArray:
         """The proximal point of ``t`` times the energy at ``X``, of the shape of ``X``."""
@@ -116,17 +114,3 @@ class Energy:
             if abs(excess) <= _ROUNDING * s:
                 break
         return V
-
-
-@functools.cache
-def _address_of_dgesdd() -> int:
-    """The address of LAPACK's ``dgesdd``, the singular value decomposition."""
-    from scipy.linalg import cython_lapack
-
-    capsule, api = cython_lapack.__pyx_capi__["dgesdd"], ctypes.pythonapi
-    capsule_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))
-    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_GetPointer", api)
-    )
-    routine: int = pointer(capsule, capsule_name(capsule))
-    return routine

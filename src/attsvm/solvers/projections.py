@@ -80,7 +80,7 @@ class ActiveSetProjection:
         self._programme, self._multipliers = p, dual * self._length
         self._multipliers[self._first] -= self._multipliers[self._second]
         self._multipliers[self._second] = 0.0
-        self._set, self._steps = native.active_set(p.m, p.dof), ctypes.c_int64()
+        self._set, self._steps = native.ActiveSet(p.m, p.dof), ctypes.c_int64()
         library.active_set_begin(
             address(G, np.float64, p.m, p.m), *self._box(), self._address(self._multipliers)
         )

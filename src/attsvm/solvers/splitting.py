@@ -145,14 +145,15 @@ def solve(
 _thread = threading.local()
 
 
-def _scratch_address(size: int) -> int:
-    """The address of so many numbers of scratch space. Each thread keeps its own from one solve to
+def _scratch(size: int) -> FloatArray:
+    """Scratch memory of so many numbers or more. Each thread keeps its own from one solve to
     the next: fresh memory costs a small programme a tenth of its time.
     """
     scratch = getattr(_thread, "scratch", None)
     if scratch is None or len(scratch) < size:
         scratch = _thread.scratch = np.empty(size)
-    return address(scratch, np.float64, len(scratch))
+    memory: FloatArray = scratch
+    return memory
 
 
 class _Scaled(NamedTuple):
@@ -337,17 +338,15 @@ class _Search:
         """The iterate of the compiled iterations; ``None`` where they reach no weights."""
         p, options = self.reduction.programme, self.options
         shape = p.D.shape[1], p.Z.shape[1]
-        rows = native.programme(p.D, p.Z, p.b, p.cap, p.offsets, np.zeros(p.m, np.uint8))
+        rows = native.ProgrammeRows(p.D, p.Z, p.b, p.cap, p.offsets, np.zeros(p.m, np.uint8))
         order, side = np.empty(p.m, np.int64), np.zeros(p.m, np.uint8)
         W, dual = np.zeros(shape), np.zeros(p.m)
         state = native.Iterate(
-            address(W, np.float64, *shape),
-            address(dual, np.float64, p.m),
-            _scratch_address(library.splitting_room(p.m, len(p.Z), *shape)),
+            *(W, dual, _scratch(library.splitting_room(p.m, len(p.Z), *shape))),
             target=self.aim,
+            enough=0.5 * self.request.tol,
+            easy=self.energy.is_easy,
         )
-        state.enough = 0.5 * self.request.tol
-        state.easy = int(self.energy.is_easy)
         if start is not None:
             W[:], dual[:], state.warm = start.W, start.dual, 1
         sides = address(order, np.int64, p.m), address(side, np.uint8, p.m)
