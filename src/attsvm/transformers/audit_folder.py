@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attsvm.base.files import write_file
+from attsvm.base.files import digest, write_file
 from attsvm.base.store import RunFolder, environment, finished_run
-from attsvm.base.store.folder import FORMAT
+from attsvm.base.store.run_folder import FORMAT
 from attsvm.transformers.audit_page import Shown, detail, headline, notes, page
 
 PAGE = "report.html"
@@ -22,8 +20,7 @@ Table = list[dict[str, Any]]
 
 def save(found: Shown, table: Table, folder: Path, title: str, overwrite: bool) -> Path:
     """Write an audit, whose table this is, into a folder of its own; the page."""
-    digest = hashlib.sha256(json.dumps(_finite(table), sort_keys=True).encode()).hexdigest()
-    told = {"command": "probe", "title": title, "sha256": digest}
+    told = {"command": "probe", "title": title, "sha256": digest(_finite(table))}
     if not finished_run(folder, told):
         with RunFolder(folder, told, files=[PAGE], overwrite=overwrite) as run:
             write(run, found, table, told, title or folder.name, "")

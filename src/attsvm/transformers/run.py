@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,12 +14,9 @@ from typing import Any
 import torch
 
 from attsvm.base.errors import InputError
-from attsvm.base.files import file_digest
+from attsvm.base.files import digest
 from attsvm.base.pretrained import check_folder, told_of_model
-from attsvm.base.store import RunFolder, Stages, fingerprint, finished_run, versions
-from attsvm.base.store.code import code_fingerprint
-from attsvm.base.store.ledger import json_object
-from attsvm.base.store.stages import stage_environments
+from attsvm.base.store import RunFolder, code_digest, finished_run, holds_request, versions
 from attsvm.norms import parse_norm
 from attsvm.transformers.audit import Audit, Seen, look, solved, statistics
 from attsvm.transformers.audit_folder import PAGE, write, write_page
@@ -108,12 +105,12 @@ def probe(
         "sha256": texts.sha256,
         "contents": {f"the content of {name}": _content(name) for name in models.values()},
         "versions": versions() | versions("attsvm", "transformers", "tokenizers"),
-        "code": code_fingerprint(probe),
+        "code": code_digest(probe),
     }
     if done := finished_run(folder, told):
         return done
     recorded: Recorded | None = None
-    if (json_object(folder / "request.json") or {}).get("key") != fingerprint(told):
+    if not holds_request(folder, told):
         # whatever is refused is refused before a folder is made
         recorded = record(request, next(iter(models.values())), texts)
     settings = Settings(
@@ -125,12 +122,11 @@ def probe(
         request.seed,
     )
     with RunFolder(folder, told, files=[PAGE], overwrite=overwrite) as run:
-        stages = Stages(run.checkpoint, run.key)
         audits: dict[int, Audit] = {}
         readings: list[Reading] = []
         page = _Page(run.path / PAGE, ", ".join(request.models), command, drawn)
         for place, (step, name) in enumerate(models.items()):
-            heads = FinishedHeads(stages, step)
+            heads = FinishedHeads(run, step)
             seen: Seen | None = None
             if heads.known is None:
                 recording, reading = recorded or record(request, name, texts)
@@ -157,7 +153,7 @@ def probe(
                 progress(end - len(audit.pending), of_all)
                 page.write(_shown(audits), before, again=True)
             audit.recording = Recording(words=audit.recording.words)  # of many, little is kept
-        environments = stage_environments(run.checkpoint)
+        environments = run.environments
         about = {
             "texts": account(texts, readings[-1]),
             **({"environments": environments} if len(environments) > 1 else {}),
@@ -222,11 +218,9 @@ def _content(name: str) -> str | None:
     """A digest of the model in a folder; ``None`` where it is no folder."""
     if name == DEMO or not Path(name).is_dir():
         return None
-    digest = hashlib.sha256()
-    for path in sorted(Path(name).iterdir()):
-        if path.suffix in _FILES and path.is_file():
-            digest.update(f"{path.name}\0{file_digest(path)}\0".encode(errors="surrogateescape"))
-    return digest.hexdigest()[:16]
+    files = [path for path in sorted(Path(name).iterdir()) if path.suffix in _FILES]
+    lines = [f"{path.name}\0{digest(path)}\0" for path in files if path.is_file()]
+    return digest(*map(os.fsencode, lines))[:16]
 
 
 def _steps(models: Sequence[str]) -> tuple[dict[int, str], list[str]]:
