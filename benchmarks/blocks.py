@@ -56,7 +56,7 @@ from attsvm.report.style import (  # noqa: E402
     logarithmic,
 )
 from attsvm.solvers import front, max_margin  # noqa: E402
-from attsvm.solvers.frobenius import LARGEST_SYSTEM  # noqa: E402
+from attsvm.solvers.pivoting import PIVOTING  # noqa: E402
 from programmes import PACKAGES  # noqa: E402
 
 Block = tuple[FloatArray, FloatArray, IntArray]
@@ -207,7 +207,10 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     with watched() as sizes:
         found = max_margin(margins, parse_norm(options.norm), **settings)
     cpu, wall = time.process_time() - began, time.monotonic() - wall
-    most, free = max(m for m, _ in sizes), min(max(k for _, k in sizes), d * d, LARGEST_SYSTEM)
+    most, free = (
+        max(m for m, _ in sizes),
+        min(max(k for _, k in sizes), d * d, PIVOTING.largest_system),
+    )
     per_row, each = 32 * (d + 16), 8 * T * d * getattr(instance, "each", 0)
     predicted = 3 * each + per_row * most + 32 * d * n + 16 * free**2
     return {

@@ -77,7 +77,12 @@ from attsvm.norms import Spectral
 from attsvm.optim import CombinedOptimizer, SteepestDescent
 from attsvm.report.style import INK, canvas, label_ends, logarithmic
 from attsvm.transformers import LogitGuard
-from attsvm.transformers.growth import Growth, HeadMetrics, Record, wait
+from attsvm.transformers.growth import (
+    HeadGrowth,
+    HeadMetrics,
+    LogitRecord,
+    steps_to_next_measurement,
+)
 from attsvm.transformers.guard import in_trouble
 
 WIDTH, HEADS, BLOCKS, CONTEXT, BATCH, STEPS = 128, 4, 4, 32, 4, 300
@@ -277,7 +282,7 @@ def held_out(net: Decoder, ids: Tensor) -> float:
 class Steady(LogitGuard):
     """Measures at equal distances, whatever it sees, so that others can be replayed from it."""
 
-    def _wait(self) -> int:
+    def _steps_to_next_measurement(self) -> int:
         return self.every
 
 
@@ -399,14 +404,14 @@ def steep(found: dict[str, Any], factor: float) -> int | None:
 
 
 def heads_at(
-    found: dict[str, Any], waits: Callable[[Iterable[Growth]], int]
+    found: dict[str, Any], waits: Callable[[Iterable[HeadGrowth]], int]
 ) -> Iterator[tuple[int, list[HeadMetrics]]]:
     """Step by step what a guard would have known of the heads with measurements at other distances,
     multiples of :data:`EVERY`.
 
     A direction that is looked at less often is taken to have turned by the sum of the angles.
     """
-    tracks: dict[tuple[int, int], Growth] = {}
+    tracks: dict[tuple[int, int], HeadGrowth] = {}
     angles: dict[tuple[int, int], float] = {}
     then = 0
     for heads in found["records"]:
@@ -417,15 +422,15 @@ def heads_at(
             if step >= then:
                 turned = 1 - math.cos(min(angles.pop(key), math.pi))
                 values = [each[name] for name in ("largest", "margin", "entropy", "norm")]
-                track = tracks.setdefault(key, Growth(each["name"]))
-                track.records.append(Record(step, *values, turned))
+                track = tracks.setdefault(key, HeadGrowth(each["name"]))
+                track.records.append(LogitRecord(step, *values, turned))
         if step >= then:
             yield step, [track.metrics(*key, TAU) for key, track in tracks.items()]
             then = step + max(waits(tracks.values()) // EVERY, 1) * EVERY
 
 
 def replayed(
-    found: dict[str, Any], waits: Callable[[Iterable[Growth]], int]
+    found: dict[str, Any], waits: Callable[[Iterable[HeadGrowth]], int]
 ) -> tuple[int | None, int]:
     """The first step at which the guard's rule holds, and how many measurements the run takes."""
     first, count = None, 0
@@ -455,18 +460,18 @@ def fastest(found: dict[str, Any]) -> float:
 
 def by_default(found: dict[str, Any]) -> tuple[int | None, int]:
     """:func:`replayed` at the distances of a guard as it is by default."""
-    return replayed(found, lambda heads: wait(heads, TAU, USUAL))
+    return replayed(found, lambda heads: steps_to_next_measurement(heads, TAU, USUAL))
 
 
 def shuffled(found: dict[str, Any], order: Iterable[int]) -> int | None:
     """The first step at which the guard's rule holds for measurements in another order."""
-    tracks: dict[tuple[int, int], Growth] = {}
+    tracks: dict[tuple[int, int], HeadGrowth] = {}
     for place, source in enumerate(order):
         for each in found["records"][source]:
             key = (each["layer"], each["head"])
             values = [each[name] for name in ("largest", "margin", "entropy", "norm", "turned")]
-            track = tracks.setdefault(key, Growth(each["name"]))
-            track.records.append(Record(place * EVERY, *values))
+            track = tracks.setdefault(key, HeadGrowth(each["name"]))
+            track.records.append(LogitRecord(place * EVERY, *values))
             if in_trouble(track.metrics(*key, TAU), TAU, HORIZON):
                 return place * EVERY
     return None

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 import transformers
-from attsvm.transformers import audit, capture, story
+from attsvm.transformers import audit, capture, demo_model
 
 TOKENS, LONG, PIECES, PIECE = 2048, 8192, 8, 128
 
@@ -110,7 +110,7 @@ def whole(folder: Path, gguf: str | None, text: Path) -> None:
 
 def band(copies: int = 5) -> None:
     """As ``tests/probe/test_planted.py`` does with 200 heads."""
-    model, _, batch = story(tokens=200)
+    model, _, batch = demo_model(tokens=200)
     inside = []
     for copy in range(copies):
         with torch.no_grad(), capture(model) as recording:

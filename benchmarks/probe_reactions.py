@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from attsvm.transformers import capture
-from attsvm.transformers.logits import firmness
+from attsvm.transformers.logit_statistics import logit_statistics
 
 LAYER, HEAD = 10, 5
 ASKED = {"reactions": 0.83, "atoms": 0.87}
@@ -123,7 +123,7 @@ def judged(reaction: dict[str, Any], logits: torch.Tensor, factor: float) -> dic
     truth = np.array([place.get(number, -1) for number in reaction["product_map"]])
     known = truth >= 0
     raw = torch.softmax(logits, dim=-1).double()
-    head = firmness(logits[products][:, reactants][None], torch.from_numpy(classes))
+    head = logit_statistics(logits[products][:, reactants][None], torch.from_numpy(classes))
     selected = head.selected[0].numpy()
     there = raw[products][:, reactants].numpy()
     kinds = [[element(reaction["tokens"][i]) for i in own] for own in (products, reactants)]

@@ -21,8 +21,8 @@ import numpy as np
 from attsvm import max_margin
 from attsvm.margins import PairMargins
 from attsvm.transformers import capture
-from attsvm.transformers.inputs import Inputs
-from attsvm.transformers.selections import selections
+from attsvm.transformers.head_inputs import HeadInputs
+from attsvm.transformers.selections import compute_selections
 
 
 def sentences(path: Path, count: int = 24) -> list[str]:
@@ -44,14 +44,14 @@ def programmes(model: str, texts: list[str], heads: list[int]) -> Iterator[tuple
         for text in texts:
             network(**tokens(text, return_tensors="pt"))
     for layer in recording.layers:
-        seen = selections(recording, layer, None)
+        seen = compute_selections(recording, layer, None)
         for h in heads:
-            sure = np.flatnonzero((seen.top[h] > 0.5) & (seen.runner[h] >= 0))
+            sure = np.flatnonzero((seen.top[h] > 0.5) & (seen.rival[h] >= 0))
             if len(sure) < 20:
                 continue
             rng = np.random.default_rng([0, layer.number, h])
             members = np.sort(rng.permutation(sure)[:80])
-            yield f"{layer.number}.{h}", Inputs(layer, h).programme(members, seen.selected[h])
+            yield f"{layer.number}.{h}", HeadInputs(layer, h).programme(members, seen.selected[h])
 
 
 def main() -> None:

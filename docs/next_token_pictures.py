@@ -22,7 +22,7 @@ from attsvm.report.style import (
     logarithmic,
     render,
 )
-from attsvm.theory.next_token import Problem, Rule, attention_stage, two_stage
+from attsvm.theory.next_token import Problem, StepRule, attention_stage, two_stage
 from attsvm.theory.sentences import NextTokenData, partial_order
 
 ALONE = {"fox": "runs", "hen": "clucks", "corn": "grows", "eats": "much", "feeds": "many"}
@@ -47,7 +47,7 @@ def farm() -> tuple[NextTokenData, Any, Any]:
     """The data of the page, its max-margin weights, and its training in two stages."""
     data = NextTokenData.from_words([*ALONE, *FARM], [*ALONE.values(), *FARM.values()])
     solution = attsvm.max_margin(attsvm.order_margins(data))
-    return data, solution, two_stage(data, Rule(0.05), Rule(0.01), (2000, 4000))
+    return data, solution, two_stage(data, StepRule(0.05), StepRule(0.01), (2000, 4000))
 
 
 def _attention(data: NextTokenData, W: Any, words: str) -> dict[str, float]:
@@ -158,7 +158,9 @@ def tie() -> tuple[NextTokenData, Any]:
     sentences, labels = zip(*SEEN, strict=True)
     data = NextTokenData.from_words([*ALONE, *sentences], [*ALONE.values(), *labels])
     longer = data.select(data.lengths > 1)
-    return data, attention_stage(Problem.of(longer, "log_mass"), Rule(1.0, normalize=False), 3000)
+    return data, attention_stage(
+        Problem.of(longer, "log_mass"), StepRule(1.0, normalize=False), 3000
+    )
 
 
 def tied() -> Picture:

@@ -693,7 +693,7 @@ def _(b):
 def _(b):
     from attsvm.theory.next_token import algorithm_one
 
-    b.patch.setattr(algorithm_one, "_singles", lambda run, data: data)
+    b.patch.setattr(algorithm_one, "_sentences_of_one_token", lambda run, data: data)
 
 
 @fault(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from attsvm.solvers import frobenius
+from attsvm.solvers import compiled
 
 
 def _rows(seed, n=6, T=5, dx=5, dz=4, feasible=True):
@@ -24,8 +24,8 @@ def _rows(seed, n=6, T=5, dx=5, dz=4, feasible=True):
 @pytest.mark.parametrize("T", [5, 6])
 def test_weights_are_those_of_least_distance(seed, T):
     D, Z, offsets, A = _rows(seed, T=T)
-    found = frobenius.settle(D, Z, offsets, np.array([0, len(Z)]), np.ones(len(D)))
-    assert found.outcome[0] == frobenius.WEIGHTS
+    found = compiled.solve_many(D, Z, offsets, np.array([0, len(Z)]), np.ones(len(D)))
+    assert found.outcome[0] == compiled.WEIGHTS
     u, _ = nnls(np.vstack([A.T, np.ones(len(A))]), np.eye(A.shape[1] + 1)[-1])
     r = np.append(A.T @ u, u.sum() - 1.0)
     np.testing.assert_allclose(found.W[0].ravel(), -r[:-1] / r[-1], rtol=0, atol=1e-9)
@@ -39,8 +39,8 @@ def test_weights_are_those_of_least_distance(seed, T):
 @pytest.mark.parametrize("seed", range(10))
 def test_contradictions_add_up_to_zero(seed):
     D, Z, offsets, A = _rows(seed, n=12, T=8, dx=3, dz=2, feasible=False)
-    found = frobenius.settle(D, Z, offsets, np.array([0, len(Z)]), np.ones(len(D)))
-    assert found.outcome[0] == frobenius.CONTRADICTION
+    found = compiled.solve_many(D, Z, offsets, np.array([0, len(Z)]), np.ones(len(D)))
+    assert found.outcome[0] == compiled.CONTRADICTION
     lam = found.dual
     assert (lam >= 0.0).all()
     assert lam.sum() > 0.0
@@ -52,8 +52,8 @@ def test_contradictions_add_up_to_zero(seed):
 def test_soft_margins_meet_their_conditions(seed, slack):
     D, Z, offsets, A = _rows(seed, n=12, T=8, dx=3, dz=2, feasible=False)
     D[0], A[0] = 0.0, 0.0  # a margin that is missed whatever the weights are
-    found = frobenius.settle(D, Z, offsets, np.array([0, len(Z)]), np.ones(len(D)), slack)
-    assert found.outcome[0] == frobenius.WEIGHTS
+    found = compiled.solve_many(D, Z, offsets, np.array([0, len(Z)]), np.ones(len(D)), slack)
+    assert found.outcome[0] == compiled.WEIGHTS
     lam, missed = found.dual, 1.0 - A @ found.W[0].ravel()
     assert (lam >= 0.0).all()
     assert (lam <= slack * (1.0 + 1e-12)).all()
@@ -68,9 +68,9 @@ def test_programmes_beside_others_have_the_same_bits():
     parts = [_rows(seed) for seed in range(20)]
     D, Z = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
     offsets = np.append(0, np.concatenate([part[2][1:] + 24 * k for k, part in enumerate(parts)]))
-    many = frobenius.settle(D, Z, offsets, np.arange(21) * 6, np.ones(len(D)))
+    many = compiled.solve_many(D, Z, offsets, np.arange(21) * 6, np.ones(len(D)))
     for k, (rows, queries, begin, _) in enumerate(parts):
-        one = frobenius.settle(rows, queries, begin, np.array([0, 6]), np.ones(24))
+        one = compiled.solve_many(rows, queries, begin, np.array([0, 6]), np.ones(24))
         np.testing.assert_array_equal(one.W[0], many.W[k])
         np.testing.assert_array_equal(one.dual, many.dual[24 * k : 24 * k + 24])
 
@@ -78,13 +78,13 @@ def test_programmes_beside_others_have_the_same_bits():
 def test_a_start_at_the_solution_takes_no_step():
     D, Z, offsets, _ = _rows(3)
     arrays = D, Z, offsets, np.array([0, len(Z)]), np.ones(len(D))
-    cold = frobenius.settle(*arrays)
-    warm = frobenius.settle(*arrays, None, cold.dual)
+    cold = compiled.solve_many(*arrays)
+    warm = compiled.solve_many(*arrays, None, cold.dual)
     assert warm.systems[0] == 0
     np.testing.assert_allclose(warm.W, cold.W, rtol=0, atol=1e-12)
 
 
 def test_sizes_beyond_the_range_are_left_to_others():
     D, Z, offsets, _ = _rows(0)
-    found = frobenius.settle(D * 1e40, Z, offsets, np.array([0, len(Z)]), np.ones(len(D)))
-    assert found.outcome[0] == frobenius.UNSETTLED
+    found = compiled.solve_many(D * 1e40, Z, offsets, np.array([0, len(Z)]), np.ones(len(D)))
+    assert found.outcome[0] == compiled.UNSETTLED

@@ -98,13 +98,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     ),
     "attsvm.theory.next_token.steepest_stage": lambda norm: (
         next_token.steepest_stage(
-            next_tokens(), norm, next_token.Rule(0.1), 3, init=np.eye(8), records=ONCE
+            next_tokens(), norm, next_token.StepRule(0.1), 3, init=np.eye(8), records=ONCE
         ).W
     ),
     "attsvm.theory.next_token.factored_stage": lambda norm: (
         next_token.factored_stage(
             next_tokens(),
-            next_token.Rule(0.1),
+            next_token.StepRule(0.1),
             3,
             init=(np.eye(8), np.eye(8)),
             norm=norm,

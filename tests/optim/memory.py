@@ -27,7 +27,7 @@ from attsvm.datasets.attention_data import AttentionData
 from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.optim.native_steps import mirror_step, normalized_step
 from attsvm.optim.powers import mirror_exponents
-from attsvm.theory.next_token import Problem, Rule, attention_stage
+from attsvm.theory.next_token import Problem, StepRule, attention_stage
 from attsvm.theory.sentences import bipartite
 from attsvm.training.native_loop import NativeLoop, unsupported
 
@@ -147,7 +147,7 @@ def sentences(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> Non
     bad.gradient(
         spoil(guarded(np.ones(good.values.shape))), spoil(values) if draw.integers(2) else None
     )
-    attention_stage(bad, Rule(0.1), 3)
+    attention_stage(bad, StepRule(0.1), 3)
 
 
 def optimisers(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,14 @@ from test_recorded import (
 from attsvm.base.errors import InputError
 from attsvm.claims import Evidence
 from attsvm_papers.kit import experiment, identifiers
+from attsvm_papers.kit.experiment import settings_of
 
 
 def refusal(identifier: str, run: dict[str, Any]) -> str:
     """Why a run is not one of the experiment as it is now, or nothing."""
     chosen = experiment(identifier)
     scale = run["scale"].partition(",")[0]
-    own = json.loads(json.dumps(asdict(chosen.at(scale=scale))))
+    own = json.loads(json.dumps(settings_of(chosen.at(scale=scale))))
     if {**run["parameters"], "seeds": 0} != {**own, "seeds": 0}:
         return f"its parameters are not those of the scale {scale}"
     if missing := {claim.id for claim in chosen.claims} - {each["id"] for each in run["claims"]}:

@@ -132,11 +132,11 @@ def beside(recorded: Row, now: Row) -> list[str]:
     ]
 
 
-def changes(identifier: str, evidence: Mapping[str, NDArray[Any]]) -> str:
+def changes(identifier: str, evidence: Mapping[str, NDArray[Any]], path: Path = SNAPSHOT) -> str:
     """What is different between the evidence of an experiment and its snapshot, for a reader; an
     empty string when nothing is.
     """
-    recorded: dict[str, Row] = snapshot().get(identifier, {})
+    recorded: dict[str, Row] = snapshot(path).get(identifier, {})
     lines = []
     for name in dict.fromkeys((*recorded, *evidence)):
         if name not in evidence:
@@ -153,7 +153,7 @@ def changes(identifier: str, evidence: Mapping[str, NDArray[Any]]) -> str:
         return ""
     return "\n".join(
         [
-            f"{identifier}: the evidence is not that of {SNAPSHOT.name}:",
+            f"{identifier}: the evidence is not that of {path.name}:",
             *lines,
             f"If this is meant, `python tests/papers/snapshot.py {identifier}` draws it anew; if"
             " only another processor or library does it, a wider class is in order (see there).",
@@ -161,13 +161,13 @@ def changes(identifier: str, evidence: Mapping[str, NDArray[Any]]) -> str:
     )
 
 
-def snapshot() -> dict[str, dict[str, Row]]:
+def snapshot(path: Path = SNAPSHOT) -> dict[str, dict[str, Row]]:
     """All of the file."""
-    found: dict[str, dict[str, Row]] = json.loads(SNAPSHOT.read_text(encoding="utf-8"))
+    found: dict[str, dict[str, Row]] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
-def write(found: Mapping[str, Mapping[str, Row]]) -> None:
+def write(found: Mapping[str, Mapping[str, Row]], path: Path = SNAPSHOT) -> None:
     """The file, a line per column."""
     blocks = [
         f"{json.dumps(name)}: {{\n"
@@ -175,7 +175,7 @@ def write(found: Mapping[str, Mapping[str, Row]]) -> None:
         + "\n}"
         for name, rows in found.items()
     ]
-    SNAPSHOT.write_text("{\n" + ",\n".join(blocks) + "\n}\n", encoding="utf-8")
+    path.write_text("{\n" + ",\n".join(blocks) + "\n}\n", encoding="utf-8")
 
 
 def draw(asked: list[str]) -> None:

@@ -14,7 +14,7 @@ from attsvm.transformers.demo import Stories
 from attsvm_papers.heads import e4_explanations as heads_4
 from attsvm_papers.heads import e6_pretrained as heads_6
 from attsvm_papers.heads import networks, rotary
-from attsvm_papers.heads.decoder import MADE, OPTIMISERS, Decoder, Sizes, attention_optimiser
+from attsvm_papers.heads.decoder import MADE, OPTIMISERS, Decoder, DecoderSizes, attention_optimiser
 from attsvm_papers.heads.networks import (
     TINY,
     LayerAttention,
@@ -41,7 +41,7 @@ def table(rows):
 
 def test_weights_and_inputs_give_the_logits_of_the_model() -> None:
     torch.manual_seed(0)
-    model, texts = Decoder(9, Sizes(10, 12, 2, 2)), torch.randint(9, (3, 10))
+    model, texts = Decoder(9, DecoderSizes(10, 12, 2, 2)), torch.randint(9, (3, 10))
     seen, block = [], model.blocks[1]
     for part in (block.queries, block.keys):
         part.register_forward_hook(lambda _, __, out: seen.append(out.detach()))
@@ -59,7 +59,7 @@ KINDS_OF = ("AdamW", "SGD", "Muon", "SteepestDescent", "MirrorDescent")
 
 @pytest.mark.parametrize(("name", "kind"), [*zip(OPTIMISERS, KINDS_OF, strict=True)])
 def test_queries_and_keys_alone_have_the_named_optimiser(name, kind) -> None:
-    model = Decoder(9, Sizes(10, 12, 2, 2))
+    model = Decoder(9, DecoderSizes(10, 12, 2, 2))
     made = attention_optimiser(model, name, 0.1)
     own, rest = made.param_groups
     mine = {id(part.weight) for block in model.blocks for part in (block.queries, block.keys)}
@@ -94,7 +94,7 @@ def test_checkpoints_are_twenty_from_the_first_weights_to_the_last() -> None:
     training = trained_decoder(MADE, TINY, "sgd", 0)
     assert training.nearest(training.losses[2]) == 2
     torch.manual_seed(0)
-    fresh = Decoder(training.vocabulary, Sizes(**TINY))
+    fresh = Decoder(training.vocabulary, DecoderSizes(**TINY))
     assert torch.equal(training.model(0).tokens.weight, fresh.tokens.weight)
 
 
@@ -222,7 +222,7 @@ def test_lifted_weights_give_the_logits_of_a_rotary_head() -> None:
     assert len(set(map(tuple, ids.tolist()))) == 2
     with torch.no_grad(), capture(model, layers=[2]) as recording:
         model(ids)
-    inputs, factors = model.seen(ids, 2).double().numpy(), rotary.rotary_weights(model, 2)
+    inputs, factors = model.layer_inputs(ids, 2).double().numpy(), rotary.rotary_weights(model, 2)
     for text in (0, 1):
         expected = recording.layers[0].texts[text].logits().double().numpy()
         for head in (0, 5):

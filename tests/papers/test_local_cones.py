@@ -54,10 +54,9 @@ def test_margins_move_by_no_more_than_the_cone_allows() -> None:
 
 
 @pytest.mark.parametrize("bound", ["nuc", "lp:3"])
-def test_local_paths_turn_to_local_directions(bound: str, monkeypatch) -> None:
-    monkeypatch.setattr(local_optima, "PATH_SIZES", (300.0, 3000.0))
-    found = local_optima.local_path(bound, [0])
-    assert len(found["seed"]) >= 1
-    early, late = found["local_gap"].T
+def test_local_paths_turn_to_local_directions(bound: str) -> None:
+    paths = local_optima.paths_around_local_optima(bound, [0], sizes=(300.0, 3000.0))
+    assert paths
+    early, late = np.array([path["local_gap"] for path in paths]).T
     # gaps fall as 1 / R^2; the next order is 1 / R of that, about a percent
     np.testing.assert_allclose(late / early, 0.01, rtol=0.03)

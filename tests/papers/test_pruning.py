@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from attsvm_papers.heads.decoder import MADE, Decoder, Sizes, held_out_loss
+from attsvm_papers.heads.decoder import MADE, Decoder, DecoderSizes, held_out_loss
 from attsvm_papers.pruning import decoders
 from attsvm_papers.pruning import e1_survival as pruning_1
 from attsvm_papers.pruning.decoders import (
@@ -21,7 +21,7 @@ from attsvm_papers.pruning.decoders import (
     with_scaled_logits,
 )
 
-TINY = Sizes(context=12, width=12, depth=2, heads=2, batch=4, steps=5)
+TINY = DecoderSizes(context=12, width=12, depth=2, heads=2, batch=4, steps=5)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_copies_are_counted() -> None:
     """Keys that are zero attend to all alike; the first of equals is no copy, unless it is the same
     token.
     """
-    model = Decoder(9, Sizes(context=12, width=12, depth=1, heads=1))
+    model = Decoder(9, DecoderSizes(context=12, width=12, depth=1, heads=1))
     with torch.no_grad():
         model.blocks[0].keys.weight.zero_()
     assert share_of_copies(model, torch.arange(8)[None]) == 0.0

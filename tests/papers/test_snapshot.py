@@ -16,15 +16,15 @@ GAP = np.linspace(0.1, 0.9, 40)
 
 
 @pytest.fixture
-def recorded(tmp_path, monkeypatch):
+def recorded(tmp_path):
     """A snapshot of an experiment ``a`` with two columns, of the class that is asked for."""
 
     def write(within="plain"):
         path = tmp_path / "snapshot.json"
-        monkeypatch.setattr(snapshot, "SNAPSHOT", path)
         lines = {"gap": row(GAP) | {"within": within}, "step": row(np.arange(40))}
-        snapshot.write({"a": lines})
+        snapshot.write({"a": lines}, path)
         assert json.loads(path.read_text())["a"]["step"] == row(np.arange(40))
+        return path
 
     return write
 
@@ -41,9 +41,9 @@ def evidence(**columns):
     ],
 )
 def test_a_class_is_as_wide_as_it_says(recorded, within, quiet, loud):
-    recorded(within)
-    assert changes("a", evidence()) == changes("a", evidence(gap=GAP * quiet)) == ""
-    assert f"gap ({within}): median" in changes("a", evidence(gap=GAP * loud))
+    path = recorded(within)
+    assert changes("a", evidence(), path) == changes("a", evidence(gap=GAP * quiet), path) == ""
+    assert f"gap ({within}): median" in changes("a", evidence(gap=GAP * loud), path)
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_a_class_is_as_wide_as_it_says(recorded, within, quiet, loud):
     ],
 )
 def test_what_is_different_is_named(recorded, columns, words):
-    recorded()
-    said = changes("a", evidence(**columns))
+    path = recorded()
+    said = changes("a", evidence(**columns), path)
     assert words in said
     assert "python tests/papers/snapshot.py a" in said
-    assert "step: recorded, and no longer in the evidence" in changes("a", {"gap": GAP})
+    assert "step: recorded, and no longer in the evidence" in changes("a", {"gap": GAP}, path)
 
 
 def test_the_file_has_every_experiment_and_known_classes():

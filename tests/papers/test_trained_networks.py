@@ -20,6 +20,7 @@ from attsvm_papers.networks.examples import examples, network
 from attsvm_papers.networks.published_data import VARIABLE, published
 from attsvm_papers.networks.trained_networks import (
     DATA,
+    FEW,
     METHODS,
     TUNING_SEED,
     Method,
@@ -236,13 +237,13 @@ def test_a_row_holds_what_the_experiments_read_and_tuning_is_tested_on_few_examp
         return plain(model, examples, held, plan)
 
     monkeypatch.setattr(training, "train_network", watched)
-    monkeypatch.setattr(trained_networks, "FEW", 7)
-    task = {**next(iter(cells(md_5.QUICK)))["task"], "epochs": 2, "tuning_epochs": 1}
+    changes = {"test": FEW + 10, "epochs": 2, "tuning_epochs": 1}
+    task = next(iter(cells(md_5.QUICK)))["task"] | changes
     method = {"name": "adam", "lr": 5e-3, "rest_lr": None}
     row = run({**task, "timed": True}, method, seed=0, digest="")
     tuning = run(task, method, seed=TUNING_SEED, digest="")
     assert "elapsed" not in tuning
-    assert seen == {0: TEXTS.test, TUNING_SEED: 7}
+    assert seen == {0: FEW + 10, TUNING_SEED: FEW}
     assert (tuning["tuning"], tuning["epochs"], row["epochs"]) == ([True], [1], [2])
     assert all(len(column) == 1 for column in row.values())
     for course in (row["test_accuracy"], row["elapsed"]):
@@ -250,5 +251,5 @@ def test_a_row_holds_what_the_experiments_read_and_tuning_is_tested_on_few_examp
         assert np.isnan(course[0, 2:]).all()
     assert 0 < row["elapsed"][0, 0] < row["elapsed"][0, 1] < 100
     # the last epoch's accuracy is the mean of what is kept for the intervals
-    assert row["right_sentences"].shape == (1, TEXTS.test)
+    assert row["right_sentences"].shape == (1, FEW + 10)
     assert row["right_sentences"].mean() == pytest.approx(row["test_accuracy"][0, 1], abs=1e-12)

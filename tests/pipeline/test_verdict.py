@@ -85,7 +85,10 @@ def test_all_claims_hold():
     ("change", "claim"),
     [
         ({"selection": {"saturated": 94}}, "selection"),
-        ({"direction": {"distance": 0.011}}, "direction"),
+        (
+            {"direction": {"distance": 0.011, "first_distance": 0.1, "midway_distance": 0.02}},
+            "direction",
+        ),
         ({"direction": {"midway_distance": 1e-3}}, "approach"),
         ({"direction": {"first_distance": 1.1e-3}}, "approach"),
         ({"accuracy": accuracy(**{**RIGHT, "soft": 0.88})}, "accuracy"),

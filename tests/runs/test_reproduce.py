@@ -70,7 +70,7 @@ def known(monkeypatch):
     def make(*experiments):
         find = {each.id: each for each in experiments}
         for where in (module, cells_module):
-            monkeypatch.setattr(where, "experiment", find.__getitem__)
+            monkeypatch.setattr(where, "experiment", find.get)
         return list(find)
 
     return make

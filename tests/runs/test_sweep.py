@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from attsvm.base.errors import AttsvmError, MissingExtraError
+from attsvm.base.errors import AttsvmError
 from attsvm.base.store.entries import alone
 from attsvm_papers import reproduce
 
@@ -116,15 +116,19 @@ def test_the_error_of_a_cell_ends_the_sweep_and_says_where(tmp_path, executor):
     assert 3 not in dict(toy.notes("end"))
 
 
-def test_an_error_that_cannot_be_sent_is_told_in_words(tmp_path, monkeypatch):
+def test_an_error_that_cannot_be_sent_is_told_in_words(tmp_path):
     from attsvm_papers.runs import cells
 
-    def broken(*_):
-        raise MissingExtraError("a drawing", "pencils", "pencils")
-
-    monkeypatch.setattr(cells, "_compute", broken)
+    figure = tmp_path / "drawing.py"
+    figure.write_text(
+        "from attsvm.base.errors import MissingExtraError\n"
+        "from attsvm_papers import kit\n"
+        "@kit.run()\n"
+        "def run(first=1):\n"
+        "    raise MissingExtraError('a drawing', 'pencils', 'pencils')\n"
+    )
     with pytest.raises(AttsvmError, match=r"MissingExtraError: a drawing needs .* while computing"):
-        cells.work("toy", {"first": 1}, tmp_path / "a.safetensors")
+        cells.work(str(figure), {"first": 1}, tmp_path / "a.safetensors")
 
 
 def test_another_clients_cell_is_waited_for_and_not_computed(tmp_path, toy):

@@ -1,6 +1,6 @@
 """Calls compiled functions with arguments that do not fit.
 
-For example ``python fuzz.py 60 frobenius.settle``.
+For example ``python fuzz.py 60 compiled.solve_many``.
 
 Arrays of a proper call are cut, lengthened, turned, strided, retyped and, where they hold
 positions, filled with positions elsewhere. Whatever is refused must be refused by an exception. The
@@ -31,14 +31,14 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
     return {
         "proofs.sharp_adjoint": [D, Z, offsets, dual],
         "proofs._sharp_dot": [b, dual],
-        "frobenius.settle": [D, Z, offsets, instances, b],
+        "compiled.solve_many": [D, Z, offsets, instances, b],
         "margins": [D, Z, offsets, b, np.zeros(m, dtype=int), np.zeros(n, dtype=int)],
     }
 
 
 EXOTIC = (
     "margins",
-    "frobenius.settle",
+    "compiled.solve_many",
 )
 """Functions that get other dtypes, axes and strides too."""
 

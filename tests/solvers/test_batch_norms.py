@@ -15,7 +15,7 @@ from instances import cross, ragged, sphere, with_rhs, written_out
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, MarginsBatch, selection_margins
 from attsvm.norms import Norm, parse_norm
-from attsvm.solvers import frobenius, max_margin
+from attsvm.solvers import compiled, max_margin
 
 NORMS = ("nuc", "spec", "l1", "linf")
 
@@ -135,8 +135,8 @@ def test_the_neighbours_of_a_programme_leave_its_bits_alone(name: str) -> None:
 
 def test_shares_are_consecutive_and_cover_everything() -> None:
     rows = np.array([0, 5, 5, 400, 401, 1000])
-    shares = frobenius.shares(rows)
+    shares = compiled.balanced_ranges(rows)
     assert shares[0][0] == 0
     assert shares[-1][1] == 5
     assert all(one[1] == other[0] for one, other in itertools.pairwise(shares))
-    assert frobenius.shares(np.array([0, 7])) == [(0, 1)]
+    assert compiled.balanced_ranges(np.array([0, 7])) == [(0, 1)]

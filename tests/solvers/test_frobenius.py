@@ -4,6 +4,8 @@ scales.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +15,12 @@ from scipy.optimize import linprog, nnls
 
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, selection_margins
-from attsvm.solvers import MarginSolution, ascent, frobenius, max_margin
+from attsvm.norms import Frobenius
+from attsvm.solvers import MarginSolution, frobenius, max_margin
+from attsvm.solvers.ascent import AscentOptions
+from attsvm.solvers.frobenius import FrobeniusOptions
+from attsvm.solvers.outcomes import Request
+from attsvm.solvers.pivoting import PivotOptions
 
 E21_X = [
     [[-0.981497, 0.186395], [-1.135572, -0.049839], [-1.456831, 0.114505]],
@@ -198,19 +205,21 @@ def test_a_programme_near_the_edge_of_feasibility() -> None:
     assert solution.solver == "active set"
 
 
-def test_programme_larger_than_any_factorisation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frobenius, "LARGEST_SYSTEM", 10)
-    monkeypatch.setattr(frobenius, "FEW", 0)
-    solution = max_margin(sphere(20, 16, 32, 0))
+def solved_with(margins: Margins, **options: Any) -> MarginSolution:
+    """The solution by stages of array operations, whatever its size."""
+    request = Request(tol=1e-8, slack=None, warm_start=None, max_seconds=None)
+    return frobenius.solve(margins, Frobenius(), request, FrobeniusOptions(few_rows=0, **options))
+
+
+def test_programme_larger_than_any_factorisation() -> None:
+    solution = solved_with(sphere(20, 16, 32, 0), pivoting=PivotOptions(largest_system=10))
     assert solution.solver == "block ascent"
     assert_optimal(solution)
 
 
-def test_sweeps_without_stored_gram_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frobenius, "FEW", 0)
-    with_blocks = max_margin(sphere(20, 16, 32, 0))
-    monkeypatch.setattr(ascent, "_LARGEST_GRAMS", 0)
-    without = max_margin(sphere(20, 16, 32, 0))
+def test_sweeps_without_stored_gram_blocks() -> None:
+    with_blocks = solved_with(sphere(20, 16, 32, 0))
+    without = solved_with(sphere(20, 16, 32, 0), ascent=AscentOptions(gram_entries=0))
     np.testing.assert_allclose(without.W, with_blocks.W, atol=1e-12)
     assert_optimal(without)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attsvm.base.errors import InputError
-from attsvm.theory import Likelihood, graph_svm, stack_likelihoods
+from attsvm.theory import Likelihood, graph_svm, graph_svm_batch, stack_likelihoods
 from attsvm.theory.ball import ball_path
 from attsvm.theory.sentences import NextTokenData, priority_graph
 
@@ -48,7 +48,7 @@ def test_a_loss_with_a_minimiser_inside_the_ball_has_no_multiplier() -> None:
     # each graph is one component
     sentences, labels = [[0, 1, 2]] * 6 + [[2, 1, 0]] * 3, [0, 1, 1, 2, 2, 2, 0, 1, 2]
     rows = [np.random.default_rng(seed).standard_normal((3, 4)) for seed in range(5)]
-    inner = graph_svm(
+    inner = graph_svm_batch(
         [
             NextTokenData.from_sentences(sentences, labels, embeddings=E, following=np.arange(3))
             for E in rows

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from attsvm.base.errors import InputError
-from attsvm.theory import attention_likelihood, graph_svm, leading_tokens, local_arcs, token_masses
+from attsvm.theory import (
+    attention_likelihood,
+    graph_svm,
+    graph_svm_batch,
+    leading_tokens,
+    local_arcs,
+    token_masses,
+)
 from attsvm.theory.sentences import NextTokenData, PartialOrders, priority_graph
 
 
@@ -155,7 +162,7 @@ def test_sentences_without_a_choice_have_no_components_and_no_loss() -> None:
 
 def test_copies_of_the_winner_add_their_mass_and_no_arc() -> None:
     several = [priority([[1, 2, 0]], [1]), priority([[1, 1, 2, 1, 0]], [1])]
-    once, thrice = graph_svm(several)
+    once, thrice = graph_svm_batch(several)
     np.testing.assert_array_equal(once.solution.W, thrice.solution.W)
     np.testing.assert_allclose(token_masses(thrice.data, np.zeros((3, 3)))[0], [0.2, 0.6, 0.2])
 
@@ -164,8 +171,8 @@ def test_refusals() -> None:
     data, other = priority([[0, 1, 2, 3]], [0], np.eye(4)), priority([[1, 0]], [1])
     found = graph_svm(data)
     for call, words in (
-        (lambda: graph_svm([data, other]), "one dimension"),
-        (lambda: graph_svm([]), "one dimension"),
+        (lambda: graph_svm_batch([data, other]), "one dimension"),
+        (lambda: graph_svm_batch([]), "one dimension"),
         (lambda: graph_svm("hen fox"), r"data is 'hen fox'; give .*NextTokenData"),
         (lambda: found.report(np.eye(7)), "W has shape"),
         (lambda: token_masses(data, np.eye(3)), "W has shape"),

@@ -12,7 +12,7 @@ import torch
 
 from attsvm.base.errors import InputError
 from attsvm.norms import Frobenius, Spectral
-from attsvm.theory.scale_free_descent import Adam, Average, Steepest, descend
+from attsvm.theory.scale_free_descent import Adam, Average, Steepest, descend_scale_free
 
 MARKS = np.array([0, 1, 7, 30])
 A = np.random.default_rng(0).standard_normal((2, 4, 4))
@@ -42,7 +42,7 @@ def rate(t: int) -> float:
 
 
 def test_adam_is_torchs_without_its_constant() -> None:
-    looks, _ = descend(plain, np.zeros((2, 4, 4)), Adam(), rate, MARKS)
+    looks, _ = descend_scale_free(plain, np.zeros((2, 4, 4)), Adam(), rate, MARKS)
     expected = by_torch(lambda p: torch.optim.Adam(p, lr=0.1, eps=0.0), 30, rate)
     np.testing.assert_allclose(looks[-1], expected, rtol=1e-10, atol=1e-12)
 
@@ -53,9 +53,9 @@ def test_adam_is_torchs_without_its_constant() -> None:
     ids=["NMD", "Muon", "Adam"],
 )
 def test_a_common_factor_of_all_gradients_changes_nothing(make: Any) -> None:
-    expected, _ = descend(plain, np.zeros((2, 4, 4)), make(), rate, MARKS)
+    expected, _ = descend_scale_free(plain, np.zeros((2, 4, 4)), make(), rate, MARKS)
     for log in (-460.0, 460.0, -5000.0):  # ten to the 200, and beyond all floats
-        looks, _ = descend(
+        looks, _ = descend_scale_free(
             lambda W, log=log: (pull(W), np.full(len(W), log)),
             np.zeros((2, 4, 4)),
             make(),
@@ -83,7 +83,7 @@ def test_a_zero_gradient_is_noted_and_moves_nothing() -> None:
         return np.stack([np.zeros((3, 3)), np.eye(3)]), np.array([-np.inf, 0.0])
 
     for make in (lambda: Steepest(Frobenius()), lambda: Steepest(Spectral(), 0.5), Adam):
-        looks, stopped = descend(
+        looks, stopped = descend_scale_free(
             gradient, np.zeros((2, 3, 3)), make(), lambda t: 1.0, np.array([0, 4])
         )
         assert stopped.tolist() == [0, -1]

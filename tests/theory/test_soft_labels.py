@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from attsvm.base.errors import InputError
-from attsvm.theory import SoftLabelSVM, soft_label_svm
+from attsvm.theory import SoftLabelSVM, soft_label_svm, soft_label_svm_batch
 
 
 def drawn(m: int, V: int, d: int, seed: int, most: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -66,7 +66,7 @@ def test_independent_embeddings_reach_the_entropy_along_both_parts(seed: int) ->
 def test_several_are_solved_as_one_by_one(seed: int) -> None:
     (h, n), (g, k) = drawn(4, 5, 3, seed), drawn(2, 4, 3, seed)
     for together, alone in zip(
-        soft_label_svm([h, g, h], [n, k, 3.0 * n]),
+        soft_label_svm_batch([h, g, h], [n, k, 3.0 * n]),
         [soft_label_svm(h, n), soft_label_svm(g, k), soft_label_svm(h, n)],
         strict=True,
     ):
@@ -168,7 +168,7 @@ def test_refusals() -> None:
     h, n = drawn(4, 5, 4, 0)
     assert soft_label_svm(h.tolist(), n.tolist()).finite.shape == (5, 4)
     for call, words in (
-        (lambda: soft_label_svm([h, h], [n]), "2 matrices of embeddings and 1 of counts"),
+        (lambda: soft_label_svm_batch([h, h], [n]), "2 matrices of embeddings and 1 of counts"),
         (lambda: soft_label_svm([], []), r"embeddings has shape \(0,\)"),
         (lambda: soft_label_svm(h, -n - 1), r"counts\[0, 0\]"),
     ):

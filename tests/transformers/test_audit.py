@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +10,11 @@ import torch
 
 from attsvm import Frobenius, InputError, Nuclear, max_margin, pair_margins
 from attsvm.transformers import Recording, audit
-from attsvm.transformers.audit import solved, statistics
-from attsvm.transformers.capture import Attended, Layer
-from attsvm.transformers.comparison import Settings, Subject
-from attsvm.transformers.inputs import Inputs
-from attsvm.transformers.selections import KINDS, favourite, selections
+from attsvm.transformers.audit import audit_statistics, compare_pending_heads
+from attsvm.transformers.capture import Layer, TextAttention
+from attsvm.transformers.comparison import AuditSettings, resample_texts, solve_or_soften
+from attsvm.transformers.head_inputs import HeadInputs
+from attsvm.transformers.selections import KINDS, compute_selections, favourite_token
 
 from .conftest import Attention, family, one_head, recorded, sharpened
 
@@ -34,7 +33,7 @@ def test_statistics_by_hand() -> None:
     model = random_heads(0)
     recording = recorded(model, normal(0, 2, 9, 24))
     layer = recording.layers[0]
-    found = selections(recording, layer)
+    found = compute_selections(recording, layer)
     for h in range(4):
         logits = np.concatenate([text.logits()[h].double().numpy() for text in layer.texts])
         order = np.sort(logits, axis=1)
@@ -66,8 +65,8 @@ def test_statistics_by_hand() -> None:
 def test_classes_add_their_weights_and_are_no_rivals() -> None:
     recording = recorded(random_heads(1), normal(1, 1, 8, 24))
     classes = np.array([0, 0, 1, 1, 2, 2, 3, 3])
-    alone = selections(recording, recording.layers[0])
-    joined = selections(recording, recording.layers[0], [classes])
+    alone = compute_selections(recording, recording.layers[0])
+    joined = compute_selections(recording, recording.layers[0], [classes])
     assert (joined.margin >= alone.margin - 1e-6).all()
     assert (joined.top >= alone.top - 1e-6).all()
     h, j = 2, 5
@@ -76,7 +75,7 @@ def test_classes_add_their_weights_and_are_no_rivals() -> None:
     other = logits[classes != classes[best]].max()
     assert joined.margin[h, j] == pytest.approx(logits[best] - other, rel=1e-5)
     with pytest.raises(InputError, match="classes of text 0 have shape"):
-        selections(recording, recording.layers[0], [classes[:3]])
+        compute_selections(recording, recording.layers[0], [classes[:3]])
 
 
 def test_copies_that_are_declared_equivalent_change_no_null() -> None:
@@ -99,7 +98,7 @@ def test_copies_that_are_declared_equivalent_change_no_null() -> None:
 
 def test_the_other_copy_of_what_a_head_selects_agrees_with_it() -> None:
     layer = recorded(random_heads(0), normal(0, 2, 6, 24)).layers[0]
-    inputs = Inputs(layer, 0, classes=[np.array([0, 1, 2, 0, 1, 2]), np.arange(6)])
+    inputs = HeadInputs(layer, 0, classes=[np.array([0, 1, 2, 0, 1, 2]), np.arange(6)])
     queries = np.array([0, 1, 7, 7, 2, 2])  # two of the second text
     one, other = np.array([0, 0, 0, 3, -1, 6]), np.array([3, 1, 3, 3, -1, 0])
     found = inputs.equivalent(queries, one, other)
@@ -160,14 +159,14 @@ def test_heads_are_compared_the_most_selective_first() -> None:
             model.q_proj.weight[6 * h : 6 * h + 6].mul_(factor)
     x = normal(5, 3, 10, 24)
     recording = recorded(model, x)
-    settings = Settings(draws=1, threshold=0.2, most=20)
-    found, seen = statistics(recording, settings)
+    settings = AuditSettings(draws=1, threshold=0.2, most=20)
+    found, seen = audit_statistics(recording, settings)
     assert not any(head.fits for head in found.heads)
     assert [head.head for head in found.pending] == [1, 3, 0, 2]
-    heads = list(solved(recording, found, seen, settings))
+    heads = list(compare_pending_heads(recording, found, seen, settings))
     assert [head.head for head, _ in heads] == [1, 3, 0, 2]
     for one in heads:
-        found.put(*one)
+        found.replace_head(*one)
     assert not found.pending
     (layer,) = recording.layers
     alone = dataclasses.replace(recording, layers=[layer])
@@ -183,10 +182,10 @@ def test_shares_by_chance_are_those_of_uniform_selection() -> None:
     """A causal text of four tokens, two of them alike."""
     visible = np.tri(4, dtype=bool)
     queries, keys = torch.zeros(1, 4, 2), torch.zeros(1, 4, 2)
-    text = Attended(queries, keys, np.arange(4), visible, None, 1.0, 0, 4)
+    text = TextAttention(queries, keys, np.arange(4), visible, None, 1.0, 0, 4)
     layer = Layer(0, "", [0], False, True, [text])
     recording = Recording([layer], [np.array([5, 7, 5, 7])], [["a", "b", "a", "b"]])
-    found = selections(recording, layer)
+    found = compute_selections(recording, layer)
     chance = dict(zip(KINDS, found.chance, strict=True))
     own = 1 + 1 / 2 + 1 / 3 + 1 / 4
     assert chance["itself"] == pytest.approx(own / 4)
@@ -195,9 +194,9 @@ def test_shares_by_chance_are_those_of_uniform_selection() -> None:
     assert chance["same token"] == pytest.approx(1 / 16)  # b of the last
     assert sum(chance.values()) == pytest.approx(1)
     np.testing.assert_allclose(found.entropy[0], np.log([1, 2, 3, 4]), atol=1e-6)
-    assert found.runner[0, 0] == -1
+    assert found.rival[0, 0] == -1
     assert found.sure(0, 0.2).tolist() == [False, True, True, True], "the first has no choice"
-    word, share, at_random = favourite(recording, layer, found, 0)
+    word, share, at_random = favourite_token(recording, layer, found, 0)
     assert (word, share) == ("a", 1.0), "all logits are equal, and the first token wins"
     assert at_random == pytest.approx((1 + 1 / 2 + 2 / 3 + 1 / 2) / 4)
 
@@ -205,16 +204,14 @@ def test_shares_by_chance_are_those_of_uniform_selection() -> None:
 def test_selections_that_contradict_each_other_have_a_soft_solution() -> None:
     """One query twice, which selects one token and then the other."""
     programme = pair_margins([np.eye(2)], [np.ones((2, 3))], [np.array([0, 1])], causal=False)
-    subject = SimpleNamespace(_settings=Settings())
-    solution, status = Subject._solved(subject, programme, Frobenius())
+    solution, status = solve_or_soften(programme, Frobenius(), AuditSettings())
     assert status == "soft"
     assert (solution.status, solution.slack) == ("optimal", pytest.approx(10.0 / 3.0))
 
 
 def test_texts_are_drawn_with_replacement_and_one_is_left_out() -> None:
-    inputs = SimpleNamespace(text=np.repeat(np.arange(20), 2))
-    subject = SimpleNamespace(inputs=inputs, sure=np.arange(40), _rng=np.random.default_rng(0))
-    drawn = np.array([Subject._drawn(subject) for _ in range(200)])
+    texts, rng = np.repeat(np.arange(20), 2), np.random.default_rng(0)
+    drawn = np.array([resample_texts(texts, rng) for _ in range(200)])
     np.testing.assert_array_equal(drawn[:, ::2], drawn[:, 1::2])  # whole texts
     assert not drawn.all(axis=1).any()
     assert drawn.mean() == pytest.approx(1 - (19 / 20) ** 20, abs=0.02)

@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from attsvm import InputError
 from attsvm.transformers import audit, capture
-from attsvm.transformers.inputs import Inputs
+from attsvm.transformers.head_inputs import HeadInputs
 
 from .conftest import batch, family, recorded
 
@@ -65,7 +65,7 @@ def test_weights_on_inputs_give_the_logits(name: str) -> None:
     for layer, h in itertools.product(recorded(model, name).layers, range(4)):
         assert layer.projection is not None
         for center in (True, False):
-            inputs = Inputs(layer, h, center)
+            inputs = HeadInputs(layer, h, center)
             found = inputs.logits(inputs.weights())
             for text, logits in zip(layer.texts, found, strict=True):
                 seen = text.logits()[h].double().numpy()
@@ -122,7 +122,7 @@ def test_chosen_heads_are_those_of_a_whole_capture(name: str) -> None:
     model = family(name)
     whole, some = recorded(model, name), recorded(model, name, layers=[1], heads=[3, 1])
     (layer,) = some.layers
-    assert (layer.number, layer.numbers, layer.heads) == (1, [1, 3], 2)
+    assert (layer.number, layer.head_numbers, layer.heads) == (1, [1, 3], 2)
     for one, all_heads in zip(layer.texts, whole.layers[1].texts, strict=True):
         torch.testing.assert_close(one.logits(), all_heads.logits()[[1, 3]])
     if layer.projection is not None:

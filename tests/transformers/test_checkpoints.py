@@ -11,7 +11,7 @@ import pytest
 from attsvm import InputError
 from attsvm.cli import main
 from attsvm.transformers import Audit, Checkpoints, audit
-from attsvm.transformers.audit_page import headline, page
+from attsvm.transformers.audit_page import headline, render_audit_page
 
 from .conftest import family, recorded, saved, sharpened
 
@@ -34,7 +34,7 @@ def test_figures_over_steps(audits: dict[int, Audit], tmp_path: Path) -> None:
     assert [(row["step"], row["top"]) for row in found.table()] == heads
     assert "From step 100 to step 300" in headline(found.audits)
     assert "from 0 to 8 of 8" in headline(found.audits)
-    html = page(found.audits, "a model")
+    html = render_audit_page(found.audits, "a model")
     ends = re.findall(r'points="([\d.]+),\S+ ([\d.]+),', html)
     assert set(ends) == {("0.0", "160.0")}
     assert html.count("<polyline") == html.count("<figcaption>") == 40

@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attsvm.base.progress import ProgressBars
-from attsvm.cli import main
-from attsvm.transformers import run
+from attsvm.base.errors import InputError
+from attsvm.transformers.probe import ProbeRequest, probe
 
 from .conftest import saved, transformers
 
 
-def command(folder: Path, *models: Path) -> list[str]:
+def request(folder: Path, *models: Path, **changes: Any) -> ProbeRequest:
     text = folder / "text.txt"
-    rng = np.random.default_rng(0)
-    lines = [" ".join(f"w{i}" for i in rng.integers(0, 90, 7)) for _ in range(2)]
-    text.write_text("\n".join(lines), "utf-8")
-    options = ["--norm", "fro", "--null", "permuted", "--draws", "1", "--threshold", "0.3"]
-    return ["probe", *map(str, models), "--text", str(text), *options, "--json"]
+    if not text.exists():
+        rng = np.random.default_rng(0)
+        lines = [" ".join(f"w{i}" for i in rng.integers(0, 90, 7)) for _ in range(2)]
+        text.write_text("\n".join(lines), "utf-8")
+    settings = {"nulls": ("permuted",), "draws": 1, "threshold": 0.3, **changes}
+    return ProbeRequest(tuple(map(str, models)), text, **settings)
 
 
 class Heads:
-    """Watches the progress of a probe; after so many heads does something, and raises."""
+    """Progress of a probe; after so many heads it does something, and interrupts."""
 
-    def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        stop: int | None = None,
-        then: Callable[[], Any] = lambda: None,
-    ) -> None:
-        self.seen: list[int] = []
+    def __init__(self, stop: int | None = None, then: Callable[[], Any] = lambda: None) -> None:
+        self.done: list[int] = []
+        self._stop, self._then = stop, then
 
-        def watch(bars: ProgressBars, stage: str, done: int, total: int) -> None:
-            self.seen.append(done)
-            if done == stop:
-                then()
-                raise KeyboardInterrupt
+    def __call__(self, done: int, total: int) -> None:
+        self.done.append(done)
+        if done == self._stop:
+            self._then()
+            raise KeyboardInterrupt
 
-        monkeypatch.setattr(ProgressBars, "__call__", watch)
+
+def interrupted(asked: ProbeRequest, out: Path, stop: int, **options: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        probe(asked, out, progress=Heads(stop), **options)
 
 
 def record(folder: Path) -> dict[str, Any]:
@@ -63,8 +61,8 @@ def test_an_interrupted_probe_repeats_no_head_and_runs_no_finished_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two models of eight heads each; stopped within each of them, and in between; and killed."""
-    asked = command(tmp_path, saved(tmp_path / "one", 600.0), saved(tmp_path / "two", 900.0))
-    assert main([*asked, "--out", str(tmp_path / "straight"), "--quiet"]) == 0
+    asked = request(tmp_path, saved(tmp_path / "one", 600.0), saved(tmp_path / "two", 900.0))
+    probe(asked, tmp_path / "straight")
     straight = record(tmp_path / "straight")
     assert all(row["fro_status"] == "optimal" for row in straight["heads"])
     loaded: list[str] = []
@@ -79,67 +77,53 @@ def test_an_interrupted_probe_repeats_no_head_and_runs_no_finished_model(
     first = 0
     for stop, models in ((3, ["one"]), (8, ["one"]), (14, ["two"]), (None, ["two"])):
         # what is on the disk in the middle of a head is all that a killed probe leaves
-        heads = Heads(monkeypatch, stop, lambda: shutil.copytree(out, killed, dirs_exist_ok=True))
-        code = main([*asked, "--out", str(out)])
-        assert (code == 0) is (stop is None)
-        assert heads.seen == sorted(heads.seen)
-        assert heads.seen[0] >= first
-        assert sorted({*heads.seen} - {first}) == list(range(first + 1, (stop or 16) + 1))
+        heads = Heads(stop, lambda: shutil.copytree(out, killed, dirs_exist_ok=True))
+        with contextlib.suppress(KeyboardInterrupt):
+            probe(asked, out, progress=heads)
+            assert stop is None
+        assert heads.done == sorted(heads.done)
+        assert heads.done[0] >= first
+        assert sorted({*heads.done} - {first}) == list(range(first + 1, (stop or 16) + 1))
         assert list(dict.fromkeys(loaded)) == models
         loaded.clear()
         first = stop or 16
-    assert main([*asked, "--out", str(killed)]) == 0
+    probe(asked, killed)
     assert loaded == ["two"]
     for folder in (out, killed):
         assert record(folder) == straight
         assert page(folder) == page(tmp_path / "straight")
 
 
-def test_the_page_is_there_before_any_head_is_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = command(tmp_path, saved(tmp_path / "model", 600.0))
-    out = tmp_path / "out"
-    Heads(monkeypatch, 1)
-    capsys.readouterr()
-    assert main([*asked, "--out", str(out)]) != 0
+def test_the_page_is_there_before_any_head_is_compared(tmp_path: Path) -> None:
+    asked, out = request(tmp_path, saved(tmp_path / "model", 600.0)), tmp_path / "out"
+    first: list[Path] = []
+    interrupted(asked, out, 1, on_first_page=first.append)
+    assert first == [out / "report.html"]
     assert page(out).count('class="head"') == 8
     assert "0 of 8 heads are compared with their max-margin solutions so far" in page(out)
     assert page(out).count(">not solved yet<") == 8
-    assert f"{out / 'report.html'}: statistics of all heads" in capsys.readouterr().err
-    clock = itertools.chain([0.0] * 3, itertools.count(1e9, 1e9))  # once the page is there, late
-    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    Heads(monkeypatch, 3)
-    assert main([*asked, "--out", str(out)]) != 0
+    interrupted(asked, out, 3, page_share=1e9, page_interval=0.0)
     assert "2 of 8 heads are compared with their max-margin solutions so far" in page(out)
-    Heads(monkeypatch)
-    assert main([*asked, "--out", str(out)]) == 0
+    probe(asked, out)
     assert "so far" not in page(out)
     assert ">not solved yet<" not in page(out)
 
 
-def test_what_is_unfinished_is_not_of_another_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_unfinished_is_not_of_another_request(tmp_path: Path) -> None:
     """Other options, another text under the same name, another model in the same folder."""
-    model, text = saved(tmp_path / "model", 600.0), tmp_path / "text.txt"
-    asked = [*command(tmp_path, model), "--out", str(tmp_path / "out")]
-    Heads(monkeypatch, 5)
-    assert main(asked) != 0
-    kept = sorted(path.name for path in (tmp_path / "out").rglob("*"))
+    model, text, out = saved(tmp_path / "model", 600.0), tmp_path / "text.txt", tmp_path / "out"
+    asked = request(tmp_path, model)
+    interrupted(asked, out, 5)
+    kept = sorted(path.name for path in out.rglob("*"))
     assert "checkpoint" in kept
-    for change, more, told in (
-        (lambda: None, ["--seed", "1"], "holds another run (seed was 0, now 1)"),
-        (lambda: saved(model, 900.0), [], f"the content of {model} was"),
-        (lambda: (saved(model, 600.0), text.write_text("w1 w2 w3\n")), [], "(sha256 was"),
+    for change, other, told in (
+        (lambda: None, {"seed": 1}, r"holds another run \(seed was 0, now 1\)"),
+        (lambda: saved(model, 900.0), {}, f"the content of {model} was"),
+        (lambda: (saved(model, 600.0), text.write_text("w1 w2 w3\n")), {}, r"\(sha256 was"),
     ):
         change()
-        capsys.readouterr()
-        assert main([*asked, *more]) == 2
-        assert sorted(path.name for path in (tmp_path / "out").rglob("*")) == kept
-        error = capsys.readouterr().err
-        assert told in error
-        assert error.count("\n") == 1
-    Heads(monkeypatch)
-    assert main([*asked, "--overwrite"]) == 0
-    assert len(record(tmp_path / "out")["heads"]) == 8
+        with pytest.raises(InputError, match=told):
+            probe(request(tmp_path, model, **other), out)
+        assert sorted(path.name for path in out.rglob("*")) == kept
+    probe(asked, out, overwrite=True)
+    assert len(record(out)["heads"]) == 8

@@ -10,7 +10,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attsvm.transformers.growth import KEPT, Growth, HeadMetrics, Record, wait
+from attsvm.transformers.growth import (
+    GrowthOptions,
+    HeadGrowth,
+    HeadMetrics,
+    LogitRecord,
+    steps_to_next_measurement,
+)
 from attsvm.transformers.guard import in_trouble
 
 STEPS = range(0, 1000, 50)
@@ -21,10 +27,10 @@ def grown(
     turned: Callable[[int], float] = lambda t: 0.0,
     steps: range = STEPS,
     norm: Callable[[float], float] | None = None,
-) -> Growth:
-    track = Growth("planted")
+) -> HeadGrowth:
+    track = HeadGrowth("planted")
     for t in steps:
-        track.records.append(Record(t, size(t), 1.0, 1.0, (norm or size)(t), turned(t)))
+        track.records.append(LogitRecord(t, size(t), 1.0, 1.0, (norm or size)(t), turned(t)))
     return track
 
 
@@ -101,7 +107,7 @@ def test_an_unstable_head_is_in_trouble_from_a_quarter_of_tau_on_within_the_hori
 @pytest.mark.parametrize("every", [10, 50])
 def test_turning_does_not_depend_on_how_often_it_is_measured(every: int) -> None:
     """A spiral turns by a fixed angle while it grows e-fold; a record may lack its angle."""
-    steps = range(1000, 1000 + KEPT * every, every)
+    steps = range(1000, 1000 + GrowthOptions().window * every, every)
     turned = {t: 1 - math.cos(math.log(t / (t - every))) for t in steps}
     assert told(1e9, float, turned.get, steps=steps).turning == pytest.approx(1.0, rel=1e-2)
     turned[steps[3]] = math.nan
@@ -149,13 +155,13 @@ def test_fast_growth_is_measured_sooner(largest: float, doubles: float, steps: i
     size = lambda t: largest * 2.0 ** ((t - 100) / doubles)  # noqa: E731
     head = grown(size, steps=range(80, 120, 20))
     still = grown(lambda t: largest, steps=range(80, 120, 20))
-    assert wait([still, head], 100.0, 50) == steps
-    assert wait([grown(size, steps=range(1)), still], 100.0, 50) == 10
-    assert wait([head, still], 100.0, 1) == 1
+    assert steps_to_next_measurement([still, head], 100.0, 50) == steps
+    assert steps_to_next_measurement([grown(size, steps=range(1)), still], 100.0, 50) == 10
+    assert steps_to_next_measurement([head, still], 100.0, 1) == 1
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -3.0, 0.0])
 def test_logits_that_are_not_numbers_are_measured_as_usual(broken: float) -> None:
     for course in ((1.0, broken), (broken, 1.0)):
         head = grown(lambda t, course=course: course[t // 10], steps=range(0, 20, 10))
-        assert wait([head], 100.0, 50) == 50
+        assert steps_to_next_measurement([head], 100.0, 50) == 50

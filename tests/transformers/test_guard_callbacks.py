@@ -60,7 +60,9 @@ def test_trainer_clips_logs_accumulates_and_goes_on_from_a_checkpoint(tmp_path: 
     assert callback.guard.steps == 6
     assert not callback.guard._hooks
     saved = json.loads((tmp_path / "checkpoint-3" / "trainer_state.json").read_text())
-    assert saved["stateful_callbacks"]["LogitGuardCallback"]["attributes"]["kept"]["steps"] == 3
+    assert (
+        saved["stateful_callbacks"]["LogitGuardCallback"]["attributes"]["guard_state"]["steps"] == 3
+    )
     two = trainer(tmp_path, **settings)
     again = guard_trainer(two, tau=1e-3, every=2, action="clip")
     two.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))

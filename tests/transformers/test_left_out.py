@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 from attsvm.cli import main
-from attsvm.transformers import audit, story
-from attsvm.transformers.texts import Reading, account, read_texts, sentences
+from attsvm.transformers import audit, demo_model
+from attsvm.transformers.texts import (
+    TextCoverage,
+    coverage_record,
+    coverage_sentences,
+    read_probe_texts,
+)
 
 from .conftest import recorded, saved
 
@@ -71,11 +76,11 @@ def test_texts_that_are_read_and_not_read(
 ) -> None:
     file = tmp_path / "reviews.txt"
     file.write_bytes(content.encode())
-    texts, reading = read_texts(file, most), Reading(10, "it is long")
+    texts, reading = read_probe_texts(file, most), TextCoverage(10, "it is long")
     for line in texts.used:
         reading.add(line, 10 + cut.get(line, 0), 10)
-    assert " ".join(sentences(texts, reading)) == words
-    told = account(texts, reading)
+    assert " ".join(coverage_sentences(texts, reading)) == words
+    told = coverage_record(texts, reading)
     assert (told["used"], told["used"] + len(texts.beyond)) == (len(texts.used), told["texts"])
     assert told["not_used"]["lines"] == not_used
     assert (told["cut"]["lines"], told["cut"]["tokens"]) == (lines_cut, sum(cut.values()))
@@ -125,7 +130,7 @@ def test_queries_heads_and_nulls_that_are_left_out_are_counted(
 
 
 def test_queries_that_a_recording_did_not_keep_are_counted(tmp_path: Path) -> None:
-    model, tokenizer, batch = story(tokens=60)
+    model, tokenizer, batch = demo_model(tokens=60)
     recording = recorded(model, batch["input_ids"], layers=[0], most_queries=20)
     audit(recording.name_tokens(tokenizer), norms=()).save(tmp_path / "run")
     told = "some queries were looked at, spread evenly: 20 of 60 in a layer."

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from attsvm.transformers import audit
-from attsvm.transformers.inputs import Inputs
-from attsvm.transformers.null_weights import reflection, surest, variant
+from attsvm.transformers.head_inputs import HeadInputs
+from attsvm.transformers.null_weights import equally_sure_queries, null_variant, reflection
 
 from .conftest import Attention, family, recorded
 
@@ -34,7 +34,7 @@ def test_reflections_keep_the_mean_the_covariance_and_how_weights_lie_in_it() ->
 def test_other_weights_have_the_same_singular_values(null) -> None:
     rng = np.random.default_rng(0)
     U, s, Vt = np.linalg.svd(rng.normal(size=(8, 9)), full_matrices=False)
-    W = variant((U[:, :4], s[:4], Vt[:4]), null, rng)
+    W = null_variant((U[:, :4], s[:4], Vt[:4]), null, rng)
     np.testing.assert_allclose(np.linalg.svd(W, compute_uv=False)[:4], s[:4], rtol=1e-10)
     inside = U[:, :4].T @ W @ Vt[:4].T
     assert np.allclose(np.linalg.norm(inside), np.linalg.norm(W)) == (null != "random")
@@ -46,11 +46,11 @@ def test_other_weights_have_the_same_singular_values(null) -> None:
 @pytest.mark.parametrize("wanted", [1, 7, 19])
 def test_so_many_queries_are_sure_at_some_scale(wanted: int) -> None:
     logits = [np.random.default_rng(seed).normal(size=(10, 5)) for seed in (0, 1)]
-    assert len(surest(logits, [np.arange(5)] * 2, wanted, 0.5)) == wanted
+    assert len(equally_sure_queries(logits, [np.arange(5)] * 2, wanted, 0.5)) == wanted
 
 
 def test_reflected_weights_are_those_of_the_same_head_on_reflected_inputs() -> None:
-    inputs = Inputs(recorded(family("bert"), "bert").layers[0], 1)
+    inputs = HeadInputs(recorded(family("bert"), "bert").layers[0], 1)
     W, other = inputs.weights(), inputs.reflected(np.random.default_rng(0))
     left = reflection(np.concatenate(inputs.keys), np.random.default_rng(0))
     for keys, queries in zip(inputs.keys, inputs.queries, strict=True):
@@ -62,7 +62,7 @@ def test_reflected_weights_are_those_of_the_same_head_on_reflected_inputs() -> N
     rng = np.random.default_rng(0)
     two = Attention(rng.normal(size=(4, 5)), rng.normal(size=(4, 3)), 1)  # widths of two texts
     x, z = (torch.randn(1, 20, width, dtype=torch.float64) for width in (3, 5))
-    assert Inputs(recorded(two, x, z).layers[0], 0).reflected(rng).shape == (3, 6)
+    assert HeadInputs(recorded(two, x, z).layers[0], 0).reflected(rng).shape == (3, 6)
 
 
 @pytest.mark.parametrize(("name", "there"), [("bert", True), ("t5", True), ("llama", False)])

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from attsvm.transformers import Audit, Recording, audit, story
-from attsvm.transformers.audit_page import page
-from attsvm.transformers.capture import Attended, Layer
-from attsvm.transformers.drawing import LONGEST, drawings
-from attsvm.transformers.in_words import excess, selects, signed
+from attsvm.transformers import Audit, Recording, audit, demo_model
+from attsvm.transformers.audit_page import render_audit_page
+from attsvm.transformers.capture import Layer, TextAttention
+from attsvm.transformers.drawing import DrawingLimits, drawings
+from attsvm.transformers.head_descriptions import describe_excess, describe_selection, format_signed
 from attsvm.transformers.selections import KINDS
 
 from .conftest import family, recorded
@@ -22,7 +22,7 @@ from .conftest import family, recorded
 
 @pytest.fixture(scope="module")
 def found() -> Audit:
-    model, tokenizer, batch = story(tokens=60)
+    model, tokenizer, batch = demo_model(tokens=60)
     recording = recorded(model, batch["input_ids"])
     return audit(recording.name_tokens(tokenizer), nulls=["permuted"], draws=2, most=20)
 
@@ -53,7 +53,7 @@ def found() -> Audit:
 def test_a_head_in_words(found: Audit, shares, favourite, said) -> None:
     every, chance = {**dict.fromkeys(KINDS, 0.0), **shares}, dict.fromkeys(KINDS, 0.04)
     head = replace(found.heads[0], selects=every, chance=chance, favourite=favourite)
-    assert selects(head) == (said, 0.1 if said.startswith("often") else 0.04)
+    assert describe_selection(head) == (said, 0.1 if said.startswith("often") else 0.04)
 
 
 def test_a_decoder_of_another_text() -> None:
@@ -63,7 +63,7 @@ def test_a_decoder_of_another_text() -> None:
     seen = audit(recording, norms=())
     cross = [layer.number for layer in recording.layers if layer.cross]
     assert cross
-    assert page(seen, "t5").count("other tokens alone") >= 4 * len(cross)
+    assert render_audit_page(seen, "t5").count("other tokens alone") >= 4 * len(cross)
     drawn = {name.partition(".")[0] for each in seen.drawings for name in each.heads}
     assert drawn == {str(layer.number) for layer in recording.layers if "encoder" in layer.name}
 
@@ -74,17 +74,17 @@ def test_nearer_is_said_only_where_the_whole_interval_is_above_zero(found: Audit
     null = {"permuted": (0.09, 0.10, 0.11)}
     for cosine, said in ((0.5, "nearer"), (0.101, "unclear"), (0.05, "no nearer")):
         one = replace(fit, cosine=cosine, nulls=null, resampled=(cosine, cosine + 0.01))
-        verdict, number = excess(replace(head, fits=(one,)))
+        verdict, number = describe_excess(replace(head, fits=(one,)))
         assert verdict == said
-        assert number.startswith(signed(cosine - 0.10))
+        assert number.startswith(format_signed(cosine - 0.10))
     for why, said in (("fewer than 10 ...", "too rarely sure"), ("something ...", "not compared")):
-        assert excess(replace(head, fits=(), uncompared=why)) == (said, "")
-    assert [signed(x) for x in (0.061, -0.004, -0.25)] == ["+.06", "0", "−.25"]
+        assert describe_excess(replace(head, fits=(), uncompared=why)) == (said, "")
+    assert [format_signed(x) for x in (0.061, -0.004, -0.25)] == ["+.06", "0", "−.25"]
 
 
 def test_what_is_drawn_is_what_the_head_attends_to(found: Audit) -> None:
     (drawn,) = found.drawings
-    assert len(drawn.words) == LONGEST
+    assert len(drawn.words) == DrawingLimits().tokens
     assert drawn.tokens == 60
     text = found.recording.layers[2].texts[0]
     weights = text.logits().softmax(dim=-1)[5]
@@ -93,20 +93,20 @@ def test_what_is_drawn_is_what_the_head_attends_to(found: Audit) -> None:
         assert keys[0] == int(weights[query].argmax())
         assert shares == [round(100 * float(weights[query, key])) for key in keys]
         assert all(share >= 5 for share in shares[1:])
-    assert "(the first 48 of 60 tokens)" in page(found, "a model")
+    assert "(the first 48 of 60 tokens)" in render_audit_page(found, "a model")
 
 
 def test_a_token_is_drawn_of_every_query() -> None:
     keys = torch.zeros(1, 30, 2)
     keys[0, 7] = 0.01
     seen = np.ones((30, 30), dtype=bool)
-    text = Attended(torch.ones(1, 30, 2), keys, np.arange(30), seen, None, 1.0, 0, 30)
+    text = TextAttention(torch.ones(1, 30, 2), keys, np.arange(30), seen, None, 1.0, 0, 30)
     recording = Recording([Layer(0, "", [0], False, False, [text])], words=[["w"] * 30])
     assert drawings(recording)[0].heads == {"0.0": [[7, 3]] * 30}
 
 
 def test_numbers_of_a_head_stand_on_the_page(found: Audit) -> None:
-    html = page(found, "a model")
+    html = render_audit_page(found, "a model")
     assert "and none select the first token of the text most of the time" in html
     fits = [fit for head in found.heads for fit in head.fits]
     typical = np.median([fit.cosine / fit.null() for fit in fits if fit.null() > 0])
@@ -118,7 +118,7 @@ def test_numbers_of_a_head_stand_on_the_page(found: Audit) -> None:
 
 
 def test_sorting_searching_and_choosing(found: Audit, tmp_path: Path, browser: Any) -> None:
-    (tmp_path / "page.html").write_text(page(found, "a model"), "utf-8")
+    (tmp_path / "page.html").write_text(render_audit_page(found, "a model"), "utf-8")
     shown = browser.new_page(viewport={"width": 1400, "height": 900})
     errors: list[str] = []
     shown.on("pageerror", lambda error: errors.append(str(error)))
@@ -137,7 +137,7 @@ def test_sorting_searching_and_choosing(found: Audit, tmp_path: Path, browser: A
     assert names()[0] == f"{surest.layer}.{surest.head}"
     assert shown.inner_text("#whose") == f"Layer {surest.layer}, head {surest.head}"
     before = drawn()
-    assert len(before) == LONGEST
+    assert len(before) == DrawingLimits().tokens
     shown.click("#heads th:nth-child(1) button")
     ordered = [f"{each.layer}.{each.head}" for each in found.heads]
     assert names() == ordered
@@ -145,7 +145,7 @@ def test_sorting_searching_and_choosing(found: Audit, tmp_path: Path, browser: A
     firmest = max(found.heads, key=lambda each: each.margin[1])
     assert names()[0] == f"{firmest.layer}.{firmest.head}"
     other = next(each for each in found.heads if each is not surest and each is not firmest)
-    wanted = selects(other)[0]
+    wanted = describe_selection(other)[0]
     shown.fill("#search", wanted.upper())
     assert f"{other.layer}.{other.head}" in names()
     assert shown.inner_text("#left") == f"{len(names())} of 40 heads"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import attsvm
-from attsvm.transformers import Comparison, audit, story
+from attsvm.transformers import Comparison, audit, demo_model
 
 from .conftest import one_head, recorded
 
@@ -71,7 +71,7 @@ def test_random_weights_on_real_keys_are_inside_the_null_band(layers, copies: in
     """The heads of the stories model with queries turned at random: on its keys and queries that is
     the null ``random`` itself. Of many heads 95 % are inside, less three standard errors.
     """
-    model, _, batch = story(tokens=120)
+    model, _, batch = demo_model(tokens=120)
     inside = []
     for copy in range(copies):
         recording = recorded(model, batch["input_ids"], layers=layers)

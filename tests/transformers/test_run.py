@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from attsvm.cli import main
-from attsvm.transformers import audit, story
-from attsvm.transformers.audit_page import page
+from attsvm.transformers import audit, demo_model
+from attsvm.transformers.audit_page import render_audit_page
 
 from .conftest import family, recorded, saved, sharpened, transformers
 
 
-def test_the_model_that_comes_along_tells_its_story() -> None:
+def test_the_model_that_comes_along_tells_its_demo_model() -> None:
     """The first words of the published sample at temperature zero (llama2.c, stories260K.md)."""
-    _, pieces, batch = story(tokens=40)
+    _, pieces, batch = demo_model(tokens=40)
     text = "".join(pieces.convert_ids_to_tokens(batch["input_ids"][0].tolist()))
     told = "Once upon a time, there was a little girl named Lily. She loved to play outside"
     assert told in text
@@ -122,7 +122,7 @@ def test_words_of_a_text_are_inert_on_the_page() -> None:
     recording.words = [[hostile] * 12, [hostile] * 9]
     found = audit(sharpened(recording, 300.0), norms=["fro"], nulls=["permuted"], draws=1)
     assert any(found.support(head.layer, head.head) for head in found.heads)
-    html = page(found, hostile, hostile)
+    html = render_audit_page(found, hostile, hostile)
     assert html.count("<script") == 2, "the page's own, which its policy names, and its data"
     assert "alert(1)</script>" not in html
     assert "\u202e" not in html

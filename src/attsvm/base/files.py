@@ -90,8 +90,8 @@ def digest(*parts: Any) -> str:
     """SHA-256, in hexadecimal, of the bytes of all parts, one after the other.
 
     Args:
-        parts: bytes; text, in UTF-8; the path of a file, for its bytes; an array, for its shape and
-            numbers; any other value as JSON, whatever the order of its keys.
+        parts: bytes; text, in UTF-8; the path of a file, for its bytes; an array, for its shape,
+            type and numbers; any other value as JSON, whatever the order of its keys.
 
     Raises:
         InputError: what :func:`opened` refuses of a file.
@@ -108,7 +108,7 @@ def digest(*parts: Any) -> str:
                 while block := file.read(2**20):
                     total.update(block)
         elif isinstance(part, np.ndarray):
-            total.update(repr(part.shape).encode())
+            total.update(f"{part.shape}{part.dtype}".encode())
             total.update(np.ascontiguousarray(part).data)
         else:
             total.update(json.dumps(part, sort_keys=True, allow_nan=False).encode())

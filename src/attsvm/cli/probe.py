@@ -80,10 +80,10 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="no max-margin solutions, statistics alone: seconds for all heads",
     )
-    for name, (kind, default, letter, text) in _NUMBERS.items():
+    for name, (parse, default, letter, text) in _NUMBERS.items():
         parser.add_argument(
             f"--{name}",
-            type=kind,
+            type=parse,
             default=default,
             metavar=letter,
             help=f"{text} (default {default})",
@@ -96,9 +96,9 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Load, run, audit, write, print."""
     from attsvm.base.progress import ProgressBars
-    from attsvm.transformers.run import Request, probe
+    from attsvm.transformers.probe import ProbeRequest, probe
 
-    request = Request(
+    request = ProbeRequest(
         models=tuple(options.models),
         text=options.text,
         norms=() if options.statistics else tuple(options.norm or ("fro",)),
@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
     name = "".join(c if c.isalnum() else "-" for c in Path(options.models[-1]).name) or "model"
     folder = options.out or Path("runs") / f"probe-{name}"
 
-    def drawn(page: Path) -> None:
+    def announce_page(page: Path) -> None:
         if not options.quiet:
             tell(f"{page}: statistics of all heads; written again as heads are compared")
 
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
             overwrite=options.overwrite,
             command=options.command_line,
             progress=lambda done, total: progress("heads", done, total),
-            drawn=drawn,
+            on_first_page=announce_page,
         )
     if options.json:
         show_json(record)

@@ -77,7 +77,7 @@ class ActiveSet(ctypes.Structure):
 
 class Batch(ctypes.Structure):
     """Programmes that lie end to end, and what is found of each; made by
-    :func:`attsvm.solvers.frobenius.settle`.
+    :func:`attsvm.solvers.compiled.solve_many`.
     """
 
     _fields_ = (
@@ -185,7 +185,7 @@ class Descent(ctypes.Structure):
 
 
 class Corpus(ctypes.Structure):
-    """Sentences; made by :func:`attsvm.theory.next_token.compiled_runs.corpus`."""
+    """Sentences; made by :func:`attsvm.theory.next_token.compiled_runs.sentences_struct`."""
 
     _fields_ = (
         *((name, c_int64) for name in ("K", "classes", "tokens", "sentences")),
@@ -196,7 +196,9 @@ class Corpus(ctypes.Structure):
 
 
 class Course(ctypes.Structure):
-    """Descent on sentences; made by :func:`attsvm.theory.next_token.compiled_runs.course`."""
+    """Descent on sentences; made by ``training_struct`` of
+    :mod:`attsvm.theory.next_token.compiled_runs`.
+    """
 
     _fields_ = (
         *((name, c_int64) for name in ("rule", "loss", "textbook", "watch", "together")),

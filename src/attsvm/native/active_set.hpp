@@ -19,6 +19,7 @@ struct Quadratic {
     double *lam, *slope;        // (m) multipliers, G lam - b
 };
 
+// Take the free row at this position of the factor out, to `side`.
 inline void leave(ActiveSet &set, int64_t position, Side side) {
     const int64_t m = set.m;
     set.side[set.rows[position]] = side;
@@ -27,6 +28,7 @@ inline void leave(ActiveSet &set, int64_t position, Side side) {
     --set.count;
 }
 
+// Where the multiplier of a row that is not free rests.
 inline double bound(const Quadratic &p, const ActiveSet &set, int64_t row) {
     return set.side[row] == CAPPED ? p.cap[row] : 0.0;
 }
@@ -59,6 +61,7 @@ inline int64_t settle(const Quadratic &p, ActiveSet &set) {
     return left;
 }
 
+// The slopes G lam - b of all rows.
 inline void slopes(const Quadratic &p, const ActiveSet &set) {
     for (int64_t c = 0; c < set.m; ++c) p.slope[c] = -p.b[c];
     for (int64_t c = 0; c < set.m; ++c)
@@ -67,7 +70,7 @@ inline void slopes(const Quadratic &p, const ActiveSet &set) {
 
 // The row that is missed most, by more than `tol`, and the sign of its step; -1 for none.
 inline int64_t most_missed(const Quadratic &p, const ActiveSet &set, double tol, double &sign) {
-    int64_t found = -1;
+    int64_t row = -1;
     double most = tol;
     for (int64_t c = 0; c < set.m; ++c) {
         const uint8_t side = set.side[c];
@@ -76,11 +79,11 @@ inline int64_t most_missed(const Quadratic &p, const ActiveSet &set, double tol,
         const double missed = p.free_sign[c] ? std::abs(slope) : side == CAPPED ? slope : -slope;
         if (missed > most) {
             most = missed;
-            found = c;
+            row = c;
         }
     }
-    if (found >= 0) sign = p.slope[found] < 0.0 ? 1.0 : -1.0;
-    return found;
+    if (row >= 0) sign = p.slope[row] < 0.0 ? 1.0 : -1.0;
+    return row;
 }
 
 // Whether an equality that depends on the free rows, with shares `r`, follows from theirs, up to
@@ -94,8 +97,14 @@ inline bool implied(const Quadratic &p, const ActiveSet &set, int64_t row, const
     return std::abs(side) <= REDUNDANT * size;
 }
 
-// From the free rows and sides that are there to the solution. A contradiction leaves multipliers
-// with sum lambda_c a_c = 0 and b^T lambda > 0.
+// From the free rows and sides of `set` to the solution, by steps that
+//
+// 1. choose the row that is missed most, and express it by the free rows: r = G_FF^-1 G_Fc;
+// 2. move its multiplier, and those of the free rows by -r, as far as its slope is zero (`full`), a
+//    free multiplier reaches a bound (`first`), or the row's multiplier does (`to_bound`);
+// 3. end in a contradiction where nothing stops the step: sum lambda_c a_c = 0, b^T lambda > 0;
+// 4. let the free row that stopped the step leave, and go on with 1; or the row becomes free, or
+//    rests at its bound.
 inline Outcome solve(const Quadratic &p, ActiveSet &set, double tol, int64_t most, int64_t &steps) {
     const int64_t m = set.m;
     double *half = set.work, *r = half + m, *change = r + m;
@@ -116,18 +125,18 @@ inline Outcome solve(const Quadratic &p, ActiveSet &set, double tol, int64_t mos
         const double diagonal = p.G[row * m + row];
         while (steps < most) {
             ++steps;
-            const int64_t k = set.count;
+            const int64_t k = set.count;  // 1
             for (int64_t i = 0; i < k; ++i) half[i] = p.G[row * m + set.rows[i]];
             forward(set.factor, m, k, half);
             std::memcpy(r, half, sizeof(double) * k);
             backward(set.factor, m, k, r);
             const double curvature = diagonal - dot(half, half, k);
-            double own = p.free_sign[row] ? INF
-                         : sign > 0.0     ? p.cap[row] - p.lam[row]
-                                          : p.lam[row];
+            const double to_bound = p.free_sign[row] ? INF
+                                    : sign > 0.0     ? p.cap[row] - p.lam[row]
+                                                     : p.lam[row];
             const bool independent = k < set.rank && curvature > DEPENDENT * diagonal;
-            const double whole = independent ? std::abs(p.slope[row]) / curvature : INF;
-            double length = std::min(own, whole);
+            const double full = independent ? std::abs(p.slope[row]) / curvature : INF;
+            double length = std::min(to_bound, full);  // 2
             int64_t first = -1;
             for (int64_t i = 0; i < k; ++i) {
                 const int64_t c = set.rows[i];
@@ -141,7 +150,7 @@ inline Outcome solve(const Quadratic &p, ActiveSet &set, double tol, int64_t mos
                     first = i;
                 }
             }
-            if (!(length < INF)) {
+            if (!(length < INF)) {  // 3
                 if (p.free_sign[row] && implied(p, set, row, r)) {
                     set.side[row] = IMPLIED;
                     break;
@@ -162,12 +171,12 @@ inline Outcome solve(const Quadratic &p, ActiveSet &set, double tol, int64_t mos
             }
             axpy(p.slope, length, change, m);
             p.lam[row] += sign * length;
-            if (first >= 0) {
+            if (first >= 0) {  // 4
                 const int64_t c = set.rows[first];
                 const Side side = sign * r[first] > 0.0 ? ZERO : CAPPED;
                 leave(set, first, side);
                 p.lam[c] = bound(p, set, c);
-            } else if (whole <= own) {
+            } else if (full <= to_bound) {
                 append(set.factor, m, k, half, diagonal);
                 set.rows[set.count++] = row;
                 set.side[row] = FREE;

@@ -1,4 +1,9 @@
-// Block coordinate ascent on the dual of the Frobenius programme, one sequence at a time.
+// Block coordinate ascent on the dual of the Frobenius programme, one sequence at a time. For each
+//
+// 1. W z, after the rank-one update that the sequence before it left over;
+// 2. the slopes of its rows that are awake, and the largest projected gradient among them;
+// 3. sweeps over its multipliers;
+// 4. the change of W by these, as a rank-one update for the next sequence.
 #include "attsvm.h"
 #include "lanes.hpp"
 
@@ -26,7 +31,7 @@ inline double missed(const Programme &p, int64_t c, double lam, double slope, do
 }
 
 // Sweeps over the Gram block of a sequence; whether multipliers have changed.
-bool block(const Programme &p, int64_t first, int64_t count, int64_t taken, const double *gram,
+bool sweep_block(const Programme &p, int64_t first, int64_t count, int64_t taken, const double *gram,
            double *lam, int64_t inner, Room &room) {
     bool changed = false;
     for (int64_t sweep = 0; sweep < inner; ++sweep) {
@@ -49,8 +54,8 @@ bool block(const Programme &p, int64_t first, int64_t count, int64_t taken, cons
     return changed;
 }
 
-// The same without stored Gram blocks: W z moves with every multiplier.
-bool rows(const Programme &p, int64_t first, int64_t taken, double size, const double *diagonal,
+// Sweeps over the rows of a sequence without a stored Gram block: W z moves with each multiplier.
+bool sweep_rows(const Programme &p, int64_t first, int64_t taken, double size, const double *diagonal,
           double *lam, int64_t inner, Room &room) {
     bool changed = false;
     for (int64_t sweep = 0; sweep < inner; ++sweep) {
@@ -133,8 +138,10 @@ PUBLIC double ascend(const Programme *p, const double *grams, const int64_t *sta
             if (!asleep[first + c]) room.awake[listed++] = c;
         if (listed == 0) continue;
         const double *z = p->Z + i * p->dz;
+        // 1
         move(W, p->dx, p->dz, room.change, before, z, room.moved);
         before = nullptr;
+        // 2
         products(p->D + first * p->dx, room.awake, listed, p->dx, room.moved, room.slope);
         double most = 0.0;
         for (int64_t r = 0; r < listed; ++r) {
@@ -150,10 +157,12 @@ PUBLIC double ascend(const Programme *p, const double *grams, const int64_t *sta
         }
         worst = std::max(worst, most);
         if (most == 0.0) continue;
+        // 3
         const bool changed =
-            grams ? block(*p, first, count, taken, grams + starts[i], lam, inner, room)
-                  : rows(*p, first, taken, dot(z, z, p->dz), diagonal, lam, inner, room);
+            grams ? sweep_block(*p, first, count, taken, grams + starts[i], lam, inner, room)
+                  : sweep_rows(*p, first, taken, dot(z, z, p->dz), diagonal, lam, inner, room);
         if (!changed) continue;
+        // 4
         std::memset(room.change, 0, sizeof(double) * p->dx);
         for (int64_t r = 0; r < taken; ++r) {
             const int64_t c = room.awake[r];

@@ -1,6 +1,12 @@
-// The Frobenius programme of few rows, hard or soft, in one call: its Gram matrix, sweeps of
-// coordinate ascent that guess the active rows, the method of active sets, refinement in the
-// weights, and the figures of the certificate.
+// The Frobenius programme of few rows, hard or soft, in one call:
+//
+// 1. rows, right-hand sides and caps are brought near one by powers of two (prepare);
+// 2. the Gram matrix (gram);
+// 3. sweeps of coordinate ascent guess the active rows (sweep);
+// 4. the method of active sets ends in multipliers or in a contradiction (solve);
+// 5. the weights are refined on the rows themselves (refine);
+// 6. where a sign is wrong, step 4 is repeated with the slopes that the weights have;
+// 7. norm, gap, violation and rounding of the weights (certify).
 #include "active_set.hpp"
 #include "rows.hpp"
 
@@ -8,7 +14,7 @@
 
 namespace {
 
-enum Found : int64_t { UNSETTLED = 0, WEIGHTS = 1, CONTRADICTS = 2 };
+enum Verdict : int64_t { UNSETTLED = 0, WEIGHTS = 1, CONTRADICTS = 2 };
 
 constexpr int64_t LARGEST_EXPONENT = 100;  // data within 2^+-100: no square leaves float64
 constexpr int64_t BLOCK = 4 * WIDE;        // columns of the Gram matrix that are made at a time
@@ -40,23 +46,24 @@ struct Case {
     ActiveSet set;
     double lift;  // W = lift * weights of the rows near one
 
-    // numbers of doubles of all these
-    static int64_t room(int64_t m, int64_t n, int64_t dx, int64_t dz) {
+    // how many doubles all these take
+    static int64_t doubles(int64_t m, int64_t n, int64_t dx, int64_t dz) {
         const int64_t w = padded(m);
         return m * dx + dx * w + n * dz + n * n + 2 * (m * m + 16) + (n + 18) * (w + 16)
                + 2 * n + 2 + dx + dx * dz;
     }
 
-    void lay(double *at) {
+    // Point the arrays to their places, one after the other from `at` on.
+    void assign(double *at) {
         width = padded(m);
-        auto place = [&](double *&p, int64_t count) { p = at, at += count; };
-        place(near, m * dx), place(turned, dx * width), place(queries, n * dz);
-        place(products, n * n), place(G, m * m + 16), place(set.factor, m * m + 16);
-        for (double **each : {&size, &unit, &stretch, &b, &sides, &cap, &inverse, &slope,
+        auto take = [&](double *&p, int64_t count) { p = at, at += count; };
+        take(near, m * dx), take(turned, dx * width), take(queries, n * dz);
+        take(products, n * n), take(G, m * m + 16), take(set.factor, m * m + 16);
+        for (double **array : {&size, &unit, &stretch, &b, &sides, &cap, &inverse, &slope,
                               &lam, &step})
-            place(*each, width + 16);
-        place(set.work, 4 * (width + 16)), place(scale, n), place(spread, n * width);
-        place(moved, dx), place(other, dx * dz);
+            take(*array, width + 16);
+        take(set.work, 4 * (width + 16)), take(scale, n), take(spread, n * width);
+        take(moved, dx), take(other, dx * dz);
         begin = (int64_t *)at, at += n + 1;
         set.rows = (int64_t *)at, at += m;
         set.side = (uint8_t *)at, signs = set.side + m;
@@ -126,7 +133,7 @@ bool prepare(Case &p) {
     return true;
 }
 
-// Four parts of a row from `column` on, of which `m` entries exist, times weights.
+// Four lanes of a row from `column` on, of which `m` entries exist, times weights.
 inline void store(double *row, int64_t m, int64_t column, const double *weight, Lane a, Lane b,
                   Lane c, Lane d) {
     double last[BLOCK], *to = column + BLOCK <= m ? row + column : last;
@@ -217,7 +224,7 @@ void sweep(Case &p) {
 void begin_at_once(const Quadratic &q, ActiveSet &set) {
     const int64_t m = set.m;
     double *U = set.factor;
-    int64_t count = 0, kept = 0;
+    int64_t count = 0, independent = 0;
     for (int64_t c = 0; c < m; ++c) {
         const bool inside = q.lam[c] > 0.0 && q.G[c * m + c] > 0.0;
         set.side[c] = inside && q.lam[c] >= q.cap[c] ? CAPPED : ZERO;
@@ -229,7 +236,7 @@ void begin_at_once(const Quadratic &q, ActiveSet &set) {
     for (int64_t i = 0; i < count; ++i) {
         double *row = U + i * m;
         const int64_t c = set.rows[i];
-        if (kept == set.rank || !(row[i] > DEPENDENT * q.G[c * m + c])) continue;
+        if (independent == set.rank || !(row[i] > DEPENDENT * q.G[c * m + c])) continue;
         const double inverse = 1.0 / std::sqrt(row[i]);
         for (int64_t j = i + 1; j < count; ++j) row[j] *= inverse;
         row[i] = inverse;
@@ -239,15 +246,15 @@ void begin_at_once(const Quadratic &q, ActiveSet &set) {
             for (int64_t k = j / WIDE * WIDE; k < count; k += WIDE)
                 at(below + k) -= row[j] * at((const double *)row + k);
         }
-        from[kept] = i;
-        set.rows[kept++] = c;
+        from[independent] = i;
+        set.rows[independent++] = c;
         set.side[c] = FREE;
     }
-    for (int64_t i = 0; i < kept; ++i) {
+    for (int64_t i = 0; i < independent; ++i) {
         for (int64_t j = 0; j < i; ++j) U[i * m + j] = U[from[j] * m + from[i]];
         U[i * m + i] = U[from[i] * m + from[i]];
     }
-    set.count = kept;
+    set.count = independent;
 }
 
 // W = sum_c x_c a_c of rows D with queries Z.
@@ -299,16 +306,16 @@ bool refine(Case &p, double &noise, bool &plain) {
 }
 
 // Whether some sign is wrong by more than rounding: of a free multiplier, or of another's slope.
-bool wrong(const Case &p, double noise) {
-    bool found = false;
+bool has_wrong_sign(const Case &p, double noise) {
+    bool wrong = false;
     for (int64_t c = 0; c < p.m; ++c) {
         const double slope = p.values[c] - p.b[c];
         const uint8_t side = p.set.side[c];
-        found |= side == FREE ? p.lam[c] < 0.0 || p.lam[c] > p.cap[c]
+        wrong |= side == FREE ? p.lam[c] < 0.0 || p.lam[c] > p.cap[c]
                  : side == CAPPED ? slope > noise
                                   : slope < -noise && p.G[c * p.m + c] > 0.0;
     }
-    return found;
+    return wrong;
 }
 
 // Multipliers whose sum over rows vanishes, refined, without those that are only rounding, in the
@@ -392,18 +399,18 @@ bool certify(Case &p, bool plain) {
     return true;
 }
 
-Found solved(Case &p, int64_t &steps) {
+Verdict solve_case(Case &p, int64_t &steps) {
     const int64_t m = p.m;
     steps = 0;
-    if (!prepare(p)) return UNSETTLED;
-    gram(p);
+    if (!prepare(p)) return UNSETTLED;  // 1
+    gram(p);                            // 2
     const bool soft = p.slack < INF;
     for (int64_t c = 0; c < m; ++c)
         if (!soft && p.G[c * m + c] == 0.0 && p.rhs[c] > 0.0) return UNSETTLED;
     if (p.start)
         for (int64_t c = 0; c < m; ++c) p.lam[c] = clipped(p.start[c] / p.stretch[c], p.cap[c]);
     else
-        sweep(p);
+        sweep(p);  // 3
     std::memcpy(p.sides, p.b, sizeof(double) * m);
     const Quadratic q{p.G, p.sides, p.cap, p.signs, p.lam, p.slope};
     begin_at_once(q, p.set);
@@ -412,7 +419,7 @@ Found solved(Case &p, int64_t &steps) {
     bool plain = true;
     double noise = 0.0;
     for (int count = 0; count <= CORRECTIONS; ++count) {
-        const Outcome outcome = solve(q, p.set, MISSED, steps + 20 * m + 100, steps);
+        const Outcome outcome = solve(q, p.set, MISSED, steps + 20 * m + 100, steps);  // 4
         if (outcome == STOPPED) return UNSETTLED;
         if (outcome == CONTRADICTION) {
             if (!contradiction(p)) return UNSETTLED;
@@ -421,9 +428,9 @@ Found solved(Case &p, int64_t &steps) {
             std::memset(p.W, 0, sizeof(double) * p.dx * p.dz);
             return CONTRADICTS;
         }
-        if (!refine(p, noise, plain)) return UNSETTLED;
-        if (!wrong(p, noise)) return certify(p, plain) ? WEIGHTS : UNSETTLED;
-        // what the Gram matrix takes for the slopes becomes what they are in the weights
+        if (!refine(p, noise, plain)) return UNSETTLED;  // 5
+        if (!has_wrong_sign(p, noise)) return certify(p, plain) ? WEIGHTS : UNSETTLED;  // 7
+        // 6: what the Gram matrix takes for the slopes becomes what they are in the weights
         slopes(q, p.set);
         for (int64_t c = 0; c < m; ++c) p.sides[c] += p.slope[c] - (p.values[c] - p.b[c]);
     }
@@ -437,7 +444,7 @@ PUBLIC int64_t solve_programmes(const Batch *batch, int64_t first, int64_t last)
     int64_t most = 0;
     auto rows = [&](int64_t k) { return batch->offsets[batch->instances[k]]; };
     for (int64_t k = first; k < last; ++k)
-        most = std::max(most, Case::room(rows(k + 1) - rows(k),
+        most = std::max(most, Case::doubles(rows(k + 1) - rows(k),
                                          batch->instances[k + 1] - batch->instances[k], batch->dx,
                                          batch->dz));
     double *room = (double *)std::malloc(sizeof(double) * most);
@@ -451,9 +458,9 @@ PUBLIC int64_t solve_programmes(const Batch *batch, int64_t first, int64_t last)
         p.start = batch->start ? batch->start + start : nullptr;
         p.W = batch->W + k * p.dx * p.dz, p.dual = batch->dual + start;
         p.values = batch->values + start, p.figures = batch->figures + 4 * k;
-        p.lay(room);
+        p.assign(room);
         for (int64_t i = 0; i <= p.n; ++i) p.begin[i] = batch->offsets[from + i] - start;
-        batch->outcome[k] = p.m > 0 ? solved(p, batch->steps[k]) : UNSETTLED;
+        batch->outcome[k] = p.m > 0 ? solve_case(p, batch->steps[k]) : UNSETTLED;
     }
     std::free(room);
     return 1;

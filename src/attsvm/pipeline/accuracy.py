@@ -203,7 +203,7 @@ def _random_tokens(data: AttentionData, generator: np.random.Generator) -> IntAr
 
 
 def _entry(predictor: Predictor, labels: FloatArray, splits: dict[str, IntArray]) -> dict[str, Any]:
-    """Accuracies of a predictor by split; ``std`` is over the draws of a control, on the test part."""
+    """Accuracies of a predictor by split; ``std`` is over draws of a control."""
     name, title, sentence, values = predictor
     right = (np.atleast_2d(values) > 0) == (labels > 0)
     std = float(right[:, splits["test"]].mean(axis=1).std()) if values.ndim == 2 else None

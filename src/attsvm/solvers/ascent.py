@@ -2,19 +2,23 @@ r"""Block coordinate ascent on the dual of the Frobenius programme, one sequence
 
 .. math:: \max_{0\le\lambda\le C}\; b^\top\lambda - \tfrac12\Big\|\sum_c\lambda_c A_c\Big\|_F^2
 
-The state is :math:`W=\sum_c\lambda_c A_c`. For sequence :math:`i` the slopes of its block need only
-:math:`W z_i`, the block is improved by a few coordinate sweeps (Hildreth; Hsieh et al., *A dual
-coordinate descent method for large-scale linear SVM*, 2008), and :math:`W` follows by one rank-one
-update. An epoch costs as much as one gradient and converges linearly. Rows that cannot become
-active soon are left out of most epochs (Joachims, *Making large-scale SVM learning practical*,
+The state is :math:`W=\sum_c\lambda_c A_c`. An epoch goes through the sequences; for each of them
+
+1. the slopes of its block need only :math:`W z_i`;
+2. the block is improved by a few coordinate sweeps (Hildreth; Hsieh et al., *A dual coordinate
+   descent method for large-scale linear SVM*, 2008);
+3. :math:`W` follows by one rank-one update.
+
+An epoch costs as much as one gradient and converges linearly. Rows that cannot become active soon
+are asleep: they are left out of most epochs (Joachims, *Making large-scale SVM learning practical*,
 1998).
 
-Large programmes are cut into two parts whose epochs start from the same :math:`W`, on two cores,
+Large programmes are cut into two segments whose epochs start from the same :math:`W`, on two cores,
 and their changes :math:`\Delta_j` of :math:`W` are added (after Jaggi et al.,
-*Communication-efficient distributed dual coordinate ascent*, 2014). Exact steps of each part gain
-:math:`\frac12\|\Delta_j\|_F^2`, so their sum gains as long as
-:math:`\|\sum_j\Delta_j\|_F^2<2\sum_j\|\Delta_j\|_F^2`. Where that is not so by a margin, parts are
-taken one after the other. The parts depend on the programme alone, not on the number of cores.
+*Communication-efficient distributed dual coordinate ascent*, 2014). Exact steps of each segment
+gain :math:`\frac12\|\Delta_j\|_F^2`, so their sum gains as long as
+:math:`\|\sum_j\Delta_j\|_F^2<2\sum_j\|\Delta_j\|_F^2`. Where that is not so by a margin, segments
+are taken one after the other. They depend on the programme alone, not on the number of cores.
 """
 
 from __future__ import annotations
@@ -22,26 +26,47 @@ from __future__ import annotations
 import functools
 import itertools
 import time
+from dataclasses import dataclass
 
 import numpy as np
 
 from attsvm.base.cores import shared_out
-from attsvm.datasets.attention_data import FloatArray
+from attsvm.datasets.attention_data import BoolArray, FloatArray
 from attsvm.native import address, library, programme
 from attsvm.solvers.programme import Programme
 
-_INNER_SWEEPS = 5
-_REFRESH = 25  # epochs between recomputations of W from the multipliers
-_LARGEST_GRAMS = 1 << 26  # entries: half a gigabyte
-_WAKE = 8  # epochs between two that look at all rows
-_WORTH_SLEEP = 1 << 18  # numbers in the differences from which rows asleep save more than the last
-# epoch, over all, costs
-_LARGE = 1 << 23  # and from which parts pay
-_PARTS = 2  # more of them hinder each other: the epochs double at four
-_HINDRANCE = 1.5  # square of the sum of the changes over the sum of their squares
+
+@dataclass(frozen=True)
+class AscentOptions:
+    """How epochs are made. They decide how long ascent takes, not where it ends.
+
+    Attributes:
+        sweeps: coordinate sweeps over the block of a sequence.
+        epochs_per_refresh: epochs between recomputations of the weights from the multipliers.
+        gram_entries: up to which the Gram blocks of all sequences are stored; half a gigabyte.
+        epochs_per_wake: epochs between two that look at all rows.
+        numbers_worth_sleep: in the differences, from which rows asleep save more than the last
+            epoch, over all rows, costs.
+        numbers_worth_segments: in the differences, from which segments on several cores pay.
+        segments: more of them hinder each other: the epochs double at four.
+        hindrance: square of the sum of their changes over the sum of the squares from which on
+            segments are taken one after the other.
+    """
+
+    sweeps: int = 5
+    epochs_per_refresh: int = 25
+    gram_entries: int = 1 << 26
+    epochs_per_wake: int = 8
+    numbers_worth_sleep: int = 1 << 18
+    numbers_worth_segments: int = 1 << 23
+    segments: int = 2
+    hindrance: float = 1.5
 
 
-class _Part:
+ASCENT = AscentOptions()
+
+
+class _Segment:
     """Neighbouring sequences of a programme, from ``first`` to before ``last``, for compiled
     epochs.
     """
@@ -61,7 +86,7 @@ class _Part:
         rows = np.diff(offsets)
         self._starts = np.concatenate([[0], np.cumsum(rows * rows)])
         self._diagonal = p.diagonal[self.rows]
-        self._asleep = np.zeros(self.m, np.uint8)
+        self.asleep = np.zeros(self.m, np.uint8)
         self._work = np.empty(2 * p.D.shape[1] + 3 * int(rows.max(initial=0)))
         self._grams = np.empty(self._starts[-1] if stored else 0)
         starts = address(self._starts, np.int64, count + 1)
@@ -69,29 +94,29 @@ class _Part:
             library.block_grams(
                 self._struct, starts, address(self._grams, np.float64, self._starts[-1])
             )
-        self._before = (
+        self._blocks = (
             self._grams.__array_interface__["data"][0] if stored else None,
             starts,
             address(self._diagonal, np.float64, self.m),
         )
-        self.room = np.empty((p.D.shape[1], p.Z.shape[1]))  # for the weights that it moves
+        self.weights = np.empty((p.D.shape[1], p.Z.shape[1]))  # those that its epoch moves
 
     def wake(self) -> None:
         """Let the next epoch look at all rows."""
-        self._asleep[:] = 0
+        self.asleep[:] = 0
 
-    def epoch(self, dual: FloatArray, W: FloatArray, inner: int, bar: float) -> float:
-        """One epoch on ``W`` and the multipliers of all rows of the programme, in place; the
-        largest projected gradient met.
+    def epoch(self, dual: FloatArray, W: FloatArray, sweeps: int, bar: float) -> float:
+        """Make one epoch on ``W`` and the multipliers of all rows of the programme, in place, and
+        return the largest projected gradient met. Rows whose slope is above ``bar`` fall asleep.
         """
         worst: float = library.ascend(
             self._struct,
-            *self._before,
+            *self._blocks,
             address(dual[self.rows], np.float64, self.m),
-            address(W, np.float64, *self.room.shape),
-            address(self._asleep, np.uint8, self.m),
+            address(W, np.float64, *self.weights.shape),
+            address(self.asleep, np.uint8, self.m),
             bar,
-            inner,
+            sweeps,
             address(self._work, np.float64, len(self._work)),
         )
         return worst
@@ -108,70 +133,95 @@ class BlockAscent:
         epochs: epochs so far.
     """
 
-    def __init__(self, programme: Programme, dual: FloatArray) -> None:
-        self.programme = programme
+    def __init__(
+        self, programme: Programme, dual: FloatArray, options: AscentOptions = ASCENT
+    ) -> None:
+        self.programme, self.options = programme, options
         self.dual = np.ascontiguousarray(dual)
         self.W = programme.adjoint(self.dual)
         self.residual = np.inf
         self.rate = 1.0
         self.epochs = 0
         counts = np.diff(programme.offsets)
-        self._stored = int(counts @ counts) <= _LARGEST_GRAMS
-        parts = [(0, len(counts))]
-        if programme.D.size >= _LARGE:
-            ends = np.linspace(0, programme.m, _PARTS + 1)
+        self._stored = int(counts @ counts) <= options.gram_entries
+        ranges = [(0, len(counts))]
+        if programme.D.size >= options.numbers_worth_segments:
+            ends = np.linspace(0, programme.m, options.segments + 1)
             cuts = np.unique(np.searchsorted(programme.offsets, ends))
-            parts = list(itertools.pairwise(cuts.tolist()))
-        self._parts = shared_out(lambda part: _Part(programme, *part, self._stored), parts)
+            ranges = list(itertools.pairwise(cuts.tolist()))
+        self._segments = shared_out(lambda ends: _Segment(programme, *ends, self._stored), ranges)
+
+    @property
+    def segments(self) -> int:
+        """Number of segments whose epochs run side by side."""
+        return len(self._segments)
+
+    @property
+    def asleep(self) -> BoolArray:
+        """``(m,)``: the rows that the next epoch leaves out."""
+        return np.concatenate([segment.asleep for segment in self._segments]).astype(bool)
 
     def run(self, epochs: int, target: float, deadline: float) -> None:
-        """Up to ``epochs`` more epochs, until the residual is at most ``target`` or the clock
+        """Make up to ``epochs`` more epochs, until the residual is at most ``target`` or the clock
         passes ``deadline``.
         """
-        p = self.programme
-        small = p.D.size < _WORTH_SLEEP
-        met: list[float] = []
-        while len(met) < epochs:
-            whole = small or len(met) % _WAKE == 0 or met[-1] <= target or len(met) == epochs - 1
-            bar = met[-1] if met else np.inf
-            met.append(self._epoch(self.dual, self.W, _INNER_SWEEPS, whole, bar))
+        p, options = self.programme, self.options
+        is_small = p.D.size < options.numbers_worth_sleep
+        residuals: list[float] = []
+        while len(residuals) < epochs:
+            over_all = (
+                is_small
+                or len(residuals) % options.epochs_per_wake == 0
+                or residuals[-1] <= target
+                or len(residuals) == epochs - 1
+            )
+            bar = residuals[-1] if residuals else np.inf
+            residuals.append(self._epoch(self.dual, self.W, options.sweeps, over_all, bar))
             self.epochs += 1
-            if self.epochs % _REFRESH == 0:
+            if self.epochs % options.epochs_per_refresh == 0:
                 self.W = p.adjoint(self.dual)
-            if (met[-1] <= target and whole) or time.monotonic() > deadline:
+            # a residual of rows that are awake says nothing of those asleep
+            if (residuals[-1] <= target and over_all) or time.monotonic() > deadline:
                 break
-        self.residual = float(met[-1])
-        middle = len(met) // 2
-        if 0 < middle < len(met) - 1 and met[middle] > 0:
-            self.rate = float((met[-1] / met[middle]) ** (1.0 / (len(met) - 1 - middle)))
+        self.residual = float(residuals[-1])
+        middle = len(residuals) // 2
+        if 0 < middle < len(residuals) - 1 and residuals[middle] > 0:
+            shrunk = residuals[-1] / residuals[middle]
+            self.rate = float(shrunk ** (1.0 / (len(residuals) - 1 - middle)))
 
     def sweep(self, dual: FloatArray, W: FloatArray, inner: int) -> float:
-        """One epoch over all rows on ``dual`` and ``W``, in place, for any ``W`` that moves with
-        ``adjoint(dual)``; largest projected gradient met.
+        """Make one epoch over all rows on ``dual`` and ``W``, in place, for any ``W`` that moves
+        with ``adjoint(dual)``, and return the largest projected gradient met.
         """
         return self._epoch(dual, W, inner, True, np.inf)
 
-    def _epoch(self, dual: FloatArray, W: FloatArray, inner: int, whole: bool, bar: float) -> float:
-        """One epoch over all rows, or those that are awake, all parts at once."""
-        if whole:
-            for part in self._parts:
-                part.wake()
-        if len(self._parts) == 1:
-            return self._parts[0].epoch(dual, W, inner, bar)
+    def _epoch(
+        self, dual: FloatArray, W: FloatArray, sweeps: int, over_all: bool, bar: float
+    ) -> float:
+        """Make one epoch over all rows, or those that are awake, all segments at once."""
+        # Rows that slept through epochs may be missed by now.
+        if over_all:
+            for segment in self._segments:
+                segment.wake()
+        if self.segments == 1:
+            return self._segments[0].epoch(dual, W, sweeps, bar)
 
-        def change(part: _Part) -> tuple[float, FloatArray]:
-            moved = part.room
+        def change(segment: _Segment) -> tuple[float, FloatArray]:
+            moved = segment.weights
             np.copyto(moved, W)
-            worst = part.epoch(dual, moved, inner, bar)
+            worst = segment.epoch(dual, moved, sweeps, bar)
             moved -= W
             return worst, moved
 
-        found = shared_out(change, self._parts)
-        total = functools.reduce(np.add, [each for _, each in found])
+        # Each segment moves a copy of W; the sum of the changes is taken, in a fixed order.
+        residuals, changes = zip(*shared_out(change, self._segments), strict=True)
+        total = functools.reduce(np.add, changes)
         W += total
-        if np.vdot(total, total) > _HINDRANCE * sum(np.vdot(each, each) for _, each in found):
-            self._parts = [_Part(self.programme, 0, len(self.programme.Z), self._stored)]
-        return max(worst for worst, _ in found)
+        # Changes that point the same way gain less together than their steps did.
+        alone = sum(np.vdot(delta, delta) for delta in changes)
+        if np.vdot(total, total) > self.options.hindrance * alone:
+            self._segments = [_Segment(self.programme, 0, len(self.programme.Z), self._stored)]
+        return float(max(residuals))
 
     @property
     def epoch_cost(self) -> float:

@@ -1,7 +1,7 @@
 r"""Many programmes in one call, each with its own status.
 
 Small hard-margin programmes go through compiled code together, those of the Frobenius norm through
-:func:`attsvm.solvers.frobenius.settle`, those of l1 and linf through
+:func:`attsvm.solvers.compiled.solve_many`, those of l1 and linf through
 :mod:`attsvm.solvers.polyhedral`; every other one, and every one that is not settled there, through
 the ordinary solver.
 """
@@ -22,8 +22,8 @@ from attsvm.base.printable import Compact
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.norms import Frobenius, Norm
-from attsvm.solvers import frobenius, polyhedral
-from attsvm.solvers.frobenius import FEW, Found
+from attsvm.solvers import compiled, polyhedral
+from attsvm.solvers.compiled import FEW_ROWS, CompiledSolution
 from attsvm.solvers.outcomes import Request, kept
 from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.solution import MarginSolution
@@ -112,7 +112,7 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
             return polyhedral.finished(
                 self.margins[k], self._norm, self._proofs[k], self._request, systems
             )
-        found = Found(
+        found = CompiledSolution(
             self.W[k],
             self.dual[self.rows[k] : self.rows[k + 1]],
             float(self.norm[k]),
@@ -161,11 +161,11 @@ def solve_all(
         for batch, chosen in _stacks(programmes, shapes, _fits(programmes, norm, rows, shapes)):
             if norm == Frobenius():
                 arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
-                found = frobenius.settle(*arrays)
+                found = compiled.solve_many(*arrays)
             else:
                 found, certified = polyhedral.certified(batch, norm, together)
                 proofs |= {int(chosen[j]): proof for j, proof in certified.items()}
-            optimal = found.outcome == frobenius.WEIGHTS
+            optimal = found.outcome == compiled.WEIGHTS
             optimal &= kept(
                 np.maximum(found.figures[:, 1], found.figures[:, 2]),
                 found.figures[:, 3],
@@ -179,9 +179,9 @@ def solve_all(
                 parts = np.split(found.dual, batch.rows[1:-1])
                 for k, weights, multipliers in zip(chosen.tolist(), found.W, parts, strict=True):
                     W[k], dual[rows[k] : rows[k + 1]] = weights, multipliers
-            for k in chosen[found.outcome == frobenius.CONTRADICTION].tolist():
+            for k in chosen[found.outcome == compiled.CONTRADICTION].tolist():
                 part = slice(rows[k], rows[k + 1])
-                verdict = frobenius.contradicted(
+                verdict = compiled.contradiction(
                     programmes[k], dual[part], together, int(systems[k])
                 )
                 if verdict.status == "infeasible":
@@ -225,14 +225,14 @@ def _fits(
     programmes: Sequence[Margins], norm: Norm, rows: IntArray, shapes: list[tuple[int, int]]
 ) -> BoolArray:
     """The programmes that are small enough for compiled code."""
-    few: BoolArray = np.diff(rows) <= FEW
+    few: BoolArray = np.diff(rows) <= FEW_ROWS
     if norm == Frobenius():
         queries = (
             np.diff(programmes.instances)
             if isinstance(programmes, MarginsBatch)
             else np.array([len(each.queries) for each in programmes])
         )
-        return few & (queries <= FEW)
+        return few & (queries <= FEW_ROWS)
     sizes = zip(np.diff(rows).tolist(), shapes, strict=True)
     return few & np.array([polyhedral.fits(*size) for size in sizes], dtype=np.bool_)
 

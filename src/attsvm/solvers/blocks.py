@@ -23,7 +23,7 @@ from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import MarginBlocks
 from attsvm.margins.block_rows import block_rows
 from attsvm.norms import Frobenius, Norm
-from attsvm.solvers.frobenius import JOINING
+from attsvm.solvers.active_set import JOINING
 from attsvm.solvers.outcomes import Request, solved
 from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.rows import Best, Priced, Rows, Wanted, joined, priced

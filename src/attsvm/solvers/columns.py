@@ -50,21 +50,22 @@ class ColumnOptions:
     Attributes:
         bits: ratio of the largest to the smallest column from which on this comes first, as a power
             of two; below it the Gram matrix has digits enough.
-        last: and from which on it is tried where other methods have failed.
+        last: that ratio from which on it is tried where other methods have failed.
         caps: largest column in units of those that matter, as a power of two: it takes twice as
             many bits of the Gram matrix, and a step gains as many. The second one is for rows that
             nearly depend on each other.
         step: by how many powers of two the unit falls where larger columns alone contradict.
         enough: gap at which a unit is the right one.
-        near: and at which it is good to begin with.
+        near: gap at which a unit is good enough for splitting to begin with.
         norm: longest weights to begin with, as a power of two.
-        units: that are tried.
-        steps: of the proximal point method.
-        close: relative change at which it ends.
-        entries: of the rows written out, at most.
+        units: units that are tried, at most.
+        steps: proximal steps, at most.
+        close: relative change of the weights at which they end.
+        entries: entries of the rows written out, at most.
         together: multipliers that are rounded together, at most.
-        digits: binary ones of their adjoint that are looked at.
-        spare: shares of the largest multiplier that rows without one take together.
+        digits: binary digits of their adjoint that are looked at.
+        spare: shares of the largest multiplier that rows without one take together. All these
+            numbers were chosen on programmes with columns times 10^k, of k up to 12 in size.
     """
 
     bits: int = 14
@@ -89,7 +90,7 @@ _NOISE = 1e-10  # share of the largest multiplier below which one may be roundin
 _RANK = 1e-13  # of a least-squares problem
 
 
-class Sizes(NamedTuple):
+class ColumnSizes(NamedTuple):
     """Exponents of the columns of differences and of queries, where rows are of size one."""
 
     differences: IntArray
@@ -102,32 +103,32 @@ class Sizes(NamedTuple):
 
     @property
     def spread(self) -> int:
-        """The exponent of the ratio of the largest and the smallest."""
-        return sum(int(np.ptp(each)) if len(each) else 0 for each in self)
+        """Exponent of the ratio of the largest column to the smallest."""
+        return sum(int(np.ptp(exponents)) if len(exponents) else 0 for exponents in self)
 
 
-def sizes(p: Programme) -> Sizes:
-    """The sizes of the columns of a programme."""
-    return Sizes(_columns(p.D), _columns(p.Z))
+def column_sizes(p: Programme) -> ColumnSizes:
+    """Sizes of the columns of a programme, rows brought to one size."""
+    return ColumnSizes(_column_exponents(p.D), _column_exponents(p.Z))
 
 
-def _columns(rows: FloatArray) -> IntArray:
+def _column_exponents(rows: FloatArray) -> IntArray:
     """Exponents of columns, after rows and columns took turns in being brought to size one."""
     size = np.abs(rows)
     largest = size.max(axis=0, initial=0.0)
-    some = largest > 0.0
+    is_used = largest > 0.0
     total = np.zeros(rows.shape[1], dtype=np.int64)
     for _ in range(3):
-        column = (np.frexp(largest)[1] * some).clip(-_FINITE, _FINITE)
+        column = (np.frexp(largest)[1] * is_used).clip(-_FINITE, _FINITE)
         total += column
         # products with powers of two are exact, and quicker than `ldexp` of the whole array
         size *= np.ldexp(1.0, -column)
         size *= np.ldexp(1.0, -np.frexp(size.max(axis=1, initial=0.0))[1].clip(-_FINITE))[:, None]
         largest = size.max(axis=0, initial=0.0)
-        if (largest[some] >= 0.25).all():  # of size one as they are
+        if (largest[is_used] >= 0.25).all():  # of size one as they are
             break
-    if some.any() and not some.all():  # columns of zeros are like any other
-        total[~some] = total[some].max()
+    if is_used.any() and not is_used.all():  # columns of zeros are like any other
+        total[~is_used] = total[is_used].max()
     return total
 
 
@@ -136,37 +137,38 @@ class Capped(NamedTuple):
 
     Attributes:
         programme: rows ``(m, d_x d_z)`` of one query.
-        down: ``(d_x d_z,)`` exponents with ``W = 2**down * w``, in the programme's own weights.
+        weight_exponents: ``(d_x d_z,)`` with ``W = 2**weight_exponents * w`` of the programme.
         rho: ``(d_x d_z,)`` :math:`\rho\le1`, sizes of capped columns in units of theirs.
-        rows: ``(m,)`` exponents with ``dual = 2**rows * multipliers`` of the capped programme.
+        dual_exponents: ``(m,)`` with ``dual = 2**dual_exponents * multipliers`` of the capped
+            programme.
         unit: exponent of the columns that matter.
         scale: of the weights, which have norm one at ``2**-scale``.
-        sides: ``(m,)`` exponents with ``b = 2**sides * b`` of the capped programme's.
+        rhs_exponents: ``(m,)`` with ``b = 2**rhs_exponents * b`` of the capped programme's.
     """
 
     programme: Programme
-    down: IntArray
+    weight_exponents: IntArray
     rho: FloatArray
-    rows: IntArray
+    dual_exponents: IntArray
     unit: int
     scale: int
-    sides: IntArray
+    rhs_exponents: IntArray
 
     @property
-    def pull(self) -> IntArray:
-        """``(d_x d_z,)`` exponents with ``pull = 2**pull * adjoint(dual)``, of the capped
+    def pull_exponents(self) -> IntArray:
+        """``(d_x d_z,)``: with ``pull = 2**pull_exponents * adjoint(dual)`` of the capped
         programme.
         """
-        return self.down + 2 * self.scale
+        return self.weight_exponents + 2 * self.scale
 
     @property
-    def free(self) -> BoolArray:
-        """``(d_x d_z,)``: the entries that are capped."""
-        capped: BoolArray = self.rho < 1.0
-        return capped
+    def is_capped(self) -> BoolArray:
+        """``(d_x d_z,)``: whether the entry's column is capped."""
+        smaller: BoolArray = self.rho < 1.0
+        return smaller
 
 
-def capped(p: Programme, size: IntArray, unit: int, cap: int) -> Capped:
+def cap_columns(p: Programme, size: IntArray, unit: int, cap: int) -> Capped:
     """The programme with columns up to ``2**cap`` in units of ``2**unit``.
 
     Args:
@@ -205,27 +207,28 @@ def capped(p: Programme, size: IntArray, unit: int, cap: int) -> Capped:
     )
 
 
-class Twice(NamedTuple):
+class DoubleDouble(NamedTuple):
     """Numbers with twice the digits, as ``high + low``."""
 
     high: FloatArray
     low: FloatArray
 
-    def plus(self, change: FloatArray) -> Twice:
+    def plus(self, change: FloatArray) -> DoubleDouble:
         """The sum with numbers of 53 bits."""
         total = self.high + change
-        part = total - self.high
-        rest = (self.high - (total - part)) + (change - part)
-        low = self.low + rest
+        # Knuth's two-sum: what rounding took away from the sum
+        added = total - self.high
+        lost = (self.high - (total - added)) + (change - added)
+        low = self.low + lost
         high = total + low
-        return Twice(high, low - (high - total))
+        return DoubleDouble(high, low - (high - total))
 
 
-class Least(NamedTuple):
+class UnevenSolution(NamedTuple):
     """The weights of least Frobenius norm, or a contradiction.
 
     Attributes:
-        at: the capped programme.
+        capped: the capped programme.
         w: ``(d_x d_z,)`` weights of it.
         dual: ``(m,)`` multipliers of it; of a contradiction, the rows of this cancel.
         contradiction: whether the rows of any size contradict each other.
@@ -233,9 +236,9 @@ class Least(NamedTuple):
         error: relative gap of weights and multipliers.
     """
 
-    at: Capped
+    capped: Capped
     w: FloatArray
-    dual: Twice
+    dual: DoubleDouble
     pull: FloatArray
     contradiction: bool = False
     error: float = math.inf
@@ -243,18 +246,19 @@ class Least(NamedTuple):
     @property
     def W(self) -> FloatArray:
         """Weights of the programme, flat."""
-        return np.ldexp(self.w, self.at.down)
+        return np.ldexp(self.w, self.capped.weight_exponents)
 
     @property
-    def multipliers(self) -> Twice:
+    def multipliers(self) -> DoubleDouble:
         """Multipliers of the programme."""
-        return Twice(*(np.ldexp(each, self.at.rows) for each in self.dual))
+        return DoubleDouble(*(np.ldexp(digits, self.capped.dual_exponents) for digits in self.dual))
 
 
-def least(
+def solve_uneven(
     p: Programme, size: IntArray, deadline: float, solve: Solve, options: ColumnOptions = OPTIONS
-) -> Least | None:
-    """The Frobenius programme, whatever the sizes of its columns.
+) -> UnevenSolution | None:
+    """The solution of the Frobenius programme, whatever the sizes of its columns; ``None`` where
+    no unit leads to one.
 
     1. Begin with the largest columns as unit.
     2. Cap larger columns, and make proximal steps.
@@ -269,63 +273,71 @@ def least(
         solve: the Frobenius programme of columns of moderate sizes, from multipliers.
         options: how.
     """
-    best: Least | None = None
+    best: UnevenSolution | None = None
     for cap in options.caps:
-        unit: int | None = int(size.max())  # 1
+        # 1. The largest columns are the unit.
+        unit: int | None = int(size.max())
         dual, tried = np.zeros(p.m), set[int]()
         while unit is not None:
             tried.add(unit)
-            at = capped(p, size, unit, cap)
+            # 2. Proximal steps on capped columns, from the multipliers of the unit before.
+            capped = cap_columns(p, size, unit, cap)
             with np.errstate(under="ignore"):
-                start = np.clip(np.ldexp(dual, -at.rows), 0.0, at.programme.cap)
-            found = _proximal(at, start, deadline, solve, options)  # 2
-            if found is not None and not found.contradiction:
-                found = _measured(p, sharpened(p, found))
-                dual = found.multipliers.high
-            if found is not None and (
-                best is None or found.error < best.error or best.contradiction
+                start = np.clip(np.ldexp(dual, -capped.dual_exponents), 0.0, capped.programme.cap)
+            least = _proximal(capped, start, deadline, solve, options)
+            if least is not None and not least.contradiction:
+                least = _with_gap(p, sharpen(p, least))
+                dual = least.multipliers.high
+            if least is not None and (
+                best is None or least.error < best.error or best.contradiction
             ):
-                best = found  # of contradictions the one of most columns
+                best = least  # of contradictions the one of most columns
             if time.monotonic() > deadline or (best is not None and best.error <= options.enough):
                 return best
-            unit = _next(size, unit, best, tried, options)  # 3
+            # 3. A contradiction of the largest columns says nothing of smaller ones.
+            unit = _next_unit(size, unit, best, tried, options)
+        # 4. Lower caps, where no unit led to weights.
         if best is not None and best.error < 1.0:
-            break  # 4
+            break
     return best
 
 
-def shorter(
+def shorten(
     p: Programme,
     size: IntArray,
-    found: Least,
+    least: UnevenSolution,
     deadline: float,
     solve: Solve,
     options: ColumnOptions = OPTIONS,
-) -> Least:
-    """The same in a smaller unit, as long as weights are long and columns are there whose entries
-    they need: where weights are computed to rounding in units of their norm, that loses the margins
-    of long ones.
+) -> UnevenSolution:
+    """The solution in a smaller unit of columns, as long as its weights are long and there are
+    columns whose entries they need.
+
+    Splitting computes weights to rounding in units of their norm, which loses the margins of long
+    ones.
     """
     while True:
-        at = found.at
-        length = int(np.frexp(float(np.linalg.norm(at.rho * found.w)))[1])
-        smaller = size[(size <= at.unit - options.step) & (size >= at.unit - length - 4)]
+        capped = least.capped
+        length = int(np.frexp(float(np.linalg.norm(capped.rho * least.w)))[1])
+        smaller = size[(size <= capped.unit - options.step) & (size >= capped.unit - length - 4)]
         if length <= options.norm or len(smaller) == 0:
-            return found
-        at = capped(p, size, int(smaller.max()), options.caps[0])
+            return least
+        capped = cap_columns(p, size, int(smaller.max()), options.caps[0])
         with np.errstate(under="ignore"):
-            start = np.clip(np.ldexp(found.multipliers.high, -at.rows), 0.0, at.programme.cap)
-        other = _proximal(at, start, deadline, solve, options)
+            start = np.clip(
+                np.ldexp(least.multipliers.high, -capped.dual_exponents), 0.0, capped.programme.cap
+            )
+        other = _proximal(capped, start, deadline, solve, options)
         if other is None or other.contradiction:
-            return found
-        other = _measured(p, sharpened(p, other))
-        if other.error > max(options.near, found.error):
-            return found
-        found = other
+            return least
+        other = _with_gap(p, sharpen(p, other))
+        if other.error > max(options.near, least.error):
+            return least
+        least = other
 
 
-def _next(
-    size: IntArray, unit: int, best: Least | None, tried: set[int], options: ColumnOptions
+def _next_unit(
+    size: IntArray, unit: int, best: UnevenSolution | None, tried: set[int], options: ColumnOptions
 ) -> int | None:
     """The unit to try after this one."""
     smaller = size[size <= unit - options.step]
@@ -333,69 +345,74 @@ def _next(
         return int(smaller.max())
     if best is None or best.contradiction or len(tried) >= options.units:
         return None
-    unit = best.at.unit - int(np.frexp(float(np.linalg.norm(best.at.rho * best.w)))[1])
+    unit = best.capped.unit - int(np.frexp(float(np.linalg.norm(best.capped.rho * best.w)))[1])
     return None if unit in tried else unit
 
 
-def uneven(p: Programme, bits: int, options: ColumnOptions = OPTIONS) -> IntArray | None:
-    """The sizes of the columns, where their ratio has so many bits and rows can be written out."""
+def uneven_columns(p: Programme, bits: int, options: ColumnOptions = OPTIONS) -> IntArray | None:
+    """``(d_x, d_z)``: exponents of the columns' sizes, where their ratio has so many bits and the
+    rows can be written out; ``None`` elsewhere.
+    """
     if p.m * p.dof > options.entries:
         return None
     # rows are of norm one: where the largest entries of columns are alike, so are the columns
-    if 2 * (_span(p.D) + _span(p.Z)) < bits:
+    if 2 * (_entry_spread(p.D) + _entry_spread(p.Z)) < bits:
         return None
-    found = sizes(p)
-    return found.entries if found.spread >= bits else None
+    sizes = column_sizes(p)
+    return sizes.entries if sizes.spread >= bits else None
 
 
-def _span(rows: FloatArray) -> int:
+def _entry_spread(rows: FloatArray) -> int:
     """Exponent of the ratio of the largest entries of columns."""
     largest = np.maximum(rows.max(axis=0, initial=0.0), -rows.min(axis=0, initial=0.0))
     exponents = np.frexp(largest[largest > 0.0])[1]
     return int(np.ptp(exponents)) if len(exponents) else 0
 
 
-def multipliers(
-    p: Programme, found: Least, deadline: float, options: ColumnOptions = OPTIONS
+def rounded_multipliers(
+    p: Programme, least: UnevenSolution, deadline: float, options: ColumnOptions = OPTIONS
 ) -> Iterator[FloatArray]:
     """Multipliers in float64, each better than those before, and more work: rounded one by one,
     rounded together, and with others that are next to nothing, and so hold lower digits.
     """
-    yield found.multipliers.high
-    yield rounded(p, found, deadline, options)
+    yield least.multipliers.high
+    yield round_together(p, least, deadline, options)
     for share in options.spare:
-        more = spared(p, found, share)
-        if more is not None:
-            yield rounded(p, more, deadline, options)
+        with_spare = with_spare_rows(p, least, share)
+        if with_spare is not None:
+            yield round_together(p, with_spare, deadline, options)
 
 
-def spared(p: Programme, found: Least, share: float) -> Least | None:
-    """With small multipliers for rows that have none; ``None`` where that cannot be."""
-    high, low = found.dual
-    rest = np.flatnonzero((high == 0.0) & (found.at.programme.diagonal > 0.0))
-    if len(rest) == 0:
+def with_spare_rows(p: Programme, least: UnevenSolution, share: float) -> UnevenSolution | None:
+    """The solution with small multipliers for rows that have none; ``None`` where that cannot
+    be.
+    """
+    high, low = least.dual
+    spare = np.flatnonzero((high == 0.0) & (least.capped.programme.diagonal > 0.0))
+    if len(spare) == 0:
         return None
     high = high.copy()
-    high[rest] = share * high.max() / len(rest)
-    more = sharpened(p, found._replace(dual=Twice(high, low)))
-    return more if np.count_nonzero(more.dual.high) > np.count_nonzero(found.dual.high) else None
+    high[spare] = share * high.max() / len(spare)
+    with_spare = sharpen(p, least._replace(dual=DoubleDouble(high, low)))
+    gained = np.count_nonzero(with_spare.dual.high) > np.count_nonzero(least.dual.high)
+    return with_spare if gained else None
 
 
-def _pulled(p: Programme, dual: Twice) -> FloatArray:
+def _sharp_pull(p: Programme, dual: DoubleDouble) -> FloatArray:
     """``(d_x d_z,)``: the adjoint of multipliers with twice the digits, rounded."""
     high, low, _ = sharp_adjoint(p.D, p.Z, p.offsets, dual.high)
     return (high + (low + sharp_adjoint(p.D, p.Z, p.offsets, dual.low)[0])).reshape(-1)
 
 
-def _measured(p: Programme, found: Least) -> Least:
-    """With the relative gap of weights and multipliers, in floating point."""
-    dual, scale = found.multipliers, found.at.scale
+def _with_gap(p: Programme, least: UnevenSolution) -> UnevenSolution:
+    """The solution with the relative gap of its weights and multipliers, in floating point."""
+    dual, scale = least.multipliers, least.capped.scale
     with np.errstate(all="ignore"):
-        W, pulled = (np.ldexp(each, scale) for each in (found.W, _pulled(p, dual)))
+        W, pulled = (np.ldexp(array, scale) for array in (least.W, _sharp_pull(p, dual)))
         length = float(np.linalg.norm(W))
         lam = np.ldexp(dual.high, 2 * scale)
         top = math.fsum((p.b * lam).tolist())
-        high, low = sharp_values(p.D, p.Z, p.offsets, found.W.reshape(*p.shape))
+        high, low = sharp_values(p.D, p.Z, p.offsets, least.W.reshape(*p.shape))
         missed = (p.b - high) - low
         if p.hard:
             bottom = float(np.linalg.norm(pulled))
@@ -404,64 +421,71 @@ def _measured(p: Programme, found: Least) -> Least:
             error = max(abs(gap), float(short.max(initial=0.0)))
         else:
             # free rows are met but for rounding, and what that costs is their multiplier's
-            free = (dual.high > 0.0) & (dual.high < found.at.programme.cap)
+            free = (dual.high > 0.0) & (dual.high < least.capped.programme.cap)
             loss = float(np.ldexp(p.cap, 2 * scale) @ np.where(free, 0.0, np.maximum(missed, 0.0)))
             primal = 0.5 * length**2 + loss
             gap = primal - top + 0.5 * float(pulled @ pulled)
             error = max(abs(gap), float(lam[free] @ np.abs(missed[free]))) / max(primal, 1e-300)
-    return found._replace(error=error if math.isfinite(error) else math.inf)
+    return least._replace(error=error if math.isfinite(error) else math.inf)
 
 
-def sharpened(p: Programme, found: Least, rounds: int = 4) -> Least:
-    r"""With weights that meet free rows to the last digit, and multipliers that pull on capped
-    columns by what ``found`` says, to twice the digits: the least relative change with
-    :math:`\sum_c\lambda_ca_{ce}` equal to it there.
+def sharpen(p: Programme, least: UnevenSolution, rounds: int = 4) -> UnevenSolution:
+    r"""The solution with more digits.
+
+    1. Its weights meet free rows to the last digit.
+    2. Its multipliers pull on capped columns by ``least.pull``, to twice the digits: the least
+       relative change with :math:`\sum_c\lambda_ca_{ce}` equal to it there.
+    3. Multipliers that this makes negative were rounding, and become zero.
     """
-    at, dual = found.at, found.dual
-    rows = np.flatnonzero((dual.high > 0.0) & (dual.high < at.programme.cap))
-    some = np.flatnonzero(at.free)
+    capped, dual = least.capped, least.dual
+    rows = np.flatnonzero((dual.high > 0.0) & (dual.high < capped.programme.cap))
+    entries = np.flatnonzero(capped.is_capped)
     if len(rows) == 0:
-        return found
-    matrix, w = at.programme.D[rows], found.w
+        return least
+    matrix, w = capped.programme.D[rows], least.w
+    # 1. Two corrections of the weights by least squares on the free rows.
     for _ in range(2):
-        high, low = sharp_values(p.D, p.Z, p.offsets, np.ldexp(w, at.down).reshape(*p.shape))
-        w = w + _least_squares(matrix, np.ldexp((p.b - high) - low, at.sides)[rows])
-    found = found._replace(w=w)
-    if len(some) == 0:
-        return found
-    target = found.pull[some]
+        high, low = sharp_values(
+            p.D, p.Z, p.offsets, np.ldexp(w, capped.weight_exponents).reshape(*p.shape)
+        )
+        w = w + _least_squares(matrix, np.ldexp((p.b - high) - low, capped.rhs_exponents)[rows])
+    least = least._replace(w=w)
+    if len(entries) == 0:
+        return least
+    target = least.pull[entries]
     while len(rows) > 0:
-        moved = _cancelling(p, at, dual, rows, some, target, rounds)
-        below = moved.high[rows] < 0.0
-        if not below.any():
-            return found._replace(dual=moved)
-        # what is zero in the solution was rounding before, and of any sign
-        for each in dual:
-            each[rows[below]] = 0.0
-        rows = rows[~below]
-    return found
+        # 2. Multipliers that cancel in capped columns.
+        moved = _cancel(p, capped, dual, rows, entries, target, rounds)
+        negative = moved.high[rows] < 0.0
+        if not negative.any():
+            return least._replace(dual=moved)
+        # 3. Negative ones were rounding.
+        for digits in dual:
+            digits[rows[negative]] = 0.0
+        rows = rows[~negative]
+    return least
 
 
-def _cancelling(
+def _cancel(
     p: Programme,
-    at: Capped,
-    dual: Twice,
+    capped: Capped,
+    dual: DoubleDouble,
     rows: IntArray,
-    some: IntArray,
+    entries: IntArray,
     target: FloatArray,
     rounds: int,
-) -> Twice:
-    """Multipliers that pull on some entries by ``target``, with changes in these rows."""
+) -> DoubleDouble:
+    """Multipliers that pull on these entries by ``target``, with changes in these rows."""
     share = np.maximum(dual.high[rows], _NOISE * dual.high.max())
-    matrix = at.programme.D[np.ix_(rows, some)].T * share
-    power = at.pull[some]
+    matrix = capped.programme.D[np.ix_(rows, entries)].T * share
+    power = capped.pull_exponents[entries]
     for _ in range(rounds):
         shape = p.D, p.Z, p.offsets
-        high, low, _ = sharp_adjoint(*shape, np.ldexp(dual.high, at.rows))
-        rest, rest_low, _ = sharp_adjoint(*shape, np.ldexp(dual.low, at.rows))
+        high, low, _ = sharp_adjoint(*shape, np.ldexp(dual.high, capped.dual_exponents))
+        second, second_low, _ = sharp_adjoint(*shape, np.ldexp(dual.low, capped.dual_exponents))
         missed = target.copy()
-        for each in (high, rest, low, rest_low):
-            missed -= np.ldexp(each.reshape(-1)[some], power)
+        for digits in (high, second, low, second_low):  # the larger ones first
+            missed -= np.ldexp(digits.reshape(-1)[entries], power)
         change = np.zeros(p.m)
         change[rows] = share * _least_squares(matrix, missed)
         dual = dual.plus(change)
@@ -471,61 +495,74 @@ def _cancelling(
 def _least_squares(matrix: FloatArray, sides: FloatArray) -> FloatArray:
     from scipy.linalg import lstsq
 
-    found: FloatArray = lstsq(matrix, sides, cond=_RANK, lapack_driver="gelsy")[0]
-    return found
+    solution: FloatArray = lstsq(matrix, sides, cond=_RANK, lapack_driver="gelsy")[0]
+    return solution
 
 
 def _proximal(
-    at: Capped, dual: FloatArray, deadline: float, solve: Solve, options: ColumnOptions
-) -> Least | None:
-    """Proximal steps to the fixed point."""
-    p, rho = at.programme, at.rho
-    some = at.free.any()
-    away = 1.0 - rho**2
+    capped: Capped, dual: FloatArray, deadline: float, solve: Solve, options: ColumnOptions
+) -> UnevenSolution | None:
+    r"""The fixed point of proximal steps, each of which
+
+    1. moves the centre to :math:`(1-\rho^2)w`, and the right-hand sides with it;
+    2. solves the Frobenius programme around it, with right-hand sides of at most one;
+    3. moves back, and ends where the weights no longer change.
+
+    Returns:
+        Weights and multipliers, or the contradiction that a programme ended in; ``None`` where
+        multipliers leave float64.
+    """
+    p, rho = capped.programme, capped.rho
+    any_capped = capped.is_capped.any()
+    shrink = 1.0 - rho**2
     w, before = np.zeros(p.D.shape[1]), math.inf
     for _ in range(options.steps):
-        centre = away * w
-        sides = p.b - p.D @ centre if some else p.b
+        # 1. The centre, and right-hand sides less its margins.
+        centre = shrink * w
+        sides = p.b - p.D @ centre if any_capped else p.b
         unit = max(1.0, float(np.abs(sides).max(initial=0.0)))
         around = replace(p, b=sides / unit, cap=p.cap / unit)
+        # 2. The Frobenius programme around it, from the multipliers of the step before.
         point = solve(around, dual / unit, deadline)
         if point.contradiction:
-            return Least(at, w, Twice(point.dual, 0.0 * point.dual), w, True)
+            return UnevenSolution(capped, w, DoubleDouble(point.dual, 0.0 * point.dual), w, True)
         if not np.isfinite(point.dual).all():
             return None
+        # 3. Back to weights; they end at rounding, or where rounding makes them turn.
         moved = centre + unit * point.W.reshape(-1)
         change = float(np.linalg.norm(moved - w)) / max(float(np.linalg.norm(moved)), 1e-300)
         w, dual = moved, unit * point.dual
-        if not some or change <= options.close or (change < 1e-12 and change > 0.5 * before):
+        if not any_capped or change <= options.close or (change < 1e-12 and change > 0.5 * before):
             break
         before = change
         if time.monotonic() > deadline:
             break
-    return Least(at, w, Twice(dual, 0.0 * dual), rho**2 * w)
+    return UnevenSolution(capped, w, DoubleDouble(dual, 0.0 * dual), rho**2 * w)
 
 
-def rounded(
-    p: Programme, found: Least, deadline: float, options: ColumnOptions = OPTIONS
+def round_together(
+    p: Programme, least: UnevenSolution, deadline: float, options: ColumnOptions = OPTIONS
 ) -> FloatArray:
-    r"""Multipliers in float64 whose adjoint is near that of ``found``, as nothing is that rounds
-    each on its own where they cancel in large columns.
+    r"""``(m,)``: multipliers in float64 whose adjoint is near that of ``least``. Where multipliers
+    cancel in large columns, rounding them one by one does not come near it.
 
     1. The rounding of multiplier :math:`c` may be :math:`q_cn_c` with an integer :math:`n_c` and
        the distance :math:`q_c` of its neighbours.
     2. The adjoints of :math:`q_c` span a lattice, in which the point next to the adjoint of the low
-       parts is looked for; with one more coordinate for each, which keeps :math:`q_cn_c` small.
+       digits is looked for; one more coordinate for each multiplier keeps :math:`q_cn_c` small.
 
     Args:
         p: the programme.
-        found: multipliers with twice the digits.
+        least: multipliers with twice the digits.
         deadline: of :func:`time.monotonic`.
         options: how many multipliers.
     """
-    at, (high, low) = found.at, found.dual
-    rows = np.flatnonzero((high > 0.0) & (high < at.programme.cap))
-    quantum = np.frexp(high[rows])[1] - 53  # 1
+    capped, (high, low) = least.capped, least.dual
+    rows = np.flatnonzero((high > 0.0) & (high < capped.programme.cap))
+    # 1. Distances of neighbouring numbers; the largest multipliers where there are many.
+    quantum = np.frexp(high[rows])[1] - 53
     if len(rows) == 0:
-        return np.ldexp(high, at.rows)
+        return np.ldexp(high, capped.dual_exponents)
     if len(rows) > options.together:
         order = np.lexsort((quantum, high[rows] < _NOISE * high.max()))
         rows = np.sort(rows[order[: options.together]])
@@ -533,16 +570,18 @@ def rounded(
     (D, d), (Z, z) = whole(p.D[rows]), whole(p.Z)
     written = (D[:, :, None] * Z[p.sequence[rows]][:, None, :]).reshape(len(rows), -1)
     # in units in which the weights, and so the adjoint, are of size one
-    power = (quantum + at.rows[rows] + d + z + at.scale)[:, None] + options.digits
+    power = (quantum + capped.dual_exponents[rows] + d + z + capped.scale)[:, None] + options.digits
     vectors = shifted(written, power)
-    own = np.diag([1 << max(0, int(each)) for each in quantum + options.digits]).astype(object)
-    rest = np.ldexp(_pulled(p, Twice(np.ldexp(low, at.rows), 0.0 * low)), at.scale)
-    target = shifted(*integers(rest, options.digits))
-    basis = np.concatenate([vectors, own], axis=1)
-    target = np.concatenate([target, 0 * own[0]])
-    together = nearest(basis, target, deadline)  # 2
-    if together is None:
-        return np.ldexp(high, at.rows)
+    small = np.diag([1 << max(0, int(power)) for power in quantum + options.digits]).astype(object)
+    low_digits = DoubleDouble(np.ldexp(low, capped.dual_exponents), 0.0 * low)
+    pull = np.ldexp(_sharp_pull(p, low_digits), capped.scale)
+    target = shifted(*integers(pull, options.digits))
+    basis = np.concatenate([vectors, small], axis=1)
+    target = np.concatenate([target, 0 * small[0]])
+    # 2. The lattice point next to what the low digits pull.
+    quanta = nearest(basis, target, deadline)
+    if quanta is None:
+        return np.ldexp(high, capped.dual_exponents)
     lam = high.copy()
-    lam[rows] += np.ldexp(together.astype(np.float64), quantum)
-    return np.ldexp(lam if (lam >= 0.0).all() else high, at.rows)
+    lam[rows] += np.ldexp(quanta.astype(np.float64), quantum)
+    return np.ldexp(lam if (lam >= 0.0).all() else high, capped.dual_exponents)

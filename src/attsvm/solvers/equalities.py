@@ -37,70 +37,73 @@ def solve(margins: Margins, norm: Norm, request: Request, solver: Solver) -> Mar
             "the soft margin takes no equalities; leave out slack, or penalise fewer constraints"
         )
     if equal.all() and (margins.rhs != 0).any() and norm == Frobenius():
-        found = _least_norm(margins, norm, request)
-        if found is not None:
-            return found
+        solution = _solve_least_norm(margins, norm, request)
+        if solution is not None:
+            return solution
+    # Equalities become pairs of opposite rows that know each other.
     pairs, source, sign = opposite_pairs(margins)
     opposite = np.full(pairs.m, -1)
     opposite[np.flatnonzero(sign < 0)] = partner = np.flatnonzero((sign > 0) & equal[source])
     opposite[partner] = np.flatnonzero(sign < 0)
+    # A multiplier of any sign is split over its pair.
     start = (
         None if request.warm_start is None else np.maximum(sign * request.warm_start[source], 0.0)
     )
-    return _folded(
-        margins,
-        norm,
-        solver(pairs, norm, replace(request, warm_start=start, opposite=opposite)),
-        source,
-        sign,
-    )
+    of_pairs = solver(pairs, norm, replace(request, warm_start=start, opposite=opposite))
+    return _fold_pairs(margins, norm, of_pairs, source, sign)
 
 
-def _folded(
-    margins: Margins, norm: Norm, found: MarginSolution, source: IntArray, sign: FloatArray
+def _fold_pairs(
+    margins: Margins, norm: Norm, of_pairs: MarginSolution, source: IntArray, sign: FloatArray
 ) -> MarginSolution:
+    """The solution of the programme with equalities, from that of their pairs: multipliers of a
+    pair are subtracted, and the gap is computed anew from the differences.
+    """
     dual = np.zeros(margins.m)
-    np.add.at(dual, source, sign * found.dual)
-    if found.status in ("infeasible", "almost infeasible") and dual.any():
+    np.add.at(dual, source, sign * of_pairs.dual)
+    if of_pairs.status in ("infeasible", "almost infeasible") and dual.any():
         dual = dual / np.abs(dual).max()
         support = np.flatnonzero(dual)
     else:
-        support = np.unique(source[found.support])
+        support = np.unique(source[of_pairs.support])
         support = np.union1d(support, np.flatnonzero(margins.equalities))
-    gap = found.gap
-    if found.status != "infeasible" and 0.0 < found.norm < np.inf and dual.any():
+    gap = of_pairs.gap
+    if of_pairs.status != "infeasible" and 0.0 < of_pairs.norm < np.inf and dual.any():
         # A multiplier of an equality is a difference, which rounds once more.
-        gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / found.norm)
+        gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / of_pairs.norm)
     return replace(
-        found,
+        of_pairs,
         margins=margins,
         dual=dual,
-        gap=gap if found.gap < 1.0 else 1.0,
-        status="inaccurate" if found.status == "optimal" and gap > found.tol else found.status,
+        gap=gap if of_pairs.gap < 1.0 else 1.0,
+        status="inaccurate"
+        if of_pairs.status == "optimal" and gap > of_pairs.tol
+        else of_pairs.status,
         support=support,
         slacks=np.zeros(margins.m),
     )
 
 
-def _least_norm(margins: Margins, norm: Norm, request: Request) -> MarginSolution | None:
+def _solve_least_norm(margins: Margins, norm: Norm, request: Request) -> MarginSolution | None:
     """The closed solution of equalities alone; ``None`` where they contradict each other, or are
     too many to be written out.
     """
     try:
-        found = least_norm(margins, request.tol)
+        least = least_norm(margins, request.tol)
     except InputError:
         return None
-    if not found.consistent:
+    if not least.consistent:
         return None
-    size = float(norm.value(found.W))
-    gap = max(0.0, 1.0 - lower_bound(margins, norm, found.dual) / size) if size > 0 else 1.0
-    proof = Certificate(found.W, found.dual, margins(found.W), size, gap, found.residual, 0.0)
-    return solved(margins, proof, request, "least norm", 1)
+    length = float(norm.value(least.W))
+    gap = max(0.0, 1.0 - lower_bound(margins, norm, least.dual) / length) if length > 0 else 1.0
+    values = margins(least.W)
+    certificate = Certificate(least.W, least.dual, values, length, gap, least.residual, 0.0)
+    return solved(margins, certificate, request, "least norm", 1)
 
 
 def opposite_pairs(margins: Margins) -> tuple[Margins, IntArray, FloatArray]:
-    """The programme with every equality as two opposite inequalities, and row and sign that each of
-    its rows comes from.
+    """The programme with every equality as two opposite inequalities, and for each of its rows
+    ``(source, sign)``: the row that it comes from, and 1 or -1.
     """
     equal = np.flatnonzero(margins.equalities)
     source = np.concatenate([np.arange(margins.m), equal])

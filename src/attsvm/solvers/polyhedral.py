@@ -25,7 +25,7 @@ from attsvm.base.cores import shared_out, threads
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.norms import Frobenius, Lp, Norm
-from attsvm.solvers import frobenius
+from attsvm.solvers import compiled, frobenius
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.interior import InteriorOptions, InteriorPoints
 from attsvm.solvers.outcomes import HOPELESS, Request, kept, solved, zero_solution
@@ -335,7 +335,7 @@ def points(
 class Certified(NamedTuple):
     """Programmes of a batch, and the certificates of those that are settled, by position."""
 
-    found: frobenius.Settled
+    found: compiled.CompiledSolutions
     proofs: dict[int, Certificate]
 
 
@@ -348,7 +348,7 @@ def certified(batch: MarginsBatch, norm: Norm, request: Request) -> Certified:
     """Many programmes at once; those without a good point are left to :func:`solve`."""
     assert isinstance(norm, Lp)
     found = points(batch, norm.p != 1.0)
-    settled = frobenius.unsettled(batch.differences, batch.queries, batch.instances)._replace(
+    settled = compiled.unsolved(batch.differences, batch.queries, batch.instances)._replace(
         W=found.W, dual=found.dual, systems=found.systems
     )
     proofs: dict[int, Certificate] = {}
@@ -358,7 +358,7 @@ def certified(batch: MarginsBatch, norm: Norm, request: Request) -> Certified:
         if kept(proof.error, proof.rounding, request.tol) and scaled(each).margins is each:
             settled.figures[k] = proof.norm, proof.gap, proof.violation, proof.rounding
             found.W[k], found.dual[rows] = proof.W, proof.dual
-            settled.outcome[k], proofs[k] = frobenius.WEIGHTS, proof
+            settled.outcome[k], proofs[k] = compiled.WEIGHTS, proof
     return Certified(settled, proofs)
 
 

@@ -14,10 +14,10 @@ weights :math:`W` with gradient :math:`R` is least, over weights that meet the m
 
 a Frobenius programme of other rows (iteratively reweighted least squares; Adil, Peng and Sachdeva,
 *Fast, provably convergent IRLS algorithm for p-norm linear regression*, 2019), solved by the
-methods of :mod:`attsvm.solvers.frobenius`, which know what to do with rows that nearly depend on
-each other, or in integers. From :math:`p=2` on steps are taken in the weights; below, where
-:math:`H` has poles, in the multipliers, whose energy has the Hessian :math:`H^{-1}`. Both lead down
-a convex function, which is least somewhere along the step.
+methods of :mod:`attsvm.solvers.pivoting` and :mod:`attsvm.solvers.active_set`, which know what to
+do with rows that nearly depend on each other, or in integers. From :math:`p=2` on steps are taken
+in the weights; below, where :math:`H` has poles, in the multipliers, whose energy has the Hessian
+:math:`H^{-1}`. Both lead down a convex function, which is least somewhere along the step.
 
 Models are good where entries change by less than a share :math:`1/p`. So a large exponent, of the
 norm or of its dual, is reached over smaller ones, each from the solution of the one before.
@@ -41,8 +41,10 @@ import numpy as np
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.norms import Norm
 from attsvm.norms.lifts import Entrywise, Lifted, SingularValues
-from attsvm.solvers import frobenius, integers
+from attsvm.solvers import integers
+from attsvm.solvers.active_set import active_set
 from attsvm.solvers.newton import Proximal, pair_rates
+from attsvm.solvers.pivoting import PivotOptions, pivot
 from attsvm.solvers.programme import Programme, explicit_rows
 
 LARGEST = 1 << 20
@@ -242,9 +244,9 @@ def _model(
         b=(p.b - turned @ centre) / length,
         cap=p.cap * length,
     )
-    found = frobenius.pivot(model, dual * length, options.pivots, deadline)
+    found = pivot(model, dual * length, deadline, PivotOptions(systems=options.pivots))
     if not found.settled:
-        found = frobenius.active_set(model, found.dual, deadline)
+        found = active_set(model, found.dual, deadline)
     if not found.settled:
         found = integers.settled(model, deadline) or found
     W, dual = at.back(centre + spread(found.W[:, 0])), found.dual / length

@@ -47,8 +47,9 @@ from attsvm.native import address, library
 from attsvm.norms import Frobenius, Lp, Norm, Schatten
 from attsvm.norms.lifts import Entrywise, Lifted, RowLengths, SingularValues
 from attsvm.solvers import columns, conic, facts, frobenius, newton, reweighted
+from attsvm.solvers.active_set import pivot_or_active_set
 from attsvm.solvers.ascent import BlockAscent
-from attsvm.solvers.columns import Capped, Least, Twice
+from attsvm.solvers.columns import Capped, DoubleDouble, UnevenSolution
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.outcomes import HOPELESS, Request, solved, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate, reduce
@@ -226,7 +227,7 @@ class _Search:
         point = self._compiled(warm, most) if few else None
         if point is not None and self.request.slack is not None and self.norm.strictly_convex:
             self._pointed(point.dual)
-        size = None if self._good() else columns.uneven(self.full, columns.OPTIONS.bits)
+        size = None if self._good() else columns.uneven_columns(self.full, columns.OPTIONS.bits)
         if size is not None and self._uneven(size):
             return self._answer()
         if warm is not None and not few:
@@ -261,7 +262,7 @@ class _Search:
                 if self._good() or self._late() or not point.usable():
                     break
         if size is None and not (self._good() or self._late()):
-            size = columns.uneven(self.full, columns.OPTIONS.last)
+            size = columns.uneven_columns(self.full, columns.OPTIONS.last)
             if size is not None:
                 self._uneven(size)
         return self._answer()
@@ -383,17 +384,17 @@ class _Search:
         whether that comes near enough.
         """
         p = self.full
-        start = columns.least(p, size, self.deadline, frobenius.nearest)
+        start = columns.solve_uneven(p, size, self.deadline, pivot_or_active_set)
         if start is None or start.contradiction:
             return False
-        start = columns.shorter(p, size, start, self.deadline, frobenius.nearest)
+        start = columns.shorten(p, size, start, self.deadline, pivot_or_active_set)
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(_ITERATIONS):
                 found = self._around(start, most, attempt % 2 == 0)
                 if found is None:
                     break
-                start = columns.sharpened(p, found)
-                for dual in columns.multipliers(p, start, self.deadline):
+                start = columns.sharpen(p, found)
+                for dual in columns.rounded_multipliers(p, start, self.deadline):
                     self._certify(start.W.reshape(p.shape), dual, "splitting")
                     if self._good() or self._late():
                         break
@@ -401,9 +402,9 @@ class _Search:
                     break
         return self._good()
 
-    def _around(self, start: Least, most: int, balanced: bool) -> Least | None:
+    def _around(self, start: UnevenSolution, most: int, balanced: bool) -> UnevenSolution | None:
         """The best of so many iterations in capped columns; ``None`` where there is none."""
-        at, p, slack = start.at, self.full, self.request.slack
+        at, p, slack = start.capped, self.full, self.request.slack
         W = (at.rho * start.w).reshape(p.shape)
         length = self.energy.size(W)
         pull = self.energy.size((start.pull / at.rho).reshape(p.shape), dual=True)
@@ -421,7 +422,7 @@ class _Search:
         )
         if not balanced:
             state.balanced = 0
-        best: Least | None = None
+        best: UnevenSolution | None = None
         while state.iterations < most and not self._late():
             state.run(_CHECK_EVERY)
             error, scale = self._apart(unit, state, at)
@@ -429,10 +430,10 @@ class _Search:
                 break
             if best is None or error < best.error:
                 scale *= length
-                dual = Twice(state.dual * scale, np.zeros(p.m))
+                dual = DoubleDouble(state.dual * scale, np.zeros(p.m))
                 pulled = at.rho * state.pull.reshape(-1) * scale
                 assert state.margins.own is not None
-                best = Least(at, state.margins.own * length, dual, pulled, error=error)
+                best = UnevenSolution(at, state.margins.own * length, dual, pulled, error=error)
             if error <= self.aim:
                 break
         self.iterations += state.iterations
@@ -445,7 +446,9 @@ class _Search:
         dual, w = state.dual, state.margins.own
         assert w is not None
         # in capped columns exact multipliers pull as the proximal map asks for
-        pulled = np.where(at.free, state.pull.reshape(-1), dual @ unit.D).reshape(state.W.shape)
+        pulled = np.where(at.is_capped, state.pull.reshape(-1), dual @ unit.D).reshape(
+            state.W.shape
+        )
         pull, size = self.energy.size(pulled, dual=True), self.energy.size(state.W)
         if not (pull > 0.0 and size > 0.0 and np.isfinite(dual).all()):
             return math.inf, math.nan
@@ -608,7 +611,7 @@ class Splitting:
         W: FloatArray,
         dual: FloatArray,
         epochs: int,
-        start: Least | None = None,
+        start: UnevenSolution | None = None,
     ) -> None:
         """Start from weights, ``(d_x, d_z)``, and multipliers of the energy's programme, ``(m,)``.
 
@@ -617,7 +620,9 @@ class Splitting:
         capped columns, and a ``start`` in it has what these pull.
         """
         self.energy = energy
-        pulled = p.adjoint(dual) if start is None else (start.pull / start.at.rho).reshape(W.shape)
+        pulled = (
+            p.adjoint(dual) if start is None else (start.pull / start.capped.rho).reshape(W.shape)
+        )
         self.pull = pulled
         self.t = float(np.linalg.norm(W) / np.linalg.norm(pulled))
         self.V = self.W = W
@@ -850,8 +855,8 @@ class _Uneven:
     :mod:`attsvm.solvers.columns` each, which converges together with the splitting.
     """
 
-    def __init__(self, p: Programme, dual: FloatArray, start: Least) -> None:
-        self._rho = start.at.rho
+    def __init__(self, p: Programme, dual: FloatArray, start: UnevenSolution) -> None:
+        self._rho = start.capped.rho
         self._away = 1.0 - self._rho**2
         self.own: FloatArray | None = start.w
         self._projection = _ActiveSet(p, dual)

@@ -1,4 +1,4 @@
-"""What only a theorist calls: conditions of the theorems, regularisation paths, the finite part
+"""The theorist's room: conditions of the theorems, regularisation paths, the finite part
 beside the diverging one, soft labels, priority graphs, sentences and the training on them.
 
 Nothing else of the library imports this room.
@@ -20,7 +20,7 @@ _HOME = {
     "RegularizationPath": "radius_path",
     "SelectedSets": "mixtures",
     "SoftLabelSVM": "soft_labels",
-    "Split": "parts",
+    "SplitWeights": "parts",
     "TwoParts": "parts",
     "all_support": "conditions",
     "attention_likelihood": "likelihood",
@@ -29,6 +29,7 @@ _HOME = {
     "gradient_alignment": "conditions",
     "graph_margins": "sentence_margins",
     "graph_svm": "graph",
+    "graph_svm_batch": "graph",
     "in_bregman_cone": "start_cones",
     "leading_tokens": "graph",
     "local_arcs": "graph",
@@ -42,6 +43,7 @@ _HOME = {
     "selected_sets": "mixtures",
     "soft_label_margins": "soft_label_constraints",
     "soft_label_svm": "soft_labels",
+    "soft_label_svm_batch": "soft_labels",
     "sparsemax": "mixtures",
     "sparsemax_selection": "mixtures",
     "stack_likelihoods": "likelihood",
@@ -60,7 +62,7 @@ __all__ = [
     "RegularizationPath",
     "SelectedSets",
     "SoftLabelSVM",
-    "Split",
+    "SplitWeights",
     "TwoParts",
     "all_support",
     "attention_likelihood",
@@ -69,6 +71,7 @@ __all__ = [
     "gradient_alignment",
     "graph_margins",
     "graph_svm",
+    "graph_svm_batch",
     "in_bregman_cone",
     "leading_tokens",
     "local_arcs",
@@ -84,6 +87,7 @@ __all__ = [
     "sentences",
     "soft_label_margins",
     "soft_label_svm",
+    "soft_label_svm_batch",
     "sparsemax",
     "sparsemax_selection",
     "stack_likelihoods",
@@ -96,7 +100,14 @@ if TYPE_CHECKING:
     from attsvm.theory.ball import BallPath, ball_path
     from attsvm.theory.conditions import all_support, feasible, gradient_alignment
     from attsvm.theory.drop import MarginDrop, margin_drop, margin_drop_bound
-    from attsvm.theory.graph import GraphSVM, graph_svm, leading_tokens, local_arcs, token_masses
+    from attsvm.theory.graph import (
+        GraphSVM,
+        graph_svm,
+        graph_svm_batch,
+        leading_tokens,
+        local_arcs,
+        token_masses,
+    )
     from attsvm.theory.likelihood import Likelihood, attention_likelihood, stack_likelihoods
     from attsvm.theory.mixtures import (
         Mixture,
@@ -105,7 +116,7 @@ if TYPE_CHECKING:
         sparsemax,
         sparsemax_selection,
     )
-    from attsvm.theory.parts import PartsReport, Split, TwoParts
+    from attsvm.theory.parts import PartsReport, SplitWeights, TwoParts
     from attsvm.theory.radius_path import Cone, RegularizationPath, regularization_path
     from attsvm.theory.sentence_margins import (
         graph_margins,
@@ -115,7 +126,7 @@ if TYPE_CHECKING:
         strong_components,
     )
     from attsvm.theory.soft_label_constraints import log_odds_margins, soft_label_margins
-    from attsvm.theory.soft_labels import SoftLabelSVM, soft_label_svm
+    from attsvm.theory.soft_labels import SoftLabelSVM, soft_label_svm, soft_label_svm_batch
     from attsvm.theory.start_cones import in_bregman_cone
 
 

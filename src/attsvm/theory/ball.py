@@ -20,11 +20,17 @@ from attsvm.base.printable import Compact
 from attsvm.datasets.attention_data import BoolArray, FloatArray, floats
 from attsvm.theory.likelihood import Likelihood, solve_scaled
 
-# largest change of log mu at once: the predicted point then stays where Newton's method needs few
-# steps
-_STRIDE = 2.0
-_ROUNDS = 400
-_CLOSE = 1e-13  # relative distance to the radius
+
+@dataclass(frozen=True)
+class BallOptions:
+    """Numbers of :func:`ball_path`."""
+
+    stride: float = 2.0  # largest change of log mu: few Newton steps from the predicted point
+    rounds: int = 400  # of a radius; untuned, ten suffice between neighbours
+    tolerance: float = 1e-13  # relative distance to the radius: rounding of a norm
+
+
+OPTIONS = BallOptions()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,8 +50,8 @@ class BallPath(Compact):
         >>> import numpy as np
         >>> from attsvm.theory import ball_path
         >>> import attsvm
-        >>> found = attsvm.soft_label_svm(np.eye(2), [[3, 1], [1, 3]])
-        >>> path = ball_path(found.likelihood(), radii=[0.1, 0.2])
+        >>> svm = attsvm.soft_label_svm(np.eye(2), [[3, 1], [1, 3]])
+        >>> path = ball_path(svm.likelihood(), radii=[0.1, 0.2])
         >>> np.linalg.norm(path.points, axis=-1).round(6).tolist()
         [0.1, 0.2]
     """
@@ -57,12 +63,15 @@ class BallPath(Compact):
     gap: FloatArray
 
 
-def ball_path(likelihood: Likelihood, radii: Sequence[float]) -> BallPath:
+def ball_path(
+    likelihood: Likelihood, radii: Sequence[float], options: BallOptions = OPTIONS
+) -> BallPath:
     r"""The points of least loss of every size.
 
     Args:
         likelihood: in coordinates of an orthonormal basis of its features, any number of instances.
         radii: positive sizes, in the order in which they are searched; increasing ones are fastest.
+        options: steps and tolerance of the search.
 
     Raises:
         InputError: a radius that is not positive and finite.
@@ -71,8 +80,8 @@ def ball_path(likelihood: Likelihood, radii: Sequence[float]) -> BallPath:
         >>> import numpy as np
         >>> from attsvm.theory import ball_path
         >>> import attsvm
-        >>> found = attsvm.soft_label_svm(np.eye(2), [[3, 1], [1, 3]])
-        >>> path = ball_path(found.likelihood(), radii=[0.1, 0.2])
+        >>> svm = attsvm.soft_label_svm(np.eye(2), [[3, 1], [1, 3]])
+        >>> path = ball_path(svm.likelihood(), radii=[0.1, 0.2])
         >>> bool(path.loss[1] < path.loss[0]), bool(path.gap.max() < 1e-9)
         (True, True)
     """
@@ -84,39 +93,50 @@ def ball_path(likelihood: Likelihood, radii: Sequence[float]) -> BallPath:
     theta = np.log(
         np.maximum(np.linalg.norm(likelihood.curvature(c).gradient, axis=-1), 1e-300) / sizes[0]
     )
-    found = []
+    records = []
     for R in sizes:
-        c, theta, inside = _to_radius(likelihood, c, theta, float(R))
-        here = likelihood.curvature(c)
-        gap = np.einsum("...p,...p->...", here.gradient, c) + R * np.linalg.norm(
-            here.gradient, axis=-1
+        c, theta, inside = _to_radius(likelihood, c, theta, float(R), options)
+        curvature = likelihood.curvature(c)
+        gap = np.einsum("...p,...p->...", curvature.gradient, c) + R * np.linalg.norm(
+            curvature.gradient, axis=-1
         )
-        found.append((c, np.where(inside, 0.0, np.exp(theta)), here.value, np.maximum(gap, 0.0)))
-    points, multiplier, loss, gaps = (np.stack(column) for column in zip(*found, strict=True))
+        records.append(
+            (c, np.where(inside, 0.0, np.exp(theta)), curvature.value, np.maximum(gap, 0.0))
+        )
+    points, multiplier, loss, gaps = (np.stack(column) for column in zip(*records, strict=True))
     return BallPath(sizes, points, multiplier, loss, gaps)
 
 
 def _to_radius(
-    likelihood: Likelihood, c: FloatArray, theta: FloatArray, R: float
+    likelihood: Likelihood, c: FloatArray, theta: FloatArray, R: float, options: BallOptions
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Point and logarithm of the multiplier at which the point has norm R, and where even without
-    one it stays shorter.
+    """Point ``(..., p)`` and logarithm of the multiplier ``(...)`` at which the point has norm R,
+    and whether it stays shorter even without one.
+
+    1. Minimise the loss with the ridge mu, from the predicted point.
+    2. Differentiate the minimiser along theta = log mu: (H + mu I) dc/dtheta = -mu c.
+    3. Finish instances whose norm is R, or no longer grows.
+    4. Move theta by a Newton step on the norm, and the point along its derivative.
     """
     done = np.zeros(theta.shape, dtype=np.bool_)
     inside = np.zeros(theta.shape, dtype=np.bool_)
-    for _ in range(_ROUNDS):
+    for _ in range(options.rounds):
+        # 1. the minimiser
         mu = np.exp(theta)
         best = likelihood.minimise(mu, c)
         c = best.point
         norm = np.linalg.norm(c, axis=-1)
-        # dc / dtheta
+        # 2. its derivative
         turn = -solve_scaled(best.curvature.hessian, mu[..., None], mu[..., None] * c)
         rate = np.einsum("...p,...p->...", turn, c) / np.where(norm > 0, norm, 1.0)
-        inside |= (norm < R) & (rate > -_CLOSE * norm)
-        done |= (np.abs(norm - R) <= _CLOSE * R) | inside
+        # 3. finished instances
+        inside |= (norm < R) & (rate > -options.tolerance * norm)
+        done |= (np.abs(norm - R) <= options.tolerance * R) | inside
         if done.all():
             break
-        stride = np.clip((R - norm) / np.where(rate < 0, rate, -1.0), -_STRIDE, _STRIDE)
+        # 4. a Newton step, no longer than the stride
+        stride = (R - norm) / np.where(rate < 0, rate, -1.0)
+        stride = np.clip(stride, -options.stride, options.stride)
         stride = np.where(done, 0.0, stride)
         theta, c = theta + stride, c + stride[..., None] * turn
     return c, theta, inside

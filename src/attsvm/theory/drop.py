@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -24,9 +25,18 @@ from attsvm.margins.checks import reals, selected_tokens
 from attsvm.norms import Norm, as_norm
 from attsvm.solvers import MarginSolution, max_margin
 
-_SELECTIONS = 1_000_000
-_ROUNDED = 1e-14  # relative, of a margin and of the lengths that are compared with it
-_PIECES = 16
+_ROUNDED = 1e-14  # relative rounding of a margin and of the dual norms that are compared with it
+
+
+@dataclass(frozen=True)
+class DropOptions:
+    """Numbers of :func:`margin_drop_bound`."""
+
+    most_selections: int = 1_000_000  # that are enumerated, at 8 n d bytes each
+    pieces: int = 16  # of the segment to another selection; untuned
+
+
+OPTIONS = DropOptions()
 
 
 class MarginDrop(NamedTuple):
@@ -87,19 +97,26 @@ def margin_drop(
     if keys is not None:
         mapped = mapped @ reals("keys", keys, (None, data.d_x), "a map of tokens to keys").T
     samples = reals("prompts", prompts, (None, mapped.shape[-1]), f"(samples, {mapped.shape[-1]})")
-    best = _head(data, selected, None)
-    top = 1.0 / best.norm
-    s = softmax(np.where(data.mask, np.einsum("ntk,sk->snt", mapped, samples), -np.inf), axis=-1)
-    features = data.labels[:, None] * (s[:, :, None, :] @ data.tokens)[:, :, 0]
-    away = 1.0 - s[:, np.arange(data.n), selected]
-    solved = max_margin([_labels(rows) for rows in features])
-    reached = np.array([1.0 / each.norm if each.has_weights else 0.0 for each in solved])
-    ratios = (top - reached) / away.max(axis=1)
-    return MarginDrop(float(ratios.min()), top, ratios)
+    best = _best_head(data, selected, None)
+    margin = 1.0 / best.norm
+    attention = softmax(
+        np.where(data.mask, np.einsum("ntk,sk->snt", mapped, samples), -np.inf), axis=-1
+    )
+    features = data.labels[:, None] * (attention[:, :, None, :] @ data.tokens)[:, :, 0]
+    away = 1.0 - attention[:, np.arange(data.n), selected]
+    solutions = max_margin([_label_margins(rows) for rows in features])
+    reached = np.array(
+        [1.0 / solution.norm if solution.has_weights else 0.0 for solution in solutions]
+    )
+    ratios = (margin - reached) / away.max(axis=1)
+    return MarginDrop(float(ratios.min()), margin, ratios)
 
 
 def margin_drop_bound(
-    data: AttentionData, tokens: ArrayLike, norm: Norm | str | None = None
+    data: AttentionData,
+    tokens: ArrayLike,
+    norm: Norm | str | None = None,
+    options: DropOptions = OPTIONS,
 ) -> float:
     r"""A proven lower bound of :math:`\nu` over *all* attention, in any norm of the head; the
     assumption holds where it is positive.
@@ -111,12 +128,17 @@ def margin_drop_bound(
     :math:`\delta` to one other token. With the multipliers of the selected tokens all those bounds
     start at :math:`\Gamma`, so what they are at :math:`\delta=1`, at the other selections, decides.
     Other selections with a larger bound than :math:`\Gamma` get multipliers of their own on every
-    piece of the way to them.
+    piece of the segment to them.
+
+    1. Solve for the head of the selected tokens: :math:`\Gamma` and its multipliers.
+    2. Bound the margin of every other selection under these multipliers.
+    3. Where that proves nothing, bound it piece by piece.
 
     Args:
         data: one instance, with at most a million selections.
         tokens: ``(n,)``, the selected tokens.
         norm: of the head, or its name; Frobenius (Euclidean) when left out.
+        options: selections that are enumerated, and pieces of the way to each.
 
     Returns:
         The bound, up to the relative duality gap of the label margin (1e-9); negative or zero where
@@ -137,27 +159,33 @@ def margin_drop_bound(
     """
     bound = as_norm(norm)
     selected = selected_tokens(data, tokens)
-    if math.prod(int(count) for count in data.lengths) > _SELECTIONS:
+    if math.prod(int(count) for count in data.lengths) > options.most_selections:
         raise InputError(
-            f"there are more than {_SELECTIONS} selections of one token of each sequence; use"
-            " margin_drop, which samples"
+            f"there are more than {options.most_selections} selections of one token of each"
+            " sequence; use margin_drop, which samples"
         )
-    best = _head(data, selected, bound)
-    top, weights = (1.0 - _ROUNDED) / best.norm, best.dual / best.dual.sum()
+    # 1. Gamma and its multipliers
+    best = _best_head(data, selected, bound)
+    margin, weights = (1.0 - _ROUNDED) / best.norm, best.dual / best.dual.sum()
     signed = np.asarray(data.labels)[:, None, None] * data.tokens
     rivals = np.array(list(itertools.product(*(np.flatnonzero(row) for row in data.mask))))
     rivals = rivals[(rivals != selected).any(axis=1)]
     if not len(rivals):
         return math.inf
-    own, others = signed[np.arange(data.n), selected], signed[np.arange(data.n), rivals]
-    drops = top - _lengths(weights, others, bound)
+    selected_features = signed[np.arange(data.n), selected]
+    other_features = signed[np.arange(data.n), rivals]
+    # 2. the bound at delta = 1 under the multipliers of the selected tokens
+    drops = margin - _dual_norms(weights, other_features, bound)
     stuck = drops <= 0.0
     if stuck.any():
-        drops[stuck] = _piecewise(own, others[stuck], weights, top, bound)
+        # 3. multipliers of their own on every piece of the segment
+        drops[stuck] = _piecewise(
+            selected_features, other_features[stuck], weights, margin, bound, options.pieces
+        )
     return float(drops.min())
 
 
-def _head(data: AttentionData, selected: IntArray, norm: Norm | None) -> MarginSolution:
+def _best_head(data: AttentionData, selected: IntArray, norm: Norm | None) -> MarginSolution:
     """The best head on the selected tokens."""
     best = max_margin(decoder_margins(data, selected), norm)
     if not best.has_weights:
@@ -167,42 +195,57 @@ def _head(data: AttentionData, selected: IntArray, norm: Norm | None) -> MarginS
     return best
 
 
-def _lengths(weights: FloatArray, features: FloatArray, norm: Norm) -> FloatArray:
+def _dual_norms(weights: FloatArray, features: FloatArray, norm: Norm) -> FloatArray:
     """Dual norms of weighted sums of features ``(..., n, d)``."""
     return np.asarray(norm.dual.value((weights[..., None, :] @ features)[..., 0, :, None]))
 
 
 def _piecewise(
-    own: FloatArray, others: FloatArray, weights: FloatArray, top: float, norm: Norm
+    selected_features: FloatArray,
+    other_features: FloatArray,
+    weights: FloatArray,
+    margin: float,
+    norm: Norm,
+    pieces: int,
 ) -> FloatArray:
-    """The least drop per distance on the ways from one selection to others, each piece under the
-    multipliers of one of its ends.
+    """The least drop per distance on the segments from one selection to others ``(others,)``, each
+    piece under the multipliers of one of its ends.
+
+    1. Solve for the head at the end of every piece.
+    2. Take the drop per distance at both ends of every piece, under the multipliers of either end:
+       the bound of the margin is convex, so under one choice the least is at an end.
+    3. Of the two choices take the better on each piece, and the least over the pieces.
     """
-    away = np.linspace(0.0, 1.0, _PIECES + 1)
-    way = own + away[:, None, None] * (others - own)[:, None]  # (others, points, n, d)
-    solved = max_margin([_labels(rows) for rows in way[:, 1:].reshape(-1, *own.shape)], norm)
-    multipliers = np.stack([solution.dual / solution.dual.sum() for solution in solved]).reshape(
-        len(others), _PIECES, -1
+    away = np.linspace(0.0, 1.0, pieces + 1)
+    steps = away[:, None, None] * (other_features - selected_features)[:, None]
+    features = selected_features + steps  # (others, points, n, d)
+    # 1. heads
+    solutions = max_margin(
+        [_label_margins(rows) for rows in features[:, 1:].reshape(-1, *selected_features.shape)],
+        norm,
+    )
+    multipliers = np.stack([solution.dual / solution.dual.sum() for solution in solutions]).reshape(
+        len(other_features), pieces, -1
     )
     multipliers = np.concatenate(
-        [np.broadcast_to(weights, (len(others), 1, len(weights))), multipliers], axis=1
+        [np.broadcast_to(weights, (len(other_features), 1, len(weights))), multipliers], axis=1
     )
+    # 2. drops per distance
     with np.errstate(divide="ignore", invalid="ignore"):
 
         def drops(under: slice, at: slice) -> FloatArray:
-            return (top - _lengths(multipliers[:, under], way[:, at], norm)) / away[at]
+            return (margin - _dual_norms(multipliers[:, under], features[:, at], norm)) / away[at]
 
         left, right = slice(0, -1), slice(1, None)
-        start, end = (
-            np.minimum(drops(left, left), drops(left, right)),
-            np.minimum(drops(right, left), drops(right, right)),
-        )
+        start = np.minimum(drops(left, left), drops(left, right))
+        end = np.minimum(drops(right, left), drops(right, right))
     # at the beginning only the first multipliers reach the margin
     start[:, 0], end[:, 0] = drops(slice(0, 1), slice(1, 2))[:, 0], -np.inf
+    # 3. the better bound
     return np.maximum(start, end).min(axis=1)
 
 
-def _labels(signed: FloatArray) -> Margins:
+def _label_margins(signed: FloatArray) -> Margins:
     """Margins of a head on given features that carry their labels."""
     n = len(signed)
     return Margins(

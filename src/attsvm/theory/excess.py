@@ -67,14 +67,27 @@ class Excess:
         self._hidden, self._loss = np.where(data.mask, 0.0, -np.inf), loss
 
     def __call__(self, W: FloatArray) -> tuple[float, float, FloatArray]:
-        """Logarithm of the size, sign, and gradient ``(d_k, d_z)`` of the logarithm."""
+        """Logarithm of the size, sign, and gradient ``(d_k, d_z)`` of the logarithm.
+
+        1. Attention in log space, log s.
+        2. The lag of every sequence behind its selected token,
+           log|G_i| = LSE_t(log s_it + log|gamma_sel - gamma_it|), with its sign.
+        3. The excess of every sequence, log|e_i|, and its derivative by log|G_i|.
+        4. Their sum over sequences, and the share of each in it.
+        5. The chain rule: d log|G_i| / d logits is the share of a token in G_i minus its attention.
+        """
+        # 1. attention
         logits = (self._keys @ (self._queries @ W.T)[:, :, None])[:, :, 0] + self._hidden
         log_s = logits - _log_sum(logits)[0][:, None]
+        # 2. lags
         terms = log_s + self._log_lag
         log_G, sign = _log_sum(terms, self._sign)
+        # 3. excess of every sequence
         value, slope = self._log_excess(log_G, sign)
+        # 4. their sum
         (total,), (above,) = _log_sum(value[None], sign[None])
         share = above * sign * np.exp(value - total) * slope
+        # 5. gradient; nothing pulls where all attention is on the selected token
         with np.errstate(invalid="ignore"):
             pull = np.where(
                 np.isfinite(log_G)[:, None],
@@ -89,6 +102,7 @@ class Excess:
         """``log|e_i|`` and its derivative with respect to ``log|G_i|``; both have the same sign."""
         if isinstance(self._loss, Linear):
             return log_G, np.ones_like(log_G)
+        # log(exp(G) - 1): G itself where it is large, log G where it is small
         G = np.where(sign < 0, -1.0, 1.0) * np.exp(np.maximum(log_G, _FIRST_ORDER))
         small = log_G < _FIRST_ORDER
         log_grown = np.where(G > 30.0, G, np.log(np.abs(np.expm1(np.minimum(G, 30.0)))))
@@ -111,8 +125,8 @@ def _log_sum(terms: FloatArray, signs: FloatArray | None = None) -> tuple[FloatA
     counted = terms if signs is None else np.where(signs == 0, -np.inf, terms)
     top = counted.max(axis=-1, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
-    parts = np.exp(terms - top)
-    total = (parts if signs is None else signs * parts).sum(axis=-1)
+    scaled = np.exp(terms - top)
+    total = (scaled if signs is None else signs * scaled).sum(axis=-1)
     with np.errstate(divide="ignore"):
         return top[..., 0] + np.log(np.abs(total)), np.sign(total)
 
@@ -134,7 +148,7 @@ class Sphere:
         """The weights at coordinates ``x``, and what turns a gradient for them into one for
         ``x``.
         """
-        point, back = (x, _same) if self._axis is None else self._inside(x, self._axis)
+        point, back = (x, _identity) if self._axis is None else self._inside(x, self._axis)
         V = point.reshape(self._shape)
         size = float(self._norm.value(V))
         slope = np.asarray(self._norm.subgradient(V))
@@ -186,8 +200,7 @@ class Factors:
 
     @property
     def slack(self) -> Slack | None:
-        """What must not be negative at an allowed point, with a gradient of each; None without a
-        cone.
+        """Slacks, not negative at allowed points, with their gradients; None without a cone.
 
         Cosine between the product and the axis of the cone, from 0 at the edge to 1 on the axis;
         and its nuclear norm, from 0 at half the size to 1 at all of it. (Factors bound the norm
@@ -299,8 +312,8 @@ class Pair:
         W, back_W = self.of_weights.weights(x[d:], R)
 
         def pull(gradient: FloatArray) -> FloatArray:
-            parts = back(gradient[:d, None]), back_W(gradient[d:].reshape(W.shape))
-            return np.concatenate(parts)
+            gradients = back(gradient[:d, None]), back_W(gradient[d:].reshape(W.shape))
+            return np.concatenate(gradients)
 
         return v[:, 0], W, pull
 
@@ -348,5 +361,5 @@ def mapped_keys(data: AttentionData, keys: ArrayLike | None) -> FloatArray:
     return centred @ reals("keys", keys, (None, data.d_x), f"(d_k, {data.d_x})").T
 
 
-def _same(gradient: FloatArray) -> FloatArray:
+def _identity(gradient: FloatArray) -> FloatArray:
     return gradient

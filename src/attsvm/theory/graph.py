@@ -1,4 +1,4 @@
-r"""What attention learns from token-priority graphs: a direction :math:`W^{mm}` that grows, a
+r"""Limits of attention on token-priority graphs: a direction :math:`W^{mm}` that grows, a
 finite part :math:`W^{fin}`, and which tokens are retrieved.
 
 Under the log loss weights split along the cyclic subspace
@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
-from attsvm.datasets.attention_data import AttentionData, BoolArray, FloatArray, IntArray
+from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import equality_basis
 from attsvm.solvers import max_margin
 from attsvm.theory.likelihood import (
@@ -58,10 +57,10 @@ class GraphSVM(TwoParts):
         >>> import attsvm
         >>> from attsvm.theory.sentences import NextTokenData
         >>> data = NextTokenData.from_words(["a b c"] * 3, ["a", "a", "b"], following=range(3))
-        >>> found = attsvm.graph_svm(data)
-        >>> found.acyclic, found.subspace.shape, found.component[2].tolist()
+        >>> svm = attsvm.graph_svm(data)
+        >>> svm.acyclic, svm.subspace.shape, svm.component[2].tolist()
         (False, (1, 3, 3), [0, 0, 2])
-        >>> round(found.floor, 4)  # the entropy of one b in three labels
+        >>> round(svm.floor, 4)  # the entropy of one b in three labels
         0.6365
     """
 
@@ -77,17 +76,17 @@ class GraphSVM(TwoParts):
 
     @property
     def acyclic(self) -> bool:
-        """Whether no graph has a cycle."""
+        """True where no graph has a cycle."""
         return len(self.subspace) == 0
 
     def winning_component(self) -> BoolArray:
-        """``(N, J)``: the distinct tokens in the winner's component; soft composition happens among
+        """The distinct tokens in the winner's component ``(N, J)``; soft composition happens among
         them.
         """
-        return _same_component(self.data, self.component)
+        return _in_component_of_winner(self.data, self.component)
 
     def basis(self) -> FloatArray:
-        """``(p, d, d)``: an orthonormal basis of all directions that change the loss, the cyclic
+        """An orthonormal basis of all directions that change the loss ``(p, d, d)``, the cyclic
         ones first.
         """
         return self.completed(score_features(self.data))
@@ -96,20 +95,12 @@ class GraphSVM(TwoParts):
         """The loss in coordinates of :meth:`basis`, in which tokens of the label's component differ
         by cyclic coordinates only.
         """
-        whole = attention_likelihood(self.data, self.basis())
-        whole.features[self.winning_component(), len(self.subspace) :] = 0.0
-        return whole
+        likelihood = attention_likelihood(self.data, self.basis())
+        likelihood.features[self.winning_component(), len(self.subspace) :] = 0.0
+        return likelihood
 
 
-@overload
-def graph_svm(data: NextTokenData) -> GraphSVM: ...
-
-
-@overload
-def graph_svm(data: Sequence[NextTokenData]) -> list[GraphSVM]: ...
-
-
-def graph_svm(data: NextTokenData | Sequence[NextTokenData]) -> GraphSVM | list[GraphSVM]:
+def graph_svm(data: NextTokenData) -> GraphSVM:
     r"""Max-margin direction and finite part of next-token data whose labels are tokens of their
     sentences.
 
@@ -123,61 +114,92 @@ def graph_svm(data: NextTokenData | Sequence[NextTokenData]) -> GraphSVM | list[
     of Next Token Prediction with Self-Attention* (2024).
 
     Args:
-        data: one set of sentences, or several of the same dimension d, which are solved together.
+        data: one set of sentences; see :func:`graph_svm_batch` for many.
 
     Raises:
-        InputError: no data, or data of different dimensions.
+        InputError: something else than sentences.
 
     Example:
         >>> import attsvm
         >>> from attsvm.theory.sentences import NextTokenData
         >>> data = NextTokenData.from_words(["a b c"] * 3, ["a", "a", "b"], following=range(3))
-        >>> found = attsvm.graph_svm(data)
-        >>> found.solution.W[:, 2].round(3).tolist()  # before c, both a and b beat c
+        >>> svm = attsvm.graph_svm(data)
+        >>> svm.solution.W[:, 2].round(3).tolist()  # before c, both a and b beat c
         [0.333, 0.333, -0.667]
-        >>> found.finite[:, 2].round(3).tolist()  # and a is twice as likely as b
+        >>> svm.finite[:, 2].round(3).tolist()  # and a is twice as likely as b
         [0.347, -0.347, 0.0]
     """
-    several = [data] if isinstance(data, NextTokenData) else data
-    if isinstance(several, AttentionData) or not all(isinstance(e, NextTokenData) for e in several):
-        raise InputError(
-            f"data is {kind(data)}; give attsvm.theory.sentences.NextTokenData, or a list of it"
-        )
-    if len({each.d for each in several}) != 1:
+    return graph_svm_batch([data])[0]
+
+
+def graph_svm_batch(data: Sequence[NextTokenData]) -> list[GraphSVM]:
+    r"""Solutions of :func:`graph_svm` for many data sets, which are solved together.
+
+    Args:
+        data: sets of sentences of the same dimension d.
+
+    Raises:
+        InputError: no data, data of different dimensions, or something else than sentences.
+
+    Example:
+        >>> from attsvm.theory import graph_svm_batch
+        >>> from attsvm.theory.sentences import priority_graph
+        >>> data = [priority_graph(n=4, T=3, K=5, d=6, seed=seed) for seed in range(2)]
+        >>> [svm.solution.status for svm in graph_svm_batch(data)]
+        ['optimal', 'optimal']
+    """
+    for sentences in data:
+        if not isinstance(sentences, NextTokenData):
+            raise InputError(
+                f"data is {kind(sentences)}; give attsvm.theory.sentences.NextTokenData, or a list"
+                " of it to graph_svm_batch"
+            )
+    if len({sentences.d for sentences in data}) != 1:
         raise InputError(
             "data of one dimension d is solved together; give at least one set, and sets of"
             " different d one by one"
         )
-    orders = [partial_order(each) for each in several]
+    # the direction W_mm, of all data sets together
+    orders = [partial_order(sentences) for sentences in data]
     margins = [
-        graph_margins(each.embeddings, order.arcs)
-        for each, order in zip(several, orders, strict=True)
+        graph_margins(sentences.embeddings, order.arcs)
+        for sentences, order in zip(data, orders, strict=True)
     ]
     solutions = max_margin(margins)
-    component = [_components(order) for order in orders]
-    cyclic = [equality_basis(each) for each in margins]
-    kept = [_same_component(each, labels) for each, labels in zip(several, component, strict=True)]
-    reduced = [attention_likelihood(*part) for part in zip(several, cyclic, kept, strict=True)]
-    dropped = [int((winners(each) < 0).sum()) for each in several]
-    finite = inside_subspaces(reduced, cyclic)
-    rest = zip(several, orders, component, dropped, strict=True)
-    parts = zip(solutions, cyclic, finite, rest, strict=True)
-    found = [
-        GraphSVM(mm, basis, W, slope, floor, *more) for mm, basis, (W, slope, floor), more in parts
+    # the finite part W_fin: the loss of tokens in the winner's component, on the cyclic subspace
+    subspaces = [equality_basis(programme) for programme in margins]
+    components = [_components(order) for order in orders]
+    reduced = [
+        attention_likelihood(sentences, basis, _in_component_of_winner(sentences, component))
+        for sentences, basis, component in zip(data, subspaces, components, strict=True)
     ]
-    return found[0] if isinstance(data, NextTokenData) else found
+    minimisers = inside_subspaces(reduced, subspaces)
+    return [
+        GraphSVM(
+            solution=solutions[k],
+            subspace=subspaces[k],
+            finite=finite,
+            gradient=gradient,
+            floor=floor,
+            data=data[k],
+            orders=orders[k],
+            component=components[k],
+            dropped=int((winners(data[k]) < 0).sum()),
+        )
+        for k, (finite, gradient, floor) in enumerate(minimisers)
+    ]
 
 
 def _components(orders: PartialOrders) -> IntArray:
-    """``(K, K)``: for every query the component of every token, named by its smallest token."""
+    """For every query the component of every token ``(K, K)``, named by its smallest token."""
     component = np.tile(np.arange(orders.K), (orders.K, 1))
-    queries, found = strong_components(orders.arcs, orders.K)
-    component[queries] = found
+    queries, component_of_tokens = strong_components(orders.arcs, orders.K)
+    component[queries] = component_of_tokens
     return component
 
 
-def _same_component(data: NextTokenData, component: IntArray) -> BoolArray:
-    """``(N, J)``: whether a distinct token is in the component of the winner, under the sentence's
+def _in_component_of_winner(data: NextTokenData, component: IntArray) -> BoolArray:
+    """Whether a distinct token is in the component of the winner ``(N, J)``, under the sentence's
     query.
     """
     tokens, count = data.distinct()
@@ -191,7 +213,7 @@ def _same_component(data: NextTokenData, component: IntArray) -> BoolArray:
 
 
 def token_masses(data: NextTokenData, W: ArrayLike) -> FloatArray:
-    r"""``(..., N, J)``: attention mass :math:`\varphi_v=m_ve^{s_v}/\sum_um_ue^{s_u}`,
+    r"""Attention mass :math:`\varphi_v=m_ve^{s_v}/\sum_um_ue^{s_u}` ``(..., N, J)``,
     :math:`s_v=e_v^\top We_q`, on distinct tokens.
 
     Args:
@@ -219,14 +241,14 @@ def token_masses(data: NextTokenData, W: ArrayLike) -> FloatArray:
     tokens, count = data.distinct()
     E = data.embeddings
     scores = E @ weights @ E.T  # (..., K, K), token by query
-    own = scores[..., tokens, data.queries[:, None]]
-    own = np.where(count > 0, own, -np.inf)
-    masses = count * np.exp(own - own.max(axis=-1, keepdims=True))
+    logits = scores[..., tokens, data.queries[:, None]]
+    logits = np.where(count > 0, logits, -np.inf)
+    masses = count * np.exp(logits - logits.max(axis=-1, keepdims=True))
     return masses / masses.sum(axis=-1, keepdims=True)
 
 
 def leading_tokens(orders: PartialOrders, data: NextTokenData) -> BoolArray:
-    r"""``(N, J)``: the distinct tokens of each sentence in its leading component, from which paths
+    r"""The distinct tokens of each sentence in its leading component ``(N, J)``, from which paths
     :math:`i\Rightarrow j` reach all others.
 
     All False in a sentence no component of which leads all others: the graphs then leave open where

@@ -28,16 +28,25 @@ from attsvm.base.printable import Compact
 from attsvm.datasets.attention_data import BoolArray, FloatArray
 from attsvm.theory.sentences import NextTokenData, winners
 
-_ITERATIONS = 200
-# largest change of a score difference in a step after which the next one would be rounding
-_STILL = 1e-10
-# below it Newton's steps shrink quadratically; one that does not is rounding of the gradient
-_SMALL = 1e-5
+
+@dataclass(frozen=True)
+class MinimiserOptions:
+    """Numbers of :meth:`Likelihood.minimise`; steps are measured by the largest change of a score
+    difference.
+    """
+
+    iterations: int = 200  # untuned; twenty suffice where no label is nearly certain
+    settled: float = 1e-10  # a step after which the next one would be rounding
+    # below it steps shrink quadratically, and one that does not is rounding of the gradient
+    quadratic: float = 1e-5
+
+
+OPTIONS = MinimiserOptions()
 
 
 class Curvature(NamedTuple):
-    """Value ``(...)``, gradient ``(..., p)`` and Hessian ``(..., p, p)`` at one point of each
-    instance.
+    """The loss and its derivatives at one point of each instance: value ``(...)``, gradient
+    ``(..., p)`` and Hessian ``(..., p, p)``.
     """
 
     value: FloatArray
@@ -46,7 +55,7 @@ class Curvature(NamedTuple):
 
 
 class Minimiser(NamedTuple):
-    r"""Where Newton's method came to rest.
+    r"""Result of Newton's method, :meth:`Likelihood.minimise`.
 
     Attributes:
         point: ``(..., p)``.
@@ -94,7 +103,7 @@ class Likelihood(Compact):
         return int(self.features.shape[-1])
 
     def value(self, point: ArrayLike) -> FloatArray:
-        """``(...)``: the loss, to relative accuracy where it is small."""
+        """The loss ``(...)``, to relative accuracy where it is small."""
         return np.asarray((self.weights * self._masses(point)[1]).sum(axis=-1))
 
     def curvature(self, point: ArrayLike) -> Curvature:
@@ -109,14 +118,25 @@ class Likelihood(Compact):
         hessian = np.swapaxes(rows, -1, -2) @ rows - np.swapaxes(means, -1, -2) @ means
         return Curvature(np.asarray((self.weights * losses).sum(axis=-1)), gradient, hessian)
 
-    def minimise(self, ridge: ArrayLike = 0.0, start: ArrayLike | None = None) -> Minimiser:
+    def minimise(
+        self,
+        ridge: ArrayLike = 0.0,
+        start: ArrayLike | None = None,
+        options: MinimiserOptions = OPTIONS,
+    ) -> Minimiser:
         r"""The minimiser of :math:`f(c)+\tfrac12\mu\|c\|^2` by Newton's method, all instances
         together.
+
+        1. Solve :math:`(H+\mu I)\,s=-(\nabla f+\mu c)` for the step.
+        2. Measure it by the largest change :math:`\rho/2` of a score difference; an instance whose
+           step is below rounding, or no longer shrinks, takes it as its last.
+        3. Take the fraction :math:`\log(1+\rho)/\rho` of it, which never raises the objective.
 
         Args:
             ridge: ``(...)``, :math:`\mu\ge0`; zero where the likelihood has a minimiser of its own.
                 Coordinates without any curvature keep their start.
             start: ``(..., p)``; zeros when left out.
+            options: number of steps, and when to stop.
         """
         shape = (*self.features.shape[:-3], self.dimension)
         c = (
@@ -124,25 +144,31 @@ class Likelihood(Compact):
             if start is None
             else np.array(np.broadcast_to(np.asarray(start, dtype=np.float64), shape))
         )
-        mu = np.broadcast_to(np.asarray(ridge, dtype=np.float64), shape[:-1])[..., None]
-        still = np.zeros(shape[:-1], dtype=np.bool_)
+        ridges = np.broadcast_to(np.asarray(ridge, dtype=np.float64), shape[:-1])[..., None]
+        has_settled = np.zeros(shape[:-1], dtype=np.bool_)
         last = np.full(shape[:-1], np.inf)
         iteration = 0
         while True:
-            here = self.curvature(c)
-            slope = here.gradient + mu * c
-            if still.all() or iteration == _ITERATIONS:
-                return Minimiser(c, np.linalg.norm(slope, axis=-1), iteration, here)
-            step = -solve_scaled(here.hessian, mu, slope)
-            reach = np.abs(np.einsum("...nvp,...p->...nv", self.features, step)).max(
+            curvature = self.curvature(c)
+            gradient = curvature.gradient + ridges * c
+            if has_settled.all() or iteration == options.iterations:
+                return Minimiser(c, np.linalg.norm(gradient, axis=-1), iteration, curvature)
+            # 1. Newton step
+            step = -solve_scaled(curvature.hessian, ridges, gradient)
+            change = np.abs(np.einsum("...nvp,...p->...nv", self.features, step)).max(
                 axis=(-2, -1), initial=0.0
             )
-            moving = ~still
-            # this step is still taken
-            still = still | (reach <= _STILL) | ((reach <= _SMALL) & (reach > 0.5 * last))
-            last = reach
-            twice = np.where(reach > 0.0, 2.0 * reach, 1e-300)
-            damping = np.log1p(twice) / twice
+            # 2. instances that have settled before this step do not move any more
+            moving = ~has_settled
+            has_settled = (
+                has_settled
+                | (change <= options.settled)
+                | ((change <= options.quadratic) & (change > 0.5 * last))
+            )
+            last = change
+            # 3. damped step
+            rho = np.where(change > 0.0, 2.0 * change, 1e-300)
+            damping = np.log1p(rho) / rho
             c = c + np.where(moving, damping, 0.0)[..., None] * step
             iteration += 1
 
@@ -186,18 +212,20 @@ def attention_likelihood(
     """
     tokens, count = data.distinct()
     wins = tokens == winners(data)[:, None]
-    own = np.sum(np.where(wins, count, 0), axis=1)
-    rivals = (count > 0) & ~wins & (own > 0)[:, None]
+    label_count = np.sum(np.where(wins, count, 0), axis=1)
+    rivals = (count > 0) & ~wins & (label_count > 0)[:, None]
     if keep is not None:
         rivals &= keep
     offset = np.where(
-        rivals, np.log(np.maximum(count, 1)) - np.log(np.maximum(own, 1))[:, None], -np.inf
+        rivals, np.log(np.maximum(count, 1)) - np.log(np.maximum(label_count, 1))[:, None], -np.inf
     )
     features = score_features(data).reshape(*tokens.shape, data.d**2)
     if basis is not None:
         features = features @ np.asarray(basis, dtype=np.float64).reshape(-1, data.d**2).T
     return Likelihood(
-        np.where(rivals[..., None], features, 0.0), offset, np.where(own > 0, data.weights, 0.0)
+        np.where(rivals[..., None], features, 0.0),
+        offset,
+        np.where(label_count > 0, data.weights, 0.0),
     )
 
 
@@ -214,15 +242,17 @@ def stack_likelihoods(likelihoods: Sequence[Likelihood]) -> Likelihood:
         >>> both.value([[0.0] * 9] * 2).round(4).tolist()  # log 2, log 3
         [0.6931, 1.0986]
     """
-    N, V, p = (max(each.features.shape[axis] for each in likelihoods) for axis in range(3))
+    N, V, p = (
+        max(likelihood.features.shape[axis] for likelihood in likelihoods) for axis in range(3)
+    )
     features = np.zeros((len(likelihoods), N, V, p))
     offset = np.full((len(likelihoods), N, V), -np.inf)
     weights = np.zeros((len(likelihoods), N))
-    for k, each in enumerate(likelihoods):
-        n, v, q = each.features.shape
-        features[k, :n, :v, :q] = each.features
-        offset[k, :n, :v] = each.offset
-        weights[k, :n] = each.weights
+    for k, likelihood in enumerate(likelihoods):
+        n, v, q = likelihood.features.shape
+        features[k, :n, :v, :q] = likelihood.features
+        offset[k, :n, :v] = likelihood.offset
+        weights[k, :n] = likelihood.weights
     return Likelihood(features, offset, weights)
 
 
@@ -242,8 +272,8 @@ def inside_subspaces(
 
 
 def score_features(data: NextTokenData) -> FloatArray:
-    r"""``(N, J, d, d)``: :math:`(e_{y_n}-e_v)e_{q_n}^\top` for the winner :math:`y_n` and the
-    distinct tokens of every sentence.
+    r""":math:`(e_{y_n}-e_v)e_{q_n}^\top` for the winner :math:`y_n` and the distinct tokens of
+    every sentence ``(N, J, d, d)``.
     """
     E = data.embeddings
     tokens, _ = data.distinct()
@@ -251,8 +281,8 @@ def score_features(data: NextTokenData) -> FloatArray:
 
 
 def solve_scaled(hessian: FloatArray, ridge: FloatArray, right: FloatArray) -> FloatArray:
-    r"""``(..., p)``: :math:`(H+\mu I)^{-1}r` where some directions are flatter than others by many
-    orders of magnitude.
+    r""":math:`(H+\mu I)^{-1}r` where some directions are flatter than others by many orders of
+    magnitude ``(..., p)``.
 
     Rows and columns are divided by the roots of the diagonal first. Coordinates without curvature
     get 0.

@@ -18,15 +18,15 @@ from attsvm.solvers import MarginSolution
 _CUTOFF = 1e-10  # singular values below this times the largest are taken as zero
 
 
-class Split(NamedTuple):
+class SplitWeights(NamedTuple):
     """Weights ``(..., rows, d)`` as their part inside the subspace and the part orthogonal to
     it.
 
     Example:
         >>> import numpy as np
         >>> import attsvm
-        >>> found = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
-        >>> inside, outside = found.split([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+        >>> svm = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
+        >>> inside, outside = svm.split([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
         >>> inside[:, 0].round(3).tolist(), outside[:, 0].round(3).tolist()
         ([0.5, -0.5, 0.0], [0.5, 0.5, 0.0])
     """
@@ -50,8 +50,8 @@ class PartsReport(NamedTuple):
     Example:
         >>> import numpy as np
         >>> import attsvm
-        >>> found = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
-        >>> report = found.report(found.finite + 7.0 * found.solution.W)
+        >>> svm = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
+        >>> report = svm.report(svm.finite + 7.0 * svm.solution.W)
         >>> round(float(report.scale), 6), round(float(report.residual), 6)
         (7.0, 0.0)
     """
@@ -66,16 +66,16 @@ class PartsReport(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TwoParts(Compact):
-    """What theory predicts of weights that split along a subspace; see its subclasses
+    """Prediction of theory for weights that split along a subspace; see the subclasses
     :class:`~attsvm.theory.GraphSVM` and :class:`~attsvm.theory.SoftLabelSVM`.
 
     Example:
         >>> import numpy as np
         >>> import attsvm
-        >>> found = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
-        >>> isinstance(found, attsvm.theory.TwoParts), found.directed
+        >>> svm = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
+        >>> isinstance(svm, attsvm.theory.TwoParts), svm.directed
         (True, True)
-        >>> found.report(found.finite + 50.0 * found.solution.W).cosine.round(2).tolist()
+        >>> svm.report(svm.finite + 50.0 * svm.solution.W).cosine.round(2).tolist()
         1.0
     """
 
@@ -90,7 +90,7 @@ class TwoParts(Compact):
         r"""Whether :math:`W^{mm}` is a direction: feasible and not 0."""
         return self.solution.has_weights and self.solution.norm > 0.0
 
-    def split(self, W: ArrayLike) -> Split:
+    def split(self, W: ArrayLike) -> SplitWeights:
         """Weights ``(..., rows, d)`` along and across the subspace.
 
         Raises:
@@ -102,7 +102,7 @@ class TwoParts(Compact):
         basis = self._rows()
         flat = trained.reshape(*trained.shape[:-2], self.finite.size)
         inside = ((flat @ basis.T) @ basis).reshape(trained.shape)
-        return Split(inside, trained - inside)
+        return SplitWeights(inside, trained - inside)
 
     def report(self, W: ArrayLike) -> PartsReport:
         """Weights ``(..., rows, d)`` against both parts.
@@ -134,7 +134,7 @@ class TwoParts(Compact):
         )
 
     def completed(self, features: FloatArray) -> FloatArray:
-        """``(p, rows, d)``: an orthonormal basis of the subspace and these features
+        """An orthonormal basis ``(p, rows, d)`` of the subspace and these features
         ``(..., rows, d)``, the subspace first.
         """
         basis, flat = self._rows(), features.reshape(-1, self.finite.size)

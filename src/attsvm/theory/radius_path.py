@@ -66,9 +66,27 @@ class Cone:
             )
 
 
+@dataclass(frozen=True)
+class SearchOptions:
+    """Numbers of the searches of :func:`regularization_path`; values are logarithms of losses."""
+
+    gradient: float = 1e-9  # largest entry of the gradient at which a search ends
+    value: float = 1e-15  # relative decrease of the value at which it ends; rounding
+    memory: int = 20  # pairs that L-BFGS-B keeps; untuned, coordinates are few
+    iterations: int = 1000  # of L-BFGS-B
+    iterations_dense: int = 500  # of BFGS and SLSQP, whose steps cost more
+    edge: float = 1e-6  # of the opening: how far outside a cone SLSQP may leave a point
+    # subtracted from the value of a loss below that of the selected tokens, so that it ranks before
+    # all others: far above any logarithm of a loss
+    below: float = 1e6
+
+
+OPTIONS = SearchOptions()
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class RegularizationPath(Compact):
-    r"""What :func:`regularization_path` found.
+    r"""Weights of least loss of every size; see :func:`regularization_path`.
 
     Attributes:
         radii: ``(k,)``.
@@ -100,13 +118,13 @@ class RegularizationPath(Compact):
     starts: FloatArray
 
     def direction_gap(self, target: Any) -> FloatArray:
-        """``(k,)``: :func:`~attsvm.training.direction_gap` of the weights of every radius to one
-        solution or matrix.
+        """:func:`~attsvm.training.direction_gap` of the weights of every radius to one solution or
+        matrix ``(k,)``.
         """
         return direction_gap(self.W, target)
 
     def distance(self, target: Any) -> FloatArray:
-        r"""``(k,)``: :math:`\big\|\bar W_R/\|\bar W_R\|-W^\star/\|W^\star\|\big\|_F`, both
+        r""":math:`\big\|\bar W_R/\|\bar W_R\|-W^\star/\|W^\star\|\big\|_F` ``(k,)``, both
         normalised in the norm of the path.
         """
         goal = np.asarray(target.W if hasattr(target, "W") else target, dtype=np.float64)
@@ -128,6 +146,7 @@ def regularization_path(
     head_radii: Sequence[float] | None = None,
     cone: Cone | None = None,
     loss: Loss | None = None,
+    options: SearchOptions = OPTIONS,
 ) -> RegularizationPath:
     r"""Weights of least loss of every size, for a linear head.
 
@@ -155,6 +174,7 @@ def regularization_path(
             Around a locally optimal solution of the norm that is bounded, in a cone narrow enough,
             it turns to that solution. Products of factors keep at least half of every radius there.
         loss: Logistic, Exponential or Linear; logistic when left out. A joint path is logistic.
+        options: when searches end.
 
     Raises:
         InputError: leading axes, a tie of optimal tokens, a radius that is not positive, a
@@ -207,11 +227,18 @@ def regularization_path(
     rng = np.random.default_rng(seed)
     if parameterization in ("joint", "joint W"):
         head_sizes = sizes if head_radii is None else floats("head_radii", head_radii)
-        return _joint(
-            Pair(data, keys, bound, prompt=prompt), v, sizes, head_sizes, starts, rng, guess
+        return _joint_path(
+            Pair(data, keys, bound, prompt=prompt),
+            v,
+            sizes,
+            head_sizes,
+            starts,
+            rng,
+            guess,
+            options,
         )
     if cone is not None:
-        tokens = _selected(data, cone, keys, prompt)
+        tokens = _tokens_of_axis(data, cone, keys, prompt)
     excess = Excess(data, v, Logistic() if loss is None else loss, keys, prompt, tokens)
     chart: Chart
     if parameterization == "KQ" or bound == Nuclear():
@@ -223,34 +250,37 @@ def regularization_path(
         [] if guess is None or cone is not None else [chart.at(guess)]
     )
     points += [chart.centre()] if cone is not None else []
-    found, values = _search([_on(excess, chart, R) for R in sizes], points, slack=chart.slack)
+    best_points, values = _search(
+        [_objective_at_radius(excess, chart, R, options.below) for R in sizes],
+        points,
+        slack=chart.slack,
+        options=options,
+    )
     if not np.isfinite(values[:, 0]).all():
         raise InputError(
             "no product of so few columns was found inside the cone; take more columns (inner) or a"
             " wider cone"
         )
-    W = np.stack([chart.weights(x, R)[0] for x, R in zip(found, sizes, strict=True)])
-    values = np.where(values < -0.5 * _BELOW, -np.inf, values)
+    W = np.stack([chart.weights(x, R)[0] for x, R in zip(best_points, sizes, strict=True)])
+    values = np.where(values < -0.5 * options.below, -np.inf, values)
     return RegularizationPath(sizes, W, values[:, 0], None, bound, values)
 
 
-_EDGE = 1e-6  # of the opening: how far outside a cone the search may leave a point on its edge
-# added to the logarithm of a loss below that of the selected tokens, to rank it before all others
-_BELOW = 1e6
-
-
-def _on(excess: Excess, chart: Chart, R: float) -> Objective:
-    """The excess loss of the point that a chart gives to its coordinates."""
+def _objective_at_radius(excess: Excess, chart: Chart, R: float, below: float) -> Objective:
+    """Logarithm of the excess loss and its gradient, as a function of coordinates of a chart."""
 
     def value(x: FloatArray) -> tuple[float, FloatArray]:
         W, back = chart.weights(x, R)
         size, sign, gradient = excess(W)
-        return (size, back(gradient)) if sign >= 0 else (-_BELOW - size, -back(gradient))
+        # a loss below that of the selected tokens ranks before all others, the lower the better
+        return (size, back(gradient)) if sign >= 0 else (-below - size, -back(gradient))
 
     return value
 
 
-def _selected(data: AttentionData, cone: Cone, keys: ArrayLike | None, prompt: bool) -> IntArray:
+def _tokens_of_axis(
+    data: AttentionData, cone: Cone, keys: ArrayLike | None, prompt: bool
+) -> IntArray:
     """The tokens that the axis of the cone selects."""
     mapped = mapped_keys(data, keys)
     queries = np.ones((data.n, 1)) if prompt else data.queries
@@ -264,7 +294,7 @@ def _selected(data: AttentionData, cone: Cone, keys: ArrayLike | None, prompt: b
     return np.argmax(np.where(data.mask, logits, -np.inf), axis=1).astype(np.int64)
 
 
-def _joint(
+def _joint_path(
     pair: Pair,
     v: FloatArray,
     sizes: FloatArray,
@@ -272,7 +302,13 @@ def _joint(
     starts: int,
     rng: np.random.Generator,
     guess: FloatArray | None,
+    options: SearchOptions,
 ) -> RegularizationPath:
+    """The path of head and weights together.
+
+    1. Search for pairs of least loss, in ordinary numbers.
+    2. For the head of each, search once more for its weights in log space.
+    """
     if head_sizes.shape != sizes.shape or not (np.isfinite(head_sizes) & (head_sizes > 0)).all():
         raise InputError(
             f"head_radii has shape {head_sizes.shape}; give {len(sizes)} positive numbers, one per"
@@ -281,15 +317,20 @@ def _joint(
     points = [rng.standard_normal(pair.size) for _ in range(starts)] + (
         [] if guess is None else [np.concatenate([v, guess.reshape(-1)])]
     )
-    # What W changes is below the rounding of the value: the test of L-BFGS-B for a value that
-    # stands still would end there at once.
-    found, values = _search(
+    # 1. by BFGS: what W changes is below the rounding of the value, and the test of L-BFGS-B for a
+    # value that stands still would end there at once
+    best_points, values = _search(
         [pair.objective(r, R) for r, R in zip(head_sizes, sizes, strict=True)],
         points,
         "BFGS",
+        options=options,
     )
+    # 2. weights for each head
     heads, weights = zip(
-        *(_finished(pair, x, r, R) for x, r, R in zip(found, head_sizes, sizes, strict=True)),
+        *(
+            _polish_weights(pair, x, r, R, options)
+            for x, r, R in zip(best_points, head_sizes, sizes, strict=True)
+        ),
         strict=True,
     )
     return RegularizationPath(
@@ -297,13 +338,16 @@ def _joint(
     )
 
 
-def _finished(pair: Pair, x: FloatArray, r: float, R: float) -> tuple[FloatArray, FloatArray]:
-    """Head and weights of a pair that was found; the weights once more for this head, in log space,
-    where rounding hides nothing.
+def _polish_weights(
+    pair: Pair, x: FloatArray, r: float, R: float, options: SearchOptions
+) -> tuple[FloatArray, FloatArray]:
+    """Head ``(d_x,)`` and weights of a pair; the weights are searched once more for this head, in
+    log space, where rounding hides nothing.
     """
     v, W, _ = pair.split(x, r, R)
     chart = pair.of_weights
-    _, best = _descend(_on(pair.excess(v), chart, R), chart.at(W), "L-BFGS-B")
+    objective = _objective_at_radius(pair.excess(v), chart, R, options.below)
+    _, best = _minimise(objective, chart.at(W), "L-BFGS-B", options)
     return v, chart.weights(best, R)[0]
 
 
@@ -312,11 +356,14 @@ def _search(
     points: list[FloatArray],
     method: str = "L-BFGS-B",
     slack: Slack | None = None,
+    options: SearchOptions = OPTIONS,
 ) -> tuple[list[FloatArray], FloatArray]:
-    """The best point of each objective, and all values from best to worst.
+    """The best point of each objective, and the values of all searches ``(k, searches)``, best
+    first.
 
-    Every objective is searched from all points and from the best one of the objective before it,
-    and then, back from the last, from the best one of the objective after it.
+    1. Forwards: search every objective from all points, and from the best point of the objective
+       before it.
+    2. Backwards: search every objective from the best point of the one after it.
     """
     if not points:
         raise InputError(
@@ -324,46 +371,58 @@ def _search(
             " starts"
         )
 
-    def descend(objective: Objective, x: FloatArray) -> tuple[float, FloatArray]:
+    def minimise_from(objective: Objective, x: FloatArray) -> tuple[float, FloatArray]:
         return (
-            _descend(objective, x, method)
+            _minimise(objective, x, method, options)
             if slack is None
-            else _descend_inside(objective, x, slack)
+            else _minimise_inside(objective, x, slack, options)
         )
 
     best: list[FloatArray] = []
     values = np.full((len(objectives), len(points) + 2), np.inf)
     with one_thread(scipy=True):  # products are small
+        # 1. forwards
         for k, objective in enumerate(objectives):
-            ends = [descend(objective, x) for x in points + best[-1:]]
+            ends = [minimise_from(objective, x) for x in points + best[-1:]]
             best.append(min(ends, key=lambda end: end[0])[1])
             values[k, : len(ends)] = [end[0] for end in ends]
+        # 2. backwards
         for k in range(len(objectives) - 2, -1, -1):
-            value, x = descend(objectives[k], best[k + 1])
+            value, x = minimise_from(objectives[k], best[k + 1])
             if value < values[k].min():
                 best[k] = x
             values[k, -1] = value
     return best, np.sort(values, axis=1)
 
 
-_STOP = {
-    "L-BFGS-B": {"gtol": 1e-9, "ftol": 1e-15, "maxcor": 20, "maxiter": 1000},
-    "BFGS": {"gtol": 1e-9, "maxiter": 500},
-}
-
-
-def _descend(objective: Objective, x: FloatArray, method: str) -> tuple[float, FloatArray]:
+def _minimise(
+    objective: Objective, x: FloatArray, method: str, options: SearchOptions
+) -> tuple[float, FloatArray]:
+    """Least value and its point, by L-BFGS-B or BFGS from ``x``."""
+    stop = {"gtol": options.gradient, "maxiter": options.iterations_dense}
+    if method == "L-BFGS-B":
+        stop |= {
+            "ftol": options.value,
+            "maxcor": options.memory,
+            "maxiter": options.iterations,
+        }
     for _ in range(2):  # a restart forgets a metric that has gone stale
-        result = minimize(objective, x, jac=True, method=method, options=_STOP[method])
+        result = minimize(objective, x, jac=True, method=method, options=stop)
         x = result.x
     return float(result.fun), x
 
 
-def _descend_inside(objective: Objective, x: FloatArray, slack: Slack) -> tuple[float, FloatArray]:
-    """The least value where no slack is negative, infinite where nothing such was found; BFGS
-    has the last word off the edge.
+def _minimise_inside(
+    objective: Objective, x: FloatArray, slack: Slack, options: SearchOptions
+) -> tuple[float, FloatArray]:
+    """Least value and its point where no slack is negative; infinite where no such point is
+    reached.
+
+    1. SLSQP with the slacks as constraints, on the objective divided by its size at the start,
+       because the first step of its line search is as long as the gradient.
+    2. BFGS without constraints from there, which is more exact; its point counts where it is better
+       and inside.
     """
-    # the first step of the search is as long as the gradient
     unit = 1.0 / max(1.0, abs(objective(x)[0]))
 
     def scaled(x: FloatArray) -> tuple[float, FloatArray]:
@@ -371,17 +430,13 @@ def _descend_inside(objective: Objective, x: FloatArray, slack: Slack) -> tuple[
         return unit * value, unit * gradient
 
     inside = {"type": "ineq", "fun": lambda x: slack(x)[0], "jac": lambda x: slack(x)[1]}
+    stop = {"ftol": options.value, "maxiter": options.iterations_dense}
+    # 1. constrained
     for _ in range(2):  # a restart forgets a metric that has gone stale
-        x = minimize(
-            scaled,
-            x,
-            jac=True,
-            method="SLSQP",
-            constraints=[inside],
-            options={"ftol": 1e-15, "maxiter": 500},
-        ).x
-    if slack(x)[0].min() < -_EDGE:
+        x = minimize(scaled, x, jac=True, method="SLSQP", constraints=[inside], options=stop).x
+    if slack(x)[0].min() < -options.edge:
         return np.inf, x
-    value, free = _descend(objective, x, "BFGS")
+    # 2. free
+    value, free = _minimise(objective, x, "BFGS", options)
     edge = objective(x)[0]
     return (value, free) if value <= edge and slack(free)[0].min() >= 0 else (edge, x)

@@ -18,9 +18,9 @@ from attsvm.norms import Norm
 
 Gradient = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 Direction = Callable[[FloatArray, FloatArray], FloatArray]
-"""What is subtracted from the weights, times the step: ``(runs, m, n)`` for gradients of that shape
-and the logarithms ``(runs,)`` of their factors. It remembers past gradients, so it serves one
-training.
+"""Direction ``(runs, m, n)`` that is subtracted from the weights, times the step, from gradients of
+that shape and the logarithms ``(runs,)`` of their factors. It remembers past gradients, so it
+serves one training.
 """
 
 
@@ -98,7 +98,7 @@ class Adam:
         return np.where(size > 0.0, ratio[..., None, None] * self._first.value / safe, 0.0)
 
 
-def descend(
+def descend_scale_free(
     gradient: Gradient,
     start: FloatArray,
     direction: Direction,
@@ -120,12 +120,12 @@ def descend(
         was exactly zero, -1 if it never was.
     """
     W = np.array(start, dtype=np.float64)
-    looks = np.zeros((len(marks), *W.shape))
+    recorded = np.zeros((len(marks), *W.shape))
     stopped = np.full(len(W), -1, dtype=np.int64)
     for k, (here, there) in enumerate(zip(marks, [*marks[1:], marks[-1]], strict=True)):
-        looks[k] = W
+        recorded[k] = W
         for t in range(int(here), int(there)):
             D = direction(*gradient(W))
             stopped[(stopped < 0) & ~D.any(axis=(-2, -1))] = t
             W -= np.asarray(rate(t))[..., None, None] * D
-    return looks, stopped
+    return recorded, stopped

@@ -1,5 +1,5 @@
-r"""What an output matrix learns from soft labels: a finite part :math:`W^{fin}` that meets the odds
-of the tokens that occur, and a direction :math:`W^{mm}` that rules the others out.
+r"""Both limits of an output matrix on soft labels: a finite part :math:`W^{fin}` that meets the
+odds of the tokens that occur, and a direction :math:`W^{mm}` that rules the others out.
 
 .. math:: L(W)=-\sum_j\pi_j\sum_zp_{jz}\log\mathrm{softmax}(Wh_j)_z\ \ge\ \mathcal H.
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,8 +53,8 @@ class SoftLabelSVM(TwoParts):
     Example:
         >>> import numpy as np
         >>> import attsvm
-        >>> found = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
-        >>> found.compatible, found.separable, abs(found.floor - found.entropy) < 1e-12
+        >>> svm = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
+        >>> svm.compatible, svm.separable, abs(svm.floor - svm.entropy) < 1e-12
         (True, True, True)
     """
 
@@ -80,7 +79,7 @@ class SoftLabelSVM(TwoParts):
         return self.labels.entropy
 
     def basis(self) -> FloatArray:
-        """``(p, V, d)``: an orthonormal basis of all directions that change the loss, those of
+        """An orthonormal basis of all directions that change the loss ``(p, V, d)``, those of
         :attr:`subspace` first.
         """
         margins = self.solution.margins
@@ -92,25 +91,13 @@ class SoftLabelSVM(TwoParts):
         """The loss in coordinates of :meth:`basis`, in which tokens of one support differ by
         coordinates of :attr:`subspace` only.
         """
-        whole, rows = _likelihood(self.labels, self.basis()), len(self.subspace)
+        likelihood, rows = _likelihood(self.labels, self.basis()), len(self.subspace)
         j, _ = np.nonzero(self.labels.probabilities)
-        whole.features[self.labels.probabilities[j] > 0, rows:] = 0.0
-        return whole
+        likelihood.features[self.labels.probabilities[j] > 0, rows:] = 0.0
+        return likelihood
 
 
-@overload
-def soft_label_svm(embeddings: FloatArray, counts: FloatArray) -> SoftLabelSVM: ...
-
-
-@overload
-def soft_label_svm(
-    embeddings: Sequence[ArrayLike], counts: Sequence[ArrayLike]
-) -> list[SoftLabelSVM]: ...
-
-
-def soft_label_svm(
-    embeddings: ArrayLike | Sequence[ArrayLike], counts: ArrayLike | Sequence[ArrayLike]
-) -> SoftLabelSVM | list[SoftLabelSVM]:
+def soft_label_svm(embeddings: ArrayLike, counts: ArrayLike) -> SoftLabelSVM:
     r"""Finite part and max-margin direction of an output matrix on soft labels, with both proofs.
 
     .. math:: W^{mm}=\arg\min\|W\|_F\ \text{ s.t. }\ (\mathbf 1_z-\mathbf 1_{z'})^\top Wh_j=0,\quad
@@ -127,10 +114,8 @@ def soft_label_svm(
     Prediction in Linear Models* (2024).
 
     Args:
-        embeddings: ``(m, d)``, one row per context; or a list of matrices, which are solved
-            together.
-        counts: ``(m, V)``, counts or probabilities of the next token, zero off the support; as many
-            as embeddings.
+        embeddings: ``(m, d)``, one row per context; see :func:`soft_label_svm_batch` for many.
+        counts: ``(m, V)``, counts or probabilities of the next token, zero off the support.
 
     Raises:
         InputError: arrays of other shapes, a value that is not finite, a negative count, a context
@@ -139,39 +124,69 @@ def soft_label_svm(
     Example:
         >>> import numpy as np
         >>> import attsvm
-        >>> found = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
-        >>> odds = found.finite[0, 0] - found.finite[1, 0]
+        >>> svm = attsvm.soft_label_svm(np.eye(2), np.array([[3, 1, 0], [0, 0, 2]]))
+        >>> odds = svm.finite[0, 0] - svm.finite[1, 0]
         >>> round(float(np.exp(odds)), 6)  # 3 to 1 after the first context
         3.0
-        >>> found.solution.W[:, 0].round(3).tolist()
+        >>> svm.solution.W[:, 0].round(3).tolist()
         [0.333, 0.333, -0.667]
     """
-    several = isinstance(embeddings, list | tuple) and embeddings and np.ndim(embeddings[0]) == 2
-    pairs: list[Any] = _paired(embeddings, counts) if several else [(embeddings, counts)]
-    labels = [soft_labels(*pair) for pair in pairs]
-    margins = [soft_label_margins(*pair) for pair in pairs]
-    odds = [least_norm(log_odds_margins(*pair)) for pair in pairs]
-    subspace = [equality_basis(each) for each in margins]
-    reduced = [_likelihood(*part, inside=True) for part in zip(labels, subspace, strict=True)]
-    starts = np.zeros((len(pairs), max(len(each) for each in subspace)))
-    for start, basis, least in zip(starts, subspace, odds, strict=True):
-        start[: len(basis)] = np.tensordot(basis, least.W, axes=2)
-    finite = inside_subspaces(reduced, subspace, starts)
-    parts = zip(max_margin(margins), subspace, finite, labels, odds, strict=True)
-    found = [
-        SoftLabelSVM(mm, basis, W, slope, floor, own, least)
-        for mm, basis, (W, slope, floor), own, least in parts
-    ]
-    return found if several else found[0]
+    return soft_label_svm_batch([embeddings], [counts])[0]
 
 
-def _paired(embeddings: Any, counts: Any) -> list[Any]:
+def soft_label_svm_batch(
+    embeddings: Sequence[ArrayLike], counts: Sequence[ArrayLike]
+) -> list[SoftLabelSVM]:
+    r"""Solutions of :func:`soft_label_svm` for many pairs of embeddings and counts, which are
+    solved together.
+
+    Args:
+        embeddings: matrices ``(m, d)``.
+        counts: as many matrices ``(m, V)``.
+
+    Raises:
+        InputError: another number of counts than of embeddings, or the errors of
+            :func:`soft_label_svm`.
+
+    Example:
+        >>> import numpy as np
+        >>> from attsvm.theory import soft_label_svm_batch
+        >>> counts = np.array([[3, 1, 0], [0, 0, 2]])
+        >>> [svm.separable for svm in soft_label_svm_batch([np.eye(2)] * 2, [counts, counts])]
+        [True, True]
+    """
     if len(embeddings) != len(counts):
         raise InputError(
             f"there are {len(embeddings)} matrices of embeddings and {len(counts)} of counts; give"
             " as many of each"
         )
-    return list(zip(embeddings, counts, strict=True))
+    pairs = list(zip(embeddings, counts, strict=True))
+    labels = [soft_labels(*pair) for pair in pairs]
+    margins = [soft_label_margins(*pair) for pair in pairs]
+    odds = [least_norm(log_odds_margins(*pair)) for pair in pairs]
+    # the finite part: the loss inside supports, searched from the weights that meet the odds
+    subspaces = [equality_basis(programme) for programme in margins]
+    reduced = [
+        _likelihood(label, basis, inside=True)
+        for label, basis in zip(labels, subspaces, strict=True)
+    ]
+    starts = np.zeros((len(pairs), max((len(basis) for basis in subspaces), default=0)))
+    for start, basis, least in zip(starts, subspaces, odds, strict=True):
+        start[: len(basis)] = np.tensordot(basis, least.W, axes=2)
+    minimisers = inside_subspaces(reduced, subspaces, starts)
+    solutions = max_margin(margins)
+    return [
+        SoftLabelSVM(
+            solution=solutions[k],
+            subspace=subspaces[k],
+            finite=finite,
+            gradient=gradient,
+            floor=floor,
+            labels=labels[k],
+            odds=odds[k],
+        )
+        for k, (finite, gradient, floor) in enumerate(minimisers)
+    ]
 
 
 def _likelihood(labels: SoftLabels, basis: FloatArray, inside: bool = False) -> Likelihood:

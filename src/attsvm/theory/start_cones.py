@@ -1,4 +1,4 @@
-"""Where the local theorems start: cones of weights around a max-margin direction."""
+"""Cones of weights around a max-margin direction, where the local theorems start."""
 
 from __future__ import annotations
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from attsvm.transformers.audit import Audit, audit
-from attsvm.transformers.caches import from_cache
 from attsvm.transformers.capture import Recording, capture
 from attsvm.transformers.checkpoints import Checkpoints
-from attsvm.transformers.demo import story
+from attsvm.transformers.demo import demo_model
 from attsvm.transformers.growth import HeadMetrics
 from attsvm.transformers.guard import LogitGuard, LogitWarning
 from attsvm.transformers.guard_callbacks import guard_lightning, guard_trainer
@@ -25,9 +24,8 @@ __all__ = [
     "Support",
     "audit",
     "capture",
-    "from_cache",
+    "demo_model",
     "guard_lightning",
     "guard_trainer",
     "reflection",
-    "story",
 ]

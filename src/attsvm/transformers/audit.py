@@ -1,5 +1,5 @@
-"""Head by head: what is selected, by what margin, and how near the weights are to the max-margin
-solution of their own selections, beside nulls.
+"""The audit of a recording, head by head: what is selected, by what margin, and how near the
+weights are to the max-margin solution of their own selections, beside nulls.
 """
 
 from __future__ import annotations
@@ -16,24 +16,28 @@ from attsvm.base.printable import Compact, kind
 from attsvm.datasets.attention_data import BoolArray, FloatArray
 from attsvm.norms import Norm, as_norm
 from attsvm.solvers import MarginSolution
-from attsvm.transformers.audit_folder import save
+from attsvm.transformers.audit_folder import save_audit
 from attsvm.transformers.capture import Layer, Recording
-from attsvm.transformers.comparison import Settings, Subject
+from attsvm.transformers.comparison import AuditSettings, HeadComparison
 from attsvm.transformers.drawing import Drawing, drawings
-from attsvm.transformers.head_findings import PENDING, Head, Support, frame
-from attsvm.transformers.inputs import Inputs
+from attsvm.transformers.head_findings import PENDING, Head, Support, data_frame
+from attsvm.transformers.head_inputs import HeadInputs
 from attsvm.transformers.null_weights import NULLS, Null
-from attsvm.transformers.selections import KINDS, Classes, Selections, favourite, selections
+from attsvm.transformers.selections import (
+    KINDS,
+    Classes,
+    Selections,
+    compute_selections,
+    favourite_token,
+)
 
 NAN = float("nan")
-FEWEST = 10
-"""Sure queries that a head needs to be compared with its max-margin solution."""
 
-Found = tuple[Head, list[Support]]
-"""What is known of one head."""
+HeadWithSupports = tuple[Head, list[Support]]
+"""A head, and the rows that hold up its margin."""
 
-Seen = dict[int, Selections]
-"""What the heads of every layer select, by the layer's number."""
+SelectionsByLayer = dict[int, Selections]
+"""Selections of the heads of every layer, by the layer's number."""
 
 
 @dataclass(eq=False, repr=False)
@@ -56,13 +60,12 @@ class Audit(Compact):
     @property
     def pending(self) -> list[Head]:
         """Heads whose programmes are still to be solved, the most selective first."""
-        left = [each for each in self.heads if each.uncompared == PENDING]
-        return sorted(left, key=lambda each: (-each.sure[0], -each.top))
+        pending = [head for head in self.heads if head.uncompared == PENDING]
+        return sorted(pending, key=lambda head: (-head.sure[0], -head.top))
 
-    def put(self, head: Head, supports: list[Support]) -> None:
-        """A head is known."""
-        place = self.heads.index(self.head(head.layer, head.head))
-        self.heads[place] = head
+    def replace_head(self, head: Head, supports: list[Support]) -> None:
+        """Put a head that has been compared in the place of the pending one."""
+        self.heads[self.heads.index(self.head(head.layer, head.head))] = head
         self._supports[head.layer, head.head] = supports
 
     def head(self, layer: int, head: int) -> Head:
@@ -71,13 +74,13 @@ class Audit(Compact):
         Raises:
             InputError: a head that is not there.
         """
-        for each in self.heads:
-            if (each.layer, each.head) == (layer, head):
-                return each
-        layers = sorted({each.layer for each in self.heads})
+        for candidate in self.heads:
+            if (candidate.layer, candidate.head) == (layer, head):
+                return candidate
+        layers = sorted({candidate.layer for candidate in self.heads})
         raise InputError(
             f"there is no head {head} in layer {layer}; layers {layers[0]} to {layers[-1]} have"
-            f" heads 0 to {max(each.head for each in self.heads)}"
+            f" heads 0 to {max(candidate.head for candidate in self.heads)}"
         )
 
     def support(self, layer: int, head: int) -> list[Support]:
@@ -89,7 +92,7 @@ class Audit(Compact):
 
     def table(self) -> list[dict[str, Any]]:
         """One flat row per head, for a data frame or a file."""
-        return [each.row() for each in self.heads]
+        return [head.row() for head in self.heads]
 
     def to_pandas(self) -> Any:
         """:meth:`table` as a data frame.
@@ -97,7 +100,7 @@ class Audit(Compact):
         Raises:
             UnavailableError: pandas is not installed.
         """
-        return frame(self.table())
+        return data_frame(self.table())
 
     def save(self, folder: str | Path, title: str = "", *, overwrite: bool = False) -> Path:
         """Write ``run.json`` and ``report.html`` into a folder of their own.
@@ -113,7 +116,7 @@ class Audit(Compact):
         Raises:
             InputError: a folder that holds something else.
         """
-        return save(self, self.table(), Path(folder), title, overwrite)
+        return save_audit(self, self.table(), Path(folder), title, overwrite)
 
 
 def audit(
@@ -130,7 +133,7 @@ def audit(
     max_seconds: float = 20.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
-    """Every head of a recording.
+    """Audit every head of a recording.
 
     Args:
         recording: from :func:`~attsvm.transformers.capture` or
@@ -154,29 +157,29 @@ def audit(
 
     Example:
         >>> import torch
-        >>> from attsvm.transformers import audit, capture, story
-        >>> model, tokenizer, batch = story(tokens=40)
+        >>> from attsvm.transformers import audit, capture, demo_model
+        >>> model, tokenizer, batch = demo_model(tokens=40)
         >>> with torch.no_grad(), capture(model) as recording:
         ...     _ = model(**batch)
         >>> selects = audit(recording, norms=[]).head(layer=1, head=3).selects
         >>> max(selects, key=selects.get)
         'previous'
     """
-    settings = Settings(norms, nulls, threshold, most, draws, seed, center, max_seconds)
-    found, seen = statistics(recording, settings, classes)
-    total, left = len(found.heads), len(found.pending)
-    heads = solved(recording, found, seen, settings, classes)
-    for done, one in enumerate(heads, start=total - left + 1):
-        found.put(*one)
+    settings = AuditSettings(norms, nulls, threshold, most, draws, seed, center, max_seconds)
+    result, selections = audit_statistics(recording, settings, classes)
+    total, pending = len(result.heads), len(result.pending)
+    comparisons = compare_pending_heads(recording, result, selections, settings, classes)
+    for done, (head, supports) in enumerate(comparisons, start=total - pending + 1):
+        result.replace_head(head, supports)
         if progress is not None:
             progress(done, total)
-    return found
+    return result
 
 
-def statistics(
-    recording: Recording, settings: Settings, classes: Classes | None = None
-) -> tuple[Audit, Seen]:
-    """Every head without its comparison, which is left :data:`PENDING`.
+def audit_statistics(
+    recording: Recording, settings: AuditSettings, classes: Classes | None = None
+) -> tuple[Audit, SelectionsByLayer]:
+    """The statistics of every head; its comparison is left :data:`PENDING`.
 
     Raises:
         InputError: an unknown null or norm, a recording without texts.
@@ -186,120 +189,131 @@ def statistics(
             f"recording is {kind(recording)}; give the one of"
             " `with attsvm.transformers.capture(model)`"
         )
-    unknown = [each for each in settings.nulls if each not in NULLS]
+    unknown = [null for null in settings.nulls if null not in NULLS]
     if unknown:
         raise InputError(f"unknown null {unknown[0]!r}; nulls are: {', '.join(NULLS)}")
     for norm in settings.norms:
         as_norm(norm)
     if not recording.texts:
         raise InputError("the recording has no texts; call the model inside the capture block")
-    seen = look(recording, classes)
+    selections = selections_by_layer(recording, classes)
     heads = [
-        _head(recording, layer, seen[layer.number], h, settings)
+        _head_statistics(recording, layer, selections[layer.number], h, settings)
         for layer in recording.layers
         for h in range(layer.heads)
     ]
-    heads.sort(key=lambda each: (each.layer, each.head))
-    return Audit(heads, recording, settings.threshold, drawings(recording)), seen
+    heads.sort(key=lambda head: (head.layer, head.head))
+    return Audit(heads, recording, settings.threshold, drawings(recording)), selections
 
 
-def look(recording: Recording, classes: Classes | None = None) -> Seen:
-    """What every head of a recording selects."""
-    return {layer.number: selections(recording, layer, classes) for layer in recording.layers}
+def selections_by_layer(recording: Recording, classes: Classes | None = None) -> SelectionsByLayer:
+    """Selections of every head of a recording, by the layer's number."""
+    return {
+        layer.number: compute_selections(recording, layer, classes) for layer in recording.layers
+    }
 
 
-def solved(
+def compare_pending_heads(
     recording: Recording,
-    found: Audit,
-    seen: Seen,
-    settings: Settings,
+    result: Audit,
+    selections: SelectionsByLayer,
+    settings: AuditSettings,
     classes: Classes | None = None,
-) -> Iterator[Found]:
-    """The pending heads of an audit beside their max-margin solutions, each as soon as it is there,
-    the most selective first; with what holds up its margin in the first norm.
+) -> Iterator[HeadWithSupports]:
+    """Yield the pending heads of an audit beside their max-margin solutions, as soon as each is
+    solved, the most selective first; with what holds up its margin in the first norm.
     """
     layers = {layer.number: layer for layer in recording.layers}
-    for head in found.pending:
+    for head in result.pending:
         layer = layers[head.layer]
-        h = layer.numbers.index(head.head)
+        h = layer.head_numbers.index(head.head)
+        # draws of a head depend on no other head, so that a resumed audit is the same
         rng = np.random.default_rng([settings.seed, head.layer, head.head])
-        inputs = Inputs(layer, h, settings.center, classes)
-        subject = Subject(inputs, seen[head.layer], h, settings, rng)
-        pairs = [subject.compare(as_norm(norm)) for norm in settings.norms]
+        inputs = HeadInputs(layer, h, settings.center, classes)
+        comparison = HeadComparison(inputs, selections[head.layer], h, settings, rng)
+        pairs = [comparison.compare(as_norm(norm)) for norm in settings.norms]
         fits = tuple(fit for fit, _ in pairs)
-        supports = _support(recording, subject, pairs[0][1])
-        yield replace(head, fits=fits, joined=len(subject.members), uncompared=""), supports
+        supports = _support_rows(recording, comparison, pairs[0][1])
+        members = len(comparison.members)
+        yield replace(head, fits=fits, programme_queries=members, uncompared=""), supports
 
 
-def _uncompared(layer: Layer, sure: int, settings: Settings) -> str:
-    """Why a head is not compared, or not yet; empty where no norm was asked for."""
+def _why_uncompared(layer: Layer, sure: int, settings: AuditSettings) -> str:
+    """The reason why a head is not compared, or not yet; empty where no norm was asked for."""
     if not settings.norms:
         return ""
     if any(text.bias is not None for text in layer.texts):
         return "something is added to their logits"
-    if sure < FEWEST:
+    if sure < settings.fewest:
         return (
-            f"fewer than {FEWEST} of their queries have top mass above {settings.threshold:g}"
-            " and a choice"
+            f"fewer than {settings.fewest} of their queries have top mass above"
+            f" {settings.threshold:g} and a choice"
         )
     return PENDING
 
 
-def _support(recording: Recording, subject: Subject, solution: MarginSolution) -> list[Support]:
-    margins, inputs = solution.margins, subject.inputs
-    texts = np.unique(inputs.text[subject.members])
+def _support_rows(
+    recording: Recording, comparison: HeadComparison, solution: MarginSolution
+) -> list[Support]:
+    """The constraints with a positive multiplier, largest first, with their tokens by name."""
+    margins, inputs = solution.margins, comparison.inputs
+    texts = np.unique(inputs.text[comparison.members])
     rows = np.flatnonzero(solution.dual > 0)
     rows = rows[np.argsort(-solution.dual[rows], kind="stable")]
-    found = []
+    supports = []
     for c in rows.tolist():
         i = int(margins.sequence[c])
         assert margins.origin is not None
         text = inputs.layer.texts[int(texts[margins.origin[i, 0]])].text
-        query, chosen = int(margins.origin[i, 1]), int(margins.selected[i])
+        query, selected = int(margins.origin[i, 1]), int(margins.selected[i])
         rival = int(margins.token[c])
         words = None
         if text < len(recording.words) and not inputs.layer.cross:
             line = recording.words[text]
-            words = (line[query], line[chosen], line[rival])
-        found.append(Support(text, query, chosen, rival, float(solution.dual[c]), words))
-    return found
+            words = (line[query], line[selected], line[rival])
+        supports.append(Support(text, query, selected, rival, float(solution.dual[c]), words))
+    return supports
 
 
-def _head(recording: Recording, layer: Layer, seen: Selections, h: int, settings: Settings) -> Head:
-    top, able = seen.top[h], np.isfinite(seen.margin[h])
-    confident = able & (top > 0.8)
-    sure = int(seen.sure(h, settings.threshold).sum())
-    s = Inputs(layer, h, settings.center).singular[1] if layer.projection else None
+def _head_statistics(
+    recording: Recording, layer: Layer, selections: Selections, h: int, settings: AuditSettings
+) -> Head:
+    top, has_rival = selections.top[h], np.isfinite(selections.margin[h])
+    confident = has_rival & (top > 0.8)
+    sure = int(selections.sure(h, settings.threshold).sum())
+    s = HeadInputs(layer, h, settings.center).singular[1] if layer.projection else None
     return Head(
         layer=layer.number,
-        head=layer.numbers[h],
+        head=layer.head_numbers[h],
         name=layer.name,
         queries=len(top),
-        asked=sum(text.asked for text in layer.texts),
+        queries_of_texts=sum(text.queries_of_text for text in layer.texts),
         sure_queries=sure,
-        joined=0,
-        sure=_shares(top, able),
+        programme_queries=0,
+        sure=_confidence_shares(top, has_rival),
         top=float(top.mean()),
-        entropy=float(seen.entropy[h].mean()),
-        effective=float(np.exp(seen.entropy[h]).mean()),
-        margin=_quantiles(seen.margin[h][able]),
-        scale_free=_quantiles(seen.scale_free[h][able]),
-        sure_scale_free=float(np.median(seen.scale_free[h][confident])) if confident.any() else NAN,
-        peak=float(seen.peak[h].max()),
-        selects={kind: float((seen.kind[h] == k).mean()) for k, kind in enumerate(KINDS)},
-        chance=dict(zip(KINDS, seen.chance.tolist(), strict=True)),
-        favourite=favourite(recording, layer, seen, h),
+        entropy=float(selections.entropy[h].mean()),
+        effective=float(np.exp(selections.entropy[h]).mean()),
+        margin=_quantiles(selections.margin[h][has_rival]),
+        scale_free=_quantiles(selections.scale_free[h][has_rival]),
+        sure_scale_free=float(np.median(selections.scale_free[h][confident]))
+        if confident.any()
+        else NAN,
+        peak=float(selections.peak[h].max()),
+        selects={kind: float((selections.kind[h] == k).mean()) for k, kind in enumerate(KINDS)},
+        chance=dict(zip(KINDS, selections.chance.tolist(), strict=True)),
+        favourite=favourite_token(recording, layer, selections, h),
         rank=NAN if s is None else float((s**2).sum() / s[0] ** 2),
-        spread=NAN if s is None else float(s.sum() / np.sqrt((s**2).sum())),
-        uncompared=_uncompared(layer, sure, settings),
+        nuclear_ratio=NAN if s is None else float(s.sum() / np.sqrt((s**2).sum())),
+        uncompared=_why_uncompared(layer, sure, settings),
     )
 
 
-def _shares(top: FloatArray, able: BoolArray) -> tuple[float, float, float]:
-    """Among queries that have a choice."""
-    if not able.any():
+def _confidence_shares(top: FloatArray, has_rival: BoolArray) -> tuple[float, float, float]:
+    """Shares of the queries that have a rival with top mass above .5, .9 and .99."""
+    if not has_rival.any():
         return NAN, NAN, NAN
-    low, middle, high = (float((top[able] > level).mean()) for level in (0.5, 0.9, 0.99))
+    low, middle, high = (float((top[has_rival] > level).mean()) for level in (0.5, 0.9, 0.99))
     return low, middle, high
 
 

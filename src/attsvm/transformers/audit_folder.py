@@ -10,60 +10,80 @@ from typing import Any
 from attsvm.base.files import digest, write_file
 from attsvm.base.store import RunFolder, environment, finished_run
 from attsvm.base.store.run_folder import FORMAT
-from attsvm.transformers.audit_page import Shown, detail, headline, notes, page
+from attsvm.transformers.audit_page import (
+    AuditOrCheckpoints,
+    detail,
+    headline,
+    notes,
+    render_audit_page,
+)
 
 PAGE = "report.html"
 
-
 Table = list[dict[str, Any]]
+"""Flat rows, a head each."""
 
 
-def save(found: Shown, table: Table, folder: Path, title: str, overwrite: bool) -> Path:
-    """Write an audit, whose table this is, into a folder of its own; the page."""
-    told = {"command": "probe", "title": title, "sha256": digest(_finite(table))}
-    if not finished_run(folder, told):
-        with RunFolder(folder, told, files=[PAGE], overwrite=overwrite) as run:
-            write(run, found, table, told, title or folder.name, "")
+def save_audit(
+    audit: AuditOrCheckpoints, table: Table, folder: Path, title: str, overwrite: bool
+) -> Path:
+    """Write an audit, whose table this is, into a folder of its own; return the page."""
+    request = {"command": "probe", "title": title, "sha256": digest(_without_nan(table))}
+    if not finished_run(folder, request):
+        with RunFolder(folder, request, files=[PAGE], overwrite=overwrite) as run:
+            write_audit(run, audit, table, request, title or folder.name, "")
     return folder / PAGE
 
 
-def write(
+def write_audit(
     run: RunFolder,
-    found: Shown,
+    audit: AuditOrCheckpoints,
     table: Table,
-    told: dict[str, Any],
+    request: dict[str, Any],
     title: str,
     command: str,
-    before: Sequence[str] = (),
-    about: Mapping[str, Any] | None = None,
+    notes_before: Sequence[str] = (),
+    entries: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Page and record of an audit, in an open folder; the content of ``run.json``.
+    """Write page and record of an audit into an open folder; return the content of ``run.json``.
 
-    ``before``: sentences before the audit's own notes. ``about``: what else the record says.
+    Args:
+        run: the folder.
+        audit: what the page shows.
+        table: its rows, for the record.
+        request: what decides the result.
+        title: of the page.
+        command: what made it, printed at its end.
+        notes_before: sentences before the audit's own notes.
+        entries: further entries of the record.
     """
-    write_page(run.path / PAGE, found, title, command, before)
+    write_audit_page(run.path / PAGE, audit, title, command, notes_before)
     return run.finish(
         {
             "format": FORMAT,
-            "request": told,
+            "request": request,
             "environment": environment(),
-            "headline": headline(found),
-            "detail": detail(found),
-            "notes": [*before, *notes(found)],
-            **(about or {}),
-            "heads": _finite(table),
+            "headline": headline(audit),
+            "detail": detail(audit),
+            "notes": [*notes_before, *notes(audit)],
+            **(entries or {}),
+            "heads": _without_nan(table),
         }
     )
 
 
-def write_page(
-    path: Path, found: Shown, title: str, command: str, before: Sequence[str] = ()
+def write_audit_page(
+    path: Path,
+    audit: AuditOrCheckpoints,
+    title: str,
+    command: str,
+    notes_before: Sequence[str] = (),
 ) -> None:
-    """The page of an audit, of which heads may be left."""
-    write_file(path, page(found, title, command, before))
+    """Write the page of an audit, of which heads may be pending."""
+    write_file(path, render_audit_page(audit, title, command, notes_before))
 
 
-def _finite(table: Table) -> Table:
+def _without_nan(table: Table) -> Table:
     """The table, ``None`` for what is not a number."""
     return [
         {

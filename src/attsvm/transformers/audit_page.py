@@ -18,13 +18,17 @@ from attsvm.norms import parse_norm
 from attsvm.report.page import POLICY, document
 from attsvm.transformers.capture import Recording
 from attsvm.transformers.drawing import Drawing
+from attsvm.transformers.head_descriptions import (
+    KIND_PHRASES,
+    as_in_text,
+    describe_excess,
+    describe_selection,
+    format_percent,
+    strip_marks,
+)
 from attsvm.transformers.head_findings import PENDING, Comparison, Head, Support
-from attsvm.transformers.in_words import KINDS, bare, excess, percent, selects, spaced
 
 NAN = float("nan")
-_NAME = 70  # characters of a text in a list
-_SUPPORTS = 12  # rows shown per head
-_WIDTH, _HEIGHT = 160, 48  # of a curve over steps
 _SCRIPT = Path(__file__).parents[1] / "report" / "templates" / "probe.js"
 
 MEASURES = {
@@ -36,8 +40,8 @@ MEASURES = {
 }
 
 
-class Audited(Protocol):
-    """What an :class:`~attsvm.transformers.Audit` knows, and a page shows."""
+class AuditResults(Protocol):
+    """The results of an :class:`~attsvm.transformers.Audit` that a page shows."""
 
     heads: list[Head]
     recording: Recording
@@ -48,125 +52,133 @@ class Audited(Protocol):
         """The rows that hold up the margin of this head."""
 
 
-Shown = Audited | Mapping[int, Audited]
+AuditOrCheckpoints = AuditResults | Mapping[int, AuditResults]
 """An audit, or those of the checkpoints of one training by step, ascending."""
 
 
-def page(found: Shown, title: str, command: str = "", before: Sequence[str] = ()) -> str:
+def render_audit_page(
+    audit: AuditOrCheckpoints, title: str, command: str = "", notes_before: Sequence[str] = ()
+) -> str:
     """One self-contained HTML page. Its only script sorts, searches and draws; a browser runs no
     other.
 
     Args:
-        found: what to show; of checkpoints the last one, and curves over steps.
+        audit: what to show; of checkpoints the last one, and curves over steps.
         title: of the page; the model's name.
         command: what made it, printed at its end.
-        before: sentences on what was read, before the audit's own notes.
+        notes_before: sentences on what was read, before the audit's own notes.
     """
     from markupsafe import Markup
 
-    audit = _last(found)
-    heads = sorted(audit.heads, key=lambda each: (-each.sure[0], -each.top))
+    last = _last_audit(audit)
+    heads = sorted(last.heads, key=lambda head: (-head.sure[0], -head.top))
+    # the page's policy admits this very script by its digest, and no other
     script = _SCRIPT.read_text(encoding="utf-8")
     script_hash = base64.b64encode(bytes.fromhex(digest(script))).decode()
-    kept = [key for key in MEASURES if any(math.isfinite(_measure(h, key)) for h in heads)]
+    measures = [key for key in MEASURES if any(math.isfinite(_measure(h, key)) for h in heads)]
     pending = sum(head.uncompared == PENDING for head in heads)
     return document(
         "probe.html.j2",
         policy=f"{POLICY}; script-src 'sha256-{script_hash}'",
         script=Markup(script),
-        drawings=Markup(_drawings(audit.drawings)),
+        drawings=Markup(_drawings_json(last.drawings)),
         title=title,
-        headline=headline(found),
+        headline=headline(audit),
         pending=pending,
         asked=pending + sum(bool(head.fits) for head in heads),
-        detail=detail(found),
-        notes=[*before, *notes(found)],
-        rows=[_row(head) for head in heads],
-        texts=[_named(each) for each in audit.drawings],
-        heads=[_head(audit, head) for head in heads],
-        curves=_curves(found, heads, kept) if isinstance(found, Mapping) else None,
+        detail=detail(audit),
+        notes=[*notes_before, *notes(audit)],
+        rows=[_table_row(head) for head in heads],
+        texts=[_text_title(drawing) for drawing in last.drawings],
+        heads=[_head_details(last, head) for head in heads],
+        curves=_curves(audit, heads, measures) if isinstance(audit, Mapping) else None,
         command=command,
     )
 
 
-def _drawings(drawn: Sequence[Drawing]) -> str:
+def _drawings_json(drawings: Sequence[Drawing]) -> str:
     """JSON that can stand inside a page: nothing in it ends the element, or steers the page."""
-    told = [
-        {"words": [bare(visible(word)) for word in each.words], "heads": each.heads}
-        for each in drawn
+    content = [
+        {
+            "words": [strip_marks(visible(word)) for word in drawing.words],
+            "heads": drawing.heads,
+        }
+        for drawing in drawings
     ]
-    text = json.dumps(told, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
     return text.replace("<", "\\u003c")
 
 
-def _named(drawn: Drawing) -> str:
-    text = "".join(map(spaced, drawn.words)).strip()
-    short = text if len(text) <= _NAME else f"{text[: _NAME - 1]}…"
-    some, every = len(drawn.words), drawn.tokens
-    return short if some == every else f"{short} (the first {some} of {every:,} tokens)"
+def _text_title(drawing: Drawing, length: int = 70) -> str:
+    """The beginning of a text, and how many of its tokens are drawn."""
+    text = "".join(map(as_in_text, drawing.words)).strip()
+    short = text if len(text) <= length else f"{text[: length - 1]}…"
+    drawn_tokens, tokens = len(drawing.words), drawing.tokens
+    if drawn_tokens == tokens:
+        return short
+    return f"{short} (the first {drawn_tokens} of {tokens:,} tokens)"
 
 
-def _row(head: Head) -> dict[str, Any]:
+def _table_row(head: Head) -> dict[str, Any]:
     """A row of the table, with what it is sorted by."""
-    verdict, number = excess(head)
-    words, chance = selects(head)
+    verdict, number = describe_excess(head)
+    selection, chance = describe_selection(head)
     fit = head.fits[0].excess if head.fits else NAN
     return {
         "id": f"l{head.layer}h{head.head}",
         "name": f"{head.layer}.{head.head}",
         "place": 10_000 * head.layer + head.head,
-        "does": words,
-        "chance": f"by chance {percent(chance)}",
-        "sure": percent(head.sure[0]),
-        "margin": _short(head.margin[1]),
+        "does": selection,
+        "chance": f"by chance {format_percent(chance)}",
+        "sure": format_percent(head.sure[0]),
+        "margin": _format_number(head.margin[1]),
         "verdict": verdict,
         "excess": number,
-        "keys": [_key(value) for value in (head.sure[0], head.margin[1], fit)],
+        "keys": [_sort_key(value) for value in (head.sure[0], head.margin[1], fit)],
     }
 
 
-def _key(value: float) -> str:
+def _sort_key(value: float) -> str:
     return f"{value:.6g}" if math.isfinite(value) else "-1e9"
 
 
-def _last(found: Shown) -> Audited:
-    return list(found.values())[-1] if isinstance(found, Mapping) else found
+def _last_audit(audit: AuditOrCheckpoints) -> AuditResults:
+    return list(audit.values())[-1] if isinstance(audit, Mapping) else audit
 
 
-def headline(found: Shown) -> str:
-    """What a person learns first."""
-    if isinstance(found, Mapping):
-        first, *_, last = found
-        before, after = (_counts(found[step]) for step in (first, last))
+def headline(audit: AuditOrCheckpoints) -> str:
+    """One sentence on all heads: how many attend to one token, and how many are sinks."""
+    if isinstance(audit, Mapping):
+        first, *_, last = audit
+        before, after = (_counts(audit[step]) for step in (first, last))
         return (
             f"From step {first} to step {last}, the heads that attend mostly to one token at more"
             f" than half of their queries go from {before[0]} to {after[0]} of"
-            f" {len(_last(found).heads)}, and those that select the first token of the text most of"
-            f" the time from {before[1]} to {after[1]}."
+            f" {len(_last_audit(audit).heads)}, and those that select the first token of the text"
+            f" most of the time from {before[1]} to {after[1]}."
         )
-    counted = [f"{number}" if number else "none" for number in _counts(found)]
+    counts = [f"{number}" if number else "none" for number in _counts(audit)]
     return (
-        f"Of {len(found.heads)} heads, {counted[0]} attend mostly to one token at more than half of"
-        f" their queries, and {counted[1]} select the first token of the text most of the time."
+        f"Of {len(audit.heads)} heads, {counts[0]} attend mostly to one token at more than half of"
+        f" their queries, and {counts[1]} select the first token of the text most of the time."
     )
 
 
-def _counts(audit: Audited) -> tuple[int, int]:
+def _counts(audit: AuditResults) -> tuple[int, int]:
     """Heads that are sure at most queries, and heads whose selections are a sink."""
     sure = sum(head.sure[0] > 0.5 for head in audit.heads)
     return sure, sum(head.selects["first"] > 0.5 for head in audit.heads)
 
 
-def detail(found: Shown) -> str:
-    """What the comparison with the max-margin solutions came to, in a sentence."""
-    if isinstance(found, Mapping):
-        return f"{len(found)} checkpoints. At the last one: {detail(_last(found))}"
-    audit = found
+def detail(audit: AuditOrCheckpoints) -> str:
+    """One sentence on the comparison with the max-margin solutions."""
+    if isinstance(audit, Mapping):
+        return f"{len(audit)} checkpoints. At the last one: {detail(_last_audit(audit))}"
     fits = [head.fits[0] for head in audit.heads if head.fits]
     if not fits:
-        asked = any(head.uncompared for head in audit.heads)
+        has_norm = any(head.uncompared for head in audit.heads)
         return "No head was compared with a max-margin solution" + (
-            "." if asked else ", because no norm was asked for."
+            "." if has_norm else ", because no norm was asked for."
         )
     above = sum(fit.excess > 0 for fit in fits)
     clear = sum(fit.interval()[0] > 0 for fit in fits)
@@ -180,22 +192,24 @@ def detail(found: Shown) -> str:
     )
 
 
-def notes(found: Shown) -> list[str]:
-    """What the figures of heads leave out, a sentence each."""
-    audit = _last(found)
-    told = []
-    if fewer := [head for head in audit.heads if head.queries < head.asked]:
-        head = max(fewer, key=lambda each: each.asked)
-        told.append(
+def notes(audit: AuditOrCheckpoints) -> list[str]:
+    """Sentences on what the figures of heads leave out."""
+    audit = _last_audit(audit)
+    sentences = []
+    if sampled := [head for head in audit.heads if head.queries < head.queries_of_texts]:
+        head = max(sampled, key=lambda head: head.queries_of_texts)
+        sentences.append(
             f"Of long texts some queries were looked at, spread evenly: {head.queries:,} of"
-            f" {head.asked:,} in a layer."
+            f" {head.queries_of_texts:,} in a layer."
         )
     for why, count in Counter(head.uncompared for head in audit.heads if head.uncompared).items():
-        told.append(f"{_heads(count)} not compared with a max-margin solution: {why}.")
-    if drawn := [head for head in audit.heads if head.fits and head.joined < head.sure_queries]:
-        told.append(
-            f"In {len(drawn):,} of the compared heads the programme holds {drawn[0].joined:,} of"
-            f" up to {max(head.sure_queries for head in drawn):,} sure queries, drawn at random."
+        sentences.append(f"{_heads_were(count)} not compared with a max-margin solution: {why}.")
+    compared = [head for head in audit.heads if head.fits]
+    if thinned := [head for head in compared if head.programme_queries < head.sure_queries]:
+        sentences.append(
+            f"In {len(thinned):,} of the compared heads the programme holds"
+            f" {thinned[0].programme_queries:,} of up to"
+            f" {max(head.sure_queries for head in thinned):,} sure queries, drawn at random."
         )
     missing = Counter(
         (null, math.isnan(head.rank))
@@ -204,25 +218,25 @@ def notes(found: Shown) -> list[str]:
     )
     for (null, rotary), count in missing.items():
         why = "their keys and queries are not linear in inputs, as with rotary positions"
-        told.append(
-            f"{_heads(count)} not compared with the null {null}:"
+        sentences.append(
+            f"{_heads_were(count)} not compared with the null {null}:"
             f" {why if rotary else 'their layer has no other heads'}."
         )
     fits = [fit for head in audit.heads for fit in head.fits]
-    if soft := sum(fit.status == "soft" for fit in fits):
-        told.append(
-            f"{soft:,} of {len(fits):,} programmes contradict themselves, and were solved with"
-            " slack (soft)."
+    if soft_count := sum(fit.status == "soft" for fit in fits):
+        sentences.append(
+            f"{soft_count:,} of {len(fits):,} programmes contradict themselves, and were solved"
+            " with slack (soft)."
         )
-    if open_ := sum(fit.status not in ("optimal", "soft") for fit in fits):
-        told.append(
-            f"{open_:,} of {len(fits):,} programmes were not solved to the tolerance; their status"
-            " stands with the head."
+    if unsolved := sum(fit.status not in ("optimal", "soft") for fit in fits):
+        sentences.append(
+            f"{unsolved:,} of {len(fits):,} programmes were not solved to the tolerance; their"
+            " status stands with the head."
         )
-    return told
+    return sentences
 
 
-def _heads(count: int) -> str:
+def _heads_were(count: int) -> str:
     return "1 head was" if count == 1 else f"{count:,} heads were"
 
 
@@ -237,111 +251,130 @@ def _measure(head: Head, key: str) -> float:
     }[key]
 
 
-def _short(value: float, places: int = 2) -> str:
-    return f"{value:z.{places}f}" if math.isfinite(value) else "–"
+def _format_number(value: float, digits: int = 2) -> str:
+    return f"{value:z.{digits}f}" if math.isfinite(value) else "–"
 
 
-def _head(audit: Audited, head: Head) -> dict[str, Any]:
+def _head_details(audit: AuditResults, head: Head, longest: int = 12) -> dict[str, Any]:
+    """Everything below the drawing of a head; of its support the first ``longest`` rows."""
     supports = audit.support(head.layer, head.head)
-    total = sum(each.multiplier for each in supports)
-    words, chance = selects(head)
+    total = sum(support.multiplier for support in supports)
+    selection, chance = describe_selection(head)
     kinds = sorted(head.selects, key=lambda kind: -head.selects[kind])
     return {
         "id": f"l{head.layer}h{head.head}",
         "layer": head.layer,
         "head": head.head,
         "sentence": (
-            f"It selects: {words} (by chance {percent(chance)}). At {percent(head.sure[0])} of its"
-            " queries one token has more than half of the attention."
+            f"It selects: {selection} (by chance {format_percent(chance)}). At"
+            f" {format_percent(head.sure[0])} of its queries one token has more than half of the"
+            " attention."
         ),
         "kinds": [
             (
-                {**KINDS, "other": "some other token"}[kind],
-                percent(head.selects[kind]),
-                percent(head.chance[kind]),
+                {**KIND_PHRASES, "other": "some other token"}[kind],
+                format_percent(head.selects[kind]),
+                format_percent(head.chance[kind]),
             )
             for kind in kinds
             if head.selects[kind] > 0
         ],
         "rows": [
             ("module", head.name or "the model itself"),
-            ("queries looked at", _of(head.queries, head.asked, "spread evenly")),
+            (
+                "queries looked at",
+                _count_of_total(head.queries, head.queries_of_texts, "spread evenly"),
+            ),
             (f"of them sure: attention above {audit.threshold:g}, and a choice", head.sure_queries),
             *(
-                [("sure queries in the programme", _of(head.joined, head.sure_queries, "drawn"))]
+                [
+                    (
+                        "sure queries in the programme",
+                        _count_of_total(head.programme_queries, head.sure_queries, "drawn"),
+                    )
+                ]
                 if head.fits
                 else []
             ),
-            ("queries with attention above .5, .9, .99", " · ".join(map(percent, head.sure))),
-            ("mean entropy of attention, nats", _short(head.entropy)),
-            ("effective number of tokens", _short(head.effective)),
-            ("margin in nats: low, middle, high", " · ".join(map(_short, head.margin))),
-            ("margin over the size of a logit", " · ".join(map(_short, head.scale_free))),
-            ("largest logit", _short(head.peak)),
+            (
+                "queries with attention above .5, .9, .99",
+                " · ".join(map(format_percent, head.sure)),
+            ),
+            ("mean entropy of attention, nats", _format_number(head.entropy)),
+            ("effective number of tokens", _format_number(head.effective)),
+            ("margin in nats: low, middle, high", " · ".join(map(_format_number, head.margin))),
+            ("margin over the size of a logit", " · ".join(map(_format_number, head.scale_free))),
+            ("largest logit", _format_number(head.peak)),
             *(
-                [("stable rank of the weights", _short(head.rank))]
+                [("stable rank of the weights", _format_number(head.rank))]
                 if math.isfinite(head.rank)
                 else []
             ),
         ],
-        "fits": [_fit(fit) for fit in head.fits],
+        "fits": [_comparison_row(fit) for fit in head.fits],
         "uncompared": head.uncompared,
-        "supports": [_support(each, total) for each in supports[:_SUPPORTS]],
+        "supports": [_support_row(support, total) for support in supports[:longest]],
         "supports_in_all": len(supports),
     }
 
 
-def _of(some: int, all_of_them: int, how: str) -> str:
-    return f"{some:,}" if some == all_of_them else f"{some:,} of {all_of_them:,}, {how}"
+def _count_of_total(count: int, total: int, how: str) -> str:
+    return f"{count:,}" if count == total else f"{count:,} of {total:,}, {how}"
 
 
-def _fit(fit: Comparison) -> list[str]:
+def _comparison_row(fit: Comparison) -> list[str]:
     measured = (fit.cosine, fit.null(), fit.excess, fit.share, fit.agreement, fit.baseline)
-    told = [_short(each, 3) for each in measured]
+    texts = [_format_number(value, 3) for value in measured]
     low, high = fit.interval()
     if math.isfinite(low):
-        told[2] += f" ({_short(low, 3)} to {_short(high, 3)})"
-    return [parse_norm(fit.norm).title, f"{fit.status}, {fit.constraints} rows", *told]
+        texts[2] += f" ({_format_number(low, 3)} to {_format_number(high, 3)})"
+    return [parse_norm(fit.norm).title, f"{fit.status}, {fit.constraints} rows", *texts]
 
 
-def _support(support: Support, total: float) -> list[str]:
+def _support_row(support: Support, total: float) -> list[str]:
     words = support.words or (None, None, None)
-    places = (support.query, support.selected, support.rival)
-    named = [
-        f"{place}" if word is None else f"{bare(word)} ({place})"
-        for word, place in zip(words, places, strict=True)
+    positions = (support.query, support.selected, support.rival)
+    tokens = [
+        f"{position}" if word is None else f"{strip_marks(word)} ({position})"
+        for word, position in zip(words, positions, strict=True)
     ]
-    return [*named, percent(support.multiplier / total)]
+    return [*tokens, format_percent(support.multiplier / total)]
 
 
 def _curves(
-    found: Mapping[int, Audited], heads: list[Head], keys: list[str]
+    checkpoints: Mapping[int, AuditResults],
+    heads: list[Head],
+    measures: list[str],
+    width: int = 160,
+    height: int = 48,
 ) -> list[list[dict[str, str]]]:
     """Per head a small curve of every measure over steps, heights alike for all heads."""
-    steps = np.array(list(found), dtype=np.float64)
-    x = _WIDTH * (steps - steps[0]) / (steps[-1] - steps[0])
+    steps = np.array(list(checkpoints), dtype=np.float64)
+    x = width * (steps - steps[0]) / (steps[-1] - steps[0])
     values = {
-        key: np.array([[_measure(head, key) for head in each.heads] for each in found.values()])
-        for key in keys
+        key: np.array([[_measure(h, key) for h in audit.heads] for audit in checkpoints.values()])
+        for key in measures
     }
-    place = {(head.layer, head.head): h for h, head in enumerate(_last(found).heads)}
+    last = _last_audit(checkpoints)
+    column = {(head.layer, head.head): h for h, head in enumerate(last.heads)}
     curves = []
-    for h in (place[head.layer, head.head] for head in heads):
-        own = []
-        for key in keys:
+    for h in (column[head.layer, head.head] for head in heads):
+        curves_of_head = []
+        for key in measures:
+            # the same scale for all heads, with zero in sight
             finite = values[key][np.isfinite(values[key])]
             low, high = min(0.0, float(finite.min())), float(finite.max())
-            y = _HEIGHT * (high - values[key][:, h]) / max(high - low, 1e-300)
+            y = height * (high - values[key][:, h]) / max(high - low, 1e-300)
             points = [f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True) if math.isfinite(b)]
-            own.append(
+            curves_of_head.append(
                 {
                     "label": MEASURES[key],
                     "points": " ".join(points),
-                    "first": _short(float(values[key][0, h])),
-                    "last": _short(float(values[key][-1, h])),
-                    "low": _short(low),
-                    "high": _short(high),
+                    "first": _format_number(float(values[key][0, h])),
+                    "last": _format_number(float(values[key][-1, h])),
+                    "low": _format_number(low),
+                    "high": _format_number(high),
                 }
             )
-        curves.append(own)
+        curves.append(curves_of_head)
     return curves

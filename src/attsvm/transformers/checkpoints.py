@@ -9,8 +9,8 @@ from typing import Any
 
 from attsvm.base.errors import InputError
 from attsvm.transformers.audit import Audit
-from attsvm.transformers.audit_folder import save
-from attsvm.transformers.head_findings import Head, frame
+from attsvm.transformers.audit_folder import save_audit
+from attsvm.transformers.head_findings import Head, data_frame
 
 
 @dataclass(eq=False)
@@ -32,7 +32,7 @@ class Checkpoints:
         self.audits = dict(sorted(self.audits.items()))
         first, *others = self.audits
         for step in others:
-            if _places(self.audits[step]) != _places(self.audits[first]):
+            if _head_keys(self.audits[step]) != _head_keys(self.audits[first]):
                 raise InputError(
                     f"the audits of steps {first} and {step} have different heads; checkpoints must"
                     " be of one model"
@@ -44,11 +44,13 @@ class Checkpoints:
         Raises:
             InputError: a head that is not there.
         """
-        return {step: each.head(layer, head) for step, each in self.audits.items()}
+        return {step: audit.head(layer, head) for step, audit in self.audits.items()}
 
     def table(self) -> list[dict[str, Any]]:
         """One flat row per step and head, for a data frame or a file."""
-        return [{"step": step, **row} for step, each in self.audits.items() for row in each.table()]
+        return [
+            {"step": step, **row} for step, audit in self.audits.items() for row in audit.table()
+        ]
 
     def to_pandas(self) -> Any:
         """:meth:`table` as a data frame.
@@ -56,14 +58,15 @@ class Checkpoints:
         Raises:
             UnavailableError: pandas is not installed.
         """
-        return frame(self.table())
+        return data_frame(self.table())
 
     def save(self, folder: str | Path, title: str = "", *, overwrite: bool = False) -> Path:
         """Write ``run.json`` and ``report.html``, see :meth:`~attsvm.transformers.Audit.save`; the
         page shows the last checkpoint, and curves over steps for every head.
         """
-        return save(self.audits, self.table(), Path(folder), title, overwrite)
+        return save_audit(self.audits, self.table(), Path(folder), title, overwrite)
 
 
-def _places(audit: Audit) -> list[tuple[int, int]]:
-    return [(each.layer, each.head) for each in audit.heads]
+def _head_keys(audit: Audit) -> list[tuple[int, int]]:
+    """Layer and number of every head."""
+    return [(head.layer, head.head) for head in audit.heads]

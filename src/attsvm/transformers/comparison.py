@@ -33,14 +33,21 @@ from attsvm.margins import PairMargins
 from attsvm.norms import Norm
 from attsvm.solvers import MarginSolution, max_margin
 from attsvm.transformers.head_findings import Comparison
-from attsvm.transformers.inputs import Inputs
-from attsvm.transformers.null_weights import Null, surest, variant
+from attsvm.transformers.head_inputs import HeadInputs
+from attsvm.transformers.null_weights import Null, equally_sure_queries, null_variant
 from attsvm.transformers.selections import Selections
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How heads are compared; see :func:`~attsvm.transformers.audit`."""
+class AuditSettings:
+    """How heads are compared; see :func:`~attsvm.transformers.audit`.
+
+    Attributes:
+        norms, nulls, threshold, most, draws, seed, center, max_seconds: its arguments.
+        fewest: sure queries that a head needs to be compared at all; untuned.
+        slack: price of slack, over the mean square of a logit of unit weights, in programmes whose
+            selections contradict each other; untuned.
+    """
 
     norms: Sequence[str | Norm] = ("fro",)
     nulls: Sequence[Null] = ("heads", "permuted")
@@ -50,42 +57,54 @@ class Settings:
     seed: int = 0
     center: bool = True
     max_seconds: float = 20.0
+    fewest: int = 10
+    slack: float = 10.0
 
 
-class Subject:
+class HeadComparison:
     """One head that is to be compared: its inputs, what it selects, and of what it is sure.
 
     Attributes:
-        members: the queries of its programme.
+        inputs: keys and queries as its weights see them.
+        sure: numbers of the queries that it is sure of, ascending.
+        members: those of them that make its programme.
     """
 
     def __init__(
         self,
-        inputs: Inputs,
-        seen: Selections,
+        inputs: HeadInputs,
+        selections: Selections,
         h: int,
-        settings: Settings,
+        settings: AuditSettings,
         rng: np.random.Generator,
     ) -> None:
         self.inputs, self._h, self._settings, self._rng = inputs, h, settings, rng
-        self._selected = seen.selected[h]
-        self._position = seen.position
-        self.sure = np.flatnonzero(seen.sure(h, settings.threshold))
-        self.members = self._some(self.sure)
+        self._selected = selections.selected[h]
+        self._position = selections.position
+        self.sure = np.flatnonzero(selections.sure(h, settings.threshold))
+        self.members = self._draw_members(self.sure)
 
     def compare(self, norm: Norm) -> tuple[Comparison, MarginSolution]:
-        """The head in this norm, and the solution of its selections."""
+        """The comparison of the head in this norm, and the solution of its selections.
+
+        1. Solve the programme of its members.
+        2. Solve it again on texts drawn with replacement, and try it on the others.
+        3. Compute the cosines of the nulls.
+        """
         W = self.inputs.weights()
+        # 1.
         programme = self.inputs.programme(self.members, self._selected)
-        solution, status = self._solved(programme, norm)
-        resampled, agreement, baseline = self._other_texts(W, norm)
-        nulls = {null: self._null(null, norm, solution) for null in self._settings.nulls}
-        found = Comparison(
+        solution, status = solve_or_soften(programme, norm, self._settings)
+        # 2. before 3.: both draw from the same generator
+        resampled, agreement, baseline = self._try_on_other_texts(W, norm)
+        # 3.
+        nulls = {null: self._null_cosines(null, norm, solution) for null in self._settings.nulls}
+        comparison = Comparison(
             norm.name,
             status,
             programme.m,
             cosine(W, solution.W),
-            _share(programme, W, solution, norm),
+            _margin_share(programme, W, solution, norm),
             {null: cosines for null, cosines in nulls.items() if cosines},
             resampled,
             agreement,
@@ -93,87 +112,107 @@ class Subject:
             solution.gap,
             tuple(null for null, cosines in nulls.items() if not cosines),
         )
-        return found, solution
+        return comparison, solution
 
-    def _some(self, queries: IntArray) -> IntArray:
+    def _draw_members(self, queries: IntArray) -> IntArray:
         return np.sort(self._rng.permutation(queries)[: self._settings.most])
 
-    def _null(self, null: Null, norm: Norm, solution: MarginSolution) -> tuple[float, ...]:
+    def _null_cosines(self, null: Null, norm: Norm, solution: MarginSolution) -> tuple[float, ...]:
+        """The cosines of a null, a draw each; empty where the head has no such null."""
         if null == "reflected" and self.inputs.layer.projection is None:
             return ()
         if null != "heads":
-            return tuple(self._null_cosine(null, norm) for _ in range(self._settings.draws))
+            return tuple(self._cosine_of_draw(null, norm) for _ in range(self._settings.draws))
         layer = self.inputs.layer
         others = [k for k in range(layer.heads if layer.projection else 0) if k != self._h]
         return tuple(cosine(self.inputs.weights(k), solution.W) for k in others)
 
-    def _null_cosine(self, null: Null, norm: Norm) -> float:
+    def _cosine_of_draw(self, null: Null, norm: Norm) -> float:
         """The cosine of other weights and the solution of their own selections."""
         if null == "reflected":
             W = self.inputs.reflected(self._rng)
         else:
-            W = variant(self.inputs.singular, null, self._rng)
+            W = null_variant(self.inputs.singular, null, self._rng)
         logits = self.inputs.logits(W)
-        sure = surest(logits, self.inputs.classes, len(self.sure), self._settings.threshold)
-        members = self._some(sure)
-        selected = np.concatenate([each.argmax(axis=1) for each in logits])
-        solution, _ = self._solved(self.inputs.programme(members, selected), norm)
+        sure = equally_sure_queries(
+            logits, self.inputs.classes, len(self.sure), self._settings.threshold
+        )
+        members = self._draw_members(sure)
+        selected = np.concatenate([of_text.argmax(axis=1) for of_text in logits])
+        programme = self.inputs.programme(members, selected)
+        solution, _ = solve_or_soften(programme, norm, self._settings)
         return cosine(W, solution.W)
 
-    def _other_texts(self, W: FloatArray, norm: Norm) -> tuple[tuple[float, ...], float, float]:
+    def _try_on_other_texts(
+        self, W: FloatArray, norm: Norm
+    ) -> tuple[tuple[float, ...], float, float]:
         """The cosine on texts drawn with replacement, and how often its solution, and the usual
         distance, agree with the head on texts that were left out.
         """
-        cosines, right, usual, asked = [], 0, 0, 0
+        cosines, agreements, usual_agreements, tried = [], 0, 0, 0
         for _ in range(self._settings.draws):
-            drawn = self._drawn()
-            members, others = self._some(self.sure[drawn]), self.sure[~drawn]
-            solution, _ = self._solved(self.inputs.programme(members, self._selected), norm)
+            is_drawn = resample_texts(self.inputs.text[self.sure], self._rng)
+            members, others = self._draw_members(self.sure[is_drawn]), self.sure[~is_drawn]
+            programme = self.inputs.programme(members, self._selected)
+            solution, _ = solve_or_soften(programme, norm, self._settings)
             cosines.append(cosine(W, solution.W))
-            guess = np.concatenate([x.argmax(axis=1) for x in self.inputs.logits(solution.W)])
-            told, place = self._selected[others], self._position[others]
-            right += int(self.inputs.equivalent(others, guess[others], told).sum())
+            # does the solution select what the head does, on texts that it has not seen?
+            logits = self.inputs.logits(solution.W)
+            prediction = np.concatenate([of_text.argmax(axis=1) for of_text in logits])[others]
+            actual = self._selected[others]
+            agreements += int(self.inputs.equivalent(others, prediction, actual).sum())
+            # and does always the same distance from the query?
             distances, counts = np.unique(
                 (self._position - self._selected)[members], return_counts=True
             )
-            guess = place - distances[counts.argmax()]
-            usual += int(self.inputs.equivalent(others, guess, told).sum())
-            asked += len(others)
-        if not asked:
+            prediction = self._position[others] - distances[counts.argmax()]
+            usual_agreements += int(self.inputs.equivalent(others, prediction, actual).sum())
+            tried += len(others)
+        if not tried:
             return tuple(cosines), float("nan"), float("nan")
-        return tuple(cosines), right / asked, usual / asked
+        return tuple(cosines), agreements / tried, usual_agreements / tried
 
-    def _drawn(self) -> BoolArray:
-        """Which sure queries are in when their texts are drawn with replacement, at least one of
-        them not; queries are drawn where there is one text only.
-        """
-        group = self.inputs.text[self.sure]
-        if group.min() == group.max():
-            group = np.arange(len(group))
-        names = np.unique(group)
-        drawn = names
-        while len(np.unique(drawn)) == len(names):
-            drawn = self._rng.choice(names, len(names))
-        return np.isin(group, drawn)
 
-    def _solved(self, programme: PairMargins, norm: Norm) -> tuple[MarginSolution, str]:
-        """The hard solution, or the soft one where the selections contradict each other."""
-        limit = self._settings.max_seconds
-        solution = max_margin(programme, norm, max_seconds=limit)
-        if solution.status != "infeasible":
-            return solution, solution.status
-        size = float(np.square(programme.keys).sum(axis=1).mean())
-        size *= float(np.square(programme.queries).sum(axis=1).mean())
-        return max_margin(programme, norm, slack=10.0 / size, max_seconds=limit), "soft"
+def resample_texts(texts: IntArray, rng: np.random.Generator) -> BoolArray:
+    """Whether each query is in when its texts are drawn with replacement, ``(n,)``; at least one
+    text is not.
+
+    Args:
+        texts: ``(n,)``, the text of each query. Queries are drawn where there is one text only.
+        rng: of the draw.
+    """
+    if texts.min() == texts.max():
+        texts = np.arange(len(texts))
+    numbers = np.unique(texts)
+    drawn_numbers = numbers
+    while len(np.unique(drawn_numbers)) == len(numbers):
+        drawn_numbers = rng.choice(numbers, len(numbers))
+    return np.isin(texts, drawn_numbers)
+
+
+def solve_or_soften(
+    programme: PairMargins, norm: Norm, settings: AuditSettings
+) -> tuple[MarginSolution, str]:
+    """The hard solution, or the soft one where the selections contradict each other; its status."""
+    solution = max_margin(programme, norm, max_seconds=settings.max_seconds)
+    if solution.status != "infeasible":
+        return solution, solution.status
+    # a price of slack in units of the squares of logits
+    size = float(np.square(programme.keys).sum(axis=1).mean())
+    size *= float(np.square(programme.queries).sum(axis=1).mean())
+    slack = settings.slack / size
+    return max_margin(programme, norm, slack=slack, max_seconds=settings.max_seconds), "soft"
 
 
 def cosine(A: FloatArray, B: FloatArray) -> float:
-    """Of the angle between two matrices; NaN where one of them is zero."""
+    """The cosine of the angle between two matrices; NaN where one of them is zero."""
     size = float(np.linalg.norm(A) * np.linalg.norm(B))
     return float((A * B).sum() / size) if size > 0 else float("nan")
 
 
-def _share(programme: PairMargins, W: FloatArray, solution: MarginSolution, norm: Norm) -> float:
+def _margin_share(
+    programme: PairMargins, W: FloatArray, solution: MarginSolution, norm: Norm
+) -> float:
     """The smallest margin of ``W`` over the best, both at norm one; NaN for a soft margin."""
     if solution.slack is not None or solution.norm == 0.0:
         return float("nan")

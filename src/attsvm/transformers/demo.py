@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from attsvm.base.errors import InputError
 
 _FOLDER = Path(__file__).parent / "stories"
-START = 1
+START = 1  # number of the token that begins a text
 
 
 class Stories(nn.Module):
@@ -48,8 +48,8 @@ class Stories(nn.Module):
             x = block(x)
         return normalised(x, self.weights["norm"]) @ self.weights["tok_embeddings"].T
 
-    def seen(self, input_ids: Tensor, layer: int) -> Tensor:
-        """``(B, T, width)``: what the heads of a layer see."""
+    def layer_inputs(self, input_ids: Tensor, layer: int) -> Tensor:
+        """The normalised inputs of the heads of a layer, ``(B, T, width)``."""
         with torch.no_grad():
             x = self.weights["tok_embeddings"][input_ids]
             for block in list(self.blocks)[:layer]:
@@ -57,7 +57,7 @@ class Stories(nn.Module):
             return normalised(x, self.weights["attention_norm"][layer])
 
     def generate(self, tokens: int) -> Tensor:
-        """``(1, tokens)``: the story that follows from the start, always the best token next."""
+        """The story that follows from the start, always the best token next, ``(1, tokens)``."""
         ids = torch.tensor([[START]])
         with torch.no_grad():
             while ids.shape[1] < tokens:
@@ -74,17 +74,21 @@ class _Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         model, n = self._model[0], self._number
         w = {name: array[n] for name, array in model.weights.items() if name not in _OUTSIDE}
-        seen = normalised(x, w["attention_norm"])
+        # attention: heads share keys and values in groups
+        x_normalised = normalised(x, w["attention_norm"])
         q, k, v = (
-            (seen @ w[name].T).unflatten(-1, (-1, model.width // model.heads)).transpose(1, 2)
+            (x_normalised @ w[name].T)
+            .unflatten(-1, (-1, model.width // model.heads))
+            .transpose(1, 2)
             for name in ("wq", "wk", "wv")
         )
         outputs = nn.functional.scaled_dot_product_attention(
             rotated(q), rotated(k), v, is_causal=True, enable_gqa=True
         )
         x = x + outputs.transpose(1, 2).flatten(2) @ w["wo"].T
-        seen = normalised(x, w["ffn_norm"])
-        gate = nn.functional.silu(seen @ w["w1"].T) * (seen @ w["w3"].T)
+        # gated feed-forward layer
+        x_normalised = normalised(x, w["ffn_norm"])
+        gate = nn.functional.silu(x_normalised @ w["w1"].T) * (x_normalised @ w["w3"].T)
         return x + gate @ w["w2"].T
 
 
@@ -92,12 +96,12 @@ _OUTSIDE = ("tok_embeddings", "norm")
 
 
 def normalised(x: Tensor, scale: Tensor) -> Tensor:
-    """Division by the root mean square."""
+    """Rows divided by their root mean square, times ``scale``."""
     return scale * x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + 1e-5)
 
 
 def rotated(x: Tensor) -> Tensor:
-    """Rotary positions, base 10,000, on adjacent pairs of features."""
+    """Rows turned by rotary positions, base 10,000, on adjacent pairs of features."""
     T, d = x.shape[-2:]
     speed = 10000.0 ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
     angle = (torch.arange(T, dtype=torch.float64)[:, None] * speed).to(x.dtype)
@@ -106,7 +110,7 @@ def rotated(x: Tensor) -> Tensor:
     return torch.stack(turned, dim=-1).flatten(-2)
 
 
-class Pieces:
+class WordPieces:
     """The word pieces of the model."""
 
     def __init__(self) -> None:
@@ -118,14 +122,14 @@ class Pieces:
         return [{"<0x0A>": "\n"}.get(self._names[i], self._names[i]) for i in ids]
 
 
-def story(tokens: int = 200) -> tuple[Stories, Pieces, dict[str, Any]]:
+def demo_model(tokens: int = 200) -> tuple[Stories, WordPieces, dict[str, Any]]:
     """The model, its pieces and the input of its own story of this many tokens.
 
     Example:
-        >>> from attsvm.transformers import story
-        >>> model, tokenizer, batch = story(tokens=12)
+        >>> from attsvm.transformers import demo_model
+        >>> model, tokenizer, batch = demo_model(tokens=12)
         >>> batch["input_ids"].shape
         torch.Size([1, 12])
     """
     model = Stories().eval()
-    return model, Pieces(), {"input_ids": model.generate(tokens)}
+    return model, WordPieces(), {"input_ids": model.generate(tokens)}

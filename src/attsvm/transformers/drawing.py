@@ -1,4 +1,4 @@
-"""What every head selects in a text, small enough to be drawn on a page."""
+"""Selected tokens of every head in a text, few enough to be drawn on a page."""
 
 from __future__ import annotations
 
@@ -7,33 +7,38 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from attsvm.transformers.capture import Attended, Recording
-
-BUDGET = 40_000
-"""Queries times heads of all drawings together."""
-
-LONGEST = 48
-"""Tokens of a text that are drawn."""
-
-LEAST = 0.05
-"""Attention from which a token is drawn, whether or not it is selected."""
-
-MOST = 4
-"""Tokens that are drawn of one query."""
+from attsvm.transformers.capture import Recording, TextAttention
 
 Lines = list[list[int]]
 """Per query its keys and their attention in percent, in turn: the selected key, then others. Keys
 may lie behind the tokens that are drawn."""
 
 
+@dataclass(frozen=True)
+class DrawingLimits:
+    """How much of a recording is drawn, so that a page stays below half a megabyte.
+
+    Attributes:
+        budget: queries times heads of all drawings together.
+        tokens: of a text that are drawn.
+        attention: from which a token is drawn, whether or not it is selected.
+        keys: that are drawn of one query, at most.
+    """
+
+    budget: int = 40_000
+    tokens: int = 48
+    attention: float = 0.05
+    keys: int = 4
+
+
 @dataclass
 class Drawing:
-    """One text.
+    """The selections in one text.
 
     Attributes:
         text: its number.
         words: its first tokens.
-        tokens: how many it has in all.
+        tokens: number of all of them.
         heads: the lines of every head, by ``"layer.head"``.
     """
 
@@ -43,39 +48,43 @@ class Drawing:
     heads: dict[str, Lines] = field(default_factory=dict)
 
 
-def drawings(recording: Recording) -> list[Drawing]:
-    """The first texts, as many as fit into :data:`BUDGET`, one at least; without layers in which
-    keys come from another text, and none where tokens have no names.
+def drawings(recording: Recording, limits: DrawingLimits = DrawingLimits()) -> list[Drawing]:
+    """Drawings of the first texts, as many as fit into the budget, one at least; without layers in
+    which keys come from another text, and none where tokens have no names.
     """
     layers = [layer for layer in recording.layers if not layer.cross]
-    heads, left = sum(layer.heads for layer in layers), BUDGET
-    found: list[Drawing] = []
+    heads, budget = sum(layer.heads for layer in layers), limits.budget
+    drawn_texts: list[Drawing] = []
     for number, words in enumerate(recording.words if layers else ()):
-        one = Drawing(number, words[:LONGEST], len(words))
-        left -= heads * len(one.words)
-        if found and left < 0:
+        drawing = Drawing(number, words[: limits.tokens], len(words))
+        budget -= heads * len(drawing.words)
+        if drawn_texts and budget < 0:
             break
         for layer in layers:
-            own = [t for t in layer.texts if t.text == number and t.keys.shape[1] == one.tokens]
-            for text in own:
-                for h, lines in zip(layer.numbers, _lines(text, len(one.words)), strict=True):
-                    one.heads[f"{layer.number}.{h}"] = lines
-        found.append(one)
-    return found
+            for text in layer.texts:
+                if text.text != number or text.keys.shape[1] != drawing.tokens:
+                    continue
+                lines_of_heads = _lines_of_heads(text, len(drawing.words), limits)
+                for h, lines in zip(layer.head_numbers, lines_of_heads, strict=True):
+                    drawing.heads[f"{layer.number}.{h}"] = lines
+        drawn_texts.append(drawing)
+    return drawn_texts
 
 
-def _lines(text: Attended, tokens: int) -> list[Lines]:
-    """Per head the lines of the first tokens, none for queries that were not kept."""
-    kept = int(np.searchsorted(text.positions, tokens))
-    weights = text.logits(0, kept).softmax(dim=-1)
-    top = torch.topk(weights, min(MOST, weights.shape[-1]), dim=-1)
+def _lines_of_heads(text: TextAttention, tokens: int, limits: DrawingLimits) -> list[Lines]:
+    """Per head the lines of the first tokens, none for queries that were not recorded."""
+    queries = int(np.searchsorted(text.positions, tokens))
+    weights = text.logits(0, queries).softmax(dim=-1)
+    top = torch.topk(weights, min(limits.keys, weights.shape[-1]), dim=-1)
     percents = (100 * top.values).round().long()
     pairs = torch.stack([top.indices, percents], dim=-1).flatten(2).tolist()
-    counts = (percents >= round(100 * LEAST)).sum(dim=-1).clamp(min=1).tolist()
-    found = []
-    for own, shown in zip(pairs, counts, strict=True):
+    # the selected key always, others from the limit on
+    counts = (percents >= round(100 * limits.attention)).sum(dim=-1).clamp(min=1).tolist()
+    lines_of_heads = []
+    for pairs_of_head, counts_of_head in zip(pairs, counts, strict=True):
         lines: Lines = [[] for _ in range(tokens)]
-        for place, pair, count in zip(text.positions[:kept].tolist(), own, shown, strict=True):
-            lines[place] = pair[: 2 * count]
-        found.append(lines)
-    return found
+        positions = text.positions[:queries].tolist()
+        for position, pair, count in zip(positions, pairs_of_head, counts_of_head, strict=True):
+            lines[position] = pair[: 2 * count]
+        lines_of_heads.append(lines)
+    return lines_of_heads

@@ -28,36 +28,52 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from attsvm.base.errors import InputError
-from attsvm.transformers.capture import fused
-from attsvm.transformers.growth import LOW, Growth, HeadMetrics, Record, wait
-from attsvm.transformers.head_weights import Clip, HeadWeights, find, products
-from attsvm.transformers.logits import blocks, firmness
-from attsvm.transformers.watching import Call, Watch
+from attsvm.transformers.attention_calls import AttentionCall, CallObserver
+from attsvm.transformers.capture import force_fused_attention
+from attsvm.transformers.growth import (
+    DEFAULT_GROWTH,
+    GrowthOptions,
+    HeadGrowth,
+    HeadMetrics,
+    LogitRecord,
+    steps_to_next_measurement,
+)
+from attsvm.transformers.head_weights import (
+    HeadWeights,
+    LogitClip,
+    find_head_weights,
+    weight_inner_products,
+)
+from attsvm.transformers.logit_statistics import logit_statistics, query_blocks
 
-_NORMALISED = ("q_norm", "k_norm", "query_norm", "key_norm", "q_layernorm", "k_layernorm")
+_NORMALISING_MODULES = ("q_norm", "k_norm", "query_norm", "key_norm", "q_layernorm", "k_layernorm")
 
-_NOT_THE_USER = ("attsvm", "torch", "transformers", "accelerate", "lightning", "pytorch_lightning")
+_LIBRARY_PACKAGES = (
+    "attsvm",
+    "torch",
+    "transformers",
+    "accelerate",
+    "lightning",
+    "pytorch_lightning",
+)
 
 Action = Literal["warn", "clip"] | Callable[[list[HeadMetrics]], None]
-
-
-FAST = 1.5
-"""Nats per step. Healthy networks without normalised queries and keys stay below one, whatever the
-size of their logits; those that break are beyond it some 90 steps before (docs/guard.md)."""
 
 
 class LogitWarning(UserWarning):
     """Attention logits of a head run away: they grow fast, and have reached tau or are about to."""
 
 
-def in_trouble(head: HeadMetrics, tau: float, horizon: int) -> bool:
-    """Whether a head is warned of: its norm raises its largest logit by more than :data:`FAST`, or
-    it is not known by how much; and that logit is beyond tau, or the head is unstable, has passed
-    the share :data:`LOW` of tau, and reaches tau within the horizon.
+def in_trouble(
+    head: HeadMetrics, tau: float, horizon: int, options: GrowthOptions = DEFAULT_GROWTH
+) -> bool:
+    """Whether a head is warned of: its norm raises its largest logit by more than ``fast``, or it
+    is not known by how much; and that logit is beyond tau, or the head is unstable, has passed the
+    share ``low`` of tau, and reaches tau within the horizon.
     """
-    soon = head.steps_to_tau <= horizon and head.largest >= LOW * tau
+    soon = head.steps_to_tau <= horizon and head.largest >= options.low * tau
     close = (soon and head.state == "unstable") or not head.largest <= tau
-    return close and not head.pace <= FAST
+    return close and not head.pace <= options.fast
 
 
 class LogitGuard:
@@ -65,8 +81,10 @@ class LogitGuard:
 
     Of one optimiser step in ``every`` all passes in training mode with gradients are measured: one
     product of keys and queries more, and nothing on other steps. While logits grow so fast that
-    they would double before that (:meth:`Growth.room`), and after the first measurement, the next
-    one comes sooner, after a fifth of ``every`` at the least. Passes for evaluation never count.
+    they would double before that (:meth:`HeadGrowth.steps_until_doubled`), and after the first
+    measurement, the next one comes sooner, after a fifth of ``every`` at the least. Passes for
+    evaluation never count.
+
     The guard is a hook of the model and of the optimiser, so it works in any loop, with gradient
     accumulation, several passes per step, ``torch.compile`` (measured passes run without it),
     ``DistributedDataParallel`` and ``fully_shard``. With :mod:`torch.distributed` the largest logit
@@ -90,6 +108,7 @@ class LogitGuard:
         shorten: with ``"clip"``, multiply every later change that the optimiser makes to clipped
             weights (weight decay, too) by the product of their factors; ``False`` is K2's rule
             alone.
+        growth: where the lines between growths are drawn.
 
     Attributes:
         steps: optimiser steps so far.
@@ -124,45 +143,46 @@ class LogitGuard:
         horizon: int | None = None,
         by_hand: bool = False,
         shorten: bool = True,
+        growth: GrowthOptions = DEFAULT_GROWTH,
     ) -> None:
-        _check(model, tau, action, every, horizon, optimizer)
+        _check_arguments(model, tau, action, every, horizon, optimizer)
         if by_hand and optimizer is None:
             raise InputError("by_hand=True has no passes to count steps by; pass optimizer=")
-        self.tau, self.action, self.every = tau, action, every
+        self.tau, self.action, self.every, self._options = tau, action, every, growth
         self.horizon = 4 * every if horizon is None else horizon
         self.steps, self.measured = 0, -1
-        self._next = 0
+        self._next_measurement = 0
         self._model = model
-        self._seen: dict[int, _Seen] = {}
-        self._heads: dict[tuple[int, int], Growth] = {}
+        self._measurements: dict[int, _LayerMeasurement] = {}
+        self._heads: dict[tuple[int, int], HeadGrowth] = {}
         self._warned: set[tuple[int, int]] = set()
-        self._found: dict[_Shape, HeadWeights | None] = {}
-        self._last: dict[_Shape, tuple[Tensor, Tensor | None, Tensor]] = {}
-        self._watch = Watch(model, self._see)
-        self._clip = Clip(model)
-        self._open = ExitStack()
+        self._head_weights: dict[_AttentionShape, HeadWeights | None] = {}
+        self._previous_weights: dict[_AttentionShape, tuple[Tensor, Tensor | None, Tensor]] = {}
+        self._observer = CallObserver(model, self._record_call)
+        self._clip = LogitClip(model)
+        self._measuring = ExitStack()
         self._started = False
         self._ends_with_pass = optimizer is None
         self._hooks: list[Any] = []
         if not by_hand:
             self._hooks = [
-                model.register_forward_pre_hook(self._before, prepend=True),
-                model.register_forward_hook(self._after, always_call=True),
+                model.register_forward_pre_hook(self._before_forward, prepend=True),
+                model.register_forward_hook(self._after_forward, always_call=True),
             ]
         if optimizer is not None:
             if shorten and action == "clip":
-                self._hooks.append(optimizer.register_step_pre_hook(self._steps))
-            self._hooks.append(optimizer.register_step_post_hook(self._stepped))
+                self._hooks.append(optimizer.register_step_pre_hook(self._before_optimizer_step))
+            self._hooks.append(optimizer.register_step_post_hook(self._after_optimizer_step))
 
     def __repr__(self) -> str:
         action = self.action if isinstance(self.action, str) else "a function"
-        told = f"LogitGuard({type(self._model).__name__}, tau={self.tau:g}, action={action!r}"
+        call = f"LogitGuard({type(self._model).__name__}, tau={self.tau:g}, action={action!r}"
         heads = self.metrics()
         if not heads:
-            return f"{told}, every={self.every}): nothing measured in {self.steps} steps"
-        worst = max(heads, key=lambda each: each.largest)
+            return f"{call}, every={self.every}): nothing measured in {self.steps} steps"
+        worst = max(heads, key=lambda head: head.largest)
         return (
-            f"{told}, every={self.every}): {len(heads)} heads at step {self.measured}, largest"
+            f"{call}, every={self.every}): {len(heads)} heads at step {self.measured}, largest"
             f" logit {worst.largest:.3g} (layer {worst.layer}, head {worst.head}, {worst.state})"
         )
 
@@ -176,8 +196,8 @@ class LogitGuard:
     def metrics(self) -> list[HeadMetrics]:
         """The latest record of every head, layer by layer; empty before the first one."""
         return [
-            track.metrics(layer, head, self.tau)
-            for (layer, head), track in sorted(self._heads.items())
+            growth.metrics(layer, head, self.tau)
+            for (layer, head), growth in sorted(self._heads.items())
         ]
 
     def summary(self) -> dict[str, float]:
@@ -186,10 +206,10 @@ class LogitGuard:
         if not heads:
             return {}
         return {
-            "guard/largest_logit": max(each.largest for each in heads),
-            "guard/steps_to_tau": min(each.steps_to_tau for each in heads),
-            "guard/saturating": float(sum(each.state == "saturating" for each in heads)),
-            "guard/unstable": float(sum(each.state == "unstable" for each in heads)),
+            "guard/largest_logit": max(head.largest for head in heads),
+            "guard/steps_to_tau": min(head.steps_to_tau for head in heads),
+            "guard/saturating": float(sum(head.state == "saturating" for head in heads)),
+            "guard/unstable": float(sum(head.state == "unstable" for head in heads)),
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -197,166 +217,193 @@ class LogitGuard:
         return {
             "steps": self.steps,
             "measured": self.measured,
-            "next": self._next,
+            "next": self._next_measurement,
             "warned": sorted(list(key) for key in self._warned),
-            "shrunk": {name: each.tolist() for name, each in self._clip.shrunk.items()},
+            "shrunk": {name: factors.tolist() for name, factors in self._clip.row_factors.items()},
             "heads": [
-                [*key, track.name, [list(record) for record in track.records]]
-                for key, track in self._heads.items()
+                [*key, growth.name, [list(record) for record in growth.records]]
+                for key, growth in self._heads.items()
             ],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state_dict`; directions are compared anew from the next record on."""
         self.steps, self.measured = int(state["steps"]), int(state.get("measured", -1))
-        self._next = int(state.get("next", 0))  # not in states of older versions
+        self._next_measurement = int(state.get("next", 0))  # not in states of older versions
         self._warned = {(layer, head) for layer, head in state["warned"]}
-        self._clip.shrunk = {
-            name: torch.tensor(each, dtype=torch.float64) for name, each in state["shrunk"].items()
+        self._clip.row_factors = {
+            name: torch.tensor(factors, dtype=torch.float64)
+            for name, factors in state["shrunk"].items()
         }
         self._heads = {
-            (layer, head): Growth(name, [Record(*record) for record in records])
+            (layer, head): HeadGrowth(
+                name, [LogitRecord(*record) for record in records], self._options
+            )
             for layer, head, name, records in state["heads"]
         }
-        self._last = {}
+        self._previous_weights = {}
 
     def start(self) -> None:
         """Measure until :meth:`stop` if this step is one that is measured; the hook of the model
         calls both around every pass in training.
         """
-        if self._watch.running or self.steps < self._next:
+        if self._observer.running or self.steps < self._next_measurement:
             return
         self._started = True
-        self._open.enter_context(fused(self._model))
+        self._measuring.enter_context(force_fused_attention(self._model))
         try:
-            self._open.enter_context(torch.compiler.set_stance("force_eager"))
+            self._measuring.enter_context(torch.compiler.set_stance("force_eager"))
         except RuntimeError as error:
-            self._open.close()
+            self._measuring.close()
             raise InputError(
                 f"{type(self._model).__name__} runs inside torch.compile, where nothing can be"
                 " measured; guard the compiled model, LogitGuard(torch.compile(model))"
             ) from error
-        self._open.enter_context(self._watch)
+        self._measuring.enter_context(self._observer)
 
     def stop(self) -> None:
         """End what :meth:`start` began."""
-        self._open.close()
+        self._measuring.close()
 
-    def _before(self, module: nn.Module, args: Any) -> None:
+    def _before_forward(self, module: nn.Module, args: Any) -> None:
         if module.training and torch.is_grad_enabled():
             self.start()
 
-    def _after(self, module: nn.Module, args: Any, output: Any) -> None:
+    def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
         counted = module.training and torch.is_grad_enabled()
         self.stop()
         if counted and output is not None and self._ends_with_pass:  # None: the pass failed
             self._end_step()
 
-    def _steps(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_optimizer_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         with torch.no_grad():
             self._clip.before_step()
 
-    def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _after_optimizer_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         with torch.no_grad():
             self._clip.after_step()
         self._end_step()
 
-    def _see(self, call: Call) -> None:
-        shape = _Shape(call.name, call.q.shape[1], call.q.shape[3])
-        seen = self._seen.setdefault(call.number, _Seen(shape, []))
+    def _record_call(self, call: AttentionCall) -> None:
+        shape = _AttentionShape(call.name, call.q.shape[1], call.q.shape[3])
+        measurement = self._measurements.setdefault(call.number, _LayerMeasurement(shape, []))
         with torch.autocast(call.q.device.type, enabled=False):
-            seen.passes.append(_measured(call, self.tau))
+            measurement.passes.append(_measure_call(call, self.tau))
 
     def _end_step(self) -> None:
         started, self._started = self._started, False
-        if started and not self._seen:
+        if started and not self._measurements:
             raise InputError(
                 f"no attention of {type(self._model).__name__} was seen in a training pass; guard a"
                 " model whose attention is torch's scaled_dot_product_attention"
             )
-        if self._seen:
-            kinds = {each.passes[0][0].device.type for each in self._seen.values()}
-            with torch.no_grad(), torch.autocast(kinds.pop(), enabled=False):
-                self._record()
+        if self._measurements:
+            first = next(iter(self._measurements.values()))
+            device = first.passes[0][0].device.type
+            with torch.no_grad(), torch.autocast(device, enabled=False):
+                self._close_measurement()
         self.steps += 1
 
-    def _record(self) -> None:
-        """Join the passes of this step and of all processes, judge the heads, and act."""
-        seen, self._seen = dict(sorted(self._seen.items())), {}
-        joined = iter(_joined([each.passes for each in seen.values()]))
-        shapes = dict.fromkeys(each.shape for each in seen.values())  # in one order everywhere
-        moved = {shape: self._moved(shape) for shape in shapes}
-        for layer, (shape, _) in seen.items():
-            for head, (norm, turned) in enumerate(moved[shape]):
-                peak, pressure, margin, entropy = next(joined)
-                track = self._heads.setdefault((layer, head), Growth(shape.name))
-                track.records.append(Record(self.steps, peak, margin, entropy, norm, turned))
+    def _close_measurement(self) -> None:
+        """Add a record to every head, and act on what the records say.
+
+        1. Join the passes of this step, and those of all processes.
+        2. Measure how far the weights of every head moved since the last record.
+        3. Add the records, and ask for a clip where a head is beyond tau.
+        4. Clip all heads together, then warn.
+        """
+        measurements, self._measurements = dict(sorted(self._measurements.items())), {}
+        # 1. one collective call for all layers
+        statistics = iter(_join_passes([layer.passes for layer in measurements.values()]))
+        # 2. in one order in every process: reading sharded weights is a collective call
+        shapes = dict.fromkeys(layer.shape for layer in measurements.values())
+        motion = {shape: self._weight_motion(shape) for shape in shapes}
+        # 3. heads in the order in which their statistics were joined
+        for number, (shape, _) in measurements.items():
+            for head, (norm, turned) in enumerate(motion[shape]):
+                peak, pressure, margin, entropy = next(statistics)
+                growth = self._heads.setdefault(
+                    (number, head), HeadGrowth(shape.name, options=self._options)
+                )
+                growth.records.append(LogitRecord(self.steps, peak, margin, entropy, norm, turned))
                 if self.action == "clip" and self.tau < pressure < math.inf:
-                    weights = self._found[shape]
-                    if weights is None:
-                        raise InputError(
-                            f"the query and key weights of {shape.name} were not found among the"
-                            " trained matrices of the model, so its logits cannot be clipped; use"
-                            " action='warn'"
-                        )
-                    self._clip.head(weights, head, self.tau / pressure)
+                    self._request_clip(shape, head, self.tau / pressure)
         self.measured = self.steps
-        self._next = self.steps + self._wait()
+        self._next_measurement = self.steps + self._steps_to_next_measurement()
+        # 4. after all requests, since layers may share weights
         self._clip.apply()
-        self._judge()
+        self._act_on_trouble()
 
-    def _wait(self) -> int:
+    def _request_clip(self, shape: _AttentionShape, head: int, factor: float) -> None:
+        weights = self._head_weights[shape]
+        if weights is None:
+            raise InputError(
+                f"the query and key weights of {shape.name} were not found among the trained"
+                " matrices of the model, so its logits cannot be clipped; use action='warn'"
+            )
+        self._clip.request(weights, head, factor)
+
+    def _steps_to_next_measurement(self) -> int:
         """Steps to the next measurement; benchmarks/guard.py measures at equal distances."""
-        return wait(self._heads.values(), self.tau, self.every)
+        return steps_to_next_measurement(self._heads.values(), self.tau, self.every)
 
-    def _moved(self, shape: _Shape) -> list[tuple[float, float]]:
+    def _weight_motion(self, shape: _AttentionShape) -> list[tuple[float, float]]:
         """Per head the norm of the weights, and one minus the cosine to the last record's; NaN
         where they are not known.
         """
-        if shape not in self._found:
-            self._found[shape] = find(self._model, *shape)
-        weights, unknown = self._found[shape], [math.nan] * shape.heads
+        if shape not in self._head_weights:
+            self._head_weights[shape] = find_head_weights(self._model, *shape)
+        weights = self._head_weights[shape]
         if weights is None:
-            return list(zip(unknown, unknown, strict=True))
-        now = weights.of(self._model)
-        square = products(*now, *now)
-        before, self._last[shape] = self._last.get(shape), (*now, square)
-        turned = unknown
-        if before is not None:
-            queries, keys, size = before
-            turned = (1.0 - products(*now, queries, keys) / (square * size).sqrt()).tolist()
+            return [(math.nan, math.nan)] * shape.heads
+        queries, keys = weights.of(self._model)
+        square = weight_inner_products(queries, keys, queries, keys)
+        previous = self._previous_weights.get(shape)
+        self._previous_weights[shape] = queries, keys, square
+        turned = [math.nan] * shape.heads
+        if previous is not None:
+            old_queries, old_keys, old_square = previous
+            product = weight_inner_products(queries, keys, old_queries, old_keys)
+            turned = (1.0 - product / (square * old_square).sqrt()).tolist()
         return list(zip(square.sqrt().tolist(), turned, strict=True))
 
-    def _judge(self) -> None:
+    def _act_on_trouble(self) -> None:
+        """Warn of heads that have come into trouble, or hand them to the action, once each until
+        their logits are well below tau again.
+        """
         trouble = []
-        for key, track in sorted(self._heads.items()):
-            if track.records[-1].largest < LOW * self.tau:  # whatever its growth
+        for key, growth in sorted(self._heads.items()):
+            if growth.records[-1].largest < self._options.low * self.tau:  # whatever its growth
                 self._warned.discard(key)
                 continue
-            each = track.metrics(*key, self.tau)
-            if in_trouble(each, self.tau, self.horizon):
+            head = growth.metrics(*key, self.tau)
+            if in_trouble(head, self.tau, self.horizon, self._options):
                 if key not in self._warned:
-                    trouble.append(each)
+                    trouble.append(head)
                     self._warned.add(key)
-            elif each.largest < 0.5 * self.tau:
+            elif head.largest < 0.5 * self.tau:
                 self._warned.discard(key)
         if not trouble or self.action == "clip":
             return
         if callable(self.action):
             self.action(trouble)
         elif not _several_processes() or torch.distributed.get_rank() == 0:
-            warnings.warn(_sentence(trouble, self.tau), LogitWarning, _level())
+            text = _warning_text(trouble, self.tau, self._options.fast)
+            warnings.warn(text, LogitWarning, _caller_stack_level())
 
 
-def _level() -> int:
-    """How many calls above :meth:`LogitGuard._judge`, which is 1, the user's own line is."""
+def _caller_stack_level() -> int:
+    """Number of calls from :meth:`LogitGuard._act_on_trouble`, which is 1, to the user's line."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_USER:
+    while frame.f_back:
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package not in _LIBRARY_PACKAGES:
+            break
         frame, level = frame.f_back, level + 1
     return level
 
 
-class _Shape(NamedTuple):
+class _AttentionShape(NamedTuple):
     """A module that attends, and with what: several layers may share it with its weights."""
 
     name: str
@@ -364,14 +411,14 @@ class _Shape(NamedTuple):
     d: int
 
 
-class _Seen(NamedTuple):
-    """What one layer did in this step: per pass ``(2, heads)`` maxima and ``(2, heads)`` means."""
+class _LayerMeasurement(NamedTuple):
+    """Statistics of one layer in this step: per pass ``(2, heads)`` maxima and means."""
 
-    shape: _Shape
+    shape: _AttentionShape
     passes: list[tuple[Tensor, Tensor]]
 
 
-def _check(
+def _check_arguments(
     model: nn.Module,
     tau: float,
     action: Action,
@@ -389,8 +436,8 @@ def _check(
     if action not in ("warn", "clip") and not callable(action):
         raise InputError(f"action is {action!r}; use 'warn', 'clip' or a function")
     if optimizer is not None:
-        own = set(model.parameters())
-        if not any(p in own for group in optimizer.param_groups for p in group["params"]):
+        parameters = set(model.parameters())
+        if not any(p in parameters for group in optimizer.param_groups for p in group["params"]):
             raise InputError(
                 "the optimiser holds no parameter of the model; pass the one that trains it, and"
                 " guard the model after it has been sharded or moved"
@@ -400,7 +447,7 @@ def _check(
     if optimizer is None:
         raise InputError("action='clip' rescales weights after a step; pass optimizer=")
     for name, module in model.named_modules():
-        if name.rpartition(".")[2] in _NORMALISED and not isinstance(module, nn.Identity):
+        if name.rpartition(".")[2] in _NORMALISING_MODULES and not isinstance(module, nn.Identity):
             raise InputError(
                 f"{name} normalises queries or keys, so rescaling their weights does not change"
                 " the logits; use action='warn'"
@@ -412,61 +459,64 @@ def _several_processes() -> bool:
     return there and torch.distributed.get_world_size() > 1
 
 
-def _joined(layers: list[list[tuple[Tensor, Tensor]]]) -> list[list[float]]:
+def _join_passes(layers: list[list[tuple[Tensor, Tensor]]]) -> list[list[float]]:
     """Per head of all layers its two maxima and two means over the passes of the step and over
     processes.
     """
     device = layers[0][0][0].device  # layers of one model may lie on several
-    peaks = [torch.stack([peak for peak, _ in passes]).amax(dim=0) for passes in layers]
-    averages = [torch.stack([mean for _, mean in passes]).mean(dim=0) for passes in layers]
-    largest, means = (
-        torch.cat([each.to(device) for each in both], dim=1) for both in (peaks, averages)
-    )
+    maxima = [torch.stack([largest for largest, _ in passes]).amax(dim=0) for passes in layers]
+    means = [torch.stack([mean for _, mean in passes]).mean(dim=0) for passes in layers]
+    largest = torch.cat([maximum.to(device) for maximum in maxima], dim=1)
+    average = torch.cat([mean.to(device) for mean in means], dim=1)
     if _several_processes():
         torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
-        torch.distributed.all_reduce(means)
-        means /= torch.distributed.get_world_size()
-    found: list[list[float]] = torch.cat([largest, means]).T.tolist()
-    return found
+        torch.distributed.all_reduce(average)
+        average /= torch.distributed.get_world_size()
+    statistics: list[list[float]] = torch.cat([largest, average]).T.tolist()
+    return statistics
 
 
-def _measured(call: Call, tau: float) -> tuple[Tensor, Tensor]:
+def _measure_call(call: AttentionCall, tau: float) -> tuple[Tensor, Tensor]:
     r"""Per head of one call, ``(2, heads)``: the largest logit and the largest that a factor on
     keys and queries has to bring to tau; and the means of margin and entropy over queries.
 
     The two largest differ where the model adds a bias :math:`b` to products :math:`s`: a factor
-    :math:`g` acts on the products alone, and :math:`g s+b\le\\tau` asks for
-    :math:`g\le\\tau/(s/(1-b/\\tau))`.
+    :math:`g` acts on the products alone, and :math:`g s+b\le\tau` asks for
+    :math:`g\le\tau/(s/(1-b/\tau))`.
     """
     B, H, Tq, _ = call.q.shape
     q, k = call.q.float(), call.k.float()  # sixteen bits are what the pass has, not what we add
     k = k.repeat_interleave(H // k.shape[1], dim=1)
-    adds = call.mask is not None and call.mask.dtype != torch.bool
+    has_bias = call.mask is not None and call.mask.dtype != torch.bool
     largest = torch.full((2, H), -torch.inf, device=q.device)
-    sums, numbers = torch.zeros((2, H), device=q.device), torch.zeros((2, H), device=q.device)
-    for some in blocks(Tq, B * H * k.shape[2]):
-        rows = torch.arange(some.start, some.stop, device=q.device)
-        scaled = call.scale * (q[:, :, some] @ k.mT)
-        logits = call.masked(scaled, rows)
-        pressing = None
-        if adds:
+    sums, counts = torch.zeros((2, H), device=q.device), torch.zeros((2, H), device=q.device)
+    # a block of queries at a time, so that no T x T matrix is held
+    for block in query_blocks(Tq, B * H * k.shape[2]):
+        rows = torch.arange(block.start, block.stop, device=q.device)
+        products = call.scale * (q[:, :, block] @ k.mT)
+        logits = call.masked(products, rows)
+        pressure = None
+        if has_bias:
+            # masks of some models are finite: what is this low counts as hidden
             hidden = logits <= 0.5 * torch.finfo(torch.float32).min
             logits = logits.masked_fill(hidden, -torch.inf)
-            room = 1.0 - (logits - scaled) / tau
-            pressing = torch.where(room > 0, scaled / room, scaled).masked_fill(hidden, -torch.inf)
-        firm = firmness(logits)  # of queries that see no key: not a number
-        most = firm.peak if pressing is None else pressing.amax(dim=-1)
-        top = torch.stack([each.amax(dim=(0, 2)) for each in (firm.peak, most)])
-        largest = torch.maximum(largest, top)
-        counts = firm.peak != -torch.inf
-        kept = torch.stack([counts & firm.margin.isfinite(), counts])
-        sums += torch.where(kept, torch.stack([firm.margin, firm.entropy]), 0.0).sum(dim=(1, 3))
-        numbers += kept.sum(dim=(1, 3))
-    return largest, sums / numbers.clamp(min=1)
+            room = 1.0 - (logits - products) / tau
+            pressure = torch.where(room > 0, products / room, products)
+            pressure = pressure.masked_fill(hidden, -torch.inf)
+        queries = logit_statistics(logits)  # of queries that see no key: not a number
+        peaks = [queries.peak, queries.peak if pressure is None else pressure.amax(dim=-1)]
+        largest = torch.maximum(largest, torch.stack([peak.amax(dim=(0, 2)) for peak in peaks]))
+        has_key = queries.peak != -torch.inf
+        counted = torch.stack([has_key & queries.margin.isfinite(), has_key])
+        values = torch.stack([queries.margin, queries.entropy])
+        sums += torch.where(counted, values, 0.0).sum(dim=(1, 3))
+        counts += counted.sum(dim=(1, 3))
+    return largest, sums / counts.clamp(min=1)
 
 
-def _sentence(trouble: list[HeadMetrics], tau: float) -> str:
-    worst = max(trouble, key=lambda each: -each.steps_to_tau)
+def _warning_text(trouble: list[HeadMetrics], tau: float, fast: float) -> str:
+    """The warning: the head that reaches tau first, how it grows, and what to do."""
+    worst = max(trouble, key=lambda head: -head.steps_to_tau)
     when = (
         f"is beyond tau = {tau:g}"
         if worst.steps_to_tau == 0
@@ -482,7 +532,7 @@ def _sentence(trouble: list[HeadMetrics], tau: float) -> str:
         pace = (
             "how fast its norm grows is not known yet"
             if math.isnan(worst.pace)
-            else f"its norm adds {worst.pace:.2g} nats a step, in healthy networks below {FAST:g}"
+            else f"its norm adds {worst.pace:.2g} nats a step, in healthy networks below {fast:g}"
         )
         kind = f"saturation: {turns}, which is settled; {pace}; {lower}"
     elif worst.state == "unstable" and math.isnan(worst.turning):

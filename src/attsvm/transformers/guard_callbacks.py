@@ -13,23 +13,23 @@ from attsvm.base.extras import imported
 from attsvm.transformers.guard import LogitGuard
 
 
-class _Callback:
-    """What both have."""
+class _GuardCallback:
+    """A guard that a trainer drives: its checkpoints and its summaries."""
 
     guard: Any = None  # a LogitGuard, once training has begun
-    kept: dict[str, Any] | None = None
+    guard_state: dict[str, Any] | None = None
     steps = 0
 
-    def go_on(self, kept: dict[str, Any] | None) -> None:
-        if kept:
-            self.guard.load_state_dict(kept)
+    def resume(self, guard_state: dict[str, Any] | None) -> None:
+        if guard_state:
+            self.guard.load_state_dict(guard_state)
         self.steps = self.guard.steps
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         self.guard.remove()
 
     def summary(self) -> dict[str, float]:
-        """Of the guard, if a step has ended since this was asked last, and was measured."""
+        """The guard's summary, if a step has ended since the last call, and was measured."""
         before, self.steps = self.steps, self.guard.steps
         return self.guard.summary() if before < self.steps == self.guard.measured + 1 else {}
 
@@ -52,23 +52,26 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
     base: Any = transformers.trainer_callback.TrainerCallback
     stateful: Any = transformers.trainer_callback.ExportableState
 
-    class LogitGuardCallback(_Callback, base, stateful):  # type: ignore[misc]
+    class LogitGuardCallback(_GuardCallback, base, stateful):  # type: ignore[misc]
         def on_train_begin(
             self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any
         ) -> None:
             model = trainer.model_wrapped  # compiled, parallel, as it is called
-            self.guard = LogitGuard(model, optimizer=_inner(optimizer), **settings)
-            mine = (state.stateful_callbacks or {}).setdefault(type(self).__name__, self.state())
-            kept = self.kept or (mine[0] if isinstance(mine, list) else mine)["attributes"]["kept"]
-            self.go_on(kept if state.global_step else None)
+            self.guard = LogitGuard(model, optimizer=_unwrap_optimizer(optimizer), **settings)
+            callbacks = state.stateful_callbacks or {}
+            exported = callbacks.setdefault(type(self).__name__, self.state())
+            if isinstance(exported, list):  # several callbacks of this name
+                exported = exported[0]
+            guard_state = self.guard_state or exported["attributes"]["guard_state"]
+            self.resume(guard_state if state.global_step else None)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if (told := self.summary()) and state.is_world_process_zero:
-                trainer.log(told)
+            if (summary := self.summary()) and state.is_world_process_zero:
+                trainer.log(summary)
 
         def state(self) -> dict[str, Any]:
-            kept = self.guard.state_dict() if self.guard else None
-            return {"args": {}, "attributes": {"kept": kept}}
+            guard_state = self.guard.state_dict() if self.guard else None
+            return {"args": {}, "attributes": {"guard_state": guard_state}}
 
     callback = LogitGuardCallback()
     trainer.add_callback(callback)
@@ -97,7 +100,7 @@ def guard_lightning(**settings: Any) -> Any:
     if base is None:
         raise MissingExtraError("guarding a Lightning trainer", "lightning", "lightning")
 
-    class LogitGuardCallback(_Callback, base):  # type: ignore[misc]
+    class LogitGuardCallback(_GuardCallback, base):  # type: ignore[misc]
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             if len(trainer.optimizers) != 1:
                 raise InputError(
@@ -105,9 +108,12 @@ def guard_lightning(**settings: Any) -> Any:
                     " instance attsvm.optim.CombinedOptimizer"
                 )
             self.guard = LogitGuard(
-                pl_module, optimizer=_inner(trainer.optimizers[0]), by_hand=True, **settings
+                pl_module,
+                optimizer=_unwrap_optimizer(trainer.optimizers[0]),
+                by_hand=True,
+                **settings,
             )
-            self.go_on(self.kept)
+            self.resume(self.guard_state)
 
         def on_train_batch_start(self, *_: Any) -> None:
             self.guard.start()
@@ -117,19 +123,19 @@ def guard_lightning(**settings: Any) -> Any:
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
             self.on_before_backward()  # a step that was skipped had no backward pass
-            if told := self.summary():
-                pl_module.log_dict(told, rank_zero_only=True)
+            if summary := self.summary():
+                pl_module.log_dict(summary, rank_zero_only=True)
 
         def state_dict(self) -> dict[str, Any]:
-            return {"kept": self.guard.state_dict()} if self.guard else {}
+            return {"guard_state": self.guard.state_dict()} if self.guard else {}
 
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-            self.kept = state_dict.get("kept")
+            self.guard_state = state_dict.get("guard_state")
 
     return LogitGuardCallback()
 
 
-def _inner(optimizer: Any) -> Any:
+def _unwrap_optimizer(optimizer: Any) -> Any:
     """The optimiser that a trainer wraps."""
     while not hasattr(optimizer, "_optimizer_step_post_hooks") and hasattr(optimizer, "optimizer"):
         optimizer = optimizer.optimizer

@@ -1,4 +1,4 @@
-"""What is known of one head after an audit."""
+"""The findings of an audit on one head: statistics, comparison and support."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attsvm.base.errors import InputError, UnavailableError
 from attsvm.norms import Norm, as_norm
 
 PENDING = "their programmes are not solved yet"
-"""Why a head has no comparison while an audit is under way."""
+"""The reason why a head has no comparison while an audit is under way."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,12 @@ class Comparison:
             return float("nan"), float("nan")
         from scipy.special import stdtrit
 
-        own = float(np.var(self.resampled, ddof=1))
-        other = float(np.var(self._strict, ddof=1)) * (1 + 1 / n)
-        spread = own + other
-        freedom = spread**2 / max(own**2 / (texts - 1) + other**2 / (n - 1), 1e-300)
-        half = float(stdtrit(max(freedom, 1.0), 0.5 + level / 2)) * spread**0.5
+        of_texts = float(np.var(self.resampled, ddof=1))
+        of_null = float(np.var(self._strict, ddof=1)) * (1 + 1 / n)
+        variance = of_texts + of_null
+        # degrees of freedom of Welch and Satterthwaite
+        freedom = variance**2 / max(of_texts**2 / (texts - 1) + of_null**2 / (n - 1), 1e-300)
+        half = float(stdtrit(max(freedom, 1.0), 0.5 + level / 2)) * variance**0.5
         return self.excess - half, self.excess + half
 
     @property
@@ -117,10 +118,11 @@ class Head:
     Attributes:
         layer, head: numbers.
         name: the module.
-        queries: how many the statistics are over.
-        asked: how many the texts have; more than ``queries`` where some were not kept.
-        sure_queries: how many of ``queries`` have top mass above the threshold, and a choice.
-        joined: how many of ``sure_queries`` make the programme.
+        queries: number that the statistics are over.
+        queries_of_texts: number that the texts have; more than ``queries`` where some were not
+            recorded.
+        sure_queries: number of ``queries`` with top mass above the threshold, and a rival.
+        programme_queries: number of ``sure_queries`` that make the programme.
         sure: share of queries with top mass above .5, .9 and .99.
         top: mean top mass.
         entropy: mean, in nats; ``effective`` is its exponential, a number of tokens.
@@ -134,9 +136,9 @@ class Head:
         favourite: the word that is selected most often, its share of the queries, and the same for
             keys drawn at random; ``None`` where tokens have no names.
         rank: stable rank of the weights; NaN where keys and queries are the inputs.
-        spread: nuclear over Frobenius norm of the weights; NaN likewise.
+        nuclear_ratio: nuclear over Frobenius norm of the weights; NaN likewise.
         fits: one comparison per norm.
-        uncompared: why there is no comparison though a norm was asked for; else empty.
+        uncompared: reason why there is no comparison though a norm was asked for; else empty.
             :data:`PENDING` where its programmes are still to be solved.
     """
 
@@ -144,9 +146,9 @@ class Head:
     head: int
     name: str
     queries: int
-    asked: int
+    queries_of_texts: int
     sure_queries: int
-    joined: int
+    programme_queries: int
     sure: tuple[float, float, float]
     top: float
     entropy: float
@@ -159,7 +161,7 @@ class Head:
     chance: dict[str, float]
     favourite: tuple[str, float, float] | None
     rank: float
-    spread: float
+    nuclear_ratio: float
     fits: tuple[Comparison, ...] = ()
     uncompared: str = ""
 
@@ -170,10 +172,10 @@ class Head:
             InputError: a norm in which the head was not compared.
         """
         name = as_norm(norm).name
-        for each in self.fits:
-            if each.norm == name:
-                return each
-        have = ", ".join(each.norm for each in self.fits) or "none"
+        for fit in self.fits:
+            if fit.norm == name:
+                return fit
+        have = ", ".join(fit.norm for fit in self.fits) or "none"
         raise InputError(
             f"head {self.head} of layer {self.layer} was not compared in the norm {name}; it was"
             f" in: {have}"
@@ -186,9 +188,9 @@ class Head:
             "head": self.head,
             "name": self.name,
             "queries": self.queries,
-            "queries_of_texts": self.asked,
+            "queries_of_texts": self.queries_of_texts,
             "sure_queries": self.sure_queries,
-            "programme_queries": self.joined,
+            "programme_queries": self.programme_queries,
             "top": self.top,
             "sure_50": self.sure[0],
             "sure_90": self.sure[1],
@@ -200,7 +202,7 @@ class Head:
             "margin_scale_free_sure": self.sure_scale_free,
             "largest_logit": self.peak,
             "stable_rank": self.rank,
-            "nuclear_over_frobenius": self.spread,
+            "nuclear_over_frobenius": self.nuclear_ratio,
             **{f"selects_{kind.replace(' ', '_')}": v for kind, v in self.selects.items()},
             **{f"chance_{kind.replace(' ', '_')}": v for kind, v in self.chance.items()},
         }
@@ -220,7 +222,7 @@ class Head:
         return row
 
 
-def frame(rows: list[dict[str, Any]]) -> Any:
+def data_frame(rows: list[dict[str, Any]]) -> Any:
     """Flat rows as a data frame of pandas.
 
     Raises:

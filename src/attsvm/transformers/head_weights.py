@@ -14,7 +14,7 @@ QK-clip (Kimi Team, *Kimi K2: Open Agentic Intelligence*, 2025) multiplies the l
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -26,7 +26,7 @@ from attsvm.optim.split import Matrix, split_params
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _HeadRows:
     """The rows of a parameter that make queries, or keys.
 
     Attributes:
@@ -54,8 +54,8 @@ class HeadWeights:
         d: width of a head.
     """
 
-    queries: _Rows
-    keys: _Rows | None
+    queries: _HeadRows
+    keys: _HeadRows | None
     d: int
 
     def of(self, model: nn.Module) -> tuple[Tensor, Tensor | None]:
@@ -68,26 +68,26 @@ class HeadWeights:
         keys = self._heads(model, self.keys)
         return queries, keys.repeat_interleave(len(queries) // len(keys), dim=0)
 
-    def _heads(self, model: nn.Module, rows: _Rows) -> Tensor:
+    def _heads(self, model: nn.Module, rows: _HeadRows) -> Tensor:
         matrix = whole(model.get_parameter(rows.weight).detach()).float()
         matrix = matrix if rows.axis == 0 else matrix.mT
         return torch.stack([matrix[start : start + self.d] for start in rows.starts])
 
 
-def products(
+def weight_inner_products(
     queries: Tensor, keys: Tensor | None, others: Tensor, other_keys: Tensor | None
 ) -> Tensor:
-    r"""Per head :math:`\langle W_K^\top W_Q,V_K^\top V_Q\rangle`, from products of the head's
-    size; of the queries alone where there are no keys.
+    r"""The inner product :math:`\langle W_K^\top W_Q,V_K^\top V_Q\rangle` of each head, from
+    products of the head's size; of the queries alone where there are no keys.
     """
     if keys is None or other_keys is None:
         return (queries * others).sum(dim=(1, 2))
     return ((keys @ other_keys.mT) * (queries @ others.mT)).sum(dim=(1, 2))
 
 
-def find(model: nn.Module, module: str, heads: int, d: int) -> HeadWeights | None:
-    """The weights of the attention that ``module`` calls; ``None`` where they are not found, or do
-    not have ``heads`` times ``d`` rows.
+def find_head_weights(model: nn.Module, module: str, heads: int, d: int) -> HeadWeights | None:
+    """The weights of the attention that ``module`` calls; ``None`` where they are not recognised,
+    or do not have ``heads`` times ``d`` rows.
 
     Args:
         model: their names are those of this module.
@@ -96,102 +96,137 @@ def find(model: nn.Module, module: str, heads: int, d: int) -> HeadWeights | Non
         d: width of a head.
     """
     try:
-        known = split_params(model, ("query", "key"), blocks=None).matrices
+        split_matrices = split_params(model, ("query", "key"), blocks=None).matrices
     except InputError:
         return None
-    matrices = {matrix.parameter: matrix for matrix in known}
+    matrix_of_parameter = {matrix.parameter: matrix for matrix in split_matrices}
     path = module.split(".") if module else []
+    # the module itself, then the one or two around it: some models attend inside a submodule
     for depth in range(len(path), max(len(path) - 3, -1), -1):
         prefix = ".".join([*path[:depth], ""]) if depth else ""
-        here = [
-            (name, matrices[parameter])
+        matrices = [
+            (name, matrix_of_parameter[parameter])
             for name, parameter in model.named_parameters(remove_duplicate=False)
-            if name.startswith(prefix) and parameter in matrices
+            if name.startswith(prefix) and parameter in matrix_of_parameter
         ]
-        if here:
-            return _laid_out(dict(model.named_parameters()), here, heads, d)
+        if matrices:
+            return _locate_heads(dict(model.named_parameters()), matrices, heads, d)
     return None
 
 
-def _laid_out(
-    named: Mapping[str, Tensor], here: list[tuple[str, Matrix]], heads: int, d: int
+def _locate_heads(
+    parameters: Mapping[str, Tensor], matrices: list[tuple[str, Matrix]], heads: int, d: int
 ) -> HeadWeights | None:
-    asking = [each for each in here if each[1].roles == ("query",)]
-    keys = [each for each in here if each[1].roles == ("key",)]
-    fused = [each for each in here if {"query", "key"} <= set(each[1].roles)]
-    size = heads * d
-    if fused and len(here) == 1:
-        matrix = fused[0][1]
-        if matrix.sizes is not None:
-            asked, kept, *_ = matrix.sizes
-            if asked != size or kept % d:
-                return None
-            first, second = list(range(0, size, d)), list(range(size, size + kept, d))
-        else:  # group by group: the queries of its heads, its keys, its values
-            length = matrix.parameter.shape[matrix.axis]
-            groups = (length // d - heads) // 2
-            if groups < 1 or heads % groups or (heads + 2 * groups) * d != length:
-                return None
-            each = heads // groups
-            stride = (each + 2) * d
-            first = [(h // each) * stride + (h % each) * d for h in range(heads)]
-            second = list(range(each * d, groups * stride, stride))
-        both = [_rows(named, matrix, tuple(some)) for some in (first, second)]
-        return HeadWeights(both[0], both[1], d)
-    asking = [each for each in asking if each[1].parameter.shape[each[1].axis] == size]
-    if len({id(matrix) for _, matrix in asking}) != 1 or fused:
+    """The rows of each head in the query and key matrices of one module; ``None`` where shapes do
+    not tell them.
+
+    Args:
+        parameters: all parameters of the model by name.
+        matrices: name and matrix of what makes queries or keys in this module.
+        heads: number of query heads.
+        d: width of a head.
+
+    1. One matrix for queries, keys and values: see :func:`_locate_in_fused_matrix`.
+    2. One matrix for queries: head ``h`` has the rows from ``h d`` on.
+    3. The same parameter for keys, keys from a compressed stream, or one matrix for keys.
+    """
+    fused = [matrix for _, matrix in matrices if {"query", "key"} <= set(matrix.roles)]
+    # 1. queries, keys and values from one product
+    if fused and len(matrices) == 1:
+        return _locate_in_fused_matrix(parameters, fused[0], heads, d)
+    # 2. the matrix of the queries, under one name or two
+    query_matrices = [
+        matrix
+        for _, matrix in matrices
+        if matrix.roles == ("query",) and matrix.parameter.shape[matrix.axis] == heads * d
+    ]
+    if fused or len({id(matrix) for matrix in query_matrices}) != 1:
         return None
-    queries = asking[0][1]
-    own = _rows(named, queries, tuple(range(0, size, d)))
-    if len(asking) > 1:  # under two names: queries and keys are one parameter
-        return HeadWeights(own, own, d)
-    if len(keys) != 1:  # keys that come with values, or from a compressed stream
-        made = any("key" in matrix.roles for _, matrix in here)
-        return HeadWeights(own, None, d) if made else None
-    matrix = keys[0][1]
+    queries = _head_rows(parameters, query_matrices[0], range(0, heads * d, d))
+    # 3. the keys
+    if len(query_matrices) > 1:  # under two names: queries and keys are one parameter
+        return HeadWeights(queries, queries, d)
+    key_matrices = [matrix for _, matrix in matrices if matrix.roles == ("key",)]
+    if len(key_matrices) != 1:  # keys that come with values, or from a compressed stream
+        has_keys = any("key" in matrix.roles for _, matrix in matrices)
+        return HeadWeights(queries, None, d) if has_keys else None
+    matrix = key_matrices[0]
     length = matrix.parameter.shape[matrix.axis]
     if length % d or heads % (length // d):
         return None
-    shift = size if matrix.name.endswith("k_proj_weight") else 0
-    return HeadWeights(own, _rows(named, matrix, tuple(range(0, length, d)), shift), d)
+    # torch keeps the biases of queries, keys and values in one vector, one after the other
+    shift = heads * d if matrix.name.endswith("k_proj_weight") else 0
+    return HeadWeights(queries, _head_rows(parameters, matrix, range(0, length, d), shift), d)
 
 
-def _rows(
-    named: Mapping[str, Tensor], matrix: Matrix, starts: tuple[int, ...], shift: int = 0
-) -> _Rows:
+def _locate_in_fused_matrix(
+    parameters: Mapping[str, Tensor], matrix: Matrix, heads: int, d: int
+) -> HeadWeights | None:
+    """The rows of each head in a matrix that makes queries, keys and values; ``None`` where its
+    shape does not tell them.
+    """
+    query_length = heads * d
+    if matrix.sizes is not None:
+        # all queries, then all keys, then all values
+        first, key_length, *_ = matrix.sizes
+        if first != query_length or key_length % d:
+            return None
+        query_starts = list(range(0, query_length, d))
+        key_starts = list(range(query_length, query_length + key_length, d))
+    else:
+        # group by group: the queries of its heads, its keys, its values
+        length = matrix.parameter.shape[matrix.axis]
+        groups = (length // d - heads) // 2
+        if groups < 1 or heads % groups or (heads + 2 * groups) * d != length:
+            return None
+        group_size = heads // groups
+        stride = (group_size + 2) * d
+        query_starts = [(h // group_size) * stride + (h % group_size) * d for h in range(heads)]
+        key_starts = list(range(group_size * d, groups * stride, stride))
+    queries = _head_rows(parameters, matrix, query_starts)
+    return HeadWeights(queries, _head_rows(parameters, matrix, key_starts), d)
+
+
+def _head_rows(
+    parameters: Mapping[str, Tensor], matrix: Matrix, starts: Iterable[int], shift: int = 0
+) -> _HeadRows:
+    """The rows at which heads of a matrix begin, and the bias that goes with it."""
     name = matrix.name
     bias = name[: -len("weight")] + "bias" if name.endswith("weight") else ""
     if name.endswith(("q_proj_weight", "k_proj_weight")):  # torch keeps their biases in one
         bias = name[: -len("q_proj_weight")] + "in_proj_bias"
-    return _Rows(name, bias if bias in named else None, matrix.axis % 2, starts, shift)
+    known_bias = bias if bias in parameters else None
+    return _HeadRows(name, known_bias, matrix.axis % 2, tuple(starts), shift)
 
 
-class Clip:
+class LogitClip:
     """Factors of logits, gathered over heads and then applied together.
 
     Args:
         model: whose parameters are multiplied.
 
     Attributes:
-        shrunk: per parameter, the product of all factors so far, one number for each row.
+        row_factors: per parameter, the product of all factors so far, one number for each row.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._factors: dict[str, Tensor] = {}
-        self.shrunk: dict[str, Tensor] = {}
-        self._starts: dict[str, Tensor] = {}
+        self._requests: dict[str, Tensor] = {}
+        self.row_factors: dict[str, Tensor] = {}
+        self._before: dict[str, Tensor] = {}
 
-    def head(self, weights: HeadWeights, head: int, factor: float) -> None:
-        """Ask for ``factor`` on the logits of this head; of several askings the smallest counts."""
+    def request(self, weights: HeadWeights, head: int, factor: float) -> None:
+        """Ask for ``factor`` on the logits of this head; the smallest request counts."""
         keys = weights.keys
         if keys is None or len(keys.starts) < len(weights.queries.starts):
-            self._ask(weights.queries, head, weights.d, factor)  # keys are not this head's alone
+            # the keys are not this head's alone, so its queries take the factor
+            self._request_rows(weights.queries, head, weights.d, factor)
             return
+        # logits are products of both: a square root for each
         for rows in (weights.queries, keys):
-            self._ask(rows, head, weights.d, math.sqrt(factor))
+            self._request_rows(rows, head, weights.d, math.sqrt(factor))
 
-    def _ask(self, rows: _Rows, head: int, d: int, factor: float) -> None:
+    def _request_rows(self, rows: _HeadRows, head: int, d: int, factor: float) -> None:
         for name, start in (
             (rows.weight, rows.starts[head]),
             (rows.bias, rows.starts[head] + rows.shift),
@@ -200,35 +235,39 @@ class Clip:
                 continue
             parameter = self._model.get_parameter(name)
             axis = rows.axis if parameter.ndim > 1 else 0
-            if name not in self._factors:
-                self._factors[name] = torch.ones(parameter.shape[axis], dtype=torch.float64)
-            self._factors[name][start : start + d].clamp_(max=factor)
+            if name not in self._requests:
+                self._requests[name] = torch.ones(parameter.shape[axis], dtype=torch.float64)
+            self._requests[name][start : start + d].clamp_(max=factor)
 
     def apply(self) -> None:
         """Multiply; rows of other heads keep their bits."""
-        for name, factors in self._factors.items():
-            mine, values = self._beside(name, factors)
-            mine.mul_(values)
-            self.shrunk[name] = factors * self.shrunk.get(name, 1.0)
-        self._factors = {}
+        for name, factors in self._requests.items():
+            weights, shares = self._on_this_process(name, factors)
+            weights.mul_(shares)
+            self.row_factors[name] = factors * self.row_factors.get(name, 1.0)
+        self._requests = {}
 
     def before_step(self) -> None:
-        """Keep the weights that have been clipped, to shorten the step that comes."""
-        self._starts = {name: self._beside(name, f)[0].clone() for name, f in self.shrunk.items()}
+        """Remember the weights that have been clipped, to shorten the step that comes."""
+        self._before = {
+            name: self._on_this_process(name, factors)[0].clone()
+            for name, factors in self.row_factors.items()
+        }
 
     def after_step(self) -> None:
         """Shorten the step since :meth:`before_step` as the weights have been: it stays as long,
         relative to them, as it would be had they never been clipped. Other rows keep their bits.
         """
-        for name, start in self._starts.items():
-            mine, values = self._beside(name, self.shrunk[name])
-            mine.copy_(torch.where(values < 1, start + values * (mine - start), mine))
-        self._starts = {}
+        for name, before in self._before.items():
+            weights, factors = self._on_this_process(name, self.row_factors[name])
+            shortened = before + factors * (weights - before)
+            weights.copy_(torch.where(factors < 1, shortened, weights))
+        self._before = {}
 
-    def _beside(self, name: str, factors: Tensor) -> tuple[Tensor, Tensor]:
-        """This process's part of a parameter, and of factors of its rows in the same shape."""
+    def _on_this_process(self, name: str, factors: Tensor) -> tuple[Tensor, Tensor]:
+        """This process's share of a parameter, and factors of its rows in the same shape."""
         parameter = self._model.get_parameter(name).detach()
-        mine = local(parameter)
+        weights = local(parameter)
         shape = (-1, 1) if parameter.ndim > 1 and len(factors) == parameter.shape[0] else (-1,)
-        values = factors.to(mine).reshape(shape).expand(parameter.shape).contiguous()
-        return mine, part(values, parameter)
+        values = factors.to(weights).reshape(shape).expand(parameter.shape).contiguous()
+        return weights, part(values, parameter)

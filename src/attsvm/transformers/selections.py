@@ -1,8 +1,9 @@
-r"""What every head of a recording selects, and how firmly.
+r"""Selected tokens of every head of a recording, and how firmly they are selected.
 
-What is read of a single query stands in :mod:`attsvm.transformers.logits`. A margin grows with the
-length of keys and queries, so margins of different heads compare only *scale-free*: divided by
-:math:`s\,\mathrm{rms}(k)\,\mathrm{rms}(q)`, the typical size of a logit of that head.
+The statistics of a single query stand in :mod:`attsvm.transformers.logit_statistics`. A margin
+grows with the length of keys and queries, so margins of different heads compare only *scale-free*:
+divided by :math:`s\,\mathrm{rms}(k)\,\mathrm{rms}(q)`, the typical size of a logit of that
+head.
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ from numpy.typing import ArrayLike, NDArray
 
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
-from attsvm.transformers.capture import Attended, Layer, Recording
-from attsvm.transformers.logits import Firmness, blocks, firmness
+from attsvm.transformers.capture import Layer, Recording, TextAttention
+from attsvm.transformers.logit_statistics import LogitStatistics, logit_statistics, query_blocks
 
 Classes = Callable[[int], ArrayLike] | Sequence[ArrayLike]
 """Per text ``(T,)`` integers, equal for equivalent tokens; a list, or a function of its number."""
 
 KINDS = ("itself", "previous", "next", "first", "same token", "special", "other")
-"""What a selected token can be, in the order in which it is asked; ``special`` is a separator."""
+"""What a selected token can be; the first that holds counts, ``special`` is a separator."""
 
-Favourite = tuple[str, float, float]
+FavouriteToken = tuple[str, float, float]
 """A word, the share of queries that select it, and that share under selection at random."""
 
-_SPECIAL = {"[CLS]", "[SEP]", "<s>", "</s>", "<|endoftext|>", "<bos>", "<eos>", ".", ","}
+_SEPARATORS = {"[CLS]", "[SEP]", "<s>", "</s>", "<|endoftext|>", "<bos>", "<eos>", ".", ","}
 
 
 @dataclass(frozen=True, eq=False)
 class Selections:
-    """What the heads of one layer select, query by query of all texts, end to end.
+    """Selected tokens of the heads of one layer, query by query of all texts, end to end.
 
     Attributes:
         text, position: ``(q,)``, where the queries stand.
         selected: ``(heads, q)``, the position of the largest logit.
-        runner: ``(heads, q)``, that of the best rival, -1 where there is none.
+        rival: ``(heads, q)``, that of the best rival, -1 where there is none.
         margin: ``(heads, q)`` nats; ``inf`` where there is no rival.
-        size: ``(heads,)``, the typical size of a logit; margins over it are scale-free.
+        logit_size: ``(heads,)``, the typical size of a logit; margins over it are scale-free.
         top: ``(heads, q)``, softmax weight of the selected token's class.
         entropy: ``(heads, q)`` nats.
         peak: ``(heads, q)``, the largest logit.
@@ -53,9 +54,9 @@ class Selections:
     text: IntArray
     position: IntArray
     selected: IntArray
-    runner: IntArray
+    rival: IntArray
     margin: FloatArray
-    size: FloatArray
+    logit_size: FloatArray
     top: FloatArray
     entropy: FloatArray
     peak: FloatArray
@@ -64,21 +65,25 @@ class Selections:
 
     @property
     def scale_free(self) -> FloatArray:
-        """``(heads, q)``: margins in units of the typical logit of their head."""
-        return self.margin / self.size[:, None]
+        """Margins in units of the typical logit of their head, ``(heads, q)``."""
+        return self.margin / self.logit_size[:, None]
 
     def sure(self, h: int, threshold: float) -> BoolArray:
-        """``(q,)``: which queries of a head have top mass above ``threshold``, and a choice."""
-        found: BoolArray = (self.top[h] > threshold) & (self.runner[h] >= 0)
-        return found
+        """Whether each query of a head has top mass above ``threshold`` and a rival, ``(q,)``."""
+        is_sure: BoolArray = (self.top[h] > threshold) & (self.rival[h] >= 0)
+        return is_sure
 
 
-def selections(
+def compute_selections(
     recording: Recording,
     layer: Layer,
     classes: Classes | None = None,
 ) -> Selections:
-    """What each head of ``layer`` selects at every kept query.
+    """Selected token, margin and kind of every recorded query, for each head of ``layer``.
+
+    1. Statistics of the logits, text by text.
+    2. The kind of every key for every query; that of the selected key is looked up.
+    3. The shares of the kinds when all keys that a query sees are equally likely.
 
     Args:
         recording: the recording that the layer belongs to, for its tokens.
@@ -88,113 +93,131 @@ def selections(
     Raises:
         InputError: classes that do not fit the text.
     """
-    rows = [
-        _text_rows(t, None if classes is None else labels(classes, t.text, t.keys.shape[1]))
-        for t in layer.texts
-    ]
-    parts = [torch.cat(column, dim=1) for column in zip(*rows, strict=True)]
-    found = Firmness(*parts)
-    where = np.concatenate([each.positions for each in layer.texts])
-    text = np.concatenate([np.full(len(each.positions), each.text) for each in layer.texts])
-    selected = found.selected.numpy()
-    kinds = [_kinds(recording, layer, each) for each in layer.texts]
-    starts = np.cumsum([0, *(len(each) for each in kinds)])
-    chosen = [
-        np.take_along_axis(each, selected[:, start : start + len(each)].T, axis=1).T
-        for each, start in zip(kinds, starts, strict=False)
-    ]
-    chance = np.zeros(len(KINDS))
-    for each, t in zip(kinds, layer.texts, strict=True):
-        share = t.visible / t.visible.sum(axis=1, keepdims=True)
-        chance += np.bincount(each.ravel(), share.ravel(), len(KINDS))
+    # 1. statistics, joined end to end
+    statistics = _concatenated(
+        [
+            _statistics_of_text(
+                text,
+                None if classes is None else token_classes(classes, text.text, text.keys.shape[1]),
+            )
+            for text in layer.texts
+        ]
+    )
+    selected = statistics.selected.numpy()
+    position = np.concatenate([text.positions for text in layer.texts])
+    # 2. and 3.
+    start, selected_kinds, chance = 0, [], np.zeros(len(KINDS))
+    for text in layer.texts:
+        kinds = _kinds_of_keys(recording, layer, text)
+        keys = selected[:, start : start + len(kinds)].T
+        selected_kinds.append(np.take_along_axis(kinds, keys, axis=1).T)
+        uniform = text.visible / text.visible.sum(axis=1, keepdims=True)
+        chance += np.bincount(kinds.ravel(), uniform.ravel(), len(KINDS))
+        start += len(kinds)
     return Selections(
-        text,
-        where,
+        np.concatenate([np.full(len(text.positions), text.text) for text in layer.texts]),
+        position,
         selected,
-        found.runner.numpy(),
-        found.margin.double().numpy(),
-        _sizes(layer),
-        found.top.double().numpy(),
-        found.entropy.double().numpy(),
-        found.peak.double().numpy(),
-        np.concatenate(chosen, axis=1).astype(np.int64),
-        chance / len(where),
+        statistics.rival.numpy(),
+        statistics.margin.double().numpy(),
+        _typical_logits(layer),
+        statistics.top.double().numpy(),
+        statistics.entropy.double().numpy(),
+        statistics.peak.double().numpy(),
+        np.concatenate(selected_kinds, axis=1).astype(np.int64),
+        chance / len(position),
     )
 
 
-def _text_rows(text: Attended, classes: IntArray | None) -> Firmness:
+def _statistics_of_text(text: TextAttention, classes: IntArray | None) -> LogitStatistics:
     heads, T = len(text.queries), text.keys.shape[1]
-    group = None if classes is None else torch.from_numpy(classes)
-    rows = [
-        firmness(text.logits(some.start, some.stop), group)
-        for some in blocks(len(text.positions), heads * T)
-    ]
-    return Firmness(*(torch.cat(column, dim=1) for column in zip(*rows, strict=True)))
+    class_of_key = None if classes is None else torch.from_numpy(classes)
+    # a block of queries at a time, so that no T x T matrix is held
+    return _concatenated(
+        [
+            logit_statistics(text.logits(block.start, block.stop), class_of_key)
+            for block in query_blocks(len(text.positions), heads * T)
+        ]
+    )
 
 
-def labels(classes: Classes | None, text: int, T: int) -> IntArray:
-    """``(T,)``: the class of every token of a text, each its own when none are declared.
+def _concatenated(statistics: Sequence[LogitStatistics]) -> LogitStatistics:
+    """Statistics of one run of queries after the other, ``(heads, q)`` each."""
+    columns = zip(*statistics, strict=True)
+    return LogitStatistics(*(torch.cat(column, dim=1) for column in columns))
+
+
+def token_classes(classes: Classes | None, text: int, T: int) -> IntArray:
+    """The class of every token of a text, ``(T,)``; a class for each when none are declared.
 
     Raises:
         InputError: classes that do not fit the text.
     """
     if classes is None:
         return np.arange(T)
-    found = np.asarray(classes(text) if callable(classes) else classes[text])
-    if found.shape != (T,) or found.dtype.kind not in "iu":
+    labels = np.asarray(classes(text) if callable(classes) else classes[text])
+    if labels.shape != (T,) or labels.dtype.kind not in "iu":
         raise InputError(
-            f"classes of text {text} have shape {found.shape} and dtype {found.dtype}; they must"
+            f"classes of text {text} have shape {labels.shape} and dtype {labels.dtype}; they must"
             f" be integers ({T},)"
         )
-    return found.astype(np.int64)
+    return labels.astype(np.int64)
 
 
-def _sizes(layer: Layer) -> FloatArray:
-    """The typical size of a logit per head, from root mean squares of keys and queries."""
+def _typical_logits(layer: Layer) -> FloatArray:
+    r"""The typical size of a logit per head, :math:`s\,\mathrm{rms}(k)\,\mathrm{rms}(q)`."""
     keys = torch.cat([text.keys.float() for text in layer.texts], dim=1)
     queries = torch.cat([text.queries.float() for text in layer.texts], dim=1)
-    sizes = [each.square().sum(dim=-1).mean(dim=1).sqrt() for each in (keys, queries)]
-    k = sizes[0].repeat_interleave(layer.heads // len(sizes[0]))
-    found = (layer.texts[0].scale * k * sizes[1]).double().numpy()
-    return np.maximum(found, np.finfo(np.float64).tiny)
+    rms_k, rms_q = (vectors.square().sum(dim=-1).mean(dim=1).sqrt() for vectors in (keys, queries))
+    rms_k = rms_k.repeat_interleave(layer.heads // len(rms_k))
+    sizes = (layer.texts[0].scale * rms_k * rms_q).double().numpy()
+    return np.maximum(sizes, np.finfo(np.float64).tiny)
 
 
-def _kinds(recording: Recording, layer: Layer, text: Attended) -> NDArray[np.int8]:
-    """``(q, T)``: what every key of a text is to every kept query."""
-    place, T = text.positions[:, None], text.keys.shape[1]
-    kind = np.full((len(place), T), KINDS.index("other"), dtype=np.int8)
+def _kinds_of_keys(recording: Recording, layer: Layer, text: TextAttention) -> NDArray[np.int8]:
+    """The kind that every key of a text has for every recorded query, ``(q, T)``."""
+    positions, T = text.positions[:, None], text.keys.shape[1]
+    kind = np.full((len(positions), T), KINDS.index("other"), dtype=np.int8)
     if layer.cross:
         return kind
-    if len(words := _of(recording.words, text)) == T:
-        kind[:, [word in _SPECIAL for word in words]] = KINDS.index("special")
-    if len(ids := _of(recording.tokens, text)) == T:
+    # from the last kind to the first, so that the first one that holds stays
+    if len(words := _entry_of_text(recording.words, text)) == T:
+        kind[:, [word in _SEPARATORS for word in words]] = KINDS.index("special")
+    if len(ids := _entry_of_text(recording.tokens, text)) == T:
         kind[ids == ids[text.positions][:, None]] = KINDS.index("same token")
     kind[:, 0] = KINDS.index("first")
-    for name, step in (("next", 1), ("previous", -1), ("itself", 0)):
-        kind[np.arange(T) == place + step] = KINDS.index(name)
+    for name, offset in (("next", 1), ("previous", -1), ("itself", 0)):
+        kind[np.arange(T) == positions + offset] = KINDS.index(name)
     return kind
 
 
-def _of(every: Sequence[Any], text: Attended) -> Any:
-    """What a recording holds for a text; the other text of a decoder has no names or numbers."""
-    return every[text.text] if text.text < len(every) else ()
+def _entry_of_text(entries: Sequence[Any], text: TextAttention) -> Any:
+    """The entry of a recording for a text; empty for a decoder's text, which has no names."""
+    return entries[text.text] if text.text < len(entries) else ()
 
 
-def favourite(recording: Recording, layer: Layer, seen: Selections, h: int) -> Favourite | None:
+def favourite_token(
+    recording: Recording, layer: Layer, selections: Selections, h: int
+) -> FavouriteToken | None:
     """The word that head ``h`` of ``layer`` selects most often; ``None`` where tokens have no
     names.
     """
-    texts = [t for t in layer.texts if len(_of(recording.words, t)) == t.keys.shape[1]]
+    texts = [
+        text
+        for text in layer.texts
+        if len(_entry_of_text(recording.words, text)) == text.keys.shape[1]
+    ]
     if layer.cross or not texts:
         return None
-    names, sights, picks = [], [], []
-    for each in texts:
-        names += recording.words[each.text]
-        sights.append((each.visible / each.visible.sum(axis=1, keepdims=True)).sum(axis=0))
-        own = seen.selected[h][seen.text == each.text]
-        picks.append(np.bincount(own, minlength=each.keys.shape[1]))
+    names, chances, counts = [], [], []
+    for text in texts:
+        names += recording.words[text.text]
+        chances.append((text.visible / text.visible.sum(axis=1, keepdims=True)).sum(axis=0))
+        selected = selections.selected[h][selections.text == text.text]
+        counts.append(np.bincount(selected, minlength=text.keys.shape[1]))
+    # join the positions at which the same word stands
     words, number = np.unique(names, return_inverse=True)
-    picked = np.bincount(number, np.concatenate(picks))
-    best = int(picked.argmax())
-    chance = float(np.concatenate(sights)[number == best].sum() / picked.sum())
-    return str(words[best]), float(picked[best] / picked.sum()), chance
+    count_of_word = np.bincount(number, np.concatenate(counts))
+    best, queries = int(count_of_word.argmax()), count_of_word.sum()
+    chance = float(np.concatenate(chances)[number == best].sum() / queries)
+    return str(words[best]), float(count_of_word[best] / queries), chance

@@ -12,19 +12,17 @@ from attsvm.base.errors import InputError
 from attsvm.base.files import digest, opened
 from attsvm.base.printable import escaped
 
-_NAMED = 5  # lines that a sentence names
-
 
 @dataclass(frozen=True)
-class Texts:
+class ProbeTexts:
     """The texts of a file, a line each.
 
     Attributes:
         file: the file; ``None`` where the model tells a text of its own.
         used: the texts that are read, by the number of their line, from 1.
         beyond: numbers of the lines whose texts are not read, because ``most`` are.
-        empty: how many lines hold nothing.
-        most: how many texts are read at most.
+        empty: number of lines that hold nothing.
+        most: largest number of texts to read.
         sha256: of the file.
     """
 
@@ -37,13 +35,13 @@ class Texts:
 
 
 @dataclass
-class Reading:
-    """How much of the texts a model has read.
+class TextCoverage:
+    """The tokens of the texts that a model has read, and those that it has not.
 
     Attributes:
         limit: the most tokens of a text.
         why: what sets the limit, in words.
-        tokens: how many were read, of all texts.
+        tokens: number that were read, of all texts.
         cut: tokens that were not read at the end of a text, by the number of its line.
     """
 
@@ -53,13 +51,13 @@ class Reading:
     cut: dict[int, int] = field(default_factory=dict)
 
     def add(self, line: int, tokens: int, read: int) -> None:
-        """A text of so many tokens, of which so many were read."""
+        """Count a text of so many tokens, of which so many were read."""
         self.tokens += read
         if read < tokens:
             self.cut[line] = tokens - read
 
 
-def read_texts(file: Path, most: int) -> Texts:
+def read_probe_texts(file: Path, most: int) -> ProbeTexts:
     """The first ``most`` texts of a UTF-8 file, a text per line that is not empty.
 
     Raises:
@@ -77,7 +75,7 @@ def read_texts(file: Path, most: int) -> Texts:
     if not texts:
         raise InputError(f"{file} holds no text; give a text per line")
     numbers = list(texts)
-    return Texts(
+    return ProbeTexts(
         file,
         {number: texts[number] for number in numbers[:most]},
         numbers[most:],
@@ -87,69 +85,70 @@ def read_texts(file: Path, most: int) -> Texts:
     )
 
 
-def account(texts: Texts, reading: Reading) -> dict[str, Any]:
-    """What was read and what was not, JSON-ready. Of long lists of lines the first few stand."""
+def coverage_record(texts: ProbeTexts, coverage: TextCoverage) -> dict[str, Any]:
+    """The texts that were read and those that were not, JSON-ready; of long lists of lines the
+    first few.
+    """
     return {
         "file": None if texts.file is None else str(texts.file),
         "texts": len(texts.used) + len(texts.beyond),
         "used": len(texts.used),
-        "tokens": reading.tokens,
+        "tokens": coverage.tokens,
         "not_used": _group(texts.beyond, f"--texts is {texts.most}"),
         "cut": {
-            **_group(list(reading.cut), reading.why),
-            "tokens": sum(reading.cut.values()),
+            **_group(list(coverage.cut), coverage.why),
+            "tokens": sum(coverage.cut.values()),
         },
         "empty_lines": texts.empty,
     }
 
 
-def _group(lines: Sequence[int], why: str) -> dict[str, Any]:
-    return {"count": len(lines), "lines": list(lines[:_NAMED]), "why": why if lines else None}
+def _group(lines: Sequence[int], why: str, named: int = 5) -> dict[str, Any]:
+    return {"count": len(lines), "lines": list(lines[:named]), "why": why if lines else None}
 
 
-def sentences(texts: Texts, reading: Reading) -> list[str]:
-    """The same in words."""
+def coverage_sentences(texts: ProbeTexts, coverage: TextCoverage) -> list[str]:
+    """Sentences on the texts that were read and those that were not."""
     if texts.file is None:
-        return [f"The model tells a text of its own, of {reading.tokens} tokens."]
+        return [f"The model tells a text of its own, of {coverage.tokens} tokens."]
     used, total = len(texts.used), len(texts.used) + len(texts.beyond)
     name = escaped(texts.file.name)
     if texts.beyond:
-        told = [
-            f"{used:,} of the {total:,} texts of {name} {_were(used)} used, {reading.tokens:,}"
+        sentences = [
+            f"{used:,} of the {total:,} texts of {name} {_were(used)} used, {coverage.tokens:,}"
             f" tokens; {len(texts.beyond):,} {_were(len(texts.beyond))} not"
-            f" ({_lines(texts.beyond)}), because --texts is {texts.most:,}."
+            f" ({_name_lines(texts.beyond)}), because --texts is {texts.most:,}."
         ]
     elif total == 1:
-        told = [f"The one text of {name} was used, {reading.tokens:,} tokens."]
+        sentences = [f"The one text of {name} was used, {coverage.tokens:,} tokens."]
     else:
-        told = [f"All {total:,} texts of {name} were used, {reading.tokens:,} tokens."]
-    if reading.cut:
-        n, lost = len(reading.cut), sum(reading.cut.values())
+        sentences = [f"All {total:,} texts of {name} were used, {coverage.tokens:,} tokens."]
+    if coverage.cut:
+        n, lost = len(coverage.cut), sum(coverage.cut.values())
         whose = f"{n:,} of them {'is' if n == 1 else 'are'}" if used > 1 else "It is"
-        told.append(
-            f"{whose} longer than {reading.limit:,} tokens ({_lines(list(reading.cut))}):"
-            f" the last {lost:,} tokens {_were(lost)} not read, because {reading.why}."
+        sentences.append(
+            f"{whose} longer than {coverage.limit:,} tokens ({_name_lines(list(coverage.cut))}):"
+            f" the last {lost:,} tokens {_were(lost)} not read, because {coverage.why}."
         )
     if texts.empty:
-        one = texts.empty == 1
-        told.append(
+        sentences.append(
             "1 line is empty and no text."
-            if one
+            if texts.empty == 1
             else f"{texts.empty:,} lines are empty and no texts."
         )
-    return told
+    return sentences
 
 
 def _were(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def _lines(numbers: Sequence[int]) -> str:
+def _name_lines(numbers: Sequence[int], longest: int = 5) -> str:
     """Some lines by number: a few are named, the rest are counted."""
     if len(numbers) == 1:
         return f"line {numbers[0]}"
-    named = numbers if len(numbers) <= _NAMED + 1 else numbers[:_NAMED]
+    named = numbers if len(numbers) <= longest + 1 else numbers[:longest]
     words = ", ".join(f"{number}" for number in named[:-1])
     if len(named) == len(numbers):
         return f"lines {words} and {named[-1]}"
-    return f"lines {words}, {named[-1]} and {len(numbers) - _NAMED:,} more"
+    return f"lines {words}, {named[-1]} and {len(numbers) - longest:,} more"

@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 
 from attsvm import Nuclear, max_margin, order_margins
-from attsvm.theory.next_token import AttentionCourse, Problem, Rule, attention_stage, factored_stage
+from attsvm.theory.next_token import (
+    AttentionTrajectory,
+    Problem,
+    StepRule,
+    attention_stage,
+    factored_stage,
+)
 from attsvm.theory.sentences import arcs, priority_graph
 from attsvm.training import AtSteps
 from attsvm_papers import kit
@@ -59,14 +65,14 @@ def run(kind, seeds, steps=20_000, far=100_000):
     problem, start = Problem.of(data, "log_mass"), starts_of_kind(kind, SETTING[3], seeds)
     if kind == HALF:  # twice the steps: the same length of path
         trajectory = factored_stage(
-            problem, Rule(LR / 2), 2 * steps, init=start, records=AtSteps(())
+            problem, StepRule(LR / 2), 2 * steps, init=start, records=AtSteps(())
         )
         return _drift(trajectory, -1)
     records = AtSteps([*log_spaced_records(steps), steps])
     if kind == MATRIX:
-        trajectory = attention_stage(problem, Rule(MATRIX_LR), far, records=records)
+        trajectory = attention_stage(problem, StepRule(MATRIX_LR), far, records=records)
     else:
-        trajectory = factored_stage(problem, Rule(LR), far, init=start, records=records)
+        trajectory = factored_stage(problem, StepRule(LR), far, init=start, records=records)
     sizes = np.linalg.svd(trajectory.W, compute_uv=False)
     # W is zero at the start of one kind
     total = np.maximum(sizes.sum(axis=-1, keepdims=True), np.finfo(np.float64).tiny)
@@ -90,7 +96,7 @@ def run(kind, seeds, steps=20_000, far=100_000):
     return columns | ({} if kind == MATRIX else _drift(trajectory, record))
 
 
-def _drift(trajectory: AttentionCourse, record: int) -> dict[str, Any]:
+def _drift(trajectory: AttentionTrajectory, record: int) -> dict[str, Any]:
     r"""How far :math:`K^\top K-Q^\top Q` is from where it started, :math:`K^\top K`
     alone.
     """

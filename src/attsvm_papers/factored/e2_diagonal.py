@@ -14,7 +14,7 @@ import numpy as np
 
 from attsvm import Frobenius, Lp, Margins, max_margin, order_margins
 from attsvm.theory.next_token import Problem
-from attsvm.theory.scale_free_descent import Steepest, descend
+from attsvm.theory.scale_free_descent import Steepest, descend_scale_free
 from attsvm.theory.sentences import arcs, priority_graph
 from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import log_spaced_records
@@ -50,7 +50,7 @@ def run(scale, seeds, steps=100_000):
         [np.random.default_rng([62, seed]).standard_normal((SETTING[3], 2)) for seed in seeds]
     )
     due = np.array([0, *log_spaced_records(steps)])
-    pairs, _ = descend(gradient, start, Steepest(Frobenius()), lambda step: LR, due)
+    pairs, _ = descend_scale_free(gradient, start, Steepest(Frobenius()), lambda step: LR, due)
     weights = pairs[..., 0] * pairs[..., 1]
     least = np.stack(
         [

@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import graph_svm
-from attsvm.theory import leading_tokens, token_masses
-from attsvm.theory.next_token import Rule
+from attsvm.theory import graph_svm_batch, leading_tokens, token_masses
+from attsvm.theory.next_token import StepRule
 from attsvm.theory.sentences import NextTokenData
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import (
@@ -52,13 +51,13 @@ CHORDS = 50
 )
 def train_on_acyclic(case, setting, lr, steps, seeds):
     data = draw_data_sets_of_setting(setting, False, seeds)
-    svms = graph_svm(data)
-    trajectory = train_attention(data, Rule(lr), steps, seeds)
+    svms = graph_svm_batch(data)
+    trajectory = train_attention(data, StepRule(lr), steps, seeds)
     columns = compare_along(trajectory, svms) | certificates(svms)
     columns["error"], error_alike = (
         np.sqrt(np.maximum(2.0 - 2.0 * columns[name], 0.0)) for name in ("cosine", "cosine_alike")
     )
-    narrow = graph_svm(draw_data_sets_of_setting((*setting[:3], NARROW), False, seeds))
+    narrow = graph_svm_batch(draw_data_sets_of_setting((*setting[:3], NARROW), False, seeds))
     rng = np.random.default_rng([41, int(case == "b"), seeds[0]])
     chord, chord_of_mass = np.array([_above_the_chord(data_set, rng) for data_set in data]).T
     return {
@@ -105,8 +104,8 @@ UNSEEN = 200
 @kit.run(kit.rows("case lr decay steps", CYCLIC), seeds=kit.seeds(100, by=50), name="cyclic")
 def train_on_cyclic(case, lr, decay, steps, seeds):
     data = draw_data_sets_of_setting(SETTINGS[1], True, seeds)
-    svms = graph_svm(data)
-    trajectory = train_attention(data, Rule(lr, decay=decay), steps, seeds, TAIL)
+    svms = graph_svm_batch(data)
+    trajectory = train_attention(data, StepRule(lr, decay=decay), steps, seeds, TAIL)
     columns = compare_along(trajectory, svms)
     tail = columns.pop("finite")
     spaced = np.r_[0 : len(trajectory.steps) - TAIL - 1, len(trajectory.steps) - 1]

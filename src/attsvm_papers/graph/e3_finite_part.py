@@ -11,8 +11,8 @@ to rounding.
 
 import numpy as np
 
-from attsvm import graph_svm
-from attsvm.theory.next_token import Rule
+from attsvm.theory import graph_svm_batch
+from attsvm.theory.next_token import StepRule
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import (
     ALIKE,
@@ -33,8 +33,8 @@ RESOLVED = 1e-9
 @kit.run(seeds=kit.seeds(100, by=50), quick={"seeds": 20})
 def run(seeds, setting=SETTINGS[1], lr=1.0, steps=20_000):
     data = draw_data_sets_of_setting(setting, True, seeds)
-    svms = graph_svm(data)
-    course = train_attention(data, Rule(lr, normalize=False), steps, seeds)
+    svms = graph_svm_batch(data)
+    course = train_attention(data, StepRule(lr, normalize=False), steps, seeds)
     columns = compare_along(course, svms)
     excess = course.loss.T - np.array([svm.floor for svm in svms])[:, None]
     sizes = np.array([svm.solution.norm for svm in svms])

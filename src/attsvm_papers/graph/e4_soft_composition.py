@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import LogSpaced, graph_svm
-from attsvm.theory import token_masses
-from attsvm.theory.next_token import Problem, Rule, attention_stage
+from attsvm import LogSpaced
+from attsvm.theory import graph_svm_batch, token_masses
+from attsvm.theory.next_token import Problem, StepRule, attention_stage
 from attsvm.theory.sentences import NextTokenData, embed
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import uniform_starts
@@ -36,9 +36,9 @@ def run(seeds, d=8, lr=1.0, steps=2000):
         NextTokenData.from_sentences(SENTENCES, LABELS, embeddings=E, following=np.arange(3))
         for E in rows
     ]
-    svms = graph_svm(data)
-    agreed = graph_svm([one.select([3, 9]) for one in data])
-    problem, rule = Problem.of(data, "log_mass"), Rule(lr, normalize=False)
+    svms = graph_svm_batch(data)
+    agreed = graph_svm_batch([one.select([3, 9]) for one in data])
+    problem, rule = Problem.of(data, "log_mass"), StepRule(lr, normalize=False)
     course = attention_stage(
         problem, rule, steps, init=uniform_starts(d, seeds), records=LogSpaced(60)
     )

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import Margins, graph_margins, graph_svm, max_margin
-from attsvm.theory import local_arcs, token_masses
-from attsvm.theory.next_token import Problem, Rule, SentenceLoss, attention_stage
+from attsvm import Margins, graph_margins, max_margin
+from attsvm.theory import graph_svm_batch, local_arcs, token_masses
+from attsvm.theory.next_token import Problem, SentenceLoss, StepRule, attention_stage
 from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import SETTINGS, draw_data_sets_of_setting, uniform_starts
@@ -41,10 +41,14 @@ def run(part, seeds, lr=0.1, steps=2000, long=40_000):
     E = np.stack([one.embeddings for one in data])
     problem = Problem.of(data, loss, values=E @ E.mT if general else None)
     course = attention_stage(
-        problem, Rule(lr), long, init=uniform_starts(setting[3], seeds), records=AtSteps([steps])
+        problem,
+        StepRule(lr),
+        long,
+        init=uniform_starts(setting[3], seeds),
+        records=AtSteps([steps]),
     )
     columns: dict[str, Any] = {}
-    global_solutions = [svm.solution for svm in graph_svm(data)]
+    global_solutions = [svm.solution for svm in graph_svm_batch(data)]
     columns["global"] = _cosines(course.W[1], global_solutions)
     growth = course.W[2] - course.W[1]
     columns["growth"] = np.linalg.norm(growth, axis=(-2, -1))

@@ -8,7 +8,7 @@ Source: Mechanics of Next Token Prediction with Self-Attention, regularisation p
 
 import numpy as np
 
-from attsvm import graph_svm
+from attsvm.theory import graph_svm_batch
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import (
     ALIKE,
@@ -29,7 +29,7 @@ CYCLIC = 2
 @kit.run(part=range(len(DATA)), seeds=kit.seeds(100, by=100), quick={"seeds": 30})
 def run(part, seeds, radii=(1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0, 400.0)):
     setting, cyclic = DATA[part]
-    svms = graph_svm(draw_data_sets_of_setting(setting, cyclic, seeds))
+    svms = graph_svm_batch(draw_data_sets_of_setting(setting, cyclic, seeds))
     weights = ball_weights(svms, radii)
     comparisons = [compare_with_solution(svm, W) for svm, W in zip(svms, weights, strict=True)]
     return {"radius": kit.same(radii), **kit.stacked(comparisons), **certificates(svms)}

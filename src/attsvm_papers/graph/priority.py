@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.theory import GraphSVM, ball_path, stack_likelihoods, token_masses
-from attsvm.theory.next_token import AttentionCourse, Problem, Rule, attention_stage
+from attsvm.theory.next_token import AttentionTrajectory, Problem, StepRule, attention_stage
 from attsvm.theory.sentences import NextTokenData, priority_graph
 from attsvm.training import AtSteps, direction_gap
 from attsvm_papers import kit
@@ -53,8 +53,8 @@ def log_spaced_steps(steps: int) -> list[int]:
 
 
 def train_attention(
-    data: Sequence[NextTokenData], rule: Rule, steps: int, seeds: Sequence[int], tail: int = 0
-) -> AttentionCourse:
+    data: Sequence[NextTokenData], rule: StepRule, steps: int, seeds: Sequence[int], tail: int = 0
+) -> AttentionTrajectory:
     """The log loss by descent, recorded at the start, at :func:`log_spaced_steps`, at a tenth of
     the steps and at each of the last ``tail`` steps.
     """
@@ -87,7 +87,7 @@ ALIKE = kit.replaced("the sum of all arcs", cosine="cosine_alike", outside="outs
 NO_FINITE_PART = kit.replaced("a finite part of zero", finite="inside_norm")
 
 
-def compare_along(trajectory: AttentionCourse, svms: Sequence[GraphSVM]) -> Columns:
+def compare_along(trajectory: AttentionTrajectory, svms: Sequence[GraphSVM]) -> Columns:
     """Columns of :func:`compare_with_solution` along the trajectory, ``(runs, records)`` each.
 
     ``component`` is the mean over sentences of the attention mass on the winner's component.

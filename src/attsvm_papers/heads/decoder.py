@@ -32,7 +32,7 @@ MADE = "made"
 
 
 @dataclass(frozen=True)
-class Sizes:
+class DecoderSizes:
     """Sizes of the network and of its training.
 
     Attributes:
@@ -86,7 +86,7 @@ class DecoderBlock(nn.Module):
 class Decoder(nn.Module):
     """A network from characters ``(B, T)`` to logits of the next ones ``(B, T, vocabulary)``."""
 
-    def __init__(self, vocabulary: int, sizes: Sizes) -> None:
+    def __init__(self, vocabulary: int, sizes: DecoderSizes) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, sizes.width)
         self.positions = nn.Embedding(sizes.context, sizes.width)
@@ -185,7 +185,7 @@ def attention_optimiser(model: Any, name: str, rate: float) -> torch.optim.Optim
 def train_steps(
     train: Tensor,
     vocabulary: int,
-    sizes: Sizes,
+    sizes: DecoderSizes,
     make: Callable[[Decoder], torch.optim.Optimizer],
     seed: int,
     factor: Callable[[int], float] = lambda step: 1.0,

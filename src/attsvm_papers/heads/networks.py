@@ -24,7 +24,7 @@ from attsvm.transformers import capture
 from attsvm_papers.heads.decoder import (
     MADE,
     Decoder,
-    Sizes,
+    DecoderSizes,
     attention_optimiser,
     characters,
     disjoint_texts,
@@ -34,9 +34,9 @@ from attsvm_papers.heads.decoder import (
 )
 
 TEXT = "tinyshakespeare"
-SMALL = asdict(Sizes(steps=450))
-PAPER = {"sizes": asdict(Sizes())}
-TINY = asdict(Sizes(context=12, width=12, depth=1, heads=2, steps=20))
+SMALL = asdict(DecoderSizes(steps=450))
+PAPER = {"sizes": asdict(DecoderSizes())}
+TINY = asdict(DecoderSizes(context=12, width=12, depth=1, heads=2, steps=20))
 QUICK = {"text": MADE, "sizes": TINY, "queries": 12, "seeds": 1}
 """The text and the sizes of the network at each scale."""
 
@@ -62,7 +62,7 @@ class TrainedDecoder:
     steps: IntArray
     losses: FloatArray
     weights: list[dict[str, NDArray[Any]]]
-    sizes: Sizes
+    sizes: DecoderSizes
     vocabulary: int
 
     def model(self, checkpoint: int = -1) -> Decoder:
@@ -97,7 +97,7 @@ def trained_decoder(text: str, sizes: Mapping[str, Any], name: str, seed: int) -
         entry_path(Path(folder), settings, code_digest(_train_with_checkpoints)) if folder else None
     )
     if path is None or not path.exists():
-        arrays = _train_with_checkpoints(text, Sizes(**sizes), name, RATES[name], seed)
+        arrays = _train_with_checkpoints(text, DecoderSizes(**sizes), name, RATES[name], seed)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             save_entry(path, arrays)
@@ -110,11 +110,11 @@ def trained_decoder(text: str, sizes: Mapping[str, Any], name: str, seed: int) -
         if parameter:
             weights[int(number)][parameter] = value
     vocabulary = int(arrays["vocabulary"][0])
-    return TrainedDecoder(steps, arrays["losses"], weights, Sizes(**sizes), vocabulary)
+    return TrainedDecoder(steps, arrays["losses"], weights, DecoderSizes(**sizes), vocabulary)
 
 
 def _train_with_checkpoints(
-    text: str, sizes: Sizes, name: str, rate: float, seed: int
+    text: str, sizes: DecoderSizes, name: str, rate: float, seed: int
 ) -> dict[str, Any]:
     train, held_out, vocabulary = characters(text)
     judged_texts = disjoint_texts(held_out, JUDGED, sizes.context + 1, 1)
@@ -142,7 +142,7 @@ def text_digests(parameters: Any) -> list[str]:
     return [text_digest(parameters.text)]
 
 
-def held_out_texts(text: str, sizes: Sizes, seed: int, count: int = LOOKED_AT) -> Tensor:
+def held_out_texts(text: str, sizes: DecoderSizes, seed: int, count: int = LOOKED_AT) -> Tensor:
     """``(count, context)`` held-out texts on which heads are measured."""
     return disjoint_texts(characters(text)[1], count, sizes.context, 2 + seed)
 

@@ -16,7 +16,7 @@ import torch
 
 from attsvm import max_margin, pair_margins
 from attsvm.norms import parse_norm
-from attsvm.transformers import reflection, story
+from attsvm.transformers import demo_model, reflection
 from attsvm_papers import kit
 from attsvm_papers.heads.own_solutions import (
     FEWEST,
@@ -42,8 +42,8 @@ def rotary(model, layer, texts=16, tokens=64, queries=80):
     Nulls are rotary heads as well: random subspaces, the head's own two with rotated features,
     features paired with those of another frequency, and inputs reflected.
     """
-    network = story(1)[0]
-    inputs = network.seen(write_stories(network, texts, tokens), layer).double().numpy()
+    network = demo_model(1)[0]
+    inputs = network.layer_inputs(write_stories(network, texts, tokens), layer).double().numpy()
     factors = rotary_weights(network, layer)
     known_queries, rows = queries_of(inputs, len(factors[0][0])), []
     W = [stack_cosines_and_sines(*pair) for pair in factors]

@@ -2,7 +2,8 @@
 
 ``@kit.run(method=["W", "KQ"], seeds=kit.seeds(100, by=50), quick={"seeds": 10})`` over ``def
 run(method, seeds, steps=2000)`` makes a cell of every method and block of seeds. What the decorator
-names is an axis, and becomes a column of the evidence; the function's defaults are parameters.
+names is an axis, and becomes a column of the evidence; the function's defaults are the figure's
+:class:`FigureParameters`, and ``quick`` says which of them differ in a short run.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Generic, ParamSpec
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -108,55 +109,85 @@ class rows:  # noqa: N801 - reads as a function
         self.names, self.values = tuple(names.split()), values
 
 
-class RunTable:
-    """A run with its axes, which computes one table of the evidence.
+class FigureParameters(SimpleNamespace):
+    """Everything that decides the results of a figure, by name: the defaults of its functions, the
+    numbers of seeds, the axes that differ between scales, and ``first_seed``.
+    """
 
-    Args:
+    def changed(self, changes: Mapping[str, Any]) -> FigureParameters:
+        """A copy with other values.
+
+        Raises:
+            InputError: a name that is no parameter.
+        """
+        for name in changes:
+            if not hasattr(self, name):
+                raise InputError(f"a scale changes {name!r}, which is no parameter of the figure")
+        return FigureParameters(**vars(self) | dict(changes))
+
+
+P = ParamSpec("P")
+
+
+class RunTable(Generic[P]):
+    """A function with its axes, which computes one table of the evidence. Calling it computes a
+    cell.
+
+    Attributes:
         function: from the arguments of a cell to named arrays with one row per trial; a scalar, or
             what :func:`same` marks, is repeated for all rows. Arguments with defaults are
             parameters of the figure.
         axes: names to values, or to a function of the parameters and of the axes before it; the
-            last varies fastest. Several names, between underscores, vary together.
+            last varies fastest. Several names vary together.
         when: whether a point of the grid is computed, called with its values; all when left out.
         scales: what is different at ``quick``, ``medium`` and ``paper``: parameters and axes.
         name: its value in the column ``part``; the function's name when left out.
+        arguments: of the function, with their defaults.
+        parameters: the figure's parameters that this table reads.
     """
 
     def __init__(
         self,
-        function: Callable[..., Mapping[str, Any]],
+        function: Callable[P, Mapping[str, Any]],
         axes: Mapping[tuple[str, ...], Axis],
         when: Callable[..., bool] | None,
         scales: Mapping[str, Mapping[str, Any] | None],
         name: str | None = None,
     ) -> None:
         self.name = name or function.__name__
-        self.function, self._axes, self._when = function, axes, when
+        self.function, self.axes, self.when = function, axes, when
         self.scales = {
             name: dict(changes) for name, changes in scales.items() if changes is not None
         }
-        self.axes = tuple(name for names in axes for name in names)
+        self.arguments = inspect.signature(function).parameters
+        self.parameters = self._parameters()
         self.__doc__, self.__module__ = function.__doc__, function.__module__
-        self.__signature__ = inspect.signature(function)
-        arguments = self.__signature__.parameters
-        changed = {name for changes in self.scales.values() for name in changes}
-        # parameters: arguments with defaults, numbers of seeds, axes that scales change
-        self.parameters = {
+
+    def _parameters(self) -> dict[str, Any]:
+        """Arguments with defaults, numbers of seeds, axes that scales change, the first seed."""
+        parameters = {
             name: argument.default
-            for name, argument in arguments.items()
+            for name, argument in self.arguments.items()
             if argument.default is not argument.empty
         }
-        first = [VERDICT] if "seed" in self.parameters else []
-        for names, axis in axes.items():
+        changed = {name for changes in self.scales.values() for name in changes}
+        first_seeds = [VERDICT] if "seed" in parameters else []
+        for names, axis in self.axes.items():
             if isinstance(axis, seeds):
-                self.parameters[axis.name] = axis.count
-                first.append(axis.first)
+                parameters[axis.name] = axis.count
+                first_seeds.append(axis.first)
             elif (name := "_".join(names)) in changed:
-                self.parameters[name] = axis
-        if any(first):
-            self.parameters["first_seed"] = max(first)
+                parameters[name] = axis
+        if any(first_seeds):
+            parameters["first_seed"] = max(first_seeds)
+        return parameters
 
-    def cells(self, parameters: Any) -> list[dict[str, Any]]:
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the axes, which are columns of the evidence."""
+        return tuple(name for names in self.axes for name in names)
+
+    def cells(self, parameters: FigureParameters) -> list[dict[str, Any]]:
         """The cells at these parameters, each with all arguments of the function.
 
         1. Axis after axis, every point of the grid so far is continued by every value of the axis,
@@ -166,31 +197,37 @@ class RunTable:
         """
         settings = vars(parameters)
         points: list[dict[str, Any]] = [{}]
-        for names, axis in self._axes.items():
-            name = "_".join(names)
-            is_parameter = name in self.parameters and not isinstance(axis, seeds)
-            values = settings[name] if is_parameter else axis
+        for names, axis in self.axes.items():
             # 1. the grid, continued by this axis; the last one varies fastest
             points = [
-                point
-                | (dict(zip(names, value, strict=True)) if len(names) > 1 else {names[0]: value})
+                point | value
                 for point in points
-                for value in (
-                    values(SimpleNamespace(**settings | point)) if callable(values) else values
-                )
+                for value in self._axis_values(names, axis, settings | point)
             ]
         # 3. what does not vary
-        constants = {
-            name: settings[name] for name in self.__signature__.parameters if name in settings
-        }
+        constants = {name: settings[name] for name in self.arguments if name in settings}
         return [
             {key: _json_value(value) for key, value in (constants | point).items()}
             for point in points
             # 2. the points that take part
-            if self._when is None or self._when(**point)
+            if self.when is None or self.when(**point)
         ]
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Columns:
+    def _axis_values(
+        self, names: tuple[str, ...], axis: Axis, settings: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """The arguments that an axis gives, in order: its values, or those of the parameter of its
+        name, or those of its function at these settings.
+        """
+        parameter = "_".join(names)
+        if parameter in self.parameters and not isinstance(axis, seeds):
+            axis = settings[parameter]
+        values = axis(SimpleNamespace(**settings)) if callable(axis) else axis
+        if len(names) == 1:
+            return [{names[0]: value} for value in values]
+        return [dict(zip(names, value, strict=True)) for value in values]
+
+    def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> Columns:
         return repeat_shared(self.function(*arguments, **keywords))
 
 
@@ -199,24 +236,18 @@ class RunTables:
     may be written in other modules than the figure's.
     """
 
-    def __init__(self, tables: Mapping[str, RunTable], module: str) -> None:
-        self._tables = tables
+    def __init__(self, tables: Mapping[str, RunTable[...]], module: str) -> None:
+        self.tables = tables
         self.__module__ = module
-        arguments = {
-            name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for table in tables.values()
-            for name, parameter in table.__signature__.parameters.items()
-        }
-        self.__signature__ = inspect.Signature(list(arguments.values()))
 
     def __call__(self, **cell: Any) -> Columns:
-        return self._tables[cell.pop("part")](**cell)
+        return self.tables[cell.pop("part")](**cell)
 
-    def cells(self, parameters: Any) -> list[Cell]:
+    def cells(self, parameters: FigureParameters) -> list[Cell]:
         """The cells of all tables."""
         return [
             {"part": name, **cell}
-            for name, table in self._tables.items()
+            for name, table in self.tables.items()
             for cell in table.cells(parameters)
         ]
 
@@ -229,7 +260,7 @@ def run(
     paper: Mapping[str, Any] | None = None,
     name: str | None = None,
     **axes: Axis,
-) -> Callable[[Callable[..., Mapping[str, Any]]], RunTable]:
+) -> Callable[[Callable[P, Mapping[str, Any]]], RunTable[P]]:
     """A decorator that makes a function the run of its figure, a :class:`RunTable`; see there.
 
     A figure's only table is called ``run``; where there are several, their names are the column
@@ -239,7 +270,11 @@ def run(
     axes_by_names = {table.names: table.values for table in tables}
     axes_by_names |= {(name,): axis for name, axis in axes.items()}
     scales = {"quick": quick, "medium": medium, "paper": paper}
-    return lambda function: RunTable(function, axes_by_names, when, scales, name)
+
+    def decorate(function: Callable[P, Mapping[str, Any]]) -> RunTable[P]:
+        return RunTable(function, axes_by_names, when, scales, name)
+
+    return decorate
 
 
 def repeat_shared(measurements: Mapping[str, Any]) -> Columns:

@@ -5,7 +5,7 @@ all their measurements. A figure's module is read as one by :func:`read_experime
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +13,14 @@ from numpy.typing import ArrayLike
 
 from attsvm import InputError
 from attsvm.claims import Claim, Evidence
-from attsvm_papers.kit.axes import SEARCH, Cell, RunTable, RunTables, with_axis_columns
+from attsvm_papers.kit.axes import (
+    SEARCH,
+    Cell,
+    FigureParameters,
+    RunTable,
+    RunTables,
+    with_axis_columns,
+)
 from attsvm_papers.kit.captions import parse_docstring
 from attsvm_papers.kit.claims import Claims
 from attsvm_papers.kit.pictures import PictureFunction
@@ -48,9 +55,10 @@ class Experiment:
         title: what is shown, a few words.
         reference: paper and figure, such as ``tfsvm, Figure 3 (number recalled)``.
         protocol: what is done, as a caption would say it; a few sentences.
-        parameters: the frozen dataclass of everything that decides the result, at the scale that
-            runs when none is asked for: the paper's where that takes minutes on two CPU cores. A
-            field ``seeds`` is the number of trials, a field ``first_seed`` what is added to all
+        parameters: everything that decides the result, at the scale that runs when none is asked
+            for: the paper's where that takes minutes on two CPU cores. A frozen dataclass of the
+            figure's own, or the :class:`~attsvm_papers.kit.axes.FigureParameters` of its decorated
+            functions. ``seeds`` in it is the number of trials, ``first_seed`` what is added to all
             their seeds.
         quick: the same for a run of seconds, small enough for continuous integration.
         cells: from parameters to cells, each a dict of keyword arguments of ``run``. Raises
@@ -164,9 +172,12 @@ class Experiment:
                 f"{self.id} reads no text, so a text does not apply to it; leave it out"
             )
         first = 0 if tuning and hasattr(chosen, "first_seed") else None
-        changes = {"seeds": seeds, "sizes": sizes, "text": text, "first_seed": first}
-        return replace(
-            chosen, **{name: value for name, value in changes.items() if value is not None}
+        requested = {"seeds": seeds, "sizes": sizes, "text": text, "first_seed": first}
+        changes = {name: value for name, value in requested.items() if value is not None}
+        return (
+            chosen.changed(changes)
+            if isinstance(chosen, FigureParameters)
+            else replace(chosen, **changes)
         )
 
     def first_seed(self, parameters: Any) -> int:
@@ -222,6 +233,13 @@ class Experiment:
         if shift and evidence is None and self.then is None and shifted == cells:
             raise InputError(f"{self.id} has no seeds that could be shifted; leave the shift out")
         return shifted
+
+
+def settings_of(parameters: Any) -> dict[str, Any]:
+    """The parameters of an experiment by name."""
+    return (
+        dict(vars(parameters)) if isinstance(parameters, FigureParameters) else asdict(parameters)
+    )
 
 
 def _shift_seeds(cell: Mapping[str, Any], offset: int) -> dict[str, Any]:
@@ -286,24 +304,30 @@ def read_experiment(identifier: str, module: ModuleType) -> Experiment:
         published=scale.published,
         medium=scale.medium,
         axes=tuple(
-            dict.fromkeys(["part", *(name for table in tables.values() for name in table.axes)])
+            dict.fromkeys(["part", *(name for table in tables.values() for name in table.columns)])
         ),
     )
 
 
-def _scales_of_tables(tables: Sequence[RunTable]) -> Scales:
+def _scales_of_tables(tables: Sequence[RunTable[...]]) -> Scales:
     """The parameters of all tables, and what is different at each scale."""
-    parameters = _merge_parameters([table.parameters for table in tables])
-    chosen = make_dataclass("Parameters", parameters, frozen=True)(**parameters)
+    parameters = FigureParameters(**_merge_parameters([table.parameters for table in tables]))
     scales = {
-        name: replace(chosen, **_merge_parameters([table.scales.get(name, {}) for table in tables]))
+        name: parameters.changed(
+            _merge_parameters([table.scales.get(name, {}) for table in tables])
+        )
         for name in ("quick", "medium", "paper")
         if name == "quick" or any(name in table.scales for table in tables)
     }
-    return Scales(chosen, scales["quick"], scales.get("paper"), scales.get("medium"))
+    return Scales(parameters, scales["quick"], scales.get("paper"), scales.get("medium"))
 
 
 def _merge_parameters(groups: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The union of several tables' parameters.
+
+    Raises:
+        InputError: two tables give a parameter different values.
+    """
     merged: dict[str, Any] = {}
     for name, value in (entry for group in groups for entry in group.items()):
         if merged.setdefault(name, value) != value:

@@ -2,6 +2,7 @@ r"""All selections of small instances: which are locally optimal, and regularisa
 around them (claims T17b, T18).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,15 @@ def local_path(bound, seeds):
     radii in units of the solution's norm. ``bound`` is the norm that is bounded and in which
     directions are locally optimal; of the nuclear norm, through factors.
     """
+    return kit.stacked(paths_around_local_optima(bound, seeds, PATH_SIZES))
+
+
+def paths_around_local_optima(
+    bound: str, seeds: Sequence[int], sizes: Sequence[float]
+) -> list[dict[str, Any]]:
+    """Measurements of the local path around every locally optimal direction that is not global, at
+    radii of these sizes in units of the solution's norm; see :data:`local_path`.
+    """
     norm, rows = parse_norm(bound), []
     form: Any = "KQ" if norm == Nuclear() else "W"
     for seed in seeds:
@@ -50,7 +60,7 @@ def local_path(bound, seeds):
         solutions, is_local, best = solve_every_selection(data, head, norm)
         for k in np.flatnonzero(is_local & (np.arange(len(solutions)) != best)).tolist():
             cone = narrow_cone(solutions[k])
-            radii = [size * solutions[k].norm for size in PATH_SIZES]
+            radii = [size * solutions[k].norm for size in sizes]
             path = regularization_path(data, head, norm, radii, form, starts=1, cone=cone)
             rows.append(
                 {
@@ -61,4 +71,4 @@ def local_path(bound, seeds):
                     "local_other": path.direction_gap(solutions[best]),
                 }
             )
-    return kit.stacked(rows)
+    return rows

@@ -86,7 +86,7 @@ def off_support(svm: SoftLabelSVM, W: FloatArray) -> FloatArray:
     return p[svm.solution.margins.sequence[rows], svm.solution.margins.token[rows]]
 
 
-def multipliers(svm: SoftLabelSVM) -> FloatArray:
+def inequality_multipliers(svm: SoftLabelSVM) -> FloatArray:
     """The multipliers of the inequalities ``(rows,)``."""
     duals: FloatArray = svm.solution.dual[~svm.solution.margins.equalities]
     return duals

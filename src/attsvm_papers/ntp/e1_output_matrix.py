@@ -21,7 +21,7 @@ from scipy.special import lambertw
 
 from attsvm import LogSpaced, max_margin
 from attsvm.theory import output_margins
-from attsvm.theory.next_token import Rule, output_stage
+from attsvm.theory.next_token import StepRule, output_stage
 from attsvm.theory.sentences import NextTokenData, bipartite, embed
 from attsvm.training import AtSteps
 from attsvm_papers import kit
@@ -52,7 +52,7 @@ def run(seeds, case, K=20, steps=20_000, deviation=0.1):
         sets.append(bipartite(K, 1, seed, case) if case in UNIFORM else alone)
         start = deviation * rng.standard_normal((K, K)) if case == START else np.zeros((K, K))
         starts.append(start)
-    course = output_stage(sets, Rule(eta), steps, init=np.stack(starts), records=LogSpaced(200))
+    course = output_stage(sets, StepRule(eta), steps, init=np.stack(starts), records=LogSpaced(200))
     error = np.maximum(course.direction_error(output_targets(sets)), ROUNDING)
     late = (course.steps >= LOSS_FIT[0]) & (course.steps <= LOSS_FIT[1])
     return {
@@ -85,7 +85,7 @@ def _rises(sets: Any, starts: Any, seeds: Any) -> dict[str, Any]:
     allowed = 0.5 * lambertw(1.0 / solutions.norm).real
     rises = {}
     for name, factor in (("rises", 1.0), ("rises_long", TOO_LONG)):
-        rule = Rule(tuple(factor * allowed))
+        rule = StepRule(tuple(factor * allowed))
         course = output_stage(
             turned, rule, 1000, init=np.stack(starts), records=AtSteps(()), watch=True
         )

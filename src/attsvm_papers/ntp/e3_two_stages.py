@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from attsvm import LogSpaced
-from attsvm.theory.next_token import Rule, two_stage
+from attsvm.theory.next_token import StepRule, two_stage
 from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import (
@@ -41,7 +41,7 @@ def run(kind, seeds, K=20, per_query=4, first_steps=1000, steps=100_000):
     sets = draw_data_sets(kind, K, per_query, seeds)
     marks = np.rint(10.0 ** (np.arange(int(40 * math.log10(steps)) + 1) / 40)).astype(int).tolist()
     output, attention = two_stage(
-        sets, Rule(eta0), Rule(eta), (first_steps, steps), records=AtSteps(marks)
+        sets, StepRule(eta0), StepRule(eta), (first_steps, steps), records=AtSteps(marks)
     )
     solutions = attention_solutions(sets)
     alike = sums_of_arcs(solutions)
@@ -93,7 +93,7 @@ def _end_to_end(sets, norms, K):
     for k, epsilon in enumerate(TOLERANCES):
         first = math.ceil(math.sqrt(K - 1) / eta0 * math.log((K - 1) / epsilon))
         course = two_stage(
-            sets, Rule(eta0), Rule(eta), (first, 4000), records=LogSpaced(1000)
+            sets, StepRule(eta0), StepRule(eta), (first, 4000), records=LogSpaced(1000)
         ).attention
         reached = course.loss <= 2.0 * epsilon
         when = np.where(reached.any(axis=0), course.steps[reached.argmax(axis=0)], np.inf)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.theory.next_token import Rule, two_stage
+from attsvm.theory.next_token import StepRule, two_stage
 from attsvm.theory.sentences import partial_order
 from attsvm.training import AtSteps
 from attsvm_papers import kit
@@ -38,7 +38,9 @@ def run(seeds, K=20, per_query=4, steps=10_000, tests=50):
     confused = draw_data_sets("total", K, per_query, seeds)
     held_out = [data.select(~_mentions(data, K - 1) | (data.lengths == 1)) for data in plain]
     sets = [*plain, *confused, *held_out]
-    attention = two_stage(sets, Rule(eta0), Rule(eta), (1000, steps), records=AtSteps(())).attention
+    attention = two_stage(
+        sets, StepRule(eta0), StepRule(eta), (1000, steps), records=AtSteps(())
+    ).attention
     W, values = attention.W[-1], attention.problem.values
     solutions = attention_solutions(sets)
     rows = []

@@ -12,7 +12,7 @@ Source: this project, in the setting of Huang, Liang and Yang (2024)
 import numpy as np
 
 from attsvm import LogSpaced
-from attsvm.theory.next_token import Rule, joint, two_stage
+from attsvm.theory.next_token import StepRule, joint_stage, two_stage
 from attsvm_papers import kit
 from attsvm_papers.ntp.two_stages import (
     KINDS,
@@ -30,7 +30,9 @@ from attsvm_papers.ntp.two_stages import (
 def at_once(seeds, norm, K=20, per_query=4, steps=10_000):
     eta0, eta = published_rates(K)
     sets = draw_data_sets("bipartite", K, per_query, seeds)
-    trajectory = joint(sets, Rule(eta), steps, output_lr=eta0, norm=norm, records=LogSpaced(150))
+    trajectory = joint_stage(
+        sets, StepRule(eta), steps, output_lr=eta0, norm=norm, records=LogSpaced(150)
+    )
     solutions, target = attention_solutions(sets), output_targets(sets)
     columns = {
         "attention_error": trajectory.attention.direction_error(solutions),
@@ -56,7 +58,7 @@ def rounding(kind, textbook, seeds, K=20, per_query=4, long=40_000):
     eta0, eta = published_rates(K)
     sets = draw_data_sets(kind, K, per_query, seeds)
     attention = two_stage(
-        sets, Rule(eta0), Rule(eta), (1000, long), records=LogSpaced(250), textbook=textbook
+        sets, StepRule(eta0), StepRule(eta), (1000, long), records=LogSpaced(250), textbook=textbook
     ).attention
     solutions = attention_solutions(sets)
     return {

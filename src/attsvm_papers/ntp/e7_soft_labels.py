@@ -21,17 +21,17 @@ from typing import Any
 import numpy as np
 
 from attsvm.margins import least_norm
-from attsvm.theory import log_odds_margins, soft_label_svm
-from attsvm.theory.next_token import Rule, output_stage
+from attsvm.theory import log_odds_margins, soft_label_svm_batch
+from attsvm.theory.next_token import StepRule, output_stage
 from attsvm.training import AtSteps, direction_gap
 from attsvm_papers import kit
 from attsvm_papers.graph.priority import ball_weights, record_at_tenth
 from attsvm_papers.ntp.contexts import (
     context_sentences,
+    inequality_multipliers,
     label_properties,
     longest_step,
     most_frequent,
-    multipliers,
     off_support,
     random_contexts,
     reversed_odds,
@@ -40,7 +40,7 @@ from attsvm_papers.ntp.contexts import (
 
 BOTH, SEPARABLE, COMPATIBLE, HARD = "both", "separable", "compatible", "hard"
 PLAIN, CONSTANT, DECAYING = "plain", "constant", "decaying"
-STEPS = {CONSTANT: Rule(0.05), DECAYING: Rule(0.5, decay=0.5)}
+STEPS = {CONSTANT: StepRule(0.05), DECAYING: StepRule(0.5, decay=0.5)}
 RUNS = (
     (BOTH, PLAIN),
     (SEPARABLE, PLAIN),
@@ -64,7 +64,7 @@ def draw_labels(kind, m, V, seeds):
 
 
 def solve_labels(pairs):
-    return soft_label_svm([h for h, _ in pairs], [n for _, n in pairs])
+    return soft_label_svm_batch([h for h, _ in pairs], [n for _, n in pairs])
 
 
 @kit.run(
@@ -76,7 +76,7 @@ def solve_labels(pairs):
 def train_with_steps(kind, rule, seeds, m=8, V=10, steps=40_000):
     pairs = draw_labels(kind, m, V, seeds)
     svms, hard = solve_labels(pairs), solve_labels([most_frequent(pair) for pair in pairs])
-    plain = Rule(tuple(longest_step(svm) for svm in svms), normalize=False)
+    plain = StepRule(tuple(longest_step(svm) for svm in svms), normalize=False)
     marks = np.unique(np.rint(np.geomspace(10, steps, 25)).astype(int))
     trajectory = output_stage(
         [context_sentences(svm) for svm in svms],
@@ -102,7 +102,7 @@ def _measure_parts(svm, hard, pair, W):
     components, report = svm.split(W), svm.report(W)
     other = svm.split(hard.solution.W).outside
     reversed_finite = svm.split(least_norm(log_odds_margins(*reversed_odds(pair))).W).inside
-    masses, dual = off_support(svm, W[-1])[:, None], multipliers(svm)[:, None]
+    masses, dual = off_support(svm, W[-1])[:, None], inequality_multipliers(svm)[:, None]
     return {
         "finite": report.finite,
         "finite_reversed": np.linalg.norm(components.inside - reversed_finite, axis=(-2, -1)),

@@ -20,7 +20,7 @@ import math
 import numpy as np
 
 from attsvm.theory import sentences
-from attsvm.theory.next_token import Rule, two_stage
+from attsvm.theory.next_token import StepRule, two_stage
 from attsvm.theory.sentences import NextTokenData, check_realizable, partial_order, winners
 from attsvm.training import LogSpaced, direction_gap
 from attsvm_papers import kit
@@ -58,7 +58,7 @@ def train_on_text(K, third, digest, text="", first_steps=2000, steps=16_000, rat
         columns["realizable" + name] = blameless[K:].mean()
     data = data.select(blameless)
     synthetic = sentences.total(K, max(1, round((data.N - K) / K)), third)
-    first, second = (Rule(rate / math.sqrt(K)) for rate in rates)
+    first, second = (StepRule(rate / math.sqrt(K)) for rate in rates)
     trajectory = two_stage(
         [data, synthetic], first, second, (first_steps, steps), records=LogSpaced(60)
     ).attention
@@ -97,7 +97,7 @@ def train_on_skewed_chain(output, times, chain=8, course_steps=30_000):
     )
     first_steps = round(output * math.sqrt(K - 1) / 0.2)
     trajectory = two_stage(
-        data, Rule(0.2), Rule(0.05), (first_steps, course_steps), records=LogSpaced(60)
+        data, StepRule(0.2), StepRule(0.05), (first_steps, course_steps), records=LogSpaced(60)
     ).attention
     return {"skewed_cosine": trajectory.cosine(attention_solutions([data]))[-1]}
 

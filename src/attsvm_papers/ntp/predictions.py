@@ -49,7 +49,7 @@ def prediction_measures(
     problem = Problem.of(test, values=values)
     weights = np.stack([W, solution, other_query(W), other_query(solution)])
     o = problem.outputs(weights[:, None])
-    mass = np.exp(problem.log_attention(W[None])[..., problem.own])
+    mass = np.exp(problem.log_attention(W[None])[..., problem.winner])
     by_weights, by_solution, by_other_weights, by_other_solution = o.argmax(axis=-1)
     right, right_other = by_weights == problem.label, by_other_weights == problem.label
     return {

@@ -22,7 +22,7 @@ from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 from attsvm.transformers import capture
 from attsvm_papers.heads.decoder import (
     Decoder,
-    Sizes,
+    DecoderSizes,
     held_out_loss,
     train_steps,
 )
@@ -87,7 +87,13 @@ def pruning_optimiser(model: Any, name: str, rate: float, decay: float) -> Combi
 
 
 def train_by_optimiser(
-    ids: Tensor, vocabulary: int, sizes: Sizes, name: str, rate: float, decay: float, seed: int
+    ids: Tensor,
+    vocabulary: int,
+    sizes: DecoderSizes,
+    name: str,
+    rate: float,
+    decay: float,
+    seed: int,
 ) -> Iterator[tuple[int, Decoder]]:
     """The network after 1, 2, ... steps; the seed draws first weights and batches."""
 

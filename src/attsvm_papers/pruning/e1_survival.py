@@ -23,7 +23,13 @@ import torch
 
 from attsvm.base.thread_limits import at_most_threads
 from attsvm_papers import kit
-from attsvm_papers.heads.decoder import MADE, Sizes, characters, disjoint_texts, held_out_loss
+from attsvm_papers.heads.decoder import (
+    MADE,
+    DecoderSizes,
+    characters,
+    disjoint_texts,
+    held_out_loss,
+)
 from attsvm_papers.heads.networks import TEXT, text_digests
 from attsvm_papers.pruning.decoders import (
     DECAYS,
@@ -43,8 +49,8 @@ FACTORS = tuple(2 ** (power / 2) for power in range(-6, 7))
 JUDGED = 48  # held-out texts
 FIRST = 20_000
 """Verdict seeds begin here."""
-SIZES = asdict(Sizes())
-TINY = Sizes(context=12, width=12, depth=1, heads=2, batch=4, steps=12)
+SIZES = asdict(DecoderSizes())
+TINY = DecoderSizes(context=12, width=12, depth=1, heads=2, batch=4, steps=12)
 NAMES = {
     "adamw": "AdamW",
     "muon": "Muon",
@@ -70,12 +76,12 @@ COLOURS = {
     decay=DECAYS,
     quick={"text": MADE, "sizes": asdict(TINY), "seeds": 1},
     medium={
-        "sizes": asdict(Sizes(context=128, depth=4, batch=16, steps=3000)),
+        "sizes": asdict(DecoderSizes(context=128, depth=4, batch=16, steps=3000)),
         "optimiser": OPTIMISERS,
     },
 )
 def run(optimiser, decay, seed, digest, text=TEXT, sizes=SIZES):
-    sizes, rate = Sizes(**sizes), RATES[optimiser]
+    sizes, rate = DecoderSizes(**sizes), RATES[optimiser]
     ids, held_out, vocabulary = characters(text)
     judged_texts = disjoint_texts(held_out, JUDGED, sizes.context + 1, 1)
     with at_most_threads(1, torch):  # bits do not depend on how many run side by side

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from attsvm.base.store.entries import tidy
 from attsvm.base.workers import wait_for_any, workers
 from attsvm.claims import Evidence
 from attsvm.report.style import Picture
-from attsvm_papers.kit.experiment import Experiment
+from attsvm_papers.kit.experiment import Experiment, settings_of
 from attsvm_papers.kit.registry import PAPERS, experiment, identifiers
 from attsvm_papers.runs import gallery
 from attsvm_papers.runs.cells import Computed, Task, tasks_of, work
@@ -128,7 +127,7 @@ def reproduce(
                 "first_seed": figure.first_seed(setting) + shift,
                 "seconds": round(computed.seconds, 3),
                 "trials": evidence.rows,
-                "parameters": asdict(setting),
+                "parameters": settings_of(setting),
                 "words": evidence.words(),
                 "claims": [
                     {**claim.check(evidence).to_json(), "file": "arrays.safetensors"}

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from attsvm import Frobenius, Lp, Norm, Nuclear, Spectral, max_margin, order_margins
-from attsvm.theory.next_token import Problem, Rule, steepest_stage
+from attsvm.theory.next_token import Problem, StepRule, steepest_stage
 from attsvm.theory.sentences import arcs, priority_graph
 from attsvm.training import AtSteps
 from attsvm_papers import kit
@@ -55,7 +55,7 @@ def run(norm, beta, seeds, steps=STEPS, far=LATE):
     problem, own_norm = Problem.of(data, "log_mass"), four_norms()[norm]
     records = AtSteps([*log_spaced_records(far), steps])
     trajectory = steepest_stage(
-        problem, own_norm, Rule(RATES[norm], decay=0.5), far, momentum=beta, records=records
+        problem, own_norm, StepRule(RATES[norm], decay=0.5), far, momentum=beta, records=records
     )
     least = np.stack(
         [

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from attsvm import Frobenius, Lp, Spectral, max_margin, output_margins
-from attsvm.theory.scale_free_descent import Adam, Direction, Steepest, descend
+from attsvm.theory.scale_free_descent import Adam, Direction, Steepest, descend_scale_free
 from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import log_spaced_records
 from attsvm_papers.spectral.multiclass import Multiclass
@@ -76,7 +76,7 @@ def run(optimiser, seeds, steps=10_000):
     data_sets = gaussian_classes(seeds)
     due = np.array([0, *log_spaced_records(steps)])
     lr = RATES[optimiser]
-    recorded, _ = descend(
+    recorded, _ = descend_scale_free(
         data_sets.gradient,
         np.zeros((len(seeds), CLASSES, DIMENSION)),
         steepest_or_adam(optimiser),

@@ -16,7 +16,7 @@ their norm can have; one where they solve it. It says nothing about other minima
 import numpy as np
 
 from attsvm import Frobenius, Lp, Spectral, max_margin
-from attsvm.theory.scale_free_descent import Adam, Steepest, descend
+from attsvm.theory.scale_free_descent import Adam, Steepest, descend_scale_free
 from attsvm_papers import kit
 from attsvm_papers.spectral.homogeneous import SquaredUnits
 from attsvm_papers.spectral.hybrid import Hybrid, MatrixAndVector
@@ -59,7 +59,7 @@ def run(optimiser, seeds, n=20, d=5, hidden=10, steps=40_000):
     network, start = labelled_networks(n, d, hidden, seeds)
     rate = RATES[optimiser]
     due = np.array([0, steps // 10, steps])
-    recorded, _ = descend(
+    recorded, _ = descend_scale_free(
         network.gradient, start, direction_of(optimiser), lambda t: rate / np.sqrt(t + 1.0), due
     )
     columns = {}

@@ -19,11 +19,11 @@ from attsvm.theory import order_margins
 from attsvm.theory.next_token import (
     NoAttentionSignalError,
     Problem,
-    Rule,
+    StepRule,
     attention_stage,
     compiled_runs,
     factored_stage,
-    joint,
+    joint_stage,
     output_stage,
     output_values,
     steepest_stage,
@@ -44,12 +44,12 @@ def sets():
 
 
 def trained(data, steps=(600, 2000)):
-    return two_stage(data, Rule(ETA[0]), Rule(ETA[1]), steps, records=END)
+    return two_stage(data, StepRule(ETA[0]), StepRule(ETA[1]), steps, records=END)
 
 
 def test_stage_one_is_a_straight_line_with_orthonormal_embeddings() -> None:
     data = bipartite(K, 1, 5, "ortho")
-    course = output_stage(data, Rule(0.1), 300, records=AtSteps([1, 50]), watch=True)
+    course = output_stage(data, StepRule(0.1), 300, records=AtSteps([1, 50]), watch=True)
     target = output_targets([data])[0]
     expected = 0.1 * course.steps[:, None, None, None] * target / np.linalg.norm(target)
     assert np.abs(course.W - expected).max() < 1e-12  # 300 roundings of numbers below ten
@@ -61,7 +61,13 @@ def test_stage_one_is_a_straight_line_with_orthonormal_embeddings() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [Rule(0.1), Rule(0.5, decay=0.5), Rule(2.0, normalize=False), Rule(1.0, polyak=2.0)]
+    "rule",
+    [
+        StepRule(0.1),
+        StepRule(0.5, decay=0.5),
+        StepRule(2.0, normalize=False),
+        StepRule(1.0, polyak=2.0),
+    ],
 )
 def test_compiled_steps_are_those_of_torch(sets, rule) -> None:
     data = [one.select(one.lengths > 1) for one in sets]
@@ -95,7 +101,9 @@ def test_steepest_steps_with_momentum_are_those_of_the_optimiser(norm, momentum)
     data = [priority_graph(4, 6, 8, 8, seed) for seed in range(2)]
     problem = Problem.of(data, "log_mass")
     init = np.random.default_rng(1).uniform(-0.3, 0.3, (2, 8, 8))
-    course = steepest_stage(problem, norm, Rule(0.1), 25, momentum=momentum, init=init, records=END)
+    course = steepest_stage(
+        problem, norm, StepRule(0.1), 25, momentum=momentum, init=init, records=END
+    )
     model = NextTokenTransformer(stack(data), init)
     optimizer = SteepestDescent(
         [model.W_kq], lr=0.1, norm=norm, momentum=momentum, dampening=momentum
@@ -113,7 +121,7 @@ def test_factors_move_along_their_own_gradients() -> None:
     problem = Problem.of(data, "log_mass")
     rng = np.random.default_rng(2)
     F, Q = rng.standard_normal((2, 8, 3))
-    course = factored_stage(problem, Rule(1e-3), 1, init=(F, Q))
+    course = factored_stage(problem, StepRule(1e-3), 1, init=(F, Q))
     weights = [torch.tensor(w, requires_grad=True) for w in (F, Q)]
     model = NextTokenTransformer(stack([data]))
     del model.W_kq
@@ -131,9 +139,11 @@ def test_factors_move_along_their_own_gradients() -> None:
 
 @pytest.mark.parametrize("norm", ["block", "joint"])
 def test_joint_steps_are_those_of_torch(sets, norm, monkeypatch) -> None:
-    room = compiled_runs.room  # what lies in fresh memory plays no part
-    monkeypatch.setattr(compiled_runs, "room", lambda made: np.full_like(room(made), np.nan))
-    course = joint(sets, Rule(0.05), 30, output_lr=0.2, norm=norm, records=END)
+    room = compiled_runs.allocate_work  # what lies in fresh memory plays no part
+    monkeypatch.setattr(
+        compiled_runs, "allocate_work", lambda corpus: np.full_like(room(corpus), np.nan)
+    )
+    course = joint_stage(sets, StepRule(0.05), 30, output_lr=0.2, norm=norm, records=END)
     model = NextTokenTransformer(stack(sets))
     for _ in range(30):
         model.zero_grad()
@@ -170,18 +180,22 @@ def test_training_converges_to_the_certified_solution_and_every_seed_alone_gives
 def test_without_two_distinct_tokens_there_is_no_signal() -> None:
     single = NextTokenData.from_sentences([[0], [1], [1, 1, 1]], [1, 0, 0], embeddings=2)
     with pytest.raises(NoAttentionSignalError, match="single distinct token"):
-        two_stage(single, Rule(0.1), Rule(0.1), (5, 5))
+        two_stage(single, StepRule(0.1), StepRule(0.1), (5, 5))
     with pytest.raises(NoAttentionSignalError, match="single token"):
-        two_stage(single.select([0, 1]), Rule(0.1), Rule(0.1), (5, 5))
+        two_stage(single.select([0, 1]), StepRule(0.1), StepRule(0.1), (5, 5))
     with pytest.raises(InputError, match="no sentence of one token"):
-        output_stage(single.select([2]), Rule(0.1), 5)
+        output_stage(single.select([2]), StepRule(0.1), 5)
 
 
 def test_plain_descent_stops_where_the_gradient_is_exactly_zero() -> None:
     # Both tokens are followed by the same values, so attention cannot change the output.
     data = NextTokenData.from_sentences([[0, 1]], [0], embeddings=2, following=[0, 1])
     course = attention_stage(
-        Problem.of(data, values=np.ones((2, 2))), Rule(0.1), 10, records=AtSteps([3]), watch=True
+        Problem.of(data, values=np.ones((2, 2))),
+        StepRule(0.1),
+        10,
+        records=AtSteps([3]),
+        watch=True,
     )
     assert course.stopped_at.tolist() == course.rises.tolist() == [0]
     assert not course.W.any()
@@ -194,12 +208,14 @@ def test_duplicates_of_the_winner_count_as_mass_and_not_as_arcs() -> None:
     problem = Problem.of(data.select([3, 4]))
     missing = np.exp(problem.log_missing(np.zeros((1, 3, 3))))
     assert missing == pytest.approx([2 / 5, 2 / 3])
-    course = two_stage(data, Rule(0.1), Rule(0.05), (300, 4000), records=END)
+    course = two_stage(data, StepRule(0.1), StepRule(0.05), (300, 4000), records=END)
     (solution,) = max_margin([order_margins(data.embeddings, arcs(data).arcs)])
     assert course.attention.cosine(solution)[-1, 0] > 0.99
 
 
-@pytest.mark.parametrize("field", ["start", "run_start", "token", "count", "query", "own", "label"])
+@pytest.mark.parametrize(
+    "field", ["start", "run_start", "token", "count", "query", "winner", "label"]
+)
 def test_sentences_that_do_not_fit_together_are_refused(sets, field) -> None:
     """Compiled passes know addresses alone, so nothing else would stop them."""
     problem = Problem.of(sets)
@@ -222,29 +238,29 @@ def test_sentences_that_do_not_fit_together_are_refused(sets, field) -> None:
         (lambda d: Problem.of([d, bipartite(10, 3, 0)]), "one K and d"),
         (lambda d: Problem.of(replace(d, labels=np.roll(d.labels, 1))), "realises its label"),
         (
-            lambda d: attention_stage(Problem.of(d), Rule(0.1), 5, init=np.zeros((2, 2))),
+            lambda d: attention_stage(Problem.of(d), StepRule(0.1), 5, init=np.zeros((2, 2))),
             r"\(12, 12\)",
         ),
         (
-            lambda d: attention_stage(Problem.of(d, "log_mass"), Rule(0.1), 5, textbook=True),
+            lambda d: attention_stage(Problem.of(d, "log_mass"), StepRule(0.1), 5, textbook=True),
             "cross_entropy",
         ),
         (
-            lambda d: attention_stage(Problem.of(d), Rule((0.1, 0.2, 0.3)), 5),
+            lambda d: attention_stage(Problem.of(d), StepRule((0.1, 0.2, 0.3)), 5),
             r"lr has shape \(3,\); it must be a number or \(1,\)",
         ),
-        (lambda d: Rule(-1.0), "positive"),
-        (lambda d: Rule(0.1, decay=-1), "at least 0"),
-        (lambda d: joint(d, Rule(0.1, normalize=False), 5), "normalised"),
+        (lambda d: StepRule(-1.0), "positive"),
+        (lambda d: StepRule(0.1, decay=-1), "at least 0"),
+        (lambda d: joint_stage(d, StepRule(0.1, normalize=False), 5), "normalised"),
         (
-            lambda d: steepest_stage(Problem.of(d), Spectral(), Rule(0.1), 5, momentum=1.0),
+            lambda d: steepest_stage(Problem.of(d), Spectral(), StepRule(0.1), 5, momentum=1.0),
             "momentum",
         ),
         (
-            lambda d: steepest_stage(Problem.of(d), Spectral(), Rule(0.1, polyak=2.0), 5),
+            lambda d: steepest_stage(Problem.of(d), Spectral(), StepRule(0.1, polyak=2.0), 5),
             "normalised",
         ),
-        (lambda d: output_stage(d, Rule(0.1, polyak=2.0), 5), "Polyak"),
+        (lambda d: output_stage(d, StepRule(0.1, polyak=2.0), 5), "Polyak"),
     ],
 )
 def test_bad_input_is_one_sentence(sets, call, words) -> None:
@@ -260,11 +276,11 @@ def test_a_polyak_step_beyond_all_numbers_is_not_taken(loss) -> None:
     """
     problem = Problem.of(NextTokenData.from_sentences([[0, 1]], [1], following=[0, 1]), loss)
     start = np.array([[0.0, 800.0], [0.0, 0.0]])  # token 0 leads by 800: gradients of e^-800
-    course = attention_stage(problem, Rule(1.0, polyak=2.0), 5, init=start)
+    course = attention_stage(problem, StepRule(1.0, polyak=2.0), 5, init=start)
     assert course.stopped_at.tolist() == [0]
     np.testing.assert_array_equal(course.W[-1, 0], start)
     # e^-400 can be divided by
-    near = attention_stage(problem, Rule(1.0, polyak=2.0), 5, init=start / 2)
+    near = attention_stage(problem, StepRule(1.0, polyak=2.0), 5, init=start / 2)
     assert near.stopped_at.tolist() != [0]
 
 
@@ -276,8 +292,8 @@ def test_polyak_rests_at_its_floor_and_goes_on_to_a_lower_one() -> None:
     problem = Problem.of([total(12, 3, seed) for seed in range(3)], values=values)
     start = np.zeros((3, 12, 12))
     assert (problem.gap(start)[0] < 0).all()
-    assert not attention_stage(problem, Rule(1.0, polyak=2.0), 3, records=END).W.any()
-    lowest = Rule(1.0, polyak=2.0, loss_floor=tuple(-problem.floor()))  # zero
+    assert not attention_stage(problem, StepRule(1.0, polyak=2.0), 3, records=END).W.any()
+    lowest = StepRule(1.0, polyak=2.0, loss_floor=tuple(-problem.floor()))  # zero
     G, top = problem.gradient(start)
     G = G * np.exp(top)[:, None, None]
     loss = np.array(

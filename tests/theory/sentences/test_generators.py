@@ -80,15 +80,14 @@ def test_priority_graphs_are_what_was_asked_for(seed: int, cyclic: bool) -> None
     assert longer.distinct().tokens.shape == (3, 4)
 
 
-def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attsvm.theory.sentences.generators._ATTEMPTS", 20)
+def test_refusals() -> None:
     for call, message in [
         (lambda: bipartite(K=4), "K is 4 and per_query 4; they must be at least 5 and 1"),
         (lambda: total(per_query=0), "per_query 0"),
         (lambda: priority_graph(0, 2, 3, 3, 0), "each must be at least 1"),
         (lambda: priority_graph(4, 2, 5, 3, 0, embeddings="ortho"), "choose d >= 5"),
         (
-            lambda: priority_graph(1, 2, 3, 3, seed=0, cyclic=True),
+            lambda: priority_graph(1, 2, 3, 3, seed=0, cyclic=True, attempts=20),
             "20 draws of 1 sentences of 2 of 3 tokens gave no graph with a cycle",
         ),
     ]:

@@ -23,10 +23,10 @@ from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import FloatArray, IntArray, spread
 from attsvm.norms import Norm, as_norm
 from attsvm.theory.next_token import compiled_runs
-from attsvm.theory.next_token.compiled_runs import LOSSES
-from attsvm.theory.next_token.course import AttentionCourse, OutputCourse
+from attsvm.theory.next_token.compiled_runs import LOSSES, RuleNumber
 from attsvm.theory.next_token.problem import NoAttentionSignalError, Problem, output_values
-from attsvm.theory.scale_free_descent import Gradient, Steepest, descend
+from attsvm.theory.next_token.trajectories import AttentionTrajectory, OutputTrajectory
+from attsvm.theory.scale_free_descent import Gradient, Steepest, descend_scale_free
 from attsvm.theory.sentences import NextTokenData
 from attsvm.training.trajectory import AtSteps, LogSpaced
 
@@ -36,7 +36,7 @@ RECORDS = LogSpaced(200)
 
 
 @dataclass(frozen=True)
-class Rule:
+class StepRule:
     r"""How a gradient becomes a step; ``t`` counts from 0.
 
     * normalised, the default: :math:`\eta_t\,g/\|g\|_F`,
@@ -58,11 +58,11 @@ class Rule:
     Example:
         >>> import attsvm
         >>> from attsvm.theory.sentences import priority_graph
-        >>> from attsvm.theory.next_token import Problem, Rule, attention_stage
+        >>> from attsvm.theory.next_token import Problem, StepRule, attention_stage
         >>> data = priority_graph(n=4, T=3, K=5, d=6, seed=0, cyclic=False)
-        >>> rule = Rule(0.05)
-        >>> course = attention_stage(Problem.of(data, "log_mass"), rule, steps=100)
-        >>> round(course.norm[-1, 0].item(), 1) <= 5.0
+        >>> rule = StepRule(0.05)
+        >>> trajectory = attention_stage(Problem.of(data, "log_mass"), rule, steps=100)
+        >>> round(trajectory.norm[-1, 0].item(), 1) <= 5.0
         True
     """
 
@@ -82,74 +82,70 @@ class Rule:
 
     @property
     def code(self) -> int:
-        """What the compiled loops call it."""
-        return (
-            compiled_runs.POLYAK
-            if self.polyak is not None
-            else compiled_runs.NORMALIZED
-            if self.normalize
-            else compiled_runs.PLAIN
-        )
+        """Number of the rule in the compiled loops."""
+        if self.polyak is not None:
+            return RuleNumber.POLYAK
+        return RuleNumber.NORMALIZED if self.normalize else RuleNumber.PLAIN
 
     def rates(self, runs: int) -> FloatArray:
-        """``(runs,)``."""
+        """Step lengths ``(runs,)``."""
         return spread("lr", self.lr, (runs,), 0)
 
     def settings(self, watch: bool = False) -> dict[str, float]:
-        """What the compiled loops read of it, but for numbers of every run."""
+        """Fields of the compiled struct that all runs share."""
         factor = float(self.polyak or 1.0)
         return {"rule": self.code, "decay": float(self.decay), "factor": factor, "watch": watch}
 
-    def of_runs(self, runs: int) -> dict[str, FloatArray]:
-        """The numbers of every run."""
+    def arrays_per_run(self, runs: int) -> dict[str, FloatArray]:
+        """Arrays ``(runs,)`` of the compiled struct: step lengths and floors of the loss."""
         return {"lr": self.rates(runs), "floor": spread("loss_floor", self.loss_floor, (runs,), 0)}
 
 
 class TwoStages(NamedTuple):
-    """What :func:`two_stage` returns.
+    """Trajectories of both stages; see :func:`two_stage`.
 
     Example:
         >>> from attsvm.theory.sentences import NextTokenData
-        >>> from attsvm.theory.next_token import Rule, two_stage
+        >>> from attsvm.theory.next_token import StepRule, two_stage
         >>> data = NextTokenData.from_words(
         ...     ["fox", "hen", "eats", "hen fox eats"], ["runs", "clucks", "much", "runs"]
         ... )
-        >>> trained = two_stage(data, Rule(0.05), Rule(0.05), steps=(100, 100))
+        >>> trained = two_stage(data, StepRule(0.05), StepRule(0.05), steps=(100, 100))
         >>> trained.output.W.shape[-2:], trained.attention.W.shape[-2:]
         ((6, 6), (6, 6))
     """
 
-    output: OutputCourse
-    attention: AttentionCourse
+    output: OutputTrajectory
+    attention: AttentionTrajectory
 
 
-class Joint(NamedTuple):
-    """What :func:`joint` returns: the courses of both matrices, at the same records.
+class JointTrajectories(NamedTuple):
+    """Trajectories of both matrices at the same records; see :func:`joint_stage`.
 
     Example:
         >>> from attsvm.theory.sentences import NextTokenData
-        >>> from attsvm.theory.next_token import Rule, joint
+        >>> from attsvm.theory.next_token import StepRule, joint_stage
         >>> data = NextTokenData.from_words(
         ...     ["fox", "hen", "eats", "hen fox eats"], ["runs", "clucks", "much", "runs"]
         ... )
-        >>> trained = joint(data, Rule(0.05), steps=100)
+        >>> trained = joint_stage(data, StepRule(0.05), steps=100)
         >>> trained.output.W.shape[-2:], trained.attention.W.shape[-2:]
         ((6, 6), (6, 6))
     """
 
-    output: OutputCourse
-    attention: AttentionCourse
+    output: OutputTrajectory
+    attention: AttentionTrajectory
 
 
 def output_stage(
     data: Data,
-    rule: Rule,
+    rule: StepRule,
     steps: int,
     *,
     init: ArrayLike | None = None,
     records: Records = RECORDS,
     watch: bool = False,
-) -> OutputCourse:
+) -> OutputTrajectory:
     r"""Stage 1: descent on :math:`L_0(W_{ov})=-\sum_x\pi_x\log\mathrm{softmax}(W_{ov}e_x)_{y}` over
     the sentences of one token.
 
@@ -167,12 +163,12 @@ def output_stage(
 
     Example:
         >>> from attsvm.theory.sentences import NextTokenData
-        >>> from attsvm.theory.next_token import Rule, output_stage
+        >>> from attsvm.theory.next_token import StepRule, output_stage
         >>> data = NextTokenData.from_words(
         ...     ["fox", "hen", "eats", "hen fox eats"], ["runs", "clucks", "much", "runs"]
         ... )
-        >>> course = output_stage(data, Rule(0.05), steps=500)
-        >>> bool(course.loss[-1, 0] < course.loss[0, 0])
+        >>> trajectory = output_stage(data, StepRule(0.05), steps=500)
+        >>> bool(trajectory.loss[-1, 0] < trajectory.loss[0, 0])
         True
     """
     sets = (data,) if isinstance(data, NextTokenData) else tuple(data)
@@ -180,53 +176,58 @@ def output_stage(
         raise InputError(
             "Polyak's rule is not offered for the output matrix; use a normalised or plain rule"
         )
-    singles = [_singles(run, one) for run, one in enumerate(sets)]
-    E = np.stack([one.embeddings for one in sets])
-    x = np.concatenate([one.queries for one in singles])
-    y = np.concatenate([one.labels for one in singles])
-    log_weight = np.log(np.concatenate([one.weights for one in singles]))
-    run_start = np.concatenate([[0], np.cumsum([one.N for one in singles])])
+    singles = [_sentences_of_one_token(run, data_set) for run, data_set in enumerate(sets)]
+    # sentences of one token as a corpus: the token is its own query and its own winner
+    E = np.stack([data_set.embeddings for data_set in sets])
+    x = np.concatenate([data_set.queries for data_set in singles])
+    y = np.concatenate([data_set.labels for data_set in singles])
+    log_weight = np.log(np.concatenate([data_set.weights for data_set in singles]))
+    run_start = np.concatenate([[0], np.cumsum([data_set.N for data_set in singles])])
     runs, K, d = E.shape
-    W0 = _start("init", init, (runs, K, d))
-    each = np.arange(len(x) + 1)
-    made = compiled_runs.corpus(
-        (x, np.zeros(len(x)), each, run_start), (x, each[:-1], y, log_weight), E @ E.mT, K
+    W0 = _initial_weights("init", init, (runs, K, d))
+    sentence_start = np.arange(len(x) + 1)
+    corpus = compiled_runs.sentences_struct(
+        (x, np.zeros(len(x)), sentence_start, run_start),
+        (x, sentence_start[:-1], y, log_weight),
+        E @ E.mT,
+        K,
     )
     marks = records.steps(steps)
-    looks = np.zeros((runs, len(marks), K, K))
+    recorded = np.zeros((runs, len(marks), K, K))
     arrays = {
         "B": np.zeros((runs, K, K)),
         "values": np.ascontiguousarray(output_values(W0, E)),
-        "outputs": looks,
-        **rule.of_runs(runs),
+        "outputs": recorded,
+        **rule.arrays_per_run(runs),
     }
-    course = compiled_runs.course(runs, marks, rule.settings(watch), arrays)
-    ends = compiled_runs.share_runs(native.library.train_output, made, course)
-    W = W0 + looks.swapaxes(0, 1).mT @ E
+    struct = compiled_runs.training_struct(runs, marks, rule.settings(watch), arrays)
+    ends = compiled_runs.share_runs(native.library.train_output, corpus, struct)
+    # the loop records coefficients B with W = W0 + B^T E
+    W = W0 + recorded.swapaxes(0, 1).mT @ E
     loss = np.zeros((len(marks), runs))
     table = np.ascontiguousarray(output_values(W, E))
-    addresses = (array.ctypes.data for array in (table, loss, compiled_runs.room(made)))
-    native.library.output_losses(made, len(marks), runs, *addresses)
-    return OutputCourse(marks, W, ends[:, 0], ends[:, 1] if watch else None, loss=loss)
+    addresses = (array.ctypes.data for array in (table, loss, compiled_runs.allocate_work(corpus)))
+    native.library.output_losses(corpus, len(marks), runs, *addresses)
+    return OutputTrajectory(marks, W, ends[:, 0], ends[:, 1] if watch else None, loss=loss)
 
 
 def attention_stage(
     problem: Problem,
-    rule: Rule,
+    rule: StepRule,
     steps: int,
     *,
     init: ArrayLike | None = None,
     records: Records = RECORDS,
     watch: bool = False,
     textbook: bool = False,
-) -> AttentionCourse:
+) -> AttentionTrajectory:
     """Descent on the query-key matrix with the values fixed: stage 2, and every experiment on
     attention alone.
 
     Args:
         problem: see :meth:`Problem.of`.
-        rule: see :class:`Rule`; for other norms, momentum and factors see :func:`steepest_stage`
-            and :func:`factored_stage`.
+        rule: see :class:`StepRule`; for other norms, momentum and factors see
+            :func:`steepest_stage` and :func:`factored_stage`.
         steps: how many.
         init: ``(d, d)`` or ``(runs, d, d)``, zero when left out.
         records: when to look.
@@ -240,11 +241,11 @@ def attention_stage(
     Example:
         >>> import attsvm
         >>> from attsvm.theory.sentences import priority_graph
-        >>> from attsvm.theory.next_token import Problem, Rule, attention_stage
+        >>> from attsvm.theory.next_token import Problem, StepRule, attention_stage
         >>> data = priority_graph(n=4, T=3, K=5, d=6, seed=0, cyclic=False)
-        >>> course = attention_stage(Problem.of(data, "log_mass"), Rule(0.05), steps=2000)
+        >>> trajectory = attention_stage(Problem.of(data, "log_mass"), StepRule(0.05), steps=2000)
         >>> solution = attsvm.graph_svm(data).solution
-        >>> bool(course.cosine(solution)[-1, 0] > 0.99)
+        >>> bool(trajectory.cosine(solution)[-1, 0] > 0.99)
         True
     """
     if textbook and problem.loss != "cross_entropy":
@@ -253,29 +254,29 @@ def attention_stage(
             " textbook out"
         )
     runs, K, d = problem.embeddings.shape
-    W0 = _start("init", init, (runs, d, d))
+    W0 = _initial_weights("init", init, (runs, d, d))
     marks = records.steps(steps)
-    looks = np.zeros((runs, len(marks), K, K))
+    recorded = np.zeros((runs, len(marks), K, K))
     arrays = {
         "A": np.zeros((runs, K, K)),
         "scores": np.ascontiguousarray(problem.scores(W0)),
         "values": np.ascontiguousarray(problem.values, np.float64),
-        "looks": looks,
-        **rule.of_runs(runs),
+        "looks": recorded,
+        **rule.arrays_per_run(runs),
     }
     settings = {**rule.settings(watch), "loss": LOSSES[problem.loss], "textbook": textbook}
-    course = compiled_runs.course(runs, marks, settings, arrays)
-    made = problem.corpus(problem.values.shape[-1])
-    ends = compiled_runs.share_runs(native.library.train_attention, made, course)
-    W = W0 + problem.weights(looks.swapaxes(0, 1))
+    struct = compiled_runs.training_struct(runs, marks, settings, arrays)
+    corpus = problem.corpus(problem.values.shape[-1])
+    ends = compiled_runs.share_runs(native.library.train_attention, corpus, struct)
+    W = W0 + problem.weights(recorded.swapaxes(0, 1))
     rises = ends[:, 1] if watch else None
-    return AttentionCourse(marks, W, ends[:, 0], rises, problem=problem)
+    return AttentionTrajectory(marks, W, ends[:, 0], rises, problem=problem)
 
 
 def two_stage(
     data: Data,
-    output: Rule,
-    attention: Rule,
+    output: StepRule,
+    attention: StepRule,
     steps: tuple[int, int],
     *,
     init: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
@@ -304,38 +305,43 @@ def two_stage(
 
     Example:
         >>> from attsvm.theory.sentences import NextTokenData
-        >>> from attsvm.theory.next_token import Rule, two_stage
+        >>> from attsvm.theory.next_token import StepRule, two_stage
         >>> data = NextTokenData.from_words(
         ...     ["fox", "hen", "eats", "hen fox eats"], ["runs", "clucks", "much", "runs"]
         ... )
         >>> import attsvm
-        >>> trained = two_stage(data, Rule(0.05), Rule(0.05), steps=(500, 2000))
+        >>> trained = two_stage(data, StepRule(0.05), StepRule(0.05), steps=(500, 2000))
         >>> solution = attsvm.max_margin(attsvm.order_margins(data))
         >>> bool(trained.attention.cosine(solution)[-1, 0] > 0.99)
         True
     """
-    first = output_stage(data, output, steps[0], init=init[0], records=records, watch=watch)
-    sets = [data] if isinstance(data, NextTokenData) else list(data)
-    longer = [_longer(run, one) for run, one in enumerate(sets)]
-    problem = Problem.of(
-        longer, values=output_values(first.W[-1], np.stack([one.embeddings for one in sets]))
+    output_trajectory = output_stage(
+        data, output, steps[0], init=init[0], records=records, watch=watch
     )
-    second = attention_stage(
+    sets = [data] if isinstance(data, NextTokenData) else list(data)
+    longer = [_sentences_of_several_tokens(run, data_set) for run, data_set in enumerate(sets)]
+    problem = Problem.of(
+        longer,
+        values=output_values(
+            output_trajectory.W[-1], np.stack([data_set.embeddings for data_set in sets])
+        ),
+    )
+    attention_trajectory = attention_stage(
         problem, attention, steps[1], init=init[1], records=records, watch=watch, textbook=textbook
     )
-    return TwoStages(first, second)
+    return TwoStages(output_trajectory, attention_trajectory)
 
 
-def joint(
+def joint_stage(
     data: Data,
-    rule: Rule,
+    rule: StepRule,
     steps: int,
     *,
     output_lr: float | None = None,
     norm: Literal["block", "joint"] = "block",
     init: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
     records: Records = RECORDS,
-) -> Joint:
+) -> JointTrajectories:
     """Both matrices from the start, on all sentences: normalised descent with a norm per matrix, or
     with one norm for both.
 
@@ -354,53 +360,63 @@ def joint(
 
     Example:
         >>> from attsvm.theory.sentences import NextTokenData
-        >>> from attsvm.theory.next_token import Rule, joint
+        >>> from attsvm.theory.next_token import StepRule, joint_stage
         >>> data = NextTokenData.from_words(
         ...     ["fox", "hen", "eats", "hen fox eats"], ["runs", "clucks", "much", "runs"]
         ... )
         >>> import attsvm
-        >>> trained = joint(data, Rule(0.05), steps=2000)
+        >>> trained = joint_stage(data, StepRule(0.05), steps=2000)
         >>> solution = attsvm.max_margin(attsvm.order_margins(data))
         >>> bool(trained.attention.cosine(solution)[-1, 0] > 0.9)
         True
     """
-    if rule.code != compiled_runs.NORMALIZED:
+    if rule.code != RuleNumber.NORMALIZED:
         raise InputError(
-            "joint training takes normalised steps; use a Rule with normalize=True and no polyak"
+            "joint training takes normalised steps; use a StepRule with normalize=True and no"
+            " polyak"
         )
     if norm not in ("block", "joint"):
         raise InputError(f"norm is {norm!r}; use 'block' or 'joint'")
     problem = Problem.of(data)
     E = problem.embeddings
     runs, K, d = E.shape
-    V0, W0 = _start("init[0]", init[0], (runs, K, d)), _start("init[1]", init[1], (runs, d, d))
+    V0, W0 = (
+        _initial_weights("init[0]", init[0], (runs, K, d)),
+        _initial_weights("init[1]", init[1], (runs, d, d)),
+    )
     marks = records.steps(steps)
-    looks, outputs = np.zeros((2, runs, len(marks), K, K))
-    of_runs = rule.of_runs(runs)
+    recorded, recorded_outputs = np.zeros((2, runs, len(marks), K, K))
+    per_run = rule.arrays_per_run(runs)
     arrays = {
         "A": np.zeros((runs, K, K)),
         "scores": np.ascontiguousarray(problem.scores(W0)),
         "B": np.zeros((runs, K, K)),
         "values": np.ascontiguousarray(output_values(V0, E)),
-        "looks": looks,
-        "outputs": outputs,
-        "lr_output": of_runs["lr"] if output_lr is None else np.full(runs, float(output_lr)),
-        **of_runs,
+        "looks": recorded,
+        "outputs": recorded_outputs,
+        "lr_output": per_run["lr"] if output_lr is None else np.full(runs, float(output_lr)),
+        **per_run,
     }
-    course = compiled_runs.course(
+    struct = compiled_runs.training_struct(
         runs, marks, {**rule.settings(), "together": norm == "joint"}, arrays
     )
-    ends = compiled_runs.share_runs(native.library.train_both, problem.corpus(K), course)
-    W, V = W0 + problem.weights(looks.swapaxes(0, 1)), V0 + outputs.swapaxes(0, 1).mT @ E
-    attention = AttentionCourse(marks, W, ends[:, 0], problem=problem, values=output_values(V, E))
-    return Joint(OutputCourse(marks, V, ends[:, 0], loss=attention.loss), attention)
+    ends = compiled_runs.share_runs(native.library.train_both, problem.corpus(K), struct)
+    W, V = (
+        W0 + problem.weights(recorded.swapaxes(0, 1)),
+        V0 + recorded_outputs.swapaxes(0, 1).mT @ E,
+    )
+    attention = AttentionTrajectory(
+        marks, W, ends[:, 0], problem=problem, values=output_values(V, E)
+    )
+    return JointTrajectories(OutputTrajectory(marks, V, ends[:, 0], loss=attention.loss), attention)
 
 
-def _start(name: str, init: ArrayLike | None, shape: tuple[int, int, int]) -> FloatArray:
+def _initial_weights(name: str, init: ArrayLike | None, shape: tuple[int, int, int]) -> FloatArray:
+    """Start of every run, of this shape; zero for None."""
     return np.zeros(shape) if init is None else spread(name, init, shape, 2)
 
 
-def _singles(run: int, data: NextTokenData) -> NextTokenData:
+def _sentences_of_one_token(run: int, data: NextTokenData) -> NextTokenData:
     if not (data.lengths == 1).any():
         raise InputError(
             f"data set {run} has no sentence of one token; the output matrix is trained on those"
@@ -408,7 +424,7 @@ def _singles(run: int, data: NextTokenData) -> NextTokenData:
     return data.select(data.lengths == 1)
 
 
-def _longer(run: int, data: NextTokenData) -> NextTokenData:
+def _sentences_of_several_tokens(run: int, data: NextTokenData) -> NextTokenData:
     if not (data.lengths > 1).any():
         raise NoAttentionSignalError(
             f"every sentence of data set {run} has a single token; attention needs sentences of two"
@@ -420,13 +436,13 @@ def _longer(run: int, data: NextTokenData) -> NextTokenData:
 def steepest_stage(
     problem: Problem,
     norm: Norm | str,
-    rule: Rule,
+    rule: StepRule,
     steps: int,
     *,
     momentum: float = 0.0,
     init: ArrayLike | None = None,
     records: Records = RECORDS,
-) -> AttentionCourse:
+) -> AttentionTrajectory:
     r"""NSD and NMD of Fan et al. (2025):
     :math:`W_{t+1}=W_t-\eta_t\arg\max_{\|\Delta\|\le1}\langle M_t,\Delta\rangle`.
 
@@ -448,29 +464,31 @@ def steepest_stage(
     Example:
         >>> import attsvm
         >>> from attsvm.theory.sentences import priority_graph
-        >>> from attsvm.theory.next_token import Problem, Rule, steepest_stage
+        >>> from attsvm.theory.next_token import Problem, StepRule, steepest_stage
         >>> data = priority_graph(n=4, T=3, K=5, d=6, seed=0, cyclic=False)
         >>> problem = Problem.of(data, "log_mass")
-        >>> course = steepest_stage(problem, "spec", Rule(0.05), steps=200)
-        >>> bool(course.loss[-1, 0] < course.loss[0, 0])
+        >>> trajectory = steepest_stage(problem, "spec", StepRule(0.05), steps=200)
+        >>> bool(trajectory.loss[-1, 0] < trajectory.loss[0, 0])
         True
     """
     runs, _, d = problem.embeddings.shape
-    W = _start("init", init, (runs, d, d))
-    marks, looks, stopped = _descend(problem.gradient, W, norm, rule, steps, momentum, records)
-    return AttentionCourse(marks, looks, stopped, problem=problem)
+    W = _initial_weights("init", init, (runs, d, d))
+    marks, recorded, stopped = _descend_in_norm(
+        problem.gradient, W, norm, rule, steps, momentum, records
+    )
+    return AttentionTrajectory(marks, recorded, stopped, problem=problem)
 
 
 def factored_stage(
     problem: Problem,
-    rule: Rule,
+    rule: StepRule,
     steps: int,
     *,
     init: tuple[ArrayLike, ArrayLike],
     norm: Norm | str | None = None,
     momentum: float = 0.0,
     records: Records = RECORDS,
-) -> AttentionCourse:
+) -> AttentionTrajectory:
     r"""Normalised descent on the pair :math:`(K,Q)`, :math:`W=KQ^\top`, with one norm for the pair
     stacked as ``(2d, m)``.
 
@@ -485,7 +503,7 @@ def factored_stage(
         records: when to look.
 
     Returns:
-        The course of W; ``factors`` holds those of K and Q.
+        The trajectory of W; ``factors`` holds those of K and Q.
 
     Raises:
         InputError: factors of other shapes, or the errors of :func:`steepest_stage`.
@@ -493,24 +511,25 @@ def factored_stage(
     Example:
         >>> import attsvm
         >>> from attsvm.theory.sentences import priority_graph
-        >>> from attsvm.theory.next_token import Problem, Rule, factored_stage
+        >>> from attsvm.theory.next_token import Problem, StepRule, factored_stage
         >>> data = priority_graph(n=4, T=3, K=5, d=6, seed=0, cyclic=False)
         >>> import numpy as np
         >>> start = (0.1 * np.eye(data.d), 0.1 * np.eye(data.d))
-        >>> course = factored_stage(Problem.of(data, "log_mass"), Rule(0.05), 200, init=start)
-        >>> bool(course.loss[-1, 0] < course.loss[0, 0])
+        >>> problem = Problem.of(data, "log_mass")
+        >>> trajectory = factored_stage(problem, StepRule(0.05), 200, init=start)
+        >>> bool(trajectory.loss[-1, 0] < trajectory.loss[0, 0])
         True
     """
     runs, _, d = problem.embeddings.shape
     m = np.asarray(init[0]).shape[-1]
-    K, Q = (_start(f"init[{k}]", start, (runs, d, m)) for k, start in enumerate(init))
+    K, Q = (_initial_weights(f"init[{k}]", start, (runs, d, m)) for k, start in enumerate(init))
 
     def gradient(pair: FloatArray) -> tuple[FloatArray, FloatArray]:
         K, Q = pair[:, :d], pair[:, d:]
         G, log_scale = problem.gradient(K @ Q.mT)
         return np.concatenate([G @ Q, G.mT @ K], axis=-2), log_scale
 
-    marks, looks, stopped = _descend(
+    marks, recorded, stopped = _descend_in_norm(
         gradient,
         np.concatenate([K, Q], axis=-2),
         norm,
@@ -519,32 +538,32 @@ def factored_stage(
         momentum,
         records,
     )
-    K, Q = looks[..., :d, :], looks[..., d:, :]
-    return AttentionCourse(marks, K @ Q.mT, stopped, problem=problem, factors={"K": K, "Q": Q})
+    K, Q = recorded[..., :d, :], recorded[..., d:, :]
+    return AttentionTrajectory(marks, K @ Q.mT, stopped, problem=problem, factors={"K": K, "Q": Q})
 
 
-def _descend(
+def _descend_in_norm(
     gradient: Gradient,
     W: FloatArray,
     norm: Norm | str | None,
-    rule: Rule,
+    rule: StepRule,
     steps: int,
     momentum: float,
     records: Records,
 ) -> tuple[IntArray, FloatArray, IntArray]:
     if not rule.normalize or rule.polyak is not None:
         raise InputError(
-            "steepest descent in a norm takes normalised steps here; use a Rule with normalize=True"
-            " and no polyak"
+            "steepest descent in a norm takes normalised steps here; use a StepRule with"
+            " normalize=True and no polyak"
         )
     if not 0.0 <= momentum < 1.0:
         raise InputError(f"momentum is {momentum}; give 0 <= momentum < 1")
     rates, marks = rule.rates(len(W)), records.steps(steps)
-    looks, stopped = descend(
+    recorded, stopped = descend_scale_free(
         gradient,
         W,
         Steepest(as_norm(norm), momentum),
         lambda t: rates / (t + 1.0) ** rule.decay,
         marks,
     )
-    return marks, looks, stopped
+    return marks, recorded, stopped

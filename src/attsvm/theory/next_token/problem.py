@@ -1,4 +1,4 @@
-r"""What a next-token model is trained on: the sentences of all runs end to end, value tables, one
+r"""Problems of next-token training: the sentences of all runs end to end, value tables, one
 loss; and its exact gradient anywhere.
 """
 
@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,10 +16,8 @@ from attsvm.base.errors import InputError
 from attsvm.base.printable import Compact
 from attsvm.datasets.attention_data import FloatArray, IntArray, floats
 from attsvm.theory.next_token import compiled_runs
-from attsvm.theory.next_token.compiled_runs import LOSSES
+from attsvm.theory.next_token.compiled_runs import LOSSES, SentenceLoss
 from attsvm.theory.sentences import NextTokenData, winners
-
-SentenceLoss = Literal["cross_entropy", "squared", "squared_softmax", "log_mass"]
 
 
 class NoAttentionSignalError(InputError):
@@ -65,7 +62,7 @@ class Problem(Compact):
         start: ``(sentences + 1,)``, where the tokens of each sentence begin.
         run_start: ``(runs + 1,)``, where the sentences of each run begin.
         query, label, weight: per sentence.
-        own: per sentence, the position in ``token`` of its winner :math:`x_\star`.
+        winner: per sentence, the position in ``token`` of its winner :math:`x_\star`.
 
     Example:
         >>> import attsvm
@@ -89,24 +86,18 @@ class Problem(Compact):
     query: IntArray
     label: IntArray
     weight: FloatArray
-    own: IntArray
+    winner: IntArray
 
     def __post_init__(self) -> None:
         runs, K, sentences = len(self.data), len(self.data[0].embeddings), len(self.query)
-        lengths, counts = np.diff(self.start), np.diff(self.run_start)
-        ends = (
-            (self.start, lengths, sentences, len(self.token)),
-            (self.run_start, counts, runs, sentences),
-        )
-        fits = all(
-            len(steps) == parts and steps.min() > 0 and at[0] == 0 and at[-1] == end
-            for at, steps, parts, end in ends
-        ) and (
-            {len(self.label), len(self.weight), len(self.own)} == {sentences}
+        fits = (
+            _partitions(self.start, sentences, len(self.token))
+            and _partitions(self.run_start, runs, sentences)
+            and {len(self.label), len(self.weight), len(self.winner)} == {sentences}
             and len(self.count) == len(self.token)
             and _inside(self.token, 0, K)
             and _inside(self.query, 0, K)
-            and _inside(self.own, self.start[:-1], self.start[1:])
+            and _inside(self.winner, self.start[:-1], self.start[1:])
         )
         if not fits:
             raise InputError(
@@ -152,17 +143,19 @@ class Problem(Compact):
         if loss not in LOSSES:
             raise InputError(f"loss is {loss!r}; choose from: {', '.join(LOSSES)}")
         shape = sets[0].embeddings.shape
-        parts = []
-        for run, one in enumerate(sets):
-            if one.embeddings.shape != shape:
+        flat_sentences = []
+        for run, data_set in enumerate(sets):
+            if data_set.embeddings.shape != shape:
                 raise InputError(
-                    f"data set {run} has embeddings {one.embeddings.shape}, data set 0 {shape};"
-                    " train data of one K and d together"
+                    f"data set {run} has embeddings {data_set.embeddings.shape}, data set 0"
+                    f" {shape}; train data of one K and d together"
                 )
-            parts.append(_flat(run, one))
-        token, count, lengths, own = (np.concatenate([part[k] for part in parts]) for k in range(4))
+            flat_sentences.append(_flat(run, data_set))
+        token, count, lengths, winner = (
+            np.concatenate([arrays[k] for arrays in flat_sentences]) for k in range(4)
+        )
         start = np.concatenate([[0], np.cumsum(lengths)])
-        own = own + start[:-1]
+        winner = winner + start[:-1]
         return cls(
             data=sets,
             values=_values(values, len(sets), shape[0]),
@@ -170,11 +163,11 @@ class Problem(Compact):
             token=token,
             count=count,
             start=start,
-            run_start=np.concatenate([[0], np.cumsum([one.N for one in sets])]),
-            query=np.concatenate([one.queries for one in sets]),
-            label=np.concatenate([one.labels for one in sets]),
-            weight=np.concatenate([one.weights for one in sets]),
-            own=own,
+            run_start=np.concatenate([[0], np.cumsum([data_set.N for data_set in sets])]),
+            query=np.concatenate([data_set.queries for data_set in sets]),
+            label=np.concatenate([data_set.labels for data_set in sets]),
+            weight=np.concatenate([data_set.weights for data_set in sets]),
+            winner=winner,
         )
 
     @property
@@ -184,12 +177,12 @@ class Problem(Compact):
 
     @cached_property
     def embeddings(self) -> FloatArray:
-        """``(runs, K, d)``."""
-        return np.stack([one.embeddings for one in self.data])
+        """Embeddings of every run, ``(runs, K, d)``."""
+        return np.stack([data_set.embeddings for data_set in self.data])
 
     @cached_property
     def gram(self) -> FloatArray:
-        """``(runs, K, K)``, inner products of embeddings."""
+        """Inner products of embeddings ``(runs, K, K)``."""
         return self.embeddings @ self.embeddings.mT
 
     def scores(self, W: ArrayLike) -> FloatArray:
@@ -207,8 +200,8 @@ class Problem(Compact):
     def gradient(
         self, W: ArrayLike, values: ArrayLike | None = None, textbook: bool = False
     ) -> tuple[FloatArray, FloatArray]:
-        r"""``(G, log_scale)`` with :math:`\nabla L=e^{\text{log\_scale}}G`, of shapes
-        ``(..., runs, d, d)`` and ``(..., runs)``.
+        r"""The gradient as ``(G, log_scale)`` with :math:`\nabla L=e^{\text{log\_scale}}G`, of
+        shapes ``(..., runs, d, d)`` and ``(..., runs)``.
 
         G is of order one however small the gradient is; where that is exactly zero, G is zero and
         ``log_scale`` -inf.
@@ -219,17 +212,18 @@ class Problem(Compact):
             textbook: differences as a textbook writes them, which are rounding once the attention
                 is saturated (cross-entropy only).
         """
-        C, tops, _ = self._look(W, values, textbook)
+        C, tops, _ = self._evaluate(W, values, textbook)
         return self.weights(C), tops
 
     def gap(self, W: ArrayLike, values: ArrayLike | None = None) -> tuple[FloatArray, FloatArray]:
-        r"""``(sign, log)`` with :math:`L(W)-L^{floor}=\text{sign}\,e^{\text{log}}`, ``(..., runs)``
-        each, exact however small the gap is.
+        r"""The loss over its floor as ``(sign, log)`` with
+        :math:`L(W)-L^{floor}=\text{sign}\,e^{\text{log}}`, ``(..., runs)`` each, exact however
+        small the gap is.
 
         The floor is the loss with all attention on the winners, :meth:`floor`. Away from it another
         token may do better, and then the sign is -1.
         """
-        _, _, (sign, log) = self._look(W, values, False)
+        _, _, (sign, log) = self._evaluate(W, values, False)
         return sign, log
 
     def log_gap(self, W: ArrayLike, values: ArrayLike | None = None) -> FloatArray:
@@ -241,16 +235,16 @@ class Problem(Compact):
         """The loss with all attention of every sentence on its winner, ``(..., runs)``."""
         u = self.values if values is None else np.asarray(values)
         run = np.repeat(np.arange(self.runs), np.diff(self.run_start))
-        rows = u[..., run, self.token[self.own], :]
-        own = np.take_along_axis(
+        rows = u[..., run, self.token[self.winner], :]
+        label_values = np.take_along_axis(
             rows, np.broadcast_to(self.label[:, None], (*rows.shape[:-1], 1)), axis=-1
         )[..., 0]
         if self.loss == "log_mass":
-            each = np.zeros(own.shape)
+            losses = np.zeros(label_values.shape)
         elif self.loss == "squared":
-            each = (1.0 - own) ** 2
+            losses = (1.0 - label_values) ** 2
         else:
-            others = rows - own[..., None]
+            others = rows - label_values[..., None]
             np.put_along_axis(
                 others,
                 np.broadcast_to(self.label[:, None], (*rows.shape[:-1], 1)),
@@ -259,8 +253,8 @@ class Problem(Compact):
             )
             odds = np.logaddexp.reduce(others, axis=-1)
             surprise = np.logaddexp(0.0, odds)
-            each = surprise if self.loss == "cross_entropy" else np.exp(2.0 * (odds - surprise))
-        return np.add.reduceat(each * self.weight, self.run_start[:-1], axis=-1)
+            losses = surprise if self.loss == "cross_entropy" else np.exp(2.0 * (odds - surprise))
+        return np.add.reduceat(losses * self.weight, self.run_start[:-1], axis=-1)
 
     def log_missing(self, W: ArrayLike) -> FloatArray:
         r""":math:`\log(1-\varphi_{x_\star})`, ``(..., sentences)`` for the sentences of all runs
@@ -269,7 +263,7 @@ class Problem(Compact):
         D, starts = self._relative(W), self.start[:-1]
         with np.errstate(divide="ignore"):
             total = np.logaddexp.reduceat(D, starts, axis=-1)
-        D[..., self.own] = -np.inf
+        D[..., self.winner] = -np.inf
         others: FloatArray = np.logaddexp.reduceat(D, starts, axis=-1)
         return others - total
 
@@ -290,8 +284,8 @@ class Problem(Compact):
         return D - np.repeat(total, np.diff(self.start), axis=-1)
 
     def outputs(self, W: ArrayLike) -> FloatArray:
-        """``(..., sentences, classes)``, :math:`o` of the sentences of all runs end to end, with
-        the problem's own values.
+        """The output :math:`o` of the sentences of all runs end to end,
+        ``(..., sentences, classes)``, with the problem's own values.
         """
         phi = np.exp(self.log_attention(W))
         run = np.repeat(
@@ -308,11 +302,14 @@ class Problem(Compact):
         logits: FloatArray = self.scores(W)[
             ..., run, np.repeat(self.query, lengths), self.token
         ] + np.log(self.count)
-        return logits - np.repeat(logits[..., self.own], lengths, axis=-1)
+        return logits - np.repeat(logits[..., self.winner], lengths, axis=-1)
 
-    def _look(
+    def _evaluate(
         self, W: ArrayLike, values: ArrayLike | None, textbook: bool
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Coefficients ``(..., runs, K, K)`` of the gradient, the logarithms ``(..., runs)`` of
+        their factors, and sign and logarithm ``(2, ..., runs)`` of the loss over its floor.
+        """
         if textbook and self.loss != "cross_entropy":
             raise InputError(
                 f"the textbook gradient is written for cross_entropy, not {self.loss}; leave"
@@ -325,11 +322,11 @@ class Problem(Compact):
         self._check_values(u)
         u = np.ascontiguousarray(u.reshape(-1, self.runs, K, u.shape[-1]))
         C, tops, gaps = np.zeros(s.shape), np.zeros(s.shape[:2]), np.zeros((2, *s.shape[:2]))
-        made = self.corpus(u.shape[-1])
-        work = compiled_runs.room(made)
-        addresses = (each.ctypes.data for each in (s, u, C, tops, gaps, work))
+        corpus = self.corpus(u.shape[-1])
+        work = compiled_runs.allocate_work(corpus)
+        addresses = (array.ctypes.data for array in (s, u, C, tops, gaps, work))
         counts = len(s), self.runs, len(u)
-        native.library.look_at(made, LOSSES[self.loss], textbook, *counts, *addresses)
+        native.library.look_at(corpus, LOSSES[self.loss], textbook, *counts, *addresses)
         return C.reshape(*shape, K, K), tops.reshape(shape), gaps.reshape(2, *shape)
 
     @cached_property
@@ -337,11 +334,11 @@ class Problem(Compact):
         return {}
 
     def corpus(self, classes: int) -> native.Corpus:
-        """What the compiled core reads, under values of so many classes."""
+        """Struct that the compiled core reads, for values with an entry per label."""
         if classes not in self._corpora:
-            self._corpora[classes] = compiled_runs.corpus(
+            self._corpora[classes] = compiled_runs.sentences_struct(
                 (self.token, np.log(self.count), self.start, self.run_start),
-                (self.query, self.own, self.label, np.log(self.weight)),
+                (self.query, self.winner, self.label, np.log(self.weight)),
                 self.gram,
                 classes,
             )
@@ -362,8 +359,8 @@ def output_values(W_ov: ArrayLike, embeddings: ArrayLike) -> FloatArray:
 
 
 def _flat(run: int, data: NextTokenData) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Tokens, multiplicities, distinct tokens per sentence, and the place of each winner within its
-    sentence.
+    """Tokens, multiplicities, distinct tokens per sentence, and the position of each winner within
+    its sentence.
     """
     sentence, token, count = data.occurrences
     best = winners(data)
@@ -380,8 +377,15 @@ def _flat(run: int, data: NextTokenData) -> tuple[IntArray, IntArray, IntArray, 
             " sentences of two"
         )
     starts = np.cumsum(lengths) - lengths
-    own = np.flatnonzero(token == best[sentence]) - starts
-    return token, count, lengths, own
+    winner_positions = np.flatnonzero(token == best[sentence]) - starts
+    return token, count, lengths, winner_positions
+
+
+def _partitions(boundaries: IntArray, blocks: int, length: int) -> bool:
+    """Whether boundaries cut ``length`` entries into so many blocks, none of them empty."""
+    sizes = np.diff(boundaries)
+    ends = boundaries[0], boundaries[-1]
+    return len(sizes) == blocks and sizes.min() > 0 and ends == (0, length)
 
 
 def _inside(numbers: IntArray, low: IntArray | int, high: IntArray | int) -> bool:

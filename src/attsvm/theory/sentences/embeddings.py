@@ -15,7 +15,7 @@ Embedding = Literal["identity", "ortho", "random", "equi-corr"]
 def embed(
     kind: Embedding, K: int, d: int, rng: np.random.Generator, correlation: float = 0.5
 ) -> FloatArray:
-    r"""``(K, d)`` embeddings, drawn from ``rng``.
+    r"""Embeddings ``(K, d)``, drawn from ``rng``.
 
     * ``identity``: one-hot rows, d = K (no draw);
     * ``ortho``: orthonormal rows, uniformly distributed, d >= K;

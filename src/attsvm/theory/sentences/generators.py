@@ -21,9 +21,7 @@ from attsvm.theory.sentences.embeddings import Embedding, embed
 from attsvm.theory.sentences.partial_order import partial_order
 from attsvm.theory.sentences.sentence_data import NextTokenData
 
-_ATTEMPTS = 2_000
-Sentence = list[int]
-_LENGTHS = (2, 6)  # shortest and longest sentence
+SentenceAndWinner = tuple[list[int], int]
 
 
 def collocations(n: ArrayLike) -> NextTokenData:
@@ -75,7 +73,7 @@ def bipartite(
         ()
     """
 
-    def sentences(q: int, rng: np.random.Generator) -> Callable[[], tuple[Sentence, int]]:
+    def draw(q: int, rng: np.random.Generator) -> list[SentenceAndWinner]:
         others = rng.permutation(np.delete(np.arange(K), q))
         n_heads, n_tails = int(rng.integers(1, 4)), int(rng.integers(4, 9))
         if rng.random() < 0.2:
@@ -83,16 +81,16 @@ def bipartite(
         else:
             heads, tails = others[:n_heads], others[n_heads : n_heads + n_tails]
 
-        def draw() -> tuple[Sentence, int]:
-            length = int(rng.integers(_LENGTHS[0], _LENGTHS[1] + 1))
+        pairs = []
+        for _ in range(per_query):
+            length = int(rng.integers(2, 7))
             head = int(heads[rng.integers(len(heads))])
             first = [] if head == q else [head]
             body = first + tails[rng.integers(len(tails), size=length - 1 - len(first))].tolist()
-            return [*(body[k] for k in rng.permutation(len(body))), q], head
+            pairs.append(([*(body[k] for k in rng.permutation(len(body))), q], head))
+        return pairs
 
-        return draw
-
-    return _realizable(K, per_query, seed, embeddings, 5, sentences)
+    return _realizable(K, per_query, seed, embeddings, 5, draw)
 
 
 def total(
@@ -122,17 +120,17 @@ def total(
         ()
     """
 
-    def sentences(q: int, rng: np.random.Generator) -> Callable[[], tuple[Sentence, int]]:
+    def draw(q: int, rng: np.random.Generator) -> list[SentenceAndWinner]:
         rank = rng.permutation(K)
 
-        def draw() -> tuple[Sentence, int]:
-            length = int(rng.integers(_LENGTHS[0], _LENGTHS[1] + 1))
+        pairs = []
+        for _ in range(per_query):
+            length = int(rng.integers(2, 7))
             sentence = [*rng.integers(K, size=length - 1).tolist(), q]
-            return sentence, min(sentence, key=lambda v: int(rank[v]))
+            pairs.append((sentence, min(sentence, key=lambda v: int(rank[v]))))
+        return pairs
 
-        return draw
-
-    return _realizable(K, per_query, seed, embeddings, 2, sentences)
+    return _realizable(K, per_query, seed, embeddings, 2, draw)
 
 
 def _realizable(
@@ -141,21 +139,21 @@ def _realizable(
     seed: int,
     embeddings: Embedding,
     smallest: int,
-    sentences: Callable[[int, np.random.Generator], Callable[[], tuple[Sentence, int]]],
+    draw: Callable[[int, np.random.Generator], list[SentenceAndWinner]],
 ) -> NextTokenData:
+    """The collocations of a random permutation, and the sentences that ``draw`` gives to every
+    query.
+    """
     if smallest > K or per_query < 1:
         raise InputError(
             f"K is {K} and per_query {per_query}; they must be at least {smallest} and 1"
         )
     rng = np.random.default_rng(seed)
     n = rng.permutation(K)
-    drawn: list[tuple[Sentence, int]] = []
-    for q in range(K):
-        draw = sentences(q, rng)
-        drawn += [draw() for _ in range(per_query)]
-    listed = [[x] for x in range(K)] + [sentence for sentence, _ in drawn]
-    labels = np.concatenate([n, n[[head for _, head in drawn]]])
-    return NextTokenData.from_sentences(listed, labels, embeddings=embed(embeddings, K, K, rng))
+    pairs = [pair for q in range(K) for pair in draw(q, rng)]
+    sentences = [[x] for x in range(K)] + [sentence for sentence, _ in pairs]
+    labels = np.concatenate([n, n[[winner for _, winner in pairs]]])
+    return NextTokenData.from_sentences(sentences, labels, embeddings=embed(embeddings, K, K, rng))
 
 
 def priority_graph(
@@ -167,6 +165,7 @@ def priority_graph(
     cyclic: bool = False,
     embeddings: Embedding = "random",
     correlation: float = 0.5,
+    attempts: int = 2_000,
 ) -> NextTokenData:
     """Sentences of T tokens that are drawn anew until every priority graph is acyclic, or until at
     least one is not.
@@ -187,13 +186,14 @@ def priority_graph(
         embeddings: ``"random"`` (the paper's), ``"ortho"``, ``"equi-corr"`` or ``"identity"``; see
             :func:`~attsvm.theory.sentences.embed`.
         correlation: of ``"equi-corr"`` rows.
+        attempts: sets of sentences that are drawn at most.
 
     Returns:
         Equally weighted data whose labels are winners (``following`` is the identity).
 
     Raises:
-        InputError: a size below one, embeddings that do not exist in d dimensions, or 2000 attempts
-            without success.
+        InputError: a size below one, embeddings that do not exist in d dimensions, or no success in
+            ``attempts``.
 
     Example:
         >>> import attsvm
@@ -207,7 +207,7 @@ def priority_graph(
     rng = np.random.default_rng(seed)
     # refuses an impossible dimension before the attempts
     embed(embeddings, K, d, np.random.default_rng(0), correlation)
-    for _ in range(_ATTEMPTS):
+    for _ in range(attempts):
         sentences, labels = [], []
         for _ in range(n):
             sentence = rng.permutation(K)[:T]
@@ -218,14 +218,12 @@ def priority_graph(
                 label = int(sentence[rng.integers(T)])
             sentences.append(sentence)
             labels.append(label)
-        drawn = NextTokenData.from_sentences(
-            sentences, labels, embeddings=K, following=np.arange(K)
-        )
-        if bool(partial_order(drawn).cyclic.any()) == cyclic:
+        data = NextTokenData.from_sentences(sentences, labels, embeddings=K, following=np.arange(K))
+        if bool(partial_order(data).cyclic.any()) == cyclic:
             rows = embed(embeddings, K, d, rng, correlation)
-            return replace(drawn, embeddings=rows)
-    wanted = "with a cycle" if cyclic else "without a cycle"
+            return replace(data, embeddings=rows)
+    cycles = "with a cycle" if cyclic else "without a cycle"
     raise InputError(
-        f"{_ATTEMPTS} draws of {n} sentences of {T} of {K} tokens gave no graph {wanted}; change n,"
+        f"{attempts} draws of {n} sentences of {T} of {K} tokens gave no graph {cycles}; change n,"
         " T or K"
     )

@@ -36,8 +36,8 @@ class Arcs(NamedTuple):
 
 
 def winners(data: NextTokenData) -> IntArray:
-    r"""``(N,)``, the token of every sentence that must win its attention; -1 where no token, or
-    more than one, realises the label.
+    r"""The token of every sentence that must win its attention ``(N,)``; -1 where no token, or more
+    than one, realises the label.
 
     The token with :math:`n(x_\star)=y`, where n is ``data.following`` (Huang, Liang and Yang 2024).
 
@@ -49,10 +49,10 @@ def winners(data: NextTokenData) -> IntArray:
     """
     sentence, token, _ = data.occurrences
     fits = data.following[token] == data.labels[sentence]
-    found = np.full(data.N, -1, dtype=np.int64)
-    found[sentence[fits]] = token[fits]
-    found[np.bincount(sentence[fits], minlength=data.N) > 1] = -1
-    return found
+    winner_of_sentence = np.full(data.N, -1, dtype=np.int64)
+    winner_of_sentence[sentence[fits]] = token[fits]
+    winner_of_sentence[np.bincount(sentence[fits], minlength=data.N) > 1] = -1
+    return winner_of_sentence
 
 
 def arcs(data: NextTokenData) -> Arcs:
@@ -109,7 +109,7 @@ def components(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 
 
 class Role(IntEnum):
-    """What the arcs of a query make of a token.
+    """Role of a token in the arcs of a query.
 
     Example:
         >>> from attsvm.theory.sentences import NextTokenData, Role, partial_order
@@ -152,12 +152,12 @@ class PartialOrders(Compact):
 
     @cached_property
     def queries(self) -> IntArray:
-        """``(Q,)``, the queries with at least one arc, sorted."""
+        """The queries with at least one arc ``(Q,)``, sorted."""
         return np.unique(self.arcs[:, 0])
 
     @cached_property
     def cyclic(self) -> BoolArray:
-        """``(k,)``, which arcs are part of a cycle: both ends are in one strongly connected
+        """Which arcs are part of a cycle ``(k,)``: both ends are in one strongly connected
         component.
         """
         query, token, component = components(self.arcs)
@@ -170,7 +170,7 @@ class PartialOrders(Compact):
         return np.unique(self.arcs[self.cyclic, 0])
 
     def roles_of(self, query: int) -> IntArray:
-        """``(K,)``, the :class:`Role` of every token of the vocabulary under this query."""
+        """The :class:`Role` of every token of the vocabulary under this query ``(K,)``."""
         wins, loses = (np.isin(np.arange(self.K), column) for column in self.of(query).T)
         return np.select(
             [wins & loses, wins, loses],
@@ -179,11 +179,11 @@ class PartialOrders(Compact):
         )
 
     def of(self, query: int) -> IntArray:
-        """``(k, 2)``, the arcs ``(winner, loser)`` of this query."""
+        """The arcs ``(winner, loser)`` of this query, ``(k, 2)``."""
         return self.arcs[self._rows(query), 1:]
 
     def closure(self, query: int) -> BoolArray:
-        """``(K, K)``, whether the row's token lies above the column's: by an arc, or by
+        """Whether the row's token lies above the column's ``(K, K)``: by an arc, or by
         transitivity.
         """
         nodes, _, small = self._closed(query)
@@ -192,7 +192,7 @@ class PartialOrders(Compact):
         return below
 
     def longest_paths(self, query: int) -> IntArray:
-        """``(K, K)``, arcs on the longest path from the row's token down to the column's; 0 where
+        """Arcs on the longest path from the row's token down to the column's ``(K, K)``; 0 where
         none leads there.
 
         A max-margin solution separates the two scores by at least as much.
@@ -232,10 +232,10 @@ class PartialOrders(Compact):
         if not np.isin(distinct, nodes).all():
             return -1
         at = np.searchsorted(nodes, distinct)
-        found = np.flatnonzero(
+        above_all = np.flatnonzero(
             (below[np.ix_(at, at)] | np.eye(len(at), dtype=np.bool_)).all(axis=1)
         )
-        return int(distinct[found[0]]) if len(found) == 1 else -1
+        return int(distinct[above_all[0]]) if len(above_all) == 1 else -1
 
     def of_greatest_role(self, sentence: ArrayLike) -> int:
         """The only token of a sentence of greatest role, -1 when there are several.
@@ -266,10 +266,10 @@ class PartialOrders(Compact):
         pairs, sentences = pairs[self.cyclic[rows]], sentences[self.cyclic[rows]]
         if len(pairs) == 0:
             return (), ()
-        shown = dict(zip(map(tuple, pairs.tolist()), sentences.tolist(), strict=True))
-        mutual = next(((i, j) for i, j in shown if (j, i) in shown), None)
+        sentence_of_arc = dict(zip(map(tuple, pairs.tolist()), sentences.tolist(), strict=True))
+        mutual = next(((i, j) for i, j in sentence_of_arc if (j, i) in sentence_of_arc), None)
         path = mutual or _shortest_back(pairs)
-        return path, tuple(shown[arc] for arc in pairwise((*path, path[0])))
+        return path, tuple(sentence_of_arc[arc] for arc in pairwise((*path, path[0])))
 
     @cached_property
     def _closures(self) -> dict[int, tuple[IntArray, IntArray, BoolArray]]:

@@ -21,8 +21,6 @@ from attsvm.datasets.attention_data import BoolArray, IntArray
 from attsvm.theory.sentences.partial_order import PartialOrders, partial_order, winners
 from attsvm.theory.sentences.sentence_data import NextTokenData
 
-_SHOWN = 8  # sentences or tokens that a message lists
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -60,7 +58,7 @@ class Finding:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Realizability(Compact):
-    r"""What :func:`check_realizable` found.
+    r"""Findings of :func:`check_realizable`.
 
     Attributes:
         realizable: whether no finding blocks.
@@ -100,8 +98,8 @@ class Realizability(Compact):
 
     def __str__(self) -> str:
         head = "realizable" if self.realizable else "not realizable"
-        told = [f"  {finding}" for finding in self.findings]
-        return "\n".join([f"{head}: {len(self.orders.queries)} queries with an order", *told])
+        lines = [f"  {finding}" for finding in self.findings]
+        return "\n".join([f"{head}: {len(self.orders.queries)} queries with an order", *lines])
 
 
 def check_realizable(data: NextTokenData, strict: bool = True) -> Realizability:
@@ -123,28 +121,28 @@ def check_realizable(data: NextTokenData, strict: bool = True) -> Realizability:
         them, or treat the data as priority graphs with graph_margins
     """
     orders = partial_order(data)
-    every = [
+    findings = [
         *_contradictions(data, strict),
         *_collisions(data, strict),
-        *_missing(data),
+        *_missing_collocations(data),
         *_unexplained(data, strict),
         *_cycles(data, orders),
     ]
     if len(data.occurrences.token) == data.N:
         words = "no sentence has two different tokens, so attention has nothing to learn; add"
-        every.append(Finding("nothing", f"{words} longer sentences", blocks=False))
+        findings.append(Finding("nothing", f"{words} longer sentences", blocks=False))
     blameless = np.ones(data.N, dtype=np.bool_)
-    for finding in every:
+    for finding in findings:
         if finding.blocks:
             blameless[list(finding.sentences)] = False
-    findings = sorted(every, key=lambda finding: not finding.blocks)
+    blocking_first = sorted(findings, key=lambda finding: not finding.blocks)
     return Realizability(
-        not any(finding.blocks for finding in every), tuple(findings), blameless, orders
+        not any(finding.blocks for finding in findings), tuple(blocking_first), blameless, orders
     )
 
 
 def _explaining(data: NextTokenData) -> IntArray:
-    """``(N,)`` counts of the tokens that explain the label of each sentence."""
+    """Counts of the tokens that explain the label of each sentence ``(N,)``."""
     sentence, token, _ = data.occurrences
     return np.bincount(sentence[data.following[token] == data.labels[sentence]], minlength=data.N)
 
@@ -160,12 +158,12 @@ def _ambiguous(data: NextTokenData) -> dict[int, list[int]]:
 def _contradictions(data: NextTokenData, strict: bool) -> Iterable[Finding]:
     other = (data.lengths == 1) & (data.labels != data.following[data.queries])
     for token, labels in _ambiguous(data).items():
-        sentences = _numbers(other & (data.queries == token))
+        sentences = _true_positions(other & (data.queries == token))
         yield Finding(
             "labels",
-            f"the one-token sentences of token {_named(data, [token])} have the labels"
-            f" {_named(data, labels)}; keep one of them, for instance by dropping"
-            f" {_where(sentences)}",
+            f"the one-token sentences of token {_quote_names(data, [token])} have the labels"
+            f" {_quote_names(data, labels)}; keep one of them, for instance by dropping"
+            f" {_sentences_in_words(sentences)}",
             strict,
             sentences,
         )
@@ -175,40 +173,41 @@ def _collisions(data: NextTokenData, strict: bool) -> Iterable[Finding]:
     several = _explaining(data) > 1
     labels, counts = np.unique(data.following[data.following >= 0], return_counts=True)
     for label in labels[counts > 1].tolist():
-        sentences = _numbers(several & (data.labels == label))
+        sentences = _true_positions(several & (data.labels == label))
         open_in = (
-            f"and it is open which of them is meant in {_where(sentences)}; give them different"
-            " following tokens"
+            f"and it is open which of them is meant in {_sentences_in_words(sentences)}; give them"
+            " different following tokens"
             if sentences
             else "but no sentence leaves open which of them its label means"
         )
-        tokens = _named(data, _numbers(data.following == label))
+        tokens = _quote_names(data, _true_positions(data.following == label))
         yield Finding(
             "following",
-            f"tokens {tokens} are all followed by {_named(data, [label])}, {open_in}",
+            f"tokens {tokens} are all followed by {_quote_names(data, [label])}, {open_in}",
             strict and bool(sentences),
             sentences,
         )
 
 
-def _missing(data: NextTokenData) -> Iterable[Finding]:
+def _missing_collocations(data: NextTokenData) -> Iterable[Finding]:
     tokens = np.unique(data.tokens)
     for token in tokens[data.following[tokens] < 0].tolist():
-        name = _named(data, [token])
+        name = _quote_names(data, [token])
         yield Finding(
             "missing", f"no one-token sentence shows what follows token {name}; add one", False
         )
 
 
 def _unexplained(data: NextTokenData, strict: bool) -> Iterable[Finding]:
-    told = (data.lengths == 1) & np.isin(data.queries, list(_ambiguous(data)))
-    unexplained = (_explaining(data) == 0) & ~told
+    is_ambiguous = (data.lengths == 1) & np.isin(data.queries, list(_ambiguous(data)))
+    unexplained = (_explaining(data) == 0) & ~is_ambiguous
     for label in np.unique(data.labels[unexplained]).tolist():
-        sentences = _numbers(unexplained & (data.labels == label))
+        sentences = _true_positions(unexplained & (data.labels == label))
         yield Finding(
             "unexplained",
-            f"no token of {_where(sentences)} explains the label {_named(data, [label])}; correct"
-            f" the label or drop {'it' if len(sentences) == 1 else 'them'}",
+            f"no token of {_sentences_in_words(sentences)} explains the label"
+            f" {_quote_names(data, [label])}; correct the label or drop"
+            f" {'it' if len(sentences) == 1 else 'them'}",
             strict,
             sentences,
         )
@@ -218,41 +217,43 @@ def _cycles(data: NextTokenData, orders: PartialOrders) -> Iterable[Finding]:
     K, (sentence, token, _) = data.K, data.occurrences
     best = winners(data)[sentence]
     keys = (orders.arcs[orders.cyclic] * [K * K, K, 1]).sum(axis=1)
-    part = (best >= 0) & np.isin((data.queries[sentence] * K + best) * K + token, keys)
-    tied = np.bincount(sentence[part], minlength=data.N) > 0
+    in_cycle = (best >= 0) & np.isin((data.queries[sentence] * K + best) * K + token, keys)
+    tied = np.bincount(sentence[in_cycle], minlength=data.N) > 0
     for query in orders.cyclic_queries.tolist():
         cycle, shown_by = orders.cycle(query)
-        sentences = _numbers(tied & (data.queries == query))
+        sentences = _true_positions(tied & (data.queries == query))
         more = (
             ""
             if set(sentences) == set(shown_by)
-            else f"; cycles of this query run through {_where(sentences)}"
+            else f"; cycles of this query run through {_sentences_in_words(sentences)}"
         )
         yield Finding(
             "cycle",
-            f"under query {_named(data, [query])} the order"
-            f" {_named(data, [*cycle, cycle[0]], ' > ')} is a cycle (sentences"
-            f" {_listed(shown_by)}{more}); correct them, or treat the data as priority graphs with"
-            " graph_margins",
+            f"under query {_quote_names(data, [query])} the order"
+            f" {_quote_names(data, [*cycle, cycle[0]], ' > ')} is a cycle (sentences"
+            f" {_join_some(shown_by)}{more}); correct them, or treat the data as priority graphs"
+            " with graph_margins",
             sentences=sentences,
         )
 
 
-def _named(data: NextTokenData, tokens: Iterable[int], between: str = ", ") -> str:
+def _quote_names(data: NextTokenData, tokens: Iterable[int], between: str = ", ") -> str:
     names = data.names(list(tokens))
-    return _listed(names if data.vocabulary is None else map(repr, names), between)
+    return _join_some(names if data.vocabulary is None else map(repr, names), between)
 
 
-def _listed(items: Iterable[object], between: str = ", ") -> str:
-    """The items with commas; of many the first."""
-    words = [str(item) for item in items]
-    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
-    return between.join(words[:_SHOWN]) + more
+def _join_some(values: Iterable[object], between: str = ", ", most: int = 8) -> str:
+    """The values with commas between them; of more than ``most`` the first, and the number of the
+    others.
+    """
+    words = [str(value) for value in values]
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return between.join(words[:most]) + more
 
 
-def _where(sentences: tuple[int, ...]) -> str:
-    return ("sentence " if len(sentences) == 1 else "sentences ") + _listed(sentences)
+def _sentences_in_words(sentences: tuple[int, ...]) -> str:
+    return ("sentence " if len(sentences) == 1 else "sentences ") + _join_some(sentences)
 
 
-def _numbers(where: BoolArray) -> tuple[int, ...]:
+def _true_positions(where: BoolArray) -> tuple[int, ...]:
     return tuple(np.flatnonzero(where).tolist())

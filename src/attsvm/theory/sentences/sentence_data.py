@@ -101,7 +101,7 @@ class NextTokenData(Compact):
 
     def __post_init__(self) -> None:
         tokens, offsets, labels = (
-            _integers(name, getattr(self, name)) for name in ("tokens", "offsets", "labels")
+            _token_numbers(name, getattr(self, name)) for name in ("tokens", "offsets", "labels")
         )
         if len(labels) == 0:
             raise InputError("there is no sentence; give at least one")
@@ -134,15 +134,15 @@ class NextTokenData(Compact):
                     f"vocabulary has {len(names)} names; there are {K} rows of embeddings"
                 )
             object.__setattr__(self, "vocabulary", names)
-        weights = _weights(self.weights, len(labels))
-        given: Any = self.following
-        if given is None:
+        weights = _normalised_weights(self.weights, len(labels))
+        collocation: Any = self.following
+        if collocation is None:
             single = lengths == 1
             following = _collocation(
                 tokens[offsets[:-1][single]], labels[single], weights[single], K
             )
         else:
-            following = _integers("following", given)
+            following = _token_numbers("following", collocation)
             if following.shape != (K,) or (following < -1).any() or (following >= K).any():
                 raise InputError(
                     f"following must hold {K} numbers of the vocabulary, -1 where the following"
@@ -161,16 +161,16 @@ class NextTokenData(Compact):
             object.__setattr__(self, name, array)
 
     def _embedded(self, tokens: IntArray, labels: IntArray) -> FloatArray:
-        given: Any = self.embeddings
-        if given is None:
-            given = (
+        embeddings: Any = self.embeddings
+        if embeddings is None:
+            embeddings = (
                 len(self.vocabulary)
                 if self.vocabulary is not None
                 else int(max(tokens.max(), labels.max())) + 1
             )
-        if isinstance(given, (int, np.integer)):
-            return identity(int(given))
-        E = np.asarray(given)
+        if isinstance(embeddings, (int, np.integer)):
+            return identity(int(embeddings))
+        E = np.asarray(embeddings)
         if E.ndim != 2 or 0 in E.shape or E.dtype.kind not in "fiu":
             raise InputError(
                 f"embeddings has shape {E.shape} and dtype {E.dtype}; it must be real (K, d), one"
@@ -199,24 +199,27 @@ class NextTokenData(Compact):
         Raises:
             InputError: see :class:`NextTokenData`, or as many labels as sentences are missing.
         """
-        parts = []
+        token_arrays = []
         for n, sentence in enumerate(sentences):
-            part = np.asarray(sentence)
-            if part.ndim != 1 or len(part) == 0:
+            token_array = np.asarray(sentence)
+            if token_array.ndim != 1 or len(token_array) == 0:
                 raise InputError(
-                    f"sentence {n} has shape {part.shape}; give a list of at least one token"
+                    f"sentence {n} has shape {token_array.shape}; give a list of at least one token"
                 )
-            parts.append(_integers(f"sentence {n}", part))
-        y = _integers("labels", labels)
-        if len(y) != len(parts):
+            token_arrays.append(_token_numbers(f"sentence {n}", token_array))
+        y = _token_numbers("labels", labels)
+        if len(y) != len(token_arrays):
             raise InputError(
-                f"there are {len(y)} labels for {len(parts)} sentences; give one per sentence"
+                f"there are {len(y)} labels for {len(token_arrays)} sentences; give one per"
+                " sentence"
             )
-        tokens = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-        offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts], dtype=np.int64)])
+        tokens = np.concatenate(token_arrays) if token_arrays else np.zeros(0, dtype=np.int64)
+        offsets = np.concatenate(
+            [[0], np.cumsum([len(token_array) for token_array in token_arrays], dtype=np.int64)]
+        )
         names = None if vocabulary is None else tuple(vocabulary)
-        given = tokens, offsets, y, weights, embeddings, names, following
-        return cls(*given)  # type: ignore[arg-type]
+        arguments = tokens, offsets, y, weights, embeddings, names, following
+        return cls(*arguments)  # type: ignore[arg-type]
 
     @classmethod
     def from_words(
@@ -271,12 +274,12 @@ class NextTokenData(Compact):
 
     @property
     def lengths(self) -> IntArray:
-        """``(N,)``, tokens per sentence, repeats counted."""
+        """Tokens per sentence ``(N,)``, repeats counted."""
         return np.diff(self.offsets)
 
     @property
     def queries(self) -> IntArray:
-        """``(N,)``, the last token of every sentence."""
+        """The last token of every sentence ``(N,)``."""
         return self.tokens[self.offsets[1:] - 1]
 
     @property
@@ -319,7 +322,7 @@ class NextTokenData(Compact):
                     " sentence"
                 )
             chosen = np.flatnonzero(chosen)
-        chosen = _integers("rows", chosen)
+        chosen = _token_numbers("rows", chosen)
         if len(chosen) == 0:
             raise InputError("rows selects no sentence; select at least one")
         if chosen.min() < 0 or chosen.max() >= self.N:
@@ -357,7 +360,7 @@ class NextTokenData(Compact):
         return [str(v) if self.vocabulary is None else self.vocabulary[v] for v in numbers]
 
 
-def _integers(name: str, value: ArrayLike) -> IntArray:
+def _token_numbers(name: str, value: ArrayLike) -> IntArray:
     array: NDArray[Any] = np.asarray(value)
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}; give a list of integers")
@@ -380,7 +383,7 @@ def _collocation(x: IntArray, y: IntArray, weights: FloatArray, K: int) -> IntAr
     return n
 
 
-def _weights(value: ArrayLike | None, n: int) -> FloatArray:
+def _normalised_weights(value: ArrayLike | None, n: int) -> FloatArray:
     if value is None:
         return np.full(n, 1.0 / n)
     weights = np.array(value, dtype=np.float64)

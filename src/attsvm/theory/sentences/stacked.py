@@ -50,9 +50,9 @@ class NextTokenBatch(Compact):
 
     @property
     def star(self) -> IntArray:
-        """``(R, N)``, the column of ``tokens`` that holds the winner; -1 without one."""
-        found = (self.tokens == self.winners[..., None]) & (self.multiplicities > 0)
-        return np.where(found.any(axis=-1), found.argmax(axis=-1), -1)
+        """The column of ``tokens`` that holds the winner ``(R, N)``; -1 without one."""
+        is_winner = (self.tokens == self.winners[..., None]) & (self.multiplicities > 0)
+        return np.where(is_winner.any(axis=-1), is_winner.argmax(axis=-1), -1)
 
 
 def stack(data: Sequence[NextTokenData]) -> NextTokenBatch:
@@ -69,29 +69,33 @@ def stack(data: Sequence[NextTokenData]) -> NextTokenBatch:
     """
     if not data:
         raise InputError("there is no data to stack; give at least one data set")
-    for r, one in enumerate(data):
-        if one.embeddings.shape != data[0].embeddings.shape:
+    for r, sentences in enumerate(data):
+        if sentences.embeddings.shape != data[0].embeddings.shape:
             raise InputError(
-                f"data set {r} has embeddings {one.embeddings.shape}, data set 0"
+                f"data set {r} has embeddings {sentences.embeddings.shape}, data set 0"
                 f" {data[0].embeddings.shape}; stack data of one K and d"
             )
-    parts = [one.distinct() for one in data]
-    shape = (len(data), max(one.N for one in data), max(part.tokens.shape[1] for part in parts))
+    distinct_tokens = [sentences.distinct() for sentences in data]
+    shape = (
+        len(data),
+        max(sentences.N for sentences in data),
+        max(distinct.tokens.shape[1] for distinct in distinct_tokens),
+    )
     tokens, multiplicities = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     multiplicities[..., 0] = 1
     queries, labels, winning = (np.zeros(shape[:2], dtype=np.int64) for _ in range(3))
     weights = np.zeros(shape[:2])
-    for r, (one, part) in enumerate(zip(data, parts, strict=True)):
-        J = part.tokens.shape[1]
-        tokens[r, : one.N] = one.queries[:, None]
-        tokens[r, : one.N, :J] = part.tokens
-        multiplicities[r, : one.N, :J] = part.multiplicities
-        queries[r, : one.N], labels[r, : one.N], weights[r, : one.N] = (
-            one.queries,
-            one.labels,
-            one.weights,
+    for r, (sentences, distinct) in enumerate(zip(data, distinct_tokens, strict=True)):
+        J = distinct.tokens.shape[1]
+        tokens[r, : sentences.N] = sentences.queries[:, None]
+        tokens[r, : sentences.N, :J] = distinct.tokens
+        multiplicities[r, : sentences.N, :J] = distinct.multiplicities
+        queries[r, : sentences.N], labels[r, : sentences.N], weights[r, : sentences.N] = (
+            sentences.queries,
+            sentences.labels,
+            sentences.weights,
         )
-        winning[r, : one.N] = winners(one)
+        winning[r, : sentences.N] = winners(sentences)
     return NextTokenBatch(
         tokens,
         multiplicities,
@@ -99,5 +103,5 @@ def stack(data: Sequence[NextTokenData]) -> NextTokenBatch:
         labels,
         winning,
         weights,
-        np.stack([one.embeddings for one in data]),
+        np.stack([sentences.embeddings for sentences in data]),
     )

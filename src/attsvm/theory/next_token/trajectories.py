@@ -1,5 +1,5 @@
-"""What a training of a next-token model leaves: weights at the records, and what is read off
-them.
+"""Trajectories of the training of next-token models: weights at the records, norms, cosines and
+losses there.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Course(Compact):
-    r"""The recorded course of one matrix. ``R`` records.
+class WeightTrajectory(Compact):
+    r"""The recorded weights of one matrix. ``R`` records.
 
     Attributes:
         steps: ``(R,)``, steps taken when the record was made; the first is 0.
@@ -37,11 +37,14 @@ class Course(Compact):
     Example:
         >>> import attsvm
         >>> from attsvm.theory.sentences import priority_graph
-        >>> from attsvm.theory.next_token import Course, Problem, Rule, attention_stage
+        >>> from attsvm.theory.next_token import Problem, StepRule, WeightTrajectory
+        >>> from attsvm.theory.next_token import attention_stage
         >>> data = priority_graph(n=4, T=3, K=5, d=6, seed=0, cyclic=False)
-        >>> course = attention_stage(Problem.of(data, "log_mass"), Rule(0.05), steps=200)
-        >>> isinstance(course, Course), bool(course.norm[-1, 0] > course.norm[0, 0])
-        (True, True)
+        >>> trajectory = attention_stage(Problem.of(data, "log_mass"), StepRule(0.05), steps=200)
+        >>> isinstance(trajectory, WeightTrajectory)
+        True
+        >>> bool(trajectory.norm[-1, 0] > trajectory.norm[0, 0])
+        True
     """
 
     steps: IntArray
@@ -51,7 +54,7 @@ class Course(Compact):
 
     @property
     def norm(self) -> FloatArray:
-        """``(R, runs)``, Frobenius norms."""
+        """Frobenius norms ``(R, runs)``."""
         return Frobenius().value(self.W)
 
     def direction_error(
@@ -68,8 +71,8 @@ class Course(Compact):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionCourse(Course):
-    """The course of the query-key matrix, with the problem that it was trained on.
+class AttentionTrajectory(WeightTrajectory):
+    """The trajectory of the query-key matrix, with the problem that it was trained on.
 
     Attributes:
         problem: sentences, values and loss.
@@ -80,10 +83,10 @@ class AttentionCourse(Course):
     Example:
         >>> import attsvm
         >>> from attsvm.theory.sentences import priority_graph
-        >>> from attsvm.theory.next_token import Problem, Rule, attention_stage
+        >>> from attsvm.theory.next_token import Problem, StepRule, attention_stage
         >>> data = priority_graph(n=4, T=3, K=5, d=6, seed=0, cyclic=False)
-        >>> course = attention_stage(Problem.of(data, "log_mass"), Rule(0.05), steps=200)
-        >>> course.W.shape[1:], bool(course.loss[-1, 0] < course.loss[0, 0])
+        >>> trajectory = attention_stage(Problem.of(data, "log_mass"), StepRule(0.05), steps=200)
+        >>> trajectory.W.shape[1:], bool(trajectory.loss[-1, 0] < trajectory.loss[0, 0])
         ((1, 6, 6), True)
     """
 
@@ -93,21 +96,21 @@ class AttentionCourse(Course):
 
     @cached_property
     def log_gap(self) -> FloatArray:
-        """``(R, runs)``, logarithm of the loss over its floor; NaN below it. See
+        """Logarithm of the loss over its floor ``(R, runs)``; NaN below it. See
         :meth:`Problem.log_gap`.
         """
         return self.problem.log_gap(self.W, self.values)
 
     @property
     def loss(self) -> FloatArray:
-        """``(R, runs)``; differences of it round, so ask :attr:`log_gap` about rates."""
+        """The loss ``(R, runs)``; its differences round, so ask :attr:`log_gap` about rates."""
         sign, log = self.problem.gap(self.W, self.values)
         return self.problem.floor(self.values) + sign * np.exp(log)
 
     @cached_property
     def log_missing(self) -> FloatArray:
-        r"""``(R, runs)``, logarithm of the largest :math:`1-\varphi_{x_\star}` over the sentences
-        of a run.
+        r"""Logarithm of the largest :math:`1-\varphi_{x_\star}` over the sentences of a run ``(R,
+        runs)``.
         """
         return np.maximum.reduceat(
             self.problem.log_missing(self.W), self.problem.run_start[:-1], axis=-1
@@ -119,17 +122,17 @@ class AttentionCourse(Course):
         """
         W: Any = targets
         if not isinstance(W, np.ndarray):
-            W = np.stack([one.W for one in W])
+            W = np.stack([solution.W for solution in W])
         G, _ = self.problem.gradient(self.W, self.values)
         size = Frobenius().value(G) * Frobenius().value(W)
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: FloatArray = -np.sum(G * W, axis=(-2, -1)) / size
-        return found
+            cosine: FloatArray = -np.sum(G * W, axis=(-2, -1)) / size
+        return cosine
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OutputCourse(Course):
-    r"""The course of the output matrix; ``W`` is ``(R, runs, classes, d)``.
+class OutputTrajectory(WeightTrajectory):
+    r"""The trajectory of the output matrix; ``W`` is ``(R, runs, classes, d)``.
 
     Attributes:
         loss: ``(R, runs)``, cross-entropy of the single tokens, exact to a relative 1e-15 at any
@@ -137,14 +140,14 @@ class OutputCourse(Course):
 
     Example:
         >>> from attsvm.theory.sentences import NextTokenData
-        >>> from attsvm.theory.next_token import Rule, output_stage
+        >>> from attsvm.theory.next_token import StepRule, output_stage
         >>> data = NextTokenData.from_words(
         ...     ["fox", "hen", "eats", "hen fox eats"], ["runs", "clucks", "much", "runs"]
         ... )
         >>> import attsvm
-        >>> course = output_stage(data, Rule(0.05), steps=2000)
+        >>> trajectory = output_stage(data, StepRule(0.05), steps=2000)
         >>> best = attsvm.max_margin(attsvm.output_margins(data.embeddings, data.following))
-        >>> bool(course.cosine(best)[-1, 0] > 0.99)
+        >>> bool(trajectory.cosine(best)[-1, 0] > 0.99)
         True
     """
 

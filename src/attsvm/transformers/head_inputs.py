@@ -1,4 +1,4 @@
-r"""What the weights of a head act on, and its max-margin programme on these inputs.
+r"""Keys and queries as the weights of a head see them, and its max-margin programme on them.
 
 A head without rotary positions has weights :math:`W=sW_K^\top W_Q` on the inputs of its layer: its
 logits are :math:`x_t^\top Wz` with :math:`z=(x-\bar x,1)`, the centred input of the query and a
@@ -16,15 +16,15 @@ from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import PairMargins, pair_margins
 from attsvm.transformers.capture import Layer
 from attsvm.transformers.null_weights import reflection
-from attsvm.transformers.selections import Classes, labels
+from attsvm.transformers.selections import Classes, token_classes
 
 
-class Inputs:
+class HeadInputs:
     """Keys and queries of one head as its weights see them.
 
     Args:
         layer: of the head.
-        h: place of the head in the layer.
+        h: index of the head in the layer's recorded heads.
         center: subtract the mean input from queries; its share moves to the constant.
         classes: equivalent tokens.
 
@@ -41,7 +41,7 @@ class Inputs:
     ) -> None:
         self.layer, self._h = layer, h
         texts = layer.texts
-        self.classes = [labels(classes, t.text, t.keys.shape[1]) for t in texts]
+        self.classes = [token_classes(classes, t.text, t.keys.shape[1]) for t in texts]
         self.text = np.concatenate([np.full(len(t.positions), i) for i, t in enumerate(texts)])
         self.row = np.concatenate([np.arange(len(t.positions)) for t in texts])
         P = layer.projection
@@ -60,7 +60,7 @@ class Inputs:
             ]
 
     def weights(self, h: int | None = None) -> FloatArray:
-        """``(width, width + 1)``: the head's own weights, or those of another head of its layer;
+        """The head's own weights ``(width, width + 1)``, or those of another head of its layer;
         ``s I`` where keys and queries are the inputs.
         """
         K, Q = self._factors(self._h if h is None else h)
@@ -82,28 +82,30 @@ class Inputs:
     @cached_property
     def singular(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Singular vectors and values of the own weights, none of them zero: ``U, s, Vt``."""
+        # the factors are thin: two QRs and a small SVD instead of a large one
         K, Q = self._factors(self._h)
         left, upper = np.linalg.qr(K.T)
         right, lower = np.linalg.qr(Q.T)
         U, s, Vt = np.linalg.svd(upper @ lower.T)
-        kept = s > 1e-10 * s[0]
-        return left @ U[:, kept], s[kept], Vt[kept] @ right.T
+        is_nonzero = s > 1e-10 * s[0]
+        return left @ U[:, is_nonzero], s[is_nonzero], Vt[is_nonzero] @ right.T
 
     def logits(self, W: FloatArray) -> list[FloatArray]:
-        """Per text ``(q, T)``: what these weights give, minus infinity on hidden keys."""
+        """Logits of these weights, per text ``(q, T)``, minus infinity on hidden keys."""
         return [
             np.where(text.visible, (queries @ W.T) @ keys.T, -np.inf)
             for text, queries, keys in zip(self.layer.texts, self.queries, self.keys, strict=True)
         ]
 
     def programme(self, members: IntArray, selected: IntArray) -> PairMargins:
-        """The margins of some queries.
+        """The max-margin programme of some queries.
 
         Args:
             members: their numbers, ascending.
             selected: ``(n,)``, what every query selects.
         """
         text, row = self.text[members], self.row[members]
+        # only texts with members, in their order, so that rows can be traced back to them
         used = np.unique(text)
         rows = [row[text == i] for i in used]
         texts = [self.layer.texts[i] for i in used]
@@ -119,16 +121,18 @@ class Inputs:
             classes=[self.classes[i] for i in used],
         )
 
-    def equivalent(self, queries: IntArray, one: IntArray, other: IntArray) -> BoolArray:
-        """``(m,)``: whether the keys at two places of each of these queries' texts are of one
-        class; false where a text has no such place.
+    def equivalent(self, queries: IntArray, left: IntArray, right: IntArray) -> BoolArray:
+        """Whether the keys at two positions of each of these queries' texts are of one class,
+        ``(m,)``; false where a text has no such position.
         """
-        sizes = np.array([len(each) for each in self.classes])
-        text, ends = self.text[queries], np.cumsum(sizes)
-        there = (np.minimum(one, other) >= 0) & (np.maximum(one, other) < sizes[text])
-        flat, first = np.concatenate(self.classes), (ends - sizes)[text]
-        same = flat[np.where(there, first + one, 0)] == flat[np.where(there, first + other, 0)]
-        return there & same
+        lengths = np.array([len(classes) for classes in self.classes])
+        text = self.text[queries]
+        # classes of all texts end to end, and where each text begins
+        flat, first = np.concatenate(self.classes), (np.cumsum(lengths) - lengths)[text]
+        exists = (np.minimum(left, right) >= 0) & (np.maximum(left, right) < lengths[text])
+        left_class = flat[np.where(exists, first + left, 0)]
+        right_class = flat[np.where(exists, first + right, 0)]
+        return exists & (left_class == right_class)
 
     def _factors(self, h: int) -> tuple[FloatArray, FloatArray]:
         """Two matrices of the head's size whose product ``K.T @ Q`` are its weights."""
@@ -136,6 +140,7 @@ class Inputs:
         d = text.queries.shape[2]
         if P is None:
             return text.scale * np.eye(d), np.eye(d)
-        own = slice(h * d, (h + 1) * d)
-        shift = P.b_Q[own] + P.W_Q[own] @ self._mean
-        return text.scale * P.W_K[own], np.concatenate([P.W_Q[own], shift[:, None]], axis=1)
+        rows = slice(h * d, (h + 1) * d)
+        # a column for the constant: the bias, and the share of the mean that was subtracted
+        shift = P.b_Q[rows] + P.W_Q[rows] @ self._mean
+        return text.scale * P.W_K[rows], np.concatenate([P.W_Q[rows], shift[:, None]], axis=1)

@@ -1,0 +1,243 @@
+r"""Frobenius programmes of few rows in one compiled call, alone or many at a time.
+
+The compiled core (``native/frobenius.cpp``) makes the Gram matrix of the rows, guesses the active
+ones by sweeps of coordinate ascent, ends with the dual method of active sets, refines the weights
+and computes norm, gap and violation. What float64 leaves open is ``UNSETTLED`` and goes through the
+stages of :mod:`attsvm.solvers.frobenius`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from attsvm import native
+from attsvm.base.cores import shared_out, threads
+from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.margins import Margins
+from attsvm.native import address, library
+from attsvm.norms import Frobenius
+from attsvm.solvers.outcomes import Request, infeasible_solution, solved
+from attsvm.solvers.proofs import NO_MATTER, Certificate, certify_hard, certify_soft
+from attsvm.solvers.solution import MarginSolution
+
+UNSETTLED, WEIGHTS, CONTRADICTION = 0, 1, 2  # outcomes of the compiled core
+FEW_ROWS = 320
+"""Rows up to which one compiled call is quicker than stages of array operations."""
+
+_ROWS_WORTH_THREADS = 4000  # rows of a batch from which on threads save more than their start costs
+_RANGES_PER_THREAD = 8  # so that none waits long for another
+
+
+class CompiledSolution(NamedTuple):
+    """What the compiled core computed of one programme.
+
+    Attributes:
+        W: ``(d_x, d_z)`` weights.
+        dual: ``(m,)`` multipliers.
+        norm: of the weights; infinite where the multipliers prove a contradiction.
+        gap: relative duality gap.
+        violation: largest amount by which a constraint is missed.
+        rounding: bound of the rounding errors in gap and violation.
+        values: ``(m,)`` margins of the weights, where they are at hand.
+    """
+
+    W: FloatArray
+    dual: FloatArray
+    norm: float
+    gap: float
+    violation: float
+    rounding: float
+    values: FloatArray | None = None
+
+    def solution(self, margins: Margins, request: Request, iterations: int) -> MarginSolution:
+        """The solution with status, support and message, certified anew where the core's figures
+        do not decide.
+        """
+        W, dual = self.W, self.dual
+        if self.norm == np.inf:
+            return contradiction(margins, dual, request, iterations)
+        if request.slack is not None:
+            dual = np.minimum(dual, request.slack)
+            certificate = certify_soft(margins, Frobenius(), W, dual, request.slack)
+        elif self.rounding > NO_MATTER:
+            certificate = certify_hard(margins, Frobenius(), W, dual)
+        else:
+            values = margins(W) if self.values is None else self.values
+            figures = self.norm, self.gap, self.violation, self.rounding
+            certificate = Certificate(W, dual, values, *figures)
+        return solved(margins, certificate, request, "active set", iterations)
+
+
+def contradiction(
+    margins: Margins, dual: FloatArray, request: Request, iterations: int
+) -> MarginSolution:
+    """The verdict on multipliers of active sets, whose rows but one are independent."""
+    return infeasible_solution(margins, dual, request, "active set", iterations)
+
+
+class CompiledSolutions(NamedTuple):
+    """What the compiled core computed of ``B`` programmes that lie end to end.
+
+    Attributes:
+        W: ``(B, d_x, d_z)`` weights.
+        dual: ``(M,)`` multipliers.
+        figures: ``(B, 4)`` norm, gap, violation and rounding of hard margins.
+        outcome: ``(B,)`` ``UNSETTLED``, ``WEIGHTS`` or ``CONTRADICTION``.
+        systems: ``(B,)`` steps of active sets.
+        values: ``(M,)`` margins of the weights.
+        numbers: all of these in one array: weights, multipliers, margins, figures, outcomes, steps.
+    """
+
+    W: FloatArray
+    dual: FloatArray
+    figures: FloatArray
+    outcome: IntArray
+    systems: IntArray
+    values: FloatArray
+    numbers: FloatArray
+
+
+def solve_one(margins: Margins, request: Request) -> MarginSolution | None:
+    """The solution or the contradiction of a programme of few rows, ``None`` where the compiled
+    core does not settle it.
+    """
+    D, Z, offsets, b = margins.differences, margins.queries, margins.offsets, margins.rhs
+    if margins.n > margins.m:  # most sequences have no rows
+        filled = np.flatnonzero(np.diff(offsets))
+        Z, offsets = Z[filled], np.append(offsets[filled], margins.m)
+    D, Z, b = np.ascontiguousarray(D), np.ascontiguousarray(Z), np.ascontiguousarray(b)
+    offsets, instances = np.ascontiguousarray(offsets, np.int64), np.array([0, len(Z)])
+    solutions, batch = _batch(D, Z, b, offsets, instances, request.slack, request.warm_start)
+    _run(batch, 0, 1)
+    if solutions.outcome[0] == UNSETTLED:
+        return None
+    norm, gap, violation, rounding = solutions.figures[0].tolist()
+    compiled = CompiledSolution(
+        solutions.W[0], solutions.dual, norm, gap, violation, rounding, solutions.values
+    )
+    solution = compiled.solution(margins, request, int(solutions.systems[0]))
+    return solution if solution.status in ("optimal", "infeasible") else None
+
+
+def solve_many(
+    differences: FloatArray,
+    queries: FloatArray,
+    offsets: IntArray,
+    instances: IntArray,
+    rhs: FloatArray,
+    slack: float | None = None,
+    start: FloatArray | None = None,
+) -> CompiledSolutions:
+    """Solve programmes of few rows that lie end to end, on all cores when there is work for them.
+
+    What is unsettled costs time, never correctness: weights come with figures computed from the
+    given numbers, contradictions have a residual at rounding level and are proved before they are
+    reported.
+
+    Args:
+        differences: ``(M, d_x)`` finite differences of all programmes.
+        queries: ``(N, d_z)`` queries.
+        offsets: ``(N + 1,)`` where the rows of each sequence begin.
+        instances: ``(B + 1,)`` where the sequences of each programme begin.
+        rhs: ``(M,)`` right-hand sides, none negative.
+        slack: the penalty C of soft margins.
+        start: ``(M,)`` multipliers to begin with.
+
+    Raises:
+        ValueError: arrays that do not fit together.
+    """
+    D, Z, b = (np.ascontiguousarray(array, np.float64) for array in (differences, queries, rhs))
+    offsets, instances = (np.ascontiguousarray(array, np.int64) for array in (offsets, instances))
+    # A wrong offset would be an address outside the arrays.
+    first_rows = offsets[instances]
+    if not (
+        instances[0] == first_rows[0] == 0
+        and (instances[-1], first_rows[-1], len(b)) == (len(Z), len(D), len(D))
+        and not (np.diff(instances) < 0).any()
+        and not (np.diff(offsets) < 0).any()
+    ):
+        raise ValueError(
+            "offsets and instances must rise to the numbers of rows and queries, and rhs have one"
+            " per row"
+        )
+    solutions, batch = _batch(D, Z, b, offsets, instances, slack, start)
+    alone = len(D) < _ROWS_WORTH_THREADS
+    ranges = [(0, len(instances) - 1)] if alone else balanced_ranges(first_rows)
+    shared_out(lambda programmes: _run(batch, *programmes), ranges)
+    return solutions
+
+
+def _batch(
+    D: FloatArray,
+    Z: FloatArray,
+    b: FloatArray,
+    offsets: IntArray,
+    instances: IntArray,
+    slack: float | None,
+    start: FloatArray | None,
+) -> tuple[CompiledSolutions, native.Batch]:
+    """Arrays for the solutions, and the programmes with their addresses."""
+    (rows, dx), (sequences, dz), count = D.shape, Z.shape, len(instances) - 1
+    solutions = unsolved(D, Z, instances)
+    # where the arrays of the solutions lie in the one array of numbers
+    size = count * dx * dz
+    W = address(solutions.numbers, np.float64, size + 2 * rows + 6 * count)
+    dual = W + 8 * size
+    figures = dual + 16 * rows
+    batch = native.Batch(
+        dx,
+        dz,
+        address(D, np.float64, rows, dx),
+        address(Z, np.float64, sequences, dz),
+        address(b, np.float64, rows),
+        address(offsets, np.int64, sequences + 1),
+        address(instances, np.int64, count + 1),
+        None if start is None else address(start, np.float64, rows),
+        math.inf if slack is None else slack,
+        W,
+        dual,
+        dual + 8 * rows,
+        figures,
+        figures + 32 * count,
+        figures + 40 * count,
+    )
+    return solutions, batch
+
+
+def _run(batch: native.Batch, first: int, last: int) -> None:
+    if not library.solve_programmes(batch, first, last):
+        raise MemoryError("no memory is left for the programmes of a batch")
+
+
+def unsolved(D: FloatArray, Z: FloatArray, instances: IntArray) -> CompiledSolutions:
+    """Arrays of zeros for the solutions of these programmes, all of them ``UNSETTLED``."""
+    rows, dx, dz, count = len(D), D.shape[1], Z.shape[1], len(instances) - 1
+    size = count * dx * dz
+    last = size + 2 * rows
+    numbers = np.zeros(last + 6 * count)
+    integers = numbers[last + 4 * count :].view(np.int64)
+    return CompiledSolutions(
+        numbers[:size].reshape(count, dx, dz),
+        numbers[size : size + rows],
+        numbers[last : last + 4 * count].reshape(count, 4),
+        integers[:count],
+        integers[count:],
+        numbers[size + rows : last],
+        numbers,
+    )
+
+
+def balanced_ranges(first_rows: IntArray) -> list[tuple[int, int]]:
+    """Ranges ``(first, last)`` of consecutive programmes with about the same number of rows,
+    several for each thread.
+
+    Args:
+        first_rows: ``(B + 1,)`` where the rows of each programme begin.
+    """
+    cuts = np.linspace(0, first_rows[-1], _RANGES_PER_THREAD * threads() + 1)[1:-1]
+    ends = np.unique([0, *np.searchsorted(first_rows, cuts), len(first_rows) - 1]).tolist()
+    return list(itertools.pairwise(ends))

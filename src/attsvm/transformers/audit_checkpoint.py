@@ -1,0 +1,93 @@
+"""The audit of a model as far as it goes, saved in the checkpoint of a run: a killed probe goes on
+with the heads that are left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from attsvm.base.store import RunFolder
+from attsvm.transformers.audit import Audit
+from attsvm.transformers.capture import Recording
+from attsvm.transformers.drawing import Drawing
+from attsvm.transformers.head_findings import Comparison, Head, Support
+from attsvm.transformers.texts import TextCoverage
+
+
+class AuditCheckpoint:
+    """The audit of one model as far as it goes.
+
+    Statistics of all heads are written down once, then every head that was compared with its
+    solutions. Keys, queries and weights are not kept: with heads left, the model runs on the texts
+    again.
+
+    Args:
+        run_folder: of the run.
+        model: its number in the run.
+
+    Attributes:
+        saved: the audit as far as it goes, and how much of the texts the model has read; ``None``
+            before the model has run.
+    """
+
+    def __init__(self, run_folder: RunFolder, model: int) -> None:
+        self._run_folder, self._name = run_folder, f"model-{model}"
+        self.saved: tuple[Audit, TextCoverage] | None = None
+        if (content := self._load(self._name)) is None:
+            return
+        heads = [_read_head(row) for row in content["heads"]]
+        drawings = [Drawing(**row) for row in content["drawings"]]
+        audit = Audit(heads, Recording(words=content["words"]), content["threshold"], drawings)
+        coverage = {**content["coverage"], "cut": dict(content["coverage"]["cut"])}
+        self.saved = audit, TextCoverage(**coverage)
+        for head in heads:
+            if compared := self._load(self._stage(head)):
+                row, supports = compared
+                audit.replace_head(
+                    _read_head(row), [Support(**_with_tuples(support)) for support in supports]
+                )
+
+    def save_statistics(self, audit: Audit, coverage: TextCoverage) -> None:
+        """Save the statistics of all heads, once the model has run."""
+        content = {
+            "heads": list(map(asdict, audit.heads)),
+            "drawings": list(map(vars, audit.drawings)),
+            "words": audit.recording.words,
+            "threshold": audit.threshold,
+            "coverage": {**asdict(coverage), "cut": list(coverage.cut.items())},
+        }
+        self._save(self._name, content)
+
+    def save_comparison(self, head: Head, supports: Sequence[Support]) -> None:
+        """Save a head that was compared."""
+        self._save(self._stage(head), [asdict(head), list(map(asdict, supports))])
+
+    def _stage(self, head: Head) -> str:
+        return f"{self._name}-layer-{head.layer}-head-{head.head}"
+
+    def _save(self, stage: str, content: Any) -> None:
+        # stages hold arrays: the JSON is one of bytes
+        text = json.dumps(content).encode()
+        self._run_folder.save_stage(stage, {"json": np.frombuffer(text, dtype=np.uint8)}, done=True)
+
+    def _load(self, stage: str) -> Any:
+        arrays, _ = self._run_folder.load_stage(stage)
+        return None if arrays is None else json.loads(arrays["json"].tobytes())
+
+
+def _read_head(row: Mapping[str, Any]) -> Head:
+    fits = [
+        Comparison(**_with_tuples({**fit, "nulls": _with_tuples(fit["nulls"])}))
+        for fit in row["fits"]
+    ]
+    return Head(**{**_with_tuples(row), "fits": tuple(fits)})
+
+
+def _with_tuples(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with the tuples that JSON has made lists of."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
