@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attsvm import AttentionData, InputError, Margins, max_margin, selection_margins
+from attsvm import (
+    AttentionData,
+    InputError,
+    Margins,
+    max_margin,
+    max_margin_blocks,
+    selection_margins,
+)
 from attsvm.margins import MappedSelections, mapped
 
 
@@ -49,7 +56,7 @@ def test_the_solution_of_what_is_on_disk(form: str, arrays, tmp_path, monkeypatc
     data = AttentionData(arrays["X"], np.ones(30), arrays["Z"], arrays["mask"])
     expected = max_margin(selection_margins(data, arrays["selected"])).norm
     for given in (path, str(path), blocks):
-        found = max_margin(Margins.from_blocks(given))
+        found = max_margin_blocks(Margins.from_blocks(given))
         assert found.status == "optimal"
         assert found.norm == pytest.approx(expected, rel=1e-9)
 
@@ -63,7 +70,7 @@ def test_without_queries_the_first_visible_token_asks(masked: bool, arrays, tmp_
     logits = np.einsum("ntd,de,ne->nt", X, np.random.default_rng(1).normal(size=(4, 4)), queries)
     arrays = {"X": X, "selected": np.where(seen, logits, -np.inf).argmax(axis=1)}
     saved({**arrays, "mask": mask} if masked else arrays, tmp_path)
-    found = max_margin(Margins.from_blocks(tmp_path))
+    found = max_margin_blocks(Margins.from_blocks(tmp_path))
     data = AttentionData(X, np.ones(30), queries, seen)
     whole = max_margin(selection_margins(data, arrays["selected"]))
     assert found.status == whole.status == "optimal"
@@ -83,7 +90,7 @@ def test_data_that_change_on_disk_are_refused(arrays, tmp_path) -> None:
         return arrays["selected"]
 
     with pytest.raises(InputError, match="block 0 has changed"):
-        max_margin(Margins.from_blocks(MappedSelections(tmp_path, select)))
+        max_margin_blocks(Margins.from_blocks(MappedSelections(tmp_path, select)))
 
 
 @pytest.mark.parametrize(

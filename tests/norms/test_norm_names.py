@@ -82,9 +82,11 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "attsvm.solvers.max_margin": lambda norm: [
         solvers.max_margin(margins, norm).W,
         solvers.max_margin(margins, norm=norm).W,
-        solvers.max_margin(data, tokens, norm).W,
-        solvers.max_margin([margins], norm)[0].W,
     ],
+    "attsvm.solvers.max_margin_batch": lambda norm: solvers.max_margin_batch([margins], norm)[0].W,
+    "attsvm.solvers.max_margin_blocks": lambda norm: (
+        solvers.max_margin_blocks(attsvm.Margins.from_blocks([margins]), norm).W
+    ),
     "attsvm.solvers.margin_path": lambda norm: [
         *(each.W for each in solvers.margin_path(margins, [norm, norm])),
         solvers.margin_path([margins], norm)[0].W,

@@ -453,7 +453,6 @@ REFUSED = [
     ({"nesterov": True, "momentum": 0.0}, "nesterov is True with momentum 0"),
     ({"dampening": 1.5}, r"dampening is 1\.5"),
     ({"foreach": True, "fused": True}, "foreach and fused are both True"),
-    ({"differentiable": True}, "differentiable is True, but a step of .* has no useful"),
 ]
 
 

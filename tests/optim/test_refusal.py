@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from attsvm.base.errors import InputError
 from attsvm.norms import Lp, Nuclear, Schatten, Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
+from attsvm.optim.polyak import PolyakDescent
 
 Make = Callable[[list[nn.Parameter]], Optimizer]
 
@@ -54,7 +55,7 @@ EVERY: dict[str, Make] = {
     "steepest": steepest(),
     "steepest unfused": steepest(fused=False, norm=Lp(3)),
     "steepest one by one": steepest(foreach=False, norm=Lp(3)),
-    "steepest polyak": steepest(step_size="polyak", momentum=0.0),
+    "polyak": lambda parameters: PolyakDescent(parameters, lr=0.05),
     "steepest spectral": steepest(norm=Spectral()),
     "steepest schatten": steepest(norm=Schatten(3)),
     "combined mirror": combined(MirrorDescent, p=3.0),
@@ -82,8 +83,7 @@ def feed(parameters: list[nn.Parameter], step: int) -> None:
 
 
 def step(optimizer: Optimizer) -> None:
-    polyak = any(group.get("step_size") == "polyak" for group in optimizer.param_groups)
-    optimizer.step(loss=0.5) if polyak else optimizer.step()
+    optimizer.step(lambda: 0.5)
 
 
 def everything(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Any:
@@ -222,10 +222,8 @@ def test_another_optimizer_that_fails_after_ours() -> None:
 
 
 def test_settings_that_only_the_step_can_refuse() -> None:
-    refuse(EVERY["steepest polyak"], 2, lambda *_: lambda one: one.step(), InputError)
-    refuse(
-        EVERY["steepest polyak"], 2, lambda *_: lambda one: one.step(loss=torch.ones(3)), InputError
-    )
+    refuse(EVERY["polyak"], 2, lambda *_: lambda one: one.step(), InputError)
+    refuse(EVERY["polyak"], 2, lambda *_: lambda one: one.step(lambda: torch.ones(3)), InputError)
 
 
 def of_another_model(saved: dict[str, Any]) -> None:
@@ -262,7 +260,10 @@ CHECKPOINTS: dict[Callable[[dict[str, Any]], None], str] = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if not name.startswith("combined")])
+TWO_GROUPS = [name for name in EVERY if name != "polyak" and not name.startswith("combined")]
+
+
+@pytest.mark.parametrize("name", TWO_GROUPS)
 @pytest.mark.parametrize("change", CHECKPOINTS, ids=lambda change: change.__name__)
 def test_a_checkpoint_of_something_else(name: str, change: Any) -> None:
     def spoil(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Any:

@@ -18,6 +18,7 @@ from attsvm.attention import Attention
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
+from attsvm.optim.polyak import PolyakDescent
 from attsvm.training import AtSteps, TrainState, train
 
 STEPS = 6
@@ -143,13 +144,13 @@ def test_without_a_momentum_to_cycle_the_argument_is_named(kind: str) -> None:
     lacking = combined(SteepestDescent, torch.optim.Adagrad)(*pair)
     with pytest.raises(ValueError, match="cycle_momentum"):
         SCHEDULERS[kind](lacking)
-    polyak = SteepestDescent(pair, lr=1.0, step_size="polyak")
+    polyak = PolyakDescent(pair)
     SCHEDULERS[kind](polyak)
     for parameter in pair:
         parameter.grad = torch.ones_like(parameter)
     before = pair[0].detach().clone()
     with pytest.raises(InputError, match="cycle_momentum=False"):
-        polyak.step(loss=torch.tensor(1.0))
+        polyak.step(lambda: torch.tensor(1.0))
     assert torch.equal(pair[0], before)
 
 
@@ -201,14 +202,3 @@ def test_a_training_at_lr_zero_stands_still(make: Any, schedule: Any, backend: s
     optimizer = make(model.parameters(), 0.1 if schedule else 0.0)
     train(model, data, optimizer, 3, AtSteps(()), schedule=schedule, backend=backend)
     assert torch.equal(model.W, before)
-
-
-def test_polyaks_step_in_a_combination_trains() -> None:
-    """The loss reaches the member, whose steps are those that it takes alone."""
-    data, ends = bundled(), []
-    for wrap in (lambda member: member, lambda member: CombinedOptimizer([member])):
-        model = Attention.cross(data, [1.0, 0.5], init=("uniform", 0))
-        optimizer = wrap(SteepestDescent(model.parameters(), lr=0.1, step_size="polyak"))
-        train(model, data, optimizer, 3, AtSteps(()), backend="autograd")
-        ends.append(model.W.detach())
-    torch.testing.assert_close(ends[1], ends[0], rtol=1e-12, atol=0)

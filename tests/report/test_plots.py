@@ -137,7 +137,7 @@ def test_notebook_cells_say_what_was_found(planar: attsvm.MarginSolution) -> Non
     data = attsvm.AttentionData([[[0.0], [1.0], [-1.0]]], [1.0], [[1.0]])
     hopeless = attsvm.max_margin(attsvm.selection_margins(data, [0]))
     assert "sequence 0: token 0 over token" in hopeless._repr_html_()
-    both = attsvm.max_margin([planar.margins, hopeless.margins])._repr_html_()
+    both = attsvm.max_margin_batch([planar.margins, hopeless.margins])._repr_html_()
     assert "2 programmes" in both
     assert '>infeasible</th><td style="text-align: left">1<' in both
     claim = Claim("T<1>", "a < b", "ours", lambda e: e["a"], at_most(1.0, "one"))

@@ -16,7 +16,7 @@ from well_posed import taught, well_posed
 
 from attsvm.margins import Margins
 from attsvm.norms import MaxRow, Rows, parse_norm
-from attsvm.solvers import conic, max_margin
+from attsvm.solvers import conic, max_margin, max_margin_batch
 from attsvm.solvers.programme import Programme, equilibrate
 
 NORMS = ["maxrow", "rows", "lp:20", "lp:40", "lp:100", "lp:1.02"]
@@ -151,7 +151,7 @@ def test_rows_of_one_entry_and_single_rows(
 
 def test_a_list_of_programmes_and_warm_starts() -> None:
     programmes = [lattice(27), well_posed(26)]
-    both = max_margin(programmes[:1] * 2, "maxrow")
+    both = max_margin_batch(programmes[:1] * 2, "maxrow")
     first = max_margin(programmes[0], "maxrow")
     np.testing.assert_array_equal(both[1].W, first.W)
     again = max_margin(programmes[0], "maxrow", warm_start=first)

@@ -12,7 +12,7 @@ from extended import Long, dual_value, rows, value
 from instances import sphere
 
 from attsvm.datasets.attention_data import AttentionData
-from attsvm.margins import Margins, relax
+from attsvm.margins import Margins, relax, selection_margins
 from attsvm.norms import parse_norm
 from attsvm.solvers import max_margin
 from attsvm.solvers.facts import facts, numerical_rank, rank_bound
@@ -139,7 +139,7 @@ def test_one_of_many_solutions_is_not_called_the_only_one() -> None:
 @pytest.mark.parametrize("size", [1e-103, 1e-150])
 def test_soft_margins_of_tiny_norms_have_residuals(norm: str, size: float) -> None:
     data = AttentionData([[[size, 0.0], [0.0, 0.0]]], labels=[1], queries=[[1.0]])
-    solution = max_margin(data, [0], norm, slack=1e6)
+    solution = max_margin(selection_margins(data, [0]), norm, slack=1e6)
     assert solution.status == "optimal"
     assert solution.norm > 0.0
     assert max(solution.kkt()) < 1e-12  # W is C times the row, but for rounding

@@ -12,7 +12,7 @@ from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, relax, selection_margins
 from attsvm.norms import Frobenius, parse_norm
-from attsvm.solvers import max_margin
+from attsvm.solvers import max_margin, max_margin_batch
 from attsvm.solvers.farkas import proved
 from attsvm.solvers.outcomes import Request, infeasible_solution, solved
 from attsvm.solvers.proofs import Certificate, certify_hard, farkas_residual, lower_bound
@@ -149,7 +149,7 @@ def test_a_neighbour_out_of_range_changes_nothing() -> None:
     with pytest.raises(InputError, match="leave the range of float64"):
         max_margin(far)
     for norm in (Frobenius(), parse_norm("lp:1.5")):
-        batch = max_margin([good, far, good], norm)
+        batch = max_margin_batch([good, far, good], norm)
         assert batch.status.tolist() == ["optimal", "inaccurate", "optimal"]
         assert "leave the range of float64" in batch[1].message
         assert not batch[1].has_weights
@@ -157,7 +157,7 @@ def test_a_neighbour_out_of_range_changes_nothing() -> None:
 
 
 def test_a_contradiction_in_a_list_is_proved_too() -> None:
-    batch = max_margin([near_contradiction(), sphere(6, 8, 2, 1)])
+    batch = max_margin_batch([near_contradiction(), sphere(6, 8, 2, 1)])
     assert batch.status.tolist() == ["optimal", "infeasible"]
     np.testing.assert_array_equal(batch[0].W, max_margin(near_contradiction()).W)
     np.testing.assert_array_equal(batch[1].dual, batch.dual[batch.rows[1] : batch.rows[2]])
@@ -191,7 +191,7 @@ def test_optimal_holds_in_fractions_where_terms_cancel(name: str, together: bool
                 AttentionData(X, np.ones(1), rng.uniform(0.5, 2.0, (1, 1))), np.array([0])
             )
         )
-    found = max_margin(programmes, norm, tol=tol) if together else None
+    found = max_margin_batch(programmes, norm, tol=tol) if together else None
     optimal = 0
     for k, margins in enumerate(programmes):
         solution = max_margin(margins, norm, tol=tol) if found is None else found[k]

@@ -72,7 +72,7 @@ def test_contradictions_are_proved_in_any_units(name: str) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 6, 2)) * [1e9, 1.0]
     data = AttentionData(X, np.ones(30), queries=np.ones((30, 1)))
-    assert max_margin(data, np.zeros(30, int), name).status == "infeasible"
+    assert max_margin(selection_margins(data, np.zeros(30, int)), name).status == "infeasible"
 
 
 def test_the_nearest_point_of_a_lattice() -> None:

@@ -28,7 +28,7 @@ class MarginBlocks:
         >>> blocks = attsvm.Margins.from_blocks(lambda k: rows[k], count=3)
         >>> blocks
         MarginBlocks(3 blocks)
-        >>> solution = attsvm.max_margin(blocks)
+        >>> solution = attsvm.max_margin_blocks(blocks)
         >>> solution.status, bool((rows @ solution.W[:, 0]).min() > 1 - 1e-8)
         ('optimal', True)
     """

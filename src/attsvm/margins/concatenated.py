@@ -142,7 +142,7 @@ def selection_batch(data: AttentionData, tokens: ArrayLike) -> MarginsBatch:
         >>> rng = np.random.default_rng(0)
         >>> data = attsvm.AttentionData(rng.normal(size=(2, 3, 4, 5)), labels=np.ones((2, 3)))
         >>> batch = attsvm.selection_batch(data, tokens=np.zeros((2, 3), dtype=int))
-        >>> len(batch), batch[1].m, attsvm.max_margin(batch).status.tolist()
+        >>> len(batch), batch[1].m, attsvm.max_margin_batch(batch).status.tolist()
         (2, 9, ['optimal', 'optimal'])
     """
     require_data(data)

@@ -53,7 +53,7 @@ class MappedSelections:
         >>> blocks = attsvm.margins.MappedSelections("shards")
         >>> blocks.count, blocks.names
         (1, ['X', 'selected'])
-        >>> attsvm.max_margin(attsvm.Margins.from_blocks(blocks)).status
+        >>> attsvm.max_margin_blocks(attsvm.Margins.from_blocks(blocks)).status
         'optimal'
     """
 

@@ -106,8 +106,8 @@ class Margins(Compact):
             count: how many blocks the function makes.
 
         Returns:
-            What :func:`~attsvm.solvers.max_margin` solves within ``memory``. Blocks that changed
-            since they were first seen are refused there.
+            What :func:`~attsvm.solvers.max_margin_blocks` solves within ``memory``. Blocks that
+            changed since they were first seen are refused there.
 
         Raises:
             InputError: a generator, which cannot be asked twice, or no count beside a function.
@@ -117,7 +117,8 @@ class Margins(Compact):
             >>> import attsvm
             >>> X = np.random.default_rng(0).normal(size=(3, 10, 5, 100))  # three blocks of ten
             >>> blocks = [(tokens, tokens[:, 0], np.ones(10, dtype=int)) for tokens in X]
-            >>> solution = attsvm.max_margin(attsvm.Margins.from_blocks(blocks), memory="100MB")
+            >>> programme = attsvm.Margins.from_blocks(blocks)
+            >>> solution = attsvm.max_margin_blocks(programme, memory="100MB")
             >>> solution.status, solution.margins.n <= 30
             ('optimal', True)
         """

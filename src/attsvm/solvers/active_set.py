@@ -26,6 +26,7 @@ import numpy as np
 from attsvm import native
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.native import address, library
+from attsvm.solvers.deadline import cholesky_work, steps_per_look, time_for
 from attsvm.solvers.pivoting import (
     PIVOTING,
     Sides,
@@ -53,7 +54,7 @@ class ActiveSetOptions:
         rounds: working sets, at most; untuned.
         joining: rows that join in one round, at most.
         largest: rows of a working set, at most; their Gram matrix of 6000 rows takes 288 MB.
-        slice: steps between two looks at the clock.
+        slice: steps between two looks at the clock, at most.
     """
 
     rounds: int = 60
@@ -108,7 +109,9 @@ def active_set(
             slope = p.values(p.adjoint(dual)) - p.b
             slope = np.where(signed, -np.abs(slope), slope)
             rows = np.array([int(np.argmin(np.where(usable, slope, np.inf)))])
-        if len(rows) > options.largest or time.monotonic() > deadline:
+        if len(rows) > options.largest:
+            break
+        if not time_for(cholesky_work(len(rows), sum(p.shape)), deadline):
             break
         fixed = dual.copy()
         fixed[rows] = 0.0
@@ -164,13 +167,13 @@ def _solve_rows(
     start: FloatArray,
     signed: BoolArray,
     deadline: float,
-    steps_per_look: int,
+    most_per_look: int,
 ) -> tuple[int, FloatArray]:
     """How the compiled method ends on these rows, and their multipliers, some of any sign."""
     count = len(rows)
     G, lam, b = p.gram(rows).T, start.copy(), np.ascontiguousarray(rhs)
     cap, signs, slope = p.cap[rows], signed.astype(np.uint8), np.empty(count)
-    state = native.active_set(count, p.dof)
+    state = native.ActiveSet(count, p.dof)
     gram, sides_at, multipliers, slopes = (
         address(x, np.float64, *x.shape) for x in (G, b, lam, slope)
     )
@@ -180,9 +183,10 @@ def _solve_rows(
         library.active_set_begin(gram, *shared, multipliers)
     steps = ctypes.c_int64()
     outcome = native.STOPPED
-    for _ in range(1 + (20 * count + 200) // steps_per_look):
+    per_look = steps_per_look(count, deadline, most_per_look)
+    for _ in range(1 + (20 * count + 200) // per_look):
         outcome = library.active_set(
-            gram, sides_at, *shared, _MISSED, steps_per_look, multipliers, slopes, steps
+            gram, sides_at, *shared, _MISSED, per_look, multipliers, slopes, steps
         )
         if outcome != native.STOPPED or time.monotonic() > deadline:
             break
@@ -197,7 +201,7 @@ def _start_from_cholesky(
     """
     from scipy.linalg.lapack import dpotrf
 
-    factor, _, rows, side = state.arrays
+    factor, rows, side = (state.arrays[name] for name in ("factor", "rows", "side"))
     inside = ((lam > 0.0) | (signed & (lam != 0.0))) & (lam < cap)
     free = np.flatnonzero(inside & (np.diag(G) > 0.0))
     count = len(free)

@@ -58,7 +58,8 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
         >>> import attsvm
         >>> tokens = np.random.default_rng(0).normal(size=(20, 2, 3, 2))
         >>> data = attsvm.AttentionData(tokens, np.ones((20, 2)), queries=np.ones((20, 2, 1)))
-        >>> batch = attsvm.max_margin(data, np.zeros((20, 2), dtype=int))
+        >>> programmes = attsvm.selection_batch(data, np.zeros((20, 2), dtype=int))
+        >>> batch = attsvm.max_margin_batch(programmes)
         >>> len(batch), batch.W.shape, int(batch.optimal.sum())
         (20, (20, 2, 1), 11)
         >>> batch[int(np.argmin(batch.optimal))].status

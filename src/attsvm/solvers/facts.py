@@ -75,7 +75,7 @@ class Residuals(NamedTuple):
     Example:
         >>> import attsvm
         >>> data = attsvm.AttentionData([[[2, 0], [0, 0], [0, 1]]], labels=[1], queries=[[1]])
-        >>> max(attsvm.max_margin(data, [0]).kkt()) < 1e-9
+        >>> max(attsvm.max_margin(attsvm.selection_margins(data, [0])).kkt()) < 1e-9
         True
     """
 

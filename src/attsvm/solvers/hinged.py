@@ -4,7 +4,6 @@ r"""Soft margins in the norms whose balls are polyhedra: interior points
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -58,8 +57,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
         found = replace(found, unique=unique_weights(found, norm.p))
         if found.status == "optimal" or request.late or even.uneven:
             return found
-    left = None if request.max_seconds is None else max(request.left, 1e-9)
-    other = splitting.solve(margins, norm, replace(request, max_seconds=left))
+    other = splitting.solve(margins, norm, request)
     return other if found is None or other.gap <= found.gap else found
 
 
@@ -73,8 +71,6 @@ def _starts(
     if not even.uneven:
         return
     limit = replace(request, warm_start=None, warm_weights=None)
-    if request.max_seconds is not None:
-        limit = replace(limit, max_seconds=max(request.left, 1e-9), started=time.monotonic())
     hard = polyhedral.solve(margins, norm, replace(limit, slack=None))
     if hard.has_weights:
         yield np.ldexp(hard.W, even.powers)

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.solvers.deadline import cholesky_work, time_for
 from attsvm.solvers.programme import Programme, explicit_rows
 from attsvm.solvers.threads import all_threads
 
@@ -41,7 +42,7 @@ def smoothed(p: Programme, dual: FloatArray, deadline: float) -> Iterator[FloatA
             if length == 1.0 and np.count_nonzero(side != before) <= wide:
                 break  # on one piece Newton's step is exact
             gradient = W - p.adjoint(lam)
-            step = _newton(p, corner, steep[corner], gradient)
+            step = _newton(p, corner, steep[corner], gradient, deadline)
             if step is None or time.monotonic() > deadline:
                 return
             before, length = side, _length(p, W, step, steep)
@@ -50,10 +51,10 @@ def smoothed(p: Programme, dual: FloatArray, deadline: float) -> Iterator[FloatA
 
 
 def _newton(
-    p: Programme, rows: IntArray, steep: FloatArray, gradient: FloatArray
+    p: Programme, rows: IntArray, steep: FloatArray, gradient: FloatArray, deadline: float
 ) -> FloatArray | None:
     r"""``-(I + A^T S A)^{-1} gradient`` with the rows ``A`` of the corner; ``None`` where that
-    is too large or not definite.
+    is too large, takes longer than there is time, or is not definite.
     """
     from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
@@ -61,6 +62,9 @@ def _newton(
         return -gradient
     few = len(rows) < p.dof
     if min(len(rows), p.dof) > _MOST or not (few or len(rows) * p.dof <= _WRITTEN):
+        return None
+    work = cholesky_work(len(rows), sum(p.shape)) if few else cholesky_work(p.dof, len(rows))
+    if not time_for(work, deadline):
         return None
     try:
         with all_threads(min(len(rows), p.dof)):

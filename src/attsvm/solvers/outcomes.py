@@ -25,6 +25,10 @@ HOPELESS = 1e-3
 """Gap of ``almost infeasible`` Frobenius weights from which on no other norm is tried."""
 
 
+def _now() -> float:
+    return time.monotonic()
+
+
 @dataclass(frozen=True, eq=False)
 class Request:
     """What the caller asked a solver for, after checking.
@@ -40,6 +44,7 @@ class Request:
             other row of the pair, -1 for rows without one. A solver may use it; the programme means
             the same without.
         started: when the time began, of :func:`time.monotonic`.
+        reserve: seconds of the limit that are for the last certificate.
     """
 
     tol: float
@@ -49,19 +54,31 @@ class Request:
     opposite: IntArray | None = None
     warm_weights: FloatArray | None = None
     rough: bool = False
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=_now)
+    reserve: float = 0.0
+
+    @property
+    def deadline(self) -> float:
+        """When the time is used up, of :func:`time.monotonic`; infinite without a limit."""
+        if self.max_seconds is None:
+            return math.inf
+        return self.started + self.max_seconds - self.reserve
 
     @property
     def left(self) -> float:
         """Seconds until the time is used up; infinite without a limit."""
-        if self.max_seconds is None:
-            return math.inf
-        return max(self.max_seconds - (time.monotonic() - self.started), 0.0)
+        return max(self.deadline - time.monotonic(), 0.0)
 
     @property
     def late(self) -> bool:
         """Whether the time is used up."""
         return self.left == 0.0
+
+    def after_certificate(self, began: float) -> Request:
+        """The request with as much time in reserve as the certificate took that began then."""
+        if self.max_seconds is None:
+            return self
+        return replace(self, reserve=max(self.reserve, time.monotonic() - began))
 
 
 class Solver(Protocol):

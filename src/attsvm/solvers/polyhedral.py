@@ -94,11 +94,10 @@ class _Search:
                 self._consider(found.W[0], self._unfolded(found.dual))
         if not self._good():
             even = evened(self.margins)
-            left = None if request.max_seconds is None else request.left
             start = frobenius.solve(
                 even.margins,
                 Frobenius(),
-                replace(request, warm_start=None, warm_weights=None, max_seconds=left),
+                replace(request, warm_start=None, warm_weights=None),
             )
             if not start.has_weights:
                 return replace(start, margins=self.margins)
@@ -230,10 +229,10 @@ class _State:
         some = np.flatnonzero(counts)
         offsets = np.concatenate([[0], np.cumsum(counts[some])])
         m = len(rows)
-        self.programme = native.programme(
+        self.programme = native.ProgrammeRows(
             p.D[rows], p.Z[some], p.b[rows], np.full(m, np.inf), offsets, free[rows]
         )
-        self.at = native.interior(m, cost, box, _IDLE if cost.min() == cost.max() else _LONG_IDLE)
+        self.at = native.Interior(m, cost, box, _IDLE if cost.min() == cost.max() else _LONG_IDLE)
         native.library.interior_begin(self.programme, self.at)
         if before:
             self._go_on(before[-1])
@@ -305,7 +304,7 @@ def points(
         else np.array([0, len(Z)])
     )
     free = np.zeros(m, np.uint8) if free is None else free
-    programme = native.programme(D, Z, b, b, offsets, free)
+    programme = native.ProgrammeRows(D, Z, b, b, offsets, free)
     count = len(instances) - 1
     found = Points(
         np.zeros((count, D.shape[1], Z.shape[1])),

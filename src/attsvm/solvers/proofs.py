@@ -29,6 +29,7 @@ _RESCALINGS = 3
 _LENGTHENINGS, _LONGER = 6, 8.0  # of soft weights, each by so many times as much
 _ROUNDING = 4e-16  # of a ratio that is one
 _TIGHT = 1e-6  # share of its right-hand side within which a row is met but for rounding
+_FAR, _NO_GAIN = 1e-6, 1e-3  # gaps from which longer weights must gain at least such a share
 ROUNDING = 2.0**-98
 """Of a sum with twice the digits, relative to the sum of the sizes of its terms (a million of them
 at most).
@@ -212,7 +213,7 @@ def certify_soft(
     best = _soft(margins, norm, W, dual, slack)
     spare = _ROUNDING  # of weights that round once more when they are lengthened
     for _ in range(_LENGTHENINGS):
-        if best.gap <= NO_MATTER:
+        if best.gap <= NO_MATTER or (best.gap > _FAR and not _would_gain(margins, best, slack)):
             break
         high, low = sharp_values(margins.differences, margins.queries, margins.offsets, best.W)
         tight = (margins.rhs > 0.0) & (np.abs(margins.rhs - high) <= _TIGHT * margins.rhs)
@@ -225,6 +226,17 @@ def certify_soft(
             break
         best = longer
     return best
+
+
+def _would_gain(margins: Margins, certificate: Certificate, slack: float) -> bool:
+    """Whether what nearly tight rows miss, and the rounding of their margins, is a share of the
+    gap.
+    """
+    short, rhs = margins.rhs - certificate.values, margins.rhs
+    missed = np.maximum(short, 0.0)
+    primal = 0.5 * certificate.norm**2 + slack * float(missed.sum())
+    tight = (rhs > 0.0) & (np.abs(short) <= _TIGHT * rhs)
+    return slack * float((missed + _EPS * rhs)[tight].sum()) > _NO_GAIN * certificate.gap * primal
 
 
 def _soft(

@@ -78,7 +78,8 @@ class MarginSolution:
     Example:
         >>> import attsvm
         >>> toy = attsvm.datasets.toy("plane")
-        >>> solution = attsvm.max_margin(toy.data, attsvm.optimal_tokens(toy.data, toy.head))
+        >>> margins = attsvm.selection_margins(toy.data, attsvm.optimal_tokens(toy.data, toy.head))
+        >>> solution = attsvm.max_margin(margins)
         >>> solution.W.round(3).tolist()
         [[2.854, -2.703], [5.371, 5.581]]
         >>> solution.status, bool(solution.gap < 1e-9), bool(solution.violation < 1e-9)

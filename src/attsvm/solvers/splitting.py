@@ -31,7 +31,6 @@ norm (:mod:`attsvm.solvers.newton`), and for strictly convex gauges of entries a
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 import threading
 import time
@@ -50,6 +49,7 @@ from attsvm.solvers import columns, conic, facts, frobenius, newton, reweighted
 from attsvm.solvers.active_set import pivot_or_active_set
 from attsvm.solvers.ascent import BlockAscent
 from attsvm.solvers.columns import Capped, DoubleDouble, UnevenSolution
+from attsvm.solvers.deadline import cholesky_work, steps_per_look, time_for
 from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.outcomes import HOPELESS, Request, solved, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate, reduce
@@ -102,14 +102,14 @@ class Energy:
 
     def __init__(self, norm: Norm, soft: bool) -> None:
         self.norm, self.soft = norm, soft
-        self.gauge: native.Gauge | None = None
+        self.gauge: native.GaugeFunction | None = None
         self._kept: FloatArray | None = None
         self.easy = not isinstance(norm, Entrywise) or _EASY_POWERS[0] <= norm.p <= _EASY_POWERS[1]
         if isinstance(norm, Lifted):
             lifts = {Entrywise: 0, SingularValues: 1, RowLengths: 2}
             lift = next(number for kind, number in lifts.items() if isinstance(norm, kind))
             degree = 2.0 if soft else norm.p if norm.p <= _POWERS else 1.0
-            self.gauge = native.Gauge(lift, norm.p, degree, _decomposition())
+            self.gauge = native.GaugeFunction(lift, norm.p, degree)
 
     def nearest(self, X: FloatArray, t: float) -> FloatArray:
         """The proximal point of ``t`` times the energy."""
@@ -159,29 +159,16 @@ class Energy:
         return V
 
 
-@functools.cache
-def _decomposition() -> int:
-    """The address of LAPACK's ``dgesdd``."""
-    from scipy.linalg import cython_lapack
-
-    capsule, api = cython_lapack.__pyx_capi__["dgesdd"], ctypes.pythonapi
-    name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))
-    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_GetPointer", api)
-    )
-    found: int = pointer(capsule, name(capsule))
-    return found
-
-
 _scratch = threading.local()
 
 
-def _room(size: int) -> int:
-    """The address of this thread's scratch space of so many numbers."""
+def _room(size: int) -> FloatArray:
+    """This thread's scratch memory of so many numbers or more."""
     room = getattr(_scratch, "room", None)
     if room is None or len(room) < size:
         room = _scratch.room = np.empty(size)
-    return address(room, np.float64, len(room))
+    memory: FloatArray = room
+    return memory
 
 
 class _Point(NamedTuple):
@@ -202,9 +189,6 @@ class _Search:
         self.margins, self.norm, self.request = margins, norm, request
         self.full = equilibrate(margins, request.slack, request.opposite)
         self.reduction = reduce(self.full, *norm.invariant)
-        self.deadline = (
-            math.inf if request.max_seconds is None else time.monotonic() + request.max_seconds
-        )
         self.energy = Energy(norm, request.slack is not None)
         sharp = isinstance(norm, Lifted) and _SHARP_POWERS[0] <= norm.p <= _SHARP_POWERS[1]
         self.aim = min(_ENOUGH * request.tol, _SHARP_AIM if sharp else _AIM)
@@ -248,6 +232,8 @@ class _Search:
         # A method that loses its way leaves float64, and then nothing is kept of it.
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(_ITERATIONS):
+                if self._late():
+                    break
                 if point.usable() and (attempt > 0 or not few):
                     point = self._attempt(point, attempt, most)
                 if self._done() or self._late():
@@ -305,9 +291,7 @@ class _Search:
         few digits where all digits take several systems of many unknowns.
         """
         p = self.full
-        now = time.monotonic()
-        left = None if self.deadline == math.inf else max(self.deadline - now, 0.0)
-        precise = Request(1e-9, self.request.slack, None, left, self.request.opposite, started=now)
+        precise = replace(self.request, tol=1e-9, rough=False, warm_start=None, warm_weights=None)
         if p.m * p.dof > _SMALL and p.hard and bool((p.b > 0.0).all()):
             rough = replace(precise, tol=_ROUGH_START, rough=True)
             start = frobenius.solve(self.margins, Frobenius(), rough)
@@ -320,15 +304,16 @@ class _Search:
         p = self.reduction.programme
         shape = p.D.shape[1], p.Z.shape[1]
         free = np.zeros(p.m, np.uint8)
-        rows = native.programme(p.D, p.Z, p.b, p.cap, p.offsets, free)
+        rows = native.ProgrammeRows(p.D, p.Z, p.b, p.cap, p.offsets, free)
         order, side = np.empty(p.m, np.int64), np.zeros(p.m, np.uint8)
         W, dual = np.zeros(shape), np.zeros(p.m)
         room = _room(library.splitting_room(p.m, len(p.Z), *shape))
         state = native.Iterate(
-            address(W, np.float64, *shape), address(dual, np.float64, p.m), room, target=self.aim
+            *(W, dual, room),
+            target=self.aim,
+            enough=0.5 * self.request.tol,
+            easy=self.energy.easy,
         )
-        state.enough = 0.5 * self.request.tol
-        state.easy = int(self.energy.easy)
         if start is not None:
             W[:], dual[:], state.warm = start.W, start.dual, 1
         places = address(order, np.int64, p.m), address(side, np.uint8, p.m)
@@ -358,12 +343,14 @@ class _Search:
         first attempt no longer falls.
         """
         p, W, dual = self._normalised(start)
-        exact = p.m <= FEW_ROWS or (attempt > 0 and p.m <= _EXACT_ROWS)
+        exact = p.m <= FEW_ROWS or (
+            attempt > 0 and p.m <= _EXACT_ROWS and time_for(_exact_work(p), self.request.deadline)
+        )
         epochs = 0 if exact else _EPOCHS[attempt > 0]
         state = Splitting(p, self.energy, W, dual, epochs)
         met: list[float] = []
         while state.iterations < most and not self._late():
-            state.run(_CHECK_EVERY)
+            state.run(_CHECK_EVERY, self.request.deadline)
             met.append(self._error(p, state.V, state.dual))
             if exact and met[-1] > self.aim:
                 met[-1] = min(met[-1], self._error(p, state.W, state.dual))
@@ -384,17 +371,17 @@ class _Search:
         whether that comes near enough.
         """
         p = self.full
-        start = columns.solve_uneven(p, size, self.deadline, pivot_or_active_set)
+        start = columns.solve_uneven(p, size, self.request.deadline, pivot_or_active_set)
         if start is None or start.contradiction:
             return False
-        start = columns.shorten(p, size, start, self.deadline, pivot_or_active_set)
+        start = columns.shorten(p, size, start, self.request.deadline, pivot_or_active_set)
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(_ITERATIONS):
                 found = self._around(start, most, attempt % 2 == 0)
                 if found is None:
                     break
                 start = columns.sharpen(p, found)
-                for dual in columns.rounded_multipliers(p, start, self.deadline):
+                for dual in columns.rounded_multipliers(p, start, self.request.deadline):
                     self._certify(start.W.reshape(p.shape), dual, "splitting")
                     if self._good() or self._late():
                         break
@@ -424,7 +411,7 @@ class _Search:
             state.balanced = 0
         best: UnevenSolution | None = None
         while state.iterations < most and not self._late():
-            state.run(_CHECK_EVERY)
+            state.run(_CHECK_EVERY, self.request.deadline)
             error, scale = self._apart(unit, state, at)
             if not math.isfinite(scale):
                 break
@@ -473,13 +460,13 @@ class _Search:
             (W, dual, t),
             lambda W, dual: self._error(p, W, dual),
             consider,
-            (self.aim, self.request.tol, self.deadline),
+            (self.aim, self.request.tol, self.request.deadline),
         )
         return self._restored(W, dual)
 
     def _second_order(self, point: _Point) -> None:
         """Newton's method or interior points from weights that meet the margins."""
-        norm, stop = self.norm, (self.aim, self.deadline)
+        norm, stop = self.norm, (self.aim, self.request.deadline)
         assert isinstance(norm, Lifted)
         p, W, dual = self._normalised(point)
         if not np.isfinite(p.b).all():
@@ -551,7 +538,7 @@ class _Search:
 
     def _certify(self, W: FloatArray, dual: FloatArray, solver: str, worse: float = 0.0) -> float:
         """The same with weights that are not in coordinates."""
-        slack, margins = self.request.slack, self.margins
+        slack, margins, began = self.request.slack, self.margins, time.monotonic()
         lifted, dual = self.full.restored(W, self.full.cancelled(dual))
         if slack is None:
             found = certify_hard(margins, self.norm, lifted, dual)
@@ -559,6 +546,7 @@ class _Search:
             found = certify_soft(margins, self.norm, lifted, np.minimum(dual, slack), slack)
         if self.best is None or found.error < self.best.error + worse:
             self.best, self.solver = found, solver
+        self.request = self.request.after_certificate(began)
         return found.error
 
     def _answer(self) -> MarginSolution:
@@ -573,7 +561,7 @@ class _Search:
         return self.best is not None and self.best.error <= self.aim
 
     def _late(self) -> bool:
-        return time.monotonic() > self.deadline
+        return self.request.late
 
 
 def _with_facts(solution: MarginSolution, norm: Norm, found: Certificate) -> MarginSolution:
@@ -643,13 +631,15 @@ class Splitting:
         scaled: FloatArray = self.margins.dual / self.t
         return scaled
 
-    def run(self, iterations: int) -> None:
-        """That many more iterations."""
+    def run(self, iterations: int, deadline: float = math.inf) -> None:
+        """That many more iterations, or fewer where the clock passes ``deadline``."""
         for _ in range(iterations):
+            if time.monotonic() > deadline:
+                break
             before, self.V = self.V, self.energy.nearest(self._z, self.t)
             self.pull = (self._z - self.V) / self.t
             own = self.margins.own
-            self.W = self.margins.nearest(2.0 * self.V - self._z)
+            self.W = self.margins.nearest(2.0 * self.V - self._z, deadline)
             residual = self.W - self.V
             self.iterations += 1
             factor = 1.0
@@ -695,6 +685,13 @@ def _relative(change: FloatArray, size: FloatArray) -> float:
     """Ratio of norms; 0 where there is nothing to compare with."""
     whole = float(np.linalg.norm(size))
     return float(np.linalg.norm(change)) / whole if whole > 0.0 else 0.0
+
+
+def _exact_work(p: Programme) -> float:
+    """Multiply-adds in the time that it takes to begin exact projections: a Gram matrix, which
+    waits for memory, and a factor of the rows that may be free.
+    """
+    return 300.0 * p.m**2 + 2.0 * cholesky_work(min(p.m, p.dof))
 
 
 class _Extrapolation:
@@ -775,9 +772,11 @@ class _Ascent:
     def dual(self) -> FloatArray:
         return self._ascent.dual
 
-    def nearest(self, centre: FloatArray) -> FloatArray:
+    def nearest(self, centre: FloatArray, deadline: float = math.inf) -> FloatArray:
         W: FloatArray = centre + self.programme.adjoint(self.dual)
         for _ in range(self._epochs):
+            if time.monotonic() > deadline:
+                break
             self._ascent.sweep(self.dual, W, _SWEEPS)
         return W
 
@@ -811,7 +810,7 @@ class _ActiveSet:
         self.programme, self._multipliers = p, dual * self._length
         self._multipliers[self._first] -= self._multipliers[self._second]
         self._multipliers[self._second] = 0.0
-        self._set, self._steps = native.active_set(p.m, p.dof), ctypes.c_int64()
+        self._set, self._steps = native.ActiveSet(p.m, p.dof), ctypes.c_int64()
         self._places = address(G, np.float64, p.m, p.m)
         library.active_set_begin(self._places, *self._box(), self._at(self._multipliers))
 
@@ -822,20 +821,26 @@ class _ActiveSet:
         unit[self._first] = np.maximum(unit[self._first], 0.0)
         return unit
 
-    def nearest(self, centre: FloatArray) -> FloatArray:
+    def nearest(self, centre: FloatArray, deadline: float = math.inf) -> FloatArray:
         p = self.programme
         sides = np.ascontiguousarray((p.b - p.values(centre)) / self._length)
         size = max(1.0, float(np.abs(centre).max()))
-        library.active_set(
-            self._places,
-            self._at(sides),
-            *self._box(),
-            _ROUNDING * size,
-            4 * p.m + 100,
-            self._at(self._multipliers),
-            self._at(self._slope),
-            self._steps,
-        )
+        left = most = 4 * p.m + 100
+        per_look = steps_per_look(p.m, deadline, most)
+        while left > 0:
+            outcome = library.active_set(
+                self._places,
+                self._at(sides),
+                *self._box(),
+                _ROUNDING * size,
+                min(per_look, left),
+                self._at(self._multipliers),
+                self._at(self._slope),
+                self._steps,
+            )
+            left -= per_look
+            if outcome != native.STOPPED or time.monotonic() > deadline:
+                break
         W: FloatArray = centre + p.adjoint(self.dual)
         return W
 
@@ -865,10 +870,10 @@ class _Uneven:
     def dual(self) -> FloatArray:
         return self._projection.dual
 
-    def nearest(self, centre: FloatArray) -> FloatArray:
+    def nearest(self, centre: FloatArray, deadline: float = math.inf) -> FloatArray:
         assert self.own is not None
         around = self._rho * centre.reshape(-1) + self._away * self.own
-        self.own = w = self._projection.nearest(around[:, None])[:, 0]
+        self.own = w = self._projection.nearest(around[:, None], deadline)[:, 0]
         return (self._rho * w).reshape(centre.shape)
 
     def rescale(self, factor: float) -> None:
