@@ -114,7 +114,8 @@ def test_a_selection_that_no_weights_make_gets_the_soft_margin():
         generator.permutation([[0.0], [1.0]]) + 0.01 * generator.normal(size=(2, 1))
         for _ in range(40)
     ]
-    data = AttentionData.from_bags(bags, np.where(np.arange(40) % 2, 1.0, -1.0))
+    labels = np.where(np.arange(40) % 2, 1.0, -1.0)
+    data = AttentionData.from_bags(bags, labels, np.ones((40, 1)))
     # Training itself can only end on selections that some weights make; the first token of each bag
     # is not one of them.
     first = np.zeros(40, dtype=np.int64)
