@@ -33,8 +33,8 @@ def bags_classifier(
         validation_rows: positions of those that the weights were not trained on.
     """
     classifier = _WeightsClassifier(weights)
-    given = classifier.given(data)
-    values = classifier._layer().read(given.bags.rows, given.bags.offsets, data.queries).values
-    classifier._describe(given, values, validation_rows)
+    training = classifier.training_bags(data)
+    values = classifier._reading(training.bags, data.queries).values
+    classifier._describe(training, values, validation_rows)
     classifier.convex_steps_, classifier.optimum_ = [], "none"
     return classifier
