@@ -110,7 +110,7 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
         assert self._request is not None
         systems = int(self._systems[k])
         if k in self._proofs:
-            return polyhedral.finished(
+            return polyhedral.certified_solution(
                 self.margins[k], self._norm, self._proofs[k], self._request, systems
             )
         found = CompiledSolution(
@@ -164,7 +164,7 @@ def solve_all(
                 arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
                 found = compiled.solve_many(*arrays)
             else:
-                found, certified = polyhedral.certified(batch, norm, together)
+                found, certified = polyhedral.certify_batch(batch, norm, together)
                 proofs |= {int(chosen[j]): proof for j, proof in certified.items()}
             optimal = found.outcome == compiled.WEIGHTS
             optimal &= kept(
