@@ -302,7 +302,7 @@ def priced(block: BlockRows, sequences: int, wanted: Wanted, size: float) -> Pri
         max(0.0, rounding - float(zero.min(initial=np.inf))),
         missed,
         rounding,
-        Rows(near, short[near], block.chosen(near)),
+        Rows(near, short[near], block.write_out(near)),
     )
 
 
