@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,8 +42,6 @@ class SweepOptions:
     block_numbers: int = 1 << 19
     threaded_numbers: int = 1 << 22
 
-
-SWEEP = SweepOptions()
 
 Kind = Literal["selection", "set", "ratio", "label", "position", "class", "support", "order"]
 
@@ -101,6 +99,7 @@ class Margins(Compact):
     kind: Kind = "selection"
     origin: IntArray | None = None
     numbers: IntArray | None = None
+    sweep: ClassVar[SweepOptions] = SweepOptions()
 
     @staticmethod
     def from_blocks(blocks: Any, count: int | None = None) -> MarginBlocks:
@@ -261,7 +260,7 @@ class Margins(Compact):
     @property
     def _threaded(self) -> bool:
         """Whether a second core pays."""
-        return self.differences.size >= SWEEP.threaded_numbers
+        return self.differences.size >= self.sweep.threaded_numbers
 
     def _sweep(self, run: Callable[[int, int, slice], None], finer: int = 1) -> None:
         """``run(first, last, rows)`` for all rows, a few sequences at a time."""
@@ -278,7 +277,7 @@ class Margins(Compact):
         """Runs of whole sequences whose differences fill a block, or one ``finer``-th of it:
         the first, one past the last, and their rows.
         """
-        first, most = 0, max(1, SWEEP.block_numbers // (finer * max(1, self.shape[0])))
+        first, most = 0, max(1, self.sweep.block_numbers // (finer * max(1, self.shape[0])))
         while first < self.n:
             start = int(self.offsets[first])
             last = int(np.searchsorted(self.offsets, start + most, side="right")) - 1
