@@ -108,6 +108,7 @@ def test_repeated_instances_are_left_out(kind):
     assert all(t < len(bag) for t, bag in zip(second.selected, bags, strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:bags left out are not predicted")
 def test_a_selection_that_no_weights_make_gets_the_soft_margin(monkeypatch):
     generator = np.random.default_rng(0)
     bags = [
@@ -191,6 +192,7 @@ def test_two_heads_have_no_single_selection():
 
 
 @BOTH
+@pytest.mark.filterwarnings("ignore:bags left out are not predicted")
 def test_single_instances_select_nothing(kind):
     bags, labels = make_bags(12)
     single = [bag[:1] for bag in bags]

@@ -26,7 +26,7 @@ from attsvm.attention.losses import (
     target_loss,
 )
 from attsvm.attention.overriding import form_of, linear_head, overridden
-from attsvm.attention.sequences import Features, Inputs, Sequences, as_targets, asked_by_one
+from attsvm.attention.sequences import Features, Inputs, Sequences, as_targets, with_unit_queries
 from attsvm.attention.softmax import Selection, attend, query_logits, select
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData
@@ -227,10 +227,10 @@ class Attention(nn.Module):
         Lemma 1: descent on W is descent on :math:`p=Wu` with a step :math:`\|u\|^2` times as long).
         """
         if init is not None and not isinstance(init, (str, tuple)):
-            given = init.detach().cpu() if isinstance(init, Tensor) else init
-            init = np.asarray(given)[..., None]
-        asked = asked_by_one(data)
-        model = cls.cross(asked, head, intercept, runs, init, train_head, **options)
+            column = init.detach().cpu() if isinstance(init, Tensor) else init
+            init = np.asarray(column)[..., None]
+        prompted = with_unit_queries(data)
+        model = cls.cross(prompted, head, intercept, runs, init, train_head, **options)
         model.inputs = replace(model.inputs, prompt=True)
         return model
 

@@ -99,7 +99,8 @@ def _grouped(path: Path) -> Dataset:
         bags = as_bags(arrays["X"], arrays["groups"])
         labels = bag_labels(arrays["y"], bags)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        sentence = str(error).replace("bag_ids", "groups")  # as the file calls them
+        raise InputError(f"{path}: {sentence}") from None
     classes = np.unique(labels)
     if len(classes) != 2:
         raise InputError(f"{path}: y holds {len(classes)} classes; attsvm fit needs two")

@@ -178,9 +178,9 @@ class DescentOptimizer(PreciseStateOptimizer):
         """
         return {}
 
-    def _compute_group(self, tensors: GroupTensors) -> Any:
+    def _compute_group(self, tensors: GroupTensors, loss: Any) -> Any:
         """Return all of the step of a group whose computation can fail; None where there is nothing
-        of the kind. Nothing is changed.
+        of the kind. Nothing is changed. The ``loss`` is that of the closure, None without one.
         """
         return None
 
@@ -205,6 +205,12 @@ class DescentOptimizer(PreciseStateOptimizer):
     ) -> Any:
         """Take one step for every parameter that has a gradient.
 
+        1. Evaluate the closure, if there is one.
+        2. Refuse gradients and state that do not fit.
+        3. Compute the update of every group.
+        4. Let others do what has to succeed with it.
+        5. Write.
+
         Args:
             closure: evaluates the model anew, with gradients, and returns the loss.
             before_writing: called once all that can fail has been computed, and before anything is
@@ -218,23 +224,23 @@ class DescentOptimizer(PreciseStateOptimizer):
             InputError: the closure returned None, a gradient that this optimiser cannot use, or a
                 decomposition that did not converge. Nothing has been changed then.
         """
-        loss = evaluate_closure(self, closure)
+        loss = evaluate_closure(self, closure)  # 1
         if torch.compiler.is_compiling():
-            self._step_in_graph()
+            self._step_in_graph(loss)
             if before_writing is not None:
                 before_writing()
             return loss
-        self.check_step()
-        try:
+        self.check_step()  # 2
+        try:  # 3
             updates = self.compute(loss)
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             raise InputError(
                 f"{type(self).__name__} could not decompose a gradient or its state ({error});"
                 " nothing was moved: skip this step, or lower lr"
             ) from error
-        if before_writing is not None:
+        if before_writing is not None:  # 4
             before_writing()
-        self.apply(updates)
+        self.apply(updates)  # 5
         return loss
 
     def compute(self, loss: Any = None) -> list[GroupUpdate]:
@@ -251,18 +257,20 @@ class DescentOptimizer(PreciseStateOptimizer):
         for group in self.param_groups:
             tensors = self._gather(group)
             if tensors.parameters:
-                updates.append(GroupUpdate(tensors, self._compute_group(tensors)))
+                updates.append(GroupUpdate(tensors, self._compute_group(tensors, loss)))
         return updates
 
     def apply(self, updates: Sequence[GroupUpdate]) -> None:
-        """Write what :meth:`compute` returned: state that is new, then weights and state."""
+        """Write what :meth:`compute` returned."""
+        # 1. state, which a step that failed would not have made
         for tensors, _ in updates:
             for parameter, entries in tensors.new_state:
                 self.state[parameter].update(entries)
+        # 2. weights, and state that moves with them
         for tensors, results in updates:
             self._apply_group(tensors, results)
 
-    def _step_in_graph(self) -> None:
+    def _step_in_graph(self, loss: Any) -> None:
         """Step as ``torch.compile`` follows it: a graph has no failures to wait for."""
         for index, group in enumerate(self.param_groups):
             parameters: TensorList = []
@@ -271,7 +279,7 @@ class DescentOptimizer(PreciseStateOptimizer):
             self._init_group(index, parameters, gradients, *states)
             if parameters:
                 tensors = GroupTensors(group, parameters, gradients, states)
-                self._apply_group(tensors, self._compute_group(tensors))
+                self._apply_group(tensors, self._compute_group(tensors, loss))
 
     def _init_group(
         self, index: int, parameters: TensorList, gradients: TensorList, *states: StateList
@@ -298,7 +306,7 @@ class DescentOptimizer(PreciseStateOptimizer):
         new_state: list[tuple[Tensor, dict[str, Any]]] = []
         for parameter in group["params"]:
             gradient = parameter.grad
-            if gradient is None:
+            if gradient is None:  # it takes no part, and gets no state
                 continue
             state = self.state.get(parameter, {})
             entries = self._missing_state(group, parameter, state)
@@ -306,6 +314,7 @@ class DescentOptimizer(PreciseStateOptimizer):
                 new_state.append((parameter, entries))
             parameters.append(parameter)
             gradients.append(gradient)
+            # state that is new takes part already, though it is written later
             for name, column in zip(self.state_names, states, strict=True):
                 column.append(entries.get(name, state.get(name)))
         return GroupTensors(group, parameters, gradients, states, new_state)
@@ -361,7 +370,7 @@ class DescentOptimizer(PreciseStateOptimizer):
                     )
             self._check_group(param_group)
         except InputError:
-            self.param_groups.pop()
+            self.param_groups.pop()  # torch has added it before it could be checked
             raise
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -233,7 +233,7 @@ class MirrorDescent(DescentOptimizer):
             dual: Tensor = state["dual"]
             return dual.clone()
         dtype = group["state_dtype"] or torch.promote_types(parameter.dtype, torch.float32)
-        return _power(group, parameter.detach().to(dtype, copy=True), _exponents(group)[0])
+        return _power(group, parameter.detach().to(dtype, copy=True), _map_exponents(group)[0])
 
     @torch.no_grad()
     def move_to(self, group: dict[str, Any], parameter: Tensor, dual: Tensor) -> None:
@@ -243,7 +243,7 @@ class MirrorDescent(DescentOptimizer):
         stored = self.state.get(parameter, {}).get("dual")
         if stored is not None:
             stored.copy_(dual)
-        parameter.copy_(_power(group, dual, _exponents(group)[1]))
+        parameter.copy_(_power(group, dual, _map_exponents(group)[1]))
         self._versions[parameter] = parameter._version
 
     def _is_stale(self, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) -> bool:
@@ -262,10 +262,10 @@ class MirrorDescent(DescentOptimizer):
         if _stores_dual(group, parameter) and self._is_stale(group, parameter, state):
             if group["potential"] == "schatten":  # the image of singular values needs all of them
                 weight = full_tensor(parameter.detach()).to(dtype, copy=True)
-                dual = shard_of(_power(group, weight, _exponents(group)[0]), parameter)
+                dual = shard_of(_power(group, weight, _map_exponents(group)[0]), parameter)
             else:
                 weight = local_tensor(parameter.detach()).to(dtype, copy=True)
-                dual = _power(group, weight, _exponents(group)[0])
+                dual = _power(group, weight, _map_exponents(group)[0])
             entries["dual"] = distribute_like(dual, parameter)
         if state.get("momentum_buffer") is None:
             entries |= new_momentum(group, parameter, dtype)
@@ -274,12 +274,12 @@ class MirrorDescent(DescentOptimizer):
     def _init_group(
         self, index: int, parameters: TensorList, gradients: TensorList, *states: StateList
     ) -> None:
-        # a compiled step writes weights without raising their version
+        # a compiled step does not see versions: duals belong to their weights
         for parameter in self.param_groups[index]["params"]:
             self._versions.pop(parameter, None)
         super()._init_group(index, parameters, gradients, *states)
 
-    def _compute_group(self, tensors: GroupTensors) -> SchattenUpdate | None:
+    def _compute_group(self, tensors: GroupTensors, loss: Any) -> SchattenUpdate | None:
         if tensors.group["potential"] != "schatten" or _stands_still(tensors.group):
             return None
         return _compute_schatten(tensors, _stored_duals(tensors))
@@ -292,9 +292,10 @@ class MirrorDescent(DescentOptimizer):
             _move_entrywise(tensors, duals)
         elif group["momentum"]:  # averages of gradients go on
             _step_vectors(tensors, tensors.states[1])
+        # of which p the duals are, and of which weights
         if group.get("dual_p") != group["p"]:
             group["dual_p"] = group["p"]
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():  # whose writes raise no version
             return
         for parameter, dual in zip(tensors.parameters, duals, strict=True):
             if dual is not None:
@@ -357,7 +358,7 @@ def _move_entrywise(tensors: GroupTensors, duals: StateList) -> None:
     if not stored:
         return
     weights, vectors, points = (list(column) for column in zip(*stored, strict=True))
-    inverse = _exponents(group)[1]
+    inverse = _map_exponents(group)[1]
     if (
         _may_fuse(group)
         and not isinstance(lr, Tensor)
@@ -399,7 +400,7 @@ def _compute_schatten(tensors: GroupTensors, duals: StateList) -> SchattenUpdate
     if group["normalize"]:
         vectors = _divide_by_norms(group, vectors, vectors)
     # 4; at p = 2 the weights are their own dual
-    lr, shrink, inverse = read_scalar(group, "lr"), _shrink_factor(group), _exponents(group)[1]
+    lr, shrink, inverse = read_scalar(group, "lr"), _shrink_factor(group), _map_exponents(group)[1]
     points = [
         full_tensor(parameter if dual is None else dual).detach()
         for parameter, dual in zip(parameters, duals, strict=True)
@@ -456,7 +457,7 @@ def _divide_by_norms(
     """
     if group["potential"] == "schatten":
         distributed = [_singular_values(matrix)[..., None, :] for matrix in distributed]
-    q = 1.0 + _exponents(group)[1].value
+    q = 1.0 + _map_exponents(group)[1].value
     lengths: list[Tensor] = list(vectors)
     counts = [max(0, tensor.ndim - 2) for tensor in distributed]
     # one message per number of leading axes
@@ -477,11 +478,11 @@ def _shrink_factor(group: dict[str, Any]) -> float | Tensor:
         return 1.0
     shrink = 1.0 - read_scalar(group, "lr") * group["weight_decay"]
     if group["decay_mode"] == "primal" and group["p"] != 2:
-        return shrink ** _exponents(group)[0].value
+        return shrink ** _map_exponents(group)[0].value
     return shrink
 
 
-def _exponents(group: dict[str, Any]) -> tuple[Exponent, Exponent]:
+def _map_exponents(group: dict[str, Any]) -> tuple[Exponent, Exponent]:
     r"""Return :math:`p-1`, from weights to the dual, and :math:`\frac1{p-1}`, back."""
     return mirror_exponents(float(group["p"]))
 

@@ -198,7 +198,7 @@ class SteepestDescent(DescentOptimizer):
             return {}
         return new_momentum(group, parameter, torch.promote_types(parameter.dtype, torch.float32))
 
-    def _compute_group(self, tensors: GroupTensors) -> list[Portion] | None:
+    def _compute_group(self, tensors: GroupTensors, loss: Any) -> list[Portion] | None:
         group, lr = tensors.group, read_scalar(tensors.group, "lr")
         if not decomposes(group) or is_known_zero(lr):
             return None

@@ -40,7 +40,7 @@ class Witnessed(WitnessSVC):
 
     def check(self, data: AttentionData) -> None:
         """Refuse what :meth:`learn` would refuse."""
-        self.given(data)
+        self.training_bags(data)
 
     def learn(self, data: AttentionData) -> Witnessed:
         """Fit to labelled sequences."""

@@ -17,7 +17,7 @@ from attsvm.datasets.attention_data import AttentionData, given_away
 from attsvm.norms import as_norm
 from attsvm.pipeline.settings import FitSettings
 from attsvm.sklearn import AttentionSVC, layers
-from attsvm.sklearn.bag_classifier import Given
+from attsvm.sklearn.choosing import TrainingBags
 from attsvm.sklearn.explaining import Limits, certify, check_explained, select
 from attsvm.sklearn.joint_stage import train_jointly
 from attsvm.sklearn.layers import Layer, PooledLayer
@@ -70,24 +70,24 @@ class Trained(AttentionSVC):
         self.checkpoint = checkpoint
         self.checkpoint_seconds = checkpoint_seconds
 
-    def check(self, data: AttentionData) -> Given:
+    def check(self, data: AttentionData) -> TrainingBags:
         """Refuse, before the first step, what :meth:`learn` would refuse."""
-        given = self.given(data)
+        training = self.training_bags(data)
         self.norm_ = as_norm(self.settings.norm)
         check_explained(data, self.norm_, limits_of(self.settings))
         self.train_indices_, self.validation_indices_ = split(
             data.labels, self.settings.validation_size, self.settings.seed, "validation_size"
         )
-        return given
+        return training
 
     def learn(self, data: AttentionData) -> Trained:
         """Train on labelled sequences."""
-        given, settings, limits = self.check(data), self.settings, limits_of(self.settings)
+        training, settings, limits = self.check(data), self.settings, limits_of(self.settings)
         stages = Stages(None, "")
         if self.checkpoint is not None:
             stages = Stages(Path(self.checkpoint), self._key(data))
         watch = Watch(stages, settings.records, self.checkpoint_seconds, reporter(self.progress))
-        tokens, z = root_mean_square(given.bags.rows), root_mean_square(data.queries)
+        tokens, z = root_mean_square(training.bags.rows), root_mean_square(data.queries)
         self.unit_ = tokens * z
         scaled = AttentionData(
             given_away(data.tokens / tokens), data.labels, data.queries / z, data.mask
@@ -101,8 +101,8 @@ class Trained(AttentionSVC):
         self.joint_trajectory_, self.best_step_ = joint.trajectory, joint.best_step
         self.baseline_ = replace(pooled, coef=pooled.coef / tokens, C=pooled.C / tokens**2)
         self.convex_steps_, self.optimum_ = [], "none"
-        values = self._layer().read(given.bags.rows, given.bags.offsets, data.queries).values
-        self._describe(given, values, self.validation_indices_)
+        values = self._reading(training.bags, data.queries).values
+        self._describe(training, values, self.validation_indices_)
         hard, self.trajectory_, self.lr_ = select(train, joint.weights, self.norm_, limits, watch)
         self.selection_weights_ = hard.rescaled(tokens, z)
         trained = data.take(self.train_indices_)

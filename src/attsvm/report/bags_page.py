@@ -112,7 +112,7 @@ def write_bags(
     X: Any,
     y: ArrayLike | None = None,
     *,
-    groups: ArrayLike | None = None,
+    bag_ids: ArrayLike | None = None,
     instances: Sequence[str] | ArrayLike | None = None,
     names: Sequence[str] | None = None,
     explained: Explanation | None = None,
@@ -126,7 +126,7 @@ def write_bags(
             ends in one.
         X: bags, in any form that :func:`attsvm.datasets.bags.as_bags` takes.
         y: ``(n,)`` their labels; None for those that came with the bags.
-        groups: the bag of each row, when ``X`` is a table.
+        bag_ids: the bag of each row, when ``X`` is a table.
         instances: how the instances look: texts, or images ``(N, height, width)`` or ``(N, height,
             width, 3)``, in the order of the rows of ``X`` (of
             :attr:`~attsvm.datasets.bags.Bags.source`, where the bags have one). Without it an
@@ -139,7 +139,7 @@ def write_bags(
     Raises:
         InputError: bags or labels that do not fit the model, or too few pictures or names.
     """
-    bags = as_bags(X, groups)
+    bags = as_bags(X, bag_ids)
     labels = bag_labels(y, bags)
     given = X if isinstance(X, AttentionData) else bags  # which keeps its queries
     seen = _Seen(model, given, bags, labels, _looks(instances, bags), names)

@@ -173,7 +173,7 @@ def _solve_rows(
     count = len(rows)
     G, lam, b = p.gram(rows).T, start.copy(), np.ascontiguousarray(rhs)
     cap, signs, slope = p.cap[rows], signed.astype(np.uint8), np.empty(count)
-    state = native.active_set(count, p.dof)
+    state = native.ActiveSet(count, p.dof)
     gram, sides_at, multipliers, slopes = (
         address(x, np.float64, *x.shape) for x in (G, b, lam, slope)
     )
@@ -201,7 +201,7 @@ def _start_from_cholesky(
     """
     from scipy.linalg.lapack import dpotrf
 
-    factor, _, rows, side = state.arrays
+    factor, rows, side = (state.arrays[name] for name in ("factor", "rows", "side"))
     inside = ((lam > 0.0) | (signed & (lam != 0.0))) & (lam < cap)
     free = np.flatnonzero(inside & (np.diag(G) > 0.0))
     count = len(free)

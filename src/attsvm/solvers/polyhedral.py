@@ -229,10 +229,10 @@ class _State:
         some = np.flatnonzero(counts)
         offsets = np.concatenate([[0], np.cumsum(counts[some])])
         m = len(rows)
-        self.programme = native.programme(
+        self.programme = native.ProgrammeRows(
             p.D[rows], p.Z[some], p.b[rows], np.full(m, np.inf), offsets, free[rows]
         )
-        self.at = native.interior(m, cost, box, _IDLE if cost.min() == cost.max() else _LONG_IDLE)
+        self.at = native.Interior(m, cost, box, _IDLE if cost.min() == cost.max() else _LONG_IDLE)
         native.library.interior_begin(self.programme, self.at)
         if before:
             self._go_on(before[-1])
@@ -304,7 +304,7 @@ def points(
         else np.array([0, len(Z)])
     )
     free = np.zeros(m, np.uint8) if free is None else free
-    programme = native.programme(D, Z, b, b, offsets, free)
+    programme = native.ProgrammeRows(D, Z, b, b, offsets, free)
     count = len(instances) - 1
     found = Points(
         np.zeros((count, D.shape[1], Z.shape[1])),

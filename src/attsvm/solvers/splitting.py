@@ -31,7 +31,6 @@ norm (:mod:`attsvm.solvers.newton`), and for strictly convex gauges of entries a
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 import threading
 import time
@@ -103,14 +102,14 @@ class Energy:
 
     def __init__(self, norm: Norm, soft: bool) -> None:
         self.norm, self.soft = norm, soft
-        self.gauge: native.Gauge | None = None
+        self.gauge: native.GaugeFunction | None = None
         self._kept: FloatArray | None = None
         self.easy = not isinstance(norm, Entrywise) or _EASY_POWERS[0] <= norm.p <= _EASY_POWERS[1]
         if isinstance(norm, Lifted):
             lifts = {Entrywise: 0, SingularValues: 1, RowLengths: 2}
             lift = next(number for kind, number in lifts.items() if isinstance(norm, kind))
             degree = 2.0 if soft else norm.p if norm.p <= _POWERS else 1.0
-            self.gauge = native.Gauge(lift, norm.p, degree, _decomposition())
+            self.gauge = native.GaugeFunction(lift, norm.p, degree)
 
     def nearest(self, X: FloatArray, t: float) -> FloatArray:
         """The proximal point of ``t`` times the energy."""
@@ -160,29 +159,16 @@ class Energy:
         return V
 
 
-@functools.cache
-def _decomposition() -> int:
-    """The address of LAPACK's ``dgesdd``."""
-    from scipy.linalg import cython_lapack
-
-    capsule, api = cython_lapack.__pyx_capi__["dgesdd"], ctypes.pythonapi
-    name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))
-    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_GetPointer", api)
-    )
-    found: int = pointer(capsule, name(capsule))
-    return found
-
-
 _scratch = threading.local()
 
 
-def _room(size: int) -> int:
-    """The address of this thread's scratch space of so many numbers."""
+def _room(size: int) -> FloatArray:
+    """This thread's scratch memory of so many numbers or more."""
     room = getattr(_scratch, "room", None)
     if room is None or len(room) < size:
         room = _scratch.room = np.empty(size)
-    return address(room, np.float64, len(room))
+    memory: FloatArray = room
+    return memory
 
 
 class _Point(NamedTuple):
@@ -318,15 +304,16 @@ class _Search:
         p = self.reduction.programme
         shape = p.D.shape[1], p.Z.shape[1]
         free = np.zeros(p.m, np.uint8)
-        rows = native.programme(p.D, p.Z, p.b, p.cap, p.offsets, free)
+        rows = native.ProgrammeRows(p.D, p.Z, p.b, p.cap, p.offsets, free)
         order, side = np.empty(p.m, np.int64), np.zeros(p.m, np.uint8)
         W, dual = np.zeros(shape), np.zeros(p.m)
         room = _room(library.splitting_room(p.m, len(p.Z), *shape))
         state = native.Iterate(
-            address(W, np.float64, *shape), address(dual, np.float64, p.m), room, target=self.aim
+            *(W, dual, room),
+            target=self.aim,
+            enough=0.5 * self.request.tol,
+            easy=self.energy.easy,
         )
-        state.enough = 0.5 * self.request.tol
-        state.easy = int(self.energy.easy)
         if start is not None:
             W[:], dual[:], state.warm = start.W, start.dual, 1
         places = address(order, np.int64, p.m), address(side, np.uint8, p.m)
@@ -823,7 +810,7 @@ class _ActiveSet:
         self.programme, self._multipliers = p, dual * self._length
         self._multipliers[self._first] -= self._multipliers[self._second]
         self._multipliers[self._second] = 0.0
-        self._set, self._steps = native.active_set(p.m, p.dof), ctypes.c_int64()
+        self._set, self._steps = native.ActiveSet(p.m, p.dof), ctypes.c_int64()
         self._places = address(G, np.float64, p.m, p.m)
         library.active_set_begin(self._places, *self._box(), self._at(self._multipliers))
 
