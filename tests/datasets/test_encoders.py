@@ -140,7 +140,7 @@ def test_a_killed_encoding_goes_on_with_the_next_texts(bert, jsonl, tmp_path, mo
             raise KeyboardInterrupt
         return whole(self, texts, layers, most)
 
-    monkeypatch.setattr(encoders, "code_fingerprint", lambda function: "the same code")
+    monkeypatch.setattr(encoders, "code_digest", lambda: "the same code")
     monkeypatch.setattr(encoders._Network, "states", killed)
     dataset = load(jsonl, encoder=str(bert), layer=1, cache=tmp_path / "kept")
     with pytest.raises(KeyboardInterrupt):

@@ -9,7 +9,7 @@ import pytest
 
 from attsvm import native
 from attsvm.norms import parse_norm
-from attsvm.solvers.splitting import Energy
+from attsvm.solvers.energy import Energy
 
 GUARD = 64
 

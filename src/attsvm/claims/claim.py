@@ -187,6 +187,7 @@ class Expectation:
         because: the reason for these bounds, one sentence.
         share: share of the values that must pass. 1 for a theorem; less where the theory speaks of
             most instances.
+        strict: whether the bounds themselves do not pass.
 
     Example:
         >>> from attsvm.claims import Expectation
@@ -199,6 +200,7 @@ class Expectation:
     high: float
     because: str
     share: float = 1.0
+    strict: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if math.isnan(self.low) or math.isnan(self.high) or self.low > self.high:
@@ -215,6 +217,8 @@ class Expectation:
     def passes(self, values: ArrayLike) -> NDArray[np.bool_]:
         """Which values lie inside; NaN never does."""
         array = np.asarray(values, dtype=np.float64)
+        if self.strict:
+            return (array > self.low) & (array < self.high)
         return (array >= self.low) & (array <= self.high)
 
     def worst(self, values: ArrayLike) -> float:
@@ -234,15 +238,16 @@ class Expectation:
         return self.low if math.isinf(self.high) else [self.low, self.high]
 
     def __str__(self) -> str:
+        at_most, at_least = ("below", "above") if self.strict else ("at most", "at least")
         if math.isinf(self.low):
-            words = f"at most {self.high:g}"
+            bounds = f"{at_most} {self.high:g}"
         elif math.isinf(self.high):
-            words = f"at least {self.low:g}"
+            bounds = f"{at_least} {self.low:g}"
         else:
-            words = f"from {self.low:g} to {self.high:g}"
+            bounds = f"from {self.low:g} to {self.high:g}"
         if self.share == 1.0:
-            return words
-        return f"{words} in at least {100.0 * self.share:.4g} % of the instances"
+            return bounds
+        return f"{bounds} in at least {100.0 * self.share:.4g} % of the instances"
 
 
 def at_most(bound: float, because: str, share: float = 1.0) -> Expectation:
@@ -265,6 +270,28 @@ def at_least(bound: float, because: str, share: float = 1.0) -> Expectation:
         [False, True]
     """
     return Expectation(bound, math.inf, because, share)
+
+
+def below(bound: float, because: str, share: float = 1.0) -> Expectation:
+    """Values smaller than ``bound``.
+
+    Example:
+        >>> from attsvm.claims import below
+        >>> below(0.1, "six degrees").passes([0.05, 0.1]).tolist()
+        [True, False]
+    """
+    return Expectation(-math.inf, bound, because, share, strict=True)
+
+
+def above(bound: float, because: str, share: float = 1.0) -> Expectation:
+    """Values larger than ``bound``.
+
+    Example:
+        >>> from attsvm.claims import above
+        >>> above(0.0, "better than chance").passes([0.0, 0.2]).tolist()
+        [False, True]
+    """
+    return Expectation(bound, math.inf, because, share, strict=True)
 
 
 def between(low: float, high: float, because: str, share: float = 1.0) -> Expectation:

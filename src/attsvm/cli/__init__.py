@@ -20,10 +20,10 @@ from attsvm.base.errors import AttsvmError, InputError
 from attsvm.base.interruption import begin_command, sentence
 from attsvm.base.nearest import did_you_mean
 from attsvm.base.printable import name_of
-from attsvm.cli import fit, listing, output, probe, report, solve
+from attsvm.cli import bias, fit, listing, output, probe, report, solve
 from attsvm.cli.others import commands_of_others
 
-_OWN = {"fit": fit, "solve": solve, "probe": probe, "report": report, "list": listing}
+_OWN = {"fit": fit, "solve": solve, "probe": probe, "bias": bias, "report": report, "list": listing}
 _OPTION = re.compile(
     r"\b(?:(?P<flag>[a-z]+(?:_[a-z]+)*)=True|(?P<asked>option) (?P<name>[a-z_]+))\b"
 )

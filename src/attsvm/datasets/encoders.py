@@ -10,7 +10,6 @@ word's state says of the label belongs beside what the chosen one says.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,10 +21,9 @@ from numpy.typing import NDArray
 
 from attsvm.base.errors import InputError
 from attsvm.base.extras import imported
-from attsvm.base.files import file_digest
+from attsvm.base.files import digest
 from attsvm.base.pretrained import check_folder, check_tokeniser, told_of_model
-from attsvm.base.store.code import code_fingerprint
-from attsvm.base.store.entries import entry_path, load_entry, save_entry
+from attsvm.base.store import code_digest, entry_path, load_entry, save_entry
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
 from attsvm.datasets.documents import (
     Query,
@@ -214,15 +212,13 @@ class _Network:
 
     def _digest(self) -> str:
         """What stands for the weights: of a folder its files, of a hub name the commit."""
-        digest = hashlib.sha256(self.name.encode() if not Path(self.name).is_dir() else b"")
-        commit = getattr(self.config, "_commit_hash", None)
-        if commit:
-            digest.update(str(commit).encode())
-        if Path(self.name).is_dir():
-            for file in sorted(Path(self.name).glob("*")):
-                if file.suffix in (".json", ".safetensors", ".bin", ".txt", ".model"):
-                    digest.update(bytes.fromhex(file_digest(file)))
-        return digest.hexdigest()
+        commit = getattr(self.config, "_commit_hash", None) or ""
+        if not Path(self.name).is_dir():
+            return digest(self.name, str(commit))
+        files = sorted(Path(self.name).glob("*"))
+        suffixes = (".json", ".safetensors", ".bin", ".txt", ".model")
+        contents = [bytes.fromhex(digest(file)) for file in files if file.suffix in suffixes]
+        return digest(str(commit), *contents)
 
     @property
     def model(self) -> Any:
@@ -342,7 +338,7 @@ def _encoded(
     progress: Ticks | None,
 ) -> _Words:
     """The states of all texts, read where they are kept."""
-    code = code_fingerprint(_Network.states)
+    code = code_digest()
     parts = []
     for start in range(0, len(texts), _CHUNK):
         if progress is not None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
 import itertools
 import lzma
 import math
@@ -22,7 +21,7 @@ import numpy as np
 
 from attsvm.base.errors import InputError
 from attsvm.base.extras import imported
-from attsvm.base.files import file_digest, is_folder, opened, read_object
+from attsvm.base.files import digest, is_folder, opened, read_object
 from attsvm.base.nearest import did_you_mean
 from attsvm.base.printable import has_halves
 from attsvm.datasets.attention_data import FloatArray, IntArray
@@ -91,7 +90,7 @@ def read_texts(
     if not rows:
         raise InputError(f"{path} holds no rows; give a file with texts and labels")
     labels, class_names = _signs([row[1] for row in rows], path)
-    return LabelledTexts([row[0] for row in rows], labels, class_names, file_digest(path))
+    return LabelledTexts([row[0] for row in rows], labels, class_names, digest(path))
 
 
 def _behind(
@@ -112,7 +111,7 @@ def _behind(
         texts,
         np.concatenate([first.labels, second.labels]),
         first.class_names,
-        hashlib.sha256(f"{first.sha256} {second.sha256}".encode()).hexdigest(),
+        digest(f"{first.sha256} {second.sha256}"),
         np.arange(len(first.texts), len(texts)),
         repeated,
     )
@@ -120,12 +119,8 @@ def _behind(
 
 def texts_digest(texts: Iterable[str]) -> str:
     """SHA-256 over texts in order, each with its length in bytes in front."""
-    digest = hashlib.sha256()
-    for text in texts:
-        content = text.encode("utf-8", "surrogatepass")
-        digest.update(len(content).to_bytes(8, "little"))
-        digest.update(content)
-    return digest.hexdigest()
+    contents = (text.encode("utf-8", "surrogatepass") for text in texts)
+    return digest(*(len(content).to_bytes(8, "little") + content for content in contents))
 
 
 def _check_size(path: Path, size: int) -> None:
@@ -339,7 +334,7 @@ def _numbers_first(value: str) -> tuple[float, str]:
 
 def _read_folder(path: Path) -> LabelledTexts:
     root = path / "train" if (path / "train" / "pos").is_dir() else path
-    texts, signs, digest, total = [], [], hashlib.sha256(), 0
+    texts, signs, lines, total = [], [], [], 0
     for name, sign in (("neg", -1.0), ("pos", 1.0)):
         files = sorted(
             (root / name).glob("*.txt"),
@@ -363,8 +358,8 @@ def _read_folder(path: Path) -> LabelledTexts:
                 ) from None
             if not content.strip():
                 raise InputError(f"{file} is empty; remove the file")
-            line = f"{name}/{file.name} {hashlib.sha256(raw).hexdigest()}\n"
-            digest.update(os.fsencode(line))  # a name need not be UTF-8
+            line = f"{name}/{file.name} {digest(raw)}\n"
+            lines.append(os.fsencode(line))  # a name need not be UTF-8
             texts.append(content)
             signs.append(sign)
-    return LabelledTexts(texts, np.array(signs), ("neg", "pos"), digest.hexdigest())
+    return LabelledTexts(texts, np.array(signs), ("neg", "pos"), digest(*lines))

@@ -18,7 +18,7 @@ from attsvm.margins import MarginBlocks, Margins, MarginsBatch, PairMargins
 from attsvm.margins.consistency import check_arrays, check_batch
 from attsvm.norms import Frobenius, Lp, MaxRow, Norm, Rows, as_norm
 from attsvm.solvers import equalities, frobenius, polyhedral, rows
-from attsvm.solvers.batch import SolutionBatch, solve_all, spread
+from attsvm.solvers.batch import SolutionBatch, solve_all, solve_with_executor
 from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
 from attsvm.solvers.scaling import OutOfRangeError, check_finite, scaled
 from attsvm.solvers.solution import MarginSolution
@@ -92,7 +92,7 @@ def max_margin(
     _check_positive(slack=slack, tol=tol, max_seconds=max_seconds)
     if not isinstance(margins, PairMargins):
         margins = _checked(margins)
-    elif not rows.worth(margins):
+    elif not rows.needs_working_sets(margins):
         margins = margins.restricted(np.arange(margins.m))
     tol = norm.tolerance if tol is None else tol
 
@@ -104,15 +104,18 @@ def max_margin(
     with threads_that_pay(margins.m, math.prod(margins.shape)):
         if (
             warm_start is None
-            and rows.worth(margins)
+            and rows.needs_working_sets(margins)
             and (
                 isinstance(margins, PairMargins)
                 or (margins.equality is None and (margins.rhs > 0.0).all())
             )
         ):
             check_finite(margins)
-            source = rows.InMemory(margins, norm)
-            return rows.solve(source, norm, Request(tol, slack, None, max_seconds), solve_subset)
+            source, request = (
+                rows.RowsInMemory(margins, norm),
+                Request(tol, slack, None, max_seconds),
+            )
+            return rows.solve_on_working_sets(source, norm, request, solve_subset)
         return solve_all_rows(margins, norm, slack, tol, warm_start, max_seconds)
 
 
@@ -162,7 +165,7 @@ def max_margin_batch(
     _check_positive(slack=slack, tol=tol, max_seconds=max_seconds)
     solve = partial(_solve_programmes, norm, slack, tol, max_seconds)
     if executor is not None and len(programmes) > 1:
-        return spread(programmes, solve, executor)
+        return solve_with_executor(programmes, solve, executor)
     return solve(0, programmes)
 
 
@@ -206,7 +209,10 @@ def max_margin_blocks(
         >>> solution.status, solution.constraints
         ('optimal', 60)
     """
-    from attsvm.solvers.blocks import InBlocks, bytes_of  # and with it the pools of processes
+    from attsvm.solvers.blocks import (
+        RowsInBlocks,
+        parse_memory,
+    )  # and with it the pools of processes
 
     if not isinstance(blocks, MarginBlocks):
         raise _wrong_kind("max_margin_blocks", blocks)
@@ -220,8 +226,8 @@ def max_margin_blocks(
         with threads_that_pay(subset.m, math.prod(subset.shape)):
             return solve_all_rows(subset, norm, None, tol, dual, seconds, rough=True)
 
-    source = InBlocks(blocks, norm, bytes_of(memory), executor)
-    return rows.solve(source, norm, request, solve_roughly)
+    source = RowsInBlocks(blocks, norm, parse_memory(memory), executor)
+    return rows.solve_on_working_sets(source, norm, request, solve_roughly)
 
 
 def _wrong_kind(function: str, programme: Any) -> InputError:

@@ -104,7 +104,9 @@ def solved(
     slacks = np.zeros(margins.m) if request.slack is None else np.maximum(rhs - found.values, 0.0)
     near = found.values <= np.where(rhs > 0, (1.0 + _SUPPORT) * rhs, _SUPPORT)
     close: IntArray = (near if margins.equality is None else near | margins.equalities).nonzero()[0]
-    status: Status = "optimal" if kept(found.error, found.rounding, request.tol) else "inaccurate"
+    status: Status = (
+        "optimal" if is_within_tolerance(found.error, found.rounding, request.tol) else "inaccurate"
+    )
     residual = math.inf
     if status != "optimal" and request.slack is None and found.dual.any():
         residual = farkas_residual(margins, found.dual)
@@ -156,16 +158,18 @@ def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSo
 
 
 @overload
-def kept(error: float, rounding: float, tol: float) -> bool: ...
+def is_within_tolerance(error: float, rounding: float, tol: float) -> bool: ...
 
 
 @overload
-def kept(error: FloatArray, rounding: FloatArray, tol: float) -> BoolArray: ...
+def is_within_tolerance(error: FloatArray, rounding: FloatArray, tol: float) -> BoolArray: ...
 
 
-def kept(error: float | FloatArray, rounding: float | FloatArray, tol: float) -> bool | BoolArray:
-    """Whether the promise of ``optimal`` holds: gap and violation within the tolerance, and no
-    rounding in them that matters.
+def is_within_tolerance(
+    error: float | FloatArray, rounding: float | FloatArray, tol: float
+) -> bool | BoolArray:
+    """Whether the promise of ``optimal`` holds: gap and violation are within the tolerance, and no
+    rounding in them matters.
     """
     return (error <= tol) & (rounding <= NO_MATTER)
 

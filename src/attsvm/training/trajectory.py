@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.base.errors import InputError
+from attsvm.base.files import flatten, gather
 from attsvm.base.presentation import plot
 from attsvm.base.printable import Compact
-from attsvm.base.store import flatten, gather
 from attsvm.datasets.attention_data import FloatArray, IntArray, floats
 from attsvm.norms import Frobenius, PowerPotential
 
