@@ -24,7 +24,7 @@ from attsvm.margins import MarginBlocks
 from attsvm.margins.block_rows import block_rows
 from attsvm.norms import Frobenius, Norm
 from attsvm.solvers.active_set import JOINING
-from attsvm.solvers.outcomes import Request, solved
+from attsvm.solvers.outcomes import Request, certified_solution
 from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.rows import OPTIONS as WORKING_SETS
 from attsvm.solvers.rows import (
@@ -287,7 +287,9 @@ class RowsInBlocks:
             0.0,
         )
         solver = f"blocks, {subset_solution.solver}"
-        solution = solved(margins, certificate, request, solver, iterations, self.constraints)
+        solution = certified_solution(
+            margins, certificate, request, solver, iterations, self.constraints
+        )
         return replace(
             self._with_counts(solution, iterations),
             geometry=self.norm,

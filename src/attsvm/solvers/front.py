@@ -19,10 +19,10 @@ from attsvm.margins.consistency import check_arrays, check_batch
 from attsvm.norms import Frobenius, Lp, MaxRow, Norm, Rows, as_norm
 from attsvm.solvers import equalities, frobenius, polyhedral, rows
 from attsvm.solvers.batch import SolutionBatch, solve_all, solve_with_executor
-from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
+from attsvm.solvers.outcomes import Request, Solver, out_of_range_solution, restore_scale
 from attsvm.solvers.scaling import OutOfRangeError, check_finite, scaled
 from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.starts import Start, carried
+from attsvm.solvers.starts import Start, start_from
 from attsvm.solvers.threads import threads_that_pay
 
 
@@ -292,7 +292,9 @@ def _solve_programmes(
         try:
             return max_margin(margins, norm, slack=slack, tol=tol, max_seconds=max_seconds)
         except OutOfRangeError as error:
-            return replace(out_of_range(margins, accuracy, slack, str(error)), geometry=norm)
+            return replace(
+                out_of_range_solution(margins, accuracy, slack, str(error)), geometry=norm
+            )
 
     compiled = (norm == Frobenius() or _is_polyhedral(norm)) and slack is None
     request = Request(accuracy, None, None, max_seconds) if compiled else None
@@ -316,7 +318,7 @@ def solve_all_rows(
     request = Request(tol, penalty, None, max_seconds, rough=rough)
     if warm_start is not None:
         start = (
-            carried(margins, warm_start, slack)
+            start_from(margins, warm_start, slack)
             if isinstance(warm_start, MarginSolution)
             else Start(_multipliers(margins, warm_start))
         )
@@ -334,7 +336,7 @@ def solve_all_rows(
     if solution.geometry is not norm and solution.geometry != norm:
         solution = replace(solution, geometry=norm)
     if near.margins is not margins:
-        solution = rescaled(solution, margins, near)
+        solution = restore_scale(solution, margins, near)
     return solution
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.norms import Norm
-from attsvm.solvers.farkas import proved
+from attsvm.solvers.farkas import prove_infeasible
 from attsvm.solvers.proofs import NO_MATTER, Certificate, farkas_residual
 from attsvm.solvers.scaling import Scaling
 from attsvm.solvers.solution import MarginSolution, Status
@@ -88,7 +88,7 @@ class Solver(Protocol):
         """The solution in ``norm``, certified from ``margins``."""
 
 
-def solved(
+def certified_solution(
     margins: Margins,
     found: Certificate,
     request: Request,
@@ -132,7 +132,7 @@ def solved(
     )
 
 
-def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSolution:
+def restore_scale(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSolution:
     """The solution of ``near.margins`` as the solution of ``margins``: gap and status are those of
     both.
 
@@ -206,13 +206,13 @@ def infeasible_solution(
     exact: bool = False,
 ) -> MarginSolution:
     """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry
-    of one): ``infeasible`` where :func:`attsvm.solvers.farkas.proved` proves it, ``almost
+    of one): ``infeasible`` where :func:`attsvm.solvers.farkas.prove_infeasible` proves it, ``almost
     infeasible`` where it does not.
 
     An ``exact`` certificate is a proof.
     """
     dual = dual / np.abs(dual).max()
-    proof = dual if exact else proved(margins, dual)
+    proof = dual if exact else prove_infeasible(margins, dual)
     status: Status = "infeasible"
     if proof is not None:
         dual = proof / np.abs(proof).max()
@@ -237,7 +237,9 @@ def infeasible_solution(
     )
 
 
-def out_of_range(margins: Margins, tol: float, slack: float | None, reason: str) -> MarginSolution:
+def out_of_range_solution(
+    margins: Margins, tol: float, slack: float | None, reason: str
+) -> MarginSolution:
     """No answer for a programme whose solution leaves float64: no weights, and the reason."""
     return MarginSolution(
         margins=margins,

@@ -26,9 +26,15 @@ from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.norms import Frobenius, Lp, Norm
 from attsvm.solvers import compiled, frobenius
-from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.interior import InteriorOptions, InteriorPoints
-from attsvm.solvers.outcomes import HOPELESS, Request, is_within_tolerance, solved, zero_solution
+from attsvm.solvers.optimality_checks import unique_weights
+from attsvm.solvers.outcomes import (
+    HOPELESS,
+    Request,
+    certified_solution,
+    is_within_tolerance,
+    zero_solution,
+)
 from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.proofs import Certificate, certify_hard, lower_bound
 from attsvm.solvers.scaling import scaled
@@ -381,5 +387,5 @@ def finished(
 ) -> MarginSolution:
     """The solution of a certificate, and whether its weights are the only ones."""
     assert isinstance(norm, Lp)
-    solution = replace(solved(margins, proof, request, SOLVER, systems), geometry=norm)
+    solution = replace(certified_solution(margins, proof, request, SOLVER, systems), geometry=norm)
     return replace(solution, unique=unique_weights(solution, norm.p))

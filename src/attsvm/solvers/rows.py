@@ -37,7 +37,7 @@ from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins, PairMargins
 from attsvm.margins.block_rows import BlockRows, block_rows
 from attsvm.norms import Norm
-from attsvm.solvers.outcomes import Request, solved
+from attsvm.solvers.outcomes import Request, certified_solution
 from attsvm.solvers.proofs import certify_hard, certify_soft, lower_bound
 from attsvm.solvers.solution import MarginSolution
 
@@ -493,7 +493,7 @@ class RowsInMemory:
         )
         solver = f"working sets, {subset_solution.solver}"
         return replace(
-            solved(margins, certificate, request, solver, iterations),
+            certified_solution(margins, certificate, request, solver, iterations),
             rank=subset_solution.rank,
             rank_bound=subset_solution.rank_bound,
             unique=True if subset_solution.unique else None,
