@@ -14,9 +14,9 @@ from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import Margins
 from attsvm.norms import Frobenius, Lp, Norm
 from attsvm.solvers import frobenius, interior, polyhedral, splitting
-from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.interior import SOLVER, InteriorPoints
-from attsvm.solvers.outcomes import Request, solved, zero_solution
+from attsvm.solvers.optimality_checks import unique_weights
+from attsvm.solvers.outcomes import Request, certified_solution, zero_solution
 from attsvm.solvers.proofs import Certificate, certify_soft
 from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.units import Even, evened
@@ -52,7 +52,9 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
             break
     solution = None
     if best is not None:
-        solution = replace(solved(margins, best, request, SOLVER, iterations), geometry=norm)
+        solution = replace(
+            certified_solution(margins, best, request, SOLVER, iterations), geometry=norm
+        )
         solution = replace(solution, unique=unique_weights(solution, norm.p))
         if solution.status == "optimal" or request.late or even.uneven:
             return solution

@@ -34,9 +34,15 @@ from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.norms import Frobenius, Lp, Norm
 from attsvm.solvers import compiled, frobenius, interior
-from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.interior import InteriorPoints
-from attsvm.solvers.outcomes import HOPELESS, Request, kept, solved, zero_solution
+from attsvm.solvers.optimality_checks import unique_weights
+from attsvm.solvers.outcomes import (
+    HOPELESS,
+    Request,
+    certified_solution,
+    is_within_tolerance,
+    zero_solution,
+)
 from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.proofs import Certificate, certify_hard, lower_bound
 from attsvm.solvers.scaling import scaled
@@ -178,7 +184,7 @@ class _Search:
                     self._solve_working_sets(even, start)
         assert self.best is not None
         certificate = balance(self.margins, self.norm, self.best)
-        return certified_solution(self.margins, self.norm, certificate, request, self.systems)
+        return polyhedral_solution(self.margins, self.norm, certificate, request, self.systems)
 
     def _fold(self, even: Even) -> Margins:
         """The rows with columns of one size, one for each pair of opposite ones."""
@@ -296,7 +302,7 @@ class _Search:
 
     def _is_within_tolerance(self) -> bool:
         best = self.best
-        return best is not None and kept(best.error, best.rounding, self.request.tol)
+        return best is not None and is_within_tolerance(best.error, best.rounding, self.request.tol)
 
 
 class _WorkingSet:
@@ -464,7 +470,7 @@ def certify_batch(batch: MarginsBatch, norm: Norm, request: Request) -> Certifie
         margins, rows = batch[k], slice(batch.rows[k], batch.rows[k + 1])
         certificate = certify_hard(margins, norm, points.W[k], points.dual[rows])
         certificate = balance(margins, norm, certificate)
-        is_kept = kept(certificate.error, certificate.rounding, request.tol)
+        is_kept = is_within_tolerance(certificate.error, certificate.rounding, request.tol)
         if is_kept and scaled(margins).margins is margins:
             figures = certificate.norm, certificate.gap, certificate.violation
             solutions.figures[k] = *figures, certificate.rounding
@@ -489,10 +495,12 @@ def balance(margins: Margins, norm: Norm, certificate: Certificate) -> Certifica
     return certificate._replace(dual=dual, gap=gap)
 
 
-def certified_solution(
+def polyhedral_solution(
     margins: Margins, norm: Norm, certificate: Certificate, request: Request, systems: int
 ) -> MarginSolution:
     """The solution of a certificate, and whether its weights are the only ones."""
     assert isinstance(norm, Lp)
-    solution = replace(solved(margins, certificate, request, SOLVER, systems), geometry=norm)
+    solution = replace(
+        certified_solution(margins, certificate, request, SOLVER, systems), geometry=norm
+    )
     return replace(solution, unique=unique_weights(solution, norm.p))
