@@ -386,7 +386,7 @@ def scan_rows(block: BlockRows, sequences: int, request: ScanRequest, size: floa
     ids = _worst_per_sequence(block.offsets, shortfall, np.flatnonzero(near), sequence_rows)
     if len(ids) > request.rows:
         ids = np.sort(ids[np.argpartition(-shortfall[ids], request.rows)[: request.rows]])
-    rows = RowSubset(ids, shortfall[ids], block.chosen(ids))
+    rows = RowSubset(ids, shortfall[ids], block.write_out(ids))
     return ScanResult(least_ratio, zero_violation, slack, rounding, rows)
 
 
