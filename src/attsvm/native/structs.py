@@ -90,6 +90,7 @@ class ProgrammeRows(Struct):
     def __init__(
         self, D: Floats, Z: Floats, b: Floats, cap: Floats, offsets: Integers, free_sign: Bytes
     ) -> None:
+        # sizes are read off the two matrices; all other arrays must agree with them
         (m, d_x), (n, d_z) = D.shape, Z.shape
         super().__init__(m, n, d_x, d_z)
         self.arrays = {}
@@ -118,6 +119,7 @@ class ActiveSet(Struct):
     def __init__(self, m: int, rank: int) -> None:
         super().__init__(m, rank, 0)
         self.arrays = {}
+        # no row is free, so the factor has no entry that anybody reads
         self.point("factor", np.empty((m, m)), np.float64, m, m)
         self.point("work", np.empty(4 * m), np.float64, 4 * m)
         self.point("rows", np.empty(m, np.int64), np.int64, m)
@@ -189,6 +191,7 @@ class Batch(Struct):
             first_integer,
             first_integer + 8 * count,
         )
+        # pointers own nothing: the arrays live as long as the struct
         self.inputs = D, Z, b, offsets, instances, start
         self.solutions = {
             "W": numbers[:dual].reshape(count, d_x, d_z),
@@ -220,6 +223,7 @@ class Interior(Struct):
 
     def __init__(self, m: int, cost: Floats, box: bool, patience: int) -> None:
         k = len(cost)
+        # a gap of infinity: no point was met yet; a clock of infinity: none runs
         super().__init__(box=box, patience=patience, tau=-1.0, gap=math.inf, seconds=math.inf)
         self.arrays = {}
         self.point("cost", cost, np.float64, k)
@@ -292,6 +296,7 @@ class Iterate(Struct):
         easy: bool = False,
     ) -> None:
         super().__init__(target=target, enough=enough, most=most, easy=easy)
+        # W and lam agree with the programme that the caller passes beside the iterate
         self.arrays = {}
         self.point("W", W, np.float64, *W.shape)
         self.point("lam", lam, np.float64, len(lam))
@@ -344,6 +349,7 @@ class SequenceArrays(Struct):
         self.point("labels", labels, np.float64, n)
         self.point("start", start, np.int64, n + 1)
         self.point("chunk_start", chunk_start, np.int64, count + 1)
+        # a fixed head reads scores in place of values
         if values is not None:
             tokens, means, is_zero = values
             self.d_x = d_x = tokens.shape[1]
@@ -448,6 +454,7 @@ class DescentRun(Struct):
             penalty=penalty,
         )
         self.arrays, self.sequences = {}, sequences
+        # sizes are those of the sequences, checked when they were laid out
         n, d_k, d_z = sequences.n, sequences.d_k, sequences.d_z
         for name, array in (("W", W), ("dual", dual)):
             if array is not None:
@@ -466,6 +473,7 @@ class DescentRun(Struct):
         self.point("softmax_sum", softmax_sum, np.float64, n)
         if head_width not in (0, sequences.d_x, sequences.d_x + 1) or head_width > len(head):
             raise TypeError(f"{head_width} trained entries of a head of {len(head)}")
+        # rules are numbers, copied into the struct
         for k, rule in enumerate(rules or ()):
             self.rules[k] = rule
 
@@ -538,6 +546,7 @@ class Corpus(Struct):
         self.point("label", label, np.int64, sentences)
         self.point("log_weight", log_weight, np.float64, sentences)
         self.point("gram", gram, np.float64, runs, K, K)
+        # orthonormal embeddings need no products with the Gram matrix
         orthonormal = (gram == np.eye(K)).all(axis=(-2, -1))
         self.point("orthonormal", orthonormal, np.bool_, runs)
 
@@ -589,12 +598,9 @@ class SentenceDescent(Struct):
         polyak_factor: float = 1.0,
     ) -> None:
         super().__init__(rule, loss, textbook, counts_rises, joint_norm, decay, polyak_factor)
-        runs, K, classes, count = (
-            len(corpus.arrays["gram"]),
-            corpus.K,
-            corpus.classes,
-            len(record_steps),
-        )
+        runs, count = len(corpus.arrays["gram"]), len(record_steps)
+        K, classes = corpus.K, corpus.classes
+        # a method has some of these arrays; each has one shape
         shapes = {
             **dict.fromkeys(("lr", "lr_output", "floor"), (runs,)),
             **dict.fromkeys(("A", "scores"), (runs, K, K)),

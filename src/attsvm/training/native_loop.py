@@ -93,6 +93,7 @@ class NativeLoop:
         """The arrays that move, ``(runs, ...)`` each: weights transposed, in coordinates of what
         keys and queries span.
         """
+        # transposed, so that rows of W meet rows of keys in memory
         state = {"head": self._head}
         pairs = list(enumerate(self._instances))
         if len(self._start) == 2:
@@ -132,6 +133,7 @@ class NativeLoop:
         )
         if self._head_width:
             return run
+        # scores of a fixed head are computed once
         score, intercept_score = instance.scores(head[:-1]), instance.labels * head[-1]
         best = np.maximum.reduceat(score, instance.start[:-1]) + intercept_score
         run.fix_scores(score, intercept_score, best)
@@ -207,6 +209,7 @@ class NativeLoop:
         """Loss, selection and norms at the present weights."""
         native.library.evaluate_runs(self._pointers, 0, len(self._runs), self._room.ctypes.data)
         parameters = self._full_parameters()
+        # the core knows the loss of the margins; the penalty is added here
         loss = np.array([run.mean_loss for run in self._runs])
         if self._penalty.any():
             squares = sum(np.einsum("rij,rij->r", array, array) for array in parameters)
@@ -353,6 +356,7 @@ def _step_length(
 def _step_rule(group: dict[str, Any], lr: float) -> native.ParameterRule:
     """The rule by which a parameter of this group moves."""
     if "p" in group:
+        # at p = 2 the mirror map is the identity, and the weights are their own dual
         forward, inverse = mirror_exponents(float(group["p"]))
         keeps_dual = group["p"] != 2
         powers = inverse.integer, inverse.fraction, forward.integer, forward.fraction
@@ -371,6 +375,7 @@ def _loss_above_floor(best: FloatArray, loss: int, floor: float) -> float:
         loss: 0 logistic, 1 exponential, 2 linear.
         floor: the infimum that Polyak's step aims at.
     """
+    # the three losses of Attention, in the order of their codes
     losses = np.logaddexp(0.0, -best), np.exp(-best), -best
     excess = float(np.mean(losses[loss])) - floor
     # 1e-13: the rounding of a mean that was summed in another order
@@ -412,6 +417,7 @@ def unsupported(
         >>> unsupported(model, torch.optim.RMSprop(model.parameters()))
         'the optimizer is RMSprop, neither SteepestDescent nor MirrorDescent'
     """
+    # the model first, then its loss, the schedule and the steps, last the tensors
     groups = optimizer.param_groups
     trained = {id(parameter): parameter for group in groups for parameter in group["params"]}
     readout = getattr(model.head, "readout", None)
