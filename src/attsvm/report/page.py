@@ -18,7 +18,7 @@ from attsvm.base.store import announce
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.norms import Lp, parse_norm
 from attsvm.report import pixels, printing, token_sequences
-from attsvm.report.endings import paragraphs
+from attsvm.report.endings import ENDS
 from attsvm.report.explorer import fragment, script_hash, style
 from attsvm.report.explorer.states import Own, state_of
 from attsvm.report.figures import accuracy_rows, draw
@@ -156,7 +156,7 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         tally=tally(run.objects("claims")),
         accuracy=accuracy_rows(run),
         words=run.objects("results.words"),
-        ends=paragraphs(run.at("verdict.ends")),
+        ends=end_paragraphs(run.at("verdict.ends")),
         groups=token_sequences.groups(run),
         shown=token_sequences.SHOWN,
         peak=token_sequences.peak(run),
@@ -168,6 +168,12 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         title=str(run.at("dataset.title") or run.at("dataset.name") or "attsvm"),
         fields=_fields(run),
     )
+
+
+def end_paragraphs(ends: object) -> list[tuple[str, str]]:
+    """Titles and paragraphs of the ``ends`` of a verdict; empty where it names none."""
+    names = ends if isinstance(ends, list) else []
+    return [ENDS[name] for name in names if name in ENDS]
 
 
 def tally(claims: list[dict[str, Any]]) -> str:
