@@ -181,10 +181,10 @@ def tally(claims: list[dict[str, Any]]) -> str:
     counted with the others, and not hidden.
     """
     verdicts = [claim.get("verdict") for claim in claims]
-    counted = sum(verdicts.count(each) for each in ("holds", "fails", "not shown"))
-    others = [(each, verdicts.count(each)) for each in ("not shown", "not applicable")]
+    counted = sum(verdicts.count(verdict) for verdict in ("holds", "fails", "not shown"))
+    others = [(verdict, verdicts.count(verdict)) for verdict in ("not shown", "not applicable")]
     words = ([f"{verdicts.count('holds')} of {counted} claims hold"] if counted else []) + [
-        f"{number} {each}" for each, number in others if number
+        f"{number} {verdict}" for verdict, number in others if number
     ]
     return ", ".join(words)
 
@@ -403,12 +403,12 @@ def constraints(run: Run) -> list[Constraint]:
             break
         # i counts within the training part, examples within the original data
         i, rival = int(sequences[c]), int(rivals[c])
-        token, place = int(selected[i]), int(train[i])
-        view = views.get(place, {})
+        token, sequence = int(selected[i]), int(train[i])
+        view = views.get(sequence, {})
         image = view.get("kind") == "image"
         rows.append(
             Constraint(
-                sequence=place,
+                sequence=sequence,
                 selected=token_name(view, token),
                 rival=token_name(view, rival),
                 selected_patch=pixels.crop(view, token, scale) if image else None,
@@ -432,10 +432,10 @@ def explorer(run: Run) -> dict[str, str] | None:
     data = AttentionData(tokens, labels, queries, mask)  # type: ignore[arg-type]
     norm = parse_norm(str(run.at("results.margin.geometry") or "fro"))
     p = max(1.1, norm.p) if isinstance(norm, Lp) else 2.0
-    places = np.asarray(sequence)
+    numbers = np.asarray(sequence)
     if (train := run.arrays.get("train")) is not None:
-        places = train[places]  # the table of constraints counts in the original data as well
-    names = ", ".join(f"{name} is {place}" for name, place in zip("ABCDE", places, strict=False))
+        numbers = train[numbers]  # the table of constraints counts in the original data as well
+    names = ", ".join(f"{name} is {number}" for name, number in zip("ABCDE", numbers, strict=False))
     prompt = (
         "the best prompt for them alone"
         if data.queries.shape[-1] == 1
