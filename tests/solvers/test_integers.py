@@ -68,7 +68,7 @@ def random(seed: int, n: int = 5, T: int = 5, d: int = 3) -> Margins:
 def test_solutions_agree_with_those_in_float64(seed: int, slack: float | None) -> None:
     margins = random(seed)
     expected, p = max_margin(margins, slack=slack), equilibrate(margins, slack)
-    found = integers.settled(p, math.inf)
+    found = integers.solve_in_integers(p, math.inf)
     assert found is not None
     assert found.contradiction == (expected.status == "infeasible")
     if found.contradiction:
@@ -106,7 +106,7 @@ def test_equalities_have_multipliers_of_any_sign() -> None:
     opposite[second] = first = np.flatnonzero((sign > 0) & equal[source])
     opposite[first] = second
     p = equilibrate(pairs, None, opposite)
-    found = integers.settled(p, math.inf)
+    found = integers.solve_in_integers(p, math.inf)
     assert found is not None
     assert not found.contradiction
     W, dual = p.restored(found.W, found.dual)
@@ -120,19 +120,19 @@ def test_equalities_have_multipliers_of_any_sign() -> None:
 
 def test_what_takes_too_long_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
     p = equilibrate(random(1), None)
-    assert integers.settled(p, -math.inf) is None
+    assert integers.solve_in_integers(p, -math.inf) is None
     monkeypatch.setattr(integers, "_WORK", 1e3)
-    assert integers.settled(p, math.inf) is None
+    assert integers.solve_in_integers(p, math.inf) is None
     monkeypatch.setattr(integers, "_MOST", p.m - 1)
-    assert integers.settled(p, math.inf) is None
+    assert integers.solve_in_integers(p, math.inf) is None
 
 
 def test_solutions_beyond_float64_are_left_open() -> None:
     margins = prompt([[[0.0, 0.0], [1.0, -(2.0**-400)], [-1.0, -(2.0**-400)]]], [0])
     p = equilibrate(margins, None)
-    assert integers.settled(p, math.inf) is not None
+    assert integers.solve_in_integers(p, math.inf) is not None
     margins = prompt([[[0.0, 0.0], [1.0, -(2.0**-600)], [-1.0, -(2.0**-600)]]], [0])
-    assert integers.settled(equilibrate(margins, None), math.inf) is None
+    assert integers.solve_in_integers(equilibrate(margins, None), math.inf) is None
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_solutions_beyond_float64_are_left_open() -> None:
     [[0.0, 0.0], [1.0, -0.75], [2.0**-300, 2.0**300], [0.1, -1e-30, 3.0], [5e-324, 1.0], [6.0]],
 )
 def test_numbers_are_integers_times_a_power_of_two(values: list[float]) -> None:
-    found, power = integers.whole(np.array(values))
+    found, power = integers.to_integers(np.array(values))
     assert [int(x) for x in found] == [_times(x, -power) for x in values]
     assert any(int(x) % 2 for x in found) or not any(values)
 

@@ -44,14 +44,14 @@ def strengths(penalty: ArrayLike, lead: tuple[int, ...]) -> FloatArray:
     Raises:
         InputError: another shape, or a number below zero or not finite.
     """
-    found = floats("penalty", penalty)
-    if found.shape not in ((), lead) or not (np.isfinite(found) & (found >= 0)).all():
+    array = floats("penalty", penalty)
+    if array.shape not in ((), lead) or not (np.isfinite(array) & (array >= 0)).all():
         count = lead[0] if lead else None
         raise InputError(
             f"penalty is {penalty!r}; give a finite number, 0 or more, or as many of them as there"
             f" are runs ({count})"
         )
-    return found
+    return array
 
 
 def factor_shapes(d_k: int, d_z: int, inner: int | None, init: Init | None) -> Shapes:
@@ -102,11 +102,12 @@ def starts(shapes: Shapes, lead: tuple[int, ...], init: Any) -> dict[str, Tensor
 
 
 def _uniform(seed: int, shapes: list[tuple[int, ...]]) -> list[FloatArray]:
+    """Entries uniform on +-1/sqrt(d), those of run r from its own generator ``(seed, r)``."""
     count = shapes[0][0] if len(shapes[0]) == 3 else 1
     generators = [np.random.default_rng([seed, r]) for r in range(count)]
     out = []
     for shape in shapes:
         width = 1.0 / np.sqrt(shape[-2])
-        drawn = [generator.uniform(-width, width, shape[-2:]) for generator in generators]
-        out.append(np.stack(drawn).reshape(shape))
+        runs = [generator.uniform(-width, width, shape[-2:]) for generator in generators]
+        out.append(np.stack(runs).reshape(shape))
     return out

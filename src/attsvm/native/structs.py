@@ -23,8 +23,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-BYTES = 8  # of a float64 or an int64
-
 
 def _fields(kind: Any, *names: str) -> tuple[tuple[str, Any], ...]:
     """Consecutive fields of one type."""
@@ -168,7 +166,7 @@ class Batch(Struct):
         slack: float,
     ) -> None:
         (M, d_x), (N, d_z), count = D.shape, Z.shape, len(instances) - 1
-        # where each array begins in the allocation of its type
+        # where each array begins in the allocation of its type, whose numbers have eight bytes
         dual = count * d_x * d_z
         values, figures = dual + M, dual + 2 * M
         numbers, integers = np.zeros(figures + 4 * count), np.zeros(2 * count, np.int64)
@@ -185,11 +183,11 @@ class Batch(Struct):
             None if start is None else address(start, np.float64, M),
             slack,
             first_number,
-            first_number + BYTES * dual,
-            first_number + BYTES * values,
-            first_number + BYTES * figures,
+            first_number + 8 * dual,
+            first_number + 8 * values,
+            first_number + 8 * figures,
             first_integer,
-            first_integer + BYTES * count,
+            first_integer + 8 * count,
         )
         self.inputs = D, Z, b, offsets, instances, start
         self.solutions = {
@@ -300,10 +298,6 @@ class Iterate(Struct):
         self.point("room", room, np.float64, len(room))
 
 
-_CHUNK_NUMBERS = 1 << 16  # numbers of keys up to which an instance is one chunk
-_MOST_CHUNKS = 32
-
-
 class SequenceArrays(Struct):
     """``SequenceArrays``: the sequences of one instance, visible tokens end to end.
 
@@ -338,7 +332,8 @@ class SequenceArrays(Struct):
         check_offsets("starts of sequences", start, N)
         if lengths.min() < 1:
             raise TypeError("every sequence must have a visible token")
-        count = chunks or (1 if N * d_k <= _CHUNK_NUMBERS else min(_MOST_CHUNKS, n))
+        # half a megabyte of keys is one chunk; thirty-two are enough for all cores of a machine
+        count = chunks or (1 if N * d_k <= 1 << 16 else min(32, n))
         # chunks of equal work: a sequence costs about one token beside its tokens
         ends = np.linspace(0, N + n, count + 1)
         chunk_start = np.searchsorted(start + np.arange(n + 1), ends).astype(np.int64)

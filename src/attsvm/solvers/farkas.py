@@ -66,7 +66,7 @@ class Rows(NamedTuple):
         return Rows(self.D[kept], self.Z[used], owner.reshape(-1), lam, b, positions)
 
 
-def proved(margins: Margins, dual: FloatArray) -> FloatArray | None:
+def prove_infeasible(margins: Margins, dual: FloatArray) -> FloatArray | None:
     """Multipliers near ``dual`` that are a proof that no weights meet ``margins``, rounded.
 
     Args:
@@ -89,7 +89,7 @@ def proved(margins: Margins, dual: FloatArray) -> FloatArray | None:
 
 
 def _proved(margins: Margins, dual: FloatArray, rows: Rows) -> FloatArray | None:
-    """What :func:`proved` returns, for these rows."""
+    """What :func:`prove_infeasible` returns, for these rows."""
     D, Z, _, lam, b = rows[:5]
     better = np.zeros(len(dual))
     better[rows.positions] = dual[rows.positions]
@@ -166,7 +166,7 @@ def _spanning(rows: FloatArray) -> FloatArray:
     different = np.unique(rows, axis=0)
     if count > _FEW or different.size > _EXACT_ENTRIES:
         return rows
-    numbers = integers.whole(different)[0]
+    numbers = integers.to_integers(different)[0]
     columns, chosen = _profile((numbers.T % _PRIME).astype(np.int64))
     others = np.setdiff1d(np.arange(count), columns)
     if len(others) == 0 or len(columns) == 0 or different.size * len(others) > _EXACT_ENTRIES:
@@ -254,7 +254,7 @@ def _in_integers(margins: Margins, dual: FloatArray, rows: IntArray) -> FloatArr
         p = equilibrate(replace(part, differences=differences, rhs=rhs, equality=None), None)
     except OutOfRangeError:
         return None
-    found = integers.settled(p, math.inf)
+    found = integers.solve_in_integers(p, math.inf)
     if found is None or not found.contradiction:
         return None
     exact, lifted = np.zeros(len(dual)), p.lifted(found.dual)

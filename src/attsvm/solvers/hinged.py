@@ -13,9 +13,9 @@ from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import Margins
 from attsvm.norms import Frobenius, Lp, Norm
 from attsvm.solvers import frobenius, polyhedral, splitting
-from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.interior import SOLVER, InteriorOptions, InteriorPoints
-from attsvm.solvers.outcomes import Request, solved, zero_solution
+from attsvm.solvers.optimality_checks import unique_weights
+from attsvm.solvers.outcomes import Request, certified_solution, zero_solution
 from attsvm.solvers.proofs import Certificate, certify_soft
 from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.units import Even, evened
@@ -52,7 +52,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
             break
     found = None
     if best:
-        found = solved(margins, best[0], request, SOLVER, iterations)
+        found = certified_solution(margins, best[0], request, SOLVER, iterations)
         found = replace(found, geometry=norm)
         found = replace(found, unique=unique_weights(found, norm.p))
         if found.status == "optimal" or request.late or even.uneven:

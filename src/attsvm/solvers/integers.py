@@ -23,7 +23,7 @@ import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray
 from attsvm.solvers import lattice
-from attsvm.solvers.programme import Point, Programme
+from attsvm.solvers.programme import DualPoint, Programme
 
 _MOST = 200  # rows
 _HELD = 16  # entries of weights that are rounded together
@@ -33,7 +33,7 @@ _FINE = 16  # bits of what is allowed, in the lattice
 _WORK = 2e8  # products of all steps times bits of their factors: half a second at most
 
 
-def settled(p: Programme, deadline: float) -> Point | None:
+def solve_in_integers(p: Programme, deadline: float) -> DualPoint | None:
     """The solution, rounded once, or a contradiction, which is a proof; ``None`` where rows are too
     many or numbers too long. Of two opposite rows the first stands for both, with a multiplier of
     any sign.
@@ -43,7 +43,7 @@ def settled(p: Programme, deadline: float) -> Point | None:
     rows = np.flatnonzero((other < 0) | (every < other))
     if len(rows) > _MOST:
         return None
-    (D, d), (Z, z), (b, s) = whole(p.D[rows]), whole(p.Z), whole(p.b[rows])
+    (D, d), (Z, z), (b, s) = to_integers(p.D[rows]), to_integers(p.Z), to_integers(p.b[rows])
     Z, power = Z[p.sequence[rows]], s - 2 * (d + z)
     G = (D @ D.T) * (Z @ Z.T)
     caps = [_shifted(Fraction(x), -power) if x < math.inf else None for x in p.cap[rows].tolist()]
@@ -56,16 +56,16 @@ def settled(p: Programme, deadline: float) -> Point | None:
         unit, power = int(np.abs(lam).max()), 0
     dual = np.zeros(p.m)
     try:
-        dual[rows] = rounded(lam, unit, power)
-        W = rounded((D * lam[:, None]).T @ Z, unit, power + d + z)
+        dual[rows] = to_floats(lam, unit, power)
+        W = to_floats((D * lam[:, None]).T @ Z, unit, power + d + z)
     except OverflowError:
         return None
     negative = np.flatnonzero(dual < 0.0)
     dual[other[negative]], dual[negative] = -dual[negative], 0.0
-    return Point(dual, W, not contradiction, contradiction)
+    return DualPoint(dual, W, not contradiction, contradiction)
 
 
-def held(p: Programme, at: Point, share: float, deadline: float) -> FloatArray | None:
+def round_weights(p: Programme, at: DualPoint, share: float, deadline: float) -> FloatArray | None:
     r"""Weights of float64 numbers near a solution, whose margins of tight rows are their right-hand
     sides to a share; ``None`` where there are many entries, or no time.
 
@@ -76,7 +76,7 @@ def held(p: Programme, at: Point, share: float, deadline: float) -> FloatArray |
     rows, W = np.flatnonzero(at.dual > 0.0), at.W.reshape(-1)
     if p.dof > _HELD or len(rows) > p.dof:
         return None
-    (D, d), (Z, z), (b, s) = whole(p.D[rows]), whole(p.Z), whole(p.b[rows])
+    (D, d), (Z, z), (b, s) = to_integers(p.D[rows]), to_integers(p.Z), to_integers(p.b[rows])
     A = (D[:, :, None] * Z[p.sequence[rows]][:, None, :]).reshape(len(rows), p.dof)
     top = float(np.abs(W).max())
     exponent = np.frexp(np.maximum(np.abs(W), _NOTHING * top))[1] - _BITS
@@ -93,7 +93,9 @@ def held(p: Programme, at: Point, share: float, deadline: float) -> FloatArray |
     across = np.diag([math.ceil(along * Fraction(2) ** int(e)) for e in exponent])
     basis = np.concatenate([(moves * scale[:, None]).T, across.astype(object)], axis=1)
     target = np.concatenate([np.array(short, dtype=object) * scale, np.zeros(p.dof, object)])
-    moved = lattice.nearest(basis, target, deadline, heavy=np.zeros(len(target), np.int64))
+    moved = lattice.nearest_combination(
+        basis, target, deadline, heavy=np.zeros(len(target), np.int64)
+    )
     if moved is None:
         return None
     found = np.ldexp((start + moved).astype(np.float64), exponent)
@@ -209,14 +211,14 @@ def _shifted(number: Fraction, power: int) -> Fraction:
     return number * 2**power if power >= 0 else number / 2**-power
 
 
-def rounded(numbers: Any, unit: int, power: int) -> FloatArray:
+def to_floats(numbers: Any, unit: int, power: int) -> FloatArray:
     """``2**power * numbers / unit`` in float64."""
     low, high = (unit << max(-power, 0)), max(power, 0)
     flat = [(int(x) << high) / low for x in numbers.reshape(-1)]
     return np.array(flat, dtype=np.float64).reshape(numbers.shape)
 
 
-def whole(values: FloatArray) -> tuple[Any, int]:
+def to_integers(values: FloatArray) -> tuple[Any, int]:
     """The numbers as integers in units of a power of two, and its exponent."""
     mantissa, exponent = np.frexp(values)
     some = values != 0.0

@@ -23,7 +23,7 @@ _STAGE = 30  # bits by which large coordinates count more from one reduction to 
 _ROUNDS = 12  # of rounding one vector, each of which brings some ten digits
 
 
-def nearest(
+def nearest_combination(
     basis: Any, target: Any, deadline: float = math.inf, heavy: IntArray | None = None
 ) -> Any:
     """Integers ``n`` that make ``basis.T @ n`` near ``target``, ``(k,)``; ``None`` out of time.
@@ -58,13 +58,13 @@ def nearest(
     return _rounded(turned @ basis, target) @ turned  # 2
 
 
-def integers(values: FloatArray, digits: int) -> tuple[Any, IntArray]:
+def to_scaled_integers(values: FloatArray, digits: int) -> tuple[Any, IntArray]:
     """Integers, and the power of two with which they are the values times ``2**digits``."""
     mantissa, exponent = np.frexp(values)
     return np.ldexp(mantissa, 53).astype(np.int64).astype(object), exponent - 53 + digits
 
 
-def shifted(numbers: Any, power: IntArray) -> Any:
+def shift_bits(numbers: Any, power: IntArray) -> Any:
     """Integers times powers of two, rounded down."""
     up = np.maximum(power, 0).astype(object)
     return (numbers << up) >> np.maximum(-power, 0).astype(object)

@@ -39,8 +39,8 @@ import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.solvers.deadline import cholesky_work, time_for
-from attsvm.solvers.facts import svd
 from attsvm.solvers.iterate import Iterate, Stop
+from attsvm.solvers.optimality_checks import svd
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.quadratic_model import QuadraticModel
 from attsvm.solvers.singular_values import (

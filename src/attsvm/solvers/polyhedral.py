@@ -26,9 +26,15 @@ from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins, MarginsBatch
 from attsvm.norms import Frobenius, Lp, Norm
 from attsvm.solvers import compiled, frobenius
-from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.interior import InteriorOptions, InteriorPoints
-from attsvm.solvers.outcomes import HOPELESS, Request, kept, solved, zero_solution
+from attsvm.solvers.optimality_checks import unique_weights
+from attsvm.solvers.outcomes import (
+    HOPELESS,
+    Request,
+    certified_solution,
+    is_within_tolerance,
+    zero_solution,
+)
 from attsvm.solvers.programme import Programme, equilibrate
 from attsvm.solvers.proofs import Certificate, certify_hard, lower_bound
 from attsvm.solvers.scaling import scaled
@@ -209,7 +215,7 @@ class _Search:
 
     def _good(self) -> bool:
         best = self.best
-        return best is not None and kept(best.error, best.rounding, self.request.tol)
+        return best is not None and is_within_tolerance(best.error, best.rounding, self.request.tol)
 
 
 class _State:
@@ -354,7 +360,10 @@ def certified(batch: MarginsBatch, norm: Norm, request: Request) -> Certified:
     for k in np.flatnonzero(found.gap <= request.tol).tolist():
         each, rows = batch[k], slice(batch.rows[k], batch.rows[k + 1])
         proof = balanced(each, norm, certify_hard(each, norm, found.W[k], found.dual[rows]))
-        if kept(proof.error, proof.rounding, request.tol) and scaled(each).margins is each:
+        if (
+            is_within_tolerance(proof.error, proof.rounding, request.tol)
+            and scaled(each).margins is each
+        ):
             settled.figures[k] = proof.norm, proof.gap, proof.violation, proof.rounding
             found.W[k], found.dual[rows] = proof.W, proof.dual
             settled.outcome[k], proofs[k] = compiled.WEIGHTS, proof
@@ -378,5 +387,5 @@ def finished(
 ) -> MarginSolution:
     """The solution of a certificate, and whether its weights are the only ones."""
     assert isinstance(norm, Lp)
-    solution = replace(solved(margins, proof, request, SOLVER, systems), geometry=norm)
+    solution = replace(certified_solution(margins, proof, request, SOLVER, systems), geometry=norm)
     return replace(solution, unique=unique_weights(solution, norm.p))

@@ -171,7 +171,7 @@ class Programme:
         return dual - np.where(self.opposite >= 0, np.minimum(dual, dual[self.opposite]), 0.0)
 
 
-class Point(NamedTuple):
+class DualPoint(NamedTuple):
     """Multipliers and weights of one stage.
 
     ``settled`` is True when every sign is right; otherwise ``dual`` is the last point, clipped into

@@ -21,7 +21,7 @@ from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.native import address, library
 from attsvm.norms import Norm
-from attsvm.solvers.integers import rounded, whole
+from attsvm.solvers.integers import to_floats, to_integers
 
 _TINY = float(np.finfo(np.float64).tiny)
 _EPS = float(np.finfo(np.float64).eps)
@@ -310,9 +310,9 @@ def _sharp_pull(margins: Margins, dual: FloatArray) -> FloatArray:
     if not ROUNDING * float(np.linalg.norm(size)) > NO_MATTER * float(np.linalg.norm(pulled)):
         return pulled
     some = np.flatnonzero(dual)
-    (D, d), (lam, x), (Z, z) = (whole(each) for each in (D[some], dual[some], Z))
+    (D, d), (lam, x), (Z, z) = (to_integers(each) for each in (D[some], dual[some], Z))
     try:
-        return rounded((D * lam[:, None]).T @ Z[margins.sequence[some]], 1, d + x + z)
+        return to_floats((D * lam[:, None]).T @ Z[margins.sequence[some]], 1, d + x + z)
     except OverflowError:
         return pulled
 
@@ -327,8 +327,8 @@ def farkas_residual(margins: Margins, dual: FloatArray) -> float:
     terms :math:`1/r` times as large as its right-hand side: :math:`b_c\le
     r\,\sum_{ae}|A_{c,ae}W_{ae}|` for some row with :math:`\lambda_c\ne0`. At rounding level
     (1e-16) that is beyond float64 and yet no proof that none exist; a proof is
-    :func:`attsvm.solvers.farkas.proved`. It is ``inf`` when ``dual`` proves nothing: no positive
-    :math:`b^\top\lambda`, or a negative entry outside the equalities.
+    :func:`attsvm.solvers.farkas.prove_infeasible`. It is ``inf`` when ``dual`` proves nothing: no
+    positive :math:`b^\top\lambda`, or a negative entry outside the equalities.
     """
     rows = np.flatnonzero(dual)
     if len(rows) == 0 or (dual[~margins.equalities] < 0.0).any():

@@ -283,7 +283,7 @@ class _Descent(NamedTuple):
         if not solution.settled:
             solution = active_set(model, solution.dual, deadline)
         if not solution.settled:
-            solution = integers.settled(model, deadline) or solution
+            solution = integers.solve_in_integers(model, deadline) or solution
         W = hessian.back(centre + root_times(solution.W[:, 0]))
         dual = solution.dual / length
         if solution.contradiction or not (np.isfinite(W).all() and np.isfinite(dual).all()):

@@ -52,15 +52,15 @@ from attsvm.margins import Margins
 from attsvm.native import address, library
 from attsvm.norms import Frobenius, Lp, Norm, Schatten
 from attsvm.norms.lifts import Entrywise, Lifted, RowLengths
-from attsvm.solvers import columns, conic, facts, frobenius, newton, reweighted
+from attsvm.solvers import columns, conic, frobenius, newton, optimality_checks, reweighted
 from attsvm.solvers.active_set import pivot_or_active_set
 from attsvm.solvers.anderson import ANDERSON, AndersonOptions, Extrapolation
 from attsvm.solvers.columns import Capped, DoubleDouble, UnevenSolution
 from attsvm.solvers.deadline import time_for
 from attsvm.solvers.energy import Energy
-from attsvm.solvers.facts import unique_weights
 from attsvm.solvers.iterate import Iterate, Stop
-from attsvm.solvers.outcomes import HOPELESS, Request, solved, zero_solution
+from attsvm.solvers.optimality_checks import unique_weights
+from attsvm.solvers.outcomes import HOPELESS, Request, certified_solution, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate, reduce
 from attsvm.solvers.projections import (
     ActiveSetProjection,
@@ -613,7 +613,9 @@ class _Search:
     def _solution(self) -> MarginSolution:
         """The solution of the best certificate."""
         assert self.best is not None
-        solution = solved(self.margins, self.best, self.request, self.solver, self.iterations)
+        solution = certified_solution(
+            self.margins, self.best, self.request, self.solver, self.iterations
+        )
         return _with_rank_and_uniqueness(solution, self.norm, self.best)
 
     def _is_within_tolerance(self) -> bool:
@@ -634,10 +636,12 @@ def _with_rank_and_uniqueness(
     if not isinstance(norm, Schatten):
         return replace(solution, unique=True if norm.strictly_convex else None)
     if solution.slack is None:
-        spectrum = facts.facts(solution.margins, certificate, norm.p)
+        spectrum = optimality_checks.check_rank_and_uniqueness(
+            solution.margins, certificate, norm.p
+        )
         return replace(solution, **spectrum._asdict())
     unique = True if norm.strictly_convex else None
-    return replace(solution, rank=facts.numerical_rank(solution.W), unique=unique)
+    return replace(solution, rank=optimality_checks.numerical_rank(solution.W), unique=unique)
 
 
 class Splitting:

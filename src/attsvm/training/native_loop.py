@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 STEEPEST, POLYAK, MIRROR = range(3)  # kinds of steps
 _READOUT = "head.readout"
-_ROUNDED = 1e-13  # relative: rounding of a mean loss that was summed in another order
 
 
 class NativeLoop:
@@ -69,7 +68,7 @@ class NativeLoop:
         self._first, self._second = _moving_parameters(model, list(self._groups))
         self._penalty = np.array(np.broadcast_to(model.penalty, (runs,)))
         self._loss = int(model.objective.code)
-        # penalties and mirror steps move W outside of the spans of keys and queries
+        # penalties and mirror steps also move what is outside of the spans of keys and queries
         reducible = isinstance(optimizer, SteepestDescent) and not self._penalty.any()
         instances = read_instances(data, model.inputs, _READOUT in self._groups, reducible)
         self._instances = instances * (runs // len(instances))  # one per run
@@ -256,7 +255,7 @@ class NativeLoop:
         return [W]
 
     def _saved_arrays(self) -> dict[str, FloatArray]:
-        """What a checkpoint holds beside the steps at which runs stopped."""
+        """The arrays of a checkpoint, without the steps at which runs stopped."""
         return self._state | {f"start.{k}": start for k, start in enumerate(self._start)}
 
     def state(self) -> dict[str, Any]:
@@ -374,7 +373,8 @@ def _loss_above_floor(best: FloatArray, loss: int, floor: float) -> float:
     """
     losses = np.logaddexp(0.0, -best), np.exp(-best), -best
     excess = float(np.mean(losses[loss])) - floor
-    return 0.0 if abs(excess) <= _ROUNDED * abs(floor) else excess
+    # 1e-13: the rounding of a mean that was summed in another order
+    return 0.0 if abs(excess) <= 1e-13 * abs(floor) else excess
 
 
 def _operations_per_step(run: native.DescentRun) -> int:

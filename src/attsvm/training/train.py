@@ -8,6 +8,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -32,8 +33,21 @@ Observe = Callable[[int, FloatArray, FloatArray, FloatArray], Mapping[str, Any]]
 Progress = Callable[[int, int, Mapping[str, Any]], None]
 Backend = Literal["auto", "compiled", "autograd"]
 
-_BLOCK_SECONDS = 0.1  # how long the loop is away in a kernel before it looks at the clock again
-_PROGRESS_SECONDS = 0.2
+
+@dataclass(frozen=True)
+class ClockOptions:
+    """How often training looks up from its steps.
+
+    Attributes:
+        block_seconds: of steps between two readings of the clock, for which an interrupt waits.
+        progress_seconds: shortest time between two calls of ``progress``.
+    """
+
+    block_seconds: float = 0.1
+    progress_seconds: float = 0.2
+
+
+CLOCKS = ClockOptions()
 
 
 def train(
@@ -166,7 +180,7 @@ def train(
         verdicts = [is_last(earlier) for earlier in records]  # all of them: a rule may remember
         ended = any(verdicts)
     report = _progress_function(progress)
-    checkpoint_clock, progress_clock = _Clock(checkpoint_seconds), _Clock(_PROGRESS_SECONDS)
+    checkpoint_clock, progress_clock = _Clock(checkpoint_seconds), _Clock(CLOCKS.progress_seconds)
     block = 1  # steps before the clocks are read again
     while not ended:
         # 1. a record, where one is due
@@ -185,8 +199,8 @@ def train(
         engine.advance(step, count)
         spent = time.perf_counter() - started
         step, seconds = step + count, seconds + spent
-        # the next block takes _BLOCK_SECONDS at this pace, and at most twice as many steps
-        fitting = _BLOCK_SECONDS * count / max(spent, 1e-9)
+        # the next block takes ``block_seconds`` at this pace, and at most twice as many steps
+        fitting = CLOCKS.block_seconds * count / max(spent, 1e-9)
         block = max(1, int(min(fitting, 2.0 * block)))
         # 3. progress and checkpoints, by the clock
         if report is not None and progress_clock.is_due():
