@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
-from attsvm.base.softmax import attention_weights
+from attsvm.base.softmax import softmax_rows
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import equality_basis
 from attsvm.solvers import max_margin_batch
@@ -244,7 +244,7 @@ def token_masses(data: NextTokenData, W: ArrayLike) -> FloatArray:
     scores = E @ weights @ E.T  # (..., K, K), token by query
     logits = scores[..., tokens, data.queries[:, None]]
     logits = np.where(count > 0, logits, -np.inf)
-    return attention_weights(logits, count)
+    return softmax_rows(logits, count)
 
 
 def leading_tokens(orders: PartialOrders, data: NextTokenData) -> BoolArray:
