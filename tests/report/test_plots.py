@@ -147,6 +147,7 @@ def test_notebook_cells_say_what_was_found(planar: attsvm.MarginSolution) -> Non
     assert "a &lt; b" in verdict._repr_html_()
 
 
+@pytest.mark.filterwarnings("ignore:bags left out are not predicted")
 def test_an_estimator_is_shown_as_scikit_learn_shows_its_own() -> None:
     from attsvm.sklearn import AttentionSVC
 

@@ -14,6 +14,7 @@ from attsvm.margins import Margins, relax
 from attsvm.norms import Frobenius
 from attsvm.solvers import integers, max_margin
 from attsvm.solvers.equalities import opposite_pairs
+from attsvm.solvers.integers import IntegerOptions
 from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.proofs import certify_hard, certify_soft
 
@@ -118,13 +119,12 @@ def test_equalities_have_multipliers_of_any_sign() -> None:
     assert certify_hard(pairs, Frobenius(), W, dual).error <= 1e-12
 
 
-def test_what_takes_too_long_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_too_long_is_left_open() -> None:
     p = equilibrate(random(1), None)
     assert integers.solve_in_integers(p, -math.inf) is None
-    monkeypatch.setattr(integers, "_WORK", 1e3)
-    assert integers.solve_in_integers(p, math.inf) is None
-    monkeypatch.setattr(integers, "_MOST", p.m - 1)
-    assert integers.solve_in_integers(p, math.inf) is None
+    assert integers.solve_in_integers(p, math.inf, IntegerOptions(work=1e3)) is None
+    assert integers.solve_in_integers(p, math.inf, IntegerOptions(rows=p.m - 1)) is None
+    assert integers.solve_in_integers(p, math.inf, IntegerOptions(rows=p.m)) is not None
 
 
 def test_solutions_beyond_float64_are_left_open() -> None:

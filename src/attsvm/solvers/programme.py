@@ -215,13 +215,13 @@ def pulled(D: FloatArray, offsets: IntArray, dual: FloatArray) -> FloatArray:
 
 def _exponents(rows: FloatArray) -> IntArray:
     """``(m,)``: of the power of two that brings the norm of each row near one."""
-    found = np.empty(len(rows), dtype=np.int64)
+    exponents = np.empty(len(rows), dtype=np.int64)
     library.row_exponents(
         address(rows, np.float64, *rows.shape),
         *rows.shape,
-        address(found, np.int64, len(rows)),
+        address(exponents, np.int64, len(rows)),
     )
-    return found
+    return exponents
 
 
 def explicit_rows(p: Programme, rows: IntArray) -> FloatArray:

@@ -534,7 +534,7 @@ class _Search:
         reweighted.finish(p, norm, Iterate(W, dual), error, consider, self._stop())
 
     def _stop(self) -> Stop:
-        """Where a method that goes on from here ends."""
+        """The error and the time at which a method that goes on from here ends."""
         return Stop(self.aim, self.request.deadline, self.request.tol)
 
     def _scaled(self, iterate: Iterate) -> _Scaled:

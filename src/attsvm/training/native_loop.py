@@ -20,7 +20,7 @@ from attsvm.attention.overriding import linear_head, overridden
 from attsvm.base.cores import WORTH_SHARING, even_shares, shared_out, shares, threads
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, spread
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, broadcast
 from attsvm.norms import Frobenius
 from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.optim.polyak import PolyakDescent
@@ -137,7 +137,7 @@ class NativeLoop:
         run.fix_scores(score, intercept_score, best)
         if first.kind == POLYAK:
             group = self._groups[self._first]
-            floor = spread("the loss_floor", group["loss_floor"], (len(self._head),), 0)[r]
+            floor = broadcast("the loss_floor", group["loss_floor"], (len(self._head),), 0)[r]
             run.best_loss_excess = _loss_above_floor(best, self._loss, float(floor))
             run.polyak_factor = float(group["polyak_factor"])
         return run
