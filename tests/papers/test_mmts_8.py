@@ -46,7 +46,7 @@ def test_sets_of_images_are_those_whose_files_are_there(monkeypatch):
 
 
 def test_a_set_of_files_is_a_panel_of_its_own(folder, evidence):
-    cell, *others = mmts_8.run.cells(TINY.changed({"images": ("mnist",}), seeds=5))
+    cell, *others = mmts_8.run.cells(TINY.changed({"images": ("mnist",), "seeds": 5}))
     assert (cell["images"], len(cell["digest"]), len(others)) == ("mnist", 64, 1)
     mnist = mmts_8.run(**cell) | {"images": np.array(["mnist"])}
     both = Evidence.concatenate([evidence, mnist])
