@@ -21,7 +21,7 @@ Batch, Interior, Blas = (
     POINTER(structs.Interior),
     POINTER(structs.Blas),
 )
-Gauge, Iterate = POINTER(structs.GaugeFunction), POINTER(structs.Iterate)
+Gauge, Iterate = POINTER(structs.GaugeFunction), POINTER(structs.SplittingState)
 Run, Runs = POINTER(structs.DescentRun), Memory
 Corpus, Training = POINTER(structs.Corpus), POINTER(structs.SentenceDescent)
 

@@ -24,7 +24,7 @@ Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 
-def _fields(kind: Any, *names: str) -> tuple[tuple[str, Any], ...]:
+def _consecutive(kind: Any, *names: str) -> tuple[tuple[str, Any], ...]:
     """Consecutive fields of one type."""
     return tuple((name, kind) for name in names)
 
@@ -83,8 +83,8 @@ class ProgrammeRows(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "m", "n", "dx", "dz"),
-        *_fields(c_void_p, "D", "Z", "b", "cap", "offsets", "free_sign"),
+        *_consecutive(c_int64, "m", "n", "dx", "dz"),
+        *_consecutive(c_void_p, "D", "Z", "b", "cap", "offsets", "free_sign"),
     )
 
     def __init__(
@@ -112,8 +112,8 @@ class ActiveSet(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "m", "rank", "count"),
-        *_fields(c_void_p, "factor", "work", "rows", "side"),
+        *_consecutive(c_int64, "m", "rank", "count"),
+        *_consecutive(c_void_p, "factor", "work", "rows", "side"),
     )
 
     def __init__(self, m: int, rank: int) -> None:
@@ -149,10 +149,10 @@ class Batch(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "dx", "dz"),
-        *_fields(c_void_p, "D", "Z", "b", "offsets", "instances", "start"),
+        *_consecutive(c_int64, "dx", "dz"),
+        *_consecutive(c_void_p, "D", "Z", "b", "offsets", "instances", "start"),
         ("slack", c_double),
-        *_fields(c_void_p, "W", "dual", "values", "figures", "outcome", "steps"),
+        *_consecutive(c_void_p, "W", "dual", "values", "figures", "outcome", "steps"),
     )
     inputs: tuple[NDArray[Any] | None, ...]
     solutions: dict[str, NDArray[Any]]
@@ -214,11 +214,11 @@ class Interior(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "box", "systems", "idle", "pattern", "tried", "patience"),
-        *_fields(c_double, "tau", "gap", "seconds"),
+        *_consecutive(c_int64, "box", "systems", "idle", "pattern", "tried", "patience"),
+        *_consecutive(c_double, "tau", "gap", "seconds"),
         ("cost", c_void_p),
-        *_fields(c_void_p, "lam", "s", "best_lam"),
-        *_fields(c_void_p, "w", "u", "v", "zu", "zv", "best_w"),
+        *_consecutive(c_void_p, "lam", "s", "best_lam"),
+        *_consecutive(c_void_p, "w", "u", "v", "zu", "zv", "best_w"),
     )
 
     def __init__(self, m: int, cost: Floats, box: bool, patience: int) -> None:
@@ -236,7 +236,7 @@ class Interior(Struct):
 class Blas(Struct):
     """``Blas``: SciPy's matrix product and factorisations, for kernels on large matrices."""
 
-    _fields_ = _fields(c_void_p, "gemm", "potrf", "syrk", "trsm", "getrf", "getrs")
+    _fields_ = _consecutive(c_void_p, "gemm", "potrf", "syrk", "trsm", "getrf", "getrs")
 
     def __init__(self) -> None:
         super().__init__(*(lapack_address(f"d{routine}") for routine, _ in self._fields_))
@@ -265,7 +265,7 @@ class GaugeFunction(Struct):
         self.arrays = {}
 
 
-class Iterate(Struct):
+class SplittingState(Struct):
     """``Iterate``: the iterate of a splitting, and how far to go.
 
     Args:
@@ -279,9 +279,9 @@ class Iterate(Struct):
     """
 
     _fields_ = (
-        *_fields(c_void_p, "W", "lam", "room"),
-        *_fields(c_double, "t", "target", "enough", "error"),
-        *_fields(c_int64, "most", "warm", "easy", "iterations", "exchanges"),
+        *_consecutive(c_void_p, "W", "lam", "room"),
+        *_consecutive(c_double, "t", "target", "enough", "error"),
+        *_consecutive(c_int64, "most", "warm", "easy", "iterations", "exchanges"),
     )
 
     def __init__(
@@ -318,9 +318,9 @@ class SequenceArrays(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "n", "N", "d_k", "d_x", "d_z", "chunks", "longest"),
-        *_fields(c_void_p, "keys", "queries", "labels", "values", "means", "is_zero"),
-        *_fields(c_void_p, "start", "chunk_start"),
+        *_consecutive(c_int64, "n", "N", "d_k", "d_x", "d_z", "chunks", "longest"),
+        *_consecutive(c_void_p, "keys", "queries", "labels", "values", "means", "is_zero"),
+        *_consecutive(c_void_p, "start", "chunk_start"),
     )
 
     def __init__(
@@ -375,9 +375,9 @@ class ParameterRule(ctypes.Structure):
     """
 
     _fields_ = (
-        *_fields(c_int64, "kind", "normalize", "keeps_dual"),
-        *_fields(c_double, "lr", "eps", "inverse_whole", "inverse_rest"),
-        *_fields(c_double, "forward_whole", "forward_rest"),
+        *_consecutive(c_int64, "kind", "normalize", "keeps_dual"),
+        *_consecutive(c_double, "lr", "eps", "inverse_whole", "inverse_rest"),
+        *_consecutive(c_double, "forward_whole", "forward_rest"),
     )
 
 
@@ -414,13 +414,13 @@ class DescentRun(Struct):
 
     _fields_ = (
         ("data", POINTER(SequenceArrays)),
-        *_fields(c_int64, "loss", "head_width", "inner", "stacked", "stopped_at"),
-        *_fields(c_double, "penalty", "best_loss_excess", "polyak_factor"),
+        *_consecutive(c_int64, "loss", "head_width", "inner", "stacked", "stopped_at"),
+        *_consecutive(c_double, "penalty", "best_loss_excess", "polyak_factor"),
         ("rules", ParameterRule * 2),
-        *_fields(c_void_p, "W", "moved_queries", "K", "Q", "dual", "head_dual", "head"),
-        *_fields(c_void_p, "token_score", "intercept_score", "best_score"),
-        *_fields(c_void_p, "winner", "margin", "softmax_sum"),
-        *_fields(c_double, "log_gradient_norm", "mean_loss"),
+        *_consecutive(c_void_p, "W", "moved_queries", "K", "Q", "dual", "head_dual", "head"),
+        *_consecutive(c_void_p, "token_score", "intercept_score", "best_score"),
+        *_consecutive(c_void_p, "winner", "margin", "softmax_sum"),
+        *_consecutive(c_double, "log_gradient_norm", "mean_loss"),
         ("workspace", c_void_p),
     )
     sequences: SequenceArrays
@@ -511,9 +511,9 @@ class Corpus(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "K", "classes", "tokens", "sentences"),
-        *_fields(c_void_p, "token", "log_count", "start", "run_start", "query"),
-        *_fields(c_void_p, "winner", "label", "log_weight", "gram", "orthonormal"),
+        *_consecutive(c_int64, "K", "classes", "tokens", "sentences"),
+        *_consecutive(c_void_p, "token", "log_count", "start", "run_start", "query"),
+        *_consecutive(c_void_p, "winner", "label", "log_weight", "gram", "orthonormal"),
     )
 
     def __init__(
@@ -575,12 +575,12 @@ class SentenceDescent(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "rule", "loss", "textbook", "counts_rises", "joint_norm"),
-        *_fields(c_double, "decay", "polyak_factor"),
-        *_fields(c_void_p, "lr", "lr_output", "floor"),
+        *_consecutive(c_int64, "rule", "loss", "textbook", "counts_rises", "joint_norm"),
+        *_consecutive(c_double, "decay", "polyak_factor"),
+        *_consecutive(c_void_p, "lr", "lr_output", "floor"),
         ("count", c_int64),
-        *_fields(c_void_p, "record_steps", "A", "scores", "B", "values"),
-        *_fields(c_void_p, "A_records", "B_records", "ends"),
+        *_consecutive(c_void_p, "record_steps", "A", "scores", "B", "values"),
+        *_consecutive(c_void_p, "A_records", "B_records", "ends"),
     )
 
     def __init__(
@@ -618,6 +618,6 @@ class SentenceDescent(Struct):
 
 
 STRUCTS: tuple[type[ctypes.Structure], ...] = (
-    *(ProgrammeRows, ActiveSet, Batch, Interior, Blas, GaugeFunction, Iterate),
+    *(ProgrammeRows, ActiveSet, Batch, Interior, Blas, GaugeFunction, SplittingState),
     *(SequenceArrays, ParameterRule, DescentRun, Corpus, SentenceDescent),
 )

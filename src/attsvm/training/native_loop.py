@@ -73,7 +73,7 @@ class NativeLoop:
         instances = read_instances(data, model.inputs, _READOUT in self._groups, reducible)
         self._instances = instances * (runs // len(instances))  # one per run
         self._stacked = "KQ" in model.weights
-        self._start, self._head = _start_weights(model, runs), _head_rows(model, runs)
+        self._start, self._head = _start_weights(model, runs), _heads_of_runs(model, runs)
         self._head_width = 0
         if _READOUT in self._groups:
             self._head_width = self._head.shape[1] - (not model.head.has_intercept)
@@ -116,7 +116,7 @@ class NativeLoop:
         if "K" in state:  # memory for the product of the factors
             state["W"] = np.zeros((int(sequences.d_z), int(sequences.d_k)))
         first, second = (
-            _step_rule(self._groups[name], _step_length(self._groups[name], scales, name, r))
+            _step_rule(self._groups[name], _rate_of_run(self._groups[name], scales, name, r))
             for name in (self._first, self._second)
         )
         run = native.DescentRun(
@@ -312,7 +312,7 @@ def _start_weights(model: Attention, runs: int) -> list[FloatArray]:
     ]
 
 
-def _head_rows(model: Attention, runs: int) -> FloatArray:
+def _heads_of_runs(model: Attention, runs: int) -> FloatArray:
     """The head of every run, ``(runs, d_x + 1)``, the intercept last."""
     readout = model.head.readout.detach()[..., 0].expand(runs, -1).numpy()
     no_intercept = np.zeros((runs, 0 if model.head.has_intercept else 1))
@@ -346,7 +346,7 @@ def _mirror_image(weights: FloatArray, group: dict[str, Any]) -> FloatArray:
     return image
 
 
-def _step_length(
+def _rate_of_run(
     group: dict[str, Any], scales: Mapping[str, FloatArray], name: str, r: int
 ) -> float:
     """The step length of parameter ``name`` in run ``r``."""
