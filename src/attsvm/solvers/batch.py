@@ -111,7 +111,7 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
         assert self._request is not None
         iterations = int(self._iterations[k])
         if k in self._certificates:
-            return polyhedral.finished(
+            return polyhedral.polyhedral_solution(
                 self.margins[k], self._norm, self._certificates[k], self._request, iterations
             )
         compiled_solution = CompiledSolution(
@@ -176,7 +176,7 @@ def solve_all(
                     stack.differences, stack.queries, stack.offsets, stack.instances, stack.rhs
                 )
             else:
-                answers, proofs = polyhedral.certified(stack, norm, compiled_request)
+                answers, proofs = polyhedral.certify_batch(stack, norm, compiled_request)
                 certificates |= {int(positions[j]): proof for j, proof in proofs.items()}
             error = np.maximum(answers.figures[:, 1], answers.figures[:, 2])
             optimal = answers.outcome == compiled.WEIGHTS

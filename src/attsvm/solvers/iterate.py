@@ -21,7 +21,7 @@ class Iterate(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Where a method ends.
+    """The error and the time at which a method ends.
 
     Attributes:
         aim: the error that is aimed at.
