@@ -9,7 +9,8 @@ from attsvm.cli import main
 from attsvm.pipeline.attention_model import limits_of
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import attention_claims, attention_verdict, check_claims
-from attsvm.report.endings import ENDS, paragraphs
+from attsvm.report.endings import ENDS
+from attsvm.report.page import end_paragraphs
 from attsvm.sklearn import Limits
 
 
@@ -219,7 +220,7 @@ def test_every_end_has_a_paragraph(status):
     hard = {"hard": status == "optimal", "hard_status": status}
     said = told(changed(margin={**SPEC, **hard, "status": "inaccurate", "gap": 0.3}))
     assert said["ends"] == (["undecided"] if hard["hard"] else ["undecided", status])
-    assert paragraphs(said["ends"])[-1] == ENDS[said["ends"][-1]]
+    assert end_paragraphs(said["ends"])[-1] == ENDS[said["ends"][-1]]
     page = " ".join((Path(__file__).parents[2] / "docs" / "my-report.md").read_text().split())
     for title, paragraph in ENDS.values():
         assert f"## {title}" in page

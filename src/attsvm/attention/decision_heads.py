@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
-from attsvm.datasets.attention_data import as_array, spread
+from attsvm.datasets.attention_data import as_array, broadcast
 
 Head = ArrayLike | nn.Module | Callable[[Tensor], Tensor]
 
@@ -221,10 +221,10 @@ def as_head(
                 )
         return head
     if matrix:
-        weight = spread("head", head, (*lead, shape[-2], width), 2)  # type: ignore[arg-type]
+        weight = broadcast("head", head, (*lead, shape[-2], width), 2)  # type: ignore[arg-type]
         return VectorHead(torch.from_numpy(weight), train_head)
-    v = spread("head", head, (*lead, width), 1)  # type: ignore[arg-type]
-    b = None if intercept is None else torch.from_numpy(spread("intercept", intercept, lead, 0))
+    v = broadcast("head", head, (*lead, width), 1)  # type: ignore[arg-type]
+    b = None if intercept is None else torch.from_numpy(broadcast("intercept", intercept, lead, 0))
     return LinearHead(torch.from_numpy(v), b, train_head)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attsvm.base.errors import InputError
-from attsvm.datasets.attention_data import AttentionData, FloatArray, floats, spread
+from attsvm.datasets.attention_data import AttentionData, FloatArray, broadcast, floats
 
 Init = ArrayLike | Literal["zeros"] | tuple[Literal["uniform"], int] | tuple[ArrayLike, ArrayLike]
 Shapes = dict[str, tuple[int, int]]
@@ -90,14 +90,14 @@ def starts(shapes: Shapes, lead: tuple[int, ...], init: Any) -> dict[str, Tensor
     elif isinstance(init, str) or (isinstance(init, tuple) and len(shapes) == 1):
         raise InputError(f"init is {init!r}; use 'zeros', an array, or ('uniform', seed)")
     elif len(shapes) == 1:
-        arrays = [spread("init", init, full[0], 2)]
+        arrays = [broadcast("init", init, full[0], 2)]
     else:
         if not isinstance(init, (tuple, list)) or len(init) != len(shapes):
             raise InputError(
                 f"init of factors is a pair of arrays ({', '.join(shapes)}), 'zeros' or ('uniform',"
                 " seed)"
             )
-        arrays = [spread(f"init[{k}]", init[k], shape, 2) for k, shape in enumerate(full)]
+        arrays = [broadcast(f"init[{k}]", init[k], shape, 2) for k, shape in enumerate(full)]
     return {name: torch.from_numpy(array) for name, array in zip(shapes, arrays, strict=True)}
 
 

@@ -4,20 +4,18 @@ measured of it, and its pages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from attsvm.base.files import save_arrays, write_json
-from attsvm.base.store import RunFolder
 from attsvm.datasets import Dataset, Encoded
 from attsvm.datasets.attention_data import AttentionData, IntArray
 from attsvm.norms import as_norm
 from attsvm.pipeline.accuracy import accuracy_table, attention_predictors
 from attsvm.pipeline.attention_model import (
-    DecisionFunction,
+    AttentionModel,
     limits_of,
     split_validation,
     train_attention,
@@ -33,22 +31,21 @@ from attsvm.pipeline.results import (
 )
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import attention_claims, attention_verdict, check_claims
-from attsvm.report import write as write_report
 from attsvm.report.bags_page import write_bags
+from attsvm.report.page import write_report
 from attsvm.sklearn.explaining import check_explained
 from attsvm.sklearn.preparation import check_units
-from attsvm.sklearn.stage import Progress, StageOptions, selected_tokens
+from attsvm.sklearn.stage import selected_tokens
 
 
 class AttentionFit:
-    """Attention and head as the settings of a fit say, and what is measured of them.
+    """The collective assumption: attention and head as the settings say, and their measurements.
 
     Args:
         settings: what the user chose.
-
-    Attributes:
-        model: the trained attention, once :meth:`learn` has been called.
     """
+
+    train = staticmethod(train_attention)
 
     def __init__(self, settings: FitSettings) -> None:
         self.settings = settings
@@ -59,38 +56,21 @@ class AttentionFit:
         return [*files, "bags.html"] if kind == "array" else files
 
     def check(self, data: AttentionData) -> None:
-        """Refuse, before the first step, what :meth:`learn` would refuse."""
+        """Refuse, before the first step, what :meth:`train` would refuse."""
         check_units(data.tokens[data.mask], data.queries)
         check_explained(data, as_norm(self.settings.norm), limits_of(self.settings))
         split_validation(data, self.settings)
 
-    def learn(
-        self,
-        data: AttentionData,
-        progress: Progress | None = None,
-        run_folder: RunFolder | None = None,
-        checkpoint_seconds: float = 5.0,
-        predictor_fitted: Callable[[DecisionFunction], None] | None = None,
-    ) -> None:
-        """Train on labelled sequences.
-
-        Args:
-            data: the sequences.
-            progress: called with stage name, steps done, steps in all.
-            run_folder: keeps unfinished stages, so that the same call goes on after a kill and ends
-                with the same bits; None to keep none.
-            checkpoint_seconds: time between two writes of unfinished work.
-            predictor_fitted: called with the values that predict labels, before selection and
-                margin.
-        """
-        options = StageOptions(run_folder, self.settings.records, checkpoint_seconds, progress)
-        self.model = train_attention(data, self.settings, options, predictor_fitted)
-
     def evaluate(
-        self, folder: Path, dataset: Dataset, encoded: Encoded, splits: dict[str, IntArray]
+        self,
+        model: AttentionModel,
+        folder: Path,
+        dataset: Dataset,
+        encoded: Encoded,
+        splits: dict[str, IntArray],
     ) -> dict[str, Any]:
         """The ``results`` of ``run.json``; arrays and examples are written into the folder."""
-        model, train = self.model, encoded.data.take(splits["train"])
+        train = encoded.data.take(splits["train"])
         direction, curves = direction_results(model)
         saturation, seed = self.settings.saturation, self.settings.seed
         arrays = run_arrays(model, train, splits, curves, saturation)
@@ -117,11 +97,11 @@ class AttentionFit:
             "words": chosen_words(encoded, tokens, values, dataset.class_names, splits["test"]),
         }
 
-    def timing(self) -> dict[str, float]:
+    def timing(self, model: AttentionModel) -> dict[str, float]:
         """Seconds of the two descents."""
         return {
-            "joint_training": float(self.model.joint_trajectory.seconds[-1]),
-            "selection_training": float(self.model.trajectory.seconds[-1]),
+            "joint_training": float(model.joint_trajectory.seconds[-1]),
+            "selection_training": float(model.trajectory.seconds[-1]),
         }
 
     def judge(
@@ -133,6 +113,7 @@ class AttentionFit:
 
     def write_pages(
         self,
+        model: AttentionModel,
         folder: Path,
         dataset: Dataset,
         encoded: Encoded,
@@ -146,7 +127,7 @@ class AttentionFit:
             validation_rows = np.flatnonzero(np.isin(rest, splits["validation"]))
             write_bags(
                 folder / "bags.html",
-                bags_classifier(self.model.weights, encoded.data.take(rest), validation_rows),
+                bags_classifier(model.weights, encoded.data.take(rest), validation_rows),
                 encoded.data.take(splits["test"]),
                 names=[f"sequence {i}" for i in splits["test"]],
                 title=dataset.title,

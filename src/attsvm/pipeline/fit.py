@@ -30,7 +30,7 @@ from attsvm.pipeline.verdict import sentence, words_sentence
 from attsvm.pipeline.witness_fit import WitnessFit
 from attsvm.sklearn.descent_of_norm import descent_kind
 from attsvm.sklearn.preparation import check_selectable, split
-from attsvm.sklearn.stage import Progress
+from attsvm.sklearn.stage import Progress, StageOptions
 
 
 def fit_dataset(
@@ -82,7 +82,7 @@ def fit_dataset(
         encoded = replace(encoded, data=encoded.data.without_duplicates())
     check_selectable(encoded.data)
     data = encoded.data.take(rest)
-    fit = WitnessFit(settings) if settings.assumption == "standard" else AttentionFit(settings)
+    fit: Any = (WitnessFit if settings.assumption == "standard" else AttentionFit)(settings)
     fit.check(data)  # whatever is refused is refused here
     files = fit.files(dataset.kind)
     with RunFolder(folder, request, files=files, overwrite=overwrite) as run_folder:
@@ -95,7 +95,8 @@ def fit_dataset(
                 data = encoded.data.take(test)
                 first(float(np.mean((values(data) > 0) == (data.labels > 0))))
 
-        fit.learn(data, progress, run_folder, checkpoint_seconds, predictor_fitted)
+        options = StageOptions(run_folder, settings.records, checkpoint_seconds, progress)
+        model = fit.train(data, settings, options, predictor_fitted)
         timing["fit"] = time.perf_counter() - started
         # a model of witnesses is fitted to both; what is compared with it chooses on one
         train, validation = split(
@@ -103,8 +104,8 @@ def fit_dataset(
         )
         splits = {"train": rest[train], "validation": rest[validation], "test": test}
         started = time.perf_counter()
-        timing |= fit.timing()
-        results = fit.evaluate(run_folder.path, dataset, encoded, splits)
+        timing |= fit.timing(model)
+        results = fit.evaluate(model, run_folder.path, dataset, encoded, splits)
         claims, verdict = fit.judge(results, dataset.kind, splits)
         timing["evaluation"] = time.perf_counter() - started
         verdict["words"] = words_sentence(results["words"])
@@ -125,7 +126,7 @@ def fit_dataset(
             "verdict": verdict,
             "timing": timing,
         }
-        fit.write_pages(run_folder.path, dataset, encoded, splits, run)
+        fit.write_pages(model, run_folder.path, dataset, encoded, splits, run)
         return run_folder.finish(run)
 
 

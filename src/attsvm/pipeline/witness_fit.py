@@ -7,12 +7,12 @@ from __future__ import annotations
 import bisect
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from attsvm.base.store import RunFolder
 from attsvm.datasets import Dataset, Encoded
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.bags import as_bags
@@ -23,59 +23,70 @@ from attsvm.pipeline.results import chosen_words, solution_results
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import check_claims, witness_claims, witness_verdict
 from attsvm.report.bags_page import PageBags, write_joint_page
-from attsvm.sklearn import WitnessSVC
+from attsvm.sklearn import Explanation, WitnessSVC
 from attsvm.sklearn.preparation import check_units
-from attsvm.sklearn.stage import Progress
+from attsvm.sklearn.stage import StageOptions
 
 
-class WitnessFit:
-    """A :class:`~attsvm.sklearn.WitnessSVC` as the settings of a fit say; it keeps nothing of
-    unfinished work.
-
-    Args:
-        settings: what the user chose.
+@dataclass(frozen=True, eq=False)
+class WitnessModel:
+    """A fitted classifier of witnesses, and the margin of these.
 
     Attributes:
         classifier: the estimator.
         explanation: the margin of its witnesses.
     """
 
+    classifier: WitnessSVC
+    explanation: Explanation
+
+
+def train_witnesses(
+    data: AttentionData,
+    settings: FitSettings,
+    options: StageOptions,
+    predictor_fitted: Callable[[DecisionFunction], None] | None = None,
+) -> WitnessModel:
+    """Fit to labelled sequences; for the arguments see
+    :func:`attsvm.pipeline.attention_model.train_attention`. Nothing of unfinished work is kept.
+    """
+    classifier = WitnessSVC(random_state=settings.seed, progress=options.progress).fit(data)
+    if predictor_fitted is not None:
+        predictor_fitted(classifier.decision_function)
+    explanation = classifier.explain(data, norm=settings.norm, limits=limits_of(settings))
+    return WitnessModel(classifier, explanation)
+
+
+class WitnessFit:
+    """The standard assumption: a classifier of witnesses as the settings say, and its measurements.
+
+    Args:
+        settings: what the user chose.
+    """
+
+    train = staticmethod(train_witnesses)
+
     def __init__(self, settings: FitSettings) -> None:
         self.settings = settings
-        self.classifier = WitnessSVC(random_state=settings.seed)
 
     def files(self, kind: str) -> list[str]:
         """Names of the files that are written, for tokens of any kind."""
         return ["report.html", "page.json"]
 
     def check(self, data: AttentionData) -> None:
-        """Refuse what :meth:`learn` would refuse."""
+        """Refuse what :meth:`train` would refuse."""
         check_units(data.tokens[data.mask], data.queries)
 
-    def learn(
-        self,
-        data: AttentionData,
-        progress: Progress | None = None,
-        run_folder: RunFolder | None = None,
-        checkpoint_seconds: float = 5.0,
-        predictor_fitted: Callable[[DecisionFunction], None] | None = None,
-    ) -> None:
-        """Fit to labelled sequences; for the arguments see
-        :meth:`attsvm.pipeline.attention_fit.AttentionFit.learn`.
-        """
-        self.classifier.progress = progress
-        self.classifier.fit(data)
-        if predictor_fitted is not None:
-            predictor_fitted(self.classifier.decision_function)
-        self.explanation = self.classifier.explain(
-            data, norm=self.settings.norm, limits=limits_of(self.settings)
-        )
-
     def evaluate(
-        self, folder: Path, dataset: Dataset, encoded: Encoded, splits: dict[str, IntArray]
+        self,
+        model: WitnessModel,
+        folder: Path,
+        dataset: Dataset,
+        encoded: Encoded,
+        splits: dict[str, IntArray],
     ) -> dict[str, Any]:
         """The ``results`` of ``run.json``."""
-        classifier, steps = self.classifier, self.classifier.convex_steps_
+        classifier, steps = model.classifier, model.classifier.convex_steps_
         test = encoded.data.take(splits["test"])
         evidence, positive = classifier.evidence(test), classifier.predict(test) > 0
         tokens = classifier.select(encoded.data)
@@ -101,11 +112,11 @@ class WitnessFit:
                 "optimum": classifier.optimum_,
                 "penalty": classifier.predictor_.penalty,
             },
-            "margin": solution_results(self.explanation.solution, self.explanation.hard_status),
+            "margin": solution_results(model.explanation.solution, model.explanation.hard_status),
             "words": words[1:],  # a text called negative has no witness
         }
 
-    def timing(self) -> dict[str, float]:
+    def timing(self, model: WitnessModel) -> dict[str, float]:
         """Nothing is timed by itself."""
         return {}
 
@@ -118,6 +129,7 @@ class WitnessFit:
 
     def write_pages(
         self,
+        model: WitnessModel,
         folder: Path,
         dataset: Dataset,
         encoded: Encoded,
@@ -137,9 +149,9 @@ class WitnessFit:
         rest = np.sort(np.concatenate([splits["train"], splits["validation"]]))
         write_joint_page(
             folder / "report.html",
-            self.classifier,
+            model.classifier,
             bags(splits["test"]),
-            (bags(rest), self.explanation),
+            (bags(rest), model.explanation),
             run,
         )
 

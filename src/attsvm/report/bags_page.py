@@ -23,8 +23,7 @@ from attsvm.base.store import announce, read_run
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.bags import Bags, as_bags, bag_labels
 from attsvm.report import pixels
-from attsvm.report.endings import paragraphs
-from attsvm.report.page import POLICY, document
+from attsvm.report.page import POLICY, document, end_paragraphs
 from attsvm.solvers import MarginSolution
 
 CONTENT = "page.json"
@@ -250,7 +249,7 @@ def _document(content: dict[str, Any], run: dict[str, Any] | None) -> str:
         run=run,
         accuracy=sorted(results.get("accuracy", []), key=lambda row: -row["test"]),
         words=results.get("words") or [],
-        ends=paragraphs(run["verdict"].get("ends")) if run else [],
+        ends=end_paragraphs(run["verdict"].get("ends")) if run else [],
         **content,
     )
 
