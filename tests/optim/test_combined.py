@@ -133,8 +133,8 @@ def test_parameters_may_be_replaced_as_where_a_model_is_sharded():
         group["params"] = [fresh[p] for p in group["params"]]
     optimizer.param_groups = optimizer.param_groups
     optimizer.state = optimizer.state
-    held = [group["params"] for member in optimizer.optimizers for group in member.param_groups]
-    assert {p for each in held for p in each} == set(fresh.values())
+    lists = [group["params"] for member in optimizer.optimizers for group in member.param_groups]
+    assert {p for parameters in lists for p in parameters} == set(fresh.values())
     bias = fresh[net[1].bias]
     optimizer.state = {bias: {"step": torch.tensor(7.0)}}
     assert optimizer.optimizers[1].state[bias]["step"] == 7

@@ -139,9 +139,9 @@ def test_degenerate_input(method: str) -> None:
     assert polar_factor(torch.zeros(2, 0, 4), method).shape == (2, 0, 4)
     G = normal(3, 4, 4)
     G[1, 2, 2] = math.nan
-    found = polar_factor(G, method)
-    assert bool(found[1].isnan().all())
-    assert bool(found[[0, 2]].isfinite().all())
+    factor = polar_factor(G, method)
+    assert bool(factor[1].isnan().all())
+    assert bool(factor[[0, 2]].isfinite().all())
     half = polar_factor(normal(4, 4).bfloat16(), method)
     assert half.dtype == torch.bfloat16
 

@@ -105,6 +105,25 @@ def test_refuses(settings: dict[str, Any], sentence: str) -> None:
         PolyakDescent([parameter(4)], **settings)
 
 
+def test_lr_zero_moves_nothing_whatever_the_gradient() -> None:
+    p = parameter(3, 4)
+    start = p.detach().clone()
+    give_gradient(p)
+    p.grad[0, 0] = math.nan
+    PolyakDescent([p], lr=0.0).step(lambda: 1.0)
+    assert torch.equal(p, start)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler about itself
+def test_a_compiled_step_is_the_plain_one() -> None:
+    weights = [parameter(3, 4), parameter(3, 4)]
+    for p, compiled in zip(weights, (True, False), strict=True):
+        give_gradient(p)
+        step = PolyakDescent([p], norm=Lp(3)).step
+        (torch.compile(step, backend="eager") if compiled else step)(lambda: torch.tensor(2.0))
+    torch.testing.assert_close(weights[0], weights[1], rtol=1e-12, atol=0)
+
+
 def test_refuses_momentum_a_kernel_and_a_second_group() -> None:
     groups = [{"params": [parameter(4)]}, {"params": [parameter(3)]}]
     with pytest.raises(InputError, match="has two groups"):

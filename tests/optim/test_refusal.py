@@ -122,7 +122,8 @@ def refuse(
     """Steps, a refused one, and clean ones: nothing moves, and a twin that never saw it ends
     alike.
     """
-    (optimizer, parameters), (twin, others) = ((make(made), made) for made in (start(), start()))
+    parameters, others = start(), start()
+    optimizer, twin = make(parameters), make(others)
     for number in range(before):
         for one, tensors in ((optimizer, parameters), (twin, others)):
             feed(tensors, number)
@@ -130,10 +131,10 @@ def refuse(
     known = everything(optimizer, parameters)
     feed(parameters, 50)
     attempt = spoil(optimizer, parameters)
-    with pytest.raises(error, match=sentence) as found:
+    with pytest.raises(error, match=sentence) as caught:
         (attempt or step)(optimizer)
     if error is InputError:
-        assert "\n" not in str(found.value)
+        assert "\n" not in str(caught.value)
     assert_same(everything(optimizer, parameters), known)
     for number in range(before, before + 2):
         for one, tensors in ((optimizer, parameters), (twin, others)):
@@ -177,12 +178,12 @@ def test_a_decomposition_that_fails(
     name: str, before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first, the second, and so on up to the last that a step takes."""
-    svd, left = torch.linalg.svd, 0
+    svd, remaining = torch.linalg.svd, 0
 
     def failing(*arguments: Any, **options: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left == 0:
+        nonlocal remaining
+        remaining -= 1
+        if remaining == 0:
             raise torch.linalg.LinAlgError("linalg.svd: did not converge")
         return svd(*arguments, **options)
 
@@ -198,10 +199,10 @@ def test_a_decomposition_that_fails(
         step(optimizer)
     feed(parameters, 50)
     attempt(optimizer)
-    taken = -left
-    assert taken >= 1
-    for each in range(1, taken + 1):
-        left = each
+    decompositions = -remaining
+    assert decompositions >= 1
+    for number in range(1, decompositions + 1):
+        remaining = number
         refuse(EVERY[name], before, lambda *_: attempt, InputError)
 
 

@@ -136,7 +136,7 @@ def test_blocks_are_matrices_of_their_own(blocks: int | list[int], axis: int) ->
     SteepestDescent([p], lr=0.1, norm=Spectral(), blocks=blocks, blocks_axis=axis).step()
     sizes = [2, 2, 2] if blocks == 3 else blocks
     expected = torch.cat(
-        [Spectral().steepest(part) for part in torch.split(G, sizes, dim=axis)], dim=axis
+        [Spectral().steepest(block) for block in torch.split(G, sizes, dim=axis)], dim=axis
     )
     torch.testing.assert_close((start - p.detach()) / 0.1, expected, rtol=1e-12, atol=1e-12)
 

@@ -156,7 +156,8 @@ class DescentOptimizer(PreciseStateOptimizer):
                 f"{type(self).__name__} got the module {type(params).__name__}; give its"
                 " parameters(), or those that split_params finds in it"
             )
-        if not isinstance(params, Tensor):  # which torch refuses in its own words
+        # a single tensor is refused by torch, in its own words
+        if not isinstance(params, Tensor):
             params = list(params)  # type: ignore[assignment]
             if not params:
                 raise InputError(
@@ -178,9 +179,9 @@ class DescentOptimizer(PreciseStateOptimizer):
         """
         return {}
 
-    def _compute_group(self, tensors: GroupTensors) -> Any:
+    def _compute_group(self, tensors: GroupTensors, loss: Any) -> Any:
         """Return all of the step of a group whose computation can fail; None where there is nothing
-        of the kind. Nothing is changed.
+        of the kind. Nothing is changed. The ``loss`` is that of the closure, None without one.
         """
         return None
 
@@ -205,6 +206,12 @@ class DescentOptimizer(PreciseStateOptimizer):
     ) -> Any:
         """Take one step for every parameter that has a gradient.
 
+        1. Evaluate the closure, if there is one.
+        2. Refuse gradients and state that do not fit.
+        3. Compute the update of every group.
+        4. Let others do what has to succeed with it.
+        5. Write.
+
         Args:
             closure: evaluates the model anew, with gradients, and returns the loss.
             before_writing: called once all that can fail has been computed, and before anything is
@@ -218,13 +225,16 @@ class DescentOptimizer(PreciseStateOptimizer):
             InputError: the closure returned None, a gradient that this optimiser cannot use, or a
                 decomposition that did not converge. Nothing has been changed then.
         """
+        # 1. the loss, and gradients with it
         loss = evaluate_closure(self, closure)
         if torch.compiler.is_compiling():
-            self._step_in_graph()
+            self._step_in_graph(loss)
             if before_writing is not None:
                 before_writing()
             return loss
+        # 2. refusals
         self.check_step()
+        # 3. updates
         try:
             updates = self.compute(loss)
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
@@ -232,8 +242,10 @@ class DescentOptimizer(PreciseStateOptimizer):
                 f"{type(self).__name__} could not decompose a gradient or its state ({error});"
                 " nothing was moved: skip this step, or lower lr"
             ) from error
+        # 4. whatever may still fail
         if before_writing is not None:
             before_writing()
+        # 5. nothing fails from here on
         self.apply(updates)
         return loss
 
@@ -251,18 +263,20 @@ class DescentOptimizer(PreciseStateOptimizer):
         for group in self.param_groups:
             tensors = self._gather(group)
             if tensors.parameters:
-                updates.append(GroupUpdate(tensors, self._compute_group(tensors)))
+                updates.append(GroupUpdate(tensors, self._compute_group(tensors, loss)))
         return updates
 
     def apply(self, updates: Sequence[GroupUpdate]) -> None:
-        """Write what :meth:`compute` returned: state that is new, then weights and state."""
+        """Write what :meth:`compute` returned."""
+        # 1. state, which a step that failed would not have made
         for tensors, _ in updates:
             for parameter, entries in tensors.new_state:
                 self.state[parameter].update(entries)
+        # 2. weights, and state that moves with them
         for tensors, results in updates:
             self._apply_group(tensors, results)
 
-    def _step_in_graph(self) -> None:
+    def _step_in_graph(self, loss: Any) -> None:
         """Step as ``torch.compile`` follows it: a graph has no failures to wait for."""
         for index, group in enumerate(self.param_groups):
             parameters: TensorList = []
@@ -271,7 +285,7 @@ class DescentOptimizer(PreciseStateOptimizer):
             self._init_group(index, parameters, gradients, *states)
             if parameters:
                 tensors = GroupTensors(group, parameters, gradients, states)
-                self._apply_group(tensors, self._compute_group(tensors))
+                self._apply_group(tensors, self._compute_group(tensors, loss))
 
     def _init_group(
         self, index: int, parameters: TensorList, gradients: TensorList, *states: StateList
@@ -298,6 +312,7 @@ class DescentOptimizer(PreciseStateOptimizer):
         new_state: list[tuple[Tensor, dict[str, Any]]] = []
         for parameter in group["params"]:
             gradient = parameter.grad
+            # a parameter without a gradient takes no part, and gets no state
             if gradient is None:
                 continue
             state = self.state.get(parameter, {})
@@ -306,6 +321,7 @@ class DescentOptimizer(PreciseStateOptimizer):
                 new_state.append((parameter, entries))
             parameters.append(parameter)
             gradients.append(gradient)
+            # state that is new takes part already, though it is written later
             for name, column in zip(self.state_names, states, strict=True):
                 column.append(entries.get(name, state.get(name)))
         return GroupTensors(group, parameters, gradients, states, new_state)
@@ -361,6 +377,7 @@ class DescentOptimizer(PreciseStateOptimizer):
                     )
             self._check_group(param_group)
         except InputError:
+            # torch has added the group before it could be checked
             self.param_groups.pop()
             raise
 
@@ -525,6 +542,7 @@ def add_scaled(targets: TensorList, directions: TensorList, factor: float | Tens
     from :func:`read_scalar`. A factor that is a tensor of zero leaves every bit of the targets.
     """
     if isinstance(factor, Tensor):
+        # on a device the factor is not read
         moves = torch._foreach_mul(directions, factor)
         # x + -0.0 is x, for -0.0 and NaN too
         torch._foreach_add_(targets, [torch.where(factor == 0, -0.0, move) for move in moves])
@@ -582,6 +600,7 @@ def check_origin(
         for index, parameter in zip(group["params"], live["params"], strict=True):
             if state_names is None:
                 continue
+            # tensors of state that this kind does not have
             entries = state.get(index, {})
             if strange := entries.keys() - set(state_names):
                 raise InputError(
@@ -590,6 +609,7 @@ def check_origin(
                     f" here; {_REMEDY}"
                 )
             check_state(parameter, entries, state_names, on_device=False)
+        # hyper-parameters of another kind; those that were added to the live group are welcome
         if strange := group.keys() & foreign_settings - live.keys():
             raise InputError(
                 f"the checkpoint was not saved by {label}: it has the settings"
@@ -617,6 +637,7 @@ _SHARED_SETTINGS = {
 
 def _settings_of_kinds() -> set[str]:
     """Return the names of hyper-parameters that tell one kind of optimizer from others."""
+    # the optimizers of torch, and those here
     kinds = [
         kind
         for kind in (*vars(torch.optim).values(), *DescentOptimizer.__subclasses__())
@@ -652,6 +673,7 @@ def check_state(
 
 def fused_obstacle(parameter: Tensor) -> str | None:
     """Return why the compiled step cannot move this parameter, or None where it can."""
+    # a subclass, such as a DTensor, has its entries elsewhere
     if type(parameter) not in (Tensor, torch.nn.Parameter):
         return f"is a {type(parameter).__name__}"
     if not parameter.is_cpu:

@@ -81,17 +81,20 @@ def _entrywise_direction(G: Tensor, p: float) -> Tensor:
     :math:`\mathrm{sign}(g)\,|g|^{q-1}/\||g|^{q-1}\|_p` with :math:`q-1=\frac1{p-1}`.
     """
     if p == math.inf:
-        return _sign(G)
+        return _signs_or_nan(G)
     entries = G.flatten(1)
     if p == 2.0 and G.device.type == "cpu" and not torch.compiler.is_compiling():
         # one pass instead of two, where no square overflows or underflows
         norm = torch.linalg.vector_norm(entries, dim=1, keepdim=True)
         if squares_are_safe(norm):
             return entries.div(norm).view_as(G)
-    if p == 1.0:  # one at the first largest entry, zero elsewhere
+    if p == 1.0:
+        # one at the first largest entry, zero elsewhere
         first = _first_largest(entries.abs())
         return (
-            torch.zeros_like(entries).scatter_(1, first, _sign(entries.gather(1, first))).view_as(G)
+            torch.zeros_like(entries)
+            .scatter_(1, first, _signs_or_nan(entries.gather(1, first)))
+            .view_as(G)
         )
     # ratios to the largest entry have powers of any exponent
     size = entries.abs()
@@ -133,7 +136,7 @@ def _first_largest(size: Tensor, block: int = 512, from_entries: int = 1 << 17) 
     return begin + size.gather(1, positions).argmax(dim=1, keepdim=True)
 
 
-def _sign(G: Tensor) -> Tensor:
+def _signs_or_nan(G: Tensor) -> Tensor:
     # torch.sign alone hides a NaN as a zero; what is not finite times zero is NaN
     return torch.sign(G).add_(G, alpha=0.0)
 
@@ -198,15 +201,19 @@ def _directions(group: dict[str, Any], vectors: TensorList) -> TensorList:
     4. Join the matrices again.
     """
     axis = group["blocks_axis"]
-    batches_of = [split_matrices(vector, group["blocks"], axis) for vector in vectors]  # 1
+    # 1. matrices
+    batches_of = [split_matrices(vector, group["blocks"], axis) for vector in vectors]
     batches = [batch for batches in batches_of for batch in batches]
-    directions = unit_directions(group, batches)  # 2
-    if not group["normalize"]:  # 3
+    # 2. directions of norm one
+    directions = unit_directions(group, batches)
+    # 3. as long as the dual norm
+    if not group["normalize"]:
         directions = [
             aligned_length(batch, direction)[:, None, None] * direction
             for batch, direction in zip(batches, directions, strict=True)
         ]
-    return join_directions(directions, batches_of, vectors, axis)  # 4
+    # 4. the shapes of the parameters
+    return join_directions(directions, batches_of, vectors, axis)
 
 
 def join_directions(

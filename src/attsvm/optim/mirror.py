@@ -233,7 +233,7 @@ class MirrorDescent(DescentOptimizer):
             dual: Tensor = state["dual"]
             return dual.clone()
         dtype = group["state_dtype"] or torch.promote_types(parameter.dtype, torch.float32)
-        return _power(group, parameter.detach().to(dtype, copy=True), _exponents(group)[0])
+        return _power(group, parameter.detach().to(dtype, copy=True), _map_exponents(group)[0])
 
     @torch.no_grad()
     def move_to(self, group: dict[str, Any], parameter: Tensor, dual: Tensor) -> None:
@@ -243,7 +243,7 @@ class MirrorDescent(DescentOptimizer):
         stored = self.state.get(parameter, {}).get("dual")
         if stored is not None:
             stored.copy_(dual)
-        parameter.copy_(_power(group, dual, _exponents(group)[1]))
+        parameter.copy_(_power(group, dual, _map_exponents(group)[1]))
         self._versions[parameter] = parameter._version
 
     def _is_stale(self, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) -> bool:
@@ -260,12 +260,14 @@ class MirrorDescent(DescentOptimizer):
         dtype = state_dtype(group, parameter)
         entries = {}
         if _stores_dual(group, parameter) and self._is_stale(group, parameter, state):
-            if group["potential"] == "schatten":  # the image of singular values needs all of them
+            if group["potential"] == "schatten":
+                # the image of singular values needs the whole matrix
                 weight = full_tensor(parameter.detach()).to(dtype, copy=True)
-                dual = shard_of(_power(group, weight, _exponents(group)[0]), parameter)
+                dual = shard_of(_power(group, weight, _map_exponents(group)[0]), parameter)
             else:
+                # an entry needs nothing but itself
                 weight = local_tensor(parameter.detach()).to(dtype, copy=True)
-                dual = _power(group, weight, _exponents(group)[0])
+                dual = _power(group, weight, _map_exponents(group)[0])
             entries["dual"] = distribute_like(dual, parameter)
         if state.get("momentum_buffer") is None:
             entries |= new_momentum(group, parameter, dtype)
@@ -274,12 +276,12 @@ class MirrorDescent(DescentOptimizer):
     def _init_group(
         self, index: int, parameters: TensorList, gradients: TensorList, *states: StateList
     ) -> None:
-        # a compiled step writes weights without raising their version
+        # a compiled step does not see versions: duals belong to their weights
         for parameter in self.param_groups[index]["params"]:
             self._versions.pop(parameter, None)
         super()._init_group(index, parameters, gradients, *states)
 
-    def _compute_group(self, tensors: GroupTensors) -> SchattenUpdate | None:
+    def _compute_group(self, tensors: GroupTensors, loss: Any) -> SchattenUpdate | None:
         if tensors.group["potential"] != "schatten" or _stands_still(tensors.group):
             return None
         return _compute_schatten(tensors, _stored_duals(tensors))
@@ -290,16 +292,20 @@ class MirrorDescent(DescentOptimizer):
             _write_schatten(tensors, duals, results)
         elif not _stands_still(group):
             _move_entrywise(tensors, duals)
-        elif group["momentum"]:  # averages of gradients go on
+        elif group["momentum"]:
+            # averages of gradients go on
             _step_vectors(tensors, tensors.states[1])
+        # of which p the duals are, and of which weights
         if group.get("dual_p") != group["p"]:
             group["dual_p"] = group["p"]
+        # writes of a graph raise no version
         if torch.compiler.is_compiling():
             return
         for parameter, dual in zip(tensors.parameters, duals, strict=True):
             if dual is not None:
                 self._versions[parameter] = parameter._version
-            else:  # it is the weights themselves, at p = 2
+            else:
+                # at p = 2 the dual is the weights themselves
                 self.state.get(parameter, {}).pop("dual", None)
 
 
@@ -357,7 +363,7 @@ def _move_entrywise(tensors: GroupTensors, duals: StateList) -> None:
     if not stored:
         return
     weights, vectors, points = (list(column) for column in zip(*stored, strict=True))
-    inverse = _exponents(group)[1]
+    inverse = _map_exponents(group)[1]
     if (
         _may_fuse(group)
         and not isinstance(lr, Tensor)
@@ -369,8 +375,10 @@ def _move_entrywise(tensors: GroupTensors, duals: StateList) -> None:
     one_by_one = group["foreach"] is False or weights[0].device.type == "cpu"
     for batch in [[row] for row in stored] if one_by_one else [stored]:
         weights, vectors, points = (list(column) for column in zip(*batch, strict=True))
-        _move_dual(points, vectors, lr, shrink)  # 4
-        images = signed_powers(points, inverse)  # 5
+        # 4: the dual
+        _move_dual(points, vectors, lr, shrink)
+        # 5: the weights, its image
+        images = signed_powers(points, inverse)
         torch._foreach_copy_(weights, keep_where_zero(lr, weights, images))
 
 
@@ -390,23 +398,23 @@ def _compute_schatten(tensors: GroupTensors, duals: StateList) -> SchattenUpdate
     group, parameters = tensors.group, tensors.parameters
     buffers = tensors.states[1]
     averages = [None if buffer is None else local_tensor(buffer).clone() for buffer in buffers]
-    # 1 and 2
+    # 1 and 2: gradients with l2 decay and momentum
     vectors = [
         full_tensor(distribute_like(vector, parameter))
         for vector, parameter in zip(_step_vectors(tensors, averages), parameters, strict=True)
     ]
-    # 3
+    # 3: over their dual norms
     if group["normalize"]:
         vectors = _divide_by_norms(group, vectors, vectors)
     # 4; at p = 2 the weights are their own dual
-    lr, shrink, inverse = read_scalar(group, "lr"), _shrink_factor(group), _exponents(group)[1]
+    lr, shrink, inverse = read_scalar(group, "lr"), _shrink_factor(group), _map_exponents(group)[1]
     points = [
         full_tensor(parameter if dual is None else dual).detach()
         for parameter, dual in zip(parameters, duals, strict=True)
     ]
     moved = [point * shrink - vector * lr for point, vector in zip(points, vectors, strict=True)]
     moved = keep_where_zero(lr, points, moved)
-    # 5
+    # 5: the weights, powers of the singular values of the dual
     weights = [_power(group, point, inverse) for point in moved]
     if isinstance(lr, Tensor):
         before = [full_tensor(parameter).detach() for parameter in parameters]
@@ -437,9 +445,11 @@ def _step_vectors(tensors: GroupTensors, buffers: StateList) -> TensorList:
     ]
     if group["maximize"]:
         vectors = list(torch._foreach_neg(vectors))
+    # 1: decay as part of the loss
     if group["weight_decay"] and group["decay_mode"] == "l2":
         weights = [local_tensor(p).to(v.dtype) for p, v in zip(parameters, vectors, strict=True)]
         vectors = list(torch._foreach_add(vectors, weights, alpha=group["weight_decay"]))
+    # 2: averages, in the dual space
     local_buffers = [None if buffer is None else local_tensor(buffer) for buffer in buffers]
     return average_gradients(group, vectors, local_buffers)
 
@@ -456,7 +466,7 @@ def _divide_by_norms(
     """
     if group["potential"] == "schatten":
         distributed = [_singular_values(matrix)[..., None, :] for matrix in distributed]
-    q = 1.0 + _exponents(group)[1].value
+    q = 1.0 + _map_exponents(group)[1].value
     lengths: list[Tensor] = list(vectors)
     counts = [max(0, tensor.ndim - 2) for tensor in distributed]
     # one message per number of leading axes
@@ -477,11 +487,11 @@ def _shrink_factor(group: dict[str, Any]) -> float | Tensor:
         return 1.0
     shrink = 1.0 - read_scalar(group, "lr") * group["weight_decay"]
     if group["decay_mode"] == "primal" and group["p"] != 2:
-        return shrink ** _exponents(group)[0].value
+        return shrink ** _map_exponents(group)[0].value
     return shrink
 
 
-def _exponents(group: dict[str, Any]) -> tuple[Exponent, Exponent]:
+def _map_exponents(group: dict[str, Any]) -> tuple[Exponent, Exponent]:
     r"""Return :math:`p-1`, from weights to the dual, and :math:`\frac1{p-1}`, back."""
     return mirror_exponents(float(group["p"]))
 

@@ -54,6 +54,7 @@ def mirror_step(
     rows = [row for row in zip(gradients, duals, weights, strict=True) if row[2].numel()]
     if not all(_have_same_layout(weight, gradient, dual) for gradient, dual, weight in rows):
         return False
+    # 1. the calls: every tensor in shares of as many entries as stay in the cache
     shares = []
     for row in rows:
         weight = row[2]
@@ -62,6 +63,7 @@ def mirror_step(
         for first in range(0, weight.numel(), share):
             begins = [address + first * weight.itemsize for address in addresses]
             shares.append((step, *begins, min(share, weight.numel() - first)))
+    # 2. the step of a share: addresses and size, then factors and exponent, the same for all
     factors = float(shrink), float(lr), float(inverse.integer), inverse.fraction
 
     def take_step(arguments: tuple[Any, ...]) -> None:

@@ -17,7 +17,13 @@ from torch.optim.optimizer import ParamsT
 
 from attsvm.base.errors import InputError
 from attsvm.norms import Norm, as_norm
-from attsvm.optim.base import DescentOptimizer, GroupUpdate, check_number
+from attsvm.optim.base import (
+    DescentOptimizer,
+    GroupTensors,
+    check_number,
+    is_known_zero,
+    read_scalar,
+)
 from attsvm.optim.directions import aligned_length, join_directions, unit_directions
 from attsvm.optim.matrices import Blocks, split_matrices
 from attsvm.optim.polar import Polar
@@ -97,51 +103,47 @@ class PolyakDescent(SteepestDescent):
             "loss_floor": loss_floor,
             "polyak_factor": polyak_factor,
         }
+        # past the constructor of SteepestDescent, which would write its own defaults
         DescentOptimizer.__init__(self, params, defaults)
 
-    def compute(self, loss: Any = None) -> list[GroupUpdate]:
-        """Compute directions, each times the step length.
+    def _compute_group(self, tensors: GroupTensors, loss: Any) -> list[Portion]:
+        """Return one portion, with the directions of the group times Polyak's step.
 
         1. The unit direction of every matrix, and the dual norm of its gradient.
-        2. One step length for all, per run.
+        2. The step length, one for all matrices, per run where the loss is.
+        3. The directions times that, in the shapes of the parameters.
         """
-        updates = []
-        for group in self.param_groups:
-            tensors = self._gather(group)
-            moving = [
-                pair
-                for pair in zip(tensors.parameters, tensors.gradients, strict=True)
-                if pair[0].numel()
-            ]
-            if not moving:
-                continue
-            parameters = [parameter for parameter, _ in moving]
-            runs = [math.prod(parameter.shape[:-2]) for parameter in parameters]
-            check_loss(loss, group["loss_floor"], runs)
-            vectors = descent_gradients(group, [full_tensor(gradient) for _, gradient in moving])
-            # 1: directions and dual norms
-            axis, normalize = group["blocks_axis"], group["normalize"]
-            batches_of = [split_matrices(vector, group["blocks"], axis) for vector in vectors]
-            batches = [batch for matrices in batches_of for batch in matrices]
-            directions = unit_directions(group, batches)
-            lengths = [aligned_length(G, D) for G, D in zip(batches, directions, strict=True)]
-            if not normalize:
-                directions = [
-                    length[:, None, None] * D for length, D in zip(lengths, directions, strict=True)
-                ]
-            # 2: their step
-            floor, factor = group["loss_floor"], group["polyak_factor"]
-            steps = polyak_step(loss, floor, factor, lengths, normalize)
-            moves = [
-                shard_of(direction * _broadcast(steps, direction), parameter)
-                for direction, parameter in zip(
-                    join_directions(directions, batches_of, vectors, axis), parameters, strict=True
-                )
-            ]
-            weights = [local_tensor(parameter) for parameter in parameters]
-            none: list[Tensor | None] = [None] * len(weights)
-            updates.append(GroupUpdate(tensors, [Portion(weights, moves, none, none)]))
-        return updates
+        group, floor = tensors.group, tensors.group["loss_floor"]
+        # empty parameters have no runs
+        pairs = zip(tensors.parameters, tensors.gradients, strict=True)
+        moving = [(parameter, gradient) for parameter, gradient in pairs if parameter.numel()]
+        if not moving:
+            return []
+        parameters = [parameter for parameter, _ in moving]
+        check_loss(loss, floor, [math.prod(parameter.shape[:-2]) for parameter in parameters])
+        if is_known_zero(read_scalar(group, "lr")):
+            return []
+        # 1
+        vectors = descent_gradients(group, [full_tensor(gradient) for _, gradient in moving])
+        axis, normalize = group["blocks_axis"], group["normalize"]
+        batches_of = [split_matrices(vector, group["blocks"], axis) for vector in vectors]
+        batches = [batch for matrices in batches_of for batch in matrices]
+        units = unit_directions(group, batches)
+        lengths = [aligned_length(batch, unit) for batch, unit in zip(batches, units, strict=True)]
+        # 2
+        steps = polyak_step(loss, floor, group["polyak_factor"], lengths, normalize)
+        # 3
+        if not normalize:
+            units = [n[:, None, None] * unit for n, unit in zip(lengths, units, strict=True)]
+        directions = [
+            shard_of(direction * _broadcast(steps, direction), parameter)
+            for direction, parameter in zip(
+                join_directions(units, batches_of, vectors, axis), parameters, strict=True
+            )
+        ]
+        weights = [local_tensor(parameter) for parameter in parameters]
+        no_momentum: list[Tensor | None] = [None] * len(weights)
+        return [Portion(weights, directions, no_momentum, no_momentum)]
 
     def check_step(self) -> None:
         """See :meth:`DescentOptimizer.check_step`."""

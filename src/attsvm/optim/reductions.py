@@ -62,7 +62,7 @@ def norms(
     if q != math.inf:
         # 2: sums of powers of ratios that are at most one
         scales = replace_zeros_by_ones(largest)
-        sums = _power_sums(rows, scales, q, joint)
+        sums = _sums_of_powers(rows, scales, q, joint)
         sums = _reduce_over_processes(sums, tensors, run_axes, "SUM")
         # 3: c times the root
         largest = list(torch._foreach_mul(scales, torch._foreach_pow(sums, 1.0 / q)))
@@ -186,7 +186,9 @@ def _maxima(rows: list[Tensor], joint: bool) -> list[Tensor]:
     ]
 
 
-def _power_sums(rows: list[Tensor], scales: list[Tensor], q: float, joint: bool) -> list[Tensor]:
+def _sums_of_powers(
+    rows: list[Tensor], scales: list[Tensor], q: float, joint: bool
+) -> list[Tensor]:
     """Return the sums of ``|row / scale|**q`` over the last axis; torch's own norm adds float32 one
     after the other and loses three digits over 1e7 entries.
     """
@@ -195,10 +197,12 @@ def _power_sums(rows: list[Tensor], scales: list[Tensor], q: float, joint: bool)
         torch._foreach_abs_(ratios)
         torch._foreach_pow_(ratios, q)
         return list(torch._foreach_norm(ratios, 1.0))
-    return [_power_sum(row, scale[..., None], q) for row, scale in zip(rows, scales, strict=True)]
+    return [
+        _sum_of_powers(row, scale[..., None], q) for row, scale in zip(rows, scales, strict=True)
+    ]
 
 
-def _power_sum(values: Tensor, scale: Tensor, q: float, block: int = 1 << 17) -> Tensor:
+def _sum_of_powers(values: Tensor, scale: Tensor, q: float, block: int = 1 << 17) -> Tensor:
     """Return the sum of ``|values / scale|**q`` over the last axis, on a CPU in blocks of ``block``
     entries, which stay in the cache between the passes over them (half a megabyte of float32;
     chosen by measurement).
