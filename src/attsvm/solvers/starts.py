@@ -44,8 +44,8 @@ def start_from(margins: Margins, earlier: MarginSolution, slack: float | None) -
     if earlier_margins.n != margins.n or earlier_margins.shape != margins.shape:
         raise InputError(
             f"warm_start solves {earlier_margins.n} sequences with weights"
-            f" {earlier_margins.shape}; the programme has {margins.n} sequences with weights {margins.shape}; start from a solution of the"
-            " same sequences"
+            f" {earlier_margins.shape}; the programme has {margins.n} sequences with weights"
+            f" {margins.shape}; start from a solution of the same sequences"
         )
     if earlier.status == "infeasible" or not earlier.norm > 0.0:
         return None
