@@ -116,7 +116,7 @@ def band(copies: int = 5) -> None:
         with torch.no_grad(), capture(model) as recording:
             model(**batch)
         generator = torch.Generator().manual_seed(copy)
-        for layer in recording.layers:
+        for layer in recording.layers.values():
             for text in layer.texts:
                 for head in text.queries:
                     turn = torch.linalg.qr(torch.randn(8, 8, generator=generator)).Q
