@@ -6,7 +6,7 @@ OUT    ?= runs/digits
 
 NATIVE  := hatch_build.py $(wildcard src/attsvm/native/*.cpp src/attsvm/native/*.hpp src/attsvm/native/*.h)
 
-.PHONY: demo test test-slow test-asan test-zig test-oldest lint docs bench clean
+.PHONY: wheels demo test test-slow test-asan test-zig test-oldest lint docs bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +59,21 @@ lint: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+# A wheel for each platform, compiled here by zig, and the source archive; then what an index asks of them.
+WHEELS := linux-x86_64 linux-aarch64 macos-x86_64 macos-arm64 windows-x86_64
+
+$(VENV)/.release: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'auditwheel>=6' 'build>=1.2' 'hatchling>=1.26' 'lief>=0.16' 'twine>=6' 'ziglang>=0.15'
+	@touch $@
+
+wheels: $(VENV)/.release
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --sdist --outdir dist
+	for platform in $(WHEELS); do ATTSVM_PLATFORM=$$platform $(BIN)/python -m build --no-isolation --wheel --outdir dist || exit 1; done
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m auditwheel show dist/attsvm-*-manylinux2014_x86_64.whl
+	$(BIN)/python release/check_wheels.py dist
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/first_call.py

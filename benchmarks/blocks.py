@@ -33,6 +33,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ from attsvm.report.style import (  # noqa: E402
     label_ends,
     logarithmic,
 )
-from attsvm.solvers import front, max_margin  # noqa: E402
+from attsvm.solvers import front, max_margin, max_margin_blocks  # noqa: E402
 from attsvm.solvers.pivoting import PIVOTING  # noqa: E402
 from programmes import PACKAGES  # noqa: E402
 
@@ -153,18 +154,18 @@ def watched() -> Iterator[list[tuple[int, int]]]:
     """Rows of every programme that is solved inside, and how many of their multipliers are not
     zero.
     """
-    sizes, solve = [], front._direct
+    sizes, solve = [], front.solve_all_rows
 
     def spied(part: Margins, *arguments: Any, **options: Any) -> Any:
         found = solve(part, *arguments, **options)
         sizes.append((part.m, int((found.dual != 0.0).sum())))
         return found
 
-    front._direct = spied
+    front.solve_all_rows = spied
     try:
         yield sizes
     finally:
-        front._direct = solve
+        front.solve_all_rows = solve
 
 
 def in_memory(instance: Any) -> Margins:
@@ -193,19 +194,17 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         if options.random
         else Planted(n, T, d, options.norm, options.spread, options.seed)
     )
-    margins: Any = Margins.from_blocks(instance, instance.count)
+    norm = parse_norm(options.norm)
     if options.in_memory:
-        margins = in_memory(instance)
+        solve = partial(max_margin, in_memory(instance), norm, tol=options.tol)
+    else:
+        blocks = Margins.from_blocks(instance, instance.count)
+        solve = partial(max_margin_blocks, blocks, norm, tol=options.tol, memory=options.memory)
     instance.making = instance.looking = 0.0
-    settings = (
-        {"tol": options.tol}
-        if options.in_memory
-        else {"tol": options.tol, "memory": options.memory}
-    )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began, wall = time.process_time(), time.monotonic()
     with watched() as sizes:
-        found = max_margin(margins, parse_norm(options.norm), **settings)
+        found = solve()
     cpu, wall = time.process_time() - began, time.monotonic() - wall
     most, free = (
         max(m for m, _ in sizes),

@@ -83,7 +83,7 @@ def long() -> None:
     levels.append(largest())
     audit(recording, norms=())
     levels.append(largest())
-    (text,) = recording.layers[0].texts
+    (text,) = next(iter(recording.layers.values())).texts
     kept = text.queries.nbytes + text.keys.nbytes + text.visible.nbytes
     print(f"{LONG} tokens, 9 heads: kept {kept / 2**20:.0f} MB; the largest memory", end=" ")
     print(f"{levels[0]:.0f} MB, with the block {levels[1]:.0f}, with statistics {levels[2]:.0f}")

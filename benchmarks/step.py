@@ -158,8 +158,8 @@ class Runner:
 
     def state_bytes(self) -> int:
         """Bytes of all tensors of the state, counters apart."""
-        kept = (value for state in self.optimizer.state.values() for value in state.values())
-        return sum(each.nbytes for each in kept if isinstance(each, Tensor) and each.ndim)
+        values = (value for state in self.optimizer.state.values() for value in state.values())
+        return sum(value.nbytes for value in values if isinstance(value, Tensor) and value.ndim)
 
 
 def timed(work: Callable[[], Any], device: torch.device) -> tuple[float, float]:
@@ -222,7 +222,7 @@ def pair(name: str, shapes: Shapes, options: argparse.Namespace) -> tuple[str, f
         for mine, other in zip(ours.seconds, theirs.seconds, strict=True)
     )
     bandwidth = 2 * source.nbytes / statistics.median(copies)
-    wall = sorted(each[0] for each in ours.seconds)
+    wall = sorted(seconds[0] for seconds in ours.seconds)
     middle = statistics.median(wall)
     low, high = (wall[round(share * (len(wall) - 1))] for share in (0.25, 0.75))
     moved = chosen.traffic * BYTES * count / middle
@@ -239,23 +239,24 @@ def table(name: str, options: argparse.Namespace) -> None:
     for matrices in (False, True):
         shapes = hidden_matrices(LISTS[name]()) if matrices else LISTS[name]()
         count = sum(map(math.prod, shapes)) / 1e6
-        asked = [
-            each
-            for each, contender in CONTENDERS.items()
+        names = [
+            label
+            for label, contender in CONTENDERS.items()
             if contender.matrices == matrices
-            and (not words or any(word in f"{each} {contender.beside}" for word in words))
+            and (not words or any(word in f"{label} {contender.beside}" for word in words))
         ]
-        if not asked:
+        if not names:
             continue
         print(f"\n**{name}, {count:.3g} million{' in hidden matrices' if matrices else ''}**\n")
         print("| optimiser | step | quartiles, ms | beside | GB/s | of copy | state B | extra B |")
         print("|---" * 8 + "|")
         copies = []
-        for each in asked:
+        for label in names:
             try:
-                row, bandwidth = pair(each, shapes, options)
+                row, bandwidth = pair(label, shapes, options)
             except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as e:
-                print(f"| {each} | not available: {type(e).__name__}: {str(e)[:120]} |", flush=True)
+                reason = f"{type(e).__name__}: {str(e)[:120]}"
+                print(f"| {label} | not available: {reason} |", flush=True)
             else:
                 copies.append(bandwidth)
                 print(row, flush=True)

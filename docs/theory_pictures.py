@@ -252,7 +252,7 @@ def geometries() -> Picture:
         ]
         for column, q in enumerate(powers):
             table[row, column] = np.median(
-                run.direction_gap(attsvm.max_margin(chosen, attsvm.Lp(q)))[-1]
+                run.direction_gap(attsvm.max_margin_batch(chosen, attsvm.Lp(q)))[-1]
             )
     shade = 0.04 + 0.4 * (np.log10(table / table.max()) / np.log10(table.min() / table.max()))
     with canvas(2.9, width=4.4) as (figure, axes):

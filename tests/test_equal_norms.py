@@ -23,7 +23,9 @@ from attsvm import (
     Spectral,
     margin_path,
     max_margin,
+    max_margin_batch,
 )
+from attsvm.margins import selection_margins
 from attsvm.norms import as_norm
 
 SPELLINGS: dict[str, list[Norm | str]] = {
@@ -90,8 +92,8 @@ def results():
             "hard": [hard, hard.message, hard.kkt(), repr(hard)],
             "soft": max_margin(margins, norm, slack=0.5),
             "equalities": max_margin(equal, norm),
-            "infeasible": max_margin(opposite, [0], norm),
-            "batch": list(max_margin([margins, margins], norm)),
+            "infeasible": max_margin(selection_margins(opposite, [0]), norm),
+            "batch": list(max_margin_batch([margins, margins], norm)),
             "path": margin_path([margins, margins], norm),
             "step": step(norm),
         }

@@ -40,9 +40,9 @@ solution = attsvm.max_margin(margins, attsvm.Lp(1.5))
 assert_type(solution, attsvm.MarginSolution)
 assert_type(attsvm.max_margin(margins, "nuc"), attsvm.MarginSolution)
 assert_type(attsvm.max_margin(margins, norm="nuc", slack=1.0), attsvm.MarginSolution)
-assert_type(attsvm.max_margin(data, tokens, "lp:3"), attsvm.MarginSolution)
-assert_type(attsvm.max_margin(data, [0, 1, 2, 0], norm="spec"), attsvm.MarginSolution)
-assert_type(attsvm.max_margin([margins]), attsvm.SolutionBatch)
+assert_type(attsvm.max_margin_batch([margins], "spec"), attsvm.SolutionBatch)
+blocks = attsvm.Margins.from_blocks([margins])
+assert_type(attsvm.max_margin_blocks(blocks, memory="1GB"), attsvm.MarginSolution)
 assert_type(attsvm.margin_path(margins, ["fro", "nuc"]), list[attsvm.MarginSolution])
 assert_type(solution.norm, float)
 assert_type(solution.W, Floats)
@@ -67,11 +67,13 @@ claim = Claim("mine", "a is small", "ours", lambda e: e["a"], at_most(1.0, "a re
 assert_type(claim.check(Evidence({"a": np.zeros(2)})), Verdict)
 attsvm.report.explore(data, tokens=[0, 0, 0, 0]).save("explorer.html")
 try:
-    attsvm.max_margin(data, [9, 9, 9, 9])
+    attsvm.selection_margins(data, [9, 9, 9, 9])
 except attsvm.InputError as error:
     assert_type(error.exit_code, int)
-attsvm.max_margin(3)  # type: ignore[call-overload]
-attsvm.max_margin(data)  # type: ignore[call-overload]
+attsvm.max_margin(data)  # type: ignore[arg-type]
+attsvm.max_margin([margins])  # type: ignore[arg-type]
+attsvm.max_margin_batch(margins)  # type: ignore[arg-type]
+attsvm.max_margin_blocks(margins)  # type: ignore[arg-type]
 attsvm.train(model, data, step)  # type: ignore[call-arg]
 AttentionSVC("lp:1.75")  # type: ignore[call-arg, arg-type]
 solution.W = None  # type: ignore[misc, assignment]

@@ -70,7 +70,7 @@ def image_bags(
 
 def sentences(texts: Sequence[str]) -> tuple[list[str], IntArray]:
     """The sentences of all texts, and the text that each is from: what ``fit(rows, y,
-    groups=groups)`` takes once the sentences have been made vectors.
+    bag_ids=bag_ids)`` takes once the sentences have been made vectors.
 
     A sentence ends at a line break, a ``<br>``, or a full stop, question or exclamation mark before
     a capital letter or a digit. Pieces without a letter or digit are left out.

@@ -21,7 +21,10 @@ _ROOMS = {
         "selection_batch selection_margins sequence_margins token_scores"
     ),
     "norms": "Frobenius Lp MaxRow Norm Nuclear PowerPotential Rows Schatten Spectral parse_norm",
-    "solvers": "MarginSolution SolutionBatch locally_optimal margin_path max_margin",
+    "solvers": (
+        "MarginSolution SolutionBatch locally_optimal margin_path max_margin max_margin_batch "
+        "max_margin_blocks"
+    ),
     "theory": (
         "Cone RegularizationPath all_support gradient_alignment graph_margins graph_svm order_arcs "
         "order_margins output_margins regularization_path soft_label_margins soft_label_svm "
@@ -69,6 +72,8 @@ __all__ = [
     "margin_path",
     "margins",
     "max_margin",
+    "max_margin_batch",
+    "max_margin_blocks",
     "multi_token_margins",
     "norms",
     "optim",
@@ -155,6 +160,8 @@ if TYPE_CHECKING:
         locally_optimal,
         margin_path,
         max_margin,
+        max_margin_batch,
+        max_margin_blocks,
     )
     from attsvm.theory import (
         Cone,

@@ -4,14 +4,13 @@ a library multiplies for them.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from attsvm.attention import Attention, compiled_pass
+from attsvm.attention import Attention
 from attsvm.attention.linear import matrix_loss
 from attsvm.base.errors import InputError
 from attsvm.datasets import unit_sphere
@@ -58,12 +57,11 @@ def test_the_compiled_pass_reads_only_what_fits(change: dict[str, Any], sentence
 
 
 def test_runs_shared_out_among_threads_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, v = unit_sphere(5, 4, 6, seed=list(range(7)))
+    """Of seven runs of so many tokens that threads are worth their start."""
+    data, v = unit_sphere(20, 50, 30, seed=list(range(7)))
     found = []
-    for worth in (math.inf, 0):
-        monkeypatch.setattr(compiled_pass, "WORTH_SHARING", worth)
-        monkeypatch.setattr(compiled_pass, "threads", lambda: 3)
-        monkeypatch.setattr("attsvm.base.cores.threads", lambda: 3)
+    for count in ("1", "3"):
+        monkeypatch.setenv("ATTSVM_THREADS", count)
         model = Attention.cross(data, v, init=("uniform", 0), train_head=True)
         model.loss(data).sum().backward()
         found.append((model.W.grad, model.head.readout.grad))

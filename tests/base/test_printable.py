@@ -55,9 +55,9 @@ def test_whatever_is_shown_is_short_and_without_numbers() -> None:
     for each in (
         data,
         margins,
-        attsvm.max_margin(data, tokens, "schatten:1.2345678901234567", tol=1e-3),
-        attsvm.max_margin(hopeless, [0]),
-        attsvm.max_margin([margins] * 30),
+        attsvm.max_margin(margins, "schatten:1.2345678901234567", tol=1e-3),
+        attsvm.max_margin(attsvm.selection_margins(hopeless, [0])),
+        attsvm.max_margin_batch([margins] * 30),
         attsvm.MarginsBatch.stack([margins] * 30),
         attsvm.regularization_path(data, head, None, [1.0, 2.0], starts=0),
         load("digits"),

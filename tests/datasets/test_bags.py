@@ -38,9 +38,9 @@ def test_arrays_of_every_form_and_padded_sequences():
     np.testing.assert_array_equal(again.mask, data.mask)
 
 
-def test_a_table_with_groups_in_order_of_appearance_and_rows_where_they_came_from():
+def test_a_table_with_bag_ids_in_order_of_appearance_and_rows_where_they_came_from():
     rows = np.arange(10.0).reshape(5, 2)
-    bags = as_bags(rows, groups=["z", "a", "z", "m", "a"])
+    bags = as_bags(rows, bag_ids=["z", "a", "z", "m", "a"])
     same(bags, rows[[0, 2]], rows[[1, 4]], rows[[3]])
     np.testing.assert_array_equal(bags.rows, rows[bags.source])
 
@@ -66,7 +66,7 @@ def test_bags_of_sawmil_and_torchmil_bring_their_labels():
 def test_the_table_is_nobody_elses(form):
     X = np.ones((2, 3, 2))
     bags = as_bags(form(X, [1.0, -1.0]) if form is AttentionData else form(X))
-    rows = as_bags(X[0], groups=[0, 0, 1])
+    rows = as_bags(X[0], bag_ids=[0, 0, 1])
     X[:] = 7.0
     for one in (bags, rows):
         np.testing.assert_array_equal(one.rows, 1.0)
@@ -83,7 +83,7 @@ def test_taking_bags_keeps_their_instances_labels_and_sources():
 
 
 @pytest.mark.parametrize(
-    ("X", "groups", "sentence"),
+    ("X", "bag_ids", "sentence"),
     [
         ([], None, "X holds no bags"),
         ([A, np.empty((0, 2))], None, "bag 1 has no instances"),
@@ -92,12 +92,12 @@ def test_taking_bags_keeps_their_instances_labels_and_sources():
         ([A, np.ones(2)], None, r"bag 1 has shape \(2,\)"),
         ([np.ones(2)], None, r"bag 0 has shape \(2,\)"),
         ([A, np.array([["x", "y"]])], None, "bag 1 has dtype"),
-        (A, None, "give the bag of each row as groups"),
+        (A, None, "give the bag of each row as bag_ids"),
         (np.empty((2, 0, 3)), None, "bag 0 has no instances"),
         (np.empty((0, 2, 3)), None, "it must be bags x instances x features"),
-        (A, [0, 1], r"groups has shape \(2,\); it must be \(3,\)"),
-        (A, [0.0, np.nan, 1.0], "groups has no bag for row 1"),
-        (A, ["a", None, "b"], "groups has no bag for row 1"),
+        (A, [0, 1], r"bag_ids has shape \(2,\); it must be \(3,\)"),
+        (A, [0.0, np.nan, 1.0], "bag_ids has no bag for row 1"),
+        (A, ["a", None, "b"], "bag_ids has no bag for row 1"),
         (np.empty((0, 2)), [], "X holds no instances"),
         ([A, B], [0, 1], "X"),
         (np.empty((3, 0)), [0, 0, 1], "instances without features"),
@@ -107,9 +107,9 @@ def test_taking_bags_keeps_their_instances_labels_and_sources():
         (3.0, None, "give a list of bags, each an array"),
     ],
 )
-def test_what_cannot_be_bags_is_one_sentence(X, groups, sentence):
+def test_what_cannot_be_bags_is_one_sentence(X, bag_ids, sentence):
     with pytest.raises(InputError, match=sentence) as caught:
-        as_bags(X, groups)
+        as_bags(X, bag_ids)
     assert "\n" not in str(caught.value)
 
 

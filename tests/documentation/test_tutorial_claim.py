@@ -20,7 +20,7 @@ def gaps_after(steps: int, seeds: range, tokens: list[np.ndarray]) -> np.ndarray
     course = attsvm.train(model, data, descent, steps=steps)
     chosen = course.selected[-1] if tokens == [] else tokens[0]
     tokens[:] = [chosen]
-    best = attsvm.max_margin(
+    best = attsvm.max_margin_batch(
         [attsvm.selection_margins(data.instance(k), own) for k, own in enumerate(chosen)]
     )
     return course.direction_gap(best)[-1]

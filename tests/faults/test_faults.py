@@ -443,10 +443,10 @@ def _(b):
     T=3,
 )
 def _(b):
-    from attsvm.optim import steepest
+    from attsvm.optim import base
 
     b.around(
-        steepest._averaged,
+        base.average_gradients,
         lambda right, group, gradients, buffers: right(
             {**group, "momentum": 0}, gradients, buffers
         ),
@@ -472,10 +472,10 @@ def _(b):
     why="rates-1 trains in the compiled engine, which the test compares",
 )
 def _(b):
-    from attsvm.optim import steepest
+    from attsvm.optim import polyak
 
     b.around(
-        steepest.polyak_step,
+        polyak.polyak_step,
         lambda right, loss, floor, factor, *a: right(loss, floor, 1.0, *a),
     )
 
@@ -544,14 +544,14 @@ def _(b):
     scores=[1, 10, 100],
 )
 def _(b):
-    from attsvm.training.instances import Instance
+    from attsvm.training.instances import ReducedInstance
 
     def wrong(right, self, head):
         score = right(self, head)
         score[: self.start[1]] *= 1.01
         return score
 
-    b.method(Instance, "scores", wrong)
+    b.method(ReducedInstance, "scores", wrong)
 
 
 @fault(
@@ -563,12 +563,14 @@ def _(b):
     from attsvm.attention import linear
 
     def wrong(ctx, grad):
-        found = linear._Gradients.backward(ctx, grad)
+        found = linear._LossFunction.backward(ctx, grad)
         found[0][..., 0, :] *= 1.01
         return found
 
-    b.patch.setattr(linear, "_SMALL", 0)  # the gradient of moved queries, sequence by sequence
-    b.patch.setattr(linear._Fused, "backward", staticmethod(wrong))
+    b.patch.setattr(
+        linear, "SMALL_PRODUCT", 0
+    )  # the gradient of moved queries, sequence by sequence
+    b.patch.setattr(linear._CompiledLoss, "backward", staticmethod(wrong))
 
 
 @fault(
@@ -580,10 +582,11 @@ def _(b):
     from attsvm.training.native_loop import NativeLoop
 
     def wrong(right, self, r, scales):
-        right(self, r, scales)
-        self._descents[r].stacked = 1
+        run = right(self, r, scales)
+        run.stacked = 1
+        return run
 
-    b.method(NativeLoop, "_fill", wrong)
+    b.method(NativeLoop, "_descent_run", wrong)
 
 
 @fault(
@@ -594,7 +597,7 @@ def _(b):
 def _(b):
     from attsvm.training import engine
 
-    b.around(engine.values, lambda right, schedule, step, count: np.ones(count))
+    b.around(engine.step_factors, lambda right, schedule, step, count: np.ones(count))
 
 
 @fault(
@@ -606,7 +609,7 @@ def _(b):
 def _(b):
     from attsvm.training import native_loop
 
-    b.around(native_loop._rate, lambda right, *arguments: 1.1 * right(*arguments))
+    b.around(native_loop._step_length, lambda right, *arguments: 1.1 * right(*arguments))
 
 
 @fault(
@@ -618,10 +621,10 @@ def _(b):
 def _(b):
     from attsvm import native
 
-    def wrong(right, keys, *arguments, **named):
-        return right(1.1 * keys, *arguments, **named)
+    def wrong(right, self, keys, *arguments, **named):
+        right(self, 1.1 * keys, *arguments, **named)
 
-    b.around(native.sequences, wrong)
+    b.method(native.SequenceArrays, "__init__", wrong)
 
 
 @fault(
@@ -636,7 +639,7 @@ def _(b):
     def wrong(right, group, scales, name, r):
         return right(group, scales, name, r) * (name != "head.readout")
 
-    b.around(native_loop._rate, wrong)
+    b.around(native_loop._step_length, wrong)
 
 
 @fault(
@@ -650,10 +653,11 @@ def _(b):
     from attsvm.training.native_loop import NativeLoop
 
     def wrong(right, self, r, scales):
-        right(self, r, scales)
-        self._descents[r].loss = self._descents[r].loss or 1
+        run = right(self, r, scales)
+        run.loss = run.loss or 1
+        return run
 
-    b.method(NativeLoop, "_fill", wrong)
+    b.method(NativeLoop, "_descent_run", wrong)
 
 
 @fault(
@@ -668,7 +672,7 @@ def _(b):
     def wrong(right, *arguments):
         return [0.0 * part for part in right(*arguments)]
 
-    b.around(native_loop._starts, wrong)
+    b.around(native_loop._start_weights, wrong)
 
 
 @fault(
@@ -768,7 +772,7 @@ def _(b):
     def wrong(right, data, *arguments, **named):
         return right(replace(data, mask=np.ones_like(data.mask)), *arguments, **named)
 
-    b.around(instances.read, wrong)
+    b.around(instances.read_instances, wrong)
 
 
 @fault(
@@ -779,7 +783,7 @@ def _(b):
 def _(b):
     from attsvm.training import engine
 
-    b.around(engine.values, lambda right, schedule, step, count: right(schedule, 0, count))
+    b.around(engine.step_factors, lambda right, schedule, step, count: right(schedule, 0, count))
 
 
 @fault(
@@ -790,13 +794,14 @@ def _(b):
 def _(b):
     from attsvm.optim import SteepestDescent
 
-    def wrong(right, self, group, lr, rows, **copied):
-        decay = group["weight_decay"]
-        pulled = [(p, g + decay * p, buffer) for p, g, buffer in rows]
-        return right(self, {**group, "weight_decay": 0.0}, lr, pulled, **copied)
+    def wrong(right, self, tensors, results):
+        decay = tensors.group["weight_decay"]
+        rows = zip(tensors.parameters, tensors.gradients, strict=True)
+        gradients = [gradient + decay * parameter for parameter, gradient in rows]
+        group = {**tensors.group, "weight_decay": 0.0}
+        return right(self, tensors._replace(group=group, gradients=gradients), results)
 
-    b.method(SteepestDescent, "_moved", wrong)
-    b.patch.setattr("attsvm.optim.steepest.takes_kernel", lambda *a: False)
+    b.method(SteepestDescent, "_apply_group", wrong)
 
 
 @fault(

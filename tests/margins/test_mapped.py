@@ -9,8 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attsvm import AttentionData, InputError, Margins, max_margin, selection_margins
-from attsvm.margins import MappedSelections, mapped
+from attsvm import (
+    AttentionData,
+    InputError,
+    Margins,
+    max_margin,
+    max_margin_blocks,
+    selection_margins,
+)
+from attsvm.margins import MappedSelections
 
 
 @pytest.fixture
@@ -30,8 +37,7 @@ def saved(arrays: dict[str, np.ndarray], folder: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["folder", "shards", "fortran"])
-def test_the_solution_of_what_is_on_disk(form: str, arrays, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(mapped, "_BLOCK", 8 * 6 * 4 * 4)  # four sequences
+def test_the_solution_of_what_is_on_disk(form: str, arrays, tmp_path) -> None:
     path = tmp_path
     for name, array in arrays.items():
         if form == "shards" and name != "Z":
@@ -40,7 +46,7 @@ def test_the_solution_of_what_is_on_disk(form: str, arrays, tmp_path, monkeypatc
                 np.save(path / f"{name}-{k}.npy", part)
         else:
             np.save(path / f"{name}.npy", np.asfortranarray(array) if form == "fortran" else array)
-    blocks = MappedSelections(path)
+    blocks = MappedSelections(path, block_bytes=8 * 6 * 4 * 4)  # of four sequences
     assert blocks.count == (11 if form == "shards" else 8)
     read = [blocks(k) for k in range(blocks.count)]  # every sequence once, in its order
     assert max(len(tokens) for tokens, *_ in read) <= 4
@@ -49,7 +55,7 @@ def test_the_solution_of_what_is_on_disk(form: str, arrays, tmp_path, monkeypatc
     data = AttentionData(arrays["X"], np.ones(30), arrays["Z"], arrays["mask"])
     expected = max_margin(selection_margins(data, arrays["selected"])).norm
     for given in (path, str(path), blocks):
-        found = max_margin(Margins.from_blocks(given))
+        found = max_margin_blocks(Margins.from_blocks(given))
         assert found.status == "optimal"
         assert found.norm == pytest.approx(expected, rel=1e-9)
 
@@ -63,7 +69,7 @@ def test_without_queries_the_first_visible_token_asks(masked: bool, arrays, tmp_
     logits = np.einsum("ntd,de,ne->nt", X, np.random.default_rng(1).normal(size=(4, 4)), queries)
     arrays = {"X": X, "selected": np.where(seen, logits, -np.inf).argmax(axis=1)}
     saved({**arrays, "mask": mask} if masked else arrays, tmp_path)
-    found = max_margin(Margins.from_blocks(tmp_path))
+    found = max_margin_blocks(Margins.from_blocks(tmp_path))
     data = AttentionData(X, np.ones(30), queries, seen)
     whole = max_margin(selection_margins(data, arrays["selected"]))
     assert found.status == whole.status == "optimal"
@@ -83,7 +89,7 @@ def test_data_that_change_on_disk_are_refused(arrays, tmp_path) -> None:
         return arrays["selected"]
 
     with pytest.raises(InputError, match="block 0 has changed"):
-        max_margin(Margins.from_blocks(MappedSelections(tmp_path, select)))
+        max_margin_blocks(Margins.from_blocks(MappedSelections(tmp_path, select)))
 
 
 @pytest.mark.parametrize(

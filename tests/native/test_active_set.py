@@ -18,7 +18,7 @@ def _solve(A, b, cap, equal, start=None):
     gram, sides, multipliers, slopes = (
         native.address(x, float, *x.shape) for x in (G, b, lam, slope)
     )
-    state = native.active_set(m, A.shape[1])
+    state = native.ActiveSet(m, A.shape[1])
     given = native.address(cap, float, m), native.address(equal, np.uint8, m), state
     if start is not None:
         native.library.active_set_begin(gram, *given, multipliers)

@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,6 +35,13 @@ def test_structs_have_the_layout_of_the_library() -> None:
 def test_the_library_is_made_of_the_sources_that_lie_beside_it() -> None:
     digest = runpy.run_path(str(ROOT / "hatch_build.py"))["digest"]()
     assert native.library.sources().decode() == digest, "run `python hatch_build.py`"
+
+
+def test_a_platform_that_nobody_compiles_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTSVM_PLATFORM", "amiga")
+    this_platform = runpy.run_path(str(ROOT / "hatch_build.py"))["this_platform"]
+    with pytest.raises(RuntimeError, match="take one of linux-x86_64, linux-aarch64"):
+        this_platform()
 
 
 @pytest.mark.processes
@@ -92,4 +100,47 @@ def test_offsets_that_leave_the_rows_are_refused() -> None:
     free = np.zeros(3, np.uint8)
     for offsets in ([0, 2, 4], [1, 2, 3], [0, 4, 3]):
         with pytest.raises(TypeError, match="offsets"):
-            native.programme(D, Z, b, b, np.array(offsets), free)
+            native.ProgrammeRows(D, Z, b, b, np.array(offsets), free)
+
+
+def _sequences(**changed: Any) -> native.SequenceArrays:
+    arrays = {
+        "keys": np.ones((5, 3)),
+        "queries": np.ones((2, 4)),
+        "labels": np.ones(2),
+        "start": np.array([0, 2, 5]),
+    }
+    return native.SequenceArrays(**{**arrays, **changed})
+
+
+@pytest.mark.parametrize(
+    ("build", "field"),
+    [
+        (lambda: _sequences(labels=np.ones(3)), "SequenceArrays.labels"),
+        (lambda: _sequences(start=np.array([0, 2, 5], np.int32)), "SequenceArrays.start"),
+        (lambda: _sequences(start=np.array([0, 2, 6])), "rise from 0 to 5"),
+        (lambda: _sequences(start=np.array([0, 5, 5])), "visible token"),
+        (lambda: _descent(W=np.ones((3, 4))), "DescentRun.W"),
+        (lambda: _descent(W=np.ones((4, 3)), dual=np.ones((4, 4))), "DescentRun.dual"),
+        (lambda: _descent(K=np.ones((2, 3)), Q=np.ones((4, 3))), "DescentRun.Q"),
+        (lambda: _descent(head_width=4), "4 trained entries"),
+        (lambda: _descent().fix_scores(np.ones(4), np.ones(2)), "DescentRun.token_score"),
+        (lambda: native.Iterate(np.ones((2, 2)).T[:1], np.ones(3), np.ones(9), target=1.0), "W is"),
+    ],
+)
+def test_structs_refuse_arrays_that_do_not_fit(build: Any, field: str) -> None:
+    """A wrong shape would be a corrupted heap."""
+    with pytest.raises(TypeError, match=field):
+        build()
+
+
+def _descent(**arrays: Any) -> native.DescentRun:
+    outputs = {"winner": np.zeros(2, np.int64), "margin": np.ones(2), "softmax_sum": np.ones(2)}
+    return native.DescentRun(_sequences(), head=np.ones(4), **outputs, **arrays)
+
+
+def test_structs_keep_their_arrays_alive() -> None:
+    run = _descent(W=np.full((4, 3), 7.0))
+    assert run.arrays["W"][3, 2] == 7.0
+    assert run.arrays["W"].ctypes.data == run.W
+    assert run.sequences.arrays["labels"].ctypes.data == run.data.contents.labels

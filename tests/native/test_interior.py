@@ -23,14 +23,14 @@ def _programme(rng, n, per, dx, dz, equalities=0):
     free = np.zeros(n * per, np.uint8)
     free[equal] = 1
     offsets = np.arange(n + 1) * per
-    p = native.programme(D, Z, b, np.full(n * per, np.inf), offsets, free)
+    p = native.ProgrammeRows(D, Z, b, np.full(n * per, np.inf), offsets, free)
     A = (D[:, :, None] * np.repeat(Z, per, axis=0)[:, None, :]).reshape(n * per, -1)
     return p, A, b, free
 
 
 def _points(m, k, box):
     """Entries count alike; five iterations without half the gap end the method."""
-    return native.interior(m, np.ones(k), box, 5)
+    return native.Interior(m, np.ones(k), box, 5)
 
 
 def _gap(A, b, free, box, w, lam):
@@ -78,7 +78,7 @@ def test_one_iteration_at_a_time_is_the_same_as_all(box):
 def test_a_contradiction_has_no_points(box):
     D, Z = np.array([[1.0, 0.0], [-1.0, 0.0]]), np.ones((1, 1))
     b, offsets = np.ones(2), np.array([0, 2])
-    p = native.programme(D, Z, b, b, offsets, np.zeros(2, np.uint8))
+    p = native.ProgrammeRows(D, Z, b, b, offsets, np.zeros(2, np.uint8))
     at = _points(2, 2, box)
     native.library.interior_begin(p, at)
     native.library.interior(p, at, None, 1e-13, 60)
@@ -90,13 +90,13 @@ def test_a_contradiction_has_no_points(box):
 def test_many_programmes_are_solved_in_the_units_of_the_caller(box, power):
     rng = np.random.default_rng(0)
     parts = [_programme(rng, 4, 5, 6, 7)[0].arrays for _ in range(5)]
-    D, Z, b = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    D, Z, b = (np.concatenate([part[name] for part in parts]) for name in ("D", "Z", "b"))
     offsets, instances = np.arange(21) * 5, np.arange(6) * 4
     near, far = [], []
     for scale, found in ((1.0, near), (2.0**power, far)):
         W, lam = np.zeros((5, 6, 7)), np.zeros(100)
         gap, systems = np.zeros(5), np.zeros(5, np.int64)
-        p = native.programme(scale * D, Z, b, b, offsets, np.zeros(100, np.uint8))
+        p = native.ProgrammeRows(scale * D, Z, b, b, offsets, np.zeros(100, np.uint8))
         of = [native.address(x, x.dtype.type, *x.shape) for x in (W, lam, gap, systems)]
         at = native.address(instances, np.int64, 6)
         for part in ((0, 2), (2, 5)):

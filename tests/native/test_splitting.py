@@ -9,7 +9,7 @@ import pytest
 
 from attsvm import native
 from attsvm.norms import parse_norm
-from attsvm.solvers.splitting import Energy
+from attsvm.solvers.energy import Energy
 
 GUARD = 64
 
@@ -17,15 +17,15 @@ GUARD = 64
 def _solved(name, D, Z, offsets, b, cap=math.inf, most=400):
     """The outcome, iterate, weights and multipliers; numbers beyond the scratch space stay."""
     m, dx, dz = len(D), D.shape[1], Z.shape[1]
-    rows = native.programme(D, Z, b, np.full(m, cap), offsets, np.zeros(m, np.uint8))
+    rows = native.ProgrammeRows(D, Z, b, np.full(m, cap), offsets, np.zeros(m, np.uint8))
     W, dual = np.zeros((dx, dz)), np.zeros(m)
     order, side = np.empty(m, np.int64), np.zeros(m, np.uint8)
     size = native.library.splitting_room(m, len(Z), dx, dz)
     room = np.full(size + GUARD, 7.0)
     gauge = Energy(parse_norm(name), math.isfinite(cap)).gauge
-    places = [native.address(x, x.dtype.type, *x.shape) for x in (W, dual, room, order, side)]
-    state = native.Iterate(*places[:3], target=1e-11, most=most)
-    outcome = native.library.splitting(rows, gauge, *places[3:], state)
+    state = native.Iterate(W, dual, room, target=1e-11, most=most)
+    addresses = [native.address(x, x.dtype.type, *x.shape) for x in (order, side)]
+    outcome = native.library.splitting(rows, gauge, *addresses, state)
     assert (room[size:] == 7.0).all()
     return outcome, state, W, dual
 

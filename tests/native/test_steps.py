@@ -20,13 +20,13 @@ def moved(g: Array, y: Array, keep: float, lr: float, p: float) -> tuple[Array, 
     inverse = mirror_exponents(p)[1]
     step = getattr(library, f"mirror_step_{FORMS[y.dtype.type]}")
     at = (each.ctypes.data for each in (g, y, w))
-    step(*at, y.size, keep, lr, float(inverse.whole), inverse.rest)
+    step(*at, y.size, keep, lr, float(inverse.integer), inverse.fraction)
     return y, w
 
 
 def power(y: Array, p: float) -> Array:
     inverse, size = mirror_exponents(p)[1], np.abs(y.astype(np.longdouble))
-    whole, rest = np.longdouble(inverse.whole), np.longdouble(inverse.rest)
+    whole, rest = np.longdouble(inverse.integer), np.longdouble(inverse.fraction)
     return np.copysign(size**whole * size**rest, y)
 
 

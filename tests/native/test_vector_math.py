@@ -15,7 +15,7 @@ LEVELS = ["baseline", "avx2"] if native.library.fast_processor() else ["baseline
 
 @pytest.fixture(params=LEVELS)
 def core(request: pytest.FixtureRequest) -> ctypes.CDLL:
-    return native._open(request.param)
+    return native.open_library(request.param)
 
 
 def units_off(found: np.ndarray, exact: list[mp.mpf]) -> float:

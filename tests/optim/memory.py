@@ -100,9 +100,9 @@ def sequences_pass(draw: np.random.Generator, spoil: Callable[[Array], Array]) -
     readout = tensor(spoil(guarded(np.ones((2, 5, 1)))))
     matrix = tensor(spoil(guarded(np.ones((2, 4, 4)))))
     moved = tensor(spoil(guarded(np.ones((2, 3, 4)))))
-    for each in (readout, matrix, moved):
-        if each.is_floating_point():
-            each.requires_grad_()
+    for argument in (readout, matrix, moved):
+        if argument.is_floating_point():
+            argument.requires_grad_()
     loss, which = Logistic(), draw.integers(3)
     if which == 0:
         linear_loss(moved, readout, True, bad, loss).sum().backward()

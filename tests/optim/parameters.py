@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 
-def drawn(
+def normal_values(
     *shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 1.0
 ) -> Tensor:
     """Normal numbers, the same in every precision."""
@@ -17,10 +17,10 @@ def drawn(
 def parameter(
     *shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 1.0
 ) -> nn.Parameter:
-    return nn.Parameter(drawn(*shape, seed=seed, dtype=dtype, scale=scale))
+    return nn.Parameter(normal_values(*shape, seed=seed, dtype=dtype, scale=scale))
 
 
 def give_gradient(weight: Tensor, seed: int = 0, scale: float = 1.0) -> Tensor:
     """A gradient for the weight, and a copy of it."""
-    weight.grad = drawn(*weight.shape, seed=1000 + seed, dtype=weight.dtype, scale=scale)
+    weight.grad = normal_values(*weight.shape, seed=1000 + seed, dtype=weight.dtype, scale=scale)
     return weight.grad.clone()

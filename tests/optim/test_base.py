@@ -34,9 +34,9 @@ def test_float32_state_of_low_precision_parameters_survives_every_way_of_saving(
     torch.save(optimizer.state_dict(), file)
     file.seek(0)
     q = nn.Parameter(p.detach().clone())
-    loaded, seen = heavy(q), []
+    loaded, dtypes = heavy(q), []
     loaded.register_load_state_dict_post_hook(
-        lambda o: seen.append(o.state[q]["momentum_buffer"].dtype)
+        lambda o: dtypes.append(o.state[q]["momentum_buffer"].dtype)
     )
     loaded.load_state_dict(torch.load(file))
     for other in (loaded, copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
@@ -44,7 +44,7 @@ def test_float32_state_of_low_precision_parameters_survives_every_way_of_saving(
         assert state["momentum_buffer"].dtype == torch.float32
         assert torch.equal(state["momentum_buffer"], buffer)
         assert state["momentum_buffer"].data_ptr() != buffer.data_ptr()
-    assert seen == [torch.float32]  # hooks of the user see the final state
+    assert dtypes == [torch.float32]  # hooks of the user see the final state
 
 
 def test_a_checkpoint_changed_by_a_pre_hook_is_what_is_loaded() -> None:

@@ -133,8 +133,8 @@ def test_parameters_may_be_replaced_as_where_a_model_is_sharded():
         group["params"] = [fresh[p] for p in group["params"]]
     optimizer.param_groups = optimizer.param_groups
     optimizer.state = optimizer.state
-    held = [group["params"] for member in optimizer.optimizers for group in member.param_groups]
-    assert {p for each in held for p in each} == set(fresh.values())
+    lists = [group["params"] for member in optimizer.optimizers for group in member.param_groups]
+    assert {p for parameters in lists for p in parameters} == set(fresh.values())
     bias = fresh[net[1].bias]
     optimizer.state = {bias: {"step": torch.tensor(7.0)}}
     assert optimizer.optimizers[1].state[bias]["step"] == 7
@@ -250,31 +250,6 @@ def test_the_state_of_sgd_without_momentum_and_of_one_that_goes_on():
             theirs.step()
             ours.step()
         torch.testing.assert_close(weights[1], weights[0], rtol=1e-6, atol=1e-7)
-
-
-def polyak(weights):
-    return SteepestDescent(weights, lr=1.0, step_size="polyak")
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_the_loss_reaches_polyaks_step(nested):
-    w, v, alone = (nn.Parameter(torch.full((2, 2), 2.0)) for _ in range(3))
-    members = [polyak([w]), sgd([v], lr=0.1)]
-    optimizer = CombinedOptimizer([CombinedOptimizer(members)] if nested else members)
-    single = polyak([alone])
-    for take in ("closure", "loss"):
-        for p in (w, v, alone):
-            p.grad = p.detach().clone()
-        for each in (optimizer, single):
-            if take == "closure":
-                each.step(lambda: torch.tensor(3.0))
-            else:
-                each.step(loss=3.0)
-        assert torch.equal(w, alone)
-    before = v.detach().clone()
-    with pytest.raises(InputError, match="needs the loss"):
-        optimizer.step()
-    assert torch.equal(v, before)
 
 
 def test_a_nested_member_that_refuses_leaves_all_as_they_were():

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from parameters import drawn
+from parameters import normal_values
 from torch import nn
 from torch.optim import Optimizer
 
@@ -62,10 +62,10 @@ FORMS: dict[str, Callable[[Make], Any]] = {
 
 SHAPES = (((4, 3), torch.float32), ((2, 3, 3), torch.bfloat16))
 every = [
-    pytest.param(leaf, form, id=f"{name}, {place}")
+    pytest.param(leaf, form, id=f"{name}, {name_of_form}")
     for name, leaf in LEAVES.items()
-    for place, form in FORMS.items()
-    if place != "alone" or name not in ("AdamW", "SGD")
+    for name_of_form, form in FORMS.items()
+    if name_of_form != "alone" or name not in ("AdamW", "SGD")
 ]
 composed = pytest.mark.parametrize(("leaf", "form"), every)
 
@@ -76,15 +76,15 @@ class Case:
     def __init__(self, leaf: Make, form: Callable[[Make], Any], apart: bool = False) -> None:
         self.parameters: list[nn.Parameter] = []
         self.leaves: list[Optimizer] = []
-        self.optimizer = self._built(form(leaf))
+        self.optimizer = self._build(form(leaf))
         self.apart = apart
 
-    def _built(self, tree: Any) -> Optimizer:
+    def _build(self, tree: Any) -> Optimizer:
         if isinstance(tree, list):
-            return CombinedOptimizer([self._built(each) for each in tree])
+            return CombinedOptimizer([self._build(subtree) for subtree in tree])
         count = len(self.parameters)
         mine = [
-            nn.Parameter(drawn(*shape, seed=count + index, dtype=dtype))
+            nn.Parameter(normal_values(*shape, seed=count + index, dtype=dtype))
             for index, (shape, dtype) in enumerate(SHAPES)
         ]
         self.parameters += mine
@@ -94,12 +94,14 @@ class Case:
     def feed(self, number: int, scale: float = 1.0) -> None:
         """Gradients of a step; one parameter has none in the second."""
         for index, p in enumerate(self.parameters):
-            gradient = drawn(*p.shape, seed=100 * (number + 1) + index, dtype=p.dtype, scale=scale)
+            gradient = normal_values(
+                *p.shape, seed=100 * (number + 1) + index, dtype=p.dtype, scale=scale
+            )
             p.grad = None if (number, index) == (1, 0) else gradient
 
     def step(self) -> None:
-        for each in self.leaves if self.apart else [self.optimizer]:
-            each.step()
+        for optimizer in self.leaves if self.apart else [self.optimizer]:
+            optimizer.step()
 
     def run(self, *numbers: int) -> Case:
         for number in numbers:
@@ -178,9 +180,9 @@ def test_a_scaler_unscales_and_skips_all(leaf: Make, form: Any) -> None:
 def hooked(case: Case) -> list[str]:
     """What is called in a step, by whom."""
     calls: list[str] = []
-    for index, each in enumerate(dict.fromkeys([case.optimizer, *case.leaves])):
-        each.register_step_pre_hook(lambda *_, index=index: calls.append(f"before {index}"))
-        each.register_step_post_hook(lambda *_, index=index: calls.append(f"after {index}"))
+    for index, optimizer in enumerate(dict.fromkeys([case.optimizer, *case.leaves])):
+        optimizer.register_step_pre_hook(lambda *_, index=index: calls.append(f"before {index}"))
+        optimizer.register_step_post_hook(lambda *_, index=index: calls.append(f"after {index}"))
     return calls
 
 
@@ -256,7 +258,7 @@ def test_a_checkpoint_without_settings_leaves_those_of_each_group(leaf: Make, fo
 def test_a_group_added_later_moves_like_the_others(leaf: Make, form: Any) -> None:
     together, apart = pair(leaf, form)
     for case in (together.run(0), apart.run(0)):
-        late = nn.Parameter(drawn(3, 4, seed=9, dtype=torch.float64))
+        late = nn.Parameter(normal_values(3, 4, seed=9, dtype=torch.float64))
         case.parameters.append(late)
         case.leaves[-1].add_param_group({"params": [late], "lr": 0.02})
         assert case.optimizer.param_groups[-1]["params"] == [late]
@@ -352,14 +354,14 @@ def test_a_compiled_step_moves_all_that_the_plain_one_moves(
 
         @torch.compile(backend="eager")
         def step() -> None:
-            for each in [optimizer]:
-                for group in each.param_groups:
+            for member in [optimizer]:
+                for group in member.param_groups:
                     group["touched"] = True
-                each.step()
+                member.step()
 
     elif where == "members":  # compiled one by one, and put into a combination that is not
-        for each in case.leaves:
-            each.step = torch.compile(each.step, backend="eager")  # type: ignore[method-assign]
+        for member in case.leaves:
+            member.step = torch.compile(member.step, backend="eager")  # type: ignore[method-assign]
         step = optimizer.step
 
     elif where == "closure":
@@ -368,7 +370,7 @@ def test_a_compiled_step_moves_all_that_the_plain_one_moves(
         def step() -> None:
             assert float(inner(lambda: torch.tensor(2.0))) == 2.0
 
-    fast = where == "method" and form in (FORMS[place] for _, place in FAST)
+    fast = where == "method" and form in (FORMS[name_of_form] for _, name_of_form in FAST)
     for number in (0,) if fast else (0, 1, 2, 3):
         if number == 2:
             optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))

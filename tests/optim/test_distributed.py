@@ -50,11 +50,11 @@ def alone():
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 @pytest.mark.parametrize("name", two.OPTIMIZERS)
 def test_two_processes_end_where_one_does(folder, alone, name, kind):
-    found = torch.load(folder / "results.pt", weights_only=True)[f"{kind}, {name}"]
-    for here, there in zip(alone[name], found, strict=True):
+    weights = torch.load(folder / "results.pt", weights_only=True)[f"{kind}, {name}"]
+    for expected, weight in zip(alone[name], weights, strict=True):
         # Gradients are summed in another order: roundings of float32, of which weights see 1 / (p -
         # 1) times.
-        torch.testing.assert_close(there, here, rtol=0, atol=1e-6)
+        torch.testing.assert_close(weight, expected, rtol=0, atol=1e-6)
 
 
 # what this test is about
@@ -80,5 +80,5 @@ def test_a_checkpoint_of_two_processes_resumes_on_one(folder):
     )
     two.train(fleet, [optimizer], range(two.STEPS // 2, two.STEPS))
     results = torch.load(folder / "results.pt", weights_only=True)
-    for found, expected in zip(net.parameters(), results["fsdp, split"], strict=True):
-        torch.testing.assert_close(found.detach(), expected, rtol=0, atol=1e-6)
+    for weight, expected in zip(net.parameters(), results["fsdp, split"], strict=True):
+        torch.testing.assert_close(weight.detach(), expected, rtol=0, atol=1e-6)

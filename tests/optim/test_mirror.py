@@ -81,8 +81,8 @@ def test_p_2_is_sgd_bit_for_bit_without_a_dual(
         ours.step()
         theirs.step()
         assert torch.equal(a, b)
-    kept = {"momentum_buffer"} if "momentum" in options else set()
-    assert {name for state in ours.state.values() for name in state} == kept
+    names = {"momentum_buffer"} if "momentum" in options else set()
+    assert {name for state in ours.state.values() for name in state} == names
 
 
 @pytest.mark.filterwarnings("ignore:every parameter of a group")  # zeros are the point
@@ -105,8 +105,8 @@ def test_every_matrix_of_the_last_two_axes_moves_by_lr() -> None:
     give_gradient(other, 1)
     optimizer.step()
     moved = [optimizer.state[x]["dual"] - s for x, s in zip((w, other), starts, strict=True)]
-    for each, axes in zip(moved, ((-2, -1), (-1,)), strict=True):
-        lengths = (each.abs() ** 3).sum(axes) ** (1 / 3)  # q = 3
+    for difference, axes in zip(moved, ((-2, -1), (-1,)), strict=True):
+        lengths = (difference.abs() ** 3).sum(axes) ** (1 / 3)  # q = 3
         torch.testing.assert_close(lengths, torch.full_like(lengths, 0.1), rtol=1e-12, atol=0)
 
 

@@ -35,8 +35,8 @@ def stepped(kind: str, size: float, **path: bool) -> list[Tensor]:
     ]
     optimizer = make(parameters, lr=0.1, **settings, **path)
     for parameter in parameters:
-        drawn = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-        parameter.grad = size * drawn
+        values = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        parameter.grad = size * values
         if parameter.ndim == 3:
             parameter.grad[0], parameter.grad[1, 0, 0] = 0.0, torch.nan
     optimizer.step()

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from attsvm.base.errors import InputError
 from attsvm.norms import Lp, Nuclear, Schatten, Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
+from attsvm.optim.polyak import PolyakDescent
 
 Make = Callable[[list[nn.Parameter]], Optimizer]
 
@@ -54,7 +55,7 @@ EVERY: dict[str, Make] = {
     "steepest": steepest(),
     "steepest unfused": steepest(fused=False, norm=Lp(3)),
     "steepest one by one": steepest(foreach=False, norm=Lp(3)),
-    "steepest polyak": steepest(step_size="polyak", momentum=0.0),
+    "polyak": lambda parameters: PolyakDescent(parameters, lr=0.05),
     "steepest spectral": steepest(norm=Spectral()),
     "steepest schatten": steepest(norm=Schatten(3)),
     "combined mirror": combined(MirrorDescent, p=3.0),
@@ -82,8 +83,7 @@ def feed(parameters: list[nn.Parameter], step: int) -> None:
 
 
 def step(optimizer: Optimizer) -> None:
-    polyak = any(group.get("step_size") == "polyak" for group in optimizer.param_groups)
-    optimizer.step(loss=0.5) if polyak else optimizer.step()
+    optimizer.step(lambda: 0.5)
 
 
 def everything(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Any:
@@ -122,7 +122,8 @@ def refuse(
     """Steps, a refused one, and clean ones: nothing moves, and a twin that never saw it ends
     alike.
     """
-    (optimizer, parameters), (twin, others) = ((make(made), made) for made in (start(), start()))
+    parameters, others = start(), start()
+    optimizer, twin = make(parameters), make(others)
     for number in range(before):
         for one, tensors in ((optimizer, parameters), (twin, others)):
             feed(tensors, number)
@@ -130,10 +131,10 @@ def refuse(
     known = everything(optimizer, parameters)
     feed(parameters, 50)
     attempt = spoil(optimizer, parameters)
-    with pytest.raises(error, match=sentence) as found:
+    with pytest.raises(error, match=sentence) as caught:
         (attempt or step)(optimizer)
     if error is InputError:
-        assert "\n" not in str(found.value)
+        assert "\n" not in str(caught.value)
     assert_same(everything(optimizer, parameters), known)
     for number in range(before, before + 2):
         for one, tensors in ((optimizer, parameters), (twin, others)):
@@ -177,12 +178,12 @@ def test_a_decomposition_that_fails(
     name: str, before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first, the second, and so on up to the last that a step takes."""
-    svd, left = torch.linalg.svd, 0
+    svd, remaining = torch.linalg.svd, 0
 
     def failing(*arguments: Any, **options: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left == 0:
+        nonlocal remaining
+        remaining -= 1
+        if remaining == 0:
             raise torch.linalg.LinAlgError("linalg.svd: did not converge")
         return svd(*arguments, **options)
 
@@ -198,10 +199,10 @@ def test_a_decomposition_that_fails(
         step(optimizer)
     feed(parameters, 50)
     attempt(optimizer)
-    taken = -left
-    assert taken >= 1
-    for each in range(1, taken + 1):
-        left = each
+    decompositions = -remaining
+    assert decompositions >= 1
+    for number in range(1, decompositions + 1):
+        remaining = number
         refuse(EVERY[name], before, lambda *_: attempt, InputError)
 
 
@@ -222,10 +223,8 @@ def test_another_optimizer_that_fails_after_ours() -> None:
 
 
 def test_settings_that_only_the_step_can_refuse() -> None:
-    refuse(EVERY["steepest polyak"], 2, lambda *_: lambda one: one.step(), InputError)
-    refuse(
-        EVERY["steepest polyak"], 2, lambda *_: lambda one: one.step(loss=torch.ones(3)), InputError
-    )
+    refuse(EVERY["polyak"], 2, lambda *_: lambda one: one.step(), InputError)
+    refuse(EVERY["polyak"], 2, lambda *_: lambda one: one.step(lambda: torch.ones(3)), InputError)
 
 
 def of_another_model(saved: dict[str, Any]) -> None:
@@ -262,7 +261,10 @@ CHECKPOINTS: dict[Callable[[dict[str, Any]], None], str] = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if not name.startswith("combined")])
+TWO_GROUPS = [name for name in EVERY if name != "polyak" and not name.startswith("combined")]
+
+
+@pytest.mark.parametrize("name", TWO_GROUPS)
 @pytest.mark.parametrize("change", CHECKPOINTS, ids=lambda change: change.__name__)
 def test_a_checkpoint_of_something_else(name: str, change: Any) -> None:
     def spoil(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Any:

@@ -76,18 +76,18 @@ def test_hugging_face_models(kind):
     settings, endings, blocks = MODELS[kind]
     model = huggingface(kind, **settings)
     split = split_params(model)
-    found, rest = named(split.attention), named(split.rest)
+    attention, rest = named(split.attention), named(split.rest)
     if endings is not None:
-        assert {next(e for e in endings if name.endswith(e)) for name in found} == set(endings)
+        assert {next(e for e in endings if name.endswith(e)) for name in attention} == set(endings)
     # two layers; T5 has six attentions
-    assert len(found) == {"T5": 12}.get(kind, 2 if blocks[0] else 4)
+    assert len(attention) == {"T5": 12}.get(kind, 2 if blocks[0] else 4)
     assert [
         (g["blocks"], g["blocks_axis"]) if "blocks" in g else None for g in split.attention
     ] == blocks
     trained = {id(p) for p in model.parameters() if p.requires_grad}
-    assert {id(p) for p in (*found.values(), *rest.values())} == trained
-    assert len(found) + len(rest) == len(trained)
-    assert all(model.get_parameter(name) is p for name, p in (*found.items(), *rest.items()))
+    assert {id(p) for p in (*attention.values(), *rest.values())} == trained
+    assert len(attention) + len(rest) == len(trained)
+    assert all(model.get_parameter(name) is p for name, p in (*attention.items(), *rest.items()))
 
 
 def test_torch_layers_and_roles():

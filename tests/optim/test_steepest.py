@@ -136,81 +136,9 @@ def test_blocks_are_matrices_of_their_own(blocks: int | list[int], axis: int) ->
     SteepestDescent([p], lr=0.1, norm=Spectral(), blocks=blocks, blocks_axis=axis).step()
     sizes = [2, 2, 2] if blocks == 3 else blocks
     expected = torch.cat(
-        [Spectral().steepest(part) for part in torch.split(G, sizes, dim=axis)], dim=axis
+        [Spectral().steepest(block) for block in torch.split(G, sizes, dim=axis)], dim=axis
     )
     torch.testing.assert_close((start - p.detach()) / 0.1, expected, rtol=1e-12, atol=1e-12)
-
-
-def test_polyak_takes_the_linear_model_of_the_loss_to_its_floor_in_any_norm() -> None:
-    for norm, normalize in [(Lp(3), True), (Spectral(), True), (Frobenius(), False)]:
-        # the linear model of the loss is at its floor after the step
-        p = parameter(3, 4, 4)
-        start, G = p.detach().clone(), give_gradient(p)
-        SteepestDescent([p], 1.0, norm, normalize, step_size="polyak", polyak_factor=1.0).step(
-            loss=torch.tensor([1.0, 2.0, 3.0])
-        )
-        fall = (G * (start - p.detach())).sum(dim=(1, 2))
-        torch.testing.assert_close(
-            fall, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64), rtol=1e-12, atol=0
-        )
-
-
-def test_polyak_counts_a_group_as_one_point() -> None:
-    a, b = parameter(3, 4), parameter(5, seed=4)
-    optimizer = SteepestDescent(
-        [a, b], lr=1.0, normalize=False, step_size="polyak", loss_floor=1.0, foreach=False
-    )
-    start = [p.detach().clone() for p in (a, b)]
-
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = 1.0 + (a**2).sum() + (b**2).sum()
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    # (L - L*) / (2 |g|^2) = 1/8 for a sum of squares, and the gradient is twice the point
-    for p, was in zip((a, b), start, strict=True):
-        torch.testing.assert_close(p.detach(), 0.75 * was)
-
-
-@pytest.mark.parametrize("foreach", [None, False])
-def test_polyak_shares_one_length_among_normalised_matrices(foreach: bool | None) -> None:
-    """Unit directions of all matrices together lower the linear model by the *sum* of their dual
-    norms, so that this sum is what takes the loss to its floor.
-    """
-    a, b = parameter(3, 4), parameter(2, 5, 3, seed=4)
-    weights, gradients = [a, b], [give_gradient(a, 1), give_gradient(b, 2)]
-    starts = [p.detach().clone() for p in weights]
-    SteepestDescent(
-        weights,
-        lr=1.0,
-        norm=Spectral(),
-        step_size="polyak",
-        polyak_factor=1.0,
-        loss_floor=0.5,
-        foreach=foreach,
-    ).step(loss=2.0)
-    moves = [start - p.detach() for start, p in zip(starts, weights, strict=True)]
-    fall = sum((g * move).sum() for g, move in zip(gradients, moves, strict=True))
-    assert float(fall) == pytest.approx(1.5, rel=1e-12)
-    lengths = torch.cat([Spectral().value(moves[0])[None], Spectral().value(moves[1])])
-    torch.testing.assert_close(lengths, lengths[:1].expand(3), rtol=1e-12, atol=0)
-
-
-def test_polyak_is_not_finite_where_a_gradient_or_the_loss_is_none() -> None:
-    """The matrices are one point: no length is known for any of them."""
-    for spoil in ("gradient", "loss"):
-        a, b = parameter(3, 4), parameter(5, seed=4)
-        give_gradient(a)
-        give_gradient(b)
-        if spoil == "gradient":
-            a.grad[0, 0] = math.nan
-        SteepestDescent([a, b], lr=1.0, normalize=False, step_size="polyak").step(
-            loss=math.nan if spoil == "loss" else 1.0
-        )
-        assert bool(a.isnan().all())
-        assert bool(b.isnan().all())
 
 
 @pytest.mark.parametrize("kind", [SteepestDescent, MirrorDescent])
@@ -235,25 +163,6 @@ def test_momentum_and_nesterov_are_their_formulas(
         torch.testing.assert_close(optimizer.state[p]["momentum_buffer"], M, rtol=1e-13, atol=1e-14)
 
 
-def test_polyak_stands_still_at_zero_gradients_and_below_the_floor() -> None:
-    p = parameter(2, 3, 3)
-    start = p.detach().clone()
-    give_gradient(p)
-    p.grad[0] = 0.0
-    optimizer = SteepestDescent(
-        [p], lr=1.0, step_size="polyak", loss_floor=torch.tensor([0.0, 2.0])
-    )
-    optimizer.step(loss=torch.tensor([1.0, 1.5]))
-    assert torch.equal(p, start)
-    empty = parameter(0, 4)
-    empty.grad = torch.zeros_like(empty)
-    SteepestDescent([empty], lr=1.0, step_size="polyak").step(loss=1.0)  # nothing to move
-    with pytest.raises(InputError, match="needs the loss"):
-        optimizer.step()
-    with pytest.raises(InputError, match=r"loss has shape \(3,\)"):
-        optimizer.step(loss=torch.ones(3))
-
-
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -262,16 +171,11 @@ def test_polyak_stands_still_at_zero_gradients_and_below_the_floor() -> None:
         ({"polar": "svd"}, "polar is 'svd'"),
         ({"ns_steps": 0}, "ns_steps is 0"),
         ({"momentum": 1.0}, r"momentum is 1\.0"),
-        ({"step_size": "auto"}, "step_size is 'auto'"),
-        ({"step_size": "polyak", "momentum": 0.5}, r"momentum is 0\.5 with step_size='polyak'"),
-        ({"polyak_factor": 0}, "polyak_factor is 0"),
-        ({"loss_floor": math.nan}, "loss_floor is nan"),
         ({"blocks": 2}, r"blocks is 2 for a parameter of shape \(4,\)"),
         ({"blocks": 0}, "blocks is 0"),
         ({"blocks_axis": 0}, "blocks_axis is 0"),
         ({"fused": True, "normalize": False}, "fused is True with normalize=False"),
         ({"fused": True, "norm": Lp(3)}, "fused is True with norm="),
-        ({"fused": True, "step_size": "polyak"}, "fused is True with step_size='polyak'"),
         ({"norm": 2}, r"norm is 2; give an attsvm\.norms\.Norm"),
         ({"norm": "manhattan"}, "unknown norm 'manhattan'"),
     ],
@@ -281,14 +185,10 @@ def test_refusals_name_the_value(settings: dict[str, Any], sentence: str) -> Non
         SteepestDescent([parameter(4)], lr=0.1, **settings)
 
 
-def test_refuses_blocks_that_do_not_divide_and_two_polyak_groups() -> None:
+def test_refuses_blocks_that_do_not_divide() -> None:
     for blocks, axis in ((4, -2), ([3, 2], -2), (3, -1)):
         with pytest.raises(InputError, match="does not divide"):
             SteepestDescent([parameter(6, 4)], lr=0.1, blocks=blocks, blocks_axis=axis)
-    with pytest.raises(InputError, match="two groups have step_size='polyak'"):
-        SteepestDescent(
-            [{"params": [parameter(4)]}, {"params": [parameter(3)]}], lr=0.1, step_size="polyak"
-        )
 
 
 def test_a_nan_is_seen_and_stays_in_its_run() -> None:

@@ -7,7 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
-from attsvm import decoder_margins, max_margin, prompt_margins, regularization_path
+from attsvm import (
+    decoder_margins,
+    max_margin,
+    max_margin_batch,
+    prompt_margins,
+    regularization_path,
+)
 from attsvm_papers.benign import e2_largest_margin as largest
 from attsvm_papers.benign.signal_and_noise import (
     NOISE,
@@ -63,7 +69,7 @@ def test_no_search_of_the_joint_path_finds_more_than_the_best_of_all_selections(
     made = draw_noisy(n, d, 1 / n, signal_length(snr, n, d), [3])
     one = made.data.instance(0)
     selections = list(itertools.product((SIGNAL, NOISE), repeat=n))
-    heads = max_margin([decoder_margins(one, each) for each in selections])
+    heads = max_margin_batch([decoder_margins(one, each) for each in selections])
     best = np.array(selections[int(heads.norm.argmin())])
     prompt = max_margin(prompt_margins(one, best))
     found = regularization_path(

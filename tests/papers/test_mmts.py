@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attsvm import max_margin, prompt_margins, relaxed_margins
+from attsvm import max_margin, max_margin_batch, prompt_margins, relaxed_margins
 from attsvm.datasets import toy
 from attsvm_papers.kit import experiment
 from attsvm_papers.mmts import e4_head_and_prompt as mmts_4
@@ -58,7 +58,7 @@ def goes_on(weights, course):
 
 def test_the_interpolating_programme_has_both_ends():
     data = toy("joint_nonsupport").data
-    full, relaxed = max_margin([prompt_margins(data, joint.TOKENS),
+    full, relaxed = max_margin_batch([prompt_margins(data, joint.TOKENS),
                                 relaxed_margins(data, joint.TOKENS, [0, 1])])  # fmt: skip
     for kappa, best in ((1e-9, full), (1.0, relaxed), (50.0, relaxed)):
         limit = mmts_4.interpolated_prompt(data.tokens[:, 1], data.labels, kappa)

@@ -181,7 +181,7 @@ def test_the_programme_of_all_layers_is_their_own_side_by_side(hierarchy):
     cvxpy = pytest.importorskip("cvxpy")
     data, winners, given = hierarchy
     asked, alone = e4_layers.programmes_of_layers(data, winners)
-    best = attsvm.max_margin(asked)
+    best = attsvm.max_margin_batch(asked)
     weights = [cvxpy.Variable((10, 10)) for _ in winners]
     wanted = []
     for i in range(data.n):
@@ -202,14 +202,14 @@ def test_the_programme_of_all_layers_is_their_own_side_by_side(hierarchy):
     size = sum(cvxpy.sum_squares(own) for own in weights)
     found = cvxpy.Problem(cvxpy.Minimize(size), wanted).solve(solver="CLARABEL")
     assert found == pytest.approx(sum(one.norm**2 for one in best), rel=1e-6)
-    for one, own in zip(best[:-1], attsvm.max_margin(alone), strict=True):
+    for one, own in zip(best[:-1], attsvm.max_margin_batch(alone), strict=True):
         assert one.norm > 1.001 * own.norm, "free positions cost"
 
 
 def test_held_places_are_those_the_solution_leans_on(hierarchy):
     """Its dual is there, and margins of zero; what it holds has the lower logit above by chance."""
     data, winners, _ = hierarchy
-    one, two = attsvm.max_margin(e4_layers.programmes_of_layers(data, winners)[0])[-2:]
+    one, two = attsvm.max_margin_batch(e4_layers.programmes_of_layers(data, winners)[0])[-2:]
     found = e4_layers.lower_at_zero_margins(one, two, 5)
     margins = one.margins
     held = (margins.rhs == 0) & (one.dual > 1e-6 * one.dual.max())

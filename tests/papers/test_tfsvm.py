@@ -7,7 +7,14 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from attsvm import AttentionData, Nuclear, max_margin, optimal_tokens, selection_margins
+from attsvm import (
+    AttentionData,
+    Nuclear,
+    max_margin,
+    max_margin_batch,
+    optimal_tokens,
+    selection_margins,
+)
 from attsvm.claims import Evidence
 from attsvm.datasets import unit_sphere
 from attsvm_papers.tfsvm import e1_plane as tfsvm_1
@@ -138,7 +145,7 @@ def test_every_width_is_bounded_by_the_nuclear_norm_and_the_whole_one_attains_it
     data, heads = unit_sphere(4, 5, 6, range(6))
     tokens = optimal_tokens(data, heads)
     some = [selection_margins(data.instance(k), tokens[k]) for k in range(6)]
-    nuclear = max_margin(some, Nuclear())
+    nuclear = max_margin_batch(some, Nuclear())
     for width, most in ((1, np.inf), (2, 1.01), (6, 1.0 + 1e-6)):
         cut = [
             rank_bound.nearest_factors(*each, width)

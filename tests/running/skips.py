@@ -78,6 +78,7 @@ SKIPS = (
     Skip("needs torch.distributed with gloo", no_gloo),
     Skip("2\\.9", old_torch),
     Skip("transformers before|required is|is not installed", oldest),
+    Skip("(pandas|polars) is not installed", lambda: not find_spec("pandas")),
     Skip("longdouble is no wider", lambda: not WIDE),
     Skip(
         "no /dev/full|no fork|/proc|guards pages|Linux|UTF-8 names|ends processes|peak of resident",

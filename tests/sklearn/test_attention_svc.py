@@ -86,6 +86,7 @@ def test_attention_data_brings_its_own_queries():
     assert np.array_equal(given.decision_function(bags), known.decision_function(bags))
 
 
+@pytest.mark.filterwarnings("ignore:bags left out are not predicted")
 def test_queries_of_bags_move_attention():
     # The key is the first instance of the bag, plus or minus, so that a constant query is blind.
     generator = np.random.default_rng(2)

@@ -3,37 +3,37 @@
 import numpy as np
 import pytest
 
-from attsvm.sklearn.choosing import Table, calibration, left_out
+from attsvm.datasets.bags import as_bags
+from attsvm.sklearn.choosing import TrainingBags, calibration, left_out_folds
 from attsvm.sklearn.pooled import fit_pooled
 from attsvm.sklearn.witnessed import fit_witnesses
 
 
-def test_parts_hold_every_bag_once_and_both_classes():
+def test_folds_hold_every_bag_once_and_both_classes():
     labels = np.array([0] * 11 + [1] * 7)
-    parts = left_out(labels, 5, 0, single=False)
-    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(18))
-    assert all(set(labels[part]) == {0, 1} for part in parts)
-    assert len(left_out(labels, 5, 0, single=True)) == 1
-    assert len(left_out(np.array([0, 0, 1, 1]), 5, 0, single=False)) == 2
+    folds = left_out_folds(labels, None, None, 0)
+    assert np.array_equal(np.sort(np.concatenate([fold.test for fold in folds])), np.arange(18))
+    for fold in folds:
+        assert set(labels[fold.test]) == {0, 1}
+        assert np.array_equal(np.sort(np.r_[fold.train, fold.test]), np.arange(18))
+    assert len(left_out_folds(np.array([0, 0, 1, 1]), None, None, 0)) == 2
 
 
 @pytest.mark.parametrize("fit", [fit_pooled, fit_witnesses])
 def test_a_fit_that_remembers_its_bags_says_nothing_of_those_left_out(fit):
     generator = np.random.default_rng(0)
     rows, labels = generator.normal(size=(160, 80)), generator.permutation(np.arange(40) % 2)
-    offsets, shares = np.arange(41) * 4, np.full(40, 1 / 40)
-    told = []
-    table = Table(
-        *(rows, offsets, np.ones((40, 1)), labels, 2, shares, 0),
-        lambda *step: told.append(step),
+    bags, queries, steps = as_bags(rows.reshape(40, 4, 80)), np.ones((40, 1)), []
+    training = TrainingBags(
+        bags, queries, labels, 2, np.ones(40), progress=lambda *step: steps.append(step)
     )
-    found = fit(table, 1, False, 1e-4)
+    predictor = fit(training, 1, False, 1e-4)
     sign = np.where(labels > 0, 1.0, -1.0)
-    own = sign * found.layer.read(rows, offsets, np.ones((40, 1))).values[:, 0]
-    left = sign * found.left_out[:, 0]
-    assert (own > 0).all()
+    fitted = sign * predictor.layer.read(rows, bags.offsets, queries).values[:, 0]
+    left = sign * predictor.left_out[:, 0]
+    assert (fitted > 0).all()
     assert np.mean(left > 0) < 0.75
-    assert told[-1][0] == told[-1][1] == max(done for done, _ in told)
+    assert steps[-1][0] == steps[-1][1] == max(done for done, _ in steps)
 
 
 @pytest.mark.parametrize("shift", [False, True])

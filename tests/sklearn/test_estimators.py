@@ -80,16 +80,16 @@ def test_products_of_a_fit_take_one_thread(kind):
 
 
 @BOTH
-def test_a_table_with_groups_is_the_list_of_its_bags(kind):
+def test_a_table_with_bag_ids_is_the_list_of_its_bags(kind):
     train, test = planted(60)
     bags = np.split(train.rows, train.offsets[1:-1])
     given = kind(penalty=1e-3).fit(bags, train.labels)
-    groups = np.repeat([f"bag {i}" for i in range(train.n)], train.lengths)
-    table = kind(penalty=1e-3).fit(train.rows, train.labels, groups=groups)
+    ids = np.repeat([f"bag {i}" for i in range(train.n)], train.lengths)
+    table = kind(penalty=1e-3).fit(train.rows, train.labels, bag_ids=ids)
     values = given.decision_function(test)
-    assert np.array_equal(values, table.decision_function(test.rows, groups=test.bag))
+    assert np.array_equal(values, table.decision_function(test.rows, bag_ids=test.bag))
     right = np.mean(given.predict(test) == test.labels)
-    assert table.score(test.rows, test.labels, groups=test.bag) == right == given.score(test)
+    assert table.score(test.rows, test.labels, bag_ids=test.bag) == right == given.score(test)
     weights = np.where(test.labels > 0, 3.0, 1.0)
     assert given.score(test, test.labels, weights) == pytest.approx(
         np.average(given.predict(test) == test.labels, weights=weights)
@@ -127,7 +127,9 @@ def test_the_instance_that_decides_contributes_most_to_the_prediction(kind):
     model = kind(penalty=1e-2).fit(bags, labels)
     values, parts = model.decision_function(bags), model.contributions(bags)
     assert min((values > 0).sum(), (values < 0).sum()) >= 5
-    best = [np.argmax(np.sign(value) * part) for value, part in zip(values, parts, strict=True)]
+    # a witness speaks for the positive class, in a negative bag too
+    toward = np.ones(24) if kind is WitnessSVC else np.sign(values)
+    best = [np.argmax(sign * part) for sign, part in zip(toward, parts, strict=True)]
     assert model.select(bags).tolist() == best
     # places are counted as the caller counts, with hidden ones before and between
     tokens, mask = np.zeros((24, 16, 6)), np.zeros((24, 16), dtype=bool)
@@ -159,8 +161,9 @@ def test_a_weight_of_four_is_a_bag_given_four_times(kind):
     repeated = kind(penalty=1e-2).fit([bags[0]] * 3 + bags, [labels[0]] * 3 + list(labels))
     plain = kind(penalty=1e-2).fit(bags, labels)
     values, same, other = (model.decision_function(bags) for model in (weighted, repeated, plain))
-    # The unit of the instances is that of all bags given, so it differs a little.
-    assert np.abs(values - same).max() < 0.1 * np.abs(values - other).max()
+    # both end within a gap of 1e-6 of the same least, of which the values are a root
+    np.testing.assert_allclose(values, same, atol=3e-3 * np.abs(values).max())
+    assert np.abs(values - other).max() > 0.1 * np.abs(values).max()
 
 
 @BOTH
@@ -244,6 +247,7 @@ def test_bad_bags_are_one_sentence(X, y, sentence, kind):
 
 
 @BOTH
+@pytest.mark.filterwarnings("ignore:bags left out are not predicted")
 def test_two_bags_of_a_class_are_enough(kind):
     assert kind(penalty=1e-2).fit(BAGS, [1] * 10 + [0] * 2).classes_.tolist() == [0, 1]
 
@@ -282,7 +286,7 @@ def test_weights_that_are_none_are_one_sentence(weights, sentence, kind):
 
 
 def test_parameters_are_those_that_the_model_reads():
-    assert len(AttentionSVC().get_params()) <= 10
+    assert len(AttentionSVC().get_params()) <= 9
     assert len(WitnessSVC().get_params()) <= 8
     with pytest.raises(InputError, match="The 'heads' parameter of WitnessSVC"):
         WitnessSVC(heads=0).fit(*make_bags(12))

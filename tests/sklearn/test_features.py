@@ -55,6 +55,7 @@ def test_a_length_is_learned_through_squares():
     assert (fitted.select(squares.transform(shells))[labels > 0] == 0).mean() >= 0.9
 
 
+@pytest.mark.filterwarnings("ignore:bags left out are not predicted")
 def test_a_pipeline_with_bags_may_set_the_output_of_its_steps():
     given, labels = bags(n=12), np.arange(12) % 2
     pipeline = make_pipeline(BagFeatures(StandardScaler()), AttentionSVC(penalty=0.01))

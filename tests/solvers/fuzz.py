@@ -76,13 +76,13 @@ def called(name: str) -> Callable[..., Any]:
     if name == "margins":
         from attsvm.margins import Margins
         from attsvm.norms import Frobenius, Lp, Nuclear
-        from attsvm.solvers import max_margin
+        from attsvm.solvers import max_margin, max_margin_batch
 
         def solve(*arguments: Any) -> None:
             margins = Margins(*arguments)
             for norm in (Frobenius(), Lp(1.5), Nuclear()):
                 max_margin(margins, norm, max_seconds=2.0)
-            max_margin([margins, margins])
+            max_margin_batch([margins, margins])
 
         return solve
     module, function = name.rsplit(".", 1)

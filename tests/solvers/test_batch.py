@@ -22,7 +22,7 @@ from attsvm.margins import (
     selection_margins,
 )
 from attsvm.norms import Frobenius, Lp
-from attsvm.solvers import MarginSolution, SolutionBatch, max_margin
+from attsvm.solvers import MarginSolution, SolutionBatch, max_margin, max_margin_batch
 from attsvm.solvers.proofs import certify_hard
 
 
@@ -83,7 +83,7 @@ def mixture() -> list[Margins]:
 
 def test_a_mixture_gives_what_single_calls_give() -> None:
     programmes = mixture()
-    batch = max_margin(programmes)
+    batch = max_margin_batch(programmes)
     assert isinstance(batch, SolutionBatch)
     assert len(batch) == len(programmes)
     for k, (solution, margins) in enumerate(zip(batch, programmes, strict=True)):
@@ -107,10 +107,12 @@ def test_the_shares_of_several_threads_hold_the_same_bits() -> None:
     for each in by_shape.values():
         assert sum(margins.m for margins in each) < 4000  # one thread
     # several
-    together = max_margin([*by_shape[10], *(sphere(6, 8, 10, 1000 + seed) for seed in range(100))])
-    for one, other in zip(max_margin(by_shape[10]), together[:60], strict=True):
+    together = max_margin_batch(
+        [*by_shape[10], *(sphere(6, 8, 10, 1000 + seed) for seed in range(100))]
+    )
+    for one, other in zip(max_margin_batch(by_shape[10]), together[:60], strict=True):
         same(one, other)
-    for margins, solution in zip(programmes, max_margin(programmes), strict=True):
+    for margins, solution in zip(programmes, max_margin_batch(programmes), strict=True):
         same(solution, max_margin(margins))
 
 
@@ -120,7 +122,7 @@ def test_gaps_and_violations_hold_for_the_original_data() -> None:
     """
     data, v = unit_sphere(6, 8, 10, seed=range(200))
     margins = selection_batch(data, optimal_tokens(data, v))
-    batch = max_margin(margins)
+    batch = max_margin_batch(margins)
     assert batch.optimal.all()
     assert batch.gap.max() <= 1e-12
     assert batch.violation.max() <= 1e-14
@@ -138,7 +140,7 @@ def test_verdicts_around_the_feasibility_threshold() -> None:
     own.
     """
     programmes = [sphere(6, 8, d, seed) for d in range(2, 7) for seed in range(40)]
-    batch = max_margin(programmes)
+    batch = max_margin_batch(programmes)
     for margins, solution in zip(programmes, batch, strict=True):
         A = written_out(margins)
         lp = linprog(
@@ -158,7 +160,7 @@ def test_verdicts_around_the_feasibility_threshold() -> None:
 
 
 def test_a_tolerance_that_no_arithmetic_reaches_is_not_promised() -> None:
-    batch = max_margin([sphere(6, 8, 10, seed) for seed in range(5)], tol=1e-17)
+    batch = max_margin_batch([sphere(6, 8, 10, seed) for seed in range(5)], tol=1e-17)
     for solution in batch:
         assert solution.status == "inaccurate" or (
             solution.gap <= 1e-17 and solution.violation <= 1e-17
@@ -169,28 +171,28 @@ def test_a_tolerance_that_no_arithmetic_reaches_is_not_promised() -> None:
 def test_other_norms_and_soft_margins_come_as_a_batch_too() -> None:
     programmes = [sphere(6, 8, 10, 0), sphere(6, 8, 2, 1)]
     for arguments in ({"norm": Lp(1.5)}, {"slack": 2.0}):
-        batch = max_margin(programmes, **arguments)  # type: ignore[arg-type]
+        batch = max_margin_batch(programmes, **arguments)  # type: ignore[arg-type]
         for solution, margins in zip(batch, programmes, strict=True):
             np.testing.assert_array_equal(solution.W, max_margin(margins, **arguments).W)
 
 
 def test_indices_slices_and_an_empty_batch() -> None:
     programmes = [sphere(6, 8, 10, seed) for seed in range(3)]
-    batch = max_margin(MarginsBatch.stack(programmes))
+    batch = max_margin_batch(MarginsBatch.stack(programmes))
     assert batch[-1] is batch[2]
     assert [s.norm for s in batch[1:]] == batch.norm[1:].tolist()
     with pytest.raises(IndexError):
         batch[3]
-    empty = max_margin([])
+    empty = max_margin_batch([])
     assert len(empty) == 0
     assert list(empty) == []
-    assert isinstance(max_margin([sphere(6, 8, 10, 0), sphere(6, 8, 2, 0)]).W, list)
+    assert isinstance(max_margin_batch([sphere(6, 8, 10, 0), sphere(6, 8, 2, 0)]).W, list)
 
 
 def test_a_programme_that_is_refused_is_named() -> None:
     good = sphere(6, 8, 10, 0)
     with pytest.raises(InputError, match=r"programme 1: margins\.rhs\[2\] is -1"):
-        max_margin([good, with_rhs(good, np.r_[1.0, 1.0, -1.0, np.ones(39)])])
+        max_margin_batch([good, with_rhs(good, np.r_[1.0, 1.0, -1.0, np.ones(39)])])
     broken = Margins(
         good.differences,
         np.full((6, 10), np.nan),
@@ -200,7 +202,7 @@ def test_a_programme_that_is_refused_is_named() -> None:
         good.selected,
     )
     with pytest.raises(InputError, match=r"programme 2: margins\.queries holds nan"):
-        max_margin([good, good, broken])
+        max_margin_batch([good, good, broken])
 
 
 def test_arrays_of_other_kinds_give_the_same_bits() -> None:
@@ -209,7 +211,7 @@ def test_arrays_of_other_kinds_give_the_same_bits() -> None:
     frozen = Margins(D, margins.queries.copy(), margins.offsets, b, margins.token, margins.selected)
     frozen.queries.setflags(write=False)
     same(max_margin(frozen), max_margin(margins))
-    same(max_margin([frozen, frozen])[1], max_margin(margins))
+    same(max_margin_batch([frozen, frozen])[1], max_margin(margins))
 
 
 @pytest.mark.parametrize("name", ["fro", "l1", "linf"])
@@ -220,7 +222,7 @@ def test_optimal_in_a_batch_promises_gap_and_violation(name: str, tol: float) ->
     """
     programmes = [relax(sphere(5, 6, 4, seed), [0, 2]) for seed in range(40)]
     programmes += [sphere(5, 6, 8, seed) for seed in range(40)]
-    batch = max_margin(programmes, name, tol=tol)
+    batch = max_margin_batch(programmes, name, tol=tol)
     some = batch.optimal
     assert some.any() or tol < 1e-16
     assert (np.maximum(batch.gap[some], batch.violation[some]) <= tol).all()

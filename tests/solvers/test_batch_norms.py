@@ -15,7 +15,7 @@ from instances import cross, ragged, sphere, with_rhs, written_out
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, MarginsBatch, selection_margins
 from attsvm.norms import Norm, parse_norm
-from attsvm.solvers import compiled, max_margin
+from attsvm.solvers import compiled, max_margin, max_margin_batch
 
 NORMS = ("nuc", "spec", "l1", "linf")
 
@@ -92,7 +92,7 @@ def mixture() -> list[Margins]:
 @pytest.mark.parametrize("name", NORMS)
 def test_a_mixture_is_solved_as_each_alone_and_as_another_solver_does(name: str) -> None:
     programmes, norm = mixture(), parse_norm(name)
-    batch = max_margin(programmes, norm, tol=1e-9)
+    batch = max_margin_batch(programmes, norm, tol=1e-9)
     for k, (margins, solution) in enumerate(zip(programmes, batch, strict=True)):
         alone = max_margin(margins, norm, tol=1e-9)
         assert solution.margins is margins
@@ -115,7 +115,7 @@ def test_a_mixture_is_solved_as_each_alone_and_as_another_solver_does(name: str)
 @pytest.mark.parametrize("name", NORMS)
 def test_the_random_family_is_optimal(name: str) -> None:
     programmes = [sphere(6, 8, 10, seed) for seed in range(40)]
-    batch = max_margin(MarginsBatch.stack(programmes), name, tol=1e-9)
+    batch = max_margin_batch(MarginsBatch.stack(programmes), name, tol=1e-9)
     assert batch.optimal.all()
     for k in range(0, 40, 9):
         part = batch.dual[batch.rows[k] : batch.rows[k + 1]]
@@ -126,8 +126,8 @@ def test_the_random_family_is_optimal(name: str) -> None:
 @pytest.mark.parametrize("name", ["nuc", "spec", "linf"])
 def test_the_neighbours_of_a_programme_leave_its_bits_alone(name: str) -> None:
     programmes = [sphere(6, 8, 10, seed) for seed in range(12)]
-    forth = max_margin(programmes, name)
-    back = max_margin([sphere(6, 8, 2, 1), *reversed(programmes[:5])], name)
+    forth = max_margin_batch(programmes, name)
+    back = max_margin_batch([sphere(6, 8, 2, 1), *reversed(programmes[:5])], name)
     for k in range(5):
         np.testing.assert_array_equal(forth.W[k], back.W[5 - k])
         assert forth.gap[k] == back.gap[5 - k]

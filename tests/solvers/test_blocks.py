@@ -12,16 +12,20 @@ from streamed import Changing, Selections
 
 from attsvm import (
     AttentionData,
+    Frobenius,
     InputError,
     Margins,
+    MarginSolution,
     max_margin,
     pair_margins,
     parse_norm,
     relaxed_margins,
     selection_margins,
 )
-from attsvm.solvers import rows
-from attsvm.solvers.blocks import bytes_of
+from attsvm.solvers import max_margin_blocks
+from attsvm.solvers.blocks import RowsInBlocks, parse_memory
+from attsvm.solvers.outcomes import Request
+from attsvm.solvers.rows import solve_on_working_sets
 
 
 def in_blocks(blocks: Selections) -> object:
@@ -49,7 +53,7 @@ def test_the_solution_and_its_proof_are_those_of_all_rows(norm: str, seed: int) 
     blocks = Selections(60, 9, 5, seed)
     A, names = blocks.rows()
     tol = parse_norm(norm).tolerance
-    found = max_margin(in_blocks(blocks), norm)
+    found = max_margin_blocks(in_blocks(blocks), norm)
     assert found.status == "optimal"
     assert found.constraints == len(A)
     assert found.margins.m < len(A)
@@ -72,7 +76,7 @@ def test_the_solution_and_its_proof_are_those_of_all_rows(norm: str, seed: int) 
 
 def test_support_tokens_are_named_by_their_sequences_in_the_programme() -> None:
     blocks = Selections(60, 9, 5, 2)
-    found = max_margin(in_blocks(blocks))
+    found = max_margin_blocks(in_blocks(blocks))
     data = AttentionData(blocks.X, np.ones(60), blocks.Z, blocks.mask)
     whole = max_margin(selection_margins(data, blocks.selected))
     assert set(map(tuple, found.support_tokens().tolist())) == set(
@@ -84,7 +88,7 @@ def test_support_tokens_are_named_by_their_sequences_in_the_programme() -> None:
 
 def test_every_form_of_a_block_gives_the_same_solution() -> None:
     blocks = Selections(40, 8, 4, 3)
-    expected = max_margin(in_blocks(blocks))
+    expected = max_margin_blocks(in_blocks(blocks))
     parts = [blocks(k) for k in range(blocks.count)]
     written = [
         selection_margins(AttentionData(X, np.ones(len(X)), Z, mask), chosen)
@@ -92,13 +96,15 @@ def test_every_form_of_a_block_gives_the_same_solution() -> None:
     ]
     pairs = [(m.differences, m.queries[m.sequence]) for m in written]
     for form in (parts, written, pairs):
-        found = max_margin(Margins.from_blocks(form))
+        found = max_margin_blocks(Margins.from_blocks(form))
         assert found.status == "optimal"
         assert found.norm == pytest.approx(expected.norm, rel=1e-9)
     narrow = [(X.astype(np.float32), *rest) for X, *rest in parts]
-    assert max_margin(Margins.from_blocks(narrow)).norm == pytest.approx(expected.norm, rel=1e-5)
+    assert max_margin_blocks(Margins.from_blocks(narrow)).norm == pytest.approx(
+        expected.norm, rel=1e-5
+    )
     vectors = [each[0] for each in pairs]
-    found = max_margin(Margins.from_blocks(vectors))
+    found = max_margin_blocks(Margins.from_blocks(vectors))
     together = np.concatenate(vectors)
     prompt = Margins(
         together,
@@ -115,7 +121,7 @@ def test_texts_of_pairs_are_numbered_through() -> None:
     rng = np.random.default_rng(0)
     texts = [(rng.standard_normal((30, 4)), rng.standard_normal((30, 4))) for _ in range(4)]
     blocks = [pair_margins(*text) for text in texts]
-    found = max_margin(Margins.from_blocks(blocks))
+    found = max_margin_blocks(Margins.from_blocks(blocks))
     whole = max_margin(pair_margins([k for k, _ in texts], [q for _, q in texts]))
     assert found.status == whole.status == "optimal"
     assert found.norm == pytest.approx(whole.norm, rel=1e-8)
@@ -131,7 +137,7 @@ def test_texts_of_pairs_are_numbered_through() -> None:
 def test_a_contradiction_of_some_rows_is_one_of_all() -> None:
     blocks = Selections(50, 9, 2, 4, chance=True)
     A, names = blocks.rows()
-    found = max_margin(in_blocks(blocks))
+    found = max_margin_blocks(in_blocks(blocks))
     assert found.status == "infeasible"
     assert "these rows prove it for all" in found.message
     at = {tuple(name): c for c, name in enumerate(names.tolist())}
@@ -164,22 +170,24 @@ def test_a_block_that_has_changed_is_refused_by_its_number(change) -> None:
     blocks = Selections(40, 6, 4, 5)
     changing = Changing(blocks, 3, change)
     with pytest.raises(InputError, match="block 3 has changed since the first pass"):
-        max_margin(Margins.from_blocks(changing, blocks.count))
+        max_margin_blocks(Margins.from_blocks(changing, blocks.count))
     same = Changing(blocks, 3, lambda X: X)
-    assert max_margin(Margins.from_blocks(same, blocks.count)).status == "optimal"
+    assert max_margin_blocks(Margins.from_blocks(same, blocks.count)).status == "optimal"
 
 
 def test_workers_of_an_executor_find_the_same_bits() -> None:
     blocks = Selections(60, 9, 5, 6)
-    alone = max_margin(in_blocks(blocks))
+    alone = max_margin_blocks(in_blocks(blocks))
     with ThreadPoolExecutor(3) as threads:
-        shared = max_margin(in_blocks(blocks), executor=threads)
+        shared = max_margin_blocks(in_blocks(blocks), executor=threads)
     with ProcessPoolExecutor(2, get_context("spawn")) as processes:
-        apart = max_margin(in_blocks(blocks), executor=processes)
+        apart = max_margin_blocks(in_blocks(blocks), executor=processes)
         with pytest.raises(InputError, match="cannot be sent to another process"):
-            max_margin(Margins.from_blocks(lambda k: blocks(k), 9), executor=processes)
+            max_margin_blocks(Margins.from_blocks(lambda k: blocks(k), 9), executor=processes)
         with pytest.raises(InputError, match="block 3 has changed"):
-            max_margin(Margins.from_blocks(Unsteady(blocks), blocks.count), executor=processes)
+            max_margin_blocks(
+                Margins.from_blocks(Unsteady(blocks), blocks.count), executor=processes
+            )
     for other in (shared, apart):
         np.testing.assert_array_equal(other.W, alone.W)
         np.testing.assert_array_equal(other.dual, alone.dual)
@@ -197,35 +205,36 @@ class Unsteady:
         return (X + 1e-6 * np.random.default_rng().random(X.shape) * (k == 3), *rest)
 
 
-def test_little_memory_makes_the_working_sets_small_and_not_the_answer(monkeypatch) -> None:
-    sizes: list[int] = []
-    solve = rows.solve
-
-    def spied(source, norm, request, inner):
-        def counted(part, *rest):
-            sizes.append(part.m)
-            return inner(part, *rest)
-
-        return solve(source, norm, request, counted)
-
-    monkeypatch.setattr(rows, "solve", spied)
+def test_little_memory_makes_the_working_sets_small_and_not_the_answer() -> None:
     blocks = Selections(400, 20, 6, 7, each=10)
-    expected = max_margin(in_blocks(blocks))
-    plenty, sizes[:] = max(sizes), []
-    found = max_margin(in_blocks(blocks), memory="150kB")
-    assert found.status == "optimal"
-    assert found.norm == pytest.approx(expected.norm, rel=1e-9)
-    assert max(sizes) < plenty / 2
+    norm = Frobenius()
+
+    def solve_counted(memory: str) -> tuple[MarginSolution, int]:
+        sizes = []
+
+        def solve_subset(margins, tol, dual, seconds):
+            sizes.append(margins.m)
+            return max_margin(margins, norm, tol=tol, warm_start=dual)
+
+        source = RowsInBlocks(in_blocks(blocks), norm, parse_memory(memory), None)
+        request = Request(norm.tolerance, None, None, None)
+        return solve_on_working_sets(source, norm, request, solve_subset), max(sizes)
+
+    expected, plenty = solve_counted("2GiB")
+    solution, few = solve_counted("150kB")
+    assert solution.status == expected.status == "optimal"
+    assert solution.norm == pytest.approx(expected.norm, rel=1e-9)
+    assert few < plenty / 2
     with pytest.raises(InputError, match=r"room for \d+ rows of 6 x 6 weights beside blocks"):
-        max_margin(in_blocks(blocks), memory="20 KB")
+        max_margin_blocks(in_blocks(blocks), memory="20 KB")
 
 
 def test_memory_for_fewer_rows_than_matter_is_said_to_be_too_little() -> None:
     blocks = Selections(300, 30, 12, 8, each=1)
-    found = max_margin(in_blocks(blocks))
+    found = max_margin_blocks(in_blocks(blocks))
     assert int((found.dual > 0.0).sum()) > 70
     with pytest.raises(InputError, match="all of them matter after"):
-        max_margin(in_blocks(blocks), memory=180_000)
+        max_margin_blocks(in_blocks(blocks), memory=180_000)
 
 
 @pytest.mark.parametrize(
@@ -234,10 +243,10 @@ def test_memory_for_fewer_rows_than_matter_is_said_to_be_too_little() -> None:
 )
 def test_the_peak_stays_within_the_memory(norm: str, n: int, d: int, memory: int) -> None:
     blocks = Selections(n, 60, d, 9, each=20)
-    max_margin(in_blocks(blocks), norm, memory=memory)  # imports and compiles
+    max_margin_blocks(in_blocks(blocks), norm, memory=memory)  # imports and compiles
     tracemalloc.start()
     try:
-        found = max_margin(in_blocks(blocks), norm, memory=memory)
+        found = max_margin_blocks(in_blocks(blocks), norm, memory=memory)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -246,19 +255,19 @@ def test_the_peak_stays_within_the_memory(norm: str, n: int, d: int, memory: int
 
 
 def test_what_a_text_says_of_memory() -> None:
-    assert bytes_of("2GiB") == bytes_of(None) == 2**31
-    assert bytes_of("1.5 MB") == 1_500_000
-    assert bytes_of(4096) == 4096
+    assert parse_memory("2GiB") == parse_memory(None) == 2**31
+    assert parse_memory("1.5 MB") == 1_500_000
+    assert parse_memory(4096) == 4096
     for wrong in ("2 gibs", "-1MB", 0, True, 1.5, "MB", "0kB"):
         with pytest.raises(InputError, match="memory is"):
-            bytes_of(wrong)
+            parse_memory(wrong)
 
 
 def test_tokens_far_from_zero_lose_no_digits() -> None:
     blocks = Selections(60, 9, 5, 10)
-    expected = max_margin(in_blocks(blocks))
+    expected = max_margin_blocks(in_blocks(blocks))
     blocks.X += 1e7  # products of tokens are then rounded to 1e-8 of a margin
-    found = max_margin(in_blocks(blocks))
+    found = max_margin_blocks(in_blocks(blocks))
     assert found.status == "optimal"
     assert found.norm == pytest.approx(expected.norm, rel=1e-7)
     A, _ = blocks.rows()
@@ -275,44 +284,31 @@ def test_right_hand_sides_of_zero() -> None:
         relaxed_margins(data.take(part), tokens[part], support[part])
         for part in np.array_split(np.arange(60), 7)
     ]
-    found = max_margin(Margins.from_blocks(parts))
+    found = max_margin_blocks(Margins.from_blocks(parts))
     assert found.status == whole.status == "optimal"
     assert found.norm == pytest.approx(whole.norm, rel=1e-8)
     values = relaxed_margins(data, tokens, support)(found.W)
     assert (values >= np.where(np.repeat(support, 5), 1.0, 0.0) - 1e-9).all()
     nothing = [relaxed_margins(data, tokens, np.zeros(60, dtype=bool))]
-    assert max_margin(Margins.from_blocks(nothing)).norm == 0.0
+    assert max_margin_blocks(Margins.from_blocks(nothing)).norm == 0.0
 
 
 def test_sequences_without_rivals() -> None:
     one = [(np.ones((3, 1, 2)), np.ones((3, 2)), np.zeros(3, dtype=int))] * 2
-    found = max_margin(Margins.from_blocks(one))
+    found = max_margin_blocks(Margins.from_blocks(one))
     assert (found.status, found.norm, found.constraints) == ("optimal", 0.0, 0)
 
 
 def test_what_is_known_when_the_time_is_over_comes_back() -> None:
     blocks = Selections(200, 20, 6, 12)
-    found = max_margin(in_blocks(blocks), max_seconds=1e-6)
+    found = max_margin_blocks(in_blocks(blocks), max_seconds=1e-6)
     assert found.status == "inaccurate"
     assert found.passes == 2
     assert np.isfinite(found.W).all()
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{"slack": 1.0}, {"warm_start": np.ones(3)}],
-)
-def test_what_programmes_of_blocks_do_not_take(given) -> None:
-    blocks = Selections(10, 5, 3, 0)
-    with pytest.raises(InputError, match=f"{next(iter(given))} is not for programmes of blocks"):
-        max_margin(in_blocks(blocks), **given)
-    whole = selection_margins(AttentionData(blocks.X, np.ones(10), blocks.Z), blocks.selected)
-    with pytest.raises(InputError, match="memory is not for margins in memory"):
-        max_margin(whole, memory="1GB")
-
-
 def test_a_solution_can_be_kept(tmp_path) -> None:
-    found = max_margin(in_blocks(Selections(30, 6, 4, 13)))
+    found = max_margin_blocks(in_blocks(Selections(30, 6, 4, 13)))
     found.save(tmp_path / "solution.npz")
     again = type(found).load(tmp_path / "solution.npz")
     assert (again.constraints, again.passes) == (found.constraints, found.passes)

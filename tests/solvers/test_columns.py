@@ -18,8 +18,8 @@ from judge.lengths import as_float
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, selection_margins
 from attsvm.norms import Spectral
-from attsvm.solvers import max_margin
-from attsvm.solvers.lattice import nearest
+from attsvm.solvers import max_margin, max_margin_batch
+from attsvm.solvers.lattice import nearest_combination
 from attsvm.solvers.proofs import lower_bound
 
 NORMS = ["fro", "nuc", "spec", "lp:1.5"]
@@ -80,7 +80,7 @@ def test_a_column_of_self_attention_in_other_units_has_the_exact_least_norm(powe
     for seed in range(2):
         X = np.random.default_rng(seed).normal(size=(6, 5, 4))
         X[..., 0] *= 10.0**power
-        solution = max_margin(AttentionData(X, np.ones(6)), [0] * 6)
+        solution = max_margin(selection_margins(AttentionData(X, np.ones(6)), [0] * 6))
         exact = least(Question(solution.margins, "fro"))
         assert exact is not None
         assert exact.W is not None
@@ -151,7 +151,7 @@ def test_contradictions_are_proved_whatever_the_units() -> None:
 
 def test_lists_and_warm_starts_are_answered_too() -> None:
     cases = [programme(seed, small=True).margins for seed in range(30, 45)]
-    batch = max_margin(cases)
+    batch = max_margin_batch(cases)
     assert set(batch.status.tolist()) <= {"optimal", "infeasible"}
     for margins, solution in zip(cases, batch, strict=True):
         again = max_margin(margins, warm_start=solution)
@@ -164,7 +164,7 @@ def test_a_larger_programme_with_columns_in_large_units() -> None:
     X, Z, W = rng.normal(size=(60, 6, 12)), rng.normal(size=(60, 12)), rng.normal(size=(12, 12))
     tokens = np.einsum("ntd,de,ne->nt", X, W, Z).argmax(axis=1)
     X[..., :2] *= 1e9
-    solution = max_margin(AttentionData(X, np.ones(60), Z), tokens)
+    solution = max_margin(selection_margins(AttentionData(X, np.ones(60), Z), tokens))
     assert solution.status == "optimal", solution.message
 
 
@@ -174,11 +174,11 @@ def test_integers_near_a_point_of_a_lattice_are_better_than_rounding_alone() -> 
     basis = np.concatenate([basis, np.eye(12, dtype=np.int64)], axis=1).astype(object)
     target = np.append(rng.integers(-(2**40), 2**40, 3), np.zeros(12, np.int64)).astype(object)
     heavy = np.array([40] * 3 + [1] * 12)
-    found = nearest(basis, target, heavy=heavy)
+    found = nearest_combination(basis, target, heavy=heavy)
     missed = found @ basis - target
     # twelve integers for three equations of 40 bits: 2**10 each, up to the factor of the method
     assert max(abs(int(x)) for x in missed) < 2**14
-    assert nearest(basis, target, -math.inf, heavy) is None
+    assert nearest_combination(basis, target, -math.inf, heavy) is None
 
 
 def test_the_bound_is_right_where_terms_cancel_to_more_than_twice_the_digits() -> None:

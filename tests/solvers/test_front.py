@@ -16,14 +16,20 @@ from judge.kinds import hard
 from attsvm.base.errors import InputError
 from attsvm.datasets import unit_sphere
 from attsvm.datasets.attention_data import AttentionData
-from attsvm.margins import Margins, optimal_tokens, selection_margins
+from attsvm.margins import Margins, optimal_tokens, selection_batch, selection_margins
 from attsvm.norms import Frobenius, parse_norm
-from attsvm.solvers import MarginSolution, margin_path, max_margin
+from attsvm.solvers import (
+    MarginSolution,
+    margin_path,
+    max_margin,
+    max_margin_batch,
+    max_margin_blocks,
+)
 
 
 def test_several_programmes_give_several_solutions() -> None:
     programmes = [sphere(6, 8, 10, seed) for seed in range(3)] + [sphere(6, 8, 2, 1)]
-    solutions = max_margin(programmes, Frobenius())
+    solutions = max_margin_batch(programmes, Frobenius())
     assert [s.status for s in solutions] == ["optimal"] * 3 + ["infeasible"]
     np.testing.assert_array_equal(solutions[1].W, max_margin(programmes[1]).W)
 
@@ -58,7 +64,7 @@ def test_a_name_is_as_good_as_the_norm(name: str) -> None:
     named = max_margin(margins, name)
     np.testing.assert_array_equal(named.W, max_margin(margins, norm).W)
     assert named.geometry == norm
-    together = max_margin([margins, margins], name)
+    together = max_margin_batch([margins, margins], name)
     assert [solution.geometry for solution in together] == [norm, norm]
     path = margin_path(margins, ["fro", name])
     assert [solution.geometry for solution in path] == [Frobenius(), norm]
@@ -80,8 +86,6 @@ def test_refused_programmes() -> None:
     )
     with pytest.raises(InputError, match=r"margins.queries holds inf at \[0, 0\]"):
         max_margin(broken)
-    with pytest.raises(InputError, match="warm_start belongs to a single programme"):
-        max_margin([margins], warm_start=np.ones(42))  # type: ignore[call-overload]
     rng = np.random.default_rng(0)
     huge = AttentionData(1e120 * rng.standard_normal((2, 3, 4)), np.ones(2))
     with pytest.raises(
@@ -140,39 +144,50 @@ def test_methods_that_leave_float64_on_the_way_raise_nothing(
     assert solution.status in ("optimal", "almost infeasible", "inaccurate")
 
 
-def test_data_and_tokens_are_the_programme_of_their_selection() -> None:
+def test_a_selection_may_be_a_list_and_a_batch_of_selections_one_array() -> None:
     data, head = unit_sphere(n=6, T=8, d=10, seed=0)
     tokens = optimal_tokens(data, head)
-    for norm in (None, "nuc"):
-        expected = max_margin(selection_margins(data, tokens), norm)
-        for found in (
-            max_margin(data, tokens, norm),
-            max_margin(data, tokens.tolist(), norm=norm),
-            max_margin(margins=data, tokens=tokens, norm=norm),
-        ):
-            np.testing.assert_array_equal(found.W, expected.W)
-            assert found.geometry == expected.geometry
+    alone = max_margin(selection_margins(data, tokens))
+    listed = max_margin(selection_margins(data, tokens.tolist()))
+    np.testing.assert_array_equal(listed.W, alone.W)
     both = AttentionData(*(np.stack([a, a]) for a in (data.tokens, data.labels, data.queries)))
-    together = max_margin(both, np.stack([tokens, tokens]))
-    np.testing.assert_allclose(together.W[1], max_margin(data, tokens).W, atol=1e-12)
+    batch = max_margin_batch(selection_batch(both, np.stack([tokens, tokens])))
+    np.testing.assert_allclose(batch.W[1], alone.W, atol=1e-12)
 
 
-def test_what_is_no_programme_is_refused_in_words() -> None:
+def test_what_is_no_programme_is_refused_with_the_function_that_takes_it() -> None:
     data, head = unit_sphere(n=6, T=8, d=10, seed=0)
+    both = AttentionData(*(np.stack([a, a]) for a in (data.tokens, data.labels, data.queries)))
     tokens = optimal_tokens(data, head)
     margins: Any = selection_margins(data, tokens)
+    blocks = Margins.from_blocks([margins])
     solve: Any = max_margin
+    batch: Any = max_margin_batch
+    in_blocks: Any = max_margin_blocks
     for call, words in (
-        (lambda: solve(data), "data without the tokens .* max_margin\\(data, tokens\\)"),
-        (lambda: solve(data, "nuc"), "data without the tokens"),
-        (lambda: solve(data, head), r"tokens has shape \(10,\); it must be \(6,\)"),
-        (lambda: solve(tokens, data), r"was given ndarray of shape \(6,\); give data and tokens"),
+        (lambda: solve(data), r"call max_margin\(selection_margins\(data, tokens\), norm\)"),
+        (lambda: solve(both), r"call max_margin_batch\(selection_batch\(data, tokens\), norm\)"),
+        (lambda: solve([margins]), r"call max_margin_batch\(programmes, norm\)"),
+        (lambda: solve(blocks), r"call max_margin_blocks\(blocks, norm\)"),
+        (
+            lambda: solve(tokens),
+            r"max_margin was given ndarray of shape \(6,\); give margins",
+        ),
+        (lambda: solve("tfsvm-1"), "max_margin was given 'tfsvm-1'; give margins, such as"),
+        (
+            lambda: batch(margins),
+            r"max_margin_batch was given .*; call max_margin\(margins,",
+        ),
+        (lambda: batch(blocks), r"call max_margin_blocks\(blocks, norm\)"),
+        (lambda: batch(3), "max_margin_batch was given 3; give a list of margins, such as"),
+        (lambda: batch([margins, data]), "entry 1 of the list is AttentionData; give margins"),
+        (lambda: in_blocks(margins), r"max_margin_blocks was given .*; call max_margin\("),
+        (lambda: in_blocks([margins]), r"call max_margin_batch\(programmes, norm\)"),
+        (lambda: in_blocks(3), "give blocks, such as Margins.from_blocks"),
         (lambda: solve(margins, tokens), r"norm is ndarray of shape \(6,\); give"),
-        (lambda: solve(margins, tokens, "nuc"), "beside margins, which hold their tokens"),
         (lambda: solve(margins, Frobenius), "norm is the class Frobenius; give"),
-        (lambda: solve([margins, data]), "entry 1 of the list is AttentionData; give margins"),
-        (lambda: solve("tfsvm-1"), "was given 'tfsvm-1'; give data and tokens"),
         (lambda: solve(margins, tol="tight"), "tol is 'tight'; it must be positive"),
+        (lambda: in_blocks(blocks, max_seconds=-1.0), "max_seconds is -1.0; it must be positive"),
         (lambda: margin_path(cast(Any, data), "fro"), "was given AttentionData; give margins"),
         (lambda: selection_margins(margins, tokens), r"data is Margins of shape \(10, 10\); give"),
     ):

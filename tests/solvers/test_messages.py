@@ -14,7 +14,15 @@ import numpy as np
 import pytest
 from streamed import Selections
 
-from attsvm import AttentionData, Margins, MarginSolution, max_margin, selection_margins
+from attsvm import (
+    AttentionData,
+    Margins,
+    MarginSolution,
+    max_margin,
+    max_margin_batch,
+    max_margin_blocks,
+    selection_margins,
+)
 from attsvm.base.files import load_arrays, save_arrays
 
 NUMBER = r"(\d[\d.]*(?:e[+-]\d+)?|inf)"
@@ -89,9 +97,8 @@ def test_programmes_of_whole_numbers_at_every_scale(norm: str, count: int) -> No
         solution = max_margin(margins, norm)
         numbers_are_those_of_the_fields(solution)
         alone = replace(margins, rhs=np.maximum(margins.rhs, 0.0), equality=None)
-        for one in (alone, [alone]):
-            found = max_margin(one, norm)
-            numbers_are_those_of_the_fields(found[0] if isinstance(one, list) else found)
+        numbers_are_those_of_the_fields(max_margin(alone, norm))
+        numbers_are_those_of_the_fields(max_margin_batch([alone], norm)[0])
         statuses.add(solution.status)
     assert statuses >= {"optimal", "infeasible"}
 
@@ -139,14 +146,14 @@ def test_programmes_that_are_out_of_reach(tol: float, status: str) -> None:
 @pytest.mark.parametrize("chance", [False, True])
 def test_blocks(chance: bool) -> None:
     blocks = Selections(50, 9, 2 if chance else 5, 4, chance=chance)
-    solution = max_margin(Margins.from_blocks(blocks, blocks.count))
+    solution = max_margin_blocks(Margins.from_blocks(blocks, blocks.count))
     assert solution.status == ("infeasible" if chance else "optimal")
     assert numbers_are_those_of_the_fields(solution) >= {"all", "blocks", "passes"}
 
 
 def test_a_solution_with_other_fields_says_so() -> None:
     data = AttentionData([[[2, 0], [0, 0], [0, 1]]], labels=[1], queries=[[1]])
-    solution = max_margin(data, [0])
+    solution = max_margin(selection_margins(data, [0]))
     other = replace(solution, norm=7.25, gap=0.5, status="inaccurate", out_of_time=True)
     assert other.message == (
         f"inaccurate: the tolerance 1.0e-09 was not reached (norm 7.25, gap 5.0e-01, violation"
@@ -163,7 +170,7 @@ def test_files_that_hold_a_message_are_read_and_print_their_fields(
     far = Margins(
         np.array([[1e-300]]), np.array([[1e-300]]), [0, 1], np.ones(1), np.array([1]), np.array([0])
     )
-    kept.append(max_margin([far])[0])
+    kept.append(max_margin_batch([far])[0])
     assert "leave the range of float64" in kept[-1].message
     assert kept[-1].gap == 1.0
     for solution in kept:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from instances import sphere
 
-from attsvm.margins import operator
+from attsvm.margins.operator import Margins, SweepOptions
 from attsvm.solvers import programme
 from attsvm.solvers.programme import equilibrate
 
@@ -40,8 +40,7 @@ def test_margins_of_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = margins(W), margins.adjoint(dual), margins.along_sizes(moved)
     written = np.einsum("cd,cd->c", np.abs(margins.differences), moved[margins.sequence])
     np.testing.assert_allclose(plain[2], written, rtol=1e-14)
-    monkeypatch.setattr(operator, "_LARGE", 0)
-    monkeypatch.setattr(operator, "_FEW", 16)
+    monkeypatch.setattr(Margins, "sweep", SweepOptions(block_numbers=16, threaded_numbers=0))
     monkeypatch.setenv("ATTSVM_THREADS", "3")
     shared = margins(W), margins.adjoint(dual), margins.along_sizes(moved)
     for some, all_at_once in zip(shared, plain, strict=True):

@@ -12,9 +12,9 @@ from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, relax, selection_margins
 from attsvm.norms import Frobenius, parse_norm
-from attsvm.solvers import max_margin
-from attsvm.solvers.farkas import proved
-from attsvm.solvers.outcomes import Request, infeasible_solution, solved
+from attsvm.solvers import max_margin, max_margin_batch
+from attsvm.solvers.farkas import prove_infeasible
+from attsvm.solvers.outcomes import Request, certified_solution, infeasible_solution
 from attsvm.solvers.proofs import Certificate, certify_hard, farkas_residual, lower_bound
 from attsvm.theory import order_margins
 
@@ -55,10 +55,10 @@ def test_a_small_residual_is_not_a_proof() -> None:
     margins = prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, np.nextafter(-0.25, 0.0)]]], [0])
     dual = np.ones(2)
     assert farkas_residual(margins, dual) <= 1e-15
-    assert proved(margins, dual) is None
+    assert prove_infeasible(margins, dual) is None
     assert max_margin(margins).status != "infeasible"
     contrary = prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, -0.25]]], [0])
-    assert proved(contrary, dual) is not None
+    assert prove_infeasible(contrary, dual) is not None
     assert max_margin(contrary).status == "infeasible"
 
 
@@ -90,13 +90,13 @@ def test_certificates_of_random_labels_are_proved_and_sharp() -> None:
         solution = max_margin(sphere(6, 8, 2, seed))
         if solution.status == "infeasible":
             proofs += 1
-            assert proved(solution.margins, solution.dual) is not None
+            assert prove_infeasible(solution.margins, solution.dual) is not None
             assert solution.farkas_residual() <= 1e-15
             # No proof for fewer rows: each is needed.
             for c in np.flatnonzero(solution.dual):
                 rest = solution.dual.copy()
                 rest[c] = 0.0
-                assert proved(solution.margins, rest) is None
+                assert prove_infeasible(solution.margins, rest) is None
     assert proofs >= 10
 
 
@@ -149,7 +149,7 @@ def test_a_neighbour_out_of_range_changes_nothing() -> None:
     with pytest.raises(InputError, match="leave the range of float64"):
         max_margin(far)
     for norm in (Frobenius(), parse_norm("lp:1.5")):
-        batch = max_margin([good, far, good], norm)
+        batch = max_margin_batch([good, far, good], norm)
         assert batch.status.tolist() == ["optimal", "inaccurate", "optimal"]
         assert "leave the range of float64" in batch[1].message
         assert not batch[1].has_weights
@@ -157,7 +157,7 @@ def test_a_neighbour_out_of_range_changes_nothing() -> None:
 
 
 def test_a_contradiction_in_a_list_is_proved_too() -> None:
-    batch = max_margin([near_contradiction(), sphere(6, 8, 2, 1)])
+    batch = max_margin_batch([near_contradiction(), sphere(6, 8, 2, 1)])
     assert batch.status.tolist() == ["optimal", "infeasible"]
     np.testing.assert_array_equal(batch[0].W, max_margin(near_contradiction()).W)
     np.testing.assert_array_equal(batch[1].dual, batch.dual[batch.rows[1] : batch.rows[2]])
@@ -191,7 +191,7 @@ def test_optimal_holds_in_fractions_where_terms_cancel(name: str, together: bool
                 AttentionData(X, np.ones(1), rng.uniform(0.5, 2.0, (1, 1))), np.array([0])
             )
         )
-    found = max_margin(programmes, norm, tol=tol) if together else None
+    found = max_margin_batch(programmes, norm, tol=tol) if together else None
     optimal = 0
     for k, margins in enumerate(programmes):
         solution = max_margin(margins, norm, tol=tol) if found is None else found[k]
@@ -266,7 +266,7 @@ def test_a_soft_margin_is_never_called_almost_infeasible() -> None:
     proof = Certificate(np.ones((1, 1)), np.ones(2), np.array([1.0, -1.0]), 1.0, 0.5, 0.0, 0.0)
     for slack, status in ((2.0, "inaccurate"), (None, "almost infeasible")):
         request = Request(1e-9, slack, None, None)
-        assert solved(margins, proof, request, "test", 1).status == status
+        assert certified_solution(margins, proof, request, "test", 1).status == status
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_what_is_almost_infeasible_depends_on_the_tolerance(
     assert 0.4 * residual <= farkas_residual(margins, dual) <= 0.6 * residual
     proof = Certificate(np.ones((2, 1)), dual, A.sum(axis=1), 1.0, 0.5, 1.0, 0.0)
     request = Request(tol, None, None, None)
-    assert solved(margins, proof, request, "test", 1).status == status
+    assert certified_solution(margins, proof, request, "test", 1).status == status
 
 
 def test_weights_that_cannot_be_scaled_prove_nothing() -> None:

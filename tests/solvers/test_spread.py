@@ -13,7 +13,7 @@ from instances import cross, ragged, sphere, with_rhs
 
 from attsvm.base.errors import InputError
 from attsvm.margins import Margins, MarginsBatch
-from attsvm.solvers import max_margin
+from attsvm.solvers import max_margin_batch
 
 
 class Elsewhere(Executor):
@@ -46,7 +46,10 @@ def mixture() -> list[Margins]:
 @pytest.mark.parametrize("norm", ["fro", "lp:1.75", "nuc"])
 def test_bits_are_those_of_this_process(norm: str) -> None:
     programmes, executor = mixture(), Elsewhere()
-    here, there = max_margin(programmes, norm), max_margin(programmes, norm, executor=executor)
+    here, there = (
+        max_margin_batch(programmes, norm),
+        max_margin_batch(programmes, norm, executor=executor),
+    )
     assert executor.calls == 10
     for name in ("status", "norm", "gap", "violation", "dual", "rows"):
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name), err_msg=name)
@@ -60,7 +63,7 @@ def test_bits_are_those_of_this_process(norm: str) -> None:
 
 def test_a_stack_of_one_shape_stays_one() -> None:
     batch = MarginsBatch.stack([sphere(4, 5, 6, seed) for seed in range(25)])
-    here, there = max_margin(batch), max_margin(batch, executor=Elsewhere())
+    here, there = max_margin_batch(batch), max_margin_batch(batch, executor=Elsewhere())
     assert isinstance(there.W, np.ndarray)
     np.testing.assert_array_equal(there.W, here.W)
     assert there.margins is batch
@@ -69,8 +72,8 @@ def test_a_stack_of_one_shape_stays_one() -> None:
 def test_processes_solve_too() -> None:
     programmes = [sphere(4, 5, 6, seed) for seed in range(6)]
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        there = max_margin(programmes, "lp:1.75", executor=pool)
-    np.testing.assert_array_equal(there.W, max_margin(programmes, "lp:1.75").W)
+        there = max_margin_batch(programmes, "lp:1.75", executor=pool)
+    np.testing.assert_array_equal(there.W, max_margin_batch(programmes, "lp:1.75").W)
 
 
 def test_what_is_refused_has_its_place_in_the_whole_list() -> None:
@@ -78,10 +81,8 @@ def test_what_is_refused_has_its_place_in_the_whole_list() -> None:
     rhs = np.ones(programmes[17].m)
     programmes[17] = with_rhs(programmes[17], np.where(np.arange(len(rhs)) == 2, -1.0, rhs))
     with pytest.raises(InputError, match=r"programme 17: margins.rhs\[2\] is -1"):
-        max_margin(programmes, executor=Elsewhere())
+        max_margin_batch(programmes, executor=Elsewhere())
 
 
-def test_a_single_programme_has_no_use_for_an_executor() -> None:
-    with pytest.raises(InputError, match="belongs to a list of programmes"):
-        max_margin(sphere(4, 5, 6, 0), executor=Elsewhere())  # type: ignore[call-overload]
-    assert max_margin([], executor=Elsewhere()).status.tolist() == []
+def test_an_empty_list_needs_no_executor() -> None:
+    assert max_margin_batch([], executor=Elsewhere()).status.tolist() == []

@@ -120,13 +120,13 @@ def test_solves_of_large_programmes_give_back(norm: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("norm", ["fro", "lp:1.75", "nuc"])
 def test_solves_take_one_and_give_back(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    solve = front._direct
+    solve = front.solve_all_rows
 
     def watched(*arguments: object) -> object:
         seen.extend(counts())
         return solve(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(front, "_direct", watched)
+    monkeypatch.setattr(front, "solve_all_rows", watched)
     assert max_margin(sphere(8, 10, 12, 0), norm).status == "optimal"
     assert set(seen) == {1}
     assert set(counts()) == {2}

@@ -13,7 +13,7 @@ from attsvm.datasets import toy, unit_sphere
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import decoder_margins, optimal_tokens, selection_margins
 from attsvm.norms import Lp, Nuclear
-from attsvm.solvers import max_margin
+from attsvm.solvers import max_margin, max_margin_batch
 from attsvm.theory import (
     all_support,
     feasible,
@@ -78,7 +78,7 @@ def test_cones_are_narrow_around_the_solution_of_their_norm(norm: Lp) -> None:
     assert in_bregman_cone(2.0 * solution.W, solution, 1e-12, radius=1.99 * solution.norm)
     assert not in_bregman_cone(2.0 * solution.W, solution, 1e-12, radius=2.01 * solution.norm)
     assert not in_bregman_cone(0.0 * solution.W, solution, 2.0)
-    hopeless = max_margin(AttentionData([[[1.0], [1.0]]], [1], [[1.0]]), [0])
+    hopeless = max_margin(selection_margins(AttentionData([[[1.0], [1.0]]], [1], [[1.0]]), [0]))
     for weights, of, words in (
         (W, max_margin(margins, Nuclear()), "needs a solution of an entrywise norm"),
         (np.ones((2, 2)), solution, "W has shape"),
@@ -121,7 +121,7 @@ def test_no_attention_drops_less_than_the_proven_margin_drop(p: float) -> None:
     # a head on mixtures of tokens is one on sequences of a single token
     mixed = np.einsum("sit,itd->sid", s, TOKENS)[:, :, None]
     data = [AttentionData(each, TWO.labels, each[:, 0]) for each in mixed]
-    solutions = max_margin([decoder_margins(each, [0, 0]) for each in data], Lp(p))
+    solutions = max_margin_batch([decoder_margins(each, [0, 0]) for each in data], Lp(p))
     reached = np.array([0.0 if e.status == "infeasible" else 1.0 / e.norm for e in solutions])
     top = 1.0 / max_margin(decoder_margins(TWO, best), Lp(p)).norm
     ratios = (top - reached) / far

@@ -69,14 +69,18 @@ def test_refused_heads(head: np.ndarray, message: str) -> None:
 def test_local_optimality_of_the_planar_toys(scores, selected, expected) -> None:
     """mmts-1: three keys in the plane, of which the first two have the third for a neighbour."""
     X = np.array([[[-0.1, 1.0], [1.0, 0.0], [0.0, 0.0]]])
-    solution = max_margin(AttentionData(X, np.ones(1), np.ones((1, 1))), [selected])
+    solution = max_margin(
+        selection_margins(AttentionData(X, np.ones(1), np.ones((1, 1))), [selected])
+    )
     assert [n.tolist() for n in neighbours(solution)] == [[2]]
     assert locally_optimal(solution, [scores]).tolist() == [expected]
 
 
 @pytest.mark.parametrize("others", [(0.5, 2.0), (2.0, 0.5), (2.0, 2.0), (0.5, 0.5)])
 def test_a_locally_optimal_token_beats_all_its_neighbours(others) -> None:
-    solution = max_margin(AttentionData(np.eye(3)[None], np.ones(1), np.ones((1, 1))), [0])
+    solution = max_margin(
+        selection_margins(AttentionData(np.eye(3)[None], np.ones(1), np.ones((1, 1))), [0])
+    )
     assert [n.tolist() for n in neighbours(solution)] == [[1, 2]]
     assert locally_optimal(solution, np.array([[1.0, *others]])).tolist() == [max(others) < 1]
 
@@ -85,7 +89,7 @@ def test_optimal_tokens_are_locally_optimal_and_single_tokens_have_no_neighbours
     rng = np.random.default_rng(5)
     bags = [rng.standard_normal((k, 8)) for k in (1, 4, 6, 1, 5)]
     data, v = AttentionData.from_bags(bags, [1.0, -1, 1, 1, -1]), rng.standard_normal(8)
-    solution = max_margin(data, optimal_tokens(data, v))
+    solution = max_margin(selection_margins(data, optimal_tokens(data, v)))
     assert locally_optimal(solution, token_scores(data, v)).all()
     assert [len(near) > 0 for near in neighbours(solution)] == [False, True, True, False, True]
     with pytest.raises(InputError, match=r"scores has shape \(5, 5\)"):

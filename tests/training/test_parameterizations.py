@@ -20,7 +20,7 @@ from attsvm.datasets.queries import sequence_pairs
 from attsvm.margins import selection_margins, sequence_margins
 from attsvm.norms import Nuclear
 from attsvm.optim import MirrorDescent, SteepestDescent
-from attsvm.solvers import max_margin
+from attsvm.solvers import max_margin, max_margin_batch
 from attsvm.training import DirectionWithin, LogSpaced, train
 
 DATA, V = unit_sphere(5, 6, 4, seed=[0, 1, 2])
@@ -176,7 +176,7 @@ def test_training_ends_once_the_direction_is_certified() -> None:
     data, v = unit_sphere(3, 4, 5, seed=[0, 1])
     model = Attention.cross(data, v)
     selected = train(model, data, ngd(model), 2000, LogSpaced(1)).selected[-1]
-    solutions = max_margin(
+    solutions = max_margin_batch(
         [selection_margins(data.instance(r), tokens) for r, tokens in enumerate(selected)]
     )
     model = Attention.cross(data, v)

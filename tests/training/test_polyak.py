@@ -18,6 +18,7 @@ from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import token_scores
 from attsvm.native import library
 from attsvm.optim import SteepestDescent
+from attsvm.optim.polyak import PolyakDescent
 from attsvm.training import AtSteps, LogSpaced, Trajectory, train
 
 LOSSES = {0: Logistic(), 1: Exponential(), 2: Linear()}
@@ -44,14 +45,13 @@ def run(
     model = Attention.cross(data, v, loss=loss, init=options.pop("init", "zeros"))
     lowest = values(loss, token_scores(data, v).max(axis=-1)).mean(axis=-1) - floor
     settings: dict[str, Any] = {
-        "step_size": "polyak",
         "loss_floor": torch.as_tensor(lowest),
         "normalize": options.pop("normalize", True),
     }
     return train(
         model,
         data,
-        SteepestDescent(model.parameters(), lr=1.0, **settings),
+        PolyakDescent(model.parameters(), **settings),
         steps,
         LogSpaced(6),
         backend=backend,

@@ -18,6 +18,7 @@ from attsvm.base.errors import InputError
 from attsvm.datasets import unit_sphere
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.optim import MirrorDescent, SteepestDescent
+from attsvm.optim.polyak import PolyakDescent
 from attsvm.training import AtSteps, LogSpaced, Record, Trajectory, train
 from attsvm.training.native_loop import unsupported
 
@@ -62,7 +63,7 @@ def test_thousands_of_steps_keep_twelve_digits(
     data, v = unit_sphere(*size, seed=3)
     expected = extended_descent(data, v, np.zeros((size[2], size[2])), [steps])[steps]
     for level in ["baseline", "avx2"][: 1 + native.library.fast_processor()]:
-        monkeypatch.setattr(native, "library", native._open(level))
+        monkeypatch.setattr(native, "library", native.open_library(level))
         found = run(data, v, steps, record=LogSpaced(1))
         assert found.log_gradient_norm[-1] < -0.015 * steps  # attention is saturated
         assert distance(found.W[-1], expected) < 1e-12
@@ -199,8 +200,7 @@ def test_bits_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     many, heads = unit_sphere(4, 5, 6, seed=list(range(40)))
     results = []
     for count in (1, 3):
-        monkeypatch.setattr("attsvm.training.native_loop.threads", lambda count=count: count)
-        monkeypatch.setattr("attsvm.base.cores.threads", lambda count=count: count)
+        monkeypatch.setenv("ATTSVM_THREADS", str(count))
         joint = run(large, np.linspace(-1, 1, 40), 30, train_head=True)
         results.append((joint.W, joint.head, run(many, heads, 2000).W))
     for first, other in zip(*results, strict=True):
@@ -248,7 +248,7 @@ LEFT_TO_TORCH: list[tuple[dict[str, Any], Callable[[Any], torch.optim.Optimizer]
     ({}, partial(SteepestDescent, lr=0.1, weight_decay=0.1), "weight decay"),
     ({}, partial(SteepestDescent, lr=0.1, maximize=True), "maximises"),
     ({}, partial(SteepestDescent, lr=0.1, blocks=5), "blocks"),
-    ({"train_head": True}, partial(SteepestDescent, lr=1.0, step_size="polyak"), "Polyak"),
+    ({"train_head": True}, PolyakDescent, "Polyak"),
     ({}, partial(MirrorDescent, lr=0.1, p=1.5, momentum=0.9), "momentum"),
     ({}, partial(MirrorDescent, lr=0.1, p=1.5, potential="schatten"), "Schatten"),
     (

@@ -11,7 +11,7 @@ from attsvm.datasets import unit_sphere
 from attsvm.margins import selection_batch, selection_margins
 from attsvm.norms import Lp
 from attsvm.optim import MirrorDescent, SteepestDescent
-from attsvm.solvers import max_margin
+from attsvm.solvers import max_margin, max_margin_batch
 from attsvm.theory import regularization_path
 from attsvm.training import Trajectory, direction_gap, train
 
@@ -44,7 +44,7 @@ def test_one_target_or_one_per_run() -> None:
     ]
     gaps = trajectory.direction_gap(solutions)
     assert gaps.shape == trajectory.loss.shape
-    batch = max_margin(selection_batch(data, trajectory.selected[-1]))
+    batch = max_margin_batch(selection_batch(data, trajectory.selected[-1]))
     for target in (np.stack([s.W for s in solutions]), batch):  # sums in another order
         np.testing.assert_allclose(trajectory.direction_gap(target), gaps, rtol=1e-12)
     one = trajectory.direction_gap(solutions[1])[:, 1]
@@ -68,13 +68,14 @@ def test_divergences_of_directions_are_those_of_the_potential() -> None:
     )
     programmes = [selection_margins(data.instance(r), trajectory.selected[-1, r]) for r in range(2)]
     own, other = (
-        trajectory.direction_divergence(max_margin(programmes, Lp(q)), 1.75) for q in (1.75, 3.0)
+        trajectory.direction_divergence(max_margin_batch(programmes, Lp(q)), 1.75)
+        for q in (1.75, 3.0)
     )
     assert np.isnan(own[0]).all()  # zero weights have no direction
     assert (own[-1] < other[-1]).all()
     gap, one = (
-        trajectory.direction_gap(max_margin(programmes)),
-        trajectory.direction_divergence(max_margin(programmes), 2.0),
+        trajectory.direction_gap(max_margin_batch(programmes)),
+        trajectory.direction_divergence(max_margin_batch(programmes), 2.0),
     )
     np.testing.assert_allclose(one[1:], gap[1:], rtol=1e-9, atol=1e-15)
     with pytest.raises(InputError, match="give one target"):

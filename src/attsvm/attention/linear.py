@@ -24,12 +24,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attsvm.attention.compiled_pass import fused
+from attsvm.attention.compiled_pass import compiled_pass_over
 from attsvm.attention.losses import LogScale, Loss
 from attsvm.attention.sequences import Sequences
 from attsvm.attention.softmax import query_logits, select
+from attsvm.datasets.attention_data import FloatArray
 
-_SMALL = 20_000  # products of one run
+SMALL_PRODUCT = 20_000
+"""Multiplications of W with the queries of one run up to which the compiled pass makes them itself
+and no library of matrix products is called; about where both take as long."""
 
 
 def linear_loss(
@@ -56,11 +59,14 @@ def linear_loss(
     Returns:
         ``([runs])``.
     """
-    code = _code(loss, moved)
-    operation = _Torch if code < 0 else _Fused
-    how = loss if code < 0 else (code, False)
-    given = moved, readout, has_intercept, sequences, how, scale
-    return operation.apply(*given)  # type: ignore[no-untyped-call]
+    code = _kernel_code(loss, moved)
+    if code < 0:
+        return _TorchLoss.apply(  # type: ignore[no-untyped-call]
+            moved, readout, has_intercept, sequences, loss, scale
+        )
+    return _CompiledLoss.apply(  # type: ignore[no-untyped-call]
+        moved, readout, has_intercept, sequences, code, False, scale
+    )
 
 
 def matrix_loss(
@@ -76,49 +82,46 @@ def matrix_loss(
     Where the compiled pass applies and the matrices are too small for a library's products, it
     multiplies as well.
     """
-    small = sequences.queries.shape[-2] * matrix.shape[-1] * matrix.shape[-2] <= _SMALL
-    code = _code(loss, matrix) if small else -1
+    products = sequences.queries.shape[-2] * matrix.shape[-1] * matrix.shape[-2]
+    code = _kernel_code(loss, matrix) if products <= SMALL_PRODUCT else -1
     if code < 0:
         return linear_loss(
             sequences.queries @ matrix.mT, readout, has_intercept, sequences, loss, scale
         )
-    return _Fused.apply(  # type: ignore[no-untyped-call]
-        matrix, readout, has_intercept, sequences, (code, True), scale
+    return _CompiledLoss.apply(  # type: ignore[no-untyped-call]
+        matrix, readout, has_intercept, sequences, code, True, scale
     )
 
 
-def _code(loss: Loss, tensor: Tensor) -> int:
-    """What the kernels call the loss; negative where they do not know it, or not the kind of
+def _kernel_code(loss: Loss, tensor: Tensor) -> int:
+    """The kernels' code of the loss; negative where they do not know it, or not the kind of
     tensor.
     """
-    known = tensor.dtype == torch.float64 and tensor.device.type == "cpu"
-    return loss.code if known else -1
+    is_known = tensor.dtype == torch.float64 and tensor.device.type == "cpu"
+    return loss.code if is_known else -1
 
 
-class _Gradients(torch.autograd.Function):
-    """The forward pass leaves the gradients in ``ctx.gradients``, and the logarithms of their
-    factors in ``ctx.factors``.
+class _LossFunction(torch.autograd.Function):
+    """A loss whose forward pass leaves the gradients in ``ctx.gradients``, and the logarithms of
+    their factors in ``ctx.factors``.
     """
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, grad: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, None, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.scale is not None:
             ctx.scale.loss, ctx.scale.attention, ctx.scale.readout = ctx.factors
-        pulled, column = ctx.gradients
+        weights, column = ctx.gradients
         along = grad[..., None, None]
-        own = None if column is None else _unexpand(column * along, ctx)
-        return pulled * along, own, None, None, None, None
+        if column is not None:
+            column = column * along
+            if column.ndim > ctx.readout_ndim:  # all runs share the head: the sum over runs
+                column = column.sum(dim=0)
+        # no gradients for the arguments that are no tensors
+        return weights * along, column, *[None] * (len(ctx.needs_input_grad) - 2)
 
 
-def _unexpand(column: Tensor, ctx: Any) -> Tensor:
-    """The gradient of a head that all runs share is the sum over runs."""
-    return column.sum(dim=0) if column.ndim > int(ctx.readout_ndim) else column
-
-
-class _Fused(_Gradients):
+class _CompiledLoss(_LossFunction):
     """The compiled pass: from the weights, or from the queries that they have moved."""
 
     @staticmethod
@@ -128,28 +131,42 @@ class _Fused(_Gradients):
         readout: Tensor,
         has_intercept: bool,
         sequences: Sequences,
-        how: tuple[int, bool],
+        code: int,
+        is_matrix: bool,
         scale: LogScale | None,
     ) -> Tensor:
-        code, matrix = how
-        front, length = tuple(weights.shape[:-2]), readout.shape[-2]
-        runs, joint = weights.shape[0] if front else 1, ctx.needs_input_grad[1]
-        passing = fused(sequences, runs, joint, has_intercept, matrix)
-        given, columns = weights.numpy(), readout.numpy().reshape(-1, length)
-        gradient, column, found = passing(
-            given if front else given[None], columns, code, scale is not None
+        run_axes, width = tuple(weights.shape[:-2]), readout.shape[-2]
+        runs, trained = weights.shape[0] if run_axes else 1, ctx.needs_input_grad[1]
+        compiled_pass = compiled_pass_over(sequences, runs, trained, has_intercept, is_matrix)
+        array = weights.numpy()
+        result = compiled_pass(
+            array if run_axes else array[None],
+            readout.numpy().reshape(-1, width),
+            code,
+            scale is not None,
         )
-        losses, *factors = (
-            torch.from_numpy(row if front else row[0:1].reshape(())) for row in found
-        )
-        gradients = torch.from_numpy(gradient if front else gradient[0])
-        ctx.factors, ctx.scale, ctx.readout_ndim = factors, scale, readout.ndim
-        own = torch.from_numpy(column.reshape(*front, length, 1)) if joint else None
-        ctx.gradients = gradients, own
-        return losses
+
+        def per_run(row: FloatArray) -> Tensor:
+            return torch.from_numpy(row if run_axes else row[0:1].reshape(()))
+
+        gradient = torch.from_numpy(result.weights if run_axes else result.weights[0])
+        column = torch.from_numpy(result.readout.reshape(*run_axes, width, 1)) if trained else None
+        ctx.gradients, ctx.factors = (gradient, column), [per_run(row) for row in result.factors]
+        ctx.scale, ctx.readout_ndim = scale, readout.ndim
+        return per_run(result.losses)
 
 
-class _Torch(_Gradients):
+class _TorchLoss(_LossFunction):
+    r"""The torch pass, on any device and for any loss, from moved queries.
+
+    1. Attention relative to the winner, scores :math:`\gamma` and what the winner is ahead,
+       :math:`g`.
+    2. Margins, losses and slopes.
+    3. Each sequence takes its largest :math:`s_{it}` with :math:`g_{it}\ne0` out as a logarithm;
+       where the largest of a run is known, the terms meet.
+    4. Coefficients :math:`b` of the keys, which sum to zero, and the gradient of the readout.
+    """
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -160,6 +177,7 @@ class _Torch(_Gradients):
         loss: Loss,
         scale: LogScale | None,
     ) -> Tensor:
+        # 1. attention relative to the winner
         tokens, labels = sequences.values, sequences.labels
         selection = select(query_logits(moved, sequences), sequences.mask)
         log_s, s, winner = (
@@ -174,28 +192,33 @@ class _Torch(_Gradients):
         scores = scores.expand(log_s.shape)
         best = scores.gather(-1, winner)
         g = best - scores
+        # 2. margins, losses, slopes
         margins = (best - (s * g).sum(dim=-1, keepdim=True))[..., 0] + labels * intercept
         losses = loss.value(margins).mean(dim=-1)
         sign, log_slope = loss.slope(margins)
         shares = sign / margins.shape[-1]
+        # 3. factors as logarithms, relative to the largest of a run
         untied = log_s.masked_fill(g == 0, -torch.inf)
         top = untied.amax(dim=-1, keepdim=True)
-        first = g * torch.exp(untied - _finite(top))
-        factor, sizes = _meet(log_slope + top[..., 0], scale)
+        first = g * torch.exp(untied - _clamp_finite(top))
+        factor, sizes = _relative_to_largest(log_slope + top[..., 0], scale)
+        # 4. coefficients and gradients
         b = (shares * sizes)[..., None] * (s * first.sum(dim=-1, keepdim=True) - first)
         b = b.scatter(-1, winner, 0.0)
         b = b.scatter(-1, winner, -b.sum(dim=-1, keepdim=True))
         slopes = log_slope.amax(dim=-1)
-        column, own = None, slopes
+        column, readout_factor = None, slopes
         if ctx.needs_input_grad[1]:
-            column, own = _column(log_s, log_slope, shares * labels, tokens, has_intercept, scale)
-        ctx.factors = slopes, factor - _finite(slopes), own
+            column, readout_factor = _readout_gradient(
+                log_s, log_slope, shares * labels, tokens, has_intercept, scale
+            )
+        ctx.factors = slopes, factor - _clamp_finite(slopes), readout_factor
         ctx.gradients = (b[..., None, :] @ sequences.keys)[..., 0, :], column
         ctx.scale, ctx.readout_ndim = scale, readout.ndim
         return losses
 
 
-def _column(
+def _readout_gradient(
     log_s: Tensor,
     log_slope: Tensor,
     signs: Tensor,
@@ -207,24 +230,25 @@ def _column(
     in every token.
     """
     if has_intercept:
-        factor, sizes = _meet(log_slope, scale)
+        factor, sizes = _relative_to_largest(log_slope, scale)
         outputs = (torch.exp(log_s)[..., None, :] @ tokens)[..., 0, :]
         outputs = torch.cat([outputs, torch.ones_like(outputs[..., :1])], dim=-1)
     else:
         present = log_s.masked_fill((tokens == 0).all(dim=-1), -torch.inf)
         top = present.amax(dim=-1, keepdim=True)
-        factor, sizes = _meet(log_slope + top[..., 0], scale)
-        outputs = (torch.exp(present - _finite(top))[..., None, :] @ tokens)[..., 0, :]
+        factor, sizes = _relative_to_largest(log_slope + top[..., 0], scale)
+        outputs = (torch.exp(present - _clamp_finite(top))[..., None, :] @ tokens)[..., 0, :]
     return ((signs * sizes)[..., None] * outputs).sum(dim=-2)[..., None], factor
 
 
-def _meet(logs: Tensor, scale: LogScale | None) -> tuple[Tensor, Tensor]:
-    """The largest logarithm of a run, and the exponentials of all: divided by that of the largest
-    when there is a ``scale``.
+def _relative_to_largest(logs: Tensor, scale: LogScale | None) -> tuple[Tensor, Tensor]:
+    """The largest logarithm of a run ``(...)``, and the exponentials of all ``(..., n)``: divided
+    by that of the largest when there is a ``scale``.
     """
     largest = logs.amax(dim=-1)
-    return largest, torch.exp(logs if scale is None else logs - _finite(largest)[..., None])
+    return largest, torch.exp(logs if scale is None else logs - _clamp_finite(largest)[..., None])
 
 
-def _finite(logs: Tensor) -> Tensor:
+def _clamp_finite(logs: Tensor) -> Tensor:
+    """The logarithms, with the lowest number in place of -inf."""
     return logs.clamp(min=torch.finfo(logs.dtype).min)

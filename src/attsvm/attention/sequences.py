@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,8 @@ class Sequences:
         mask: ``(..., n, T)``, which tokens a query sees.
         targets: ``(..., n)`` or ``(..., n, C)``, what the values of a sequence are compared with;
             None where that is its label.
+        compiled_passes: compiled passes over these sequences, by their form; filled when a loss
+            is first computed (:mod:`attsvm.attention.compiled_pass`).
 
     >>> from attsvm.datasets import unit_sphere
     >>> from attsvm.attention import Attention
@@ -58,15 +60,18 @@ class Sequences:
     labels: Tensor
     mask: Tensor
     targets: Tensor | None = None
+    compiled_passes: dict[tuple[int, bool, bool, bool], Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a model makes of data.
+    """How a model reads data.
 
     Attributes:
-        keys: of tokens: a matrix ``(d_k, d_x)``, an array ``(..., n, T, d_k)``, or a function of
-            the data that gives such an array; the tokens themselves when left out.
+        keys: a matrix ``(d_k, d_x)`` that maps tokens to keys, an array ``(..., n, T, d_k)``, or a
+            function of the data that gives such an array; the tokens themselves when left out.
         values: the same, with ``d_v`` features.
         prompt: whether one prompt takes the place of the queries, which then are ones.
         targets: ``(..., n)`` or ``(..., n, C)``; None where labels play that part.
@@ -90,7 +95,7 @@ class Inputs:
         Raises:
             InputError: keys of another shape, not finite, or that ask for gradients.
         """
-        return _featured("keys", self.keys, data)
+        return _featured_data("keys", self.keys, data)
 
     def valued(self, data: AttentionData) -> AttentionData:
         """Data whose tokens are the values.
@@ -98,8 +103,8 @@ class Inputs:
         Raises:
             InputError: as in :meth:`keyed`.
         """
-        given, matrix = _featured("values", self.values, data)
-        return given if matrix is None else with_tokens(given, mapped(given.tokens, matrix))
+        valued, matrix = _featured_data("values", self.values, data)
+        return valued if matrix is None else with_tokens(valued, mapped(valued.tokens, matrix))
 
     def dimensions(self, data: AttentionData) -> tuple[int, int]:
         """``(d_k, d_z)``: the shape of the combined weights."""
@@ -107,11 +112,16 @@ class Inputs:
         return keyed.d_x if matrix is None else len(matrix), 1 if self.prompt else data.d_z
 
     def arrays(self, data: AttentionData) -> list[NDArray[Any]]:
-        """What these data are read with beside themselves."""
+        """Keys, values and targets that the data are read with beside themselves."""
         keyed, matrix = self.keyed(data)
-        of_keys = [] if self.keys is None else [keyed.tokens if matrix is None else matrix]
-        of_values = [] if self.values is None else [self.valued(data).tokens]
-        return of_keys + of_values + ([] if self.targets is None else [self.targets])
+        arrays: list[NDArray[Any]] = []
+        if self.keys is not None:
+            arrays.append(keyed.tokens if matrix is None else matrix)
+        if self.values is not None:
+            arrays.append(self.valued(data).tokens)
+        if self.targets is not None:
+            arrays.append(self.targets)
+        return arrays
 
     def read(self, data: AttentionData, like: Tensor, centred: bool = True) -> Sequences:
         """The data with the dtype and on the device of ``like``.
@@ -128,7 +138,7 @@ class Inputs:
 
         keyed, matrix = self.keyed(data)
         keys = centred_tokens(keyed) if centred else keyed.tokens
-        fits = self.targets is not None and _rows(self.targets, data) is not None
+        fits = self.targets is not None and _target_axes(self.targets, data) is not None
         return Sequences(
             tensor(self.valued(data).tokens),
             tensor(keys if matrix is None else mapped(keys, matrix)),
@@ -143,17 +153,17 @@ def mapped(tokens: FloatArray, matrix: FloatArray) -> FloatArray:
     """``(..., d)``: tokens ``(..., d_x)`` under a matrix ``(d, d_x)``; equal tokens have equal
     bits.
     """
-    found = native.products(tokens.reshape(-1, tokens.shape[-1]), matrix)
-    return found.reshape(*tokens.shape[:-1], len(matrix))
+    rows = native.products_by_row(tokens.reshape(-1, tokens.shape[-1]), matrix)
+    return rows.reshape(*tokens.shape[:-1], len(matrix))
 
 
 def with_tokens(data: AttentionData, tokens: FloatArray) -> AttentionData:
-    """The same sequences with other tokens in the places of theirs."""
+    """Data with the labels, queries and mask of ``data`` and these tokens."""
     return AttentionData(tokens, data.labels, data.queries, data.mask)
 
 
-def asked_by_one(data: AttentionData) -> AttentionData:
-    """The same sequences, each queried by the number 1."""
+def with_unit_queries(data: AttentionData) -> AttentionData:
+    """Data with the sequences of ``data``, each queried by the number 1."""
     return AttentionData(data.tokens, data.labels, np.ones((*data.labels.shape, 1)), data.mask)
 
 
@@ -163,54 +173,54 @@ def as_targets(targets: ArrayLike, data: AttentionData, classes: bool) -> NDArra
     Raises:
         InputError: another shape, a value that is not finite, classes that are no whole numbers.
     """
-    given = real_array("targets", targets)
-    whole = given.dtype.kind in "iu"
-    found = np.array(given, dtype=np.int64 if whole else np.float64)
-    rows = _rows(found, data)
-    if rows is None:
+    array = real_array("targets", targets)
+    numbers = np.array(array, dtype=np.int64 if array.dtype.kind in "iu" else np.float64)
+    axes = _target_axes(numbers, data)
+    if axes is None:
         raise InputError(
-            f"targets has shape {found.shape} for labels {data.labels.shape}; give one number, or"
+            f"targets has shape {numbers.shape} for labels {data.labels.shape}; give one number, or"
             " one row of numbers, per sequence"
         )
-    if not np.isfinite(found).all():
+    if not np.isfinite(numbers).all():
         raise InputError("targets holds a value that is not finite; every value must be finite")
-    found = np.broadcast_to(found, (*data.labels.shape, *found.shape[len(rows) :]))
+    numbers = np.broadcast_to(numbers, (*data.labels.shape, *numbers.shape[len(axes) :]))
     if not classes:
-        return found
-    if (found != np.rint(found)).any() or (found < 0).any() or found.ndim > data.labels.ndim:
+        return numbers
+    is_class = (numbers == np.rint(numbers)) & (numbers >= 0)
+    if not is_class.all() or numbers.ndim > data.labels.ndim:
         raise InputError(
             "loss='cross_entropy' compares with numbers of classes; give targets 0, 1, 2, ..., one"
             " per sequence"
         )
-    return found.astype(np.int64)
+    return numbers.astype(np.int64)
 
 
-def _rows(targets: NDArray[Any], data: AttentionData) -> tuple[int, ...] | None:
+def _target_axes(targets: NDArray[Any], data: AttentionData) -> tuple[int, ...] | None:
     """The axes of targets that count runs and sequences; None where they are of other data."""
-    for rows in (data.labels.shape, (data.n,)):
-        if targets.ndim - len(rows) in (0, 1) and targets.shape[: len(rows)] == rows:
-            return rows
+    for axes in (data.labels.shape, (data.n,)):
+        if targets.ndim - len(axes) in (0, 1) and targets.shape[: len(axes)] == axes:
+            return axes
     return None
 
 
-def _featured(
-    name: str, given: Features | None, data: AttentionData
+def _featured_data(
+    name: str, features: Features | None, data: AttentionData
 ) -> tuple[AttentionData, FloatArray | None]:
     """Data with these features as tokens, or with a matrix that maps its tokens to them."""
-    if given is None:
+    if features is None:
         return data, None
-    if isinstance(given, nn.Module):
+    if isinstance(features, nn.Module):
         raise InputError(
             f"{name} is a module, which would not be trained; give a matrix, or a function of the"
             " data that returns an array, or override logits or outputs in a subclass"
         )
-    made: Any = given(data) if callable(given) else given
-    if getattr(made, "requires_grad", False):
+    values: Any = features(data) if callable(features) else features
+    if getattr(values, "requires_grad", False):
         raise InputError(
             f"{name} asks for gradients, which are read once and not trained; detach it, or"
             " override logits or outputs in a subclass"
         )
-    array = floats(name, made)
+    array = floats(name, values)
     shape = data.mask.shape
     if array.ndim == 2 and array.shape[1] == data.d_x and len(array):
         return data, array

@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     from attsvm.base.files import check_destination, is_folder, save_arrays
     from attsvm.margins import Margins
     from attsvm.norms import parse_norm
-    from attsvm.solvers import max_margin
+    from attsvm.solvers import max_margin, max_margin_blocks
 
     norm = parse_norm(options.norm)
     if options.out is not None:
@@ -109,7 +109,11 @@ def run(options: argparse.Namespace) -> int:
     blocks = None
     if is_folder(folder) and any(folder.glob("*.npy")):
         blocks = _of_blocks(options, folder)
-        programme: Any = Margins.from_blocks(blocks)
+        if options.slack is not None:
+            raise InputError("slack is not for programmes of blocks; leave it out")
+        solution = max_margin_blocks(
+            Margins.from_blocks(blocks), norm, tol=options.tol, memory=options.memory
+        )
     elif options.memory is not None:
         if not folder.exists():
             _read(options)  # what is not there is told first
@@ -120,9 +124,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         data, extras = _read(options)
         programme = _programme(options.programme, data, _tokens(options.tokens, data, extras))
-    names = ("slack", "tol", "memory")
-    settings = {name: getattr(options, name) for name in names}
-    solution = max_margin(programme, norm, **settings)
+        solution = max_margin(programme, norm, slack=options.slack, tol=options.tol)
     margins = solution.margins
     if options.out is not None:
         arrays = (solution.W, solution.dual, margins.sequence, margins.token, margins.selected)
@@ -137,13 +139,13 @@ def run(options: argparse.Namespace) -> int:
         show_json(summary)
     else:
         show(solution.message)
-        shown = {
+        report = {
             name: value
             for name, value in summary.items()
             if value is not None and name not in _ELSEWHERE
         }
-        width = max(map(len, shown))
-        for name, value in shown.items():
+        width = max(map(len, report))
+        for name, value in report.items():
             show(f"  {name:<{width}}  {value}")
         if options.programme in ("selection", "prompt"):
             numbers = range(margins.n) if margins.numbers is None else margins.numbers.tolist()
@@ -251,7 +253,7 @@ def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
     if selection in extras:
         return extras[selection]
     try:
-        return np.array([int(part) for part in selection.split(",")], dtype=np.int64)
+        return np.array([int(token) for token in selection.split(",")], dtype=np.int64)
     except (ValueError, OverflowError):
         known = ", ".join(sorted(extras)) or "no further arrays"
         raise InputError(

@@ -27,6 +27,7 @@ _HOME = {
     "orth": "drawn",
     "orthonormal": "drawn",
     "planted_witnesses": "bag_generators",
+    "read_bags": "bag_files",
     "text": "documents",
     "toy": "toys",
     "unit_sphere": "drawn",
@@ -49,6 +50,7 @@ __all__ = [
     "orth",
     "orthonormal",
     "planted_witnesses",
+    "read_bags",
     "text",
     "toy",
     "unit_sphere",
@@ -56,6 +58,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from attsvm.datasets.arrays import array
+    from attsvm.datasets.bag_files import read_bags
     from attsvm.datasets.bag_generators import assumption_test, planted_witnesses
     from attsvm.datasets.catalogue import instance, load, names
     from attsvm.datasets.documents import text

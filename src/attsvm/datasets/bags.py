@@ -7,21 +7,25 @@ thousand instances costs its neighbours nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, axes, real_array
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, as_array, axes
+
+Names = NDArray[Any]
+"""``(n,)`` or ``(d,)`` names of bags, of groups or of features."""
 
 
 @dataclass(frozen=True, eq=False)
 class Bags:
-    """Checked instances, bag by bag.
+    """Checked instances, bag by bag: a sequence of ``(T_i, d)`` arrays.
 
     Attributes:
         rows: ``(N, d)``, the instances of all bags, those of a bag next to each other.
@@ -31,13 +35,17 @@ class Bags:
             when there was no table.
         instance_labels: ``(N,)`` labels of the instances, where somebody knows them; None
             otherwise. Nothing is fitted to them.
+        names: ``(n,)`` identifiers of the bags; None when they have none.
+        groups: ``(n,)`` the patient, or whatever else must not be torn apart by folds, of each bag;
+            None when bags stand alone.
+        feature_names: ``(d,)`` names of the columns of a data frame; None of other tables.
 
     Example:
         >>> from attsvm.datasets.bags import as_bags
         >>> bags = as_bags([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]])
-        >>> bags.n, bags.d, bags.lengths.tolist(), bags[1].tolist()
+        >>> len(bags), bags.d, bags.lengths.tolist(), bags[-1].tolist()
         (2, 2, [1, 2], [[3.0, 4.0], [5.0, 6.0]])
-        >>> bags.take([1]).data(labels=[1])
+        >>> bags[1:].data(labels=[1])
         AttentionData(1 sequences of 2 tokens, d_x=2, d_z=2, 1 of 1 labels +1)
     """
 
@@ -46,11 +54,17 @@ class Bags:
     labels: NDArray[Any] | None
     source: IntArray
     instance_labels: NDArray[Any] | None = None
+    names: Names | None = None
+    groups: Names | None = None
+    feature_names: Names | None = None
 
     @property
     def n(self) -> int:
         """Number of bags."""
         return len(self.offsets) - 1
+
+    def __len__(self) -> int:
+        return self.n
 
     @property
     def d(self) -> int:
@@ -67,20 +81,44 @@ class Bags:
         """``(N,)``: the bag of each row."""
         return np.repeat(np.arange(self.n), self.lengths)
 
-    def __getitem__(self, i: int) -> FloatArray:
-        """``(T_i, d)``: the instances of one bag."""
+    @overload
+    def __getitem__(self, chosen: int | np.integer[Any]) -> FloatArray: ...
+
+    @overload
+    def __getitem__(self, chosen: slice | ArrayLike) -> Bags: ...
+
+    def __getitem__(self, chosen: Any) -> FloatArray | Bags:
+        """The instances ``(T_i, d)`` of one bag, counted from the end when negative; or the bags of
+        a slice, of positions, or of a mask.
+        """
+        if not isinstance(chosen, Integral):
+            return self.take(chosen)
+        i = int(chosen)
+        if not -self.n <= i < self.n:
+            raise IndexError(f"bag {i} of {self.n}")
+        i %= self.n
         return self.rows[self.offsets[i] : self.offsets[i + 1]]
 
-    def take(self, bags: ArrayLike) -> Bags:
-        """The bags at these positions (integers or booleans), in this order."""
-        chosen = np.arange(self.n)[np.asarray(bags)]
+    def __iter__(self) -> Iterator[FloatArray]:
+        return (self[i] for i in range(self.n))
+
+    def take(self, bags: ArrayLike | slice) -> Bags:
+        """The bags at these positions (a slice, integers or booleans), in this order."""
+        chosen = np.arange(self.n)[bags if isinstance(bags, slice) else np.asarray(bags)]
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         start = np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
         rows = start + np.arange(offsets[-1])
-        labels = None if self.labels is None else self.labels[chosen]
-        known = None if self.instance_labels is None else self.instance_labels[rows]
-        return Bags(self.rows[rows], offsets, labels, self.source[rows], known)
+        return Bags(
+            self.rows[rows],
+            offsets,
+            _at(self.labels, chosen),
+            self.source[rows],
+            _at(self.instance_labels, rows),
+            _at(self.names, chosen),
+            _at(self.groups, chosen),
+            self.feature_names,
+        )
 
     def data(self, labels: ArrayLike) -> AttentionData:
         """Padded sequences with ``(n,)`` labels of -1 and +1, each queried by its first
@@ -92,126 +130,266 @@ class Bags:
         return AttentionData(tokens, labels, mask=mask)  # type: ignore[arg-type]
 
 
-def as_bags(X: Any, groups: ArrayLike | None = None) -> Bags:
-    """What people have, as one table.
+def as_bags(X: Any, bag_ids: ArrayLike | None = None) -> Bags:
+    """Bags of whatever form, as one table.
 
     Args:
-        X: a list of ``(T_i, d)`` arrays; one ``(n, T, d)`` array; a table of ``(N, d)`` rows with
-            ``groups``; :class:`~attsvm.AttentionData`; ``sawmil.Bag`` objects or a
-            ``sawmil.BagDataset``; torchmil's bags, each with ``X`` and perhaps ``Y``, or one batch
-            of them with a ``mask``.
-        groups: ``(N,)``, the bag of each row of a table; bags are counted in the order in which
+        X: a list of ``(T_i, d)`` arrays or data frames; one ``(n, T, d)`` array, in which instances
+            that are masked are left out; a table of ``(N, d)`` rows with ``bag_ids``;
+            :class:`~attsvm.AttentionData`; ``sawmil.Bag`` objects or a ``sawmil.BagDataset``;
+            torchmil's bags, each with ``X`` and perhaps ``Y``, or one batch of them with a
+            ``mask``.
+        bag_ids: ``(N,)``, the bag of each row of a table; bags are counted in the order in which
             they first appear, and their rows may be scattered.
 
     Raises:
-        InputError: no bag, a bag without instances, instances of different widths, a value that is
-            not finite, groups of another length, a table without groups.
+        InputError: no bag, a bag without instances, instances of different widths or columns, a
+            value that is not finite, a sparse matrix, ids of another length, a table without them.
 
     Example:
         >>> from attsvm.datasets.bags import as_bags
-        >>> as_bags([[1.0], [2.0], [3.0]], groups=["b", "a", "b"]).rows.ravel().tolist()
+        >>> as_bags([[1.0], [2.0], [3.0]], bag_ids=["b", "a", "b"]).rows.ravel().tolist()
         [1.0, 3.0, 2.0]
     """
     if isinstance(X, Bags):
         return X
-    if groups is not None:
-        return _grouped(X, groups)
+    if bag_ids is not None:
+        return _from_table(X, bag_ids)
     if isinstance(X, AttentionData):
-        return _masked(X.tokens, X.mask, X.labels)
+        return _from_padded(X.tokens, X.mask, X.labels)
+    if _is_sparse(X) or _is_frame(X):
+        raise _no_bag_ids(len(instances("X", X)[0]))
     if hasattr(X, "bags"):  # sawmil.BagDataset
         X = X.bags
     if _is_record(X):  # a batch of torchmil, or one of its bags
-        tokens = real_array("X", X["X"])
+        tokens = instances("X", X["X"])[0]
         if tokens.ndim != 3:
             raise InputError(f"X is one bag of shape {tokens.shape}; give a list of bags")
         mask = X["mask"] if "mask" in X.keys() else np.ones(tokens.shape[:2])  # noqa: SIM118
-        return _masked(tokens, real_array("mask", mask) > 0, _plain(X.get("Y", None)))
-    if axes(X) == 0:
+        return _from_padded(tokens, instances("mask", mask)[0] > 0, _plain(X.get("Y", None)))
+    if isinstance(X, np.ma.MaskedArray) and X.ndim == 3:
+        hidden: NDArray[np.bool_] = np.ma.getmaskarray(X)
+        if (hidden.any(axis=2) != hidden.all(axis=2)).any():
+            raise InputError(
+                "X masks single features of an instance; mask all of its features, or fill them in"
+            )
+        return _from_padded(instances("X", X.data)[0], ~np.asarray(hidden.all(axis=2)), None)
+    if isinstance(X, str | bytes) or (not isinstance(X, Sequence) and axes(X) == 0):
         raise InputError(
             f"X is {kind(X)}; give a list of bags, each an array (instances, features), one array"
-            " (bags, instances, features), or a table of instances with groups"
+            " (bags, instances, features), or a table of instances with bag_ids"
         )
-    ragged = isinstance(X, np.ndarray) and X.dtype == object
-    return _listed(list(X)) if ragged or isinstance(X, Sequence) else _array(X)
+    ragged = isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1
+    return _from_list(list(X)) if ragged or isinstance(X, Sequence) else _from_cube(X)
 
 
 def bag_labels(y: ArrayLike | None, bags: Bags) -> NDArray[Any]:
-    """``(n,)`` labels, one for each bag: ``y``, or what came with the bags when it is None.
+    """``(n,)`` labels: those given, else those that came with the bags; see :func:`per_bag`.
 
     Raises:
-        InputError: no labels, another number of them, a label that is missing.
+        InputError: there are none, there is not one per bag, or one is missing.
     """
-    given = bags.labels if y is None else np.asarray(_plain(y))
-    if given is None:
+    if y is None and bags.labels is None:
         raise InputError("y is missing; give one label per bag")
-    if given.shape == (len(bags.rows),) and len(bags.rows) != bags.n:
-        raise InputError(
-            f"y has {len(given)} labels, one per instance; give one per bag, of which there are"
-            f" {bags.n}, in the order in which they first appear"
-        )
-    if given.shape != (bags.n,):
-        raise InputError(f"y has shape {given.shape}; it must be ({bags.n},), one label per bag")
-    if (missing := _missing(given)).any():
+    labels = bags.labels if y is None else per_bag("y", y, bags, "label")
+    assert labels is not None
+    if (missing := _missing(labels)).any():
         raise InputError(f"y holds no label for bag {int(np.argmax(missing))}; drop the bag")
-    return given
+    return labels
 
 
-def _listed(items: Sequence[Any]) -> Bags:
-    if len(items) == 0:
+def per_bag(name: str, values: Any, bags: Bags, noun: str) -> NDArray[Any]:
+    """``(n,)`` values, one per bag, in the order of the bags.
+
+    A pandas Series whose index holds the names of the bags is aligned by it; one that is numbered
+    from 0 on, like every other array, is in the order in which bags first appear.
+
+    Args:
+        name: of the argument, for messages.
+        values: of the bags.
+        bags: which may have names.
+        noun: what a value is called, for messages.
+
+    Raises:
+        InputError: another number of values, or an index that neither counts nor names the bags.
+
+    Example:
+        >>> from attsvm.datasets.bags import as_bags, per_bag
+        >>> per_bag("y", [1, 0], as_bags([[[1.0]], [[2.0]]]), "label").tolist()
+        [1, 0]
+    """
+    array = np.asarray(_plain(values))
+    if array.shape == (len(bags.rows),) and len(bags.rows) != bags.n:
+        raise InputError(
+            f"{name} has {len(array)} {noun}s, one per instance; give one per bag, of which there"
+            f" are {bags.n}, in the order in which they first appear"
+        )
+    index = getattr(values, "index", None)
+    if bags.names is not None and index is not None and not callable(index) and array.ndim == 1:
+        return array[_order_of_names(name, index, bags.names)]
+    if array.shape != (bags.n,):
+        raise InputError(
+            f"{name} has shape {array.shape}; it must be ({bags.n},), one {noun} per bag"
+        )
+    return array
+
+
+def _order_of_names(name: str, index: Any, names: Names) -> IntArray:
+    """``(n,)``: where in a Series the value of each bag is, by its index."""
+    keys, n = list(index), len(names)
+    numbered = type(index).__name__ == "RangeIndex" and keys == list(range(n))
+    bag_of = {bag: i for i, bag in enumerate(names.tolist())}
+    if numbered and (list(bag_of) == keys or set(bag_of) != set(keys)):
+        return np.arange(n)
+    if numbered:
+        raise InputError(
+            f"{name} is numbered from 0 to {n - 1}, and so are the bags, which first appear in"
+            f" another order; give {name}.to_numpy() for that order, or name the index after bags"
+        )
+    position = {key: i for i, key in enumerate(keys)}
+    missing = [bag for bag in bag_of if bag not in position]
+    if missing:
+        raise InputError(
+            f"the index of {name} does not hold the bag {missing[0]!r}; index {name} by bag_ids, or"
+            f" give {name}.to_numpy() in the order in which bags first appear"
+        )
+    if len(position) != len(keys):
+        raise InputError(f"the index of {name} holds a bag twice; give one value per bag")
+    return np.array([position[bag] for bag in bag_of], dtype=np.int64)
+
+
+def instances(name: str, value: Any) -> tuple[NDArray[Any], Names | None]:
+    """An array of real numbers or booleans, and the names of its columns where it is a frame.
+
+    Raises:
+        InputError: sparse or masked values, rows of different lengths, or anything that is no real
+            number: complex numbers, dates, texts.
+
+    Example:
+        >>> from attsvm.datasets.bags import instances
+        >>> instances("X", [[1, 2.5]])[0].tolist()
+        [[1.0, 2.5]]
+    """
+    if _is_sparse(value):
+        raise InputError(f"{name} is a sparse matrix; give {name}.toarray()")
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        raise InputError(f"{name} holds masked values; fill them in, or drop their instances")
+    if _is_frame(value):
+        columns = [_real(f"column {c!r} of {name}", _column(value, c)) for c in value.columns]
+        dtype = np.result_type(*{column.dtype for column in columns}) if columns else np.float64
+        table = np.empty((len(value), len(columns)), dtype)
+        for j, column in enumerate(columns):
+            table[:, j] = column
+        texts = all(isinstance(column, str) for column in value.columns)
+        return table, np.array(value.columns, dtype=object) if texts and columns else None
+    return _real(name, as_array(name, value)), None
+
+
+def _real(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """The array, in float64 where it holds Python's numbers as objects."""
+    if array.dtype.kind == "O" and all(
+        isinstance(value, Real | np.bool_) or _is_missing(value) for value in array.flat
+    ):
+        numbers = [np.nan if _is_missing(value) else float(value) for value in array.flat]
+        return np.array(numbers, dtype=np.float64).reshape(array.shape)
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} has dtype {array.dtype}; give real numbers")
+    return array
+
+
+def _column(frame: Any, name: Any) -> NDArray[Any]:
+    """``(N,)``: a column of pandas or polars; nullable and arrow-backed ones are NumPy's again."""
+    column = frame[name]
+    if getattr(column, "ndim", 1) != 1:
+        raise InputError(f"X has several columns {name!r}; give each a name of its own")
+    return np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+
+
+def _is_frame(value: Any) -> bool:
+    """Whether this is a table with columns: of pandas, polars, or anything that answers alike."""
+    columns = getattr(value, "columns", None)
+    return columns is not None and not callable(columns) and hasattr(value, "__getitem__")
+
+
+def _is_sparse(value: Any) -> bool:
+    """Whether this is a sparse matrix or array of SciPy, or a sparse tensor."""
+    if hasattr(value, "is_sparse") and value.is_sparse:
+        return True
+    return hasattr(value, "toarray") and hasattr(value, "nnz")
+
+
+def _from_list(bags: Sequence[Any]) -> Bags:
+    """The table of a list of bags."""
+    if len(bags) == 0:
         raise InputError("X holds no bags; give at least one")
-    parts, labels = zip(*(_one(item, i) for i, item in enumerate(items)), strict=True)
-    width = parts[0].shape[-1]
-    for i, part in enumerate(parts):
-        if part.ndim != 2:
+    tables, labels, columns = zip(*map(_one_bag, bags, range(len(bags))), strict=True)
+    width, names = tables[0].shape[-1], columns[0]
+    for i, (table, others) in enumerate(zip(tables, columns, strict=True)):
+        if table.ndim != 2:
             raise InputError(
-                f"bag {i} has shape {part.shape}; a bag is a table of instances (rows) and features"
+                f"bag {i} has shape {table.shape}; a bag is a table of instances (rows) and"
+                " features"
             )
-        if len(part) == 0:
+        if len(table) == 0:
             raise InputError(f"bag {i} has no instances; drop it or give it one")
-        if part.shape[1] != width:
+        if table.shape[1] != width:
             raise InputError(
-                f"bag {i} has {part.shape[1]} features and bag 0 has {width}; all instances need"
+                f"bag {i} has {table.shape[1]} features and bag 0 has {width}; all instances need"
                 " the same"
             )
-    rows = np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])
-    found = None if any(label is None for label in labels) else np.asarray(labels)
-    return _checked(rows, np.array([len(part) for part in parts]), found)
+        if (names is None) != (others is None) or (names is not None and list(names) != [*others]):
+            raise InputError(
+                f"bag {i} and bag 0 have different columns, or in another order; give the same"
+            )
+    rows = np.concatenate([np.asarray(table, dtype=np.float64) for table in tables])
+    known = None if any(label is None for label in labels) else np.asarray(labels)
+    lengths = np.array([len(table) for table in tables])
+    return _checked(rows, lengths, known, feature_names=names)
 
 
-def _one(item: Any, i: int) -> tuple[NDArray[Any], Any]:
-    """The instances of one bag and its label, None when it has none."""
-    if _is_record(item):
-        label = _plain(item.get("Y", None))
-        return real_array(f"bag {i}", item["X"]), None if label is None else label.item()
-    if hasattr(item, "intra_bag_mask"):  # sawmil.Bag
-        if not np.all(item.intra_bag_mask):
+def _one_bag(bag: Any, i: int) -> tuple[NDArray[Any], Any, Names | None]:
+    """The instances of one bag, its label and the names of its features, None when it has none."""
+    name = f"bag {i}"
+    if _is_record(bag):
+        label = _plain(bag.get("Y", None))
+        table, columns = instances(name, bag["X"])
+        return table, None if label is None else label.item(), columns
+    if hasattr(bag, "intra_bag_mask"):  # sawmil.Bag
+        if not np.all(bag.intra_bag_mask):
             raise InputError(
                 f"bag {i} has an intra_bag_mask that leaves instances out, which is not used here;"
                 " drop these instances or the mask"
             )
-        return real_array(f"bag {i}", item.X), item.y
-    return real_array(f"bag {i}", item), None
+        table, columns = instances(name, bag.X)
+        return table, bag.y, columns
+    table, columns = instances(name, bag)
+    return table, None, columns
 
 
-def _grouped(X: Any, groups: ArrayLike) -> Bags:
-    rows, group = real_array("X", X), np.asarray(groups)
+def _from_table(X: Any, bag_ids: ArrayLike) -> Bags:
+    """The table of scattered rows, bags in the order in which they first appear."""
+    rows, columns = instances("X", X)
+    ids = np.asarray(_plain(bag_ids))
     if rows.ndim != 2:
-        raise InputError(f"X has shape {rows.shape}; with groups it must be a table of instances")
-    if group.shape != (len(rows),):
+        raise InputError(f"X has shape {rows.shape}; with bag_ids it must be a table of instances")
+    if ids.shape != (len(rows),):
         raise InputError(
-            f"groups has shape {group.shape}; it must be ({len(rows)},), the bag of each row of X"
+            f"bag_ids has shape {ids.shape}; it must be ({len(rows)},), the bag of each row of X"
         )
     if len(rows) == 0:
         raise InputError("X holds no instances; give at least one")
-    if (missing := _missing(group)).any():
-        raise InputError(f"groups has no bag for row {int(np.argmax(missing))}; drop the row")
-    _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
-    place = np.argsort(np.argsort(first))[inverse]
-    source = np.argsort(place, kind="stable")
-    return _checked(rows[source], np.bincount(place), None, source)
+    if (missing := _missing(ids)).any():
+        raise InputError(f"bag_ids has no bag for row {int(np.argmax(missing))}; drop the row")
+    names, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))[inverse]
+    source = np.argsort(rank, kind="stable")
+    return _checked(
+        rows[source], np.bincount(rank), None, source, names[np.argsort(first)], columns
+    )
 
 
-def _masked(tokens: NDArray[Any], mask: NDArray[np.bool_], labels: Any) -> Bags:
+def _from_padded(tokens: NDArray[Any], mask: NDArray[np.bool_], labels: Any) -> Bags:
+    """The table of padded bags ``(n, T, d)``, of the instances that ``(n, T)`` mask shows."""
     if tokens.ndim != 3:
         raise InputError(f"X has leading axes {tokens.shape[:-3]}; give one set of bags at a time")
     if mask.shape != tokens.shape[:2]:
@@ -219,21 +397,33 @@ def _masked(tokens: NDArray[Any], mask: NDArray[np.bool_], labels: Any) -> Bags:
     return _checked(tokens[mask], mask.sum(axis=1), labels)
 
 
-def _array(X: Any) -> Bags:
-    array = real_array("X", X)
+def _from_cube(X: Any) -> Bags:
+    """The table of bags of equal length, ``(n, T, d)``."""
+    array = instances("X", X)[0]
     if array.ndim == 2:
-        raise InputError(
-            f"X is a table of {len(array)} rows; give the bag of each row as groups, or a list of"
-            " bags. Transformers such as StandardScaler make tables: give them to"
-            " attsvm.sklearn.BagFeatures, as in BagFeatures(StandardScaler())"
-        )
+        raise _no_bag_ids(len(array))
     if array.ndim != 3 or len(array) == 0:
         raise InputError(f"X has shape {array.shape}; it must be bags x instances x features")
     rows = np.array(array, dtype=np.float64).reshape(-1, array.shape[2])
     return _checked(rows, np.full(len(array), array.shape[1]), None)
 
 
-def _checked(rows: Any, lengths: IntArray, labels: Any, source: IntArray | None = None) -> Bags:
+def _no_bag_ids(rows: int) -> InputError:
+    return InputError(
+        f"X is a table of {rows} rows; give the bag of each row as bag_ids, or a list of"
+        " bags. Transformers such as StandardScaler make tables: give them to"
+        " attsvm.sklearn.BagFeatures, as in BagFeatures(StandardScaler())"
+    )
+
+
+def _checked(
+    rows: Any,
+    lengths: IntArray,
+    labels: Any,
+    source: IntArray | None = None,
+    names: Names | None = None,
+    feature_names: Names | None = None,
+) -> Bags:
     """The table, which keeps ``rows``: an array that nobody else writes to."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -249,19 +439,31 @@ def _checked(rows: Any, lengths: IntArray, labels: Any, source: IntArray | None 
             f" {column}; every value must be finite"
         )
     rows.setflags(write=False)
-    return Bags(rows, offsets, labels, np.arange(len(rows)) if source is None else source)
+    source = np.arange(len(rows)) if source is None else source
+    return Bags(rows, offsets, labels, source, None, names, None, feature_names)
 
 
-def _is_record(item: Any) -> bool:
+def _at(values: NDArray[Any] | None, positions: IntArray) -> NDArray[Any] | None:
+    return None if values is None else values[positions]
+
+
+def _is_record(bag: Any) -> bool:
     """Whether this is a dictionary or a TensorDict with instances under ``X``."""
-    return hasattr(item, "keys") and hasattr(item, "get") and "X" in item.keys()  # noqa: SIM118
+    if _is_frame(bag) or not (hasattr(bag, "keys") and hasattr(bag, "get")):
+        return False
+    return "X" in bag.keys()  # noqa: SIM118 - a TensorDict is asked for its keys
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether this is None, pandas' NA or not-a-number, which is not equal to itself."""
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
 def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where there is None or not-a-number, which is not equal to itself."""
-    return np.array([value is None or value != value for value in values.tolist()], dtype=np.bool_)
+    """``(n,)``: whether a value is missing."""
+    return np.array([_is_missing(value) for value in values.tolist()], dtype=np.bool_)
 
 
 def _plain(value: Any) -> Any:
-    """Tensors as NumPy arrays, everything else as it is."""
+    """A tensor as a NumPy array, everything else as it is."""
     return value.detach().cpu().numpy() if hasattr(value, "detach") else value

@@ -51,7 +51,7 @@ class Toy(Compact):
         >>> toy = attsvm.datasets.toy("single_local")
         >>> toy.scores.tolist(), toy.reference["p"].round(4).tolist()
         ([[1.0, 0.9, 0.0]], [-0.099, 0.9901])
-        >>> attsvm.max_margin(toy.data, [0]).W[:, 0].round(4).tolist()
+        >>> attsvm.max_margin(attsvm.selection_margins(toy.data, [0])).W[:, 0].round(4).tolist()
         [-0.099, 0.9901]
     """
 

@@ -28,7 +28,7 @@ class MarginBlocks:
         >>> blocks = attsvm.Margins.from_blocks(lambda k: rows[k], count=3)
         >>> blocks
         MarginBlocks(3 blocks)
-        >>> solution = attsvm.max_margin(blocks)
+        >>> solution = attsvm.max_margin_blocks(blocks)
         >>> solution.status, bool((rows @ solution.W[:, 0]).min() > 1 - 1e-8)
         ('optimal', True)
     """
@@ -57,11 +57,13 @@ class MarginBlocks:
         return f"MarginBlocks({self.count} blocks)"
 
     def maker(self, k: int) -> Callable[[], Any]:
-        """What makes block ``k``, to be sent to another process."""
+        """A function that makes block ``k``, to be sent to another process."""
         return (
-            partial(self._blocks, k) if callable(self._blocks) else partial(_same, self._blocks[k])
+            partial(self._blocks, k)
+            if callable(self._blocks)
+            else partial(_identity, self._blocks[k])
         )
 
 
-def _same(block: Any) -> Any:
+def _identity(block: Any) -> Any:
     return block

@@ -10,7 +10,7 @@
 // be of any size: it stays a logarithm for each sequence, and the factors of all meet when the
 // largest is known. The gradient of W sums p_i z_i^T, p_i = sum_t b_it x_it.
 //
-// Sequences go through the stages in blocks, so that loops are long; the blocks of a chunk are
+// SequenceArrays go through the stages in blocks, so that loops are long; the blocks of a chunk are
 // summed in order, and the sums of chunks in order: bits do not see who computes what.
 #include "attsvm.h"
 #include "lanes.hpp"
@@ -29,31 +29,32 @@ enum Losses : int64_t { LOGISTIC = 0, EXPONENTIAL = 1, LINEAR = 2 };
 // Where the numbers of a run's room lie.
 struct Room {
     double *pulled;                           // (n, d_k) p_i without their factors
-    double *log, *slope, *own;                // (n) logarithms of the factors of p_i; |l'| without
-                                              // its factor, whose logarithm with that of o_i is own
+    double *log, *slope, *log_output;         // (n) logarithms of the factors of p_i; |l'| without
+                                              // its factor, whose logarithm with that of o_i is
+                                              // log_output
     double *excess;                           // (n)
     double *outputs;                          // (n, width) of attention
     double *G, *g;                            // (chunks, d_z, d_k), (chunks, width)
     double *up_K, *up_Q, *powers, *blocks;
     int64_t block;  // numbers of a chunk
 
-    explicit Room(const Descent &run) {
-        const Sequences &s = *run.data;
-        double *next = run.room;
+    explicit Room(const DescentRun &run) {
+        const SequenceArrays &s = *run.data;
+        double *next = run.workspace;
         auto take = [&next](int64_t count) {
             double *here = next;
             next += count;
             return here;
         };
         pulled = take(s.n * s.d_k);
-        log = take(s.n), slope = take(s.n), own = take(s.n), excess = take(s.n);
-        outputs = take(s.n * run.width);
-        G = take(s.chunks * s.d_z * s.d_k), g = take(s.chunks * run.width);
+        log = take(s.n), slope = take(s.n), log_output = take(s.n), excess = take(s.n);
+        outputs = take(s.n * run.head_width);
+        G = take(s.chunks * s.d_z * s.d_k), g = take(s.chunks * run.head_width);
         up_K = take(run.inner * s.d_k), up_Q = take(run.inner * s.d_z);
-        powers = take(std::max(s.d_z * s.d_k, run.width));
+        powers = take(std::max(s.d_z * s.d_k, run.head_width));
         block = 7 * std::max(s.longest, std::min(TOKENS, s.N)) + s.d_k + 6 * MEMBERS;
         blocks = take(s.chunks * block);
-        size = next - run.room;
+        size = next - run.workspace;
     }
     int64_t size;
 };
@@ -86,28 +87,28 @@ double log_excess(double b, double log_fall, int64_t loss) {
 
 // The output of attention without its factor, whose logarithm joins own: zero tokens give nothing
 // where one of them wins and the head has no intercept.
-void attend(const Descent &run, const Room &room, int64_t i, const double *e, double *S) {
-    const Sequences &s = *run.data;
+void attend(const DescentRun &run, const Room &room, int64_t i, const double *e, double *S) {
+    const SequenceArrays &s = *run.data;
     const int64_t lo = s.start[i], length = s.start[i + 1] - lo, winner = run.winner[i];
-    double *out = room.outputs + i * run.width;
+    double *out = room.outputs + i * run.head_width;
     const double *values = s.values + lo * s.d_x, *mean = s.means + i * s.d_x;
     double all = 1.0;
-    if (s.zero && run.width == s.d_x && s.zero[winner]) {
+    if (s.is_zero && run.head_width == s.d_x && s.is_zero[winner]) {
         double near = -INF;
         for (int64_t t = 0; t < length; ++t)
-            if (!s.zero[lo + t]) near = std::max(near, e[t]);
-        room.own[i] += near;
+            if (!s.is_zero[lo + t]) near = std::max(near, e[t]);
+        room.log_output[i] += near;
         all = 0.0;
         for (int64_t t = 0; t < length; ++t) {
-            S[t] = s.zero[lo + t] ? 0.0 : std::exp(e[t] - near) / run.mass[i];
+            S[t] = s.is_zero[lo + t] ? 0.0 : std::exp(e[t] - near) / run.softmax_sum[i];
             all += S[t];
         }
     } else {
-        for (int64_t t = 0; t < length; ++t) S[t] /= run.mass[i];
+        for (int64_t t = 0; t < length; ++t) S[t] /= run.softmax_sum[i];
     }
     for (int64_t k = 0; k < s.d_x; ++k) out[k] = all * mean[k];
     add_rows(out, S, values, length, s.d_x);
-    if (run.width > s.d_x) out[s.d_x] = 1.0;
+    if (run.head_width > s.d_x) out[s.d_x] = 1.0;
 }
 
 // The place of the first highest number; 0 where the first is no number.
@@ -193,9 +194,9 @@ inline double coefficients(const double *RESTRICT S, const double *RESTRICT Q, i
 }
 
 // All that the sequences from i0 to before i1 need, in one pass over their tokens.
-void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1,
+void read_block(const DescentRun &run, const Room &room, int64_t i0, int64_t i1,
                 double *RESTRICT here) {
-    const Sequences &s = *run.data;
+    const SequenceArrays &s = *run.data;
     const int64_t base = s.start[i0], N = s.start[i1] - base, n = i1 - i0;
     double *a = here, *e = a + N, *below = e + N, *g = below + N, *S = g + N, *Q = S + N,
            *scores = Q + N;
@@ -204,16 +205,16 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1,
     for (int64_t k = 0; k < n; ++k) {
         const int64_t i = i0 + k, lo = s.start[i] - base, hi = s.start[i + 1] - base;
         const double *of_query = moved;
-        if (run.moved)
-            of_query = run.moved + i * s.d_k;
+        if (run.moved_queries)
+            of_query = run.moved_queries + i * s.d_k;
         else {
             std::memset(moved, 0, sizeof(double) * s.d_k);
             add_rows(moved, s.queries + i * s.d_z, run.W, s.d_z, s.d_k);
         }
         const double *keys = s.keys + base * s.d_k;
         dot_rows(keys + lo * s.d_k, of_query, hi - lo, s.d_k, a + lo);
-        const double *score = run.score ? run.score + base : scores;
-        if (!run.score) {
+        const double *score = run.token_score ? run.token_score + base : scores;
+        if (!run.token_score) {
             const double *values = s.values + base * s.d_x;
             dot_rows(values + lo * s.d_x, run.head, hi - lo, s.d_x, scores + lo);
             for (int64_t t = lo; t < hi; ++t) scores[t] *= s.labels[i];
@@ -223,7 +224,7 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1,
         top[k] = compare(a + lo, score + lo, hi - lo, a[w], best, e + lo, g + lo, below + lo);
         run.winner[i] = base + w;
         run.margin[i] =
-            best + (run.score ? run.shift[i]
+            best + (run.token_score ? run.intercept_score[i]
                               : s.labels[i] * (dot(s.means + i * s.d_x, run.head, s.d_x) +
                                                run.head[s.d_x])) +
             e[w];  // 0, or NaN where a logit is not finite
@@ -235,8 +236,8 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1,
         const int64_t i = i0 + k;
         const int64_t lo = s.start[i] - base;
         double total;
-        run.mass[i] = weigh(S + lo, Q + lo, g + lo, s.start[i + 1] - base - lo, total);
-        ratio[k] = total / run.mass[i];
+        run.softmax_sum[i] = weigh(S + lo, Q + lo, g + lo, s.start[i + 1] - base - lo, total);
+        ratio[k] = total / run.softmax_sum[i];
         near[k] = run.margin[i];
         run.margin[i] -= rise[k] * ratio[k];
         part[k] = -std::fabs(run.margin[i]);
@@ -244,14 +245,14 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1,
     if (run.rules[0].kind == POLYAK) {
         for (int64_t k = 0; k < n; ++k) {
             const int64_t i = i0 + k;
-            const double lag = run.best[i] - near[k];  // exactly zero for the best token
+            const double lag = run.best_score[i] - near[k];  // exactly zero for the best token
             double log_fall = -INF;
             if (lag > 0.0) {
                 const double fall = lag + std::exp(top[k]) * ratio[k];
                 if (fall > 0.0) log_fall = std::log(fall);
             } else if (ratio[k] > 0.0)
                 log_fall = top[k] + std::log(ratio[k]);
-            room.excess[i] = log_fall > -INF ? log_excess(run.best[i], log_fall, run.loss) : -INF;
+            room.excess[i] = log_fall > -INF ? log_excess(run.best_score[i], log_fall, run.loss) : -INF;
         }
     }
     if (run.loss == LOGISTIC)
@@ -261,22 +262,22 @@ void read_block(const Descent &run, const Room &room, int64_t i0, int64_t i1,
     for (int64_t k = 0; k < n; ++k) {
         const int64_t i = i0 + k, lo = s.start[i] - base, hi = s.start[i + 1] - base;
         const double slope = 1.0 / (1.0 + rise[k]);
-        const double factor = slope / run.mass[i], r = ratio[k];
-        room.own[i] = mild(run.margin[i], run.loss);
-        room.log[i] = top[k] + room.own[i];
+        const double factor = slope / run.softmax_sum[i], r = ratio[k];
+        room.log_output[i] = mild(run.margin[i], run.loss);
+        room.log[i] = top[k] + room.log_output[i];
         room.slope[i] = s.labels[i] * slope;
         a[run.winner[i] - base] -= coefficients(S + lo, Q + lo, hi - lo, factor, r, a + lo);
         double *pulled = room.pulled + i * s.d_k;
         std::memset(pulled, 0, sizeof(double) * s.d_k);
         add_rows(pulled, a + lo, s.keys + (base + lo) * s.d_k, hi - lo, s.d_k);
-        if (run.width) attend(run, room, i, e + lo, S + lo);
+        if (run.head_width) attend(run, room, i, e + lo, S + lo);
     }
 }
 
-void read_chunk(const Descent &run, const Room &room, int64_t chunk) {
-    const Sequences &s = *run.data;
-    const int64_t stop = s.bounds[chunk + 1];
-    for (int64_t i = s.bounds[chunk]; i < stop;) {
+void read_chunk(const DescentRun &run, const Room &room, int64_t chunk) {
+    const SequenceArrays &s = *run.data;
+    const int64_t stop = s.chunk_start[chunk + 1];
+    for (int64_t i = s.chunk_start[chunk]; i < stop;) {
         int64_t j = i + 1;
         while (j < stop && s.start[j + 1] - s.start[i] <= TOKENS && j - i < MEMBERS) ++j;
         read_block(run, room, i, j, room.blocks + chunk * room.block);
@@ -292,14 +293,14 @@ double largest(const double *log, int64_t n) {
 
 inline double base_of(double log) { return log > -INF ? log : 0.0; }
 
-void sum_chunk(const Descent &run, const Room &room, int64_t chunk, double log_W, double log_head) {
-    const Sequences &s = *run.data;
-    double *G = room.G + chunk * s.d_z * s.d_k, *g = room.g + chunk * run.width;
+void sum_chunk(const DescentRun &run, const Room &room, int64_t chunk, double log_W, double log_head) {
+    const SequenceArrays &s = *run.data;
+    double *G = room.G + chunk * s.d_z * s.d_k, *g = room.g + chunk * run.head_width;
     double *shares = room.blocks + chunk * room.block, *weights = shares + MEMBERS;
     std::memset(G, 0, sizeof(double) * s.d_z * s.d_k);
-    std::fill(g, g + run.width, 0.0);
-    const int64_t stop = s.bounds[chunk + 1];
-    for (int64_t i = s.bounds[chunk]; i < stop; i += MEMBERS) {
+    std::fill(g, g + run.head_width, 0.0);
+    const int64_t stop = s.chunk_start[chunk + 1];
+    for (int64_t i = s.chunk_start[chunk]; i < stop; i += MEMBERS) {
         const int64_t count = std::min(MEMBERS, stop - i);
         for (int64_t k = 0; k < count; ++k) weights[k] = room.log[i + k] - log_W;
         exp_into(weights, shares, count);
@@ -308,10 +309,10 @@ void sum_chunk(const Descent &run, const Room &room, int64_t chunk, double log_W
                 weights[k] = shares[k] * s.queries[(i + k) * s.d_z + b];
             add_rows(G + b * s.d_k, weights, room.pulled + i * s.d_k, count, s.d_k);
         }
-        if (!run.width) continue;
+        if (!run.head_width) continue;
         for (int64_t k = 0; k < count; ++k)
-            weights[k] = room.slope[i + k] * std::exp(room.own[i + k] - log_head);
-        add_rows(g, weights, room.outputs + i * run.width, count, run.width);
+            weights[k] = room.slope[i + k] * std::exp(room.log_output[i + k] - log_head);
+        add_rows(g, weights, room.outputs + i * run.head_width, count, run.head_width);
     }
 }
 
@@ -327,9 +328,9 @@ double euclidean(const double *x, int64_t n) {
 }
 
 // W = Q K
-void form(const Descent &run) {
+void form(const DescentRun &run) {
     if (!run.inner) return;
-    const Sequences &s = *run.data;
+    const SequenceArrays &s = *run.data;
     for (int64_t b = 0; b < s.d_z; ++b) {
         double *row = run.W + b * s.d_k;
         std::memset(row, 0, sizeof(double) * s.d_k);
@@ -348,12 +349,12 @@ struct Ascent {
 };
 
 // The sums of chunks come together, with the penalty: in G, or up_K and up_Q, and g.
-Ascent gather(const Descent &run, const Room &room) {
-    const Sequences &s = *run.data;
+Ascent gather(const DescentRun &run, const Room &room) {
+    const SequenceArrays &s = *run.data;
     const int64_t size = s.d_z * s.d_k;
     for (int64_t chunk = 1; chunk < s.chunks; ++chunk) {
         axpy(room.G, 1.0, room.G + chunk * size, size);
-        axpy(room.g, 1.0, room.g + chunk * run.width, run.width);
+        axpy(room.g, 1.0, room.g + chunk * run.head_width, run.head_width);
     }
     if (run.inner) {
         std::memset(room.up_K, 0, sizeof(double) * run.inner * s.d_k);
@@ -364,7 +365,7 @@ Ascent gather(const Descent &run, const Room &room) {
             }
     }
     const double log_n = std::log((double)s.n), loudest = largest(room.log, s.n) - log_n;
-    const double log_head = run.width ? base_of(largest(room.own, s.n)) - log_n : 0.0;
+    const double log_head = run.head_width ? base_of(largest(room.log_output, s.n)) - log_n : 0.0;
     double total = base_of(loudest);
     if (run.penalty > 0.0) {
         const double own = std::log(run.penalty);
@@ -416,7 +417,7 @@ void signed_power(const double *RESTRICT y, double *RESTRICT out, int64_t n, dou
 // One mirror step along the direction g, whose true size is exp(log_factor) times its own; false
 // where it is zero.
 bool mirror_step(double *w, double *y, double *g, double *powers, int64_t n, double log_factor,
-                 double lr, const Rule &rule) {
+                 double lr, const ParameterRule &rule) {
     double peak = 0.0;
     for (int64_t j = 0; j < n; ++j) peak = std::max(peak, std::fabs(g[j]));
     if (peak == 0.0) return false;
@@ -434,7 +435,7 @@ bool mirror_step(double *w, double *y, double *g, double *powers, int64_t n, dou
         if (rule.eps > 0.0)
             length /= 1.0 + rule.eps * std::exp(std::min(-log_factor, 709.0)) / norm;
     }
-    if (!rule.keeps) signed_power(w, y, n, rule.forward_whole, rule.forward_rest);
+    if (!rule.keeps_dual) signed_power(w, y, n, rule.forward_whole, rule.forward_rest);
     axpy(y, length, g, n);
     signed_power(y, w, n, rule.inverse_whole, rule.inverse_rest);
     return true;
@@ -442,7 +443,7 @@ bool mirror_step(double *w, double *y, double *g, double *powers, int64_t n, dou
 
 // The length of Polyak's step along a direction of this norm; infinite where the floor is below the
 // infimum and the gradient vanishes against the gap.
-double polyak_length(const Descent &run, const Room &room, double norm, double log_factor) {
+double polyak_length(const DescentRun &run, const Room &room, double norm, double log_factor) {
     const int64_t n = run.data->n;
     double highest = -INF, total = 0.0;
     for (int64_t i = 0; i < n; ++i) highest = std::max(highest, room.excess[i]);
@@ -452,16 +453,16 @@ double polyak_length(const Descent &run, const Room &room, double norm, double l
     }
     // the gap over its factor, which the norm lacks
     double above = std::exp(highest - std::log((double)n) - log_factor - std::log(norm));
-    if (run.beyond != 0.0) above += run.beyond * std::exp(-log_factor - std::log(norm));
-    return std::max(above, 0.0) / (run.factor * norm);
+    if (run.best_loss_excess != 0.0) above += run.best_loss_excess * std::exp(-log_factor - std::log(norm));
+    return std::max(above, 0.0) / (run.polyak_factor * norm);
 }
 
 // A step of every parameter; false where all gradients are exactly zero.
-bool move(const Descent &run, const Room &room, const Ascent &up, double factor,
+bool move(const DescentRun &run, const Room &room, const Ascent &up, double factor,
           double head_factor) {
-    const Sequences &s = *run.data;
+    const SequenceArrays &s = *run.data;
     const int64_t size = s.d_z * s.d_k;
-    const Rule &first = run.rules[0], &second = run.rules[1];
+    const ParameterRule &first = run.rules[0], &second = run.rules[1];
     bool moving = false;
     if (run.inner) {
         const int64_t of_K = run.inner * s.d_k, of_Q = run.inner * s.d_z;
@@ -488,27 +489,27 @@ bool move(const Descent &run, const Room &room, const Ascent &up, double factor,
         axpy(run.W, length, room.G, size);
         moving = true;
     }
-    if (!run.width) return moving;
+    if (!run.head_width) return moving;
     if (second.kind == MIRROR)
-        return mirror_step(run.head, run.head_dual, room.g, room.powers, run.width, up.log_head,
+        return mirror_step(run.head, run.head_dual, room.g, room.powers, run.head_width, up.log_head,
                            second.lr * head_factor, second) ||
                moving;
-    const double norm = euclidean(room.g, run.width);
+    const double norm = euclidean(room.g, run.head_width);
     if (norm > 0.0)
         axpy(run.head, second.lr * head_factor * (second.normalize ? 1.0 / norm
                                                                    : std::exp(up.log_head)),
-             room.g, run.width);
+             room.g, run.head_width);
     return moving || norm > 0.0;
 }
 
 // The second pass over some chunks, when every chunk was read.
-void sum_chunks_of(const Descent &run, const Room &room, int64_t begin, int64_t end) {
+void sum_chunks_of(const DescentRun &run, const Room &room, int64_t begin, int64_t end) {
     const double log_W = base_of(largest(room.log, run.data->n));
-    const double log_head = run.width ? base_of(largest(room.own, run.data->n)) : 0.0;
+    const double log_head = run.head_width ? base_of(largest(room.log_output, run.data->n)) : 0.0;
     for (int64_t chunk = begin; chunk < end; ++chunk) sum_chunk(run, room, chunk, log_W, log_head);
 }
 
-Ascent gradient(const Descent &run, const Room &room) {
+Ascent gradient(const DescentRun &run, const Room &room) {
     const int64_t chunks = run.data->chunks;
     form(run);
     for (int64_t chunk = 0; chunk < chunks; ++chunk) read_chunk(run, room, chunk);
@@ -519,20 +520,20 @@ Ascent gradient(const Descent &run, const Room &room) {
 }  // namespace
 
 // How many numbers a run needs for its room.
-PUBLIC int64_t descent_room(const Descent *run) {
+PUBLIC int64_t descent_room(const DescentRun *run) {
     double none;
-    Descent asked = *run;
-    asked.room = &none;
-    return Room(asked).size;
+    DescentRun without_memory = *run;
+    without_memory.workspace = &none;
+    return Room(without_memory).size;
 }
 
 // Steps of the runs from `begin` to before `end`, one for every factor, the first of which is
 // number `first`; a run whose gradient is zero stops.
-PUBLIC void descend(Descent *runs, int64_t begin, int64_t end, int64_t first, const double *factors,
+PUBLIC void descend(DescentRun *const *runs, int64_t begin, int64_t end, int64_t first, const double *factors,
                     const double *head_factors, int64_t steps, double *room_of_run) {
     for (int64_t r = begin; r < end; ++r) {
-        Descent &run = runs[r];
-        run.room = room_of_run;
+        DescentRun &run = *runs[r];
+        run.workspace = room_of_run;
         const Room room(run);
         for (int64_t k = 0; k < steps && run.stopped_at < 0; ++k)
             if (!move(run, room, gradient(run, room), factors[k], head_factors[k]))
@@ -542,37 +543,37 @@ PUBLIC void descend(Descent *runs, int64_t begin, int64_t end, int64_t first, co
 
 // One step of one run whose chunks are shared out: form_weights, read_chunks over all chunks,
 // sum_chunks over all, finish_step.
-PUBLIC void form_weights(const Descent *run) { form(*run); }
+PUBLIC void form_weights(const DescentRun *run) { form(*run); }
 
-PUBLIC void read_chunks(const Descent *run, int64_t begin, int64_t end) {
+PUBLIC void read_chunks(const DescentRun *run, int64_t begin, int64_t end) {
     const Room room(*run);
     for (int64_t chunk = begin; chunk < end; ++chunk) read_chunk(*run, room, chunk);
 }
 
-PUBLIC void sum_chunks(const Descent *run, int64_t begin, int64_t end) {
+PUBLIC void sum_chunks(const DescentRun *run, int64_t begin, int64_t end) {
     sum_chunks_of(*run, Room(*run), begin, end);
 }
 
-PUBLIC void finish_step(Descent *run, int64_t step, double factor, double head_factor) {
+PUBLIC void finish_step(DescentRun *run, int64_t step, double factor, double head_factor) {
     const Room room(*run);
     if (!move(*run, room, gather(*run, room), factor, head_factor)) run->stopped_at = step;
 }
 
 // Winners, margins and softmax sums, the loss and the norm of the gradient of these runs.
-PUBLIC void look(Descent *runs, int64_t begin, int64_t end, double *room_of_run) {
+PUBLIC void evaluate_runs(DescentRun *const *runs, int64_t begin, int64_t end, double *room_of_run) {
     for (int64_t r = begin; r < end; ++r) {
-        Descent &run = runs[r];
-        run.room = room_of_run;
-        const Sequences &s = *run.data;
+        DescentRun &run = *runs[r];
+        run.workspace = room_of_run;
+        const SequenceArrays &s = *run.data;
         const Room room(run);
         const Ascent up = gradient(run, room);
         const double norm = run.inner ? std::hypot(euclidean(room.up_K, run.inner * s.d_k),
                                                    euclidean(room.up_Q, run.inner * s.d_z))
                                       : euclidean(room.G, s.d_z * s.d_k);
-        run.log_norm = norm > 0.0 ? up.log_W + std::log(norm) : -INF;
+        run.log_gradient_norm = norm > 0.0 ? up.log_W + std::log(norm) : -INF;
         double total = 0.0;
         for (int64_t i = 0; i < s.n; ++i) total += loss_of(run.margin[i], run.loss);
-        run.value = total / (double)s.n;
+        run.mean_loss = total / (double)s.n;
     }
 }
 
@@ -581,12 +582,12 @@ PUBLIC void look(Descent *runs, int64_t begin, int64_t end, double *room_of_run)
 // the head. With
 // `rescale` they are divided by the factors whose logarithms are written: found is (4, count), the
 // loss, the logarithm of the largest slope, that of the weights' factor over it, and the head's.
-PUBLIC void losses(Descent *runs, int64_t begin, int64_t end, int64_t count, int64_t rescale,
+PUBLIC void loss_gradients(DescentRun *const *runs, int64_t begin, int64_t end, int64_t count, int64_t rescale,
                    double *gradients, double *columns, double *found, double *room_of_run) {
     for (int64_t r = begin; r < end; ++r) {
-        Descent &run = runs[r];
-        const Sequences &s = *run.data;
-        run.room = room_of_run;
+        DescentRun &run = *runs[r];
+        const SequenceArrays &s = *run.data;
+        run.workspace = room_of_run;
         const Room room(run);
         read_chunk(run, room, 0);
         double value = 0.0, steepest = -INF;
@@ -595,7 +596,7 @@ PUBLIC void losses(Descent *runs, int64_t begin, int64_t end, int64_t count, int
             steepest = std::max(steepest, mild(run.margin[i], run.loss));
         }
         const double log_W = largest(room.log, s.n);
-        const double log_head = run.width ? largest(room.own, s.n) : steepest;
+        const double log_head = run.head_width ? largest(room.log_output, s.n) : steepest;
         found[r] = value / (double)s.n;
         found[count + r] = steepest;
         found[2 * count + r] = log_W - base_of(steepest);
@@ -603,8 +604,8 @@ PUBLIC void losses(Descent *runs, int64_t begin, int64_t end, int64_t count, int
         sum_chunk(run, room, 0, base_of(log_W), base_of(log_head));
         const double scale = (rescale ? -1.0 : -std::exp(base_of(log_W))) / (double)s.n;
         const double head_scale = (rescale ? -1.0 : -std::exp(base_of(log_head))) / (double)s.n;
-        double *G = gradients + r * (run.moved ? s.n : s.d_z) * s.d_k;
-        if (run.moved)
+        double *G = gradients + r * (run.moved_queries ? s.n : s.d_z) * s.d_k;
+        if (run.moved_queries)
             for (int64_t i = 0; i < s.n; ++i) {
                 const double factor = scale * std::exp(room.log[i] - base_of(log_W));
                 for (int64_t k = 0; k < s.d_k; ++k)
@@ -612,8 +613,8 @@ PUBLIC void losses(Descent *runs, int64_t begin, int64_t end, int64_t count, int
             }
         else
             for (int64_t j = 0; j < s.d_z * s.d_k; ++j) G[j] = scale * room.G[j];
-        for (int64_t j = 0; j < run.width; ++j)
-            columns[r * run.width + j] = head_scale * room.g[j];
+        for (int64_t j = 0; j < run.head_width; ++j)
+            columns[r * run.head_width + j] = head_scale * room.g[j];
     }
 }
 

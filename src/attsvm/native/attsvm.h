@@ -1,5 +1,5 @@
 // The interface of the compiled core: structs of sizes and pointers, and functions on them.
-// native/__init__.py mirrors the structs and checks the arrays; nothing here looks at them again.
+// native/structs.py mirrors the structs and checks the arrays; nothing here looks at them again.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -103,7 +103,7 @@ PUBLIC void adjoint(const Programme *, int64_t first, int64_t last, const double
 PUBLIC void row_exponents(const double *rows, int64_t count, int64_t d, int64_t *exponent);
 
 // The sequences of one instance as descent reads them, visible tokens end to end.
-struct Sequences {
+struct SequenceArrays {
     int64_t n, N, d_k, d_x, d_z;  // sequences, tokens, sizes of a key, a token and a query
     int64_t chunks, longest;      // groups of sequences whose sums are taken apart; tokens
     const double *keys;           // (N, d_k) minus the mean of their sequence
@@ -111,39 +111,42 @@ struct Sequences {
     const double *labels;         // (n)
     const double *values;         // (N, d_x) tokens minus the mean, or null under a fixed head
     const double *means;          // (n, d_x), or null
-    const uint8_t *zero;          // (N) whether a token is zero, or null where none is
+    const uint8_t *is_zero;       // (N) whether a token is zero, or null where none is
     const int64_t *start;         // (n + 1) where each sequence begins
-    const int64_t *bounds;        // (chunks + 1) where each chunk begins
+    const int64_t *chunk_start;   // (chunks + 1) sequence at which each chunk begins
 };
 
 // How a parameter moves along its gradient: a step of Frobenius's norm, or of mirror descent in the
 // powers |y|^(whole + rest).
-enum Kind : int64_t { STEEPEST = 0, POLYAK = 1, MIRROR = 2 };
-struct Rule {
-    int64_t kind, normalize, keeps;  // keeps: the dual iterate is not taken anew from the weights
+enum StepKind : int64_t { STEEPEST = 0, POLYAK = 1, MIRROR = 2 };
+struct ParameterRule {
+    int64_t kind, normalize, keeps_dual;  // keeps_dual: it is not taken anew from the weights
     double lr, eps;
     double inverse_whole, inverse_rest, forward_whole, forward_rest;
 };
 
-// One run: where it is, how it moves, and what was found of every sequence.
-struct Descent {
-    const Sequences *data;
-    int64_t loss, width, inner, stacked;  // width of a trained head, columns of factors or 0
+// One run of descent: its iterate, its step rules, and the selection in every sequence.
+struct DescentRun {
+    const SequenceArrays *data;
+    int64_t loss, head_width;             // code of the loss; trained entries of the head, or 0
+    int64_t inner, stacked;               // columns of the factors, or 0; both under one norm
     int64_t stopped_at;                   // step whose gradient was zero, or -1
     double penalty;                       // of the squared weights
-    double beyond, factor;                // Polyak's: loss of the best tokens above the floor
-    Rule rules[2];                        // of W or K, and of the head or Q
+    double best_loss_excess;              // Polyak's: loss of the best tokens above the floor
+    double polyak_factor;                 // by which its steps are divided
+    ParameterRule rules[2];                    // of W or K, and of the head or Q
     double *W;                            // (d_z, d_k), the transpose of the weights
-    const double *moved;                  // (n, d_k) queries that the weights have moved, or null
+    const double *moved_queries;          // (n, d_k) queries that the weights have moved, or null
     double *K, *Q;                        // (inner, d_k) and (d_z, inner), W = Q K
     double *dual, *head_dual;             // mirror images of W and the head
     double *head;                         // (d_x + 1), the intercept last
-    const double *score, *shift;          // (N), (n) of a fixed head, label times intercept
-    const double *best;                   // (n) score of the best token, for Polyak's rule
+    const double *token_score;            // (N) of a fixed head, label times score
+    const double *intercept_score;        // (n) of a fixed head, label times intercept
+    const double *best_score;             // (n) of the best token, for Polyak's rule
     int64_t *winner;                      // (n), counted over all tokens
-    double *margin, *mass;                // (n), softmax sums over the winner's term
-    double log_norm, value;               // of the gradient; the loss
-    double *room;                         // of descent_room numbers
+    double *margin, *softmax_sum;         // (n), the sum over the winner's term
+    double log_gradient_norm, mean_loss;  // written by evaluate_runs
+    double *workspace;                    // of descent_room numbers
 };
 
 // Sentences of next-token problems, of all runs end to end: distinct tokens with multiplicities.
@@ -153,22 +156,23 @@ struct Corpus {
     const double *log_count;                // (all tokens) logarithms of multiplicities
     const int64_t *start, *run_start;       // where the tokens of a sentence begin, and the
                                             // sentences of a run
-    const int64_t *query, *own, *label;     // (all sentences), own counted over all tokens
+    const int64_t *query, *winner, *label;  // (all sentences), winner counted over all tokens
     const double *log_weight;               // (all sentences)
     const double *gram;                     // (runs, K, K) products of the embeddings
     const uint8_t *orthonormal;             // (runs) whether those are the identity
 };
 
-// Steps of descent in coordinates of the vocabulary.
-struct Course {
-    int64_t rule, loss, textbook, watch, together;
-    double decay, factor;                    // of the step's number; Polyak's
+// Steps of descent on sentences, in coordinates of the vocabulary.
+struct SentenceDescent {
+    int64_t rule, loss, textbook;            // codes; whether the gradient is a textbook's
+    int64_t counts_rises, joint_norm;        // of the loss; one norm for both matrices
+    double decay, polyak_factor;             // steps shrink by (t + 1)^-decay
     const double *lr, *lr_output, *floor;    // (runs)
-    int64_t count;                           // of the marks, increasing steps at which to look
-    const int64_t *marks;                    // (count)
+    int64_t count;                           // of the recorded steps
+    const int64_t *record_steps;             // (count) increasing
     double *A, *scores, *B, *values;         // (runs, K, K) and (runs, K, classes): coordinates
                                              // and products with the embeddings
-    double *looks, *outputs;                 // (runs, count, K, K), (runs, count, K, classes)
+    double *A_records, *B_records;           // (runs, count, K, K), (runs, count, K, classes)
     int64_t *ends;                           // (runs, 3) step that could not be taken or -1, rises
                                              // of the loss, the last of them
 };

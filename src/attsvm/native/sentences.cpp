@@ -27,7 +27,7 @@ namespace {
 constexpr double SMALL = 1e-8;      // below it three terms of a series are exact to the last digit
 constexpr double FARTHEST = 1e300;  // scores after a longer step would not be numbers
 enum Losses : int64_t { CROSS_ENTROPY = 0, SQUARED = 1, SQUARED_SOFTMAX = 2, LOG_MASS = 3 };
-enum Rules : int64_t { NORMALIZED = 0, PLAIN = 1, POLYAK = 2 };
+enum StepRules : int64_t { NORMALIZED = 0, PLAIN = 1, POLYAK = 2 };
 
 // The sentences of one run, numbers counted over all tokens, and room for what is found of them.
 struct Run {
@@ -149,16 +149,16 @@ double rivals(const Run &run, Span at, int64_t leader, double Z) {
     return top;
 }
 
-// The gradient of -log phi_own: every other token's derivative is its own mass.
-double mass_gradient(const Run &run, Span at, int64_t own, double Z) {
+// The gradient of -log phi_winner: every other token's derivative is its own mass.
+double mass_gradient(const Run &run, Span at, int64_t winner, double Z) {
     double top = -INF, rest = 0.0;
     for (int64_t j = at.lo; j < at.hi; ++j)
-        if (j != own) top = std::max(top, run.D[j]);
+        if (j != winner) top = std::max(top, run.D[j]);
     for (int64_t j = at.lo; j < at.hi; ++j) {
-        run.coefficients[j] = j != own ? std::exp(run.D[j] - top) / Z : 0.0;
+        run.coefficients[j] = j != winner ? std::exp(run.D[j] - top) / Z : 0.0;
         rest += run.coefficients[j];
     }
-    run.coefficients[own] = -rest;
+    run.coefficients[winner] = -rest;
     return top;
 }
 
@@ -191,7 +191,7 @@ double sentence_gradient(const Run &run, const double *s, const double *values, 
     const int64_t leader = attend(run, s, at, Z);
     log_slope = 0.0;
     if (loss == LOG_MASS)
-        scale = mass_gradient(run, at, run.c.own[run.first + n] - run.base(), Z);
+        scale = mass_gradient(run, at, run.c.winner[run.first + n] - run.base(), Z);
     else {
         mix(run, values, at, Z);
         const double *lead = values + token[leader] * classes;
@@ -336,7 +336,7 @@ void probabilities(const Run &run, const double *values) {
 
 double log_size(double x) { return x != 0.0 ? std::log(std::fabs(x)) : -INF; }
 
-// The loss of a sentence is sign exp(result) above what it is with all attention on its own token.
+// The loss of a sentence is sign exp(result) above what it is with all attention on its winner.
 // With delta_v = sum_j phi_j [(u_jv - u_jy) - (u_*v - u_*y)] and q the output's probabilities at
 // the floor, the cross-entropy's gap is log1p(sum_{v != y} q_v expm1(delta_v)); where delta is
 // small its factor stays a logarithm.
@@ -344,32 +344,33 @@ double sentence_gap(const Run &run, const double *s, const double *values, int64
                     double &sign) {
     const Span at(run, n);
     const int64_t *token = run.c.token + run.base(), classes = run.classes;
-    const int64_t own = run.c.own[run.first + n] - run.base(), y = run.c.label[run.first + n];
+    const int64_t winner = run.c.winner[run.first + n] - run.base();
+    const int64_t y = run.c.label[run.first + n];
     const double *log_count = run.c.log_count + run.base();
     double top = -INF, total = 0.0;
     sign = 1.0;
     for (int64_t j = at.lo; j < at.hi; ++j) {
-        run.D[j] = s[token[j]] + log_count[j] - s[token[own]] - log_count[own];
-        if (j != own) top = std::max(top, run.D[j]);
+        run.D[j] = s[token[j]] + log_count[j] - s[token[winner]] - log_count[winner];
+        if (j != winner) top = std::max(top, run.D[j]);
     }
     if (top == -INF) return top;
     for (int64_t j = at.lo; j < at.hi; ++j)
-        run.below[j] = std::min(run.D[j] - top, 0.0);  // of the own token it is not read
+        run.below[j] = std::min(run.D[j] - top, 0.0);  // not read at the winner
     exp_into(run.below + at.lo, run.S + at.lo, at.hi - at.lo);
     for (int64_t j = at.lo; j < at.hi; ++j)
-        if (j != own) total += run.S[j];
+        if (j != winner) total += run.S[j];
     if (loss == LOG_MASS) return log_of_log1p(top, total);
     // phi_j = S_j exp(top) / (1 + total exp(top))
     const double log_factor =
         top - (top < 0.0 ? std::log1p(total * std::exp(top))
                          : top + std::log(std::exp(-top) + total));
     const double factor = std::exp(log_factor);
-    const double *star = values + token[own] * classes;
+    const double *star = values + token[winner] * classes;
     double *delta = run.out;  // of order one: the true one is factor times it
     std::fill(delta, delta + classes, 0.0);
     if (loss == SQUARED) {  // (1 - o)^2 - (1 - u)^2 = (u - o) (2 - o - u)
         for (int64_t j = at.lo; j < at.hi; ++j)
-            if (j != own) delta[y] += run.S[j] * (values[token[j] * classes + y] - star[y]);
+            if (j != winner) delta[y] += run.S[j] * (values[token[j] * classes + y] - star[y]);
         if (star[y] == 1.0)
             return delta[y] != 0.0 ? 2.0 * (log_factor + log_size(delta[y])) : -INF;
         const double fall = -delta[y] * (2.0 * (1.0 - star[y]) - factor * delta[y]);
@@ -377,14 +378,15 @@ double sentence_gap(const Run &run, const double *s, const double *values, int64
         return log_factor + log_size(fall);
     }
     for (int64_t j = at.lo; j < at.hi; ++j) {
-        if (j == own) continue;
+        if (j == winner) continue;
         const double *row = values + token[j] * classes, level = row[y] - star[y];
         for (int64_t v = 0; v < classes; ++v) delta[v] += run.S[j] * (row[v] - star[v] - level);
     }
     delta[y] = 0.0;
     double extreme = 0.0, scale = 0.0, gap;
     for (int64_t v = 0; v < classes; ++v) extreme = std::max(extreme, std::fabs(delta[v]));
-    const double *q = run.p + token[own] * classes, *log_q = run.log_p + token[own] * classes;
+    const double *q = run.p + token[winner] * classes;
+    const double *log_q = run.log_p + token[winner] * classes;
     total = 0.0;
     if (factor * extreme < SMALL) {  // x + x^2/2 + x^3/6 of expm1, over the factor
         for (int64_t v = 0; v < classes; ++v) {
@@ -479,7 +481,7 @@ double output_loss(const Run &run, const double *U) {
 }
 
 // What the gradient's coefficients are multiplied by; `size` is their norm, exp(top) their factor.
-double length(const Course &c, int64_t r, int64_t t, double top, double size, double sign,
+double length(const SentenceDescent &c, int64_t r, int64_t t, double top, double size, double sign,
               double log_gap) {
     const double fall = c.decay > 0.0 ? std::pow((double)t + 1.0, c.decay) : 1.0;
     const double rate = c.lr[r] / fall;
@@ -490,13 +492,13 @@ double length(const Course &c, int64_t r, int64_t t, double top, double size, do
         log_gap = gap > 0.0 ? std::log(gap) : -INF;
     } else if (sign < 0.0)
         return 0.0;
-    return rate * std::exp(log_gap - top - 2.0 * std::log(size)) / c.factor;
+    return rate * std::exp(log_gap - top - 2.0 * std::log(size)) / c.polyak_factor;
 }
 
 // Writes the looks that are due before step t, from number `mark` on; returns that of the next.
-int64_t record(const Course &c, int64_t r, const double *weights, double *looks, int64_t size,
+int64_t record(const SentenceDescent &c, int64_t r, const double *weights, double *looks, int64_t size,
                int64_t mark, int64_t t) {
-    for (; mark < c.count && c.marks[mark] <= t; ++mark)
+    for (; mark < c.count && c.record_steps[mark] <= t; ++mark)
         std::copy(weights, weights + size, looks + (r * c.count + mark) * size);
     return mark;
 }
@@ -516,20 +518,20 @@ void descend_by(double *coordinates, double *products, const double *C, const do
     axpy(products, -step, M, size);
 }
 
-void attention_run(const Corpus &corpus, const Course &c, int64_t r, double *room) {
+void attention_run(const Corpus &corpus, const SentenceDescent &c, int64_t r, double *room) {
     const Run run(corpus, r, room);
-    const int64_t size = run.K * run.K, last = c.marks[c.count - 1];
+    const int64_t size = run.K * run.K, last = c.record_steps[c.count - 1];
     double *A = c.A + r * size, *s = c.scores + r * size, before = INF;
     const double *values = c.values + r * run.K * run.classes;
     int64_t mark = 0, *end = c.ends + 3 * r;
     probabilities(run, values);
     for (int64_t t = 0; t <= last; ++t) {
-        mark = record(c, r, A, c.looks, size, mark, t);
+        mark = record(c, r, A, c.A_records, size, mark, t);
         if (mark == c.count) break;
         double sign = 1.0, log_gap = -INF;
-        if (c.watch || c.rule == POLYAK) {
+        if (c.counts_rises || c.rule == POLYAK) {
             log_gap = excess(run, s, values, c.loss, sign);
-            if (c.watch) before = watched(end, t, before, sign > 0.0 ? log_gap : -INF);
+            if (c.counts_rises) before = watched(end, t, before, sign > 0.0 ? log_gap : -INF);
         }
         const double top = gradient(run, s, values, c.loss, c.textbook, run.C);
         const double square = top > -INF ? spread(run, r) : 0.0;
@@ -541,18 +543,18 @@ void attention_run(const Corpus &corpus, const Course &c, int64_t r, double *roo
         }
         descend_by(A, s, run.C, run.M, step, size);
     }
-    record(c, r, A, c.looks, size, mark, last);
+    record(c, r, A, c.A_records, size, mark, last);
 }
 
-void output_run(const Corpus &corpus, const Course &c, int64_t r, double *room) {
+void output_run(const Corpus &corpus, const SentenceDescent &c, int64_t r, double *room) {
     const Run run(corpus, r, room);
-    const int64_t size = run.K * run.classes, last = c.marks[c.count - 1];
+    const int64_t size = run.K * run.classes, last = c.record_steps[c.count - 1];
     double *B = c.B + r * size, *U = c.values + r * size, before = INF;
     int64_t mark = 0, *end = c.ends + 3 * r;
     for (int64_t t = 0; t <= last; ++t) {
-        mark = record(c, r, B, c.outputs, size, mark, t);
+        mark = record(c, r, B, c.B_records, size, mark, t);
         if (mark == c.count) break;
-        if (c.watch) before = watched(end, t, before, output_loss(run, U));
+        if (c.counts_rises) before = watched(end, t, before, output_loss(run, U));
         const double top = output_gradient(run, U);
         const double square = top > -INF ? spread_output(run, r) : 0.0;
         if (!(square > 0.0)) {
@@ -561,20 +563,20 @@ void output_run(const Corpus &corpus, const Course &c, int64_t r, double *room) 
         }
         descend_by(B, U, run.F, run.MF, length(c, r, t, top, std::sqrt(square), 1.0, 0.0), size);
     }
-    record(c, r, B, c.outputs, size, mark, last);
+    record(c, r, B, c.B_records, size, mark, last);
 }
 
 // Both matrices at once, by normalised steps, each with its own norm or together with one.
-void joint_run(const Corpus &corpus, const Course &c, int64_t r, double *room) {
+void joint_run(const Corpus &corpus, const SentenceDescent &c, int64_t r, double *room) {
     const Run run(corpus, r, room);
     const int64_t size = run.K * run.K, of_output = run.K * run.classes;
-    const int64_t last = c.marks[c.count - 1];
+    const int64_t last = c.record_steps[c.count - 1];
     double *A = c.A + r * size, *s = c.scores + r * size;
     double *B = c.B + r * of_output, *U = c.values + r * of_output;
     int64_t mark = 0;
     for (int64_t t = 0; t <= last; ++t) {
-        record(c, r, B, c.outputs, of_output, mark, t);
-        mark = record(c, r, A, c.looks, size, mark, t);
+        record(c, r, B, c.B_records, of_output, mark, t);
+        mark = record(c, r, A, c.A_records, size, mark, t);
         if (mark == c.count) break;
         const double top = gradient(run, s, U, CROSS_ENTROPY, false, run.C);
         const double norm = top > -INF ? std::sqrt(spread(run, r)) : 0.0;
@@ -586,7 +588,7 @@ void joint_run(const Corpus &corpus, const Course &c, int64_t r, double *room) {
         }
         double step = norm > 0.0 ? 1.0 / norm : 0.0;
         double step_output = norm_output > 0.0 ? 1.0 / norm_output : 0.0;
-        if (c.together) {  // one norm for both: each is divided by it at its own scale
+        if (c.joint_norm) {  // one norm for both: each is divided by it at its own scale
             const double larger = std::max(norm > 0.0 ? top + std::log(norm) : -INF,
                                            norm_output > 0.0 ? top_output + std::log(norm_output)
                                                              : -INF);
@@ -601,8 +603,8 @@ void joint_run(const Corpus &corpus, const Course &c, int64_t r, double *room) {
         if (norm_output > 0.0)
             descend_by(B, U, run.F, run.MF, step_output * c.lr_output[r] * fade, of_output);
     }
-    record(c, r, A, c.looks, size, mark, last);
-    record(c, r, B, c.outputs, of_output, mark, last);
+    record(c, r, A, c.A_records, size, mark, last);
+    record(c, r, B, c.B_records, of_output, mark, last);
 }
 
 }  // namespace
@@ -614,25 +616,25 @@ PUBLIC int64_t sentences_room(const Corpus *corpus) {
 }
 
 // The query-key matrix of the runs from `begin` to before `end`, under tables of values.
-PUBLIC void train_attention(const Corpus *corpus, const Course *course, int64_t begin, int64_t end,
+PUBLIC void train_attention(const Corpus *corpus, const SentenceDescent *course, int64_t begin, int64_t end,
                             double *room) {
     for (int64_t r = begin; r < end; ++r) attention_run(*corpus, *course, r, room);
 }
 
 // The output matrix, on sentences of one token: their queries.
-PUBLIC void train_output(const Corpus *corpus, const Course *course, int64_t begin, int64_t end,
+PUBLIC void train_output(const Corpus *corpus, const SentenceDescent *course, int64_t begin, int64_t end,
                          double *room) {
     for (int64_t r = begin; r < end; ++r) output_run(*corpus, *course, r, room);
 }
 
-PUBLIC void train_both(const Corpus *corpus, const Course *course, int64_t begin, int64_t end,
+PUBLIC void train_both(const Corpus *corpus, const SentenceDescent *course, int64_t begin, int64_t end,
                        double *room) {
     for (int64_t r = begin; r < end; ++r) joint_run(*corpus, *course, r, room);
 }
 
 // Gradients and gaps at scores (looks, runs, K, K) under values (1 or looks, runs, K, classes);
 // gaps are (2, looks, runs): signs and logarithms.
-PUBLIC void look_at(const Corpus *corpus, int64_t loss, int64_t textbook, int64_t looks,
+PUBLIC void sentence_gradients(const Corpus *corpus, int64_t loss, int64_t textbook, int64_t looks,
                     int64_t runs, int64_t tables, const double *scores, const double *values,
                     double *C, double *tops, double *gaps, double *room) {
     for (int64_t k = 0; k < looks; ++k)

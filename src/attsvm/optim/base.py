@@ -1,5 +1,5 @@
-r"""What every optimiser of the house shares: one fixed ``step`` around a small direction of its
-own, and the words that mean the same in all of them.
+r"""What all optimisers here share: one fixed ``step`` around a small direction that is their own,
+and the hyper-parameters that mean the same in all of them.
 
 For a gradient :math:`G_t` (its negative with ``maximize``), with ``momentum`` :math:`\mu`,
 ``dampening`` :math:`\tau` and ``nesterov``,
@@ -18,8 +18,9 @@ whatever the gradient; averages of gradients go on. A gradient that is not finit
 torch's own optimisers write it: what a weight has of it becomes NaN or infinite, and nothing is
 raised; a ``GradScaler`` skips such steps.
 
-A step computes first what can fail, and writes then: a step that is refused, or whose
-decomposition does not converge, changes nothing.
+``compute()`` returns the updates of all groups and changes nothing; ``apply(updates)`` writes them.
+All that can fail is in the first: a step that is refused, or whose decomposition does not converge,
+changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, NamedTuple, overload
 
 import torch
 from torch import Tensor, nn
@@ -38,10 +39,40 @@ from attsvm.base.errors import InputError
 
 TensorList = list[Tensor]
 StateList = list[Tensor | None]
-Write = Callable[[], None]
 
 
-class KeepsPrecision(Optimizer):
+class GroupTensors(NamedTuple):
+    """The tensors of a parameter group that take part in a step, in the same order in every list.
+
+    Attributes:
+        group: the parameter group, with its hyper-parameters.
+        parameters: those that have a gradient.
+        gradients: theirs.
+        states: one list per name in ``state_names``, None where a parameter has no such state.
+        new_state: a parameter and the entries that its state will get, for each that lacks some.
+    """
+
+    group: dict[str, Any]
+    parameters: TensorList
+    gradients: TensorList
+    states: tuple[StateList, ...]
+    new_state: Sequence[tuple[Tensor, dict[str, Any]]] = ()
+
+
+class GroupUpdate(NamedTuple):
+    """A step of a parameter group before it is written.
+
+    Attributes:
+        tensors: what takes part in it.
+        results: what ``_compute_group`` returned; None where nothing of the step can fail. Such a
+            step is computed as it is written, a portion at a time, which stays in the cache.
+    """
+
+    tensors: GroupTensors
+    results: Any
+
+
+class PreciseStateOptimizer(Optimizer):
     """An optimiser whose loaded state keeps the precision in which it was saved.
 
     torch itself casts floating state to the parameter's precision, which would round the float32
@@ -58,43 +89,47 @@ class KeepsPrecision(Optimizer):
         """
         saved: dict[str, Any] = {}
 
-        def remember(_: Optimizer, final: dict[str, Any]) -> None:
+        def check_and_remember(_: Optimizer, final: dict[str, Any]) -> None:
             self._check_checkpoint(final)
             saved.update(final)
 
-        last = self.register_load_state_dict_pre_hook(remember)
-        first = self.register_load_state_dict_post_hook(
+        # last of all hooks before the load: it sees what those of the user made of the checkpoint
+        before = self.register_load_state_dict_pre_hook(check_and_remember)
+        # first of all hooks after the load: those of the user see the final state
+        after = self.register_load_state_dict_post_hook(
             lambda _: self._restore_precision(saved), prepend=True
         )
         try:
             super().load_state_dict(state_dict)
         finally:
-            last.remove()
-            first.remove()
+            before.remove()
+            after.remove()
 
     def _check_checkpoint(self, saved: dict[str, Any]) -> None:
         """Raise :class:`~attsvm.InputError` for what is no checkpoint of this optimizer."""
-        name = type(self).__name__
-        check_sizes(self, name, saved["param_groups"])
-        check_origin(self, name, saved["param_groups"], saved["state"])
+        label = type(self).__name__
+        check_group_sizes(self, label, saved["param_groups"])
+        check_origin(self, label, saved["param_groups"], saved["state"])
 
     def _restore_precision(self, saved: dict[str, Any]) -> None:
+        """Take the tensors that torch has cast from the checkpoint again, as they are there."""
         indices = [index for group in saved["param_groups"] for index in group["params"]]
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for index, parameter in zip(indices, parameters, strict=True):
             for name, value in saved["state"].get(index, {}).items():
-                mine = self.state[parameter][name]
-                if isinstance(value, Tensor) and mine.dtype != value.dtype:
-                    self.state[parameter][name] = value.detach().to(device=mine.device, copy=True)
+                loaded = self.state[parameter][name]
+                if isinstance(value, Tensor) and loaded.dtype != value.dtype:
+                    self.state[parameter][name] = value.detach().to(loaded.device, copy=True)
 
 
-class DescentOptimizer(KeepsPrecision):
+class DescentOptimizer(PreciseStateOptimizer):
     """A ``torch.optim.Optimizer`` whose subclasses only say how a list of parameters moves.
 
-    A subclass names its state in ``state_names``, fills it in :meth:`_new_state`, checks its
-    hyper-parameters in :meth:`_check_group` and says in :meth:`_prepared` how parameters move.
-    Everything else is here: the closure, parameters without a gradient, refusals, groups,
-    checkpoints that keep the precision of the state, pickling.
+    A subclass names its state in ``state_names``, makes it in :meth:`_missing_state`, checks its
+    hyper-parameters in :meth:`_check_group`, and moves parameters in two steps:
+    :meth:`_compute_group` computes all that can fail, :meth:`_apply_group` writes. Everything else
+    is here: the closure, parameters without a gradient, refusals, groups, checkpoints that keep the
+    precision of the state, pickling.
 
     Hyper-parameters live in ``param_groups`` alone and are read at every step, so schedulers,
     per-group values and loaded checkpoints are seen. The step reads no tensor on the host unless
@@ -111,17 +146,9 @@ class DescentOptimizer(KeepsPrecision):
     """
 
     state_names: ClassVar[tuple[str, ...]] = ()
-    """The tensors that are kept per parameter, in the order in which :meth:`_prepared` receives
-    them.
-    """
+    """The tensors of state of a parameter, in the order of :attr:`GroupTensors.states`."""
 
-    between: Write | None = None
-    """Called in a step after all has been computed that can fail, and before anything is
-    written; by a compiled step at its end.
-    """
-
-    _state_is_foreign = False  # a checkpoint's, and not looked at since
-    _born: list[tuple[Tensor, dict[str, Any]]] | None = None  # state that the step will keep
+    _has_unchecked_state = False  # loaded, and not compared with the parameters since
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         if isinstance(params, nn.Module):
@@ -129,7 +156,8 @@ class DescentOptimizer(KeepsPrecision):
                 f"{type(self).__name__} got the module {type(params).__name__}; give its"
                 " parameters(), or those that split_params finds in it"
             )
-        if not isinstance(params, Tensor):  # which torch refuses in its own words
+        # a single tensor is refused by torch, in its own words
+        if not isinstance(params, Tensor):
             params = list(params)  # type: ignore[assignment]
             if not params:
                 raise InputError(
@@ -143,36 +171,52 @@ class DescentOptimizer(KeepsPrecision):
         optimiser cannot use.
         """
 
-    def _new_state(
-        self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]
+    def _missing_state(
+        self, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]
     ) -> dict[str, Any]:
-        """The state that this parameter lacks now, given what is ``known``; empty where nothing has
-        to be added.
+        """Return the entries that the ``state`` of this parameter lacks, or that no longer hold;
+        an empty dictionary where there are none. Nothing is changed.
         """
         return {}
 
-    def _prepared(
-        self,
-        group: dict[str, Any],
-        parameters: TensorList,
-        gradients: TensorList,
-        *states: StateList,
-    ) -> Write:
-        """Compute what can fail, given the gradients and one list per name in ``state_names``
-        (None where there is none); the function that moves ``parameters`` and state in place.
+    def _compute_group(self, tensors: GroupTensors, loss: Any) -> Any:
+        """Return all of the step of a group whose computation can fail; None where there is nothing
+        of the kind. Nothing is changed. The ``loss`` is that of the closure, None without one.
         """
+        return None
+
+    def _apply_group(self, tensors: GroupTensors, results: Any) -> None:
+        """Move parameters and state in place, by the ``results`` of :meth:`_compute_group`."""
         raise NotImplementedError
 
     @overload
-    def step(self, closure: None = None) -> None: ...
+    def step(
+        self, closure: None = None, *, before_writing: Callable[[], None] | None = ...
+    ) -> None: ...
     @overload
-    def step(self, closure: Callable[[], Any]) -> Any: ...
+    def step(
+        self, closure: Callable[[], Any], *, before_writing: Callable[[], None] | None = ...
+    ) -> Any: ...
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step for every parameter that has a gradient.
+    def step(
+        self,
+        closure: Callable[[], Any] | None = None,
+        *,
+        before_writing: Callable[[], None] | None = None,
+    ) -> Any:
+        """Take one step for every parameter that has a gradient.
+
+        1. Evaluate the closure, if there is one.
+        2. Refuse gradients and state that do not fit.
+        3. Compute the update of every group.
+        4. Let others do what has to succeed with it.
+        5. Write.
 
         Args:
             closure: evaluates the model anew, with gradients, and returns the loss.
+            before_writing: called once all that can fail has been computed, and before anything is
+                written: whatever else has to succeed for this step to count. A compiled step calls
+                it at its end.
 
         Returns:
             The closure's loss, None without a closure.
@@ -181,47 +225,120 @@ class DescentOptimizer(KeepsPrecision):
             InputError: the closure returned None, a gradient that this optimiser cannot use, or a
                 decomposition that did not converge. Nothing has been changed then.
         """
-        loss = evaluated(self, closure)
+        # 1. the loss, and gradients with it
+        loss = evaluate_closure(self, closure)
         if torch.compiler.is_compiling():
-            for write in self._computed():
-                write()
-            if self.between is not None:  # where only the members of a combination are compiled
-                self.between()
+            self._step_in_graph(loss)
+            if before_writing is not None:
+                before_writing()
             return loss
+        # 2. refusals
         self.check_step()
-        self._born = []
+        # 3. updates
         try:
-            writes = self._computed()
-            if self.between is not None:
-                self.between()
-            for parameter, added in self._born:
-                self.state[parameter].update(added)
-            for write in writes:
-                write()
+            updates = self.compute(loss)
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             raise InputError(
                 f"{type(self).__name__} could not decompose a gradient or its state ({error});"
                 " nothing was moved: skip this step, or lower lr"
             ) from error
-        finally:
-            self._born = None
+        # 4. whatever may still fail
+        if before_writing is not None:
+            before_writing()
+        # 5. nothing fails from here on
+        self.apply(updates)
         return loss
 
-    def check_step(self, loss: Any = None) -> None:
-        """Raise :class:`~attsvm.InputError` for what the next step would refuse; nothing is
-        changed.
+    def compute(self, loss: Any = None) -> list[GroupUpdate]:
+        """Compute the step of every group as far as it can fail; nothing is changed. Gradients are
+        those that :meth:`check_step` lets pass, and autograd is off, as in :meth:`step`.
 
         Args:
-            loss: the loss of that step, for those who read it.
+            loss: the loss at the present weights, for optimisers that read it.
+
+        Returns:
+            The updates, for :meth:`apply`.
+        """
+        updates = []
+        for group in self.param_groups:
+            tensors = self._gather(group)
+            if tensors.parameters:
+                updates.append(GroupUpdate(tensors, self._compute_group(tensors, loss)))
+        return updates
+
+    def apply(self, updates: Sequence[GroupUpdate]) -> None:
+        """Write what :meth:`compute` returned."""
+        # 1. state, which a step that failed would not have made
+        for tensors, _ in updates:
+            for parameter, entries in tensors.new_state:
+                self.state[parameter].update(entries)
+        # 2. weights, and state that moves with them
+        for tensors, results in updates:
+            self._apply_group(tensors, results)
+
+    def _step_in_graph(self, loss: Any) -> None:
+        """Step as ``torch.compile`` follows it: a graph has no failures to wait for."""
+        for index, group in enumerate(self.param_groups):
+            parameters: TensorList = []
+            gradients: TensorList = []
+            states: tuple[StateList, ...] = tuple([] for _ in self.state_names)
+            self._init_group(index, parameters, gradients, *states)
+            if parameters:
+                tensors = GroupTensors(group, parameters, gradients, states)
+                self._apply_group(tensors, self._compute_group(tensors, loss))
+
+    def _init_group(
+        self, index: int, parameters: TensorList, gradients: TensorList, *states: StateList
+    ) -> None:
+        """Fill the lists with what takes part in a step of a group, and keep its new state.
+        ``torch.compile`` runs the method of this name, which is torch's, outside its graph. A group
+        that it met in the joined list of a combination it would hand over by its position there, so
+        the method takes the position in this optimizer.
+        """
+        self._check_gradients(self.param_groups[index])
+        tensors = self._gather(self.param_groups[index])
+        for parameter, entries in tensors.new_state:
+            self.state[parameter].update(entries)
+        parameters.extend(tensors.parameters)
+        gradients.extend(tensors.gradients)
+        for column, gathered in zip(states, tensors.states, strict=True):
+            column.extend(gathered)
+
+    def _gather(self, group: dict[str, Any]) -> GroupTensors:
+        """Collect the tensors of a group that take part in a step; nothing is changed."""
+        parameters: TensorList = []
+        gradients: TensorList = []
+        states: tuple[StateList, ...] = tuple([] for _ in self.state_names)
+        new_state: list[tuple[Tensor, dict[str, Any]]] = []
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            # a parameter without a gradient takes no part, and gets no state
+            if gradient is None:
+                continue
+            state = self.state.get(parameter, {})
+            entries = self._missing_state(group, parameter, state)
+            if entries:
+                new_state.append((parameter, entries))
+            parameters.append(parameter)
+            gradients.append(gradient)
+            # state that is new takes part already, though it is written later
+            for name, column in zip(self.state_names, states, strict=True):
+                column.append(entries.get(name, state.get(name)))
+        return GroupTensors(group, parameters, gradients, states, new_state)
+
+    def check_step(self) -> None:
+        """Raise :class:`~attsvm.InputError` for what the next step would refuse; nothing is
+        changed.
         """
         for group in self.param_groups:
             self._check_gradients(group)
-        if self._state_is_foreign:
-            for parameter, known in self.state.items():
-                check_state(parameter, known, self.state_names)
-            self._state_is_foreign = False
+        if self._has_unchecked_state:
+            for parameter, state in self.state.items():
+                check_state(parameter, state, self.state_names)
+            self._has_unchecked_state = False
 
     def _check_gradients(self, group: dict[str, Any]) -> None:
+        """Raise for a gradient that is sparse, or not real, or not like its parameter."""
         for parameter in group["params"]:
             gradient = parameter.grad
             if gradient is None:
@@ -242,59 +359,15 @@ class DescentOptimizer(KeepsPrecision):
                     f" {gradient.device}; give a real gradient of its own shape and device"
                 )
 
-    def _computed(self) -> list[Write]:
-        writes = []
-        for index, group in enumerate(self.param_groups):
-            parameters: TensorList = []
-            gradients: TensorList = []
-            states: tuple[StateList, ...] = tuple([] for _ in self.state_names)
-            self._init_group(index, parameters, gradients, *states)
-            if parameters:
-                writes.append(self._prepared(group, parameters, gradients, *states))
-        return writes
-
-    def _init_group(
-        self,
-        index: int,
-        parameters: TensorList,
-        gradients: TensorList,
-        *states: StateList,
-    ) -> None:
-        """Gather what of a group takes part in this step. ``torch.compile`` runs the method of this
-        name outside its graph; a group that it met in the joined list of a combination it would
-        hand over by its place there, so the place in this optimizer is said.
-        """
-        group = self.param_groups[index]
-        if self._born is None:
-            self._check_gradients(group)
-        for parameter in group["params"]:
-            gradient = parameter.grad
-            if gradient is None:
-                continue
-            known = self.state.get(parameter, {})
-            added = self._new_state(group, parameter, known)
-            if added and self._born is None:
-                self.state[parameter].update(added)
-            elif added:
-                self._born.append((parameter, added))  # type: ignore[union-attr]
-            parameters.append(parameter)
-            gradients.append(gradient)
-            for name, column in zip(self.state_names, states, strict=True):
-                column.append(added.get(name, known.get(name)))
-
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with hyper-parameters of their own, checked like the constructor's."""
         add = Optimizer.add_param_group
-        if "torch._dynamo" not in sys.modules:  # what keeps it out of a graph imports it: a second
+        # torch's decorator that keeps the method out of graphs imports the compiler: a second
+        if "torch._dynamo" not in sys.modules:
             add = inspect.unwrap(add)
         add(self, param_group)
         try:
             check_lr(param_group["lr"])
-            if param_group.get("differentiable"):
-                raise InputError(
-                    f"differentiable is True, but a step of {type(self).__name__} has no useful"
-                    " derivative where weights or gradients are zero; leave it False"
-                )
             for parameter in param_group["params"]:
                 if parameter.is_complex():
                     raise InputError(
@@ -304,21 +377,22 @@ class DescentOptimizer(KeepsPrecision):
                     )
             self._check_group(param_group)
         except InputError:
+            # torch has added the group before it could be checked
             self.param_groups.pop()
             raise
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        complete(
+        fill_missing_settings(
             state["param_groups"],
             self.__dict__.get("param_groups"),
             state.get("defaults", self.__dict__.get("defaults", {})),
         )
         super().__setstate__(state)
-        self._state_is_foreign = True
+        self._has_unchecked_state = True
 
 
-def evaluated(optimizer: Optimizer, closure: Callable[[], Any] | None) -> Any:
-    """The loss of a closure, evaluated with gradients; None without one."""
+def evaluate_closure(optimizer: Optimizer, closure: Callable[[], Any] | None) -> Any:
+    """Evaluate a closure with gradients and return its loss; None without one."""
     if closure is None:
         return None
     with torch.enable_grad():
@@ -331,7 +405,7 @@ def evaluated(optimizer: Optimizer, closure: Callable[[], Any] | None) -> Any:
     return loss
 
 
-def check_shared(group: dict[str, Any]) -> None:
+def check_shared_settings(group: dict[str, Any]) -> None:
     """Raise :class:`~attsvm.InputError` for a value of ``normalize``, ``momentum``,
     ``dampening``, ``nesterov``, ``weight_decay``, ``foreach`` or ``fused`` that means nothing.
     """
@@ -340,8 +414,8 @@ def check_shared(group: dict[str, Any]) -> None:
         "dampening": (lambda number: 0 <= number <= 1, "0 <= dampening <= 1"),
         "weight_decay": (lambda number: 0 <= number < math.inf, "a number that is at least 0"),
     }
-    for name, (holds, wanted) in bounds.items():
-        check_number(group, name, holds, wanted)
+    for name, (holds, remedy) in bounds.items():
+        check_number(group, name, holds, remedy)
     if not isinstance(group["normalize"], bool):
         raise InputError(
             f"normalize is {group['normalize']!r}; give True for steps of length lr in each matrix"
@@ -354,14 +428,14 @@ def check_shared(group: dict[str, Any]) -> None:
 
 
 def check_number(
-    group: dict[str, Any], name: str, holds: Callable[[float], bool], wanted: str
+    group: dict[str, Any], name: str, holds: Callable[[float], bool], remedy: str
 ) -> None:
-    """Raise :class:`~attsvm.InputError` unless a hyper-parameter is a number for which a
-    condition ``holds``.
+    """Raise :class:`~attsvm.InputError`, which says to give the ``remedy``, unless a
+    hyper-parameter is a number for which the condition ``holds``.
     """
     value = group[name]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not holds(value):
-        raise InputError(f"{name} is {value!r}; give {wanted}")
+        raise InputError(f"{name} is {value!r}; give {remedy}")
 
 
 def check_lr(lr: Any) -> None:
@@ -381,31 +455,45 @@ def check_lr(lr: Any) -> None:
         raise InputError(f"lr is {lr!r}; give a finite step length that is at least 0")
 
 
-def averaged(group: dict[str, Any], gradients: TensorList, buffers: StateList) -> TensorList:
-    """What the step goes along, see the module; ``buffers`` are written, the gradients are not."""
+def average_gradients(
+    group: dict[str, Any], gradients: TensorList, buffers: StateList
+) -> TensorList:
+    r"""Update the momentum and return the vectors that the step goes along, by the formulas of the
+    module. The gradients are not written; without momentum they are what is returned.
+
+    Args:
+        group: ``momentum``, ``dampening`` and ``nesterov``.
+        gradients: :math:`G_t`.
+        buffers: :math:`M_{t-1}`, overwritten by :math:`M_t`; None without momentum.
+    """
     momentum = group["momentum"]
     if momentum == 0:
         return gradients
     weight = 1 - group["dampening"]
     averages = [buffer for buffer in buffers if buffer is not None]
     if group["dampening"] == momentum:
+        # a moving average, in one call: M + (1 - mu) (G - M)
         torch._foreach_lerp_(averages, gradients, weight)
         return (
             list(torch._foreach_lerp(gradients, averages, momentum))
             if group["nesterov"]
             else averages
         )
+    # M = mu M + (1 - tau) G
     torch._foreach_mul_(averages, momentum)
     torch._foreach_add_(averages, gradients, alpha=weight)
     if not group["nesterov"]:
         return averages
+    # mu M + (1 - tau) G with the new M
     if weight != 1:
         gradients = list(torch._foreach_mul(gradients, weight))
     return list(torch._foreach_add(gradients, averages, alpha=momentum))
 
 
-def momentum_buffer(group: dict[str, Any], parameter: Tensor, dtype: torch.dtype) -> dict[str, Any]:
-    """The state of a parameter that has no momentum yet."""
+def new_momentum(group: dict[str, Any], parameter: Tensor, dtype: torch.dtype) -> dict[str, Any]:
+    """Return the state of a parameter that has no momentum yet: zeros, or nothing without
+    momentum.
+    """
     if group["momentum"] == 0:
         return {}
     return {
@@ -415,17 +503,19 @@ def momentum_buffer(group: dict[str, Any], parameter: Tensor, dtype: torch.dtype
     }
 
 
-def stands(lr: float | Tensor) -> bool:
-    """Whether the host knows that a step of this length moves nothing; ``lr`` as from
-    :func:`scalar`.
+def is_known_zero(lr: float | Tensor) -> bool:
+    """Return whether the host knows that a step of this length moves nothing; ``lr`` as from
+    :func:`read_scalar`.
     """
     if isinstance(lr, Tensor):
         return False
     return lr == 0
 
 
-def held(lr: float | Tensor, before: TensorList, after: TensorList) -> TensorList:
-    """``after``, and ``before`` where ``lr`` is a tensor of zero; ``lr`` as from :func:`scalar`."""
+def keep_where_zero(lr: float | Tensor, before: TensorList, after: TensorList) -> TensorList:
+    """Return ``after``, but ``before`` where ``lr`` is a tensor of zero; ``lr`` as from
+    :func:`read_scalar`.
+    """
     if isinstance(lr, Tensor):
         return [
             torch.where(lr == 0, old, new.to(old.dtype))
@@ -434,24 +524,25 @@ def held(lr: float | Tensor, before: TensorList, after: TensorList) -> TensorLis
     return after
 
 
-def scalar(group: dict[str, Any], name: str) -> float | Tensor:
-    """A hyper-parameter as a number where the host may read it for free, otherwise as a 0-d
+def read_scalar(group: dict[str, Any], name: str) -> float | Tensor:
+    """Return a hyper-parameter as a number where the host may read it for free, otherwise as a 0-d
     tensor.
     """
     value: float | Tensor = group[name]
     if not isinstance(value, Tensor):
         return value
-    # asked by itself: the compiler of torch 2.15 follows `if` here, and neither `or` nor `not`
+    # by itself: the compiler of torch 2.15 follows `if` here, and neither `or` nor `not`
     if torch.compiler.is_compiling():
         return value.reshape(())
     return float(value) if value.device.type == "cpu" else value.reshape(())
 
 
 def add_scaled(targets: TensorList, directions: TensorList, factor: float | Tensor) -> None:
-    """``target += factor * direction`` for every pair, in one multi-tensor call; ``factor`` as from
-    :func:`scalar`. A factor that is a tensor of zero leaves every bit of the targets.
+    """Add ``factor * direction`` to every target in place, in one multi-tensor call; ``factor`` as
+    from :func:`read_scalar`. A factor that is a tensor of zero leaves every bit of the targets.
     """
     if isinstance(factor, Tensor):
+        # on a device the factor is not read
         moves = torch._foreach_mul(directions, factor)
         # x + -0.0 is x, for -0.0 and NaN too
         torch._foreach_add_(targets, [torch.where(factor == 0, -0.0, move) for move in moves])
@@ -459,7 +550,7 @@ def add_scaled(targets: TensorList, directions: TensorList, factor: float | Tens
         torch._foreach_add_(targets, directions, alpha=factor)
 
 
-def complete(
+def fill_missing_settings(
     groups: Sequence[dict[str, Any]],
     present: Sequence[dict[str, Any]] | None,
     defaults: dict[str, Any],
@@ -468,18 +559,17 @@ def complete(
     ``present`` groups, or the defaults where there are none.
     """
     for index, group in enumerate(groups):
-        here = present[index] if present is not None and index < len(present) else {}
+        settings = present[index] if present is not None and index < len(present) else {}
         for name, value in defaults.items():
-            group.setdefault(name, here.get(name, value))
+            group.setdefault(name, settings.get(name, value))
 
 
-def check_sizes(optimizer: Optimizer, label: str, groups: Sequence[dict[str, Any]]) -> None:
+def check_group_sizes(optimizer: Optimizer, label: str, groups: Sequence[dict[str, Any]]) -> None:
     """Raise :class:`~attsvm.InputError` unless saved groups are as many as those of an
     optimizer, and as large.
     """
-    sizes, saved = (
-        [len(group["params"]) for group in either] for either in (optimizer.param_groups, groups)
-    )
+    sizes = [len(group["params"]) for group in optimizer.param_groups]
+    saved = [len(group["params"]) for group in groups]
     if len(sizes) != len(saved):
         raise InputError(
             f"the checkpoint has a different number of parameter groups than {label},"
@@ -499,26 +589,28 @@ def check_origin(
     """Raise :class:`~attsvm.InputError` for groups or state of another kind of optimizer.
 
     Args:
-        optimizer: who would load them, of this package or another.
-        label: what it is called in the sentence.
+        optimizer: the one that would load them, of this package or another.
+        label: its name in the sentence.
         groups: its groups as a ``state_dict`` has them.
         state: the state of parameters by their numbers.
     """
-    elsewhere = _settings_elsewhere() - optimizer.defaults.keys()
-    ours = optimizer.state_names if isinstance(optimizer, DescentOptimizer) else None
+    foreign_settings = _settings_of_kinds() - optimizer.defaults.keys()
+    state_names = optimizer.state_names if isinstance(optimizer, DescentOptimizer) else None
     for group, live in zip(groups, optimizer.param_groups, strict=True):
         for index, parameter in zip(group["params"], live["params"], strict=True):
-            if ours is None:
+            if state_names is None:
                 continue
+            # tensors of state that this kind does not have
             entries = state.get(index, {})
-            if strange := entries.keys() - set(ours):
+            if strange := entries.keys() - set(state_names):
                 raise InputError(
                     f"the checkpoint was not saved by {label}: it has the state"
-                    f" {', '.join(sorted(strange))}, where there is {' and '.join(ours)} here;"
-                    f" {_REMEDY}"
+                    f" {', '.join(sorted(strange))}, where there is {' and '.join(state_names)}"
+                    f" here; {_REMEDY}"
                 )
-            check_state(parameter, entries, ours, placed=False)
-        if strange := group.keys() & elsewhere - live.keys():
+            check_state(parameter, entries, state_names, on_device=False)
+        # hyper-parameters of another kind; those that were added to the live group are welcome
+        if strange := group.keys() & foreign_settings - live.keys():
             raise InputError(
                 f"the checkpoint was not saved by {label}: it has the settings"
                 f" {', '.join(sorted(strange))}; {_REMEDY}"
@@ -531,47 +623,57 @@ _REMEDY = (
 )
 
 
-# what many optimizers have, or a scheduler writes into a group of any
-_SHARED = {"lr", "momentum", "weight_decay", "maximize", "foreach", "fused", "differentiable"}
+# settings that many optimizers have, or that a scheduler writes into a group of any
+_SHARED_SETTINGS = {
+    "lr",
+    "momentum",
+    "weight_decay",
+    "maximize",
+    "foreach",
+    "fused",
+    "differentiable",
+}
 
 
-def _settings_elsewhere() -> set[str]:
-    """Names of hyper-parameters by which the groups of an optimizer are known."""
+def _settings_of_kinds() -> set[str]:
+    """Return the names of hyper-parameters that tell one kind of optimizer from others."""
+    # the optimizers of torch, and those here
     kinds = [
         kind
         for kind in (*vars(torch.optim).values(), *DescentOptimizer.__subclasses__())
         if isinstance(kind, type) and issubclass(kind, Optimizer) and kind is not Optimizer
     ]
     names = {name for kind in kinds for name in inspect.signature(kind).parameters}
-    return names - _SHARED - {"params", "capturable", "d"}
+    return names - _SHARED_SETTINGS - {"params", "capturable", "d"}
 
 
 def check_state(
-    parameter: Tensor, known: dict[str, Any], names: Sequence[str], placed: bool = True
+    parameter: Tensor, state: dict[str, Any], names: Sequence[str], on_device: bool = True
 ) -> None:
-    """Raise :class:`~attsvm.InputError` unless the state of these ``names`` has the shape
-    and, where it is ``placed``, the device of its parameter.
+    """Raise :class:`~attsvm.InputError` unless the state of these ``names`` has the shape and, with
+    ``on_device``, the device of its parameter.
     """
     for name in names:
-        kept = known.get(name)
-        if kept is None:
+        value = state.get(name)
+        if value is None:
             continue
-        if not isinstance(kept, Tensor):
+        if not isinstance(value, Tensor):
             raise InputError(
                 f"a parameter of shape {tuple(parameter.shape)} has a {name} that is"
-                f" {type(kept).__name__} and no tensor; load a checkpoint of this model, or build"
+                f" {type(value).__name__} and no tensor; load a checkpoint of this model, or build"
                 " the optimizer anew"
             )
-        if kept.shape != parameter.shape or (placed and kept.device != parameter.device):
+        if value.shape != parameter.shape or (on_device and value.device != parameter.device):
             raise InputError(
                 f"a parameter of shape {tuple(parameter.shape)} on {parameter.device} has a {name}"
-                f" of shape {tuple(kept.shape)} on {kept.device}; load a checkpoint of this model,"
-                " or build the optimizer anew"
+                f" of shape {tuple(value.shape)} on {value.device}; load a checkpoint of this"
+                " model, or build the optimizer anew"
             )
 
 
 def fused_obstacle(parameter: Tensor) -> str | None:
-    """Why the compiled step cannot move this parameter, or None."""
+    """Return why the compiled step cannot move this parameter, or None where it can."""
+    # a subclass, such as a DTensor, has its entries elsewhere
     if type(parameter) not in (Tensor, torch.nn.Parameter):
         return f"is a {type(parameter).__name__}"
     if not parameter.is_cpu:

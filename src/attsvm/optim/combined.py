@@ -16,22 +16,21 @@ from torch.optim.optimizer import Optimizer
 from attsvm.base.errors import InputError
 from attsvm.optim.base import (
     DescentOptimizer,
-    KeepsPrecision,
-    Write,
+    PreciseStateOptimizer,
+    check_group_sizes,
     check_origin,
-    check_sizes,
-    complete,
-    evaluated,
+    evaluate_closure,
+    fill_missing_settings,
 )
 
 
-class CombinedOptimizer(KeepsPrecision):
+class CombinedOptimizer(PreciseStateOptimizer):
     """Optimisers of disjoint parameters as one ``torch.optim.Optimizer``.
 
     ``param_groups`` is the joined list of the members' own groups, not a copy: a scheduler, or the
     ``Trainer`` of Hugging Face, acts on all of them, and whatever changes in a member is seen here.
     ``state_dict`` has torch's usual layout, as if one optimiser owned all groups, so checkpoints
-    work as usual, distributed ones included; loading hands every member its part. Hooks of a step
+    work as usual, distributed ones included; loading hands every member its groups. Hooks of a step
     may be a member's own; hooks of state dicts belong to the combination. A member may be a
     combination itself.
 
@@ -68,9 +67,6 @@ class CombinedOptimizer(KeepsPrecision):
 
     optimizers: tuple[Optimizer, ...] = ()
 
-    between: Write | None = None
-    """See :attr:`attsvm.optim.base.DescentOptimizer.between`."""
-
     def __init__(self, optimizers: Optimizer | Sequence[Optimizer]) -> None:
         members = (optimizers,) if isinstance(optimizers, Optimizer) else tuple(optimizers)
         for member in members:
@@ -86,11 +82,13 @@ class CombinedOptimizer(KeepsPrecision):
                 )
         if not members:
             raise InputError("CombinedOptimizer got no optimisers; give at least one")
-        _owners(members)
-        super().__init__([{"params": []}], {})  # sets up hooks; the groups are the members'
+        _owner_by_parameter(members)
+        # sets up hooks; the groups are the members'
+        super().__init__([{"params": []}], {})
         self.optimizers = members
+        # schedulers see by it whether there is a momentum to cycle
         if all({"momentum", "betas"} & member.defaults.keys() for member in members):
-            self.defaults = {"momentum": 0.0}  # by which schedulers see whether there is one
+            self.defaults = {"momentum": 0.0}
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -99,7 +97,8 @@ class CombinedOptimizer(KeepsPrecision):
 
     @param_groups.setter
     def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        if not self.optimizers:  # torch's constructor
+        # torch's constructor sets an empty list before there are members
+        if not self.optimizers:
             return
         counts = [len(member.param_groups) for member in self.optimizers]
         if len(groups) != sum(counts):
@@ -107,8 +106,8 @@ class CombinedOptimizer(KeepsPrecision):
                 f"{len(groups)} parameter groups for members that have {counts}; give as many"
                 " groups, in the same order"
             )
-        for member, mine in self._shared_out(groups):
-            member.param_groups = mine
+        for member, member_groups in self._groups_by_member(groups):
+            member.param_groups = member_groups
 
     @property  # type: ignore[override]
     def state(self) -> MutableMapping[Tensor, Any]:
@@ -132,68 +131,51 @@ class CombinedOptimizer(KeepsPrecision):
             )
 
     @overload
-    def step(self, closure: None = None, *, loss: Any = None) -> None: ...
+    def step(
+        self, closure: None = None, *, before_writing: Callable[[], None] | None = ...
+    ) -> None: ...
     @overload
-    def step(self, closure: Callable[[], Any], *, loss: Any = None) -> Any: ...
+    def step(
+        self, closure: Callable[[], Any], *, before_writing: Callable[[], None] | None = ...
+    ) -> Any: ...
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None, *, loss: Any = None) -> Any:
+    def step(
+        self,
+        closure: Callable[[], Any] | None = None,
+        *,
+        before_writing: Callable[[], None] | None = None,
+    ) -> Any:
         """Evaluate the closure once, then step every member.
 
         Args:
             closure: evaluates the model anew, with gradients, and returns the loss.
-            loss: the loss at the present weights, where there is no closure; only Polyak's step
-                reads it.
+            before_writing: see :meth:`attsvm.optim.base.DescentOptimizer.step`.
 
         Raises:
             InputError: the closure returned None, or a gradient that a member of this package
                 cannot use. Nothing has been changed then.
         """
-        value = evaluated(self, closure)
-        loss = loss if closure is None else value
+        loss = evaluate_closure(self, closure)
         for member in self.optimizers:
             if "momentum" not in member.defaults:
                 _take_momentum(member)
+        # a graph has no failures to wait for
         if torch.compiler.is_compiling():
-            self._step((), self.optimizers, loss)
-            return value
-        self.check_step(loss)
-        own = [member for member in self.optimizers if isinstance(member, _OURS)]
+            _step_together((), self.optimizers, before_writing)
+            return loss
+        self.check_step()
+        ours = [member for member in self.optimizers if isinstance(member, _OURS)]
         # combinations last: what their other members write is not taken back
-        own.sort(key=lambda member: isinstance(member, CombinedOptimizer))
+        ours.sort(key=lambda member: isinstance(member, CombinedOptimizer))
         others = [member for member in self.optimizers if not isinstance(member, _OURS)]
-        self._step(own, others, loss)
-        return value
+        _step_together(ours, others, before_writing)
+        return loss
 
-    def _step(
-        self,
-        own: Sequence[DescentOptimizer | CombinedOptimizer],
-        others: Sequence[Optimizer],
-        loss: Any,
-    ) -> None:
-        """Every member of this package computes before any writes, and other members step in
-        between: whoever fails, those of this package have changed nothing. In a graph, be it of
-        the member before, one steps after the other.
-        """
-        if torch.compiler.is_compiling():
-            _step_each([*own, *others], loss)
-        elif own:
-            own[0].between = partial(self._step, own[1:], others, loss)
-            try:
-                _step_of(own[0], loss)
-            finally:
-                own[0].between = None
-            return
-        else:
-            for other in others:
-                other.step()
-        if self.between is not None:
-            self.between()
-
-    def check_step(self, loss: Any = None) -> None:
+    def check_step(self) -> None:
         """See :meth:`attsvm.optim.base.DescentOptimizer.check_step`."""
         for member in self.optimizers:
             if isinstance(member, _OURS):
-                member.check_step(loss)
+                member.check_step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of every member's parameters."""
@@ -201,33 +183,40 @@ class CombinedOptimizer(KeepsPrecision):
             member.zero_grad(set_to_none)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if "param_groups" not in state:  # a copy
+        # a copy or a pickle has the members themselves, a checkpoint their groups and state
+        if "param_groups" not in state:
             return super().__setstate__(state)
-        for member, mine in self._shared_out(state["param_groups"]):
-            if not isinstance(member, CombinedOptimizer):  # which goes through its own members
-                complete(mine, member.param_groups, member.defaults)
-            owned = {parameter for group in mine for parameter in group["params"]}
-            kept = {each: value for each, value in state["state"].items() if each in owned}
-            member.__setstate__({"state": defaultdict(dict, kept), "param_groups": mine})
+        for member, groups in self._groups_by_member(state["param_groups"]):
+            # a combination goes through its own members
+            if not isinstance(member, CombinedOptimizer):
+                fill_missing_settings(groups, member.param_groups, member.defaults)
+            parameters = {parameter for group in groups for parameter in group["params"]}
+            member_state = {
+                parameter: entries
+                for parameter, entries in state["state"].items()
+                if parameter in parameters
+            }
+            member.__setstate__({"state": defaultdict(dict, member_state), "param_groups": groups})
         return None
 
     def _check_checkpoint(self, saved: dict[str, Any]) -> None:
-        check_sizes(self, type(self).__name__, saved["param_groups"])
+        check_group_sizes(self, type(self).__name__, saved["param_groups"])
         self._check_members(saved, type(self).__name__)
 
     def _check_members(self, saved: dict[str, Any], label: str) -> None:
         """Raise for groups and state of which a member, in this order, has not been saved."""
-        for position, (member, mine) in enumerate(self._shared_out(saved["param_groups"])):
+        members = enumerate(self._groups_by_member(saved["param_groups"]))
+        for position, (member, groups) in members:
             name = f"{type(member).__name__} (member {position} of {label})"
             if isinstance(member, CombinedOptimizer):
-                member._check_members(saved | {"param_groups": mine}, name)
+                member._check_members(saved | {"param_groups": groups}, name)
             else:
-                check_origin(member, name, mine, saved["state"])
+                check_origin(member, name, groups, saved["state"])
 
-    def _shared_out(
+    def _groups_by_member(
         self, groups: list[dict[str, Any]]
     ) -> Iterator[tuple[Optimizer, list[dict[str, Any]]]]:
-        """Every member and its part of joined groups."""
+        """Yield every member and its groups, of the joined list ``groups``."""
         for member in self.optimizers:
             count = len(member.param_groups)
             yield member, groups[:count]
@@ -243,33 +232,46 @@ class CombinedOptimizer(KeepsPrecision):
 _OURS = DescentOptimizer, CombinedOptimizer
 
 
-def _step_of(member: Optimizer, loss: Any) -> None:
-    """Step a member, with the loss where it reads one."""
-    if loss is not None and _reads_loss(member):
-        member.step(loss=loss)  # type: ignore[call-overload]
+def _step_together(
+    ours: Sequence[DescentOptimizer | CombinedOptimizer],
+    others: Sequence[Optimizer],
+    before_writing: Callable[[], None] | None,
+) -> None:
+    """Step so that every optimizer of this package computes before any of them writes: whichever
+    fails, those of this package have changed nothing.
+
+    1. The first of ``ours`` computes.
+    2. Before it writes, the rest of ``ours`` step in the same way.
+    3. In the innermost of these steps, ``others`` step, and ``before_writing`` is called.
+    4. All of ``ours`` write, the last one first.
+    """
+    if torch.compiler.is_compiling():
+        # in a graph, maybe that of the optimizer before, one steps after the other
+        _step_in_turn([*ours, *others])
+    elif ours:
+        # 1, 2 and 4
+        first, *rest = ours
+        first.step(before_writing=partial(_step_together, rest, others, before_writing))
+        return
     else:
-        member.step()
+        # 3
+        for other in others:
+            other.step()
+    if before_writing is not None:
+        before_writing()
 
 
-def _reads_loss(member: Optimizer) -> bool:
-    if isinstance(member, CombinedOptimizer):
-        return True
-    return isinstance(member, DescentOptimizer) and any(
-        group.get("step_size") == "polyak" for group in member.param_groups
-    )
-
-
-def _step_each(members: Sequence[Optimizer], loss: Any) -> None:
-    """Step members one after the other. No loop: the compiler gives up one in which a graph ends,
-    as it does in the steps of torch's own optimisers.
+def _step_in_turn(members: Sequence[Optimizer]) -> None:
+    """Step optimizers one after the other. No loop: the compiler gives up one in which a graph
+    ends, as it does in the steps of torch's own optimisers.
     """
     if members:
-        _step_of(members[0], loss)
-        _step_each(members[1:], loss)
+        members[0].step()
+        _step_in_turn(members[1:])
 
 
 class _JoinedState(MutableMapping[Tensor, Any]):
-    """The members' states as one mapping; an entry is kept by the member that owns the
+    """The members' states as one mapping; an entry is in the state of the member that owns the
     parameter.
     """
 
@@ -281,7 +283,7 @@ class _JoinedState(MutableMapping[Tensor, Any]):
         for member in self._members:
             if parameter in member.state:
                 return member
-        return _owners(self._members)[parameter]
+        return _owner_by_parameter(self._members)[parameter]
 
     def __getitem__(self, parameter: Tensor) -> Any:
         return self._owner(parameter).state[parameter]
@@ -304,14 +306,14 @@ class _JoinedState(MutableMapping[Tensor, Any]):
 
 
 def _take_momentum(member: Optimizer) -> None:
-    """The momentum that a scheduler has written, as the first beta of groups that have betas."""
+    """Turn the momentum that a scheduler has written into the first beta of groups with betas."""
     for group in member.param_groups:
         if "betas" in group and "momentum" in group:
             group["betas"] = (group.pop("momentum"), *group["betas"][1:])
 
 
-def _owners(members: Sequence[Optimizer]) -> dict[Tensor, Optimizer]:
-    """Who moves which parameter.
+def _owner_by_parameter(members: Sequence[Optimizer]) -> dict[Tensor, Optimizer]:
+    """Return the member that moves each parameter.
 
     Raises:
         InputError: two members would move the same one.

@@ -1,4 +1,4 @@
-"""Which matrices a parameter consists of: runs in front, heads inside, equal shapes together."""
+"""The matrices of which a parameter consists, and which parameters and matrices one call takes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,10 @@ from attsvm.base.errors import InputError
 
 Blocks = int | Sequence[int] | None
 
-_CPU_PORTION = 1 << 18  # elements
-_DEVICE_PORTION = 1 << 25
 
-
-def matrices(tensor: Tensor, blocks: Blocks = None, axis: int = -2) -> list[Tensor]:
-    """Views of ``tensor`` as batches of matrices ``(k, m, n)``: every index of the leading axes is
-    a run, every block a matrix.
-
-    A vector or a scalar is one column.
+def split_matrices(tensor: Tensor, blocks: Blocks = None, axis: int = -2) -> list[Tensor]:
+    """Return views of ``tensor`` as batches of matrices ``(k, m, n)``: every index of the leading
+    axes is a run, every block a matrix. A vector or a scalar is one column.
 
     Args:
         tensor: any number of axes.
@@ -36,15 +31,16 @@ def matrices(tensor: Tensor, blocks: Blocks = None, axis: int = -2) -> list[Tens
         return [batch]
     if isinstance(blocks, int):
         length = (m if axis == -2 else n) // blocks
+        # rows are next to each other, so equal blocks of them are one batch
         if axis == -2:
             return [batch.reshape(-1, length, n)]
         return list(torch.split(batch, length, dim=-1))
     return list(torch.split(batch, list(blocks), dim=axis))
 
 
-def assembled(parts: list[Tensor], like: Tensor, axis: int = -2) -> Tensor:
-    """The inverse of :func:`matrices`: one tensor of the shape of ``like``."""
-    return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=axis)).reshape(like.shape)
+def join_matrices(batches: list[Tensor], shape: torch.Size, axis: int = -2) -> Tensor:
+    """Return one tensor of this shape: the inverse of :func:`split_matrices`."""
+    return (batches[0] if len(batches) == 1 else torch.cat(batches, dim=axis)).reshape(shape)
 
 
 def check_blocks(blocks: Blocks, axis: int, parameter: Tensor) -> None:
@@ -75,44 +71,52 @@ def check_blocks(blocks: Blocks, axis: int, parameter: Tensor) -> None:
         )
 
 
-def portions(rows: list[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
-    """Parameters (each with what belongs to it), equal shapes next to each other, in portions that
-    one call should update.
+def group_into_portions(
+    rows: list[tuple[Any, ...]], cpu_entries: int = 1 << 18, device_entries: int = 1 << 25
+) -> list[list[tuple[Any, ...]]]:
+    """Return the rows, equal shapes next to each other, in the portions that one call should take.
 
-    On a CPU what a portion makes on the way stays in the cache; on an accelerator a portion is as
-    large as its launch is worth.
+    Args:
+        rows: a parameter and what belongs to it.
+        cpu_entries: entries of a portion on a CPU, so that intermediate results stay in the cache
+            (one megabyte of float32; chosen by measurement).
+        device_entries: entries of a portion on an accelerator, so many that its launches do not
+            count (untuned).
     """
     if len(rows) == 1:
         return [rows]
-    found: list[list[tuple[Any, ...]]] = []
-    room = 0
+    portions: list[list[tuple[Any, ...]]] = []
+    # entries that the last portion still takes
+    space = 0
     for row in sorted(rows, key=lambda row: (str(row[0].dtype), tuple(row[0].shape))):
         size = row[0].numel()
-        if size > room:
-            found.append([])
-            room = _CPU_PORTION if row[0].device.type == "cpu" else _DEVICE_PORTION
-        found[-1].append(row)
-        room -= size
-    return found
+        if size > space:
+            portions.append([])
+            space = cpu_entries if row[0].device.type == "cpu" else device_entries
+        portions[-1].append(row)
+        space -= size
+    return portions
 
 
-def together(batches: list[Tensor], function: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """``function`` of every ``(k, m, n)``, called once for all of equal shape, dtype and device."""
+def call_per_shape(batches: list[Tensor], function: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """Return ``function`` of every ``(k, m, n)``, called once for all of one shape, dtype and
+    device.
+    """
     if len(batches) == 1:
         return [function(batches[0])]
-    results: list[Tensor | None] = [None] * len(batches)
-    kinds: dict[tuple[int, int, torch.dtype, torch.device], list[int]] = {}
+    # 1. which batches go into one call
+    indices_by_kind: dict[tuple[int, int, torch.dtype, torch.device], list[int]] = {}
     for index, batch in enumerate(batches):
-        kinds.setdefault((batch.shape[1], batch.shape[2], batch.dtype, batch.device), []).append(
-            index
-        )
-    for members in kinds.values():
-        if len(members) == 1:
-            results[members[0]] = function(batches[members[0]])
+        kind = batch.shape[1], batch.shape[2], batch.dtype, batch.device
+        indices_by_kind.setdefault(kind, []).append(index)
+    # 2. the calls, and their results taken apart
+    results: list[Tensor | None] = [None] * len(batches)
+    for indices in indices_by_kind.values():
+        if len(indices) == 1:
+            results[indices[0]] = function(batches[indices[0]])
             continue
-        joint = function(torch.cat([batches[index] for index in members]))
-        for index, part in zip(
-            members, torch.split(joint, [batches[index].shape[0] for index in members]), strict=True
-        ):
-            results[index] = part
+        joint = function(torch.cat([batches[index] for index in indices]))
+        sizes = [batches[index].shape[0] for index in indices]
+        for index, result in zip(indices, torch.split(joint, sizes), strict=True):
+            results[index] = result
     return [result for result in results if result is not None]

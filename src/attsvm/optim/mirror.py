@@ -1,6 +1,6 @@
 r"""Mirror descent of :math:`\ell_p` potentials as a torch optimiser.
 
-A dual iterate is kept beside the weights. Where somebody else has written the weights since the
+A dual iterate is stored beside the weights. Where somebody else has written the weights since the
 last step, which torch's version counter tells, the next one takes the dual anew from them. After a
 checkpoint has been loaded, weights and state are believed to belong together.
 """
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,30 +18,30 @@ from torch.optim.optimizer import ParamsT
 from attsvm.base.errors import InputError
 from attsvm.optim.base import (
     DescentOptimizer,
+    GroupTensors,
     StateList,
     TensorList,
-    Write,
     add_scaled,
-    averaged,
+    average_gradients,
     check_number,
-    check_shared,
+    check_shared_settings,
     fused_obstacle,
-    held,
-    momentum_buffer,
+    is_known_zero,
+    keep_where_zero,
+    new_momentum,
+    read_scalar,
     refuse_fused,
-    scalar,
-    stands,
 )
 from attsvm.optim.native_steps import mirror_step
 from attsvm.optim.powers import Exponent, mirror_exponents, signed_powers
 from attsvm.optim.reductions import (
-    like,
-    local,
+    distribute_like,
+    full_tensor,
+    local_tensor,
     norms,
-    part,
-    positive,
-    refuse_flat,
-    whole,
+    refuse_flattened,
+    replace_zeros_by_ones,
+    shard_of,
 )
 
 _DECAYS = ("dual", "primal", "l2")
@@ -107,8 +106,6 @@ class MirrorDescent(DescentOptimizer):
         foreach: multi-tensor calls; False goes one by one.
         fused: one compiled pass over each tensor: contiguous float32 or float64 parameters on the
             CPU, with a state of the same precision. By default it is taken where it applies.
-        differentiable: not supported: the derivative of a power is infinite, or zero, at weights
-            that are zero.
 
     Raises:
         InputError: a value out of range; a 1-D parameter with ``schatten``; ``fused`` where it does
@@ -129,6 +126,11 @@ class MirrorDescent(DescentOptimizer):
 
     state_names = ("dual", "momentum_buffer")
 
+    _versions: dict[Tensor, int]
+    """Version counters of torch of the weights that a step wrote: a larger one says that somebody
+    else has written them since. A parameter that is missing is believed to belong to its dual.
+    """
+
     def __init__(
         self,
         params: ParamsT,
@@ -147,30 +149,40 @@ class MirrorDescent(DescentOptimizer):
         potential: str = "power",
         foreach: bool | None = None,
         fused: bool | None = None,
-        differentiable: bool = False,
     ) -> None:
-        self._written: dict[Tensor, int] = {}  # version of the weights after the last step
-        settings = {
-            name: value
-            for name, value in locals().items()
-            if name not in ("self", "params", "__class__")
+        self._versions = {}
+        defaults = {
+            "lr": lr,
+            "p": p,
+            "normalize": normalize,
+            "momentum": momentum,
+            "dampening": dampening,
+            "nesterov": nesterov,
+            "weight_decay": weight_decay,
+            "decay_mode": decay_mode,
+            "eps": eps,
+            "state_dtype": state_dtype,
+            "maximize": maximize,
+            "potential": potential,
+            "foreach": foreach,
+            "fused": fused,
         }
-        super().__init__(params, settings)
+        super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._written = {}
+        self._versions = {}
         super().__setstate__(state)
 
     def _check_group(self, group: dict[str, Any]) -> None:
         p = group["p"]
         check_number(group, "p", lambda number: 1 < number < math.inf, "a number with 1 < p < inf")
-        if not 1.01 <= p <= 10:
+        if not 1.01 <= p <= 10:  # powers of the dual up to 100, and down to 1/9
             warnings.warn(
                 f"p = {p} makes the weights powers {1 / (p - 1):.3g} of the dual; 1.01 <= p <= 10"
                 " is usual",
                 stacklevel=4,
             )
-        check_shared(group)
+        check_shared_settings(group)
         check_number(group, "eps", lambda number: 0 <= number < math.inf, "0 or more")
         for name, allowed in (("decay_mode", _DECAYS), ("potential", _POTENTIALS)):
             if group[name] not in allowed:
@@ -181,7 +193,7 @@ class MirrorDescent(DescentOptimizer):
         if dtype is not None and dtype not in (torch.float32, torch.float64):
             raise InputError(f"state_dtype is {dtype!r}; use torch.float32 or torch.float64")
         if group["normalize"] or schatten:
-            refuse_flat(
+            refuse_flattened(
                 group["params"],
                 f"normalize={group['normalize']!r} with potential={group['potential']!r}",
             )
@@ -193,9 +205,9 @@ class MirrorDescent(DescentOptimizer):
                 )
             if group["fused"]:
                 refuse_fused(parameter, fused_obstacle(parameter))
-                wide = state_dtype(group, parameter)
-                if wide != parameter.dtype:
-                    refuse_fused(parameter, f"is {parameter.dtype}, with a state of {wide}")
+                dtype = state_dtype(group, parameter)
+                if dtype != parameter.dtype:
+                    refuse_fused(parameter, f"is {parameter.dtype}, with a state of {dtype}")
         _warn_of_zeros(group)
         group.setdefault("dual_p", p)  # the p of which the duals are; it travels with them
 
@@ -213,267 +225,324 @@ class MirrorDescent(DescentOptimizer):
 
     @torch.no_grad()
     def dual_of(self, group: dict[str, Any], parameter: Tensor) -> Tensor:
-        """A copy of the dual iterate of the present weights of a parameter of this group, kept or
-        not; no state is made.
+        """Return a copy of the dual iterate of the present weights of a parameter of this group,
+        stored or not; no state is made.
         """
-        known = self.state.get(parameter, {})
-        if "dual" in known and not self._is_stale(group, parameter, known):
-            kept: Tensor = known["dual"]
-            return kept.clone()
-        wide = group["state_dtype"] or torch.promote_types(parameter.dtype, torch.float32)
-        return _power(group, parameter.detach().to(wide, copy=True), _exponents(group)[0])
+        state = self.state.get(parameter, {})
+        if "dual" in state and not self._is_stale(group, parameter, state):
+            dual: Tensor = state["dual"]
+            return dual.clone()
+        dtype = group["state_dtype"] or torch.promote_types(parameter.dtype, torch.float32)
+        return _power(group, parameter.detach().to(dtype, copy=True), _map_exponents(group)[0])
 
     @torch.no_grad()
     def move_to(self, group: dict[str, Any], parameter: Tensor, dual: Tensor) -> None:
-        """Put a parameter of this group at the weights of this dual iterate, and the dual that is
-        kept of it there.
+        """Put a parameter of this group at the weights of this dual iterate, and its stored dual
+        there.
         """
-        kept = self.state.get(parameter, {}).get("dual")
-        if kept is not None:
-            kept.copy_(dual)
-        parameter.copy_(_power(group, dual, _exponents(group)[1]))
-        self._written[parameter] = parameter._version
+        stored = self.state.get(parameter, {}).get("dual")
+        if stored is not None:
+            stored.copy_(dual)
+        parameter.copy_(_power(group, dual, _map_exponents(group)[1]))
+        self._versions[parameter] = parameter._version
 
-    def _is_stale(self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]) -> bool:
-        """Whether the dual that is kept, if there is one, is not that of the weights."""
+    def _is_stale(self, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) -> bool:
+        """Return whether the stored dual is missing, or not that of the weights."""
         return (
-            "dual" not in known
+            "dual" not in state
             or group.get("dual_p", group["p"]) != group["p"]
-            or self._written.get(parameter, parameter._version) != parameter._version
+            or self._versions.get(parameter, parameter._version) != parameter._version
         )
 
-    def _new_state(
-        self, group: dict[str, Any], parameter: Tensor, known: dict[str, Any]
+    def _missing_state(
+        self, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]
     ) -> dict[str, Any]:
-        if self._born is None:  # a compiled step writes without a word
-            self._written.pop(parameter, None)
-        wide = state_dtype(group, parameter)
-        added = {}
-        if _keeps_dual(group, parameter) and self._is_stale(group, parameter, known):
-            schatten = group["potential"] == "schatten"
-            weight = (whole if schatten else local)(parameter.detach()).to(wide, copy=True)
-            dual = _power(group, weight, _exponents(group)[0])
-            added["dual"] = like(part(dual, parameter) if schatten else dual, parameter)
-        if known.get("momentum_buffer") is None:
-            added |= momentum_buffer(group, parameter, wide)
-        return added
+        dtype = state_dtype(group, parameter)
+        entries = {}
+        if _stores_dual(group, parameter) and self._is_stale(group, parameter, state):
+            if group["potential"] == "schatten":
+                # the image of singular values needs the whole matrix
+                weight = full_tensor(parameter.detach()).to(dtype, copy=True)
+                dual = shard_of(_power(group, weight, _map_exponents(group)[0]), parameter)
+            else:
+                # an entry needs nothing but itself
+                weight = local_tensor(parameter.detach()).to(dtype, copy=True)
+                dual = _power(group, weight, _map_exponents(group)[0])
+            entries["dual"] = distribute_like(dual, parameter)
+        if state.get("momentum_buffer") is None:
+            entries |= new_momentum(group, parameter, dtype)
+        return entries
 
-    def _prepared(
-        self, group: dict[str, Any], parameters: TensorList, gradients: TensorList, *states: Any
-    ) -> Write:
-        duals, buffers = states
-        duals = [
-            dual if _keeps_dual(group, parameter) else None
-            for dual, parameter in zip(duals, parameters, strict=True)
-        ]
-        move: Write
-        if stands(scalar(group, "lr")):
-            move = partial(_average, group, parameters, gradients, buffers)
-        elif group["potential"] == "schatten":
-            move = _schatten_step(group, parameters, gradients, duals, buffers)
-        else:
-            move = partial(_power_step, group, parameters, gradients, duals, buffers)
+    def _init_group(
+        self, index: int, parameters: TensorList, gradients: TensorList, *states: StateList
+    ) -> None:
+        # a compiled step does not see versions: duals belong to their weights
+        for parameter in self.param_groups[index]["params"]:
+            self._versions.pop(parameter, None)
+        super()._init_group(index, parameters, gradients, *states)
 
-        def write() -> None:
-            move()
-            if group.get("dual_p") != group["p"]:
-                group["dual_p"] = group["p"]
-            if self._born is not None:
-                for parameter, dual in zip(parameters, duals, strict=True):
-                    if dual is not None:
-                        self._written[parameter] = parameter._version
-                    elif parameter in self.state:
-                        self.state[parameter].pop("dual", None)
+    def _compute_group(self, tensors: GroupTensors, loss: Any) -> SchattenUpdate | None:
+        if tensors.group["potential"] != "schatten" or _stands_still(tensors.group):
+            return None
+        return _compute_schatten(tensors, _stored_duals(tensors))
 
-        return write
-
-
-def _average(
-    group: dict[str, Any], parameters: TensorList, gradients: TensorList, buffers: StateList
-) -> None:
-    """A step of length 0."""
-    if group["momentum"]:
-        _vectors(group, parameters, gradients, buffers)
+    def _apply_group(self, tensors: GroupTensors, results: SchattenUpdate | None) -> None:
+        group, duals = tensors.group, _stored_duals(tensors)
+        if results is not None:
+            _write_schatten(tensors, duals, results)
+        elif not _stands_still(group):
+            _move_entrywise(tensors, duals)
+        elif group["momentum"]:
+            # averages of gradients go on
+            _step_vectors(tensors, tensors.states[1])
+        # of which p the duals are, and of which weights
+        if group.get("dual_p") != group["p"]:
+            group["dual_p"] = group["p"]
+        # writes of a graph raise no version
+        if torch.compiler.is_compiling():
+            return
+        for parameter, dual in zip(tensors.parameters, duals, strict=True):
+            if dual is not None:
+                self._versions[parameter] = parameter._version
+            else:
+                # at p = 2 the dual is the weights themselves
+                self.state.get(parameter, {}).pop("dual", None)
 
 
-def _power_step(
-    group: dict[str, Any],
-    parameters: TensorList,
-    gradients: TensorList,
-    duals: StateList,
-    buffers: StateList,
-) -> None:
-    vectors = _vectors(group, parameters, gradients, buffers)
+class SchattenUpdate(NamedTuple):
+    """A step of singular values before it is written, one tensor per parameter. Every process has
+    whole matrices of the first two.
+
+    Attributes:
+        weights: the new weights.
+        duals: the new dual iterates.
+        averages: the new momentum, as this process holds it; None without.
+    """
+
+    weights: TensorList
+    duals: TensorList
+    averages: StateList
+
+
+def _stands_still(group: dict[str, Any]) -> bool:
+    """Return whether the host knows that a step of this group has length zero."""
+    return is_known_zero(read_scalar(group, "lr"))
+
+
+def _stored_duals(tensors: GroupTensors) -> StateList:
+    """Return the dual iterate of every parameter, None where it is the weights themselves."""
+    return [
+        dual if _stores_dual(tensors.group, parameter) else None
+        for dual, parameter in zip(tensors.states[0], tensors.parameters, strict=True)
+    ]
+
+
+def _move_entrywise(tensors: GroupTensors, duals: StateList) -> None:
+    """Take the steps 1 to 5 of the class entry by entry, in place: with a compiled pass over each
+    tensor where that applies, otherwise by calls of torch.
+    """
+    group, parameters = tensors.group, tensors.parameters
+    # 1 and 2: gradients with l2 decay and momentum
+    vectors = _step_vectors(tensors, tensors.states[1])
+    # 3: over their dual norms
     if group["normalize"]:
-        placed = [
-            like(each, parameter) for each, parameter in zip(vectors, parameters, strict=True)
+        distributed = [
+            distribute_like(vector, parameter)
+            for vector, parameter in zip(vectors, parameters, strict=True)
         ]
-        vectors = _normalized(group, vectors, placed)
-    lr, shrink = scalar(group, "lr"), _shrink(group)
-    weights = [local(parameter) for parameter in parameters]
+        vectors = _divide_by_norms(group, vectors, distributed)
+    lr, shrink = read_scalar(group, "lr"), _shrink_factor(group)
+    weights = [local_tensor(parameter) for parameter in parameters]
     rows = list(zip(weights, vectors, duals, strict=True))
-    if plain := [(w, v) for w, v, dual in rows if dual is None]:  # the dual is the weight
+    # 4 where the dual is the weight
+    if plain := [(weight, vector) for weight, vector, dual in rows if dual is None]:
         targets, directions = map(list, zip(*plain, strict=True))
-        if isinstance(shrink, Tensor) or shrink != 1.0:
-            torch._foreach_mul_(targets, shrink)
-        add_scaled(targets, directions, -lr)
-    kept = [(w, v, local(dual)) for w, v, dual in rows if dual is not None]
-    if not kept:
+        _move_dual(targets, directions, lr, shrink)
+    # 4 and 5 where it is stored
+    stored = [(w, vector, local_tensor(dual)) for w, vector, dual in rows if dual is not None]
+    if not stored:
         return
-    moving, along, points = (list(column) for column in zip(*kept, strict=True))
-    inverse = _exponents(group)[1]
+    weights, vectors, points = (list(column) for column in zip(*stored, strict=True))
+    inverse = _map_exponents(group)[1]
     if (
-        _fuses(group)
+        _may_fuse(group)
         and not isinstance(lr, Tensor)
         and not isinstance(shrink, Tensor)
-        and mirror_step(moving, along, list(points), shrink, lr, inverse)
+        and mirror_step(weights, vectors, list(points), shrink, lr, inverse)
     ):
         return
-    # on a CPU multi-tensor calls are loops anyway, and what they make stays in the cache
-    alone = group["foreach"] is False or weights[0].device.type == "cpu"
-    for some in [[row] for row in kept] if alone else [kept]:
-        weights, vectors, moved = (list(column) for column in zip(*some, strict=True))
-        if isinstance(shrink, Tensor) or shrink != 1.0:
-            torch._foreach_mul_(moved, shrink)
-        add_scaled(moved, vectors, -lr)
-        torch._foreach_copy_(weights, held(lr, weights, signed_powers(moved, inverse)))
+    # on a CPU multi-tensor calls are loops anyway, and what one tensor makes stays in the cache
+    one_by_one = group["foreach"] is False or weights[0].device.type == "cpu"
+    for batch in [[row] for row in stored] if one_by_one else [stored]:
+        weights, vectors, points = (list(column) for column in zip(*batch, strict=True))
+        # 4: the dual
+        _move_dual(points, vectors, lr, shrink)
+        # 5: the weights, its image
+        images = signed_powers(points, inverse)
+        torch._foreach_copy_(weights, keep_where_zero(lr, weights, images))
 
 
-def _schatten_step(
-    group: dict[str, Any],
-    parameters: TensorList,
-    gradients: TensorList,
-    duals: StateList,
-    buffers: StateList,
-) -> Write:
-    """Every process takes the step of whole matrices, and keeps its part."""
-    averages = [None if buffer is None else local(buffer).clone() for buffer in buffers]
+def _move_dual(
+    points: TensorList, vectors: TensorList, lr: float | Tensor, shrink: float | Tensor
+) -> None:
+    r"""Write :math:`Y\leftarrow\rho Y-\eta M`, step 4 of the class."""
+    if isinstance(shrink, Tensor) or shrink != 1.0:
+        torch._foreach_mul_(points, shrink)
+    add_scaled(points, vectors, -lr)
+
+
+def _compute_schatten(tensors: GroupTensors, duals: StateList) -> SchattenUpdate:
+    """Return the steps 1 to 5 of the class on singular values. Every process takes the step of
+    whole matrices; nothing is changed.
+    """
+    group, parameters = tensors.group, tensors.parameters
+    buffers = tensors.states[1]
+    averages = [None if buffer is None else local_tensor(buffer).clone() for buffer in buffers]
+    # 1 and 2: gradients with l2 decay and momentum
     vectors = [
-        whole(like(vector, parameter))
-        for vector, parameter in zip(
-            _vectors(group, parameters, gradients, averages), parameters, strict=True
-        )
+        full_tensor(distribute_like(vector, parameter))
+        for vector, parameter in zip(_step_vectors(tensors, averages), parameters, strict=True)
     ]
+    # 3: over their dual norms
     if group["normalize"]:
-        vectors = _normalized(group, vectors, vectors)
-    lr, shrink, inverse = scalar(group, "lr"), _shrink(group), _exponents(group)[1]
+        vectors = _divide_by_norms(group, vectors, vectors)
+    # 4; at p = 2 the weights are their own dual
+    lr, shrink, inverse = read_scalar(group, "lr"), _shrink_factor(group), _map_exponents(group)[1]
     points = [
-        whole(parameter if dual is None else dual).detach()
+        full_tensor(parameter if dual is None else dual).detach()
         for parameter, dual in zip(parameters, duals, strict=True)
     ]
-    moved = held(
-        lr,
-        points,
-        [point * shrink - vector * lr for point, vector in zip(points, vectors, strict=True)],
-    )
-    images = [_power(group, each, inverse) for each in moved]
+    moved = [point * shrink - vector * lr for point, vector in zip(points, vectors, strict=True)]
+    moved = keep_where_zero(lr, points, moved)
+    # 5: the weights, powers of the singular values of the dual
+    weights = [_power(group, point, inverse) for point in moved]
     if isinstance(lr, Tensor):
-        images = held(lr, [whole(parameter).detach() for parameter in parameters], images)
-
-    def write() -> None:
-        for parameter, image, dual, each in zip(parameters, images, duals, moved, strict=True):
-            local(parameter).copy_(part(image, parameter))
-            if dual is not None:
-                local(dual).copy_(part(each, parameter))
-        for buffer, average in zip(buffers, averages, strict=True):
-            if buffer is not None and average is not None:
-                local(buffer).copy_(average)
-
-    return write
+        before = [full_tensor(parameter).detach() for parameter in parameters]
+        weights = keep_where_zero(lr, before, weights)
+    return SchattenUpdate(weights, moved, averages)
 
 
-def _vectors(
-    group: dict[str, Any], parameters: TensorList, gradients: TensorList, buffers: StateList
-) -> TensorList:
-    """What the step goes along, as this process holds it."""
+def _write_schatten(tensors: GroupTensors, duals: StateList, update: SchattenUpdate) -> None:
+    """Write this process's shards of the new weights and duals, and the new momentum."""
+    rows = zip(tensors.parameters, duals, update.weights, update.duals, strict=True)
+    for parameter, dual, new_weight, new_dual in rows:
+        local_tensor(parameter).copy_(shard_of(new_weight, parameter))
+        if dual is not None:
+            local_tensor(dual).copy_(shard_of(new_dual, parameter))
+    for buffer, average in zip(tensors.states[1], update.averages, strict=True):
+        if buffer is not None and average is not None:
+            local_tensor(buffer).copy_(average)
+
+
+def _step_vectors(tensors: GroupTensors, buffers: StateList) -> TensorList:
+    """Update the momentum in ``buffers``, and return the vectors that the step goes along, as this
+    process holds them: steps 1 and 2 of the class.
+    """
+    group, parameters = tensors.group, tensors.parameters
     vectors = [
-        local(gradient, parameter).to(state_dtype(group, parameter))
-        for gradient, parameter in zip(gradients, parameters, strict=True)
+        local_tensor(gradient, parameter).to(state_dtype(group, parameter))
+        for gradient, parameter in zip(tensors.gradients, parameters, strict=True)
     ]
     if group["maximize"]:
         vectors = list(torch._foreach_neg(vectors))
+    # 1: decay as part of the loss
     if group["weight_decay"] and group["decay_mode"] == "l2":
-        weights = [local(p).to(v.dtype) for p, v in zip(parameters, vectors, strict=True)]
+        weights = [local_tensor(p).to(v.dtype) for p, v in zip(parameters, vectors, strict=True)]
         vectors = list(torch._foreach_add(vectors, weights, alpha=group["weight_decay"]))
-    return averaged(
-        group, vectors, [None if buffer is None else local(buffer) for buffer in buffers]
-    )
+    # 2: averages, in the dual space
+    local_buffers = [None if buffer is None else local_tensor(buffer) for buffer in buffers]
+    return average_gradients(group, vectors, local_buffers)
 
 
-def _normalized(group: dict[str, Any], vectors: TensorList, placed: TensorList) -> TensorList:
-    """Vectors over their dual norms; ``placed`` are the same, spread over processes like their
-    parameters.
+def _divide_by_norms(
+    group: dict[str, Any], vectors: TensorList, distributed: TensorList
+) -> TensorList:
+    """Return the vectors over their dual norms, step 3 of the class.
+
+    Args:
+        group: the parameter group.
+        vectors: as this process holds them.
+        distributed: the same vectors, spread over processes like their parameters.
     """
     if group["potential"] == "schatten":
-        placed = [_singular_values(each)[..., None, :] for each in placed]
-    q = 1.0 + _exponents(group)[1].value
+        distributed = [_singular_values(matrix)[..., None, :] for matrix in distributed]
+    q = 1.0 + _map_exponents(group)[1].value
     lengths: list[Tensor] = list(vectors)
-    runs = [max(0, each.ndim - 2) for each in placed]
-    for keep in sorted(set(runs)):
-        members = [index for index, count in enumerate(runs) if count == keep]
-        found = positive(norms([placed[index] for index in members], q, keep))
+    counts = [max(0, tensor.ndim - 2) for tensor in distributed]
+    # one message per number of leading axes
+    for run_axes in sorted(set(counts)):
+        members = [index for index, count in enumerate(counts) if count == run_axes]
+        values = norms([distributed[index] for index in members], q, run_axes)
+        divisors = replace_zeros_by_ones(values)
         if group["eps"]:
-            torch._foreach_add_(found, group["eps"])
-        for index, length in zip(members, found, strict=True):
-            lengths[index] = length.to(vectors[index].dtype)
+            torch._foreach_add_(divisors, group["eps"])
+        for index, divisor in zip(members, divisors, strict=True):
+            lengths[index] = divisor.to(vectors[index].dtype)
     return list(torch._foreach_div(vectors, lengths))
 
 
-def _shrink(group: dict[str, Any]) -> float | Tensor:
-    """What the dual is multiplied with."""
+def _shrink_factor(group: dict[str, Any]) -> float | Tensor:
+    r"""Return :math:`\rho`, the factor of the dual in step 4 of the class."""
     if not group["weight_decay"] or group["decay_mode"] == "l2":
         return 1.0
-    shrink = 1.0 - scalar(group, "lr") * group["weight_decay"]
+    shrink = 1.0 - read_scalar(group, "lr") * group["weight_decay"]
     if group["decay_mode"] == "primal" and group["p"] != 2:
-        return shrink ** _exponents(group)[0].value
+        return shrink ** _map_exponents(group)[0].value
     return shrink
 
 
-def _exponents(group: dict[str, Any]) -> tuple[Exponent, Exponent]:
+def _map_exponents(group: dict[str, Any]) -> tuple[Exponent, Exponent]:
+    r"""Return :math:`p-1`, from weights to the dual, and :math:`\frac1{p-1}`, back."""
     return mirror_exponents(float(group["p"]))
 
 
 def _power(group: dict[str, Any], matrix: Tensor, exponent: Exponent) -> Tensor:
-    """The mirror map of a group, or its inverse, of a plain tensor."""
+    """Return the mirror map of a group, or its inverse, of a plain tensor."""
     if group["potential"] == "power":
         return signed_powers([matrix], exponent)[0]
     if exponent.value == 1.0:
         return matrix
-    finite = _finite(matrix)
-    U, sigma, Vh = torch.linalg.svd(torch.where(finite, matrix, 0.0), full_matrices=False)
+    # powers of the singular values; torch refuses to decompose what is not finite
+    is_finite = _are_finite(matrix)
+    U, sigma, Vh = torch.linalg.svd(torch.where(is_finite, matrix, 0.0), full_matrices=False)
     image = (U * signed_powers([sigma], exponent)[0][..., None, :]) @ Vh
-    return torch.where(finite, image, math.nan)
+    return torch.where(is_finite, image, math.nan)
 
 
 def _singular_values(matrix: Tensor) -> Tensor:
-    """``(..., r)``, NaN for a matrix that is not finite, which torch refuses."""
-    finite = _finite(matrix)
-    sigma = torch.linalg.svdvals(torch.where(finite, matrix, 0.0))
-    return torch.where(finite[..., 0], sigma, math.nan)
+    """Return the singular values ``(..., r)``, NaN for a matrix that is not finite, which torch
+    refuses.
+    """
+    is_finite = _are_finite(matrix)
+    sigma = torch.linalg.svdvals(torch.where(is_finite, matrix, 0.0))
+    return torch.where(is_finite[..., 0], sigma, math.nan)
 
 
-def _finite(matrix: Tensor) -> Tensor:
-    """``(..., 1, 1)``: whether all entries of each matrix are finite."""
+def _are_finite(matrix: Tensor) -> Tensor:
+    """Return whether all entries of each matrix are finite, ``(..., 1, 1)``."""
     return torch.isfinite(matrix).all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
 
 
-def _fuses(group: dict[str, Any]) -> bool:
-    """Whether the compiled pass is wanted."""
+def _may_fuse(group: dict[str, Any]) -> bool:
+    """Return whether the compiled pass is asked for, or not declined."""
     if torch.compiler.is_compiling():
         return False
     return bool(group["fused"]) or (group["fused"] is None and group["foreach"] is None)
 
 
-def _keeps_dual(group: dict[str, Any], parameter: Tensor) -> bool:
+def _stores_dual(group: dict[str, Any], parameter: Tensor) -> bool:
+    """Return whether the dual is another tensor than the weights."""
     return bool(group["p"] != 2 or state_dtype(group, parameter) != parameter.dtype)
 
 
 def _warn_of_zeros(group: dict[str, Any]) -> None:
-    """At p near 1 a weight of zero hardly moves: y = lr g is a weight of y^(1/(p-1))."""
+    """Warn of a group of zeros whose weights are powers of the dual above 2: a step of ``lr g``
+    from zero is a weight of ``(lr g)^(1/(p-1))``, which is hardly any.
+    """
     if group["p"] >= 1.5 or group["normalize"]:
         return
-    mine = [local(parameter.detach()) for parameter in group["params"]]
-    if mine and not any(each.is_meta or bool(each.any()) for each in mine):
+    weights = [local_tensor(parameter.detach()) for parameter in group["params"]]
+    if weights and not any(weight.is_meta or bool(weight.any()) for weight in weights):
         warnings.warn(
             f"every parameter of a group is zero, where steps at p = {group['p']} hardly move it;"
             " give it p=2, or to AdamW",
@@ -482,7 +551,7 @@ def _warn_of_zeros(group: dict[str, Any]) -> None:
 
 
 def state_dtype(group: dict[str, Any], parameter: Tensor) -> torch.dtype:
-    """The precision of the dual of a parameter, and of its steps."""
+    """Return the precision of the dual of a parameter, and of its steps."""
     if group["state_dtype"] is not None:
         return group["state_dtype"]
     if group["p"] == 2 and group["potential"] == "power":
@@ -491,8 +560,8 @@ def state_dtype(group: dict[str, Any], parameter: Tensor) -> torch.dtype:
 
 
 def lr_from_sgd(lr: float, p: float, typical: float) -> float:
-    r"""The step length :math:`\eta_p\approx\eta_2\,(p-1)\,\bar w^{\,p-2}` that moves weights of
-    size :math:`\bar w` as SGD does.
+    r"""Return the step length :math:`\eta_p\approx\eta_2\,(p-1)\,\bar w^{\,p-2}` that moves weights
+    of size :math:`\bar w` as SGD does.
 
     To first order mirror descent moves a weight by :math:`\eta\frac{|w|^{2-p}}{p-1}g`. For
     un-normalised steps.

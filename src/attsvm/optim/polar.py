@@ -8,7 +8,7 @@ Three ways to it, on a batch of matrices at once:
     :math:`\max(m,n)\,\epsilon\,\sigma_1` are rounding and give no direction, as in
     :class:`attsvm.norms.Schatten`.
 ``polar-express``
-    ``steps`` of the best odd quintic polynomials, and no look at the result.
+    ``steps`` of the best odd quintic polynomials, whatever they reach.
     :func:`landing_range` states how far from one the singular values may end.
 ``newton-schulz``
     ``steps`` of the fixed quintic of Muon, in bfloat16 as :class:`torch.optim.Muon` takes them, or
@@ -32,8 +32,7 @@ Polar = Literal["exact", "newton-schulz", "polar-express"]
 Quintic = tuple[float, float, float]
 
 MUON: Quintic = (3.4445, -4.7750, 2.0315)
-# the smallest singular value, as a part of the largest, that "polar-express" is made for
-LOWER = 1e-3
+"""Coefficients of Muon's quintic."""
 EXPRESS: tuple[Quintic, ...] = (
     (8.470328803848073, -25.10807470666187, 18.629275599118007),
     (4.18283418329394, -3.1087011098892425, 0.5806066813500494),
@@ -49,19 +48,20 @@ Each is the best of its kind on the interval where the one before it ends (*Pola
 3.1: greedy is optimal); the last is Taylor's, and is repeated.
 """
 
-# multiplications in one product of a batch: below, a CPU's bfloat16 product costs more to set up
-# than float32 to do
-_BFLOAT16_FROM = 1 << 20
 
-
-def polar_factor(G: Tensor, method: Polar = "exact", steps: int = 5) -> Tensor:
-    r""":math:`UV^\top` of every matrix, zero where ``G`` is zero, NaN where it is not finite. No
-    scale overflows or underflows.
+def polar_factor(
+    G: Tensor, method: Polar = "exact", steps: int = 5, bfloat16_from: int = 1 << 20
+) -> Tensor:
+    r"""Return :math:`UV^\top` of every matrix, zero where ``G`` is zero, NaN where it is not
+    finite. No scale overflows or underflows.
 
     Args:
         G: ``(..., m, n)``, real.
         method: see the module.
         steps: the number of polynomials; ``exact`` does not read it.
+        bfloat16_from: multiplications in one product of all matrices, from which ``newton-schulz``
+            is in bfloat16 on a CPU: below, the product costs more to set up than float32 to do
+            (measured).
 
     Returns:
         ``(..., m, n)``, of the dtype of ``G``. For the state of every singular value see
@@ -71,23 +71,25 @@ def polar_factor(G: Tensor, method: Polar = "exact", steps: int = 5) -> Tensor:
         return torch.zeros_like(G)
     m, n = G.shape[-2:]
     # the products of a single matrix are faster than those of a batch of one
-    alone = method != "exact" and G.numel() == m * n
-    wide = G.reshape((m, n) if alone else (-1, m, n))
+    is_single = method != "exact" and G.numel() == m * n
+    wide = G.reshape((m, n) if is_single else (-1, m, n))
+    # rows at least as long as columns: gram matrices are small then
     wide = wide.mT if m > n else wide
     wide = wide if wide.dtype in (torch.float32, torch.float64) else wide.float()
     if method == "newton-schulz":
-        small = G.device.type == "cpu" and G.numel() * min(m, n) <= _BFLOAT16_FROM
-        X = _compose(_unit(wide, torch.float32 if small else torch.bfloat16), (MUON,) * steps)
+        is_small = G.device.type == "cpu" and G.numel() * min(m, n) <= bfloat16_from
+        dtype = torch.float32 if is_small else torch.bfloat16
+        X = _compose(_divide_by_norm(wide, dtype), (MUON,) * steps)
     elif method == "polar-express":
-        X = _express(_unit(wide, wide.dtype), schedule(steps))
+        X = _compose_express(_divide_by_norm(wide, wide.dtype), express_quintics(steps))
     else:
-        X = _decomposed(wide)
+        X = _exact_polar_factor(wide)
     return (X.mT if m > n else X).to(G.dtype).reshape(G.shape)
 
 
 def singular_value_range(D: Tensor) -> tuple[Tensor, Tensor]:
-    """Smallest and largest singular value of every matrix: one and one for an exact polar factor of
-    full rank.
+    """Return the smallest and the largest singular value of every matrix: one and one for an exact
+    polar factor of full rank.
 
     Args:
         D: ``(..., m, n)``.
@@ -100,9 +102,10 @@ def singular_value_range(D: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def landing_range(
-    method: Literal["newton-schulz", "polar-express"], steps: int, lower: float = LOWER
+    method: Literal["newton-schulz", "polar-express"], steps: int, lower: float = 1e-3
 ) -> tuple[float, float]:
-    r"""Where singular values between ``lower`` and 1 times :math:`\|G\|_F` end, rounding aside.
+    r"""Return the smallest and the largest value that singular values between ``lower`` and 1 times
+    :math:`\|G\|_F` reach, rounding aside. ``polar-express`` is made for ``lower = 1e-3``.
 
     Five steps from ``lower = 1e-3``: 0.47 to 1.21 for ``newton-schulz`` (0.68 to 1.14 from
     ``lower = 1e-2``), 0.89 to 1.11 for ``polar-express``, and the latter is within 1e-3 of one
@@ -110,21 +113,22 @@ def landing_range(
     it is bfloat16.
     """
     x = np.geomspace(lower, 1.0, 20001)
-    for a, b, c in (MUON,) * steps if method == "newton-schulz" else schedule(steps):
+    for a, b, c in (MUON,) * steps if method == "newton-schulz" else express_quintics(steps):
         x = x * (a + x * x * (b + c * x * x))
     return float(x.min()), float(x.max())
 
 
-def schedule(steps: int) -> tuple[Quintic, ...]:
-    """The first so many polynomials of :data:`EXPRESS`."""
+def express_quintics(steps: int) -> tuple[Quintic, ...]:
+    """Return the first so many polynomials of :data:`EXPRESS`."""
     return EXPRESS[:steps] + EXPRESS[-1:] * (steps - len(EXPRESS))
 
 
-def _near_one(X: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """``X`` times a power of two per matrix, so that squares neither overflow nor underflow and no
-    bit changes; then ``dtype``.
+def _scale_near_one(X: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return ``X`` times a power of two per matrix, so that squares neither overflow nor underflow
+    and no bit changes; in ``dtype`` if not None.
     """
     largest = torch.maximum(X.amax(dim=(-2, -1), keepdim=True), -X.amin(dim=(-2, -1), keepdim=True))
+    # the inverse of the least power is still finite
     exponent = torch.frexp(largest).exponent.clamp(
         min=2 - round(-math.log2(torch.finfo(X.dtype).tiny))
     )
@@ -133,10 +137,8 @@ def _near_one(X: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return scaled if dtype is None else scaled.to(dtype)
 
 
-def _unit(X: Tensor, dtype: torch.dtype) -> Tensor:
-    """``X / ||X||_F`` per matrix in ``dtype``; zero stays zero. Squares of any size are safe once
-    brought near one, at many small steps.
-    """
+def _divide_by_norm(X: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return ``X / ||X||_F`` per matrix in ``dtype``; zero stays zero."""
     if X.device.type == "cpu" and not torch.compiler.is_compiling():
         cast = X.to(dtype)
         norm = torch.linalg.vector_norm(
@@ -144,14 +146,15 @@ def _unit(X: Tensor, dtype: torch.dtype) -> Tensor:
         )
         if squares_are_safe(norm):
             return cast.div_(norm) if cast is not X else cast.div(norm)
-    near = _near_one(X, dtype)
+    # squares of any size are safe once brought near one, which takes several passes
+    near = _scale_near_one(X, dtype)
     norm = torch.linalg.vector_norm(near, dim=(-2, -1), keepdim=True)
     return near.div_(norm.clamp(min=torch.finfo(dtype).tiny))
 
 
 def squares_are_safe(norm: Tensor) -> bool:
-    """Whether sums of squares of these norms kept all their digits: none overflowed, and what
-    underflowed does not count.
+    """Return whether the sums of squares of these norms have all their digits: none overflowed, and
+    what underflowed does not count.
     """
     if norm.numel() == 0:
         return False
@@ -163,9 +166,13 @@ def squares_are_safe(norm: Tensor) -> bool:
     return bool(smallest > info.tiny**0.5 / info.eps and largest < info.max**0.5)
 
 
-def _express(X: Tensor, quintics: tuple[Quintic, ...]) -> Tensor:
-    """:func:`_compose`; where rows are three times as long as there are rows, by products of small
-    squares instead (*Polar Express*, algorithm 4).
+def _compose_express(X: Tensor, quintics: tuple[Quintic, ...]) -> Tensor:
+    """Return :func:`_compose`; where rows are three times as long as there are rows, by products of
+    small squares instead (*Polar Express*, algorithm 4).
+
+    1. The first polynomial on ``X``.
+    2. The others on the gram matrix of the result, and the product of their inner factors.
+    3. That product on the result, once.
 
     The polynomials after the first act on the gram matrix, and their product on ``X`` once. A gram
     matrix knows squares of singular values: those from 1e-3 on, which the first polynomial lifts to
@@ -175,18 +182,21 @@ def _express(X: Tensor, quintics: tuple[Quintic, ...]) -> Tensor:
     first, *rest = quintics
     if X.shape[-1] < 3 * X.shape[-2] or not 2 <= len(rest) <= 4:
         return _compose(X, quintics)
+    # 1. the first polynomial
     X = _compose(X, (first,))
+    # 2. the others, on squares as small as there are rows
     gram = X @ X.mT
-    inner = product = _inner(gram, rest[0])
+    inner = product = _inner_factor(gram, rest[0])
     for quintic in rest[1:]:
         gram = inner @ gram @ inner
-        inner = _inner(gram, quintic)
+        inner = _inner_factor(gram, quintic)
         product = inner @ product
+    # 3. all of them on X
     return product @ X
 
 
-def _inner(gram: Tensor, quintic: Quintic) -> Tensor:
-    """What a quintic multiplies ``X`` with."""
+def _inner_factor(gram: Tensor, quintic: Quintic) -> Tensor:
+    r"""Return :math:`aI+bXX^\top+c(XX^\top)^2`, which takes ``X`` to its quintic."""
     a, b, c = quintic
     inner = (gram @ gram).mul_(c).add_(gram, alpha=b)
     inner.diagonal(dim1=-2, dim2=-1).add_(a)
@@ -194,25 +204,29 @@ def _inner(gram: Tensor, quintic: Quintic) -> Tensor:
 
 
 def _compose(X: Tensor, quintics: tuple[Quintic, ...]) -> Tensor:
-    """Apply odd polynomials to the singular values of ``X``, ``([k,] m, n)`` with ``m <= n``."""
+    """Return ``X``, ``([k,] m, n)`` with ``m <= n``, with odd polynomials applied to its singular
+    values.
+    """
     if X.ndim == 3 and len(X) == 1:
         return _compose(X[0], quintics)[None]
     add = torch.addmm if X.ndim == 2 else torch.baddbmm
     for a, b, c in quintics:
+        # X <- a X + (b A + c A^2) X with A = X X'
         gram = X @ X.mT
         X = add(X, add(gram, gram, gram, beta=b, alpha=c), X, beta=a)
     return X
 
 
-def _decomposed(X: Tensor) -> Tensor:
-    U, sigma, Vh, finite = decomposed(X)
+def _exact_polar_factor(X: Tensor) -> Tensor:
+    U, sigma, Vh, finite = scaled_svd(X)
+    # singular values that are rounding give no direction
     factor = (U * (sigma > 0)[..., None, :].to(X.dtype)) @ Vh
     return torch.where(finite, factor, torch.full_like(X, float("nan")))
 
 
-def decomposed(G: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""Singular value decomposition up to a factor per matrix, rounding set to zero: ``U``,
-    ``sigma``, ``Vh`` and what was finite.
+def scaled_svd(G: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    r"""Return the singular value decomposition up to a factor per matrix, rounding set to zero:
+    ``U``, ``sigma``, ``Vh`` and which matrices are finite.
 
     Args:
         G: ``(k, m, n)``; a matrix that is not finite counts as zero.
@@ -223,7 +237,7 @@ def decomposed(G: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
     finite = torch.isfinite(G).all(dim=-1, keepdim=True).all(dim=-2, keepdim=True)
     U, sigma, Vh = torch.linalg.svd(
-        _near_one(torch.where(finite, G, torch.zeros_like(G))), full_matrices=False
+        _scale_near_one(torch.where(finite, G, torch.zeros_like(G))), full_matrices=False
     )
     noise = max(G.shape[-2:]) * torch.finfo(G.dtype).eps * sigma[..., :1]
     return U, torch.where(sigma > noise, sigma, torch.zeros_like(sigma)), Vh, finite

@@ -12,6 +12,7 @@ below entries of 1e-5.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,118 +21,138 @@ from torch import Tensor
 
 from attsvm.base.errors import InputError
 
-_BLOCK = 1 << 17  # entries that stay in cache between the passes over them
 
+def norms(
+    tensors: Sequence[Tensor], q: float, run_axes: int = 0, multi_tensor: bool | None = None
+) -> list[Tensor]:
+    r"""Return the entrywise :math:`\|g\|_q` of each tensor, the same on every process that holds a
+    shard of it.
 
-def norms(tensors: Sequence[Tensor], q: float, keep: int = 0) -> list[Tensor]:
-    r"""The entrywise :math:`\|g\|_q` of each tensor, the same on every process that holds a part of
-    it.
+    1. The largest modulus :math:`c` of each run, over all processes.
+    2. The sum of :math:`(|g_i|/c)^q`, over all processes.
+    3. :math:`c` times its root.
 
     Args:
         tensors: plain tensors or ``DTensor`` shards; float16 and bfloat16 are summed in float32.
         q: exponent, :math:`1\le q\le\infty`.
-        keep: number of leading axes that count independent runs, each with its own norm.
+        run_axes: number of leading axes that count independent runs, each with its own norm.
+        multi_tensor: reduce many vectors in one call; None takes such calls on a GPU, where a
+            launch takes longer than what it does. On a CPU the values of one vector stay in the
+            cache, and a compiler joins calls itself.
 
     Returns:
-        Plain tensors that broadcast against :func:`local` of the argument: 0-d for ``keep=0``,
+        Plain tensors that broadcast against :func:`local_tensor` of the argument: 0-d without runs,
         otherwise ``(..., 1, ..., 1)``. Exactly 0 for a gradient of zeros and for an empty tensor.
     """
-    parts = [
+    rows = [
         (
-            _wide(local(tensor)).flatten(keep)
-            if tensor.ndim > keep
-            else _wide(local(tensor))[..., None]
+            _at_least_float32(local_tensor(tensor)).flatten(run_axes)
+            if tensor.ndim > run_axes
+            else _at_least_float32(local_tensor(tensor))[..., None]
         )
         for tensor in tensors
     ]
-    largest = _reduced(_maxima(parts), tensors, keep, "MAX")
-    if q != float("inf"):
-        safe = positive(largest)
-        sums = _reduced(_power_sums(parts, safe, q), tensors, keep, "SUM")
-        largest = list(torch._foreach_mul(safe, torch._foreach_pow(sums, 1.0 / q)))
+    if multi_tensor is None:
+        multi_tensor = not torch.compiler.is_compiling() and all(
+            row.device.type == "cuda" for row in rows
+        )
+    joint = multi_tensor and all(row.ndim == 1 and row.numel() for row in rows)
+    # 1: maxima
+    largest = _reduce_over_processes(_maxima(rows, joint), tensors, run_axes, "MAX")
+    if q != math.inf:
+        # 2: sums of powers of ratios that are at most one
+        scales = replace_zeros_by_ones(largest)
+        sums = _sums_of_powers(rows, scales, q, joint)
+        sums = _reduce_over_processes(sums, tensors, run_axes, "SUM")
+        # 3: c times the root
+        largest = list(torch._foreach_mul(scales, torch._foreach_pow(sums, 1.0 / q)))
     return [
-        value.reshape(value.shape + (1,) * (t.ndim - keep if keep else 0))
-        for value, t in zip(largest, tensors, strict=True)
+        value.reshape(value.shape + (1,) * (tensor.ndim - run_axes if run_axes else 0))
+        for value, tensor in zip(largest, tensors, strict=True)
     ]
 
 
-def positive(lengths: list[Tensor]) -> list[Tensor]:
-    """Numbers that are not negative, with 1 for every 0."""
-    ones_for_zeros = torch._foreach_neg(torch._foreach_sign(lengths))
-    torch._foreach_add_(ones_for_zeros, 1.0)
-    return list(torch._foreach_add(ones_for_zeros, lengths))
+def replace_zeros_by_ones(lengths: list[Tensor]) -> list[Tensor]:
+    """Return numbers that are not negative, with 1 for every 0, as new tensors: divisors."""
+    ones_at_zeros = torch._foreach_neg(torch._foreach_sign(lengths))
+    torch._foreach_add_(ones_at_zeros, 1.0)
+    return list(torch._foreach_add(ones_at_zeros, lengths))
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether the tensor is a ``DTensor``. Its module is not imported for the question."""
+    """Return whether the tensor is a ``DTensor``. Its module is not imported for the question."""
     return hasattr(tensor, "device_mesh")
 
 
-def local(tensor: Tensor, parameter: Tensor | None = None) -> Tensor:
-    """What this process holds of the tensor: a plain tensor that shares its memory.
+def local_tensor(tensor: Tensor, parameter: Tensor | None = None) -> Tensor:
+    """Return the shard of the tensor that this process holds, a plain tensor that shares its
+    memory; a plain tensor itself.
 
     Args:
         tensor: a gradient, a state tensor or a parameter.
-        parameter: when given, the tensor is first brought to the placement of this parameter.
+        parameter: if not None, the tensor is first brought to the placement of this parameter.
     """
-    mine: Any = tensor
-    if not is_sharded(mine):
+    distributed: Any = tensor
+    if not is_sharded(distributed):
         return tensor
-    wanted = getattr(parameter, "placements", mine.placements)
-    if mine.placements != wanted:
-        mine = mine.redistribute(placements=wanted)
-    return mine.to_local()
+    placements = getattr(parameter, "placements", distributed.placements)
+    if distributed.placements != placements:
+        distributed = distributed.redistribute(placements=placements)
+    return distributed.to_local()
 
 
-def like(values: Tensor, parameter: Tensor) -> Tensor:
-    """``values``, of the shape of ``local(parameter)``, as a tensor placed like the parameter: what
-    an optimiser keeps as state.
+def distribute_like(values: Tensor, parameter: Tensor) -> Tensor:
+    """Return ``values``, of the shape of ``local_tensor(parameter)``, as a tensor placed like the
+    parameter: the form of an optimiser's state.
     """
     if not is_sharded(parameter):
         return values
     from torch.distributed.tensor import DTensor
 
-    place: Any = parameter
+    distributed: Any = parameter
     return DTensor.from_local(
         values,
-        place.device_mesh,
-        place.placements,
+        distributed.device_mesh,
+        distributed.placements,
         run_check=False,
         shape=parameter.shape,
         stride=parameter.stride(),
     )
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """The whole tensor on every process (an all-gather for a shard): what a singular value
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Return all of the tensor on every process (an all-gather for a shard): what a singular value
     needs.
     """
-    full: Any = tensor
-    return full.full_tensor() if is_sharded(tensor) else tensor
+    distributed: Any = tensor
+    return distributed.full_tensor() if is_sharded(tensor) else tensor
 
 
-def part(values: Tensor, parameter: Tensor) -> Tensor:
-    """What ``local(parameter)`` would hold of ``values``, which are whole on every process; nothing
-    is sent.
+def shard_of(values: Tensor, parameter: Tensor) -> Tensor:
+    """Return the shard of ``values`` that belongs to ``local_tensor(parameter)``; every process has
+    all of ``values``, and nothing is sent.
     """
     if not is_sharded(parameter):
         return values
     from torch.distributed.tensor import DTensor, Replicate
 
-    place: Any = parameter
-    everywhere: Any = DTensor.from_local(
-        values, place.device_mesh, [Replicate()] * place.device_mesh.ndim, run_check=False
+    distributed: Any = parameter
+    replicated: Any = DTensor.from_local(
+        values,
+        distributed.device_mesh,
+        [Replicate()] * distributed.device_mesh.ndim,
+        run_check=False,
     )
-    return local(everywhere, parameter)
+    return local_tensor(replicated, parameter)
 
 
-def refuse_flat(parameters: Sequence[Tensor], what: str) -> None:
+def refuse_flattened(parameters: Sequence[Tensor], operation: str) -> None:
     """Raise for parameters of the older ``FullyShardedDataParallel``, whose pieces do not know the
     parameter they belong to.
 
     Args:
-        parameters: what an optimiser is given.
-        what: the operation that needs whole parameters, for the sentence.
+        parameters: those of an optimiser.
+        operation: the operation that needs whole parameters, for the sentence.
 
     Raises:
         InputError: one of them was flattened.
@@ -141,96 +162,94 @@ def refuse_flat(parameters: Sequence[Tensor], what: str) -> None:
             parameter, "_fsdp_flattened", False
         ):
             raise InputError(
-                f"{what} needs whole parameters, and a parameter of shape {tuple(parameter.shape)}"
-                " is a piece that FullyShardedDataParallel flattened; shard the model with"
-                " torch.distributed.fsdp.fully_shard instead"
+                f"{operation} needs whole parameters, and a parameter of shape"
+                f" {tuple(parameter.shape)} is a piece that FullyShardedDataParallel flattened;"
+                " shard the model with torch.distributed.fsdp.fully_shard instead"
             )
 
 
-def _wide(tensor: Tensor) -> Tensor:
+def _at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-def _maxima(parts: list[Tensor]) -> list[Tensor]:
-    """The largest modulus along the last axis of each."""
-    if _launches_count(parts):
-        return list(torch._foreach_norm(parts, float("inf")))
+def _maxima(rows: list[Tensor], joint: bool) -> list[Tensor]:
+    """Return the largest modulus along the last axis of each tensor, 0 where that is empty; in one
+    call if ``joint``.
+    """
+    if joint:
+        return list(torch._foreach_norm(rows, math.inf))
     return [
-        torch.maximum(part.amax(dim=-1), -part.amin(dim=-1))
-        if part.shape[-1]
-        else part.new_zeros(part.shape[:-1])
-        for part in parts
+        torch.maximum(row.amax(dim=-1), -row.amin(dim=-1))
+        if row.shape[-1]
+        else row.new_zeros(row.shape[:-1])
+        for row in rows
     ]
 
 
-def _power_sums(parts: list[Tensor], scales: list[Tensor], q: float) -> list[Tensor]:
-    """Sums over the last axis; torch's own norm adds float32 one after the other and loses three
-    digits over 1e7 entries.
+def _sums_of_powers(
+    rows: list[Tensor], scales: list[Tensor], q: float, joint: bool
+) -> list[Tensor]:
+    """Return the sums of ``|row / scale|**q`` over the last axis; torch's own norm adds float32 one
+    after the other and loses three digits over 1e7 entries.
     """
-    if _launches_count(parts):
-        ratios = torch._foreach_div(parts, scales)
+    if joint:
+        ratios = torch._foreach_div(rows, scales)
         torch._foreach_abs_(ratios)
         torch._foreach_pow_(ratios, q)
         return list(torch._foreach_norm(ratios, 1.0))
     return [
-        _power_sum(part, scale[..., None], q) for part, scale in zip(parts, scales, strict=True)
+        _sum_of_powers(row, scale[..., None], q) for row, scale in zip(rows, scales, strict=True)
     ]
 
 
-def _launches_count(parts: list[Tensor]) -> bool:
-    """Whether a call for many vectors is faster than one for each: on a GPU, where a launch takes
-    longer than what it does. On a CPU what is made for one vector stays in the cache, and a
-    compiler joins calls itself.
+def _sum_of_powers(values: Tensor, scale: Tensor, q: float, block: int = 1 << 17) -> Tensor:
+    """Return the sum of ``|values / scale|**q`` over the last axis, on a CPU in blocks of ``block``
+    entries, which stay in the cache between the passes over them (half a megabyte of float32;
+    chosen by measurement).
     """
-    return not torch.compiler.is_compiling() and all(
-        part.device.type == "cuda" and part.ndim == 1 and part.numel() for part in parts
-    )
-
-
-def _power_sum(values: Tensor, scale: Tensor, q: float) -> Tensor:
     if values.device.type != "cpu" or torch.compiler.is_compiling():
         return _powers(values / scale, q).sum(dim=-1)
-    blocks = [
-        _powers(block / scale, q).sum(dim=-1) for block in torch.split(values, _BLOCK, dim=-1)
-    ]
-    return blocks[0] if len(blocks) == 1 else torch.stack(blocks).sum(dim=0)
+    sums = [_powers(piece / scale, q).sum(dim=-1) for piece in torch.split(values, block, dim=-1)]
+    return sums[0] if len(sums) == 1 else torch.stack(sums).sum(dim=0)
 
 
 def _powers(ratio: Tensor, q: float) -> Tensor:
-    """``|ratio|**q`` in the memory of ``ratio``."""
+    """Return ``|ratio|**q``, in the memory of ``ratio``."""
     if q == 2.0:
         return ratio.square_()
     return ratio.abs_() if q == 1.0 else ratio.abs_().pow_(q)
 
 
-def _reduced(
-    values: list[Tensor], tensors: Sequence[Tensor], keep: int, operation: str
+def _reduce_over_processes(
+    values: list[Tensor], tensors: Sequence[Tensor], run_axes: int, operation: str
 ) -> list[Tensor]:
-    """``values``, one per tensor, combined over the processes that hold pieces of the same run; one
-    message per set of processes.
+    """Combine ``values``, one per tensor, over the processes that hold shards of the same run, in
+    one message per set of processes, and return them.
     """
+    # which values go into one message: those over the same processes, of one precision
     batches: dict[Any, list[int]] = {}
     for index, tensor in enumerate(tensors):
         if is_sharded(tensor):
-            axes = _split_over(tensor, keep)
+            axes = _mesh_axes_of_runs(tensor, run_axes)
             if axes:
                 mesh = tensor.device_mesh  # type: ignore[attr-defined]
                 batches.setdefault((mesh, axes, values[index].dtype), []).append(index)
     for (mesh, axes, _), members in batches.items():
-        flat = torch.cat([values[index].reshape(-1) for index in members])
+        message = torch.cat([values[index].reshape(-1) for index in members])
         for axis in axes:
             torch.distributed.all_reduce(
-                flat, op=getattr(torch.distributed.ReduceOp, operation), group=mesh.get_group(axis)
+                message,
+                op=getattr(torch.distributed.ReduceOp, operation),
+                group=mesh.get_group(axis),
             )
-        for index, piece in zip(
-            members, torch.split(flat, [values[index].numel() for index in members]), strict=True
-        ):
-            values[index] = piece.reshape(values[index].shape)
+        sizes = [values[index].numel() for index in members]
+        for index, reduced in zip(members, torch.split(message, sizes), strict=True):
+            values[index] = reduced.reshape(values[index].shape)
     return values
 
 
-def _split_over(tensor: Any, keep: int) -> tuple[int, ...]:
-    """The axes of the device mesh over which one run is spread.
+def _mesh_axes_of_runs(tensor: Any, run_axes: int) -> tuple[int, ...]:
+    """Return the axes of the device mesh over which one run is spread.
 
     Raises:
         InputError: a placement that is neither a shard nor a replica.
@@ -242,6 +261,6 @@ def _split_over(tensor: Any, keep: int) -> tuple[int, ...]:
                 f"a gradient of shape {tuple(tensor.shape)} is placed as {placement}; redistribute"
                 " it like its parameter before the step"
             )
-        if placement.is_shard() and placement.dim % tensor.ndim >= keep:
+        if placement.is_shard() and placement.dim % tensor.ndim >= run_axes:
             axes.append(axis)
     return tuple(axes)

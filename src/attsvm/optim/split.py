@@ -14,9 +14,9 @@ from attsvm.base.errors import InputError
 Role = Literal["query", "key", "value", "output"]
 Select = str | Callable[[str, Tensor], bool | None]
 
-# The names under which torch, Hugging Face, timm and the usual hand-written models keep the
-# matrices of an attention layer.
-_NAMES: dict[str, tuple[Role, ...]] = {
+# What the rows of a matrix of this name hold, in an attention layer of torch, Hugging Face, timm
+# and the usual hand-written models.
+_ROLES: dict[str, tuple[Role, ...]] = {
     **dict.fromkeys(
         (
             "query",
@@ -75,7 +75,7 @@ _NAMES: dict[str, tuple[Role, ...]] = {
     "w": ("query", "key"),  # the combined matrix of attsvm.attention.Attention
 }
 # factors of low rank: their rows are not heads
-_LATENT = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
+_LOW_RANK = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
 _ATTENTION = re.compile("att(ention|n)", re.IGNORECASE)
 _HEAD_WIDTH = ("head_dim", "attention_head_size", "key_value_proj_dim", "d_head")
 _HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead")
@@ -121,7 +121,7 @@ class Matrix:
 
 @dataclass(frozen=True, repr=False)
 class Split:
-    """What :func:`split_params` found; its representation is the table of its groups.
+    """The parameters of a model in two groups; its representation is the table of its groups.
 
     Attributes:
         matrices: the attention matrices, in the order of the model.
@@ -150,6 +150,7 @@ class Split:
         """Parameter groups of the attention matrices, with ``param_names``; ``blocks`` and
         ``blocks_axis`` where they apply.
         """
+        # matrices that are cut alike are one group
         kinds: dict[Any, list[Matrix]] = {}
         for matrix in self.matrices:
             blocks = matrix.blocks(self.by)
@@ -188,9 +189,9 @@ class Split:
             if blocks is not None:
                 kind = f"{blocks} equal" if isinstance(blocks, int) else f"{blocks}"
                 note += f"; {kind} blocks of {'rows' if matrix.axis == -2 else 'columns'}"
-            _count(rows, "attention", matrix.name, matrix.parameter, note)
+            _count_in_table(rows, "attention", matrix.name, matrix.parameter, note)
         for name, tensor in self.others:
-            _count(rows, "rest", name, tensor, "")
+            _count_in_table(rows, "rest", name, tensor, "")
         lines = [
             (side, name, shape, f"x {count}", note)
             for (side, name, shape, note), count in rows.items()
@@ -217,10 +218,10 @@ def split_params(
     select: Select | None = None,
     blocks: Literal["roles", "heads"] | None = "roles",
 ) -> Split:
-    """The attention matrices of ``model`` on one side, everything else that is trained on the
-    other.
+    """Return the attention matrices of ``model`` on one side, everything else that is trained on
+    the other.
 
-    Recognised by name inside a module whose name or class says attention:
+    Matrices are recognised by name inside a module whose name or class says attention:
     ``torch.nn.MultiheadAttention`` and what is built from it,
     :class:`attsvm.attention.Attention`, Hugging Face models (``query``, ``q_proj``, ``q_lin``,
     ``c_attn``, ``query_key_value``, ...), timm. Convolution kernels stay in the rest unless
@@ -260,39 +261,36 @@ def split_params(
         )
     if blocks not in ("roles", "heads", None):
         raise InputError(f"blocks is {blocks!r}; give 'roles', 'heads' or None")
-    decide = _decision(select)
+    choose = _as_choice(select)
+    # a tied parameter has several names
     names: dict[Tensor, list[str]] = {}
     for name, tensor in model.named_parameters(remove_duplicate=False):
         names.setdefault(tensor, []).append(name)
     matrices: list[Matrix] = []
     others: list[tuple[str, Tensor]] = []
     frozen: list[str] = []
-    for parameter, aliases in names.items():  # tied parameters have several
+    for parameter, aliases in names.items():
         if not parameter.requires_grad:
             frozen.append(aliases[0])
             continue
-        found = next(
-            (
-                matrix
-                for alias in aliases
-                if (matrix := _recognised(model, alias, parameter)) is not None
-            ),
-            None,
-        )
-        wanted = found is not None and not set(found.roles).isdisjoint(roles)
-        verdicts = [
-            verdict for alias in aliases if (verdict := decide(alias, parameter)) is not None
-        ]
-        if any(verdicts) or (wanted and not verdicts):
-            matrices.append(found or Matrix(aliases[0], parameter, (), -2, None, None))
+        recognised = [_recognise(model, alias, parameter) for alias in aliases]
+        matrix = next((match for match in recognised if match is not None), None)
+        has_role = matrix is not None and not set(matrix.roles).isdisjoint(roles)
+        # the caller's choice, where there is one for a name, comes before what the name says
+        choices = [choice for alias in aliases if (choice := choose(alias, parameter)) is not None]
+        if any(choices) or (has_role and not choices):
+            matrices.append(matrix or Matrix(aliases[0], parameter, (), -2, None, None))
         else:
             others.append((aliases[0], parameter))
     if not matrices:
-        raise InputError(_nothing(model, roles, select, others))
+        raise InputError(_describe_no_match(model, roles, select, others))
     return Split(tuple(matrices), tuple(others), tuple(frozen), blocks)
 
 
-def _decision(select: Select | None) -> Callable[[str, Tensor], bool | None]:
+def _as_choice(select: Select | None) -> Callable[[str, Tensor], bool | None]:
+    """Return ``select`` as a function of name and tensor: attention, rest, or None for what is
+    recognised.
+    """
     if select is None:
         return lambda name, tensor: None
     if callable(select):
@@ -307,19 +305,25 @@ def _decision(select: Select | None) -> Callable[[str, Tensor], bool | None]:
     return lambda name, tensor: pattern.search(name) is not None
 
 
-def _recognised(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None:
-    """The matrix that ``name`` says it is. Adapters inside a projection
-    (``q_proj.lora_A.default.weight``) count as the projection.
+def _recognise(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None:
+    """Return the attention matrix that a parameter is by its name; None where it is none. Adapters
+    inside a projection (``q_proj.lora_A.default.weight``) count as the projection.
+
+    1. The last word of the path that is a name of projections, among the last five.
+    2. Whether the modules around it say attention.
+    3. The roles of its rows.
+    4. The axis on which they lie, and their sizes.
     """
     path = name.split(".")
     holder = model.get_submodule(".".join(path[:-1]))
-    # whose last two axes are no matrix
+    # the last two axes of a convolution are space
     if parameter.ndim < 2 or isinstance(holder, nn.modules.conv._ConvNd):
         return None
     for depth in range(len(path) - 1, max(len(path) - 5, -1), -1):
-        roles = _NAMES.get(path[depth].lower())
+        roles = _ROLES.get(path[depth].lower())  # 1
         if roles is None:
             continue
+        # 2: words of the path, or classes of the modules above
         owner = model.get_submodule(".".join(path[:depth]))
         above = model.get_submodule(".".join(path[: max(depth - 1, 0)]))
         if not any(
@@ -331,29 +335,28 @@ def _recognised(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None
             )
         ):
             return None
+        # 3
         if len(roles) == 3 and hasattr(owner, "q_attn"):
             roles = ("key", "value")  # GPT-2's cross-attention keeps its queries apart
         if path[depth] == "W" and depth == len(path) - 1:
             return Matrix(name, parameter, roles, -2, None, None)
         if path[depth].lower() == "w" or (depth < len(path) - 1 and path[-1] != "weight"):
             return None
-        transposed = depth < len(path) - 1 and type(
+        # 4: outputs are rows, except in Conv1D; heads of an output projection are among its inputs
+        is_transposed = depth < len(path) - 1 and type(
             model.get_submodule(".".join(path[:-1]))
         ).__name__.endswith("Conv1D")
-        axis = -1 if transposed != (roles == ("output",)) else -2
-        width = None if path[depth] in _LATENT else _head_width(owner)
-        return Matrix(
-            name,
-            parameter,
-            roles,
-            axis,
-            width,
-            _sizes(owner, path[depth], roles, parameter.shape[axis], width),
-        )
+        axis = -1 if is_transposed != (roles == ("output",)) else -2
+        width = None if path[depth] in _LOW_RANK else _head_width(owner)
+        sizes = _role_sizes(owner, path[depth], roles, parameter.shape[axis], width)
+        return Matrix(name, parameter, roles, axis, width, sizes)
     return None
 
 
-def _number(module: nn.Module, names: Collection[str]) -> int | None:
+def _size_setting(module: nn.Module, names: Collection[str]) -> int | None:
+    """Return the first of these attributes that is a positive integer, of a module or its config;
+    None without one.
+    """
     for holder in (module, getattr(module, "config", None)):
         for name in names:
             value = getattr(holder, name, None)
@@ -363,18 +366,22 @@ def _number(module: nn.Module, names: Collection[str]) -> int | None:
 
 
 def _head_width(owner: nn.Module) -> int | None:
-    width, heads = _number(owner, _HEAD_WIDTH), _number(owner, _HEADS)
-    size = _number(owner, ("hidden_size", "embed_dim", "d_model"))
+    """Return the entries of a head of an attention module; None where it does not tell."""
+    width, heads = _size_setting(owner, _HEAD_WIDTH), _size_setting(owner, _HEADS)
+    size = _size_setting(owner, ("hidden_size", "embed_dim", "d_model"))
     return width if width or not (heads and size) else size // heads
 
 
-def _sizes(
+def _role_sizes(
     owner: nn.Module, leaf: str, roles: tuple[Role, ...], length: int, width: int | None
 ) -> tuple[int, ...] | None:
-    """Where queries, keys and values lie in a fused matrix of this length."""
-    if len(roles) == 1 or leaf == "query_key_value" or leaf in _LATENT:
+    """Return the sizes of queries, keys and values in a fused matrix of this length; None where
+    they are interleaved, or there is one role alone.
+    """
+    if len(roles) == 1 or leaf == "query_key_value" or leaf in _LOW_RANK:
         return None  # one role; Megatron's layout, interleaved head by head; no heads
-    heads, keys = _number(owner, _HEADS), _number(owner, _KEY_HEADS)
+    heads, keys = _size_setting(owner, _HEADS), _size_setting(owner, _KEY_HEADS)
+    # as many key heads as the module says, one for all queries, or one for each
     for count in (keys, 1, heads):
         sizes = (
             tuple((heads if role == "query" else count or 0) * width for role in roles)
@@ -383,30 +390,35 @@ def _sizes(
         )
         if sizes and sum(sizes) == length and min(sizes) > 0:
             return sizes
+    # nothing is known of heads: equal thirds or halves
     return (length // len(roles),) * len(roles) if length % len(roles) == 0 else None
 
 
-def _count(
+def _count_in_table(
     rows: dict[tuple[str, ...], int], side: str, name: str, tensor: Tensor, note: str
 ) -> None:
+    """Count a parameter in its row of the table; layers that differ by a number are one row."""
     pattern = ".".join("*" if word.isdigit() else word for word in name.split("."))
     key = (side, pattern, f"{tuple(tensor.shape)}", note)
     rows[key] = rows.get(key, 0) + 1
 
 
-def _nothing(
+def _describe_no_match(
     model: nn.Module,
     roles: Collection[Role],
     select: Select | None,
     others: list[tuple[str, Tensor]],
 ) -> str:
+    """Return the message that no parameter is an attention matrix, and what there is instead."""
     trained = f"among the {len(others)} trainable parameters of {type(model).__name__}"
-    seen = f" (its matrices: {', '.join([name for name, t in others if t.ndim > 1][:3]) or 'none'})"
+    first = [name for name, tensor in others if tensor.ndim > 1][:3]
+    present = f" (its matrices: {', '.join(first) or 'none'})"
     if select is not None:
         rule = repr(select) if isinstance(select, str) else "the function given"
-        return f"select, {rule}, chose nothing {trained}{seen}; choose at least one name"
-    looked = ", ".join(name for name, held in _NAMES.items() if len(held) == 1 and held[0] in roles)
+        return f"select, {rule}, chose nothing {trained}{present}; choose at least one name"
+    single = [name for name, rows in _ROLES.items() if len(rows) == 1 and rows[0] in roles]
     return (
-        f"no {' or '.join(roles)} matrix was found {trained}{seen}: looked for {looked} and fused"
-        " forms in modules called attention; name yours with select='regular expression'"
+        f"no {' or '.join(roles)} matrix was found {trained}{present}: looked for"
+        f" {', '.join(single)} and fused forms in modules called attention; name yours with"
+        " select='regular expression'"
     )

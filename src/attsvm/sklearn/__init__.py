@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attsvm.sklearn.bag_classifier import ChanceWarning
 from attsvm.sklearn.evidence import Evidence
 from attsvm.sklearn.explaining import Explanation, Limits
 from attsvm.sklearn.features import BagContext, BagFeatures
@@ -11,6 +12,7 @@ __all__ = [
     "AttentionSVC",
     "BagContext",
     "BagFeatures",
+    "ChanceWarning",
     "Evidence",
     "Explanation",
     "Limits",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -11,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils import compute_sample_weight
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.multiclass import type_of_target
 
@@ -26,10 +26,17 @@ from attsvm.datasets.attention_data import (
     axes,
     given_away,
 )
-from attsvm.datasets.bags import Bags, as_bags, bag_labels
+from attsvm.datasets.bags import Bags, as_bags, bag_labels, per_bag
 from attsvm.datasets.queries import table_queries
 from attsvm.norms import Norm, as_norm
-from attsvm.sklearn.choosing import Predictor, Table, calibration, margin_values
+from attsvm.sklearn.choosing import (
+    Calibration,
+    Predictor,
+    TrainingBags,
+    calibration,
+    margin_values,
+)
+from attsvm.sklearn.deciding import deciding_sets
 from attsvm.sklearn.evidence import Evidence, predicted, selected, weigh
 from attsvm.sklearn.explaining import Explanation, Limits
 from attsvm.sklearn.features import TakesBags
@@ -42,6 +49,7 @@ CONSTRAINTS = {
     "penalty": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"cv"})],
     "pooling": [StrOptions({"soft", "hard"})],
     "class_weight": [dict, StrOptions({"balanced"}), None],
+    "cv": ["cv_object"],
     "reject": [Interval(Real, None, None, closed="neither")],
     "random_state": [SEEDS],
     "progress": [callable, "boolean", None],
@@ -52,21 +60,14 @@ class ParameterError(InputError, InvalidParameterError):  # type: ignore[misc]
     """A parameter that scikit-learn's declared constraints refuse, in scikit-learn's words."""
 
 
-@dataclass(frozen=True, eq=False)
-class Given:
-    """What a fit starts from.
+class ChanceWarning(UserWarning):
+    """Bags left out are not predicted better than by chance.
 
-    Attributes:
-        bags: as one table.
-        queries: ``(n, d_z)``.
-        labels: ``(n,)`` positions in ``classes_``.
-        shares: ``(n,)`` weights of the bags, of sum one.
+    >>> import warnings
+    >>> from attsvm.sklearn import ChanceWarning
+    >>> warnings.simplefilter("error", ChanceWarning)  # where such a fit must not go on
+    >>> warnings.resetwarnings()
     """
-
-    bags: Bags
-    queries: FloatArray
-    labels: IntArray
-    shares: FloatArray
 
 
 class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -82,6 +83,7 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         pooling: Literal["soft", "hard"] = "soft",
         penalty: float | Literal["cv"] = "cv",
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
+        cv: Any = None,
         reject: float = 0.0,
         random_state: int = 0,
         progress: Progress | bool | None = None,
@@ -90,13 +92,14 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         self.pooling = pooling
         self.penalty = penalty
         self.class_weight = class_weight
+        self.cv = cv
         self.reject = reject
         self.random_state = random_state
         self.progress = progress
 
     @abstractmethod
-    def _fitted_to(self, table: Table, asked: float | None) -> Predictor:
-        """The predictor of these bags, of the penalty that is asked for."""
+    def _fitted_to(self, training: TrainingBags, penalty: float | None) -> Predictor:
+        """The predictor of these bags, of this penalty or of the one that bags left out choose."""
 
     @abstractmethod
     def _explained(
@@ -109,67 +112,71 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         X: Any,
         y: ArrayLike | None = None,
         *,
-        groups: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        bag_ids: ArrayLike | None = None,
     ) -> Self:
         """Fit to bags of instances.
 
+        Labels, weights and groups are in the order in which bags first appear; a pandas Series is
+        aligned by its index where that holds the ids of the bags.
+
         Args:
             X: bags in any form that :func:`attsvm.datasets.bags.as_bags` takes: a list of ``(T_i,
-                d_x)`` arrays, one ``(n, T, d_x)`` array, ``(N, d_x)`` rows with ``groups``,
+                d_x)`` arrays, one ``(n, T, d_x)`` array, ``(N, d_x)`` rows with ``bag_ids``,
                 :class:`~attsvm.AttentionData`, bags of other libraries.
             y: ``(n,)`` labels of the bags, of two classes or more; None for those that came with
-                the bags. With ``groups``, in the order in which bags first appear.
-            groups: ``(N,)``: the bag of each row.
-            sample_weight: ``(n,)`` weights of the bags.
+                the bags.
+            sample_weight: ``(n,)`` weights of the bags: a bag of weight 2 is fitted, left out and
+                counted as two bags, one of weight 0 as none.
+            groups: ``(n,)``: the patient, or whatever else bags share, which is left out as one;
+                None for those that came with the bags.
+            bag_ids: ``(N,)``: the bag of each row, when ``X`` is a table.
 
         Raises:
-            InputError: unusable bags or labels, or a class with fewer than two bags.
+            InputError: unusable bags, labels, weights or groups, or a class with fewer than two
+                bags.
+
+        Warns:
+            ChanceWarning: bags left out are not predicted better than by chance.
         """
-        given = self.given(X, y, groups, sample_weight)
-        few = np.bincount(given.labels)
+        training = self.training_bags(X, y, sample_weight, groups, bag_ids)
+        few = np.bincount(training.labels, training.weights > 0, minlength=training.classes)
         if few.min() < 2:
             raise InputError(
                 f"class {self.classes_[np.argmin(few)]} has one bag; give at least two of each"
                 " class"
             )
-        progress, seed = reporter(self.progress), int(self.random_state)
-
-        def tick(done: int, total: int) -> None:
-            if progress is not None:
-                progress("predictor", done, total)
-
-        table = Table(
-            given.bags.rows,
-            given.bags.offsets,
-            given.queries,
-            given.labels,
-            len(self.classes_),
-            given.shares,
-            seed,
-            tick,
-        )
-        asked = None if isinstance(self.penalty, str) else float(self.penalty)
+        used = np.flatnonzero(training.weights > 0)
+        penalty = None if isinstance(self.penalty, str) else float(self.penalty)
         # descents ask for thousands of small products, for which threads of BLAS wait at full load
         with one_thread(scipy=True):
-            found = self._fitted_to(table, asked)
-        self.predictor_ = found
-        self.convex_steps_ = found.steps
-        self.optimum_ = "global" if found.convex else "local"
-        seen = np.flatnonzero(~np.isnan(found.left_out[:, 0]))
-        self._describe(given, found.left_out, seen)
+            predictor = self._fitted_to(_without_weightless(training, used), penalty)
+        values = np.full((training.bags.n, predictor.left_out.shape[1]), np.nan)
+        values[used] = predictor.left_out
+        self.predictor_ = replace(predictor, left_out=values)
+        self.convex_steps_ = predictor.steps
+        self.optimum_ = "global" if predictor.convex else "local"
+        line = self._describe(training, values, np.flatnonzero(~np.isnan(values[:, 0])))
+        _warn_of_chance(line, training.weights)
         return self
 
-    def _describe(self, given: Given, unseen: FloatArray, seen: IntArray) -> None:
-        """Calibration, margins and rejects of the training bags, by ``(n, C)`` values of models
-        that did not see them at the positions ``seen``.
+    def _describe(
+        self, training: TrainingBags, left_out: FloatArray, positions: IntArray
+    ) -> Calibration:
+        """Set calibration, margins and rejects of the training bags, by ``(n, C)`` values of models
+        that did not see them at these positions.
         """
-        bags = given.bags
-        values = self._layer().read(bags.rows, bags.offsets, given.queries).values
-        values[seen] = unseen[seen]
-        self.calibration_ = calibration(values[seen], given.labels[seen], shift=False).slope
-        self.margins_ = margin_values(values, given.labels)
+        values = self._reading(training.bags, training.queries).values
+        values[positions] = left_out[positions]
+        counted = positions[training.weights[positions] > 0]
+        line = calibration(
+            values[counted], training.labels[counted], False, training.weights[counted]
+        )
+        self.calibration_ = line.slope
+        self.margins_ = margin_values(values, training.labels)
         self.rejects_ = np.flatnonzero(self.margins_ < self.reject)
+        return line
 
     def _layer(self) -> Layer:
         """The model that predicts."""
@@ -180,7 +187,7 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         X: Any,
         y: ArrayLike | None = None,
         *,
-        groups: ArrayLike | None = None,
+        bag_ids: ArrayLike | None = None,
         norm: str | Norm = "fro",
         limits: Limits | None = None,
     ) -> Explanation:
@@ -193,7 +200,7 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
             X: bags, mostly those of :meth:`fit`.
             y: ``(n,)`` their labels; None for those that came with the bags, or where there are
                 none for what the model predicts.
-            groups: the bag of each row, when ``X`` is a table.
+            bag_ids: the bag of each row, when ``X`` is a table.
             norm: the geometry of the margin, a :class:`~attsvm.norms.Norm` or its name
                 (``lp:1.75``).
             limits: steps, tolerance and time.
@@ -202,56 +209,81 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
             InputError: three classes or more, other than one head, one instance in every bag, or a
                 norm that has no descent.
         """
-        bags, queries = self._unlabelled(X, groups)
+        bags, queries = self._unlabelled(X, bag_ids)
         if len(self.classes_) != 2 or self.heads != 1:
             raise InputError(
                 f"explain needs two classes and one head; there are {len(self.classes_)} classes"
                 f" and {self.heads} heads"
             )
         if y is None and bags.labels is None:
-            labels = predicted(self._layer().read(bags.rows, bags.offsets, queries).values)
+            labels = predicted(self._reading(bags, queries).values)
         else:
             labels = self._positions(bag_labels(y, bags))
         return self._explained(X, bags, queries, labels, as_norm(norm), limits or Limits())
 
-    def decision_function(self, X: Any, *, groups: ArrayLike | None = None) -> FloatArray:
+    def decision_function(self, X: Any, *, bag_ids: ArrayLike | None = None) -> FloatArray:
         """``(n,)`` values; positive means ``classes_[1]``. Of three classes or more, ``(n, K)``."""
-        return _one_column(self._read(X, groups)[1].values)
+        return _one_column(self._read(X, bag_ids)[1].values)
 
     def decision_function_instances(
-        self, X: Any, *, groups: ArrayLike | None = None
+        self, X: Any, *, bag_ids: ArrayLike | None = None
     ) -> list[FloatArray]:
         """For each bag ``(T_i,)`` values of its instances, each as a bag of its own; of three
         classes or more, ``(T_i, K)``.
         """
-        bags, _ = self._unlabelled(X, groups)
+        bags, _ = self._unlabelled(X, bag_ids)
         return np.split(_one_column(self._layer().alone(bags.rows)), bags.offsets[1:-1])
 
-    def attention(self, X: Any, *, groups: ArrayLike | None = None) -> list[FloatArray]:
+    def attention(self, X: Any, *, bag_ids: ArrayLike | None = None) -> list[FloatArray]:
         """For each bag the attention ``(T_i,)`` of its instances, summing to one; of several heads
-        ``(T_i, heads)``. Of witnesses it is the share of each instance in being the witness.
+        ``(T_i, heads)``. Of witnesses it is the share of each instance in being the witness, if
+        there is one.
         """
-        bags, read = self._read(X, groups)
-        return np.split(_one_column(read.attention), bags.offsets[1:-1])
+        bags, reading = self._read(X, bag_ids)
+        return np.split(_one_column(reading.attention), bags.offsets[1:-1])
 
-    def contributions(self, X: Any, *, groups: ArrayLike | None = None) -> list[FloatArray]:
+    def contributions(self, X: Any, *, bag_ids: ArrayLike | None = None) -> list[FloatArray]:
         """For each bag ``(T_i,)`` parts of its decision value, which they sum to; of three classes
-        or more, ``(T_i, K)``: attention times the value of the instance, or, of witnesses, times
-        the value of the bag.
+        or more, ``(T_i, K)``.
+
+        Of attention a part is attention times the value of the instance. Of witnesses it is what
+        the value of the bag would fall by without the instance, and an equal share of what these
+        falls leave over, so that the likelier witness has the larger part in every bag.
         """
-        bags, read = self._read(X, groups)
-        return np.split(_one_column(read.contributions), bags.offsets[1:-1])
+        bags, reading = self._read(X, bag_ids)
+        return np.split(_one_column(reading.contributions), bags.offsets[1:-1])
 
-    def predict(self, X: Any, *, groups: ArrayLike | None = None) -> np.ndarray[Any, Any]:
+    def deciding_set(self, X: Any, *, bag_ids: ArrayLike | None = None) -> list[IntArray]:
+        """For each bag the positions of the smallest set of instances without which the prediction
+        changes, the weightiest first: how much of a bag speaks for its call.
+
+        It is exact, because the sign of a value is that of a sum over instances. A negative bag of
+        the standard assumption has an empty set, for there is no witness to take away. A bag of
+        which every instance speaks for the prediction has all of them.
+
+        Raises:
+            InputError: three classes or more, or other than one head.
+        """
+        bags, queries = self._unlabelled(X, bag_ids)
+        if len(self.classes_) != 2 or self.heads > 1:
+            raise InputError(
+                f"deciding_set needs two classes and one head; there are {len(self.classes_)}"
+                f" classes and {self.heads} heads"
+            )
+        chosen = deciding_sets(self._layer(), bags, queries)
+        at = places(X, bags)
+        return [at[start + rows] for start, rows in zip(bags.offsets[:-1], chosen, strict=True)]
+
+    def predict(self, X: Any, *, bag_ids: ArrayLike | None = None) -> np.ndarray[Any, Any]:
         """``(n,)`` labels out of ``classes_``."""
-        _, read = self._read(X, groups)
-        return self.classes_[predicted(read.values)]
+        _, reading = self._read(X, bag_ids)
+        return self.classes_[predicted(reading.values)]
 
-    def predict_proba(self, X: Any, *, groups: ArrayLike | None = None) -> FloatArray:
+    def predict_proba(self, X: Any, *, bag_ids: ArrayLike | None = None) -> FloatArray:
         """``(n, K)`` probabilities: the logistic function of ``calibration_`` times the decision
         values (softmax of three classes or more); the slope is fitted to bags left out.
         """
-        values = self.calibration_ * self._read(X, groups)[1].values
+        values = self.calibration_ * self._read(X, bag_ids)[1].values
         if values.shape[1] == 1:
             values = np.hstack([np.zeros_like(values), values])
         powers = np.exp(values - values.max(axis=1, keepdims=True))
@@ -263,7 +295,7 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         y: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         *,
-        groups: ArrayLike | None = None,
+        bag_ids: ArrayLike | None = None,
     ) -> float:
         """The share of bags that are classified rightly.
 
@@ -271,64 +303,87 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
             X: bags.
             y: ``(n,)`` their labels; None for those that came with the bags.
             sample_weight: ``(n,)`` weights of the bags.
-            groups: the bag of each row, when ``X`` is a table.
+            bag_ids: the bag of each row, when ``X`` is a table.
         """
-        truth = bag_labels(y, as_bags(X, groups))
-        found = self.predict(X, groups=groups)
-        return float(accuracy_score(truth, found, sample_weight=sample_weight))
+        bags = as_bags(X, bag_ids)
+        weights = None if sample_weight is None else _weights(sample_weight, bags)
+        predictions = self.predict(X, bag_ids=bag_ids)
+        return float(accuracy_score(bag_labels(y, bags), predictions, sample_weight=weights))
 
-    def select(self, X: Any, *, groups: ArrayLike | None = None) -> IntArray:
+    def select(self, X: Any, *, bag_ids: ArrayLike | None = None) -> IntArray:
         """``(n,)`` positions of the instances that decide: the one that contributes most to the
         predicted class, the one selected where pooling is hard, or the likeliest witness.
         """
-        bags, read = self._read(X, groups)
-        return places(X, bags)[bags.offsets[:-1] + selected(read)]
+        bags, reading = self._read(X, bag_ids)
+        return places(X, bags)[bags.offsets[:-1] + selected(reading)]
 
-    def evidence(self, X: Any, instances: int = 1, *, groups: ArrayLike | None = None) -> Evidence:
+    def evidence(self, X: Any, instances: int = 1, *, bag_ids: ArrayLike | None = None) -> Evidence:
         """What speaks for each prediction, and whether it suffices.
 
         Args:
             X: bags.
             instances: how many instances of a bag are selected, by falling contribution to the
-                predicted class.
-            groups: the bag of each row, when ``X`` is a table.
+                predicted class, or, of witnesses, the likeliest first.
+            bag_ids: the bag of each row, when ``X`` is a table.
         """
         if instances < 1:
             raise InputError(f"instances is {instances}; give at least 1")
-        bags, whole = self._unlabelled(X, groups)
-        given = isinstance(X, AttentionData)
+        bags, all_queries = self._unlabelled(X, bag_ids)
+        brings_queries = isinstance(X, AttentionData)
 
-        def queries(rows: FloatArray, offsets: IntArray, kept: BoolArray) -> FloatArray:
-            return whole[kept] if given else table_queries(rows, offsets, self.query)
+        def queries(rows: FloatArray, offsets: IntArray, chosen: BoolArray) -> FloatArray:
+            return all_queries[chosen] if brings_queries else self._table_queries(rows, offsets)
 
         return weigh(self._layer(), bags, queries, places(X, bags), instances, self.reject)
 
-    def given(
-        self, X: Any, y: ArrayLike | None = None, groups: Any = None, sample_weight: Any = None
-    ) -> Given:
-        """What :meth:`fit` starts from; it refuses what that refuses."""
+    def training_bags(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        bag_ids: ArrayLike | None = None,
+    ) -> TrainingBags:
+        """The bags of :meth:`fit`, those of weight 0 among them; it refuses what that refuses."""
         try:
             self._validate_params()
         except InvalidParameterError as error:
             raise ParameterError(str(error)) from None
-        if groups is None and axes(X) == 1 and axes(y) > 1:
+        if bag_ids is None and axes(y) > 1 and axes(X) == 1:
             raise InputError("X holds one label per bag and y the bags; call fit(bags, labels)")
-        bags = as_bags(X, groups)
-        given = bag_labels(y, bags)
-        kind = type_of_target(given, input_name="y")
-        if kind not in ("binary", "multiclass"):
-            raise InputError(f"y holds {kind} values; give labels of two classes or more")
-        self.classes_, labels = np.unique(given, return_inverse=True)
+        bags = as_bags(X, bag_ids)
+        y = bag_labels(y, bags)
+        target = type_of_target(y, input_name="y")
+        if target not in ("binary", "multiclass"):
+            raise InputError(f"y holds {target} values; give labels of two classes or more")
+        self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError(
                 f"y holds one class only ({self.classes_[0]}); give bags of two classes or more"
             )
-        self.n_features_in_ = bags.d
-        weights = _weights(sample_weight, bags.n)
-        weights = weights * compute_sample_weight(self.class_weight, given)
-        queries = self._queries(X, bags)
-        check_units(bags.rows, queries)
-        return Given(bags, queries, np.asarray(labels, np.int64), weights / weights.sum())
+        self._remember_features(bags)
+        weights = _weights(sample_weight, bags)
+        weights = weights * class_weights(self.class_weight, self.classes_, labels, weights)[labels]
+        queries, used = self._queries(X, bags), weights > 0
+        some = bags if used.all() else bags.take(used)
+        check_units(some.rows, queries[used])
+        progress = reporter(self.progress)
+
+        def tick(done: int, total: int) -> None:
+            if progress is not None:
+                progress("predictor", done, total)
+
+        return TrainingBags(
+            bags,
+            queries,
+            np.asarray(labels, np.int64),
+            len(self.classes_),
+            weights,
+            bags.groups if groups is None else _groups(groups, bags),
+            self.cv,
+            int(self.random_state),
+            tick,
+        )
 
     def _positions(self, labels: np.ndarray[Any, Any]) -> IntArray:
         """``(n,)`` positions of labels in ``classes_``."""
@@ -341,18 +396,24 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
             )
         return np.asarray(at, dtype=np.int64)
 
-    def _unlabelled(self, X: Any, groups: ArrayLike | None) -> tuple[Bags, FloatArray]:
-        bags = self._new_bags(X, groups)
+    def _unlabelled(self, X: Any, bag_ids: ArrayLike | None) -> tuple[Bags, FloatArray]:
+        bags = self._new_bags(X, bag_ids)
         return bags, self._queries(X, bags)
 
     def _queries(self, X: Any, bags: Bags) -> FloatArray:
         if isinstance(X, AttentionData):
             return X.queries
-        return table_queries(bags.rows, bags.offsets, self.query)
+        return self._table_queries(bags.rows, bags.offsets)
 
-    def _read(self, X: Any, groups: ArrayLike | None) -> tuple[Bags, Reading]:
-        bags, queries = self._unlabelled(X, groups)
-        return bags, self._layer().read(bags.rows, bags.offsets, queries)
+    def _table_queries(self, rows: FloatArray, offsets: IntArray) -> FloatArray:
+        return table_queries(rows, offsets, self.query)
+
+    def _reading(self, bags: Bags, queries: FloatArray) -> Reading:
+        return self._layer().read(bags.rows, bags.offsets, queries)
+
+    def _read(self, X: Any, bag_ids: ArrayLike | None) -> tuple[Bags, Reading]:
+        bags, queries = self._unlabelled(X, bag_ids)
+        return bags, self._reading(bags, queries)
 
 
 def places(X: Any, bags: Bags) -> IntArray:
@@ -371,16 +432,100 @@ def padded(bags: Bags, at: IntArray, labels: ArrayLike, queries: FloatArray) -> 
     return AttentionData(given_away(tokens), signs, queries, mask)
 
 
-def _weights(sample_weight: Any, n: int) -> FloatArray:
+def class_weights(
+    class_weight: dict[Any, Any] | Literal["balanced"] | None,
+    classes: np.ndarray[Any, Any],
+    labels: IntArray,
+    weights: FloatArray,
+) -> FloatArray:
+    """``(K,)`` weights of the classes: those of a dictionary, one where it says nothing;
+    ``balanced``: such that every class weighs the same.
+
+    Raises:
+        InputError: a weight that is not positive and finite, an unknown class, or a class whose
+            bags all weigh nothing.
+    """
+    totals = np.bincount(labels, weights, minlength=len(classes))
+    if not totals.all():
+        raise InputError(
+            f"every bag of class {classes[np.argmin(totals)]} has sample_weight 0; give one of"
+            " each class a positive weight, or drop the class"
+        )
+    if class_weight is None:
+        return np.ones(len(classes))
+    if isinstance(class_weight, str):
+        return totals.sum() / (len(classes) * totals)
+    known = dict(zip(classes.tolist(), range(len(classes)), strict=True))
+    by_class = np.ones(len(classes))
+    for label, weight in class_weight.items():
+        if label not in known:
+            raise InputError(
+                f"class_weight names class {label!r}, which y does not hold; its classes are"
+                f" {', '.join(map(str, classes))}"
+            )
+        if not (isinstance(weight, float | int | np.number) and 0.0 < weight < np.inf):
+            raise InputError(
+                f"class_weight of class {label} is {weight!r}; it must be positive and finite"
+            )
+        by_class[known[label]] = float(weight)
+    return by_class
+
+
+def _weights(sample_weight: Any, bags: Bags) -> FloatArray:
     """``(n,)`` weights of bags, checked."""
     if sample_weight is None:
-        return np.ones(n)
-    weights = np.asarray(sample_weight, dtype=np.float64)
-    if weights.shape != (n,):
-        raise InputError(f"sample_weight has shape {weights.shape}; it must be ({n},), one per bag")
+        return np.ones(bags.n)
+    weights = per_bag("sample_weight", sample_weight, bags, "weight").astype(np.float64)
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         raise InputError("sample_weight must be finite, not negative, and not zero everywhere")
     return weights
+
+
+def _groups(groups: Any, bags: Bags) -> np.ndarray[Any, Any]:
+    """``(n,)`` groups of bags, checked."""
+    try:
+        return per_bag("groups", groups, bags, "group")
+    except InputError as error:
+        if np.shape(groups) != (len(bags.rows),):
+            raise
+        raise InputError(f"{error}; the bag of each row is bag_ids") from None
+
+
+def _without_weightless(training: TrainingBags, used: IntArray) -> TrainingBags:
+    """The bags of positive weight, at the positions ``used``."""
+    if len(used) == training.bags.n:
+        return training
+    cv, groups = training.cv, training.groups
+    if cv is not None and not hasattr(cv, "split") and not isinstance(cv, Integral):
+        positions = np.full(training.bags.n, -1)
+        positions[used] = np.arange(len(used))
+        cv = [tuple(at[at >= 0] for at in (positions[a], positions[b])) for a, b in cv]
+    return replace(
+        training,
+        bags=training.bags.take(used),
+        queries=training.queries[used],
+        labels=training.labels[used],
+        weights=training.weights[used],
+        groups=None if groups is None else groups[used],
+        cv=cv,
+    )
+
+
+def _warn_of_chance(line: Calibration, weights: FloatArray) -> None:
+    """Warn where bags left out are not predicted better than by the shares of the classes: where
+    twice the logarithm of the likelihood ratio is below the 90 % point of its distribution.
+    """
+    from scipy.stats import chi2
+
+    bags = weights.sum() ** 2 / np.sum(weights**2)  # the effective size of a weighted sample
+    if 2.0 * bags * (line.chance - line.loss) < chi2.ppf(0.9, df=1):
+        warnings.warn(
+            "bags left out are not predicted better than by chance (log loss"
+            f" {line.loss:.3f}; the shares of the classes alone have {line.chance:.3f}): trust"
+            " neither predictions nor selected instances",
+            ChanceWarning,
+            stacklevel=3,
+        )
 
 
 def _one_column(values: FloatArray) -> FloatArray:

@@ -1,21 +1,25 @@
 r"""Penalties are chosen by bags left out, and their values make probabilities.
 
 :math:`\sigma(af+b)`, or :math:`\mathrm{softmax}(af)` of three classes or more: slope and offset
-are fitted to the values of bags that the model did not see.
+are fitted to the values of bags that the model did not see. A bag of weight 2 counts as two bags
+everywhere, one of weight 0 is not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 
+from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.bags import Bags, Names
 from attsvm.sklearn.layers import Layer
 from attsvm.sklearn.minimise import ConvexStep, cross_entropy
-from attsvm.sklearn.preparation import root_mean_square
+from attsvm.sklearn.segments import sums
 
 CONSTANT = 4.0
 """The constant feature beside instances of root-mean-square norm one: it makes the penalty on the
@@ -27,24 +31,25 @@ over bags.
 """
 FOLDS = 5
 _COARSE = 600_000  # numbers in a table from which fewer penalties are tried, in fewer steps
-_MANY = 500  # bags from which leaving one part out is enough where descents are coarse
+_MANY = 500  # bags from which leaving one fold out is enough where descents are coarse
 _ITERATIONS, _FEW = 100, 40
-_RANGE = (-7.0, 7.0)  # of the logarithm of the slope
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What makes values probabilities.
+    """The straight line that makes values logits of probabilities.
 
     Attributes:
         slope: positive.
-        offset: 0 unless asked for.
+        offset: 0 unless it was fitted.
         loss: mean loss of the values with both.
+        chance: mean loss of the shares of the classes, which is that of knowing nothing of a bag.
     """
 
     slope: float
     offset: float
     loss: float
+    chance: float
 
 
 def calibration(
@@ -56,7 +61,7 @@ def calibration(
         values: ``(n, C)``, of bags left out.
         labels: ``(n,)``: 0 and 1, or 0 to C - 1.
         shift: whether the values of two classes may move against zero.
-        weights: ``(n,)`` of the bags; equal when left out.
+        weights: ``(n,)``: as how many bags each counts; one each when left out.
 
     Source: Platt (1999), with his targets :math:`(n_k+1)/(n_k+2)` for two classes, which keep the
     slope finite where values separate the classes; temperature scaling otherwise.
@@ -64,27 +69,33 @@ def calibration(
     from scipy.optimize import minimize, minimize_scalar
 
     two = values.shape[1] == 1
+    counts = np.bincount(labels, weights, minlength=2)
     if two:
-        many = np.bincount(labels, minlength=2)
-        targets = np.where(labels > 0, (many[1] + 1) / (many[1] + 2), 1 / (many[0] + 2))
+        targets = np.where(labels > 0, (counts[1] + 1) / (counts[1] + 2), 1 / (counts[0] + 2))
+        share = np.average(targets, weights=weights)
+        shares = np.array([share, 1.0 - share])
+    else:
+        shares = counts[counts > 0] / counts.sum()
+    span = (-7.0, 7.0)  # of the logarithm of the slope: probabilities are flat, or steps, beyond
 
     def loss(logarithm: float, offset: float) -> float:
-        scaled = np.exp(np.clip(logarithm, *_RANGE)) * values
+        scaled = np.exp(np.clip(logarithm, *span)) * values
         if two:
             f = scaled[:, 0] + offset
-            each = np.logaddexp(0.0, f) - targets * f
+            losses = np.logaddexp(0.0, f) - targets * f
         else:
-            each = cross_entropy(scaled, labels)[0]
-        return float(np.average(each, weights=weights))
+            losses = cross_entropy(scaled, labels)[0]
+        return float(np.average(losses, weights=weights))
 
     if shift:
-        found = minimize(lambda at: loss(*at), np.zeros(2), method="Nelder-Mead")
-        logarithm, offset = found.x
+        best = minimize(lambda line: loss(*line), np.zeros(2), method="Nelder-Mead")
+        logarithm, offset = best.x
     else:
-        found = minimize_scalar(lambda at: loss(at, 0.0), bounds=_RANGE, method="bounded")
-        logarithm, offset = found.x, 0.0
-    slope = float(np.exp(np.clip(logarithm, *_RANGE)))
-    return Calibration(slope, float(offset), float(found.fun))
+        best = minimize_scalar(lambda slope: loss(slope, 0.0), bounds=span, method="bounded")
+        logarithm, offset = best.x, 0.0
+    slope = float(np.exp(np.clip(logarithm, *span)))
+    chance = -float(shares @ np.log(shares))
+    return Calibration(slope, float(offset), float(best.fun), chance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,72 +124,133 @@ class Predictor:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """What predictors are fitted to.
+class Fold:
+    """Positions of the bags that a model is fitted to, and of those that it is judged on."""
+
+    train: IntArray
+    test: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingBags:
+    """Bags with everything that a fit starts from.
 
     Attributes:
-        rows: ``(N, d)`` instances, in the units of the data.
-        offsets: ``(n + 1,)``.
+        bags: of positive weight.
         queries: ``(n, d_z)``.
         labels: ``(n,)``: 0 to K - 1.
         classes: K.
-        shares: ``(n,)``: share of each bag in the loss; they sum to one.
+        weights: ``(n,)``: as how many bags each counts, positive.
+        groups: ``(n,)`` the patient of each bag; None when every bag stands alone.
+        cv: how bags are left out; see :func:`left_out_folds`.
         seed: of folds and starts.
         progress: called with steps done and steps in all.
     """
 
-    rows: FloatArray
-    offsets: IntArray
+    bags: Bags
     queries: FloatArray
     labels: IntArray
     classes: int
-    shares: FloatArray
-    seed: int
-    progress: Callable[[int, int], None]
+    weights: FloatArray
+    groups: Names | None = None
+    cv: Any = None
+    seed: int = 0
+    progress: Callable[[int, int], None] = lambda done, total: None
 
     @property
-    def coarse(self) -> bool:
+    def shares(self) -> FloatArray:
+        """``(n,)``: share of each bag in the loss; they sum to one."""
+        return self.weights / self.weights.sum()
+
+    @property
+    def is_coarse(self) -> bool:
         """Whether descents take long."""
-        return self.rows.size > _COARSE
+        return self.bags.rows.size > _COARSE
 
     @property
-    def parts(self) -> list[IntArray]:
-        """Bags to leave out together."""
-        single = self.coarse and len(self.labels) >= _MANY
-        return left_out(self.labels, FOLDS, self.seed, single)
+    def folds(self) -> list[Fold]:
+        """Bags to fit to and to leave out, in turn; one fold of many bags in a large table."""
+        folds = left_out_folds(self.labels, self.groups, self.cv, self.seed)
+        single = self.cv is None and self.is_coarse and len(self.labels) >= _MANY
+        return folds[:1] if single else folds
 
-    def without(self, part: IntArray) -> FloatArray:
-        """``(n,)`` shares of sum one, zero for the bags of a part."""
-        shares = self.shares.copy()
-        shares[part] = 0.0
+    def fold_shares(self, fold: Fold) -> FloatArray:
+        """``(n,)`` shares of sum one, zero for the bags that a fold does not fit to."""
+        shares = np.zeros(len(self.weights))
+        shares[fold.train] = self.weights[fold.train]
         return shares / shares.sum()
 
     @property
     def iterations(self) -> int:
         """Steps of one descent."""
-        return _FEW if self.coarse else _ITERATIONS
+        return _FEW if self.is_coarse else _ITERATIONS
 
     def scaled(self) -> tuple[FloatArray, float]:
         """Instances of root-mean-square norm one with the constant feature, and their unit."""
-        unit = root_mean_square(self.rows)
-        rows = np.empty((len(self.rows), self.rows.shape[1] + 1))
-        np.divide(self.rows, unit, out=rows[:, :-1])
-        rows[:, -1] = CONSTANT
-        return rows, unit
+        rows = self.bags.rows
+        unit = weighted_unit(rows, self.bags.offsets, self.weights)
+        scaled = np.empty((len(rows), rows.shape[1] + 1))
+        np.divide(rows, unit, out=scaled[:, :-1])
+        scaled[:, -1] = CONSTANT
+        return scaled, unit
 
     @property
     def penalties(self) -> FloatArray:
-        """What is tried, falling."""
-        return PENALTIES[1:8:2] if self.coarse else PENALTIES
+        """Candidates, falling."""
+        return PENALTIES[1:8:2] if self.is_coarse else PENALTIES
 
 
-def left_out(labels: IntArray, folds: int, seed: int, single: bool) -> list[IntArray]:
-    """Bags to leave out together, each class spread over the folds; only the first fold when
-    ``single``.
+def weighted_unit(rows: FloatArray, offsets: IntArray, weights: FloatArray) -> float:
+    """Root-mean-square norm of the rows of bags, each as often as its bag counts; 1 where all are
+    zero.
     """
-    count = max(min(folds, int(np.bincount(labels).min())), 2)
-    parts = StratifiedKFold(count, shuffle=True, random_state=seed).split(labels, labels)
-    return [part for _, part in parts][: 1 if single else count]
+    squares = sums(np.einsum("nd,nd->n", rows, rows), offsets)
+    return float(np.sqrt((weights @ squares) / (weights @ np.diff(offsets)))) or 1.0
+
+
+def left_out_folds(
+    labels: IntArray, groups: Names | None, cv: Any, seed: int, count: int = FOLDS
+) -> list[Fold]:
+    """Folds of bags, each class spread over them and no group torn apart.
+
+    Args:
+        labels: ``(n,)``: 0 to K - 1.
+        groups: ``(n,)`` the patient of each bag, or None.
+        cv: None; a number of folds; a splitter of scikit-learn; or pairs of positions to fit to and
+            to leave out.
+        seed: of the shuffles of folds that are made here.
+        count: of folds where ``cv`` is None, fewer where a class has fewer bags or groups.
+
+    Raises:
+        InputError: a class that belongs to one group, a fold that fits to bags of fewer classes, or
+            what the splitter refuses.
+    """
+    classes = np.unique(labels)
+    if cv is None or isinstance(cv, int | np.integer):
+        sizes = [int(np.count_nonzero(labels == k)) for k in classes]
+        if groups is not None:
+            sizes = [len(np.unique(groups[labels == k])) for k in classes]
+            if min(sizes) < 2:
+                lonely = groups[labels == classes[np.argmin(sizes)]][0]
+                raise InputError(
+                    f"all bags of a class belong to the group {lonely}; bags are left out with"
+                    " their groups, so give bags of at least two groups of each class"
+                )
+        number = int(cv) if cv is not None else max(min(count, *sizes), 2)
+        splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
+        cv = splitter(number, shuffle=True, random_state=seed)
+    try:
+        pairs: Iterable[Any] = list(check_cv(cv).split(labels, labels, groups))
+    except ValueError as error:
+        raise InputError(f"cv cannot split these bags: {error}") from error
+    folds = [Fold(np.asarray(train), np.asarray(test)) for train, test in pairs if len(test)]
+    for k, fold in enumerate(folds):
+        if len(np.unique(labels[fold.train])) < len(classes):
+            raise InputError(
+                f"fold {k} of cv fits to bags of fewer classes than there are; give folds, or"
+                " groups, of which every training part holds all classes"
+            )
+    return folds
 
 
 def margin_values(values: FloatArray, labels: IntArray) -> FloatArray:

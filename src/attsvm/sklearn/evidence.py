@@ -10,7 +10,7 @@ import numpy as np
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.datasets.bags import Bags
 from attsvm.sklearn.choosing import against_rest, margin_values
-from attsvm.sklearn.layers import Layer, Reading
+from attsvm.sklearn.layers import Layer, Reading, WitnessLayer
 
 Queries = Callable[[FloatArray, IntArray, BoolArray], FloatArray]
 """From instances and offsets of what is left of some bags, and which bags those are, to their
@@ -36,8 +36,8 @@ class Evidence:
     >>> from attsvm.datasets import planted_witnesses
     >>> from attsvm.sklearn import WitnessSVC
     >>> bags = planted_witnesses("linear", n=40, instances=5, seed=0, d=3)
-    >>> found = WitnessSVC(pooling="hard", penalty=0.01).fit(bags, bags.labels).evidence(bags)
-    >>> bool(found.sufficient.all())  # by the form of the model
+    >>> evidence = WitnessSVC(pooling="hard", penalty=0.01).fit(bags, bags.labels).evidence(bags)
+    >>> bool(evidence.sufficient.all())  # by the form of the model
     True
     """
 
@@ -61,7 +61,7 @@ def weigh(
     layer: Layer,
     bags: Bags,
     queries: Queries,
-    places: IntArray,
+    positions: IntArray,
     instances: int,
     reject: float,
 ) -> Evidence:
@@ -71,25 +71,25 @@ def weigh(
         layer: the model.
         bags: what it predicts.
         queries: of bags.
-        places: ``(N,)``: the position of each instance in its bag, as the caller counts.
+        positions: ``(N,)``: the position of each instance in its bag, as the caller counts.
         instances: how many of a bag are selected.
         reject: the threshold of margins.
     """
     every = np.ones(bags.n, dtype=np.bool_)
-    whole = queries(bags.rows, bags.offsets, every)
-    read = layer.read(bags.rows, bags.offsets, whole)
-    column = predicted(read.values)
-    order = np.lexsort([-_toward(read, column, bags), bags.bag])
+    all_queries = queries(bags.rows, bags.offsets, every)
+    reading = layer.read(bags.rows, bags.offsets, all_queries)
+    column = predicted(reading.values)
+    order = np.lexsort([-_ranking(layer, reading, column, bags), bags.bag])
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order)) - np.repeat(bags.offsets[:-1], bags.lengths)
-    alone = _part(layer, bags, queries, rank < instances)
-    without = _part(layer, bags, queries, rank >= instances)
-    other = replace(layer, hard=not layer.hard).read(bags.rows, bags.offsets, whole).values
-    margin = margin_values(read.values, column)
-    best = np.maximum.reduceat(_two(layer.alone(bags.rows)), bags.offsets[:-1], axis=0)
-    parts = np.split(places[order], bags.offsets[1:-1])
+    alone = _predicted_of(layer, bags, queries, rank < instances)
+    without = _predicted_of(layer, bags, queries, rank >= instances)
+    other = replace(layer, hard=not layer.hard).read(bags.rows, bags.offsets, all_queries).values
+    margin = margin_values(reading.values, column)
+    best = np.maximum.reduceat(_two_columns(layer.alone(bags.rows)), bags.offsets[:-1], axis=0)
+    ranked = np.split(positions[order], bags.offsets[1:-1])
     return Evidence(
-        [part[:instances] for part in parts],
+        [bag[:instances] for bag in ranked],
         margin,
         alone == column,
         without != column,
@@ -100,40 +100,43 @@ def weigh(
 
 
 def predicted(values: FloatArray) -> IntArray:
-    """``(n,)``: the class that values predict."""
+    """``(n,)``: the column of the class that values predict."""
     if values.shape[1] == 1:
         return np.asarray(values[:, 0] > 0, dtype=np.int64)
     return np.asarray(np.argmax(values, axis=1), dtype=np.int64)
 
 
-def selected(read: Reading) -> IntArray:
+def selected(reading: Reading) -> IntArray:
     """``(n,)``: the instance that decides, counted in its bag."""
-    column = predicted(read.values) if read.selected.shape[1] > 1 else 0
-    return np.asarray(read.selected[np.arange(len(read.values)), column])
+    column = predicted(reading.values) if reading.selected.shape[1] > 1 else 0
+    return np.asarray(reading.selected[np.arange(len(reading.values)), column])
 
 
-def _two(values: FloatArray) -> FloatArray:
+def _two_columns(values: FloatArray) -> FloatArray:
     """Values of two classes in two columns."""
     return np.hstack([-values, values]) if values.shape[1] == 1 else values
 
 
-def _part(layer: Layer, bags: Bags, queries: Queries, keep: BoolArray) -> IntArray:
+def _predicted_of(layer: Layer, bags: Bags, queries: Queries, chosen: BoolArray) -> IntArray:
     """``(n,)`` predicted columns of the bags with these rows only, -1 where none is left."""
-    left = np.add.reduceat(keep.astype(np.int64), bags.offsets[:-1])
+    left = np.add.reduceat(chosen.astype(np.int64), bags.offsets[:-1])
     filled = left > 0
     column = np.full(bags.n, -1, dtype=np.int64)
     if filled.any():
-        rows = bags.rows[keep]
+        rows = bags.rows[chosen]
         offsets = np.concatenate([[0], np.cumsum(left[filled])])
         column[filled] = predicted(layer.read(rows, offsets, queries(rows, offsets, filled)).values)
     return column
 
 
-def _toward(read: Reading, column: IntArray, bags: Bags) -> FloatArray:
-    """``(N,)``: by what instances of a bag are ranked, the selected one first."""
-    if read.contributions.shape[1] == 1:
-        weight: FloatArray = read.contributions[:, 0] * np.where(column > 0, 1.0, -1.0)[bags.bag]
+def _ranking(layer: Layer, reading: Reading, column: IntArray, bags: Bags) -> FloatArray:
+    """``(N,)``: by what instances of a bag are ranked, the selected one first: by contributions to
+    the predicted class, or, of two classes with witnesses, as likely witnesses whatever the class.
+    """
+    if reading.contributions.shape[1] > 1:
+        weight = reading.contributions[np.arange(len(bags.rows)), column[bags.bag]].copy()
     else:
-        weight = read.contributions[np.arange(len(bags.rows)), column[bags.bag]].copy()
-    weight[bags.offsets[:-1] + selected(read)] = np.inf
+        toward = np.where((column > 0) | isinstance(layer, WitnessLayer), 1.0, -1.0)
+        weight = reading.contributions[:, 0] * toward[bags.bag]
+    weight[bags.offsets[:-1] + selected(reading)] = np.inf
     return weight

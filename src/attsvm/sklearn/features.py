@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.datasets.bags import Bags, as_bags
+from sklearn import config_context
 
 
 class TakesBags:
@@ -25,14 +29,37 @@ class TakesBags:
         tags.input_tags.three_d_array = True
         return tags
 
-    def _new_bags(self, X: Any, groups: ArrayLike | None) -> Bags:
-        """Bags with as many features as those of the fit."""
+    n_features_in_: int
+
+    def _remember_features(self, bags: Bags) -> None:
+        """Set ``n_features_in_``, and ``feature_names_in_`` where features have names."""
+        self.n_features_in_ = bags.d
+        if bags.feature_names is not None:
+            self.feature_names_in_ = bags.feature_names
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _new_bags(self, X: Any, bag_ids: ArrayLike | None) -> Bags:
+        """Bags with as many features as those of the fit, of the same names in the same order."""
         check_is_fitted(self)
-        bags, d = as_bags(X, groups), self.n_features_in_  # type: ignore[attr-defined]
+        bags, d, kind = as_bags(X, bag_ids), self.n_features_in_, type(self).__name__
+        fitted, names = getattr(self, "feature_names_in_", None), bags.feature_names
+        if fitted is not None and names is not None and list(fitted) != list(names):
+            different = [*sorted({*fitted} ^ {*names}), *names[: len(fitted)]]
+            raise InputError(
+                "feature names should match those that were passed during fit, in the same order;"
+                f" {different[0]!r} is the first that does not: give X[model.feature_names_in_]"
+            )
         if bags.d != d:
             raise InputError(
-                f"X has {bags.d} features per instance; this {type(self).__name__} was fitted with"
-                f" {d}"
+                f"X has {bags.d} features per instance; this {kind} was fitted with {d}"
+            )
+        if (fitted is None) != (names is None) and not isinstance(X, Bags):
+            warnings.warn(
+                f"X has feature names, but {kind} was fitted without feature names"
+                if fitted is None
+                else f"X has no feature names, but {kind} was fitted with feature names",
+                stacklevel=3,
             )
         return bags
 
@@ -45,6 +72,21 @@ class BagTransformer(TakesBags, TransformerMixin, BaseEstimator):  # type: ignor
         the output of its other steps.
         """
         return self
+
+    @abstractmethod
+    def fit(self, X: Any, y: ArrayLike | None = None, *, bag_ids: ArrayLike | None = None) -> Self:
+        """Fit to bags."""
+
+    @abstractmethod
+    def transform(self, X: Any, *, bag_ids: ArrayLike | None = None) -> Bags:
+        """Bags of the new features."""
+
+    def fit_transform(
+        self, X: Any, y: ArrayLike | None = None, *, bag_ids: ArrayLike | None = None
+    ) -> Bags:
+        """Fit to bags and transform them."""
+        bags = as_bags(X, bag_ids)
+        return self.fit(bags, y).transform(bags)
 
 
 class BagFeatures(BagTransformer):
@@ -64,6 +106,7 @@ class BagFeatures(BagTransformer):
     Attributes:
         instances_, context_: the fitted transformers, None where there is none.
         n_features_in_: features of an instance.
+        feature_names_in_: their names, when fitted to data frames.
 
     >>> from sklearn.preprocessing import StandardScaler
     >>> from attsvm.sklearn import BagFeatures
@@ -76,41 +119,44 @@ class BagFeatures(BagTransformer):
         self.instances = instances
         self.context = context
 
-    def fit(self, X: Any, y: ArrayLike | None = None, *, groups: ArrayLike | None = None) -> Any:
+    def fit(self, X: Any, y: ArrayLike | None = None, *, bag_ids: ArrayLike | None = None) -> Self:
         """Fit the transformers to bags; ``y`` has no part in it.
 
         Raises:
             InputError: unusable bags, or nothing left of an instance.
         """
-        bags = as_bags(X, groups)
+        bags = as_bags(X, bag_ids)
         if isinstance(self.instances, str) and self.instances != "drop":
             raise InputError(f"instances is {self.instances!r}; give a transformer, None or 'drop'")
         if isinstance(self.instances, str) and self.context is None:
             raise InputError("instances are dropped and there is no context, so nothing is left")
-        self.n_features_in_ = bags.d
-        self.instances_ = (
-            None
-            if self.instances is None or isinstance(self.instances, str)
-            else clone(self.instances).fit(bags.rows)
-        )
-        self.context_ = None if self.context is None else clone(self.context).fit(_statistics(bags))
+        self._remember_features(bags)
+        scaled = not (self.instances is None or isinstance(self.instances, str))
+        with config_context(transform_output="default"):
+            self.instances_ = clone(self.instances).fit(bags.rows) if scaled else None
+            self.context_ = (
+                None if self.context is None else clone(self.context).fit(_statistics(bags))
+            )
         return self
 
-    def transform(self, X: Any, *, groups: ArrayLike | None = None) -> Bags:
+    def transform(self, X: Any, *, bag_ids: ArrayLike | None = None) -> Bags:
         """Bags of the new features, as :class:`~attsvm.datasets.bags.Bags`, which every estimator
         of attsvm takes.
 
         Raises:
             InputError: unusable bags, or another number of features than in :meth:`fit`.
         """
-        bags, parts = self._new_bags(X, groups), []
-        if not isinstance(self.instances, str):
-            parts.append(bags.rows if self.instances_ is None else _rows(self.instances_, bags))
-        if self.context_ is not None:
-            context = _dense(self.context_.transform(_statistics(bags)))
-            parts.append(np.repeat(context, bags.lengths, axis=0))
-        rows = parts[0] if len(parts) == 1 else np.hstack(parts)
-        return Bags(rows, bags.offsets, bags.labels, bags.source)
+        bags, blocks = self._new_bags(X, bag_ids), []
+        with config_context(transform_output="default"):
+            if not isinstance(self.instances, str):
+                blocks.append(
+                    bags.rows if self.instances_ is None else _rows(self.instances_, bags)
+                )
+            if self.context_ is not None:
+                context = _dense(self.context_.transform(_statistics(bags)))
+                blocks.append(np.repeat(context, bags.lengths, axis=0))
+        rows = blocks[0] if len(blocks) == 1 else np.hstack(blocks)
+        return replace(bags, rows=rows, feature_names=None)
 
 
 class BagContext(BagTransformer):
@@ -130,6 +176,7 @@ class BagContext(BagTransformer):
     Attributes:
         features_: the fitted :class:`BagFeatures`.
         n_features_in_: features of an instance.
+        feature_names_in_: their names, when fitted to data frames.
 
     >>> import numpy as np
     >>> from attsvm.sklearn import BagContext
@@ -151,21 +198,21 @@ class BagContext(BagTransformer):
         self.extremes = extremes
         self.random_state = random_state
 
-    def fit(self, X: Any, y: ArrayLike | None = None, *, groups: ArrayLike | None = None) -> Any:
+    def fit(self, X: Any, y: ArrayLike | None = None, *, bag_ids: ArrayLike | None = None) -> Self:
         """Fit to bags; ``y`` has no part in it."""
         from sklearn.compose import ColumnTransformer
 
-        bags = as_bags(X, groups)
+        bags = as_bags(X, bag_ids)
         d, count = bags.d, min(self.n_components, bags.n)
-        parts = [
+        kernels = [
             ("mean", self._kernel(self.mean / (2 * d), count), slice(0, d)),
             ("extremes", self._kernel(self.extremes / (4 * d), count), slice(d, 3 * d)),
         ]
-        self.n_features_in_ = d
+        self._remember_features(bags)
         self.features_ = BagFeatures(
             FunctionTransformer(_divided, kw_args={"by": np.sqrt(d)}),
-            context=ColumnTransformer(parts),
-        ).fit(bags)
+            context=ColumnTransformer(kernels),
+        ).fit(replace(bags, feature_names=None))
         return self
 
     def _kernel(self, gamma: float, count: int) -> Any:
@@ -174,15 +221,14 @@ class BagContext(BagTransformer):
         features = Nystroem(gamma=gamma, n_components=count, random_state=self.random_state)
         return make_pipeline(StandardScaler(), features)
 
-    def transform(self, X: Any, *, groups: ArrayLike | None = None) -> Bags:
+    def transform(self, X: Any, *, bag_ids: ArrayLike | None = None) -> Bags:
         """Bags of the instances, divided by the root of ``d``, and the features of their bag.
 
         Raises:
             InputError: unusable bags, or another number of features than in :meth:`fit`.
         """
-        bags = self._new_bags(X, groups)
-        found: Bags = self.features_.transform(bags)
-        return found
+        bags = self._new_bags(X, bag_ids)
+        return self.features_.transform(replace(bags, feature_names=None))
 
 
 def _divided(rows: FloatArray, by: float) -> FloatArray:

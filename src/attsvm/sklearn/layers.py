@@ -1,5 +1,5 @@
 """What a fitted model does with bags: values, attention, contributions and the value of an instance
-alone, in the units of the data; and what one trained layer does with sequences.
+alone, in the units of the data.
 """
 
 from __future__ import annotations
@@ -9,39 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.sklearn import segments
-
-
-def logits(data: AttentionData, W: FloatArray) -> FloatArray:
-    r"""``(n, T)``: :math:`x_{it}^\top W z_i`; ``-inf`` on masked tokens."""
-    moved = data.queries @ W.T
-    raw = np.matmul(data.tokens, moved[:, :, None])[..., 0]
-    return np.where(data.mask, raw, -np.inf)
-
-
-def selected_tokens(data: AttentionData, W: FloatArray) -> IntArray:
-    """``(n,)``: the visible token with the largest logit, the first one on ties."""
-    return np.argmax(logits(data, W), axis=1)
-
-
-def probabilities(data: AttentionData, W: FloatArray) -> FloatArray:
-    """``(n, T)``: the softmax of the logits; zero on masked tokens."""
-    return softmax(logits(data, W), axis=1)
-
-
-def soft_values(
-    data: AttentionData, W: FloatArray, head: FloatArray, intercept: float
-) -> FloatArray:
-    """``(n,)``: the head's value of the attention output; its sign is the predicted label."""
-    return np.sum(probabilities(data, W) * (data.tokens @ head), axis=1) + intercept
-
-
-def token_values(
-    data: AttentionData, tokens: IntArray, head: FloatArray, intercept: float
-) -> FloatArray:
-    """``(n,)``: the head's value of one chosen token per sequence."""
-    return data.tokens[np.arange(data.n), tokens] @ head + intercept
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,16 +92,36 @@ class WitnessLayer:
         """See :class:`PooledLayer`."""
         scores = rows @ self.w.T + self.intercept
         attention = _attention(scores, offsets, self.hard)
-        _, sums = segments.softmax(scores, offsets)
-        columns = segments.largest(scores, offsets) if self.hard else sums
-        values = self._joined(columns)
-        lengths = np.diff(offsets)
-        if not self.null:
-            contributions = attention * np.repeat(values, lengths, axis=0)
-            return Reading(values, attention, contributions, _largest(attention, offsets))
-        shares = attention.mean(axis=1, keepdims=True)
-        contributions = shares * np.repeat(values, lengths, axis=0)
+        reduced = segments.largest if self.hard else segments.log_sums
+        values = self._joined(reduced(scores, offsets))
+        shares = attention.mean(axis=1, keepdims=True) if self.null else attention
+        contributions = self._contributions(scores, offsets, values)
         return Reading(values, attention, contributions, _largest(shares, offsets))
+
+    def _contributions(
+        self, scores: FloatArray, offsets: IntArray, values: FloatArray
+    ) -> FloatArray:
+        """``(N, C)``: what the value of a bag falls by without each instance, and an equal share of
+        what these falls leave of the value. A likelier witness has the larger fall.
+        """
+        lengths = np.diff(offsets)
+        reduced = segments.largest_others if self.hard else segments.log_sums_of_others
+        before = np.repeat(values, lengths, axis=0)
+        falls = before - self._joined(reduced(scores, offsets))
+        falls[np.repeat(lengths == 1, lengths)] = 0.0  # a bag of nothing has no value
+        rest = (values - segments.sums(falls, offsets)) / lengths[:, None]
+        return falls + np.repeat(rest, lengths, axis=0)
+
+    def shares(self, rows: FloatArray, offsets: IntArray) -> FloatArray:
+        r"""``(N, columns)``: the probability that each instance is the witness, of a head or of a
+        class, :math:`e^{g_t}/(1+\sum_\tau e^{g_\tau})` with the null token.
+        """
+        scores = rows @ self.w.T + self.intercept
+        if self.null and len(self.w) == 1:
+            scores -= self.threshold
+        attention, sums = segments.softmax(scores, offsets)
+        chances = np.exp(-np.logaddexp(0.0, -sums)) if self.null else softmax(sums, axis=1)
+        return np.asarray(attention * np.repeat(chances, np.diff(offsets), axis=0))
 
     def _joined(self, columns: FloatArray) -> FloatArray:
         """The value of a bag from those of its heads: the logarithm of the odds that all are found;

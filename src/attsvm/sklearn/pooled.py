@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray
-from attsvm.sklearn.choosing import CONSTANT, Predictor, Table, calibration
+from attsvm.sklearn.choosing import CONSTANT, Fold, Predictor, TrainingBags, calibration
 from attsvm.sklearn.layers import PooledLayer
 from attsvm.sklearn.minimise import ConvexStep
 from attsvm.sklearn.penalised import Pooled, attention_heads, mean_head
-from attsvm.sklearn.preparation import root_mean_square
 
 RATIOS = (1.0, 0.1, 0.01)
 """Penalties on attention weights that are tried, relative to that on the head; attention that does
@@ -25,7 +24,7 @@ RISES = 2
 """How often a loss may rise above its least before smaller penalties are left out."""
 
 
-def fit_pooled(table: Table, heads: int, hard: bool, asked: float | None) -> Predictor:
+def fit_pooled(table: TrainingBags, heads: int, hard: bool, asked: float | None) -> Predictor:
     """Attention pooling with penalties; see :mod:`attsvm.sklearn.penalised`.
 
     The mean and the first ratio go down the penalties until the loss of bags left out rises. Every
@@ -33,9 +32,9 @@ def fit_pooled(table: Table, heads: int, hard: bool, asked: float | None) -> Pre
     attention, and goes where the loss falls. Ties go to the mean, then to the stronger penalty.
     """
     rows, unit = table.scaled()
-    z = root_mean_square(table.queries)
+    z = float(np.sqrt(table.shares @ np.sum(table.queries**2, axis=1))) or 1.0
     columns = 1 if table.classes == 2 else table.classes
-    problem = Pooled(rows, table.offsets, table.queries / z, table.labels, columns)
+    problem = Pooled(rows, table.bags.offsets, table.queries / z, table.labels, columns)
     penalties = [asked] if asked is not None else table.penalties.tolist()
     search = _Search(problem, table, heads, penalties)
     search.down(np.inf)
@@ -71,12 +70,14 @@ class _Candidate:
 class _Search:
     """Candidates by ratio and place among the falling penalties, fitted when they are asked for."""
 
-    def __init__(self, problem: Pooled, table: Table, heads: int, penalties: list[float]) -> None:
+    def __init__(
+        self, problem: Pooled, table: TrainingBags, heads: int, penalties: list[float]
+    ) -> None:
         self.problem, self.table, self.heads, self.penalties = problem, table, heads, penalties
-        self.parts = table.parts
-        self.seen = np.concatenate(self.parts)
-        self.folds = [_Fit(problem, table.without(part)) for part in self.parts]
-        self.tested = [problem.take(part) for part in self.parts]
+        self.parts: list[Fold] = table.folds
+        self.seen = np.unique(np.concatenate([fold.test for fold in self.parts]))
+        self.folds = [_Fit(problem, table.fold_shares(fold)) for fold in self.parts]
+        self.tested = [problem.take(fold.test) for fold in self.parts]
         self.total = len(penalties) * (2 if heads else 1) + 6
         self.found: dict[tuple[float, int], _Candidate] = {}
 
@@ -113,9 +114,9 @@ class _Search:
             values = np.full((len(table.labels), self.problem.columns), np.nan)
             for part, fold, tested in zip(self.parts, self.folds, self.tested, strict=True):
                 fold.pool(penalty)
-                values[part] = tested.values(*fold.weights(penalty, ratio, self.heads, table))
-            known, shares = table.labels[self.seen], table.shares[self.seen]
-            loss = calibration(values[self.seen], known, False, shares).loss
+                values[part.test] = tested.values(*fold.weights(penalty, ratio, self.heads, table))
+            known, weights = table.labels[self.seen], table.weights[self.seen]
+            loss = calibration(values[self.seen], known, False, weights).loss
             self.found[ratio, place] = _Candidate(loss, values)
         return self.found[ratio, place].loss
 
@@ -143,7 +144,7 @@ class _Fit:
         return self.heads[penalty][1]
 
     def weights(
-        self, penalty: float, ratio: float, heads: int, table: Table
+        self, penalty: float, ratio: float, heads: int, table: TrainingBags
     ) -> tuple[FloatArray, FloatArray]:
         """Attention and head weights, from mean pooling of this penalty."""
         head = self.back @ self.heads[penalty][0]

@@ -31,6 +31,41 @@ def softmax(logits: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArr
     return powers, top + np.log(total)
 
 
+def log_sums(logits: FloatArray, offsets: IntArray) -> FloatArray:
+    r"""``(n, ...)``: :math:`\log\sum_te^{a_t}` of each bag."""
+    top = largest(logits, offsets)
+    powers = np.exp(logits - np.repeat(top, np.diff(offsets), axis=0))
+    return np.asarray(top + np.log(sums(powers, offsets)))
+
+
+def log_sums_of_others(logits: FloatArray, offsets: IntArray) -> FloatArray:
+    r"""``(N, ...)``: :math:`\log\sum_{\tau\ne t}e^{a_\tau}`, over all other rows of the bag;
+    ``-inf`` where there are none.
+    """
+    lengths = np.diff(offsets)
+    powers, total = softmax(logits, offsets)
+    # one row may hold nearly all of a sum, whose rest is then no difference but a sum of its own
+    dominant = powers > 0.5
+    others = np.where(dominant, -np.inf, logits)
+    top = np.maximum(largest(others, offsets), np.finfo(np.float64).min)
+    with np.errstate(divide="ignore"):
+        rest = top + np.log(sums(np.exp(others - np.repeat(top, lengths, axis=0)), offsets))
+    subtracted = np.repeat(total, lengths, axis=0) + np.log1p(-np.minimum(powers, 0.5))
+    return np.where(dominant, np.repeat(rest, lengths, axis=0), subtracted)
+
+
+def largest_others(values: FloatArray, offsets: IntArray) -> FloatArray:
+    """``(N, columns)``: the largest of all other rows of the bag; ``-inf`` where there are none."""
+    at = np.zeros(values.shape, dtype=np.bool_)
+    for column in range(values.shape[1]):
+        first = first_largest(np.ascontiguousarray(values[:, column]), offsets)
+        at[offsets[:-1] + first, column] = True
+    lengths = np.diff(offsets)
+    second = largest(np.where(at, -np.inf, values), offsets)
+    best = largest(values, offsets)
+    return np.where(at, np.repeat(second, lengths, axis=0), np.repeat(best, lengths, axis=0))
+
+
 def hardmax(logits: FloatArray, offsets: IntArray) -> FloatArray:
     """``(N, columns)``: in each column 1 at the largest row of each bag, the first one on ties, and
     0 elsewhere.

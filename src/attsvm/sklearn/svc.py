@@ -6,15 +6,15 @@ from numbers import Integral
 from typing import Any, Literal, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from attsvm.base.progress import reporter
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
 from attsvm.datasets.bags import Bags
 from attsvm.norms import Norm
-from attsvm.sklearn import layers
 from attsvm.sklearn.bag_classifier import CONSTRAINTS, BagClassifier, padded, places
-from attsvm.sklearn.choosing import CONSTANT, Predictor, Table
+from attsvm.sklearn.choosing import CONSTANT, Predictor, TrainingBags
 from attsvm.sklearn.explaining import (
     Explanation,
     Limits,
@@ -23,10 +23,10 @@ from attsvm.sklearn.explaining import (
     explanation,
     select,
 )
-from attsvm.sklearn.layers import PooledLayer
+from attsvm.sklearn.layers import PooledLayer, WitnessLayer
 from attsvm.sklearn.pooled import fit_pooled
 from attsvm.sklearn.preparation import check_selectable, root_mean_square
-from attsvm.sklearn.stage import Progress, Watch, Weights
+from attsvm.sklearn.stage import Progress, StageOptions, Weights, selected_tokens
 from attsvm.sklearn.witnessed import fit_witnesses
 
 
@@ -51,7 +51,10 @@ class AttentionSVC(BagClassifier):
         pooling: ``soft``: attention; ``hard``: the one instance with the most attention.
         penalty: on the weights, relative to the mean loss of a bag; ``"cv"`` chooses it on bags
             left out.
-        class_weight: weights of the classes, ``"balanced"``, or None.
+        class_weight: positive weights of the classes by label, ``"balanced"``, or None.
+        cv: how bags are left out: a number of folds, a splitter of scikit-learn, or pairs of
+            positions to fit to and to leave out; None for five folds, in which no group is torn
+            apart.
         reject: bags whose decision value is closer to the runner-up class than this are rejected.
         random_state: seed of folds and starts.
         progress: True for bars on standard error; or a function that is called with stage name,
@@ -60,6 +63,8 @@ class AttentionSVC(BagClassifier):
     Attributes:
         classes_: the labels; of two, the negative one first.
         n_features_in_: features of an instance.
+        feature_names_in_: names of the features, when fitted to data frames whose columns are
+            named by texts.
         predictor_: the :class:`~attsvm.sklearn.choosing.Predictor` with its penalty, its ratio
             and its losses on bags left out.
         convex_steps_: the :class:`~attsvm.sklearn.minimise.ConvexStep` of mean pooling, with
@@ -96,6 +101,7 @@ class AttentionSVC(BagClassifier):
         pooling: Literal["soft", "hard"] = "soft",
         penalty: float | Literal["cv"] = "cv",
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
+        cv: Any = None,
         reject: float = 0.0,
         random_state: int = 0,
         progress: Progress | bool | None = None,
@@ -105,14 +111,15 @@ class AttentionSVC(BagClassifier):
             pooling=pooling,
             penalty=penalty,
             class_weight=class_weight,
+            cv=cv,
             reject=reject,
             random_state=random_state,
             progress=progress,
         )
         self.query = query
 
-    def _fitted_to(self, table: Table, asked: float | None) -> Predictor:
-        return fit_pooled(table, self.heads, self.pooling == "hard", asked)
+    def _fitted_to(self, training: TrainingBags, penalty: float | None) -> Predictor:
+        return fit_pooled(training, self.heads, self.pooling == "hard", penalty)
 
     def _explained(
         self, X: Any, bags: Bags, queries: FloatArray, labels: IntArray, norm: Norm, limits: Limits
@@ -120,16 +127,16 @@ class AttentionSVC(BagClassifier):
         data = padded(bags, places(X, bags), labels, queries).without_duplicates()
         check_explained(data, norm, limits)
         layer = cast(PooledLayer, self._layer())
-        found = Weights(layer.W[0], layer.V[0, :, 0], float(layer.intercept[0]))
+        joint = Weights(layer.W[0], layer.V[0, :, 0], float(layer.intercept[0]))
         tokens, z = root_mean_square(bags.rows), root_mean_square(queries)
         scaled = AttentionData(
             given_away(data.tokens / tokens), data.labels, data.queries / z, data.mask
         )
         progress = reporter(self.progress)
-        start, watch = found.rescaled(1 / tokens, 1 / z), Watch(progress=progress)
-        weights, trajectory, _ = select(scaled, start, norm, limits, watch)
+        start, options = joint.rescaled(1 / tokens, 1 / z), StageOptions(progress=progress)
+        weights, trajectory, _ = select(scaled, start, norm, limits, options)
         weights = weights.rescaled(tokens, z)
-        selected = layers.selected_tokens(data, weights.W)
+        selected = selected_tokens(data, weights.W)
         certified = certify(data, selected, norm, limits, progress)
         return explanation(selected, certified, weights, trajectory)
 
@@ -148,14 +155,18 @@ class WitnessSVC(BagClassifier):
         pooling: ``soft``: all instances that may be the witness; ``hard``: the likeliest alone.
         penalty: on the weights, relative to the mean loss of a bag; ``"cv"`` chooses it on bags
             left out.
-        class_weight: weights of the classes, ``"balanced"``, or None.
+        class_weight: positive weights of the classes by label, ``"balanced"``, or None.
+        cv: how bags are left out: a number of folds, a splitter of scikit-learn, or pairs of
+            positions to fit to and to leave out; None for five folds, in which no group is torn
+            apart.
         reject: bags whose decision value is closer to the runner-up class than this are rejected.
         random_state: seed of folds and starts.
         progress: True for bars on standard error; or a function that is called with stage name,
             steps done, steps in all.
 
     Attributes:
-        classes_, n_features_in_, calibration_, margins_, rejects_: see :class:`AttentionSVC`.
+        classes_, n_features_in_, feature_names_in_: see :class:`AttentionSVC`.
+        calibration_, margins_, rejects_: likewise.
         predictor_: the :class:`~attsvm.sklearn.choosing.Predictor` with its penalty and its
             losses on bags left out.
         convex_steps_: the :class:`~attsvm.sklearn.minimise.ConvexStep` of the final weights, each
@@ -176,8 +187,20 @@ class WitnessSVC(BagClassifier):
         **CONSTRAINTS,
     }
 
-    def _fitted_to(self, table: Table, asked: float | None) -> Predictor:
-        return fit_witnesses(table, self.heads, self.pooling == "hard", asked)
+    def _fitted_to(self, training: TrainingBags, penalty: float | None) -> Predictor:
+        return fit_witnesses(training, self.heads, self.pooling == "hard", penalty)
+
+    def instance_probability(self, X: Any, *, bag_ids: ArrayLike | None = None) -> list[FloatArray]:
+        r"""For each bag ``(T_i,)`` the probability that an instance is the witness, for heatmaps:
+        :math:`e^{g_t}/(1+\sum_\tau e^{g_\tau})`, the share of attention with the null token.
+
+        The sum over a bag is the probability that there is a witness, before the slope of
+        :meth:`predict_proba`. Of several heads ``(T_i, heads)``; of three classes or more
+        ``(T_i, K)``, which sum to one over instances and classes.
+        """
+        bags, _ = self._unlabelled(X, bag_ids)
+        shares = cast(WitnessLayer, self._layer()).shares(bags.rows, bags.offsets)
+        return np.split(shares[:, 0] if shares.shape[1] == 1 else shares, bags.offsets[1:-1])
 
     def _explained(
         self, X: Any, bags: Bags, queries: FloatArray, labels: IntArray, norm: Norm, limits: Limits

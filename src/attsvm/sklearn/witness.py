@@ -127,11 +127,11 @@ class Witnesses:
         value = float(shares @ total - np.sum(each * targets * scores))
         return value, pulled.T @ self.rows
 
-    def start(self, seed: int) -> FloatArray:
+    def start(self, seed: int, shares: FloatArray | None = None) -> FloatArray:
         """Small weights: attention is nearly uniform, and no bag is called positive or negative."""
         theta = np.zeros((self.columns, self.rows.shape[1]))
         if self.null:
-            theta[:, -1] = -np.log(np.diff(self.offsets).mean()) / CONSTANT
+            theta[:, -1] = -np.log(np.average(np.diff(self.offsets), weights=shares)) / CONSTANT
             if self.columns > 1:
                 generator = np.random.default_rng([seed, self.columns])
                 theta[:, :-1] = _RANDOM_SIZE * generator.normal(size=theta[:, :-1].shape)
@@ -199,7 +199,7 @@ def guessed_start(
     """The weights of the convex step for these ``(n,)`` witnesses."""
     targets = np.zeros((len(problem.rows), 1))
     targets[(problem.offsets[:-1] + guess)[problem.labels > 0]] = 1.0
-    start = problem.start(0)
+    start = problem.start(0, shares)
     return descend(lambda at: problem.surrogate(at, shares, targets), start, penalty, iterations)
 
 

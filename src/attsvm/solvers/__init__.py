@@ -1,11 +1,13 @@
-"""Max-margin solvers: the front door :func:`max_margin` and what it hands back."""
+"""Max-margin solvers: :func:`max_margin` for one programme, :func:`max_margin_batch` for many,
+:func:`max_margin_blocks` for those larger than memory; and the solutions that they return.
+"""
 
 from __future__ import annotations
 
 from attsvm.solvers.batch import SolutionBatch
-from attsvm.solvers.facts import Residuals
-from attsvm.solvers.front import max_margin
+from attsvm.solvers.front import max_margin, max_margin_batch, max_margin_blocks
 from attsvm.solvers.local_tokens import locally_optimal, neighbours
+from attsvm.solvers.optimality_checks import Residuals
 from attsvm.solvers.path import margin_path
 from attsvm.solvers.solution import MarginSolution, Status
 
@@ -17,6 +19,8 @@ __all__ = [
     "locally_optimal",
     "margin_path",
     "max_margin",
+    "max_margin_batch",
+    "max_margin_blocks",
     "neighbours",
 ]
 

@@ -26,6 +26,7 @@ import numpy as np
 from attsvm import native
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.native import address, library
+from attsvm.solvers.deadline import cholesky_work, steps_per_look, time_for
 from attsvm.solvers.pivoting import (
     PIVOTING,
     Sides,
@@ -35,7 +36,7 @@ from attsvm.solvers.pivoting import (
     without_negative,
     wrong_signs,
 )
-from attsvm.solvers.programme import Point, Programme
+from attsvm.solvers.programme import DualPoint, Programme
 
 JOINING = 400
 """Rows that join a working set in one round, at most."""
@@ -53,7 +54,7 @@ class ActiveSetOptions:
         rounds: working sets, at most; untuned.
         joining: rows that join in one round, at most.
         largest: rows of a working set, at most; their Gram matrix of 6000 rows takes 288 MB.
-        slice: steps between two looks at the clock.
+        slice: steps between two looks at the clock, at most.
     """
 
     rounds: int = 60
@@ -65,7 +66,7 @@ class ActiveSetOptions:
 ACTIVE_SETS = ActiveSetOptions()
 
 
-def pivot_or_active_set(p: Programme, dual: FloatArray, deadline: float) -> Point:
+def pivot_or_active_set(p: Programme, dual: FloatArray, deadline: float) -> DualPoint:
     """The solution by pivoting from these multipliers, and where that does not settle, by active
     sets.
     """
@@ -75,7 +76,7 @@ def pivot_or_active_set(p: Programme, dual: FloatArray, deadline: float) -> Poin
 
 def active_set(
     p: Programme, dual: FloatArray, deadline: float, options: ActiveSetOptions = ACTIVE_SETS
-) -> Point:
+) -> DualPoint:
     """The solution or a contradiction by the method of this module. Of two opposite rows the first
     stands for both, with a multiplier of any sign.
 
@@ -101,14 +102,16 @@ def active_set(
         order = np.argpartition(-contribution, p.dof)
         dual[rows[order[p.dof :]]] = 0.0
         rows = np.sort(rows[order[: p.dof]])
-    best: Point | None = None
+    best: DualPoint | None = None
     for _ in range(options.rounds):
         # 1. Without free rows the working set is the row that is missed most.
         if len(rows) == 0:
             slope = p.values(p.adjoint(dual)) - p.b
             slope = np.where(signed, -np.abs(slope), slope)
             rows = np.array([int(np.argmin(np.where(usable, slope, np.inf)))])
-        if len(rows) > options.largest or time.monotonic() > deadline:
+        if len(rows) > options.largest:
+            break
+        if not time_for(cholesky_work(len(rows), sum(p.shape)), deadline):
             break
         fixed = dual.copy()
         fixed[rows] = 0.0
@@ -123,7 +126,7 @@ def active_set(
         dual[rows] = multipliers
         if outcome != native.SOLVED:
             is_contradiction = outcome == native.CONTRADICTION
-            return Point(without_negative(p, dual), p.adjoint(dual), False, is_contradiction)
+            return DualPoint(without_negative(p, dual), p.adjoint(dual), False, is_contradiction)
         free = ((dual > 0.0) | (signed & (dual != 0.0))) & (dual < p.cap)
         sides = Sides(free, dual >= p.cap)
         # 3. Multipliers refined on the rows; where their system is singular, those of the core.
@@ -139,22 +142,22 @@ def active_set(
         outside |= signed & usable & ~free & (solution.slope > solution.noise)
         if not (below | above | outside).any():
             settled = solution.residual <= solution.noise
-            return Point(without_negative(p, solution.dual), solution.W, settled)
+            return DualPoint(without_negative(p, solution.dual), solution.W, settled)
         outside[rows] = False
         entering = np.flatnonzero(outside)
         W = solution.W if np.array_equal(solution.dual, dual) else p.adjoint(dual)
-        best = Point(without_negative(p, dual.copy()), W, False)
+        best = DualPoint(without_negative(p, dual.copy()), W, False)
         if len(entering) == 0:  # what is wrong is rounding in the Gram matrix
             clipped = np.where(signed, solution.dual, np.clip(solution.dual, 0.0, p.cap))
             unchanged = np.array_equal(clipped, solution.dual)
             W = solution.W if unchanged else p.adjoint(clipped)
-            return Point(without_negative(p, clipped), W, unchanged)
+            return DualPoint(without_negative(p, clipped), W, unchanged)
         # The rows that are missed most join the free ones.
         if len(entering) > options.joining:
             slopes = np.abs(solution.slope[entering])
             entering = entering[np.argpartition(-slopes, options.joining)[: options.joining]]
         rows = np.union1d(np.flatnonzero(free), entering)
-    return Point(without_negative(p, dual), p.adjoint(dual), False) if best is None else best
+    return DualPoint(without_negative(p, dual), p.adjoint(dual), False) if best is None else best
 
 
 def _solve_rows(
@@ -164,13 +167,13 @@ def _solve_rows(
     start: FloatArray,
     signed: BoolArray,
     deadline: float,
-    steps_per_look: int,
+    most_per_look: int,
 ) -> tuple[int, FloatArray]:
     """How the compiled method ends on these rows, and their multipliers, some of any sign."""
     count = len(rows)
     G, lam, b = p.gram(rows).T, start.copy(), np.ascontiguousarray(rhs)
     cap, signs, slope = p.cap[rows], signed.astype(np.uint8), np.empty(count)
-    state = native.active_set(count, p.dof)
+    state = native.ActiveSet(count, p.dof)
     gram, sides_at, multipliers, slopes = (
         address(x, np.float64, *x.shape) for x in (G, b, lam, slope)
     )
@@ -180,9 +183,10 @@ def _solve_rows(
         library.active_set_begin(gram, *shared, multipliers)
     steps = ctypes.c_int64()
     outcome = native.STOPPED
-    for _ in range(1 + (20 * count + 200) // steps_per_look):
+    per_look = steps_per_look(count, deadline, most_per_look)
+    for _ in range(1 + (20 * count + 200) // per_look):
         outcome = library.active_set(
-            gram, sides_at, *shared, _MISSED, steps_per_look, multipliers, slopes, steps
+            gram, sides_at, *shared, _MISSED, per_look, multipliers, slopes, steps
         )
         if outcome != native.STOPPED or time.monotonic() > deadline:
             break
@@ -197,7 +201,7 @@ def _start_from_cholesky(
     """
     from scipy.linalg.lapack import dpotrf
 
-    factor, _, rows, side = state.arrays
+    factor, rows, side = (state.arrays[name] for name in ("factor", "rows", "side"))
     inside = ((lam > 0.0) | (signed & (lam != 0.0))) & (lam < cap)
     free = np.flatnonzero(inside & (np.diag(G) > 0.0))
     count = len(free)

@@ -32,7 +32,7 @@ import numpy as np
 
 from attsvm.base.cores import shared_out
 from attsvm.datasets.attention_data import BoolArray, FloatArray
-from attsvm.native import address, library, programme
+from attsvm.native import ProgrammeRows, address, library
 from attsvm.solvers.programme import Programme
 
 
@@ -75,7 +75,7 @@ class _Segment:
         self.rows, offsets = p.rows_of(first, last)
         count = len(offsets) - 1
         self.m = int(offsets[-1])
-        self._struct = programme(
+        self._struct = ProgrammeRows(
             p.D[self.rows],
             p.Z[first:last],
             p.b[self.rows],

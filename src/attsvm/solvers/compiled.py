@@ -18,9 +18,9 @@ from attsvm import native
 from attsvm.base.cores import shared_out, threads
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
-from attsvm.native import address, library
+from attsvm.native import library
 from attsvm.norms import Frobenius
-from attsvm.solvers.outcomes import Request, infeasible_solution, solved
+from attsvm.solvers.outcomes import Request, certified_solution, infeasible_solution
 from attsvm.solvers.proofs import NO_MATTER, Certificate, certify_hard, certify_soft
 from attsvm.solvers.solution import MarginSolution
 
@@ -69,7 +69,7 @@ class CompiledSolution(NamedTuple):
             values = margins(W) if self.values is None else self.values
             figures = self.norm, self.gap, self.violation, self.rounding
             certificate = Certificate(W, dual, values, *figures)
-        return solved(margins, certificate, request, "active set", iterations)
+        return certified_solution(margins, certificate, request, "active set", iterations)
 
 
 def contradiction(
@@ -89,7 +89,6 @@ class CompiledSolutions(NamedTuple):
         outcome: ``(B,)`` ``UNSETTLED``, ``WEIGHTS`` or ``CONTRADICTION``.
         systems: ``(B,)`` steps of active sets.
         values: ``(M,)`` margins of the weights.
-        numbers: all of these in one array: weights, multipliers, margins, figures, outcomes, steps.
     """
 
     W: FloatArray
@@ -98,7 +97,6 @@ class CompiledSolutions(NamedTuple):
     outcome: IntArray
     systems: IntArray
     values: FloatArray
-    numbers: FloatArray
 
 
 def solve_one(margins: Margins, request: Request) -> MarginSolution | None:
@@ -148,23 +146,15 @@ def solve_many(
         start: ``(M,)`` multipliers to begin with.
 
     Raises:
-        ValueError: arrays that do not fit together.
+        TypeError: arrays that do not fit together.
     """
     D, Z, b = (np.ascontiguousarray(array, np.float64) for array in (differences, queries, rhs))
     offsets, instances = (np.ascontiguousarray(array, np.int64) for array in (offsets, instances))
-    # A wrong offset would be an address outside the arrays.
-    first_rows = offsets[instances]
-    if not (
-        instances[0] == first_rows[0] == 0
-        and (instances[-1], first_rows[-1], len(b)) == (len(Z), len(D), len(D))
-        and not (np.diff(instances) < 0).any()
-        and not (np.diff(offsets) < 0).any()
-    ):
-        raise ValueError(
-            "offsets and instances must rise to the numbers of rows and queries, and rhs have one"
-            " per row"
-        )
+    # a wrong offset would be an address outside of the arrays
+    native.check_offsets("offsets", offsets, len(D))
+    native.check_offsets("instances", instances, len(Z))
     solutions, batch = _batch(D, Z, b, offsets, instances, slack, start)
+    first_rows = offsets[instances]  # of each programme
     alone = len(D) < _ROWS_WORTH_THREADS
     ranges = [(0, len(instances) - 1)] if alone else balanced_ranges(first_rows)
     shared_out(lambda programmes: _run(batch, *programmes), ranges)
@@ -181,31 +171,8 @@ def _batch(
     start: FloatArray | None,
 ) -> tuple[CompiledSolutions, native.Batch]:
     """Arrays for the solutions, and the programmes with their addresses."""
-    (rows, dx), (sequences, dz), count = D.shape, Z.shape, len(instances) - 1
-    solutions = unsolved(D, Z, instances)
-    # where the arrays of the solutions lie in the one array of numbers
-    size = count * dx * dz
-    W = address(solutions.numbers, np.float64, size + 2 * rows + 6 * count)
-    dual = W + 8 * size
-    figures = dual + 16 * rows
-    batch = native.Batch(
-        dx,
-        dz,
-        address(D, np.float64, rows, dx),
-        address(Z, np.float64, sequences, dz),
-        address(b, np.float64, rows),
-        address(offsets, np.int64, sequences + 1),
-        address(instances, np.int64, count + 1),
-        None if start is None else address(start, np.float64, rows),
-        math.inf if slack is None else slack,
-        W,
-        dual,
-        dual + 8 * rows,
-        figures,
-        figures + 32 * count,
-        figures + 40 * count,
-    )
-    return solutions, batch
+    batch = native.Batch(D, Z, b, offsets, instances, start, math.inf if slack is None else slack)
+    return CompiledSolutions(**batch.solutions), batch
 
 
 def _run(batch: native.Batch, first: int, last: int) -> None:
@@ -215,19 +182,14 @@ def _run(batch: native.Batch, first: int, last: int) -> None:
 
 def unsolved(D: FloatArray, Z: FloatArray, instances: IntArray) -> CompiledSolutions:
     """Arrays of zeros for the solutions of these programmes, all of them ``UNSETTLED``."""
-    rows, dx, dz, count = len(D), D.shape[1], Z.shape[1], len(instances) - 1
-    size = count * dx * dz
-    last = size + 2 * rows
-    numbers = np.zeros(last + 6 * count)
-    integers = numbers[last + 4 * count :].view(np.int64)
+    rows, count = len(D), len(instances) - 1
     return CompiledSolutions(
-        numbers[:size].reshape(count, dx, dz),
-        numbers[size : size + rows],
-        numbers[last : last + 4 * count].reshape(count, 4),
-        integers[:count],
-        integers[count:],
-        numbers[size + rows : last],
-        numbers,
+        W=np.zeros((count, D.shape[1], Z.shape[1])),
+        dual=np.zeros(rows),
+        figures=np.zeros((count, 4)),
+        outcome=np.zeros(count, np.int64),
+        systems=np.zeros(count, np.int64),
+        values=np.zeros(rows),
     )
 
 

@@ -42,12 +42,12 @@ from attsvm.solvers.hinges import smoothed
 from attsvm.solvers.outcomes import (
     HOPELESS,
     Request,
+    certified_solution,
     infeasible_solution,
-    solved,
     zero_solution,
 )
 from attsvm.solvers.pivoting import PIVOTING, PivotOptions, pivot
-from attsvm.solvers.programme import Point, Programme, empty_rows, equilibrate
+from attsvm.solvers.programme import DualPoint, Programme, empty_rows, equilibrate
 from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft
 from attsvm.solvers.solution import MarginSolution
 
@@ -131,7 +131,6 @@ class _Search:
         self.margins, self.norm, self.request, self.options = margins, norm, request, options
         self.exact = equilibrate(margins, request.slack, request.opposite)
         self.programme = _raise_tiny_rows(self.exact)
-        self.deadline = time.monotonic() + request.left
         self.best: Certificate | None = None
         self.solver = ""
         self.settled = False
@@ -183,26 +182,26 @@ class _Search:
     def _solution(self, ascent: BlockAscent) -> MarginSolution:
         """The solution of the best certificate."""
         assert self.best is not None
-        return solved(self.margins, self.best, self.request, self.solver, ascent.epochs)
+        return certified_solution(self.margins, self.best, self.request, self.solver, ascent.epochs)
 
     def _solve_capped_columns(self, sizes: IntArray) -> MarginSolution | None:
         """The solution where columns are of very different sizes, if that is reached."""
         p = self.exact
-        least = columns.solve_uneven(p, sizes, self.deadline, pivot_or_active_set)
+        least = columns.solve_uneven(p, sizes, self.request.deadline, pivot_or_active_set)
         if least is None:
             return None
         if least.contradiction:
-            point = Point(least.multipliers.high, np.zeros(p.shape), False, True)
+            point = DualPoint(least.multipliers.high, np.zeros(p.shape), False, True)
             verdict = self._contradiction(point, 0)
             return verdict if verdict is not None and verdict.status == "infeasible" else None
-        for dual in columns.rounded_multipliers(p, least, self.deadline):
+        for dual in columns.rounded_multipliers(p, least, self.request.deadline):
             self._consider(dual, "capped columns", least.W.reshape(p.shape))
             if self._is_within_tolerance() or self._is_late():
                 break
         if not self._is_within_tolerance():
             return None
         assert self.best is not None
-        return solved(self.margins, self.best, self.request, self.solver, 0)
+        return certified_solution(self.margins, self.best, self.request, self.solver, 0)
 
     def _ascend_and_pivot(self, ascent: BlockAscent) -> bool:
         """Ascent to a rough point, then pivoting or, where that is cheaper, more ascent; whether
@@ -210,7 +209,7 @@ class _Search:
         """
         p, options = self.programme, self.options
         largest = options.pivoting.largest_system
-        ascent.run(options.first_epochs, options.rough, self.deadline)
+        ascent.run(options.first_epochs, options.rough, self.request.deadline)
         if self.request.rough and self._ascend_roughly(ascent):
             return True
         for _ in range(2):
@@ -221,7 +220,7 @@ class _Search:
             streaming = options.streaming_cost * epochs * ascent.epoch_cost
             if min(free, p.dof) > largest or streaming < self._factorisation_cost(ascent):
                 most = min(math.ceil(1.5 * epochs) + 5, options.most_epochs)
-                ascent.run(most, 0.01 * _POLISHED, self.deadline)
+                ascent.run(most, 0.01 * _POLISHED, self.request.deadline)
                 self._consider(ascent.dual, "block ascent")
                 if self._is_done() or self._is_late():
                     return self._is_done()
@@ -233,7 +232,7 @@ class _Search:
                 return self._is_done()
             if p.hard and p.m <= options.few_rows:
                 break
-            ascent.run(4 * options.first_epochs, 0.03 * ascent.residual, self.deadline)
+            ascent.run(4 * options.first_epochs, 0.03 * ascent.residual, self.request.deadline)
         self._consider(ascent.dual, "block ascent")
         return self._is_done()
 
@@ -258,7 +257,7 @@ class _Search:
                     dual[np.argpartition(-dual, most)[most:]] = 0.0
                     self._pivot(dual)
                 return is_large
-            ascent.run(options.rough_epochs, 0.01 * _POLISHED, self.deadline)
+            ascent.run(options.rough_epochs, 0.01 * _POLISHED, self.request.deadline)
             spent += options.streaming_cost * options.rough_epochs * ascent.epoch_cost
 
     def _ascend_long(self, ascent: BlockAscent) -> None:
@@ -266,7 +265,7 @@ class _Search:
         options = self.options
         for _ in range(options.most_epochs // options.epochs_per_certificate):
             before = ascent.residual
-            ascent.run(options.epochs_per_certificate, 0.01 * _POLISHED, self.deadline)
+            ascent.run(options.epochs_per_certificate, 0.01 * _POLISHED, self.request.deadline)
             self._consider(ascent.dual, "block ascent")
             if self._is_done() or self._is_late() or not ascent.residual < 0.9 * before:
                 return
@@ -286,7 +285,7 @@ class _Search:
 
     def _pivot(self, dual: FloatArray, solver: str = "block ascent + pivoting") -> None:
         """Consider what pivoting makes of these multipliers."""
-        point = pivot(self.programme, dual, self.deadline, self.options.pivoting)
+        point = pivot(self.programme, dual, self.request.deadline, self.options.pivoting)
         self._consider(point.dual, solver, point.W)
         self.settled = point.settled
 
@@ -297,22 +296,22 @@ class _Search:
         p = self.programme
         if p.hard or p.opposite is not None:
             return False
-        for smoothed_dual in smoothed(p, dual, self.deadline):
+        for smoothed_dual in smoothed(p, dual, self.request.deadline):
             if self._free_rows(smoothed_dual) <= p.dof:
                 self._pivot(smoothed_dual, "smoothed hinges + pivoting")
                 if self._is_done():
                     return True
         return self._is_late()
 
-    def _active_set(self, dual: FloatArray) -> Point:
+    def _active_set(self, dual: FloatArray) -> DualPoint:
         """The end of the method of active sets, considered where it is no contradiction."""
-        point = active_set(self.programme, dual, self.deadline)
+        point = active_set(self.programme, dual, self.request.deadline)
         if not point.contradiction:
             self.settled = point.settled
             self._consider(point.dual, "active set", point.W)
         return point
 
-    def _contradiction(self, point: Point, epochs: int) -> MarginSolution | None:
+    def _contradiction(self, point: DualPoint, epochs: int) -> MarginSolution | None:
         """The verdict on multipliers that contradict each other; ``None`` on others."""
         p = self.programme
         if not point.contradiction:
@@ -329,7 +328,7 @@ class _Search:
         if self._is_within_tolerance() or self._is_late():
             return None
         p = self.exact  # of raised rows no contradiction says anything
-        point = integers.settled(p, self.deadline)
+        point = integers.solve_in_integers(p, self.request.deadline)
         if point is None:
             return None
         if point.contradiction:
@@ -345,7 +344,7 @@ class _Search:
             if self._is_within_tolerance() or self._is_late():
                 break
             share = looser * self.request.tol
-            W = integers.held(p, point, share, self.deadline)
+            W = integers.round_weights(p, point, share, self.request.deadline)
             if W is not None:
                 self._consider(point.dual, "integers", W)
             if self.best is not None and self.best.error <= share:
@@ -359,6 +358,7 @@ class _Search:
         p = self.programme
         if not np.isfinite(dual).all():
             return
+        began = time.monotonic()
         W, lam = p.restored(p.adjoint(dual) if weights is None else weights, dual)
         if self.request.slack is None:
             certificate = certify_hard(self.margins, self.norm, W, lam)
@@ -368,6 +368,7 @@ class _Search:
             )
         if self.best is None or certificate.error < self.best.error:
             self.best, self.solver = certificate, solver
+        self.request = self.request.after_certificate(began)
 
     def _is_done(self) -> bool:
         """Whether the weights are at rounding level, or at the tolerance when all signs of the
@@ -382,7 +383,7 @@ class _Search:
         return self.best is not None and self.best.error <= self.request.tol
 
     def _is_late(self) -> bool:
-        return time.monotonic() > self.deadline
+        return self.request.late
 
 
 def _raise_tiny_rows(p: Programme) -> Programme:

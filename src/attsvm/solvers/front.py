@@ -1,14 +1,12 @@
-r"""The front door: one call for every programme, norm and number of instances."""
+r"""The public calls: one programme, many programmes, and programmes larger than memory."""
 
 from __future__ import annotations
 
-import functools
-import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,87 +14,27 @@ from numpy.typing import ArrayLike
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
 from attsvm.datasets.attention_data import AttentionData, FloatArray
-from attsvm.margins import (
-    MarginBlocks,
-    Margins,
-    MarginsBatch,
-    PairMargins,
-    selection_batch,
-    selection_margins,
-)
+from attsvm.margins import MarginBlocks, Margins, MarginsBatch, PairMargins
 from attsvm.margins.consistency import check_arrays, check_batch
 from attsvm.norms import Frobenius, Lp, MaxRow, Norm, Rows, as_norm
-from attsvm.solvers import equalities, rows
-from attsvm.solvers.batch import SolutionBatch, solve_all, spread
-from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
+from attsvm.solvers import equalities, frobenius, polyhedral, rows
+from attsvm.solvers.batch import SolutionBatch, solve_all, solve_with_executor
+from attsvm.solvers.outcomes import Request, Solver, out_of_range_solution, restore_scale
 from attsvm.solvers.scaling import OutOfRangeError, check_finite, scaled
 from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.starts import Start, carried
+from attsvm.solvers.starts import Start, start_from
 from attsvm.solvers.threads import threads_that_pay
 
 
-@overload
-def max_margin(
-    margins: AttentionData,
-    tokens: ArrayLike,
-    norm: Norm | str | None = ...,
-    *,
-    slack: float | None = ...,
-    tol: float | None = ...,
-    warm_start: MarginSolution | ArrayLike | None = ...,
-    max_seconds: float | None = ...,
-) -> MarginSolution: ...
-
-
-@overload
 def max_margin(
     margins: Margins,
-    norm: Norm | str | None = ...,
-    *,
-    slack: float | None = ...,
-    tol: float | None = ...,
-    warm_start: MarginSolution | ArrayLike | None = ...,
-    max_seconds: float | None = ...,
-) -> MarginSolution: ...
-
-
-@overload
-def max_margin(
-    margins: MarginBlocks,
-    norm: Norm | str | None = ...,
-    *,
-    tol: float | None = ...,
-    max_seconds: float | None = ...,
-    memory: str | int | None = ...,
-    executor: Any = ...,
-) -> MarginSolution: ...
-
-
-@overload
-def max_margin(
-    margins: Sequence[Margins],
-    norm: Norm | str | None = ...,
-    *,
-    slack: float | None = ...,
-    tol: float | None = ...,
-    warm_start: None = ...,
-    max_seconds: float | None = ...,
-    executor: Any = ...,
-) -> SolutionBatch: ...
-
-
-def max_margin(  # type: ignore[misc]  # the norm is second beside margins, third beside data
-    margins: AttentionData | Margins | MarginBlocks | Sequence[Margins],
-    tokens: ArrayLike | Norm | str | None = None,
     norm: Norm | str | None = None,
     *,
     slack: float | None = None,
     tol: float | None = None,
     warm_start: MarginSolution | ArrayLike | None = None,
     max_seconds: float | None = None,
-    memory: str | int | None = None,
-    executor: Any = None,
-) -> MarginSolution | SolutionBatch:
+) -> MarginSolution:
     r"""The weights of least norm that meet every margin, with a proof.
 
     .. math:: \min_W \|W\| \ \text{ subject to }\ \langle A_c, W\rangle\ge b_c
@@ -104,19 +42,12 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
        \min_W \tfrac12\|W\|^2 + C\sum_c (b_c-\langle A_c,W\rangle)_+ .
 
     Rows marked in ``margins.equality`` are met with equality; see
-    :mod:`attsvm.solvers.equalities`.
+    :mod:`attsvm.solvers.equalities`. Many programmes are solved by :func:`max_margin_batch`,
+    programmes larger than memory by :func:`max_margin_blocks`.
 
     Args:
-        margins: data, with the tokens that are selected; or one programme; or several, as a
-            sequence or a :class:`~attsvm.margins.MarginsBatch`: a :class:`SolutionBatch` comes
-            back, in which each has its own status, ``inaccurate`` where a solution leaves float64.
-            Data with leading axes are several programmes. Small hard-margin programmes are solved
-            together in the Frobenius norm and in the entrywise norms with p = 1 and infinity, all
-            others one by one, on all cores. Or a programme of blocks, :meth:`Margins.from_blocks`,
-            see :mod:`attsvm.solvers.blocks`.
-        tokens: ``(n,)``, the selected token of each sequence of the data, for the programme of
-            :func:`~attsvm.margins.selection_margins`. Margins hold their tokens, and the norm
-            follows them: ``max_margin(data, tokens, "nuc")``, ``max_margin(margins, "nuc")``.
+        margins: the programme; of data and selected tokens
+            :func:`~attsvm.margins.selection_margins` makes it.
         norm: the norm to minimise, or its name (``"lp:1.75"``); the Frobenius norm when left out.
         slack: the penalty C of the soft margin; ``None`` for the hard margin. The soft margin
             always has a solution, and its ``W`` is not rescaled.
@@ -126,23 +57,17 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
         warm_start: an earlier solution, of any norm, for the same sequences (rows are matched by
             sequence and tokens, see
             :mod:`attsvm.solvers.starts`), or multipliers ``(m,)``.
-        max_seconds: wall-clock limit for each programme, checked between steps; the best certified
-            weights so far come back.
-        memory: of a programme of blocks, what the solver takes beside what the process has: bytes,
-            or a text such as ``"500MB"``; ``"2GiB"`` when left out.
-        executor: a :class:`concurrent.futures.Executor`; this process when left out. Of several
-            programmes it solves parts of the list, with the same bits; of a programme of blocks its
-            workers make the blocks and look at their rows.
+        max_seconds: wall-clock limit, checked between steps; the best certified weights so far come
+            back.
 
     Returns:
         The solution; its ``status`` says ``optimal``, ``infeasible``, ``almost infeasible`` or
         ``inaccurate``. No exception is raised for the last three.
 
     Raises:
-        InputError: data without tokens, an unknown norm, a penalty, tolerance or time limit that
-            is not positive, a warm start of another size or with invalid values, a negative or
-            non-finite right-hand side, a single programme whose solution leaves float64; blocks
-            that have changed between two passes over them, or too little memory for them.
+        InputError: something that is not a programme, an unknown norm, a penalty, tolerance or time
+            limit that is not positive, a warm start of another size or with invalid values, a
+            negative or non-finite right-hand side, a solution that leaves float64.
 
     Source:
         Programmes Att-SVM of Tarzanagh et al., *Max-Margin Token Selection in Attention Mechanism*
@@ -151,136 +76,232 @@ def max_margin(  # type: ignore[misc]  # the norm is second beside margins, thir
     Example:
         >>> import attsvm
         >>> toy = attsvm.datasets.toy("plane")
-        >>> solution = attsvm.max_margin(toy.data, attsvm.optimal_tokens(toy.data, toy.head))
+        >>> margins = attsvm.selection_margins(toy.data, attsvm.optimal_tokens(toy.data, toy.head))
+        >>> solution = attsvm.max_margin(margins)
         >>> solution.status, solution.W.round(3).tolist()
         ('optimal', [[2.854, -2.703], [5.371, 5.581]])
-        >>> [round(attsvm.max_margin(solution.margins, norm).norm, 2) for norm in ("nuc", "spec")]
+        >>> [round(attsvm.max_margin(margins, norm).norm, 2) for norm in ("nuc", "spec")]
         [9.75, 6.48]
         >>> between = attsvm.AttentionData([[[2], [1], [3]]], labels=[1], queries=[[1]])
-        >>> attsvm.max_margin(between, [0]).status
+        >>> attsvm.max_margin(attsvm.selection_margins(between, [0])).status
         'infeasible'
     """
-    margins, norm = _programmes(margins, tokens, norm)
-    in_blocks = isinstance(margins, MarginBlocks)
-    misplaced = {"slack": slack, "warm_start": warm_start} if in_blocks else {"memory": memory}
-    for name, value in misplaced.items():
-        if value is not None:
-            raise InputError(
-                f"{name} is not for {'programmes of blocks' if in_blocks else 'margins in memory'};"
-                f" leave it out{'' if in_blocks else ', or give Margins.from_blocks'}"
-            )
-    positive: dict[str, Any] = {"slack": slack, "tol": tol, "max_seconds": max_seconds}
-    for name, value in positive.items():
-        if value is None:
-            continue
-        if isinstance(value, str) or not (math.isfinite(value) and value > 0):
-            raise InputError(f"{name} is {kind(value)}; it must be positive and finite")
-    if isinstance(margins, MarginBlocks):
-        from attsvm.solvers.blocks import InBlocks, bytes_of  # and with it the pools of processes
-
-        request = Request(norm.tolerance if tol is None else tol, None, None, max_seconds)
-
-        def roughly(
-            part: Margins, near: float, start: FloatArray | None, left: float | None
-        ) -> MarginSolution:
-            with threads_that_pay(part.m, math.prod(part.shape)):
-                return _direct(part, norm, None, near, start, left, rough=True)
-
-        source = InBlocks(margins, norm, bytes_of(memory), executor)
-        return rows.solve(source, norm, request, roughly)
     if not isinstance(margins, Margins):
-        if isinstance(margins, MarginsBatch):
-            check_batch(margins)
-        if warm_start is not None:
-            raise InputError(
-                "warm_start belongs to a single programme; solve the programmes of a list one by"
-                " one to warm-start them"
-            )
-        if executor is not None and len(margins) > 1:
-            return spread(margins, partial(_several, norm, positive), executor)
-        return _several(norm, positive, 0, margins)
-    if executor is not None:
-        raise InputError(
-            "executor belongs to a list of programmes, or to one of blocks; leave it out for a"
-            " single one in memory"
-        )
-    if isinstance(margins, PairMargins):
-        if not rows.worth(margins):
-            margins = margins.restricted(np.arange(margins.m))
-    else:
+        raise _wrong_kind("max_margin", margins)
+    norm = as_norm(norm)
+    _check_positive(slack=slack, tol=tol, max_seconds=max_seconds)
+    if not isinstance(margins, PairMargins):
         margins = _checked(margins)
+    elif not rows.needs_working_sets(margins):
+        margins = margins.restricted(np.arange(margins.m))
     tol = norm.tolerance if tol is None else tol
 
-    def inner(
-        part: Margins, near: float, start: FloatArray | None, left: float | None
+    def solve_subset(
+        subset: Margins, tol: float, dual: FloatArray | None, seconds: float | None
     ) -> MarginSolution:
-        return _direct(part, norm, slack, near, start, left)
+        return solve_all_rows(subset, norm, slack, tol, dual, seconds)
 
     with threads_that_pay(margins.m, math.prod(margins.shape)):
         if (
             warm_start is None
-            and rows.worth(margins)
+            and rows.needs_working_sets(margins)
             and (
                 isinstance(margins, PairMargins)
                 or (margins.equality is None and (margins.rhs > 0.0).all())
             )
         ):
             check_finite(margins)
-            whole = rows.InMemory(margins, norm)
-            return rows.solve(whole, norm, Request(tol, slack, None, max_seconds), inner)
-        return _direct(margins, norm, slack, tol, warm_start, max_seconds)
-
-
-def _several(
-    norm: Norm, options: dict[str, Any], first: int, programmes: Sequence[Margins]
-) -> SolutionBatch:
-    """Several programmes in this process; what is refused is counted from ``first``."""
-    tol = norm.tolerance if options["tol"] is None else options["tol"]
-
-    def alone(each: Margins) -> MarginSolution:
-        try:
-            return max_margin(each, norm, **options)
-        except OutOfRangeError as error:
-            return replace(out_of_range(each, tol, options["slack"], str(error)), geometry=norm)
-
-    together = (norm == Frobenius() or _polyhedral(norm)) and options["slack"] is None
-    request = Request(tol, None, None, options["max_seconds"]) if together else None
-    return solve_all(programmes, norm, alone, request, first)
-
-
-def _programmes(
-    margins: Any, tokens: Any, norm: Norm | str | None
-) -> tuple[Margins | MarginBlocks | Sequence[Margins], Norm]:
-    """What to solve, in which norm."""
-    if isinstance(margins, AttentionData):
-        if tokens is None or isinstance(tokens, str | Norm):
-            raise InputError(
-                "max_margin was given data without the tokens that are selected; call"
-                " max_margin(data, tokens), with tokens such as optimal_tokens(data, head)"
+            source, request = (
+                rows.RowsInMemory(margins, norm),
+                Request(tol, slack, None, max_seconds),
             )
-        make = selection_batch if margins.batch_shape else selection_margins
-        return make(margins, tokens), as_norm(norm)
-    if tokens is not None and norm is not None:
-        raise InputError(
-            f"tokens is {kind(tokens)} beside margins, which hold their tokens; call"
-            " max_margin(data, tokens, norm) or max_margin(margins, norm)"
+            return rows.solve_on_working_sets(source, norm, request, solve_subset)
+        return solve_all_rows(margins, norm, slack, tol, warm_start, max_seconds)
+
+
+def max_margin_batch(
+    programmes: Sequence[Margins],
+    norm: Norm | str | None = None,
+    *,
+    slack: float | None = None,
+    tol: float | None = None,
+    max_seconds: float | None = None,
+    executor: Any = None,
+) -> SolutionBatch:
+    """The solutions of many programmes, each with its own status, as :func:`max_margin` gives them.
+
+    Small hard-margin programmes are solved together in the Frobenius norm and in the entrywise
+    norms with p = 1 and infinity, all others one by one, on all cores.
+
+    Args:
+        programmes: a sequence of margins, or a :class:`~attsvm.margins.MarginsBatch`, which
+            :func:`~attsvm.margins.selection_batch` makes of data with leading axes.
+        norm: the norm to minimise, or its name; the Frobenius norm when left out.
+        slack: the penalty C of the soft margin; ``None`` for the hard margin.
+        tol: as for :func:`max_margin`.
+        max_seconds: wall-clock limit for each programme.
+        executor: a :class:`concurrent.futures.Executor` that solves shares of the list, with the
+            same bits; this process when left out.
+
+    Returns:
+        The solutions, ``inaccurate`` where a solution leaves float64.
+
+    Raises:
+        InputError: an entry that is not a programme, and what :func:`max_margin` refuses, with the
+            position of the programme.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> tokens = np.random.default_rng(0).normal(size=(20, 2, 3, 2))
+        >>> data = attsvm.AttentionData(tokens, np.ones((20, 2)), queries=np.ones((20, 2, 1)))
+        >>> programmes = attsvm.selection_batch(data, np.zeros((20, 2), dtype=int))
+        >>> batch = attsvm.max_margin_batch(programmes)
+        >>> len(batch), batch.W.shape, int(batch.optimal.sum())
+        (20, (20, 2, 1), 11)
+    """
+    _check_programmes(programmes)
+    norm = as_norm(norm)
+    _check_positive(slack=slack, tol=tol, max_seconds=max_seconds)
+    solve = partial(_solve_programmes, norm, slack, tol, max_seconds)
+    if executor is not None and len(programmes) > 1:
+        return solve_with_executor(programmes, solve, executor)
+    return solve(0, programmes)
+
+
+def max_margin_blocks(
+    blocks: MarginBlocks,
+    norm: Norm | str | None = None,
+    *,
+    tol: float | None = None,
+    max_seconds: float | None = None,
+    memory: str | int | None = None,
+    executor: Any = None,
+) -> MarginSolution:
+    r"""The hard-margin solution of a programme whose rows are made or read a block at a time, as
+    often as the solver needs them; see :mod:`attsvm.solvers.blocks`.
+
+    Args:
+        blocks: the programme, :meth:`attsvm.Margins.from_blocks`.
+        norm: the norm to minimise, or its name; the Frobenius norm when left out.
+        tol: as for :func:`max_margin`.
+        max_seconds: wall-clock limit.
+        memory: what the solver takes beside what the process has: bytes, or a text such as
+            ``"500MB"``; ``"2GiB"`` when left out.
+        executor: a :class:`concurrent.futures.Executor` whose workers make the blocks and look at
+            their rows; this process when left out.
+
+    Returns:
+        The solution, proved over all rows; its ``margins``, ``dual`` and ``support`` are those of
+        the last working set.
+
+    Raises:
+        InputError: something that is not a programme of blocks; blocks that have changed between
+            two passes over them, or too little memory for them; and what :func:`max_margin`
+            refuses.
+
+    Example:
+        >>> import numpy as np
+        >>> import attsvm
+        >>> rows = np.random.default_rng(0).normal(size=(3, 20, 100))
+        >>> blocks = attsvm.Margins.from_blocks(lambda k: rows[k], count=3)
+        >>> solution = attsvm.max_margin_blocks(blocks, memory="100MB")
+        >>> solution.status, solution.constraints
+        ('optimal', 60)
+    """
+    from attsvm.solvers.blocks import (
+        RowsInBlocks,
+        parse_memory,
+    )  # and with it the pools of processes
+
+    if not isinstance(blocks, MarginBlocks):
+        raise _wrong_kind("max_margin_blocks", blocks)
+    norm = as_norm(norm)
+    _check_positive(tol=tol, max_seconds=max_seconds)
+    request = Request(norm.tolerance if tol is None else tol, None, None, max_seconds)
+
+    def solve_roughly(
+        subset: Margins, tol: float, dual: FloatArray | None, seconds: float | None
+    ) -> MarginSolution:
+        with threads_that_pay(subset.m, math.prod(subset.shape)):
+            return solve_all_rows(subset, norm, None, tol, dual, seconds, rough=True)
+
+    source = RowsInBlocks(blocks, norm, parse_memory(memory), executor)
+    return rows.solve_on_working_sets(source, norm, request, solve_roughly)
+
+
+def _wrong_kind(function: str, programme: Any) -> InputError:
+    """The refusal of a first argument, naming the function that takes it."""
+    if isinstance(programme, Margins):
+        advice = "call max_margin(margins, norm)"
+    elif isinstance(programme, MarginBlocks):
+        advice = "call max_margin_blocks(blocks, norm)"
+    elif isinstance(programme, AttentionData):
+        advice = (
+            "call max_margin_batch(selection_batch(data, tokens), norm)"
+            if programme.batch_shape
+            else "call max_margin(selection_margins(data, tokens), norm)"
         )
-    programmes = [] if isinstance(margins, Margins | MarginBlocks) else margins
+    elif isinstance(programme, Sequence) and not isinstance(programme, str):
+        advice = "call max_margin_batch(programmes, norm)"
+    else:
+        advice = {
+            "max_margin": "give margins, such as selection_margins(data, tokens)",
+            "max_margin_batch": "give a list of margins, such as selection_margins(data, tokens)",
+            "max_margin_blocks": "give blocks, such as Margins.from_blocks(function, count)",
+        }[function]
+    return InputError(f"{function} was given {kind(programme)}; {advice}")
+
+
+def _check_programmes(programmes: Any) -> None:
+    """Refuse what is not a sequence of margins."""
     if not isinstance(programmes, Sequence) or isinstance(programmes, str):
-        raise InputError(
-            f"max_margin was given {kind(margins)}; give data and tokens, margins such as"
-            " selection_margins(data, tokens), or a list of margins"
-        )
-    for k, each in enumerate(() if isinstance(programmes, MarginsBatch) else programmes):
-        if not isinstance(each, Margins):
+        raise _wrong_kind("max_margin_batch", programmes)
+    if isinstance(programmes, MarginsBatch):
+        check_batch(programmes)
+        return
+    for k, margins in enumerate(programmes):
+        if not isinstance(margins, Margins):
             raise InputError(
-                f"entry {k} of the list is {kind(each)}; give margins, such as"
+                f"entry {k} of the list is {kind(margins)}; give margins, such as"
                 " selection_margins(data, tokens)"
             )
-    return margins, as_norm(tokens if norm is None else norm)
 
 
-def _direct(
+def _check_positive(**options: Any) -> None:
+    """Refuse options that are neither left out nor positive and finite."""
+    for name, value in options.items():
+        if value is None:
+            continue
+        if isinstance(value, str) or not (math.isfinite(value) and value > 0):
+            raise InputError(f"{name} is {kind(value)}; it must be positive and finite")
+
+
+def _solve_programmes(
+    norm: Norm,
+    slack: float | None,
+    tol: float | None,
+    max_seconds: float | None,
+    first: int,
+    programmes: Sequence[Margins],
+) -> SolutionBatch:
+    """The solutions of programmes in this process; refusals count them from ``first``."""
+    accuracy = norm.tolerance if tol is None else tol
+
+    def solve_one(margins: Margins) -> MarginSolution:
+        try:
+            return max_margin(margins, norm, slack=slack, tol=tol, max_seconds=max_seconds)
+        except OutOfRangeError as error:
+            return replace(
+                out_of_range_solution(margins, accuracy, slack, str(error)), geometry=norm
+            )
+
+    compiled = (norm == Frobenius() or _is_polyhedral(norm)) and slack is None
+    request = Request(accuracy, None, None, max_seconds) if compiled else None
+    return solve_all(programmes, norm, solve_one, request, first)
+
+
+def solve_all_rows(
     margins: Margins,
     norm: Norm,
     slack: float | None,
@@ -289,13 +310,15 @@ def _direct(
     max_seconds: float | None,
     rough: bool = False,
 ) -> MarginSolution:
-    """One programme with all of its rows, at a scale near one, by the solver of its norm."""
+    """The solution of one programme with all of its rows, at a scale near one, by the solver of its
+    norm.
+    """
     near = scaled(margins)
     penalty = None if slack is None else near.penalty(slack)
     request = Request(tol, penalty, None, max_seconds, rough=rough)
     if warm_start is not None:
         start = (
-            carried(margins, warm_start, slack)
+            start_from(margins, warm_start, slack)
             if isinstance(warm_start, MarginSolution)
             else Start(_multipliers(margins, warm_start))
         )
@@ -304,17 +327,17 @@ def _direct(
             unchanged = near.margins is margins  # at another scale the multipliers are start enough
             request = replace(request, warm_start=dual, warm_weights=start.W if unchanged else None)
     near_norm = _simplest(norm, near.margins.shape)
-    solve = _solver_of(_module_of(near_norm, slack is not None))
-    found = (
+    solve = _solver_of(near_norm, slack is not None)
+    solution = (
         equalities.solve(near.margins, near_norm, request, solve)
         if margins.equality is not None and margins.equalities.any()
         else solve(near.margins, near_norm, request)
     )
-    if found.geometry is not norm and found.geometry != norm:
-        found = replace(found, geometry=norm)
+    if solution.geometry is not norm and solution.geometry != norm:
+        solution = replace(solution, geometry=norm)
     if near.margins is not margins:
-        found = rescaled(found, margins, near)
-    return found
+        solution = restore_scale(solution, margins, near)
+    return solution
 
 
 def _simplest(norm: Norm, shape: tuple[int, int]) -> Norm:
@@ -326,24 +349,25 @@ def _simplest(norm: Norm, shape: tuple[int, int]) -> Norm:
     return Frobenius() if shape[0] == 1 else Lp(norm.p)
 
 
-def _polyhedral(norm: Norm) -> bool:
+def _is_polyhedral(norm: Norm) -> bool:
+    """Whether the unit ball of the norm is a polytope: p = 1 and infinity."""
     return isinstance(norm, Lp) and norm.p in (1.0, math.inf)
 
 
-def _module_of(norm: Norm, soft: bool) -> str:
-    """The module that solves programmes of this norm, of soft or of hard margins."""
+def _solver_of(norm: Norm, soft: bool) -> Solver:
+    """The solver of this norm, for soft or for hard margins."""
     if norm == Frobenius():
-        return "attsvm.solvers.frobenius"
-    if _polyhedral(norm):
-        return "attsvm.solvers.hinged" if soft else "attsvm.solvers.polyhedral"
-    return "attsvm.solvers.splitting"
+        return frobenius.solve
+    if _is_polyhedral(norm) and not soft:
+        return polyhedral.solve
+    # These bring SciPy, which takes longer to import than most programmes to solve.
+    if _is_polyhedral(norm):
+        from attsvm.solvers import hinged
 
+        return hinged.solve
+    from attsvm.solvers import splitting
 
-@functools.cache
-def _solver_of(module: str) -> Solver:
-    """The solver of a module, imported where it is first asked for."""
-    solve: Solver = importlib.import_module(module).solve
-    return solve
+    return splitting.solve
 
 
 def _checked(margins: Margins) -> Margins:

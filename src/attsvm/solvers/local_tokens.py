@@ -30,7 +30,7 @@ def neighbours(solution: MarginSolution) -> list[IntArray]:
     Example:
         >>> import attsvm
         >>> data = attsvm.AttentionData([[[2, 0], [0, 0], [-2, 1]]], labels=[1], queries=[[1]])
-        >>> solution = attsvm.max_margin(data, [0])
+        >>> solution = attsvm.max_margin(attsvm.selection_margins(data, [0]))
         >>> solution.margins(solution.W).round(3).tolist()
         [1.0, 2.0]
         >>> [tokens.tolist() for tokens in attsvm.solvers.neighbours(solution)]
@@ -67,7 +67,7 @@ def locally_optimal(solution: MarginSolution, scores: ArrayLike) -> BoolArray:
         >>> import attsvm
         >>> for name in ("single_local", "single_global"):
         ...     toy = attsvm.datasets.toy(name)
-        ...     solution = attsvm.max_margin(toy.data, [1])
+        ...     solution = attsvm.max_margin(attsvm.selection_margins(toy.data, [1]))
         ...     print(toy.scores[0], attsvm.locally_optimal(solution, toy.scores))
         [1.  0.9 0. ] [ True]
         [1.  0.9 0.9] [False]

@@ -18,7 +18,6 @@ and signs: free multipliers in their box, margins at least :math:`b` on rows at 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,7 +25,8 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
-from attsvm.solvers.programme import Point, Programme, explicit_rows
+from attsvm.solvers.deadline import cholesky_work, time_for
+from attsvm.solvers.programme import DualPoint, Programme, explicit_rows
 from attsvm.solvers.threads import all_threads
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -117,7 +117,7 @@ def wrong_signs(
 
 def pivot(
     p: Programme, dual: FloatArray, deadline: float, options: PivotOptions = PIVOTING
-) -> Point:
+) -> DualPoint:
     """Exchange rows from the sides that ``dual`` suggests until all signs are right; the steps are
     those of this module.
 
@@ -151,7 +151,10 @@ def pivot(
     fewest, patience = p.m + 1, options.patience
     current, W = dual, p.adjoint(dual)
     for _ in range(options.systems):
-        if free.sum() > min(options.largest_system, p.dof):
+        size = int(free.sum())
+        if size > min(options.largest_system, p.dof):
+            break
+        if not time_for(cholesky_work(size, sum(p.shape)), deadline):
             break
         # 1. The multipliers of these sides, clipped into their box where they are no solution.
         solution = solve_system(p, Sides(free, upper), options)
@@ -165,9 +168,7 @@ def pivot(
         below &= ~signed
         wrong = np.flatnonzero(below | above | missed | exceeded)
         if len(wrong) == 0:
-            return Point(current, W, True)
-        if time.monotonic() > deadline:
-            break
+            return DualPoint(current, W, True)
         # 3. All of them move; after some rounds without progress only the last one, which cannot
         # cycle.
         if len(wrong) < fewest:
@@ -182,7 +183,7 @@ def pivot(
             (free & ~moving) | ((missed | exceeded) & moving),
             (upper & ~moving) | (above & moving),
         )
-    return Point(current, W, False)
+    return DualPoint(current, W, False)
 
 
 def without_negative(p: Programme, dual: FloatArray) -> FloatArray:

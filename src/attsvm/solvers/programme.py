@@ -171,7 +171,7 @@ class Programme:
         return dual - np.where(self.opposite >= 0, np.minimum(dual, dual[self.opposite]), 0.0)
 
 
-class Point(NamedTuple):
+class DualPoint(NamedTuple):
     """Multipliers and weights of one stage.
 
     ``settled`` is True when every sign is right; otherwise ``dual`` is the last point, clipped into
@@ -215,13 +215,13 @@ def pulled(D: FloatArray, offsets: IntArray, dual: FloatArray) -> FloatArray:
 
 def _exponents(rows: FloatArray) -> IntArray:
     """``(m,)``: of the power of two that brings the norm of each row near one."""
-    found = np.empty(len(rows), dtype=np.int64)
+    exponents = np.empty(len(rows), dtype=np.int64)
     library.row_exponents(
         address(rows, np.float64, *rows.shape),
         *rows.shape,
-        address(found, np.int64, len(rows)),
+        address(exponents, np.int64, len(rows)),
     )
-    return found
+    return exponents
 
 
 def explicit_rows(p: Programme, rows: IntArray) -> FloatArray:

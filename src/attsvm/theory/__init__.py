@@ -1,7 +1,7 @@
 """The theorist's room: conditions of the theorems, regularisation paths, the finite part
 beside the diverging one, soft labels, priority graphs, sentences and the training on them.
 
-Nothing else of the library imports this room.
+Nothing else of the library imports this room, but the command ``attsvm bias``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 _HOME = {
     "BallPath": "ball",
     "Cone": "radius_path",
+    "BiasOptions": "optimiser_bias",
     "GraphSVM": "graph",
+    "ImplicitBias": "optimiser_bias",
     "Likelihood": "likelihood",
     "MarginDrop": "drop",
     "Mixture": "mixtures",
@@ -30,6 +32,7 @@ _HOME = {
     "graph_margins": "sentence_margins",
     "graph_svm": "graph",
     "graph_svm_batch": "graph",
+    "implicit_bias": "optimiser_bias",
     "in_bregman_cone": "start_cones",
     "leading_tokens": "graph",
     "local_arcs": "graph",
@@ -53,8 +56,10 @@ _HOME = {
 
 __all__ = [
     "BallPath",
+    "BiasOptions",
     "Cone",
     "GraphSVM",
+    "ImplicitBias",
     "Likelihood",
     "MarginDrop",
     "Mixture",
@@ -72,6 +77,7 @@ __all__ = [
     "graph_margins",
     "graph_svm",
     "graph_svm_batch",
+    "implicit_bias",
     "in_bregman_cone",
     "leading_tokens",
     "local_arcs",
@@ -116,6 +122,7 @@ if TYPE_CHECKING:
         sparsemax,
         sparsemax_selection,
     )
+    from attsvm.theory.optimiser_bias import BiasOptions, ImplicitBias, implicit_bias
     from attsvm.theory.parts import PartsReport, SplitWeights, TwoParts
     from attsvm.theory.radius_path import Cone, RegularizationPath, regularization_path
     from attsvm.theory.sentence_margins import (

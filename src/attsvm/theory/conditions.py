@@ -17,7 +17,7 @@ from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData, BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins, selection_margins
 from attsvm.margins.tokens import optimal_tokens, token_scores
-from attsvm.solvers import max_margin
+from attsvm.solvers import max_margin, max_margin_batch
 
 LossName = Literal["logistic", "exponential", "linear"]
 
@@ -135,7 +135,7 @@ def feasible(data: AttentionData, tokens: ArrayLike) -> BoolArray:
     """
     selected = _per_instance(data, tokens)
     indices = list(np.ndindex(data.batch_shape))
-    solutions = max_margin(
+    solutions = max_margin_batch(
         [selection_margins(data.instance(*index), selected[index]) for index in indices]
     )
     return np.array(

@@ -23,7 +23,7 @@ from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.margins import Margins, decoder_margins
 from attsvm.margins.checks import reals, selected_tokens
 from attsvm.norms import Norm, as_norm
-from attsvm.solvers import MarginSolution, max_margin
+from attsvm.solvers import MarginSolution, max_margin, max_margin_batch
 
 _ROUNDED = 1e-14  # relative rounding of a margin and of the dual norms that are compared with it
 
@@ -104,7 +104,7 @@ def margin_drop(
     )
     features = data.labels[:, None] * (attention[:, :, None, :] @ data.tokens)[:, :, 0]
     away = 1.0 - attention[:, np.arange(data.n), selected]
-    solutions = max_margin([_label_margins(rows) for rows in features])
+    solutions = max_margin_batch([_label_margins(rows) for rows in features])
     reached = np.array(
         [1.0 / solution.norm if solution.has_weights else 0.0 for solution in solutions]
     )
@@ -220,7 +220,7 @@ def _piecewise(
     steps = away[:, None, None] * (other_features - selected_features)[:, None]
     features = selected_features + steps  # (others, points, n, d)
     # 1. heads
-    solutions = max_margin(
+    solutions = max_margin_batch(
         [_label_margins(rows) for rows in features[:, 1:].reshape(-1, *selected_features.shape)],
         norm,
     )

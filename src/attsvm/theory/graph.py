@@ -21,7 +21,7 @@ from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import equality_basis
-from attsvm.solvers import max_margin
+from attsvm.solvers import max_margin_batch
 from attsvm.theory.likelihood import (
     Likelihood,
     attention_likelihood,
@@ -165,7 +165,7 @@ def graph_svm_batch(data: Sequence[NextTokenData]) -> list[GraphSVM]:
         graph_margins(sentences.embeddings, order.arcs)
         for sentences, order in zip(data, orders, strict=True)
     ]
-    solutions = max_margin(margins)
+    solutions = max_margin_batch(margins)
     # the finite part W_fin: the loss of tokens in the winner's component, on the cyclic subspace
     subspaces = [equality_basis(programme) for programme in margins]
     components = [_components(order) for order in orders]

@@ -48,7 +48,8 @@ class Cone:
     Example:
         >>> import attsvm
         >>> data, head = attsvm.datasets.unit_sphere(3, 3, 4, seed=0)
-        >>> best = attsvm.max_margin(data, attsvm.optimal_tokens(data, head))
+        >>> margins = attsvm.selection_margins(data, attsvm.optimal_tokens(data, head))
+        >>> best = attsvm.max_margin(margins)
         >>> import numpy as np
         >>> cone = attsvm.Cone(best.W, degrees=5)
         >>> path = attsvm.regularization_path(data, head, radii=[100], starts=3, cone=cone)
@@ -104,7 +105,8 @@ class RegularizationPath(Compact):
     Example:
         >>> import attsvm
         >>> data, head = attsvm.datasets.unit_sphere(3, 3, 4, seed=0)
-        >>> best = attsvm.max_margin(data, attsvm.optimal_tokens(data, head))
+        >>> margins = attsvm.selection_margins(data, attsvm.optimal_tokens(data, head))
+        >>> best = attsvm.max_margin(margins)
         >>> path = attsvm.regularization_path(data, head, norm="nuc", radii=[10, 100], starts=3)
         >>> path.W.shape, path.norm, bool(path.log_excess[1] < path.log_excess[0])
         ((2, 4, 4), Nuclear(), True)
@@ -183,7 +185,8 @@ def regularization_path(
     Example:
         >>> import attsvm
         >>> data, head = attsvm.datasets.unit_sphere(3, 3, 4, seed=0)
-        >>> best = attsvm.max_margin(data, attsvm.optimal_tokens(data, head))
+        >>> margins = attsvm.selection_margins(data, attsvm.optimal_tokens(data, head))
+        >>> best = attsvm.max_margin(margins)
         >>> path = attsvm.regularization_path(data, head, radii=[10, 1000], starts=3)
         >>> gaps = path.direction_gap(best)
         >>> bool(gaps[1] < gaps[0])

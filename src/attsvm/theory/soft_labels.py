@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import LeastNorm, equality_basis, least_norm
-from attsvm.solvers import max_margin
+from attsvm.solvers import max_margin_batch
 from attsvm.theory.likelihood import Likelihood, inside_subspaces
 from attsvm.theory.parts import TwoParts
 from attsvm.theory.soft_label_constraints import (
@@ -174,7 +174,7 @@ def soft_label_svm_batch(
     for start, basis, least in zip(starts, subspaces, odds, strict=True):
         start[: len(basis)] = np.tensordot(basis, least.W, axes=2)
     minimisers = inside_subspaces(reduced, subspaces, starts)
-    solutions = max_margin(margins)
+    solutions = max_margin_batch(margins)
     return [
         SoftLabelSVM(
             solution=solutions[k],

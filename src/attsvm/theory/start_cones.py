@@ -36,7 +36,8 @@ def in_bregman_cone(
         >>> import numpy as np
         >>> import attsvm
         >>> data = attsvm.AttentionData([[[2, 0], [0, 0]]], labels=[1], queries=[[1]])
-        >>> solution = attsvm.max_margin(data, [0], attsvm.Lp(3))  # along [1, 0]
+        >>> margins = attsvm.selection_margins(data, [0])
+        >>> solution = attsvm.max_margin(margins, attsvm.Lp(3))  # along [1, 0]
         >>> W = np.array([[[3.0], [0.3]], [[3.0], [3.0]]])
         >>> attsvm.theory.in_bregman_cone(W, solution, mu=0.1).tolist()
         [True, False]

@@ -24,10 +24,12 @@ from attsvm.attention import Attention, LogScale
 from attsvm.attention.overriding import linear_head, overridden
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
-from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
-from attsvm.training.engine import Look, hooked
+from attsvm.optim import MirrorDescent, SteepestDescent
+from attsvm.optim.polyak import PolyakDescent
+from attsvm.training.engine import Evaluation, hooked
 
 Schedule = Callable[[int], float] | Mapping[str, Callable[[int], float]] | LRScheduler
+_SETTINGS = (bool, int, float, tuple)  # types that a scheduler may write into a group
 
 
 class AutogradEngine:
@@ -52,39 +54,46 @@ class AutogradEngine:
         self._functions = (
             None
             if schedule is None or isinstance(schedule, LRScheduler)
-            else _by_group(model, optimizer, schedule)
+            else _group_schedules(model, optimizer, schedule)
         )
         self._sequences = model.sequences(data)
         groups = optimizer.param_groups
-        steepest, mirror = (
-            isinstance(optimizer, SteepestDescent),
-            isinstance(optimizer, MirrorDescent),
-        )
-        self._polyak = any(group.get("step_size") == "polyak" for group in groups)
+        is_steepest = isinstance(optimizer, SteepestDescent)
+        is_mirror = isinstance(optimizer, MirrorDescent)
+        is_polyak = isinstance(optimizer, PolyakDescent)
         # with momentum or weight decay a zero gradient is no place to stay
-        self._stops = (steepest or mirror) and not any(
+        self._stops = (is_steepest or is_mirror) and not any(
             group["momentum"] or group["weight_decay"] for group in groups
         )
+        # normalised steps of the gradient alone do not depend on its size
         scale_free = (
-            steepest
-            and not self._polyak
+            is_steepest
+            and not is_polyak
             and all(group["normalize"] and not group["momentum"] for group in groups)
         )
-        if mirror:
-            scale_free = all(_sees_no_scale(group) for group in groups)
+        if is_mirror:
+            scale_free = all(_is_scale_free(group) for group in groups)
         self._rescales = not (overridden(model) or hooked(optimizer))
         self._scale = LogScale() if scale_free and self._rescales else None
         self._rates = [group["lr"] for group in groups]
-        like = next(iter(model.weights.values()))
-        self._shares = Shares(model, optimizer, step_scale) if step_scale else None
+        weight = next(iter(model.weights.values()))
+        self._shares = StepShares(model, optimizer, step_scale) if step_scale else None
         self._parameters = list(model.parameters())
         trained = [parameter for group in groups for parameter in group["params"]]
-        own = {id(parameter) for parameter in (*model.weights.values(), *_readouts(model))}
-        self._own = [each for each in trained if model.runs is None or id(each) in own]
-        self._shared = [each for each in trained if not any(each is other for other in self._own)]
-        self._on_cpu = like.device.type == "cpu"
-        self._ones = like.new_ones(() if model.runs is None else (model.runs,))
-        self._stopped = torch.full((model.runs or 1,), -1, device=like.device)
+        # parameters of one run each, and those that all runs share
+        with_run_axis = {
+            id(parameter) for parameter in (*model.weights.values(), *_readouts_per_run(model))
+        }
+        self._per_run = [
+            parameter
+            for parameter in trained
+            if model.runs is None or id(parameter) in with_run_axis
+        ]
+        per_run = {id(parameter) for parameter in self._per_run}
+        self._shared = [parameter for parameter in trained if id(parameter) not in per_run]
+        self._on_cpu = weight.device.type == "cpu"
+        self._ones = weight.new_ones(() if model.runs is None else (model.runs,))
+        self._stopped = torch.full((model.runs or 1,), -1, device=weight.device)
 
     @property
     def stopped_at(self) -> IntArray:
@@ -92,9 +101,13 @@ class AutogradEngine:
         return self._stopped.cpu().numpy().copy()
 
     def _backward(self, scale: LogScale | None) -> Tensor:
-        self._forget()
-        parts = (self._sequences,) if scale is None else (self._sequences, scale)
-        loss = self._model.loss(*parts)
+        """The loss of each run, ``([runs])``, with the gradients in the parameters."""
+        self._clear_gradients()
+        loss = (
+            self._model.loss(self._sequences)
+            if scale is None
+            else self._model.loss(self._sequences, scale)
+        )
         torch.autograd.backward(
             loss, self._ones if loss.dtype == self._ones.dtype else self._ones.to(loss.dtype)
         )
@@ -102,7 +115,7 @@ class AutogradEngine:
             self._model.add_penalty(scale)
         return loss.detach()
 
-    def _forget(self) -> None:
+    def _clear_gradients(self) -> None:
         for parameter in self._parameters:
             parameter.grad = None
 
@@ -113,11 +126,18 @@ class AutogradEngine:
             if self._stops:
                 self._note_zeros(number)
             self._move(number, loss)
-        self._forget()
+        self._clear_gradients()
         if count and self._functions is not None:
             self._set_rates([1.0] * len(self._rates))
 
     def _move(self, number: int, loss: Tensor) -> None:
+        """Take step ``number`` along the gradients in the parameters.
+
+        1. Step lengths by the schedule.
+        2. The step of the optimiser, of which every run keeps its share.
+        3. The schedulers of torch.
+        """
+        # 1. step lengths
         if self._functions is not None:
             self._set_rates(
                 [
@@ -125,14 +145,16 @@ class AutogradEngine:
                     for function in self._functions
                 ]
             )
+        # 2. the step
         if self._shares is not None:
             self._shares.remember()
-        if self._polyak and isinstance(self._optimizer, SteepestDescent | CombinedOptimizer):
-            self._optimizer.step(loss=loss)
+        if isinstance(self._optimizer, PolyakDescent):
+            self._optimizer.step(lambda: loss)
         else:
             self._optimizer.step()
         if self._shares is not None:
             self._shares.shorten()
+        # 3. schedulers
         if isinstance(self._schedule, ReduceLROnPlateau):
             self._schedule.step(float(loss.mean()))
         elif isinstance(self._schedule, LRScheduler):
@@ -145,15 +167,15 @@ class AutogradEngine:
             group["lr"] = rate * factor
 
     def _note_zeros(self, step: int) -> None:
-        """A steepest descent at a zero gradient stays there for good: note when it arrived."""
+        """Record ``step`` for runs whose gradient is zero: they stay there for good."""
         runs = len(self._stopped)
-        # One entry of each run most often tells, and looking at it costs nothing where the host
+        # One entry of each run is most often not zero, and reading it costs nothing where the host
         # need not wait for it.
-        first = self._own[0].grad if self._own and self._on_cpu else None
+        first = self._per_run[0].grad if self._per_run and self._on_cpu else None
         if first is not None and first.numpy().reshape(runs, -1)[:, :1].all():
             return
         moving = torch.zeros_like(self._stopped, dtype=torch.bool)
-        for parameter in self._own:
+        for parameter in self._per_run:
             if parameter.grad is not None:
                 moving |= parameter.grad.reshape(runs, -1).any(dim=1)
         for parameter in self._shared:  # what moves it moves every run
@@ -161,11 +183,12 @@ class AutogradEngine:
                 moving |= parameter.grad.any()
         self._stopped.masked_fill_((self._stopped < 0) & ~moving, step)
 
-    def look(self) -> Look:
+    def evaluate(self) -> Evaluation:
         """Loss, selection and norms at the present weights."""
         model, scale = self._model, LogScale() if self._rescales else None
         runs = model.runs or 1
         loss = self._backward(scale)
+        # the norm over all weights, of any size: a sum of squares in logarithms
         logs = [
             torch.log(torch.linalg.matrix_norm(weight.grad))
             for weight in model.weights.values()
@@ -178,7 +201,7 @@ class AutogradEngine:
             )
         log_norm = 0.5 * torch.logsumexp(torch.stack([2.0 * log for log in logs]), dim=0)
         log_norm = log_norm if scale is None else log_norm + scale.weights
-        self._forget()
+        self._clear_gradients()
         with torch.no_grad():
             selection, combined = model.selection(self._sequences), model.combined()
         probability = torch.exp(
@@ -186,26 +209,29 @@ class AutogradEngine:
         )
         rows = selection.winner.shape[0 if model.runs is None else 1 :]
         head = linear_head(model)
-        direct = combined.data_ptr() == next(iter(model.weights.values())).data_ptr()
-        return Look(
-            loss=_numpy(loss).reshape(runs),
+        # where W is the parameter itself, it is not recorded twice
+        is_parameter = combined.data_ptr() == next(iter(model.weights.values())).data_ptr()
+        return Evaluation(
+            loss=_to_numpy(loss).reshape(runs),
             selected=selection.winner.cpu().numpy().reshape(runs, *rows),
-            softmax_probability=_numpy(probability).reshape(runs, *rows),
-            log_gradient_norm=_numpy(log_norm).reshape(runs),
-            W=_numpy(combined).reshape(runs, *combined.shape[-2:]),
+            softmax_probability=_to_numpy(probability).reshape(runs, *rows),
+            log_gradient_norm=_to_numpy(log_norm).reshape(runs),
+            W=_to_numpy(combined).reshape(runs, *combined.shape[-2:]),
             head=(
                 np.zeros((runs, 0))
                 if head is None
-                else np.broadcast_to(_numpy(head.weight), (runs, head.weight.shape[-1]))
+                else np.broadcast_to(_to_numpy(head.weight), (runs, head.weight.shape[-1]))
             ),
             intercept=(
-                np.zeros(runs) if head is None else np.broadcast_to(_numpy(head.intercept), (runs,))
+                np.zeros(runs)
+                if head is None
+                else np.broadcast_to(_to_numpy(head.intercept), (runs,))
             ),
             parameters=(
                 {}
-                if direct
+                if is_parameter
                 else {
-                    name: _numpy(value).reshape(runs, *value.shape[-2:])
+                    name: _to_numpy(value).reshape(runs, *value.shape[-2:])
                     for name, value in model.weights.items()
                 }
             ),
@@ -239,6 +265,7 @@ class AutogradEngine:
                 {name: value for name, value in group.items() if isinstance(value, _SETTINGS)}
                 for group in self._optimizer.param_groups
             ]
+            # what torch does not load as plain numbers would not be resumed
             file = io.BytesIO()
             try:
                 torch.save([self._schedule.state_dict(), groups], file)
@@ -274,20 +301,17 @@ class AutogradEngine:
             file = io.BytesIO(np.asarray(arrays["schedule"], dtype=np.uint8).tobytes())
             state_of_schedule, settings = torch.load(file, weights_only=True)
             self._schedule.load_state_dict(state_of_schedule)
-            for group, written in zip(self._optimizer.param_groups, settings, strict=True):
-                group.update(written)
+            for group, saved in zip(self._optimizer.param_groups, settings, strict=True):
+                group.update(saved)
 
 
-_SETTINGS = (bool, int, float, tuple)  # what a scheduler may write into a group
-
-
-def _readouts(model: Attention) -> list[Tensor]:
-    """The readout of a linear head with one column for every run."""
+def _readouts_per_run(model: Attention) -> list[Tensor]:
+    """The readout of a linear head with one column for every run, as a list of one or none."""
     head = linear_head(model)
     return [] if head is None or head.readout.ndim < 3 else [head.readout]
 
 
-def _by_group(
+def _group_schedules(
     model: Attention,
     optimizer: Optimizer,
     schedule: Callable[[int], float] | Mapping[str, Callable[[int], float]],
@@ -300,20 +324,20 @@ def _by_group(
     if not isinstance(schedule, Mapping):
         return [schedule] * len(optimizer.param_groups)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    found = []
+    functions = []
     for group in optimizer.param_groups:
-        own = [schedule.get(names[id(parameter)]) for parameter in group["params"]]
-        if any(function is not own[0] for function in own):
+        of_members = [schedule.get(names[id(parameter)]) for parameter in group["params"]]
+        if any(function is not of_members[0] for function in of_members):
             members = " and ".join(names[id(parameter)] for parameter in group["params"])
             raise InputError(
                 f"{members} have different schedules and share a group of the optimizer; give each"
                 " a group of its own"
             )
-        found.append(own[0])
-    return found
+        functions.append(of_members[0])
+    return functions
 
 
-def _sees_no_scale(group: dict[str, Any]) -> bool:
+def _is_scale_free(group: dict[str, Any]) -> bool:
     """Whether mirror descent takes the same step when the gradient of every run has a positive
     factor of its own.
     """
@@ -322,11 +346,12 @@ def _sees_no_scale(group: dict[str, Any]) -> bool:
     )
 
 
-def _numpy(tensor: Tensor) -> FloatArray:
+def _to_numpy(tensor: Tensor) -> FloatArray:
+    """A float64 array of the numbers of a tensor, wherever it lies."""
     return tensor.detach().cpu().numpy().astype(np.float64)
 
 
-class Shares:
+class StepShares:
     """The points that an optimiser moves from, and how far along its step every run goes.
 
     Args:
@@ -343,8 +368,9 @@ class Shares:
         self, model: Attention, optimizer: Optimizer, step_scale: Mapping[str, FloatArray]
     ) -> None:
         names = dict(model.named_parameters())
-        self._moved = [
-            (names[name], _beside(names[name], share)) for name, share in step_scale.items()
+        self._scaled = [
+            (names[name], _broadcast_over_runs(names[name], share))
+            for name, share in step_scale.items()
         ]
         self._mirror = optimizer if isinstance(optimizer, MirrorDescent) else None
         self._groups: dict[int, dict[str, Any]] = {}
@@ -354,7 +380,7 @@ class Shares:
                     "step_scale scales steps of the dual, and decay_mode='primal' with p other"
                     " than 2 is no multiple of a step there; use decay_mode='dual' or 'l2'"
                 )
-            self._groups |= {id(each): group for each in group["params"]}
+            self._groups |= {id(parameter): group for parameter in group["params"]}
         self._before: list[Tensor] = []
 
     def _point(self, parameter: Tensor) -> Tensor:
@@ -366,13 +392,14 @@ class Shares:
 
     @torch.no_grad()
     def remember(self) -> None:
-        """Called before a step."""
-        self._before = [self._point(parameter) for parameter, _ in self._moved]
+        """Copy the points before a step."""
+        self._before = [self._point(parameter) for parameter, _ in self._scaled]
 
     @torch.no_grad()
     def shorten(self) -> None:
-        """Called after the step: every run keeps its share."""
-        for (parameter, share), old in zip(self._moved, self._before, strict=True):
+        """Move every run back to its share of the step."""
+        for (parameter, share), old in zip(self._scaled, self._before, strict=True):
+            # W <- W_old + s (W_new - W_old), or the same of the dual iterate
             point = torch.lerp(old, self._point(parameter), share.to(old.dtype))
             group = self._groups.get(id(parameter))
             if self._mirror is None or group is None:
@@ -381,8 +408,8 @@ class Shares:
                 self._mirror.move_to(group, parameter, point)
 
 
-def _beside(parameter: Tensor, share: FloatArray) -> Tensor:
-    """The shares as they multiply a parameter with leading runs."""
+def _broadcast_over_runs(parameter: Tensor, share: FloatArray) -> Tensor:
+    """Shares ``(runs,)`` as a tensor that multiplies a parameter ``(runs, ...)``."""
     return torch.as_tensor(share, dtype=parameter.dtype, device=parameter.device).reshape(
         -1, *[1] * (parameter.ndim - 1)
     )

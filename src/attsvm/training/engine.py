@@ -1,4 +1,4 @@
-"""What the compiled and the torch loop are to :func:`~attsvm.training.train`."""
+"""The interface of the compiled and the torch loop to :func:`~attsvm.training.train`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-def values(schedule: Callable[[int], float] | None, step: int, count: int) -> FloatArray:
-    """``(count,)``: factors of the step length from ``step`` on."""
+def step_factors(schedule: Callable[[int], float] | None, step: int, count: int) -> FloatArray:
+    """Factors ``(count,)`` of the step length from ``step`` on."""
     if schedule is None:
         return np.ones(count)
     return np.array([float(schedule(k)) for k in range(step, step + count)])
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class Evaluation:
     """Everything that is recorded of one step, with a leading run axis; see
     :class:`~attsvm.training.Trajectory`.
     """
@@ -38,23 +38,24 @@ class Look:
 
 
 class Engine(Protocol):
-    """A loop. Splitting ``advance`` into several calls never changes a bit of the
-    result.
+    """A loop of training steps.
+
+    Splitting ``advance`` into several calls never changes a bit of the result.
     """
 
     name: str
 
     @property
     def stopped_at(self) -> IntArray:
-        """The step at which the gradient of each run was exactly zero, -1 where it never was."""
+        """``(runs,)``, the step at which the gradient was exactly zero, -1 where it never was."""
 
     def advance(self, step: int, count: int) -> None:
         """Take ``count`` steps, the first of which is number ``step``; a run with a zero gradient
         stays where it is from then on.
         """
 
-    def look(self) -> Look:
-        """Read the present state."""
+    def evaluate(self) -> Evaluation:
+        """Loss, selection and norms at the present weights."""
 
     def state(self) -> dict[str, Any]:
         """Arrays from which :meth:`restore` continues to the same bits, copied."""

@@ -27,21 +27,21 @@ _LANES = 4  # numbers of a register: shorter rows end in zeros
 
 
 @dataclass(frozen=True, eq=False)
-class Instance:
-    """One instance.
+class ReducedInstance:
+    """One instance in coordinates of what its keys and queries span.
 
     Attributes:
-        sequences: what the compiled core reads; it keeps the arrays alive.
+        sequences: the arrays of the compiled core.
         labels: ``(n,)``.
         tokens: ``(N, d_v)``, the values of all visible tokens.
         start: ``(n + 1,)``, where each sequence begins.
-        positions: ``(N,)``, where each token stands in its sequence.
+        positions: ``(N,)``, the position of each token in its sequence.
         U: ``(r_k, d_k)``, orthonormal rows that span the centred keys, and zeros; None for all of
             them.
-        V: ``(r_z, d_z)``, the same for queries.
+        V: ``(r_z, d_z)``, orthonormal rows that span the queries, and zeros; None for all of them.
     """
 
-    sequences: native.Sequences
+    sequences: native.SequenceArrays
     labels: FloatArray
     tokens: FloatArray
     start: IntArray
@@ -50,110 +50,121 @@ class Instance:
     V: FloatArray | None
 
     def scores(self, head: FloatArray) -> FloatArray:
-        """``(N,)``: label times score of every token, without the intercept. Equal tokens have
+        """Label times score of every token, ``(N,)``, without the intercept. Equal tokens have
         equal bits.
         """
-        values = native.products(self.tokens, head[None])[:, 0]
+        values = native.products_by_row(self.tokens, head[None])[:, 0]
         return np.repeat(self.labels, np.diff(self.start)) * values
 
-    def inside(self, W: FloatArray) -> FloatArray:
-        r"""``(r_z, r_k)``: the transpose of :math:`U^\top WV` for ``W`` ``(d_k, d_z)``."""
-        return inside(self.keys_inside(W).T, self.V)
+    def coordinates(self, W: FloatArray) -> FloatArray:
+        r"""The transpose of :math:`U^\top WV`, ``(r_z, r_k)``, for ``W`` ``(d_k, d_z)``."""
+        return to_coordinates(self.key_coordinates(W).T, self.V)
 
-    def keys_inside(self, rows: FloatArray) -> FloatArray:
-        """``(r_k, m)``: rows ``(d_k, m)`` in coordinates of the keys."""
-        found = inside(rows, self.U)
-        wide = np.zeros((int(self.sequences.d_k), found.shape[1]))
-        wide[: len(found)] = found
-        return wide
+    def key_coordinates(self, rows: FloatArray) -> FloatArray:
+        """Coordinates ``(r_k, m)`` of rows ``(d_k, m)`` in the basis of the keys, and zeros."""
+        coordinates = to_coordinates(rows, self.U)
+        padded = np.zeros((int(self.sequences.d_k), coordinates.shape[1]))
+        padded[: len(coordinates)] = coordinates
+        return padded
 
 
-def inside(rows: FloatArray, basis: FloatArray | None) -> FloatArray:
-    """Rows of factors or weights in coordinates of a basis."""
+def to_coordinates(rows: FloatArray, basis: FloatArray | None) -> FloatArray:
+    """Coordinates of rows ``(d, m)`` in a basis ``(r, d)``; the rows themselves without one."""
     return rows if basis is None else basis @ rows
 
 
-def outside(rows: FloatArray, basis: FloatArray | None, count: int) -> FloatArray:
-    """The ``count`` rows whose coordinates these are."""
-    return rows[..., :count, :] if basis is None else basis.mT @ rows
+def from_coordinates(coordinates: FloatArray, basis: FloatArray | None, count: int) -> FloatArray:
+    """Rows ``(..., count, m)`` that have these coordinates in a basis."""
+    return coordinates[..., :count, :] if basis is None else basis.mT @ coordinates
 
 
-def read(data: AttentionData, inputs: Inputs, trained: bool, reduce: bool) -> list[Instance]:
+def read_instances(
+    data: AttentionData, inputs: Inputs, trained: bool, reduce: bool
+) -> list[ReducedInstance]:
     """The instances of ``data``, all with weights of one shape.
+
+    For each instance:
+
+    1. Visible tokens are laid end to end, and keys and values measured from their means.
+    2. Keys are mapped by the matrix of ``inputs``, if there is one.
+    3. Keys and queries are taken in coordinates of what they span, where that is shorter.
 
     Args:
         data: one instance, or one per run.
-        inputs: what a model makes of data.
+        inputs: how the model reads data.
         trained: whether a head is trained, which needs the values.
         reduce: whether keys and queries may be taken in coordinates of what they span, and keys
             end in zeros.
     """
     keyed, matrix = inputs.keyed(data)
     valued = inputs.valued(data)
-    same = keyed is valued
-    of_values = _instances(valued)
-    of_keys = of_values if same else _instances(keyed)
+    shares_tokens = keyed is valued
+    value_means = _tokens_and_means(valued)
+    key_means = value_means if shares_tokens else _tokens_and_means(keyed)
     masks, labels = data.mask.reshape(-1, data.n, data.T), data.labels.reshape(-1, data.n)
-    count = len(masks)
-    asked = np.ones((*data.labels.shape, 1)) if inputs.prompt else data.queries
-    queries = np.array(asked.reshape(count, data.n, -1), order="C")
+    queries = np.ones((*data.labels.shape, 1)) if inputs.prompt else data.queries
+    queries = np.array(queries.reshape(len(masks), data.n, -1), order="C")
+    # n means are taken from N tokens, so centred keys span N - n dimensions at most
     span = int(masks.sum(axis=(1, 2)).max()) - data.n
-    V = _basis(queries, data.n) if reduce else None
-    found = []
+    V = _spanning_basis(queries, data.n) if reduce else None
+    instances = []
     for k, visible in enumerate(masks):
+        # 1. visible tokens end to end
         sequence, positions = np.nonzero(visible)
         start = np.concatenate([[0], np.cumsum(np.bincount(sequence, minlength=data.n))])
         lengths = np.diff(start)
-        own, centred, means = _visible(of_values, k, visible, lengths)
-        values = (centred, means, (own == 0.0).all(axis=1)) if trained else None
-        rows = centred if same else _visible(of_keys, k, visible, lengths)[1]
-        rows = rows if matrix is None else native.products(rows, matrix)
+        tokens, centred, means = _centre_visible(value_means, k, visible, lengths)
+        values = (centred, means, (tokens == 0.0).all(axis=1)) if trained else None
+        keys = centred if shares_tokens else _centre_visible(key_means, k, visible, lengths)[1]
+        # 2. keys of the model
+        keys = keys if matrix is None else native.products_by_row(keys, matrix)
+        # 3. coordinates
         U = None
         if reduce:
             # the last token of a sequence is minus the sum of the others
-            others = np.delete(rows, start[1:] - 1, axis=0) if span < rows.shape[1] else rows
-            U = _basis(others, -(-span // _LANES) * _LANES)
-            rows = _wide(rows) if U is None else native.products(rows, U)
-        moved = queries[k] if V is None else native.products(queries[k], V[k])
+            others = np.delete(keys, start[1:] - 1, axis=0) if span < keys.shape[1] else keys
+            U = _spanning_basis(others, -(-span // _LANES) * _LANES)
+            keys = _pad_rows(keys) if U is None else native.products_by_row(keys, U)
+        basis = None if V is None else V[k]
+        query_rows = queries[k] if basis is None else native.products_by_row(queries[k], basis)
         signs = labels[k].copy()
-        sequences = native.sequences(rows, moved, signs, start, values)
-        of_query = None if V is None else V[k]
-        found.append(Instance(sequences, signs, own, start, positions, U, of_query))
-    return found
+        sequences = native.SequenceArrays(keys, query_rows, signs, start, values)
+        instances.append(ReducedInstance(sequences, signs, tokens, start, positions, U, basis))
+    return instances
 
 
-def _instances(data: AttentionData) -> tuple[FloatArray, FloatArray]:
+def _tokens_and_means(data: AttentionData) -> tuple[FloatArray, FloatArray]:
     """Tokens ``(count, n, T, d)`` and the means ``(count, n, d)`` of their sequences."""
     shape = data.n, data.T, data.d_x
     return data.tokens.reshape(-1, *shape), mean_tokens(data).reshape(-1, data.n, data.d_x)
 
 
-def _visible(
-    of: tuple[FloatArray, FloatArray], k: int, visible: BoolArray, lengths: IntArray
+def _centre_visible(
+    tokens_and_means: tuple[FloatArray, FloatArray], k: int, visible: BoolArray, lengths: IntArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Tokens ``(N, d)`` of instance ``k``, the same less the mean of their sequence, and the
     means.
     """
-    tokens, means = of[0][k][visible], of[1][k].copy()
+    tokens, means = tokens_and_means[0][k][visible], tokens_and_means[1][k].copy()
     return tokens, tokens - np.repeat(means, lengths, axis=0), means
 
 
-def _wide(rows: FloatArray) -> FloatArray:
-    """Rows that fill whole registers."""
+def _pad_rows(rows: FloatArray) -> FloatArray:
+    """The rows, with zeros behind them that fill whole registers."""
     if rows.shape[1] % _LANES == 0:
         return rows
-    wide = np.zeros((len(rows), -(-rows.shape[1] // _LANES) * _LANES))
-    wide[:, : rows.shape[1]] = rows
-    return wide
+    padded = np.zeros((len(rows), -(-rows.shape[1] // _LANES) * _LANES))
+    padded[:, : rows.shape[1]] = rows
+    return padded
 
 
-def _basis(rows: FloatArray, count: int) -> FloatArray | None:
-    """``(..., count, d)``: orthonormal rows, or zeros, that span these ``(..., k, d)``; None where
-    they are no fewer.
+def _spanning_basis(rows: FloatArray, count: int) -> FloatArray | None:
+    """Orthonormal rows, or zeros, ``(..., count, d)``, that span these ``(..., k, d)``; None where
+    they are no fewer than ``d``.
     """
     if count >= rows.shape[-1] or count == 0:
         return None
     basis = np.zeros((*rows.shape[:-2], count, rows.shape[-1]))
-    found = np.linalg.qr(rows.mT)[0].mT
-    basis[..., : found.shape[-2], :] = found
+    orthonormal = np.linalg.qr(rows.mT)[0].mT
+    basis[..., : orthonormal.shape[-2], :] = orthonormal
     return basis

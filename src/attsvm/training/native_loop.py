@@ -7,7 +7,6 @@ their number.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +20,13 @@ from attsvm.attention.overriding import linear_head, overridden
 from attsvm.base.cores import WORTH_SHARING, even_shares, shared_out, shares, threads
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, spread
+from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, broadcast
 from attsvm.norms import Frobenius
 from attsvm.optim import MirrorDescent, SteepestDescent
+from attsvm.optim.polyak import PolyakDescent
 from attsvm.optim.powers import mirror_exponents
-from attsvm.training import instances
-from attsvm.training.engine import Look, hooked, values
-from attsvm.training.instances import inside, outside
+from attsvm.training.engine import Evaluation, hooked, step_factors
+from attsvm.training.instances import from_coordinates, read_instances, to_coordinates
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -36,12 +35,21 @@ if TYPE_CHECKING:
 
 STEEPEST, POLYAK, MIRROR = range(3)  # kinds of steps
 _READOUT = "head.readout"
-_ROUNDED = 1e-13  # a mean loss that somebody summed in another order
 
 
 class NativeLoop:
-    """Trains W, or K and Q, and the head when asked; state: all of these and their dual
-    iterates.
+    """Trains W, or K and Q, and the head when it is among the parameters of the optimizer.
+
+    A step of one run, in ``native/attention.cpp``:
+
+    1. W is formed from its factors.
+    2. Every chunk of sequences is read: logits, winners, margins, and the descent direction of
+       each sequence with its factor as a logarithm.
+    3. When the largest factor is known, the chunks are summed.
+    4. The sums come together, with the penalty, and every parameter takes its step.
+
+    What moves (``state``) is in coordinates of what keys and queries span; see
+    :mod:`attsvm.training.instances`.
     """
 
     name = "compiled"
@@ -56,115 +64,111 @@ class NativeLoop:
     ) -> None:
         model.require(data)
         runs = model.runs or 1
-        self._groups = _groups(model, optimizer)
-        self._first, self._second = _moved(model, list(self._groups))
+        self._groups = _trained_groups(model, optimizer)
+        self._first, self._second = _moving_parameters(model, list(self._groups))
         self._penalty = np.array(np.broadcast_to(model.penalty, (runs,)))
         self._loss = int(model.objective.code)
+        # penalties and mirror steps also move what is outside of the spans of keys and queries
         reducible = isinstance(optimizer, SteepestDescent) and not self._penalty.any()
-        read = instances.read(data, model.inputs, _READOUT in self._groups, reducible)
-        self._instances = read * (runs // len(read))
+        instances = read_instances(data, model.inputs, _READOUT in self._groups, reducible)
+        self._instances = instances * (runs // len(instances))  # one per run
         self._stacked = "KQ" in model.weights
-        self._start, self._head, self._width = _starts(model, runs), _head(model, runs), 0
+        self._start, self._head = _start_weights(model, runs), _head_rows(model, runs)
+        self._head_width = 0
         if _READOUT in self._groups:
-            self._width = self._head.shape[1] - (not model.head.has_intercept)
-        self._schedules = [_function(schedule, name) for name in (self._first, self._second)]
-        self._state = self._arrays(isinstance(optimizer, MirrorDescent))
-        self._kept: list[Any] = []
-        self._descents = (native.Descent * runs)()
-        self._found = [np.zeros((runs, data.n), dtype) for dtype in (np.int64, float, float)]
-        for r in range(runs):
-            self._fill(r, step_scale or {})
-        self._point()
-        self._size = max(native.library.descent_room(each) for each in self._descents)
-        self._room = np.empty(self._size)
-        self._operations = [_operations(each) for each in self._descents]
-        self._U, self._V = _bases([one.U for one in read]), _bases([one.V for one in read])
+            self._head_width = self._head.shape[1] - (not model.head.has_intercept)
+        self._schedules = [_schedule_of(schedule, name) for name in (self._first, self._second)]
+        self._state = self._moving_arrays(isinstance(optimizer, MirrorDescent))
+        self._winner = np.zeros((runs, data.n), np.int64)
+        self._margin, self._softmax_sum = np.zeros((2, runs, data.n))
+        self._runs = [self._descent_run(r, step_scale or {}) for r in range(runs)]
+        self._pointers = native.pointers(self._runs)
+        self._room_size = max(native.library.descent_room(run) for run in self._runs)
+        self._room = np.empty(self._room_size)
+        self._operations = [_operations_per_step(run) for run in self._runs]
+        self._U = _stack_bases([instance.U for instance in instances])
+        self._V = _stack_bases([instance.V for instance in instances])
 
-    def _arrays(self, mirror: bool) -> dict[str, Any]:
-        """What moves: weights transposed, in coordinates of what keys and queries span."""
-        state: dict[str, Any] = {"head": self._head}
+    def _moving_arrays(self, mirror: bool) -> dict[str, FloatArray]:
+        """The arrays that move, ``(runs, ...)`` each: weights transposed, in coordinates of what
+        keys and queries span.
+        """
+        state = {"head": self._head}
         pairs = list(enumerate(self._instances))
         if len(self._start) == 2:
             K, Q = self._start
-            state["K"] = _stacked(one.keys_inside(K[r]).T for r, one in pairs)
-            state["Q"] = _stacked(inside(Q[r], one.V) for r, one in pairs)
+            state["K"] = _stack(instance.key_coordinates(K[r]).T for r, instance in pairs)
+            state["Q"] = _stack(to_coordinates(Q[r], instance.V) for r, instance in pairs)
         else:
-            state["W"] = _stacked(one.inside(self._start[0][r]) for r, one in pairs)
+            (W,) = self._start
+            state["W"] = _stack(instance.coordinates(W[r]) for r, instance in pairs)
         if mirror:
-            state["dual"] = _image(state["W"], self._groups[self._first])
-            state["head_dual"] = _image(self._head, self._groups[self._second])
+            state["dual"] = _mirror_image(state["W"], self._groups[self._first])
+            state["head_dual"] = _mirror_image(self._head, self._groups[self._second])
         return state
 
-    def _fill(self, r: int, scales: Mapping[str, FloatArray]) -> None:
-        """The struct of a run, its state and what is found of it apart."""
-        one, made = self._instances[r], self._descents[r]
-        s, head = one.sequences, self._head[r]
-        made.data, made.loss, made.stopped_at = ctypes.pointer(s), self._loss, -1
-        made.width, made.stacked, made.penalty = self._width, self._stacked, self._penalty[r]
-        for k, name in enumerate((self._first, self._second)):
-            made.rules[k] = _rule(self._groups[name], _rate(self._groups[name], scales, name, r))
-        if self._width:
-            return
-        score, shift = one.scores(head[:-1]), one.labels * head[-1]
-        best = np.maximum.reduceat(score, one.start[:-1]) + shift
-        self._kept.append((score, shift, best))
-        made.score = native.address(score, np.float64, s.N)
-        made.shift = native.address(shift, np.float64, s.n)
-        made.best = native.address(best, np.float64, s.n)
-        if made.rules[0].kind == POLYAK:
+    def _descent_run(self, r: int, scales: Mapping[str, FloatArray]) -> native.DescentRun:
+        """The struct of run ``r``."""
+        instance, head = self._instances[r], self._head[r]
+        sequences = instance.sequences
+        state = {name: array[r] for name, array in self._state.items()}
+        if "K" in state:  # memory for the product of the factors
+            state["W"] = np.zeros((int(sequences.d_z), int(sequences.d_k)))
+        first, second = (
+            _step_rule(self._groups[name], _step_length(self._groups[name], scales, name, r))
+            for name in (self._first, self._second)
+        )
+        run = native.DescentRun(
+            sequences,
+            winner=self._winner[r],
+            margin=self._margin[r],
+            softmax_sum=self._softmax_sum[r],
+            head_width=self._head_width,
+            loss=self._loss,
+            stacked=self._stacked,
+            penalty=float(self._penalty[r]),
+            rules=(first, second),
+            **state,
+        )
+        if self._head_width:
+            return run
+        score, intercept_score = instance.scores(head[:-1]), instance.labels * head[-1]
+        best = np.maximum.reduceat(score, instance.start[:-1]) + intercept_score
+        run.fix_scores(score, intercept_score, best)
+        if first.kind == POLYAK:
             group = self._groups[self._first]
-            floor = spread("the loss_floor", group["loss_floor"], (len(self._head),), 0)[r]
-            made.beyond = _beyond(best, self._loss, float(floor))
-            made.factor = float(group["polyak_factor"])
-
-    def _point(self) -> None:
-        """Where the state of every run lies, and what is found of it."""
-        s, state, runs = self._instances[0].sequences, self._state, len(self._descents)
-        d_x = self._instances[0].tokens.shape[1]
-        weights = (int(s.d_z), int(s.d_k))
-        arrays: dict[str, tuple[Any, tuple[int, ...]]] = {"head": (self._head, (d_x + 1,))}
-        arrays["W"] = state.get("W"), weights
-        if "K" in state:
-            inner = state["K"].shape[1]
-            self._product = np.zeros((runs, *weights))
-            arrays["W"] = self._product, weights
-            arrays["K"], arrays["Q"] = (state["K"], (inner, s.d_k)), (state["Q"], (s.d_z, inner))
-        if "dual" in state:
-            arrays["dual"] = state["dual"], weights
-            arrays["head_dual"] = state["head_dual"], (d_x + 1,)
-        for name, found in zip(("winner", "margin", "mass"), self._found, strict=True):
-            arrays[name] = found, (s.n,)
-        for name, (array, shape) in arrays.items():
-            first = native.address(array, array.dtype.type, runs, *shape)
-            for r, made in enumerate(self._descents):
-                setattr(made, name, first + r * array.strides[0])
-        for made in self._descents:
-            made.inner = state["K"].shape[1] if "K" in state else 0
+            floor = broadcast("the loss_floor", group["loss_floor"], (len(self._head),), 0)[r]
+            run.best_loss_excess = _loss_above_floor(best, self._loss, float(floor))
+            run.polyak_factor = float(group["polyak_factor"])
+        return run
 
     @property
     def stopped_at(self) -> IntArray:
-        """The step at which the gradient of each run was exactly zero, -1 where it never was."""
-        return np.array([each.stopped_at for each in self._descents], dtype=np.int64)
+        """``(runs,)``, the step at which the gradient was exactly zero, -1 where it never was."""
+        return np.array([run.stopped_at for run in self._runs], dtype=np.int64)
 
     def advance(self, step: int, count: int) -> None:
         """Take ``count`` steps, the first of which is number ``step``."""
-        factors, others = (values(each, step, count) for each in self._schedules)
-        runs = len(self._descents)
+        first_factors, second_factors = (
+            step_factors(schedule, step, count) for schedule in self._schedules
+        )
+        runs = len(self._runs)
         workers = threads() if sum(self._operations) * count > WORTH_SHARING else 1
+        # one large run: its chunks are shared out, step by step
         chunks = self._instances[0].sequences.chunks
         if workers > 1 and chunks > 1 and self._operations[0] > WORTH_SHARING:
             for r in range(runs):
-                self._advance_large(r, step, factors, others, workers)
+                self._advance_large(r, step, first_factors, second_factors, workers)
             return
 
-        def descend(part: tuple[int, int], room: FloatArray | None = None) -> None:
-            room = np.empty(self._size) if room is None else room
+        def descend(share: tuple[int, int], room: FloatArray | None = None) -> None:
+            room = np.empty(self._room_size) if room is None else room
             native.library.descend(
-                self._descents,
-                *part,
+                self._pointers,
+                *share,
                 step,
-                factors.ctypes.data,
-                others.ctypes.data,
+                first_factors.ctypes.data,
+                second_factors.ctypes.data,
                 count,
                 room.ctypes.data,
             )
@@ -176,70 +180,88 @@ class NativeLoop:
         shared_out(descend, shares(runs, workers), workers)
 
     def _advance_large(
-        self, r: int, step: int, factors: FloatArray, others: FloatArray, workers: int
+        self,
+        r: int,
+        step: int,
+        first_factors: FloatArray,
+        second_factors: FloatArray,
+        workers: int,
     ) -> None:
-        """Steps of one run, whose chunks are shared out."""
-        core, run = native.library, self._descents[r]
-        run.room = self._room.ctypes.data
-        parts = even_shares(run.data.contents.chunks, workers)
-        for k, (factor, other) in enumerate(zip(factors, others, strict=True)):
+        """Take steps of one run, whose chunks are shared out: the four steps of the class."""
+        core, run = native.library, self._runs[r]
+        run.workspace = self._room.ctypes.data
+        chunk_shares = even_shares(run.sequences.chunks, workers)
+        for k, (first, second) in enumerate(zip(first_factors, second_factors, strict=True)):
             if run.stopped_at >= 0:
                 return
+            # 1. W from its factors
             core.form_weights(run)
-            shared_out(lambda part: core.read_chunks(run, *part), parts)
-            shared_out(lambda part: core.sum_chunks(run, *part), parts)
-            core.finish_step(run, step + k, factor, other)
+            # 2. every chunk is read
+            shared_out(lambda share: core.read_chunks(run, *share), chunk_shares)
+            # 3. and summed, against the largest factor of all
+            shared_out(lambda share: core.sum_chunks(run, *share), chunk_shares)
+            # 4. the step
+            core.finish_step(run, step + k, first, second)
 
-    def look(self) -> Look:
+    def evaluate(self) -> Evaluation:
         """Loss, selection and norms at the present weights."""
-        native.library.look(self._descents, 0, len(self._descents), self._room.ctypes.data)
-        winner, _, mass = self._found
-        parts = self._weights()
-        loss = np.array([each.value for each in self._descents])
+        native.library.evaluate_runs(self._pointers, 0, len(self._runs), self._room.ctypes.data)
+        parameters = self._full_parameters()
+        loss = np.array([run.mean_loss for run in self._runs])
         if self._penalty.any():
-            squares = sum(np.einsum("rij,rij->r", part, part) for part in parts)
+            squares = sum(np.einsum("rij,rij->r", array, array) for array in parameters)
             loss += self._penalty * squares
-        W, named = parts[0], dict[str, FloatArray]()
-        if len(parts) == 2:
-            K, Q = parts
+        W, named = parameters[0], dict[str, FloatArray]()
+        if len(parameters) == 2:
+            K, Q = parameters
             W = K @ Q.mT
-            named = {"KQ": np.concatenate(parts, axis=-2)} if self._stacked else {"K": K, "Q": Q}
-        pairs = enumerate(self._instances)
-        return Look(
+            named = (
+                {"KQ": np.concatenate(parameters, axis=-2)} if self._stacked else {"K": K, "Q": Q}
+            )
+        return Evaluation(
             loss,
-            np.stack([one.positions[winner[r]] for r, one in pairs]),
-            1.0 / mass,
-            np.array([each.log_norm for each in self._descents]),
+            np.stack(
+                [instance.positions[self._winner[r]] for r, instance in enumerate(self._instances)]
+            ),
+            1.0 / self._softmax_sum,
+            np.array([run.log_gradient_norm for run in self._runs]),
             W,
             self._head[:, :-1].copy(),
             self._head[:, -1].copy(),
             named,
         )
 
-    def _weights(self) -> list[FloatArray]:
-        """``(runs, d_k, d_z)``: W in full, or its factors."""
+    def _full_parameters(self) -> list[FloatArray]:
+        """W ``(runs, d_k, d_z)``, or K and Q, out of their coordinates."""
         state = self._state
         if len(self._start) == 2:
             K, Q = self._start
-            return [_full(K, state["K"].mT, self._U), _full(Q, state["Q"], self._V)]
+            return [
+                _moved_rows(K, state["K"].mT, self._U),
+                _moved_rows(Q, state["Q"], self._V),
+            ]
         (start,) = self._start
-        moved, d_k = state["W"].mT, start.shape[1]
-        whole = self._U is None and self._V is None
-        if not whole and start.any():
-            moved = moved - np.stack(
-                [one.inside(start[r]).T for r, one in enumerate(self._instances)]
+        coordinates, d_k = state["W"].mT, start.shape[1]
+        # what of the start is outside of the spans never moved: only the change is mapped back
+        keeps_start = (self._U is not None or self._V is not None) and start.any()
+        if keeps_start:
+            coordinates = coordinates - np.stack(
+                [instance.coordinates(start[r]).T for r, instance in enumerate(self._instances)]
             )
-        found = outside(moved, self._U, d_k)
-        found = np.array(found, order="C") if self._V is None else found @ self._V
-        if not whole and start.any():
-            found += start
-        return [found]
+        W = from_coordinates(coordinates, self._U, d_k)
+        W = np.array(W, order="C") if self._V is None else W @ self._V
+        if keeps_start:
+            W += start
+        return [W]
+
+    def _saved_arrays(self) -> dict[str, FloatArray]:
+        """The arrays of a checkpoint, without the steps at which runs stopped."""
+        return self._state | {f"start.{k}": start for k, start in enumerate(self._start)}
 
     def state(self) -> dict[str, Any]:
         """Arrays from which :meth:`restore` continues to the same bits, copied."""
-        starts = {f"start.{k}": start for k, start in enumerate(self._start)}
-        found = {**self._state, **starts, "stopped_at": self.stopped_at}
-        return {name: value.copy() for name, value in found.items()}
+        arrays = {**self._saved_arrays(), "stopped_at": self.stopped_at}
+        return {name: array.copy() for name, array in arrays.items()}
 
     def restore(self, arrays: Mapping[str, Any]) -> None:
         """Continue from a :meth:`state`.
@@ -247,113 +269,131 @@ class NativeLoop:
         Raises:
             InputError: an array is missing, or has another shape.
         """
-        present = {**self.state(), **self._state}
-        present |= {f"start.{k}": start for k, start in enumerate(self._start)}
-        for name, array in present.items():
+        saved = self._saved_arrays()
+        for name, array in {**saved, "stopped_at": self.stopped_at}.items():
             shape = np.shape(arrays[name]) if name in arrays else None
             if shape != array.shape:
                 raise InputError(
                     f"{name} of the checkpoint has shape {shape} and not {array.shape}; it"
                     " belongs to another run: delete it to start afresh"
                 )
-        for name, array in present.items():
-            array[...] = arrays[name]
-        for run, stopped in zip(self._descents, arrays["stopped_at"], strict=True):
-            run.stopped_at = int(stopped)
+        for name, array in saved.items():
+            array[...] = arrays[name]  # in place: the structs point there
+        for run, step in zip(self._runs, arrays["stopped_at"], strict=True):
+            run.stopped_at = int(step)
 
 
-def _groups(model: Attention, optimizer: Optimizer) -> dict[str, dict[str, Any]]:
+def _trained_groups(model: Attention, optimizer: Optimizer) -> dict[str, dict[str, Any]]:
     """The group of every parameter that is trained, by name."""
-    of = {id(each): group for group in optimizer.param_groups for each in group["params"]}
-    return {name: of[id(each)] for name, each in model.named_parameters() if id(each) in of}
+    group_of = {
+        id(parameter): group for group in optimizer.param_groups for parameter in group["params"]
+    }
+    return {
+        name: group_of[id(parameter)]
+        for name, parameter in model.named_parameters()
+        if id(parameter) in group_of
+    }
 
 
-def _moved(model: Attention, names: list[str]) -> tuple[str, str]:
-    """The names of the two parameters that move; the same twice where one does."""
+def _moving_parameters(model: Attention, trained: list[str]) -> tuple[str, str]:
+    """The names of the two parameters that move; one name twice where one does."""
     weights = list(model.weights)
-    second = _READOUT if _READOUT in names else weights[-1]
-    return weights[0], second
+    return weights[0], _READOUT if _READOUT in trained else weights[-1]
 
 
-def _starts(model: Attention, runs: int) -> list[FloatArray]:
-    """W, or K and Q, of every run."""
-    parts = model.factors() if isinstance(model, FactoredAttention) else (model.combined(),)
-    return [np.array(part.detach().numpy().reshape(runs, *part.shape[-2:])) for part in parts]
+def _start_weights(model: Attention, runs: int) -> list[FloatArray]:
+    """W, or K and Q, ``(runs, ...)`` each."""
+    weights = model.factors() if isinstance(model, FactoredAttention) else (model.combined(),)
+    return [
+        np.array(weight.detach().numpy().reshape(runs, *weight.shape[-2:])) for weight in weights
+    ]
 
 
-def _head(model: Attention, runs: int) -> FloatArray:
-    """``(runs, d_x + 1)``, the intercept last."""
+def _head_rows(model: Attention, runs: int) -> FloatArray:
+    """The head of every run, ``(runs, d_x + 1)``, the intercept last."""
     readout = model.head.readout.detach()[..., 0].expand(runs, -1).numpy()
-    missing = np.zeros((runs, 0 if model.head.has_intercept else 1))
-    return np.concatenate([readout, missing], axis=1)
+    no_intercept = np.zeros((runs, 0 if model.head.has_intercept else 1))
+    return np.concatenate([readout, no_intercept], axis=1)
 
 
-def _bases(of: list[FloatArray | None]) -> FloatArray | None:
-    """Those of all instances, or None."""
-    found = [basis for basis in of if basis is not None]
-    return np.stack(found) if found else None
+def _stack_bases(bases: list[FloatArray | None]) -> FloatArray | None:
+    """The bases of all instances, ``(instances, r, d)``, or None."""
+    present = [basis for basis in bases if basis is not None]
+    return np.stack(present) if present else None
 
 
-def _stacked(arrays: Iterable[FloatArray]) -> FloatArray:
+def _stack(arrays: Iterable[FloatArray]) -> FloatArray:
     return np.array(list(arrays), order="C")
 
 
-def _full(start: FloatArray, now: FloatArray, basis: FloatArray | None) -> FloatArray:
-    """``(runs, d, m)``: rows that were ``start`` and have these coordinates now."""
+def _moved_rows(start: FloatArray, coordinates: FloatArray, basis: FloatArray | None) -> FloatArray:
+    """Factors ``(runs, d, m)`` that were ``start`` and have these coordinates now."""
     if basis is None:
-        return outside(now, None, start.shape[-2]).copy()
-    return start + basis.mT @ (now - basis @ start)
+        return from_coordinates(coordinates, None, start.shape[-2]).copy()
+    return start + basis.mT @ (coordinates - basis @ start)
 
 
-def _image(weights: FloatArray, group: dict[str, Any]) -> FloatArray:
-    """The dual iterate of weights."""
+def _mirror_image(weights: FloatArray, group: dict[str, Any]) -> FloatArray:
+    r"""The dual iterate of weights: :math:`\mathrm{sp}(W,p-1)`."""
     forward, _ = mirror_exponents(float(group["p"]))
     image, weights = np.empty(weights.shape), np.ascontiguousarray(weights)
-    where = weights.ctypes.data, image.ctypes.data
-    native.library.signed_powers(*where, weights.size, forward.whole, forward.rest)
+    native.library.signed_powers(
+        weights.ctypes.data, image.ctypes.data, weights.size, forward.integer, forward.fraction
+    )
     return image
 
 
-def _rate(group: dict[str, Any], scales: Mapping[str, FloatArray], name: str, r: int) -> float:
+def _step_length(
+    group: dict[str, Any], scales: Mapping[str, FloatArray], name: str, r: int
+) -> float:
+    """The step length of parameter ``name`` in run ``r``."""
     return float(group["lr"]) * float(scales[name][r] if name in scales else 1.0)
 
 
-def _rule(group: dict[str, Any], lr: float) -> native.Rule:
-    """How a parameter of this group moves."""
+def _step_rule(group: dict[str, Any], lr: float) -> native.ParameterRule:
+    """The rule by which a parameter of this group moves."""
     if "p" in group:
         forward, inverse = mirror_exponents(float(group["p"]))
-        keeps = group["p"] != 2
-        powers = inverse.whole, inverse.rest, forward.whole, forward.rest
-        return native.Rule(MIRROR, bool(group["normalize"]), keeps, lr, group["eps"], *powers)
-    kind = POLYAK if group["step_size"] == "polyak" else STEEPEST
-    return native.Rule(kind, bool(group["normalize"]), False, lr)
+        keeps_dual = group["p"] != 2
+        powers = inverse.integer, inverse.fraction, forward.integer, forward.fraction
+        return native.ParameterRule(
+            MIRROR, bool(group["normalize"]), keeps_dual, lr, group["eps"], *powers
+        )
+    kind = POLYAK if "polyak_factor" in group else STEEPEST
+    return native.ParameterRule(kind, bool(group["normalize"]), False, lr)
 
 
-def _beyond(best: FloatArray, loss: int, floor: float) -> float:
-    """Loss of the best tokens above the floor that was given; nothing where that is the rounding of
-    a mean.
+def _loss_above_floor(best: FloatArray, loss: int, floor: float) -> float:
+    """Mean loss of the best tokens above the floor; 0 where that is the rounding of a mean.
+
+    Args:
+        best: ``(n,)``, their margins.
+        loss: 0 logistic, 1 exponential, 2 linear.
+        floor: the infimum that Polyak's step aims at.
     """
     losses = np.logaddexp(0.0, -best), np.exp(-best), -best
-    beyond = float(np.mean(losses[loss])) - floor
-    return 0.0 if abs(beyond) <= _ROUNDED * abs(floor) else beyond
+    excess = float(np.mean(losses[loss])) - floor
+    # 1e-13: the rounding of a mean that was summed in another order
+    return 0.0 if abs(excess) <= 1e-13 * abs(floor) else excess
 
 
-def _operations(run: native.Descent) -> int:
-    """About how many a step takes."""
-    s = run.data.contents
-    return int(s.n * (100 + 2 * s.d_k * s.d_z) + s.N * (60 + 4 * s.d_k + 4 * run.width))
+def _operations_per_step(run: native.DescentRun) -> int:
+    """About how many floating-point operations a step takes."""
+    s = run.sequences
+    return int(s.n * (100 + 2 * s.d_k * s.d_z) + s.N * (60 + 4 * s.d_k + 4 * run.head_width))
 
 
-def _function(schedule: Schedule | None, parameter: str) -> Callable[[int], float] | None:
-    """The schedule of one parameter."""
-    found = schedule.get(parameter) if isinstance(schedule, Mapping) else schedule
-    return None if isinstance(found, LRScheduler) else found
+def _schedule_of(schedule: Schedule | None, parameter: str) -> Callable[[int], float] | None:
+    """The schedule of one parameter; None for torch schedulers, which write into groups."""
+    function = schedule.get(parameter) if isinstance(schedule, Mapping) else schedule
+    return None if isinstance(function, LRScheduler) else function
 
 
 def unsupported(
     model: Attention, optimizer: Optimizer, schedule: Schedule | None = None
 ) -> str | None:
-    """Why the compiled loop does not train this, as the end of a sentence; None where it does.
+    """The reason why the compiled loop does not train this, as the end of a sentence; None where it
+    does.
 
     Args:
         model: see :func:`~attsvm.training.train`.
@@ -376,8 +416,8 @@ def unsupported(
     trained = {id(parameter): parameter for group in groups for parameter in group["params"]}
     readout = getattr(model.head, "readout", None)
     weights = list(model.weights.values())
-    if changed := overridden(model):
-        return f"{type(model).__name__} overrides {', '.join(sorted(changed))}"
+    if names := overridden(model):
+        return f"{type(model).__name__} overrides {', '.join(sorted(names))}"
     if model.similarity is not None:
         return "the model has a similarity of its own"
     if model.inputs.targets is not None:
@@ -390,12 +430,12 @@ def unsupported(
         return f"it does not know the loss {model.objective!r}"
     if isinstance(schedule, LRScheduler):
         return "the schedule is a torch scheduler and not a function of the step"
-    if reason := _other_steps(optimizer):
+    if reason := _unsupported_steps(optimizer):
         return reason
     if type(optimizer) is MirrorDescent:
-        if reason := _other_mirror_steps(model, optimizer):
+        if reason := _unsupported_mirror_steps(model, optimizer):
             return reason
-    elif any(group["step_size"] != "fixed" for group in groups) and (
+    elif type(optimizer) is PolyakDescent and (
         isinstance(model, FactoredAttention) or model.penalty.any() or id(readout) in trained
     ):
         return "the step is Polyak's, and W under a fixed head is not all that is trained"
@@ -408,10 +448,10 @@ def unsupported(
     return None
 
 
-def _other_steps(optimizer: Optimizer) -> str | None:
-    """Why steps are none that the compiled loop takes, or None."""
+def _unsupported_steps(optimizer: Optimizer) -> str | None:
+    """The reason why the compiled loop does not take such steps, or None."""
     groups = optimizer.param_groups
-    if type(optimizer) not in (SteepestDescent, MirrorDescent):
+    if type(optimizer) not in (SteepestDescent, PolyakDescent, MirrorDescent):
         return (
             f"the optimizer is {type(optimizer).__name__}, neither SteepestDescent nor"
             " MirrorDescent"
@@ -420,7 +460,7 @@ def _other_steps(optimizer: Optimizer) -> str | None:
         return "the optimizer or a parameter has hooks"
     if any(group["momentum"] or group["weight_decay"] or group["maximize"] for group in groups):
         return "the optimizer has momentum or weight decay, or maximises"
-    if type(optimizer) is SteepestDescent:
+    if type(optimizer) is not MirrorDescent:
         if any(group["norm"] != Frobenius() for group in groups):
             return "the norm is not Frobenius"
         if any(group["blocks"] is not None for group in groups):
@@ -428,7 +468,8 @@ def _other_steps(optimizer: Optimizer) -> str | None:
     return None
 
 
-def _other_mirror_steps(model: Attention, optimizer: Optimizer) -> str | None:
+def _unsupported_mirror_steps(model: Attention, optimizer: Optimizer) -> str | None:
+    """The reason why the compiled loop does not take such steps of mirror descent, or None."""
     groups = optimizer.param_groups
     if isinstance(model, FactoredAttention):
         return "mirror descent is on factors"

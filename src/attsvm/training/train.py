@@ -8,6 +8,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -32,8 +33,21 @@ Observe = Callable[[int, FloatArray, FloatArray, FloatArray], Mapping[str, Any]]
 Progress = Callable[[int, int, Mapping[str, Any]], None]
 Backend = Literal["auto", "compiled", "autograd"]
 
-_BLOCK_SECONDS = 0.1  # how long the loop is away in a kernel before it looks at the clock again
-_PROGRESS_SECONDS = 0.2
+
+@dataclass(frozen=True)
+class ClockOptions:
+    """How often training looks up from its steps.
+
+    Attributes:
+        block_seconds: of steps between two readings of the clock, for which an interrupt waits.
+        progress_seconds: shortest time between two calls of ``progress``.
+    """
+
+    block_seconds: float = 0.1
+    progress_seconds: float = 0.2
+
+
+CLOCKS = ClockOptions()
 
 
 def train(
@@ -59,6 +73,10 @@ def train(
 
     The same call gives the same bits, on any number of cores, interrupted and resumed or not. A run
     whose gradient is exactly zero (all scores tied) stops; the others go on.
+
+    Until all records are there, or ``stop`` ends it: a record where one is due (1), else steps up
+    to the next one in blocks of a tenth of a second (2), with progress and checkpoints between
+    blocks (3). At the end ``model`` gets the weights (4).
 
     Args:
         model: an :class:`~attsvm.attention.Attention`.
@@ -106,7 +124,7 @@ def train(
         >>> model = attsvm.attention.Attention.cross(data, head)
         >>> step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
         >>> run = attsvm.train(model, data, step, steps=200)
-        >>> best = attsvm.max_margin(data, run.selected[-1])
+        >>> best = attsvm.max_margin(attsvm.selection_margins(data, run.selected[-1]))
         >>> run.backend, bool(run.direction_gap(best)[-1] < run.direction_gap(best)[1])
         ('compiled', True)
     """
@@ -134,20 +152,20 @@ def train(
         _check_names(model, "schedule", schedule)
     readout = getattr(model.head, "readout", None)
     trained_head = any(
-        each is readout for group in optimizer.param_groups for each in group["params"]
+        parameter is readout for group in optimizer.param_groups for parameter in group["params"]
     )
     scales = _step_scales(model, step_scale)
-    loop = _loop(model, optimizer, backend, schedule)
-    engine: Engine = loop(model, data, optimizer, scales, schedule)
-    due = (LogSpaced() if record is None else record).steps(int(steps))
+    engine_class = _choose_engine(model, optimizer, backend, schedule)
+    engine: Engine = engine_class(model, data, optimizer, scales, schedule)
+    record_steps = (LogSpaced() if record is None else record).steps(int(steps))
     fingerprint = (
         ""
         if checkpoint is None and resume is None
-        else _fingerprint(model, data, optimizer, engine.name, due, scales, schedule)
+        else _fingerprint(model, data, optimizer, engine.name, record_steps, scales, schedule)
     )
 
-    def ends(last: Record) -> bool:
-        return stop is not None and stop(last)
+    def is_last(latest: Record) -> bool:
+        return stop is not None and stop(latest)
 
     step, seconds, records = 0, 0.0, list[Record]()
     ended = False
@@ -159,33 +177,39 @@ def train(
             )
         engine.restore(dict(resume.arrays))
         step, seconds, records = resume.step, resume.seconds, list(resume.records)
-        verdicts = [ends(earlier) for earlier in records]  # all of them: a rule may remember
+        verdicts = [is_last(earlier) for earlier in records]  # all of them: a rule may remember
         ended = any(verdicts)
-    told, saving, telling = _told(progress), _Clock(checkpoint_seconds), _Clock(_PROGRESS_SECONDS)
-    block = 1  # steps before the next look at the clocks
+    report = _progress_function(progress)
+    checkpoint_clock, progress_clock = _Clock(checkpoint_seconds), _Clock(CLOCKS.progress_seconds)
+    block = 1  # steps before the clocks are read again
     while not ended:
-        if step == due[len(records)]:
-            records.append(_record(engine, model, step, seconds, observe))
-            ended = ends(records[-1]) or len(records) == len(due)
-            if told is not None and (ended or telling.due()):
-                told(step, int(steps), _info(records, seconds))
+        # 1. a record, where one is due
+        if step == record_steps[len(records)]:
+            records.append(_make_record(engine, model, step, seconds, observe))
+            ended = is_last(records[-1]) or len(records) == len(record_steps)
+            if report is not None and (ended or progress_clock.is_due()):
+                report(step, int(steps), _progress_figures(records, seconds))
             continue
+        # 2. steps up to the next record, as many as one block holds
         count = min(
-            int(due[len(records)]) - step,
+            int(record_steps[len(records)]) - step,
             block if checkpoint is None or checkpoint_seconds > 0 else 1,
         )
         started = time.perf_counter()
         engine.advance(step, count)
         spent = time.perf_counter() - started
         step, seconds = step + count, seconds + spent
-        fitting = _BLOCK_SECONDS * count / max(spent, 1e-9)
+        # the next block takes ``block_seconds`` at this pace, and at most twice as many steps
+        fitting = CLOCKS.block_seconds * count / max(spent, 1e-9)
         block = max(1, int(min(fitting, 2.0 * block)))
-        if told is not None and telling.due():
-            told(step, int(steps), _info(records, seconds))
-        if checkpoint is not None and saving.due():
+        # 3. progress and checkpoints, by the clock
+        if report is not None and progress_clock.is_due():
+            report(step, int(steps), _progress_figures(records, seconds))
+        if checkpoint is not None and checkpoint_clock.is_due():
             checkpoint(TrainState(step, seconds, fingerprint, engine.state(), tuple(records)))
 
-    if engine.name == "compiled":  # the other trains the model itself
+    # 4. the model gets the final weights; the torch loop trains the model itself
+    if engine.name == "compiled":
         with torch.no_grad():
             _write_back(model, records[-1], trained_head)
     stopped_at = engine.stopped_at.copy() if model.runs is not None else engine.stopped_at[0].copy()
@@ -194,10 +218,10 @@ def train(
     )
 
 
-def _loop(
+def _choose_engine(
     model: Attention, optimizer: Optimizer, backend: Backend, schedule: Schedule | None
 ) -> type[NativeLoop] | type[AutogradEngine]:
-    """The loop that trains.
+    """The class of the loop that trains.
 
     Raises:
         InputError: an unknown backend, an optimiser of another model's parameters, or ``compiled``
@@ -205,9 +229,9 @@ def _loop(
     """
     if backend not in ("auto", "compiled", "autograd"):
         raise InputError(f"backend is {backend!r}; use 'auto', 'compiled' or 'autograd'")
-    own = {id(parameter) for parameter in model.parameters()}
+    of_model = {id(parameter) for parameter in model.parameters()}
     for group in optimizer.param_groups:
-        if any(id(parameter) not in own for parameter in group["params"]):
+        if any(id(parameter) not in of_model for parameter in group["params"]):
             raise InputError(
                 "the optimizer holds a parameter that the model does not have; build it from this"
                 " model's parameters()"
@@ -221,8 +245,8 @@ def _loop(
     return AutogradEngine if reason is not None or backend == "autograd" else NativeLoop
 
 
-def _told(progress: Progress | bool | None) -> Progress | None:
-    """Who is called on the way."""
+def _progress_function(progress: Progress | bool | None) -> Progress | None:
+    """The function that is called with the progress, or None."""
     if not isinstance(progress, bool):
         return progress
     bars = reporter(progress)
@@ -230,37 +254,39 @@ def _told(progress: Progress | bool | None) -> Progress | None:
 
 
 class _Clock:
-    """Says when so many seconds have passed since it last did."""
+    """An alarm that is due whenever ``seconds`` have passed since it last was."""
 
     def __init__(self, seconds: float) -> None:
-        self._every, self._last = seconds, time.monotonic()
+        self._seconds, self._last = seconds, time.monotonic()
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
+        """Whether the time has come; if so it is set anew."""
         now = time.monotonic()
-        due = now - self._last >= self._every
+        due = now - self._last >= self._seconds
         self._last = now if due else self._last
         return due
 
 
-def _record(
+def _make_record(
     engine: Engine, model: Attention, step: int, seconds: float, observe: Observe | None
 ) -> Record:
-    look = engine.look()
+    """A record of the present weights, without run axis for a model that has none."""
+    evaluation = engine.evaluate()
     fields = {
-        "loss": look.loss,
-        "selected": look.selected,
-        "softmax_probability": look.softmax_probability,
-        "norm": np.sqrt(np.einsum("rij,rij->r", look.W, look.W)),
-        "log_gradient_norm": look.log_gradient_norm,
-        "W": look.W,
-        "head": look.head,
-        "intercept": look.intercept,
+        "loss": evaluation.loss,
+        "selected": evaluation.selected,
+        "softmax_probability": evaluation.softmax_probability,
+        "norm": np.sqrt(np.einsum("rij,rij->r", evaluation.W, evaluation.W)),
+        "log_gradient_norm": evaluation.log_gradient_norm,
+        "W": evaluation.W,
+        "head": evaluation.head,
+        "intercept": evaluation.intercept,
     }
-    parameters = dict(look.parameters)
+    parameters = dict(evaluation.parameters)
     if model.runs is None:
         fields = {name: value[0] for name, value in fields.items()}
         parameters = {name: value[0] for name, value in parameters.items()}
-    seen: Mapping[str, Any] = (
+    observed: Mapping[str, Any] = (
         {} if observe is None else observe(step, fields["W"], fields["head"], fields["intercept"])
     )
     return Record(
@@ -268,29 +294,29 @@ def _record(
         seconds=seconds,
         **fields,
         parameters=parameters,
-        observed={name: np.asarray(value) for name, value in seen.items()},
+        observed={name: np.asarray(value) for name, value in observed.items()},
     )
 
 
-def _info(records: list[Record], seconds: float) -> dict[str, float]:
+def _progress_figures(records: list[Record], seconds: float) -> dict[str, float]:
+    """Mean loss of the last record, and seconds."""
     loss = float(np.mean(records[-1].loss)) if records else math.nan
     return {"loss": loss, "seconds": seconds}
 
 
 def _write_back(model: Attention, last: Record, trained_head: bool) -> None:
+    """Copy the weights of a record, and its head if that was trained, into the model."""
     for name, weight in model.weights.items():
         weight.copy_(torch.as_tensor(last.parameters.get(name, last.W)))
     if trained_head:
-        parts = (
-            [last.head, np.asarray(last.intercept)[..., None]]
-            if model.head.has_intercept
-            else [last.head]
-        )
-        model.head.readout.copy_(torch.as_tensor(np.concatenate(parts, axis=-1)[..., None]))
+        readout = last.head
+        if model.head.has_intercept:
+            readout = np.concatenate([readout, np.asarray(last.intercept)[..., None]], axis=-1)
+        model.head.readout.copy_(torch.as_tensor(readout[..., None]))
 
 
 def _step_scales(
-    model: Attention, given: ArrayLike | Mapping[str, ArrayLike] | None
+    model: Attention, step_scale: ArrayLike | Mapping[str, ArrayLike] | None
 ) -> dict[str, FloatArray]:
     """Factors ``(runs,)`` by name of the parameter.
 
@@ -298,10 +324,12 @@ def _step_scales(
         InputError: a name that is no parameter, a parameter without run axis, factors of another
             shape, negative or not finite.
     """
-    if given is None:
+    if step_scale is None:
         return {}
     names = [name for name, _ in model.named_parameters()]
-    by_name = dict(given) if isinstance(given, Mapping) else dict.fromkeys(names, given)
+    by_name = (
+        dict(step_scale) if isinstance(step_scale, Mapping) else dict.fromkeys(names, step_scale)
+    )
     _check_names(model, "step_scale", by_name)
     runs = model.runs or 1
     scales = {}
@@ -316,14 +344,14 @@ def _step_scales(
     return scales
 
 
-def _check_names(model: Attention, what: str, names: Iterable[str]) -> None:
+def _check_names(model: Attention, argument: str, names: Iterable[str]) -> None:
     """Raise :class:`~attsvm.InputError` for a name that is no parameter's."""
-    own = [name for name, _ in model.named_parameters()]
+    parameters = [name for name, _ in model.named_parameters()]
     for name in names:
-        if name not in own:
+        if name not in parameters:
             raise InputError(
-                f"{what} names {name!r}, which is no parameter of the model; it has"
-                f" {', '.join(own)}"
+                f"{argument} names {name!r}, which is no parameter of the model; it has"
+                f" {', '.join(parameters)}"
             )
 
 
@@ -332,11 +360,11 @@ def _fingerprint(
     data: AttentionData,
     optimizer: Optimizer,
     backend: str,
-    due: Any,
+    record_steps: Any,
     scales: Mapping[str, FloatArray],
     schedule: Schedule | None,
 ) -> str:
-    """Identifies everything that decides the bits of a run, save where it starts: that is in the
+    """A digest of everything that decides the bits of a run, save where it starts: that is in the
     state.
     """
     digest = hashlib.blake2b(digest_size=16)
@@ -354,14 +382,15 @@ def _fingerprint(
         else []
     )
     rates = [
-        np.array([float(function(step)) for step in range(int(due[-1]))]) for function in functions
+        np.array([float(function(step)) for step in range(int(record_steps[-1]))])
+        for function in functions
     ]
     for array in [
         data.tokens,
         data.labels,
         data.queries,
         data.mask,
-        due,
+        record_steps,
         *fixed,
         *model.inputs.arrays(data),
         *scales.values(),
@@ -370,7 +399,7 @@ def _fingerprint(
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).data)
     groups = [
-        {key: _written(value) for key, value in group.items() if key != "params"}
+        {key: _setting_text(value) for key, value in group.items() if key != "params"}
         for group in optimizer.param_groups
     ]
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -404,6 +433,6 @@ def _fingerprint(
     return digest.hexdigest()
 
 
-def _written(value: Any) -> str:
-    """A hyper-parameter with all its digits."""
+def _setting_text(value: Any) -> str:
+    """A text of a hyper-parameter with all its digits."""
     return repr(value.tolist() if isinstance(value, torch.Tensor) else value)

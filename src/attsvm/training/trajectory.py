@@ -1,4 +1,4 @@
-"""The recorded course of a training, and how far its direction is from a solution."""
+"""The recorded trajectory of a training, and how far its direction is from a solution."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.base.errors import InputError
+from attsvm.base.files import flatten, gather
 from attsvm.base.presentation import plot
 from attsvm.base.printable import Compact
-from attsvm.base.store import flatten, gather
 from attsvm.datasets.attention_data import FloatArray, IntArray, floats
 from attsvm.norms import Frobenius, PowerPotential
 
@@ -43,6 +43,7 @@ class LogSpaced:
         """Sorted distinct steps from 0 to ``last``, both included."""
         if last == 0:
             return np.zeros(1, dtype=np.int64)
+        # 0, evenly on a log scale, and the last
         spaced = np.rint(np.geomspace(1.0, last, self.count)).astype(np.int64)
         return np.unique(np.concatenate([[0], spaced, [last]]))
 
@@ -79,7 +80,7 @@ class AtSteps:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Record(Compact):
-    """One look at all runs, before the step of that number is taken. Shapes as in
+    """Everything recorded of all runs before the step of that number is taken. Shapes as in
     :class:`~attsvm.training.Trajectory`, without ``R``.
 
     Example:
@@ -87,9 +88,9 @@ class Record(Compact):
         >>> data, head = attsvm.datasets.unit_sphere(4, 5, 6, seed=0)
         >>> model = attsvm.attention.Attention.cross(data, head)
         >>> step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
-        >>> seen = []
-        >>> run = attsvm.train(model, data, step, steps=20, stop=lambda record: seen.append(record))
-        >>> seen[-1].step, seen[-1].W.shape, seen[-1].selected.shape
+        >>> records = []
+        >>> run = attsvm.train(model, data, step, 20, stop=lambda record: records.append(record))
+        >>> records[-1].step, records[-1].W.shape, records[-1].selected.shape
         (20, (6, 6), (4,))
     """
 
@@ -181,7 +182,8 @@ class TrainState(Compact):
         if self.records:
             columns = [record.to_arrays() for record in self.records]
             flat |= flatten(
-                "record", {name: np.stack([each[name] for each in columns]) for name in columns[0]}
+                "record",
+                {name: np.stack([column[name] for column in columns]) for name in columns[0]},
             )
         return flat
 
@@ -214,8 +216,8 @@ class TrainState(Compact):
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    r"""What :func:`~attsvm.training.train` recorded. ``R`` records; the ``runs`` axis is there when
-    the model has one.
+    r"""Weights, losses and selections along a training, as :func:`~attsvm.training.train` recorded
+    them: ``R`` records; the ``runs`` axis is there when the model has one.
 
     Attributes:
         steps: ``(R,)``, steps taken when the record was made; the first is 0.
@@ -280,22 +282,24 @@ class Trajectory:
         """Stack records along a first axis."""
         weights = records if snapshots else records[-1:]
         heads = records if head_snapshots else records[-1:]
-        looks = {"W": weights, "head": heads, "intercept": heads}
-        kept: dict[str, Any] = {
-            name: np.stack([np.asarray(getattr(each, name)) for each in looks.get(name, records)])
+        records_of = {"W": weights, "head": heads, "intercept": heads}
+        columns: dict[str, Any] = {
+            name: np.stack(
+                [np.asarray(getattr(record, name)) for record in records_of.get(name, records)]
+            )
             for name in RECORD_FIELDS
         }
         observed = {
-            name: np.stack([np.asarray(each.observed[name]) for each in records])
+            name: np.stack([np.asarray(record.observed[name]) for record in records])
             for name in records[0].observed
         }
         parameters = {
-            name: np.stack([np.asarray(each.parameters[name]) for each in weights])
+            name: np.stack([np.asarray(record.parameters[name]) for record in weights])
             for name in records[0].parameters
         }
         return cls(
-            steps=kept.pop("step"),
-            **kept,
+            steps=columns.pop("step"),
+            **columns,
             stopped_at=stopped_at,
             backend=backend,
             parameters=parameters,
@@ -422,7 +426,8 @@ class DirectionWithin:
         >>> data, head = attsvm.datasets.unit_sphere(4, 5, 6, seed=0)
         >>> model = attsvm.attention.Attention.cross(data, head)
         >>> step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
-        >>> best = attsvm.max_margin(data, attsvm.optimal_tokens(data, head))
+        >>> margins = attsvm.selection_margins(data, attsvm.optimal_tokens(data, head))
+        >>> best = attsvm.max_margin(margins)
         >>> close = attsvm.DirectionWithin(best, 0.05)
         >>> run = attsvm.train(model, data, step, steps=5000, stop=close)
         >>> bool(run.direction_gap(best)[-1] <= 0.05), bool(run.steps[-1] < 5000)
@@ -440,19 +445,24 @@ class DirectionWithin:
         """Upper bounds ``(...)`` on the direction gaps of weights ``(..., d_x, d_z)`` to the exact
         solutions.
         """
-        several = self.target if isinstance(self.target, Sequence) else [self.target]
-        solutions = [each for each in several if hasattr(each, "gap")]
+        targets = self.target if isinstance(self.target, Sequence) else [self.target]
+        solutions = [target for target in targets if hasattr(target, "gap")]
         if any(
-            each.slack is not None or each.geometry != Frobenius() or not each.has_weights
-            for each in solutions
+            solution.slack is not None
+            or solution.geometry != Frobenius()
+            or not solution.has_weights
+            for solution in solutions
         ):
             raise InputError(
                 "a certified direction gap needs hard-margin solutions of the Frobenius norm that"
                 " exist; pass other weights as arrays"
             )
-        own = np.array([solution.gap for solution in solutions])
-        own = np.zeros(()) if not solutions else own if self.target is several else own[0]
-        return np.asarray((np.sqrt(direction_gap(W, self.target)) + np.sqrt(own)) ** 2)
+        gaps = np.zeros(())  # arrays are taken as exact
+        if solutions:
+            gaps = np.array([solution.gap for solution in solutions])
+            gaps = gaps if self.target is targets else gaps[0]
+        # chords on the sphere add up
+        return np.asarray((np.sqrt(direction_gap(W, self.target)) + np.sqrt(gaps)) ** 2)
 
 
 def direction_gap(
@@ -481,8 +491,8 @@ def direction_gap(
     weights = floats("W", W)
     goal = _target_of(weights, target)
     gap: FloatArray = Frobenius().direction_divergence(goal, weights)
-    none = ~np.any(weights, axis=(-2, -1)) | ~np.any(goal, axis=(-2, -1))
-    return np.where(none, 1.0, gap)
+    has_no_direction = ~np.any(weights, axis=(-2, -1)) | ~np.any(goal, axis=(-2, -1))
+    return np.where(has_no_direction, 1.0, gap)
 
 
 def _target_of(weights: FloatArray, target: Any) -> FloatArray:
@@ -497,8 +507,13 @@ def _target_of(weights: FloatArray, target: Any) -> FloatArray:
 
 
 def _target_weights(target: Any) -> FloatArray:
-    if isinstance(target, Sequence) and target and all(hasattr(item, "W") for item in target):
-        return np.stack([_target_weights(item) for item in target])
+    """The weights of a solution or an array, or of several stacked."""
+    if (
+        isinstance(target, Sequence)
+        and target
+        and all(hasattr(solution, "W") for solution in target)
+    ):
+        return np.stack([_target_weights(solution) for solution in target])
     goal = floats("target", getattr(target, "W", target))
     if goal.ndim < 2:
         raise InputError(

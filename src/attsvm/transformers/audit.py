@@ -98,9 +98,9 @@ class Audit(Compact):
             >>> with torch.no_grad(), capture(model) as recording:
             ...     _ = model(**batch)
             >>> result = audit(recording.name_tokens(tokenizer), norms=[])
-            >>> row = result.selections(text=0, layer=1, head=3)[6]
+            >>> row = result.selections(text=0, layer=1, head=3)[8]
             >>> row.token, row.selected_token
-            ('there', ',')
+            ('a', 'was')
         """
         self.head(layer, head)
         if layer not in self.recording.layers:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from attsvm.base.errors import InputError
-from attsvm.optim.reductions import local, part, whole
+from attsvm.optim.reductions import full_tensor, local_tensor, shard_of
 from attsvm.optim.split import Matrix, split_params
 
 
@@ -69,7 +69,7 @@ class HeadWeights:
         return queries, keys.repeat_interleave(len(queries) // len(keys), dim=0)
 
     def _heads(self, model: nn.Module, rows: _HeadRows) -> Tensor:
-        matrix = whole(model.get_parameter(rows.weight).detach()).float()
+        matrix = full_tensor(model.get_parameter(rows.weight).detach()).float()
         matrix = matrix if rows.axis == 0 else matrix.mT
         return torch.stack([matrix[start : start + self.d] for start in rows.starts])
 
@@ -267,7 +267,7 @@ class LogitClip:
     def _on_this_process(self, name: str, factors: Tensor) -> tuple[Tensor, Tensor]:
         """This process's share of a parameter, and factors of its rows in the same shape."""
         parameter = self._model.get_parameter(name).detach()
-        weights = local(parameter)
+        weights = local_tensor(parameter)
         shape = (-1, 1) if parameter.ndim > 1 and len(factors) == parameter.shape[0] else (-1,)
         values = factors.to(weights).reshape(shape).expand(parameter.shape).contiguous()
-        return weights, part(values, parameter)
+        return weights, shard_of(values, parameter)

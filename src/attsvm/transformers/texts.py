@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.base.errors import InputError
-from attsvm.base.files import file_digest, opened
+from attsvm.base.files import digest, opened
 from attsvm.base.printable import escaped
 
 
@@ -86,7 +86,7 @@ def read_probe_texts(file: Path, most: int) -> ProbeTexts:
         numbers[most:],
         len(rows) - len(texts),
         most,
-        hashlib.sha256(raw).hexdigest(),
+        digest(raw),
     )
 
 
@@ -102,16 +102,14 @@ def find_pictures(folder: Path, most: int) -> ProbeTexts:
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
     if not files:
         raise InputError(f"{escaped(str(folder))} holds no pictures (.png, .jpg, ...)")
-    digest = hashlib.sha256()
-    for path in files[:most]:
-        digest.update(f"{path.name}\0{file_digest(path)}\0".encode(errors="surrogateescape"))
+    lines = [f"{path.name}\0{digest(path)}\0" for path in files[:most]]
     return ProbeTexts(
         folder,
         {number: str(path) for number, path in enumerate(files[:most], start=1)},
         list(range(most + 1, len(files) + 1)),
         0,
         most,
-        digest.hexdigest(),
+        digest(*map(os.fsencode, lines)),
         are_pictures=True,
     )
 

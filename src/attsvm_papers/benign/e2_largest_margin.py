@@ -20,7 +20,7 @@ import itertools
 
 import numpy as np
 
-from attsvm import decoder_margins, max_margin, prompt_margins
+from attsvm import decoder_margins, max_margin_batch, prompt_margins
 from attsvm.training import direction_gap
 from attsvm_papers import kit
 from attsvm_papers.benign.signal_and_noise import (
@@ -41,7 +41,9 @@ CLASSES = tuple(itertools.product((False, True), repeat=2))
 
 def solve_selections(data, tokens, margins):
     """The solutions of one selection of every instance."""
-    return max_margin([margins(data.instance(k), selection) for k, selection in enumerate(tokens)])
+    return max_margin_batch(
+        [margins(data.instance(k), selection) for k, selection in enumerate(tokens)]
+    )
 
 
 @kit.run(
@@ -54,7 +56,7 @@ def solve_all_selections(snr, seeds, few=8, d=1600):
     rule = instances.tokens(right * snr**2 <= few)
     selected = np.empty_like(rule)
     for k in range(len(seeds)):
-        norms = max_margin(
+        norms = max_margin_batch(
             [decoder_margins(instances.data.instance(k), s) for s in selections]
         ).norm
         selected[k] = selections[norms.argmin()]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import Nuclear, max_margin, order_margins
+from attsvm import Nuclear, max_margin_batch, order_margins
 from attsvm.theory.next_token import (
     AttentionTrajectory,
     Problem,
@@ -60,7 +60,7 @@ def starts_of_kind(kind: str, d: int, seeds: Sequence[int]) -> tuple[Any, Any]:
 def run(kind, seeds, steps=20_000, far=100_000):
     data = [priority_graph(*SETTING, seed) for seed in seeds]
     margins = [order_margins(data_set.embeddings, arcs(data_set).arcs) for data_set in data]
-    nuclear, frobenius = max_margin(margins, Nuclear()), max_margin(margins)
+    nuclear, frobenius = max_margin_batch(margins, Nuclear()), max_margin_batch(margins)
     best = np.array([solution.margin for solution in nuclear])
     problem, start = Problem.of(data, "log_mass"), starts_of_kind(kind, SETTING[3], seeds)
     if kind == HALF:  # twice the steps: the same length of path

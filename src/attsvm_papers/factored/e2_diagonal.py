@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import Frobenius, Lp, Margins, max_margin, order_margins
+from attsvm import Frobenius, Lp, Margins, max_margin_batch, order_margins
 from attsvm.theory.next_token import Problem
 from attsvm.theory.scale_free_descent import Steepest, descend_scale_free
 from attsvm.theory.sentences import arcs, priority_graph
@@ -37,7 +37,7 @@ def run(scale, seeds, steps=100_000):
     programmes = [
         diagonal(order_margins(data_set.embeddings, arcs(data_set).arcs)) for data_set in data
     ]
-    best, round_best = max_margin(programmes, Lp(1)), max_margin(programmes)
+    best, round_best = max_margin_batch(programmes, Lp(1)), max_margin_batch(programmes)
     problem, eye = Problem.of(data, "log_mass"), np.eye(SETTING[3])
 
     def gradient(pair: Any) -> tuple[Any, Any]:

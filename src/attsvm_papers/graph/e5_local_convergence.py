@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import Margins, graph_margins, max_margin
+from attsvm import Margins, graph_margins, max_margin_batch
 from attsvm.theory import graph_svm_batch, local_arcs, token_masses
 from attsvm.theory.next_token import Problem, SentenceLoss, StepRule, attention_stage
 from attsvm.training import AtSteps
@@ -58,13 +58,13 @@ def run(part, seeds, lr=0.1, steps=2000, long=40_000):
         programmes = [
             graph_margins(one.embeddings, rows) for one, rows in zip(data, arcs, strict=True)
         ]
-        local = max_margin(programmes)
+        local = max_margin_batch(programmes)
         columns["local" + name] = _cosines(W, local)
     selected = [(mass > CLEAR).sum(axis=1) for mass in masses]
     columns["mixed"] = np.array([(one > 1).any() and (one == 1).any() for one in selected])
     columns["growth_local"] = _cosines(growth, local)
     halved = [_halved(*triple) for triple in zip(data, masses, programmes, strict=True)]
-    columns["growth_halved"] = _cosines(growth, max_margin(halved))
+    columns["growth_halved"] = _cosines(growth, max_margin_batch(halved))
     return columns
 
 

@@ -22,6 +22,7 @@ from attsvm import (
     PowerPotential,
     decoder_margins,
     max_margin,
+    max_margin_batch,
     regularization_path,
     selection_margins,
 )
@@ -66,7 +67,7 @@ def joint_path_of(data: AttentionData, p: float, starts: int) -> dict[str, Any]:
     is no path.
     """
     selections = list(itertools.product(range(data.T), repeat=data.n))
-    heads = max_margin([decoder_margins(data, tokens) for tokens in selections], Lp(p))
+    heads = max_margin_batch([decoder_margins(data, tokens) for tokens in selections], Lp(p))
     margins = np.array(
         [0.0 if solution.status != "optimal" else 1.0 / solution.norm for solution in heads]
     )

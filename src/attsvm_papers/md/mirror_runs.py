@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attsvm import AttentionData, Lp, PowerPotential, max_margin, selection_margins, train
+from attsvm import (
+    AttentionData,
+    Lp,
+    PowerPotential,
+    max_margin_batch,
+    selection_margins,
+    train,
+)
 from attsvm.attention import Attention
 from attsvm.datasets import unit_sphere
 from attsvm.datasets.attention_data import FloatArray
@@ -91,7 +98,7 @@ class Solutions:
         missing = [run for run, key in enumerate(keys) if key not in self._solved]
         programmes = [selection_margins(self._data.instance(run), selected[run]) for run in missing]
         for run, solution in zip(
-            missing, max_margin(programmes, Lp(q)) if programmes else [], strict=True
+            missing, max_margin_batch(programmes, Lp(q)) if programmes else [], strict=True
         ):
             self._solved[keys[run]] = solution
         return [self._solved[key] for key in keys]

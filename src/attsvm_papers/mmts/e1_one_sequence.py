@@ -16,7 +16,7 @@ from functools import cache
 
 import numpy as np
 
-from attsvm import Cone, datasets, max_margin, prompt_margins
+from attsvm import Cone, datasets, max_margin_batch, prompt_margins
 from attsvm_papers import kit
 from attsvm_papers.mmts import prompts
 from attsvm_papers.mmts.single_precision import published_prompts
@@ -32,7 +32,7 @@ LIMIT = 95.7106  # degrees of that direction
 @cache
 def solutions_of_both_tokens():
     """The max-margin prompts of tokens 1 and 2, the same in both toys."""
-    return max_margin([prompt_margins(datasets.toy(ONE).data, [token]) for token in (0, 1)])
+    return max_margin_batch([prompt_margins(datasets.toy(ONE).data, [token]) for token in (0, 1)])
 
 
 @kit.run(toy=[ONE, TWO], name="descent")

@@ -10,7 +10,7 @@ import numpy as np
 from attsvm import (
     AttentionData,
     locally_optimal,
-    max_margin,
+    max_margin_batch,
     prompt_margins,
     token_scores,
     train,
@@ -43,7 +43,7 @@ def equal_scores(n, T, d, seeds, prompt_steps=3000):
     data, _ = unit_sphere(n, T, d, seeds)
     runs, starts_of_instance = len(seeds), len(SIZES)
     best = np.zeros(n, dtype=np.int64)
-    solutions = max_margin([prompt_margins(data.instance(k), best) for k in range(runs)])
+    solutions = max_margin_batch([prompt_margins(data.instance(k), best) for k in range(runs)])
     norms = solutions.norm
     widest = np.linalg.norm(data.tokens[..., :1, :] - data.tokens, axis=-1).max(axis=(-2, -1))
     draws = [np.random.default_rng([3, seed]) for seed in seeds]
@@ -107,7 +107,7 @@ def directions(n, T, d, seeds, prompt_steps=3000):
     candidates: list[Any] = []
     for k, seed in enumerate(seeds):
         rng = np.random.default_rng([4, seed])
-        solutions_of_instance = max_margin(
+        solutions_of_instance = max_margin_batch(
             [prompt_margins(data.instance(k), choice) for choice in choices]
         )
         for solution in solutions_of_instance:

@@ -5,7 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import AttentionData, MarginSolution, locally_optimal, max_margin, selection_margins
+from attsvm import (
+    AttentionData,
+    MarginSolution,
+    locally_optimal,
+    max_margin_batch,
+    selection_margins,
+)
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.training import direction_gap
 
@@ -33,7 +39,7 @@ def worst_gaps(W: FloatArray, best: FloatArray, heads: int = 2, shift: int = 0) 
 
 def joint_programmes(pairs: AttentionData, rows: IntArray, norm: str = "fro") -> Any:
     """The max-margin solutions of the tokens ``(instances, rows)`` that all heads select."""
-    return max_margin(
+    return max_margin_batch(
         [selection_margins(pairs.instance(k), tokens) for k, tokens in enumerate(rows)], norm
     )
 

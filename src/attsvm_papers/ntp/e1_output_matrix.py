@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.special import lambertw
 
-from attsvm import LogSpaced, max_margin
+from attsvm import LogSpaced, max_margin_batch
 from attsvm.theory import output_margins
 from attsvm.theory.next_token import StepRule, output_stage
 from attsvm.theory.sentences import NextTokenData, bipartite, embed
@@ -80,7 +80,7 @@ def _rises(sets: Any, starts: Any, seeds: Any) -> dict[str, Any]:
     for one, seed in zip(sets, seeds, strict=True):
         E = embed("random", one.K, one.K, np.random.default_rng([22, seed]))
         turned.append(replace(one, embeddings=E))
-    solutions = max_margin([output_margins(one.embeddings, one.following) for one in turned])
+    solutions = max_margin_batch([output_margins(one.embeddings, one.following) for one in turned])
     # 2 eta exp(2 eta) = 1 / |W*|
     allowed = 0.5 * lambertw(1.0 / solutions.norm).real
     rises = {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attsvm import MarginSolution, SolutionBatch, max_margin, order_margins
+from attsvm import MarginSolution, SolutionBatch, max_margin_batch, order_margins
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.theory import sentences
 from attsvm.theory.next_token import Problem
@@ -37,7 +37,7 @@ def draw_data_sets(kind: str, K: int, per_query: int, seeds: Sequence[int]) -> l
 
 def attention_solutions(sets: Sequence[NextTokenData]) -> SolutionBatch:
     """The query-key solution of every data set, certified."""
-    return max_margin([order_margins(data.embeddings, arcs(data).arcs) for data in sets])
+    return max_margin_batch([order_margins(data.embeddings, arcs(data).arcs) for data in sets])
 
 
 def output_targets(sets: Sequence[NextTokenData]) -> FloatArray:

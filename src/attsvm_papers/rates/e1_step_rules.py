@@ -17,10 +17,17 @@ floor by less than 1e-2000.
 import numpy as np
 import torch
 
-from attsvm import max_margin, optimal_tokens, selection_margins, token_scores, train
+from attsvm import (
+    max_margin_batch,
+    optimal_tokens,
+    selection_margins,
+    token_scores,
+    train,
+)
 from attsvm.attention import Attention
 from attsvm.datasets import gauss
 from attsvm.optim import SteepestDescent
+from attsvm.optim.polyak import PolyakDescent
 from attsvm.training import AtSteps
 from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import log_missing, log_slopes, log_spaced_records
@@ -40,17 +47,18 @@ WINDOW = (1000, 10_000)
 def run(rule, seeds, steps=10_000):
     data, heads = gauss(seed=seeds)
     tokens, model = optimal_tokens(data, heads), Attention.cross(data, heads)
-    options = {"lr": RATES[rule], "normalize": rule != PLAIN}
     if rule == POLYAK:  # the infimum under a fixed head is the loss of the optimal tokens
         floor = np.logaddexp(0.0, -token_scores(data, heads).max(axis=-1)).mean(axis=-1)
-        options |= {"step_size": "polyak", "polyak_factor": 2.0}
-        options["loss_floor"] = torch.as_tensor(floor)
-    descent = SteepestDescent(model.parameters(), **options)
+        descent: SteepestDescent = PolyakDescent(
+            model.parameters(), RATES[rule], loss_floor=torch.as_tensor(floor), polyak_factor=2.0
+        )
+    else:
+        descent = SteepestDescent(model.parameters(), RATES[rule], normalize=rule != PLAIN)
     schedule = (lambda step: float((step + 1.0) ** -0.5)) if rule == ROOT else None
     trajectory = train(
         model, data, descent, steps, AtSteps(log_spaced_records(steps)), schedule=schedule
     )
-    solutions = max_margin(
+    solutions = max_margin_batch(
         [selection_margins(data.instance(run), selected) for run, selected in enumerate(tokens)],
         tol=1e-12,
     )

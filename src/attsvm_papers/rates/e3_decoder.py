@@ -15,7 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import decoder_margins, max_margin, optimal_tokens, selection_margins, train
+from attsvm import (
+    decoder_margins,
+    max_margin_batch,
+    optimal_tokens,
+    selection_margins,
+    train,
+)
 from attsvm.attention import Attention
 from attsvm.datasets import gauss
 from attsvm.optim import SteepestDescent
@@ -57,10 +63,10 @@ def run(seeds, steps=100_000):
     )
     tokens = optimal_tokens(data, trajectory.head[-1])
     instances = [data.instance(k) for k in range(len(seeds))]
-    attention = max_margin(
+    attention = max_margin_batch(
         [selection_margins(instance, tokens[k]) for k, instance in enumerate(instances)], tol=1e-12
     )
-    decoder = max_margin(
+    decoder = max_margin_batch(
         [decoder_margins(instance, tokens[k]) for k, instance in enumerate(instances)], tol=1e-12
     )
     return {

@@ -9,12 +9,7 @@ Source: Implicit Bias and Fast Convergence Rates for Self-attention, global conv
 
 import numpy as np
 
-from attsvm import (
-    max_margin,
-    optimal_tokens,
-    selection_margins,
-    train,
-)
+from attsvm import max_margin_batch, optimal_tokens, selection_margins, train
 from attsvm.attention import Attention
 from attsvm.datasets import gauss, orth, unit_sphere
 from attsvm.optim import SteepestDescent
@@ -43,7 +38,7 @@ def run(source, seeds, steps=3000):
     model = Attention.cross(data, heads, init=W0)
     trajectory = train(model, data, SteepestDescent(model.parameters(), lr=LR), steps, AtSteps(()))
     optimal = optimal_tokens(data, heads)
-    best = max_margin(
+    best = max_margin_batch(
         [selection_margins(data.instance(k), optimal[k]) for k in range(len(seeds))], tol=1e-12
     )
     return {

@@ -17,7 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import softmax
 
-from attsvm import AttentionData, SolutionBatch, Trajectory, decoder_margins, max_margin, train
+from attsvm import (
+    AttentionData,
+    SolutionBatch,
+    Trajectory,
+    decoder_margins,
+    max_margin_batch,
+    train,
+)
 from attsvm.attention import Attention
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.optim import SteepestDescent
@@ -99,7 +106,7 @@ def hyperplanes(signed: FloatArray) -> SolutionBatch:
     that were drawn twice are one row.
     """
     rows = [np.unique(points, axis=0)[:, None] for points in signed]
-    return max_margin(
+    return max_margin_batch(
         [
             decoder_margins(
                 AttentionData(points, np.ones(len(points))), np.zeros(len(points), dtype=int)

@@ -16,7 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import Frobenius, Lp, Norm, Nuclear, Spectral, max_margin, order_margins
+from attsvm import (
+    Frobenius,
+    Lp,
+    Norm,
+    Nuclear,
+    Spectral,
+    max_margin_batch,
+    order_margins,
+)
 from attsvm.theory.next_token import Problem, StepRule, steepest_stage
 from attsvm.theory.sentences import arcs, priority_graph
 from attsvm.training import AtSteps
@@ -42,7 +50,7 @@ def solve_in_four_norms(seeds: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """Data, programmes and best margins ``(4, seeds)``, the same for every optimiser."""
     data = [priority_graph(*SETTING, seed) for seed in seeds]
     margins = [order_margins(data_set.embeddings, arcs(data_set).arcs) for data_set in data]
-    solutions = [max_margin(margins, norm, tol=1e-8) for norm in four_norms()]
+    solutions = [max_margin_batch(margins, norm, tol=1e-8) for norm in four_norms()]
     assert all(batch.optimal.all() for batch in solutions)
     return data, margins, np.array([[solution.margin for solution in batch] for batch in solutions])
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import Frobenius, Lp, Spectral, max_margin, output_margins
+from attsvm import Frobenius, Lp, Spectral, max_margin_batch, output_margins
 from attsvm.theory.scale_free_descent import Adam, Direction, Steepest, descend_scale_free
 from attsvm_papers import kit
 from attsvm_papers.rates.adaptive import log_spaced_records
@@ -57,7 +57,7 @@ def best_margins(seeds: tuple[int, ...]) -> Any:
         output_margins(data_sets.inputs[run], data_sets.labels[run], CLASSES)
         for run in range(len(seeds))
     ]
-    solutions = [max_margin(margins, norm, tol=1e-6) for norm in GEOMETRIES]
+    solutions = [max_margin_batch(margins, norm, tol=1e-6) for norm in GEOMETRIES]
     assert all(batch.optimal.all() for batch in solutions)
     return np.array([[solution.margin for solution in batch] for batch in solutions])
 

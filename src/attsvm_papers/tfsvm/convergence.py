@@ -14,7 +14,7 @@ from attsvm import (
     MarginSolution,
     Trajectory,
     locally_optimal,
-    max_margin,
+    max_margin_batch,
     optimal_tokens,
     token_scores,
 )
@@ -52,7 +52,7 @@ def outcomes(
     selected = trajectory.selected[-1]
     tokens = np.random.default_rng(5).integers(data.T, size=selected.shape)
     best_solutions, trained_solutions, random_solutions = (
-        max_margin(
+        max_margin_batch(
             [
                 constraints(data.instance(run), tokens_of_run)
                 for run, tokens_of_run in enumerate(selections)

@@ -27,6 +27,7 @@ from attsvm import (
     regularization_path,
 )
 from attsvm.datasets import toy, unit_sphere
+from attsvm.margins import selection_margins
 from attsvm_papers import kit
 from attsvm_papers.tfsvm.local_cones import gap_at_boundary, narrow_cone, solve_every_selection
 
@@ -59,7 +60,7 @@ def toys(instance, bound, radii=RADII, random_starts=10):
         cone = narrow_cone(solution)
     else:
         data, head = next(_draw_instances(instance))
-        solution = max_margin(data, optimal_tokens(data, head), norm, tol=1e-9)
+        solution = max_margin(selection_margins(data, optimal_tokens(data, head)), norm, tol=1e-9)
         other_norm = Nuclear() if bound == FROBENIUS else Frobenius()
         other_solution = max_margin(solution.margins, other_norm, tol=1e-9)
     path = regularization_path(
@@ -108,8 +109,8 @@ def paths_of_random_instances(seeds, random_starts=10):
     rows = []
     for seed in seeds:
         data, head = unit_sphere(*SHAPE, seed)
-        tokens = optimal_tokens(data, head)
-        frobenius, nuclear = max_margin(data, tokens), max_margin(data, tokens, Nuclear())
+        margins = selection_margins(data, optimal_tokens(data, head))
+        frobenius, nuclear = max_margin(margins), max_margin(margins, Nuclear())
         assert frobenius.status == nuclear.status == "optimal"
         best = _farthest(data, head, frobenius, random_starts)
         row = {

@@ -15,7 +15,7 @@ not convex, so that its value is known from two sides only.
 
 import numpy as np
 
-from attsvm import Nuclear, max_margin, selection_margins, train
+from attsvm import Nuclear, max_margin_batch, selection_margins, train
 from attsvm.attention import Attention
 from attsvm.datasets import unit_sphere
 from attsvm.optim import SteepestDescent
@@ -44,7 +44,7 @@ def run(width, seeds, n=6, T=8, d=10, steps=20_000):
         selection_margins(data.instance(k), tokens)
         for k, tokens in enumerate(trajectory.selected[-1])
     ]
-    nuclear = max_margin(programmes, Nuclear())
+    nuclear = max_margin_batch(programmes, Nuclear())
     ends = [
         nearest_factors(programme, W, width)
         for programme, W in zip(programmes, trajectory.W[-1], strict=True)

@@ -19,6 +19,7 @@ import numpy as np
 
 from attsvm import Nuclear, datasets, max_margin, optimal_tokens, train
 from attsvm.attention import Attention
+from attsvm.margins import selection_margins
 from attsvm.optim import SteepestDescent
 from attsvm.training import AtSteps, direction_gap
 from attsvm_papers import kit
@@ -47,8 +48,8 @@ def run(toy, method, starts=4, steps=100_000, lr=0.1):
     data, head = problem.data, problem.head
     tokens = optimal_tokens(data, head)
     solutions = {
-        "frobenius": max_margin(data, tokens, tol=1e-12),
-        "nuclear": max_margin(data, tokens, Nuclear(), tol=1e-10),
+        "frobenius": max_margin(selection_margins(data, tokens), tol=1e-12),
+        "nuclear": max_margin(selection_margins(data, tokens), Nuclear(), tol=1e-10),
     }
     runs, published = 1 if method == "W" else starts, method == "published"
     K = np.stack([0.1 * np.random.default_rng([1, k]).standard_normal((2, 2)) for k in range(runs)])

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import Nuclear, Spectral, max_margin, optimal_tokens
+from attsvm import Nuclear, Spectral, max_margin_batch, optimal_tokens
 from attsvm.datasets import unit_sphere
+from attsvm.margins import selection_batch
 from attsvm_papers import kit
 
 # Read off the stored plot of the released notebook, panel (a), T = 5: at these dimensions, by n.
@@ -38,11 +39,11 @@ SHAPES = ((5, 5), (10, 5), (15, 5), (5, 10), (5, 15))
 )
 def run(n, T, own, d, seeds):
     data, heads = unit_sphere(n, T, d, seeds, self_attention=own)
-    frobenius: Any = max_margin(data, optimal_tokens(data, heads, ties="first"))
+    frobenius = max_margin_batch(selection_batch(data, optimal_tokens(data, heads, ties="first")))
     feasible_rows = np.flatnonzero(frobenius.optimal).tolist()
     programmes = [frobenius[k].margins for k in feasible_rows]
-    nuclear = max_margin(programmes, Nuclear(), tol=1e-9)
-    spectral = max_margin(programmes, Spectral())
+    nuclear = max_margin_batch(programmes, Nuclear(), tol=1e-9)
+    spectral = max_margin_batch(programmes, Spectral())
     columns = (*MEASURED, "nuc_rank", "nuc_bound", "spec_rank")
     rows = [dict.fromkeys(columns, np.nan) for _ in seeds]
     for k, nuclear_solution, spectral_solution in zip(

@@ -19,8 +19,9 @@ from attsvm import (
     AttentionData,
     LogSpaced,
     gradient_alignment,
-    max_margin,
+    max_margin_batch,
     optimal_tokens,
+    selection_batch,
     selection_margins,
     token_scores,
     train,
@@ -99,7 +100,7 @@ def long_run(data, heads, is_chosen, steps):
             schedule=lambda step: 1.0 if step == 0 else 2.0 / bend * (1.0 + (step - 1) / bend),
         )
         best = optimal_tokens(scaled_data, heads[chosen_rows])
-        gaps_of_run = trajectory.direction_gap(max_margin(scaled_data, best))
+        gaps_of_run = trajectory.direction_gap(max_margin_batch(selection_batch(scaled_data, best)))
         gaps["far_first"][chosen_rows], gaps["far_gap"][chosen_rows] = (
             gaps_of_run[1],
             gaps_of_run[-1],

@@ -12,15 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import (
-    AttentionData,
-    max_margin,
-    optimal_tokens,
-    token_scores,
-    train,
-)
+from attsvm import AttentionData, max_margin_batch, optimal_tokens, token_scores, train
 from attsvm.attention import Attention
 from attsvm.datasets import unit_sphere
+from attsvm.margins import selection_batch
 from attsvm.optim import SteepestDescent
 from attsvm.training import AtSteps
 from attsvm_papers import kit
@@ -49,7 +44,7 @@ POINTS = 400  # random weights at which the descent direction is tested
 def optimal_selections(n, T, d, seeds):
     data, heads = unit_sphere(n, T, d, seeds)
     optimal, scores = optimal_tokens(data, heads), token_scores(data, heads)
-    solutions: Any = max_margin(data, optimal)
+    solutions = max_margin_batch(selection_batch(data, optimal))
     assert solutions.optimal.all()
     support = np.array([len(solution.support) for solution in solutions])
     ascent = [
@@ -69,7 +64,7 @@ def any_start(seeds, starts=(0.1, 5.0, 20.0), directions=20, steps=4000):
     n, T, d = DESCENT
     data, heads = unit_sphere(n, T, d, seeds)
     best = optimal_tokens(data, heads)
-    solutions: Any = max_margin(data, best)
+    solutions = max_margin_batch(selection_batch(data, best))
     assert solutions.optimal.all()
     starts_of_instance = len(starts) * directions
     run = np.repeat(np.arange(len(seeds)), starts_of_instance)

@@ -23,7 +23,7 @@ import torch
 
 from attsvm import (
     finite_component,
-    max_margin,
+    max_margin_batch,
     multi_token_margins,
     recombine,
     selection_margins,
@@ -66,7 +66,7 @@ def descend_under_relu(d, seeds, n=3, T=4, steps=2000, lr=0.1):
     for k in np.flatnonzero(selected.clear).tolist():
         instance, sets, W = data.instance(k), selected.sets[k], trajectory.W[:, k]
         likeliest = selection_margins(instance, s[k].argmax(axis=-1))
-        margin, single = max_margin([multi_token_margins(instance, sets), likeliest])
+        margin, single = max_margin_batch([multi_token_margins(instance, sets), likeliest])
         finite = finite_component(instance, sets, np.where(sets, s[k], 1.0))
         if margin.status != "optimal" or single.status != "optimal" or not finite.consistent:
             continue
@@ -111,7 +111,7 @@ def flow_under_smooth_heads(activation, tokens, seeds, n=3, width=10):
         W, s = Flow(data, width * V, ACTIVATIONS[activation], start).run(LOG_TIMES)
         sets = s > SELECTED
         likeliest = selection_margins(data, s.argmax(axis=-1))
-        margin, single = max_margin([multi_token_margins(data, sets), likeliest])
+        margin, single = max_margin_batch([multi_token_margins(data, sets), likeliest])
         inside, outside = map(np.stack, zip(*(split(w, margin.margins) for w in W), strict=True))
         errors = {
             name: np.linalg.norm(inside[-1] - finite_part(data, width * V, sets, head))

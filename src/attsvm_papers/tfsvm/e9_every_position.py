@@ -22,6 +22,7 @@ from attsvm import (
     Margins,
     Nuclear,
     max_margin,
+    max_margin_batch,
     optimal_tokens,
     regularization_path,
     sequence_margins,
@@ -79,14 +80,14 @@ def train_pairs(seeds, causal, n=2, T=4, d=8, steps=6000, lr=0.1):
     )
     programmes = _sequence_programmes(data, factor_trajectory.selected[-1], causal)
     round_gap, nuclear_gap = (
-        factor_trajectory.direction_gap(max_margin(programmes, norm))[-1]
+        factor_trajectory.direction_gap(max_margin_batch(programmes, norm))[-1]
         for norm in (Frobenius(), Nuclear())
     )
     selected = trajectory.selected[-1]
     visible = np.tile(np.arange(1, T + 1), n) if causal else T
     tokens = np.random.default_rng(9).integers(visible, size=selected.shape)
     solutions, random_solutions = (
-        max_margin(_sequence_programmes(data, selection, causal))
+        max_margin_batch(_sequence_programmes(data, selection, causal))
         for selection in (selected, tokens)
     )
     scores = np.stack([token_scores(pairs_of_instances[k], heads[k]) for k in range(len(seeds))])
@@ -99,7 +100,7 @@ def train_pairs(seeds, causal, n=2, T=4, d=8, steps=6000, lr=0.1):
         "nuclear_lead_of_W": (
             trajectory.direction_gap(solutions)
             - trajectory.direction_gap(
-                max_margin([solution.margins for solution in solutions], Nuclear())
+                max_margin_batch([solution.margins for solution in solutions], Nuclear())
             )
         )[-1],
         "saturated": trajectory.softmax_probability[-1].min(axis=-1) > 0.99,

@@ -17,7 +17,7 @@ from attsvm import (
     MarginSolution,
     Norm,
     locally_optimal,
-    max_margin,
+    max_margin_batch,
     optimal_tokens,
     selection_margins,
     token_scores,
@@ -47,7 +47,9 @@ def solve_every_selection(
     scores = token_scores(data, head)
     choices = list(itertools.product(range(data.T), repeat=data.n))
     # gaps of paths fall below what the default tolerance leaves of a direction
-    solutions = max_margin([selection_margins(data, choice) for choice in choices], norm, tol=tol)
+    solutions = max_margin_batch(
+        [selection_margins(data, choice) for choice in choices], norm, tol=tol
+    )
     is_local = [s.status == "optimal" and locally_optimal(s, scores).all() for s in solutions]
     return (
         list(solutions),

@@ -11,12 +11,13 @@ from attsvm import (
     AttentionData,
     MarginSolution,
     Nuclear,
-    max_margin,
+    max_margin_batch,
     token_scores,
     train,
 )
 from attsvm.attention import Attention
 from attsvm.datasets import unit_sphere
+from attsvm.margins import selection_batch
 from attsvm.optim import SteepestDescent
 from attsvm.training import AtSteps
 from attsvm_papers import kit
@@ -60,8 +61,8 @@ def local_runs(
         AtSteps(range(0, steps, EVERY)),
     )
     selected = trajectory.selected[-1]
-    frobenius: Any = max_margin(data, selected)
-    nuclear: Any = max_margin(data, selected, Nuclear())
+    frobenius = max_margin_batch(selection_batch(data, selected))
+    nuclear = max_margin_batch(selection_batch(data, selected), Nuclear())
     assert (frobenius.optimal & nuclear.optimal).all()
     scores = token_scores(data, heads)
     local = locally_optimal_selections(frobenius, scores)
@@ -76,7 +77,7 @@ def local_runs(
     if factors:
         return columns
     tokens = np.random.default_rng(3).integers(T, size=selected.shape)
-    random_solutions: Any = max_margin(data, tokens)
+    random_solutions = max_margin_batch(selection_batch(data, tokens))
     columns["local_random"] = locally_optimal_selections(random_solutions, scores)
     return columns | _run_from_cone(data, heads, selected, (frobenius, nuclear), local, steps)
 

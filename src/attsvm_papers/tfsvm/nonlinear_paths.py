@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 from attsvm import (
     finite_component,
     max_margin,
+    max_margin_batch,
     multi_token_margins,
     selection_margins,
     token_scores,
@@ -103,7 +104,7 @@ def ties(seeds):
     for seed in seeds:
         data, _ = unit_sphere(2, 4, 4, seed)
         candidates = itertools.product((0, 1), (1, 2))
-        solutions = max_margin([selection_margins(data, choice) for choice in candidates])
+        solutions = max_margin_batch([selection_margins(data, choice) for choice in candidates])
         least, second, *_ = sorted(solutions, key=lambda solution: solution.norm)
         random_starts = np.random.default_rng(seed).standard_normal((6, *least.W.shape))
         starts = [*(solution.W for solution in solutions), *random_starts]
@@ -139,7 +140,9 @@ def hidden_units(seeds):
             return np.sum(signed * drop, axis=-1), slope
 
         mixtures = rng.dirichlet(np.full(data.T, 0.5), (2000, data.n))
-        solution, other = max_margin([selection_margins(data, tokens) for tokens in (best, second)])
+        solution, other = max_margin_batch(
+            [selection_margins(data, tokens) for tokens in (best, second)]
+        )
         if solution.status != "optimal" or (excess(mixtures)[0] <= 0).any():
             continue
         starts = [solution.W, *rng.standard_normal((4, *solution.W.shape))]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attsvm import Margins, max_margin
+from attsvm import Margins, max_margin_batch
 from attsvm.datasets.attention_data import FloatArray
 
 STEPS, CLOSE = 1000, 1e-10  # at most, and the relative fall of the value that ends them
@@ -71,7 +71,7 @@ def stationary_points(
         if not running:
             break
         # 2. one Frobenius programme each
-        solutions = max_margin([_linearise(programmes[k], points[k]) for k in running])
+        solutions = max_margin_batch([_linearise(programmes[k], points[k]) for k in running])
         still_running = []
         for k, solution in zip(running, solutions, strict=True):
             previous = points[k]

@@ -114,7 +114,7 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
     """Solve a programme and judge what came back; ``batched`` through a list of one."""
     from attsvm.base.errors import InputError
     from attsvm.norms import parse_norm
-    from attsvm.solvers import max_margin
+    from attsvm.solvers import max_margin, max_margin_batch
 
     programme = hard(kind, seed)
     path = "list" if batched else "single"
@@ -122,7 +122,7 @@ def one(kind: str, norm: str, seed: int, batched: bool = False) -> Line:
     try:
         with limited(LIMIT):
             if batched:
-                found: Any = max_margin(
+                found: Any = max_margin_batch(
                     [programme.margins], parse_norm(norm), slack=programme.slack
                 )[0]
             else:

@@ -14,7 +14,8 @@ from transformer import NextTokenTransformer
 from attsvm.base.errors import InputError
 from attsvm.norms import Frobenius, Lp, Nuclear, Spectral
 from attsvm.optim import SteepestDescent
-from attsvm.solvers import max_margin
+from attsvm.optim.polyak import PolyakDescent
+from attsvm.solvers import max_margin_batch
 from attsvm.theory import order_margins
 from attsvm.theory.next_token import (
     NoAttentionSignalError,
@@ -77,18 +78,18 @@ def test_compiled_steps_are_those_of_torch(sets, rule) -> None:
     steps = 8 if rule.polyak else 40
     course = attention_stage(problem, rule, steps, records=END)
     model = NextTokenTransformer(stack(data), None, values.swapaxes(-1, -2))
-    options = (
-        {"step_size": "polyak", "loss_floor": torch.tensor(problem.floor())} if rule.polyak else {}
-    )
-    optimizer = SteepestDescent(
-        [model.W_kq], lr=rule.lr, normalize=rule.normalize and rule.polyak is None, **options
-    )
+    if rule.polyak:
+        optimizer = PolyakDescent(
+            [model.W_kq], rule.lr, normalize=False, loss_floor=torch.tensor(problem.floor())
+        )
+    else:
+        optimizer = SteepestDescent([model.W_kq], rule.lr, normalize=rule.normalize)
     for t in range(steps):
         optimizer.param_groups[0]["lr"] = rule.lr / (t + 1) ** rule.decay
         optimizer.zero_grad()
         loss = model.loss()
         loss.sum().backward()
-        optimizer.step(loss=loss.detach())
+        optimizer.step(loss.detach)
     assert (
         np.abs(course.W[-1] - model.W_kq.detach().numpy()).max()
         <= 1e-11 * np.abs(course.W[-1]).max()
@@ -167,7 +168,7 @@ def test_training_converges_to_the_certified_solution_and_every_seed_alone_gives
     sets,
 ) -> None:
     together = trained(sets).attention
-    solutions = max_margin([order_margins(one.embeddings, arcs(one).arcs) for one in sets])
+    solutions = max_margin_batch([order_margins(one.embeddings, arcs(one).arcs) for one in sets])
     cosine = together.cosine(list(solutions))[-1]
     assert cosine.min() > 0.97
     error = together.direction_error(list(solutions))[-1]
@@ -209,7 +210,7 @@ def test_duplicates_of_the_winner_count_as_mass_and_not_as_arcs() -> None:
     missing = np.exp(problem.log_missing(np.zeros((1, 3, 3))))
     assert missing == pytest.approx([2 / 5, 2 / 3])
     course = two_stage(data, StepRule(0.1), StepRule(0.05), (300, 4000), records=END)
-    (solution,) = max_margin([order_margins(data.embeddings, arcs(data).arcs)])
+    (solution,) = max_margin_batch([order_margins(data.embeddings, arcs(data).arcs)])
     assert course.attention.cosine(solution)[-1, 0] > 0.99
 
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm import native
 from attsvm.base.errors import InputError
-from attsvm.datasets.attention_data import FloatArray, IntArray, spread
+from attsvm.datasets.attention_data import FloatArray, IntArray, broadcast
 from attsvm.norms import Norm, as_norm
 from attsvm.theory.next_token import compiled_runs
 from attsvm.theory.next_token.compiled_runs import LOSSES, RuleNumber
@@ -89,16 +89,24 @@ class StepRule:
 
     def rates(self, runs: int) -> FloatArray:
         """Step lengths ``(runs,)``."""
-        return spread("lr", self.lr, (runs,), 0)
+        return broadcast("lr", self.lr, (runs,), 0)
 
-    def settings(self, watch: bool = False) -> dict[str, float]:
+    def settings(self, watch: bool = False) -> dict[str, Any]:
         """Fields of the compiled struct that all runs share."""
         factor = float(self.polyak or 1.0)
-        return {"rule": self.code, "decay": float(self.decay), "factor": factor, "watch": watch}
+        return {
+            "rule": self.code,
+            "decay": float(self.decay),
+            "polyak_factor": factor,
+            "counts_rises": watch,
+        }
 
     def arrays_per_run(self, runs: int) -> dict[str, FloatArray]:
         """Arrays ``(runs,)`` of the compiled struct: step lengths and floors of the loss."""
-        return {"lr": self.rates(runs), "floor": spread("loss_floor", self.loss_floor, (runs,), 0)}
+        return {
+            "lr": self.rates(runs),
+            "floor": broadcast("loss_floor", self.loss_floor, (runs,), 0),
+        }
 
 
 class TwoStages(NamedTuple):
@@ -197,10 +205,10 @@ def output_stage(
     arrays = {
         "B": np.zeros((runs, K, K)),
         "values": np.ascontiguousarray(output_values(W0, E)),
-        "outputs": recorded,
+        "B_records": recorded,
         **rule.arrays_per_run(runs),
     }
-    struct = compiled_runs.training_struct(runs, marks, rule.settings(watch), arrays)
+    struct = native.SentenceDescent(corpus, marks, arrays, **rule.settings(watch))
     ends = compiled_runs.share_runs(native.library.train_output, corpus, struct)
     # the loop records coefficients B with W = W0 + B^T E
     W = W0 + recorded.swapaxes(0, 1).mT @ E
@@ -261,12 +269,12 @@ def attention_stage(
         "A": np.zeros((runs, K, K)),
         "scores": np.ascontiguousarray(problem.scores(W0)),
         "values": np.ascontiguousarray(problem.values, np.float64),
-        "looks": recorded,
+        "A_records": recorded,
         **rule.arrays_per_run(runs),
     }
     settings = {**rule.settings(watch), "loss": LOSSES[problem.loss], "textbook": textbook}
-    struct = compiled_runs.training_struct(runs, marks, settings, arrays)
     corpus = problem.corpus(problem.values.shape[-1])
+    struct = native.SentenceDescent(corpus, marks, arrays, **settings)
     ends = compiled_runs.share_runs(native.library.train_attention, corpus, struct)
     W = W0 + problem.weights(recorded.swapaxes(0, 1))
     rises = ends[:, 1] if watch else None
@@ -392,15 +400,16 @@ def joint_stage(
         "scores": np.ascontiguousarray(problem.scores(W0)),
         "B": np.zeros((runs, K, K)),
         "values": np.ascontiguousarray(output_values(V0, E)),
-        "looks": recorded,
-        "outputs": recorded_outputs,
+        "A_records": recorded,
+        "B_records": recorded_outputs,
         "lr_output": per_run["lr"] if output_lr is None else np.full(runs, float(output_lr)),
         **per_run,
     }
-    struct = compiled_runs.training_struct(
-        runs, marks, {**rule.settings(), "together": norm == "joint"}, arrays
+    corpus = problem.corpus(K)
+    struct = native.SentenceDescent(
+        corpus, marks, arrays, joint_norm=norm == "joint", **rule.settings()
     )
-    ends = compiled_runs.share_runs(native.library.train_both, problem.corpus(K), struct)
+    ends = compiled_runs.share_runs(native.library.train_both, corpus, struct)
     W, V = (
         W0 + problem.weights(recorded.swapaxes(0, 1)),
         V0 + recorded_outputs.swapaxes(0, 1).mT @ E,
@@ -413,7 +422,7 @@ def joint_stage(
 
 def _initial_weights(name: str, init: ArrayLike | None, shape: tuple[int, int, int]) -> FloatArray:
     """Start of every run, of this shape; zero for None."""
-    return np.zeros(shape) if init is None else spread(name, init, shape, 2)
+    return np.zeros(shape) if init is None else broadcast(name, init, shape, 2)
 
 
 def _sentences_of_one_token(run: int, data: NextTokenData) -> NextTokenData:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -41,48 +41,20 @@ def sentences_struct(
         classes: labels that a value has entries for.
     """
     token, log_count, start, run_start = tokens
-    runs, K, _ = gram.shape
-    largest_run = int(np.diff(start[run_start]).max()), int(np.diff(run_start).max())
-    corpus = native.Corpus(K, classes, *largest_run)
-    orthonormal = (gram == np.eye(K)).all(axis=(-2, -1))
-    count, N = len(token), len(start) - 1
-    fields = {
-        "token": (token, np.int64, (count,)),
-        "log_count": (log_count, np.float64, (count,)),
-        "start": (start, np.int64, (N + 1,)),
-        "run_start": (run_start, np.int64, (runs + 1,)),
-        "gram": (gram, np.float64, (runs, K, K)),
-        "orthonormal": (orthonormal, np.bool_, (runs,)),
-    }
-    for name, array in zip(("query", "own", "label", "log_weight"), sentences, strict=True):
-        fields[name] = array, np.float64 if name == "log_weight" else np.int64, (N,)
-    corpus.arrays = [np.ascontiguousarray(array, dtype) for array, dtype, _ in fields.values()]
-    # addresses are those of the contiguous copies, which the struct holds
-    for array, (name, (_, dtype, shape)) in zip(corpus.arrays, fields.items(), strict=True):
-        setattr(corpus, name, native.address(array, dtype, *shape))
-    return corpus
+    query, winner, label, log_weight = sentences
 
+    def integers(array: IntArray) -> IntArray:
+        return np.ascontiguousarray(array, np.int64)
 
-def training_struct(
-    runs: int, marks: IntArray, settings: dict[str, Any], arrays: dict[str, FloatArray]
-) -> native.Course:
-    """The struct of a training, which keeps its arrays alive.
-
-    Args:
-        runs: number of data sets.
-        marks: increasing steps at which weights are recorded.
-        settings: numbers of the struct by name.
-        arrays: ``(runs, ...)`` by name: ``lr``, ``lr_output``, ``floor``, ``A``, ``scores``, ``B``,
-            ``values``, ``looks``, ``outputs``.
-    """
-    training = native.Course(**settings)
-    ends = np.tile(np.array([-1, 0, -1], dtype=np.int64), (runs, 1))
-    training.count, training.marks = len(marks), native.address(marks, np.int64, len(marks))
-    training.ends = native.address(ends, np.int64, runs, 3)
-    for name, array in arrays.items():
-        setattr(training, name, native.address(array, np.float64, runs, *array.shape[1:]))
-    training.arrays = {"marks": marks, "ends": ends, **arrays}
-    return training
+    return native.Corpus(
+        integers(token),
+        np.ascontiguousarray(log_count, np.float64),
+        *(integers(start), integers(run_start)),
+        *(integers(query), integers(winner), integers(label)),
+        np.ascontiguousarray(log_weight, np.float64),
+        np.ascontiguousarray(gram, np.float64),
+        classes,
+    )
 
 
 def allocate_work(corpus: native.Corpus) -> FloatArray:
@@ -91,7 +63,7 @@ def allocate_work(corpus: native.Corpus) -> FloatArray:
 
 
 def share_runs(
-    train: Callable[..., None], corpus: native.Corpus, training: native.Course
+    train: Callable[..., None], corpus: native.Corpus, training: native.SentenceDescent
 ) -> IntArray:
     """Train all runs, shared out among threads.
 

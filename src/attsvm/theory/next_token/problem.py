@@ -326,7 +326,7 @@ class Problem(Compact):
         work = compiled_runs.allocate_work(corpus)
         addresses = (array.ctypes.data for array in (s, u, C, tops, gaps, work))
         counts = len(s), self.runs, len(u)
-        native.library.look_at(corpus, LOSSES[self.loss], textbook, *counts, *addresses)
+        native.library.sentence_gradients(corpus, LOSSES[self.loss], textbook, *counts, *addresses)
         return C.reshape(*shape, K, K), tops.reshape(shape), gaps.reshape(2, *shape)
 
     @cached_property

@@ -1,0 +1,396 @@
+"""Bags in files, one file a bag: slides of patch features, molecules of conformers, documents.
+
+Nothing is read but headers until instances are asked for, and then only the rows that are.
+"""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attsvm.base.errors import InputError
+from attsvm.base.extras import imported
+from attsvm.base.files import is_folder, opened
+from attsvm.base.nearest import did_you_mean
+from attsvm.base.printable import Compact
+from attsvm.datasets.attention_data import FloatArray
+
+BAG_SUFFIXES = (".h5", ".hdf5", ".pt", ".npy", ".npz", ".safetensors", ".zarr")
+
+
+@dataclass(frozen=True, eq=False)
+class BagFile:
+    """The instances of one bag, in a file that is opened for as long as rows are read.
+
+    NumPy's functions take it as an array (``np.asarray(bag)``), slices read their rows alone.
+
+    Attributes:
+        path: the file.
+        key: the array in it; ``None`` in files of one array.
+        shape: ``(T, d)``.
+        dtype: as it is stored.
+    """
+
+    path: Path
+    key: str | None
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    _leading: bool = field(repr=False)  # stored as (1, T, d), as some extractors do
+
+    ndim = 2
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> NDArray[Any]:
+        with _stored_array(self.path, self.key) as (array, _):
+            return _as_numpy(array[0, rows] if self._leading else array[rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        rows = self[:]
+        return rows if dtype is None else rows.astype(dtype, copy=False)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BagFolder(Compact, Sequence[BagFile]):
+    """Bags of a folder with their labels, in the order of the table of labels.
+
+    An estimator takes it as its bags: ``WitnessSVC().fit(slides, slides.labels,
+    groups=slides.groups)``.
+
+    Attributes:
+        names: identifier of each bag.
+        bags: the bags.
+        labels: ``(n,)`` labels, whole numbers where all are; ``None`` without a table.
+        groups: ``(n,)`` what must not be torn apart, a patient; ``None`` where none is named.
+        coordinates: for each bag the file of its ``(T, 2)`` coordinates, or ``None``.
+    """
+
+    names: tuple[str, ...]
+    bags: tuple[BagFile, ...]
+    labels: NDArray[Any] | None
+    groups: NDArray[Any] | None
+    coordinates: tuple[BagFile | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.bags)
+
+    def __getitem__(self, index: Any) -> Any:
+        """A bag, or for a slice or an array of positions the folder of these bags."""
+        if isinstance(index, (int, np.integer)):
+            return self.bags[index]
+        return self.take(np.arange(len(self))[index])
+
+    def take(self, bags: ArrayLike) -> BagFolder:
+        """The bags at these positions (integers or booleans), in this order."""
+        positions = np.arange(len(self))[np.asarray(bags)]
+        return BagFolder(
+            tuple(self.names[i] for i in positions),
+            tuple(self.bags[i] for i in positions),
+            None if self.labels is None else self.labels[positions],
+            None if self.groups is None else self.groups[positions],
+            tuple(self.coordinates[i] for i in positions),
+        )
+
+    @property
+    def d(self) -> int:
+        """Features of an instance."""
+        return self.bags[0].shape[1]
+
+    def coordinates_of(self, bag: int) -> FloatArray | None:
+        """``(T, 2)``: where the instances of a bag lie, where its file says so."""
+        coordinates = self.coordinates[bag]
+        return None if coordinates is None else np.asarray(coordinates[:], dtype=np.float64)
+
+
+def read_bags(
+    folder: str | Path,
+    labels: str | Path | None = "labels.csv",
+    *,
+    id: str = "slide_id",
+    label: str = "label",
+    group: str | None = None,
+    features: str = "features",
+    coords: str = "coords",
+) -> BagFolder:
+    r"""The bags of a folder, one file a bag, with labels from a table.
+
+    Files are ``.h5`` or ``.hdf5`` (as feature extractors of slides write them), ``.pt`` (a tensor,
+    or a dictionary of tensors; loaded with ``weights_only``), ``.npy``, ``.npz``, ``.safetensors``
+    and ``.zarr``. Rows stay on disk and keep their type.
+
+    Args:
+        folder: where the files are.
+        labels: a ``.csv`` file with a row for each bag, looked for in the folder where it is no
+            path of its own; ``None`` takes every file of the folder, without labels.
+        id: the column that names the file of a bag, with or without its ending.
+        label: the column of labels.
+        group: the column of what must not be torn apart between training and test, such as the
+            patient.
+        features: the ``(T, d)`` array in files of several arrays.
+        coords: the ``(T, 2)`` array of coordinates, where there is one.
+
+    Raises:
+        InputError: no such folder, table or column; bags without a file, named twice, of several
+            files or of different widths; rows without a label; a file that holds no such array.
+        MissingExtraError: ``.h5`` without h5py, ``.zarr`` without zarr.
+
+    Example:
+        >>> import numpy as np
+        >>> from pathlib import Path
+        >>> from attsvm.datasets import read_bags
+        >>> for name, rows in {"a": 3, "b": 2}.items():
+        ...     np.save(f"{name}.npy", np.ones((rows, 4), np.float16))
+        >>> _ = Path("labels.csv").write_text("slide_id,label,case_id\na,1,p1\nb,0,p2\n")
+        >>> slides = read_bags(".", group="case_id")
+        >>> slides.names, slides[0].shape, slides.labels.tolist(), slides.groups.tolist()
+        (('a', 'b'), (3, 4), [1, 0], ['p1', 'p2'])
+    """
+    folder = Path(folder)
+    if not is_folder(folder):
+        raise InputError(f"{folder} is no folder; give the folder with one file for each bag")
+    files = _bag_files(folder)
+    if labels is None:
+        if not files:
+            raise InputError(f"{folder} holds no {', '.join(BAG_SUFFIXES)} files; give one per bag")
+        table = dict.fromkeys(sorted(files), ("", ""))
+    else:
+        path = Path(labels)
+        if not path.exists() and (folder / path).exists():
+            path = folder / path
+        table = _read_labels(path, id, label, group)
+    paths = {name: _file_of(name, files) for name in table}
+    missing = [name for name, path in paths.items() if path is None]
+    if missing:
+        raise InputError(
+            f"{folder} has no file for {_listed(missing)} of {len(table)} rows; remove the rows or"
+            f" add the files ({', '.join(BAG_SUFFIXES)})"
+        )
+    bags = [_header(path, features) for path in paths.values() if path is not None]
+    widths = {bag.shape[1]: name for bag, name in zip(reversed(bags), reversed(table), strict=True)}
+    if len(widths) > 1:
+        (d, name), (other_d, other) = sorted(widths.items())[:2]
+        raise InputError(
+            f"bags of {folder} have different numbers of features: {name} has {d}, {other} has"
+            f" {other_d}; give bags of one feature extractor"
+        )
+    return BagFolder(
+        tuple(table),
+        tuple(bags),
+        None if labels is None else _numbers_where_all_are([value for value, _ in table.values()]),
+        None if group is None or labels is None else np.array([g for _, g in table.values()]),
+        tuple(_coordinates(bag, coords) for bag in bags),
+    )
+
+
+def _bag_files(folder: Path) -> dict[str, list[Path]]:
+    """The files of bags in a folder, by name without ending."""
+    files: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() in BAG_SUFFIXES:
+            files.setdefault(path.stem, []).append(path)
+    return files
+
+
+def _file_of(name: str, files: dict[str, list[Path]]) -> Path | None:
+    """The file of a bag, named with or without an ending (its own, or that of the slide)."""
+    for stem in (name, Path(name).stem):
+        paths = files.get(stem, [])
+        named = [path for path in paths if path.name == name]
+        if len(named or paths) > 1:
+            names = " and ".join(path.name for path in paths[:2])
+            raise InputError(f"{name} has several files, {names}; keep one of them")
+        if named or paths:
+            return (named or paths)[0]
+    return None
+
+
+def _read_labels(path: Path, id: str, label: str, group: str | None) -> dict[str, tuple[str, str]]:
+    """Label and group of each bag, by its identifier."""
+    with opened(path) as file:
+        content = file.read()
+    try:
+        lines = content.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    delimiter = max(",;\t", key=lines[0].count) if lines else ","
+    reader = csv.DictReader(lines, delimiter=delimiter)
+    columns = list(reader.fieldnames or ())
+    for role, column in (("id", id), ("label", label), ("group", group)):
+        if column is not None and column not in columns:
+            raise InputError(
+                f"{path} has no column {column} ({role}); its columns are"
+                f" {', '.join(columns) or 'none'}{did_you_mean(column, columns)}"
+            )
+    table: dict[str, tuple[str, str]] = {}
+    empty, repeated = [], []
+    for number, row in enumerate(reader, start=1):
+        needed = (id, label) if group is None else (id, label, group)
+        values = [(row[column] or "").strip() for column in needed]
+        if not all(values):
+            empty.append(number)
+        if values[0] in table:
+            repeated.append(values[0])
+        table[values[0]] = values[1], values[2] if group is not None else ""
+    if empty:
+        raise InputError(
+            f"{path}: rows {_listed(empty)} lack an identifier, a label or a group; fill or remove"
+            " them"
+        )
+    if repeated:
+        raise InputError(
+            f"{path} names {_listed(repeated)} more than once; keep one row for each bag"
+        )
+    if not table:
+        raise InputError(f"{path} holds no rows; give one for each bag")
+    return table
+
+
+def _listed(names: Sequence[object]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(map(str, names[:5])) + more
+
+
+def _numbers_where_all_are(values: list[str]) -> NDArray[Any]:
+    """Labels as whole numbers where all are, else as they stand."""
+    try:
+        return np.array([int(value) for value in values])
+    except ValueError:
+        return np.array(values)
+
+
+def _header(path: Path, key: str) -> BagFile:
+    """The bag of a file, of which only shape and type are read."""
+    with _stored_array(path, key) as (array, is_named):
+        shape = tuple(int(size) for size in array.shape)
+        leading = len(shape) == 3 and shape[0] == 1
+        if len(shape) != 2 and not leading:
+            raise InputError(
+                f"{path} holds an array of shape {shape}; a bag is (instances, features)"
+            )
+        if 0 in shape:
+            raise InputError(f"{path} holds no instances (shape {shape}); remove the bag")
+        sample = _as_numpy(array[0, :1] if leading else array[:1])
+    if sample.dtype.kind not in "fiub":
+        raise InputError(f"{path} holds {sample.dtype}; features are real numbers")
+    return BagFile(path, key if is_named else None, (shape[-2], shape[-1]), sample.dtype, leading)
+
+
+def _coordinates(bag: BagFile, key: str) -> BagFile | None:
+    """The coordinates that lie beside the features, where there are any."""
+    if bag.key is None:
+        return None
+    try:
+        coordinates = _header(bag.path, key)
+    except InputError:
+        return None
+    if coordinates.shape != (bag.shape[0], 2):
+        raise InputError(
+            f"{bag.path} has {bag.shape[0]} instances and coordinates of shape {coordinates.shape};"
+            f" {key} is ({bag.shape[0]}, 2)"
+        )
+    return coordinates
+
+
+@contextmanager
+def _stored_array(path: Path, key: str | None) -> Iterator[tuple[Any, bool]]:
+    """An array of a file, with ``shape`` and slices, while the file is open; and whether it is one
+    of several that have names.
+
+    Raises:
+        InputError: a file that cannot be read, or holds no such array.
+    """
+    try:
+        with _OPENERS[path.suffix.lower()](path, key) as (array, is_named):
+            yield array, is_named
+    except KeyError:
+        raise InputError(f"{path} has no array {key!r}; name the array of features") from None
+    except InputError:
+        raise
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path} cannot be read ({reason:.200}); write it again") from error
+
+
+@contextmanager
+def _h5(path: Path, key: str | None) -> Iterator[tuple[Any, bool]]:
+    h5py = imported("h5py", f"reading {path.name}", "h5py", "slides")
+    with h5py.File(path, "r") as file:
+        yield file[key], True
+
+
+@contextmanager
+def _torch(path: Path, key: str | None) -> Iterator[tuple[Any, bool]]:
+    import torch
+
+    content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    is_named = isinstance(content, dict)
+    yield (content[key] if is_named else content), is_named
+
+
+@contextmanager
+def _npy(path: Path, key: str | None) -> Iterator[tuple[Any, bool]]:
+    yield np.load(path, mmap_mode="r", allow_pickle=False), False
+
+
+@contextmanager
+def _npz(path: Path, key: str | None) -> Iterator[tuple[Any, bool]]:
+    with np.load(path, allow_pickle=False) as content:
+        yield content[key], True
+
+
+@contextmanager
+def _safetensors(path: Path, key: str | None) -> Iterator[tuple[Any, bool]]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as content:
+        if key not in content.keys():  # noqa: SIM118 - it is no mapping
+            raise KeyError(key)
+        yield _SafeSlice(content.get_slice(key)), True
+
+
+class _SafeSlice:
+    """A tensor of a safetensors file with its shape as arrays have it."""
+
+    def __init__(self, tensors: Any) -> None:
+        self.shape = tuple(tensors.get_shape())
+        self._tensors = tensors
+
+    def __getitem__(self, rows: Any) -> Any:
+        return self._tensors[rows]
+
+
+@contextmanager
+def _zarr(path: Path, key: str | None) -> Iterator[tuple[Any, bool]]:
+    zarr = imported("zarr", f"reading {path.name}", "zarr", "slides")
+    content = zarr.open(str(path), mode="r")
+    is_named = not hasattr(content, "shape")
+    yield (content[key] if is_named else content), is_named
+
+
+_OPENERS = {
+    ".h5": _h5,
+    ".hdf5": _h5,
+    ".pt": _torch,
+    ".npy": _npy,
+    ".npz": _npz,
+    ".safetensors": _safetensors,
+    ".zarr": _zarr,
+}
+
+
+def _as_numpy(rows: Any) -> NDArray[Any]:
+    """Rows as an array that no longer needs its file; bfloat16, which NumPy lacks, as float32."""
+    if hasattr(rows, "detach"):
+        rows = rows.detach().float() if str(rows.dtype) == "torch.bfloat16" else rows.detach()
+        return np.array(rows.numpy())
+    return np.array(rows)
