@@ -1,6 +1,7 @@
 // Steps of optimisers on tensors: the mirror step y <- keep y - lr g, w = sp(y, r), the normalised
-// step w <- keep w - lr m / |m|, and the step along signs w <- keep w - lr sign(m). A power sp(y, r) = sign(y) |y|^r has its exponent as a
-// integer number and a fraction in [0, 1), so that neither loses digits to the other.
+// step w <- keep w - lr m / |m|, and the step along signs w <- keep w - lr sign(m). A power
+// sp(y, r) = sign(y) |y|^r has its exponent as an integer and a fraction in [0, 1), so that neither
+// loses digits to the other.
 #include <algorithm>
 
 #include "attsvm.h"

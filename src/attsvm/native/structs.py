@@ -368,10 +368,10 @@ class ParameterRule(ctypes.Structure):
         keeps_dual: whether the dual iterate is not taken anew from the weights at every step.
         lr: step length.
         eps: what is added to the norm of a mirror step.
-        inverse_integer: whole part of the exponent from the dual to the weights.
-        inverse_fraction: rest of it, in [0, 1).
-        forward_integer: whole part of the exponent from the weights to the dual.
-        forward_fraction: rest of it, in [0, 1).
+        inverse_integer: integer part of the exponent from the dual to the weights.
+        inverse_fraction: its fraction, in [0, 1).
+        forward_integer: integer part of the exponent from the weights to the dual.
+        forward_fraction: its fraction, in [0, 1).
     """
 
     _fields_ = (
