@@ -62,9 +62,8 @@ def pytest_collection() -> Iterator[None]:
 
 
 class Drawing(NamedTuple):
-    """How pictures are drawn for readers."""
+    """The figures of a report for readers."""
 
-    lay_out: Any
     figures: Any
 
 
@@ -75,12 +74,11 @@ def quick_pictures() -> Iterator[Drawing]:
     """
     from attsvm.report import figures, style
 
-    whole = Drawing(style._lay_out, figures.FIGURES)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(style, "DOTS", 30)
-        patch.setattr(style, "_lay_out", lambda figure: figure.set_layout_engine(None))
+    for_readers = Drawing(figures.FIGURES)
+    quick = style.PictureOptions(dots=30, lay_out=False)
+    with pytest.MonkeyPatch.context() as patch, style.saved_with(quick):
         patch.setattr(figures, "FIGURES", (figures.accuracy, figures.direction))
-        yield whole
+        yield for_readers
 
 
 ARGUMENTS = [

@@ -21,13 +21,13 @@ from attsvm import AttentionData, InputError
 from attsvm.base.files import (
     atomic_write,
     check_destination,
-    file_digest,
+    digest,
+    is_unfinished_write,
     load_arrays,
     mapped_array,
     read_object,
     save_arrays,
 )
-from attsvm.base.store.ledger import is_partial
 
 SUFFIXES = (".npz", ".safetensors")
 SMALL = 4 << 20
@@ -156,7 +156,7 @@ def test_a_killed_writer_leaves_the_old_file(tmp_path, suffix):
     assert np.array_equal(load_arrays(path)["a"], np.zeros(3))
     left = {file.name for file in tmp_path.iterdir()} - {path.name}
     assert len(left) == 1
-    assert all(is_partial(name, [path.name]) for name in left)
+    assert all(is_unfinished_write(name, path.name) for name in left)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -331,9 +331,20 @@ def test_a_digest_is_that_of_the_bytes_of_all_files(tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     one.write_bytes(b"abc" * 700_000)
     other.write_bytes(b"def")
-    assert file_digest(one) == hashlib.sha256(one.read_bytes()).hexdigest()
+    assert digest(one) == hashlib.sha256(one.read_bytes()).hexdigest()
     both = one.read_bytes() + other.read_bytes()
-    assert file_digest(one, other) == hashlib.sha256(both).hexdigest()
+    assert digest(one, other) == hashlib.sha256(both).hexdigest()
+
+
+def test_a_digest_sees_values_shapes_and_not_the_order_of_keys(tmp_path):
+    (tmp_path / "text").write_text("née", encoding="utf-8")
+    assert digest("née") == digest("née".encode()) == digest(tmp_path / "text")
+    assert digest({"a": 1, "b": [1.5]}) == digest({"b": [1.5], "a": 1})
+    assert digest({"a": 1}) != digest({"a": 2})
+    assert digest(np.zeros((2, 3))) != digest(np.zeros((3, 2)))
+    assert digest(np.arange(6.0).reshape(2, 3).T) == digest(np.arange(6.0).reshape(2, 3).T.copy())
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        digest({"gap": float("nan")})  # which is not equal to itself
 
 
 def test_an_object_with_a_key_twice_is_no_object():

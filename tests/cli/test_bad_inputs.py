@@ -17,8 +17,7 @@ import pytest
 from bad_inputs import MAKERS, cases, good, special, text_rows
 
 from attsvm.base.errors import InputError, MissingExtraError
-from attsvm.base.files import load_arrays
-from attsvm.base.store import read_json
+from attsvm.base.files import load_arrays, read_json
 from attsvm.cli import main
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.datasets.readers import read_texts

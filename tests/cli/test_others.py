@@ -1,11 +1,12 @@
 """Commands of other packages: found by their entry points, and not looked for by our own."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from attsvm.base.errors import InputError
-from attsvm.cli import main, others, parser
+from attsvm.cli import main, parser
 
 MODULE = """
 from attsvm.cli.output import show
@@ -56,6 +57,8 @@ def test_our_own_commands_do_not_look_for_others(monkeypatch):
 
 
 def test_without_the_package_there_is_no_such_command(monkeypatch):
-    monkeypatch.setattr(others, "GROUP", "attsvm.nothing")
+    """Where its metadata is not on the path."""
+    without = [folder for folder in sys.path if not any(Path(folder).glob("attsvm*.dist-info"))]
+    monkeypatch.setattr(sys, "path", without)
     with pytest.raises(InputError, match="invalid choice: 'reproduce'"):
         parser("reproduce").parse_args(["reproduce"])

@@ -15,6 +15,7 @@ from tiny_encoder import save_tiny_bert
 from attsvm.base.errors import InputError
 from attsvm.datasets import encoders, load
 from attsvm.datasets.documents import occurrences
+from attsvm.datasets.encoders import encoder_text
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -73,11 +74,6 @@ def test_every_word_is_a_token_in_its_place_and_repeated_words_differ(bert, writ
     assert any("1 of 4 texts have no word" in note for note in encoded.notes)
 
 
-def test_what_touches_a_word_is_not_part_of_it():
-    subwords = [(0, 0), (0, 2), (2, 4), (4, 5), (6, 9)]  # "film. plo"
-    assert encoders._owners(subwords, [(0, 4), (6, 9)]).tolist() == [-1, 0, 0, -1, 1]
-
-
 def test_wide_states_are_kept_where_the_training_texts_vary_most(bert, jsonl):
     whole = load(jsonl, encoder=str(bert), layer=3).encode(range(60)).data
     dataset = load(jsonl, encoder=str(bert), layer=3, dim=3)
@@ -110,43 +106,41 @@ def test_the_layer_is_chosen_without_the_rows_that_are_held_out(bert, jsonl, wri
     assert np.array_equal(again.data.tokens, encoded.data.tokens)
 
 
-def test_states_are_kept_and_read_back(bert, jsonl, tmp_path, monkeypatch):
-    cache, told = tmp_path / "kept", []
+def written(cache):
+    """The files of a cache, with the time at which each was written."""
+    return {path: path.stat().st_mtime_ns for path in cache.iterdir()}
 
-    def ticks(stage, done, total):
-        told.append((stage, done, total))
 
-    first = load(jsonl, encoder=str(bert), cache=cache, progress=ticks).encode(range(60)).data
-    assert told[0] == ("encoding", 0, 120)
-    assert told[-1] == ("encoding", 120, 120)
-    assert len(list(cache.iterdir())) == 1
-    monkeypatch.setattr(
-        encoders._Network, "model", property(lambda self: pytest.fail("encoded again"))
-    )
+def test_states_are_saved_and_read_back(bert, jsonl, tmp_path):
+    cache, ticks = tmp_path / "cache", []
+    progress = lambda *tick: ticks.append(tick)  # noqa: E731
+    first = load(jsonl, encoder=str(bert), cache=cache, progress=progress).encode(range(60)).data
+    assert ticks[0] == ("encoding", 0, 120)
+    assert ticks[-1] == ("encoding", 120, 120)
+    files = written(cache)
+    assert len(files) == 1
     second = load(jsonl, encoder=str(bert), cache=cache).encode(range(60)).data
     assert np.array_equal(first.tokens, second.tokens)
-    with pytest.raises(pytest.fail.Exception, match="encoded again"):
-        load(jsonl, encoder=str(bert), layer=1, cache=cache).encode(range(60))
+    assert written(cache) == files
+    load(jsonl, encoder=str(bert), layer=1, cache=cache).encode(range(60))
+    assert len(written(cache)) == 2
 
 
-def test_a_killed_encoding_goes_on_with_the_next_texts(bert, jsonl, tmp_path, monkeypatch):
-    monkeypatch.setattr(encoders, "_CHUNK", 50)
-    whole = encoders._Network.states
-    done = []
+def test_a_killed_encoding_goes_on_with_the_next_texts(bert, jsonl, tmp_path):
+    cache, options = tmp_path / "cache", encoders.EncoderOptions(chunk=50)
 
-    def killed(self, texts, layers, most):
-        done.append(len(texts))
-        if len(done) == 2:
+    def killed(stage, done, total):
+        if done == 50:
             raise KeyboardInterrupt
-        return whole(self, texts, layers, most)
 
-    monkeypatch.setattr(encoders, "code_fingerprint", lambda function: "the same code")
-    monkeypatch.setattr(encoders._Network, "states", killed)
-    dataset = load(jsonl, encoder=str(bert), layer=1, cache=tmp_path / "kept")
+    common = {"layer": 1, "cache": cache, "options": options}
     with pytest.raises(KeyboardInterrupt):
-        dataset.encode(range(60))
-    data = dataset.encode(range(60)).data
-    assert done == [50, 50, 50, 20]
+        encoder_text(jsonl, bert, progress=killed, **common).encode(range(60))
+    files = written(cache)
+    assert len(files) == 1
+    data = encoder_text(jsonl, bert, **common).encode(range(60)).data
+    assert len(written(cache)) == 3
+    assert files.items() <= written(cache).items()
     alone = load(jsonl, encoder=str(bert), layer=1).encode(range(60)).data
     assert np.array_equal(data.mask, alone.mask)
     assert np.allclose(data.tokens, alone.tokens, atol=5e-3)

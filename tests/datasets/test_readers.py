@@ -14,8 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from attsvm.base.errors import InputError, MissingExtraError
-from attsvm.datasets import readers
-from attsvm.datasets.readers import read_texts
+from attsvm.datasets.readers import ReadLimits, read_texts
 
 
 def table(rows, delimiter, header=("text", "label")):
@@ -62,16 +61,15 @@ def test_parquet(tmp_path, texts, monkeypatch):
     parquet.write_table(pyarrow.table({"text": ["a", None], "label": [0, 1]}), null)
     with pytest.raises(InputError, match=r"null\.parquet, row 2 has no text"):
         read_texts(null)
-    monkeypatch.setattr(readers, "_BYTE_LIMIT", 100)
     with pytest.raises(InputError, match=r"a\.parquet holds more than 100 bytes"):
-        read_texts(path)
+        read_texts(path, limits=ReadLimits(bytes=100))
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(MissingExtraError, match=r"reading \.parquet files .*attsvm\[parquet\]"):
         read_texts(path)
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_folder_in_imdb_layout(tmp_path, nested, monkeypatch):
+def test_a_folder_in_imdb_layout(tmp_path, nested):
     root = tmp_path / "train" if nested else tmp_path
     with pytest.raises(InputError, match=r"neg holds no \.txt files; a folder of texts needs them"):
         read_texts(tmp_path)
@@ -89,9 +87,8 @@ def test_a_folder_in_imdb_layout(tmp_path, nested, monkeypatch):
         (root / "pos" / "2_9.txt").write_bytes(content)
         with pytest.raises(InputError, match=sentence):
             read_texts(tmp_path)
-    monkeypatch.setattr(readers, "_BYTE_LIMIT", 8)
     with pytest.raises(InputError, match="holds more than 8 bytes of text"):
-        read_texts(tmp_path)
+        read_texts(tmp_path, limits=ReadLimits(bytes=8))
 
 
 def test_columns_are_chosen_by_name_or_by_custom(write):
@@ -179,11 +176,11 @@ def classes(names):
         ("a.jsonl", lines({"text": "a" * 300, "label": 1}), "line 1 is longer than 200 bytes"),
     ],
 )
-def test_trouble_is_one_sentence_with_a_place(write, monkeypatch, name, content, sentence):
-    monkeypatch.setattr(readers, "_LINE_LIMIT", 200 if "longer" in sentence else 1 << 26)
+def test_trouble_is_one_sentence_with_a_place(write, name, content, sentence):
+    limits = ReadLimits(line=200) if "longer" in sentence else ReadLimits()
     path = write(name, content)
     with pytest.raises(InputError, match=sentence) as caught:
-        read_texts(path)
+        read_texts(path, limits=limits)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400 + len(str(path))
@@ -219,13 +216,13 @@ def test_a_truncated_or_wrong_compression(write, texts, compression):
             read_texts(path)
 
 
-def test_a_decompression_bomb_is_refused_before_it_unfolds(write, monkeypatch):
-    monkeypatch.setattr(readers, "_BYTE_LIMIT", 1_000_000)
+def test_a_decompression_bomb_is_refused_before_it_unfolds(write):
+    limits = ReadLimits(bytes=1_000_000)
     path = write("a.jsonl.xz", bytes(64 << 20))
     tracemalloc.start()
-    for each in (path, write("b.jsonl", lines(OK) * 50_000)):
+    for large in (path, write("b.jsonl", lines(OK) * 50_000)):
         with pytest.raises(InputError, match="holds more than 1000000 bytes of text; give fewer"):
-            read_texts(each)
+            read_texts(large, limits=limits)
     assert tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
 

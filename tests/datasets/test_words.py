@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attsvm.base.errors import InputError
-from attsvm.datasets import documents
 from attsvm.datasets.documents import (
     cooccurrence,
     occurrences,
@@ -33,8 +32,7 @@ def test_the_vocabulary_counts_and_sorts():
 
 @pytest.mark.parametrize("window", [1, 3, 100])
 @pytest.mark.parametrize("block", [1, 7, 1 << 22])
-def test_cooccurrence_counts_pairs_inside_one_text(window, block, monkeypatch):
-    monkeypatch.setattr(documents, "_BLOCK", block)
+def test_cooccurrence_counts_pairs_inside_one_text(window, block):
     texts = [*TEXTS[:5], [], ["w1"]]
     numbers = vocabulary(texts, 2)
     expected = Counter()
@@ -43,7 +41,7 @@ def test_cooccurrence_counts_pairs_inside_one_text(window, block, monkeypatch):
             for j, b in enumerate(text):
                 if i != j and abs(i - j) <= window and a in numbers and b in numbers:
                     expected[numbers[a], numbers[b]] += 1
-    counts = cooccurrence(texts, numbers, window).todok()
+    counts = cooccurrence(texts, numbers, window, block).todok()
     assert {key: value for key, value in counts.items() if value} == dict(expected)
 
 

@@ -42,7 +42,7 @@ def test_every_form_has_the_rows_of_its_margins(block, margins: Margins, exact: 
     assert found.shape == margins.shape
     assert len(found.rhs) == len(values)
     some = rows[[0, 3, 4]]
-    part, picked = found.chosen(some), margins.restricted([0, 3, 4])
+    part, picked = found.write_out(some), margins.restricted([0, 3, 4])
     np.testing.assert_array_equal(part.differences, picked.differences)
     np.testing.assert_array_equal(part.queries[part.sequence], picked.queries[picked.sequence])
     sequence = np.searchsorted(found.offsets, some, side="right") - 1

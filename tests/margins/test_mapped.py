@@ -17,7 +17,7 @@ from attsvm import (
     max_margin_blocks,
     selection_margins,
 )
-from attsvm.margins import MappedSelections, mapped
+from attsvm.margins import MappedSelections
 
 
 @pytest.fixture
@@ -37,8 +37,7 @@ def saved(arrays: dict[str, np.ndarray], folder: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["folder", "shards", "fortran"])
-def test_the_solution_of_what_is_on_disk(form: str, arrays, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(mapped, "_BLOCK", 8 * 6 * 4 * 4)  # four sequences
+def test_the_solution_of_what_is_on_disk(form: str, arrays, tmp_path) -> None:
     path = tmp_path
     for name, array in arrays.items():
         if form == "shards" and name != "Z":
@@ -47,7 +46,7 @@ def test_the_solution_of_what_is_on_disk(form: str, arrays, tmp_path, monkeypatc
                 np.save(path / f"{name}-{k}.npy", part)
         else:
             np.save(path / f"{name}.npy", np.asfortranarray(array) if form == "fortran" else array)
-    blocks = MappedSelections(path)
+    blocks = MappedSelections(path, block_bytes=8 * 6 * 4 * 4)  # of four sequences
     assert blocks.count == (11 if form == "shards" else 8)
     read = [blocks(k) for k in range(blocks.count)]  # every sequence once, in its order
     assert max(len(tokens) for tokens, *_ in read) <= 4

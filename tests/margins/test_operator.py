@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attsvm import AttentionData, Margins, pair_margins, selection_margins, sequence_margins
-from attsvm.margins import operator
+from attsvm.margins.operator import SweepOptions
 
 RNG = np.random.default_rng
 
@@ -39,8 +39,7 @@ def test_the_operator_is_that_of_the_written_out_tensors(seed: int, form: str) -
     lam[rng.integers(margins.m + 1) :] = 0.0
     # a few rows at a time, on several threads, as for large programmes
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(operator, "_FEW", 2 * d_x)
-        patch.setattr(operator, "_LARGE", 0 if seed % 2 else 1 << 22)
+        patch.setattr(Margins, "sweep", SweepOptions(2 * d_x, 0 if seed % 2 else 1 << 22))
         np.testing.assert_allclose(margins(W), np.einsum("cae,ae->c", A, W), atol=1e-12)
         np.testing.assert_allclose(margins.adjoint(lam), np.einsum("c,cae->ae", lam, A), atol=1e-12)
         moved, sizes = rng.random((margins.n, d_x)), np.abs(margins.differences)

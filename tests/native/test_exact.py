@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attsvm.margins import Margins
-from attsvm.solvers.proofs import ROUNDING, _sharp_dot, sharp_adjoint, sharp_values
+from attsvm.solvers.proofs import ROUNDING, sharp_adjoint, sharp_dot, sharp_values
 
 
 def exact(x: float) -> Fraction:
@@ -47,7 +47,7 @@ def test_margins_and_adjoint_where_everything_cancels() -> None:
 
 def test_dot() -> None:
     x, y = np.array([1e16, 1.0, -1e16]), np.array([1.0, 1e-3, 1.0])
-    high, low = _sharp_dot(x, y)
+    high, low = sharp_dot(x, y)
     assert exact(high) + exact(low) == exact(1e-3)
 
 

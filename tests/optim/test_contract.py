@@ -153,6 +153,27 @@ def test_one_call_for_all_equals_one_by_one(row: Row, dtype: torch.dtype) -> Non
 
 
 @every
+def test_an_update_changes_nothing_until_it_is_applied(row: Row) -> None:
+    a, b = parameters(row), parameters(row)
+    optimizer, plain = row.make(a), row.make(b)
+    for step in range(2):
+        feed(a, step)
+        feed(b, step)
+        before = copy.deepcopy((a, optimizer.state_dict()["state"]))
+        with torch.no_grad():
+            updates = optimizer.compute()
+        assert all(map(same_bits, a, before[0]))
+        after = optimizer.state_dict()["state"]
+        assert after.keys() == before[1].keys()
+        for index, entries in before[1].items():
+            assert all(same_bits(after[index][name], value) for name, value in entries.items())
+        with torch.no_grad():
+            optimizer.apply(updates)
+        plain.step()
+        assert all(map(same_bits, a, b))
+
+
+@every
 def test_strides_do_not_matter(row: Row) -> None:
     a, b = parameters(row), parameters(row)
     for p in b:

@@ -61,11 +61,11 @@ def test_evidence_that_is_kept_is_judged_and_drawn(identifier):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("identifier", identifiers())
-def test_pictures_can_be_laid_out(identifier, quick_pictures, monkeypatch):
+def test_pictures_can_be_laid_out(identifier):
     """As for readers: everything has its place, which a warning of matplotlib would deny."""
-    monkeypatch.setattr(style, "_lay_out", quick_pictures.lay_out)
     evidence = kept(identifier) if identifier in LONG else measured(identifier)[2]
-    pictures = list(experiment(identifier).plot(evidence))
+    with style.saved_with(style.PictureOptions(dots=30)):
+        pictures = list(experiment(identifier).plot(evidence))
     assert pictures
     assert all(picture.png.startswith(b"\x89PNG") for picture in pictures)
 

@@ -23,7 +23,8 @@ def serve():
     ):
         importlib.import_module(name)
     style = importlib.import_module("attsvm.report.style")
-    style._lay_out, style.DOTS = lambda figure: figure.set_layout_engine(None), 30
+    pictures = style.saved_with(style.PictureOptions(dots=30, lay_out=False))
+    pictures.__enter__()  # until the process ends
     figures = importlib.import_module("attsvm.report.figures")
     if sys.argv[2:] != ["all"]:
         figures.FIGURES = (figures.accuracy,)

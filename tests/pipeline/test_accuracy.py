@@ -4,12 +4,13 @@ import numpy as np
 
 from attsvm.datasets import Encoded, load
 from attsvm.datasets.attention_data import AttentionData
-from attsvm.pipeline.accuracy import accuracy_table
+from attsvm.pipeline.accuracy import accuracy_table, attention_predictors
+from attsvm.pipeline.attention_model import train_attention
 from attsvm.pipeline.fit import fit_dataset
 from attsvm.pipeline.settings import FitSettings
-from attsvm.pipeline.trained import Trained
 from attsvm.sklearn import explaining
 from attsvm.sklearn.preparation import split
+from attsvm.sklearn.stage import StageOptions
 
 SHORT = FitSettings(joint_steps=20, selection_steps=50, records=5)
 
@@ -52,8 +53,10 @@ def test_the_most_extreme_token_is_that_of_a_regression_on_single_tokens():
     tokens[np.arange(120), generator.integers(5, size=120), 0] += 3.0 * labels
     data = AttentionData(tokens, labels, np.ones((120, 1)))
     rest, test = split(labels, 0.25, 0, "test_size")
-    parts = {"train": rest[10:], "validation": rest[:10], "test": test}
-    model = Trained(SHORT).learn(data.take(rest).without_duplicates())
-    entry = {row["name"]: row for row in accuracy_table(model, Encoded(data, None), parts, 0)}
+    splits = {"train": rest[10:], "validation": rest[:10], "test": test}
+    train = data.take(rest).without_duplicates()
+    model = train_attention(train, SHORT, StageOptions(None, SHORT.records))
+    table = accuracy_table(Encoded(data, None), splits, 0, *attention_predictors(model, data))
+    entry = {row["name"]: row for row in table}
     assert entry["extreme_token"]["test"] == 1.0
     assert entry["random_token"]["test"] < 0.75

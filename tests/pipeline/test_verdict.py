@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from attsvm.cli import main
+from attsvm.pipeline.attention_model import limits_of
 from attsvm.pipeline.settings import FitSettings
-from attsvm.pipeline.trained import limits_of
-from attsvm.pipeline.verdict import claims, verdict
-from attsvm.report.endings import ENDS, paragraphs
+from attsvm.pipeline.verdict import attention_claims, attention_verdict, check_claims
+from attsvm.report.endings import ENDS
+from attsvm.report.page import end_paragraphs
 from attsvm.sklearn import Limits
 
 
@@ -59,12 +60,16 @@ def changed(**parts):
     return results
 
 
+def checked(results):
+    return check_claims(attention_claims(results), results, 100)
+
+
 def verdicts(results):
-    return {claim["id"]: claim["verdict"] for claim in claims(results, 100)}
+    return {claim["id"]: claim["verdict"] for claim in checked(results)}
 
 
 def told(results, kind="array"):
-    return verdict(results, claims(results, 100), 100, kind)
+    return attention_verdict(results, checked(results), 100, kind)
 
 
 def test_all_claims_hold():
@@ -81,8 +86,12 @@ def test_all_claims_hold():
     ("change", "claim"),
     [
         ({"selection": {"saturated": 94}}, "selection"),
-        ({"direction": {"distance": 0.011}}, "direction"),
-        ({"direction": {"falling": False}}, "approach"),
+        (
+            {"direction": {"distance": 0.011, "first_distance": 0.1, "midway_distance": 0.02}},
+            "direction",
+        ),
+        ({"direction": {"midway_distance": 1e-3}}, "approach"),
+        ({"direction": {"first_distance": 1.1e-3}}, "approach"),
         ({"accuracy": accuracy(**{**RIGHT, "soft": 0.88})}, "accuracy"),
         ({"accuracy": accuracy(**{**RIGHT, "hard": 0.6})}, "control"),
     ],
@@ -91,6 +100,15 @@ def test_each_claim_can_fail_alone(change, claim):
     found = verdicts(changed(**change))
     assert found[claim] == "fails"
     assert [name for name, said in found.items() if said != "holds"] == [claim]
+
+
+def test_rounding_is_no_proof():
+    """Where terms cancel, both numbers may be small and prove nothing."""
+    unproved = changed(margin={"status": "inaccurate"})
+    assert verdicts(unproved)["certificate"] == "fails"
+    assert "whose rounding in terms that cancel is above the tolerance" in " ".join(
+        told(unproved)["sentences"]
+    )
 
 
 def test_one_point_of_accuracy_is_counted_in_sequences():
@@ -202,7 +220,7 @@ def test_every_end_has_a_paragraph(status):
     hard = {"hard": status == "optimal", "hard_status": status}
     said = told(changed(margin={**SPEC, **hard, "status": "inaccurate", "gap": 0.3}))
     assert said["ends"] == (["undecided"] if hard["hard"] else ["undecided", status])
-    assert paragraphs(said["ends"])[-1] == ENDS[said["ends"][-1]]
+    assert end_paragraphs(said["ends"])[-1] == ENDS[said["ends"][-1]]
     page = " ".join((Path(__file__).parents[2] / "docs" / "my-report.md").read_text().split())
     for title, paragraph in ENDS.values():
         assert f"## {title}" in page

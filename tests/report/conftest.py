@@ -91,7 +91,7 @@ def every_figure(quick_pictures: Any) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def written(
-    tmp_path_factory: pytest.TempPathFactory, quick_pictures: Any, fitted: Callable[[str], Path]
+    tmp_path_factory: pytest.TempPathFactory, fitted: Callable[[str], Path]
 ) -> Callable[[str], Path]:
     """The folder of a fit of a kind with its report, laid out as for readers; written once, not to
     be changed.
@@ -101,8 +101,7 @@ def written(
     def get(kind: str) -> Path:
         folder = tmp_path_factory.mktemp("written") / kind
         shutil.copytree(fitted(kind), folder)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(style, "_lay_out", quick_pictures.lay_out)
+        with style.saved_with(style.PictureOptions(dots=30)):
             attsvm.report.write(folder)
         return folder
 

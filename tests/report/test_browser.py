@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import attsvm.report
-from attsvm.report import figures
 
 pytestmark = pytest.mark.browser
 
@@ -75,14 +74,12 @@ def test_page_opens_offline_and_fits(
     make_folder: Callable[..., Path],
     written: Callable[..., Path],
     browser: Any,
-    monkeypatch: pytest.MonkeyPatch,
     kind: str,
     change: Any,
 ) -> None:
     if change is None:
         page_file = written(kind) / "report.html"
     else:
-        monkeypatch.setattr(figures, "FIGURES", [figures.accuracy])  # the one with long names
         page_file = attsvm.report.write(make_folder(kind, change))
     context = browser.new_context(offline=True, viewport={"width": 360, "height": 740})
     page = context.new_page()

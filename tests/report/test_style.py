@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from attsvm.report import style
-from attsvm.report.style import canvas, logarithmic, render
+from attsvm.report.style import PictureOptions, canvas, logarithmic, render, saved_with
 
 
 @pytest.fixture(autouse=True)
-def as_for_readers(quick_pictures: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(style, "DOTS", 200)
-    monkeypatch.setattr(style, "_lay_out", quick_pictures.lay_out)
+def as_for_readers() -> Iterator[None]:
+    with saved_with(PictureOptions()):
+        yield
 
 
 def filled(axes: Any) -> None:

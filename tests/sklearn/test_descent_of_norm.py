@@ -8,11 +8,11 @@ import torch
 
 import attsvm
 from attsvm.base.errors import InputError
-from attsvm.base.store import Stages
+from attsvm.base.store import RunFolder
 from attsvm.norms import Frobenius, parse_norm
 from attsvm.pipeline.results import distances
 from attsvm.sklearn.descent_of_norm import descent_kind, selection_descent, step_length
-from attsvm.sklearn.stage import Watch, Weights, run_stage
+from attsvm.sklearn.stage import StageOptions, Weights, run_stage
 
 NORMS = ("fro", "nuc", "spec", "l1", "linf", "lp:1.75", "lp:3", "schatten:1.5", "schatten:3")
 NORMS += ("rows", "maxrow")
@@ -124,29 +124,32 @@ def test_a_stage_that_is_killed_ends_with_the_same_bits(name, instance, tmp_path
     data, start = instance
     norm = parse_norm(name)
 
-    def stage(stages, seconds):
+    def stage(run_folder, seconds):
         model, optimizer = selection_descent(norm, data, start, step_length(norm, data), 60)
-        return run_stage("selection", data, model, optimizer, 60, Watch(stages, 9, seconds))
+        with run_folder:
+            options = StageOptions(run_folder, 9, seconds)
+            return run_stage("selection", data, model, optimizer, 60, options)
 
-    class Killed(Stages):
+    class Killed(RunFolder):
         saves = 0
 
-        def save(self, name, arrays, *, done):
-            super().save(name, arrays, done=done)
+        def save_stage(self, stage, arrays, *, done):
+            super().save_stage(stage, arrays, done=done)
             self.saves += 1
             if self.saves == 23:
                 raise KeyboardInterrupt
 
-    whole = stage(Stages(tmp_path / "whole", "key"), 1e9)
+    uninterrupted = stage(RunFolder(tmp_path / "uninterrupted", {}), 1e9)
     with pytest.raises(KeyboardInterrupt):
-        stage(Killed(tmp_path / "killed", "key"), 0)  # a checkpoint after every step
-    kept, done = Stages(tmp_path / "killed", "key").load("selection")
-    assert kept is not None
+        stage(Killed(tmp_path / "killed", {}), 0)  # a checkpoint after every step
+    with RunFolder(tmp_path / "killed", {}) as run_folder:
+        saved, done = run_folder.load_stage("selection")
+    assert saved is not None
     assert not done
-    assert kept["step"] == 23
-    resumed = stage(Stages(tmp_path / "killed", "key"), 1e9)
-    assert resumed.W.tobytes() == whole.W.tobytes()
-    assert resumed.loss.tobytes() == whole.loss.tobytes()
+    assert saved["step"] == 23
+    resumed = stage(RunFolder(tmp_path / "killed", {}), 1e9)
+    assert resumed.W.tobytes() == uninterrupted.W.tobytes()
+    assert resumed.loss.tobytes() == uninterrupted.loss.tobytes()
 
 
 def test_a_step_in_a_norm_with_short_steps_moves_no_logit_by_more_than_a_third(instance):

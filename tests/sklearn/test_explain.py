@@ -8,7 +8,7 @@ from attsvm import AttentionData
 from attsvm.base.errors import InputError
 from attsvm.datasets import planted_witnesses
 from attsvm.norms import Frobenius, Schatten, parse_norm
-from attsvm.sklearn import AttentionSVC, Limits, WitnessSVC, layers
+from attsvm.sklearn import AttentionSVC, Limits, WitnessSVC
 from attsvm.sklearn.explaining import certify
 
 FEW = Limits(steps=300)
@@ -108,19 +108,19 @@ def test_repeated_instances_are_left_out(kind):
     assert all(t < len(bag) for t, bag in zip(second.selected, bags, strict=True))
 
 
-@pytest.mark.filterwarnings("ignore:bags left out are not predicted")
-def test_a_selection_that_no_weights_make_gets_the_soft_margin(monkeypatch):
+def test_a_selection_that_no_weights_make_gets_the_soft_margin():
     generator = np.random.default_rng(0)
     bags = [
         generator.permutation([[0.0], [1.0]]) + 0.01 * generator.normal(size=(2, 1))
         for _ in range(40)
     ]
-    labels = np.arange(40) % 2
+    labels = np.where(np.arange(40) % 2, 1.0, -1.0)
+    data = AttentionData.from_bags(bags, labels, np.ones((40, 1)))
     # Training itself can only end on selections that some weights make; the first token of each bag
     # is not one of them.
-    monkeypatch.setattr(layers, "selected_tokens", lambda data, W: np.zeros(data.n, dtype=np.int64))
-    model = AttentionSVC(penalty=1e-2).fit(bags, labels)
-    solution = model.explain(bags, labels, limits=Limits(steps=100, slack=0.5)).solution
+    first = np.zeros(40, dtype=np.int64)
+    solution, hard_status = certify(data, first, Frobenius(), Limits(slack=0.5))
+    assert hard_status == "infeasible"
     assert solution.status == "optimal"
     assert solution.slack == 0.5
     values = solution.margins(solution.W)

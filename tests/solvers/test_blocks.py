@@ -12,16 +12,20 @@ from streamed import Changing, Selections
 
 from attsvm import (
     AttentionData,
+    Frobenius,
     InputError,
     Margins,
+    MarginSolution,
     max_margin,
     pair_margins,
     parse_norm,
     relaxed_margins,
     selection_margins,
 )
-from attsvm.solvers import max_margin_blocks, rows
-from attsvm.solvers.blocks import bytes_of
+from attsvm.solvers import max_margin_blocks
+from attsvm.solvers.blocks import RowsInBlocks, parse_memory
+from attsvm.solvers.outcomes import Request
+from attsvm.solvers.rows import solve_on_working_sets
 
 
 def in_blocks(blocks: Selections) -> object:
@@ -201,25 +205,26 @@ class Unsteady:
         return (X + 1e-6 * np.random.default_rng().random(X.shape) * (k == 3), *rest)
 
 
-def test_little_memory_makes_the_working_sets_small_and_not_the_answer(monkeypatch) -> None:
-    sizes: list[int] = []
-    solve = rows.solve
-
-    def spied(source, norm, request, inner):
-        def counted(part, *rest):
-            sizes.append(part.m)
-            return inner(part, *rest)
-
-        return solve(source, norm, request, counted)
-
-    monkeypatch.setattr(rows, "solve", spied)
+def test_little_memory_makes_the_working_sets_small_and_not_the_answer() -> None:
     blocks = Selections(400, 20, 6, 7, each=10)
-    expected = max_margin_blocks(in_blocks(blocks))
-    plenty, sizes[:] = max(sizes), []
-    found = max_margin_blocks(in_blocks(blocks), memory="150kB")
-    assert found.status == "optimal"
-    assert found.norm == pytest.approx(expected.norm, rel=1e-9)
-    assert max(sizes) < plenty / 2
+    norm = Frobenius()
+
+    def solve_counted(memory: str) -> tuple[MarginSolution, int]:
+        sizes = []
+
+        def solve_subset(margins, tol, dual, seconds):
+            sizes.append(margins.m)
+            return max_margin(margins, norm, tol=tol, warm_start=dual)
+
+        source = RowsInBlocks(in_blocks(blocks), norm, parse_memory(memory), None)
+        request = Request(norm.tolerance, None, None, None)
+        return solve_on_working_sets(source, norm, request, solve_subset), max(sizes)
+
+    expected, plenty = solve_counted("2GiB")
+    solution, few = solve_counted("150kB")
+    assert solution.status == expected.status == "optimal"
+    assert solution.norm == pytest.approx(expected.norm, rel=1e-9)
+    assert few < plenty / 2
     with pytest.raises(InputError, match=r"room for \d+ rows of 6 x 6 weights beside blocks"):
         max_margin_blocks(in_blocks(blocks), memory="20 KB")
 
@@ -250,12 +255,12 @@ def test_the_peak_stays_within_the_memory(norm: str, n: int, d: int, memory: int
 
 
 def test_what_a_text_says_of_memory() -> None:
-    assert bytes_of("2GiB") == bytes_of(None) == 2**31
-    assert bytes_of("1.5 MB") == 1_500_000
-    assert bytes_of(4096) == 4096
+    assert parse_memory("2GiB") == parse_memory(None) == 2**31
+    assert parse_memory("1.5 MB") == 1_500_000
+    assert parse_memory(4096) == 4096
     for wrong in ("2 gibs", "-1MB", 0, True, 1.5, "MB", "0kB"):
         with pytest.raises(InputError, match="memory is"):
-            bytes_of(wrong)
+            parse_memory(wrong)
 
 
 def test_tokens_far_from_zero_lose_no_digits() -> None:

@@ -19,7 +19,7 @@ from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, selection_margins
 from attsvm.norms import Spectral
 from attsvm.solvers import max_margin, max_margin_batch
-from attsvm.solvers.lattice import nearest
+from attsvm.solvers.lattice import nearest_combination
 from attsvm.solvers.proofs import lower_bound
 
 NORMS = ["fro", "nuc", "spec", "lp:1.5"]
@@ -174,11 +174,11 @@ def test_integers_near_a_point_of_a_lattice_are_better_than_rounding_alone() -> 
     basis = np.concatenate([basis, np.eye(12, dtype=np.int64)], axis=1).astype(object)
     target = np.append(rng.integers(-(2**40), 2**40, 3), np.zeros(12, np.int64)).astype(object)
     heavy = np.array([40] * 3 + [1] * 12)
-    found = nearest(basis, target, heavy=heavy)
+    found = nearest_combination(basis, target, heavy=heavy)
     missed = found @ basis - target
     # twelve integers for three equations of 40 bits: 2**10 each, up to the factor of the method
     assert max(abs(int(x)) for x in missed) < 2**14
-    assert nearest(basis, target, -math.inf, heavy) is None
+    assert nearest_combination(basis, target, -math.inf, heavy) is None
 
 
 def test_the_bound_is_right_where_terms_cancel_to_more_than_twice_the_digits() -> None:

@@ -15,7 +15,7 @@ from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, relax, selection_margins
 from attsvm.norms import parse_norm
 from attsvm.solvers import MarginSolution, max_margin
-from attsvm.solvers.farkas import proved
+from attsvm.solvers.farkas import prove_infeasible
 from attsvm.theory import output_margins
 
 
@@ -140,19 +140,22 @@ def test_proofs_of_all_sizes_and_ranks() -> None:
     for margins in cases:
         solution = max_margin(margins)
         assert solution.status == "infeasible", solution.message
-        assert proved(margins, solution.dual) is not None
+        assert prove_infeasible(margins, solution.dual) is not None
         assert solution.farkas_residual() <= 1e-14
 
 
 def test_a_proof_needs_signs_and_a_positive_side() -> None:
     margins = prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, -0.25]]], [0])
-    assert proved(margins, np.array([1.0, 1.0])) is not None
-    assert proved(margins, np.array([-1.0, -1.0])) is None
-    assert proved(margins, np.zeros(2)) is None
-    assert proved(with_rhs(margins, np.zeros(2)), np.ones(2)) is None
-    assert proved(prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, -0.125]]], [0]), np.ones(2)) is None
+    assert prove_infeasible(margins, np.array([1.0, 1.0])) is not None
+    assert prove_infeasible(margins, np.array([-1.0, -1.0])) is None
+    assert prove_infeasible(margins, np.zeros(2)) is None
+    assert prove_infeasible(with_rhs(margins, np.zeros(2)), np.ones(2)) is None
+    assert (
+        prove_infeasible(prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, -0.125]]], [0]), np.ones(2))
+        is None
+    )
     # Multipliers that are far off lead to exact ones where there are any.
-    np.testing.assert_array_equal(proved(margins, np.array([1.0, 0.5])), [1.0, 1.0])
+    np.testing.assert_array_equal(prove_infeasible(margins, np.array([1.0, 0.5])), [1.0, 1.0])
 
 
 @pytest.mark.parametrize("name", ["fro", "lp:1.5", "l1", "spec"])
@@ -184,18 +187,18 @@ def test_few_dependent_rows_are_settled_in_integers(size: tuple[int, int]) -> No
     A, lam = rng.integers(-9, 10, (k, d)).astype(float), rng.integers(1, 9, k).astype(float)
     A[-1], lam[-1] = -(lam[:-1] @ A[:-1]), 1.0
     rough = lam * (1.0 + 1e-9 * rng.standard_normal(k))
-    found = proved(programme(A), rough)
+    found = prove_infeasible(programme(A), rough)
     assert found is not None
     np.testing.assert_allclose(found / found[-1], lam, rtol=1e-12)
     A[-1, 0] = np.nextafter(A[-1, 0], 0.0)
-    assert proved(programme(A), lam) is None
+    assert prove_infeasible(programme(A), lam) is None
 
 
 def test_more_dependent_rows_are_left_open() -> None:
     rng = np.random.default_rng(0)
     A = rng.integers(-9, 10, (70, 80)).astype(float)
     A[-1] = -A[:-1].sum(axis=0)
-    assert proved(programme(A), np.ones(70)) is None
+    assert prove_infeasible(programme(A), np.ones(70)) is None
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["counts", "numbers"])
@@ -213,7 +216,7 @@ def test_many_rows_in_a_subspace_are_settled_in_columns_that_span_it(whole: bool
 def test_rows_with_noise_as_multipliers_do_not_cost_the_proof() -> None:
     """Two opposite rows, and a third that has nothing to do with them."""
     A = np.array([[1.0, 2.0, 0.0], [-1.0, -2.0, 0.0], [0.3, 0.7, 0.9]])
-    found = proved(programme(A), np.array([1.0, 1.0, 1e-15]))
+    found = prove_infeasible(programme(A), np.array([1.0, 1.0, 1e-15]))
     assert found is not None
     np.testing.assert_array_equal(found, [1.0, 1.0, 0.0])
 
@@ -222,7 +225,7 @@ def test_signs_of_inequalities_count_and_those_of_equalities_do_not() -> None:
     A = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]])
     dual = np.array([-2.0, 1.0])
     equal = relax(programme(A), [])
-    assert proved(equal, dual) is None
+    assert prove_infeasible(equal, dual) is None
     margins = with_rhs(programme(A), np.array([1.0, 3.0]))
     both = Margins(
         margins.differences,
@@ -233,7 +236,7 @@ def test_signs_of_inequalities_count_and_those_of_equalities_do_not() -> None:
         margins.selected,
         equality=np.array([True, True]),
     )
-    found = proved(both, dual)
+    found = prove_infeasible(both, dual)
     assert found is not None
     np.testing.assert_array_equal(found, dual)
 
@@ -257,7 +260,7 @@ def test_what_has_weights_is_never_proved_infeasible() -> None:
         # towards those of least sum, as a solver hands them over
         small, _ = nnls(np.vstack([A.T, np.ones(m)]), np.append(np.zeros(d), 1.0))
         for multipliers in (lam, small, small + 1e-9 * lam, small + 1e-14 * lam):
-            assert proved(programme(A), multipliers) is None
+            assert prove_infeasible(programme(A), multipliers) is None
 
 
 def test_products_of_a_proof_are_summed_with_twice_the_digits() -> None:
@@ -281,7 +284,7 @@ def test_products_of_a_proof_are_summed_with_twice_the_digits() -> None:
         )
         for factor in (0.5, 1.0, 2.0):
             dual = np.array([1.0, 1.0, 1.0, 1.0, -rounded * factor])
-            assert proved(margins, dual) is None
+            assert prove_infeasible(margins, dual) is None
 
 
 def test_the_sizes_of_right_hand_sides_count() -> None:
@@ -298,10 +301,10 @@ def test_the_sizes_of_right_hand_sides_count() -> None:
                 np.zeros(1, dtype=int),
                 equality=np.array([False, True]),
             )
-            assert (proved(margins, np.array([1.0, -1.0])) is not None) == contradiction
+            assert (prove_infeasible(margins, np.array([1.0, -1.0])) is not None) == contradiction
 
 
 def test_rows_of_zeros_are_a_proof_when_one_of_them_asks_for_a_margin() -> None:
     zero = with_rhs(programme(np.zeros((2, 2))), np.array([0.0, 1.0]))
-    np.testing.assert_array_equal(proved(zero, np.ones(2)), [1.0, 1.0])
-    assert proved(with_rhs(zero, np.zeros(2)), np.ones(2)) is None
+    np.testing.assert_array_equal(prove_infeasible(zero, np.ones(2)), [1.0, 1.0])
+    assert prove_infeasible(with_rhs(zero, np.zeros(2)), np.ones(2)) is None

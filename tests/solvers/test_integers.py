@@ -14,6 +14,7 @@ from attsvm.margins import Margins, relax
 from attsvm.norms import Frobenius
 from attsvm.solvers import integers, max_margin
 from attsvm.solvers.equalities import opposite_pairs
+from attsvm.solvers.integers import IntegerOptions
 from attsvm.solvers.programme import equilibrate
 from attsvm.solvers.proofs import certify_hard, certify_soft
 
@@ -68,7 +69,7 @@ def random(seed: int, n: int = 5, T: int = 5, d: int = 3) -> Margins:
 def test_solutions_agree_with_those_in_float64(seed: int, slack: float | None) -> None:
     margins = random(seed)
     expected, p = max_margin(margins, slack=slack), equilibrate(margins, slack)
-    found = integers.settled(p, math.inf)
+    found = integers.solve_in_integers(p, math.inf)
     assert found is not None
     assert found.contradiction == (expected.status == "infeasible")
     if found.contradiction:
@@ -106,7 +107,7 @@ def test_equalities_have_multipliers_of_any_sign() -> None:
     opposite[second] = first = np.flatnonzero((sign > 0) & equal[source])
     opposite[first] = second
     p = equilibrate(pairs, None, opposite)
-    found = integers.settled(p, math.inf)
+    found = integers.solve_in_integers(p, math.inf)
     assert found is not None
     assert not found.contradiction
     W, dual = p.restored(found.W, found.dual)
@@ -118,21 +119,20 @@ def test_equalities_have_multipliers_of_any_sign() -> None:
     assert certify_hard(pairs, Frobenius(), W, dual).error <= 1e-12
 
 
-def test_what_takes_too_long_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_too_long_is_left_open() -> None:
     p = equilibrate(random(1), None)
-    assert integers.settled(p, -math.inf) is None
-    monkeypatch.setattr(integers, "_WORK", 1e3)
-    assert integers.settled(p, math.inf) is None
-    monkeypatch.setattr(integers, "_MOST", p.m - 1)
-    assert integers.settled(p, math.inf) is None
+    assert integers.solve_in_integers(p, -math.inf) is None
+    assert integers.solve_in_integers(p, math.inf, IntegerOptions(work=1e3)) is None
+    assert integers.solve_in_integers(p, math.inf, IntegerOptions(rows=p.m - 1)) is None
+    assert integers.solve_in_integers(p, math.inf, IntegerOptions(rows=p.m)) is not None
 
 
 def test_solutions_beyond_float64_are_left_open() -> None:
     margins = prompt([[[0.0, 0.0], [1.0, -(2.0**-400)], [-1.0, -(2.0**-400)]]], [0])
     p = equilibrate(margins, None)
-    assert integers.settled(p, math.inf) is not None
+    assert integers.solve_in_integers(p, math.inf) is not None
     margins = prompt([[[0.0, 0.0], [1.0, -(2.0**-600)], [-1.0, -(2.0**-600)]]], [0])
-    assert integers.settled(equilibrate(margins, None), math.inf) is None
+    assert integers.solve_in_integers(equilibrate(margins, None), math.inf) is None
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_solutions_beyond_float64_are_left_open() -> None:
     [[0.0, 0.0], [1.0, -0.75], [2.0**-300, 2.0**300], [0.1, -1e-30, 3.0], [5e-324, 1.0], [6.0]],
 )
 def test_numbers_are_integers_times_a_power_of_two(values: list[float]) -> None:
-    found, power = integers.whole(np.array(values))
+    found, power = integers.to_integers(np.array(values))
     assert [int(x) for x in found] == [_times(x, -power) for x in values]
     assert any(int(x) % 2 for x in found) or not any(values)
 

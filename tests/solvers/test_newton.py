@@ -12,16 +12,20 @@ from scipy.optimize import nnls
 from attsvm.margins import Margins
 from attsvm.norms import Schatten
 from attsvm.solvers import max_margin, newton
-from attsvm.solvers.newton import QuadraticModel, curvature, derivative, proximal
+from attsvm.solvers.energy import Energy
+from attsvm.solvers.iterate import Stop
+from attsvm.solvers.newton import AugmentedLagrangian
 from attsvm.solvers.programme import equilibrate, reduce
-from attsvm.solvers.splitting import Energy, Splitting
+from attsvm.solvers.quadratic_model import QuadraticModel
+from attsvm.solvers.singular_values import curvature, derivative, proximal
+from attsvm.solvers.splitting import Splitting
 
 SPECTRAL = [False, True]
 
 
 def moved(X: np.ndarray, t: float, spectral: bool) -> np.ndarray:
     left, s, right = np.linalg.svd(X, full_matrices=False)
-    return (left * proximal(s, t, spectral).sizes) @ right
+    return (left * proximal(s, t, spectral).values) @ right
 
 
 @pytest.mark.parametrize("spectral", SPECTRAL)
@@ -35,7 +39,7 @@ def test_proximal_map_minimises(t: float, spectral: bool) -> None:
             np.sum((values - s) ** 2)
         )
 
-    values = proximal(s, t, spectral).sizes
+    values = proximal(s, t, spectral).values
     assert (np.diff(values) <= 1e-15).all()
     for size in (1e-3, 1e-1):
         for _ in range(50):
@@ -146,8 +150,8 @@ def test_outer_steps_finish_what_splitting_began(p: float) -> None:
         best.append(error(W, dual))
         return min(best)
 
-    point = state.V, state.dual, state.t
-    newton.finish(scaled, p != 1.0, point, error, consider, (1e-12, 1e-6, np.inf))
+    lagrangian = AugmentedLagrangian(scaled, p != 1.0, state.V, state.dual, state.t)
+    newton.finish(lagrangian, error, consider, Stop(1e-12, np.inf, 1e-6))
     assert min(best) <= 1e-9 < 1e-7 < error(state.V, state.dual)
 
 
@@ -167,7 +171,7 @@ def test_the_least_value_is_found(seed: int, shift: float) -> None:
     form, dual, gradient = model(seed, 90, shift)
     upper = np.triu(form) + np.tril(np.full(form.shape, np.nan), -1)
     upper[np.tril_indices(len(form), -1)] = 1e9  # never read
-    new = QuadraticModel(upper).nearest(gradient, dual)
+    new = QuadraticModel(upper).minimise(gradient, dual)
     assert new is not None
     slope = gradient + form @ (new - dual)
     assert (new >= 0.0).all()
@@ -177,15 +181,15 @@ def test_the_least_value_is_found(seed: int, shift: float) -> None:
 
 
 def test_an_indefinite_form_is_refused() -> None:
-    assert QuadraticModel(-np.eye(3)).nearest(np.ones(3), np.ones(3)) is None
+    assert QuadraticModel(-np.eye(3)).minimise(np.ones(3), np.ones(3)) is None
 
 
 @pytest.mark.parametrize("shift", [1e-3, 0.1])
 def test_a_form_of_few_digits_gives_a_step_of_few_digits(shift: float) -> None:
     """Near the least multipliers a relative error of the step is a tiny one of the multipliers."""
     form, dual, gradient = model(0, 90, shift)
-    exact = QuadraticModel(form).nearest(gradient, dual)
-    few = QuadraticModel(form.astype(np.float32)).nearest(gradient, dual)
+    exact = QuadraticModel(form).minimise(gradient, dual)
+    few = QuadraticModel(form.astype(np.float32)).minimise(gradient, dual)
     assert exact is not None
     assert few is not None
     assert np.linalg.norm(few - exact) <= 1e-5 * np.linalg.norm(exact - dual)
@@ -194,9 +198,9 @@ def test_a_form_of_few_digits_gives_a_step_of_few_digits(shift: float) -> None:
 def test_one_factor_serves_other_multipliers() -> None:
     form, dual, gradient = model(1, 90, 0.05)
     kept = QuadraticModel(form)
-    first = kept.nearest(gradient, dual)
+    first = kept.minimise(gradient, dual)
     assert first is not None
     moved = np.maximum(dual + 0.02 * np.random.default_rng(2).standard_normal(90), 0.0)
-    again = kept.nearest(gradient + form @ (moved - dual), moved)
+    again = kept.minimise(gradient + form @ (moved - dual), moved)
     assert again is not None
     assert np.abs(again - first).max() < 1e-10 * np.abs(first).max()

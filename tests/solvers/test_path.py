@@ -79,11 +79,11 @@ def test_selections_of_a_training_run(norm: Norm) -> None:
 
 
 def test_rows_are_matched_by_sequence_and_tokens() -> None:
-    from attsvm.solvers.starts import carried
+    from attsvm.solvers.starts import start_from
 
     before, after = selections(1)
     found = max_margin(before)
-    start = carried(after, found, None)
+    start = start_from(after, found, None)
     assert start is not None
     # Only sequence 0 selects another token; elsewhere multipliers are kept up to one common factor.
     kept = after.sequence > 0

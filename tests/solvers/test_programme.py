@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from instances import sphere
 
-from attsvm.margins import operator
-from attsvm.solvers import programme
-from attsvm.solvers.programme import equilibrate
+from attsvm.margins.operator import Margins, SweepOptions
+from attsvm.solvers.programme import ProgrammeOptions, equilibrate
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -17,17 +16,14 @@ def test_values_and_adjoint_of_shares(threads: int, monkeypatch: pytest.MonkeyPa
     W, dual = rng.standard_normal(margins.shape), rng.random(margins.m)
     plain = equilibrate(margins, None, None)
     monkeypatch.setenv("ATTSVM_THREADS", str(threads))
-    monkeypatch.setattr(programme, "_LARGE", 0)
-    shared = equilibrate(margins, None, None)
+    shared = equilibrate(margins, None, None, ProgrammeOptions(shared_entries=0))
     np.testing.assert_array_equal(shared.D, plain.D)
     np.testing.assert_array_equal(shared.Z, plain.Z)
     np.testing.assert_array_equal(shared.dual_exponent, plain.dual_exponent)
     found = shared.values(W), shared.adjoint(dual)
-    monkeypatch.setattr(programme, "_LARGE", 1 << 60)
     # products of other shapes round otherwise
     np.testing.assert_allclose(found[0], plain.values(W), rtol=0, atol=1e-13)
     np.testing.assert_allclose(found[1], plain.adjoint(dual), rtol=0, atol=1e-13)
-    monkeypatch.setattr(programme, "_LARGE", 0)
     monkeypatch.setenv("ATTSVM_THREADS", "2")
     np.testing.assert_array_equal(shared.values(W), found[0])
     np.testing.assert_array_equal(shared.adjoint(dual), found[1])
@@ -40,8 +36,7 @@ def test_margins_of_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = margins(W), margins.adjoint(dual), margins.along_sizes(moved)
     written = np.einsum("cd,cd->c", np.abs(margins.differences), moved[margins.sequence])
     np.testing.assert_allclose(plain[2], written, rtol=1e-14)
-    monkeypatch.setattr(operator, "_LARGE", 0)
-    monkeypatch.setattr(operator, "_FEW", 16)
+    monkeypatch.setattr(Margins, "sweep", SweepOptions(block_numbers=16, threaded_numbers=0))
     monkeypatch.setenv("ATTSVM_THREADS", "3")
     shared = margins(W), margins.adjoint(dual), margins.along_sizes(moved)
     for some, all_at_once in zip(shared, plain, strict=True):

@@ -13,8 +13,8 @@ from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, relax, selection_margins
 from attsvm.norms import Frobenius, parse_norm
 from attsvm.solvers import max_margin, max_margin_batch
-from attsvm.solvers.farkas import proved
-from attsvm.solvers.outcomes import Request, infeasible_solution, solved
+from attsvm.solvers.farkas import prove_infeasible
+from attsvm.solvers.outcomes import Request, certified_solution, infeasible_solution
 from attsvm.solvers.proofs import Certificate, certify_hard, farkas_residual, lower_bound
 from attsvm.theory import order_margins
 
@@ -55,10 +55,10 @@ def test_a_small_residual_is_not_a_proof() -> None:
     margins = prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, np.nextafter(-0.25, 0.0)]]], [0])
     dual = np.ones(2)
     assert farkas_residual(margins, dual) <= 1e-15
-    assert proved(margins, dual) is None
+    assert prove_infeasible(margins, dual) is None
     assert max_margin(margins).status != "infeasible"
     contrary = prompt([[[0.0, 0.0], [-1.0, 0.25], [1.0, -0.25]]], [0])
-    assert proved(contrary, dual) is not None
+    assert prove_infeasible(contrary, dual) is not None
     assert max_margin(contrary).status == "infeasible"
 
 
@@ -90,13 +90,13 @@ def test_certificates_of_random_labels_are_proved_and_sharp() -> None:
         solution = max_margin(sphere(6, 8, 2, seed))
         if solution.status == "infeasible":
             proofs += 1
-            assert proved(solution.margins, solution.dual) is not None
+            assert prove_infeasible(solution.margins, solution.dual) is not None
             assert solution.farkas_residual() <= 1e-15
             # No proof for fewer rows: each is needed.
             for c in np.flatnonzero(solution.dual):
                 rest = solution.dual.copy()
                 rest[c] = 0.0
-                assert proved(solution.margins, rest) is None
+                assert prove_infeasible(solution.margins, rest) is None
     assert proofs >= 10
 
 
@@ -266,7 +266,7 @@ def test_a_soft_margin_is_never_called_almost_infeasible() -> None:
     proof = Certificate(np.ones((1, 1)), np.ones(2), np.array([1.0, -1.0]), 1.0, 0.5, 0.0, 0.0)
     for slack, status in ((2.0, "inaccurate"), (None, "almost infeasible")):
         request = Request(1e-9, slack, None, None)
-        assert solved(margins, proof, request, "test", 1).status == status
+        assert certified_solution(margins, proof, request, "test", 1).status == status
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_what_is_almost_infeasible_depends_on_the_tolerance(
     assert 0.4 * residual <= farkas_residual(margins, dual) <= 0.6 * residual
     proof = Certificate(np.ones((2, 1)), dual, A.sum(axis=1), 1.0, 0.5, 1.0, 0.0)
     request = Request(tol, None, None, None)
-    assert solved(margins, proof, request, "test", 1).status == status
+    assert certified_solution(margins, proof, request, "test", 1).status == status
 
 
 def test_weights_that_cannot_be_scaled_prove_nothing() -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from attsvm import Frobenius, Lp, Nuclear, Schatten, Spectral, max_margin, pair_margins
 from attsvm.margins import Margins, PairMargins
-from attsvm.solvers import rows
 
 
 def crowded(T: int, d: int, seed: int) -> PairMargins:
@@ -19,17 +18,15 @@ def crowded(T: int, d: int, seed: int) -> PairMargins:
 @pytest.mark.parametrize("norm", [Frobenius(), Nuclear(), Spectral(), Lp(1.5), Schatten(3)])
 def test_the_solution_of_all_rows(norm) -> None:
     margins = crowded(80, 4, 0)
-    assert rows.worth(margins)
     found = max_margin(margins, norm)
     assert found.status == "optimal"
     assert found.solver.startswith("working sets")
     written = margins.restricted(np.arange(margins.m))
     assert found.gap <= found.tol
     assert (written(found.W) >= 1 - 1e-9).all()
-    half = written.restricted(np.arange(0, written.m, 2))  # below the size: the ordinary way
-    assert not rows.worth(half)
     some = np.union1d(np.flatnonzero(found.dual), np.arange(0, written.m, 40))
-    ordinary = max_margin(written.restricted(some), norm)
+    ordinary = max_margin(written.restricted(some), norm)  # few enough for all rows together
+    assert not ordinary.solver.startswith("working sets")
     assert ordinary.norm == pytest.approx(found.norm, rel=2e-6)
 
 
@@ -63,7 +60,6 @@ def test_soft_margins_over_all_rows(contradictory: bool) -> None:
         rng = np.random.default_rng(4)
         keys, queries = rng.normal(size=(70, 3)), rng.normal(size=(70, 3))
         margins = pair_margins(keys, queries, rng.integers(0, np.arange(1, 71)))
-    assert rows.worth(margins)
     found = max_margin(margins, slack=0.01)
     assert found.status == "optimal"
     assert found.solver.startswith("working sets")

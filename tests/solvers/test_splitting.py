@@ -12,11 +12,14 @@ from instances import sphere
 from attsvm.margins import Margins
 from attsvm.norms import Norm, parse_norm
 from attsvm.solvers import max_margin
+from attsvm.solvers.energy import Energy
+from attsvm.solvers.outcomes import Request
 from attsvm.solvers.programme import equilibrate
-from attsvm.solvers.splitting import Energy, Splitting
+from attsvm.solvers.splitting import Splitting, SplittingOptions, solve
 
 HARD = ["nuc", "spec", "schatten:1.3", "schatten:3", "rows", "maxrow", "lp:1.1", "lp:1.75", "lp:10"]
 SOFT = [*HARD, "l1", "linf"]
+INTERPRETED = SplittingOptions(few_rows=0)
 
 
 @pytest.mark.parametrize("name", SOFT)
@@ -63,7 +66,7 @@ def test_exact_projections_meet_their_conditions(margins: Margins, slack: float 
     W, dual = np.ldexp(start.W, -p.weight_exponent), p.scaled_dual(start.dual)
     state = Splitting(p, Energy(parse_norm("nuc"), slack is not None), W, dual, epochs=0)
     C = W + 0.3 * np.random.default_rng(0).standard_normal(W.shape)
-    near, lam = state.margins.nearest(C), state.margins.dual
+    near, lam = state.projection.nearest(C), state.projection.dual
     cap = p.cap * state.t
     room, free = p.values(near) - p.b, lam < cap * (1 - 1e-12)
     np.testing.assert_allclose(near, C + p.adjoint(lam), atol=1e-13)
@@ -75,11 +78,10 @@ def test_exact_projections_meet_their_conditions(margins: Margins, slack: float 
 
 
 @pytest.mark.parametrize("name", HARD)
-def test_compiled_and_interpreted_iterations_agree(name: str, monkeypatch) -> None:
+def test_compiled_and_interpreted_iterations_agree(name: str) -> None:
     margins, norm = sphere(8, 6, 7, 3), parse_norm(name)
     compiled = max_margin(margins, norm)
-    monkeypatch.setattr("attsvm.solvers.splitting.FEW_ROWS", 0)
-    interpreted = max_margin(margins, norm)
+    interpreted = solve(margins, norm, Request(norm.tolerance, None, None, None), INTERPRETED)
     for found in (compiled, interpreted):
         assert found.status == "optimal"
         assert max(found.gap, found.violation) <= min(norm.tolerance, 4e-10)
@@ -89,13 +91,10 @@ def test_compiled_and_interpreted_iterations_agree(name: str, monkeypatch) -> No
 
 @pytest.mark.parametrize("name", SOFT)
 @pytest.mark.parametrize("slack", [0.05, 1.0, 30.0])
-def test_soft_margins_in_compiled_and_interpreted_iterations(
-    name: str, slack: float, monkeypatch
-) -> None:
+def test_soft_margins_in_compiled_and_interpreted_iterations(name: str, slack: float) -> None:
     margins, norm = sphere(6, 6, 3, 2), parse_norm(name)
     compiled = max_margin(margins, norm, slack=slack)
-    monkeypatch.setattr("attsvm.solvers.splitting.FEW_ROWS", 0)
-    interpreted = max_margin(margins, norm, slack=slack)
+    interpreted = solve(margins, norm, Request(norm.tolerance, slack, None, None), INTERPRETED)
 
     def objective(found):
         return 0.5 * found.norm**2 + slack * float(found.slacks.sum())

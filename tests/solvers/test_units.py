@@ -10,7 +10,7 @@ import pytest
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, selection_margins
 from attsvm.solvers import MarginSolution, max_margin
-from attsvm.solvers.lattice import integers, nearest, shifted
+from attsvm.solvers.lattice import nearest_combination, shift_bits, to_scaled_integers
 
 
 def drawn(seed: int, tokens: dict[int, int], queries: dict[int, int] | None = None) -> Margins:
@@ -82,8 +82,8 @@ def test_the_nearest_point_of_a_lattice() -> None:
     rng = np.random.default_rng(0)
     basis = np.hstack([1e-5 * np.eye(8), 1e4 * rng.normal(size=(8, 1))])
     target = np.append(np.zeros(8), 1e4 * rng.normal())
-    whole = (shifted(*integers(values, 64)) for values in (basis, target))
-    steps = nearest(*whole).astype(np.float64)
+    whole = (shift_bits(*to_scaled_integers(values, 64)) for values in (basis, target))
+    steps = nearest_combination(*whole).astype(np.float64)
     left = target - steps @ basis
     # the volume, 1e-36 or so, to the power 1 / 8, and a little for the reduction
     assert np.abs(left).max() <= 10.0 * (1e-35 * 1e4) ** (1 / 8)

@@ -165,9 +165,9 @@ class Attention(nn.Module):
                 ``init``, a loss that torch cannot differentiate, a head that is not float64, a
                 subclass whose parameters are of another form.
         """
-        made: Any = _form(cls, parameterization, inner is not None or stacked)
+        form: Any = _class_for(cls, parameterization, inner is not None or stacked)
         lead = run_axis(data, runs)
-        real = targets is not None
+        has_targets = targets is not None
         inputs = Inputs(
             keys,
             values,
@@ -175,11 +175,11 @@ class Attention(nn.Module):
         )
         width = inputs.valued(data).d_x
         common: dict[str, Any] = {
-            "head": as_head(head, intercept, lead, width, train_head, real),
+            "head": as_head(head, intercept, lead, width, train_head, has_targets),
             "runs": lead[0] if lead else None,
             "objective": (
                 as_target_loss("squared" if loss is None else cast(Any, loss))
-                if real
+                if has_targets
                 else as_loss("logistic" if loss is None else cast(Any, loss), data.labels.shape)
             ),
             "penalty": strengths(penalty, lead),
@@ -188,10 +188,10 @@ class Attention(nn.Module):
         if similarity is not None:
             common["similarity"] = similarity
         d_k, d_z = inputs.dimensions(data)
-        if made.parameterization == "W":
-            return made(starts({"W": (d_k, d_z)}, lead, init), **common)
+        if form.parameterization == "W":
+            return form(starts({"W": (d_k, d_z)}, lead, init), **common)
         weights = starts(factor_shapes(d_k, d_z, inner, init), lead, init)
-        return made(weights, **common, **({"stacked": True} if stacked else {}))
+        return form(weights, **common, **({"stacked": True} if stacked else {}))
 
     @classmethod
     def prompt(
@@ -327,7 +327,7 @@ class Attention(nn.Module):
         return self._read(self.outputs(self.sequences(data), scale))
 
     def _read(self, outputs: Tensor) -> Tensor:
-        """What the head makes of outputs."""
+        """Decision values ``([runs], n)``, or ``([runs], n, C)`` beside targets, of outputs."""
         return values_of(self.head, outputs, self.inputs.targets is not None)
 
     def loss(self, data: AttentionData | Sequences, scale: LogScale | None = None) -> Tensor:
@@ -347,34 +347,34 @@ class Attention(nn.Module):
                 gradients have no such factor; a subclass that overrides ``sequences``; targets of
                 other data.
         """
-        if changed := overridden(self):
-            self._refuse(changed, scale)
+        if names := overridden(self):
+            self._refuse_overridden(names, scale)
         sequences = self.sequences(data)
-        real = self.inputs.targets is not None
-        plain = not (changed or real or self.similarity is not None)
-        head = linear_head(self) if plain else None
+        has_targets = self.inputs.targets is not None
+        # attention, linear head and loss of a margin have one exact pass
+        is_plain = not (names or has_targets or self.similarity is not None)
+        head = linear_head(self) if is_plain else None
         if head is not None and type(self.objective).__call__ is Loss.__call__:
             loss = self._linear_loss(sequences, head.readout, head.has_intercept, scale)
         else:
             values = self(sequences) if scale is None else self(sequences, scale)
             loss = (
                 self._loss_of_targets(values, sequences, scale)
-                if real
+                if has_targets
                 else self.objective(sequences.labels * values, scale)
             )
         if not self.penalty.any():
             return loss
         with torch.set_grad_enabled(torch.is_grad_enabled() and scale is None):
             squares = [(weight**2).sum(dim=(-2, -1)) for weight in self.weights.values()]
-            penalty = self._strength(loss) * torch.stack(squares).sum(dim=0)
+            penalty = self._penalty_like(loss) * torch.stack(squares).sum(dim=0)
         return loss + penalty
 
     def _linear_loss(
         self, sequences: Sequences, readout: Tensor, has_intercept: bool, scale: LogScale | None
     ) -> Tensor:
         """The loss of a linear head, attention and head in one pass."""
-        given = readout, has_intercept, sequences, self.objective, scale
-        return matrix_loss(self.W, *given)
+        return matrix_loss(self.W, readout, has_intercept, sequences, self.objective, scale)
 
     def _loss_of_targets(
         self, values: Tensor, sequences: Sequences, scale: LogScale | None
@@ -390,7 +390,8 @@ class Attention(nn.Module):
             targets = targets.expand(values.shape[0], *targets.shape)
         return target_loss(self.objective, values, targets, axes, scale)
 
-    def _strength(self, like: Tensor) -> Tensor:
+    def _penalty_like(self, like: Tensor) -> Tensor:
+        """The penalty as a tensor, of the type and on the device of ``like``."""
         return torch.as_tensor(self.penalty, dtype=like.dtype, device=like.device)
 
     @torch.no_grad()
@@ -402,26 +403,27 @@ class Attention(nn.Module):
         :math:`F=\max(M,\log\lambda)`:
         :math:`e^{M-F}(e^{-M}g)+2e^{\log\lambda-F}\theta`, and ``scale.penalty`` is :math:`F`.
         """
-        data = scale.data
-        own = torch.log(self._strength(data))
-        total = torch.maximum(data, own)
-        scale.penalty = total
-        # a run without a gradient and without a penalty
-        base = total.masked_fill(torch.isneginf(total), 0.0)
-        shares = torch.exp(data - base)[..., None, None], torch.exp(own - base)[..., None, None]
+        log_loss = scale.data  # M
+        log_penalty = torch.log(self._penalty_like(log_loss))
+        larger = torch.maximum(log_loss, log_penalty)  # F
+        scale.penalty = larger
+        # a run without a gradient and without a penalty has F = -inf
+        base = larger.masked_fill(torch.isneginf(larger), 0.0)
+        loss_share = torch.exp(log_loss - base)[..., None, None]
+        penalty_share = torch.exp(log_penalty - base)[..., None, None]
         for weight in self.weights.values():
             if weight.grad is not None:
-                weight.grad.mul_(shares[0]).add_((2.0 * shares[1]) * weight)
+                weight.grad.mul_(loss_share).add_((2.0 * penalty_share) * weight)
 
-    def _refuse(self, changed: frozenset[str], scale: LogScale | None) -> None:
-        """Raise for what a subclass with methods of its own cannot do."""
+    def _refuse_overridden(self, names: frozenset[str], scale: LogScale | None) -> None:
+        """Raise for what a subclass that overrides these methods cannot do."""
         name = type(self).__name__
         if scale is not None:
             raise InputError(
-                f"{name} overrides {', '.join(sorted(changed))}, so its gradients cannot be"
+                f"{name} overrides {', '.join(sorted(names))}, so its gradients cannot be"
                 " rescaled; call loss(data) without scale"
             )
-        if "sequences" in changed:
+        if "sequences" in names:
             raise InputError(
                 f"{name} overrides sequences, which is read once and not trained; override moved,"
                 " logits, outputs or forward"
@@ -434,14 +436,15 @@ class Attention(nn.Module):
 
         For a linear head they are :func:`attsvm.token_scores` and do not depend on the weights.
         """
-        if changed := overridden(self) & {"forward", "outputs"}:
+        if names := overridden(self) & {"forward", "outputs"}:
             raise InputError(
-                f"{type(self).__name__} overrides {' and '.join(sorted(changed))}, which"
+                f"{type(self).__name__} overrides {' and '.join(sorted(names))}, which"
                 " Attention.scores does not see; override scores too"
             )
         sequences = self.sequences(data)
         with torch.no_grad():
             outputs = self.outputs(sequences)
+        # the gradient of what the head gains, with respect to the outputs
         with torch.enable_grad():
             outputs = outputs.detach().requires_grad_()
             values = self._read(outputs)
@@ -506,12 +509,14 @@ class FactoredAttention(Attention):
         self, sequences: Sequences, readout: Tensor, has_intercept: bool, scale: LogScale | None
     ) -> Tensor:
         """The loss of a linear head; the queries pass through both factors."""
-        given = readout, has_intercept, sequences, self.objective, scale
-        return linear_loss(self.moved(sequences.queries), *given)
+        moved = self.moved(sequences.queries)
+        return linear_loss(moved, readout, has_intercept, sequences, self.objective, scale)
 
 
-def _form(asked: type[Attention], parameterization: str, of_factors: bool) -> type[Attention]:
-    """The class of a model with these parameters that was asked of class ``asked``.
+def _class_for(
+    requested: type[Attention], parameterization: str, of_factors: bool
+) -> type[Attention]:
+    """The class of a model with these parameters whose constructor was called on ``requested``.
 
     Raises:
         InputError: an unknown parameterisation, arguments of another one, or a subclass whose
@@ -527,13 +532,13 @@ def _form(asked: type[Attention], parameterization: str, of_factors: bool) -> ty
         raise InputError(
             "inner and stacked belong to factors; pass parameterization='KQ' with them"
         )
-    if asked is Attention:
+    if requested is Attention:
         return forms[parameterization]
-    own = form_of(asked).parameterization
-    if own == parameterization:
-        return asked
+    of_class = form_of(requested).parameterization
+    if of_class == parameterization:
+        return requested
     raise InputError(
-        f"{asked.__name__} is no {forms[parameterization].__name__}, which these arguments make;"
-        f" pass parameterization={own!r}, or make it a subclass of"
+        f"{requested.__name__} is no {forms[parameterization].__name__}, which these arguments"
+        f" make; pass parameterization={of_class!r}, or make it a subclass of"
         f" {forms[parameterization].__name__}"
     )

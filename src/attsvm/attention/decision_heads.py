@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
-from attsvm.datasets.attention_data import as_array, spread
+from attsvm.datasets.attention_data import as_array, broadcast
 
 Head = ArrayLike | nn.Module | Callable[[Tensor], Tensor]
 
@@ -48,12 +48,12 @@ class LinearHead(nn.Module):
     ) -> None:
         super().__init__()
         self.has_intercept = intercept is not None
-        parts = (
+        entries = (
             weight
             if intercept is None
             else torch.cat([weight, intercept.expand(weight.shape[:-1])[..., None]], dim=-1)
         )
-        column = parts[..., None].clone()
+        column = entries[..., None].clone()
         if trainable:
             self.readout = nn.Parameter(column)
         else:
@@ -212,24 +212,24 @@ def as_head(
                 "train_head makes a linear head a parameter; the parameters of a module are trained"
                 " when the optimizer has them"
             )
-        held = head.state_dict().values() if isinstance(head, nn.Module) else ()
-        for each in held:
-            if each.is_floating_point() and each.dtype != torch.float64:
+        tensors = head.state_dict().values() if isinstance(head, nn.Module) else ()
+        for tensor in tensors:
+            if tensor.is_floating_point() and tensor.dtype != torch.float64:
                 raise InputError(
-                    f"the head {type(head).__name__} holds {each.dtype} and the layer works in"
+                    f"the head {type(head).__name__} holds {tensor.dtype} and the layer works in"
                     " float64; pass head.double()"
                 )
         return head
     if matrix:
-        weight = spread("head", head, (*lead, shape[-2], width), 2)  # type: ignore[arg-type]
+        weight = broadcast("head", head, (*lead, shape[-2], width), 2)  # type: ignore[arg-type]
         return VectorHead(torch.from_numpy(weight), train_head)
-    v = spread("head", head, (*lead, width), 1)  # type: ignore[arg-type]
-    b = None if intercept is None else torch.from_numpy(spread("intercept", intercept, lead, 0))
+    v = broadcast("head", head, (*lead, width), 1)  # type: ignore[arg-type]
+    b = None if intercept is None else torch.from_numpy(broadcast("intercept", intercept, lead, 0))
     return LinearHead(torch.from_numpy(v), b, train_head)
 
 
 def values_of(head: Any, outputs: Tensor, vector: bool) -> Tensor:
-    """What a head makes of outputs ``(..., n, d_v)``.
+    """Values ``(..., n)`` or ``(..., n, C)`` that a head gives for outputs ``(..., n, d_v)``.
 
     Args:
         head: any callable.
@@ -242,22 +242,22 @@ def values_of(head: Any, outputs: Tensor, vector: bool) -> Tensor:
     """
     shape = tuple(outputs.shape)
     try:
-        found: Any = head(outputs)
+        values: Any = head(outputs)
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise InputError(f"the head takes no outputs of shape {shape}: {error}") from error
-    if not isinstance(found, Tensor) or found.dtype != outputs.dtype:
-        given = found.dtype if isinstance(found, Tensor) else kind(found)
+    if not isinstance(values, Tensor) or values.dtype != outputs.dtype:
+        described = values.dtype if isinstance(values, Tensor) else kind(values)
         raise InputError(
-            f"the head gives {given} for outputs of {outputs.dtype}; write it in torch, in that"
+            f"the head gives {described} for outputs of {outputs.dtype}; write it in torch, in that"
             " precision"
         )
     rows = shape[:-1]
-    if found.shape[: len(rows)] != rows or (found.ndim > len(rows) and not vector):
-        wanted = "one value" if not vector else "one value or one row of values"
+    if values.shape[: len(rows)] != rows or (values.ndim > len(rows) and not vector):
+        expected = "one value" if not vector else "one value or one row of values"
         raise InputError(
-            f"the head gives values of shape {tuple(found.shape)} for outputs of shape {shape};"
-            f" give {wanted} per output, shape {rows}"
+            f"the head gives values of shape {tuple(values.shape)} for outputs of shape {shape};"
+            f" give {expected} per output, shape {rows}"
         )
-    return found
+    return values

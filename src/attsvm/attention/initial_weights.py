@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attsvm.base.errors import InputError
-from attsvm.datasets.attention_data import AttentionData, FloatArray, floats, spread
+from attsvm.datasets.attention_data import AttentionData, FloatArray, broadcast, floats
 
 Init = ArrayLike | Literal["zeros"] | tuple[Literal["uniform"], int] | tuple[ArrayLike, ArrayLike]
 Shapes = dict[str, tuple[int, int]]
@@ -44,14 +44,14 @@ def strengths(penalty: ArrayLike, lead: tuple[int, ...]) -> FloatArray:
     Raises:
         InputError: another shape, or a number below zero or not finite.
     """
-    found = floats("penalty", penalty)
-    if found.shape not in ((), lead) or not (np.isfinite(found) & (found >= 0)).all():
+    array = floats("penalty", penalty)
+    if array.shape not in ((), lead) or not (np.isfinite(array) & (array >= 0)).all():
         count = lead[0] if lead else None
         raise InputError(
             f"penalty is {penalty!r}; give a finite number, 0 or more, or as many of them as there"
             f" are runs ({count})"
         )
-    return found
+    return array
 
 
 def factor_shapes(d_k: int, d_z: int, inner: int | None, init: Init | None) -> Shapes:
@@ -90,23 +90,24 @@ def starts(shapes: Shapes, lead: tuple[int, ...], init: Any) -> dict[str, Tensor
     elif isinstance(init, str) or (isinstance(init, tuple) and len(shapes) == 1):
         raise InputError(f"init is {init!r}; use 'zeros', an array, or ('uniform', seed)")
     elif len(shapes) == 1:
-        arrays = [spread("init", init, full[0], 2)]
+        arrays = [broadcast("init", init, full[0], 2)]
     else:
         if not isinstance(init, (tuple, list)) or len(init) != len(shapes):
             raise InputError(
                 f"init of factors is a pair of arrays ({', '.join(shapes)}), 'zeros' or ('uniform',"
                 " seed)"
             )
-        arrays = [spread(f"init[{k}]", init[k], shape, 2) for k, shape in enumerate(full)]
+        arrays = [broadcast(f"init[{k}]", init[k], shape, 2) for k, shape in enumerate(full)]
     return {name: torch.from_numpy(array) for name, array in zip(shapes, arrays, strict=True)}
 
 
 def _uniform(seed: int, shapes: list[tuple[int, ...]]) -> list[FloatArray]:
+    """Entries uniform on +-1/sqrt(d), those of run r from its own generator ``(seed, r)``."""
     count = shapes[0][0] if len(shapes[0]) == 3 else 1
     generators = [np.random.default_rng([seed, r]) for r in range(count)]
     out = []
     for shape in shapes:
         width = 1.0 / np.sqrt(shape[-2])
-        drawn = [generator.uniform(-width, width, shape[-2:]) for generator in generators]
-        out.append(np.stack(drawn).reshape(shape))
+        runs = [generator.uniform(-width, width, shape[-2:]) for generator in generators]
+        out.append(np.stack(runs).reshape(shape))
     return out

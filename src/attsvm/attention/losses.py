@@ -111,7 +111,7 @@ class Loss(ABC):
         Returns:
             ``(...)``.
         """
-        return _Mean.apply(margins, self, scale)  # type: ignore[no-untyped-call]
+        return _MeanLoss.apply(margins, self, scale)  # type: ignore[no-untyped-call]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -240,17 +240,17 @@ def as_loss(loss: Loss | str | Callable[[Tensor], Tensor], shape: tuple[int, ...
     name = getattr(loss, "__name__", repr(loss))
     margins = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
     try:
-        found: Any = loss(margins)
+        losses: Any = loss(margins)
     except (RuntimeError, TypeError) as error:
         raise InputError(
             f"the loss {name} fails on margins of shape {shape}: {error}; write it with functions"
             " of torch, such as torch.nn.functional.softplus"
         ) from error
-    if not isinstance(found, Tensor) or not found.requires_grad or found.shape != shape:
-        shown = tuple(found.shape) if isinstance(found, Tensor) else kind(found)
+    if not isinstance(losses, Tensor) or not losses.requires_grad or losses.shape != shape:
+        described = tuple(losses.shape) if isinstance(losses, Tensor) else kind(losses)
         raise InputError(
-            f"the loss {name} of margins of shape {shape} gives {shown}; write it with functions of"
-            " torch, entry by entry"
+            f"the loss {name} of margins of shape {shape} gives {described}; write it with"
+            " functions of torch, entry by entry"
         )
     return FunctionLoss(loss)
 
@@ -288,7 +288,7 @@ def as_target_loss(loss: str | TargetLoss) -> TargetLoss:
 def target_loss(
     loss: TargetLoss, values: Tensor, targets: Tensor, axes: int, scale: LogScale | None
 ) -> Tensor:
-    """``(...)``: the mean loss of each run.
+    """The mean loss of each run, ``(...)``.
 
     Args:
         loss: of values and targets.
@@ -304,7 +304,7 @@ def target_loss(
     rows = values.shape[: axes + 1]
     try:
         rescaled: Any = _Rescaled.apply
-        found: Any = loss(rescaled(values, axes, scale), targets)
+        losses: Any = loss(rescaled(values, axes, scale), targets)
     except (RuntimeError, TypeError, IndexError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
@@ -312,17 +312,15 @@ def target_loss(
             f"the loss fails on values of shape {tuple(values.shape)} and targets of shape"
             f" {tuple(targets.shape)}: {error}"
         ) from error
-    if not isinstance(found, Tensor) or found.shape[: axes + 1] != rows:
-        shown = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else kind(found)
+    if not isinstance(losses, Tensor) or losses.shape[: axes + 1] != rows:
+        described = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else kind(losses)
         raise InputError(
-            f"the loss of values of shape {tuple(values.shape)} gives {shown}; write it in torch,"
-            " with one number per sequence (reduction='none')"
+            f"the loss of values of shape {tuple(values.shape)} gives {described}; write it in"
+            " torch, with one number per sequence (reduction='none')"
         )
-    return (
-        found.flatten(axes + 1).sum(dim=-1).mean(dim=-1)
-        if found.ndim > axes + 1
-        else (found.mean(dim=-1))
-    )
+    if losses.ndim > axes + 1:  # a row of numbers per sequence counts as their sum
+        losses = losses.flatten(axes + 1).sum(dim=-1)
+    return losses.mean(dim=-1)
 
 
 class _Rescaled(torch.autograd.Function):
@@ -346,7 +344,9 @@ class _Rescaled(torch.autograd.Function):
         return grad / size, None, None
 
 
-class _Mean(torch.autograd.Function):
+class _MeanLoss(torch.autograd.Function):
+    """The mean over the last axis, whose gradient is scaled in logarithms."""
+
     @staticmethod
     def forward(ctx: Any, margins: Tensor, loss: Loss, scale: LogScale | None) -> Tensor:
         ctx.save_for_backward(margins)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import stat
 import zipfile
@@ -85,18 +86,33 @@ def opened(path: str | Path) -> Iterator[BufferedReader]:
         ) from None
 
 
-def file_digest(*paths: Path) -> str:
-    """The SHA-256 of a file's bytes; of several files that of all their bytes, one after the other.
+def digest(*parts: Any) -> str:
+    """SHA-256, in hexadecimal, of the bytes of all parts, one after the other.
+
+    Args:
+        parts: bytes; text, in UTF-8; the path of a file, for its bytes; an array, for its shape,
+            type and numbers; any other value as JSON, whatever the order of its keys.
 
     Raises:
-        InputError: what :func:`opened` refuses.
+        InputError: what :func:`opened` refuses of a file.
+        ValueError: a value with NaN or infinity, which JSON does not have.
     """
-    digest = hashlib.sha256()
-    for path in paths:
-        with opened(path) as file:
-            while part := file.read(2**20):
-                digest.update(part)
-    return digest.hexdigest()
+    total = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, bytes):
+            total.update(part)
+        elif isinstance(part, str):
+            total.update(part.encode("utf-8", "surrogatepass"))
+        elif isinstance(part, Path):
+            with opened(part) as file:
+                while block := file.read(2**20):
+                    total.update(block)
+        elif isinstance(part, np.ndarray):
+            total.update(f"{part.shape}{part.dtype}".encode())
+            total.update(np.ascontiguousarray(part).data)
+        else:
+            total.update(json.dumps(part, sort_keys=True, allow_nan=False).encode())
+    return total.hexdigest()
 
 
 def _require_file(path: Path, mode: int) -> None:
@@ -125,7 +141,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         InputError: the folder does not exist or cannot be written, or ``path`` is a folder.
     """
     path = Path(path)
-    _check_place(path)
+    _check_target(path)
     partial = path.parent / f".{path.stem[:100]}.{secrets.token_hex(4)}.partial{path.suffix}"
     with removed_when_interrupted(partial):
         try:
@@ -142,6 +158,20 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
             _flush(path.parent)
         finally:
             partial.unlink(missing_ok=True)
+
+
+_UNFINISHED = re.compile(r"\.(?P<stem>.+)\.[0-9a-f]{8}\.partial(?P<suffix>\.\w+)?")
+
+
+def is_unfinished_write(name: str, target: str) -> bool:
+    """Whether a file of this name is what :func:`atomic_write` to ``target``, a file name, leaves
+    when the process is killed.
+    """
+    match = _UNFINISHED.fullmatch(name)
+    return match is not None and (match["stem"], match["suffix"] or "") == (
+        Path(target).stem[:100],
+        Path(target).suffix,
+    )
 
 
 def write_file(path: str | Path, content: str | bytes) -> Path:
@@ -170,10 +200,10 @@ def check_destination(path: str | Path) -> None:
     """
     path = Path(path)
     _suffix(path)
-    _check_place(path)
+    _check_target(path)
 
 
-def _check_place(path: Path) -> None:
+def _check_target(path: Path) -> None:
     if is_folder(path):
         raise InputError(f"{path} is a folder; give the name of a file inside it")
     if not is_folder(path.parent):
@@ -223,19 +253,19 @@ def _write_safetensors(arrays: Mapping[str, Array], file: BinaryIO) -> None:
     """Into this very file: the library's own writer makes one of another name first, which stays
     when the process is killed.
     """
-    header, parts, begin = {}, [], 0
+    header, contents, begin = {}, [], 0
     for name in sorted(arrays, key=lambda name: (-arrays[name].itemsize, name)):  # all aligned
         array = arrays[name]
         array = array.astype(array.dtype.newbyteorder("<"), copy=False)
         kind = "BOOL" if array.dtype == bool else f"{array.dtype.kind}{8 * array.itemsize}".upper()
         offsets = [begin, begin + array.nbytes]
         header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": offsets}
-        parts.append(array.reshape(-1).view(np.uint8).data)
+        contents.append(array.reshape(-1).view(np.uint8).data)
         begin = offsets[1]
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     file.write(len(text).to_bytes(8, "little") + text)
-    file.writelines(parts)
+    file.writelines(contents)
 
 
 def load_arrays(path: str | Path) -> dict[str, Array]:
@@ -249,23 +279,38 @@ def load_arrays(path: str | Path) -> dict[str, Array]:
     path = Path(path)
     suffix = _suffix(path)
     with opened(path) as file, _readable(path):
-        found = _npz(file) if suffix == ".npz" else _safetensors(file, path)
-    for name in found:
+        arrays = _npz(file) if suffix == ".npz" else _safetensors(file, path)
+    for name in arrays:
         if has_halves(name):
             raise _corrupt(path, "the name of an array is not Unicode text")
-    return found
+    return arrays
+
+
+def flatten(prefix: str, values: Mapping[str, ArrayLike]) -> dict[str, Array]:
+    """``{name: value}`` as ``{prefix.name: array}``: a state in one flat dict."""
+    return {f"{prefix}.{name}": np.asarray(value) for name, value in values.items()}
+
+
+def gather(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Array]:
+    """The inverse of :func:`flatten`: what ``arrays`` holds under this prefix."""
+    start = f"{prefix}."
+    return {
+        key.removeprefix(start): np.asarray(value)
+        for key, value in arrays.items()
+        if key.startswith(start)
+    }
 
 
 def mapped_array(path: str | Path) -> Array:
-    """The array of an ``.npy`` file, of which those parts are read that are used.
+    """The array of an ``.npy`` file, mapped into memory: read where it is used.
 
     Raises:
         InputError: no such file, truncated or corrupt content, or Python objects.
     """
     path = Path(path)
     with opened(path), _readable(path):
-        found: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    return found
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array
 
 
 @contextmanager
@@ -290,14 +335,14 @@ def _readable(path: Path) -> Iterator[None]:
 def _npz(file: BinaryIO) -> dict[str, Array]:
     if not zipfile.is_zipfile(file):
         raise ValueError("it is no zip file")
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     with np.load(file, allow_pickle=False) as archive:
         for entry in archive.zip.infolist():
             name = entry.filename.removesuffix(".npy")
-            if name in found:
+            if name in arrays:
                 raise ValueError("it holds two arrays of one name")
             try:
-                array = found[name] = archive[name]
+                array = arrays[name] = archive[name]
             except (MemoryError, OSError):
                 raise
             except Exception as error:
@@ -309,7 +354,7 @@ def _npz(file: BinaryIO) -> dict[str, Array]:
                 packed or entry.compress_size == entry.file_size
             ):
                 raise ValueError(f"its directory announces another size of array {name}")
-    return found
+    return arrays
 
 
 def _safetensors(file: BinaryIO, path: Path) -> dict[str, Array]:
@@ -321,13 +366,13 @@ def _safetensors(file: BinaryIO, path: Path) -> dict[str, Array]:
         for name, kind in kinds.items():
             if kind not in _SAFETENSORS_TYPES:
                 raise ValueError(f"array {name} has type {kind}, which NumPy lacks")
-        found = {name: tensors.get_tensor(name) for name in kinds if kinds[name] != "BF16"}
-    if len(found) < len(kinds):
-        for name, told in deserialize(file.read()):  # type: ignore[no-untyped-call]
-            if told["dtype"] == "BF16":  # the upper half of a float32
-                halves = np.frombuffer(told["data"], "<u2").reshape(told["shape"])
-                found[name] = (halves.astype("<u4") << 16).view("<f4")
-    return found
+        arrays = {name: tensors.get_tensor(name) for name in kinds if kinds[name] != "BF16"}
+    if len(arrays) < len(kinds):
+        for name, entry in deserialize(file.read()):  # type: ignore[no-untyped-call]
+            if entry["dtype"] == "BF16":  # the upper half of a float32
+                halves = np.frombuffer(entry["data"], "<u2").reshape(entry["shape"])
+                arrays[name] = (halves.astype("<u4") << 16).view("<f4")
+    return arrays
 
 
 def _suffix(path: Path) -> str:
@@ -344,10 +389,44 @@ def _corrupt(path: Path, why: str) -> InputError:
     return InputError(f"{path} is truncated or corrupt ({brief(why)}); copy or write it again")
 
 
-def brief(words: str) -> str:
-    """What a file says of itself, fit for one sentence."""
-    line = escaped(" ".join(words.split()))
+def brief(message: str) -> str:
+    """Text from a file, cut and escaped for one sentence."""
+    line = escaped(" ".join(message.split()))
     return line if len(line) <= 200 else f"{line[:200]}..."
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as JSON, atomically; refuses NaN and infinities, which JSON does not have.
+    Half of a surrogate pair, which UTF-8 does not have, is written as its escape.
+    """
+    text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
+    write_file(path, f"{text}\n".encode("utf-8", "backslashreplace"))
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file of a run folder.
+
+    Raises:
+        InputError: it cannot be read, or is not JSON.
+    """
+    with opened(path) as file:
+        content = file.read()
+    try:
+        return json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path} cannot be read ({error}); delete it and run the same command again to write it"
+            " anew"
+        ) from None
+
+
+def json_object(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file; None where there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def read_object(text: str | bytes) -> Any:
@@ -356,13 +435,14 @@ def read_object(text: str | bytes) -> Any:
     Raises:
         ValueError: it is not JSON, or of two values of one key it is not clear which is meant.
     """
-    return json.loads(text, object_pairs_hook=_once)
+    return json.loads(text, object_pairs_hook=_refuse_repeated_keys)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"it has {brief(twice)} twice")
-    return found
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"it has {brief(repeated)} twice")
+    return content

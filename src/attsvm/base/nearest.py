@@ -15,9 +15,9 @@ def did_you_mean(name: str, names: Iterable[object]) -> str:
     """``"; did you mean NAME?"`` with the nearest of some names, empty where none is near."""
     from difflib import get_close_matches
 
-    known = {str(each).casefold(): str(each) for each in names}
-    found = get_close_matches(name.casefold(), known, n=1, cutoff=_CLOSE)
-    return f"; did you mean {known[found[0]]}?" if found else ""
+    known = {str(known_name).casefold(): str(known_name) for known_name in names}
+    close = get_close_matches(name.casefold(), known, n=1, cutoff=_CLOSE)
+    return f"; did you mean {known[close[0]]}?" if close else ""
 
 
 def file_meant(path: Path) -> str:

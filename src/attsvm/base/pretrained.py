@@ -50,8 +50,8 @@ def told_of_model(model: str, others: Iterable[str] = ()) -> Iterator[None]:
 
 def _why(model: str, error: Exception, others: Iterable[str]) -> str:
     path = Path(model)
-    told = str(error).strip() or type(error).__name__
-    reason = escaped(told.splitlines()[0])[:160].rstrip(" :.")
+    message = str(error).strip() or type(error).__name__
+    reason = escaped(message.splitlines()[0])[:160].rstrip(" :.")
     if not path.is_dir():
         return (
             f"there is no folder {escaped(model)}, and no model of this name came from the hub"

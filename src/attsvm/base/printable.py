@@ -16,14 +16,14 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 def escaped(text: str) -> str:
     r"""The same text on one line of a terminal: what steers it is written out, as ``\x1b``."""
-    return _HIDDEN.sub(lambda found: _code(found[0]), text)
+    return _HIDDEN.sub(lambda match: _code(match[0]), text)
 
 
 def visible(text: str) -> str:
     """The same text, character for character, with a sign for each character that steers a page or
     cannot be in one; tabs and line ends stay.
     """
-    return _HIDDEN.sub(lambda found: found[0] if found[0] in "\t\n\r" else _sign(found[0]), text)
+    return _HIDDEN.sub(lambda match: match[0] if match[0] in "\t\n\r" else _sign(match[0]), text)
 
 
 def has_halves(text: str) -> bool:

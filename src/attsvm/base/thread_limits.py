@@ -57,15 +57,15 @@ class _Limits:
         """
         if self._before is None:  # it does not tell
             return False
-        wanted = self._before if self._lifts else min([self._before, *self._counts])
-        if self._library.get_num_threads() == wanted:
+        count = self._before if self._lifts else min([self._before, *self._counts])
+        if self._library.get_num_threads() == count:
             return True
         release = getattr(self._library, "clear_controlling_thread", lambda force: None)
         release(force=self._ours)
-        self._library.set_num_threads(wanted)
+        self._library.set_num_threads(count)
         if not self._counts:
             release(force=True)
-        return bool(self._library.get_num_threads() == wanted)
+        return bool(self._library.get_num_threads() == count)
 
 
 _lock = threading.Lock()
@@ -81,12 +81,12 @@ def at_most_threads(count: int, *libraries: Any) -> Iterator[None]:
         count: of each library; ``sys.maxsize`` where the block sets numbers of its own.
         libraries: ``torch``, and those of :func:`thread_pools`.
     """
-    own: list[tuple[Any, int]] = []
+    of_caller: list[tuple[Any, int]] = []
     shared: list[_Limits] = []
     for library in libraries:
         if isinstance(library, ModuleType) or _threads_of_caller(library):
             before = library.get_num_threads()
-            own.append((library, before))
+            of_caller.append((library, before))
             if before > count:
                 library.set_num_threads(count)
         else:
@@ -98,7 +98,7 @@ def at_most_threads(count: int, *libraries: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        for library, before in reversed(own):
+        for library, before in reversed(of_caller):
             library.set_num_threads(before)
         with _lock:
             for limits in shared:
@@ -118,7 +118,7 @@ def lifted(*libraries: Any) -> Iterator[None]:
         libraries: of :func:`thread_pools`; one that keeps a number for each thread keeps its limit.
     """
     with _lock:
-        held = [_shared[each.filepath] for each in libraries if each.filepath in _shared]
+        held = [_shared[library.filepath] for library in libraries if library.filepath in _shared]
         for limits in held:
             limits.lift(1)
     try:
@@ -151,4 +151,8 @@ def thread_pools(*apis: str, scipy: bool) -> Sequence[Any]:
 def _pools(apis: tuple[str, ...], *brought: bool) -> Sequence[Any]:
     from threadpoolctl import ThreadpoolController
 
-    return [each for each in ThreadpoolController().lib_controllers if each.user_api in apis]
+    return [
+        controller
+        for controller in ThreadpoolController().lib_controllers
+        if controller.user_api in apis
+    ]

@@ -53,14 +53,14 @@ class Evidence(Mapping[str, NDArray[Any]]):
         return evidence if isinstance(evidence, Evidence) else cls(evidence)
 
     @classmethod
-    def concatenate(cls, parts: Sequence[Mapping[str, ArrayLike]]) -> Evidence:
+    def concatenate(cls, evidences: Sequence[Mapping[str, ArrayLike]]) -> Evidence:
         """The rows of all parts below each other. A column that a part lacks holds NaN
         there, or nothing where it holds words.
 
         Raises:
             InputError: a column has rows of different shapes.
         """
-        tables = [cls(part) for part in parts]
+        tables = [cls(evidence) for evidence in evidences]
         columns: dict[str, Any] = {}
         for name in dict.fromkeys(name for table in tables for name in table):
             shapes = {table._columns[name].shape[1:] for table in tables if name in table}
@@ -123,9 +123,9 @@ class Evidence(Mapping[str, NDArray[Any]]):
         if not names:
             return [self]
         columns = [self[name] for name in names.split()]
-        keys = np.stack([np.unique(each, return_inverse=True)[1] for each in columns], axis=1)
-        told = np.all([_told(each) for each in columns], axis=0)
-        return [self.take((keys == key).all(axis=1)) for key in np.unique(keys[told], axis=0)]
+        keys = np.stack([np.unique(column, return_inverse=True)[1] for column in columns], axis=1)
+        complete = np.all([_told(column) for column in columns], axis=0)
+        return [self.take((keys == key).all(axis=1)) for key in np.unique(keys[complete], axis=0)]
 
     def at(self, name: str, step: float, records: str = "step") -> NDArray[Any]:
         """``(rows, ...)``: a column at the record of a step; every row has the same ones.
@@ -133,10 +133,10 @@ class Evidence(Mapping[str, NDArray[Any]]):
         Raises:
             InputError: that step is no record.
         """
-        found = np.flatnonzero(self[records][0] == step)
-        if not found.size:
+        records_of_step = np.flatnonzero(self[records][0] == step)
+        if not records_of_step.size:
             raise InputError(f"{step:g} is none of the recorded steps; see the column {records!r}")
-        return self[name][:, int(found[0])]
+        return self[name][:, int(records_of_step[0])]
 
     def end(self, name: str) -> NDArray[Any]:
         """``(rows, ...)``: a column at its last record."""
@@ -187,6 +187,7 @@ class Expectation:
         because: the reason for these bounds, one sentence.
         share: share of the values that must pass. 1 for a theorem; less where the theory speaks of
             most instances.
+        strict: whether the bounds themselves do not pass.
 
     Example:
         >>> from attsvm.claims import Expectation
@@ -199,6 +200,7 @@ class Expectation:
     high: float
     because: str
     share: float = 1.0
+    strict: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if math.isnan(self.low) or math.isnan(self.high) or self.low > self.high:
@@ -215,6 +217,8 @@ class Expectation:
     def passes(self, values: ArrayLike) -> NDArray[np.bool_]:
         """Which values lie inside; NaN never does."""
         array = np.asarray(values, dtype=np.float64)
+        if self.strict:
+            return (array > self.low) & (array < self.high)
         return (array >= self.low) & (array <= self.high)
 
     def worst(self, values: ArrayLike) -> float:
@@ -234,15 +238,16 @@ class Expectation:
         return self.low if math.isinf(self.high) else [self.low, self.high]
 
     def __str__(self) -> str:
+        at_most, at_least = ("below", "above") if self.strict else ("at most", "at least")
         if math.isinf(self.low):
-            words = f"at most {self.high:g}"
+            bounds = f"{at_most} {self.high:g}"
         elif math.isinf(self.high):
-            words = f"at least {self.low:g}"
+            bounds = f"{at_least} {self.low:g}"
         else:
-            words = f"from {self.low:g} to {self.high:g}"
+            bounds = f"from {self.low:g} to {self.high:g}"
         if self.share == 1.0:
-            return words
-        return f"{words} in at least {100.0 * self.share:.4g} % of the instances"
+            return bounds
+        return f"{bounds} in at least {100.0 * self.share:.4g} % of the instances"
 
 
 def at_most(bound: float, because: str, share: float = 1.0) -> Expectation:
@@ -265,6 +270,28 @@ def at_least(bound: float, because: str, share: float = 1.0) -> Expectation:
         [False, True]
     """
     return Expectation(bound, math.inf, because, share)
+
+
+def below(bound: float, because: str, share: float = 1.0) -> Expectation:
+    """Values smaller than ``bound``.
+
+    Example:
+        >>> from attsvm.claims import below
+        >>> below(0.1, "six degrees").passes([0.05, 0.1]).tolist()
+        [True, False]
+    """
+    return Expectation(-math.inf, bound, because, share, strict=True)
+
+
+def above(bound: float, because: str, share: float = 1.0) -> Expectation:
+    """Values larger than ``bound``.
+
+    Example:
+        >>> from attsvm.claims import above
+        >>> above(0.0, "better than chance").passes([0.0, 0.2]).tolist()
+        [False, True]
+    """
+    return Expectation(bound, math.inf, because, share, strict=True)
 
 
 def between(low: float, high: float, because: str, share: float = 1.0) -> Expectation:
@@ -531,12 +558,12 @@ class Claim:
             InputError: a column is missing, or an assumption or the null speaks of another number
                 of instances than the measurement.
         """
-        whole = Evidence.of(evidence)
-        whole.used.clear()
-        if not whole._where(self.where).any():
+        every_row = Evidence.of(evidence)
+        every_row.used.clear()
+        if not every_row._where(self.where).any():
             words = (f"{name} = {value}" for name, value in self.where.items())
-            return self._not_applicable(whole, ", ".join(words))
-        table = self._rows(whole)
+            return self._not_applicable(every_row, ", ".join(words))
+        table = self._rows(every_row)
         conditions = {
             name: np.asarray(condition(table), dtype=bool)
             for name, condition in self.assumes.items()
@@ -558,9 +585,11 @@ class Claim:
             return self._not_applicable(table, *(self.assumes or ("any part",)))
         counted = values[applies]
         passes = self.expect.passes(counted)
-        parts = _parts(counted, names[applies])
-        decisive = {name: self.expect.worst(part) for name, part in parts.items()}
-        outcome: Outcome = "holds" if all(map(self._holds, parts.values())) else "fails"
+        values_by_name = _parts(counted, names[applies])
+        decisive = {
+            name: self.expect.worst(named_values) for name, named_values in values_by_name.items()
+        }
+        outcome: Outcome = "holds" if all(map(self._holds, values_by_name.values())) else "fails"
         trials, why = self._trials(table, applies), self.explanation
         verdict = Verdict(
             self,
@@ -576,21 +605,21 @@ class Claim:
             explanation="" if outcome != "fails" else why if isinstance(why, str) else why(table),
             parts=decisive if (names != "").any() else {},
         )
-        return verdict if self.null is None else self._beside_its_null(verdict, whole, applies)
+        return verdict if self.null is None else self._beside_its_null(verdict, every_row, applies)
 
-    def _rows(self, whole: Evidence) -> Evidence:
+    def _rows(self, evidence: Evidence) -> Evidence:
         """The rows that the claim speaks of."""
-        return whole.where(**self.where) if self.where else whole
+        return evidence.where(**self.where) if self.where else evidence
 
     def _not_applicable(self, table: Evidence, *unmet: str) -> Verdict:
         columns = tuple(sorted(table.used))
         return Verdict(self, "not applicable", math.nan, 0, 0, unmet, columns)
 
     def _beside_its_null(
-        self, verdict: Verdict, whole: Evidence, applies: NDArray[np.bool_]
+        self, verdict: Verdict, evidence: Evidence, applies: NDArray[np.bool_]
     ) -> Verdict:
         assert self.null is not None
-        values, names = self._values(self._rows(self.null.of(whole)))
+        values, names = self._values(self._rows(self.null.of(evidence)))
         if values.shape != applies.shape:
             raise InputError(
                 f"claim {self.id}: its null ({self.null.words}) speaks of {values.shape} instances,"
@@ -598,9 +627,11 @@ class Claim:
             )
         counted = values[applies]
         missing = np.isnan(counted)  # what is missing breaks nothing
-        parts = _parts(counted, names[applies]).values()
+        values_by_name = _parts(counted, names[applies]).values()
         outcome: Outcome = (
-            "holds" if any(self._holds(each, missing=True) for each in parts) else "fails"
+            "holds"
+            if any(self._holds(named_values, missing=True) for named_values in values_by_name)
+            else "fails"
         )
         null = Verdict(
             self,
@@ -614,13 +645,16 @@ class Claim:
 
     def _values(self, table: Evidence) -> tuple[NDArray[np.float64], NDArray[np.str_]]:
         """The numbers, and of each the name of its part, empty where there are none."""
-        found = self.measure(table)
-        if not isinstance(found, Mapping):
-            whole = np.atleast_1d(np.asarray(found, dtype=np.float64))
-            return whole, np.full(whole.shape, "")
-        parts = {name: np.ravel(np.asarray(part, dtype=np.float64)) for name, part in found.items()}
-        lengths = [part.size for part in parts.values()]
-        return np.concatenate([[], *parts.values()]), np.repeat(np.array([*parts], str), lengths)
+        measured = self.measure(table)
+        if not isinstance(measured, Mapping):
+            array = np.atleast_1d(np.asarray(measured, dtype=np.float64))
+            return array, np.full(array.shape, "")
+        arrays = {
+            name: np.ravel(np.asarray(column, dtype=np.float64))
+            for name, column in measured.items()
+        }
+        lengths = [column.size for column in arrays.values()]
+        return np.concatenate([[], *arrays.values()]), np.repeat(np.array([*arrays], str), lengths)
 
     def _holds(self, values: NDArray[np.float64], missing: bool = False) -> bool:
         """Whether as many values pass as must: a share of n is a whole number, rounded up."""
@@ -635,8 +669,8 @@ class Claim:
         which = np.stack([table[name].astype(str) for name in names], axis=1)
         if len(which) == len(applies) and applies.ndim == 1:
             which = which[applies]
-        told = which[(which != "nan").all(axis=1)]
-        return len(np.unique(told, axis=0)) or None
+        complete = which[(which != "nan").all(axis=1)]
+        return len(np.unique(complete, axis=0)) or None
 
 
 def _parts(values: NDArray[np.float64], names: NDArray[np.str_]) -> dict[str, NDArray[np.float64]]:

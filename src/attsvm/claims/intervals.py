@@ -51,15 +51,15 @@ def interval(values: ArrayLike) -> Interval:
         >>> print(f"{mean:.2f} ({low:.2f} to {high:.2f})")
         2.00 (-0.48 to 4.48)
     """
-    each = np.asarray(values, dtype=np.float64)
-    if each.ndim != 1 or not each.size:
-        raise InputError(f"values have shape {each.shape}; give one value per seed")
-    mean, n = float(each.mean()), each.size
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not array.size:
+        raise InputError(f"values have shape {array.shape}; give one value per seed")
+    mean, n = float(array.mean()), array.size
     if n < 2:
         return Interval(mean, -np.inf, np.inf)
     from scipy.special import stdtrit
 
-    half = float(stdtrit(n - 1, 0.975) * each.std(ddof=1) / np.sqrt(n))
+    half = float(stdtrit(n - 1, 0.975) * array.std(ddof=1) / np.sqrt(n))
     return Interval(mean, mean - half, mean + half)
 
 

@@ -23,22 +23,29 @@ from attsvm.base.printable import name_of
 from attsvm.cli import bias, fit, listing, output, probe, report, solve
 from attsvm.cli.others import commands_of_others
 
-_OWN = {"fit": fit, "solve": solve, "probe": probe, "bias": bias, "report": report, "list": listing}
+_COMMANDS = {
+    "fit": fit,
+    "solve": solve,
+    "probe": probe,
+    "bias": bias,
+    "report": report,
+    "list": listing,
+}
 _OPTION = re.compile(
-    r"\b(?:(?P<flag>[a-z]+(?:_[a-z]+)*)=True|(?P<asked>option) (?P<name>[a-z_]+))\b"
+    r"\b(?:(?P<flag>[a-z]+(?:_[a-z]+)*)=True|(?P<prefix>option) (?P<name>[a-z_]+))\b"
 )
 _SPELLED = {"dim": "dimension", "model": "vectors"}
 """Options whose arguments have another name."""
 _CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", flags=re.DOTALL)
 
 
-def _option(found: re.Match[str]) -> str:
-    """An argument of a sentence, ``NAME=True`` or ``option NAME``, as it is written on the command
+def _spell_option(match: re.Match[str]) -> str:
+    """An argument in a sentence, ``NAME=True`` or ``option NAME``, as it is written on the command
     line.
     """
-    name = found["flag"] or found["name"]
-    asked = f"{found['asked']} " if found["asked"] else ""
-    return f"{asked}--{_SPELLED.get(name, name).replace('_', '-')}"
+    name = match["flag"] or match["name"]
+    prefix = f"{match['prefix']} " if match["prefix"] else ""
+    return f"{prefix}--{_SPELLED.get(name, name).replace('_', '-')}"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -50,20 +57,22 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(f"{message}{meant}; see {self.prog} --help")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Nothing may be left over: the parser of a command says so, not the one above it."""
-        found, left = super().parse_known_args(args, namespace)
-        if left:
-            meant = did_you_mean(left[0].partition("=")[0], self._option_string_actions)
-            self.error(f"unrecognized arguments: {' '.join(left)}{meant}")
-        return found, left
+        """Options and no unknown arguments: the parser of a command refuses them, not the one
+        above it.
+        """
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            meant = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+        return options, unknown
 
     def _print_message(self, message: str, file: Any = None) -> None:
         output.write(message)  # argparse is silent when that fails
 
 
 def parser(command: str = "") -> argparse.ArgumentParser:
-    """The parser of every command; building it imports nothing heavy. Commands of other packages
-    are looked for where the one that is asked for is not ours.
+    """The parser of one of our commands; of every command, those of other packages included, where
+    the name is none of ours. Building it imports nothing heavy.
     """
     top = _Parser(
         prog="attsvm",
@@ -74,8 +83,9 @@ def parser(command: str = "") -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"attsvm {attsvm.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for each in [*_OWN.values(), *([] if command in _OWN else commands_of_others())]:
-        each.add_parser(commands)
+    every = [*_COMMANDS.values(), *commands_of_others()] if command not in _COMMANDS else []
+    for module in every or [_COMMANDS[command]]:
+        module.add_parser(commands)
     return top
 
 
@@ -89,10 +99,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     output.prepare()
     try:
-        code = _run(words)
+        options = _parse(words)
+        code = 0 if options is None else options.run(options)
         output.finish()
     except AttsvmError as error:
-        output.tell(f"attsvm: {_OPTION.sub(_option, str(error))}")
+        output.tell(f"attsvm: {_OPTION.sub(_spell_option, str(error))}")
         code = error.exit_code
     except (MemoryError, RuntimeError) as error:
         if not _no_memory(error):
@@ -118,19 +129,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(words: list[str]) -> int:
+def _parse(words: list[str]) -> argparse.Namespace | None:
+    """The options of a command; None where ``--help`` or ``--version`` has been printed."""
     try:
         options = parser(*words[:1]).parse_args(words)
-    except SystemExit:  # --help or --version has been printed; what is wrong is an InputError
-        return 0
+    except SystemExit:  # what is wrong is an InputError
+        return None
     options.command_line = name_of(shlex.join(["attsvm", *words]))
-    return options.run(options)
+    return options
 
 
 def _no_memory(error: BaseException) -> bool:
-    """Torch says so with an error of its own, or with a plain RuntimeError."""
-    words = str(error).lower()
-    return isinstance(error, MemoryError) or "allocate memory" in words or "out of memory" in words
+    """Whether memory ran out; torch raises an error of its own, or a plain RuntimeError."""
+    message = str(error).lower()
+    return (
+        isinstance(error, MemoryError) or "allocate memory" in message or "out of memory" in message
+    )
 
 
 def _reason(error: OSError) -> str:
@@ -138,6 +152,6 @@ def _reason(error: OSError) -> str:
     why = error.strerror or str(error) or type(error).__name__
     if error.filename is None:
         return f"output cannot be written ({why}); check the place it goes to and its free space"
-    place = name_of(os.fspath(error.filename)) if not isinstance(error.filename, int) else "a file"
-    shown = place if len(place) <= 200 else f"{place[:200]}..."
-    return f"{shown} cannot be used ({why}); check the path, its permissions and the free space"
+    name = name_of(os.fspath(error.filename)) if not isinstance(error.filename, int) else "a file"
+    short = name if len(name) <= 200 else f"{name[:200]}..."
+    return f"{short} cannot be used ({why}); check the path, its permissions and the free space"

@@ -12,7 +12,7 @@ from attsvm.base.ranges import LONGEST_STEP
 
 
 def _number(kind: type, holds: Callable[[Any], bool], wrong: str) -> Callable[[str], Any]:
-    """How argparse reads a number of this kind that has to hold something."""
+    """A type of argparse: the number in a text, which must be of this kind and hold something."""
 
     def read(text: str) -> Any:
         try:

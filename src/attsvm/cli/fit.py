@@ -152,10 +152,10 @@ def run(options: argparse.Namespace) -> int:
         **{name: getattr(options, name) for name in _NUMBERS},
     )
     with contextlib.closing(ProgressBars(quiet=options.quiet)) as progress:
-        reading: dict[str, Any] = data_options(options)
+        load_options: dict[str, Any] = data_options(options)
         if options.encoder is not None:
-            reading |= {"cache": folder.parent / ".encoded", "progress": progress}
-        dataset = load(options.data, **reading)
+            load_options |= {"cache": folder.parent / ".encoded", "progress": progress}
+        dataset = load(options.data, **load_options)
         result = fit_dataset(
             dataset,
             settings,
@@ -168,7 +168,7 @@ def run(options: argparse.Namespace) -> int:
                 if options.out
                 else f"{options.command_line} --out {shlex.quote(name_of(folder))}"
             ),
-            first=None if options.quiet else _first,
+            first=None if options.quiet else _print_first_accuracy,
         )
     if options.json:
         show_json(result)
@@ -187,11 +187,12 @@ def _refuse_training(options: argparse.Namespace) -> None:
 
 
 def _option(name: str) -> str:
+    """The option of a setting."""
     return "--steps" if name == "selection_steps" else f"--{name.replace('_', '-')}"
 
 
-def _first(accuracy: float) -> None:
-    """Say how well the predictor does while selection and margin are under way."""
+def _print_first_accuracy(accuracy: float) -> None:
+    """Print the accuracy of the predictor while selection and margin are under way."""
     tell(
         f"the predictor is right on {accuracy:.1%} of the held-out sequences; selection and margin"
         " follow"
@@ -201,7 +202,7 @@ def _first(accuracy: float) -> None:
 def _print(result: dict[str, Any], folder: Path) -> None:
     show(result["verdict"]["headline"])
     show(f"  {result['verdict']['beside']}")
-    for line in _words(result["results"].get("words", [])):
+    for line in _words_table(result["results"].get("words", [])):
         show(line)
     for sentence in result["verdict"]["sentences"]:
         show(f"  {sentence}")
@@ -210,15 +211,12 @@ def _print(result: dict[str, Any], folder: Path) -> None:
     show(f"report: {folder / 'report.html'}")
 
 
-_LISTED = 10
-
-
-def _words(classes: list[dict[str, Any]]) -> list[str]:
-    """The words chosen most often, one column of a table for each class."""
+def _words_table(classes: list[dict[str, Any]], most: int = 10) -> list[str]:
+    """The lines of a table of the words chosen most often, a column for each class."""
     columns = []
-    for one in classes:
-        column = [f"{'chosen for ' + one['class']:<24.24} times  right"]
-        for row in one["words"][:_LISTED]:
+    for entry in classes:
+        column = [f"{'chosen for ' + entry['class']:<24.24} times  right"]
+        for row in entry["words"][:most]:
             right = "-" if row["right"] is None else f"{row['right']:.0%}"
             column.append(f"{escaped(row['word']):<24.24} {row['times']:>5}  {right:>5}")
         columns.append(column)

@@ -49,7 +49,7 @@ def show_json(value: Any) -> None:
     lacks.
     """
     text = json.dumps(value, indent=1, ensure_ascii=False)
-    text = _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    text = _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:

@@ -139,13 +139,13 @@ def run(options: argparse.Namespace) -> int:
         show_json(summary)
     else:
         show(solution.message)
-        shown = {
+        report = {
             name: value
             for name, value in summary.items()
             if value is not None and name not in _ELSEWHERE
         }
-        width = max(map(len, shown))
-        for name, value in shown.items():
+        width = max(map(len, report))
+        for name, value in report.items():
             show(f"  {name:<{width}}  {value}")
         if options.programme in ("selection", "prompt"):
             numbers = range(margins.n) if margins.numbers is None else margins.numbers.tolist()
@@ -253,7 +253,7 @@ def _tokens(selection: str, data: Any, extras: dict[str, Any]) -> Any:
     if selection in extras:
         return extras[selection]
     try:
-        return np.array([int(part) for part in selection.split(",")], dtype=np.int64)
+        return np.array([int(token) for token in selection.split(",")], dtype=np.int64)
     except (ValueError, OverflowError):
         known = ", ".join(sorted(extras)) or "no further arrays"
         raise InputError(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.base.errors import InputError
-from attsvm.base.files import file_digest, load_arrays, opened
+from attsvm.base.files import digest, load_arrays, opened
 from attsvm.base.printable import name_of
 from attsvm.datasets.attention_data import AttentionData, BoolArray, IntArray
 from attsvm.datasets.bags import as_bags, bag_labels
@@ -47,7 +47,7 @@ def array(path: str | Path) -> Dataset:
         )
     provenance = {
         "source": name_of(path),
-        "sha256": file_digest(path),
+        "sha256": digest(path),
         "rows": data.n,
         "further_arrays": sorted(extras),
     }
@@ -107,7 +107,7 @@ def _grouped(path: Path) -> Dataset:
     data = bags.data(np.where(labels == classes[1], 1.0, -1.0))
     queries = bag_queries(data.tokens, data.mask, "mean")
     data = AttentionData(data.tokens, data.labels, queries, data.mask)
-    provenance = {"source": name_of(path), "sha256": file_digest(path), "rows": data.n}
+    provenance = {"source": name_of(path), "sha256": digest(path), "rows": data.n}
     name = name_of(path.name)
     names = (str(classes[0]), str(classes[1]))
     return replace(from_data(data, name, f"Bags of {name}", provenance), class_names=names)

@@ -64,18 +64,18 @@ def floats(name: str, value: ArrayLike) -> FloatArray:
         return np.asarray(real_array(name, value), dtype=np.float64)
 
 
-def spread(name: str, value: ArrayLike, shape: tuple[int, ...], own: int) -> FloatArray:
-    """``value`` as a fresh float64 array of ``shape``, of which the last ``own`` axes must be
-    given.
+def broadcast(name: str, value: ArrayLike, shape: tuple[int, ...], least: int) -> FloatArray:
+    """``value`` as a fresh float64 array of ``shape``; it has all of these axes, or the last
+    ``least`` ones.
 
     Raises:
         InputError: another shape, or a value that is not finite.
     """
     array = floats(name, value)
-    least = shape[len(shape) - own :]
-    if array.shape not in (shape, least):
-        wanted = f"{least or 'a number'}{f' or {shape}' if shape != least else ''}"
-        raise InputError(f"{name} has shape {array.shape}; it must be {wanted}")
+    shortest = shape[len(shape) - least :]
+    if array.shape not in (shape, shortest):
+        shapes = f"{shortest or 'a number'}{f' or {shape}' if shape != shortest else ''}"
+        raise InputError(f"{name} has shape {array.shape}; it must be {shapes}")
     if not np.isfinite(array).all():
         raise InputError(f"{name} holds a value that is not finite; every value must be finite")
     return np.array(np.broadcast_to(array, shape), order="C")
@@ -230,9 +230,9 @@ class AttentionData:
             return np.ascontiguousarray(np.take_along_axis(tokens, first, axis=-2)[..., 0, :])
         queries = _to_float("queries", value)
         if queries.ndim != tokens.ndim - 1 or queries.shape[:-1] != tokens.shape[:-2]:
-            wanted = ", ".join(map(str, tokens.shape[:-2]))
+            leading = ", ".join(map(str, tokens.shape[:-2]))
             raise InputError(
-                f"queries has shape {queries.shape}; it must be ({wanted}, d_z), one query per"
+                f"queries has shape {queries.shape}; it must be ({leading}, d_z), one query per"
                 " sequence"
             )
         if queries.shape[-1] == 0:
@@ -426,9 +426,9 @@ class AttentionData:
                     f"{path} has no array {key} (it holds {held}); store tokens as X and labels"
                     " as y"
                 )
-        parts = {name: arrays.pop(key, None) for name, key in _KEYS.items()}
+        known_arrays = {name: arrays.pop(key, None) for name, key in _KEYS.items()}
         try:
-            return cls(**parts), arrays  # type: ignore[arg-type]
+            return cls(**known_arrays), arrays  # type: ignore[arg-type]
         except InputError as error:
             name, _, rest = str(error).partition(" ")
             raise InputError(f"{path}: {_KEYS.get(name, name)} {rest}") from None
@@ -438,9 +438,9 @@ def axes(value: Any) -> int:
     """The axes of an array, or of arrays or lists in one another as far as their first entries
     tell; 0 for what is neither.
     """
-    if isinstance(found := getattr(value, "ndim", None), int):
-        nested = found > 0 and len(value) > 0 and getattr(value, "dtype", None) == np.dtype(object)
-        return found + (axes(np.asarray(value).flat[0]) if nested else 0)
+    if isinstance(ndim := getattr(value, "ndim", None), int):
+        nested = ndim > 0 and len(value) > 0 and getattr(value, "dtype", None) == np.dtype(object)
+        return ndim + (axes(np.asarray(value).flat[0]) if nested else 0)
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return 0
     return 1 + (axes(value[0]) if len(value) else 0)

@@ -79,16 +79,16 @@ def load(spec: str | Path, **options: Any) -> Dataset:
         >>> dataset.encode(train=range(300)).data
         AttentionData(361 sequences of 4 tokens, d_x=64, d_z=65, 180 of 361 labels +1)
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    chosen = {name: value for name, value in options.items() if value is not None}
     name, arguments = _parse(spec)
     if isinstance(spec, str) and name in names():
-        return _named(name, arguments, given)
+        return _named(name, arguments, chosen)
     path = Path(spec)
     suffix, compression = kind_of(path)
     if is_folder(path) or suffix in TEXT_SUFFIXES:
-        return _texts(path, given)
+        return _texts(path, chosen)
     if suffix in SUFFIXES and not compression:
-        _refuse(given, "a file of arrays")
+        _refuse(chosen, "a file of arrays")
         return array(path)
     if os.path.exists(path):  # noqa: PTH110 - False for a name that cannot be one
         kinds = ", ".join((*SUFFIXES, *TEXT_SUFFIXES))
@@ -187,19 +187,20 @@ def _generated(
 
 
 def _integers(arguments: str, separator: str, example: str, count: int) -> list[int]:
-    parts = arguments.split(separator)
-    if len(parts) != count or not all(
-        part.strip().isdecimal() and len(part) <= _DIGITS for part in parts
+    numbers = arguments.split(separator)
+    if len(numbers) != count or not all(
+        number.strip().isdecimal() and len(number) <= _DIGITS for number in numbers
     ):
         raise InputError(
             f"{arguments!r} makes no sense in a data set's name; write it like {example}"
         )
-    return [int(part) for part in parts]
+    return [int(number) for number in numbers]
 
 
-def _refuse(given: dict[str, Any], what: str) -> None:
-    for name in given:
+def _refuse(options: dict[str, Any], what: str) -> None:
+    """Refuse options that do not go with this kind of data."""
+    for name in options:
         if name not in _TAKERS.get(what, ()):
-            takers = [kind for kind, options in _TAKERS.items() if name in options]
+            takers = [kind for kind, names in _TAKERS.items() if name in names]
             use = f"it is for {' and '.join(takers)}" if takers else "no data takes it"
             raise InputError(f"option {name} does not go with {what}; {use}")

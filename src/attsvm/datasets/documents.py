@@ -32,7 +32,6 @@ from attsvm.datasets.readers import LabelledTexts, read_texts
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 
 _SMOOTHING = 0.75
-_BLOCK = 1 << 22  # pairs counted at a time: bounds the memory of a large corpus
 Vocabulary = dict[str, int]
 Span = tuple[int, int]
 # Letters and digits of any script, with apostrophes and hyphens inside ("don't", "well-made"). A
@@ -202,9 +201,9 @@ def encode_bags(
     mask = np.zeros((len(bags), longest), dtype=np.bool_)
     mask[:, 0] = True
     for i, bag in enumerate(bags):
-        kept = bag[:max_tokens]
-        tokens[i, : len(kept)] = vectors[kept]
-        mask[i, : len(kept)] = True
+        words = bag[:max_tokens]
+        tokens[i, : len(words)] = vectors[words]
+        mask[i, : len(words)] = True
 
     def view(i: int) -> View:
         content = source.texts[i]
@@ -234,17 +233,17 @@ def text_view(content: str, ranges: Sequence[Sequence[Span]]) -> View:
             pieces[-1] = (pieces[-1][0], max(last, pieces[-1][1]))
         else:
             pieces.append((first, last))
-    starts = [first for first, _ in pieces]
-    places = np.cumsum([0, *(last - first + len(_GAP) for first, last in pieces)]).tolist()
+    firsts = [first for first, _ in pieces]
+    starts = np.cumsum([0, *(last - first + len(_GAP) for first, last in pieces)]).tolist()
     spans = []
     for token in ranges:
-        kept = []
+        shown_ranges = []
         for start, end in token:
-            k = bisect.bisect_right(starts, start) - 1
+            k = bisect.bisect_right(firsts, start) - 1
             first, last = pieces[k]
             if start < last:
-                kept.append([places[k] + start - first, places[k] + min(end, last) - first])
-        spans.append(kept)
+                shown_ranges.append([starts[k] + start - first, starts[k] + min(end, last) - first])
+        spans.append(shown_ranges)
     text = _GAP.join(content[first:last] for first, last in pieces)
     if pieces[-1][1] < len(content):
         text += _GAP
@@ -255,13 +254,13 @@ def _spans(numbers: dict[str, int], most: int, content: str) -> list[list[Span]]
     """Ranges of the words that have numbers; of a long text only as far as a view looks: to the
     first occurrence of the last of its ``most`` tokens.
     """
-    found: dict[str, list[Span]] = {}
+    spans_of_word: dict[str, list[Span]] = {}
     for word, span in occurrences(content):
-        if len(found) >= most and span[0] >= VIEW_LIMIT:
+        if len(spans_of_word) >= most and span[0] >= VIEW_LIMIT:
             break
         if word in numbers:
-            found.setdefault(word, []).append(span)
-    return list(found.values())
+            spans_of_word.setdefault(word, []).append(span)
+    return list(spans_of_word.values())
 
 
 def words(text: str) -> list[str]:
@@ -285,13 +284,15 @@ def vocabulary(texts: Iterable[Sequence[str]], min_count: int) -> Vocabulary:
     order of the alphabet).
     """
     counts = Counter(itertools.chain.from_iterable(texts))
-    kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
-    return {word: number for number, (_, word) in enumerate(kept)}
+    frequent = sorted((-count, word) for word, count in counts.items() if count >= min_count)
+    return {word: number for number, (_, word) in enumerate(frequent)}
 
 
-def cooccurrence(texts: Sequence[Sequence[str]], numbers: Vocabulary, window: int) -> Any:
-    """Sparse symmetric ``(V, V)`` counts of pairs of known words at most ``window`` places apart in
-    the same text.
+def cooccurrence(
+    texts: Sequence[Sequence[str]], numbers: Vocabulary, window: int, block: int = 1 << 22
+) -> Any:
+    """Sparse symmetric counts ``(V, V)`` of pairs of known words at most ``window`` places apart in
+    the same text; ``block`` pairs are counted at a time, which bounds the memory of a large corpus.
     """
     from scipy.sparse import coo_array, csr_array
 
@@ -304,7 +305,7 @@ def cooccurrence(texts: Sequence[Sequence[str]], numbers: Vocabulary, window: in
     text_of = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
     size, window = len(numbers), min(window, int(lengths.max(initial=1)) - 1)
     total = csr_array((size, size), dtype=np.float64)
-    step = max(1, _BLOCK // max(window, 1))
+    step = max(1, block // max(window, 1))
     for start in range(0, len(ids) if window else 0, step):
         stop = min(len(ids), start + step)
         left, right = [], []
@@ -331,8 +332,10 @@ def positive_information(counts: Any) -> Any:
     contexts = words**_SMOOTHING
     contexts /= contexts.sum()
     information = np.log(pairs.data) - np.log(words[pairs.row]) - np.log(contexts[pairs.col])
-    kept = information > 0
-    return csr_array((information[kept], (pairs.row[kept], pairs.col[kept])), shape=counts.shape)
+    positive = information > 0
+    return csr_array(
+        (information[positive], (pairs.row[positive], pairs.col[positive])), shape=counts.shape
+    )
 
 
 def word_vectors(
@@ -382,8 +385,8 @@ def principal_part(vectors: FloatArray, counts: IntArray, dim: int) -> FloatArra
     """
     if dim >= vectors.shape[1]:
         return vectors
-    seen = counts > 0
-    spread = (vectors[seen].T * counts[seen]) @ vectors[seen]
+    occurs = counts > 0
+    spread = (vectors[occurs].T * counts[occurs]) @ vectors[occurs]
     directions = np.linalg.eigh(spread)[1][:, : -dim - 1 : -1]
     return vectors @ fixed_signs(directions)
 

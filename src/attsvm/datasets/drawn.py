@@ -104,8 +104,8 @@ class Draws:
 
     def matrix(self, rows: int, columns: int) -> FloatArray:
         """A Gaussian matrix divided by its Frobenius norm in float32."""
-        drawn = self._gaussian(rows, columns)
-        return (drawn / self._torch.linalg.norm(drawn)).double().numpy()
+        gaussian = self._gaussian(rows, columns)
+        return (gaussian / self._torch.linalg.norm(gaussian)).double().numpy()
 
     def signs(self, n: int) -> FloatArray:
         """Signs of Gaussians; zero counts as -1."""
@@ -305,6 +305,6 @@ def _instances(
     elif not len(seed):
         raise InputError("seed is an empty list; give at least one integer")
     else:
-        drawn = zip(*(draw(generator(one)) for one in seed), strict=True)
-        tokens, labels, queries, head = (np.stack(parts) for parts in drawn)
+        columns = zip(*(draw(generator(one)) for one in seed), strict=True)
+        tokens, labels, queries, head = (np.stack(arrays) for arrays in columns)
     return AttentionData(tokens, labels, queries), head

@@ -10,7 +10,6 @@ word's state says of the label belongs beside what the chosen one says.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,10 +21,9 @@ from numpy.typing import NDArray
 
 from attsvm.base.errors import InputError
 from attsvm.base.extras import imported
-from attsvm.base.files import file_digest
+from attsvm.base.files import digest
 from attsvm.base.pretrained import check_folder, check_tokeniser, told_of_model
-from attsvm.base.store.code import code_fingerprint
-from attsvm.base.store.entries import entry_path, load_entry, save_entry
+from attsvm.base.store import code_digest, entry_path, load_entry, save_entry
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
 from attsvm.datasets.documents import (
     Query,
@@ -44,16 +42,30 @@ from attsvm.datasets.source import Dataset, Encoded, View, Views
 States = NDArray[np.float16]
 Ticks = Callable[[str, int, int], None]
 
-_CHUNK = 512  # texts of one file of the cache: what a killed run loses at most
-_BATCH = 2048  # sub-words, with padding, that go through the encoder at a time
-_BLOCK = 1 << 16  # words projected at a time
-_LARGEST = float(np.finfo(np.float16).max)
-_LEFT_OUT = 0.15  # of the training texts: where layers are compared
-_PENALTIES = (0.1, 1.0, 10.0, 100.0)  # inverse, of which the best counts for a layer
-_DEPTHS = (2 / 3, 5 / 6, 1.0)
-"""Where in an encoder the layers lie that are tried: the last ones belong to the task that it was
-trained for, the first ones know little of the sentence.
-"""
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """How states of an encoder are computed, kept and compared.
+
+    Attributes:
+        chunk: texts of one file of the cache: what a killed run loses at most.
+        batch: sub-words, with padding, that go through the encoder at a time; bounds memory.
+        block: words that are projected at a time; bounds memory.
+        left_out: share of the training texts on which layers are compared; untuned.
+        penalties: inverse penalties of the regressions that compare layers; the best counts.
+        depths: shares of the layers of an encoder at which layers are tried. The last ones belong
+            to the task that it was trained for, the first ones know little of the sentence.
+    """
+
+    chunk: int = 512
+    batch: int = 2048
+    block: int = 1 << 16
+    left_out: float = 0.15
+    penalties: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
+    depths: tuple[float, ...] = (2 / 3, 5 / 6, 1.0)
+
+
+_OPTIONS = EncoderOptions()
 
 
 def encoder_text(
@@ -69,6 +81,7 @@ def encoder_text(
     query: Query = "mean",
     cache: Path | None = None,
     progress: Ticks | None = None,
+    options: EncoderOptions = _OPTIONS,
 ) -> Dataset:
     """Labelled texts as sequences of words, each its state in a layer of a pretrained encoder.
 
@@ -86,6 +99,7 @@ def encoder_text(
         query: see :func:`attsvm.datasets.text`.
         cache: a folder in which states are kept; made when missing. None: nowhere.
         progress: called with what is done, texts done, texts in all.
+        options: see :class:`EncoderOptions`.
 
     Raises:
         InputError: what the reader refuses, a model that cannot be loaded, a layer that it does not
@@ -99,27 +113,28 @@ def encoder_text(
         raise InputError(
             f"layer is {layer}; {encoder} has layers 0 (its embeddings) to {network.layers}"
         )
-    tried = [layer] if layer is not None else candidates(network.layers)
+    layers = [layer] if layer is not None else candidates(network.layers, options.depths)
 
     def encode(train: IntArray) -> Encoded:
-        table = _encoded(network, source.texts, tried, max_tokens, cache, progress)
+        words = _encode(network, source.texts, layers, max_tokens, cache, progress, options)
         losses = {}
-        if len(tried) > 1:
+        if len(layers) > 1:
             losses = {
-                k: _validation_loss(table, k, train, source.labels, dim) for k in table.states
+                k: _validation_loss(words, k, train, source.labels, dim, options)
+                for k in words.states
             }
-        best = min(losses, key=lambda k: losses[k]) if losses else tried[0]
-        tokens, mask, width = _tokens(table, best, train, dim)
-        notes = [_which(network, best, losses)]
+        best = min(losses, key=lambda k: losses[k]) if losses else layers[0]
+        tokens, mask, width = _tokens(words, best, train, dim, options.block)
+        notes = [_layer_note(network, best, losses)]
         if width > dim:
             notes.append(f"Of their {width} directions the {dim} of largest variance are kept.")
-        notes += _left_out(table, max_tokens, network)
+        notes += _cut_notes(words, max_tokens, network)
 
-        light = replace(table, states={})  # what views need
+        stateless = replace(words, states={})  # views outlive the states
 
         def view(i: int) -> View:
             spans = [span for _, span in occurrences(source.texts[i])]
-            ranges: list[list[Span]] = [[spans[place]] for place in light.places_of(i)]
+            ranges: list[list[Span]] = [[spans[k]] for k in stateless.positions_of(i)]
             return text_view(source.texts[i], ranges or [[]])
 
         queries = bag_queries(tokens, mask, query)
@@ -145,9 +160,11 @@ def encoder_text(
     )
 
 
-def candidates(layers: int) -> list[int]:
-    """The layers that are tried: at two thirds and five sixths of the depth, and the last."""
-    return sorted({max(1, round(share * layers)) for share in _DEPTHS})
+def candidates(layers: int, depths: Sequence[float] = _OPTIONS.depths) -> list[int]:
+    """The layers that are tried: by default at two thirds and five sixths of the depth, and the
+    last.
+    """
+    return sorted({max(1, round(depth * layers)) for depth in depths})
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,30 +174,30 @@ class _Words:
     Attributes:
         states: ``(N, d)`` of each layer.
         offsets: ``(n + 1,)``: where each text begins.
-        places: ``(N,)``: which word of its text each one is.
+        positions: ``(N,)``: which word of its text each one is.
         cut: texts of which the encoder did not read the end.
         longer: texts that have more words than were kept.
     """
 
     states: dict[int, States]
     offsets: IntArray
-    places: NDArray[np.int32]
+    positions: NDArray[np.int32]
     cut: int
     longer: int
 
-    def places_of(self, i: int) -> list[int]:
-        return self.places[self.offsets[i] : self.offsets[i + 1]].tolist()
+    def positions_of(self, i: int) -> list[int]:
+        """Which words of a text have a state."""
+        return self.positions[self.offsets[i] : self.offsets[i + 1]].tolist()
 
     def rows(self, texts: IntArray) -> NDArray[np.bool_]:
-        """``(N,)``: whether a word is of one of these texts."""
-        chosen = np.zeros(len(self.offsets) - 1, dtype=np.bool_)
-        chosen[texts] = True
-        return np.repeat(chosen, np.diff(self.offsets))
+        """Whether each word ``(N,)`` is of one of these texts."""
+        is_chosen = np.zeros(len(self.offsets) - 1, dtype=np.bool_)
+        is_chosen[texts] = True
+        return np.repeat(is_chosen, np.diff(self.offsets))
 
 
 class _Network:
-    """A pretrained encoder with its tokeniser, loaded when states are asked for that are nowhere
-    kept.
+    """A pretrained encoder with its tokeniser; its weights are loaded when states are computed.
 
     Raises:
         InputError: it cannot be loaded, or its tokeniser does not tell where sub-words stand.
@@ -213,30 +230,35 @@ class _Network:
             return getattr(self.transformers, kind).from_pretrained(self.name)
 
     def _digest(self) -> str:
-        """What stands for the weights: of a folder its files, of a hub name the commit."""
-        digest = hashlib.sha256(self.name.encode() if not Path(self.name).is_dir() else b"")
-        commit = getattr(self.config, "_commit_hash", None)
-        if commit:
-            digest.update(str(commit).encode())
-        if Path(self.name).is_dir():
-            for file in sorted(Path(self.name).glob("*")):
-                if file.suffix in (".json", ".safetensors", ".bin", ".txt", ".model"):
-                    digest.update(bytes.fromhex(file_digest(file)))
-        return digest.hexdigest()
+        """The digest of the weights: of a folder by its files, of a hub name by the commit."""
+        commit = getattr(self.config, "_commit_hash", None) or ""
+        if not Path(self.name).is_dir():
+            return digest(self.name, str(commit))
+        files = sorted(Path(self.name).glob("*"))
+        suffixes = (".json", ".safetensors", ".bin", ".txt", ".model")
+        contents = [bytes.fromhex(digest(file)) for file in files if file.suffix in suffixes]
+        return digest(str(commit), *contents)
 
     @property
     def model(self) -> Any:
         """The network itself, or the encoder of one that has a decoder behind it."""
         if self._model is None:
             model = self._load("AutoModel").eval()
-            whole = getattr(self.config, "is_encoder_decoder", False)
-            self._model = model.get_encoder() if whole else model
+            is_encoder_decoder = getattr(self.config, "is_encoder_decoder", False)
+            self._model = model.get_encoder() if is_encoder_decoder else model
         return self._model
 
-    def states(self, texts: Sequence[str], layers: Sequence[int], most: int) -> dict[str, Any]:
+    def states(
+        self, texts: Sequence[str], layers: Sequence[int], most: int, batch: int
+    ) -> dict[str, Any]:
         """States of the first ``most`` words of each text: ``layer K`` ``(N, d)``, ``lengths``
         ``(n,)``, ``places`` ``(N,)``, and ``cut`` and ``longer`` ``(n,)``, see :class:`_Words`.
+
+        1. Cut the texts into sub-words, and say which word each belongs to.
+        2. Run the encoder on batches of texts of like lengths.
+        3. Average the sub-words of each word.
         """
+        # 1: sub-words and their words
         coded = self.tokenizer(
             list(texts),
             return_offsets_mapping=True,
@@ -249,32 +271,35 @@ class _Network:
         owners = [
             _owners(offsets, words[:most]) for offsets, words in zip(pieces, spans, strict=True)
         ]
-        found: list[Any] = [None] * len(texts)
-        for rows in _batches([len(row) for row in ids]):
+        # 2: sums of states and numbers of sub-words, word by word
+        totals: list[Any] = [None] * len(texts)
+        for rows in _batches([len(row) for row in ids], batch):
             hidden = self._forward([ids[i] for i in rows], layers)
             for k, i in enumerate(rows):
-                found[i] = _joined(hidden[:, k], owners[i], min(len(spans[i]), most))
-        kept = [np.flatnonzero(count) for _, count in found]
+                totals[i] = _word_sums(hidden[:, k], owners[i], min(len(spans[i]), most))
+        # 3: means of the words that the encoder has read
+        read = [np.flatnonzero(count) for _, count in totals]
         states = np.concatenate(
             [
-                sums[:, have] / count[have, None]
-                for (sums, count), have in zip(found, kept, strict=True)
+                sums[:, words] / count[words, None]
+                for (sums, count), words in zip(totals, read, strict=True)
             ],
             axis=1,
         )
-        states = np.clip(states, -_LARGEST, _LARGEST).astype(np.float16)
+        largest = float(np.finfo(np.float16).max)
+        states = np.clip(states, -largest, largest).astype(np.float16)
         ends = [max((end for _, end in offsets), default=0) for offsets in pieces]
         last = [words[-1][1] if words else 0 for words in spans]
         return {
-            **{f"layer {k}": part for k, part in zip(layers, states, strict=True)},
-            "lengths": np.array([len(have) for have in kept], dtype=np.int32),
-            "places": np.concatenate(kept).astype(np.int32),
+            **{f"layer {k}": of_layer for k, of_layer in zip(layers, states, strict=True)},
+            "lengths": np.array([len(words) for words in read], dtype=np.int32),
+            "places": np.concatenate(read).astype(np.int32),
             "cut": np.array(ends) < np.array(last),
             "longer": np.array([len(words) > most for words in spans]),
         }
 
     def _forward(self, ids: list[list[int]], layers: Sequence[int]) -> FloatArray:
-        """``(layers, n, T, d)`` hidden states."""
+        """Hidden states ``(layers, n, T, d)``."""
         import torch
 
         mask = np.arange(max(map(len, ids))) < np.array([len(row) for row in ids])[:, None]
@@ -305,7 +330,7 @@ def _silent(transformers: Any) -> Iterator[None]:
 
 
 def _owners(offsets: Sequence[Span], words: Sequence[Span]) -> IntArray:
-    """``(T,)``: the word that each sub-word belongs to, -1 for none."""
+    """The word ``(T,)`` that each sub-word belongs to, -1 for none."""
     owner, w = np.full(len(offsets), -1, dtype=np.int64), 0
     for t, (start, end) in enumerate(offsets):
         while w < len(words) and words[w][1] <= start:
@@ -315,62 +340,67 @@ def _owners(offsets: Sequence[Span], words: Sequence[Span]) -> IntArray:
     return owner
 
 
-def _batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Texts in groups of equal length, nearly: padded, none has more sub-words than a batch."""
+def _batches(lengths: Sequence[int], most: int) -> list[list[int]]:
+    """Texts in groups of nearly equal length; padded, none has more than ``most`` sub-words."""
     groups: list[list[int]] = [[]]
     for i in np.argsort(lengths, kind="stable").tolist():
-        if groups[-1] and (len(groups[-1]) + 1) * lengths[i] > _BATCH:
+        if groups[-1] and (len(groups[-1]) + 1) * lengths[i] > most:
             groups.append([])
         groups[-1].append(i)
     return groups
 
 
-def _joined(states: Any, owner: IntArray, words: int) -> tuple[Any, Any]:
+def _word_sums(states: Any, owner: IntArray, words: int) -> tuple[Any, Any]:
     """Sums ``(layers, words, d)`` over the sub-words of each word, and their number."""
     sums = np.zeros((words, len(states), states.shape[-1]), dtype=np.float32)
-    own = np.flatnonzero(owner >= 0)
-    np.add.at(sums, owner[own], states[:, own].swapaxes(0, 1))
-    return sums.swapaxes(0, 1), np.bincount(owner[own], minlength=words)
+    of_words = np.flatnonzero(owner >= 0)
+    np.add.at(sums, owner[of_words], states[:, of_words].swapaxes(0, 1))
+    return sums.swapaxes(0, 1), np.bincount(owner[of_words], minlength=words)
 
 
-def _encoded(
+def _encode(
     network: _Network,
     texts: list[str],
     layers: Sequence[int],
     most: int,
     cache: Path | None,
     progress: Ticks | None,
+    options: EncoderOptions,
 ) -> _Words:
-    """The states of all texts, read where they are kept."""
-    code = code_fingerprint(_Network.states)
-    parts = []
-    for start in range(0, len(texts), _CHUNK):
+    """The states of all texts, read from the cache where they are there."""
+    code = code_digest()
+    chunks = []
+    for start in range(0, len(texts), options.chunk):
         if progress is not None:
             progress("encoding", start, len(texts))
-        chunk = texts[start : start + _CHUNK]
-        parts.append(_kept(network, chunk, layers, most, cache, code))
+        chunk = texts[start : start + options.chunk]
+        chunks.append(_states(network, chunk, layers, most, cache, code, options.batch))
     if progress is not None:
         progress("encoding", len(texts), len(texts))
-    lengths = np.concatenate([part["lengths"] for part in parts])
+    lengths = np.concatenate([chunk["lengths"] for chunk in chunks])
     return _Words(
-        {k: np.concatenate([part[f"layer {k}"] for part in parts]) for k in layers},
+        {k: np.concatenate([chunk[f"layer {k}"] for chunk in chunks]) for k in layers},
         np.concatenate([[0], np.cumsum(lengths)]),
-        np.concatenate([part["places"] for part in parts]),
-        sum(int(part["cut"].sum()) for part in parts),
-        sum(int(part["longer"].sum()) for part in parts),
+        np.concatenate([chunk["places"] for chunk in chunks]),
+        sum(int(chunk["cut"].sum()) for chunk in chunks),
+        sum(int(chunk["longer"].sum()) for chunk in chunks),
     )
 
 
-def _kept(
+def _states(
     network: _Network,
     texts: list[str],
     layers: Sequence[int],
     most: int,
     cache: Path | None,
     code: str,
+    batch: int,
 ) -> dict[str, Any]:
+    """The states of a chunk of texts, see :meth:`_Network.states`; read from the cache, or computed
+    and saved in it.
+    """
     if cache is None:
-        return network.states(texts, layers, most)
+        return network.states(texts, layers, most, batch)
     key = {
         "kind": "states",
         "encoder": network.digest,
@@ -382,7 +412,7 @@ def _kept(
     if path.exists():
         with contextlib.suppress(InputError, KeyError, ValueError):
             return load_entry(path)[0]
-    found = network.states(texts, layers, most)
+    states = network.states(texts, layers, most, batch)
     try:
         cache.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -390,87 +420,101 @@ def _kept(
             f"the states cannot be kept in {cache} ({error.strerror or error}); choose another"
             " folder for the run"
         ) from None
-    save_entry(path, found)
-    return found
+    save_entry(path, states)
+    return states
 
 
-def _projected(table: _Words, layer: int, train: IntArray, dim: int) -> FloatArray:
-    """``(N, min(dim, d))``: centred states of unit length, in the directions in which those of the
+def _project(words: _Words, layer: int, train: IntArray, dim: int, block_size: int) -> FloatArray:
+    """Centred states of unit length, ``(N, min(dim, d))``, in the directions in which those of the
     training texts vary most.
     """
-    states, rows = table.states[layer], np.flatnonzero(table.rows(train))
+    states, rows = words.states[layer], np.flatnonzero(words.rows(train))
     if not len(rows):
         return np.zeros((len(states), min(dim, states.shape[1])))
-    mean = sum(block.sum(axis=0, dtype=np.float64) for block in _blocks(states, rows)) / len(rows)
+    mean = sum(
+        block.sum(axis=0, dtype=np.float64) for block in _blocks(states, rows, block_size)
+    ) / len(rows)
 
     def units(block: States) -> FloatArray:
         return unit_rows(block.astype(np.float64) - mean)
 
     if dim >= states.shape[1]:
         return units(states)
-    spread = np.zeros((states.shape[1], states.shape[1]))
-    for block in _blocks(states, rows):
-        some = units(block)
-        spread += some.T @ some
-    directions = fixed_signs(np.linalg.eigh(spread)[1][:, : -dim - 1 : -1])
-    every = np.arange(len(states))
-    return np.concatenate([units(block) @ directions for block in _blocks(states, every)])
+    covariance = np.zeros((states.shape[1], states.shape[1]))
+    for block in _blocks(states, rows, block_size):
+        unit_block = units(block)
+        covariance += unit_block.T @ unit_block
+    directions = fixed_signs(np.linalg.eigh(covariance)[1][:, : -dim - 1 : -1])
+    every_row = np.arange(len(states))
+    return np.concatenate(
+        [units(block) @ directions for block in _blocks(states, every_row, block_size)]
+    )
 
 
-def _blocks(states: States, rows: IntArray) -> list[States]:
-    return [states[rows[start : start + _BLOCK]] for start in range(0, len(rows), _BLOCK)]
+def _blocks(states: States, rows: IntArray, size: int) -> list[States]:
+    """The states at these rows, so many at a time."""
+    return [states[rows[start : start + size]] for start in range(0, len(rows), size)]
 
 
 def _tokens(
-    table: _Words, layer: int, train: IntArray, dim: int
+    words: _Words, layer: int, train: IntArray, dim: int, block_size: int
 ) -> tuple[FloatArray, NDArray[np.bool_], int]:
     """Padded tokens ``(n, T, d)`` with their mask, and the width of the states."""
-    lengths = np.diff(table.offsets)
-    have = np.arange(max(1, int(lengths.max()))) < lengths[:, None]
-    tokens = np.zeros((*have.shape, min(dim, table.states[layer].shape[1])))
-    tokens[have] = _projected(table, layer, train, dim)
-    mask = have.copy()
+    lengths = np.diff(words.offsets)
+    has_word = np.arange(max(1, int(lengths.max()))) < lengths[:, None]
+    width = int(words.states[layer].shape[1])
+    tokens = np.zeros((*has_word.shape, min(dim, width)))
+    tokens[has_word] = _project(words, layer, train, dim, block_size)
+    mask = has_word.copy()
     mask[:, 0] = True  # a text without any word keeps one zero token
-    return tokens, mask, int(table.states[layer].shape[1])
+    return tokens, mask, width
 
 
 def _validation_loss(
-    table: _Words, layer: int, train: IntArray, labels: FloatArray, dim: int
+    words: _Words,
+    layer: int,
+    train: IntArray,
+    labels: FloatArray,
+    dim: int,
+    options: EncoderOptions,
 ) -> float:
-    """Of mean pooling in a layer, fitted to most of the training texts, on the rest of them."""
+    """The loss of mean pooling in a layer, fitted to most of the training texts, on the rest."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
     from sklearn.model_selection import train_test_split
 
-    tokens, mask, _ = _tokens(table, layer, train, dim)
+    tokens, mask, _ = _tokens(words, layer, train, dim, options.block)
     means = tokens[train].sum(axis=1) / mask[train].sum(axis=1, keepdims=True)
-    X, ahead, y, told = train_test_split(
-        means, labels[train], test_size=_LEFT_OUT, random_state=0, stratify=labels[train]
+    X_train, X_valid, y_train, y_valid = train_test_split(
+        means, labels[train], test_size=options.left_out, random_state=0, stratify=labels[train]
     )
-    heads = [LogisticRegression(C=C, max_iter=1000).fit(X, y) for C in _PENALTIES]
-    return float(min(log_loss(told, head.predict_proba(ahead)) for head in heads))
+    heads = [
+        LogisticRegression(C=C, max_iter=1000).fit(X_train, y_train) for C in options.penalties
+    ]
+    return float(min(log_loss(y_valid, head.predict_proba(X_valid)) for head in heads))
 
 
-def _which(network: _Network, layer: int, losses: dict[int, float]) -> str:
-    said = (
+def _layer_note(network: _Network, layer: int, losses: dict[int, float]) -> str:
+    """A sentence on the layer of the states and how it was chosen."""
+    note = (
         f"Words are states of {network.name}, layer {layer} of {network.layers}, sub-words joined"
         " by their mean, centred over the training texts, of length one."
     )
     if len(losses) > 1:
         others = ", ".join(f"{loss:.3f} in layer {k}" for k, loss in losses.items())
-        said += (
+        note += (
             " The layer was chosen by the loss of mean pooling on a part of the training texts:"
             f" {others}."
         )
-    return said
+    return note
 
 
-def _left_out(table: _Words, most: int, network: _Network) -> list[str]:
-    """Sentences about what of the texts was not used."""
-    n, empty = len(table.offsets) - 1, int((np.diff(table.offsets) == 0).sum())
-    told = [
-        (table.longer, f"are cut to their first {most} words"),
-        (table.cut, f"are longer than the {network.longest} sub-words that {network.name} reads"),
+def _cut_notes(words: _Words, most: int, network: _Network) -> list[str]:
+    """Sentences on the texts that were not used to their end."""
+    n, empty = len(words.offsets) - 1, int((np.diff(words.offsets) == 0).sum())
+    counts = [
+        (words.longer, f"are cut to their first {most} words"),
+        (words.cut, f"are longer than the {network.longest} sub-words that {network.name} reads"),
         (empty, "have no word and keep one zero token"),
     ]
-    return [f"{count} of {n} texts {what}." for count, what in told if count]
+    return [f"{count} of {n} texts {sentence}." for count, sentence in counts if count]

@@ -64,22 +64,22 @@ def huggingface_text(
     tokenizer, table = _pretrained(str(model))
 
     def spans(content: str) -> list[list[Span]]:
-        found: dict[int, list[Span]] = {}
+        spans_of_token: dict[int, list[Span]] = {}
         coded = tokenizer(
             content, add_special_tokens=False, return_offsets_mapping=True, verbose=False
         )
         for number, (start, end) in zip(coded["input_ids"], coded["offset_mapping"], strict=True):
             # byte-pair tokens carry the blank before a word
             blank = len(content[start:end]) - len(content[start:end].lstrip())
-            found.setdefault(number, []).append((start + blank, end))
-        return list(found.values())
+            spans_of_token.setdefault(number, []).append((start + blank, end))
+        return list(spans_of_token.values())
 
     def encode(train: IntArray) -> Encoded:
         coded = tokenizer(source.texts, add_special_tokens=False, verbose=False)["input_ids"]
         bags = [list(dict.fromkeys(numbers)) for numbers in coded]
-        found = np.concatenate([np.array(bags[i], dtype=np.int64) for i in train])
-        counts = np.bincount(found, minlength=len(table))
-        vectors = unit_rows(table - table[counts > 0].mean(axis=0) if len(found) else table)
+        numbers = np.concatenate([np.array(bags[i], dtype=np.int64) for i in train])
+        counts = np.bincount(numbers, minlength=len(table))
+        vectors = unit_rows(table - table[counts > 0].mean(axis=0) if len(numbers) else table)
         vectors = principal_part(vectors, counts, dim)
         note = (
             f"Vectors are the input embeddings of {model}, centred over the sub-words of the"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 
 from attsvm.base.errors import InputError
+from attsvm.base.files import digest
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 
@@ -89,12 +88,7 @@ def digits(
         class_names=(str(negative), str(positive)),
         provenance={
             "source": "sklearn.datasets.load_digits",
-            "sha256": (
-                hashlib.sha256(
-                    np.ascontiguousarray(bunch.images).tobytes()
-                    + bunch.target.astype("<i8").tobytes()
-                ).hexdigest()
-            ),
+            "sha256": digest(bunch.images.tobytes(), bunch.target.astype("<i8").tobytes()),
             "rows": len(rows),
             "patch": patch,
             "stride": stride,

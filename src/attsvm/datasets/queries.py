@@ -64,7 +64,7 @@ def _ordinary(rows: FloatArray, offsets: IntArray) -> FloatArray:
 
 
 def self_attention(data: AttentionData, position: int = 0) -> AttentionData:
-    """The same sequences, each queried by its own token at ``position``.
+    """Sequences that are each queried by their own token at ``position``.
 
     Raises:
         InputError: a position that some sequence does not have.
@@ -121,27 +121,27 @@ def sequence_pairs(
             " one label per position"
         )
     i, j = np.nonzero(data.mask)
-    seen = data.mask[i] & (np.arange(data.T) <= j[:, None]) if causal else data.mask[i]
+    visible = data.mask[i] & (np.arange(data.T) <= j[:, None]) if causal else data.mask[i]
     if mask is not None:
-        seen = seen & _seen(mask, data)[i, j]
-        if not seen.any(axis=1).all():
-            k = int(np.argmin(seen.any(axis=1)))
+        visible = visible & _visible_pairs(mask, data)[i, j]
+        if not visible.any(axis=1).all():
+            k = int(np.argmin(visible.any(axis=1)))
             raise InputError(
                 f"position {j[k]} of sequence {i[k]} sees no token under this mask; show it one,"
                 " its own for example"
             )
-    return AttentionData(data.tokens[i], signs[i, j], data.tokens[i, j], seen)
+    return AttentionData(data.tokens[i], signs[i, j], data.tokens[i, j], visible)
 
 
-def _seen(mask: ArrayLike, data: AttentionData) -> BoolArray:
-    """``(n, T, T)``: a mask of positions for every sequence."""
-    given, shape = real_array("mask", mask), (data.n, data.T, data.T)
-    if given.shape not in (shape, shape[1:]) or given.dtype.kind != "b":
+def _visible_pairs(mask: ArrayLike, data: AttentionData) -> BoolArray:
+    """A mask of positions for every sequence, ``(n, T, T)``."""
+    pairs, shape = real_array("mask", mask), (data.n, data.T, data.T)
+    if pairs.shape not in (shape, shape[1:]) or pairs.dtype.kind != "b":
         raise InputError(
-            f"mask has shape {given.shape} and dtype {given.dtype}; give booleans {shape[1:]} or"
+            f"mask has shape {pairs.shape} and dtype {pairs.dtype}; give booleans {shape[1:]} or"
             f" {shape}, what each position sees"
         )
-    return np.broadcast_to(given, shape)
+    return np.broadcast_to(pairs, shape)
 
 
 def head_pairs(data: AttentionData, heads: int) -> AttentionData:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
 import itertools
 import lzma
 import math
@@ -22,21 +21,34 @@ import numpy as np
 
 from attsvm.base.errors import InputError
 from attsvm.base.extras import imported
-from attsvm.base.files import file_digest, is_folder, opened, read_object
+from attsvm.base.files import digest, is_folder, opened, read_object
 from attsvm.base.nearest import did_you_mean
 from attsvm.base.printable import has_halves
 from attsvm.datasets.attention_data import FloatArray, IntArray
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
-_BYTE_LIMIT = 4 << 30  # of decompressed texts, which are held in memory
-
-_LINE_LIMIT = 1 << 26  # one record of more than 64 MiB is not a text
 _COLUMN_NAMES = {
     "text": ("text", "sentence", "review", "content"),
     "label": ("label", "y", "class", "target", "sentiment"),
 }
 
 Row = tuple[str, dict[str, Any]]  # where it is ("row 3"), and its fields
+
+
+@dataclass(frozen=True)
+class ReadLimits:
+    """How much is read.
+
+    Attributes:
+        bytes: of decompressed texts, which are held in memory.
+        line: bytes of one record: a longer one is no text.
+    """
+
+    bytes: int = 4 << 30
+    line: int = 1 << 26
+
+
+_LIMITS = ReadLimits()
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +78,7 @@ def read_texts(
     text: str | None = None,
     label: str | None = None,
     test: str | Path | None = None,
+    limits: ReadLimits = _LIMITS,
 ) -> LabelledTexts:
     """Read every row of a file, or every ``.txt`` of a folder in IMDb layout.
 
@@ -74,6 +87,7 @@ def read_texts(
         text: column of the texts; default the column called text, sentence, review or content.
         label: column of the labels; default the one called label, y, class, target or sentiment.
         test: a second file or folder, whose texts come behind those of the first.
+        limits: how much is read.
 
     Raises:
         InputError: what cannot be read, with its row, line or byte; not exactly two classes, or
@@ -82,16 +96,16 @@ def read_texts(
     """
     path = Path(path)
     if test is not None:
-        first = read_texts(path, text=text, label=label)
-        second = read_texts(test, text=text, label=label)
+        first = read_texts(path, text=text, label=label, limits=limits)
+        second = read_texts(test, text=text, label=label, limits=limits)
         return _behind(first, second, path, test)
     if is_folder(path):
-        return _read_folder(path)
-    rows = list(_rows(path, text, label))
+        return _read_folder(path, limits)
+    rows = list(_rows(path, text, label, limits))
     if not rows:
         raise InputError(f"{path} holds no rows; give a file with texts and labels")
     labels, class_names = _signs([row[1] for row in rows], path)
-    return LabelledTexts([row[0] for row in rows], labels, class_names, file_digest(path))
+    return LabelledTexts([row[0] for row in rows], labels, class_names, digest(path))
 
 
 def _behind(
@@ -112,7 +126,7 @@ def _behind(
         texts,
         np.concatenate([first.labels, second.labels]),
         first.class_names,
-        hashlib.sha256(f"{first.sha256} {second.sha256}".encode()).hexdigest(),
+        digest(f"{first.sha256} {second.sha256}"),
         np.arange(len(first.texts), len(texts)),
         repeated,
     )
@@ -120,17 +134,14 @@ def _behind(
 
 def texts_digest(texts: Iterable[str]) -> str:
     """SHA-256 over texts in order, each with its length in bytes in front."""
-    digest = hashlib.sha256()
-    for text in texts:
-        content = text.encode("utf-8", "surrogatepass")
-        digest.update(len(content).to_bytes(8, "little"))
-        digest.update(content)
-    return digest.hexdigest()
+    contents = (text.encode("utf-8", "surrogatepass") for text in texts)
+    return digest(*(len(content).to_bytes(8, "little") + content for content in contents))
 
 
-def _check_size(path: Path, size: int) -> None:
-    if size > _BYTE_LIMIT:
-        raise InputError(f"{path} holds more than {_BYTE_LIMIT} bytes of text; give fewer texts")
+def _check_size(path: Path, size: int, limits: ReadLimits) -> None:
+    """Refuse more bytes than are read."""
+    if size > limits.bytes:
+        raise InputError(f"{path} holds more than {limits.bytes} bytes of text; give fewer texts")
 
 
 def kind_of(path: Path) -> tuple[str, str]:
@@ -142,11 +153,13 @@ def kind_of(path: Path) -> tuple[str, str]:
     return (suffixes[-1] if suffixes else ""), compression
 
 
-def _rows(path: Path, text: str | None, label: str | None) -> Iterator[tuple[str, str]]:
+def _rows(
+    path: Path, text: str | None, label: str | None, limits: ReadLimits
+) -> Iterator[tuple[str, str]]:
     """Text and label of each row, checked."""
     suffix, compression = kind_of(path)
     columns: tuple[str, str] | None = None
-    for where, fields in _records(path, suffix, compression):
+    for where, fields in _records(path, suffix, compression, limits):
         if columns is None:
             columns = _column("text", text, fields, path), _column("label", label, fields, path)
         for column in columns:
@@ -174,40 +187,41 @@ def _rows(path: Path, text: str | None, label: str | None) -> Iterator[tuple[str
         yield content, str(value).strip()
 
 
-def _records(path: Path, suffix: str, compression: str) -> Iterator[Row]:
+def _records(path: Path, suffix: str, compression: str, limits: ReadLimits) -> Iterator[Row]:
+    """The rows of a file, by its format."""
     if suffix == ".parquet" and not compression:
-        return _parquet_records(path)
+        return _parquet_records(path, limits)
     if suffix not in (".csv", ".tsv", ".jsonl"):
         raise InputError(
             f"{path} is of no known kind; texts come from {', '.join(TEXT_SUFFIXES)} files"
             " (.parquet aside also as .gz or .xz)"
         )
-    lines = _lines(path, compression)
+    lines = _lines(path, compression, limits)
     return (
         _json_records(lines, path)
         if suffix == ".jsonl"
-        else _csv_records(lines, path, "," if suffix == ".csv" else "\t")
+        else _csv_records(lines, path, "," if suffix == ".csv" else "\t", limits)
     )
 
 
-def _lines(path: Path, compression: str) -> Iterator[str]:
+def _lines(path: Path, compression: str, limits: ReadLimits) -> Iterator[str]:
     """Decoded lines of a UTF-8 file, streamed, each with its line end."""
     unpack: Any = {"": nullcontext, ".gz": gzip.open, ".xz": lzma.open}[compression]
     position = 0
     with opened(path) as content, unpack(content) as file:
         for number in itertools.count(1):
             try:
-                raw = file.readline(min(_LINE_LIMIT, _BYTE_LIMIT - position) + 1)
+                raw = file.readline(min(limits.line, limits.bytes - position) + 1)
             except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
                 raise InputError(
                     f"{path} cannot be decompressed ({error}); copy or download it again"
                 ) from None
             if not raw:
                 return
-            _check_size(path, position + len(raw))
-            if len(raw) > _LINE_LIMIT:
+            _check_size(path, position + len(raw), limits)
+            if len(raw) > limits.line:
                 raise InputError(
-                    f"{path}, line {number} is longer than {_LINE_LIMIT} bytes; give one text"
+                    f"{path}, line {number} is longer than {limits.line} bytes; give one text"
                     " per row"
                 )
             try:
@@ -239,8 +253,10 @@ def _json_records(lines: Iterable[str], path: Path) -> Iterator[Row]:
         yield f"line {number}", fields
 
 
-def _csv_records(lines: Iterable[str], path: Path, delimiter: str) -> Iterator[Row]:
-    limit = csv.field_size_limit(_LINE_LIMIT)
+def _csv_records(
+    lines: Iterable[str], path: Path, delimiter: str, limits: ReadLimits
+) -> Iterator[Row]:
+    limit = csv.field_size_limit(limits.line)
     try:
         # In .tsv files quotes are ordinary characters; a quoted field may span lines in .csv files.
         reader = csv.reader(
@@ -274,14 +290,14 @@ def _csv_records(lines: Iterable[str], path: Path, delimiter: str) -> Iterator[R
         csv.field_size_limit(limit)
 
 
-def _parquet_records(path: Path) -> Iterator[Row]:
+def _parquet_records(path: Path, limits: ReadLimits) -> Iterator[Row]:
     parquet = imported("pyarrow.parquet", "reading .parquet files", "pyarrow", "parquet")
     from pyarrow import ArrowException
 
     try:
         with opened(path) as content, parquet.ParquetFile(content) as file:
             groups = (file.metadata.row_group(k) for k in range(file.metadata.num_row_groups))
-            _check_size(path, sum(group.total_byte_size for group in groups))
+            _check_size(path, sum(group.total_byte_size for group in groups), limits)
             row = 0
             for batch in file.iter_batches(batch_size=4096):
                 for fields in batch.to_pylist():
@@ -297,13 +313,14 @@ def _parquet_records(path: Path) -> Iterator[Row]:
         ) from None
 
 
-def _column(role: str, wanted: str | None, fields: dict[str, Any], path: Path) -> str:
-    held = ", ".join(str(name) for name in fields)[:300] or "none"
-    if wanted is not None:
-        if wanted in fields:
-            return wanted
-        meant = did_you_mean(wanted, fields)
-        raise InputError(f"{path} has no column {wanted}; its columns are {held}{meant}")
+def _column(role: str, requested: str | None, fields: dict[str, Any], path: Path) -> str:
+    """The name of the column of texts or of labels."""
+    columns = ", ".join(str(name) for name in fields)[:300] or "none"
+    if requested is not None:
+        if requested in fields:
+            return requested
+        meant = did_you_mean(requested, fields)
+        raise InputError(f"{path} has no column {requested}; its columns are {columns}{meant}")
     usual = {str(name).strip().lower(): name for name in reversed(fields)}
     for name in _COLUMN_NAMES[role]:
         if name in usual:
@@ -311,20 +328,21 @@ def _column(role: str, wanted: str | None, fields: dict[str, Any], path: Path) -
     near = filter(None, (did_you_mean(name, fields) for name in _COLUMN_NAMES[role]))
     raise InputError(
         f"{path} has no column called {role}; name the one that holds it with option {role}, its"
-        f" columns are {held}{next(near, '')}"
+        f" columns are {columns}{next(near, '')}"
     )
 
 
 def _signs(values: list[str], path: Path) -> tuple[FloatArray, tuple[str, str]]:
-    found = sorted(set(values))
-    if len(found) == 1:
-        raise InputError(f"{path} has only the label {found[0]}; two classes are needed")
-    if len(found) > 2:
-        shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+    """Labels -1 and +1 of two classes, and the names of these."""
+    distinct = sorted(set(values))
+    if len(distinct) == 1:
+        raise InputError(f"{path} has only the label {distinct[0]}; two classes are needed")
+    if len(distinct) > 2:
+        listing = ", ".join(distinct[:5]) + (", ..." if len(distinct) > 5 else "")
         raise InputError(
-            f"{path} has {len(found)} different labels ({shown}); keep the rows of two classes"
+            f"{path} has {len(distinct)} different labels ({listing}); keep the rows of two classes"
         )
-    negative, positive = sorted(found, key=_numbers_first)
+    negative, positive = sorted(distinct, key=_numbers_first)
     return np.where(np.array(values) == positive, 1.0, -1.0), (negative, positive)
 
 
@@ -337,9 +355,10 @@ def _numbers_first(value: str) -> tuple[float, str]:
     return (math.inf if math.isnan(number) else number), value
 
 
-def _read_folder(path: Path) -> LabelledTexts:
+def _read_folder(path: Path, limits: ReadLimits) -> LabelledTexts:
+    """The texts of a folder in IMDb layout."""
     root = path / "train" if (path / "train" / "pos").is_dir() else path
-    texts, signs, digest, total = [], [], hashlib.sha256(), 0
+    texts, signs, lines, total = [], [], [], 0
     for name, sign in (("neg", -1.0), ("pos", 1.0)):
         files = sorted(
             (root / name).glob("*.txt"),
@@ -352,9 +371,9 @@ def _read_folder(path: Path) -> LabelledTexts:
             )
         for file in files:
             with opened(file) as content_file:
-                raw = content_file.read(_BYTE_LIMIT - total + 1)
+                raw = content_file.read(limits.bytes - total + 1)
             total += len(raw)
-            _check_size(path, total)
+            _check_size(path, total, limits)
             try:
                 content = raw.decode("utf-8-sig")
             except UnicodeDecodeError as error:
@@ -363,8 +382,8 @@ def _read_folder(path: Path) -> LabelledTexts:
                 ) from None
             if not content.strip():
                 raise InputError(f"{file} is empty; remove the file")
-            line = f"{name}/{file.name} {hashlib.sha256(raw).hexdigest()}\n"
-            digest.update(os.fsencode(line))  # a name need not be UTF-8
+            line = f"{name}/{file.name} {digest(raw)}\n"
+            lines.append(os.fsencode(line))  # a name need not be UTF-8
             texts.append(content)
             signs.append(sign)
-    return LabelledTexts(texts, np.array(signs), ("neg", "pos"), digest.hexdigest())
+    return LabelledTexts(texts, np.array(signs), ("neg", "pos"), digest(*lines))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -29,14 +28,14 @@ def block_rows(block: Any, k: int) -> BlockRows:
     """
     try:
         if isinstance(block, Margins):
-            return _Written(block)
-        parts = block if isinstance(block, tuple | list) else (block,)
-        if len(parts) in (3, 4):
-            return _Selections(*parts)
-        if len(parts) == 2:
-            return _Written(_factors(*parts))
-        if len(parts) == 1 and np.ndim(block) == 2:
-            return _Written(_factors(block, np.ones((len(block), 1))))
+            return _MarginsRows(block)
+        arrays = block if isinstance(block, tuple | list) else (block,)
+        if len(arrays) in (3, 4):
+            return _SelectionRows(*arrays)
+        if len(arrays) == 2:
+            return _MarginsRows(_margins_by_row(*arrays))
+        if len(arrays) == 1 and np.ndim(block) == 2:
+            return _MarginsRows(_margins_by_row(block, np.ones((len(block), 1))))
         raise InputError(f"it is {kind(block)}; {_FORMS}")
     except InputError as error:
         raise InputError(f"block {k}: {error}") from None
@@ -66,46 +65,51 @@ class BlockRows(ABC):
     @property
     @abstractmethod
     def rhs(self) -> FloatArray:
-        """``(rows,)``."""
+        """Right-hand sides ``(rows,)``."""
 
     @abstractmethod
     def values(self, W: FloatArray, exact: bool) -> FloatArray:
-        """``(rows,)``, the margins of ``W``; ``inf`` for rows that are no constraints. From the
+        """The margins of ``W``, ``(rows,)``; ``inf`` for rows that are no constraints. From the
         products of whole tokens where that is quicker, or when ``exact`` from their differences.
         """
 
     @abstractmethod
     def size(self, exact: bool) -> float:
-        """A bound of the norms that are multiplied with moved queries in :meth:`values`."""
+        """An upper bound of the norms that are multiplied with moved queries in :meth:`values`."""
 
     @abstractmethod
     def mean(self) -> FloatArray:
         """The sum of all constraints, as weights."""
 
     @abstractmethod
-    def chosen(self, rows: IntArray) -> Margins:
-        """These rows (sorted), written out; ``numbers`` are the places of their sequences."""
+    def write_out(self, rows: IntArray) -> Margins:
+        """These rows (sorted), written out; ``numbers`` are those of their sequences."""
 
     @property
     def nbytes(self) -> int:
         """Memory of :attr:`arrays`."""
-        return sum(each.nbytes for each in self.arrays)
+        return sum(array.nbytes for array in self.arrays)
 
     def checksum(self) -> int:
-        """Of all bytes: another number for another block, but for a chance in :math:`2^{64}`."""
+        """A number for all bytes: another one for another block, but for a chance in
+        :math:`2^{64}`.
+        """
         from attsvm.margins.checksums import checksum
 
-        return functools.reduce(lambda found, each: checksum(each, found), self.arrays, 0)
+        number = 0
+        for array in self.arrays:
+            number = checksum(array, number)
+        return number
 
 
-class _Written(BlockRows):
-    """Margins as the constructors of the house make them."""
+class _MarginsRows(BlockRows):
+    """The rows of a :class:`~attsvm.margins.Margins`."""
 
     def __init__(self, margins: Margins) -> None:
         if margins.equalities.any():
             raise InputError("its margins hold equalities, which blocks cannot; give inequalities")
-        named = ("keys",) if isinstance(margins, PairMargins) else ("differences",)
-        for name in (*named, "queries", "rhs"):
+        rows_name = "keys" if isinstance(margins, PairMargins) else "differences"
+        for name in (rows_name, "queries", "rhs"):
             if not np.isfinite(getattr(margins, name)).all():
                 raise InputError(f"margins.{name} holds values that are not finite")
         if (margins.rhs < 0.0).any():
@@ -129,28 +133,32 @@ class _Written(BlockRows):
 
     def size(self, exact: bool) -> float:
         m = self.margins
-        return 2.0 * _longest(m.keys) if isinstance(m, PairMargins) else _longest(m.differences)
+        return (
+            2.0 * _largest_norm(m.keys)
+            if isinstance(m, PairMargins)
+            else _largest_norm(m.differences)
+        )
 
     def mean(self) -> FloatArray:
         return self.margins.adjoint(np.ones(self.margins.m))
 
-    def chosen(self, rows: IntArray) -> Margins:
-        part, m = self.margins.restricted(rows), self.margins
-        kept = np.flatnonzero(np.diff(part.offsets))
+    def write_out(self, rows: IntArray) -> Margins:
+        restricted, m = self.margins.restricted(rows), self.margins
+        filled = np.flatnonzero(np.diff(restricted.offsets))  # sequences that have rows
         return Margins(
-            part.differences,
-            self.queries[kept],
-            np.append(part.offsets[kept], part.m),
-            part.rhs,
-            part.token,
-            m.selected[kept],
+            restricted.differences,
+            self.queries[filled],
+            np.append(restricted.offsets[filled], restricted.m),
+            restricted.rhs,
+            restricted.token,
+            m.selected[filled],
             kind=m.kind,
-            origin=None if m.origin is None else m.origin[kept],
-            numbers=kept,
+            origin=None if m.origin is None else m.origin[filled],
+            numbers=filled,
         )
 
 
-class _Selections(BlockRows):
+class _SelectionRows(BlockRows):
     """One selected token of each sequence against all others; row ``i T + t`` is token ``t`` of
     sequence ``i``, and that of the selected token and those of masked ones are no constraints.
     """
@@ -181,67 +189,72 @@ class _Selections(BlockRows):
         self.shape = X.shape[2], self.queries.shape[1]
         self.offsets = np.arange(n + 1) * T
         self.constraints = int(n * T if self.mask is None else self.mask.sum()) - n
-        given = tokens if isinstance(tokens, np.ndarray) else X
-        self.arrays = [given, self.queries, self.selected]
+        # the caller's array, whose bytes may be of another type than X
+        stored = tokens if isinstance(tokens, np.ndarray) else X
+        self.arrays = [stored, self.queries, self.selected]
         self.arrays += [] if self.mask is None else [self.mask]
 
     @property
     def rhs(self) -> FloatArray:
         return np.ones(int(self.offsets[-1]))
 
-    def _own(self) -> Any:
+    def _selected_tokens(self) -> Any:
         return self.tokens[np.arange(len(self.tokens)), self.selected]
 
     def _differences(self) -> Any:
-        return self._own()[:, None, :] - self.tokens
+        return self._selected_tokens()[:, None, :] - self.tokens
 
     def values(self, W: FloatArray, exact: bool) -> FloatArray:
         moved = self.queries @ W.T
+        sequences = np.arange(len(self.tokens))
         if exact:
-            found = np.matmul(self._differences(), moved[:, :, None])[:, :, 0]
+            margins = np.matmul(self._differences(), moved[:, :, None])[:, :, 0]
         else:
-            found = np.matmul(self.tokens, moved[:, :, None])[:, :, 0]
-            found = found[np.arange(len(found)), self.selected][:, None] - found
+            logits = np.matmul(self.tokens, moved[:, :, None])[:, :, 0]
+            margins = logits[sequences, self.selected][:, None] - logits
+        # masked and selected tokens are no constraints
         if self.mask is not None:
-            found[~self.mask] = np.inf
-        found[np.arange(len(found)), self.selected] = np.inf
-        flat: FloatArray = found.reshape(-1)
+            margins[~self.mask] = np.inf
+        margins[sequences, self.selected] = np.inf
+        flat: FloatArray = margins.reshape(-1)
         return flat
 
     def size(self, exact: bool) -> float:
-        return _longest(self._differences()) if exact else 2.0 * _longest(self.tokens)
+        return _largest_norm(self._differences()) if exact else 2.0 * _largest_norm(self.tokens)
 
     def mean(self) -> FloatArray:
-        X, seen = self.tokens, self.mask
-        counts = X.shape[1] if seen is None else seen.sum(axis=1)[:, None]
-        visible = X if seen is None else np.where(seen[:, :, None], X, 0.0)
-        summed: FloatArray = (counts * self._own() - visible.sum(axis=1)).T @ self.queries
+        X, mask = self.tokens, self.mask
+        counts = X.shape[1] if mask is None else mask.sum(axis=1)[:, None]
+        visible = X if mask is None else np.where(mask[:, :, None], X, 0.0)
+        summed: FloatArray = (
+            counts * self._selected_tokens() - visible.sum(axis=1)
+        ).T @ self.queries
         return summed
 
-    def chosen(self, rows: IntArray) -> Margins:
+    def write_out(self, rows: IntArray) -> Margins:
         sequence, token = np.divmod(rows, self.tokens.shape[1])
-        kept, counts = np.unique(sequence, return_counts=True)
+        filled, counts = np.unique(sequence, return_counts=True)
         return Margins(
             self.tokens[sequence, self.selected[sequence]] - self.tokens[sequence, token],
-            self.queries[kept],
+            self.queries[filled],
             np.concatenate([[0], np.cumsum(counts)]),
             np.ones(len(rows)),
             token,
-            self.selected[kept],
-            numbers=kept,
+            self.selected[filled],
+            numbers=filled,
         )
 
 
-def _factors(differences: Any, queries: Any) -> Margins:
-    """One row per difference and query."""
+def _margins_by_row(differences: Any, queries: Any) -> Margins:
+    """Margins of one row per difference and query."""
     D = reals("differences", differences, (None, None), "(rows, d_x)")
     m = len(D)
     Z = reals("queries", queries, (m, None), f"({m}, d_z), one per row of the differences")
-    nothing = np.zeros(m, dtype=np.int64)
-    return Margins(D, Z, np.arange(m + 1), np.ones(m), nothing, nothing)
+    no_token = np.zeros(m, dtype=np.int64)
+    return Margins(D, Z, np.arange(m + 1), np.ones(m), no_token, no_token)
 
 
-def _longest(rows: FloatArray) -> float:
+def _largest_norm(rows: FloatArray) -> float:
     """The largest norm along the last axis."""
     flat = rows.reshape(-1, rows.shape[-1])
     return float(np.sqrt(np.einsum("cd,cd->c", flat, flat).max(initial=0.0)))

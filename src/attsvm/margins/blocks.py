@@ -57,11 +57,13 @@ class MarginBlocks:
         return f"MarginBlocks({self.count} blocks)"
 
     def maker(self, k: int) -> Callable[[], Any]:
-        """What makes block ``k``, to be sent to another process."""
+        """A function that makes block ``k``, to be sent to another process."""
         return (
-            partial(self._blocks, k) if callable(self._blocks) else partial(_same, self._blocks[k])
+            partial(self._blocks, k)
+            if callable(self._blocks)
+            else partial(_return_block, self._blocks[k])
         )
 
 
-def _same(block: Any) -> Any:
+def _return_block(block: Any) -> Any:
     return block

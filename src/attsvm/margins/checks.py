@@ -39,8 +39,8 @@ def reals(name: str, value: ArrayLike, shape: tuple[int | None, ...], meaning: s
     """``value`` as finite float64 of this shape (``None`` leaves an axis open, but not empty)."""
     array = as_array(name, value)
     fits = array.ndim == len(shape) and all(
-        k == wanted or (wanted is None and k > 0)
-        for k, wanted in zip(array.shape, shape, strict=True)
+        k == expected or (expected is None and k > 0)
+        for k, expected in zip(array.shape, shape, strict=True)
     )
     if not fits:
         raise InputError(f"{name} has shape {array.shape}; it must be {meaning}")

@@ -18,11 +18,13 @@ import numpy as np
 from attsvm.native import address, library
 
 
-def checksum(array: Any, found: int = 0) -> int:
-    """Of the bytes, the type and the shape of an array, beginning at the number ``found``."""
+def checksum(array: Any, start: int = 0) -> int:
+    """A number for the bytes, the type and the shape of an array; ``start`` is the checksum of the
+    arrays before it.
+    """
     name = zlib.crc32(repr((array.dtype.str, array.shape)).encode())
     flat = np.require(array, requirements=["C", "A"]).reshape(-1).view(np.uint8)
     words = flat[: len(flat) // 8 * 8].view(np.uint64)
     rest = zlib.crc32(flat[8 * len(words) :].tobytes())
     at = address(words, np.uint64, len(words))
-    return int(library.checksum(at, len(words), found, name << 32 | rest))
+    return int(library.checksum(at, len(words), start, name << 32 | rest))

@@ -67,21 +67,21 @@ class MarginsBatch(Compact, Sequence[Margins]):
         if len(programmes) == 0:
             raise InputError("there are no programmes to stack; give at least one")
         shape = programmes[0].shape
-        for k, each in enumerate(programmes):
-            if each.shape != shape:
+        for k, programme in enumerate(programmes):
+            if programme.shape != shape:
                 raise InputError(
-                    f"programme {k} has weights {each.shape}, programme 0 {shape}; stack programmes"
-                    " of one shape"
+                    f"programme {k} has weights {programme.shape}, programme 0 {shape}; stack"
+                    " programmes of one shape"
                 )
-            if each.equalities.any():
+            if programme.equalities.any():
                 raise InputError(f"programme {k} holds equalities; a batch takes inequalities only")
         joined = {
-            name: np.concatenate([getattr(each, name) for each in programmes])
+            name: np.concatenate([getattr(programme, name) for programme in programmes])
             for name in ("differences", "queries", "rhs", "token", "selected")
         }
-        counts = np.concatenate([np.diff(each.offsets) for each in programmes])
+        counts = np.concatenate([np.diff(programme.offsets) for programme in programmes])
         offsets = np.concatenate([[0], np.cumsum(counts)])
-        instances = np.concatenate([[0], np.cumsum([each.n for each in programmes])])
+        instances = np.concatenate([[0], np.cumsum([programme.n for programme in programmes])])
         return cls(**joined, offsets=offsets, instances=instances)
 
     @property
@@ -91,7 +91,7 @@ class MarginsBatch(Compact, Sequence[Margins]):
 
     @property
     def rows(self) -> IntArray:
-        """``(B + 1,)``: where the rows of each programme begin."""
+        """Positions ``(B + 1,)`` at which the rows of each programme begin."""
         return self.offsets[self.instances]
 
     def __len__(self) -> int:
@@ -147,10 +147,10 @@ def selection_batch(data: AttentionData, tokens: ArrayLike) -> MarginsBatch:
     """
     require_data(data)
     selected = integers("tokens", tokens)
-    wanted = (*data.batch_shape, data.n)
-    if selected.shape != wanted:
+    expected = (*data.batch_shape, data.n)
+    if selected.shape != expected:
         raise InputError(
-            f"tokens has shape {selected.shape}; it must be {wanted}, one selected token per"
+            f"tokens has shape {selected.shape}; it must be {expected}, one selected token per"
             " sequence"
         )
     mask = data.mask.reshape(-1, data.T)
@@ -158,7 +158,7 @@ def selection_batch(data: AttentionData, tokens: ArrayLike) -> MarginsBatch:
     wrong = (chosen < 0) | (chosen >= data.T)
     wrong |= ~mask[np.arange(len(mask)), np.where(wrong, 0, chosen)]
     if wrong.any():
-        where = np.argwhere(wrong.reshape(wanted))[0].tolist()
+        where = np.argwhere(wrong.reshape(expected))[0].tolist()
         raise InputError(
             f"tokens holds {selected[tuple(where)]} at {where}, which is not a visible position (0"
             f" to {data.T - 1}); select a visible token"

@@ -36,28 +36,31 @@ def check_arrays(margins: Any) -> dict[str, NDArray[Any]]:
             from the others, or offsets that do not cut the rows into sequences.
     """
     optional = (margins.equality, margins.origin, margins.numbers)
-    if all(each is None for each in optional) and _plain(margins):
+    if all(array is None for array in optional) and _is_canonical(margins):
         return {}
-    changed, _ = _checked(margins)
+    changed, _ = _check_fields(margins)
     if margins.kind not in _KINDS:
         raise InputError(f"margins.kind is {margins.kind!r}; use one of {', '.join(_KINDS)}")
     return changed
 
 
 def check_batch(batch: Any) -> dict[str, NDArray[Any]]:
-    """The same for :class:`~attsvm.margins.MarginsBatch`.
+    """Refuse arrays of a :class:`~attsvm.margins.MarginsBatch` that do not fit together.
+
+    Returns:
+        Those that had to be made into arrays first, by name.
 
     Raises:
         InputError: see :func:`check_arrays`.
     """
-    changed, arrays = _checked(batch)
+    changed, arrays = _check_fields(batch)
     instances = arrays["instances"]
-    parts = max(len(instances) - 1, 0)
-    _check_offsets("margins.instances", instances, parts, len(arrays["queries"]), "sequences")
+    programmes = max(len(instances) - 1, 0)
+    _check_offsets("margins.instances", instances, programmes, len(arrays["queries"]), "sequences")
     return changed
 
 
-def _plain(margins: Any) -> bool:
+def _is_canonical(margins: Any) -> bool:
     """Whether everything is as the constructors make it, seen at a glance: this is asked before
     every solve.
     """
@@ -77,11 +80,11 @@ def _plain(margins: Any) -> bool:
     return bool(fits and margins.kind in _KINDS)
 
 
-def _checked(owner: Any) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """The arrays that had to be made, and all arrays."""
+def _check_fields(owner: Any) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """The arrays that had to be made, and all arrays, by name."""
     changed: dict[str, NDArray[Any]] = {}
     arrays: dict[str, NDArray[Any]] = {}
-    for name, (kinds, what, axes, each) in _FORMS.items():
+    for name, (kinds, what, axes, unit) in _FORMS.items():
         array = getattr(owner, name, None)
         if array is None:
             continue
@@ -98,19 +101,19 @@ def _checked(owner: Any) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any
                 f"margins.{name} has shape {array.shape}; it must have"
                 f" {'one axis' if axes == 1 else 'two axes'}"
             )
-        count = len(arrays["differences" if each == "constraint" else "queries"]) if each else None
+        count = len(arrays["differences" if unit == "constraint" else "queries"]) if unit else None
         if count is not None and len(array) != count:
             raise InputError(
-                f"margins.{name} has {len(array)} rows; it must have {count}, one per {each}"
+                f"margins.{name} has {len(array)} rows; it must have {count}, one per {unit}"
             )
     n, m = len(arrays["queries"]), len(arrays["differences"])
     _check_offsets("margins.offsets", arrays["offsets"], n, m, "constraints")
     return changed, arrays
 
 
-def _check_offsets(name: str, offsets: NDArray[Any], parts: int, total: int, what: str) -> None:
-    """Refuse offsets that do not cut ``total`` into ``parts``, one after the other."""
-    if len(offsets) != parts + 1:
-        raise InputError(f"{name} has {len(offsets)} entries; it must have {parts + 1}")
+def _check_offsets(name: str, offsets: NDArray[Any], count: int, total: int, what: str) -> None:
+    """Refuse offsets that do not cut ``total`` into ``count`` ranges, one after the other."""
+    if len(offsets) != count + 1:
+        raise InputError(f"{name} has {len(offsets)} entries; it must have {count + 1}")
     if offsets[0] != 0 or offsets[-1] != total or (offsets[1:] < offsets[:-1]).any():
         raise InputError(f"{name} must rise from 0 to {total}, the number of {what}")

@@ -21,9 +21,6 @@ from attsvm.margins.checks import reals
 from attsvm.margins.operator import Margins
 from attsvm.margins.sets import ratio_margins
 
-_LARGEST_EXPLICIT = 1 << 22  # entries of the written-out equalities
-_CUTOFF = 1e-12  # singular values below this times the largest are taken as zero
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LeastNorm(Compact):
@@ -110,7 +107,8 @@ def least_norm(margins: Margins, tol: float = 1e-9) -> LeastNorm:
     top = float(np.abs(rows.rhs).max(initial=0.0))
     if top == 0.0:
         return LeastNorm(rows, np.zeros(rows.shape), np.zeros(rows.m), True, 0.0, 0.0)
-    U, sigma, V, size = _factors(rows)
+    # the pseudo-inverse of the normalised rows, and two rounds of iterative refinement
+    U, sigma, V, size = _singular_factors(rows)
     b = rows.rhs / size
     reach = np.zeros(len(sigma))
     for _ in range(3):  # the later rounds take back what rounding left
@@ -129,6 +127,7 @@ def least_norm(margins: Margins, tol: float = 1e-9) -> LeastNorm:
             residual,
             float(np.linalg.norm(W - rows.adjoint(dual)) / np.linalg.norm(W)),
         )
+    # y orthogonal to all rows with b y > 0 proves that no weights meet them; projected twice
     y = b - U @ (U.T @ b)
     y = (y - U @ (U.T @ y)) / size
     gain = float(rows.rhs @ y) * float(rows.lengths.max())
@@ -250,12 +249,15 @@ def equality_basis(margins: Margins) -> FloatArray:
     rows = _equalities(margins)
     if rows.m == 0:
         return np.zeros((0, *margins.shape))
-    return _factors(rows)[2].reshape(-1, *margins.shape)
+    return _singular_factors(rows)[2].reshape(-1, *margins.shape)
 
 
-def _equalities(margins: Margins) -> Margins:
+def _equalities(margins: Margins, most_entries: int = 1 << 22) -> Margins:
+    """The equalities of a programme, refused if they have more entries written out than 32 MB
+    hold.
+    """
     rows = margins.restricted(margins.equalities)
-    if rows.m * rows.shape[0] * rows.shape[1] > _LARGEST_EXPLICIT:
+    if rows.m * rows.shape[0] * rows.shape[1] > most_entries:
         raise InputError(
             f"{rows.m} equalities of weights {rows.shape} are too many to write out; solve them"
             " with max_margin"
@@ -263,14 +265,21 @@ def _equalities(margins: Margins) -> Margins:
     return rows
 
 
-def _factors(rows: Margins) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _singular_factors(
+    rows: Margins, cutoff: float = 1e-12
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Singular vectors and values of the written-out rows, each divided by its norm, up to the
     numerical rank, and the norms.
+
+    Args:
+        rows: of the programme.
+        cutoff: singular values below this share of the largest are rounding: some thousand units
+            in the last place.
     """
     size = np.where(rows.lengths > 0, rows.lengths, 1.0)
     written = (
         (rows.differences / size[:, None])[:, :, None] * rows.queries[rows.sequence][:, None, :]
     ).reshape(rows.m, rows.shape[0] * rows.shape[1])
     U, sigma, V = np.linalg.svd(written, full_matrices=False)
-    rank = int((sigma > _CUTOFF * sigma.max(initial=0.0)).sum())
+    rank = int((sigma > cutoff * sigma.max(initial=0.0)).sum())
     return U[:, :rank], sigma[:rank], V[:rank], size

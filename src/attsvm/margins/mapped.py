@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from attsvm.base.errors import InputError
 from attsvm.base.files import Array, brief, is_folder, mapped_array
 
-_BLOCK = 1 << 24  # bytes of a block's tokens in float64
 _SHARD = re.compile(r"(.+?)[-_.](\d+)")
 
 Arrays = dict[str, Any]
@@ -32,6 +31,8 @@ class MappedSelections:
         path: the folder.
         selected: the name of the array of selected tokens, or a function that makes them for the
             arrays of a block: ``(b,)`` positions.
+        block_bytes: memory of the tokens of a block in float64, at least one sequence's; 16 MiB are
+            read in hundredths of a second and leave room for their products.
 
     Attributes:
         count: how many blocks there are.
@@ -58,10 +59,14 @@ class MappedSelections:
     """
 
     def __init__(
-        self, path: str | Path, selected: str | Callable[[Arrays], ArrayLike] = "selected"
+        self,
+        path: str | Path,
+        selected: str | Callable[[Arrays], ArrayLike] = "selected",
+        *,
+        block_bytes: int = 1 << 24,
     ) -> None:
         self.path, self.selected = Path(path), selected
-        self._shards = _shards(self.path)
+        self._shards = _find_shards(self.path)
         self.names = sorted(self._shards)
         if "X" not in self._shards:
             raise InputError(
@@ -79,26 +84,27 @@ class MappedSelections:
                     f"X of {shard.path} has shape {shard.shape}; it must be (sequences, tokens,"
                     " features)"
                 )
-        self.n = total = _length(self._shards["X"])
-        wanted = {"Z", "y", "mask", selected} & set(self.names)
-        for name in sorted(map(str, wanted)):
-            if _length(self._shards[name]) != total:
+        self.n = total = _sequence_count(self._shards["X"])
+        of_sequences = {"Z", "y", "mask", selected} & set(self.names)
+        for name in sorted(map(str, of_sequences)):
+            count = _sequence_count(self._shards[name])
+            if count != total:
                 raise InputError(
-                    f"{path} holds {total} sequences of X and {_length(self._shards[name])} of"
-                    f" {name}; store one per sequence"
+                    f"{path} holds {total} sequences of X and {count} of {name}; store one per"
+                    " sequence"
                 )
-        self._parts = _cut(self._shards["X"])
-        if not self._parts:
+        self._ranges = _block_ranges(self._shards["X"], block_bytes)
+        if not self._ranges:
             raise InputError(f"X of {path} holds no sequences; give at least one")
-        self.count = len(self._parts)
+        self.count = len(self._ranges)
 
     def whole(self, name: str) -> Any:
         """A small array that does not belong to the sequences."""
         return np.concatenate([np.array(shard.read()) for shard in self._shards[name]])
 
     def __call__(self, k: int) -> tuple[Any, ...]:
-        """Block ``k``."""
-        first, last = self._parts[k]
+        """Block ``k``: tokens, queries, selected tokens, and the mask where there is one."""
+        first, last = self._ranges[k]
         arrays = {
             name: self._read(name, first, last)
             for name in ("X", "Z", "y", "mask", self.selected)
@@ -109,21 +115,23 @@ class MappedSelections:
         if mask is not None:
             mask = arrays["mask"] = mask.astype(np.bool_)
         if "Z" not in arrays:
-            at = np.zeros(len(X), dtype=np.int64) if mask is None else np.argmax(mask, axis=1)
-            arrays["Z"] = X[np.arange(len(X)), at]
+            first_visible = (
+                np.zeros(len(X), dtype=np.int64) if mask is None else np.argmax(mask, axis=1)
+            )
+            arrays["Z"] = X[np.arange(len(X)), first_visible]
         chosen = arrays[self.selected] if isinstance(self.selected, str) else self.selected(arrays)
         block = (X, arrays["Z"], chosen)
         return block if mask is None else (*block, mask)
 
     def _read(self, name: str, first: int, last: int) -> Any:
-        """Of an array the part of these sequences."""
-        parts, begin = [], 0
+        """The rows of an array that belong to the sequences from ``first`` to before ``last``."""
+        pieces, begin = [], 0
         for shard in self._shards[name]:
             end = begin + shard.shape[0]
             if first < end and begin < last:
-                parts.append(shard.read()[max(first - begin, 0) : last - begin])
+                pieces.append(shard.read()[max(first - begin, 0) : last - begin])
             begin = end
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 class _Shard(NamedTuple):
@@ -133,40 +141,41 @@ class _Shard(NamedTuple):
     shape: tuple[int, ...]
 
     def read(self) -> Array:
-        """The array, of which those parts are read that are used."""
+        """The array, mapped: only what is used is read."""
         return mapped_array(self.path)
 
 
-def _shards(folder: Path) -> dict[str, list[_Shard]]:
+def _find_shards(folder: Path) -> dict[str, list[_Shard]]:
     """The arrays of a folder, the shards of each in the order of their numbers."""
     if not is_folder(folder):
         raise InputError(
             f"{folder} is not a folder; save each array with numpy.save as an .npy file in one"
         )
-    found: dict[str, dict[int, _Shard]] = {}
+    by_number: dict[str, dict[int, _Shard]] = {}
     for path in sorted(folder.glob("*.npy")):
         numbered = _SHARD.fullmatch(path.stem)
         name, number = (numbered[1], int(numbered[2])) if numbered else (path.stem, -1)
-        shards = found.setdefault(name, {})
+        shards = by_number.setdefault(name, {})
         if number in shards or (shards and -1 in (number, *shards)):
             raise InputError(
                 f"{folder} holds {name} twice, in {shards[next(iter(shards))].path.name} and"
                 f" {path.name}; keep one of them"
             )
         shards[number] = _Shard(path, mapped_array(path).shape)
-    return {name: [shards[k] for k in sorted(shards)] for name, shards in found.items()}
+    return {name: [shards[k] for k in sorted(shards)] for name, shards in by_number.items()}
 
 
-def _length(shards: list[_Shard]) -> int:
+def _sequence_count(shards: list[_Shard]) -> int:
+    """The number of rows of all shards together."""
     return sum(shard.shape[0] if shard.shape else 0 for shard in shards)
 
 
-def _cut(shards: list[_Shard]) -> list[tuple[int, int]]:
-    """First and last sequence of every block: a block lies in one shard."""
-    parts, begin = [], 0
+def _block_ranges(shards: list[_Shard], block_bytes: int) -> list[tuple[int, int]]:
+    """The first sequence of every block and the one past its last: a block lies in one shard."""
+    ranges, begin = [], 0
     for shard in shards:
         n, T, d = shard.shape
-        size = max(1, _BLOCK // max(8 * T * d, 1))
-        parts += [(begin + a, begin + min(a + size, n)) for a in range(0, n, size)]
+        size = max(1, block_bytes // max(8 * T * d, 1))
+        ranges += [(begin + k, begin + min(k + size, n)) for k in range(0, n, size)]
         begin += n
-    return parts
+    return ranges

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,8 +28,20 @@ from attsvm.margins.blocks import MarginBlocks
 from attsvm.margins.consistency import check_arrays
 from attsvm.margins.mapped import MappedSelections
 
-_FEW = 1 << 19  # numbers of differences that are looked at together: four megabytes
-_LARGE = 1 << 22  # numbers in the differences from which a second core pays
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """How the rows of a programme are gone through.
+
+    Attributes:
+        block_numbers: numbers of differences that are read together: four megabytes, which stay in
+            the cache.
+        threaded_numbers: numbers in the differences from which a second core pays.
+    """
+
+    block_numbers: int = 1 << 19
+    threaded_numbers: int = 1 << 22
+
 
 Kind = Literal["selection", "set", "ratio", "label", "position", "class", "support", "order"]
 
@@ -87,6 +99,7 @@ class Margins(Compact):
     kind: Kind = "selection"
     origin: IntArray | None = None
     numbers: IntArray | None = None
+    sweep: ClassVar[SweepOptions] = SweepOptions()
 
     @staticmethod
     def from_blocks(blocks: Any, count: int | None = None) -> MarginBlocks:
@@ -149,12 +162,12 @@ class Margins(Compact):
 
     @cached_property
     def sequence(self) -> IntArray:
-        """``(m,)``: the sequence that each constraint belongs to."""
+        """The sequence ``(m,)`` that each constraint belongs to."""
         return np.repeat(np.arange(self.n), np.diff(self.offsets))
 
     @cached_property
     def equalities(self) -> BoolArray:
-        """``(m,)``: :attr:`equality` written out, all False when there is none."""
+        """:attr:`equality` written out, ``(m,)``, all False when there is none."""
         return (
             np.zeros(self.m, dtype=np.bool_)
             if self.equality is None
@@ -163,7 +176,7 @@ class Margins(Compact):
 
     @cached_property
     def lengths(self) -> FloatArray:
-        r"""``(m,)``: :math:`\|A_c\|_F=\|\delta_c\|\,\|z_{i(c)}\|`."""
+        r"""Norms ``(m,)`` of the constraints, :math:`\|A_c\|_F=\|\delta_c\|\,\|z_{i(c)}\|`."""
         sizes = np.empty(self.m)
 
         def squares(first: int, last: int, rows: slice) -> None:
@@ -193,19 +206,20 @@ class Margins(Compact):
         return self._along(moved, self._rows)
 
     def along_sizes(self, moved: FloatArray) -> FloatArray:
-        r""":math:`|\delta_c|^\top` times the rows ``(n, d_x)``: with :math:`|W||z_i|` there, what
-        bounds the rounding of a margin.
+        r"""Products ``(m,)`` of :math:`|\delta_c|` with rows ``(n, d_x)``: of :math:`|W||z_i|`,
+        bounds of the rounding of each margin.
         """
         return self._along(moved, lambda rows: np.abs(self._rows(rows)), 8)
 
     def _along(
-        self, moved: FloatArray, formed: Callable[[slice], FloatArray], finer: int = 1
+        self, moved: FloatArray, read_rows: Callable[[slice], FloatArray], finer: int = 1
     ) -> FloatArray:
+        """Products ``(m,)`` of the rows that ``read_rows`` returns with the moved queries."""
         out = np.empty(self.m)
 
         def products(first: int, last: int, rows: slice) -> None:
-            D = formed(rows)
-            if self._uniform:
+            D = read_rows(rows)
+            if self._uniform:  # one product per sequence, without copies of queries
                 blocks = D.reshape(last - first, self._uniform, -1)
                 stacked = out[rows].reshape(*blocks.shape[:2], 1)
                 np.matmul(blocks, moved[first:last, :, None], out=stacked)
@@ -231,6 +245,7 @@ class Margins(Compact):
                 weights = lam[rows].reshape(last - first, 1, -1)
                 np.matmul(weights, blocks, out=pulled[first:last, None])
             else:
+                # sums over the rows of each sequence that has some
                 filled = first + np.flatnonzero(np.diff(self.offsets[first : last + 1]))
                 starts = self.offsets[filled] - rows.start
                 pulled[filled] = np.add.reduceat(lam[rows, None] * D, starts)
@@ -238,31 +253,31 @@ class Margins(Compact):
         self._sweep(sums)
         return pulled.T @ self.queries
 
-    def _rows(self, part: Any) -> FloatArray:
+    def _rows(self, index: Any) -> FloatArray:
         """The differences of these rows, a slice or positions."""
-        return self.differences[part]
+        return self.differences[index]
 
     @property
     def _threaded(self) -> bool:
         """Whether a second core pays."""
-        return self.differences.size >= _LARGE
+        return self.differences.size >= self.sweep.threaded_numbers
 
     def _sweep(self, run: Callable[[int, int, slice], None], finer: int = 1) -> None:
         """``run(first, last, rows)`` for all rows, a few sequences at a time."""
         runs = self._runs(finer)
         if not self._threaded:
-            for part in runs:
-                run(*part)
+            for sequences in runs:
+                run(*sequences)
             return
         from attsvm.base.cores import shared_out  # compiled code is imported where it is needed
 
-        shared_out(lambda part: run(*part), list(runs))
+        shared_out(lambda sequences: run(*sequences), list(runs))
 
     def _runs(self, finer: int = 1) -> Iterator[tuple[int, int, slice]]:
-        """Whole sequences whose differences have about ``_FEW / finer`` numbers together: the
-        first, one past the last, and their rows.
+        """Runs of whole sequences whose differences fill a block, or one ``finer``-th of it:
+        the first, one past the last, and their rows.
         """
-        first, most = 0, max(1, _FEW // (finer * max(1, self.shape[0])))
+        first, most = 0, max(1, self.sweep.block_numbers // (finer * max(1, self.shape[0])))
         while first < self.n:
             start = int(self.offsets[first])
             last = int(np.searchsorted(self.offsets, start + most, side="right")) - 1
@@ -281,8 +296,8 @@ class Margins(Compact):
         return (D @ D.T) * (Z @ Z.T)
 
     def restricted(self, constraints: ArrayLike) -> Margins:
-        """The same programme with only these constraints (sorted positions or a boolean mask);
-        sequences keep their numbers.
+        """The programme with only these constraints (sorted positions or a boolean mask); sequences
+        keep their numbers.
         """
         chosen = np.asarray(constraints)
         index = (

@@ -29,8 +29,8 @@ class PairMargins(Margins):
 
     Attributes:
         keys: ``(K, d_x)``, the keys of all texts, end to end.
-        winner: ``(n,)``, the place in :attr:`keys` of the key that each query selects.
-        rival: ``(m,)``, the place in :attr:`keys` of the key that each row asks to be beaten.
+        winner: ``(n,)``, the row of :attr:`keys` that each query selects.
+        rival: ``(m,)``, the row of :attr:`keys` that each constraint asks to be beaten.
 
     Example:
         >>> import numpy as np
@@ -74,7 +74,7 @@ class PairMargins(Margins):
 
     @property
     def differences(self) -> FloatArray:
-        """``(m, d_x)``: all rows written out anew, ``m d_x`` numbers."""
+        """All rows ``(m, d_x)``, written out anew."""
         return self._rows(slice(None))
 
     @property
@@ -90,23 +90,26 @@ class PairMargins(Margins):
     _threaded = False  # each thread would form rows of its own
 
     def estimate(self, W: FloatArray) -> FloatArray:
-        r"""The margins from whole logits, :math:`k_\alpha^\top Wq-k_t^\top Wq`: much faster than a
-        call, with the rounding of the logits. For choosing rows, not for certificates.
+        r"""Margins ``(m,)`` from whole logits, :math:`k_\alpha^\top Wq-k_t^\top Wq`: much faster
+        than a call, with the rounding of the logits. For choosing rows, not for certificates.
         """
         out = np.empty(self.m)
         moved = self.queries @ W.T
         lows, highs = self._windows
         for first, last, rows in self._runs():
+            # keys of one text lie together: only those between the first and the last are read
             low, high = int(lows[first:last].min()), int(highs[first:last].max())
             logits = moved[first:last] @ self.keys[low:high].T
-            own = logits[np.arange(last - first), self.winner[first:last] - low]
+            of_winner = logits[np.arange(last - first), self.winner[first:last] - low]
             sequence = self.sequence[rows] - first
-            out[rows] = own[sequence] - logits[sequence, self.rival[rows] - low]
+            out[rows] = of_winner[sequence] - logits[sequence, self.rival[rows] - low]
         return out
 
     @cached_property
     def _windows(self) -> tuple[IntArray, IntArray]:
-        """The places in :attr:`keys` between which the keys of each query lie."""
+        """The rows of :attr:`keys` between which the keys of each query lie, ``(n,)`` each: the
+        first, and one past the last.
+        """
         low, high = self.winner.copy(), self.winner + 1
         filled = np.flatnonzero(np.diff(self.offsets))
         if len(filled):
@@ -115,9 +118,9 @@ class PairMargins(Margins):
             high[filled] = np.maximum(high[filled], np.maximum.reduceat(self.rival, starts) + 1)
         return low, high
 
-    def _rows(self, part: Any) -> FloatArray:
-        D: FloatArray = self.keys[self.winner[self.sequence[part]]]
-        D -= self.keys[self.rival[part]]
+    def _rows(self, index: Any) -> FloatArray:
+        D: FloatArray = self.keys[self.winner[self.sequence[index]]]
+        D -= self.keys[self.rival[index]]
         return D
 
 
@@ -169,118 +172,144 @@ def pair_margins(
         >>> attsvm.max_margin(margins).W.round(3).tolist()
         [[0.0, 0.5, -0.333], [0.0, -0.5, 0.667], [0.0, 0.0, -0.333]]
     """
-    K = _texts("keys", keys)
-    Q = _texts("queries", queries)
+    K = _arrays_by_text("keys", keys)
+    Q = _arrays_by_text("queries", queries)
     if len(K) != len(Q):
         raise InputError(f"keys has {len(K)} texts and queries {len(Q)}; give one of each per text")
-    chosen = _per_text("selected", selected, len(K))
-    places = _per_text("positions", positions, len(K))
-    groups = _per_text("classes", classes, len(K))
-    views = _per_text("visible", visible, len(K), 2)
-    parts = [
-        _one_text(f" of text {i}" if len(K) > 1 else "", k, q, alpha, place, group, view, causal)
-        for i, (k, q, alpha, place, group, view) in enumerate(
-            zip(K, Q, chosen, places, groups, views, strict=True)
-        )
+    arguments = zip(
+        K,
+        Q,
+        _per_text("selected", selected, len(K)),
+        _per_text("positions", positions, len(K)),
+        _per_text("classes", classes, len(K)),
+        _per_text("visible", visible, len(K), 2),
+        strict=True,
+    )
+    texts = [
+        _compare_in_text(f" of text {i}" if len(K) > 1 else "", causal, *of_text)
+        for i, of_text in enumerate(arguments)
     ]
-    bases = np.concatenate([[0], np.cumsum([len(each) for each in K])]).astype(np.int64)
+    # the keys of all texts lie end to end, so positions in a text are shifted by its first key
+    first_keys = np.cumsum([0, *(len(keys_of_text) for keys_of_text in K[:-1])])
+    counts, rivals, winners, positions_of_queries = zip(*texts, strict=True)
+    token, selected_positions = np.concatenate(rivals), np.concatenate(winners)
+    text = np.repeat(np.arange(len(Q)), [len(queries_of_text) for queries_of_text in Q])
+    shifts = first_keys[text]
+    query_counts = np.concatenate(counts)
     return PairMargins(
         np.concatenate(K),
         np.concatenate(Q),
-        np.concatenate([[0], np.cumsum(np.concatenate([part[0] for part in parts]))]),
-        np.concatenate([part[2] + base for part, base in zip(parts, bases, strict=False)]),
-        np.concatenate([part[1] + base for part, base in zip(parts, bases, strict=False)]),
-        np.concatenate([part[1] for part in parts]),
-        np.concatenate([part[2] for part in parts]),
-        np.concatenate(
-            [np.stack([np.full(len(p[3]), i), p[3]], axis=1) for i, p in enumerate(parts)]
-        ),
+        np.concatenate([[0], np.cumsum(query_counts)]),
+        selected_positions + shifts,
+        token + np.repeat(shifts, query_counts),
+        token,
+        selected_positions,
+        np.stack([text, np.concatenate(positions_of_queries)], axis=1),
     )
 
 
-def _one_text(
+def _compare_in_text(
     where: str,
+    causal: bool,
     keys: FloatArray,
     queries: FloatArray,
     selected: ArrayLike | None,
     positions: ArrayLike | None,
     classes: ArrayLike | None,
     visible: ArrayLike | None,
-    causal: bool,
 ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Rivals per query, their positions, the selected positions, the positions of the queries."""
+    """The comparisons that one text asks for.
+
+    1. The keys that each query sees, by position or as ``visible`` says.
+    2. The key that it selects.
+    3. Its rivals: visible keys that are neither equal to the selected one nor of its class.
+
+    Returns:
+        Number of rivals per query ``(q,)``, their positions ``(rows,)``, the selected positions
+        ``(q,)``, the positions of the queries ``(q,)``.
+    """
     T, q = len(keys), len(queries)
-    place = np.arange(q) if positions is None else _positions("positions", positions, q, T, where)
+    # 1. visible keys
+    at = np.arange(q) if positions is None else _positions("positions", positions, q, T, where)
     if positions is None and q > T:
         raise InputError(f"{q} queries{where} have {T} keys; give the positions of the queries")
-    seen: BoolArray = np.arange(T) <= place[:, None] if causal else np.ones((q, T), dtype=np.bool_)
+    is_visible: BoolArray = (
+        np.arange(T) <= at[:, None] if causal else np.ones((q, T), dtype=np.bool_)
+    )
     if visible is not None:
-        seen = np.asarray(visible)
-        if seen.shape != (q, T) or seen.dtype != np.bool_:
+        is_visible = np.asarray(visible)
+        if is_visible.shape != (q, T) or is_visible.dtype != np.bool_:
             raise InputError(
-                f"visible has shape {seen.shape} and dtype {seen.dtype}{where}; it must be"
-                f" booleans ({q}, {T})"
+                f"visible has shape {is_visible.shape} and dtype {is_visible.dtype}{where}; it must"
+                f" be booleans ({q}, {T})"
             )
+    # 2. the selected key
     if selected is None:
         if keys.shape[1] != queries.shape[1]:
             raise InputError(
                 f"keys have width {keys.shape[1]} and queries {queries.shape[1]}; give selected"
             )
-        chosen = np.argmax(np.where(seen, queries @ keys.T, -np.inf), axis=1).astype(np.int64)
+        chosen = np.argmax(np.where(is_visible, queries @ keys.T, -np.inf), axis=1).astype(np.int64)
     else:
         chosen = _positions("selected", selected, q, T, where)
-        late = ~seen[np.arange(q), chosen]
-        if late.any():
-            j = int(np.flatnonzero(late)[0])
+        is_hidden = ~is_visible[np.arange(q), chosen]
+        if is_hidden.any():
+            j = int(np.flatnonzero(is_hidden)[0])
             raise InputError(
-                f"selected[{j}]{where} is {chosen[j]}, which the query at position {place[j]} does"
+                f"selected[{j}]{where} is {chosen[j]}, which the query at position {at[j]} does"
                 " not see; select a position that it sees"
             )
-    group = _equal_rows(keys)
-    rivals = seen & (group[chosen][:, None] != group)
+    # 3. rivals
+    group = _group_equal_rows(keys)
+    rivals = is_visible & (group[chosen][:, None] != group)
     if classes is not None:
         label = integers("classes", classes)
         if label.shape != (T,):
             raise InputError(f"classes has shape {label.shape}{where}; it must be ({T},)")
         rivals &= label[chosen][:, None] != label
     counts = rivals.sum(axis=1)
-    return counts, np.nonzero(rivals)[1].astype(np.int64), chosen, place
+    return counts, np.nonzero(rivals)[1].astype(np.int64), chosen, at
 
 
-def _equal_rows(keys: FloatArray) -> IntArray:
-    """``(T,)``: the same number for rows that are equal."""
+def _group_equal_rows(keys: FloatArray) -> IntArray:
+    """Numbers ``(T,)`` that are equal for equal rows."""
     number: dict[bytes, int] = {}
     rows = keys + 0.0  # no negative zero
     return np.array([number.setdefault(row.tobytes(), len(number)) for row in rows])
 
 
-def _texts(name: str, value: Any) -> list[FloatArray]:
-    whole = not isinstance(value, list | tuple) and np.ndim(value) == 2
-    arrays = [value] if whole else list(value)
+def _arrays_by_text(name: str, value: Any) -> list[FloatArray]:
+    """One array ``(tokens, features)`` per text, all of one width."""
+    is_one_text = not isinstance(value, list | tuple) and np.ndim(value) == 2
+    arrays = [value] if is_one_text else list(value)
     if not arrays:
         raise InputError(f"{name} is empty; give one array (tokens, features) per text")
     texts = [
-        reals(name if whole else f"{name}[{i}]", each, (None, None), "(tokens, features)")
-        for i, each in enumerate(arrays)
+        reals(name if is_one_text else f"{name}[{i}]", array, (None, None), "(tokens, features)")
+        for i, array in enumerate(arrays)
     ]
-    if len({each.shape[1] for each in texts}) > 1:
-        widths = sorted({each.shape[1] for each in texts})
+    widths = sorted({text.shape[1] for text in texts})
+    if len(widths) > 1:
         raise InputError(f"{name} have widths {widths}; all texts must have the same")
     return texts
 
 
 def _per_text(name: str, value: Any, texts: int, axes: int = 1) -> list[Any]:
+    """One entry per text of an argument whose arrays have so many axes; None where it is left
+    out.
+    """
     if value is None:
         return [None] * texts
     if texts == 1 and (not isinstance(value, list | tuple) or np.ndim(value[0]) < axes):
         return [value]
-    parts = list(value)
-    if len(parts) != texts:
-        raise InputError(f"{name} has {len(parts)} entries for {texts} texts; give one per text")
-    return parts
+    entries = list(value)
+    if len(entries) != texts:
+        raise InputError(f"{name} has {len(entries)} entries for {texts} texts; give one per text")
+    return entries
 
 
 def _positions(name: str, value: ArrayLike, q: int, T: int, where: str) -> IntArray:
+    """``q`` positions in a text of ``T`` tokens, checked."""
     array = integers(name, value)
     if array.shape != (q,):
         raise InputError(f"{name} has shape {array.shape}{where}; it must be ({q},)")

@@ -78,7 +78,7 @@ def prompt_margins(
 
 
 def relax(margins: Margins, support: ArrayLike) -> Margins:
-    r"""The same margins with right-hand side 0 for every sequence outside ``support``.
+    r"""Margins with right-hand side 0 for every sequence outside ``support``.
 
     Args:
         margins: inequalities only.
@@ -97,8 +97,8 @@ def relax(margins: Margins, support: ArrayLike) -> Margins:
     """
     if margins.equalities.any():
         raise InputError("relax takes inequalities only, and these margins hold equalities")
-    kept = chosen_sequences("support", support, margins.n)
-    return replace(margins, rhs=np.where(kept[margins.sequence], margins.rhs, 0.0))
+    is_support = chosen_sequences("support", support, margins.n)
+    return replace(margins, rhs=np.where(is_support[margins.sequence], margins.rhs, 0.0))
 
 
 def relaxed_margins(

@@ -53,25 +53,28 @@ def sequence_margins(data: AttentionData, tokens: ArrayLike, causal: bool = Fals
     pairs = np.argwhere(data.mask).astype(np.int64)
     i, j = pairs[:, 0], pairs[:, 1]
     alpha = selected[i, j]
-    _refuse(
+    _refuse_selected(
         pairs, (alpha < 0) | (alpha >= data.T), alpha, f"outside the positions 0 to {data.T - 1}"
     )
-    _refuse(pairs, ~data.mask[i, alpha], alpha, "which the mask hides; select a visible token")
-    seen = data.mask[i]
+    _refuse_selected(
+        pairs, ~data.mask[i, alpha], alpha, "which the mask hides; select a visible token"
+    )
+    rivals = data.mask[i]
     if causal:
-        _refuse(
+        _refuse_selected(
             pairs,
             alpha > j,
             alpha,
             "which a causal query does not see; select a position up to its own",
         )
-        seen = seen & (np.arange(data.T) <= j[:, None])
+        rivals = rivals & (np.arange(data.T) <= j[:, None])
     return against_rivals(
-        data.tokens, data.tokens[i, j], alpha, seen, of=i, kind="position", origin=pairs
+        data.tokens, data.tokens[i, j], alpha, rivals, of=i, kind="position", origin=pairs
     )
 
 
-def _refuse(pairs: IntArray, wrong: BoolArray, alpha: IntArray, why: str) -> None:
+def _refuse_selected(pairs: IntArray, wrong: BoolArray, alpha: IntArray, why: str) -> None:
+    """Raise for the first pair whose selected position is wrong."""
     if wrong.any():
         k = int(np.flatnonzero(wrong)[0])
         i, j = pairs[k].tolist()

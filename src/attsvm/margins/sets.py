@@ -92,6 +92,7 @@ def ratio_margins(data: AttentionData, sets: ArrayLike, probabilities: ArrayLike
 
 
 def _anchor(chosen: BoolArray) -> IntArray:
+    """The first token of each set, ``(n,)``."""
     return np.argmax(chosen, axis=1).astype(np.int64)
 
 

@@ -44,20 +44,20 @@ def parse_norm(text: str) -> Norm:
             ...
         attsvm.base.errors.InputError: unknown norm 'nuclaer'; ...; did you mean nuclear?
     """
-    return _canonical(_read(text))
+    return _canonical(_norm_spelled(text))
 
 
-def _read(text: str) -> Norm:
-    """As it is spelled."""
-    given = text.strip().lower()
-    given = _WORDS.get(given, given)
-    if given in Norm.known:
-        return Norm.known[given].spelled(given, None)
-    family, _, exponent = given.partition(":")
+def _norm_spelled(text: str) -> Norm:
+    """The norm that ``text`` spells, of the class that has this spelling."""
+    word = text.strip().lower()
+    word = _WORDS.get(word, word)
+    if word in Norm.known:
+        return Norm.known[word].spelled(word, None)
+    family, _, exponent = word.partition(":")
     if family == "dual" and exponent:
-        return _read(exponent).dual
+        return _norm_spelled(exponent).dual
     if f"{family}:P" not in Norm.known:
-        raise InputError(_unknown(text, given))
+        raise InputError(_describe_unknown(text, word))
     try:
         p = float(exponent)
     except ValueError:
@@ -67,16 +67,17 @@ def _read(text: str) -> Norm:
     return Norm.known[f"{family}:P"].spelled(family, p)
 
 
-def _unknown(text: str, given: str) -> str:
-    """The sentence about a name that leads nowhere, with every name that leads somewhere."""
-    known, number = [*norm_names(), "dual:NAME"], given.partition(":")[2]
-    asked = [
+def _describe_unknown(text: str, word: str) -> str:
+    """The sentence about an unknown name, with all known ones and the nearest of them."""
+    known, number = [*norm_names(), "dual:NAME"], word.partition(":")[2]
+    # a family is compared with the exponent that was written
+    comparable = [
         name.partition(":")[0] + f":{number}" if number and ":" in name else name for name in known
     ]
-    longer = ", ".join(f"{word} for {name}" for word, name in _WORDS.items())
+    longer = ", ".join(f"{synonym} for {name}" for synonym, name in _WORDS.items())
     return (
         f"unknown norm {text!r}; known norms: {', '.join(known)} ({longer})"
-        f"{did_you_mean(given, [*asked, *_WORDS])}"
+        f"{did_you_mean(word, [*comparable, *_WORDS])}"
     )
 
 

@@ -19,9 +19,6 @@ from attsvm.base.errors import InputError
 from attsvm.norms.array_api import Array, divisor, floating, namespace
 from attsvm.norms.exponents import non_negative
 
-_HALVINGS = 80  # of an interval: more would not change its ends
-
-
 # what a class must define, each with the ways to do so: defaults answer for each other
 _STATED = ((("prox",), ("project",)), (("dual",), ("dual_value", "subgradient")))
 
@@ -89,8 +86,8 @@ class Norm(ABC):
     """Names on the command line, each with a line about it; ``P`` stands for a number."""
 
     acts_on: ClassVar[Literal["entries", "singular values", "matrix"]] = "matrix"
-    """What the value is a function of: a vector may be a matrix of one column, and a part of it be
-    enough, unless it is singular values or the matrix as a whole.
+    """The quantity that the value is a function of: a vector may be a matrix of one column, and a
+    block of it be enough, unless it is singular values or the matrix as a whole.
     """
 
     known: ClassVar[dict[str, type[Norm]]] = {}
@@ -98,9 +95,9 @@ class Norm(ABC):
 
     def __init_subclass__(cls) -> None:
         for ways in _STATED:
-            if not any(all(_own(cls, name) for name in way) for way in ways):
-                wanted = ", or ".join(" and ".join(way) for way in ways)
-                raise TypeError(f"the norm {cls.__name__} must define {wanted}")
+            if not any(all(_is_defined(cls, name) for name in way) for way in ways):
+                required = ", or ".join(" and ".join(way) for way in ways)
+                raise TypeError(f"the norm {cls.__name__} must define {required}")
         about = (cls.__doc__ or cls.__name__).strip().partition("\n")[0]
         name = cls.__dict__.get("name")
         cls.spellings = cls.__dict__.get(
@@ -116,11 +113,11 @@ class Norm(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """How the norm is written on the command line: one name for one norm."""
+        """The name of the norm on the command line: one name for one norm."""
 
     @property
     def title(self) -> str:
-        """What the norm is called in a sentence."""
+        """The name of the norm in a sentence."""
         return f"{self.name} norm"
 
     @property
@@ -168,7 +165,7 @@ class Norm(ABC):
         xp, W = namespace(W), floating(W)
         t = non_negative(t, W)
         low, high = xp.zeros_like(self.value(W)), self.value(W)
-        for _ in range(_HALVINGS):
+        for _ in range(80):  # more halvings do not change the ends of an interval
             middle = 0.5 * (low + high)
             inside = self.dual_value(W - self.project(W, middle)) > t
             low, high = xp.where(inside, middle, low), xp.where(inside, high, middle)
@@ -187,14 +184,14 @@ class Norm(ABC):
         xp, W = namespace(W), floating(W)
         size, radius = self.value(W), non_negative(radius, W)
         low, high = xp.zeros_like(size), self.dual_value(W)
-        for _ in range(_HALVINGS):
+        for _ in range(80):  # as in prox
             middle = 0.5 * (low + high)
             outside = self.value(self.prox(W, middle)) > radius
             low, high = xp.where(outside, middle, low), xp.where(outside, high, middle)
         return xp.where((size > radius)[..., None, None], self.prox(W, high), W)
 
     def logit_reach(self, tokens: Array, queries: Array) -> float:
-        r"""How much weights of norm one can move a logit :math:`x^\top Wz`: the largest
+        r"""The largest logit :math:`x^\top Wz` of weights of norm one, that is the largest
         :math:`\|xz^\top\|_*`, or a bound of it.
 
         Args:
@@ -283,7 +280,8 @@ class Norm(ABC):
         return f"{type(self).__name__}()"
 
 
-def _own(cls: type[Norm], name: str) -> bool:
+def _is_defined(cls: type[Norm], name: str) -> bool:
+    """Whether a class has a method of its own in place of the default."""
     return getattr(cls, name) is not getattr(Norm, name)
 
 
@@ -310,7 +308,7 @@ class Dual(Norm):
 
     @property
     def invariant(self) -> tuple[bool, bool]:
-        """That of the norm."""
+        """Invariance of the primal norm, which the dual shares."""
         return self.primal.invariant
 
     def value(self, W: Array) -> Array:
@@ -322,7 +320,7 @@ class Dual(Norm):
         return self.primal.subgradient(G)
 
     def project(self, W: Array, radius: Any = 1.0) -> Array:
-        """What the proximal map of the norm leaves (Moreau)."""
+        """``W`` less its proximal point under the norm (Moreau's decomposition)."""
         return W - self.primal.prox(W, radius)
 
     def __repr__(self) -> str:

@@ -156,7 +156,8 @@ class DescentOptimizer(PreciseStateOptimizer):
                 f"{type(self).__name__} got the module {type(params).__name__}; give its"
                 " parameters(), or those that split_params finds in it"
             )
-        if not isinstance(params, Tensor):  # which torch refuses in its own words
+        # a single tensor is refused by torch, in its own words
+        if not isinstance(params, Tensor):
             params = list(params)  # type: ignore[assignment]
             if not params:
                 raise InputError(
@@ -224,23 +225,28 @@ class DescentOptimizer(PreciseStateOptimizer):
             InputError: the closure returned None, a gradient that this optimiser cannot use, or a
                 decomposition that did not converge. Nothing has been changed then.
         """
-        loss = evaluate_closure(self, closure)  # 1
+        # 1. the loss, and gradients with it
+        loss = evaluate_closure(self, closure)
         if torch.compiler.is_compiling():
             self._step_in_graph(loss)
             if before_writing is not None:
                 before_writing()
             return loss
-        self.check_step()  # 2
-        try:  # 3
+        # 2. refusals
+        self.check_step()
+        # 3. updates
+        try:
             updates = self.compute(loss)
         except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             raise InputError(
                 f"{type(self).__name__} could not decompose a gradient or its state ({error});"
                 " nothing was moved: skip this step, or lower lr"
             ) from error
-        if before_writing is not None:  # 4
+        # 4. whatever may still fail
+        if before_writing is not None:
             before_writing()
-        self.apply(updates)  # 5
+        # 5. nothing fails from here on
+        self.apply(updates)
         return loss
 
     def compute(self, loss: Any = None) -> list[GroupUpdate]:
@@ -306,7 +312,8 @@ class DescentOptimizer(PreciseStateOptimizer):
         new_state: list[tuple[Tensor, dict[str, Any]]] = []
         for parameter in group["params"]:
             gradient = parameter.grad
-            if gradient is None:  # it takes no part, and gets no state
+            # a parameter without a gradient takes no part, and gets no state
+            if gradient is None:
                 continue
             state = self.state.get(parameter, {})
             entries = self._missing_state(group, parameter, state)
@@ -370,7 +377,8 @@ class DescentOptimizer(PreciseStateOptimizer):
                     )
             self._check_group(param_group)
         except InputError:
-            self.param_groups.pop()  # torch has added it before it could be checked
+            # torch has added the group before it could be checked
+            self.param_groups.pop()
             raise
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -534,6 +542,7 @@ def add_scaled(targets: TensorList, directions: TensorList, factor: float | Tens
     from :func:`read_scalar`. A factor that is a tensor of zero leaves every bit of the targets.
     """
     if isinstance(factor, Tensor):
+        # on a device the factor is not read
         moves = torch._foreach_mul(directions, factor)
         # x + -0.0 is x, for -0.0 and NaN too
         torch._foreach_add_(targets, [torch.where(factor == 0, -0.0, move) for move in moves])
@@ -591,6 +600,7 @@ def check_origin(
         for index, parameter in zip(group["params"], live["params"], strict=True):
             if state_names is None:
                 continue
+            # tensors of state that this kind does not have
             entries = state.get(index, {})
             if strange := entries.keys() - set(state_names):
                 raise InputError(
@@ -599,6 +609,7 @@ def check_origin(
                     f" here; {_REMEDY}"
                 )
             check_state(parameter, entries, state_names, on_device=False)
+        # hyper-parameters of another kind; those that were added to the live group are welcome
         if strange := group.keys() & foreign_settings - live.keys():
             raise InputError(
                 f"the checkpoint was not saved by {label}: it has the settings"
@@ -626,6 +637,7 @@ _SHARED_SETTINGS = {
 
 def _settings_of_kinds() -> set[str]:
     """Return the names of hyper-parameters that tell one kind of optimizer from others."""
+    # the optimizers of torch, and those here
     kinds = [
         kind
         for kind in (*vars(torch.optim).values(), *DescentOptimizer.__subclasses__())
@@ -661,6 +673,7 @@ def check_state(
 
 def fused_obstacle(parameter: Tensor) -> str | None:
     """Return why the compiled step cannot move this parameter, or None where it can."""
+    # a subclass, such as a DTensor, has its entries elsewhere
     if type(parameter) not in (Tensor, torch.nn.Parameter):
         return f"is a {type(parameter).__name__}"
     if not parameter.is_cpu:

@@ -83,10 +83,12 @@ class CombinedOptimizer(PreciseStateOptimizer):
         if not members:
             raise InputError("CombinedOptimizer got no optimisers; give at least one")
         _owner_by_parameter(members)
-        super().__init__([{"params": []}], {})  # sets up hooks; the groups are the members'
+        # sets up hooks; the groups are the members'
+        super().__init__([{"params": []}], {})
         self.optimizers = members
+        # schedulers see by it whether there is a momentum to cycle
         if all({"momentum", "betas"} & member.defaults.keys() for member in members):
-            self.defaults = {"momentum": 0.0}  # by which schedulers see whether there is one
+            self.defaults = {"momentum": 0.0}
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -95,7 +97,8 @@ class CombinedOptimizer(PreciseStateOptimizer):
 
     @param_groups.setter
     def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        if not self.optimizers:  # torch's constructor
+        # torch's constructor sets an empty list before there are members
+        if not self.optimizers:
             return
         counts = [len(member.param_groups) for member in self.optimizers]
         if len(groups) != sum(counts):
@@ -156,6 +159,7 @@ class CombinedOptimizer(PreciseStateOptimizer):
         for member in self.optimizers:
             if "momentum" not in member.defaults:
                 _take_momentum(member)
+        # a graph has no failures to wait for
         if torch.compiler.is_compiling():
             _step_together((), self.optimizers, before_writing)
             return loss
@@ -179,10 +183,12 @@ class CombinedOptimizer(PreciseStateOptimizer):
             member.zero_grad(set_to_none)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if "param_groups" not in state:  # a copy
+        # a copy or a pickle has the members themselves, a checkpoint their groups and state
+        if "param_groups" not in state:
             return super().__setstate__(state)
         for member, groups in self._groups_by_member(state["param_groups"]):
-            if not isinstance(member, CombinedOptimizer):  # which goes through its own members
+            # a combination goes through its own members
+            if not isinstance(member, CombinedOptimizer):
                 fill_missing_settings(groups, member.param_groups, member.defaults)
             parameters = {parameter for group in groups for parameter in group["params"]}
             member_state = {
@@ -239,13 +245,16 @@ def _step_together(
     3. In the innermost of these steps, ``others`` step, and ``before_writing`` is called.
     4. All of ``ours`` write, the last one first.
     """
-    if torch.compiler.is_compiling():  # a graph, maybe of the optimizer before: one after the other
+    if torch.compiler.is_compiling():
+        # in a graph, maybe that of the optimizer before, one steps after the other
         _step_in_turn([*ours, *others])
     elif ours:
+        # 1, 2 and 4
         first, *rest = ours
         first.step(before_writing=partial(_step_together, rest, others, before_writing))
         return
     else:
+        # 3
         for other in others:
             other.step()
     if before_writing is not None:

@@ -88,7 +88,8 @@ def _entrywise_direction(G: Tensor, p: float) -> Tensor:
         norm = torch.linalg.vector_norm(entries, dim=1, keepdim=True)
         if squares_are_safe(norm):
             return entries.div(norm).view_as(G)
-    if p == 1.0:  # one at the first largest entry, zero elsewhere
+    if p == 1.0:
+        # one at the first largest entry, zero elsewhere
         first = _first_largest(entries.abs())
         return (
             torch.zeros_like(entries)
@@ -200,15 +201,19 @@ def _directions(group: dict[str, Any], vectors: TensorList) -> TensorList:
     4. Join the matrices again.
     """
     axis = group["blocks_axis"]
-    batches_of = [split_matrices(vector, group["blocks"], axis) for vector in vectors]  # 1
+    # 1. matrices
+    batches_of = [split_matrices(vector, group["blocks"], axis) for vector in vectors]
     batches = [batch for batches in batches_of for batch in batches]
-    directions = unit_directions(group, batches)  # 2
-    if not group["normalize"]:  # 3
+    # 2. directions of norm one
+    directions = unit_directions(group, batches)
+    # 3. as long as the dual norm
+    if not group["normalize"]:
         directions = [
             aligned_length(batch, direction)[:, None, None] * direction
             for batch, direction in zip(batches, directions, strict=True)
         ]
-    return join_directions(directions, batches_of, vectors, axis)  # 4
+    # 4. the shapes of the parameters
+    return join_directions(directions, batches_of, vectors, axis)
 
 
 def join_directions(

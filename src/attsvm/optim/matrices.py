@@ -31,7 +31,8 @@ def split_matrices(tensor: Tensor, blocks: Blocks = None, axis: int = -2) -> lis
         return [batch]
     if isinstance(blocks, int):
         length = (m if axis == -2 else n) // blocks
-        if axis == -2:  # rows are next to each other, so equal blocks are one batch
+        # rows are next to each other, so equal blocks of them are one batch
+        if axis == -2:
             return [batch.reshape(-1, length, n)]
         return list(torch.split(batch, length, dim=-1))
     return list(torch.split(batch, list(blocks), dim=axis))
@@ -85,7 +86,8 @@ def group_into_portions(
     if len(rows) == 1:
         return [rows]
     portions: list[list[tuple[Any, ...]]] = []
-    space = 0  # entries that the last portion still takes
+    # entries that the last portion still takes
+    space = 0
     for row in sorted(rows, key=lambda row: (str(row[0].dtype), tuple(row[0].shape))):
         size = row[0].numel()
         if size > space:

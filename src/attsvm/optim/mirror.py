@@ -260,10 +260,12 @@ class MirrorDescent(DescentOptimizer):
         dtype = state_dtype(group, parameter)
         entries = {}
         if _stores_dual(group, parameter) and self._is_stale(group, parameter, state):
-            if group["potential"] == "schatten":  # the image of singular values needs all of them
+            if group["potential"] == "schatten":
+                # the image of singular values needs the whole matrix
                 weight = full_tensor(parameter.detach()).to(dtype, copy=True)
                 dual = shard_of(_power(group, weight, _map_exponents(group)[0]), parameter)
             else:
+                # an entry needs nothing but itself
                 weight = local_tensor(parameter.detach()).to(dtype, copy=True)
                 dual = _power(group, weight, _map_exponents(group)[0])
             entries["dual"] = distribute_like(dual, parameter)
@@ -290,17 +292,20 @@ class MirrorDescent(DescentOptimizer):
             _write_schatten(tensors, duals, results)
         elif not _stands_still(group):
             _move_entrywise(tensors, duals)
-        elif group["momentum"]:  # averages of gradients go on
+        elif group["momentum"]:
+            # averages of gradients go on
             _step_vectors(tensors, tensors.states[1])
         # of which p the duals are, and of which weights
         if group.get("dual_p") != group["p"]:
             group["dual_p"] = group["p"]
-        if torch.compiler.is_compiling():  # whose writes raise no version
+        # writes of a graph raise no version
+        if torch.compiler.is_compiling():
             return
         for parameter, dual in zip(tensors.parameters, duals, strict=True):
             if dual is not None:
                 self._versions[parameter] = parameter._version
-            else:  # it is the weights themselves, at p = 2
+            else:
+                # at p = 2 the dual is the weights themselves
                 self.state.get(parameter, {}).pop("dual", None)
 
 
@@ -370,8 +375,10 @@ def _move_entrywise(tensors: GroupTensors, duals: StateList) -> None:
     one_by_one = group["foreach"] is False or weights[0].device.type == "cpu"
     for batch in [[row] for row in stored] if one_by_one else [stored]:
         weights, vectors, points = (list(column) for column in zip(*batch, strict=True))
-        _move_dual(points, vectors, lr, shrink)  # 4
-        images = signed_powers(points, inverse)  # 5
+        # 4: the dual
+        _move_dual(points, vectors, lr, shrink)
+        # 5: the weights, its image
+        images = signed_powers(points, inverse)
         torch._foreach_copy_(weights, keep_where_zero(lr, weights, images))
 
 
@@ -391,12 +398,12 @@ def _compute_schatten(tensors: GroupTensors, duals: StateList) -> SchattenUpdate
     group, parameters = tensors.group, tensors.parameters
     buffers = tensors.states[1]
     averages = [None if buffer is None else local_tensor(buffer).clone() for buffer in buffers]
-    # 1 and 2
+    # 1 and 2: gradients with l2 decay and momentum
     vectors = [
         full_tensor(distribute_like(vector, parameter))
         for vector, parameter in zip(_step_vectors(tensors, averages), parameters, strict=True)
     ]
-    # 3
+    # 3: over their dual norms
     if group["normalize"]:
         vectors = _divide_by_norms(group, vectors, vectors)
     # 4; at p = 2 the weights are their own dual
@@ -407,7 +414,7 @@ def _compute_schatten(tensors: GroupTensors, duals: StateList) -> SchattenUpdate
     ]
     moved = [point * shrink - vector * lr for point, vector in zip(points, vectors, strict=True)]
     moved = keep_where_zero(lr, points, moved)
-    # 5
+    # 5: the weights, powers of the singular values of the dual
     weights = [_power(group, point, inverse) for point in moved]
     if isinstance(lr, Tensor):
         before = [full_tensor(parameter).detach() for parameter in parameters]
@@ -438,9 +445,11 @@ def _step_vectors(tensors: GroupTensors, buffers: StateList) -> TensorList:
     ]
     if group["maximize"]:
         vectors = list(torch._foreach_neg(vectors))
+    # 1: decay as part of the loss
     if group["weight_decay"] and group["decay_mode"] == "l2":
         weights = [local_tensor(p).to(v.dtype) for p, v in zip(parameters, vectors, strict=True)]
         vectors = list(torch._foreach_add(vectors, weights, alpha=group["weight_decay"]))
+    # 2: averages, in the dual space
     local_buffers = [None if buffer is None else local_tensor(buffer) for buffer in buffers]
     return average_gradients(group, vectors, local_buffers)
 

@@ -73,6 +73,7 @@ def polar_factor(
     # the products of a single matrix are faster than those of a batch of one
     is_single = method != "exact" and G.numel() == m * n
     wide = G.reshape((m, n) if is_single else (-1, m, n))
+    # rows at least as long as columns: gram matrices are small then
     wide = wide.mT if m > n else wide
     wide = wide if wide.dtype in (torch.float32, torch.float64) else wide.float()
     if method == "newton-schulz":
@@ -181,14 +182,17 @@ def _compose_express(X: Tensor, quintics: tuple[Quintic, ...]) -> Tensor:
     first, *rest = quintics
     if X.shape[-1] < 3 * X.shape[-2] or not 2 <= len(rest) <= 4:
         return _compose(X, quintics)
-    X = _compose(X, (first,))  # 1
-    gram = X @ X.mT  # 2
+    # 1. the first polynomial
+    X = _compose(X, (first,))
+    # 2. the others, on squares as small as there are rows
+    gram = X @ X.mT
     inner = product = _inner_factor(gram, rest[0])
     for quintic in rest[1:]:
         gram = inner @ gram @ inner
         inner = _inner_factor(gram, quintic)
         product = inner @ product
-    return product @ X  # 3
+    # 3. all of them on X
+    return product @ X
 
 
 def _inner_factor(gram: Tensor, quintic: Quintic) -> Tensor:

@@ -200,6 +200,7 @@ class SteepestDescent(DescentOptimizer):
 
     def _compute_group(self, tensors: GroupTensors, loss: Any) -> list[Portion] | None:
         group, lr = tensors.group, read_scalar(tensors.group, "lr")
+        # without a decomposition nothing can fail
         if not decomposes(group) or is_known_zero(lr):
             return None
         return [_compute_portion(group, lr, rows, in_place=False) for rows in _portions(tensors)]
@@ -207,11 +208,13 @@ class SteepestDescent(DescentOptimizer):
     def _apply_group(self, tensors: GroupTensors, results: list[Portion] | None) -> None:
         group, lr = tensors.group, read_scalar(tensors.group, "lr")
         if results is not None:
+            # directions are there already
             for portion in results:
                 _move(group, lr, portion)
         elif not isinstance(lr, Tensor) and lr and takes_kernel(group, tensors.parameters):
             _move_compiled(tensors, lr)
-        else:  # nothing can fail: each portion moves while it is in the cache
+        else:
+            # each portion moves while it is in the cache
             for rows in _portions(tensors):
                 _move(group, lr, _compute_portion(group, lr, rows, in_place=True))
 
@@ -246,6 +249,7 @@ def _compute_portion(
     # 1: averages of gradients
     vectors = average_gradients(group, descent_gradients(group, gradients), averages)
     weights = [local_tensor(parameter) for parameter in parameters]
+    # a step of length zero moves no bit, whatever the direction
     if is_known_zero(lr):
         return Portion(weights, None, buffers, averages)
     # 2: directions; the gradient of the Frobenius norm is its own
@@ -258,9 +262,11 @@ def _move(group: dict[str, Any], lr: float | Tensor, portion: Portion) -> None:
     """Move weights along their directions, step 3 of the class, and keep their momentum."""
     if portion.directions is None:
         return
+    # decoupled decay, then the step
     if group["weight_decay"]:
         torch._foreach_mul_(portion.weights, 1 - lr * group["weight_decay"])
     add_scaled(portion.weights, portion.directions, -lr)
+    # momentum that was computed aside
     if portion.averages is not portion.buffers:
         for buffer, average in zip(portion.buffers, portion.averages, strict=True):
             if buffer is not None and average is not None:

@@ -5,35 +5,45 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 
 from attsvm.datasets import Encoded
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
-from attsvm.pipeline.trained import Trained
-from attsvm.sklearn import WitnessSVC, layers
-from attsvm.sklearn.pooling import mean_pooling
+from attsvm.pipeline.attention_model import AttentionModel, mean_pooling
+from attsvm.sklearn import WitnessSVC
+from attsvm.sklearn.stage import selected_tokens
 
-Predictors = list[tuple[str, str, str, FloatArray]]
-"""Name, title and sentence of each, and its values of all sequences, of a control in each draw."""
+Predictor = tuple[str, str, str, FloatArray]
+"""Name, title and sentence, and its values ``(n,)`` of all sequences; of a control in each draw."""
 
 CONTROL_DRAWS = 20
-_TOKENS_READ = 100_000
-_TEXT_PENALTIES = (1.0, 10.0, 100.0)
 
 
 def accuracy_table(
-    model: Trained | WitnessSVC, encoded: Encoded, parts: dict[str, IntArray], seed: int
+    encoded: Encoded,
+    splits: dict[str, IntArray],
+    seed: int,
+    predictors: list[Predictor],
+    pooled_values: FloatArray,
+    token_values: FloatArray,
 ) -> list[dict[str, Any]]:
     """The ``accuracy`` list of ``run.json``: one entry per predictor, the same rows for all of
     them.
+
+    Args:
+        encoded: the data.
+        splits: rows of the parts ``train``, ``validation`` and ``test``.
+        seed: of random tokens.
+        predictors: those of the fit.
+        pooled_values: ``(n,)``, of mean pooling.
+        token_values: ``(n, T)``, of each token alone.
     """
     data = encoded.data
-    if isinstance(model, WitnessSVC):
-        values, pooled, alone = _standard(model, data, parts)
-    else:
-        values, pooled, alone = _collective(model, data)
     generator, rows = np.random.default_rng([seed, 1]), np.arange(data.n)
-    draws = [alone[rows, _random_tokens(data, generator)] for _ in range(CONTROL_DRAWS)]
-    values += [
+    draws = [token_values[rows, _random_tokens(data, generator)] for _ in range(CONTROL_DRAWS)]
+    predictors = [
+        *predictors,
         (
             "mean_pooling",
             "mean-pooling logistic regression",
@@ -41,7 +51,7 @@ def accuracy_table(
                 "no attention: logistic regression on the mean token, its penalty chosen on the"
                 " validation part"
             ),
-            pooled,
+            pooled_values,
         ),
         (
             "random_token",
@@ -59,32 +69,32 @@ def accuracy_table(
                 "null: logistic regression on single tokens, each with the label of its sequence,"
                 " applied to the token for which it is surest"
             ),
-            _extreme_token(data, parts["train"], seed),
+            _extreme_token(data, splits["train"], seed),
         ),
     ]
     if texts := _texts(encoded):
-        what = (
+        sentence = (
             "no vectors and no attention: logistic regression on the weighted counts of words and"
             " pairs of words, its penalty chosen on the validation part"
         )
-        found = _bag_of_words(texts, data.labels, parts)
-        values.append(("tfidf", "TF-IDF logistic regression", what, found))
-    majority = 1.0 if (data.labels[parts["train"]] > 0).mean() >= 0.5 else -1.0
-    what = "always the more frequent label of the training part"
-    values.append(("majority", "majority label", what, np.full(data.n, majority)))
-    return [_entry(*each, data.labels, parts) for each in values]
+        values = _bag_of_words(texts, data.labels, splits)
+        predictors.append(("tfidf", "TF-IDF logistic regression", sentence, values))
+    majority = 1.0 if (data.labels[splits["train"]] > 0).mean() >= 0.5 else -1.0
+    sentence = "always the more frequent label of the training part"
+    predictors.append(("majority", "majority label", sentence, np.full(data.n, majority)))
+    return [_entry(predictor, data.labels, splits) for predictor in predictors]
 
 
-def _standard(
-    model: WitnessSVC, data: AttentionData, parts: dict[str, IntArray]
-) -> tuple[Predictors, FloatArray, FloatArray]:
+def witness_predictors(
+    model: WitnessSVC, data: AttentionData, splits: dict[str, IntArray]
+) -> tuple[list[Predictor], FloatArray, FloatArray]:
     """The predictors of the standard assumption, the values of mean pooling ``(n,)``, and the value
     of each token alone ``(n, T)``.
     """
-    alone = np.full(data.mask.shape, -np.inf)
-    alone[data.mask] = np.concatenate(model.decision_function_instances(data))
-    pooled = mean_pooling(data.take(parts["train"]), data.take(parts["validation"]))
-    values: Predictors = [
+    token_values = np.full(data.mask.shape, -np.inf)
+    token_values[data.mask] = np.concatenate(model.decision_function_instances(data))
+    pooled = mean_pooling(data.take(splits["train"]), data.take(splits["validation"]))
+    predictors: list[Predictor] = [
         (
             "soft",
             "standard assumption",
@@ -98,20 +108,20 @@ def _standard(
             "hard",
             "its witness alone",
             "the same model applied to the one token that it selects",
-            alone[np.arange(data.n), model.select(data)],
+            token_values[np.arange(data.n), model.select(data)],
         ),
     ]
-    return values, pooled.decision(data), alone
+    return predictors, pooled.values(data), token_values
 
 
-def _collective(model: Trained, data: AttentionData) -> tuple[Predictors, FloatArray, FloatArray]:
-    """The same of the collective assumption, where the head of the selection says what a token
-    alone is worth.
+def attention_predictors(
+    model: AttentionModel, data: AttentionData
+) -> tuple[list[Predictor], FloatArray, FloatArray]:
+    """The predictors of the collective assumption, the values of mean pooling ``(n,)``, and the
+    value of each token alone ``(n, T)``, by the head of the selection.
     """
-    soft, hard = model.weights_, model.selection_weights_
-    margin_tokens = layers.selected_tokens(data, model.solution_.W)
-    hard_tokens = layers.selected_tokens(data, hard.W)
-    values: Predictors = [
+    soft, hard = model.weights, model.selection_weights
+    predictors: list[Predictor] = [
         (
             "soft",
             "soft attention",
@@ -119,66 +129,63 @@ def _collective(model: Trained, data: AttentionData) -> tuple[Predictors, FloatA
                 "softmax attention with the weights that joint training had at its smallest"
                 " validation loss"
             ),
-            layers.soft_values(data, soft.W, soft.head, soft.intercept),
+            soft.values(data),
         ),
         (
             "soft_final",
             "soft attention, end of training",
             "softmax attention with the weights at the end of the selection stage",
-            layers.soft_values(data, hard.W, hard.head, hard.intercept),
+            hard.values(data),
         ),
         (
             "hard",
             "hard selection",
             "the head applied to the one token with the largest trained attention logit",
-            layers.token_values(data, hard_tokens, hard.head, hard.intercept),
+            hard.token_values(data, selected_tokens(data, hard.W)),
         ),
         (
             "margin",
             "max-margin selection",
             "the head applied to the one token that the max-margin weights select",
-            layers.token_values(data, margin_tokens, hard.head, hard.intercept),
+            hard.token_values(data, selected_tokens(data, model.solution.W)),
         ),
     ]
-    return values, model.baseline_.decision(data), data.tokens @ hard.head + hard.intercept
+    return predictors, model.baseline.values(data), data.tokens @ hard.head + hard.intercept
 
 
 def _texts(encoded: Encoded) -> list[str]:
-    """The texts behind the sequences, as far as a view shows them; none where they are none."""
+    """The texts behind the sequences, as far as a view shows them; empty for other data."""
     if not encoded.views or encoded.views[0].get("kind") != "text":
         return []
     return [str(view["text"]) for view in encoded.views]
 
 
-def _bag_of_words(texts: list[str], labels: FloatArray, parts: dict[str, IntArray]) -> FloatArray:
-    """``(n,)`` values of the baseline that every text classifier has to beat."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-
-    train, validation = parts["train"], parts["validation"]
-    counts = TfidfVectorizer(
+def _bag_of_words(texts: list[str], labels: FloatArray, splits: dict[str, IntArray]) -> FloatArray:
+    """Values ``(n,)`` of the baseline that every text classifier has to beat."""
+    train, validation = splits["train"], splits["validation"]
+    vectorizer = TfidfVectorizer(
         sublinear_tf=True, ngram_range=(1, 2), token_pattern=r"\S+", dtype=np.float64
     )
-    counts.fit([texts[i] for i in train])
-    found = counts.transform(texts)
-    fitted = [
-        LogisticRegression(C=C, max_iter=300).fit(found[train], labels[train])
-        for C in _TEXT_PENALTIES
+    vectorizer.fit([texts[i] for i in train])
+    counts = vectorizer.transform(texts)
+    heads = [
+        LogisticRegression(C=C, max_iter=300).fit(counts[train], labels[train])
+        for C in (1.0, 10.0, 100.0)
     ]
-    scores = [head.score(found[validation], labels[validation]) for head in fitted]
-    return fitted[int(np.argmax(scores))].decision_function(found)
+    scores = [head.score(counts[validation], labels[validation]) for head in heads]
+    return heads[int(np.argmax(scores))].decision_function(counts)
 
 
-def _extreme_token(data: AttentionData, train: IntArray, seed: int) -> FloatArray:
-    """``(n,)`` values of the token with the largest one, of a regression on single tokens in which
-    every sequence has the same weight. Of many tokens a random part is read.
+def _extreme_token(
+    data: AttentionData, train: IntArray, seed: int, most_tokens: int = 100_000
+) -> FloatArray:
+    """Values ``(n,)`` of the token with the largest one, of a regression on single tokens in which
+    every sequence has the same weight. Of more than ``most_tokens`` a random sample is read.
     """
-    from sklearn.linear_model import LogisticRegression
-
     i, t = np.nonzero(data.mask[train])
-    if len(i) > _TOKENS_READ:
-        some = np.random.default_rng([seed, 3]).choice(len(i), _TOKENS_READ, replace=False)
-        i, t = i[some], t[some]
+    if len(i) > most_tokens:
+        sample = np.random.default_rng([seed, 3]).choice(len(i), most_tokens, replace=False)
+        i, t = i[sample], t[sample]
     rows = data.tokens[train[i], t]
     unit = float(np.sqrt(np.mean(np.sum(rows**2, axis=1)))) or 1.0
     head = LogisticRegression(max_iter=200)
@@ -195,18 +202,10 @@ def _random_tokens(data: AttentionData, generator: np.random.Generator) -> IntAr
     return np.argmax(np.where(data.mask, generator.random(data.mask.shape), -1.0), axis=1)
 
 
-def _entry(
-    name: str,
-    title: str,
-    what: str,
-    values: FloatArray,
-    labels: FloatArray,
-    parts: dict[str, IntArray],
-) -> dict[str, Any]:
-    """Accuracies of ``(n,)`` values, or of ``(draws, n)``: ``std`` is over draws, on the test
-    part.
-    """
+def _entry(predictor: Predictor, labels: FloatArray, splits: dict[str, IntArray]) -> dict[str, Any]:
+    """Accuracies of a predictor by split; ``std`` is over draws of a control."""
+    name, title, sentence, values = predictor
     right = (np.atleast_2d(values) > 0) == (labels > 0)
-    spread = float(right[:, parts["test"]].mean(axis=1).std()) if values.ndim == 2 else None
-    shares = {part: float(right[:, rows].mean()) for part, rows in parts.items()}
-    return {"name": name, "title": title, "what": what, **shares, "std": spread}
+    std = float(right[:, splits["test"]].mean(axis=1).std()) if values.ndim == 2 else None
+    shares = {split: float(right[:, rows].mean()) for split, rows in splits.items()}
+    return {"name": name, "title": title, "what": sentence, **shares, "std": std}

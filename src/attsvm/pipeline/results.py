@@ -21,9 +21,9 @@ from attsvm.datasets.arrays import array_view
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.margins import optimal_tokens, token_scores
 from attsvm.norms import Frobenius, Norm
-from attsvm.pipeline.trained import Trained
-from attsvm.sklearn import layers
+from attsvm.pipeline.attention_model import AttentionModel
 from attsvm.sklearn.explaining import smallest_margins
+from attsvm.sklearn.stage import logits, probabilities, selected_tokens
 from attsvm.solvers import MarginSolution, Status, locally_optimal
 from attsvm.training import direction_gap
 
@@ -53,9 +53,13 @@ def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:
         return np.ones(W.shape[:-2])
     if measure_of(norm) != "margin":
         return np.where(W.any(axis=(-2, -1)), norm.direction_divergence(solution.W, W), 1.0)
-    looks = W.reshape(-1, *W.shape[-2:])
     reached = (
-        np.array([smallest_margins(solution.margins, look, norm).min() for look in looks])
+        np.array(
+            [
+                smallest_margins(solution.margins, matrix, norm).min()
+                for matrix in W.reshape(-1, *W.shape[-2:])
+            ]
+        )
         / solution.margin
     )
     return np.asarray(np.maximum(1.0 - reached, 0.0).reshape(W.shape[:-2]))
@@ -64,19 +68,21 @@ def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def selection_results(model: Trained, train: AttentionData, saturation: float) -> dict[str, Any]:
+def selection_results(
+    model: AttentionModel, train: AttentionData, saturation: float
+) -> dict[str, Any]:
     """How many sequences select one token, which of them the best one."""
-    several, steps = train.lengths >= 2, model.trajectory_.steps
-    probability = model.trajectory_.softmax_probability[-1]
+    several, steps = train.lengths >= 2, model.trajectory.steps
+    probability = model.trajectory.softmax_probability[-1]
     half = int(np.searchsorted(steps, steps[-1] / 2))
-    midway = model.trajectory_.softmax_probability[half] >= saturation
-    selected = model.solution_.margins.selected
-    scores = token_scores(train, model.selection_weights_.head)
+    midway = model.trajectory.softmax_probability[half] >= saturation
+    selected = model.solution.margins.selected
+    scores = token_scores(train, model.selection_weights.head)
     best = scores.max(axis=1, keepdims=True)
     is_optimal = scores[np.arange(train.n), selected] == best[:, 0]
     local = (
-        locally_optimal(model.solution_, scores)
-        if model.solution_.status == "optimal" and model.solution_.slack is None
+        locally_optimal(model.solution, scores)
+        if model.solution.status == "optimal" and model.solution.slack is None
         else None
     )
     return {
@@ -94,12 +100,12 @@ def selection_results(model: Trained, train: AttentionData, saturation: float) -
     }
 
 
-def margin_results(model: Trained) -> dict[str, Any]:
+def margin_results(model: AttentionModel) -> dict[str, Any]:
     """The certified programme, and how much of its margin the trained weights reach."""
-    solution, W = model.solution_, model.selection_weights_.W
-    trained = smallest_margins(solution.margins, W, model.norm_)
-    norm, smallest = float(model.norm_.value(W)), float(trained.min())
-    return solution_results(solution, model.hard_status_) | {
+    solution, W = model.solution, model.selection_weights.W
+    trained = smallest_margins(solution.margins, W, model.norm)
+    norm, smallest = float(model.norm.value(W)), float(trained.min())
+    return solution_results(solution, model.hard_status) | {
         "trained_norm": norm,
         "trained_min_margin": smallest * norm,
         "trained_margin": smallest,
@@ -135,19 +141,19 @@ def solution_results(solution: MarginSolution, hard_status: Status) -> dict[str,
     }
 
 
-def direction_results(model: Trained) -> tuple[dict[str, Any], Arrays]:
+def direction_results(model: AttentionModel) -> tuple[dict[str, Any], Arrays]:
     """How the trained weights compare with the max-margin weights, and the same at every record
     ``(R,)``.
     """
     # The trajectory is in internal units, which differ from the data's by one positive factor:
     # directions and ratios are the same.
-    W, solution, trajectory = model.selection_weights_.W, model.solution_, model.trajectory_
-    courses = {
+    W, solution, trajectory = model.selection_weights.W, model.solution, model.trajectory
+    curves = {
         "trajectory_direction_gap": trajectory.direction_gap(solution.W),
         "trajectory_distance": distances(trajectory.W, solution),
     }
-    gaps, course, steps = *courses.values(), trajectory.steps
-    tenth, half = (int(np.searchsorted(steps, steps[-1] / parts)) for parts in (10, 2))
+    gaps, falls, steps = *curves.values(), trajectory.steps
+    tenth, half = (int(np.searchsorted(steps, steps[-1] / count)) for count in (10, 2))
     last = float(direction_gap(W, solution.W))
     hard = solution.status == "optimal" and solution.slack is None
     return {
@@ -155,27 +161,27 @@ def direction_results(model: Trained) -> tuple[dict[str, Any], Arrays]:
         "gap": last,
         "angle_degrees": float(np.degrees(2.0 * np.arcsin(min(np.sqrt(last / 2.0), 1.0)))),
         "certified_angle_degrees": float(np.degrees(solution.angle_bound()))
-        if hard and model.norm_ == Frobenius()
+        if hard and model.norm == Frobenius()
         else None,
         "first_gap": float(gaps[tenth]),
-        "measure": measure_of(model.norm_),
+        "measure": measure_of(model.norm),
         "distance": float(distances(W, solution)),
-        "first_distance": float(course[tenth]),
-        "midway_distance": float(course[half]),
-        "falling": bool(course[-1] < min(0.9 * course[tenth], course[half])),
-    }, courses
+        "first_distance": float(falls[tenth]),
+        "midway_distance": float(falls[half]),
+        "falling": bool(falls[-1] < min(0.9 * falls[tenth], falls[half])),
+    }, curves
 
 
 def run_arrays(
-    model: Trained,
+    model: AttentionModel,
     train: AttentionData,
-    parts: dict[str, IntArray],
-    courses: Arrays,
+    splits: dict[str, IntArray],
+    curves: Arrays,
     saturation: float,
 ) -> Arrays:
     """The content of ``arrays.safetensors``; see ``docs/run-folder.md``."""
-    solution, soft, hard = model.solution_, model.weights_, model.selection_weights_
-    trajectory, joint = model.trajectory_, model.joint_trajectory_
+    solution, soft, hard = model.solution, model.weights, model.selection_weights
+    trajectory, joint = model.trajectory, model.joint_trajectory
     optimal = optimal_tokens(train, hard.head, ties="first")
     plane = plane_arrays(
         train,
@@ -198,8 +204,8 @@ def run_arrays(
         "selected": solution.margins.selected,
         "optimal": optimal,
         "probability": trajectory.softmax_probability[-1],
-        "trained_margins": smallest_margins(solution.margins, hard.W, model.norm_),
-        "best_margins": smallest_margins(solution.margins, solution.W, model.norm_),
+        "trained_margins": smallest_margins(solution.margins, hard.W, model.norm),
+        "best_margins": smallest_margins(solution.margins, solution.W, model.norm),
         "support_tokens": solution.support_tokens(),
         "attention_mean": np.stack(
             [
@@ -207,15 +213,15 @@ def run_arrays(
                 for label in (-1.0, 1.0)
             ]
         ),
-        **parts,
+        **splits,
         **plane,
         "trajectory_step": trajectory.steps,
         "trajectory_loss": trajectory.loss,
         "trajectory_norm": (
-            trajectory.norm if model.norm_ == Frobenius() else model.norm_.value(trajectory.W)
+            trajectory.norm if model.norm == Frobenius() else model.norm.value(trajectory.W)
         )
-        / model.unit_,
-        **courses,
+        / model.unit,
+        **curves,
         "trajectory_probability": trajectory.softmax_probability.mean(axis=-1),
         "trajectory_saturated": trajectory.saturated(saturation),
         "trajectory_optimal": (trajectory.selected == optimal).mean(axis=-1),
@@ -247,25 +253,25 @@ def chosen_words(
     if not views or views[0].get("kind") != "text":
         return []
     chosen = [_chosen_word(view, int(t)) for view, t in zip(views, tokens, strict=True)]
-    held = np.zeros(len(chosen), dtype=np.bool_)
-    held[test] = True
+    is_test = np.zeros(len(chosen), dtype=np.bool_)
+    is_test[test] = True
     right = (values > 0) == (encoded.data.labels > 0)
-    found = []
+    classes = []
     for sign, name in zip((False, True), names, strict=True):
         rows: dict[str, list[int]] = {}
         for i in np.flatnonzero((values > 0) == sign):
             if chosen[i]:
                 rows.setdefault(chosen[i], []).append(int(i))
-        often = sorted(rows, key=lambda word: (-len(rows[word]), word))[:WORDS]
+        frequent = sorted(rows, key=lambda word: (-len(rows[word]), word))[:WORDS]
         words = []
-        for word in often:
-            seen = [i for i in rows[word] if held[i]]
-            share = float(right[seen].mean()) if seen else None
+        for word in frequent:
+            held_out = [i for i in rows[word] if is_test[i]]
+            share = float(right[held_out].mean()) if held_out else None
             words.append(
-                {"word": word, "times": len(rows[word]), "held_out": len(seen), "right": share}
+                {"word": word, "times": len(rows[word]), "held_out": len(held_out), "right": share}
             )
-        found.append({"class": name, "texts": int(sum(map(len, rows.values()))), "words": words})
-    return found
+        classes.append({"class": name, "texts": int(sum(map(len, rows.values()))), "words": words})
+    return classes
 
 
 def _chosen_word(view: dict[str, Any], token: int) -> str:
@@ -305,18 +311,18 @@ def plane_arrays(
 
 
 def choose_examples(
-    model: Trained, encoded: Encoded, parts: dict[str, IntArray], seed: int
+    model: AttentionModel, encoded: Encoded, splits: dict[str, IntArray], seed: int
 ) -> list[dict[str, Any]]:
     """The content of ``examples.json``: support sequences of the training part, then confident,
     wrong and typical ones of the test part.
     """
-    data, hard, test = encoded.data, model.selection_weights_, parts["test"]
-    tokens = layers.selected_tokens(data, hard.W)
-    values = layers.token_values(data, tokens, hard.head, hard.intercept)
+    data, weights, test = encoded.data, model.selection_weights, splits["test"]
+    tokens = selected_tokens(data, weights.W)
+    values = weights.token_values(data, tokens)
     right = (values > 0) == (data.labels > 0)
-    # numbered within the training part
-    holding = dict.fromkeys(model.solution_.support_tokens()[:SUPPORT_CONSTRAINTS, 0].tolist())
-    support = parts["train"][list(holding)]
+    # support tokens count within the training part
+    support_rows = dict.fromkeys(model.solution.support_tokens()[:SUPPORT_CONSTRAINTS, 0].tolist())
+    support = splits["train"][list(support_rows)]
     by_confidence = test[np.argsort(-np.abs(values[test]), kind="stable")]
     confident = _both_labels(by_confidence[right[by_confidence]], data)
     wrong = by_confidence[~right[by_confidence]][:PER_GROUP]
@@ -331,11 +337,11 @@ def choose_examples(
     chosen = np.array([int(i) for _, _, rows in groups for i in rows], dtype=np.int64)
     if not len(chosen):
         return []
-    labels = [(group, part) for group, part, rows in groups for _ in rows]
+    titles = [(group, split) for group, split, rows in groups for _ in rows]
     entries = _entries(model, data.take(chosen), chosen, tokens[chosen], values[chosen])
     return [
-        {"part": part, "group": group, **entry, "view": _view(encoded, entry["sequence"])}
-        for (group, part), entry in zip(labels, entries, strict=True)
+        {"part": split, "group": group, **entry, "view": _view(encoded, entry["sequence"])}
+        for (group, split), entry in zip(titles, entries, strict=True)
     ]
 
 
@@ -358,22 +364,32 @@ def _view(encoded: Encoded, i: int) -> dict[str, Any]:
 
 
 def _entries(
-    model: Trained, shown: AttentionData, chosen: IntArray, tokens: IntArray, values: FloatArray
+    model: AttentionModel,
+    data: AttentionData,
+    sequences: IntArray,
+    tokens: IntArray,
+    values: FloatArray,
 ) -> Iterator[dict[str, Any]]:
-    """Everything about the sequences at the positions ``chosen``, with the token that each selects
-    and the value of that.
+    """The entries of ``examples.json`` about these sequences.
+
+    Args:
+        model: the trained attention.
+        data: the sequences.
+        sequences: ``(n,)``, their positions in the whole data.
+        tokens: ``(n,)``, the token that each selects.
+        values: ``(n,)``, the value of that token alone.
     """
-    probability = layers.probabilities(shown, model.weights_.W)
-    scores = shown.labels[:, None] * (shown.tokens @ model.selection_weights_.head)
-    W, rows = model.solution_.W, np.arange(shown.n)
-    logits = layers.logits(shown, W / (float(model.norm_.value(W)) or 1.0))
-    margins = logits[rows, tokens][:, None] - logits
+    probability = probabilities(data, model.weights.W)
+    scores = data.labels[:, None] * (data.tokens @ model.selection_weights.head)
+    W, rows = model.solution.W, np.arange(data.n)
+    unit_logits = logits(data, W / (float(model.norm.value(W)) or 1.0))
+    margins = unit_logits[rows, tokens][:, None] - unit_logits
     margins[rows, tokens] = np.inf
-    for k, visible in enumerate(shown.mask):
+    for k, visible in enumerate(data.mask):
         lone, length = visible.sum() < 2, int(np.flatnonzero(visible)[-1]) + 1
         yield {
-            "sequence": int(chosen[k]),
-            "label": int(shown.labels[k]),
+            "sequence": int(sequences[k]),
+            "label": int(data.labels[k]),
             "predicted": 1 if values[k] > 0 else -1,
             "value": float(values[k]),
             "selected": int(tokens[k]),

@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.base.errors import InputError
-from attsvm.base.files import brief, write_file
+from attsvm.base.files import brief, read_json, write_file, write_json
 from attsvm.base.printable import name_of
-from attsvm.base.store import announce, read_json, read_run, write_json
+from attsvm.base.store import announce, read_run
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.bags import Bags, as_bags, bag_labels
 from attsvm.report import pixels
-from attsvm.report.endings import paragraphs
-from attsvm.report.page import POLICY, document
+from attsvm.report.page import POLICY, document, end_paragraphs
 from attsvm.solvers import MarginSolution
 
 CONTENT = "page.json"
@@ -141,16 +140,21 @@ def write_bags(
     """
     bags = as_bags(X, bag_ids)
     labels = bag_labels(y, bags)
-    given = X if isinstance(X, AttentionData) else bags  # which keeps its queries
-    seen = _Seen(model, given, bags, labels, _looks(instances, bags), names)
-    fitted = (seen, explained) if explained else None
-    return write_file(path, _document(_content(seen, fitted, title), None))
+    data = X if isinstance(X, AttentionData) else bags  # which keeps its queries
+    read = _ModelOfBags(model, data, bags, labels, _pictures(instances, bags), names)
+    explanation = (read, explained) if explained else None
+    return write_file(path, _document(_content(read, explanation, title), None))
 
 
 @dataclass(frozen=True)
-class Shown:
-    """Bags for :func:`write_joint_page`: their data, how their instances look, their names, and the
-    names of the classes -1 and +1.
+class PageBags:
+    """Bags for :func:`write_joint_page`.
+
+    Attributes:
+        data: the bags, with their queries and labels.
+        instances: texts or images of their instances, see :func:`write_bags`.
+        names: of the bags.
+        class_names: of the classes -1 and +1.
     """
 
     data: AttentionData
@@ -158,27 +162,29 @@ class Shown:
     names: list[str]
     class_names: Sequence[str]
 
-    def seen(self, model: Any) -> _Seen:
-        """What the model says about them."""
+    def read(self, model: Any) -> _ModelOfBags:
+        """The model's predictions and evidence of these bags."""
         bags = as_bags(self.data)
-        looks = _looks(self.instances, bags)
-        return _Seen(
-            model, self.data, bags, bag_labels(None, bags), looks, self.names, self.class_names
+        pictures = _pictures(self.instances, bags)
+        return _ModelOfBags(
+            model, self.data, bags, bag_labels(None, bags), pictures, self.names, self.class_names
         )
 
 
 def write_joint_page(
     path: Path,
     model: Any,
-    held: Shown,
-    learned: tuple[Shown, Explanation],
+    held_out: PageBags,
+    explained: tuple[PageBags, Explanation],
     run: dict[str, Any],
 ) -> Path:
-    """The page of a fit: what it measured (``run``, the content of ``run.json``), the bags that it
-    held out, and the support instances among those it was fitted to.
+    """Write the page of a fit: what it measured (``run``, the content of ``run.json``), the bags
+    that it held out, and the support instances among those it was fitted to.
     """
-    fitted = learned[0].seen(model), learned[1]
-    content = _content(held.seen(model), fitted, run["dataset"]["title"])
+    bags, explanation = explained
+    content = _content(
+        held_out.read(model), (bags.read(model), explanation), run["dataset"]["title"]
+    )
     content = json.loads(json.dumps(content))  # as it is read back
     write_json(path.with_name(CONTENT), content)
     return write_file(path, _document(content, run))
@@ -209,20 +215,29 @@ def write_again(folder: Path) -> Path | None:
     return write_file(folder / "report.html", page)
 
 
-def _content(seen: _Seen, fitted: tuple[_Seen, Explanation] | None, title: str) -> dict[str, Any]:
-    """What a page says of bags, ready for JSON."""
+def _content(
+    bags: _ModelOfBags, explained: tuple[_ModelOfBags, Explanation] | None, title: str
+) -> dict[str, Any]:
+    """The content of a page of bags, ready for JSON.
+
+    Args:
+        bags: those of the page.
+        explained: the bags whose margin was solved, and that; None without.
+        title: of the page.
+    """
+    support_bags, explanation = explained or (None, None)
     return {
         "title": title,
-        "totals": seen.totals(),
+        "totals": bags.totals(),
         "groups": [
-            [*GROUPS[name], [asdict(seen.card(i)) for i in rows[:SHOWN]], len(rows)]
-            for name, rows in seen.groups().items()
+            [*GROUPS[name], [asdict(bags.card(i)) for i in rows[:SHOWN]], len(rows)]
+            for name, rows in bags.groups().items()
             if len(rows)
         ],
-        "support": fitted[0].support(fitted[1]) if fitted else [],
-        "certificate": _certificate(seen.estimator, fitted[1].solution if fitted else None),
-        "standard": seen.estimator.assumption == "standard",
-        "classes": [seen.class_name(label) for label in seen.estimator.classes_],
+        "support": support_bags.support(explanation) if support_bags and explanation else [],
+        "certificate": _certificate(bags.estimator, explanation.solution if explanation else None),
+        "standard": bags.estimator.assumption == "standard",
+        "classes": [bags.class_name(label) for label in bags.estimator.classes_],
     }
 
 
@@ -234,57 +249,67 @@ def _document(content: dict[str, Any], run: dict[str, Any] | None) -> str:
         run=run,
         accuracy=sorted(results.get("accuracy", []), key=lambda row: -row["test"]),
         words=results.get("words") or [],
-        ends=paragraphs(run["verdict"].get("ends")) if run else [],
+        ends=end_paragraphs(run["verdict"].get("ends")) if run else [],
         **content,
     )
 
 
-class _Seen:
-    """Everything that the model says about the bags, asked for once."""
+class _ModelOfBags:
+    """Predictions, evidence and values of a model for some bags, each computed once.
+
+    Args:
+        model: the classifier, or a pipeline that ends in it.
+        data: the bags as they were passed, with their queries.
+        bags: as one table.
+        labels: ``(n,)``.
+        pictures: kind of the instances, and their texts or images.
+        names: of the bags.
+        class_names: of two classes.
+    """
 
     def __init__(
         self,
         model: Any,
-        given: Any,
+        data: Any,
         bags: Bags,
         labels: np.ndarray[Any, Any],
-        looks: tuple[str, Any],
+        pictures: tuple[str, Any],
         names: Sequence[str] | None,
         class_names: Sequence[str] | None = None,
     ) -> None:
         if names is not None and len(names) != bags.n:
             raise InputError(f"there are {len(names)} names for {bags.n} bags; give one for each")
-        self.bags, self.labels, (self.kind, self.looks) = bags, labels, looks
+        self.bags, self.labels, (self.kind, self.pictures) = bags, labels, pictures
         self.names, self.class_names = names, class_names
         self.estimator = model[-1] if hasattr(model, "named_steps") else model
-        inner = model[:-1].transform(bags) if hasattr(model, "named_steps") else given
+        inner = model[:-1].transform(bags) if hasattr(model, "named_steps") else data
         self.predicted = self.estimator.predict(inner)
         self.column = np.searchsorted(self.estimator.classes_, self.predicted)
         self.correct = self.predicted == labels
         self.evidence = self.estimator.evidence(inner)
         self.probability = self.estimator.predict_proba(inner)[np.arange(bags.n), self.column]
-        self.parts = self._toward(self.estimator.contributions(inner))
+        self.contributions = self._toward(self.estimator.contributions(inner))
         self.values = self._toward(self.estimator.decision_function_instances(inner))
 
     def _toward(self, values: list[FloatArray]) -> list[FloatArray]:
         """Values of instances towards the predicted class of their bag."""
         return [
-            part[:, column] if part.ndim > 1 else (1 if column else -1) * part
-            for part, column in zip(values, self.column, strict=True)
+            bag[:, column] if bag.ndim > 1 else (1 if column else -1) * bag
+            for bag, column in zip(values, self.column, strict=True)
         ]
 
     def totals(self) -> dict[str, Any]:
         """Shares for the top of the page."""
-        found = self.evidence
+        evidence = self.evidence
         return {
             "bags": self.bags.n,
             "instances": len(self.bags.rows),
             "correct": int(self.correct.sum()),
             "accuracy": float(self.correct.mean()),
-            "sufficient": float(np.mean(found.sufficient)),
-            "necessary": float(np.mean(found.necessary)),
-            "agrees": float(np.mean(found.agrees)),
-            "rejected": int(found.rejected.sum()),
+            "sufficient": float(np.mean(evidence.sufficient)),
+            "necessary": float(np.mean(evidence.necessary)),
+            "agrees": float(np.mean(evidence.agrees)),
+            "rejected": int(evidence.rejected.sum()),
         }
 
     def groups(self) -> dict[str, IntArray]:
@@ -301,33 +326,34 @@ class _Seen:
         }
 
     def _in_turn(self, rows: IntArray) -> IntArray:
-        """The classes in turn, each in the order of ``rows``."""
-        place = np.zeros(len(rows), dtype=np.int64)
+        """The rows with the predicted classes in turn, each in the order of ``rows``."""
+        turns = np.zeros(len(rows), dtype=np.int64)
         for column in np.unique(self.column[rows]):
-            own = self.column[rows] == column
-            place[own] = np.arange(own.sum())
-        return rows[np.argsort(place, kind="stable")]
+            in_class = self.column[rows] == column
+            turns[in_class] = np.arange(in_class.sum())
+        return rows[np.argsort(turns, kind="stable")]
 
     def card(self, i: int) -> Card:
         """One bag."""
-        part, value, found = self.parts[i], self.values[i], self.evidence
-        selected = found.instances[i]
+        contributions, values, evidence = self.contributions[i], self.values[i], self.evidence
+        selected = evidence.instances[i]
         limit = _INSTANCES[self.kind]
-        kept = np.union1d(np.argsort(-np.abs(part), kind="stable")[:limit], selected)
+        largest_first = np.argsort(-np.abs(contributions), kind="stable")
+        tokens = np.union1d(largest_first[:limit], selected)
         if self.kind != "text":  # sentences stay in their order
-            kept = kept[np.argsort(-part[kept], kind="stable")]
-        largest = float(np.abs(part).max()) or 1.0
-        shown = [
+            tokens = tokens[np.argsort(-contributions[tokens], kind="stable")]
+        largest = float(np.abs(contributions).max()) or 1.0
+        instances = [
             Instance(
                 str(t + 1),
-                *self._look(i, int(t)),
-                float(part[t]),
-                float(abs(part[t]) / largest),
-                bool(part[t] < 0),
-                float(value[t]),
+                *self._picture(i, int(t)),
+                float(contributions[t]),
+                float(abs(contributions[t]) / largest),
+                bool(contributions[t] < 0),
+                float(values[t]),
                 bool(t in selected),
             )
-            for t in kept
+            for t in tokens
         ]
         return Card(
             self._name(i),
@@ -335,14 +361,14 @@ class _Seen:
             self.class_name(self.predicted[i]),
             bool(self.correct[i]),
             float(self.probability[i]),
-            float(found.margin[i]),
-            bool(found.rejected[i]),
-            bool(found.sufficient[i]),
-            bool(found.necessary[i]),
+            float(evidence.margin[i]),
+            bool(evidence.rejected[i]),
+            bool(evidence.sufficient[i]),
+            bool(evidence.necessary[i]),
             self.kind,
-            all(len(one.text) < _WORD for one in shown),
-            shown,
-            int(self.bags.lengths[i]) - len(shown),
+            all(len(instance.text) < _WORD for instance in instances),
+            instances,
+            int(self.bags.lengths[i]) - len(instances),
         )
 
     def class_name(self, label: Any) -> str:
@@ -354,18 +380,19 @@ class _Seen:
     def _name(self, i: int) -> str:
         return f"bag {i + 1}" if self.names is None else str(self.names[i])
 
-    def _look(self, i: int, t: int) -> tuple[str, str]:
+    def _picture(self, i: int, t: int) -> tuple[str, str]:
+        """The text and the image of an instance, one of them empty."""
         source = int(self.bags.source[self.bags.offsets[i] + t])
         if self.kind == "text":
-            return str(self.looks[source]), ""
+            return str(self.pictures[source]), ""
         if self.kind == "image":
-            return "", pixels.data_uri(self.looks[source], *self.looks_range)
+            return "", pixels.data_uri(self.pictures[source], *self._pixel_range)
         return "", ""
 
     @property
-    def looks_range(self) -> tuple[float, float]:
-        """The pixels that are black and white."""
-        return 0.0, 255.0 if self.looks.max() > 1.0 else 1.0
+    def _pixel_range(self) -> tuple[float, float]:
+        """The values of black and white pixels."""
+        return 0.0, 255.0 if self.pictures.max() > 1.0 else 1.0
 
     def support(self, explained: Explanation) -> list[dict[str, Any]]:
         """The instances whose constraints hold the margin up, by falling multiplier."""
@@ -392,30 +419,31 @@ class _Seen:
         return rows
 
     def _titled(self, i: int, t: int) -> tuple[str, str, str]:
-        return (f"instance {t + 1}", *self._look(i, t))
+        return (f"instance {t + 1}", *self._picture(i, t))
 
 
-def _looks(instances: Any, bags: Bags) -> tuple[str, Any]:
-    """The kind of the instances, and how they look by the row of their source."""
+def _pictures(instances: Any, bags: Bags) -> tuple[str, Any]:
+    """The kind of the instances, and their texts or images by the row of their source."""
     if instances is None:
         return "array", None
     if not isinstance(instances, np.ndarray) and isinstance(instances[0], str):
-        kind, looks = "text", instances
+        kind, pictures = "text", instances
     else:
-        looks = np.asarray(instances, dtype=np.float64)
-        if looks.ndim == 4 and looks.shape[3] == 1:
-            looks = looks[..., 0]
-        if not (looks.ndim == 3 or (looks.ndim == 4 and looks.shape[3] == 3)):
+        pictures = np.asarray(instances, dtype=np.float64)
+        if pictures.ndim == 4 and pictures.shape[3] == 1:
+            pictures = pictures[..., 0]
+        if not (pictures.ndim == 3 or (pictures.ndim == 4 and pictures.shape[3] == 3)):
             raise InputError(
-                f"instances has shape {looks.shape}; give texts, or images of one or three channels"
+                f"instances has shape {pictures.shape}; give texts, or images of one or three"
+                " channels"
             )
         kind = "image"
-    if len(looks) <= int(bags.source.max()):
+    if len(pictures) <= int(bags.source.max()):
         raise InputError(
-            f"instances has {len(looks)} entries and the bags speak of row"
+            f"instances has {len(pictures)} entries and the bags speak of row"
             f" {int(bags.source.max())}; give one for each row"
         )
-    return kind, looks
+    return kind, pictures
 
 
 def _certificate(estimator: Any, solution: MarginSolution | None) -> dict[str, Any]:

@@ -49,9 +49,3 @@ ENDS = {
     ),
 }
 """Title and paragraph of each name in ``verdict.ends`` of ``run.json``."""
-
-
-def paragraphs(ends: object) -> list[tuple[str, str]]:
-    """Those of a run; none where it names none."""
-    names = ends if isinstance(ends, list) else []
-    return [ENDS[name] for name in names if name in ENDS]

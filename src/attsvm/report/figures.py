@@ -58,16 +58,16 @@ def accuracy(run: Run) -> Picture | None:
     with canvas(0.95 + 0.2 * lines + 0.13 * len(entries)) as (figure, panels):
         axes = panels[0]
         lowest = 1.0
-        for place, entry in enumerate(entries):
+        for row, entry in enumerate(entries):
             ours = entry.get("name") in ATTENTION_NAMES
             colour = TRAINED if ours else FAINT
             test, train = float(entry["test"]), finite(entry.get("train"))
-            axes.axhline(place, color=RULE, linewidth=0.7, zorder=0)
+            axes.axhline(row, color=RULE, linewidth=0.7, zorder=0)
             spread = finite(entry.get("std")) or 0.0
             if spread > 0:
                 axes.plot(
                     [max(0, test - spread), min(1, test + spread)],
-                    [place, place],
+                    [row, row],
                     color=colour,
                     linewidth=3,
                     alpha=0.45,
@@ -75,7 +75,7 @@ def accuracy(run: Run) -> Picture | None:
             if train is not None:
                 axes.plot(
                     train,
-                    place,
+                    row,
                     "o",
                     markersize=6,
                     color=colour,
@@ -83,11 +83,11 @@ def accuracy(run: Run) -> Picture | None:
                     markeredgewidth=1.1,
                     zorder=2,
                 )
-            axes.plot(test, place, "o", markersize=6.5, color=colour, zorder=3)
+            axes.plot(test, row, "o", markersize=6.5, color=colour, zorder=3)
             lowest = min(lowest, test - spread, test if train is None else train)
             axes.text(
                 1.03,
-                place,
+                row,
                 percent(test),
                 transform=axes.get_yaxis_transform(),
                 va="center",
@@ -147,7 +147,7 @@ def joint(run: Run) -> Picture | None:
             axes.axvline(best, color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)))
             low, high = axes.get_xlim()
             left = best > (low + high) / 2
-            curves = [np.interp(best, steps, each) for each in (training, validation)]
+            curves = [np.interp(best, steps, losses) for losses in (training, validation)]
             top = bool(np.mean(curves) < np.mean(axes.get_ylim()))  # where the curves are not
             axes.annotate(
                 f"kept: {count(best)}",
@@ -218,12 +218,12 @@ def _course(
     if columns is None:
         return None
     with canvas(_HEIGHT) as (figure, panels):
-        shown = course(
+        is_drawn = course(
             panels[0], columns[0], columns[1], colour, logarithmic_values=logarithmic_values
         )
-        if not shown.any():
+        if not is_drawn.any():
             return None
-        steps, values = (column[shown] for column in columns)
+        steps, values = (column[is_drawn] for column in columns)
         panels[0].set_title(title)
         panels[0].set_xlabel("step of the selection stage")
         label_ends(panels[0], [(values[-1], number(values[-1]), colour)])
@@ -244,16 +244,16 @@ def selection(run: Run) -> Picture | None:
     if columns is None:
         return None
     # the records that a logarithmic axis can show
-    shown = np.flatnonzero(np.isfinite(columns[0]) & (columns[0] > 0))
-    if not len(shown):
+    finite_rows = np.flatnonzero(np.isfinite(columns[0]) & (columns[0] > 0))
+    if not len(finite_rows):
         return None
-    steps, mean, saturated, optimal = (column[shown] for column in columns)
+    steps, mean, saturated, optimal = (column[finite_rows] for column in columns)
     least = run.at("results.selection.threshold")
     over = "saturated" if finite(least) is None else f"above\n{threshold(least)}"
     with canvas(_HEIGHT) as (figure, panels):
         axes = panels[0]
         axes.axhline(100, color=RULE, linewidth=0.7, zorder=0)
-        dots = markers(len(shown))
+        dots = markers(len(finite_rows))
         axes.plot(
             steps, 100 * optimal, color=FAINT, linewidth=1.1, linestyle=(0, (4, 2)), marker=dots
         )
@@ -331,10 +331,10 @@ def direction(run: Run) -> Picture | None:
         return None
     with canvas(2.75) as (figure, panels):
         axes = panels[0]
-        shown = course(axes, columns[0], columns[1], logarithmic_values=True)
-        if not shown.any():
+        is_drawn = course(axes, columns[0], columns[1], logarithmic_values=True)
+        if not is_drawn.any():
             return None
-        steps, gaps = (column[shown] for column in columns)
+        steps, gaps = (column[is_drawn] for column in columns)
         axes.set_title(title)
         axes.set_xlabel("step of the selection stage")
         angle = math.degrees(math.acos(max(-1.0, min(1.0, 1.0 - float(gaps[-1])))))

@@ -80,8 +80,8 @@ def _solution(of: MarginSolution) -> Rows:
 
 
 def _batch(of: SolutionBatch) -> Rows:
-    found, counts = np.unique(of.status, return_counts=True)
-    rows = [(str(status), count(int(k))) for status, k in zip(found, counts, strict=True)]
+    statuses, counts = np.unique(of.status, return_counts=True)
+    rows = [(str(status), count(int(k))) for status, k in zip(statuses, counts, strict=True)]
     if of.optimal.any():
         least, most = (number(end(of.norm[of.optimal]), 6) for end in (np.min, np.max))
         rows.append(("norm of the weights", f"{least} to {most}"))
@@ -105,8 +105,8 @@ def _verdict(of: Verdict) -> Rows:
         rows.append(("instances that pass", f"{count(of.passed)} of {count(of.counted)}"))
     rows += [(name, number(worst, 4)) for name, worst in of.parts.items()]
     if of.null is not None and of.claim.null is not None:
-        told = f"{of.claim.null.words}: {number(of.null.measured, 4)}, {of.null.verdict}"
-        rows.append(("null", told))
+        null = f"{of.claim.null.words}: {number(of.null.measured, 4)}, {of.null.verdict}"
+        rows.append(("null", null))
     if of.unmet:
         rows.append(("no instance has", "; ".join(of.unmet)))
     if of.explanation:

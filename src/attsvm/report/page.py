@@ -18,7 +18,7 @@ from attsvm.base.store import announce
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.norms import Lp, parse_norm
 from attsvm.report import pixels, printing, token_sequences
-from attsvm.report.endings import paragraphs
+from attsvm.report.endings import ENDS
 from attsvm.report.explorer import fragment, script_hash, style
 from attsvm.report.explorer.states import Own, state_of
 from attsvm.report.figures import accuracy_rows, draw
@@ -156,7 +156,7 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
         tally=tally(run.objects("claims")),
         accuracy=accuracy_rows(run),
         words=run.objects("results.words"),
-        ends=paragraphs(run.at("verdict.ends")),
+        ends=end_paragraphs(run.at("verdict.ends")),
         groups=token_sequences.groups(run),
         shown=token_sequences.SHOWN,
         peak=token_sequences.peak(run),
@@ -170,15 +170,21 @@ def render_page(run: Run, pictures: dict[str, Picture]) -> str:
     )
 
 
+def end_paragraphs(ends: object) -> list[tuple[str, str]]:
+    """Titles and paragraphs of the ``ends`` of a verdict; empty where it names none."""
+    names = ends if isinstance(ends, list) else []
+    return [ENDS[name] for name in names if name in ENDS]
+
+
 def tally(claims: list[dict[str, Any]]) -> str:
     """``5 of 7 claims hold, 1 not shown, 2 not applicable``: those that do not apply are not
     counted with the others, and not hidden.
     """
     verdicts = [claim.get("verdict") for claim in claims]
-    counted = sum(verdicts.count(each) for each in ("holds", "fails", "not shown"))
-    others = [(each, verdicts.count(each)) for each in ("not shown", "not applicable")]
+    counted = sum(verdicts.count(verdict) for verdict in ("holds", "fails", "not shown"))
+    others = [(verdict, verdicts.count(verdict)) for verdict in ("not shown", "not applicable")]
     words = ([f"{verdicts.count('holds')} of {counted} claims hold"] if counted else []) + [
-        f"{number} {each}" for each, number in others if number
+        f"{number} {verdict}" for verdict, number in others if number
     ]
     return ", ".join(words)
 
@@ -397,12 +403,12 @@ def constraints(run: Run) -> list[Constraint]:
             break
         # i counts within the training part, examples within the original data
         i, rival = int(sequences[c]), int(rivals[c])
-        token, place = int(selected[i]), int(train[i])
-        view = views.get(place, {})
+        token, sequence = int(selected[i]), int(train[i])
+        view = views.get(sequence, {})
         image = view.get("kind") == "image"
         rows.append(
             Constraint(
-                sequence=place,
+                sequence=sequence,
                 selected=token_name(view, token),
                 rival=token_name(view, rival),
                 selected_patch=pixels.crop(view, token, scale) if image else None,
@@ -426,10 +432,10 @@ def explorer(run: Run) -> dict[str, str] | None:
     data = AttentionData(tokens, labels, queries, mask)  # type: ignore[arg-type]
     norm = parse_norm(str(run.at("results.margin.geometry") or "fro"))
     p = max(1.1, norm.p) if isinstance(norm, Lp) else 2.0
-    places = np.asarray(sequence)
+    numbers = np.asarray(sequence)
     if (train := run.arrays.get("train")) is not None:
-        places = train[places]  # the table of constraints counts in the original data as well
-    names = ", ".join(f"{name} is {place}" for name, place in zip("ABCDE", places, strict=False))
+        numbers = train[numbers]  # the table of constraints counts in the original data as well
+    names = ", ".join(f"{name} is {number}" for name, number in zip("ABCDE", numbers, strict=False))
     prompt = (
         "the best prompt for them alone"
         if data.queries.shape[-1] == 1

@@ -64,9 +64,9 @@ def array(view: dict[str, Any]) -> NDArray[np.float64]:
 
 def value_range(views: Sequence[dict[str, Any]]) -> tuple[float, float]:
     """Lowest and highest pixel of all images among the views, so that they share one scale."""
-    found = [array(view) for view in views if view.get("kind") == "image"]
-    lowest = min((float(values.min()) for values in found), default=0.0)
-    return lowest, max((float(values.max()) for values in found), default=1.0)
+    images = [array(view) for view in views if view.get("kind") == "image"]
+    lowest = min((float(values.min()) for values in images), default=0.0)
+    return lowest, max((float(values.max()) for values in images), default=1.0)
 
 
 def photo(

@@ -45,17 +45,21 @@ def course(
     """A quantity against the steps on a logarithmic axis; records that such an axis cannot show are
     left out. Returns which records are shown.
     """
-    shown: NDArray[np.bool_] = np.isfinite(steps) & (steps > 0)
+    is_drawn: NDArray[np.bool_] = np.isfinite(steps) & (steps > 0)
     rows = values if values.ndim == 1 else values.max(axis=1)
-    shown &= np.isfinite(rows) & ((rows > 0) if logarithmic_values else True)
-    if shown.any():
+    is_drawn &= np.isfinite(rows) & ((rows > 0) if logarithmic_values else True)
+    if is_drawn.any():
         axes.plot(
-            steps[shown], values[shown], color=colour, marker=markers(int(shown.sum())), **line
+            steps[is_drawn],
+            values[is_drawn],
+            color=colour,
+            marker=markers(int(is_drawn.sum())),
+            **line,
         )
-        logarithmic(axes.xaxis, steps[shown])
+        logarithmic(axes.xaxis, steps[is_drawn])
         if logarithmic_values:
-            logarithmic(axes.yaxis, values[shown])
-    return shown
+            logarithmic(axes.yaxis, values[is_drawn])
+    return is_drawn
 
 
 def histogram(
@@ -209,8 +213,8 @@ def trajectory(
     else:
         values = getattr(trajectory, quantity)
     title, over = _QUANTITIES[quantity]
-    shown = course(axes, trajectory.steps.astype(float), values, logarithmic_values=over)
-    if not shown.any():
+    is_drawn = course(axes, trajectory.steps.astype(float), values, logarithmic_values=over)
+    if not is_drawn.any():
         raise InputError(
             f"there is no record of the {quantity} that a logarithmic axis can show; train for at"
             " least one step"

@@ -39,9 +39,9 @@ def count(value: Any) -> str:
     special = _special(value)
     if special is not None:
         return special
-    whole = round(float(value))
-    digits = f"{abs(whole):,}".replace(",", THIN) if abs(whole) >= 10_000 else str(abs(whole))
-    return (MINUS if whole < 0 else "") + digits
+    rounded = round(float(value))
+    digits = f"{abs(rounded):,}".replace(",", THIN) if abs(rounded) >= 10_000 else str(abs(rounded))
+    return (MINUS if rounded < 0 else "") + digits
 
 
 def number(value: Any, digits: int = 3) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.base.errors import InputError
-from attsvm.base.files import load_arrays
-from attsvm.base.store import read_json, read_run
+from attsvm.base.files import load_arrays, read_json
+from attsvm.base.store import read_run
 from attsvm.report.printing import finite
 
 

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +75,33 @@ _STYLE: dict[str, Any] = {
     "svg.image_inline": True,
 }
 
-DOTS = 200
-"""Dots per inch of a picture's PNG."""
+
+@dataclass(frozen=True)
+class PictureOptions:
+    """How pictures are saved.
+
+    Attributes:
+        dots: dots per inch of the PNG.
+        lay_out: whether texts and axes are placed so that nothing overlaps, which takes most of the
+            time.
+    """
+
+    dots: int = 200
+    lay_out: bool = True
+
+
+_FOR_READERS = PictureOptions()
+_OPTIONS = ContextVar("picture options", default=_FOR_READERS)
+
+
+@contextmanager
+def saved_with(options: PictureOptions) -> Iterator[None]:
+    """A block in which pictures are saved with these options."""
+    token = _OPTIONS.set(options)
+    try:
+        yield
+    finally:
+        _OPTIONS.reset(token)
 
 
 @dataclass(frozen=True)
@@ -88,7 +114,7 @@ class Picture:
         caption: how to read it, one or two sentences.
         alt: what a reader would see, for those who cannot.
         svg: the figure as a stand-alone file.
-        png: the same at :data:`DOTS` dots per inch.
+        png: the same as pixels, see :class:`PictureOptions`.
         width: inches.
     """
 
@@ -142,13 +168,16 @@ def render(figure: Figure, name: str, title: str, caption: str, alt: str) -> Pic
     """The figure as a :class:`Picture`; call it inside :func:`canvas`."""
     import warnings
 
-    svg, png = io.BytesIO(), io.BytesIO()
+    svg, png, options = io.BytesIO(), io.BytesIO(), _OPTIONS.get()
     with warnings.catch_warnings():
         # a script that the bundled font lacks; the page uses the reader's fonts
         warnings.filterwarnings("ignore", message="Glyph")
-        _lay_out(figure)
+        if options.lay_out:
+            _lay_out(figure)
+        else:
+            figure.set_layout_engine(None)
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-        figure.savefig(png, format="png", dpi=DOTS, metadata={"Software": None})
+        figure.savefig(png, format="png", dpi=options.dots, metadata={"Software": None})
     drawing = visible(svg.getvalue().decode("utf-8")).encode("utf-8")
     return Picture(name, title, caption, alt, drawing, png.getvalue(), float(figure.get_figwidth()))
 
@@ -224,22 +253,22 @@ def label_ends(axes: Axes, labels: Sequence[tuple[float, str, str]], spacing: fl
     """
     to_fraction = axes.transData + axes.transAxes.inverted()
     x = axes.get_xlim()[1]
-    places = sorted(
+    ends = sorted(
         (
             (float(to_fraction.transform((x, value))[1]), text, colour)
             for value, text, colour in labels
         ),
         key=lambda p: p[0],
     )
-    heights = [min(max(place[0], 0.0), 1.0) for place in places]
+    heights = [min(max(end[0], 0.0), 1.0) for end in ends]
     for k in range(1, len(heights)):
-        heights[k] = max(heights[k], heights[k - 1] + spacing * (1 + places[k - 1][1].count("\n")))
+        heights[k] = max(heights[k], heights[k - 1] + spacing * (1 + ends[k - 1][1].count("\n")))
     excess = heights[-1] - 1.0 if heights else 0.0
     if excess > 0:  # push the stack down from the top
         heights[-1] = 1.0
         for k in range(len(heights) - 2, -1, -1):
-            heights[k] = min(heights[k], heights[k + 1] - spacing * (1 + places[k][1].count("\n")))
-    for height, (_, text, colour) in zip(heights, places, strict=True):
+            heights[k] = min(heights[k], heights[k + 1] - spacing * (1 + ends[k][1].count("\n")))
+    for height, (_, text, colour) in zip(heights, ends, strict=True):
         axes.text(
             1.02,
             height,

@@ -106,9 +106,9 @@ def view_of(example: dict[str, Any]) -> dict[str, Any]:
 
 
 def token_name(view: dict[str, Any], token: int) -> str:
-    """A token in words: the word itself, the patch by its place, or its label."""
-    if view.get("kind") == "text" and (found := word(view, token)):
-        return f"“{found}”"
+    """A token in words: the word itself, the patch by row and column, or its label."""
+    if view.get("kind") == "text" and (text := word(view, token)):
+        return f"“{text}”"
     if view.get("kind") == "image":
         row, column = view["boxes"][token][:2]
         return f"patch at row {row + 1}, column {column + 1}"
@@ -146,12 +146,12 @@ def show(run: Run, example: dict[str, Any], scale: tuple[float, float]) -> Examp
     }
     kind = view.get("kind")
     if kind == "text":
-        whole = segments(view, probability, selected, rival)
+        text_segments = segments(view, probability, selected, rival)
         return Example(
             "text",
             **common,
-            segments=whole,
-            excerpt=excerpt(whole),
+            segments=text_segments,
+            excerpt=excerpt(text_segments),
             characters=view.get("characters", 0),
         )
     if kind == "image":
@@ -190,7 +190,7 @@ def _class(run: Run, label: float) -> str:
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of characters with one look.
+    """Characters that are drawn alike.
 
     Attributes:
         text: the characters.
@@ -206,8 +206,8 @@ class Segment:
 
 def word(view: dict[str, Any], token: int, limit: int = 28) -> str:
     """The first occurrence of a token, shortened."""
-    found = view["spans"][token]  # none where a text has no word that is known
-    text = " ".join(view["text"][slice(*found[0])].split()) if found else ""
+    spans = view["spans"][token]  # none where a text has no word that is known
+    text = " ".join(view["text"][slice(*spans[0])].split()) if spans else ""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -242,56 +242,66 @@ def segments(
     return out
 
 
-def excerpt(parts: list[Segment]) -> list[Segment] | None:
-    """The surroundings of what matters; None when the text is short enough to be shown whole."""
-    length = sum(len(part.text) for part in parts)
+def excerpt(segments: list[Segment]) -> list[Segment] | None:
+    """The surroundings of what matters; None when the text is short enough to be shown whole.
+
+    1. Mark the first occurrences of the selected token, of the rival and of tokens with attention,
+       with what stands around them.
+    2. Move each cut to the next blank.
+    3. Keep what is marked.
+    """
+    length = sum(len(segment.text) for segment in segments)
     if length <= _WHOLE:
         return None
+    # 1: at most so many occurrences of each role
+    most = {"selected": 2, "rival": 1, "token": 2}
+    counts = dict.fromkeys(most, 0)
     keep = np.zeros(length, dtype=np.bool_)
-    position, places = 0, {"selected": 0, "rival": 0, "token": 0}
-    order = {"selected": 2, "rival": 1, "token": 2}  # occurrences shown of each role
-    for part in parts:
+    start = 0
+    for segment in segments:
+        end = start + len(segment.text)
         if (
-            part.role in places
-            and places[part.role] < order[part.role]
-            and (part.role != "token" or part.probability >= 0.05)
+            segment.role in most
+            and counts[segment.role] < most[segment.role]
+            and (segment.role != "token" or segment.probability >= 0.05)
         ):
-            places[part.role] += 1
-            keep[max(0, position - _AROUND) : position + len(part.text) + _AROUND] = True
-        position += len(part.text)
+            counts[segment.role] += 1
+            keep[max(0, start - _AROUND) : end + _AROUND] = True
+        start = end
     if not keep.any():
         keep[:_WHOLE] = True
-    whole = "".join(part.text for part in parts)
-    # move each cut to the next blank inside the kept part
+    # 2: into what is kept, at most 24 characters far
+    text = "".join(segment.text for segment in segments)
     for edge in np.flatnonzero(np.diff(keep.astype(np.int8))):
         step = 1 if keep[edge + 1] else -1
-        place = int(edge) + 1 if step > 0 else int(edge)
+        cut = int(edge) + 1 if step > 0 else int(edge)
         for _ in range(24):
-            if not 0 <= place < length or whole[place].isspace():
+            if not 0 <= cut < length or text[cut].isspace():
                 break
-            place += step
+            cut += step
         else:
             continue
         if step > 0:
-            keep[edge + 1 : place] = False
+            keep[edge + 1 : cut] = False
         else:
-            keep[place + 1 : edge + 1] = False
-    return _kept(parts, keep)
+            keep[cut + 1 : edge + 1] = False
+    # 3: segments of what is kept
+    return _cut_segments(segments, keep)
 
 
-def _kept(parts: list[Segment], keep: np.ndarray) -> list[Segment]:
-    """The kept characters, with a gap mark for every stretch left out."""
+def _cut_segments(segments: list[Segment], keep: np.ndarray) -> list[Segment]:
+    """The characters at which ``keep`` is true, with a gap mark for every stretch left out."""
     out: list[Segment] = []
     position = 0
-    for part in parts:
-        window = keep[position : position + len(part.text)]
-        position += len(part.text)
-        if part.role in ("selected", "rival") and window.any():  # a word that matters is never cut
-            window = np.ones_like(window)
-        stops = [0, *(np.flatnonzero(np.diff(window.astype(np.int8))) + 1).tolist(), len(part.text)]
-        for start, end in pairwise(stops):
+    for segment in segments:
+        window = keep[position : position + len(segment.text)]
+        position += len(segment.text)
+        if segment.role in ("selected", "rival") and window.any():
+            window = np.ones_like(window)  # a word that matters is never cut
+        edges = np.flatnonzero(np.diff(window.astype(np.int8))) + 1
+        for start, end in pairwise([0, *edges.tolist(), len(segment.text)]):
             if window[start]:
-                out.append(Segment(part.text[start:end], part.role, part.probability))
+                out.append(Segment(segment.text[start:end], segment.role, segment.probability))
             elif not out or out[-1].role != "gap":
                 out.append(Segment(" … ", "gap"))
     return out

@@ -20,7 +20,7 @@ from attsvm.margins import Margins, selection_margins
 from attsvm.norms import Norm
 from attsvm.sklearn.descent_of_norm import check_step, descent_kind, selection_descent, step_length
 from attsvm.sklearn.preparation import check_selectable, selection_steps
-from attsvm.sklearn.stage import Progress, Watch, Weights, run_stage
+from attsvm.sklearn.stage import Progress, StageOptions, Weights, run_stage
 from attsvm.solvers import MarginSolution, Status, max_margin
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def check_explained(data: AttentionData, norm: Norm, limits: Limits) -> None:
 
 
 def select(
-    data: AttentionData, start: Weights, norm: Norm, limits: Limits, watch: Watch
+    data: AttentionData, start: Weights, norm: Norm, limits: Limits, options: StageOptions
 ) -> tuple[Weights, Trajectory, float]:
     """Weights at the end of the selection stage, its records, and the length of its steps; tokens
     and queries have a root-mean-square norm of one.
@@ -136,11 +136,11 @@ def select(
     length = float(np.linalg.norm(start.head)) or 1.0
     unit = Weights(start.W, start.head / length, start.intercept / length)
     steps = limits.steps or selection_steps(data)
-    if watch.progress is not None:
-        watch.progress("selection", 0, steps)
+    if options.progress is not None:
+        options.progress("selection", 0, steps)
     lr = step_length(norm, data) if limits.lr is None else limits.lr
     descent = selection_descent(norm, data, unit, lr, steps)
-    trajectory = run_stage("selection", data, *descent, steps, watch)
+    trajectory = run_stage("selection", data, *descent, steps, options)
     return Weights(trajectory.W[-1], unit.head, unit.intercept), trajectory, lr
 
 
@@ -157,11 +157,11 @@ def certify(
     if progress is not None:
         progress("margin", 0, 1)
     margins = selection_margins(data, selected)
-    options = {"tol": limits.tol, "max_seconds": limits.seconds}
-    solution: MarginSolution = max_margin(margins, norm, **options)
+    accuracy = {"tol": limits.tol, "max_seconds": limits.seconds}
+    solution: MarginSolution = max_margin(margins, norm, **accuracy)
     hard = solution.status
     if hard in ("infeasible", "almost infeasible"):
-        solution = max_margin(margins, norm, slack=limits.slack, **options)
+        solution = max_margin(margins, norm, slack=limits.slack, **accuracy)
     if progress is not None:
         progress("margin", 1, 1)
     return solution, hard

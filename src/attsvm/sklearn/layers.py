@@ -1,5 +1,5 @@
 """What a fitted model does with bags: values, attention, contributions and the value of an instance
-alone, in the units of the data; and what one trained layer does with sequences.
+alone, in the units of the data.
 """
 
 from __future__ import annotations
@@ -9,39 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
+from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.sklearn import segments
-
-
-def logits(data: AttentionData, W: FloatArray) -> FloatArray:
-    r"""``(n, T)``: :math:`x_{it}^\top W z_i`; ``-inf`` on masked tokens."""
-    moved = data.queries @ W.T
-    raw = np.matmul(data.tokens, moved[:, :, None])[..., 0]
-    return np.where(data.mask, raw, -np.inf)
-
-
-def selected_tokens(data: AttentionData, W: FloatArray) -> IntArray:
-    """``(n,)``: the visible token with the largest logit, the first one on ties."""
-    return np.argmax(logits(data, W), axis=1)
-
-
-def probabilities(data: AttentionData, W: FloatArray) -> FloatArray:
-    """``(n, T)``: the softmax of the logits; zero on masked tokens."""
-    return softmax(logits(data, W), axis=1)
-
-
-def soft_values(
-    data: AttentionData, W: FloatArray, head: FloatArray, intercept: float
-) -> FloatArray:
-    """``(n,)``: the head's value of the attention output; its sign is the predicted label."""
-    return np.sum(probabilities(data, W) * (data.tokens @ head), axis=1) + intercept
-
-
-def token_values(
-    data: AttentionData, tokens: IntArray, head: FloatArray, intercept: float
-) -> FloatArray:
-    """``(n,)``: the head's value of one chosen token per sequence."""
-    return data.tokens[np.arange(data.n), tokens] @ head + intercept
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,6 @@ from attsvm.base.progress import reporter
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
 from attsvm.datasets.bags import Bags
 from attsvm.norms import Norm
-from attsvm.sklearn import layers
 from attsvm.sklearn.bag_classifier import CONSTRAINTS, BagClassifier, padded, places
 from attsvm.sklearn.choosing import CONSTANT, Predictor, TrainingBags
 from attsvm.sklearn.explaining import (
@@ -27,7 +26,7 @@ from attsvm.sklearn.explaining import (
 from attsvm.sklearn.layers import PooledLayer, WitnessLayer
 from attsvm.sklearn.pooled import fit_pooled
 from attsvm.sklearn.preparation import check_selectable, root_mean_square
-from attsvm.sklearn.stage import Progress, Watch, Weights
+from attsvm.sklearn.stage import Progress, StageOptions, Weights, selected_tokens
 from attsvm.sklearn.witnessed import fit_witnesses
 
 
@@ -134,10 +133,10 @@ class AttentionSVC(BagClassifier):
             given_away(data.tokens / tokens), data.labels, data.queries / z, data.mask
         )
         progress = reporter(self.progress)
-        start, watch = joint.rescaled(1 / tokens, 1 / z), Watch(progress=progress)
-        weights, trajectory, _ = select(scaled, start, norm, limits, watch)
+        start, options = joint.rescaled(1 / tokens, 1 / z), StageOptions(progress=progress)
+        weights, trajectory, _ = select(scaled, start, norm, limits, options)
         weights = weights.rescaled(tokens, z)
-        selected = layers.selected_tokens(data, weights.W)
+        selected = selected_tokens(data, weights.W)
         certified = certify(data, selected, norm, limits, progress)
         return explanation(selected, certified, weights, trajectory)
 

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from attsvm.solvers.batch import SolutionBatch
-from attsvm.solvers.facts import Residuals
 from attsvm.solvers.front import max_margin, max_margin_batch, max_margin_blocks
 from attsvm.solvers.local_tokens import locally_optimal, neighbours
+from attsvm.solvers.optimality_checks import Residuals
 from attsvm.solvers.path import margin_path
 from attsvm.solvers.solution import MarginSolution, Status
 

@@ -36,7 +36,7 @@ from attsvm.solvers.pivoting import (
     without_negative,
     wrong_signs,
 )
-from attsvm.solvers.programme import Point, Programme
+from attsvm.solvers.programme import DualPoint, Programme
 
 JOINING = 400
 """Rows that join a working set in one round, at most."""
@@ -66,7 +66,7 @@ class ActiveSetOptions:
 ACTIVE_SETS = ActiveSetOptions()
 
 
-def pivot_or_active_set(p: Programme, dual: FloatArray, deadline: float) -> Point:
+def pivot_or_active_set(p: Programme, dual: FloatArray, deadline: float) -> DualPoint:
     """The solution by pivoting from these multipliers, and where that does not settle, by active
     sets.
     """
@@ -76,7 +76,7 @@ def pivot_or_active_set(p: Programme, dual: FloatArray, deadline: float) -> Poin
 
 def active_set(
     p: Programme, dual: FloatArray, deadline: float, options: ActiveSetOptions = ACTIVE_SETS
-) -> Point:
+) -> DualPoint:
     """The solution or a contradiction by the method of this module. Of two opposite rows the first
     stands for both, with a multiplier of any sign.
 
@@ -102,7 +102,7 @@ def active_set(
         order = np.argpartition(-contribution, p.dof)
         dual[rows[order[p.dof :]]] = 0.0
         rows = np.sort(rows[order[: p.dof]])
-    best: Point | None = None
+    best: DualPoint | None = None
     for _ in range(options.rounds):
         # 1. Without free rows the working set is the row that is missed most.
         if len(rows) == 0:
@@ -126,7 +126,7 @@ def active_set(
         dual[rows] = multipliers
         if outcome != native.SOLVED:
             is_contradiction = outcome == native.CONTRADICTION
-            return Point(without_negative(p, dual), p.adjoint(dual), False, is_contradiction)
+            return DualPoint(without_negative(p, dual), p.adjoint(dual), False, is_contradiction)
         free = ((dual > 0.0) | (signed & (dual != 0.0))) & (dual < p.cap)
         sides = Sides(free, dual >= p.cap)
         # 3. Multipliers refined on the rows; where their system is singular, those of the core.
@@ -142,22 +142,22 @@ def active_set(
         outside |= signed & usable & ~free & (solution.slope > solution.noise)
         if not (below | above | outside).any():
             settled = solution.residual <= solution.noise
-            return Point(without_negative(p, solution.dual), solution.W, settled)
+            return DualPoint(without_negative(p, solution.dual), solution.W, settled)
         outside[rows] = False
         entering = np.flatnonzero(outside)
         W = solution.W if np.array_equal(solution.dual, dual) else p.adjoint(dual)
-        best = Point(without_negative(p, dual.copy()), W, False)
+        best = DualPoint(without_negative(p, dual.copy()), W, False)
         if len(entering) == 0:  # what is wrong is rounding in the Gram matrix
             clipped = np.where(signed, solution.dual, np.clip(solution.dual, 0.0, p.cap))
             unchanged = np.array_equal(clipped, solution.dual)
             W = solution.W if unchanged else p.adjoint(clipped)
-            return Point(without_negative(p, clipped), W, unchanged)
+            return DualPoint(without_negative(p, clipped), W, unchanged)
         # The rows that are missed most join the free ones.
         if len(entering) > options.joining:
             slopes = np.abs(solution.slope[entering])
             entering = entering[np.argpartition(-slopes, options.joining)[: options.joining]]
         rows = np.union1d(np.flatnonzero(free), entering)
-    return Point(without_negative(p, dual), p.adjoint(dual), False) if best is None else best
+    return DualPoint(without_negative(p, dual), p.adjoint(dual), False) if best is None else best
 
 
 def _solve_rows(

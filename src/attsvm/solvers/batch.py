@@ -24,7 +24,7 @@ from attsvm.margins import Margins, MarginsBatch
 from attsvm.norms import Frobenius, Norm
 from attsvm.solvers import compiled, polyhedral
 from attsvm.solvers.compiled import FEW_ROWS, CompiledSolution
-from attsvm.solvers.outcomes import Request, kept
+from attsvm.solvers.outcomes import Request, is_within_tolerance
 from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.solution import MarginSolution
 
@@ -74,12 +74,12 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
     violation: FloatArray
     dual: FloatArray
     rows: IntArray
-    _blur: FloatArray = field(repr=False)
-    _systems: IntArray = field(repr=False)
+    _rounding: FloatArray = field(repr=False)
+    _iterations: IntArray = field(repr=False)
     _request: Request | None = field(repr=False)
     _norm: Norm = field(repr=False)
-    _proofs: dict[int, Certificate] = field(repr=False)
-    _written: dict[int, MarginSolution] = field(repr=False)
+    _certificates: dict[int, Certificate] = field(repr=False)
+    _solutions: dict[int, MarginSolution] = field(repr=False)
 
     @property
     def optimal(self) -> BoolArray:
@@ -102,182 +102,197 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
         if isinstance(index, slice):
             return [self[k] for k in range(*index.indices(len(self)))]
         k = range(len(self))[index]
-        if k not in self._written:
-            self._written[k] = self._from_figures(k)
-        return self._written[k]
+        if k not in self._solutions:
+            self._solutions[k] = self._solution_of_arrays(k)
+        return self._solutions[k]
 
-    def _from_figures(self, k: int) -> MarginSolution:
+    def _solution_of_arrays(self, k: int) -> MarginSolution:
+        """The solution of a programme that compiled code has solved."""
         assert self._request is not None
-        systems = int(self._systems[k])
-        if k in self._proofs:
-            return polyhedral.finished(
-                self.margins[k], self._norm, self._proofs[k], self._request, systems
+        iterations = int(self._iterations[k])
+        if k in self._certificates:
+            return polyhedral.polyhedral_solution(
+                self.margins[k], self._norm, self._certificates[k], self._request, iterations
             )
-        found = CompiledSolution(
+        compiled_solution = CompiledSolution(
             self.W[k],
             self.dual[self.rows[k] : self.rows[k + 1]],
             float(self.norm[k]),
             float(self.gap[k]),
             float(self.violation[k]),
-            float(self._blur[k]),
+            float(self._rounding[k]),
         )
-        return found.solution(self.margins[k], self._request, systems)
+        return compiled_solution.solution(self.margins[k], self._request, iterations)
 
 
 def solve_all(
     programmes: Sequence[Margins],
     norm: Norm,
-    one: Callable[[Margins], MarginSolution],
-    together: Request | None,
+    solve_one: Callable[[Margins], MarginSolution],
+    compiled_request: Request | None,
     first: int = 0,
 ) -> SolutionBatch:
-    """Every programme solved: small ones in compiled code when there is a request for it, the
-    others by ``one``.
+    """The solutions of all programmes.
+
+    1. Compiled code solves small programmes together, stacked by shape.
+    2. Its contradictions are proved exactly.
+    3. ``solve_one`` solves all that are not settled, on all cores.
+
+    Args:
+        programmes: at least none.
+        norm: the norm to minimise.
+        solve_one: solves one programme.
+        compiled_request: what compiled code is asked; ``None`` where it does not know the norm.
+        first: number of the first programme, for refusals.
 
     Raises:
-        InputError: what ``one`` refuses, with the position of the programme, from ``first`` on.
+        InputError: what ``solve_one`` refuses, with the number of the programme.
     """
     count = len(programmes)
     if isinstance(programmes, MarginsBatch):
         rows, shapes = programmes.rows, [programmes.shape] * count
     else:
-        rows = np.concatenate(
-            [[0], np.cumsum([len(each.differences) for each in programmes])]
-        ).astype(np.int64)
-        shapes = [(each.differences.shape[1], each.queries.shape[1]) for each in programmes]
+        sizes = [len(margins.differences) for margins in programmes]
+        rows = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        shapes = [
+            (margins.differences.shape[1], margins.queries.shape[1]) for margins in programmes
+        ]
     W: FloatArray | list[FloatArray] = (
         np.zeros((count, *shapes[0]))
         if len(set(shapes)) == 1
         else [np.zeros(shape) for shape in shapes]
     )
-    status, figures, dual = (
-        np.full(count, "", dtype="<U17"),
-        np.zeros((count, 4)),
-        np.zeros(int(rows[-1])),
-    )
-    systems = np.zeros(count, dtype=np.int64)
-    written: dict[int, MarginSolution] = {}
-    proofs: dict[int, Certificate] = {}
-    if together is not None:
-        for batch, chosen in _stacks(programmes, shapes, _fits(programmes, norm, rows, shapes)):
+    status, dual = np.full(count, "", dtype="<U17"), np.zeros(int(rows[-1]))
+    figures = np.zeros((count, 4))  # norm, gap, violation, rounding
+    iterations = np.zeros(count, dtype=np.int64)
+    solutions: dict[int, MarginSolution] = {}
+    certificates: dict[int, Certificate] = {}
+    if compiled_request is not None:
+        # 1. Compiled code.
+        is_small = _are_small(programmes, norm, rows, shapes)
+        for stack, positions in _stack_by_shape(programmes, shapes, is_small):
             if norm == Frobenius():
-                arrays = batch.differences, batch.queries, batch.offsets, batch.instances, batch.rhs
-                found = compiled.solve_many(*arrays)
+                answers = compiled.solve_many(
+                    stack.differences, stack.queries, stack.offsets, stack.instances, stack.rhs
+                )
             else:
-                found, certified = polyhedral.certified(batch, norm, together)
-                proofs |= {int(chosen[j]): proof for j, proof in certified.items()}
-            optimal = found.outcome == compiled.WEIGHTS
-            optimal &= kept(
-                np.maximum(found.figures[:, 1], found.figures[:, 2]),
-                found.figures[:, 3],
-                together.tol,
-            )
-            figures[chosen], systems[chosen] = found.figures, found.systems
-            status[chosen[optimal]] = "optimal"
-            if len(chosen) == count:
-                W, dual = found.W, found.dual
+                answers, proofs = polyhedral.certify_batch(stack, norm, compiled_request)
+                certificates |= {int(positions[j]): proof for j, proof in proofs.items()}
+            error = np.maximum(answers.figures[:, 1], answers.figures[:, 2])
+            optimal = answers.outcome == compiled.WEIGHTS
+            optimal &= is_within_tolerance(error, answers.figures[:, 3], compiled_request.tol)
+            figures[positions], iterations[positions] = answers.figures, answers.systems
+            status[positions[optimal]] = "optimal"
+            if len(positions) == count:
+                W, dual = answers.W, answers.dual
             else:
-                parts = np.split(found.dual, batch.rows[1:-1])
-                for k, weights, multipliers in zip(chosen.tolist(), found.W, parts, strict=True):
+                duals = np.split(answers.dual, stack.rows[1:-1])
+                for k, weights, multipliers in zip(
+                    positions.tolist(), answers.W, duals, strict=True
+                ):
                     W[k], dual[rows[k] : rows[k + 1]] = weights, multipliers
-            for k in chosen[found.outcome == compiled.CONTRADICTION].tolist():
-                part = slice(rows[k], rows[k + 1])
+            # 2. Contradictions.
+            for k in positions[answers.outcome == compiled.CONTRADICTION].tolist():
+                of_programme = slice(rows[k], rows[k + 1])
                 verdict = compiled.contradiction(
-                    programmes[k], dual[part], together, int(systems[k])
+                    programmes[k], dual[of_programme], compiled_request, int(iterations[k])
                 )
                 if verdict.status == "infeasible":
-                    written[k] = replace(verdict, geometry=norm)
-                    status[k], dual[part] = "infeasible", verdict.dual
+                    solutions[k] = replace(verdict, geometry=norm)
+                    status[k], dual[of_programme] = "infeasible", verdict.dual
 
-    def settled(k: int) -> MarginSolution:
+    def solve_numbered(k: int) -> MarginSolution:
         try:
-            return one(programmes[k])
+            return solve_one(programmes[k])
         except InputError as error:
             raise InputError(f"programme {first + k}: {error}") from None
 
-    left = np.flatnonzero(status == "").tolist()
-    for k, solution in zip(left, shared_out(settled, left), strict=True):
-        written[k] = solution
+    # 3. All others.
+    unsettled = np.flatnonzero(status == "").tolist()
+    for k, solution in zip(unsettled, shared_out(solve_numbered, unsettled), strict=True):
+        solutions[k] = solution
         status[k], W[k], dual[rows[k] : rows[k + 1]] = solution.status, solution.W, solution.dual
-        figures[k], systems[k] = (
-            (solution.norm, solution.gap, solution.violation, 0.0),
-            solution.iterations,
-        )
-    length, gap, violation, blur = np.ascontiguousarray(figures.T)
+        figures[k] = solution.norm, solution.gap, solution.violation, 0.0
+        iterations[k] = solution.iterations
+    norms, gap, violation, rounding = np.ascontiguousarray(figures.T)
     return SolutionBatch(
         programmes,
         status,
         W,
-        length,
+        norms,
         gap,
         violation,
         dual,
         rows,
-        blur,
-        systems,
-        together,
+        rounding,
+        iterations,
+        compiled_request,
         norm,
-        proofs,
-        written,
+        certificates,
+        solutions,
     )
 
 
-def _fits(
+def _are_small(
     programmes: Sequence[Margins], norm: Norm, rows: IntArray, shapes: list[tuple[int, int]]
 ) -> BoolArray:
-    """The programmes that are small enough for compiled code."""
-    few: BoolArray = np.diff(rows) <= FEW_ROWS
+    """``(B,)``: whether each programme is small enough for compiled code."""
+    has_few_rows: BoolArray = np.diff(rows) <= FEW_ROWS
     if norm == Frobenius():
         queries = (
             np.diff(programmes.instances)
             if isinstance(programmes, MarginsBatch)
-            else np.array([len(each.queries) for each in programmes])
+            else np.array([len(margins.queries) for margins in programmes])
         )
-        return few & (queries <= FEW_ROWS)
+        return has_few_rows & (queries <= FEW_ROWS)
     sizes = zip(np.diff(rows).tolist(), shapes, strict=True)
-    return few & np.array([polyhedral.fits(*size) for size in sizes], dtype=np.bool_)
+    return has_few_rows & np.array([polyhedral.fits(*size) for size in sizes], dtype=np.bool_)
 
 
-def _stacks(
-    programmes: Sequence[Margins], shapes: list[tuple[int, int]], fits: BoolArray
+def _stack_by_shape(
+    programmes: Sequence[Margins], shapes: list[tuple[int, int]], is_small: BoolArray
 ) -> Iterator[tuple[MarginsBatch, IntArray]]:
-    """The programmes that fit and hold inequalities and finite numbers only, stacked by shape, with
-    their positions.
+    """The small programmes that hold inequalities and finite numbers only, one stack for each shape
+    of weights, with their positions ``(b,)``.
     """
-    if isinstance(programmes, MarginsBatch) and fits.all():
+    if isinstance(programmes, MarginsBatch) and is_small.all():
         stacks = [(programmes, np.arange(len(programmes)))] if len(programmes) else []
     else:
-        groups: dict[tuple[int, int], list[int]] = {}
-        for k in np.flatnonzero(fits).tolist():
+        of_shape: dict[tuple[int, int], list[int]] = {}
+        for k in np.flatnonzero(is_small).tolist():
             if programmes[k].equality is None:
-                groups.setdefault(shapes[k], []).append(k)
+                of_shape.setdefault(shapes[k], []).append(k)
         stacks = [
-            (MarginsBatch.stack([programmes[k] for k in chosen]), np.array(chosen))
-            for chosen in groups.values()
+            (MarginsBatch.stack([programmes[k] for k in positions]), np.array(positions))
+            for positions in of_shape.values()
         ]
-    for batch, positions in stacks:
-        # A programme that must be refused is left to the front door, which knows the words.
+    for stack, positions in stacks:
+        # max_margin refuses one that is not finite or negative, and says which entry it is.
         if (
-            all(np.isfinite(array).all() for array in (batch.differences, batch.queries, batch.rhs))
-            and (batch.rhs >= 0.0).all()
+            all(np.isfinite(array).all() for array in (stack.differences, stack.queries, stack.rhs))
+            and (stack.rhs >= 0.0).all()
         ):
-            yield batch, positions
+            yield stack, positions
 
 
-Solve = Callable[[int, Sequence[Margins]], SolutionBatch]
+BatchSolver = Callable[[int, Sequence[Margins]], SolutionBatch]
 """Solves programmes of which the first has this number."""
 
-_PARTS = 4  # for each call that can run at a time
 
-
-def spread(programmes: Sequence[Margins], solve: Solve, executor: Any) -> SolutionBatch:
-    """All the programmes, solved part by part.
+def solve_with_executor(
+    programmes: Sequence[Margins],
+    solve: BatchSolver,
+    executor: Any,
+    shares_per_worker: int = 4,
+) -> SolutionBatch:
+    """The solutions of all programmes, of which an executor solves shares.
 
     Args:
         programmes: at least one.
         solve: called by the executor; picklable.
         executor: a :class:`concurrent.futures.Executor`, or what
             :func:`attsvm.base.workers.workers` takes instead.
+        shares_per_worker: of the list, so that none waits long for another; untuned.
 
     Raises:
         InputError: what ``solve`` refuses.
@@ -285,46 +300,55 @@ def spread(programmes: Sequence[Margins], solve: Solve, executor: Any) -> Soluti
     """
     from attsvm.base.workers import results, slots, workers  # pools of processes
 
-    with workers(executor=executor) as chosen:
-        size = -(-len(programmes) // (_PARTS * slots(chosen)))
+    with workers(executor=executor) as pool:
+        size = -(-len(programmes) // (shares_per_worker * slots(pool)))
         firsts = range(0, len(programmes), size)
-        batch = [(solve, first, list(programmes[first : first + size])) for first in firsts]
-        found = dict(results(chosen, _part, batch))
-    return _joined(programmes, [(first, found[first]) for first in firsts])
+        shares = [(solve, first, list(programmes[first : first + size])) for first in firsts]
+        batches = dict(results(pool, _solve_share, shares))
+    return _join_batches(programmes, [(first, batches[first]) for first in firsts])
 
 
-def _part(solve: Solve, first: int, programmes: Sequence[Margins]) -> tuple[int, SolutionBatch]:
-    """The solutions without the programmes, which are known where they came from."""
+def _solve_share(
+    solve: BatchSolver, first: int, programmes: Sequence[Margins]
+) -> tuple[int, SolutionBatch]:
+    """The number of the first programme and the solutions, without the programmes: the caller has
+    these.
+    """
     return first, replace(solve(first, programmes), margins=())
 
 
-def _joined(
-    programmes: Sequence[Margins], parts: Sequence[tuple[int, SolutionBatch]]
+def _join_batches(
+    programmes: Sequence[Margins], shares: Sequence[tuple[int, SolutionBatch]]
 ) -> SolutionBatch:
-    batches = [batch for _, batch in parts]
+    """One batch of the batches of all shares, each with the number of its first programme."""
+    batches = [batch for _, batch in shares]
     weights: list[Any] = [batch.W for batch in batches]
-    shapes = {each.shape[1:] if isinstance(each, np.ndarray) else None for each in weights}
-    begins = np.cumsum([0, *(batch.rows[-1] for batch in batches)])
-    rows = [batch.rows[1:] + begin for batch, begin in zip(batches, begins, strict=False)]
+    shapes = {W.shape[1:] if isinstance(W, np.ndarray) else None for W in weights}
+    starts = np.cumsum([0, *(batch.rows[-1] for batch in batches)])
+    rows = [batch.rows[1:] + start for batch, start in zip(batches, starts, strict=False)]
     return SolutionBatch(
         programmes,
         np.concatenate([batch.status for batch in batches]),
         np.concatenate(weights)
         if len(shapes) == 1 and None not in shapes
-        else [W for each in weights for W in each],
+        else [W for matrices in weights for W in matrices],
         np.concatenate([batch.norm for batch in batches]),
         np.concatenate([batch.gap for batch in batches]),
         np.concatenate([batch.violation for batch in batches]),
         np.concatenate([batch.dual for batch in batches]),
         np.concatenate([[0], *rows]),
-        np.concatenate([batch._blur for batch in batches]),
-        np.concatenate([batch._systems for batch in batches]),
+        np.concatenate([batch._rounding for batch in batches]),
+        np.concatenate([batch._iterations for batch in batches]),
         batches[0]._request,
         batches[0]._norm,
-        {first + k: proof for first, batch in parts for k, proof in batch._proofs.items()},
+        {
+            first + k: certificate
+            for first, batch in shares
+            for k, certificate in batch._certificates.items()
+        },
         {
             first + k: replace(solution, margins=programmes[first + k])
-            for first, batch in parts
-            for k, solution in batch._written.items()
+            for first, batch in shares
+            for k, solution in batch._solutions.items()
         },
     )

@@ -1,6 +1,6 @@
 """Programmes of blocks: rows that are made or read a block at a time, once for each pass.
 
-The working set, the solver and the blocks that are looked at stay within the memory given. Blocks
+The working set, the solver and the blocks that are scanned stay within the memory given. Blocks
 that are not the same at each pass are refused.
 """
 
@@ -24,52 +24,77 @@ from attsvm.margins import MarginBlocks
 from attsvm.margins.block_rows import block_rows
 from attsvm.norms import Frobenius, Norm
 from attsvm.solvers.active_set import JOINING
-from attsvm.solvers.outcomes import Request, solved
+from attsvm.solvers.outcomes import Request, certified_solution
 from attsvm.solvers.proofs import Certificate
-from attsvm.solvers.rows import Best, Priced, Rows, Wanted, joined, priced
+from attsvm.solvers.rows import OPTIONS as WORKING_SETS
+from attsvm.solvers.rows import (
+    Candidate,
+    RowSubset,
+    ScanRequest,
+    ScanResult,
+    WorkingSetOptions,
+    merge_rows,
+    scan_rows,
+)
 from attsvm.solvers.solution import MarginSolution
 
-_MEMORY = "2GiB"
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
-_COPIES = 4  # of the rows of the working set and of their queries, in a solver and beside it
-_BESIDE = 16  # numbers that a row has beside its difference
-_SYSTEM = 4000  # equations of the largest linear system of a solver
-_SQUARES = 4  # matrices of that size
-_NEW, _LEAST = 4, 1000  # rows that join in a round: so many per unknown, and at least so many
+_BYTES = 8  # of a float64
 
 
-def bytes_of(memory: str | int | None) -> int:
-    """A number of bytes, or a text such as ``"2GiB"`` or ``"500 MB"``.
+@dataclass(frozen=True)
+class MemoryOptions:
+    """What :class:`RowsInBlocks` counts with. Copies and matrices are counted in the code of the
+    solvers; ``benchmarks/blocks.py`` compares them to measured memory.
+    """
+
+    default: str = "2GiB"
+    row_copies: int = 4  # of a working set's differences and queries, in a solver and beside it
+    row_numbers: int = 16  # that a row has beside its difference
+    largest_system: int = 4000  # equations of the largest linear system of a solver
+    square_matrices: int = 4  # of that size
+    block_copies: int = 3  # of a block, while it is scanned
+    first_row_bytes: int = 64  # of the memory, for each row of the first pass
+
+
+OPTIONS = MemoryOptions()
+
+
+def parse_memory(memory: str | int | None, options: MemoryOptions = OPTIONS) -> int:
+    """Bytes of a number, or of a text such as ``"2GiB"`` or ``"500 MB"``.
 
     Raises:
         InputError: neither.
     """
-    memory = _MEMORY if memory is None else memory
+    memory = options.default if memory is None else memory
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
         return memory
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(memory))
-    unit = found[2].casefold() if found else None
-    if isinstance(memory, str) and found and unit in _UNITS and float(found[1]) > 0:
-        return int(float(found[1]) * _UNITS[unit])
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(memory))
+    unit = match[2].casefold() if match else None
+    if isinstance(memory, str) and match and unit in _UNITS and float(match[1]) > 0:
+        return int(float(match[1]) * _UNITS[unit])
     raise InputError(f"memory is {kind(memory)}; give a number of bytes or a text such as '2GiB'")
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the first pass has found out about a block.
+class BlockSummary:
+    """Sizes of a block, from the first pass.
 
     Attributes:
         checksum: of its bytes.
-        kind: of its margins, and the shape of the weights.
-        rows: numbers that its rows take, ``constraints`` of which are constraints.
-        sequences: how many it has, and how many ``texts`` these are taken from.
-        nbytes: its memory.
-        size: a bound of what is multiplied with moved queries, for the rounding of margins.
+        form: the kind of its margins, and the shape of the weights.
+        rows: how many row numbers it takes, ``constraints`` of which are constraints.
+        constraints: number of constraints.
+        sequences: number of sequences, which come from ``texts`` texts.
+        texts: number of texts.
+        nbytes: its memory, in bytes.
+        size: bound of the vectors that are multiplied with moved queries, for the rounding of
+            margins.
     """
 
     checksum: int
-    kind: tuple[str, tuple[int, int]]
+    form: tuple[str, tuple[int, int]]
     rows: int
     constraints: int
     sequences: int
@@ -78,157 +103,210 @@ class Seen:
     size: float
 
 
-class InBlocks:
-    """A source of rows (:class:`attsvm.solvers.rows.Source`): the blocks of one programme.
+class RowsInBlocks:
+    """A source of rows (:class:`attsvm.solvers.rows.RowSource`): the blocks of one programme.
 
     Args:
         blocks: the programme.
         norm: in which it is solved.
-        memory: bytes for the working set, its solver, and the blocks that are looked at.
-        executor: calls :func:`look` instead of this process.
+        memory: bytes for the working set, its solver, and the blocks that are scanned.
+        executor: calls :func:`scan_block` instead of this process.
+        options: what memory is counted with.
+        working_sets: numbers of the working-set method.
     """
 
-    def __init__(self, blocks: MarginBlocks, norm: Norm, memory: int, executor: Any) -> None:
+    def __init__(
+        self,
+        blocks: MarginBlocks,
+        norm: Norm,
+        memory: int,
+        executor: Any,
+        options: MemoryOptions = OPTIONS,
+        working_sets: WorkingSetOptions = WORKING_SETS,
+    ) -> None:
         self.blocks, self.norm, self.memory, self.executor = blocks, norm, memory, executor
-        self.seen: list[Seen] = []
+        self.options, self.working_sets = options, working_sets
+        self.summaries: list[BlockSummary] = []
         self.passes = 0
+        self.capacity = 0  # known after the first pass
 
     @property
     def shape(self) -> tuple[int, int]:
-        """As :class:`attsvm.solvers.rows.Source`."""
-        return self.seen[0].kind[1]
+        """As :class:`attsvm.solvers.rows.RowSource`."""
+        return self.summaries[0].form[1]
 
     @property
     def sequences(self) -> int:
-        """As :class:`attsvm.solvers.rows.Source`."""
-        return sum(each.sequences for each in self.seen)
+        """As :class:`attsvm.solvers.rows.RowSource`."""
+        return sum(summary.sequences for summary in self.summaries)
 
-    def first(self) -> Rows:
-        """Of every sequence the row that falls short most for the sum of its block's rows."""
-        most = self.memory // 64  # of which those that there is room for are kept
-        rows = self.price(Wanted(None, math.inf, 1, most, False)).rows
-        self.most = self._most()
-        if len(rows.ids) > self.most:
-            rows = rows.taken(np.sort(np.argsort(-rows.short, kind="stable")[: self.most]))
+    @property
+    def constraints(self) -> int:
+        """Number of constraints of all blocks."""
+        return sum(summary.constraints for summary in self.summaries)
+
+    def first_rows(self) -> RowSubset:
+        """The first working set: from each sequence the row that falls short most when the weights
+        are the sum of its block's rows.
+        """
+        most = self.memory // self.options.first_row_bytes
+        rows = self.scan(ScanRequest(None, math.inf, 1, most, False)).rows
+        self.capacity = self._capacity()
+        if len(rows.ids) > self.capacity:
+            worst = np.argsort(-rows.shortfall, kind="stable")[: self.capacity]
+            rows = rows.take(np.sort(worst))
         return rows
 
-    def _most(self) -> int:
-        """How many rows a working set may have: each row takes numbers of its own, and a solver
-        matrices with a row and a column for each, up to the largest system.
+    def _capacity(self) -> int:
+        """Largest number of rows of a working set: a row takes numbers of its own, and a solver
+        takes matrices with a row and a column for each, up to its largest system.
+
+        1. Take off the blocks that are scanned at the same time.
+        2. Count the bytes of one row; queries once for all sequences, or else once per row.
+        3. Solve ``square_matrices * m^2 + row * m = bytes`` for the number of rows ``m``.
         """
-        dx, dz = self.shape
-        largest = max(each.nbytes for each in self.seen)
-        together = 1 if self.executor is None else slots(self.executor)
-        left = self.memory - 3 * together * largest
-        each, queries = 8 * _COPIES * (dx + _BESIDE), 8 * _COPIES * dz
-        if queries * self.sequences < left / 2:  # all of them, or else one for each row
-            left -= queries * self.sequences
+        options, (dx, dz) = self.options, self.shape
+        # 1. Blocks.
+        largest_block = max(summary.nbytes for summary in self.summaries)
+        scanned = 1 if self.executor is None else slots(self.executor)
+        left = self.memory - options.block_copies * scanned * largest_block
+        # 2. Rows.
+        row = _BYTES * options.row_copies * (dx + options.row_numbers)
+        query = _BYTES * options.row_copies * dz
+        if query * self.sequences < left / 2:
+            left -= query * self.sequences
         else:
-            each += queries
-        # in the Frobenius norm few more rows than unknowns are looked at together
-        system = min(_SYSTEM, dx * dz + JOINING) if self.norm == Frobenius() else _SYSTEM
-        square = 8 * _SQUARES
-        most = (left - square * system**2) // each
-        if most < system:  # the matrices are of all rows then: square m^2 + each m = left
-            root = math.sqrt(each**2 + 4.0 * square * max(left, 0))
-            most = int((root - each) / (2.0 * square))
-        if most < 2 * (dx + dz):
+            row += query
+        # 3. Matrices. In the Frobenius norm few more rows than unknowns are in one system.
+        system = options.largest_system
+        if self.norm == Frobenius():
+            system = min(system, dx * dz + JOINING)
+        square = _BYTES * options.square_matrices
+        capacity = (left - square * system**2) // row
+        if capacity < system:  # the matrices have a row for each row then
+            root = math.sqrt(row**2 + 4.0 * square * max(left, 0))
+            capacity = int((root - row) / (2.0 * square))
+        if capacity < 2 * (dx + dz):
             raise InputError(
-                f"memory of {self.memory / 2**20:.4g} MiB has room for {max(most, 0)} rows of"
-                f" {dx} x {dz} weights beside blocks of {largest / 2**20:.4g} MiB; give"
+                f"memory of {self.memory / 2**20:.4g} MiB has room for {max(capacity, 0)} rows of"
+                f" {dx} x {dz} weights beside blocks of {largest_block / 2**20:.4g} MiB; give"
                 " more, or smaller blocks"
             )
-        return most
+        return capacity
 
-    def room(self, rows: Rows, needed: int) -> int:
-        """As :class:`attsvm.solvers.rows.Source`."""
-        if needed >= self.most:
+    def room(self, rows: RowSubset, supporting: int) -> int:
+        """As :class:`attsvm.solvers.rows.RowSource`."""
+        if supporting >= self.capacity:
             raise InputError(
-                f"memory of {self.memory / 2**20:.4g} MiB has room for {self.most} rows, and all of"
-                f" them matter after {self.passes} passes over the blocks; give more"
+                f"memory of {self.memory / 2**20:.4g} MiB has room for {self.capacity} rows, and"
+                f" all of them matter after {self.passes} passes over the blocks; give more"
             )
-        return min(self.most - needed, max(_NEW * self.shape[0] * self.shape[1], _LEAST))
+        new = self.working_sets.new_rows_per_unknown * math.prod(self.shape)
+        return min(self.capacity - supporting, max(new, self.working_sets.new_rows))
 
-    def price(self, wanted: Wanted) -> Priced:
-        """One pass.
+    def scan(self, request: ScanRequest) -> ScanResult:
+        """One pass over all blocks.
+
+        1. Scan each block, and refuse one that has changed since the first pass.
+        2. Combine what was computed; the rows that fall short most are held, within memory.
+        3. After the first pass, check that all blocks have one form.
 
         Raises:
             InputError: a block that cannot be used, differs from the others, or has changed.
             AttsvmError: a process of the executor was killed.
         """
-        first = not self.seen
-        seen: dict[int, Seen] = {}
-        smallest, below, missed, rounding = np.inf, 0.0, 0.0, 0.0
-        found: dict[int, Rows] = {}
-        with workers(1, self.executor) as chosen:
-            for k, now, part in _looked(chosen, self._calls(wanted)):
-                if not first and now.checksum != self.seen[k].checksum:
+        is_first = not self.summaries
+        summaries: dict[int, BlockSummary] = {}
+        least_ratio, zero_violation, slack, rounding = np.inf, 0.0, 0.0, 0.0
+        rows_of_block: dict[int, RowSubset] = {}
+        with workers(1, self.executor) as pool:
+            for k, summary, result in _scan_blocks(pool, self._scan_arguments(request)):
+                # 1. Refuse changes.
+                if not is_first and summary.checksum != self.summaries[k].checksum:
                     raise InputError(
                         f"block {k} has changed since the first pass over the blocks; make it the"
                         f" same each time, for instance with numpy.random.default_rng([seed, {k}])"
                     )
-                seen[k] = now
-                smallest, missed = min(smallest, part.smallest), missed + part.missed
-                below, rounding = max(below, part.below), max(rounding, part.rounding)
-                found[k] = part.rows
-                if sum(len(each.ids) for each in found.values()) > 1.25 * wanted.most:
-                    found = _worst(found, wanted.most)
+                # 2. Combine.
+                summaries[k] = summary
+                least_ratio, slack = min(least_ratio, result.least_ratio), slack + result.slack
+                zero_violation = max(zero_violation, result.zero_violation)
+                rounding = max(rounding, result.rounding)
+                rows_of_block[k] = result.rows
+                if _count_rows(rows_of_block) > 1.25 * request.rows:
+                    rows_of_block = _worst_rows(rows_of_block, request.rows)
         self.passes += 1
-        if first:
-            self.seen = [seen[k] for k in range(self.blocks.count)]
-            for k, each in enumerate(self.seen):
-                if each.kind != self.seen[0].kind:
+        # 3. Check the forms.
+        if is_first:
+            self.summaries = [summaries[k] for k in range(self.blocks.count)]
+            form = self.summaries[0].form
+            for k, summary in enumerate(self.summaries):
+                if summary.form != form:
                     raise InputError(
-                        f"block {k} holds {each.kind[0]} margins of {each.kind[1]} weights, block 0"
-                        f" {self.seen[0].kind[0]} margins of {self.seen[0].kind[1]}; all blocks"
-                        " belong to one programme"
+                        f"block {k} holds {summary.form[0]} margins of {summary.form[1]} weights,"
+                        f" block 0 {form[0]} margins of {form[1]}; all blocks belong to one"
+                        " programme"
                     )
-        rows = self._together(_worst(found, wanted.most))
-        return Priced(smallest, below, missed, rounding, rows)
+        rows = self._number_in_programme(_worst_rows(rows_of_block, request.rows))
+        return ScanResult(least_ratio, zero_violation, slack, rounding, rows)
 
-    def _calls(self, wanted: Wanted) -> Iterator[tuple[Any, ...]]:
+    def _scan_arguments(self, request: ScanRequest) -> Iterator[tuple[Any, ...]]:
+        """Arguments of :func:`scan_block`, for each block."""
         for k in range(self.blocks.count):
-            size = self.seen[k].size if self.seen else None
-            yield k, self.blocks.maker(k), self.blocks.count, wanted, size
+            size = self.summaries[k].size if self.summaries else None
+            yield k, self.blocks.maker(k), self.blocks.count, request, size
 
-    def _together(self, found: dict[int, Rows]) -> Rows:
-        """The rows of all blocks, by their numbers in the programme."""
-        before = np.cumsum([[0] * 3] + [[s.rows, s.sequences, s.texts] for s in self.seen], axis=0)
-        parts = []
-        for k, part in sorted(found.items()):
+    def _number_in_programme(self, rows_of_block: dict[int, RowSubset]) -> RowSubset:
+        """The rows of all blocks, with numbers of rows, sequences and texts that count through the
+        blocks.
+        """
+        counts = [[s.rows, s.sequences, s.texts] for s in self.summaries]
+        before = np.cumsum([[0, 0, 0], *counts], axis=0)
+        subsets = []
+        for k, subset in sorted(rows_of_block.items()):
             rows, sequences, texts = before[k].tolist()
-            m = part.margins
-            origin = m.origin
-            if origin is not None and m.kind == "position":
+            margins, origin = subset.margins, subset.margins.origin
+            if origin is not None and margins.kind == "position":
                 origin = origin + np.array([texts] + [0] * (origin.shape[1] - 1))
-            assert m.numbers is not None
-            m = replace(m, numbers=m.numbers + sequences, origin=origin)
-            parts.append(Rows(part.ids + rows, part.short, m))
-        return joined(parts)
+            assert margins.numbers is not None
+            margins = replace(margins, numbers=margins.numbers + sequences, origin=origin)
+            subsets.append(RowSubset(subset.ids + rows, subset.shortfall, margins))
+        return merge_rows(subsets)
 
-    def answer(self, best: Best, request: Request, iterations: int) -> MarginSolution:
-        """As :class:`attsvm.solvers.rows.Source`: the last pass is the proof."""
-        margins, part = best.rows.margins, best.part
-        values: FloatArray = margins(best.W)
-        found = Certificate(best.W, best.dual, values, best.upper, best.gap, best.below, 0.0)
-        solver = f"blocks, {part.solver}"
-        told = solved(margins, found, request, solver, iterations, self.constraints)
-        unique = True if part.unique else None
-        told = replace(told, geometry=self.norm, rank=part.rank, unique=unique)
-        return self._told(told, iterations)
-
-    def contradiction(self, rows: Rows, part: MarginSolution, iterations: int) -> MarginSolution:
-        """As :class:`attsvm.solvers.rows.Source`."""
-        return self._told(part, iterations)
-
-    @property
-    def constraints(self) -> int:
-        """How many all blocks have."""
-        return sum(each.constraints for each in self.seen)
-
-    def _told(self, part: MarginSolution, iterations: int) -> MarginSolution:
+    def solution(self, candidate: Candidate, request: Request, iterations: int) -> MarginSolution:
+        """As :class:`attsvm.solvers.rows.RowSource`: the last pass is the proof."""
+        margins, subset_solution = candidate.rows.margins, candidate.subset_solution
+        values: FloatArray = margins(candidate.W)
+        certificate = Certificate(
+            candidate.W,
+            candidate.dual,
+            values,
+            candidate.norm,
+            candidate.gap,
+            candidate.zero_violation,
+            0.0,
+        )
+        solver = f"blocks, {subset_solution.solver}"
+        solution = certified_solution(
+            margins, certificate, request, solver, iterations, self.constraints
+        )
         return replace(
-            part,
+            self._with_counts(solution, iterations),
+            geometry=self.norm,
+            rank=subset_solution.rank,
+            unique=True if subset_solution.unique else None,
+        )
+
+    def contradiction(
+        self, rows: RowSubset, subset_solution: MarginSolution, iterations: int
+    ) -> MarginSolution:
+        """As :class:`attsvm.solvers.rows.RowSource`."""
+        return self._with_counts(subset_solution, iterations)
+
+    def _with_counts(self, subset_solution: MarginSolution, iterations: int) -> MarginSolution:
+        """The solution of a working set as one that speaks of all blocks."""
+        return replace(
+            subset_solution,
             iterations=iterations,
             constraints=self.constraints,
             passes=self.passes,
@@ -237,14 +315,22 @@ class InBlocks:
         )
 
 
-def look(
-    k: int, make: Callable[[], Any], count: int, wanted: Wanted, size: float | None
-) -> tuple[int, Seen, Priced]:
-    """Make block ``k`` of ``count`` and look at its rows; ``size`` as the first pass found it."""
+def scan_block(
+    k: int, make: Callable[[], Any], count: int, request: ScanRequest, size: float | None
+) -> tuple[int, BlockSummary, ScanResult]:
+    """The number of a block, its sizes, and the scan of its rows.
+
+    Args:
+        k: the number.
+        make: makes the block.
+        count: number of blocks.
+        request: what to compute.
+        size: as the first pass has computed it (:class:`BlockSummary`).
+    """
     with one_thread(), np.errstate(over="ignore", invalid="ignore"):
         block = block_rows(make(), k)
         sequences = len(block.offsets) - 1
-        seen = Seen(
+        summary = BlockSummary(
             block.checksum(),
             (block.kind, block.shape),
             int(block.offsets[-1]),
@@ -254,30 +340,35 @@ def look(
             block.nbytes,
             block.size(False) if size is None else size,
         )
-        reach = block.size(True) if wanted.exact else seen.size
-        return k, seen, priced(block, count * sequences, wanted, reach)
+        longest = block.size(True) if request.exact else summary.size
+        return k, summary, scan_rows(block, count * sequences, request, longest)
 
 
-def _worst(found: dict[int, Rows], most: int) -> dict[int, Rows]:
-    """The ``most`` rows of all that fall short most; of equal ones the first."""
-    if sum(len(each.ids) for each in found.values()) <= most:
-        return found
-    blocks = sorted(found)
-    short = np.concatenate([found[k].short for k in blocks])
-    kept = np.zeros(len(short), dtype=np.bool_)
-    kept[np.argsort(-short, kind="stable")[:most]] = True
-    ends = np.cumsum([len(found[k].ids) for k in blocks])[:-1]
+def _count_rows(rows_of_block: dict[int, RowSubset]) -> int:
+    """Number of rows of all blocks."""
+    return sum(len(subset.ids) for subset in rows_of_block.values())
+
+
+def _worst_rows(rows_of_block: dict[int, RowSubset], count: int) -> dict[int, RowSubset]:
+    """The ``count`` rows of all blocks that fall short most; of equal ones the first."""
+    if _count_rows(rows_of_block) <= count:
+        return rows_of_block
+    blocks = sorted(rows_of_block)
+    shortfall = np.concatenate([rows_of_block[k].shortfall for k in blocks])
+    is_worst = np.zeros(len(shortfall), dtype=np.bool_)
+    is_worst[np.argsort(-shortfall, kind="stable")[:count]] = True
+    ends = np.cumsum([len(rows_of_block[k].ids) for k in blocks])[:-1]
     return {
-        k: found[k].taken(part)
-        for k, part in zip(blocks, np.split(kept, ends), strict=True)
-        if part.any()
+        k: rows_of_block[k].take(mask)
+        for k, mask in zip(blocks, np.split(is_worst, ends), strict=True)
+        if mask.any()
     }
 
 
-def _looked(chosen: Any, calls: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
-    """What :func:`look` says of each block, as it comes."""
+def _scan_blocks(pool: Any, arguments: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
+    """The results of :func:`scan_block`, as they come."""
     try:
-        yield from results(chosen, look, calls)
+        yield from results(pool, scan_block, arguments)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         if "pickle" not in str(error):
             raise

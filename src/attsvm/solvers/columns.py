@@ -35,9 +35,9 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
-from attsvm.solvers.integers import whole
-from attsvm.solvers.lattice import integers, nearest, shifted
-from attsvm.solvers.programme import Point, Programme, explicit_rows
+from attsvm.solvers.integers import to_integers
+from attsvm.solvers.lattice import nearest_combination, shift_bits, to_scaled_integers
+from attsvm.solvers.programme import DualPoint, Programme, explicit_rows
 from attsvm.solvers.proofs import sharp_adjoint, sharp_values
 
 _FINITE = 1000  # powers of two up to this one are float64 numbers
@@ -85,7 +85,7 @@ class ColumnOptions:
 
 
 OPTIONS = ColumnOptions()
-Solve = Callable[[Programme, FloatArray, float], Point]
+Solve = Callable[[Programme, FloatArray, float], DualPoint]
 _NOISE = 1e-10  # share of the largest multiplier below which one may be rounding
 _RANK = 1e-13  # of a least-squares problem
 
@@ -567,19 +567,19 @@ def round_together(
         order = np.lexsort((quantum, high[rows] < _NOISE * high.max()))
         rows = np.sort(rows[order[: options.together]])
         quantum = np.frexp(high[rows])[1] - 53
-    (D, d), (Z, z) = whole(p.D[rows]), whole(p.Z)
+    (D, d), (Z, z) = to_integers(p.D[rows]), to_integers(p.Z)
     written = (D[:, :, None] * Z[p.sequence[rows]][:, None, :]).reshape(len(rows), -1)
     # in units in which the weights, and so the adjoint, are of size one
     power = (quantum + capped.dual_exponents[rows] + d + z + capped.scale)[:, None] + options.digits
-    vectors = shifted(written, power)
+    vectors = shift_bits(written, power)
     small = np.diag([1 << max(0, int(power)) for power in quantum + options.digits]).astype(object)
     low_digits = DoubleDouble(np.ldexp(low, capped.dual_exponents), 0.0 * low)
     pull = np.ldexp(_sharp_pull(p, low_digits), capped.scale)
-    target = shifted(*integers(pull, options.digits))
+    target = shift_bits(*to_scaled_integers(pull, options.digits))
     basis = np.concatenate([vectors, small], axis=1)
     target = np.concatenate([target, 0 * small[0]])
     # 2. The lattice point next to what the low digits pull.
-    quanta = nearest(basis, target, deadline)
+    quanta = nearest_combination(basis, target, deadline)
     if quanta is None:
         return np.ldexp(high, capped.dual_exponents)
     lam = high.copy()

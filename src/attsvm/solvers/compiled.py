@@ -20,7 +20,7 @@ from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.native import library
 from attsvm.norms import Frobenius
-from attsvm.solvers.outcomes import Request, infeasible_solution, solved
+from attsvm.solvers.outcomes import Request, certified_solution, infeasible_solution
 from attsvm.solvers.proofs import NO_MATTER, Certificate, certify_hard, certify_soft
 from attsvm.solvers.solution import MarginSolution
 
@@ -69,7 +69,7 @@ class CompiledSolution(NamedTuple):
             values = margins(W) if self.values is None else self.values
             figures = self.norm, self.gap, self.violation, self.rounding
             certificate = Certificate(W, dual, values, *figures)
-        return solved(margins, certificate, request, "active set", iterations)
+        return certified_solution(margins, certificate, request, "active set", iterations)
 
 
 def contradiction(

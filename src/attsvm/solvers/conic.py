@@ -22,7 +22,6 @@ entries of the weights, their heights, and the equalities.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -32,6 +31,8 @@ from scipy.linalg import lu_factor, lu_solve, qr
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.norms.lifts import RowLengths
+from attsvm.solvers.deadline import time_for
+from attsvm.solvers.iterate import Iterate, Stop
 from attsvm.solvers.programme import Programme, explicit_rows
 
 
@@ -43,8 +44,8 @@ class ConicOptions:
         steps: at most; the programmes of the tests take 10 to 40.
         idle: steps without a smaller error after which rounding has the better of it,
         near: once the error is below this; before, the path may lead away for a while.
-        short: share of the way to the boundary that a step goes at most; the customary one.
-        apart: least distance of the start from the boundary, in units of the largest right-hand
+        boundary: share of the way to the boundary that a step goes at most; the customary one.
+        distance: least distance of the start from the boundary, in units of the largest right-hand
             side and of the longest row; .01 to 1 take as many steps.
         dependent: pivot, over the largest, below which an equality depends on the others.
         entries: of the rows written out, and
@@ -54,17 +55,17 @@ class ConicOptions:
     steps: int = 80
     idle: int = 8
     near: float = 1e-3
-    short: float = 0.99
-    apart: float = 0.1
+    boundary: float = 0.99
+    distance: float = 0.1
     dependent: float = 1e-10
     entries: int = 1 << 20
     unknowns: int = 2000
 
 
-OPTIONS = ConicOptions()
+CONIC = ConicOptions()
 
 
-def fits(p: Programme, options: ConicOptions = OPTIONS) -> bool:
+def fits(p: Programme, options: ConicOptions = CONIC) -> bool:
     """Whether a programme is small enough for this method."""
     height = p.D.shape[1]
     return p.m * p.dof <= options.entries and p.dof + height <= options.unknowns
@@ -75,9 +76,9 @@ def finish(
     norm: RowLengths,
     W: FloatArray,
     error: Callable[[FloatArray, FloatArray], float],
-    stop: tuple[float, float],
-    options: ConicOptions = OPTIONS,
-) -> tuple[FloatArray, FloatArray]:
+    stop: Stop,
+    options: ConicOptions = CONIC,
+) -> Iterate:
     r"""The best weights and multipliers of an interior path.
 
     1. Rows that say nothing go, and equalities that follow from others.
@@ -92,21 +93,22 @@ def finish(
         norm: the sum (exponent one) or the largest (infinity) of the lengths of rows.
         W: weights to start from.
         error: of weights and multipliers.
-        stop: the error that is aimed at, and the time.
+        stop: where it ends.
         options: numbers of the method.
     """
-    aim, deadline = stop
     # 1. Rows that say nothing, and equalities that follow from others.
     rows = _Rows.of(p, options)
     # 2. Start.
     point = _start(p, rows, norm.p == 1.0, W, options)
-    best, least, idle = (W, rows.multipliers(point)), math.inf, 0
+    best, least, idle = Iterate(W, rows.multipliers(point)), math.inf, 0
     for _ in range(options.steps):
-        found = point.x[: p.dof].reshape(W.shape), rows.multipliers(point)
-        size = error(*found)
+        iterate = Iterate(point.x[: p.dof].reshape(W.shape), rows.multipliers(point))
+        size = error(*iterate)
         idle = 0 if size < least or least > options.near else idle + 1
-        best, least = (found, size) if size < least else (best, least)
-        if least <= aim or idle == options.idle or time.monotonic() > deadline:
+        if size < least:
+            best, least = iterate, size
+        is_late = not time_for(_work(rows, point), stop.deadline)
+        if least <= stop.aim or idle == options.idle or is_late:
             break
         following = _step(rows, point, options)
         if following is None:
@@ -118,6 +120,16 @@ def finish(
 class _Rows(NamedTuple):
     """The rows of a programme written out: inequalities ``A x + xi - s = b`` with multipliers up to
     ``cap``, and equalities ``E x = f``.
+
+    Attributes:
+        A: ``(k, dof)``.
+        b: ``(k,)``.
+        cap: ``(k,)``.
+        E: ``(l, dof)``.
+        f: ``(l,)``.
+        unequal: ``(k,)`` positions of the inequalities in the programme.
+        equal: ``(l,)`` positions of the equalities.
+        p: the programme.
     """
 
     A: FloatArray
@@ -132,32 +144,33 @@ class _Rows(NamedTuple):
     @staticmethod
     def of(p: Programme, options: ConicOptions) -> _Rows:
         """The rows that say something."""
-        every, some = np.arange(p.m), p.diagonal > 0.0
-        other = -np.ones(p.m, np.int64) if p.opposite is None else p.opposite
-        first = (p.b > 0.0) | ((p.b == 0.0) & (every < other))
-        unequal = np.flatnonzero(some & (other < 0))
-        equal = np.flatnonzero(some & (other >= 0) & first)
+        positions, has_entries = np.arange(p.m), p.diagonal > 0.0
+        opposite = -np.ones(p.m, np.int64) if p.opposite is None else p.opposite
+        stands_for_pair = (p.b > 0.0) | ((p.b == 0.0) & (positions < opposite))
+        unequal = np.flatnonzero(has_entries & (opposite < 0))
+        equal = np.flatnonzero(has_entries & (opposite >= 0) & stands_for_pair)
         E = explicit_rows(p, equal)
         if len(equal):
+            # Pivots of a QR factorisation tell equalities that follow from others.
             length = np.sqrt(p.diagonal[equal])
             R, order = qr((E / length[:, None]).T, mode="r", pivoting=True)
             pivots = np.abs(np.diag(R))
             count = int((pivots > options.dependent * pivots[0]).sum())
-            chosen = np.sort(order[:count])
-            equal, E = equal[chosen], E[chosen]
+            independent = np.sort(order[:count])
+            equal, E = equal[independent], E[independent]
         A, b, cap = explicit_rows(p, unequal), p.b[unequal], p.cap[unequal]
         return _Rows(A, b, cap, E, p.b[equal], unequal, equal, p)
 
-    def multipliers(self, at: _Point) -> FloatArray:
-        """Those of the rows of the programme; of a pair of opposite rows on the one that the sign
-        says. Rows of zeros are missed whatever the weights are.
+    def multipliers(self, point: _Point) -> FloatArray:
+        """``(m,)``: multipliers of all rows of the programme; of a pair of opposite rows on the one
+        that the sign says. Rows of zeros are missed whatever the weights are.
         """
         p = self.p
         dual = np.zeros(p.m) if p.hard else np.where(p.b > 0.0, p.cap, 0.0)
-        dual[self.unequal] = at.lam
+        dual[self.unequal] = point.lam
         if p.opposite is not None:
-            dual[self.equal] = np.maximum(at.free, 0.0)
-            dual[p.opposite[self.equal]] = np.maximum(-at.free, 0.0)
+            dual[self.equal] = np.maximum(point.free, 0.0)
+            dual[p.opposite[self.equal]] = np.maximum(-point.free, 0.0)
         return dual
 
 
@@ -186,7 +199,9 @@ class _Point(NamedTuple):
 
 
 def _start(p: Programme, rows: _Rows, total: bool, W: FloatArray, options: ConicOptions) -> _Point:
-    """Weights ``W`` with heights, slacks and multipliers at the same complementarity."""
+    """The interior point of weights ``W``, with heights, slacks and multipliers at the same
+    complementarity.
+    """
     (d, e), count = W.shape, p.dof
     heights = np.arange(d) if total else np.zeros(d, np.int64)
     index = np.column_stack([count + heights, np.arange(count).reshape(d, e)])
@@ -197,7 +212,7 @@ def _start(p: Programme, rows: _Rows, total: bool, W: FloatArray, options: Conic
     cost[count:] = 1.0
     soft = np.isfinite(rows.cap)
     values = rows.A @ x[:count] - rows.b
-    far = options.apart * float(np.abs(p.b).max())
+    far = options.distance * float(np.abs(p.b).max())
     xi = np.where(soft, np.maximum(far, -values), 0.0)
     s = np.maximum(values + xi, far)
     size = float(cost @ x)
@@ -208,72 +223,80 @@ def _start(p: Programme, rows: _Rows, total: bool, W: FloatArray, options: Conic
     return _Point(index, cost, x, s, xi, lam, np.zeros(len(rows.f)), z)
 
 
-def _step(rows: _Rows, at: _Point, options: ConicOptions) -> _Point | None:
-    """The next point; ``None`` where rounding leaves none."""
-    A, E, soft = rows.A, rows.E, np.isfinite(rows.cap)
-    count, n, points = A.shape[1], len(at.x), at.x[at.cones]
-    room = np.where(soft, rows.cap - at.lam, 1.0)
-    norm = 1.0 if not soft.any() else float(at.cost @ at.x)
-    mu = float(at.s @ at.lam) + float(at.xi @ (room * soft)) + float(np.vdot(points, at.z))
-    mu /= len(at.s) + int(soft.sum()) + len(points)
-    # What is missing of stationarity, and of the rows.
-    pulled = _gathered(at.cones, at.z, n)
-    pulled[:count] += A.T @ at.lam + E.T @ at.free
-    gradient = norm * at.cost - pulled
-    short = A @ at.x[:count] + at.xi - at.s - rows.b
-    off = E @ at.x[:count] - rows.f
+def _work(rows: _Rows, point: _Point) -> float:
+    """Multiply-adds of the factorisation of a step."""
+    unknowns = len(point.x)
+    size = unknowns + len(rows.E) + min(len(rows.A), unknowns) + len(point.cones)
+    return float(size**3) / 3.0
+
+
+def _step(rows: _Rows, point: _Point, options: ConicOptions) -> _Point | None:
+    """The next point; ``None`` where rounding leaves none. Steps 3 to 6 of :func:`finish`."""
+    A, E, is_soft = rows.A, rows.E, np.isfinite(rows.cap)
+    count, n, x_cones = A.shape[1], len(point.x), point.x[point.cones]
+    room = np.where(is_soft, rows.cap - point.lam, 1.0)
+    norm = 1.0 if not is_soft.any() else float(point.cost @ point.x)
+    mu = float(point.s @ point.lam) + float(point.xi @ (room * is_soft))
+    mu += float(np.vdot(x_cones, point.z))
+    mu /= len(point.s) + int(is_soft.sum()) + len(x_cones)
+    # The residuals of stationarity, and of the rows.
+    pulled = _sum_by_position(point.cones, point.z, n)
+    pulled[:count] += A.T @ point.lam + E.T @ point.free
+    gradient = norm * point.cost - pulled
+    residual = A @ point.x[:count] + point.xi - point.s - rows.b
+    equality_residual = E @ point.x[:count] - rows.f
     # 3. Scale the cones and factorise the system.
-    scaling = _Scaling.of(points, at.z)
+    scaling = _Scaling.of(x_cones, point.z)
     if scaling is None:
         return None
-    give = at.s / at.lam + np.where(soft, at.xi / room, 0.0)
-    system = _System.of(at, rows, scaling, give)
+    give = point.s / point.lam + np.where(is_soft, point.xi / room, 0.0)
+    system = _System.of(point, rows, scaling, give)
     if system is None:
         return None
 
     def direction(cone: FloatArray, row: FloatArray, over: FloatArray) -> _Direction:
-        """Where the products are to change by these: ``dz = cone - S^-2 dx``,
+        """The direction in which the products change by these: ``dz = cone - S^-2 dx``,
         ``s dlam + lam ds = row`` and ``room dxi - xi dlam = over``.
         """
-        fixed = short + np.where(soft, over / room, 0.0) - row / at.lam
-        sides = _gathered(at.cones, cone, n) - gradient
-        x, lam, free, pull = system.solved(sides, -fixed, -off)
-        xi = np.where(soft, (over + at.xi * lam) / room, 0.0)
-        return _Direction(x, short + A @ x[:count] + xi, xi, lam, free, cone - pull)
+        fixed = residual + np.where(is_soft, over / room, 0.0) - row / point.lam
+        sides = _sum_by_position(point.cones, cone, n) - gradient
+        x, lam, free, pull = system.solve(sides, -fixed, -equality_residual)
+        xi = np.where(is_soft, (over + point.xi * lam) / room, 0.0)
+        return _Direction(x, residual + A @ x[:count] + xi, xi, lam, free, cone - pull)
 
     def length(by: _Direction) -> float:
         """How far a direction goes, up to one, before it leaves a cone."""
         ends = [
-            _reach(at.s, by.s),
-            _reach(at.lam, by.lam),
-            _reach(room[soft], -by.lam[soft]),
-            _reach(at.xi[soft], by.xi[soft]),
-            _cone_reach(points, by.x[at.cones]),
-            _cone_reach(at.z, by.z),
+            _reach(point.s, by.s),
+            _reach(point.lam, by.lam),
+            _reach(room[is_soft], -by.lam[is_soft]),
+            _reach(point.xi[is_soft], by.xi[is_soft]),
+            _cone_reach(x_cones, by.x[point.cones]),
+            _cone_reach(point.z, by.z),
         ]
-        return min(1.0, *(options.short * end for end in ends))
+        return min(1.0, *(options.boundary * end for end in ends))
 
     # 4. Predict.
-    by = direction(scaling.towards(0.0), -at.s * at.lam, -at.xi * room)
-    share = 1.0 - length(by)
+    predicted = direction(scaling.towards(0.0), -point.s * point.lam, -point.xi * room)
+    share = 1.0 - length(predicted)
     # 5. Correct.
     aim = share**3 * mu
     by = direction(
-        scaling.towards(aim, by.x[at.cones], by.z),
-        aim - at.s * at.lam - by.s * by.lam,
-        np.where(soft, aim - at.xi * room + by.xi * by.lam, 0.0),
+        scaling.towards(aim, predicted.x[point.cones], predicted.z),
+        aim - point.s * point.lam - predicted.s * predicted.lam,
+        np.where(is_soft, aim - point.xi * room + predicted.xi * predicted.lam, 0.0),
     )
     # 6. Step.
     t = length(by)
     if not (t > 0.0 and np.isfinite(by.x).all() and np.isfinite(by.z).all()):
         return None
-    return at._replace(
-        x=at.x + t * by.x,
-        s=at.s + t * by.s,
-        xi=at.xi + t * by.xi,
-        lam=at.lam + t * by.lam,
-        free=at.free + t * by.free,
-        z=at.z + t * by.z,
+    return point._replace(
+        x=point.x + t * by.x,
+        s=point.s + t * by.s,
+        xi=point.xi + t * by.xi,
+        lam=point.lam + t * by.lam,
+        free=point.free + t * by.free,
+        z=point.z + t * by.z,
     )
 
 
@@ -285,12 +308,17 @@ class _System(NamedTuple):
     :math:`y_i=q_i^\top dx_i` where :math:`S_i^{-2}=q_iq_i^\top-J/\eta_i^2`.
 
     Attributes:
+        point: the point of the step.
+        rows: the rows.
+        give: ``(k,)`` by how much a margin gives way to a unit of its multiplier.
+        tight: ``(k,)`` which rows have unknowns, the others being eliminated.
+        q: ``(d_x, 1 + d_z)`` the vectors :math:`q_i`.
+        flat: ``(d_x, 1 + d_z)`` the diagonals of :math:`-J/\eta_i^2`.
         matrix: of the unknowns ``x``, multipliers of equalities and of ``tight`` rows, and ``y``.
         factor: of it.
-        tight: which rows have unknowns, the others being eliminated.
     """
 
-    at: _Point
+    point: _Point
     rows: _Rows
     give: FloatArray
     tight: BoolArray
@@ -300,46 +328,48 @@ class _System(NamedTuple):
     factor: tuple[FloatArray, IntArray]
 
     @staticmethod
-    def of(at: _Point, rows: _Rows, scaling: _Scaling, give: FloatArray) -> _System | None:
-        """``None`` where it leaves float64."""
-        n, cones, count = len(at.x), len(at.cones), rows.A.shape[1]
+    def of(point: _Point, rows: _Rows, scaling: _Scaling, give: FloatArray) -> _System | None:
+        """The system; ``None`` where it leaves float64."""
+        n, cones, count = len(point.x), len(point.cones), rows.A.shape[1]
         tight = np.zeros(len(give), np.bool_)
         tight[np.argsort(give)[:n]] = True
-        A, loose, equal = rows.A[tight], rows.A[~tight], len(rows.E)
+        A, loose, equalities = rows.A[tight], rows.A[~tight], len(rows.E)
         q = math.sqrt(2.0) * _mirrored(scaling.middle) / scaling.eta[:, None]
         flat = _mirrored(np.full_like(q, -1.0)) / (scaling.eta**2)[:, None]
-        first, second = n + equal, n + equal + len(A)
+        # where the unknowns of tight rows begin, and those of cones
+        first, second = n + equalities, n + equalities + len(A)
         M = np.zeros((second + cones, second + cones))
-        np.add.at(M, (at.cones, at.cones), flat)
+        np.add.at(M, (point.cones, point.cones), flat)
         if not rows.p.hard:
-            M[:n, :n] += np.multiply.outer(at.cost, at.cost)
+            M[:n, :n] += np.multiply.outer(point.cost, point.cost)
         M[:count, :count] += loose.T @ (loose / give[~tight][:, None])
         M[n:first, :count], M[:count, n:first] = rows.E, -rows.E.T
         M[first:second, :count], M[:count, first:second] = A, -A.T
         M[range(first, second), range(first, second)] = give[tight]
-        own = second + np.arange(cones)[:, None]
-        M[own, at.cones], M[at.cones, own], M[own, own] = q, q, -1.0
+        y = second + np.arange(cones)[:, None]
+        M[y, point.cones], M[point.cones, y], M[y, y] = q, q, -1.0
         if not np.isfinite(M).all():
             return None
-        return _System(at, rows, give, tight, q, flat, M, lu_factor(M, check_finite=False))
+        factor = lu_factor(M, check_finite=False)
+        return _System(point, rows, give, tight, q, flat, M, factor)
 
-    def solved(
+    def solve(
         self, sides: FloatArray, row: FloatArray, equal: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Changes of ``x``, of multipliers, of those of equalities, and ``S^-2 dx``."""
-        A, index, give = self.rows.A, self.at.cones, self.give
-        n, count, tight, loose = len(self.at.x), A.shape[1], self.tight, ~self.tight
+        A, cones, give = self.rows.A, self.point.cones, self.give
+        n, count, tight, loose = len(self.point.x), A.shape[1], self.tight, ~self.tight
         sides = sides.copy()
         sides[:count] += A[loose].T @ (row[loose] / give[loose])
-        sides = np.concatenate([sides, equal, row[tight], np.zeros(len(index))])
-        moved = lu_solve(self.factor, sides, check_finite=False)
-        moved += lu_solve(self.factor, sides - self.matrix @ moved, check_finite=False)
+        sides = np.concatenate([sides, equal, row[tight], np.zeros(len(cones))])
+        solution = lu_solve(self.factor, sides, check_finite=False)
+        solution += lu_solve(self.factor, sides - self.matrix @ solution, check_finite=False)
         ends = np.cumsum([n, len(equal), int(tight.sum())])
-        x, free, multipliers, y = np.split(moved, ends)
+        x, free, multipliers, y = np.split(solution, ends)
         lam = np.empty(len(row))
         lam[tight] = multipliers
         lam[loose] = (row[loose] - A[loose] @ x[:count]) / give[loose]
-        return x, lam, free, self.q * y[:, None] + self.flat * x[index]
+        return x, lam, free, self.q * y[:, None] + self.flat * x[cones]
 
 
 class _Direction(NamedTuple):
@@ -356,6 +386,12 @@ class _Direction(NamedTuple):
 class _Scaling(NamedTuple):
     r"""The map :math:`S` of each cone with :math:`S z=S^{-1}x`, the vector ``both``:
     :math:`S=\eta(2vv^\top-J)` with :math:`J=\operatorname{diag}(1,-1,\dots,-1)`.
+
+    Attributes:
+        eta: ``(d_x,)``.
+        v: ``(d_x, 1 + d_z)``.
+        middle: ``(d_x, 1 + d_z)`` the middle of both points, brought to size one.
+        both: ``(d_x, 1 + d_z)``.
     """
 
     eta: FloatArray
@@ -365,18 +401,18 @@ class _Scaling(NamedTuple):
 
     @staticmethod
     def of(x: FloatArray, z: FloatArray) -> _Scaling | None:
-        """``None`` where a point is on the boundary but for rounding."""
-        of_x, of_z = _square(x), _square(z)
-        if not (of_x.min() > 0.0 and of_z.min() > 0.0):
+        """The map of these points; ``None`` where one is on the boundary but for rounding."""
+        x_size, z_size = _square(x), _square(z)
+        if not (x_size.min() > 0.0 and z_size.min() > 0.0):
             return None
-        of_x, of_z = np.sqrt(of_x), np.sqrt(of_z)
-        x, z = x / of_x[:, None], z / of_z[:, None]
+        x_size, z_size = np.sqrt(x_size), np.sqrt(z_size)
+        x, z = x / x_size[:, None], z / z_size[:, None]
         middle = (x + _mirrored(z)) / np.sqrt(2.0 + 2.0 * _products(x, z))[:, None]
         v = middle.copy()
         v[:, 0] += 1.0
         v /= np.sqrt(2.0 * v[:, 0])[:, None]
-        made = _Scaling(np.sqrt(of_x / of_z), v, middle, x)
-        return made._replace(both=made.forth(z * of_z[:, None]))
+        scaling = _Scaling(np.sqrt(x_size / z_size), v, middle, x)
+        return scaling._replace(both=scaling.forth(z * z_size[:, None]))
 
     def forth(self, z: FloatArray) -> FloatArray:
         """:math:`Sz`."""
@@ -402,14 +438,15 @@ class _Scaling(NamedTuple):
         return self.back(_divided(self.both, short))
 
 
-def _gathered(index: IntArray, values: FloatArray, n: int) -> FloatArray:
-    """``(n,)``, the sum of the values at each place."""
+def _sum_by_position(index: IntArray, values: FloatArray, n: int) -> FloatArray:
+    """``(n,)``: the sum of the values at each position."""
     return np.asarray(np.bincount(index.reshape(-1), values.reshape(-1), n), np.float64)
 
 
 def _products(a: FloatArray, b: FloatArray) -> FloatArray:
-    found: FloatArray = np.einsum("ki,ki->k", a, b)
-    return found
+    """``(k,)``: inner products of rows."""
+    products: FloatArray = np.einsum("ki,ki->k", a, b)
+    return products
 
 
 def _mirrored(a: FloatArray) -> FloatArray:
@@ -422,8 +459,8 @@ def _mirrored(a: FloatArray) -> FloatArray:
 def _square(a: FloatArray) -> FloatArray:
     r""":math:`a^\top Ja`, which is positive inside the cone."""
     length = np.linalg.norm(a[:, 1:], axis=1)
-    found: FloatArray = (a[:, 0] - length) * (a[:, 0] + length)
-    return found
+    square: FloatArray = (a[:, 0] - length) * (a[:, 0] + length)
+    return square
 
 
 def _jordan(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -436,10 +473,10 @@ def _jordan(a: FloatArray, b: FloatArray) -> FloatArray:
 def _divided(a: FloatArray, b: FloatArray) -> FloatArray:
     """The vector whose product with ``a`` is ``b``."""
     square, along = _square(a), _products(a[:, 1:], b[:, 1:])
-    found = np.empty_like(b)
-    found[:, 0] = (a[:, 0] * b[:, 0] - along) / square
-    found[:, 1:] = (b[:, 1:] - found[:, :1] * a[:, 1:]) / a[:, :1]
-    return found
+    quotient = np.empty_like(b)
+    quotient[:, 0] = (a[:, 0] * b[:, 0] - along) / square
+    quotient[:, 1:] = (b[:, 1:] - quotient[:, :1] * a[:, 1:]) / a[:, :1]
+    return quotient
 
 
 def _reach(a: FloatArray, by: FloatArray) -> float:
@@ -452,8 +489,9 @@ def _cone_reach(a: FloatArray, by: FloatArray) -> float:
     """The largest multiple of a change that keeps points in their cones: the smallest positive root
     of a quadratic function that is positive at zero.
     """
-    square, own = _products(by, _mirrored(by)), _square(a)
+    # the function is size + 2 along t + square t^2
+    square, size = _products(by, _mirrored(by)), _square(a)
     along = _products(a, _mirrored(by))
-    root = np.sqrt(np.maximum(along * along - square * own, 0.0))
-    ends = (along * along >= square * own) & (root > along)
-    return float((own[ends] / (root - along)[ends]).min(initial=math.inf))
+    root = np.sqrt(np.maximum(along * along - square * size, 0.0))
+    has_end = (along * along >= square * size) & (root > along)
+    return float((size[has_end] / (root - along)[has_end]).min(initial=math.inf))

@@ -19,7 +19,7 @@ from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins, least_norm
 from attsvm.norms import Frobenius, Norm
-from attsvm.solvers.outcomes import Request, Solver, solved
+from attsvm.solvers.outcomes import Request, Solver, certified_solution
 from attsvm.solvers.proofs import Certificate, lower_bound
 from attsvm.solvers.solution import MarginSolution
 
@@ -98,7 +98,7 @@ def _solve_least_norm(margins: Margins, norm: Norm, request: Request) -> MarginS
     gap = max(0.0, 1.0 - lower_bound(margins, norm, least.dual) / length) if length > 0 else 1.0
     values = margins(least.W)
     certificate = Certificate(least.W, least.dual, values, length, gap, least.residual, 0.0)
-    return solved(margins, certificate, request, "least norm", 1)
+    return certified_solution(margins, certificate, request, "least norm", 1)
 
 
 def opposite_pairs(margins: Margins) -> tuple[Margins, IntArray, FloatArray]:

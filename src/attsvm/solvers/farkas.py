@@ -22,7 +22,7 @@ never makes one. Few rows are settled in integers (:mod:`attsvm.solvers.integers
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,263 +36,344 @@ from attsvm.solvers.scaling import OutOfRangeError
 
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = 2.0**-900  # more than what underflow takes from numbers near one
-_DROPPED = 2.0**-300  # share of the largest multiplier below which a row is left out
-_NOISE = 1e-12  # and what is tried next: multipliers below this share may be rounding
-_ENTRIES = 1 << 24  # of the rows that may be written out and factorised
-_ROWS_PER_COLUMN = 4  # rows that carry the correction
-_SEPARATE = 1e-9  # smallest squared singular value, of the largest, of columns beyond doubt
-_INDEPENDENT = 1e-11  # pivots below this share of the largest count as dependent columns
-_FEW = 60  # rows, or columns, whose dependence is decided in integers
-_EXACT_ENTRIES = 1 << 18  # of these rows written out
-_PRIME = 1496910827
+_PRIME = 1496910827  # largest products of residues modulo it are integers of 62 bits
 
 
-class Rows(NamedTuple):
-    """Rows ``D[c] Z[owner[c]]^T`` of one size, their multipliers and right-hand sides, and which
-    rows of the programme they are.
+@dataclass(frozen=True)
+class ProofOptions:
+    """Limits of :func:`prove_infeasible`. They decide which proofs are tried, never what counts as
+    one; all are untuned.
+    """
+
+    left_out: float = 2.0**-300  # share of the largest multiplier below which a row is left out
+    noise: float = 1e-12  # and in a second try, as multipliers below this may be rounding
+    written_entries: int = 1 << 24  # of rows that are written out and factorised
+    rows_per_column: int = 4  # that carry the correction
+    separate: float = 1e-9  # smallest squared singular value, of the largest, of columns that span
+    independent: float = 1e-11  # pivots below this share of the largest are dependent columns
+    exact_rows: int = 60  # rows, or columns, whose dependence is decided in integers
+    exact_entries: int = 1 << 18  # of these rows written out
+
+
+OPTIONS = ProofOptions()
+
+
+class ExactRows(NamedTuple):
+    """Rows ``D[c] Z[owner[c]]^T`` of a certificate, scaled by powers of two.
+
+    Attributes:
+        D: ``(m, d_x)`` differences, entries at most one.
+        Z: ``(k, d_z)`` queries, likewise.
+        owner: ``(m,)`` the query of each row.
+        dual: ``(m,)`` multipliers, the largest near one.
+        rhs: ``(m,)`` right-hand sides, the largest near one.
+        positions: ``(m,)`` numbers of the rows in the programme.
     """
 
     D: FloatArray
     Z: FloatArray
     owner: IntArray
-    lam: FloatArray
-    b: FloatArray
+    dual: FloatArray
+    rhs: FloatArray
     positions: IntArray
 
-    def part(self, kept: BoolArray) -> Rows:
-        """Some of the rows."""
-        used, owner = np.unique(self.owner[kept], return_inverse=True)
-        lam, b, positions = self.lam[kept], self.b[kept], self.positions[kept]
-        return Rows(self.D[kept], self.Z[used], owner.reshape(-1), lam, b, positions)
+    def take(self, mask: BoolArray) -> ExactRows:
+        """The rows of a mask, and the queries that they use."""
+        used, owner = np.unique(self.owner[mask], return_inverse=True)
+        return ExactRows(
+            self.D[mask],
+            self.Z[used],
+            owner.reshape(-1),
+            self.dual[mask],
+            self.rhs[mask],
+            self.positions[mask],
+        )
 
 
-def proved(margins: Margins, dual: FloatArray) -> FloatArray | None:
+def prove_infeasible(
+    margins: Margins, dual: FloatArray, options: ProofOptions = OPTIONS
+) -> FloatArray | None:
     """Multipliers near ``dual`` that are a proof that no weights meet ``margins``, rounded.
+
+    1. Scale rows, multipliers and right-hand sides to size one.
+    2. Try all rows; then without those whose multipliers may be rounding.
 
     Args:
         margins: the programme, at a scale near one (see :mod:`attsvm.solvers.scaling`).
         dual: ``(m,)`` multipliers, of any sign on equalities.
+        options: limits.
 
     Returns:
         ``dual`` with less residual; exact multipliers that differ from it by rounding exist.
         ``None`` says nothing.
     """
-    some = np.flatnonzero(dual)
-    if len(some) == 0 or (dual[some][~margins.equalities[some]] < 0.0).any():
+    positions = np.flatnonzero(dual)
+    if len(positions) == 0 or (dual[positions][~margins.equalities[positions]] < 0.0).any():
         return None
-    rows = _prepared(margins, dual, some)
+    # 1. Scale.
+    rows = _scale_rows(margins, dual, positions, options)
     if rows is None:
         return None
-    found = _proved(margins, dual, rows)
-    loud = np.abs(rows.lam) >= _NOISE
-    return _proved(margins, dual, rows.part(loud)) if found is None and not loud.all() else found
+    # 2. Two tries.
+    proof = _prove_with_rows(margins, dual, rows, options)
+    above_noise = np.abs(rows.dual) >= options.noise
+    if proof is None and not above_noise.all():
+        proof = _prove_with_rows(margins, dual, rows.take(above_noise), options)
+    return proof
 
 
-def _proved(margins: Margins, dual: FloatArray, rows: Rows) -> FloatArray | None:
-    """What :func:`proved` returns, for these rows."""
-    D, Z, _, lam, b = rows[:5]
-    better = np.zeros(len(dual))
-    better[rows.positions] = dual[rows.positions]
-    if D.shape[1] == 0 or Z.shape[1] == 0:  # the rows are zero
-        return better if (b * lam > 0.0).any() else None
-    if len(lam) > _FEW:
-        D, Z = _spanning(D), _spanning(Z)
-    found = None
-    if len(lam) > D.shape[1] * Z.shape[1]:  # fewer rows do not span the space and depend
-        found = _nearby(rows._replace(D=D, Z=Z))
-    if found is not None:
-        better[rows.positions] *= found
-        return better
-    return _in_integers(margins, dual, rows.positions)
+def _prove_with_rows(
+    margins: Margins, dual: FloatArray, rows: ExactRows, options: ProofOptions
+) -> FloatArray | None:
+    """``(m,)`` multipliers that are a proof with these rows alone.
 
-
-def _prepared(margins: Margins, dual: FloatArray, some: IntArray) -> Rows | None:
-    """The rows of a certificate, one query for neighbours with equal ones, rows and columns of size
-    one, multipliers to match, and right-hand sides in units of the rows.
+    1. Where rows may span the space, bound the correction in floating point.
+    2. Otherwise solve few rows in integers.
     """
-    Z, owner = _neighbours(margins.queries[margins.sequence[some]])
-    D, d_exponent = _unit(margins.differences[some])
-    Z, z_exponent = _unit(Z)
-    exponent = d_exponent + z_exponent[owner]
-    mantissa, power = np.frexp(dual[some])
-    power = power + exponent
+    D, Z = rows.D, rows.Z
+    proof = np.zeros(len(dual))
+    proof[rows.positions] = dual[rows.positions]
+    if D.shape[1] == 0 or Z.shape[1] == 0:  # the rows are zero
+        return proof if (rows.rhs * rows.dual > 0.0).any() else None
+    # 1. Floating point.
+    if len(rows.dual) > options.exact_rows:
+        D, Z = _spanning_columns(D, options), _spanning_columns(Z, options)
+    if len(rows.dual) > D.shape[1] * Z.shape[1]:  # fewer rows do not span the space and depend
+        factors = _correct_multipliers(rows._replace(D=D, Z=Z), options)
+        if factors is not None:
+            proof[rows.positions] *= factors
+            return proof
+    # 2. Integers.
+    return _prove_in_integers(margins, dual, rows.positions, options)
+
+
+def _scale_rows(
+    margins: Margins, dual: FloatArray, positions: IntArray, options: ProofOptions
+) -> ExactRows | None:
+    """The rows of a certificate, one query for neighbours with equal ones, with multipliers to
+    match; ``None`` where numbers leave float64.
+    """
+    Z, owner = _merge_neighbours(margins.queries[margins.sequence[positions]])
+    D, D_exponent = _scale_to_one(margins.differences[positions])
+    Z, Z_exponent = _scale_to_one(Z)
+    row_exponent = D_exponent + Z_exponent[owner]
+    # Exponents are added to exponents: products of the numbers would leave float64.
+    mantissa, power = np.frexp(dual[positions])
+    power = power + row_exponent
     power -= power.max()
-    lam = np.ldexp(mantissa, np.maximum(power, -2000))
-    mantissa, power = np.frexp(margins.rhs[some])
-    power = power - exponent
-    positive = mantissa != 0.0
-    power -= power[positive].max(initial=-10000) if positive.any() else 0
-    b = np.ldexp(mantissa, np.clip(power, -2000, 0))
-    kept = np.abs(lam) >= _DROPPED
-    if not kept.any() or not np.isfinite(D).all() or not np.isfinite(Z).all():
+    scaled_dual = np.ldexp(mantissa, np.maximum(power, -2000))
+    mantissa, power = np.frexp(margins.rhs[positions])
+    power = power - row_exponent
+    nonzero = mantissa != 0.0
+    power -= power[nonzero].max(initial=-10000) if nonzero.any() else 0
+    rhs = np.ldexp(mantissa, np.clip(power, -2000, 0))
+    counts = np.abs(scaled_dual) >= options.left_out
+    if not counts.any() or not np.isfinite(D).all() or not np.isfinite(Z).all():
         return None
-    rows = Rows(np.ascontiguousarray(D), np.ascontiguousarray(Z), owner, lam, b, some)
-    return rows if kept.all() else rows.part(kept)
+    rows = ExactRows(
+        np.ascontiguousarray(D), np.ascontiguousarray(Z), owner, scaled_dual, rhs, positions
+    )
+    return rows if counts.all() else rows.take(counts)
 
 
-def _neighbours(rows: FloatArray) -> tuple[FloatArray, IntArray]:
-    """The rows without those that equal the one before, and which of them each row is."""
-    first = np.ones(len(rows), dtype=np.bool_)
-    first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
-    return rows[first], np.cumsum(first) - 1
+def _merge_neighbours(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+    """The rows without those that equal the one before ``(k, d)``, and which of them each row is
+    ``(m,)``.
+    """
+    is_first = np.ones(len(rows), dtype=np.bool_)
+    is_first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    return rows[is_first], np.cumsum(is_first) - 1
 
 
-def _unit(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+def _scale_to_one(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     """Columns, then rows, divided by powers of two above their largest entries, without columns of
-    zeros; and the exponents of the rows.
+    zeros; and the exponents of the rows ``(m,)``.
     """
     rows = rows[:, (rows != 0.0).any(axis=0)]
-    total = np.zeros(len(rows), dtype=np.int64)
+    exponents = np.zeros(len(rows), dtype=np.int64)
     if rows.shape[1] == 0:
-        return rows, total
+        return rows, exponents
     for _ in range(2):
-        columns = np.frexp(np.abs(rows).max(axis=0))[1]
-        rows = np.ldexp(rows, -columns)
-        largest = np.frexp(np.abs(rows).max(axis=1))[1]
-        rows = np.ldexp(rows, -largest[:, None])
-        total += largest
-    return rows, total
+        of_columns = np.frexp(np.abs(rows).max(axis=0))[1]
+        rows = np.ldexp(rows, -of_columns)
+        of_rows = np.frexp(np.abs(rows).max(axis=1))[1]
+        rows = np.ldexp(rows, -of_rows[:, None])
+        exponents += of_rows
+    return rows, exponents
 
 
-def _spanning(rows: FloatArray) -> FloatArray:
+def _spanning_columns(rows: FloatArray, options: ProofOptions) -> FloatArray:
     """The rows in columns that span all others exactly, which is where a combination has to vanish;
-    all columns where that is not settled.
+    in all columns where that is not decided.
+
+    1. Columns that are clearly independent are all needed.
+    2. Choose independent columns modulo a prime.
+    3. Verify in integers that these span the others.
     """
+    # 1. Independent in floating point.
     count = rows.shape[1]
     if len(rows) >= count:
         values = np.linalg.eigvalsh(rows.T @ rows)
-        if values[0] > _SEPARATE * values[-1]:
+        if values[0] > options.separate * values[-1]:
             return rows
+    # 2. Independent modulo a prime.
     different = np.unique(rows, axis=0)
-    if count > _FEW or different.size > _EXACT_ENTRIES:
+    if count > options.exact_rows or different.size > options.exact_entries:
         return rows
-    numbers = integers.whole(different)[0]
-    columns, chosen = _profile((numbers.T % _PRIME).astype(np.int64))
+    numbers = integers.to_integers(different)[0]
+    columns, chosen_rows = _independent_rows((numbers.T % _PRIME).astype(np.int64))
     others = np.setdiff1d(np.arange(count), columns)
-    if len(others) == 0 or len(columns) == 0 or different.size * len(others) > _EXACT_ENTRIES:
+    if (
+        len(others) == 0
+        or len(columns) == 0
+        or different.size * len(others) > options.exact_entries
+    ):
         return rows
-    square = numbers[chosen][:, columns]
-    mixture, scale = _solved(square, numbers[chosen][:, others])
+    # 3. The others as combinations of the chosen.
+    square = numbers[chosen_rows][:, columns]
+    mixture, scale = _solve_in_fractions(square, numbers[chosen_rows][:, others])
     if not np.array_equal(numbers[:, columns] @ mixture, numbers[:, others] * scale):
         return rows
     return np.ascontiguousarray(rows[:, np.sort(columns)])
 
 
-def _gains(gains: FloatArray, theta: float) -> bool:
-    """Whether the sum of ``gains`` stays positive when each changes by a share of ``theta``."""
-    total = float(np.abs(gains).sum())
-    return float(gains.sum()) > (theta + len(gains) * 4.0 * _EPS) * total
+def _stays_positive(terms: FloatArray, theta: float) -> bool:
+    """Whether the sum of ``terms`` stays positive when each changes by a share of ``theta``."""
+    total = float(np.abs(terms).sum())
+    return float(terms.sum()) > (theta + len(terms) * 4.0 * _EPS) * total
 
 
-def _nearby(rows: Rows) -> FloatArray | None:
-    """Factors of multipliers without residual, by the bound in floating point."""
-    D, Z, owner, lam, b = rows[:5]
+def _correct_multipliers(rows: ExactRows, options: ProofOptions) -> FloatArray | None:
+    """``(m,)`` factors of multipliers without residual, by the bound of this module; ``None`` where
+    it does not hold.
+    """
+    D, Z, owner, dual = rows.D, rows.Z, rows.owner, rows.dual
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(Z)))])
     count = D.shape[1] * Z.shape[1]
-    high, low, size = sharp_adjoint(D, Z, offsets, lam)
-    pull = (high + low).reshape(-1)
-    residual = (np.abs(high) + np.abs(low) + ROUNDING * size + _TINY).reshape(-1)
-    factors = np.ones(len(lam))
-    if len(lam) * count > _ENTRIES:
+    high, low, size = sharp_adjoint(D, Z, offsets, dual)
+    residual = (high + low).reshape(-1)
+    residual_bound = (np.abs(high) + np.abs(low) + ROUNDING * size + _TINY).reshape(-1)
+    if len(dual) * count > options.written_entries:
         return None
-    carrying = np.sort(np.argsort(-np.abs(lam))[: _ROWS_PER_COLUMN * count])
-    found = _change(rows, carrying, pull, residual)
-    if found is None and len(carrying) < len(lam):
-        carrying = np.arange(len(lam))
-        found = _change(rows, carrying, pull, residual)
-    if found is None or not _gains(b * lam, found[0]):
+    # The largest multipliers carry the correction where they can, else all of them.
+    carrying = np.sort(np.argsort(-np.abs(dual))[: options.rows_per_column * count])
+    correction = _bound_correction(rows, carrying, residual, residual_bound, options)
+    if correction is None and len(carrying) < len(dual):
+        carrying = np.arange(len(dual))
+        correction = _bound_correction(rows, carrying, residual, residual_bound, options)
+    if correction is None:
         return None
-    factors[carrying] -= np.sign(lam[carrying]) * found[1]
+    theta, shares = correction
+    if not _stays_positive(rows.rhs * dual, theta):
+        return None
+    factors = np.ones(len(dual))
+    factors[carrying] -= np.sign(dual[carrying]) * shares
     return factors
 
 
-def _change(
-    rows: Rows, carrying: IntArray, pull: FloatArray, residual: FloatArray
+def _bound_correction(
+    rows: ExactRows,
+    carrying: IntArray,
+    residual: FloatArray,
+    residual_bound: FloatArray,
+    options: ProofOptions,
 ) -> tuple[float, FloatArray] | None:
-    """A bound of the share by which a multiplier must change for the residual to vanish, and these
-    shares; ``None`` unless the columns are independent and the bound is below one.
+    """A bound ``theta`` of the share by which a multiplier must change for the residual to vanish,
+    and these shares ``(carrying,)``; ``None`` unless the columns are independent and the bound is
+    below one.
+
+    1. Factorise: ``R`` of ``sqrt(|dual|) a_c``, so that ``R^-T M R^-1`` is near the identity.
+    2. Bound how far it is from there, with all roundings.
+    3. ``theta`` is the longest row times the residual, both in these coordinates.
     """
     from scipy.linalg.lapack import dtrtri
 
+    # 1. Factorise.
     D, Z = rows.D[carrying], rows.Z[rows.owner[carrying]]
     written = (D[:, :, None] * Z[:, None, :]).reshape(len(carrying), -1)
-    root = np.sqrt(np.abs(rows.lam[carrying]))
+    root = np.sqrt(np.abs(rows.dual[carrying]))
     count = written.shape[1]
     if len(written) < count:
         return None
     R = np.linalg.qr(written * root[:, None], mode="r")
     pivots = np.abs(np.diag(R))
-    if not pivots.min() > _INDEPENDENT * pivots.max():
+    if not pivots.min() > options.independent * pivots.max():
         return None
     inverse, singular = dtrtri(R)
     if singular or not np.isfinite(inverse).all():
         return None
-    moved, sizes = written @ inverse, np.abs(inverse)
-    # Roundings of the entries of rows, of the products and of their sums, and what underflows.
+    # 2. Roundings of the entries of rows, of the products and of their sums, and what underflows.
+    coordinates, sizes = written @ inverse, np.abs(inverse)
     error = (count + 4) * _EPS * (np.abs(written) @ sizes) + _TINY * sizes.sum(axis=0)
-    near = moved * root[:, None]
+    near = coordinates * root[:, None]
     distance = float(np.linalg.norm(near.T @ near - np.eye(count)))
     length, rough = float(np.linalg.norm(near)), float(np.linalg.norm(error * root[:, None]))
     distance += 2.0 * length * rough + rough**2 + (len(written) + 4) * _EPS * length**2
     if not distance < 0.5:
         return None
-    distant = float(np.linalg.norm(sizes.T @ residual))
-    reach = float(np.sqrt(((np.abs(moved) + error) ** 2).sum(axis=1)).max())
-    theta = 1.001 * reach * distant / (1.0 - distance)
-    return (theta, moved @ (inverse.T @ pull)) if theta < 1.0 else None
+    # 3. The bound.
+    residual_length = float(np.linalg.norm(sizes.T @ residual_bound))
+    longest_row = float(np.sqrt(((np.abs(coordinates) + error) ** 2).sum(axis=1)).max())
+    theta = 1.001 * longest_row * residual_length / (1.0 - distance)
+    return (theta, coordinates @ (inverse.T @ residual)) if theta < 1.0 else None
 
 
-def _in_integers(margins: Margins, dual: FloatArray, rows: IntArray) -> FloatArray | None:
-    """Multipliers that are exactly a contradiction of few rows. What equalities ask for is what
-    inequalities with the signs of their multipliers ask for.
+def _prove_in_integers(
+    margins: Margins, dual: FloatArray, rows: IntArray, options: ProofOptions
+) -> FloatArray | None:
+    """``(m,)`` multipliers that are exactly a contradiction of few rows. What equalities ask for is
+    what inequalities with the signs of their multipliers ask for.
     """
-    sign, part = np.sign(dual[rows]), margins.restricted(rows)
-    if len(rows) > _FEW or not (sign * part.rhs > 0.0).any():
+    sign, subset = np.sign(dual[rows]), margins.restricted(rows)
+    if len(rows) > options.exact_rows or not (sign * subset.rhs > 0.0).any():
         return None
-    differences, rhs = sign[:, None] * part.differences, sign * part.rhs
+    differences, rhs = sign[:, None] * subset.differences, sign * subset.rhs
     try:
-        p = equilibrate(replace(part, differences=differences, rhs=rhs, equality=None), None)
+        p = equilibrate(replace(subset, differences=differences, rhs=rhs, equality=None), None)
     except OutOfRangeError:
         return None
-    found = integers.settled(p, math.inf)
-    if found is None or not found.contradiction:
+    point = integers.solve_in_integers(p, math.inf)
+    if point is None or not point.contradiction:
         return None
-    exact, lifted = np.zeros(len(dual)), p.lifted(found.dual)
-    exact[rows] = sign * (lifted / lifted.max()) * np.abs(dual[rows]).max()
-    return exact
+    proof, lifted = np.zeros(len(dual)), p.lifted(point.dual)
+    proof[rows] = sign * (lifted / lifted.max()) * np.abs(dual[rows]).max()
+    return proof
 
 
-def _profile(residues: IntArray) -> tuple[IntArray, IntArray]:
+def _independent_rows(residues: IntArray) -> tuple[IntArray, IntArray]:
     """The first rows that are independent modulo the prime, and a column for each: the leading
     minors of the block of these, in this order, are not zero.
     """
-    left, chosen = residues.copy(), []
+    left, pivots = residues.copy(), []
     for c in range(len(left)):
-        some = np.flatnonzero(left[c])
-        if len(some) == 0:
+        nonzero = np.flatnonzero(left[c])
+        if len(nonzero) == 0:
             continue
-        column = int(some[0])
-        chosen.append((c, column))
+        column = int(nonzero[0])
+        pivots.append((c, column))
+        # Eliminate the column from all rows below.
         row = left[c] * pow(int(left[c, column]), -1, _PRIME) % _PRIME
         below = left[c + 1 :]
         used = np.flatnonzero(below[:, column])
         below[used] = (below[used] - below[used, column][:, None] * row % _PRIME) % _PRIME
-    pairs = np.array(chosen, dtype=np.int64).reshape(-1, 2)
+    pairs = np.array(pivots, dtype=np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 
-def _solved(square: Any, sides: Any) -> tuple[Any, int]:
-    """Integers ``X`` and ``d`` with ``square @ X = d sides``; leading minors are not zero."""
-    count, before = len(square), 1
+def _solve_in_fractions(square: Any, sides: Any) -> tuple[Any, int]:
+    """Integers ``X`` and ``d`` with ``square @ X = d sides``, by Bareiss' elimination; leading
+    minors are not zero.
+    """
+    count, pivot_before = len(square), 1
     system = np.concatenate([square, sides], axis=1)
     for k in range(count - 1):
         pivot = system[k, k]
         rest = system[k + 1 :, k + 1 :] * pivot - np.outer(system[k + 1 :, k], system[k, k + 1 :])
-        system[k + 1 :, k + 1 :] = rest // before
-        before = pivot
+        system[k + 1 :, k + 1 :] = rest // pivot_before  # without remainder
+        pivot_before = pivot
     scale = system[-1, count - 1]
-    found = np.zeros((count, sides.shape[1]), dtype=object)
+    solution = np.zeros((count, sides.shape[1]), dtype=object)
     for k in range(count - 1, -1, -1):
-        rest = scale * system[k, count:] - system[k, k + 1 : count] @ found[k + 1 :]
-        found[k] = rest // system[k, k]
-    return found, int(scale)
+        rest = scale * system[k, count:] - system[k, k + 1 : count] @ solution[k + 1 :]
+        solution[k] = rest // system[k, k]
+    return solution, int(scale)

@@ -42,12 +42,12 @@ from attsvm.solvers.hinges import smoothed
 from attsvm.solvers.outcomes import (
     HOPELESS,
     Request,
+    certified_solution,
     infeasible_solution,
-    solved,
     zero_solution,
 )
 from attsvm.solvers.pivoting import PIVOTING, PivotOptions, pivot
-from attsvm.solvers.programme import Point, Programme, empty_rows, equilibrate
+from attsvm.solvers.programme import DualPoint, Programme, empty_rows, equilibrate
 from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft
 from attsvm.solvers.solution import MarginSolution
 
@@ -182,7 +182,7 @@ class _Search:
     def _solution(self, ascent: BlockAscent) -> MarginSolution:
         """The solution of the best certificate."""
         assert self.best is not None
-        return solved(self.margins, self.best, self.request, self.solver, ascent.epochs)
+        return certified_solution(self.margins, self.best, self.request, self.solver, ascent.epochs)
 
     def _solve_capped_columns(self, sizes: IntArray) -> MarginSolution | None:
         """The solution where columns are of very different sizes, if that is reached."""
@@ -191,7 +191,7 @@ class _Search:
         if least is None:
             return None
         if least.contradiction:
-            point = Point(least.multipliers.high, np.zeros(p.shape), False, True)
+            point = DualPoint(least.multipliers.high, np.zeros(p.shape), False, True)
             verdict = self._contradiction(point, 0)
             return verdict if verdict is not None and verdict.status == "infeasible" else None
         for dual in columns.rounded_multipliers(p, least, self.request.deadline):
@@ -201,7 +201,7 @@ class _Search:
         if not self._is_within_tolerance():
             return None
         assert self.best is not None
-        return solved(self.margins, self.best, self.request, self.solver, 0)
+        return certified_solution(self.margins, self.best, self.request, self.solver, 0)
 
     def _ascend_and_pivot(self, ascent: BlockAscent) -> bool:
         """Ascent to a rough point, then pivoting or, where that is cheaper, more ascent; whether
@@ -303,7 +303,7 @@ class _Search:
                     return True
         return self._is_late()
 
-    def _active_set(self, dual: FloatArray) -> Point:
+    def _active_set(self, dual: FloatArray) -> DualPoint:
         """The end of the method of active sets, considered where it is no contradiction."""
         point = active_set(self.programme, dual, self.request.deadline)
         if not point.contradiction:
@@ -311,7 +311,7 @@ class _Search:
             self._consider(point.dual, "active set", point.W)
         return point
 
-    def _contradiction(self, point: Point, epochs: int) -> MarginSolution | None:
+    def _contradiction(self, point: DualPoint, epochs: int) -> MarginSolution | None:
         """The verdict on multipliers that contradict each other; ``None`` on others."""
         p = self.programme
         if not point.contradiction:
@@ -328,7 +328,7 @@ class _Search:
         if self._is_within_tolerance() or self._is_late():
             return None
         p = self.exact  # of raised rows no contradiction says anything
-        point = integers.settled(p, self.request.deadline)
+        point = integers.solve_in_integers(p, self.request.deadline)
         if point is None:
             return None
         if point.contradiction:
@@ -344,7 +344,7 @@ class _Search:
             if self._is_within_tolerance() or self._is_late():
                 break
             share = looser * self.request.tol
-            W = integers.held(p, point, share, self.request.deadline)
+            W = integers.round_weights(p, point, share, self.request.deadline)
             if W is not None:
                 self._consider(point.dual, "integers", W)
             if self.best is not None and self.best.error <= share:

@@ -18,11 +18,11 @@ from attsvm.margins import MarginBlocks, Margins, MarginsBatch, PairMargins
 from attsvm.margins.consistency import check_arrays, check_batch
 from attsvm.norms import Frobenius, Lp, MaxRow, Norm, Rows, as_norm
 from attsvm.solvers import equalities, frobenius, polyhedral, rows
-from attsvm.solvers.batch import SolutionBatch, solve_all, spread
-from attsvm.solvers.outcomes import Request, Solver, out_of_range, rescaled
+from attsvm.solvers.batch import SolutionBatch, solve_all, solve_with_executor
+from attsvm.solvers.outcomes import Request, Solver, out_of_range_solution, restore_scale
 from attsvm.solvers.scaling import OutOfRangeError, check_finite, scaled
 from attsvm.solvers.solution import MarginSolution
-from attsvm.solvers.starts import Start, carried
+from attsvm.solvers.starts import Start, start_from
 from attsvm.solvers.threads import threads_that_pay
 
 
@@ -92,7 +92,7 @@ def max_margin(
     _check_positive(slack=slack, tol=tol, max_seconds=max_seconds)
     if not isinstance(margins, PairMargins):
         margins = _checked(margins)
-    elif not rows.worth(margins):
+    elif not rows.needs_working_sets(margins):
         margins = margins.restricted(np.arange(margins.m))
     tol = norm.tolerance if tol is None else tol
 
@@ -104,15 +104,18 @@ def max_margin(
     with threads_that_pay(margins.m, math.prod(margins.shape)):
         if (
             warm_start is None
-            and rows.worth(margins)
+            and rows.needs_working_sets(margins)
             and (
                 isinstance(margins, PairMargins)
                 or (margins.equality is None and (margins.rhs > 0.0).all())
             )
         ):
             check_finite(margins)
-            source = rows.InMemory(margins, norm)
-            return rows.solve(source, norm, Request(tol, slack, None, max_seconds), solve_subset)
+            source, request = (
+                rows.RowsInMemory(margins, norm),
+                Request(tol, slack, None, max_seconds),
+            )
+            return rows.solve_on_working_sets(source, norm, request, solve_subset)
         return solve_all_rows(margins, norm, slack, tol, warm_start, max_seconds)
 
 
@@ -162,7 +165,7 @@ def max_margin_batch(
     _check_positive(slack=slack, tol=tol, max_seconds=max_seconds)
     solve = partial(_solve_programmes, norm, slack, tol, max_seconds)
     if executor is not None and len(programmes) > 1:
-        return spread(programmes, solve, executor)
+        return solve_with_executor(programmes, solve, executor)
     return solve(0, programmes)
 
 
@@ -206,7 +209,10 @@ def max_margin_blocks(
         >>> solution.status, solution.constraints
         ('optimal', 60)
     """
-    from attsvm.solvers.blocks import InBlocks, bytes_of  # and with it the pools of processes
+    from attsvm.solvers.blocks import (
+        RowsInBlocks,
+        parse_memory,
+    )  # and with it the pools of processes
 
     if not isinstance(blocks, MarginBlocks):
         raise _wrong_kind("max_margin_blocks", blocks)
@@ -220,8 +226,8 @@ def max_margin_blocks(
         with threads_that_pay(subset.m, math.prod(subset.shape)):
             return solve_all_rows(subset, norm, None, tol, dual, seconds, rough=True)
 
-    source = InBlocks(blocks, norm, bytes_of(memory), executor)
-    return rows.solve(source, norm, request, solve_roughly)
+    source = RowsInBlocks(blocks, norm, parse_memory(memory), executor)
+    return rows.solve_on_working_sets(source, norm, request, solve_roughly)
 
 
 def _wrong_kind(function: str, programme: Any) -> InputError:
@@ -286,7 +292,9 @@ def _solve_programmes(
         try:
             return max_margin(margins, norm, slack=slack, tol=tol, max_seconds=max_seconds)
         except OutOfRangeError as error:
-            return replace(out_of_range(margins, accuracy, slack, str(error)), geometry=norm)
+            return replace(
+                out_of_range_solution(margins, accuracy, slack, str(error)), geometry=norm
+            )
 
     compiled = (norm == Frobenius() or _is_polyhedral(norm)) and slack is None
     request = Request(accuracy, None, None, max_seconds) if compiled else None
@@ -310,7 +318,7 @@ def solve_all_rows(
     request = Request(tol, penalty, None, max_seconds, rough=rough)
     if warm_start is not None:
         start = (
-            carried(margins, warm_start, slack)
+            start_from(margins, warm_start, slack)
             if isinstance(warm_start, MarginSolution)
             else Start(_multipliers(margins, warm_start))
         )
@@ -328,7 +336,7 @@ def solve_all_rows(
     if solution.geometry is not norm and solution.geometry != norm:
         solution = replace(solution, geometry=norm)
     if near.margins is not margins:
-        solution = rescaled(solution, margins, near)
+        solution = restore_scale(solution, margins, near)
     return solution
 
 

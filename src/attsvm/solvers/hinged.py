@@ -4,6 +4,7 @@ r"""Soft margins in the norms whose balls are polyhedra: interior points
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,10 +13,10 @@ import numpy as np
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import Margins
 from attsvm.norms import Frobenius, Lp, Norm
-from attsvm.solvers import frobenius, polyhedral, splitting
-from attsvm.solvers.facts import unique_weights
-from attsvm.solvers.interior import SOLVER, InteriorOptions, InteriorPoints
-from attsvm.solvers.outcomes import Request, solved, zero_solution
+from attsvm.solvers import frobenius, interior, polyhedral, splitting
+from attsvm.solvers.interior import SOLVER, InteriorPoints
+from attsvm.solvers.optimality_checks import unique_weights
+from attsvm.solvers.outcomes import Request, certified_solution, zero_solution
 from attsvm.solvers.proofs import Certificate, certify_soft
 from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.units import Even, evened
@@ -29,36 +30,38 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     assert slack is not None
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
-    options = InteriorOptions()
-    k = margins.shape[0] * margins.shape[1]
-    if margins.m * k > options.largest or min(margins.m, k) > options.widest:
+    if not interior.fits(margins.m, math.prod(margins.shape)):
         return splitting.solve(margins, norm, request)
-    best: list[Certificate] = []
+    best: Certificate | None = None
 
     def consider(W: FloatArray, dual: FloatArray) -> float:
-        dual = np.clip(dual, 0.0, slack)
-        found = certify_soft(margins, norm, W, dual, slack)
-        if not best or found.gap < best[0].gap:
-            best[:] = [found]
-        return found.gap
+        """Certify weights and multipliers and keep the best; their gap."""
+        nonlocal best
+        certificate = certify_soft(margins, norm, W, np.clip(dual, 0.0, slack), slack)
+        if best is None or certificate.gap < best.gap:
+            best = certificate
+        return certificate.gap
 
-    free = np.zeros(margins.m, dtype=np.bool_)
+    no_equality = np.zeros(margins.m, dtype=np.bool_)
     even, iterations = evened(margins), 0
     for start in _starts(margins, norm, even, request):
-        method = InteriorPoints(even, norm.p != 1.0, request, free, consider, options, start)
+        method = InteriorPoints(even, norm.p != 1.0, request, no_equality, consider, start=start)
         method.run()
         iterations += method.iterations
-        if (best and best[0].gap <= request.tol) or request.late:
+        if (best is not None and best.gap <= request.tol) or request.late:
             break
-    found = None
-    if best:
-        found = solved(margins, best[0], request, SOLVER, iterations)
-        found = replace(found, geometry=norm)
-        found = replace(found, unique=unique_weights(found, norm.p))
-        if found.status == "optimal" or request.late or even.uneven:
-            return found
-    other = splitting.solve(margins, norm, request)
-    return other if found is None or other.gap <= found.gap else found
+    solution = None
+    if best is not None:
+        solution = replace(
+            certified_solution(margins, best, request, SOLVER, iterations), geometry=norm
+        )
+        solution = replace(solution, unique=unique_weights(solution, norm.p))
+        if solution.status == "optimal" or request.late or even.uneven:
+            return solution
+    by_splitting = splitting.solve(margins, norm, request)
+    if solution is None or by_splitting.gap <= solution.gap:
+        return by_splitting
+    return solution
 
 
 def _starts(
@@ -70,8 +73,8 @@ def _starts(
     yield None
     if not even.uneven:
         return
-    limit = replace(request, warm_start=None, warm_weights=None)
-    hard = polyhedral.solve(margins, norm, replace(limit, slack=None))
+    cold = replace(request, warm_start=None, warm_weights=None)
+    hard = polyhedral.solve(margins, norm, replace(cold, slack=None))
     if hard.has_weights:
         yield np.ldexp(hard.W, even.powers)
-    yield frobenius.solve(even.margins, Frobenius(), limit).W
+    yield frobenius.solve(even.margins, Frobenius(), cold).W

@@ -32,55 +32,81 @@ SOLVER = "interior points"
 """What solutions of this method name as their solver."""
 
 _EPS = float(np.finfo(np.float64).eps)
+_RANK = 1e-14  # share of the largest singular value that is rounding
+_REFINEMENTS = 3  # of the exact system, which none needs more of
 
-Saddle = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+_SaddleSolver = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 
 @dataclass(frozen=True)
 class InteriorOptions:
-    """Numbers of the method of this module.
+    """Numbers of the method of this module; chosen on random programmes with features in units up
+    to 1e12 apart.
 
     Attributes:
-        largest: entries of the written-out rows up to which the method is tried; a step
-            then takes some hundredths of a second.
-        light: size of small multipliers, in tolerances of the objective that they cost.
-        near: gap, in tolerances, from which digits of multipliers are worth their time.
-        lattice: seconds that must be left for the last digits of multipliers, which take one.
-        widest: equations of a factor.
+        entries: of the rows written out up to which the method is tried; a step then takes some
+            hundredths of a second.
+        equations: of a factor, at most.
         careful: equations up to which systems are solved by orthogonal factors, which keep the
             digits of small rows beside large ones.
-        ridge: of equalities in these systems, as a share of what inequalities have.
-        early: iterations after which the exact system is tried whatever the gap.
-        free: shares of the norm that an entry costs at least in second attempts, in l1 and linf.
-        smallest: products, in units of the norm's square, at which nothing is left to do.
+        vertex_equations: equations of the exact system, at most: it takes singular values.
+        ridge: of equalities in the systems of a step, as a share of what inequalities have.
         iterations: at most; thirty are usual.
         patience: iterations without half the gap that end it.
+        early: iterations after which the exact system is tried whatever the gap.
         boundary: share of the way to the boundary that a step takes.
         aim: relative gap at which nothing is left to do.
         clear: relative gap from which rows and entries are told apart, and every iteration tries
             the exact system.
+        smallest: products, in units of the norm's square, at which nothing is left to do.
+        cheap_costs: shares of the norm that an entry costs at least in second attempts, in l1 and
+            linf.
+        light: size of small multipliers, in tolerances of the objective that they cost.
+        near: gap, in tolerances, from which digits of multipliers are worth their time.
+        lattice_seconds: seconds that must be left for the last digits of multipliers, which take
+            one.
     """
 
-    largest: int = 1 << 18
-    light: float = 0.05
-    near: float = 1e4
-    lattice: float = 1.0
-    widest: int = 1600
+    entries: int = 1 << 18
+    equations: int = 1600
     careful: int = 160
+    vertex_equations: int = 400
     ridge: float = 1e-12
-    early: int = 20
-    smallest: float = 1e-22
-    free: tuple[tuple[float, ...], ...] = ((1e-12,), (1e-6, 1e-4))
     iterations: int = 200
     patience: int = 15
+    early: int = 20
     boundary: float = 0.995
     aim: float = 1e-12
     clear: float = 1e-3
+    smallest: float = 1e-22
+    cheap_costs: tuple[tuple[float, ...], ...] = ((1e-12,), (1e-6, 1e-4))
+    light: float = 0.05
+    near: float = 1e4
+    lattice_seconds: float = 1.0
+
+
+INTERIOR = InteriorOptions()
+
+
+def fits(rows: int, entries: int, options: InteriorOptions = INTERIOR) -> bool:
+    """Whether a programme of so many rows and entries of the weights is small enough."""
+    return rows * entries <= options.entries and min(rows, entries) <= options.equations
 
 
 class _Point(NamedTuple):
-    """Weights, their two parts, the reduced costs of these, rows: slack, multiplier, what is
-    missed, its multiplier; and the norm.
+    """A point inside all bounds.
+
+    Attributes:
+        w: ``(k,)`` weights.
+        u: ``(k,)`` and
+        v: ``(k,)`` their two non-negative combinations with the norm.
+        zu: ``(k,)`` and
+        zv: ``(k,)`` the reduced costs of these.
+        s: ``(m,)`` slacks of rows.
+        lam: ``(m,)`` multipliers of rows.
+        xi: ``(m,)`` what soft margins miss, and
+        zeta: ``(m,)`` its multipliers; empty of hard margins.
+        t: the norm.
     """
 
     w: FloatArray
@@ -94,29 +120,37 @@ class _Point(NamedTuple):
     zeta: FloatArray
     t: float
 
-    def pairs(self, plain: BoolArray) -> tuple[tuple[FloatArray, FloatArray], ...]:
-        """Those whose products go to zero; of the rows only inequalities, which are ``plain``."""
-        rows = self.s[plain], self.lam[plain]
+    def pairs(self, unequal: BoolArray) -> tuple[tuple[FloatArray, FloatArray], ...]:
+        """The pairs whose products go to zero; of the rows only inequalities, ``unequal``."""
+        rows = self.s[unequal], self.lam[unequal]
         return (self.u, self.zu), (self.v, self.zv), rows, (self.xi, self.zeta)
 
-    def mean(self, plain: BoolArray) -> float:
+    def mean(self, unequal: BoolArray) -> float:
         """The mean of these products."""
-        return float(np.mean(np.concatenate([a * b for a, b in self.pairs(plain)])))
+        return float(np.mean(np.concatenate([a * b for a, b in self.pairs(unequal)])))
+
+    def plus(self, direction: _Point, share: float) -> _Point:
+        """The point a share of the way along a direction."""
+        pairs: Any = zip(self, direction, strict=True)
+        return _Point(*(a + share * d for a, d in pairs))
 
 
 class InteriorPoints:
     r"""One solve: the programme with columns and rows of one size.
 
     Args:
-        even: the programme with columns of one size, in which rows marked in ``free`` are met with
-            equality.
+        even: the programme with columns of one size.
         box: the norm is that of :math:`\ell_\infty`.
         request: tolerance, penalty and time.
-        free: ``(m,)`` equalities, of hard margins only.
+        is_equality: ``(m,)`` rows that are met with equality, of hard margins only.
         consider: takes weights and multipliers of the caller's programme, and returns their
             certified error.
         options: numbers of the method.
         start: weights of ``even`` near which to begin; they meet hard margins.
+
+    Attributes:
+        iterations: iterations of the last run.
+        error: the least certified error.
     """
 
     def __init__(
@@ -124,75 +158,91 @@ class InteriorPoints:
         even: Even,
         box: bool,
         request: Request,
-        free: BoolArray,
+        is_equality: BoolArray,
         consider: Callable[[FloatArray, FloatArray], float],
-        options: InteriorOptions,
+        options: InteriorOptions = INTERIOR,
         start: FloatArray | None = None,
     ) -> None:
         self.even, self.box, self.request, self.options = even, box, request, options
-        self.free, self.consider, self.start = free, consider, start
+        self.is_equality, self.consider = is_equality, consider
         self.soft = request.slack is not None
         self.iterations = 0
         p: Programme = equilibrate(even.margins, request.slack)
         self.p, self.A = p, explicit_rows(p, np.arange(p.m))
         self.cost, self.b, self.C = even.costs(), p.b, p.cap
-        self.g = self.cost  # or more
-        self.top = 0.0  # the least norm of weights that meet hard margins
-        if start is not None:
-            self.start = np.ldexp(start, -p.weight_exponent).reshape(-1)
+        self.g = self.cost  # or more, in second attempts
         self.error = np.inf
-        self.tried: set[bytes] = set()
+        # The shortest weights that are known to meet hard margins, and their norm.
+        self.start = None if start is None else np.ldexp(start, -p.weight_exponent).reshape(-1)
+        self.least_norm = 0.0
+        self._tried: set[bytes] = set()  # rows and entries whose exact system was solved
 
     def run(self) -> None:
         """Interior points; of hard margins that they do not solve again with entries that cost
         next to nothing at a little more, which hardly moves the solution and keeps its digits.
         """
-        self._run()
-        for share in self.options.free[self.box]:
-            if self.soft or self.error <= self.request.tol or self.request.late or not self.top:
+        self._run_once()
+        for share in self.options.cheap_costs[self.box]:
+            is_solved = self.error <= self.request.tol
+            if self.soft or is_solved or self.request.late or not self.least_norm:
                 return
-            self.g = np.maximum(self.g, share * self.top)
-            self.tried.clear()
+            self.g = np.maximum(self.g, share * self.least_norm)
+            self._tried.clear()
             self.error = np.inf
-            self._run()
+            self._run_once()
 
-    def _run(self) -> None:
-        """Interior points, and the exact system of every new guess of the solution's rows and
-        entries.
+    def _run_once(self) -> None:
+        """Go along the path of interior points.
+
+        1. Certify the point.
+        2. Near the end, solve the exact system of the rows and entries that it points to, if these
+           are new.
+        3. End where the error is small enough, or nothing comes nearer.
+        4. One predictor and corrector.
+        5. At last, where features have different units, multipliers get more digits.
         """
-        at, idle, least, nearest = self._begin(), 0, np.inf, np.inf
-        for iteration in range(self.options.iterations):
+        options, tol = self.options, self.request.tol
+        point, idle, least_mean, least_missing = self._begin(), 0, np.inf, np.inf
+        for iteration in range(options.iterations):
             self.iterations = iteration
+            # 1. Certify.
             before = self.error
-            self._consider(at.w, at.lam)
-            if self.error < self.options.clear or iteration > self.options.early:
-                self._exact(at)
-            mean, missing = at.mean(~self.free), float(np.abs(self._missing(at)).max())
-            clear = before < self.options.clear
-            coming = self.error < (0.5 if clear else 0.99) * before
-            coming |= mean < 0.5 * least or (missing < 0.9 * nearest and not clear)
-            idle = 0 if coming else idle + 1
-            least, nearest = min(least, mean), min(nearest, missing)
-            done = self.error <= min(self.options.aim, self.request.tol)
-            late = idle > self.options.patience or self.request.late
-            done |= mean < self.options.smallest * at.t * at.t
-            enough = self.error <= self.request.tol and idle > 2
-            following = None if done or late or enough else self._step(at)
+            self._consider(point.w, point.lam)
+            # 2. The exact system.
+            if self.error < options.clear or iteration > options.early:
+                self._solve_exactly(point)
+            # 3. Is there progress? Of the error, of the products, or far from the end of the rows.
+            mean = point.mean(~self.is_equality)
+            missing = float(np.abs(self._missing(point)).max())
+            is_clear = before < options.clear
+            progress = self.error < (0.5 if is_clear else 0.99) * before
+            progress |= mean < 0.5 * least_mean
+            progress |= missing < 0.9 * least_missing and not is_clear
+            idle = 0 if progress else idle + 1
+            least_mean, least_missing = min(least_mean, mean), min(least_missing, missing)
+            is_done = self.error <= min(options.aim, tol)
+            is_done |= mean < options.smallest * point.t * point.t
+            is_enough = self.error <= tol and idle > 2
+            if is_done or is_enough or idle > options.patience or self.request.late:
+                break
+            # 4. The step.
+            following = self._step(point)
             if following is None:
                 break
-            at = following
-        if self.even.uneven and self.error > self.request.tol:
-            self._digits(at.w, at.lam, np.zeros(len(self.b), dtype=np.bool_))
+            point = following
+        # 5. Digits.
+        if self.even.uneven and self.error > tol:
+            self._add_digits(point.w, point.lam, np.zeros(len(self.b), dtype=np.bool_))
 
     def _missing(self, at: _Point) -> FloatArray:
-        """What rows miss to their right-hand sides, slacks included."""
+        """``(m,)``: what rows miss to their right-hand sides, slacks included."""
         missing = self.b - self.A @ at.w + at.s
         return missing - at.xi if self.soft else missing
 
     def _begin(self) -> _Point:
-        """Products of one size: hard margins at twice the weights that are known to meet them, soft
-        ones at a norm that is of the size of the solution's, that of all multipliers at their
-        bound, or what the rows together ask for at least.
+        """The point to begin with, its products of one size: hard margins at twice the weights that
+        are known to meet them, soft ones at a norm that is of the size of the solution's, that of
+        all multipliers at their bound, or what the rows together ask for at least.
         """
         A, g, b, C = self.A, self.g, self.b, self.C
         w, s = np.zeros(len(g)), np.full(len(b), max(float(b.max()), 1.0))
@@ -201,16 +251,15 @@ class InteriorPoints:
             s = np.maximum(A @ w - b, 0.1 * float(b.max()))
             t = 2.0 * self._size(w)
         else:
-            together = (b > 0.0).astype(float) @ A
-            every = C @ A
-            least = float(b[b > 0.0].sum()) / max(self._dual_size(together), 1e-300)
-            t = min(least, self._dual_size(every))
+            sum_of_rows = (b > 0.0).astype(float) @ A
+            least = float(b[b > 0.0].sum()) / max(self._dual_size(sum_of_rows), 1e-300)
+            t = min(least, self._dual_size(C @ A))
         t = t if 0.0 < t < np.inf else 1.0
-        s[self.free] = 0.0
-        lam = np.where(self.free, 0.0, np.minimum(0.5 * C, t * t / float(np.abs(b).sum())))
+        s[self.is_equality] = 0.0
+        lam = np.where(self.is_equality, 0.0, np.minimum(0.5 * C, t * t / float(np.abs(b).sum())))
         zeta = (C - lam)[: len(b) * self.soft]
         mu = float(np.mean(lam * s)) or 1.0
-        lam[~self.free] = np.minimum(mu / s[~self.free], 0.5 * C[~self.free])
+        lam[~self.is_equality] = np.minimum(mu / s[~self.is_equality], 0.5 * C[~self.is_equality])
         if self.box:
             u, v = t / g - w, t / g + w
             zu, zv = mu / u, mu / v
@@ -235,33 +284,42 @@ class InteriorPoints:
         return float(sizes.sum() if self.box else sizes.max())
 
     def _step(self, at: _Point) -> _Point | None:
-        """One predictor and corrector; ``None`` where the matrix has no factor."""
-        A, g, plain = self.A, self.g, ~self.free
+        """The next point by one predictor and corrector; ``None`` where the matrix has no factor.
+
+        1. Eliminate all unknowns but weights, multipliers and the norm, and factorise.
+        2. Predict: the direction in which all products go to zero.
+        3. Correct: the direction to the products that the prediction can reach, with what it
+           neglects.
+        4. Step, almost to the boundary at most.
+        """
+        A, g, unequal = self.A, self.g, ~self.is_equality
+        # 1. The system.
         x = at.lam @ A
         alpha, beta = at.zu / at.u, at.zv / at.v
         if self.box:
             inverse, sign = alpha + beta, -1.0
         else:
             inverse, sign = 1.0 / (1.0 / alpha + 1.0 / beta), 1.0
-        E = np.where(plain, at.s / np.where(plain, at.lam, 1.0), 0.0)
+        E = np.where(unequal, at.s / np.where(unequal, at.lam, 1.0), 0.0)
         missing = self._missing(at)
-        short = self.C - at.lam - at.zeta if self.soft else at.zeta
+        dual_residual = self.C - at.lam - at.zeta if self.soft else at.zeta
         if self.soft:
             E = E + at.xi / at.zeta
-        E[self.free] = self.options.ridge * float(np.mean(E)) + 1e-300
+        E[self.is_equality] = self.options.ridge * float(np.mean(E)) + 1e-300
         saddle = self._saddle(inverse, E)
         if saddle is None:
             return None
-        h, mu = 1.0 / g, at.mean(plain)
-        products = [-a * b for a, b in at.pairs(plain)]
+        h, mu = 1.0 / g, at.mean(unequal)
+        products = [-a * b for a, b in at.pairs(unequal)]
         direction: _Point | None = None
         share = 1.0
-        for corrected in (False, True):
+        for is_corrector in (False, True):
+            # 2. and 3. The right-hand sides of the rows, of the entries and of the norm.
             ru, rv, rs, rx = products
             p = missing.copy()
-            p[plain] += rs / at.lam[plain]
+            p[unequal] += rs / at.lam[unequal]
             if self.soft:
-                p -= (rx - at.xi * short) / at.zeta
+                p -= (rx - at.xi * dual_residual) / at.zeta
             if self.box:
                 q = x - (at.zu - at.zv) - ru / at.u + rv / at.v
                 kappa = (alpha - beta) * h
@@ -276,12 +334,13 @@ class InteriorPoints:
                 both = ru / at.zu + rv / at.zv - first * pu - second * pv
                 total = 1.0 + float((g * g) @ (first + second)) - float(bend @ kappa)
                 side = float(g @ (at.u + at.v + both)) - at.t + float(bend @ q)
+            # The norm is eliminated last: a solution without it, and one of its column.
             w1, l1 = saddle(q, p)
             w2, l2 = saddle(kappa, np.zeros_like(p))
-            under = total + sign * float(kappa @ w2)
-            if not abs(under) > 0.0:
+            denominator = total + sign * float(kappa @ w2)
+            if not abs(denominator) > 0.0:
                 return None
-            dt = (side - sign * float(kappa @ w1)) / under
+            dt = (side - sign * float(kappa @ w1)) / denominator
             dw, dlam = w1 + dt * w2, l1 + dt * l2
             if self.box:
                 du, dv = h * dt - dw, h * dt + dw
@@ -293,33 +352,38 @@ class InteriorPoints:
                 du = dw + dv
                 dzu, dzv = (ru - at.zu * du) / at.u, (rv - at.zv * dv) / at.v
             ds = np.zeros_like(at.s)
-            ds[plain] = (rs - at.s[plain] * dlam[plain]) / at.lam[plain]
-            dzeta = short - dlam if self.soft else at.zeta
+            ds[unequal] = (rs - at.s[unequal] * dlam[unequal]) / at.lam[unequal]
+            dzeta = dual_residual - dlam if self.soft else at.zeta
             dxi = (rx - at.xi * dzeta) / at.zeta
             direction = _Point(dw, du, dv, dzu, dzv, ds, dlam, dxi, dzeta, dt)
             share = min(  # the norm is in both, so both take the same step
                 _reach(a, da)
-                for pair, change in zip(at.pairs(plain), direction.pairs(plain), strict=True)
+                for pair, change in zip(at.pairs(unequal), direction.pairs(unequal), strict=True)
                 for a, da in zip(pair, change, strict=True)
             )
-            if not np.isfinite(dt) or corrected:
+            if not np.isfinite(dt) or is_corrector:
                 break
-            then = at_plus(at, direction, share).mean(plain)
-            target = mu * max(then / mu, 0.0) ** 3
+            mean_ahead = at.plus(direction, share).mean(unequal)
+            target = mu * max(mean_ahead / mu, 0.0) ** 3
             products = [
                 target - a * b - da * db
-                for (a, b), (da, db) in zip(at.pairs(plain), direction.pairs(plain), strict=True)
+                for (a, b), (da, db) in zip(
+                    at.pairs(unequal), direction.pairs(unequal), strict=True
+                )
             ]
         assert direction is not None
         if not np.isfinite(direction.t):
             return None
-        found = at_plus(at, direction, min(1.0, self.options.boundary * share))
+        # 4. The step.
+        following = at.plus(direction, min(1.0, self.options.boundary * share))
         if not self.box:
-            found = found._replace(w=found.u - found.v)
-        return found
+            following = following._replace(w=following.u - following.v)
+        return following
 
-    def _saddle(self, inverse: FloatArray, E: FloatArray) -> Saddle | None:
-        """Solutions of ``inverse dw - A^T dlam = q``, ``A dw + E dlam = p``."""
+    def _saddle(self, inverse: FloatArray, E: FloatArray) -> _SaddleSolver | None:
+        """A function from ``(q, p)`` to the solution of ``inverse dw - A^T dlam = q``,
+        ``A dw + E dlam = p``; ``None`` where there is no factor.
+        """
         from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
         A = self.A
@@ -362,86 +426,101 @@ class InteriorPoints:
         except LinAlgError:
             return None
 
-    def _exact(self, at: _Point) -> None:
-        """The solution of the rows and entries that the point says: of rows between their bounds
-        the margin is met, and of entries that move the reduced cost is zero.
+    def _solve_exactly(self, at: _Point) -> None:
+        """Consider the solution of the rows and entries that the point says: of rows between their
+        bounds the margin is met, and of entries that move the reduced cost is zero.
+
+        1. Which entries move, which multipliers are at their bound, and which rows are tight.
+        2. The square system of entries that move, the norm, and multipliers of tight rows.
+        3. Brought to one size, solved by singular values, refined.
+        4. Certify, with more digits where features have different units.
         """
         A, g, C = self.A, self.g, self.C
+        # 1. The guess.
         if self.box:
-            moving = np.minimum(at.u, at.v) * g * at.t > np.maximum(at.zu, at.zv) / g
+            is_moving = np.minimum(at.u, at.v) * g * at.t > np.maximum(at.zu, at.zv) / g
         else:
-            moving = np.maximum(at.u, at.v) * g * g > np.minimum(at.zu, at.zv)
-        upper = np.zeros(len(self.b), dtype=np.bool_)
+            is_moving = np.maximum(at.u, at.v) * g * g > np.minimum(at.zu, at.zv)
+        is_capped = np.zeros(len(self.b), dtype=np.bool_)
         most, largest = np.full(len(self.b), np.abs(at.lam).max()), float(np.abs(self.b).max())
         if self.soft:
-            upper = (at.lam > 0.5 * C) & (at.xi / largest > at.zeta / np.minimum(C, most))
+            is_capped = (at.lam > 0.5 * C) & (at.xi / largest > at.zeta / np.minimum(C, most))
             most = np.minimum(C, most)
-        tight = self.free | (~upper & (at.lam / most > at.s / largest))
-        guess = moving.tobytes() + upper.tobytes() + tight.tobytes()
-        if guess in self.tried:
+        is_tight = self.is_equality | (~is_capped & (at.lam / most > at.s / largest))
+        guess = is_moving.tobytes() + is_capped.tobytes() + is_tight.tobytes()
+        if guess in self._tried:
             return
-        self.tried.add(guess)
-        T, M = np.flatnonzero(tight), np.flatnonzero(moving)
-        size = len(T) + len(M) + 1
-        if size > self.options.widest:
+        self._tried.add(guess)
+        tight, moving = np.flatnonzero(is_tight), np.flatnonzero(is_moving)
+        size = len(tight) + len(moving) + 1
+        if size > self.options.vertex_equations:
             return
+        # 2. The system.
         sign = np.sign(at.w)
-        held = np.where(moving, 0.0, sign / g) if self.box else np.zeros(len(g))
-        cost = np.zeros(len(M)) if self.box else sign[M] * g[M]
-        fixed = np.where(upper, C, 0.0) if self.soft else np.zeros(len(self.b))
-        pulled = fixed @ A
-        # unknowns: entries that move, the norm, multipliers of tight rows
+        fixed_w = np.where(is_moving, 0.0, sign / g) if self.box else np.zeros(len(g))
+        cost = np.zeros(len(moving)) if self.box else sign[moving] * g[moving]
+        fixed_lam = np.where(is_capped, C, 0.0) if self.soft else np.zeros(len(self.b))
+        pulled = fixed_lam @ A
         S = np.zeros((size, size))
         r = np.zeros(size)
-        rows, m = A[T], len(M)
-        S[: len(T), :m], S[: len(T), m] = rows[:, M], rows @ held
-        r[: len(T)] = self.b[T]
-        S[len(T) : -1, m + 1 :], S[len(T) : -1, m] = rows[:, M].T, -cost
-        r[len(T) : -1] = -pulled[M]
+        rows, count, m = A[tight], len(tight), len(moving)  # column m is the norm
+        S[:count, :m], S[:count, m] = rows[:, moving], rows @ fixed_w
+        r[:count] = self.b[tight]
+        S[count:-1, m + 1 :], S[count:-1, m] = rows[:, moving].T, -cost
+        r[count:-1] = -pulled[moving]
         if self.box:
-            S[-1, m], S[-1, m + 1 :], r[-1] = 1.0, -(rows @ held), float(pulled @ held)
+            S[-1, m], S[-1, m + 1 :], r[-1] = 1.0, -(rows @ fixed_w), float(pulled @ fixed_w)
         else:
             S[-1, m], S[-1, :m] = 1.0, -cost
+        # 3. Its solution.
         scale = np.abs(S).max(axis=1)
         scale[scale == 0.0] = 1.0
         S, r = S / scale[:, None], r / scale
         columns = np.abs(S).max(axis=0)
         columns[columns == 0.0] = 1.0
-        start = np.concatenate([at.w[M], [at.t], at.lam[T]])
-        y = start.copy()
-        inverse = np.linalg.pinv(S / columns, rcond=1e-14) if size <= 400 else None
-        if inverse is None:
-            return
-        for _ in range(3):
+        inverse = np.linalg.pinv(S / columns, rcond=_RANK)
+        y = np.concatenate([at.w[moving], [at.t], at.lam[tight]])
+        for _ in range(_REFINEMENTS):
             y = y + (inverse @ (r - S @ y)) / columns
-        w = held * y[m]
-        w[M] = y[:m]
-        lam = fixed.copy()
-        lam[T] = np.minimum(np.where(self.free[T], y[m + 1 :], np.maximum(y[m + 1 :], 0.0)), C[T])
+        # 4. Certify.
+        w = fixed_w * y[m]
+        w[moving] = y[:m]
+        multipliers = y[m + 1 :]
+        non_negative = np.where(self.is_equality[tight], multipliers, np.maximum(multipliers, 0.0))
+        lam = fixed_lam.copy()
+        lam[tight] = np.minimum(non_negative, C[tight])
         self._consider(w, lam)
         if self.even.uneven and self.error > self.request.tol:
-            self._digits(w, lam, upper)
+            self._add_digits(w, lam, is_capped)
 
-    def _digits(self, w: FloatArray, lam: FloatArray, held: BoolArray) -> None:
-        """Multipliers that cancel where cheap entries ask for more digits than they have."""
-        shape, tol = self.even.powers.shape, self.request.tol
+    def _add_digits(self, w: FloatArray, lam: FloatArray, is_held: BoolArray) -> None:
+        """Consider multipliers that cancel where cheap entries ask for more digits than they have.
+
+        1. Which entries matter, what the adjoint should be there, and how near is near enough.
+        2. The gap that would be left: too large a one is not a matter of digits.
+        3. Small multipliers take up what is left over, with and without being raised first; if that
+           is not enough, the last digits of all are chosen together.
+        """
+        shape, tol, options = self.even.powers.shape, self.request.tol, self.options
         g, size = self.cost.reshape(shape), np.abs(w).reshape(shape)
         noise = (_EPS * (np.abs(lam) @ np.abs(self.A))).reshape(shape)
         t = float((g * size).max() if self.box else (g * size).sum())
         if not t > 0.0:
             return
+        # 1. Entries and aims.
         reach = t * g
         if self.box:  # the adjoint vanishes on entries that are not at their bound
-            entries: BoolArray = g * size < (1.0 - 1e-9) * t
-            fine = entries & (noise > 1e-13 * reach)
+            matters: BoolArray = g * size < (1.0 - 1e-9) * t
+            is_fine = matters & (noise > 1e-13 * reach)
             aim = np.zeros(shape)
-            near = 0.1 * tol / max(int(entries.sum()), 1) * reach
+            near = 0.1 * tol / max(int(matters.sum()), 1) * reach
         else:  # and is at its bound on those that are not zero, or within it by its rounding
-            fine = noise > 1e-11 * reach
-            entries = (g * size > 1e-9 * t) | fine
+            is_fine = noise > 1e-11 * reach
+            matters = (g * size > 1e-9 * t) | is_fine
             aim = reach * (1.0 - np.minimum(0.5, 16.0 * noise / reach))
             aim = np.clip((lam @ self.A).reshape(shape), -aim, aim)
             near = np.minimum(8.0 * noise, 0.25 * reach)
+        # 2. The gap.
         short = self.b - self.A @ w
         value = t * t
         if self.soft:
@@ -449,35 +528,38 @@ class InteriorPoints:
 
         def gap(dual: FloatArray) -> float:
             """The gap that is left when fine entries have their digits."""
-            pull = (np.abs(dual @ self.A).reshape(shape) / g)[~fine]
-            size = float(pull.sum() if self.box else pull.max(initial=0.0))
+            pull = (np.abs(dual @ self.A).reshape(shape) / g)[~is_fine]
+            dual_norm = float(pull.sum() if self.box else pull.max(initial=0.0))
             bound = float(self.b @ dual)
             if self.soft:
-                return (value - bound + 0.5 * size * size) / value
-            return 1.0 - bound / (t * size) if size > 0.0 else 0.0
+                return (value - bound + 0.5 * dual_norm * dual_norm) / value
+            return 1.0 - bound / (t * dual_norm) if dual_norm > 0.0 else 0.0
 
-        if not fine.any() or gap(lam) > self.options.near * tol:
+        if not is_fine.any() or gap(lam) > options.near * tol:
             return
+        # 3. Digits.
         weight = float(np.maximum(-short, 0.0).sum()) + float(self.b.max())
-        least = np.where(self.free, 0.0, self.options.light * tol * value / weight)
+        least = np.where(self.is_equality, 0.0, options.light * tol * value / weight)
         for raised in (np.minimum(least, 0.5 * self.C), np.zeros_like(least)):
-            better = cancelled(self.p, lam, aim, entries, fine, raised, held)
+            better = cancelled(self.p, lam, aim, matters, is_fine, raised, is_held)
             self._consider(w, better)
-            if self.error > tol and gap(better) <= tol and self.request.left > self.options.lattice:
-                share = self.options.light * tol
-                self._consider(w, with_digits(self.p, better, aim, fine, near, share, held))
+            is_short_of_digits = self.error > tol and gap(better) <= tol
+            if is_short_of_digits and self.request.left > options.lattice_seconds:
+                share = options.light * tol
+                last = with_digits(self.p, better, aim, is_fine, near, share, is_held)
+                self._consider(w, last)
             if self.error <= tol:
                 return
 
     def _consider(self, w: FloatArray, lam: FloatArray) -> None:
-        """Hand a point over, to be certified; remember the best weights."""
+        """Have a point certified; remember the shortest weights that meet hard margins."""
         if not self.soft and np.isfinite(w).all():
-            some = self.b > 0.0
-            ratio = float(((self.A @ w)[some] / self.b[some]).min())
+            positive = self.b > 0.0
+            ratio = float(((self.A @ w)[positive] / self.b[positive]).min())
             sizes = self.cost * np.abs(w)
-            top = float(sizes.max() if self.box else sizes.sum()) / ratio if ratio > 0.0 else 0.0
-            if 0.0 < top < (self.top or np.inf):
-                self.top, self.start = top, w / ratio
+            norm = float(sizes.max() if self.box else sizes.sum()) / ratio if ratio > 0.0 else 0.0
+            if 0.0 < norm < (self.least_norm or np.inf):
+                self.least_norm, self.start = norm, w / ratio
         W, dual = self.p.restored(w.reshape(self.even.powers.shape), lam)
         W = self.even.restored(W)
         if np.isfinite(W).all() and np.isfinite(dual).all():
@@ -485,10 +567,10 @@ class InteriorPoints:
 
 
 def _least_squares(M: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
-    """Solutions by orthogonal factors, of rows in falling order and columns that are exchanged:
-    small rows keep their digits beside large ones (A. J. Cox and N. J. Higham, *Stability of
-    Householder QR factorization for weighted least squares problems*, 1998). ``None`` of dependent
-    columns.
+    """A function that solves least squares by orthogonal factors, of rows in falling order and
+    columns that are exchanged: small rows keep their digits beside large ones (A. J. Cox and N. J.
+    Higham, *Stability of Householder QR factorization for weighted least squares problems*, 1998).
+    ``None`` of dependent columns.
     """
     from scipy.linalg import qr, solve_triangular
 
@@ -497,18 +579,12 @@ def _least_squares(M: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
     if not (np.diag(R) != 0.0).all():
         return None
 
-    def solution(right: FloatArray) -> FloatArray:
-        found = np.empty(len(columns))
-        found[columns] = solve_triangular(R, Q.T @ right[order], check_finite=False)
-        return found
+    def solve(right: FloatArray) -> FloatArray:
+        solution = np.empty(len(columns))
+        solution[columns] = solve_triangular(R, Q.T @ right[order], check_finite=False)
+        return solution
 
-    return solution
-
-
-def at_plus(at: _Point, direction: _Point, share: float) -> _Point:
-    """The point a share of the way along a direction."""
-    pairs: Any = zip(at, direction, strict=True)
-    return _Point(*(a + share * d for a, d in pairs))
+    return solve
 
 
 def _reach(numbers: FloatArray, change: FloatArray) -> float:

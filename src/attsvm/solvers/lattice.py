@@ -12,19 +12,32 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
 
-_LOVASZ = 0.75  # share of a length that the next one keeps at least
-_STAGE = 30  # bits by which large coordinates count more from one reduction to the next
-_ROUNDS = 12  # of rounding one vector, each of which brings some ten digits
+
+@dataclass(frozen=True)
+class LatticeOptions:
+    """Numbers of the lattice reduction."""
+
+    lovasz: float = 0.75  # share of a squared length that the next one has at least, as published
+    stage_bits: int = 30  # by which large coordinates count more in each stage; untuned
+    roundings: int = 12  # of one vector, each of which brings some ten digits
 
 
-def nearest(
-    basis: Any, target: Any, deadline: float = math.inf, heavy: IntArray | None = None
+OPTIONS = LatticeOptions()
+
+
+def nearest_combination(
+    basis: Any,
+    target: Any,
+    deadline: float = math.inf,
+    heavy: IntArray | None = None,
+    options: LatticeOptions = OPTIONS,
 ) -> Any:
     """Integers ``n`` that make ``basis.T @ n`` near ``target``, ``(k,)``; ``None`` out of time.
 
@@ -38,96 +51,114 @@ def nearest(
         deadline: of :func:`time.monotonic`.
         heavy: ``(d,)`` exponents of the sizes of the coordinates; those of the largest entries when
             left out.
+        options: numbers of the reduction.
     """
     k = len(basis)
     if heavy is None:
         heavy = np.array([max(int(abs(x)).bit_length() for x in column) for column in basis.T])
         basis, target, heavy = basis[:, heavy > 0], target[heavy > 0], heavy[heavy > 0]
-    turned = np.array([[int(i == j) for j in range(k)] for i in range(k)], dtype=object)
-    high = int(heavy.max(initial=0))
-    cap = int(heavy.min(initial=0)) + _STAGE
-    while True:  # 1
-        weight = np.minimum(cap - heavy, 0)
-        reduced = _reduced(turned @ basis, turned, weight, deadline)
+    # 1. Reduce in stages; the rows of `combinations` are the reduced vectors, in the basis.
+    combinations = np.array([[int(i == j) for j in range(k)] for i in range(k)], dtype=object)
+    highest = int(heavy.max(initial=0))
+    stage = int(heavy.min(initial=0)) + options.stage_bits
+    while True:
+        weight = np.minimum(stage - heavy, 0)
+        reduced = _reduce(combinations @ basis, combinations, weight, deadline, options)
         if reduced is None:
             return None
-        turned = reduced
-        if cap >= high:
+        combinations = reduced
+        if stage >= highest:
             break
-        cap += _STAGE
-    return _rounded(turned @ basis, target) @ turned  # 2
+        stage += options.stage_bits
+    # 2. Read off a point.
+    return _round_coordinates(combinations @ basis, target) @ combinations
 
 
-def integers(values: FloatArray, digits: int) -> tuple[Any, IntArray]:
+def to_scaled_integers(values: FloatArray, digits: int) -> tuple[Any, IntArray]:
     """Integers, and the power of two with which they are the values times ``2**digits``."""
     mantissa, exponent = np.frexp(values)
     return np.ldexp(mantissa, 53).astype(np.int64).astype(object), exponent - 53 + digits
 
 
-def shifted(numbers: Any, power: IntArray) -> Any:
+def shift_bits(numbers: Any, power: IntArray) -> Any:
     """Integers times powers of two, rounded down."""
     up = np.maximum(power, 0).astype(object)
     return (numbers << up) >> np.maximum(-power, 0).astype(object)
 
 
-def _floats(vectors: Any, weight: IntArray) -> FloatArray:
-    found: FloatArray = np.ldexp(vectors.astype(np.float64), weight)
-    return found
+def _to_floats(vectors: Any, weight: IntArray) -> FloatArray:
+    """The vectors in float64, coordinates times ``2**weight``."""
+    floats: FloatArray = np.ldexp(vectors.astype(np.float64), weight)
+    return floats
 
 
-def _reduced(vectors: Any, turned: Any, weight: IntArray, deadline: float) -> Any:
-    """The combinations that make the vectors short."""
+def _reduce(
+    vectors: Any, combinations: Any, weight: IntArray, deadline: float, options: LatticeOptions
+) -> Any:
+    """The combinations that make the vectors short and nearly orthogonal; ``None`` out of time.
+
+    1. Take integer multiples of the vectors before off vector ``i``, until its shares of their
+       directions round to zero.
+    2. Where it is much shorter than the one before (Lovász' condition), exchange the two and go
+       back; else go on with the next.
+    """
     k, d = vectors.shape
-    near = _floats(vectors, weight)
+    floats = _to_floats(vectors, weight)
     directions, squares = np.zeros((k, d)), np.zeros(k)
 
-    def orthogonal(i: int) -> FloatArray:
-        """Shares of the vectors before, and what is left of this one."""
-        rest, shares = near[i].copy(), np.zeros(i)
-        for _ in range(2):
+    def orthogonalise(i: int) -> FloatArray:
+        """Shares ``(i,)`` of the directions before; writes the direction and squared length of what
+        is left.
+        """
+        rest, shares = floats[i].copy(), np.zeros(i)
+        for _ in range(2):  # the second time takes off what the first has rounded
             along = directions[:i] @ rest
             rest -= along @ directions[:i]
             shares += along
-        directions[i] = rest / (length := float(np.linalg.norm(rest)) or 1.0)
+        length = float(np.linalg.norm(rest)) or 1.0
+        directions[i] = rest / length
         squares[i] = length**2
         return shares
 
     i = 0
     while i < k:
-        for _ in range(_ROUNDS):
-            shares = orthogonal(i)
+        # 1. Shorten vector i.
+        for _ in range(options.roundings):
+            shares = orthogonalise(i)
             changed = False
             for j in range(i - 1, -1, -1):
                 times = int(np.rint(shares[j] / np.sqrt(squares[j])))
                 if times:
                     vectors[i] -= times * vectors[j]
-                    turned[i] -= times * turned[j]
-                    shares[: j + 1] -= times * (directions[: j + 1] @ near[j])
+                    combinations[i] -= times * combinations[j]
+                    shares[: j + 1] -= times * (directions[: j + 1] @ floats[j])
                     changed = True
             if not changed:
                 break
-            near[i] = _floats(vectors[i], weight)
-        if i > 0 and squares[i] + shares[i - 1] ** 2 < _LOVASZ * squares[i - 1]:
+            floats[i] = _to_floats(vectors[i], weight)
+        # 2. Exchange, or go on.
+        if i > 0 and squares[i] + shares[i - 1] ** 2 < options.lovasz * squares[i - 1]:
             if time.monotonic() > deadline:
                 return None
-            for each in (vectors, turned, near):
-                each[[i - 1, i]] = each[[i, i - 1]]
+            for array in (vectors, combinations, floats):
+                array[[i - 1, i]] = array[[i, i - 1]]
             i -= 1
         else:
             i += 1
-    return turned
+    return combinations
 
 
-def _rounded(vectors: Any, target: Any) -> Any:
-    """Coordinates of a point near the target in the vectors."""
+def _round_coordinates(vectors: Any, target: Any) -> Any:
+    """``(k,)`` integer coordinates of a point near the target: one coordinate after the other is
+    rounded, the last first, along the orthogonal parts of the vectors.
+    """
     weight = np.zeros(vectors.shape[1], dtype=np.int64)
-    near = _floats(vectors, weight)
-    Q, R = np.linalg.qr(near.T)
-    found = np.zeros(len(vectors), dtype=object)
+    Q, R = np.linalg.qr(_to_floats(vectors, weight).T)
+    coordinates = np.zeros(len(vectors), dtype=object)
     rest = target.copy()
     for i in range(len(vectors) - 1, -1, -1):
         if R[i, i] != 0.0:
             times = int(np.rint(Q[:, i] @ rest.astype(np.float64) / R[i, i]))
-            found[i] += times
+            coordinates[i] += times
             rest = rest - times * vectors[i]
-    return found
+    return coordinates

@@ -12,7 +12,7 @@ import numpy as np
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.norms import Norm
-from attsvm.solvers.farkas import proved
+from attsvm.solvers.farkas import prove_infeasible
 from attsvm.solvers.proofs import NO_MATTER, Certificate, farkas_residual
 from attsvm.solvers.scaling import Scaling
 from attsvm.solvers.solution import MarginSolution, Status
@@ -88,7 +88,7 @@ class Solver(Protocol):
         """The solution in ``norm``, certified from ``margins``."""
 
 
-def solved(
+def certified_solution(
     margins: Margins,
     found: Certificate,
     request: Request,
@@ -104,7 +104,9 @@ def solved(
     slacks = np.zeros(margins.m) if request.slack is None else np.maximum(rhs - found.values, 0.0)
     near = found.values <= np.where(rhs > 0, (1.0 + _SUPPORT) * rhs, _SUPPORT)
     close: IntArray = (near if margins.equality is None else near | margins.equalities).nonzero()[0]
-    status: Status = "optimal" if kept(found.error, found.rounding, request.tol) else "inaccurate"
+    status: Status = (
+        "optimal" if is_within_tolerance(found.error, found.rounding, request.tol) else "inaccurate"
+    )
     residual = math.inf
     if status != "optimal" and request.slack is None and found.dual.any():
         residual = farkas_residual(margins, found.dual)
@@ -130,7 +132,7 @@ def solved(
     )
 
 
-def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSolution:
+def restore_scale(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSolution:
     """The solution of ``near.margins`` as the solution of ``margins``: gap and status are those of
     both.
 
@@ -156,16 +158,18 @@ def rescaled(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSo
 
 
 @overload
-def kept(error: float, rounding: float, tol: float) -> bool: ...
+def is_within_tolerance(error: float, rounding: float, tol: float) -> bool: ...
 
 
 @overload
-def kept(error: FloatArray, rounding: FloatArray, tol: float) -> BoolArray: ...
+def is_within_tolerance(error: FloatArray, rounding: FloatArray, tol: float) -> BoolArray: ...
 
 
-def kept(error: float | FloatArray, rounding: float | FloatArray, tol: float) -> bool | BoolArray:
-    """Whether the promise of ``optimal`` holds: gap and violation within the tolerance, and no
-    rounding in them that matters.
+def is_within_tolerance(
+    error: float | FloatArray, rounding: float | FloatArray, tol: float
+) -> bool | BoolArray:
+    """Whether the promise of ``optimal`` holds: gap and violation are within the tolerance, and no
+    rounding in them matters.
     """
     return (error <= tol) & (rounding <= NO_MATTER)
 
@@ -202,13 +206,13 @@ def infeasible_solution(
     exact: bool = False,
 ) -> MarginSolution:
     """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry
-    of one): ``infeasible`` where :func:`attsvm.solvers.farkas.proved` proves it, ``almost
+    of one): ``infeasible`` where :func:`attsvm.solvers.farkas.prove_infeasible` proves it, ``almost
     infeasible`` where it does not.
 
     An ``exact`` certificate is a proof.
     """
     dual = dual / np.abs(dual).max()
-    proof = dual if exact else proved(margins, dual)
+    proof = dual if exact else prove_infeasible(margins, dual)
     status: Status = "infeasible"
     if proof is not None:
         dual = proof / np.abs(proof).max()
@@ -233,7 +237,9 @@ def infeasible_solution(
     )
 
 
-def out_of_range(margins: Margins, tol: float, slack: float | None, reason: str) -> MarginSolution:
+def out_of_range_solution(
+    margins: Margins, tol: float, slack: float | None, reason: str
+) -> MarginSolution:
     """No answer for a programme whose solution leaves float64: no weights, and the reason."""
     return MarginSolution(
         margins=margins,

@@ -26,7 +26,7 @@ import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.solvers.deadline import cholesky_work, time_for
-from attsvm.solvers.programme import Point, Programme, explicit_rows
+from attsvm.solvers.programme import DualPoint, Programme, explicit_rows
 from attsvm.solvers.threads import all_threads
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -117,7 +117,7 @@ def wrong_signs(
 
 def pivot(
     p: Programme, dual: FloatArray, deadline: float, options: PivotOptions = PIVOTING
-) -> Point:
+) -> DualPoint:
     """Exchange rows from the sides that ``dual`` suggests until all signs are right; the steps are
     those of this module.
 
@@ -168,7 +168,7 @@ def pivot(
         below &= ~signed
         wrong = np.flatnonzero(below | above | missed | exceeded)
         if len(wrong) == 0:
-            return Point(current, W, True)
+            return DualPoint(current, W, True)
         # 3. All of them move; after some rounds without progress only the last one, which cannot
         # cycle.
         if len(wrong) < fewest:
@@ -183,7 +183,7 @@ def pivot(
             (free & ~moving) | ((missed | exceeded) & moving),
             (upper & ~moving) | (above & moving),
         )
-    return Point(current, W, False)
+    return DualPoint(current, W, False)
 
 
 def without_negative(p: Programme, dual: FloatArray) -> FloatArray:

@@ -13,6 +13,7 @@ is computed from the caller's margins.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,15 +22,11 @@ from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.native import address, library
 from attsvm.norms import Norm
-from attsvm.solvers.integers import rounded, whole
+from attsvm.solvers.integers import to_floats, to_integers
 
 _TINY = float(np.finfo(np.float64).tiny)
 _EPS = float(np.finfo(np.float64).eps)
-_RESCALINGS = 3
-_LENGTHENINGS, _LONGER = 6, 8.0  # of soft weights, each by so many times as much
 _ROUNDING = 4e-16  # of a ratio that is one
-_TIGHT = 1e-6  # share of its right-hand side within which a row is met but for rounding
-_FAR, _NO_GAIN = 1e-6, 1e-3  # gaps from which longer weights must gain at least such a share
 ROUNDING = 2.0**-98
 """Of a sum with twice the digits, relative to the sum of the sizes of its terms (a million of them
 at most).
@@ -40,9 +37,33 @@ computed again with twice the digits.
 """
 
 
+@dataclass(frozen=True)
+class CertificateOptions:
+    """How hard the certificates try to scale weights to their margins; untuned."""
+
+    rescalings: int = 3  # of hard-margin weights, since one division rounds
+    lengthenings: int = 6  # of soft-margin weights
+    growth: float = 8.0  # of what is added to the length, from one lengthening to the next
+    tight: float = 1e-6  # share of its right-hand side within which a row is met but for rounding
+    wide_gap: float = 1e-6  # from which longer weights are tried only where they may gain
+    least_gain: float = 1e-3  # such a share of the gap
+
+
+OPTIONS = CertificateOptions()
+
+
 class Certificate(NamedTuple):
-    """Weights and multipliers with their certified gap and violation, the violation that the
-    rounding of the margins can hide, and the share of its right-hand side that a margin misses.
+    """Weights and multipliers with what is proved of them.
+
+    Attributes:
+        W: ``(d_x, d_z)`` weights.
+        dual: ``(m,)`` multipliers.
+        values: ``(m,)`` margins of the weights.
+        norm: of the weights.
+        gap: relative duality gap; 1 proves nothing.
+        violation: largest amount by which a right-hand side is missed.
+        rounding: violation that the rounding of the margins can hide.
+        shortness: largest share of its right-hand side that a margin misses.
     """
 
     W: FloatArray
@@ -60,50 +81,69 @@ class Certificate(NamedTuple):
         return max(self.gap, self.violation, self.shortness)
 
 
-def certify_hard(margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray) -> Certificate:
+def certify_hard(
+    margins: Margins,
+    norm: Norm,
+    W: FloatArray,
+    dual: FloatArray,
+    options: CertificateOptions = OPTIONS,
+) -> Certificate:
     r"""``W`` rescaled until the smallest :math:`\langle A_c, W\rangle/b_c` is one, with the gap to
     the bound of ``dual``.
 
     See :func:`length_ratio`; what other rows miss is violation. Where rounding could hide more than
     ``NO_MATTER``, margins and bound are computed with twice the digits. The gap is 1 (nothing
     proved) when the margins of ``W`` cannot be scaled to their right-hand sides.
+
+    1. Scale the weights until the smallest ratio is one.
+    2. Bound the violation that rounding can hide; where it matters, use twice the digits.
+    3. Compare the norm to the lower bound.
     """
-    positive = scale_rows(margins.rhs)
-    given, values = W, margins(W)
-    for _ in range(_RESCALINGS):
+    # 1. Scale.
+    scaling_rows = scale_rows(margins.rhs)
+    original_W, values = W, margins(W)
+    for _ in range(options.rescalings):
         ratio = length_ratio(values, margins.rhs)
         if not 0.0 < ratio < np.inf or abs(ratio - 1.0) <= _ROUNDING:
             break
         W = W / ratio
         values = margins(W)
-    blur = _rounding(margins, W, values, positive)
+    # 2. Rounding.
+    rounding = _hidden_violation(margins, W, values, scaling_rows)
     lower = lower_bound(margins, norm, dual)
-    if blur > NO_MATTER:
-        return _sharply(margins, norm, given, dual, lower)
-    upper = float(norm.value(W))
+    if rounding > NO_MATTER:
+        return _certify_sharply(margins, norm, original_W, dual, lower, options)
+    # 3. Gap.
+    size = float(norm.value(W))
     gap = 1.0
-    if 0.0 < ratio < np.inf and 0.0 < upper < np.inf:
-        gap = max(0.0, 1.0 - lower / upper)
-    return Certificate(W, dual, values, upper, gap, _violation(margins, values), blur)
+    if 0.0 < ratio < np.inf and 0.0 < size < np.inf:
+        gap = max(0.0, 1.0 - lower / size)
+    return Certificate(W, dual, values, size, gap, _violation(margins, values), rounding)
 
 
-def _sharply(
-    margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray, lower: float
+def _certify_sharply(
+    margins: Margins,
+    norm: Norm,
+    W: FloatArray,
+    dual: FloatArray,
+    lower: float,
+    options: CertificateOptions,
 ) -> Certificate:
-    """The same in double-double arithmetic: the margins are those of ``W`` as it is, so that no
-    rounding is left but that of ``W`` when it is rescaled.
+    """The best certificate of ``W`` and its multiples, with margins in double-double arithmetic:
+    they are those of the weights as they are, so that no rounding is left but that of ``W`` when it
+    is rescaled.
     """
     best: Certificate | None = None
-    for _ in range(_RESCALINGS):
+    for _ in range(options.rescalings):
         values, low = sharp_values(margins.differences, margins.queries, margins.offsets, W)
         ratio = length_ratio(values, margins.rhs)
-        upper = float(norm.value(W))
-        scalable = 0.0 < ratio < np.inf and 0.0 < upper < np.inf
-        gap = max(0.0, 1.0 - lower / upper) if scalable else 1.0
-        short = max(0.0, float((margins.rhs - values - low).max(initial=0.0)))
-        found = Certificate(W, dual, values, upper, gap, short, 0.0, max(0.0, 1.0 - ratio))
-        if best is None or found.error < best.error:
-            best = found
+        size = float(norm.value(W))
+        scalable = 0.0 < ratio < np.inf and 0.0 < size < np.inf
+        gap = max(0.0, 1.0 - lower / size) if scalable else 1.0
+        violation = max(0.0, float((margins.rhs - values - low).max(initial=0.0)))
+        certificate = Certificate(W, dual, values, size, gap, violation, 0.0, max(0.0, 1.0 - ratio))
+        if best is None or certificate.error < best.error:
+            best = certificate
         if not scalable or abs(ratio - 1.0) <= _ROUNDING:
             break
         W = W / ratio
@@ -119,7 +159,7 @@ def sharp_values(
     high, low, work = np.zeros(m), np.zeros(m), np.empty(2 * d_x + d_z)
     W = np.ascontiguousarray(W, dtype=np.float64)
     library.exact_values(
-        *_addresses(_plain(D, Z, offsets)),
+        *_addresses(_to_compiled(D, Z, offsets)),
         address(W, np.float64, d_x, d_z),
         address(work, np.float64, 2 * d_x + d_z),
         address(high, np.float64, m),
@@ -136,22 +176,23 @@ def sharp_adjoint(
     """
     d_x, shape = D.shape[1], (D.shape[1], Z.shape[1])
     dual, work = np.ascontiguousarray(dual, dtype=np.float64), np.empty(3 * d_x)
-    found = np.empty(shape), np.empty(shape), np.empty(shape)
-    rows = _plain(D, Z, offsets)
+    sums = np.empty(shape), np.empty(shape), np.empty(shape)
+    rows = _to_compiled(D, Z, offsets)
     library.exact_adjoint(
         *_addresses(rows),
         address(dual, np.float64, len(D)),
         address(work, np.float64, 3 * d_x),
-        *(address(each, np.float64, *shape) for each in found),
+        *(address(matrix, np.float64, *shape) for matrix in sums),
     )
-    return found
+    return sums
 
 
-Rows = tuple[FloatArray, FloatArray, IntArray]
+CompiledRows = tuple[FloatArray, FloatArray, IntArray]
+"""Differences, queries and offsets, as compiled sums read them."""
 
 
-def _plain(D: FloatArray, Z: FloatArray, offsets: IntArray) -> Rows:
-    """Rows as compiled sums read them.
+def _to_compiled(D: FloatArray, Z: FloatArray, offsets: IntArray) -> CompiledRows:
+    """The rows, contiguous.
 
     Raises:
         TypeError: offsets that do not fit the rows.
@@ -165,8 +206,8 @@ def _plain(D: FloatArray, Z: FloatArray, offsets: IntArray) -> Rows:
     )
 
 
-def _addresses(rows: Rows) -> tuple[int, ...]:
-    """Where they lie, and their sizes."""
+def _addresses(rows: CompiledRows) -> tuple[int, ...]:
+    """Addresses of the arrays and their sizes, in the order of compiled functions."""
     D, Z, offsets = rows
     return (
         address(D, np.float64, *D.shape),
@@ -194,15 +235,20 @@ def length_ratio(values: FloatArray, rhs: FloatArray) -> float:
 
     Where these would allow shorter weights, all rows with a positive right-hand side are asked.
     """
-    some, positive = scale_rows(rhs), rhs > 0.0
-    ratio = float((values[some] / rhs[some]).min())
-    if ratio > 1.0 and some.sum() < positive.sum():
+    scaling_rows, positive = scale_rows(rhs), rhs > 0.0
+    ratio = float((values[scaling_rows] / rhs[scaling_rows]).min())
+    if ratio > 1.0 and scaling_rows.sum() < positive.sum():
         ratio = max(1.0, min(ratio, float((values[positive] / rhs[positive]).min())))
     return ratio
 
 
 def certify_soft(
-    margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray, slack: float
+    margins: Margins,
+    norm: Norm,
+    W: FloatArray,
+    dual: FloatArray,
+    slack: float,
+    options: CertificateOptions = OPTIONS,
 ) -> Certificate:
     r"""Gap between primal and dual objective, relative to the primal.
 
@@ -210,39 +256,52 @@ def certify_soft(
     :math:`b^\top\lambda-\tfrac12\|A^\top\lambda\|_*^2`. A large penalty multiplies the rounding by
     which rows are missed; where that matters, weights longer by as much are tried too.
     """
-    best = _soft(margins, norm, W, dual, slack)
-    spare = _ROUNDING  # of weights that round once more when they are lengthened
-    for _ in range(_LENGTHENINGS):
-        if best.gap <= NO_MATTER or (best.gap > _FAR and not _would_gain(margins, best, slack)):
+    best = _certify_soft_weights(margins, norm, W, dual, slack)
+    extra = _ROUNDING  # of weights that round once more when they are lengthened
+    for _ in range(options.lengthenings):
+        if best.gap <= NO_MATTER or (
+            best.gap > options.wide_gap and not _would_gain(margins, best, slack, options)
+        ):
             break
         high, low = sharp_values(margins.differences, margins.queries, margins.offsets, best.W)
-        tight = (margins.rhs > 0.0) & (np.abs(margins.rhs - high) <= _TIGHT * margins.rhs)
+        tight = (margins.rhs > 0.0) & (np.abs(margins.rhs - high) <= options.tight * margins.rhs)
         ratio = float(
             ((margins.rhs - low) / np.where(tight, high, 1.0)).max(where=tight, initial=1.0)
         )
-        longer = _soft(margins, norm, best.W * (ratio * (1.0 + spare)), dual, slack)
-        spare *= _LONGER
-        if longer.gap >= best.gap:
+        lengthened = _certify_soft_weights(
+            margins, norm, best.W * (ratio * (1.0 + extra)), dual, slack
+        )
+        extra *= options.growth
+        if lengthened.gap >= best.gap:
             break
-        best = longer
+        best = lengthened
     return best
 
 
-def _would_gain(margins: Margins, certificate: Certificate, slack: float) -> bool:
+def _would_gain(
+    margins: Margins, certificate: Certificate, slack: float, options: CertificateOptions
+) -> bool:
     """Whether what nearly tight rows miss, and the rounding of their margins, is a share of the
     gap.
     """
-    short, rhs = margins.rhs - certificate.values, margins.rhs
-    missed = np.maximum(short, 0.0)
+    shortfall, rhs = margins.rhs - certificate.values, margins.rhs
+    missed = np.maximum(shortfall, 0.0)
     primal = 0.5 * certificate.norm**2 + slack * float(missed.sum())
-    tight = (rhs > 0.0) & (np.abs(short) <= _TIGHT * rhs)
-    return slack * float((missed + _EPS * rhs)[tight].sum()) > _NO_GAIN * certificate.gap * primal
+    tight = (rhs > 0.0) & (np.abs(shortfall) <= options.tight * rhs)
+    return (
+        slack * float((missed + _EPS * rhs)[tight].sum())
+        > options.least_gain * certificate.gap * primal
+    )
 
 
-def _soft(
+def _certify_soft_weights(
     margins: Margins, norm: Norm, W: FloatArray, dual: FloatArray, slack: float
 ) -> Certificate:
-    """The gap of these weights as they are."""
+    """The certificate of these weights as they are: gap between primal and dual objective.
+
+    Sums of which terms cancel, or whose rounding a large penalty multiplies beyond ``NO_MATTER`` of
+    the objective, are computed with twice the digits.
+    """
     values, upper = margins(W), float(norm.value(W))
     primal = 0.5 * upper * upper + slack * float(np.maximum(margins.rhs - values, 0.0).sum())
     lengths, limit = margins.lengths, NO_MATTER / _EPS * primal
@@ -255,7 +314,7 @@ def _soft(
         values, low = sharp_values(margins.differences, margins.queries, margins.offsets, W)
         short = (margins.rhs - values) - low
         primal = 0.5 * upper * upper + slack * math.fsum(np.maximum(short, 0.0).tolist())
-        top, rest = _sharp_dot(margins.rhs, dual)
+        top, rest = sharp_dot(margins.rhs, dual)
         pulled = _sharp_pull(margins, dual)
     else:
         top, rest, pulled = float(margins.rhs @ dual), 0.0, margins.adjoint(dual)
@@ -279,7 +338,7 @@ def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
         or _EPS * terms > NO_MATTER * length
         or not math.isfinite(length)
     ):
-        top = sum(_sharp_dot(margins.rhs, dual))
+        top = sum(sharp_dot(margins.rhs, dual))
         pulled = _sharp_pull(margins, dual)
     if top <= 0.0:
         return 0.0
@@ -288,16 +347,17 @@ def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
     return top / bottom if bottom > 0.0 else np.inf
 
 
-def _sharp_dot(x: FloatArray, y: FloatArray) -> tuple[float, float]:
-    out = np.empty(2)
-    x, y = (np.ascontiguousarray(each, dtype=np.float64) for each in (x, y))
+def sharp_dot(x: FloatArray, y: FloatArray) -> tuple[float, float]:
+    """The inner product to twice the digits, as ``high + low``."""
+    sums = np.empty(2)
+    x, y = (np.ascontiguousarray(vector, dtype=np.float64) for vector in (x, y))
     library.exact_dot(
         address(x, np.float64, len(x)),
         address(y, np.float64, len(x)),
         len(x),
-        address(out, np.float64, 2),
+        address(sums, np.float64, 2),
     )
-    return float(out[0]), float(out[1])
+    return float(sums[0]), float(sums[1])
 
 
 def _sharp_pull(margins: Margins, dual: FloatArray) -> FloatArray:
@@ -309,10 +369,10 @@ def _sharp_pull(margins: Margins, dual: FloatArray) -> FloatArray:
     pulled = high + low
     if not ROUNDING * float(np.linalg.norm(size)) > NO_MATTER * float(np.linalg.norm(pulled)):
         return pulled
-    some = np.flatnonzero(dual)
-    (D, d), (lam, x), (Z, z) = (whole(each) for each in (D[some], dual[some], Z))
+    nonzero = np.flatnonzero(dual)
+    (D, d), (lam, x), (Z, z) = (to_integers(array) for array in (D[nonzero], dual[nonzero], Z))
     try:
-        return rounded((D * lam[:, None]).T @ Z[margins.sequence[some]], 1, d + x + z)
+        return to_floats((D * lam[:, None]).T @ Z[margins.sequence[nonzero]], 1, d + x + z)
     except OverflowError:
         return pulled
 
@@ -327,46 +387,51 @@ def farkas_residual(margins: Margins, dual: FloatArray) -> float:
     terms :math:`1/r` times as large as its right-hand side: :math:`b_c\le
     r\,\sum_{ae}|A_{c,ae}W_{ae}|` for some row with :math:`\lambda_c\ne0`. At rounding level
     (1e-16) that is beyond float64 and yet no proof that none exist; a proof is
-    :func:`attsvm.solvers.farkas.proved`. It is ``inf`` when ``dual`` proves nothing: no positive
-    :math:`b^\top\lambda`, or a negative entry outside the equalities.
+    :func:`attsvm.solvers.farkas.prove_infeasible`. It is ``inf`` when ``dual`` proves nothing: no
+    positive :math:`b^\top\lambda`, or a negative entry outside the equalities.
     """
     rows = np.flatnonzero(dual)
     if len(rows) == 0 or (dual[~margins.equalities] < 0.0).any():
         return float("inf")
-    part = margins.restricted(rows)
+    subset = margins.restricted(rows)
     # Powers of two, so that nothing leaves float64 on the way; columns have no scale here.
-    D, Z = _columns_near_one(part.differences), _columns_near_one(part.queries)
+    D, Z = _columns_near_one(subset.differences), _columns_near_one(subset.queries)
     D, rows_exponent = _rows_near_one(D)
     Z, queries_exponent = _rows_near_one(Z)
     mantissa, power = np.frexp(dual[rows])
-    sides, side_power = np.frexp(part.rhs)
-    side_power = np.where(sides != 0.0, side_power, -10000)
-    gains = side_power + power
-    top = float(np.ldexp(sides * mantissa, np.clip(gains - gains.max(), -1100, 0)).sum())
-    if not top > 0.0:
+    rhs, rhs_power = np.frexp(subset.rhs)
+    rhs_power = np.where(rhs != 0.0, rhs_power, -10000)
+    gains = rhs_power + power
+    gain = float(np.ldexp(rhs * mantissa, np.clip(gains - gains.max(), -1100, 0)).sum())
+    if not gain > 0.0:
         return float("inf")
-    power = power + rows_exponent + queries_exponent[part.sequence]
-    lam = np.ldexp(mantissa, np.clip(power - power.max(), -1100, 0))
-    high, low, size = sharp_adjoint(D, Z, part.offsets, lam)
-    some = size > 0.0
-    return float((np.abs(high + low)[some] / size[some]).max(initial=0.0))
+    power = power + rows_exponent + queries_exponent[subset.sequence]
+    scaled_dual = np.ldexp(mantissa, np.clip(power - power.max(), -1100, 0))
+    high, low, size = sharp_adjoint(D, Z, subset.offsets, scaled_dual)
+    nonzero = size > 0.0
+    return float((np.abs(high + low)[nonzero] / size[nonzero]).max(initial=0.0))
 
 
 def _columns_near_one(rows: FloatArray) -> FloatArray:
+    """The rows, columns divided by powers of two above their largest entries."""
     scaled: FloatArray = np.ldexp(rows, -np.frexp(np.abs(rows).max(axis=0, initial=0.0))[1])
     return scaled
 
 
 def _rows_near_one(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+    """The rows divided by powers of two above their largest entries, and the exponents."""
     exponent = np.frexp(np.abs(rows).max(axis=1, initial=0.0))[1]
     return np.ldexp(rows, -exponent[:, None]), exponent
 
 
 def _violation(margins: Margins, values: FloatArray) -> float:
+    """Largest amount by which a right-hand side is missed, 0 when none is."""
     return max(0.0, float((margins.rhs - values).max(initial=0.0)))
 
 
-def _rounding(margins: Margins, W: FloatArray, values: FloatArray, positive: BoolArray) -> float:
+def _hidden_violation(
+    margins: Margins, W: FloatArray, values: FloatArray, positive: BoolArray
+) -> float:
     r"""Largest violation that rounding can hide; of ``positive`` rows relative to their right-hand
     sides, where these are below one.
 

@@ -24,7 +24,8 @@ norm or of its dual, is reached over smaller ones, each from the solution of the
 
 For singular values the Hessian is of this form in a frame: the entries of :math:`U^\top WV` on the
 diagonal, the halves of the others that are symmetric and those that are not (Lewis and Sendov,
-*Nonsmooth analysis of singular values II*, 2005; see :mod:`attsvm.solvers.newton`).
+*Nonsmooth analysis of singular values II*, 2005; see
+:mod:`attsvm.solvers.singular_values`).
 """
 
 from __future__ import annotations
@@ -43,58 +44,64 @@ from attsvm.norms import Norm
 from attsvm.norms.lifts import Entrywise, Lifted, SingularValues
 from attsvm.solvers import integers
 from attsvm.solvers.active_set import active_set
-from attsvm.solvers.newton import Proximal, pair_rates
+from attsvm.solvers.iterate import Iterate, Stop
 from attsvm.solvers.pivoting import PivotOptions, pivot
 from attsvm.solvers.programme import Programme, explicit_rows
-
-LARGEST = 1 << 20
-"""Entries of the written-out rows."""
+from attsvm.solvers.singular_values import Proximal, pair_rates
 
 
 @dataclass(frozen=True)
 class ReweightedOptions:
-    """Numbers of the method.
+    """Numbers of the method; chosen on random programmes of 20 to 600 rows, and on near-equalities.
 
     Attributes:
-        steps: at most, for one exponent.
+        entries: of the rows written out, at most.
+        steps: Newton steps for one exponent, at most.
         idle: steps without a smaller error after which rounding has the better of it.
-        pivots: systems of one model.
-        flats: curvatures where a gauge has less, at vectors of size one, one tried after the other.
-            Small ones make models that may lose their last digits, large ones take more steps.
+        systems: linear systems of pivoting on one model.
+        least_curvatures: curvatures where a gauge has less, at vectors of size one, tried one after
+            the other. Small ones make models that may lose their last digits, large ones take more
+            steps.
         halvings: of an interval of steps.
-        factor: from the exponent two to the first one tried.
-        largest_factor: from one exponent to the next; 1.5 to 2 never failed, 3 did.
+        first_factor: from the exponent two to the first one tried.
+        factor: from one exponent to the next; 1.5 to 2 never failed, 3 did.
         least_factor: at which exponents are given up.
         near: error at which the solution of one exponent is a start for the next.
     """
 
+    entries: int = 1 << 20
     steps: int = 100
     idle: int = 8
-    pivots: int = 12
-    flats: tuple[float, ...] = (1e-12, 1e-6)
+    systems: int = 12
+    least_curvatures: tuple[float, ...] = (1e-12, 1e-6)
     halvings: int = 40
-    factor: float = 10.0
-    largest_factor: float = 2.0
+    first_factor: float = 10.0
+    factor: float = 2.0
     least_factor: float = 1.05
     near: float = 1e-3
 
 
-OPTIONS = ReweightedOptions()
+REWEIGHTED = ReweightedOptions()
 
 
-def curved(norm: Norm) -> bool:
+def is_curved(norm: Norm) -> bool:
     """Whether a norm is one for which this method is meant."""
     return isinstance(norm, Entrywise | SingularValues) and norm.strictly_convex
+
+
+def fits(p: Programme, options: ReweightedOptions = REWEIGHTED) -> bool:
+    """Whether the rows of a programme may be written out."""
+    return p.m * p.dof <= options.entries
 
 
 def finish(
     p: Programme,
     norm: Lifted,
-    start: Weighted,
+    start: Iterate,
     error: Callable[[Norm, FloatArray, FloatArray], float],
     consider: Callable[[FloatArray, FloatArray], float],
-    stop: tuple[float, float],
-    options: ReweightedOptions = OPTIONS,
+    stop: Stop,
+    options: ReweightedOptions = REWEIGHTED,
 ) -> None:
     """Newton steps while they help.
 
@@ -108,202 +115,230 @@ def finish(
             the Frobenius norm.
         error: of weights and multipliers in another norm.
         consider: certifies weights and multipliers and keeps the best; their error.
-        stop: the error that is aimed at, and the time.
+        stop: where it ends.
         options: numbers of the method.
     """
-    aim, deadline = stop
-    rows = explicit_rows(p, np.arange(p.m)).reshape(p.m, *start[0].shape)
+    rows = explicit_rows(p, np.arange(p.m)).reshape(p.m, *start.W.shape)
     # Rows of zeros move no weights: soft ones are missed whatever these are.
     missed = 0.0 if p.hard else np.where(p.b > 0.0, p.cap, 0.0)
-    point = start[0], np.asarray(np.where(p.diagonal > 0.0, start[1], missed))
+    iterate = Iterate(start.W, np.asarray(np.where(p.diagonal > 0.0, start.dual, missed)))
     in_weights = norm.p >= 2.0
     last = norm.p if in_weights else norm.p / (norm.p - 1.0)
-    reached, factor = 2.0, options.factor
+    reached, factor = 2.0, options.first_factor
     while factor >= options.least_factor:
         # 1. Try an exponent.
         exponent = min(last, reached * factor)
-        way = _Way(p, rows, norm if exponent == last else _at(norm, exponent), in_weights)
-        judge = consider if exponent == last else partial(error, way.norm)
-        enough = aim if exponent == last else options.near
-        found, least = point, math.inf
-        for flat in options.flats:
-            after, size = way.down(found, judge, enough, deadline, flat, options)
-            found, least = (after, size) if size < least else (found, least)
+        is_last = exponent == last
+        descent = _Descent(
+            p, rows, norm if is_last else _of_exponent(norm, exponent), in_weights, options
+        )
+        judge = consider if is_last else partial(error, descent.norm)
+        enough = stop.aim if is_last else options.near
+        best, least = iterate, math.inf
+        for least_curvature in options.least_curvatures:
+            end, end_error = descent.run(best, judge, enough, stop.deadline, least_curvature)
+            if end_error < least:
+                best, least = end, end_error
             if least <= enough:
                 break
-            if time.monotonic() > deadline:
+            if time.monotonic() > stop.deadline:
                 return
         # 2. Go on from its solution, or nearer to the exponent before.
         if not least <= options.near:
             factor = math.sqrt(factor)
-        elif exponent == last:
+        elif is_last:
             return
         else:
-            point, reached, factor = found, exponent, options.largest_factor
+            iterate, reached, factor = best, exponent, options.factor
 
 
-def _at(norm: Lifted, exponent: float) -> Lifted:
-    """The norm of the same kind, of this exponent, or whose dual is."""
-    other = type(norm)(exponent)
-    found = other if norm.p >= 2.0 else other.dual
-    assert isinstance(found, Lifted)
-    return found
+def _of_exponent(norm: Lifted, exponent: float) -> Lifted:
+    """The norm of the same kind whose exponent, or whose dual's, is this one: the larger of both
+    exponents, as in ``norm``.
+    """
+    flat = type(norm)(exponent)
+    lifted = flat if norm.p >= 2.0 else flat.dual
+    assert isinstance(lifted, Lifted)
+    return lifted
 
 
-Weighted = tuple[FloatArray, FloatArray]
-"""Weights and multipliers."""
+class _Descent(NamedTuple):
+    """Newton steps in one norm, in the weights or in the multipliers.
 
-
-class _Way(NamedTuple):
-    """Newton steps in one norm, in the weights or in the multipliers."""
+    Attributes:
+        p: the programme.
+        rows: ``(m, d_x, d_z)`` its rows written out.
+        norm: the norm.
+        in_weights: whether the steps are taken in the weights.
+        options: numbers of the method.
+    """
 
     p: Programme
     rows: FloatArray
     norm: Lifted
     in_weights: bool
+    options: ReweightedOptions
 
-    def down(
+    def run(
         self,
-        start: Weighted,
+        start: Iterate,
         judge: Callable[[FloatArray, FloatArray], float],
         aim: float,
         deadline: float,
-        flat: float,
-        options: ReweightedOptions,
-    ) -> tuple[Weighted, float]:
-        """The best weights and multipliers, and their error."""
-        p, norm, other, (W, dual) = self.p, self.norm, self.norm.dual, start
-        assert isinstance(other, Lifted)
+        least_curvature: float,
+    ) -> tuple[Iterate, float]:
+        """The best weights and multipliers, and their error.
+
+        1. The Hessian at the weights, or at what the multipliers pull.
+        2. The minimum of the quadratic model.
+        3. Its error, certified where the norm is the caller's.
+        4. A step towards it, as far as the energy falls.
+        """
+        p, norm, dual_norm, (W, dual) = self.p, self.norm, self.norm.dual, start
+        assert isinstance(dual_norm, Lifted)
         best, least, idle = start, math.inf, 0
-        for _ in range(options.steps):
+        for _ in range(self.options.steps):
+            # 1. The Hessian.
             pulled = p.adjoint(dual)
             point = W if self.in_weights else pulled
             if not (point.any() and np.isfinite(point).all()):
                 break
-            at = frame(norm if self.in_weights else other, point)
-            found = _model(p, self.rows, at, self.in_weights, dual, deadline, flat, options)
-            if found is None:
+            hessian = hessian_frame(norm if self.in_weights else dual_norm, point)
+            # 2. The minimum of the model.
+            minimum = self._minimise_model(hessian, dual, deadline, least_curvature)
+            if minimum is None:
                 break
-            error = judge(*found)
-            best, least, idle = (found, error, 0) if error < least else (best, least, idle + 1)
-            if least <= aim or idle == options.idle or time.monotonic() > deadline:
-                break
-            if self.in_weights:
-                step, dual = found[0] - W, found[1]
-                W = W + _length(norm, W, step, _hinges(p, W, step), options) * step
+            # 3. Its error.
+            error = judge(*minimum)
+            if error < least:
+                best, least, idle = minimum, error, 0
             else:
-                step = found[1] - dual
-                rest = partial(_constant, -float(p.b @ step))
-                length = _length(other, pulled, p.adjoint(step), rest, options)
-                dual = np.asarray(dual + length * step)
+                idle += 1
+            is_late = time.monotonic() > deadline
+            if least <= aim or idle == self.options.idle or is_late:
+                break
+            # 4. The step.
+            if self.in_weights:
+                step, dual = minimum.W - W, minimum.dual
+                slope = _slope_of_losses(p, W, step)
+                W = W + self._step_length(norm, W, step, slope) * step
+            else:
+                dual_step = minimum.dual - dual
+                slope = partial(_constant, -float(p.b @ dual_step))
+                length = self._step_length(dual_norm, pulled, p.adjoint(dual_step), slope)
+                dual = np.asarray(dual + length * dual_step)
         return best, least
 
+    def _minimise_model(
+        self, hessian: HessianFrame, dual: FloatArray, deadline: float, least_curvature: float
+    ) -> Iterate | None:
+        r"""Weights and multipliers where the quadratic model is least, at a point of the weights or
+        of their gradients; ``None`` where they are not reached.
 
-def _model(
-    p: Programme,
-    rows: FloatArray,
-    at: Frame,
-    in_weights: bool,
-    dual: FloatArray,
-    deadline: float,
-    flat: float,
-    options: ReweightedOptions,
-) -> tuple[FloatArray, FloatArray] | None:
-    """Weights and multipliers where the quadratic model is least, at a point of the weights or of
-    their gradients; ``None`` where they are not found.
-    """
-    # The root of the Hessian's inverse, or of the Hessian of the conjugate: a diagonal, and then a
-    # multiple of one direction.
-    root = np.sqrt(np.maximum(at.curvature, flat))
-    along = at.gradient / (root * at.size)
-    square = float(along @ along)
-    # positive but for rounding: the square is at most one where the share is near minus one
-    curvature = max(1.0 + at.share * square, float(np.finfo(np.float64).eps))
-    factor = curvature ** (-0.5 if in_weights else 0.5) - 1.0
-    along, scale = along / math.sqrt(square), 1.0 / root if in_weights else root
+        1. The root :math:`S` of the Hessian's inverse, or of the Hessian of the conjugate: a
+           diagonal, and then a multiple of one direction.
+        2. The Frobenius programme of the rows :math:`S^\top a_c`, brought to length one.
+        3. Solve it: by pivoting, by active sets, in integers.
+        """
+        p = self.p
+        # 1. The root.
+        root = np.sqrt(np.maximum(hessian.curvature, least_curvature))
+        along = hessian.gradient / (root * hessian.size)
+        square = float(along @ along)
+        # positive but for rounding: the square is at most one where the share is near minus one
+        curvature = max(1.0 + hessian.share * square, float(np.finfo(np.float64).eps))
+        factor = curvature ** (-0.5 if self.in_weights else 0.5) - 1.0
+        along, scale = along / math.sqrt(square), 1.0 / root if self.in_weights else root
 
-    def spread(y: FloatArray) -> FloatArray:
-        return scale * (y + factor * (along @ y) * along)
+        def root_times(y: FloatArray) -> FloatArray:
+            """:math:`Sy`."""
+            return scale * (y + factor * (along @ y) * along)
 
-    def gathered(X: FloatArray) -> FloatArray:
-        X = X * scale
-        return X + factor * np.multiply.outer(X @ along, along)
+        def transposed_times(X: FloatArray) -> FloatArray:
+            r""":math:`S^\top` times the vectors in the last axis of ``X``."""
+            X = X * scale
+            return X + factor * np.multiply.outer(X @ along, along)
 
-    weights, pull = (at.point, at.gradient) if in_weights else (at.gradient, at.point)
-    centre = weights - spread(gathered(pull))
-    turned = at.turn(rows)
-    D = gathered(turned)
-    length = np.linalg.norm(D, axis=1)
-    length[length == 0.0] = 1.0
-    model = replace(
-        p,
-        D=D / length[:, None],
-        Z=np.ones((1, 1)),
-        offsets=np.array([0, p.m]),
-        sequence=np.zeros(p.m, dtype=np.int64),
-        b=(p.b - turned @ centre) / length,
-        cap=p.cap * length,
-    )
-    found = pivot(model, dual * length, deadline, PivotOptions(systems=options.pivots))
-    if not found.settled:
-        found = active_set(model, found.dual, deadline)
-    if not found.settled:
-        found = integers.settled(model, deadline) or found
-    W, dual = at.back(centre + spread(found.W[:, 0])), found.dual / length
-    if found.contradiction or not (np.isfinite(W).all() and np.isfinite(dual).all()):
-        return None
-    return W, dual
+        # 2. The Frobenius programme.
+        weights, pull = hessian.point, hessian.gradient
+        if not self.in_weights:
+            weights, pull = pull, weights
+        centre = weights - root_times(transposed_times(pull))
+        turned = hessian.turn(self.rows)
+        D = transposed_times(turned)
+        length = np.linalg.norm(D, axis=1)
+        length[length == 0.0] = 1.0
+        model = replace(
+            p,
+            D=D / length[:, None],
+            Z=np.ones((1, 1)),
+            offsets=np.array([0, p.m]),
+            sequence=np.zeros(p.m, dtype=np.int64),
+            b=(p.b - turned @ centre) / length,
+            cap=p.cap * length,
+        )
+        # 3. Its solution.
+        pivoting = PivotOptions(systems=self.options.systems)
+        solution = pivot(model, dual * length, deadline, pivoting)
+        if not solution.settled:
+            solution = active_set(model, solution.dual, deadline)
+        if not solution.settled:
+            solution = integers.solve_in_integers(model, deadline) or solution
+        W = hessian.back(centre + root_times(solution.W[:, 0]))
+        dual = solution.dual / length
+        if solution.contradiction or not (np.isfinite(W).all() and np.isfinite(dual).all()):
+            return None
+        return Iterate(W, dual)
 
+    def _step_length(
+        self,
+        norm: Lifted,
+        X: FloatArray,
+        step: FloatArray,
+        other_slope: Callable[[float], float],
+    ) -> float:
+        """The multiple, at most one, of a step to the least value of half the squared norm and what
+        has the slope ``other_slope``, which rises; by halving.
+        """
 
-def _length(
-    norm: Lifted,
-    X: FloatArray,
-    step: FloatArray,
-    rest: Callable[[float], float],
-    options: ReweightedOptions,
-) -> float:
-    """The multiple, at most one, of a step to the least value of half the squared norm and what
-    has the slope ``rest``, which rises.
-    """
+        def rises(t: float) -> bool:
+            end = X + t * step
+            along = float(np.vdot(norm.subgradient(end), step))
+            return float(norm.value(end)) * along + other_slope(t) > 0.0
 
-    def rises(t: float) -> bool:
-        at = X + t * step
-        along = float(np.vdot(norm.subgradient(at), step))
-        return float(norm.value(at)) * along + rest(t) > 0.0
-
-    if not rises(1.0):
-        return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(options.halvings):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if rises(middle) else (middle, high)
-    return high
+        if not rises(1.0):
+            return 1.0
+        low, high = 0.0, 1.0
+        for _ in range(self.options.halvings):
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if rises(middle) else (middle, high)
+        return high
 
 
 def _constant(slope: float, t: float) -> float:
     return slope
 
 
-def _hinges(p: Programme, W: FloatArray, step: FloatArray) -> Callable[[float], float]:
-    """The slope of the loss of soft margins along a step."""
+def _slope_of_losses(p: Programme, W: FloatArray, step: FloatArray) -> Callable[[float], float]:
+    """The slope of the losses of soft margins along a step, a function of its multiple."""
     if p.hard:
         return partial(_constant, 0.0)
-    missed, moved = p.b - p.values(W), p.values(step)
-    return lambda t: -float((p.cap * moved)[missed > t * moved].sum())
+    missed, change = p.b - p.values(W), p.values(step)
+    return lambda t: -float((p.cap * change)[missed > t * change].sum())
 
 
-class Frame(NamedTuple):
+class HessianFrame(NamedTuple):
     """Orthonormal coordinates in which the Hessian of half a squared norm at a point is a diagonal
     and a multiple of the square of the gradient.
 
     Attributes:
-        turn: coordinates ``(k, dof)`` of matrices ``(k, d_x, d_z)``.
-        back: the matrix of coordinates ``(dof,)``.
+        turn: a function from matrices ``(k, d_x, d_z)`` to coordinates ``(k, dof)``.
+        back: a function from coordinates ``(dof,)`` to a matrix.
         size: norm of the point.
         point: ``(dof,)``.
         gradient: ``(dof,)`` of half the squared norm.
         curvature: ``(dof,)``, the diagonal.
-        share: of the square of the gradient of the norm.
+        share: factor of the outer square of the gradient of the norm.
     """
 
     turn: Callable[[FloatArray], FloatArray]
@@ -315,16 +350,35 @@ class Frame(NamedTuple):
     share: float
 
 
-def frame(norm: Lifted, X: FloatArray) -> Frame:
-    """The frame at a point, in a gauge of exponent at least 2."""
-    p, size, shape = norm.p, float(norm.value(X)), X.shape
+def hessian_frame(norm: Lifted, X: FloatArray) -> HessianFrame:
+    """The frame at a point, in a gauge of entries or of singular values of exponent at least 2."""
     if isinstance(norm, Entrywise):
-        point = X.reshape(-1)
-        unit = np.abs(point) / size
-        gradient = np.sign(point) * size * unit ** (p - 1.0)
-        curvature = (p - 1.0) * unit ** (p - 2.0)
-        flat = (lambda M: M.reshape(len(M), -1)), (lambda v: v.reshape(shape))
-        return Frame(*flat, size, point, gradient, curvature, 2.0 - p)
+        return _entry_frame(norm, X)
+    return _singular_frame(norm, X)
+
+
+def _entry_frame(norm: Lifted, X: FloatArray) -> HessianFrame:
+    """The frame of a gauge of entries: the entries themselves."""
+    p, size, shape = norm.p, float(norm.value(X)), X.shape
+    point = X.reshape(-1)
+    unit = np.abs(point) / size
+    gradient = np.sign(point) * size * unit ** (p - 1.0)
+    curvature = (p - 1.0) * unit ** (p - 2.0)
+
+    def turn(matrices: FloatArray) -> FloatArray:
+        return matrices.reshape(len(matrices), -1)
+
+    def back(coordinates: FloatArray) -> FloatArray:
+        return coordinates.reshape(shape)
+
+    return HessianFrame(turn, back, size, point, gradient, curvature, 2.0 - p)
+
+
+def _singular_frame(norm: Lifted, X: FloatArray) -> HessianFrame:
+    """The frame of a gauge of singular values: entries in the singular vectors, symmetric halves
+    above the diagonal and the others below.
+    """
+    p, size, shape = norm.p, float(norm.value(X)), X.shape
     left, s, right = np.linalg.svd(X)
     q, unit = len(s), s / size
     slopes = unit ** (p - 1.0)
@@ -333,23 +387,24 @@ def frame(norm: Lifted, X: FloatArray) -> Frame:
     np.fill_diagonal(point, s)
     np.fill_diagonal(gradient, size * slopes)
     curvature[:] = rates.alone if shape[0] > q else rates.alone[:, None]
-    even, odd = rates.same + rates.mirrored, rates.same - rates.mirrored
-    curvature[:q, :q] = np.triu(even) + np.tril(odd, -1)
+    symmetric, skew = rates.same + rates.mirrored, rates.same - rates.mirrored
+    curvature[:q, :q] = np.triu(symmetric) + np.tril(skew, -1)
 
-    def turn(M: FloatArray) -> FloatArray:
-        M = left.T @ M @ right.T
-        inside = M[:, :q, :q]
-        other = inside.transpose(0, 2, 1)
-        halves = np.triu(inside + other, 1) + np.tril(inside - other, -1)
+    def turn(matrices: FloatArray) -> FloatArray:
+        matrices = left.T @ matrices @ right.T
+        inside = matrices[:, :q, :q]
+        mirrored = inside.transpose(0, 2, 1)
+        halves = np.triu(inside + mirrored, 1) + np.tril(inside - mirrored, -1)
         inside[:] = inside * np.eye(q) + math.sqrt(0.5) * halves
-        return M.reshape(len(M), -1)
+        return matrices.reshape(len(matrices), -1)
 
-    def back(v: FloatArray) -> FloatArray:
-        M = v.reshape(shape).copy()
-        inside = M[:q, :q]
-        even, odd = np.triu(inside, 1), np.tril(inside, -1)
-        inside[:] = inside * np.eye(q) + math.sqrt(0.5) * (even + even.T + odd - odd.T)
-        return left @ M @ right
+    def back(coordinates: FloatArray) -> FloatArray:
+        matrix = coordinates.reshape(shape).copy()
+        inside = matrix[:q, :q]
+        upper, lower = np.triu(inside, 1), np.tril(inside, -1)
+        halves = upper + upper.T + lower - lower.T
+        inside[:] = inside * np.eye(q) + math.sqrt(0.5) * halves
+        return left @ matrix @ right
 
-    point, gradient, curvature = (each.reshape(-1) for each in (point, gradient, curvature))
-    return Frame(turn, back, size, point, gradient, curvature, 2.0 - p)
+    diagonals = point.reshape(-1), gradient.reshape(-1), curvature.reshape(-1)
+    return HessianFrame(turn, back, size, *diagonals, 2.0 - p)

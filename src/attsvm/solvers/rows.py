@@ -27,7 +27,6 @@ margin, so what is said of all rows holds without rounding.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
@@ -38,383 +37,480 @@ from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins, PairMargins
 from attsvm.margins.block_rows import BlockRows, block_rows
 from attsvm.norms import Norm
-from attsvm.solvers.outcomes import Request, solved
+from attsvm.solvers.outcomes import Request, certified_solution
 from attsvm.solvers.proofs import certify_hard, certify_soft, lower_bound
 from attsvm.solvers.solution import MarginSolution
 
-_UNIT = 2.0**-53
-_WRITTEN = 1 << 21  # entries up to which rows are written out and solved together
-_MANY = 4  # rows per unknown from which most rows cannot matter
-_VAST = 50_000  # rows from which the ordinary solvers stall where there are few unknowns
-_ROUNDS = 60
-_WITHIN = 0.2  # rows whose margin is at most so much above its right-hand side join, too
-_EACH = 3  # rows of each sequence, beyond what the unknowns ask for
-_NEW, _LEAST = 4, 1000  # rows that join in a round: so many per unknown, and at least so many
-_IDLE = 0.5  # rows without a multiplier whose margin is so far above its right-hand side leave
-_ROUGH = 1e-2  # tolerance of the first working sets,
-_FINER = 0.1  # and that of later ones as a share of the error over all rows
-_NOISE = 0.1  # share of the tolerance that the rounding of a pass may take
-_CLOSE = 1e-3  # rows with no multiplier that are kept with a solution have no larger margin
-
-Inner = Callable[[Margins, float, FloatArray | None, float | None], MarginSolution]
-"""Solves a working set to a tolerance, from multipliers, in so many seconds."""
+_UNIT = 2.0**-53  # rounding of one operation in float64
 
 
-class Wanted(NamedTuple):
-    """What a pass asks of the rows.
+@dataclass(frozen=True)
+class WorkingSetOptions:
+    """Numbers of the working-set method, :func:`solve_on_working_sets`. All are untuned but those
+    that say what chose them.
+    """
+
+    few_rows: int = 2000  # of pairs of tokens, that are written out in a moment
+    rows_per_unknown: int = 4  # from which most rows cannot matter
+    written_entries: int = 1 << 21  # of differences, up to which pairs are written out: 16 MiB
+    stalling_rows: int = 50_000  # from which the other solvers stall where unknowns are few
+    passes: int = 60  # over all rows, at most
+    joining_margin: float = 0.2  # rows that exceed their right-hand side by less, relative, join
+    sequence_rows: int = 3  # that one pass hands over per sequence, beyond what unknowns ask for
+    new_rows_per_unknown: int = 4  # that join in one pass,
+    new_rows: int = 1000  # and at least so many
+    leaving_margin: float = 0.5  # rows without multiplier that exceed it by more, relative, leave
+    first_tol: float = 1e-2  # of the first working sets
+    later_tol: float = 0.1  # of later ones, as a share of the error over all rows
+    last_tol: float = 0.25  # of the last ones, as a share of the tolerance that was asked for
+    refinement: float = 1e-3  # of the tolerance, when no row joins and the error is too large
+    rounding: float = 0.1  # share of the tolerance that the rounding of a pass may take
+    support_margin: float = (
+        1e-3  # rows without multiplier that exceed it by less stay in a solution
+    )
+
+
+OPTIONS = WorkingSetOptions()
+
+SubsetSolver = Callable[[Margins, float, FloatArray | None, float | None], MarginSolution]
+"""Solves a working set: margins, tolerance, multipliers to start from, and seconds."""
+
+
+class ScanRequest(NamedTuple):
+    """What one pass over all rows is to compute, and which rows it hands over.
 
     Attributes:
-        W: the weights; None for the sum of the rows themselves.
-        within: rows whose margin is below ``(1 + within) b_c`` (or ``within``) are handed over,
-        each: of each sequence no more than so many, the worst,
-        most: and of the programme no more than so many, the worst.
+        W: ``(d_x, d_z)`` weights; ``None`` for the sum of the rows themselves.
+        joining_margin: rows whose margin is below ``(1 + joining_margin) b_c``, or
+            ``joining_margin`` where ``b_c`` is zero, are handed over,
+        sequence_rows: of one sequence at most so many, the worst,
+        rows: and of the programme at most so many, the worst.
         exact: margins from differences of tokens, not from their products.
     """
 
     W: FloatArray | None
-    within: float
-    each: int
-    most: int
+    joining_margin: float
+    sequence_rows: int
+    rows: int
     exact: bool
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows of a programme by their numbers in it, sorted.
+class RowSubset:
+    """Some rows of a programme, sorted by their numbers in it.
 
     Attributes:
         ids: ``(m,)`` numbers of the rows.
-        short: ``(m,)`` how far each falls short; what is left over is negative.
-        margins: the rows; ``numbers`` are those of the sequences.
+        shortfall: ``(m,)`` right-hand side minus margin.
+        margins: the rows; its ``numbers`` are those of the sequences.
     """
 
     ids: IntArray
-    short: FloatArray
+    shortfall: FloatArray
     margins: Margins
 
-    def taken(self, rows: Any) -> Rows:
-        """These of the rows, without sequences that have none left."""
+    def take(self, rows: Any) -> RowSubset:
+        """The rows of an index or mask, without the sequences that have none left."""
         index = np.arange(len(self.ids))[rows]
         if len(index) == len(self.ids):
             return self
-        part = self.margins.restricted(index)
-        kept = np.flatnonzero(np.diff(part.offsets))
+        subset = self.margins.restricted(index)
+        sequences = np.flatnonzero(np.diff(subset.offsets))
         margins = replace(
-            part,
-            queries=part.queries[kept],
-            offsets=np.append(part.offsets[kept], part.m),
-            selected=part.selected[kept],
-            origin=None if part.origin is None else part.origin[kept],
-            numbers=_numbers(part)[kept],
+            subset,
+            queries=subset.queries[sequences],
+            offsets=np.append(subset.offsets[sequences], subset.m),
+            selected=subset.selected[sequences],
+            origin=None if subset.origin is None else subset.origin[sequences],
+            numbers=_sequence_numbers(subset)[sequences],
         )
-        return Rows(self.ids[index], self.short[index], margins)
+        return RowSubset(self.ids[index], self.shortfall[index], margins)
 
 
-class Priced(NamedTuple):
-    """What a pass says of the weights.
+class ScanResult(NamedTuple):
+    """What one pass over all rows has computed of the weights.
 
     Attributes:
-        smallest: margin over right-hand side, at least, of all rows where that is positive; ``inf``
-            without such rows.
-        below: how far, at most, a margin falls below a right-hand side of zero.
-        missed: the sum of what rows fall short.
-        rounding: what was taken off for it.
-        rows: those that were asked for.
+        least_ratio: smallest ratio of a margin to its right-hand side, where that is positive;
+            ``inf`` without such rows.
+        zero_violation: largest amount by which a margin falls below a right-hand side of zero.
+        slack: sum of the shortfalls of all rows that miss their right-hand side.
+        rounding: bound of the rounding of a margin, which was taken off every margin.
+        rows: the rows that were asked for.
     """
 
-    smallest: float
-    below: float
-    missed: float
+    least_ratio: float
+    zero_violation: float
+    slack: float
     rounding: float
-    rows: Rows
+    rows: RowSubset
 
 
-class Best(NamedTuple):
-    """The weights of least error so far, over all rows.
+class Candidate(NamedTuple):
+    """Weights with their certificate over all rows.
 
     Attributes:
-        rows: of the working set, those that support the weights.
+        rows: those of the working set that support the weights.
         dual: ``(m,)`` their multipliers.
-        part: the solution of the working set, for what is said of it.
-        W: its weights, scaled to meet all rows.
-        gap: over all rows; so are ``upper``, their norm, and
-        below: how far a margin falls below a right-hand side of zero.
+        subset_solution: the solution of the working set, for rank, uniqueness and solver.
+        W: ``(d_x, d_z)`` its weights, scaled to meet all rows.
+        norm: of ``W``.
+        gap: relative duality gap over all rows.
+        zero_violation: largest amount by which a margin falls below a right-hand side of zero.
     """
 
-    rows: Rows
+    rows: RowSubset
     dual: FloatArray
-    part: MarginSolution
+    subset_solution: MarginSolution
     W: FloatArray
-    upper: float
+    norm: float
     gap: float
-    below: float
+    zero_violation: float
+
+    @property
+    def error(self) -> float:
+        """The larger of gap and violation."""
+        return max(self.gap, self.zero_violation)
 
 
-class Source(Protocol):
-    """The rows of a programme, wherever they are. What it is asked first is :meth:`first`."""
+class RowSource(Protocol):
+    """The rows of a programme, in memory or in blocks. :meth:`first_rows` is called first."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the weights."""
+        """Shape of the weights."""
 
     @property
     def sequences(self) -> int:
-        """How many there are."""
+        """Number of sequences."""
 
     @property
-    def most(self) -> int:
-        """How many rows a working set may have."""
+    def capacity(self) -> int:
+        """Largest number of rows of a working set."""
 
-    def first(self) -> Rows:
-        """Of every sequence the rows that fall short most for the sum of all rows."""
+    def first_rows(self) -> RowSubset:
+        """The first working set: from each sequence the rows that fall short most when the weights
+        are the sum of all rows.
+        """
 
-    def room(self, rows: Rows, needed: int) -> int:
-        """How many rows may join a working set of which so many are needed."""
+    def room(self, rows: RowSubset, supporting: int) -> int:
+        """Number of rows that may join a working set of which ``supporting`` rows must stay.
 
-    def price(self, wanted: Wanted) -> Priced:
+        Raises:
+            InputError: none, because memory is too small.
+        """
+
+    def scan(self, request: ScanRequest) -> ScanResult:
         """One pass over all rows."""
 
-    def answer(self, best: Best, request: Request, iterations: int) -> MarginSolution:
+    def solution(self, candidate: Candidate, request: Request, iterations: int) -> MarginSolution:
         """The solution over all rows."""
 
-    def contradiction(self, rows: Rows, part: MarginSolution, iterations: int) -> MarginSolution:
-        """A working set without weights as an answer for all rows."""
+    def contradiction(
+        self, rows: RowSubset, subset_solution: MarginSolution, iterations: int
+    ) -> MarginSolution:
+        """The verdict over all rows where a working set has no weights."""
 
 
-def solve(source: Source, norm: Norm, request: Request, inner: Inner) -> MarginSolution:
+def solve_on_working_sets(
+    source: RowSource,
+    norm: Norm,
+    request: Request,
+    solve_subset: SubsetSolver,
+    options: WorkingSetOptions = OPTIONS,
+) -> MarginSolution:
     """The solution over all rows of a source.
+
+    1. Solve the working set; where its rows contradict each other, so do all rows.
+    2. Scan all rows with its weights.
+    3. Certify the weights over all rows, and remember the best of all rounds.
+    4. Form the next working set: rows that support the weights, and those that fall short most.
+    5. Where no row is new, solve to a smaller tolerance; end when that is small already.
 
     Raises:
         InputError: what the source refuses.
     """
-    rows = source.first()
-    each = _EACH + per_sequence(source.shape, source.sequences)
+    rows = source.first_rows()
+    sequence_rows = options.sequence_rows + rows_per_sequence(source.shape, source.sequences)
     if request.slack is not None:
-        each = source.most  # every row that is missed has a multiplier
-    known, error, fine, exact = np.zeros(rows.margins.m), 1.0, 1.0, False
-    best: Best | None = None
-    least, iterations = math.inf, 0
-    for _ in range(_ROUNDS):
-        tol = max(0.25 * request.tol, fine * min(_ROUGH, _FINER * error))
-        part = inner(rows.margins, tol, known if known.any() else None, _left(request))
-        iterations += max(part.iterations, 1)
-        if part.status == "infeasible" or not part.has_weights:
-            return source.contradiction(rows, part, iterations)
-        room = source.room(rows, int(np.count_nonzero(part.dual)))
-        priced = source.price(Wanted(part.W, _WITHIN, each, room, exact))
-        found = _judged(norm, request, rows, part, priced)
-        error = max(found.gap, found.below)
-        if best is None or error < least:
-            best, least = found, error
-        if least <= request.tol or _left(request) == 0.0:
+        sequence_rows = source.capacity  # every row that is missed has a multiplier
+    dual, error, refinement, exact = np.zeros(rows.margins.m), 1.0, 1.0, False
+    best: Candidate | None = None
+    iterations = 0
+    least_tol = options.last_tol * request.tol
+    for _ in range(options.passes):
+        # 1. Solve the working set, no finer than the error over all rows asks for.
+        tol = max(least_tol, refinement * min(options.first_tol, options.later_tol * error))
+        start = dual if dual.any() else None
+        subset_solution = solve_subset(rows.margins, tol, start, _seconds_left(request))
+        iterations += max(subset_solution.iterations, 1)
+        if subset_solution.status == "infeasible" or not subset_solution.has_weights:
+            return source.contradiction(rows, subset_solution, iterations)
+        # 2. Scan all rows.
+        room = source.room(rows, int(np.count_nonzero(subset_solution.dual)))
+        scan = source.scan(
+            ScanRequest(subset_solution.W, options.joining_margin, sequence_rows, room, exact)
+        )
+        # 3. Certify.
+        candidate = _certify_over_all_rows(norm, request, rows, subset_solution, scan, options)
+        error = candidate.error
+        if best is None or error < best.error:
+            best = candidate
+        if best.error <= request.tol or _seconds_left(request) == 0.0:
             break
-        before = rows.ids
-        rows, known = _next(rows, part, priced.rows, source.most)
-        noisy = priced.rounding > _NOISE * request.tol
-        if not np.isin(rows.ids, before).all() or (noisy and not exact):
-            fine, exact = 1.0, exact or noisy
-        elif tol > 0.25 * request.tol:
-            fine *= 1e-3
+        # 4. The next working set.
+        earlier_ids = rows.ids
+        rows, dual = _next_working_set(rows, subset_solution, scan.rows, source.capacity, options)
+        rounding_matters = scan.rounding > options.rounding * request.tol
+        if not np.isin(rows.ids, earlier_ids).all() or (rounding_matters and not exact):
+            refinement, exact = 1.0, exact or rounding_matters
+        # 5. No row is new.
+        elif tol > least_tol:
+            refinement *= options.refinement
         else:
             break
     assert best is not None
-    return source.answer(best, request, iterations)
+    return source.solution(best, request, iterations)
 
 
-def _left(request: Request) -> float | None:
-    """Seconds."""
-    if request.max_seconds is None:
-        return None
-    return max(request.max_seconds - (time.monotonic() - request.started), 0.0)
+def _seconds_left(request: Request) -> float | None:
+    """Seconds until the time limit; ``None`` without one."""
+    return None if request.max_seconds is None else request.left
 
 
-def _judged(norm: Norm, request: Request, rows: Rows, part: MarginSolution, priced: Priced) -> Best:
-    """The weights of a working set, with their gap over all rows."""
-    margins, W, upper, gap, below = rows.margins, part.W, part.norm, 1.0, priced.below
+def _certify_over_all_rows(
+    norm: Norm,
+    request: Request,
+    rows: RowSubset,
+    subset_solution: MarginSolution,
+    scan: ScanResult,
+    options: WorkingSetOptions,
+) -> Candidate:
+    """The weights of a working set, with their gap over all rows: the formula of this module, or
+    for soft margins primal minus dual objective.
+    """
+    margins, dual = rows.margins, subset_solution.dual
+    W, size, gap = subset_solution.W, subset_solution.norm, 1.0
+    zero_violation = scan.zero_violation
     if request.slack is not None:
-        primal = 0.5 * upper**2 + request.slack * priced.missed
-        size = float(norm.dual_value(margins.adjoint(part.dual)))
-        bound = float(margins.rhs @ part.dual) - 0.5 * size**2
-        gap, below = max(0.0, primal - bound) / max(primal, np.finfo(np.float64).tiny), 0.0
-    elif priced.smallest == math.inf:  # no right-hand side is positive
-        gap = part.gap
-    elif priced.smallest > 0.0:
-        W, upper, below = W / priced.smallest, upper / priced.smallest, below / priced.smallest
-        gap = max(0.0, 1.0 - lower_bound(margins, norm, part.dual) / upper)
+        primal = 0.5 * size**2 + request.slack * scan.slack
+        bound = float(margins.rhs @ dual)
+        bound -= 0.5 * float(norm.dual_value(margins.adjoint(dual))) ** 2
+        gap = max(0.0, primal - bound) / max(primal, np.finfo(np.float64).tiny)
+        zero_violation = 0.0
+    elif scan.least_ratio == math.inf:  # no right-hand side is positive
+        gap = subset_solution.gap
+    elif scan.least_ratio > 0.0:
+        # W / ratio meets all rows.
+        W, size = W / scan.least_ratio, size / scan.least_ratio
+        zero_violation /= scan.least_ratio
+        gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / size)
     else:
-        below = 1.0
-    close = (part.dual != 0.0) | (margins(W) <= margins.rhs + _CLOSE)
-    return Best(rows.taken(close), part.dual[close], part, W, upper, gap, below)
+        zero_violation = 1.0
+    supporting = (dual != 0.0) | (margins(W) <= margins.rhs + options.support_margin)
+    return Candidate(
+        rows.take(supporting), dual[supporting], subset_solution, W, size, gap, zero_violation
+    )
 
 
-def _next(rows: Rows, part: MarginSolution, new: Rows, most: int) -> tuple[Rows, FloatArray]:
-    """The next working set with the multipliers that are known: those rows that have one, and of
-    all others those whose margins are least.
+def _next_working_set(
+    rows: RowSubset,
+    subset_solution: MarginSolution,
+    scanned: RowSubset,
+    capacity: int,
+    options: WorkingSetOptions,
+) -> tuple[RowSubset, FloatArray]:
+    """The next working set of at most ``capacity`` rows, with multipliers to start from: rows that
+    have a multiplier, and of all others those whose margins are least.
     """
     margins = rows.margins
-    over = margins(part.W) - margins.rhs
-    idle = part.dual == 0.0
-    stay = ~(idle & (over > _IDLE * np.where(margins.rhs > 0.0, margins.rhs, 1.0)))
-    join = ~np.isin(new.ids, rows.ids)
-    rank = np.concatenate([np.where(idle, over, -np.inf), -new.short])
-    rank[~np.concatenate([stay, join])] = np.inf
-    if np.isfinite(rank).sum() + (~idle).sum() > most:
-        last = np.partition(rank, most - 1)[most - 1]
-        stay, join = np.split(rank <= last, [len(stay)])
-    old = rows.taken(stay)
-    both = joined([replace(old, short=-over[stay]), new.taken(join)])
-    known = np.zeros(len(both.ids))
-    known[np.isin(both.ids, old.ids)] = part.dual[stay]
-    return both, known
+    excess = margins(subset_solution.W) - margins.rhs
+    idle = subset_solution.dual == 0.0
+    far = excess > options.leaving_margin * np.where(margins.rhs > 0.0, margins.rhs, 1.0)
+    stays = ~(idle & far)
+    joins = ~np.isin(scanned.ids, rows.ids)
+    # The rows that would be too many are those with the largest margins.
+    order = np.concatenate([np.where(idle, excess, -np.inf), -scanned.shortfall])
+    order[~np.concatenate([stays, joins])] = np.inf
+    if np.isfinite(order).sum() + (~idle).sum() > capacity:
+        largest = np.partition(order, capacity - 1)[capacity - 1]
+        stays, joins = np.split(order <= largest, [len(stays)])
+    staying = rows.take(stays)
+    merged = merge_rows([replace(staying, shortfall=-excess[stays]), scanned.take(joins)])
+    dual = np.zeros(len(merged.ids))
+    dual[np.isin(merged.ids, staying.ids)] = subset_solution.dual[stays]
+    return merged, dual
 
 
-def per_sequence(shape: tuple[int, int], sequences: int) -> int:
-    """How many rows of each sequence a pass hands over: one, and more where the sequences are fewer
-    than the unknowns.
+def rows_per_sequence(shape: tuple[int, int], sequences: int) -> int:
+    """Number of rows that a pass hands over per sequence: one, and more where the sequences are
+    fewer than the unknowns.
     """
     return 1 + shape[0] * shape[1] // max(sequences, 1)
 
 
-def priced(block: BlockRows, sequences: int, wanted: Wanted, size: float) -> Priced:
-    """What ``wanted`` asks of the rows of a block, out of so many sequences in all; ``size`` bounds
-    what is multiplied with moved queries.
+def scan_rows(block: BlockRows, sequences: int, request: ScanRequest, size: float) -> ScanResult:
+    """One pass over the rows of a block.
+
+    1. Compute all margins, and bound their rounding by the formula of this module.
+    2. Summarise them: smallest ratio to a right-hand side, violation, and slack.
+    3. Hand over the rows that fall short most.
+
+    Args:
+        block: the rows.
+        sequences: of all blocks together.
+        request: what to compute.
+        size: bound of the vectors that are multiplied with moved queries.
     """
-    W, each = wanted.W, wanted.each
+    W, sequence_rows = request.W, request.sequence_rows
     if W is None:
         W = block.mean()
         W = W / max(float(np.linalg.norm(W)), np.finfo(np.float64).tiny)
-        each = per_sequence(block.shape, sequences)
-    values, b = block.values(W, wanted.exact), block.rhs
+        sequence_rows = rows_per_sequence(block.shape, sequences)
+    # 1. Margins and their rounding.
+    values, rhs = block.values(W, request.exact), block.rhs
     moved: FloatArray = np.abs(block.queries) @ np.abs(W).T
-    reach = float(np.sqrt(np.einsum("nd,nd->n", moved, moved).max(initial=0.0)))
-    rounding = (sum(block.shape) + 4) * _UNIT * size * reach
-    positive = b > 0.0
-    zero = values[~positive]
-    smallest = float(((values - rounding)[positive] / b[positive]).min(initial=np.inf))
-    short = b - values
-    missed = float(np.maximum(short, 0.0).sum())
-    near = np.flatnonzero(short > -wanted.within * np.where(positive, b, 1.0))
-    near = _worst_of_each(block.offsets, short, near, each)
-    if len(near) > wanted.most:
-        near = np.sort(near[np.argpartition(-short[near], wanted.most)[: wanted.most]])
-    return Priced(
-        smallest if smallest == smallest else -np.inf,  # infinities that cancel prove nothing
-        max(0.0, rounding - float(zero.min(initial=np.inf))),
-        missed,
-        rounding,
-        Rows(near, short[near], block.chosen(near)),
+    longest = float(np.sqrt(np.einsum("nd,nd->n", moved, moved).max(initial=0.0)))
+    rounding = (sum(block.shape) + 4) * _UNIT * size * longest
+    # 2. Summary.
+    positive = rhs > 0.0
+    ratios = (values - rounding)[positive] / rhs[positive]
+    least_ratio = float(ratios.min(initial=np.inf))
+    if math.isnan(least_ratio):  # infinities that cancel prove nothing
+        least_ratio = -np.inf
+    zero_violation = max(0.0, rounding - float(values[~positive].min(initial=np.inf)))
+    shortfall = rhs - values
+    slack = float(np.maximum(shortfall, 0.0).sum())
+    # 3. Rows to hand over.
+    near = shortfall > -request.joining_margin * np.where(positive, rhs, 1.0)
+    ids = _worst_per_sequence(block.offsets, shortfall, np.flatnonzero(near), sequence_rows)
+    if len(ids) > request.rows:
+        ids = np.sort(ids[np.argpartition(-shortfall[ids], request.rows)[: request.rows]])
+    rows = RowSubset(ids, shortfall[ids], block.write_out(ids))
+    return ScanResult(least_ratio, zero_violation, slack, rounding, rows)
+
+
+def _worst_per_sequence(
+    offsets: IntArray, shortfall: FloatArray, candidates: IntArray, count: int
+) -> IntArray:
+    """The candidate rows that fall short most, at most ``count`` per sequence, sorted."""
+    sequence = np.searchsorted(offsets, candidates, side="right") - 1
+    order = np.lexsort((-shortfall[candidates], sequence))
+    first = np.searchsorted(sequence, sequence)  # position of the first row of the same sequence
+    worst: IntArray = np.sort(candidates[order[np.arange(len(candidates)) - first < count]])
+    return worst
+
+
+def merge_rows(subsets: list[RowSubset]) -> RowSubset:
+    """All rows of several subsets, sorted and without repetitions; of a row that is in two subsets
+    the first.
+    """
+    ids, index = np.unique(np.concatenate([s.ids for s in subsets]), return_index=True)
+    ends = np.cumsum([0] + [len(s.ids) for s in subsets])
+    # Sequences by their positions among those of all subsets; one that is in two subsets is one.
+    base = np.cumsum([0] + [s.margins.n for s in subsets])
+    position = np.concatenate(
+        [s.margins.sequence + first for s, first in zip(subsets, base, strict=False)]
     )
-
-
-def _worst_of_each(offsets: IntArray, short: FloatArray, among: IntArray, most: int) -> IntArray:
-    """Of every sequence the rows among these that fall short most."""
-    sequence = np.searchsorted(offsets, among, side="right") - 1
-    order = np.lexsort((-short[among], sequence))
-    first = np.searchsorted(sequence, sequence)  # place of the first row of the same sequence
-    found: IntArray = np.sort(among[order[np.arange(len(among)) - first < most]])
-    return found
-
-
-def joined(parts: list[Rows]) -> Rows:
-    """Rows in the order of their numbers, each once; of one that is there twice the first."""
-    ids, index = np.unique(np.concatenate([p.ids for p in parts]), return_index=True)
-    ends = np.cumsum([0] + [len(p.ids) for p in parts])
-    base = np.cumsum([0] + [p.margins.n for p in parts])
-    place = np.concatenate([p.margins.sequence + b for p, b in zip(parts, base, strict=False)])
-    numbers = np.concatenate([_numbers(p.margins) for p in parts])
-    _, first, counts = np.unique(numbers[place[index]], return_index=True, return_counts=True)
-    kept = place[index][first]
-    some = parts[0].margins
-    differences = np.empty((len(ids), some.shape[0]))
-    for part, start, end in zip(parts, ends, ends[1:], strict=False):  # no copy of all of them
+    numbers = np.concatenate([_sequence_numbers(s.margins) for s in subsets])
+    _, first, counts = np.unique(numbers[position[index]], return_index=True, return_counts=True)
+    sequences = position[index][first]
+    margins = subsets[0].margins
+    differences = np.empty((len(ids), margins.shape[0]))
+    for subset, start, end in zip(subsets, ends, ends[1:], strict=False):  # no copy of all of them
         rows = np.flatnonzero((index >= start) & (index < end))
-        differences[rows] = part.margins.differences[index[rows] - start]
+        differences[rows] = subset.margins.differences[index[rows] - start]
 
-    def of(name: str) -> Any:
-        return np.concatenate([getattr(p.margins, name) for p in parts])
+    def concatenate(name: str) -> Any:
+        return np.concatenate([getattr(s.margins, name) for s in subsets])
 
-    margins = Margins(
+    merged = Margins(
         differences,
-        of("queries")[kept],
+        concatenate("queries")[sequences],
         np.concatenate([[0], np.cumsum(counts)]),
-        of("rhs")[index],
-        of("token")[index],
-        of("selected")[kept],
-        kind=some.kind,
-        origin=None if some.origin is None else of("origin")[kept],
-        numbers=numbers[kept],
+        concatenate("rhs")[index],
+        concatenate("token")[index],
+        concatenate("selected")[sequences],
+        kind=margins.kind,
+        origin=None if margins.origin is None else concatenate("origin")[sequences],
+        numbers=numbers[sequences],
     )
-    return Rows(ids, np.concatenate([p.short for p in parts])[index], margins)
+    return RowSubset(ids, np.concatenate([s.shortfall for s in subsets])[index], merged)
 
 
-def _numbers(margins: Margins) -> IntArray:
+def _sequence_numbers(margins: Margins) -> IntArray:
+    """``(n,)`` numbers of the sequences in the programme."""
     assert margins.numbers is not None
     return margins.numbers
 
 
-def worth(margins: Margins) -> bool:
+def needs_working_sets(margins: Margins, options: WorkingSetOptions = OPTIONS) -> bool:
     """Whether working sets pay: more rows than can matter, or than should be written out. Where all
     rows are written out already, only far more rows than that.
     """
-    unknowns = math.prod(margins.shape)
+    enough = options.rows_per_unknown * math.prod(margins.shape)
     if not isinstance(margins, PairMargins):
-        return margins.m > max(_VAST, _MANY * unknowns)
-    return margins.m > max(2000, _MANY * unknowns) or margins.m * margins.shape[0] > _WRITTEN
+        return margins.m > max(options.stalling_rows, enough)
+    many = margins.m > max(options.few_rows, enough)
+    return many or margins.m * margins.shape[0] > options.written_entries
 
 
-class InMemory:
-    """A source: margins that are there, checked before."""
+class RowsInMemory:
+    """A source of rows: margins in memory, checked before."""
 
-    most = 1 << 62
+    capacity = 1 << 62
 
-    def __init__(self, margins: Margins, norm: Norm) -> None:
-        self.margins, self.norm = margins, norm
+    def __init__(self, margins: Margins, norm: Norm, options: WorkingSetOptions = OPTIONS) -> None:
+        self.margins, self.norm, self.options = margins, norm, options
         self.shape, self.sequences = margins.shape, margins.n
         self.block = block_rows(margins, 0)
         self.sizes: dict[bool, float] = {}
 
-    def first(self) -> Rows:
-        """As :class:`Source`."""
-        return self.price(Wanted(None, math.inf, 1, self.margins.m, False)).rows
+    def first_rows(self) -> RowSubset:
+        """As :class:`RowSource`."""
+        return self.scan(ScanRequest(None, math.inf, 1, self.margins.m, False)).rows
 
-    def room(self, rows: Rows, needed: int) -> int:
-        """As many as there are: of soft margins half of all rows may matter."""
-        return max(_NEW * self.shape[0] * self.shape[1], _LEAST, rows.margins.m)
+    def room(self, rows: RowSubset, supporting: int) -> int:
+        """As many rows as there are: of soft margins half of all rows may matter."""
+        new = self.options.new_rows_per_unknown * math.prod(self.shape)
+        return max(new, self.options.new_rows, rows.margins.m)
 
-    def price(self, wanted: Wanted) -> Priced:
-        """As :class:`Source`."""
-        if wanted.exact not in self.sizes:
-            self.sizes[wanted.exact] = self.block.size(wanted.exact)
-        return priced(self.block, self.sequences, wanted, self.sizes[wanted.exact])
+    def scan(self, request: ScanRequest) -> ScanResult:
+        """As :class:`RowSource`."""
+        if request.exact not in self.sizes:
+            self.sizes[request.exact] = self.block.size(request.exact)
+        return scan_rows(self.block, self.sequences, request, self.sizes[request.exact])
 
-    def answer(self, best: Best, request: Request, iterations: int) -> MarginSolution:
-        """Certified anew from all rows."""
-        margins, part = self.margins, best.part
+    def solution(self, candidate: Candidate, request: Request, iterations: int) -> MarginSolution:
+        """The solution, certified anew from all rows."""
+        margins, subset_solution = self.margins, candidate.subset_solution
         dual = np.zeros(margins.m)
-        dual[best.rows.ids] = best.dual
-        found = (
-            certify_hard(margins, self.norm, best.W, dual)
+        dual[candidate.rows.ids] = candidate.dual
+        certificate = (
+            certify_hard(margins, self.norm, candidate.W, dual)
             if request.slack is None
-            else certify_soft(margins, self.norm, best.W, dual, request.slack)
+            else certify_soft(margins, self.norm, candidate.W, dual, request.slack)
         )
-        solution = solved(margins, found, request, f"working sets, {part.solver}", iterations)
+        solver = f"working sets, {subset_solution.solver}"
         return replace(
-            solution,
-            rank=part.rank,
-            rank_bound=part.rank_bound,
-            unique=True if part.unique else None,
+            certified_solution(margins, certificate, request, solver, iterations),
+            rank=subset_solution.rank,
+            rank_bound=subset_solution.rank_bound,
+            unique=True if subset_solution.unique else None,
             geometry=self.norm,
         )
 
-    def contradiction(self, rows: Rows, part: MarginSolution, iterations: int) -> MarginSolution:
-        """As :class:`Source`."""
+    def contradiction(
+        self, rows: RowSubset, subset_solution: MarginSolution, iterations: int
+    ) -> MarginSolution:
+        """As :class:`RowSource`."""
         dual = np.zeros(self.margins.m)
-        dual[rows.ids] = part.dual
+        dual[rows.ids] = subset_solution.dual
         return replace(
-            part,
+            subset_solution,
             margins=self.margins,
             dual=dual,
-            support=rows.ids[part.support],
+            support=rows.ids[subset_solution.support],
             slacks=np.zeros(self.margins.m),
             iterations=iterations,
         )

@@ -60,10 +60,10 @@ class Scaling(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """By what to divide, where the solution leaves float64."""
-        parts = {"tokens": self.tokens, "queries": self.queries, "right-hand sides": self.sides}
-        far = [f"the {name} by 2.0**{power}" for name, power in parts.items() if power]
-        return "divide " + " and ".join(far)
+        """Advice by what to divide, where the solution leaves float64."""
+        exponents = {"tokens": self.tokens, "queries": self.queries, "right-hand sides": self.sides}
+        quotients = [f"the {name} by 2.0**{power}" for name, power in exponents.items() if power]
+        return "divide " + " and ".join(quotients)
 
     def penalty(self, slack: float) -> float:
         """The penalty C of the scaled programme.
@@ -128,7 +128,7 @@ def scaled(margins: Margins) -> Scaling:
     largest = float(np.maximum.reduce(np.abs(rhs), initial=0.0))
     if not math.isfinite(squares[0] + squares[1] + largest):
         check_finite(margins)
-    a, b = _far(D, squares[0]), _far(Z, squares[1])
+    a, b = _exponent_where_far(D, squares[0]), _exponent_where_far(Z, squares[1])
     c = _exponent(largest)
     if a == b == c == 0:
         return Scaling(margins)
@@ -149,22 +149,25 @@ def check_finite(margins: Margins) -> None:
         # finite squares are quicker to see, and make no array
         finite = array.flags.c_contiguous and math.isfinite(np.vdot(array, array))
         if not finite and not np.isfinite(array).all():
-            where = np.argwhere(~np.isfinite(array))[0].tolist()
+            position = np.argwhere(~np.isfinite(array))[0].tolist()
+            value = array[tuple(position)]
             raise InputError(
-                f"margins.{name} holds {array[tuple(where)]} at {where}; every value must be finite"
+                f"margins.{name} holds {value} at {position}; every value must be finite"
             )
 
 
-def _far(array: FloatArray, squares: float) -> int:
-    """The exponent, or 0 where it is harmless, as the sum of squares shows nearly always."""
+def _exponent_where_far(array: FloatArray, squares: float) -> int:
+    """The exponent of the largest entry, or 0 where it is harmless, as the sum of squares shows
+    nearly always.
+    """
     if array.size * 2.0 ** (-2 * _NEAR) <= squares <= 2.0 ** (2 * _NEAR):
         return 0
-    found = _exponent(float(np.abs(array).max(initial=0.0)))
-    return 0 if abs(found) <= _NEAR else found
+    exponent = _exponent(float(np.abs(array).max(initial=0.0)))
+    return 0 if abs(exponent) <= _NEAR else exponent
 
 
 def _exponent(largest: float) -> int:
-    """Of the power of two at or below a size; 0 for zero."""
+    """The exponent of the power of two at or below a size; 0 for zero."""
     return math.frexp(largest)[1] - 1 if largest > 0.0 else 0
 
 

@@ -13,11 +13,11 @@ from attsvm.base.presentation import cell, plot
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.norms import Frobenius, Norm
-from attsvm.solvers.facts import Residuals, residuals_of
+from attsvm.solvers.messages import sentence
+from attsvm.solvers.optimality_checks import Residuals, residuals_of
 from attsvm.solvers.proofs import farkas_residual, lower_bound
 from attsvm.solvers.saving import load, save
 from attsvm.solvers.scaling import scaled
-from attsvm.solvers.words import sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +62,7 @@ class MarginSolution:
             else ``None``).
         rank_bound: nuclear norm only: proved from gap and multipliers that *every* solution has
             numerical rank at most this, see
-            :mod:`attsvm.solvers.facts`; ``None`` when nothing is proved.
+            :mod:`attsvm.solvers.optimality_checks`; ``None`` when nothing is proved.
         unique: True when ``W`` is the only solution, False when it is shown not to be, ``None``
             when that was not decided.
         geometry: the norm that was minimised.

@@ -13,28 +13,35 @@ square (soft margins) or its p-th power, against the margins. With step :math:`t
 where :math:`P` is the projection onto the margins, of soft margins the proximal map of their loss:
 a Frobenius programme with other right-hand sides, :math:`W=2V-z+A^\top\lambda` with
 :math:`0\le\lambda\le tC`. At the fixed point :math:`W=V` and
-:math:`A^\top\lambda=z-V\in t\,\partial f(V)`, so :math:`\lambda` certifies :math:`V`. The
-projection is exact, by the dual method of active sets with a factor that is kept between
-iterations; where rows are many, it is two warm epochs of block ascent. Iterations are
-extrapolated (Anderson 1965; Walker and Ni, *Anderson acceleration for fixed-point iterations*,
-2011) as long as their residual does not grow. The better certified of both, :math:`V` and
-:math:`W`, is the answer.
+:math:`A^\top\lambda=z-V\in t\,\partial f(V)`, so :math:`\lambda` certifies :math:`V`. Projections
+are those of :mod:`attsvm.solvers.projections`: exact, or where rows are many two warm epochs of
+block ascent; iterations are extrapolated (:mod:`attsvm.solvers.anderson`). The better certified of
+both, :math:`V` and :math:`W`, is the answer.
 
 A norm that no rotation from the left changes is minimised in the span of the differences, and one
-that none from the right changes in the span of the queries. Programmes of few rows run in compiled
-code (``native/splitting.cpp``) in the norms that are gauges of entries, singular values or lengths
-of rows. Where they converge slowly, Newton's method takes over, for the nuclear and the spectral
-norm (:mod:`attsvm.solvers.newton`), and for strictly convex gauges of entries and singular values
-(:mod:`attsvm.solvers.reweighted`).
+that none from the right changes in the span of the queries. A solve goes through these stages, and
+ends with the first that is good enough:
+
+1. begin from the caller's weights, or where the norm is next to a polyhedral one from the solution
+   of the linear programme (:mod:`attsvm.solvers.polyhedral`);
+2. programmes of few rows iterate in compiled code (``native/splitting.cpp``) in the norms that are
+   gauges of entries, singular values or lengths of rows;
+3. where columns are of very different sizes, split around the Frobenius solution in capped columns
+   (:mod:`attsvm.solvers.columns`);
+4. begin from the Frobenius solution, which also says which programmes have no solution;
+5. attempts of more and more iterations of splitting, between which other methods go on where it
+   crawls: Newton's for the nuclear and the spectral norm (:mod:`attsvm.solvers.newton`) and for
+   strictly convex gauges of entries and singular values (:mod:`attsvm.solvers.reweighted`),
+   interior points for the lengths of rows (:mod:`attsvm.solvers.conic`);
+6. capped columns once more, where columns differ by less.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -44,467 +51,516 @@ from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.native import address, library
 from attsvm.norms import Frobenius, Lp, Norm, Schatten
-from attsvm.norms.lifts import Entrywise, Lifted, RowLengths, SingularValues
-from attsvm.solvers import columns, conic, facts, frobenius, newton, reweighted
+from attsvm.norms.lifts import Entrywise, Lifted, RowLengths
+from attsvm.solvers import columns, conic, frobenius, newton, optimality_checks, reweighted
 from attsvm.solvers.active_set import pivot_or_active_set
-from attsvm.solvers.ascent import BlockAscent
+from attsvm.solvers.anderson import ANDERSON, AndersonOptions, Extrapolation
 from attsvm.solvers.columns import Capped, DoubleDouble, UnevenSolution
-from attsvm.solvers.deadline import cholesky_work, steps_per_look, time_for
-from attsvm.solvers.facts import unique_weights
-from attsvm.solvers.outcomes import HOPELESS, Request, solved, zero_solution
+from attsvm.solvers.deadline import time_for
+from attsvm.solvers.energy import Energy
+from attsvm.solvers.iterate import Iterate, Stop
+from attsvm.solvers.optimality_checks import unique_weights
+from attsvm.solvers.outcomes import HOPELESS, Request, certified_solution, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate, reduce
+from attsvm.solvers.projections import (
+    ActiveSetProjection,
+    AscentProjection,
+    CappedProjection,
+    Projection,
+)
 from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft, length_ratio
 from attsvm.solvers.solution import MarginSolution
 
-FEW_ROWS = 600  # up to which a programme runs in compiled code
-_EXACT_ROWS = 3000  # up to which projections may be exact
-# error that is aimed at, in gauges of moderate exponents and in all other norms; in units of the
-# tolerance
-_SHARP_AIM, _AIM, _ENOUGH = 1e-12, 3e-10, 0.3
-_SMALL = 1 << 17  # entries of written-out rows up to which an exact start costs nothing
-_ROUGH_START = 3e-2  # gap of a first solution that need not be exact
-_POWERS = 6.0  # exponent up to which the p-th power converges sooner than the norm
-_EASY_POWERS = 1.05, 6.0  # of entries
-_SHARP_POWERS = 1.25, 6.0
-# distance to one, or to infinity of the reciprocal, of exponents that begin from linear programmes
-_NEARLY = 2e-3
-# iterations in compiled code of nuclear and spectral norms, of others that Newton's method or
-# interior points end, and else
-_FIRST, _BRIEF, _MOST = 300, 1000, 4000
-_AT_ONCE = 500  # iterations between two looks at the clock
-_ITERATIONS = (150, 500, 2000, 6000)  # of the attempts elsewhere
-_CHECK_EVERY = 5
-_STALL = 6  # checks within which the first attempt must halve the error
-_MEMORY, _EASY = 40, 10  # columns of the extrapolation, and where these are enough
-_RIDGE = 1e-12  # of its least squares
-# iterations in which the residual must fall, to which share, or so many are not extrapolated
-_WINDOW, _FALLEN, _PLAIN = 60, 0.7, 20
-_EPOCHS, _SWEEPS = (2, 40), 3  # of projections that are not exact, first and later ones
-_BALANCE_EVERY, _LAST_BALANCE = 10, 400
-_LEAST_FACTOR, _LARGEST_FACTOR = 3.0**0.5, 4.0  # by which the step changes
 _ROUNDED = 1e-15  # relative gaps are rounded to about so much
-_ROUNDING = 4e-15  # of the margin of a unit row, beside weights of size one
+
+
+@dataclass(frozen=True)
+class SplittingOptions:
+    """Numbers of the method. They decide how long it takes, never what is certified; chosen on
+    random programmes of 50 to 30,000 rows unless said otherwise.
+
+    Attributes:
+        few_rows: rows up to which a programme runs in compiled code, and
+        exact_rows: up to which later attempts have exact projections.
+        aim: error that is aimed at, whatever the tolerance, and
+        sharp_aim: in gauges of exponents between ``sharp_exponents``, which costs little.
+        enough: error that is enough, in tolerances.
+        sharp_exponents: least and largest exponent of gauges that reach rounding level.
+        nearly_linear: distance of an exponent to one, or of its reciprocal to zero, up to which the
+            linear programme comes first.
+        written_out: entries of the rows written out up to which an exact start costs nothing.
+        rough_start: gap of a start that need not be exact.
+        compiled: iterations in compiled code, and
+        compiled_spectra: of the nuclear and the spectral norm, which Newton's method ends, and
+        compiled_brief: of other norms that Newton's method or interior points end.
+        compiled_per_look: iterations in compiled code between two looks at the clock.
+        attempts: iterations of the attempts elsewhere, one after the other.
+        per_check: iterations between two errors.
+        stall: checks within which the first attempt must halve the error of spectra.
+        epochs: of an inexact projection, in the first attempt and in later ones.
+        balance_every: iterations between two changes of the step ``t``, and
+        last_balance: the last that may change it.
+        least_factor: factor below which the step stays, and
+        largest_factor: at most.
+        anderson: of the extrapolation.
+    """
+
+    few_rows: int = 600
+    exact_rows: int = 3000
+    aim: float = 3e-10
+    sharp_aim: float = 1e-12
+    enough: float = 0.3
+    sharp_exponents: tuple[float, float] = (1.25, 6.0)
+    nearly_linear: float = 2e-3
+    written_out: int = 1 << 17
+    rough_start: float = 3e-2
+    compiled: int = 4000
+    compiled_spectra: int = 300
+    compiled_brief: int = 1000
+    compiled_per_look: int = 500
+    attempts: tuple[int, ...] = (150, 500, 2000, 6000)
+    per_check: int = 5
+    stall: int = 6
+    epochs: tuple[int, int] = (2, 40)
+    balance_every: int = 10
+    last_balance: int = 400
+    least_factor: float = 3.0**0.5
+    largest_factor: float = 4.0
+    anderson: AndersonOptions = ANDERSON
+
+
+SPLITTING = SplittingOptions()
 
 
 @np.errstate(over="ignore")  # what leaves float64 on the way is certified all the same
-def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
+def solve(
+    margins: Margins, norm: Norm, request: Request, options: SplittingOptions = SPLITTING
+) -> MarginSolution:
     """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
-    return _Search(margins, norm, request).run()
+    return _Search(margins, norm, request, options).run()
 
 
-class Energy:
-    """What is minimised in place of a norm: the norm itself, its half square, or for a gauge of
-    moderate exponent p its p-th power over p. Exponents far from two are not ``easy``, and points
-    of linear programmes.
+_thread = threading.local()
+
+
+def _scratch(size: int) -> FloatArray:
+    """Scratch memory of so many numbers or more. Each thread keeps its own from one solve to
+    the next: fresh memory costs a small programme a tenth of its time.
     """
-
-    def __init__(self, norm: Norm, soft: bool) -> None:
-        self.norm, self.soft = norm, soft
-        self.gauge: native.GaugeFunction | None = None
-        self._kept: FloatArray | None = None
-        self.easy = not isinstance(norm, Entrywise) or _EASY_POWERS[0] <= norm.p <= _EASY_POWERS[1]
-        if isinstance(norm, Lifted):
-            lifts = {Entrywise: 0, SingularValues: 1, RowLengths: 2}
-            lift = next(number for kind, number in lifts.items() if isinstance(norm, kind))
-            degree = 2.0 if soft else norm.p if norm.p <= _POWERS else 1.0
-            self.gauge = native.GaugeFunction(lift, norm.p, degree)
-
-    def nearest(self, X: FloatArray, t: float) -> FloatArray:
-        """The proximal point of ``t`` times the energy."""
-        if self.gauge is None:
-            return self._of_the_norm(X, t)
-        X = np.ascontiguousarray(X)
-        V = np.empty_like(X)
-        given = address(X, np.float64, *X.shape), t, self._state(X)
-        found = library.proximal(self.gauge, *X.shape, *given, address(V, np.float64, *X.shape))
-        return V if found >= 0.0 else X
-
-    def size(self, X: FloatArray, dual: bool = False) -> float:
-        """The norm, or the dual norm."""
-        if self.gauge is None:
-            return float(self.norm.dual_value(X) if dual else self.norm.value(X))
-        X = np.ascontiguousarray(X)
-        given = address(X, np.float64, *X.shape), int(dual), self._state(X)
-        return float(library.measure(self.gauge, *X.shape, *given))
-
-    def _state(self, X: FloatArray) -> int:
-        """What compiled code keeps from one matrix to the next."""
-        if self._kept is None:
-            self._kept = np.zeros(library.measure_room(*X.shape))
-        return address(self._kept, np.float64, len(self._kept))
-
-    def _of_the_norm(self, X: FloatArray, t: float) -> FloatArray:
-        """By the proximal map of the norm; of the half square with the threshold ``s`` at which
-        ``s = t * ||V||``, by secants inside a bracket.
-        """
-        if not self.soft:
-            return np.asarray(self.norm.prox(X, t))
-        low, high = 0.0, t * float(self.norm.value(X))
-        below, above = -high, high - t * float(self.norm.value(self.norm.prox(X, high)))
-        V = X
-        for _ in range(100):
-            if not high - low > 1e-15 * high:
-                break
-            s = (low * above - high * below) / (above - below)
-            V = np.asarray(self.norm.prox(X, s))
-            off = s - t * float(self.norm.value(V))
-            if off < 0.0:  # halving the other end keeps it from staying
-                low, below, above = s, off, 0.5 * above
-            else:
-                high, above, below = s, off, 0.5 * below
-            if abs(off) <= 1e-15 * s:
-                break
-        return V
-
-
-_scratch = threading.local()
-
-
-def _room(size: int) -> FloatArray:
-    """This thread's scratch memory of so many numbers or more."""
-    room = getattr(_scratch, "room", None)
-    if room is None or len(room) < size:
-        room = _scratch.room = np.empty(size)
-    memory: FloatArray = room
+    scratch = getattr(_thread, "scratch", None)
+    if scratch is None or len(scratch) < size:
+        scratch = _thread.scratch = np.empty(size)
+    memory: FloatArray = scratch
     return memory
 
 
-class _Point(NamedTuple):
-    """Weights and multipliers of the programme in coordinates."""
+class _Scaled(NamedTuple):
+    """A programme whose solution has norm about one, with an iterate of the energy's programme.
 
+    Attributes:
+        programme: the programme.
+        W: weights, divided by ``scale``.
+        dual: multipliers of the energy.
+        scale: norm of the weights before.
+    """
+
+    programme: Programme
     W: FloatArray
     dual: FloatArray
-
-    def usable(self) -> bool:
-        """Whether there is something to go on from."""
-        return all(each.any() and bool(np.isfinite(each).all()) for each in self)
+    scale: float
 
 
 class _Search:
-    """One solve: the programme in coordinates, the best certificate so far, and the clock."""
+    """One solve: the stages of this module, and the best certificate so far.
 
-    def __init__(self, margins: Margins, norm: Norm, request: Request) -> None:
-        self.margins, self.norm, self.request = margins, norm, request
+    Attributes:
+        margins: the caller's programme.
+        full: the same with rows of one size.
+        reduction: that one in the coordinates in which the norm is minimised.
+        energy: what splitting minimises.
+        aim: the error that is aimed at.
+        best: the best certificate so far, made by the method ``solver``.
+        iterations: iterations of splitting so far.
+        is_spectral: whether Newton's method for the nuclear and the spectral norm goes on.
+        is_curved: whether Newton's method for strictly convex gauges does, and
+        is_conic: interior points for the lengths of rows.
+    """
+
+    def __init__(
+        self, margins: Margins, norm: Norm, request: Request, options: SplittingOptions
+    ) -> None:
+        self.margins, self.norm, self.request, self.options = margins, norm, request, options
         self.full = equilibrate(margins, request.slack, request.opposite)
         self.reduction = reduce(self.full, *norm.invariant)
         self.energy = Energy(norm, request.slack is not None)
-        sharp = isinstance(norm, Lifted) and _SHARP_POWERS[0] <= norm.p <= _SHARP_POWERS[1]
-        self.aim = min(_ENOUGH * request.tol, _SHARP_AIM if sharp else _AIM)
+        least, largest = options.sharp_exponents
+        is_sharp = isinstance(norm, Lifted) and least <= norm.p <= largest
+        aim = options.sharp_aim if is_sharp else options.aim
+        self.aim = min(options.enough * request.tol, aim)
         self.best: Certificate | None = None
         self.solver, self.iterations = "splitting", 0
         exponent = norm.p if isinstance(norm, Schatten) else 0.0
-        self.spectra = request.slack is None and exponent in (1.0, math.inf)
+        self.is_spectral = request.slack is None and exponent in (1.0, math.inf)
         p = self.reduction.programme
-        self.curved = reweighted.curved(norm) and p.m * p.dof <= reweighted.LARGEST
-        self.conic = isinstance(norm, RowLengths) and norm.p in (1.0, math.inf) and conic.fits(p)
+        self.is_curved = reweighted.is_curved(norm) and reweighted.fits(p)
+        self.is_conic = isinstance(norm, RowLengths) and norm.p in (1.0, math.inf) and conic.fits(p)
 
     def run(self) -> MarginSolution:
-        """The best certified solution that the stages reach."""
-        p = self.reduction.programme
-        warm = self._warm() or self._linear()
-        if self._good():
-            return self._answer()
-        few = self.energy.gauge is not None and p.m <= FEW_ROWS
-        most = _FIRST if self.spectra else _BRIEF if self.curved or self.conic else _MOST
-        point = self._compiled(warm, most) if few else None
-        if point is not None and self.request.slack is not None and self.norm.strictly_convex:
-            self._pointed(point.dual)
-        size = None if self._good() else columns.uneven_columns(self.full, columns.OPTIONS.bits)
-        if size is not None and self._uneven(size):
-            return self._answer()
-        if warm is not None and not few:
+        """The best certified solution that the stages of this module reach."""
+        p, options = self.reduction.programme, self.options
+        # 1. Begin from the caller's weights, or from a linear programme.
+        warm = self._caller_iterate()
+        if warm is None:
+            warm = self._linear_iterate()
+        if self._is_within_tolerance():
+            return self._solution()
+        # 2. Few rows iterate in compiled code.
+        is_compiled = self.energy.gauge is not None and p.m <= options.few_rows
+        iterate = self._iterate_compiled(warm) if is_compiled else None
+        if iterate is not None and self.request.slack is not None and self.norm.strictly_convex:
+            self._consider_steepest(iterate.dual)
+        # 3. Capped columns.
+        sizes = None
+        if not self._is_within_tolerance():
+            sizes = columns.uneven_columns(self.full, columns.OPTIONS.bits)
+        if sizes is not None and self._split_capped_columns(sizes):
+            return self._solution()
+        if warm is not None and not is_compiled:
             with np.errstate(all="ignore"):
-                self._attempt(warm, 0, 2 * _ITERATIONS[0])
-        if self._good():
-            return self._answer()
-        ended = 0 if few else 1  # attempt after which splitting has had its time
-        start = self._frobenius() if point is None else None
+                self._attempt(warm, 0, 2 * options.attempts[0])
+        if self._is_within_tolerance():
+            return self._solution()
+        # 4. The Frobenius solution.
+        start = self._frobenius_solution() if iterate is None else None
         if start is not None:
-            point = self._point_of(start)
-            if point is None:
+            iterate = self._iterate_of(start)
+            if iterate is None:
                 return start
-            self._consider(*point, start.solver)
+            self._consider(*iterate, start.solver)
             if start.status == "almost infeasible" and start.gap > HOPELESS:
-                return self._answer()
-        assert point is not None
-        # A method that loses its way leaves float64, and then nothing is kept of it.
+                return self._solution()
+        assert iterate is not None
+        # 5. Attempts. A method that loses its way leaves float64, and then nothing is kept of it.
         with np.errstate(all="ignore"):
-            for attempt, most in enumerate(_ITERATIONS):
-                if self._late():
-                    break
-                if point.usable() and (attempt > 0 or not few):
-                    point = self._attempt(point, attempt, most)
-                if self._done() or self._late():
-                    break
-                if self.spectra and point.usable():
-                    point = self._newton(point)
-                elif (self.curved or self.conic) and attempt == ended:
-                    start = self._frobenius() if start is None else start
-                    if start.status == "infeasible":
-                        return start
-                    self._second_order(self._point_of(start) or point)
-                if self._good() or self._late() or not point.usable():
-                    break
-        if size is None and not (self._good() or self._late()):
-            size = columns.uneven_columns(self.full, columns.OPTIONS.last)
-            if size is not None:
-                self._uneven(size)
-        return self._answer()
+            verdict = self._split(iterate, is_compiled, start)
+        if verdict is not None:
+            return verdict
+        # 6. Capped columns once more.
+        if sizes is None and not (self._is_within_tolerance() or self.request.late):
+            sizes = columns.uneven_columns(self.full, columns.OPTIONS.last)
+            if sizes is not None:
+                self._split_capped_columns(sizes)
+        return self._solution()
 
-    def _linear(self) -> _Point | None:
-        """Of entries with an exponent next to one or infinity, the solution of the linear
-        programme; its gap is about the distance times the logarithm of the number of entries.
+    def _split(
+        self, iterate: Iterate, is_compiled: bool, start: MarginSolution | None
+    ) -> MarginSolution | None:
+        """Go on from an iterate until its error is small enough: attempts of splitting in turn with
+        the second-order method of the norm; the verdict of the Frobenius solver, should that find a
+        contradiction. Iterations in compiled code count as the first attempt.
         """
-        norm, limit = self.norm, self.request.slack
-        if not isinstance(norm, Lp) or limit is not None:
+        ended = 0 if is_compiled else 1  # attempt after which splitting has had its time
+        for attempt, most in enumerate(self.options.attempts):
+            if self.request.late:
+                break
+            if iterate.is_usable() and (attempt > 0 or not is_compiled):
+                iterate = self._attempt(iterate, attempt, most)
+            if self._is_done() or self.request.late:
+                break
+            if self.is_spectral and iterate.is_usable():
+                iterate = self._finish_by_newton(iterate)
+            elif (self.is_curved or self.is_conic) and attempt == ended:
+                start = self._frobenius_solution() if start is None else start
+                if start.status == "infeasible":
+                    return start
+                frobenius_iterate = self._iterate_of(start)
+                self._finish_by_second_order(
+                    iterate if frobenius_iterate is None else frobenius_iterate
+                )
+            if self._is_within_tolerance() or self.request.late or not iterate.is_usable():
+                break
+        return None
+
+    def _linear_iterate(self) -> Iterate | None:
+        """The solution of the linear programme where the exponent of entries is next to one or
+        infinity, else ``None``; its gap is about the distance times the logarithm of the number of
+        entries.
+        """
+        norm, nearly = self.norm, self.options.nearly_linear
+        if not isinstance(norm, Lp) or self.request.slack is not None:
             return None
-        if 1.0 + _NEARLY < norm.p < 1.0 / _NEARLY:
+        if 1.0 + nearly < norm.p < 1.0 / nearly:
             return None
         from attsvm.solvers import polyhedral
 
-        end = Lp(1.0 if norm.p < 2.0 else math.inf)
-        found = polyhedral.solve(self.margins, end, replace(self.request, warm_start=None))
-        point = self._point_of(found)
-        if point is not None:
-            self._consider(*point, found.solver)
-        return point
+        polyhedral_norm = Lp(1.0 if norm.p < 2.0 else math.inf)
+        request = replace(self.request, warm_start=None)
+        solution = polyhedral.solve(self.margins, polyhedral_norm, request)
+        iterate = self._iterate_of(solution)
+        if iterate is not None:
+            self._consider(*iterate, solution.solver)
+        return iterate
 
-    def _warm(self) -> _Point | None:
-        """The caller's weights and multipliers."""
+    def _caller_iterate(self) -> Iterate | None:
+        """The caller's weights and multipliers, if both are there and not zero."""
         W, dual = self.request.warm_weights, self.request.warm_start
         if W is None or dual is None or not (W.any() and dual.any()):
             return None
-        W = self.reduction.coordinates(np.ldexp(W, -self.full.weight_exponent))
-        return _Point(W, self.full.scaled_dual(dual)) if np.abs(W).max() > 0.0 else None
+        W = self._coordinates(W)
+        return Iterate(W, self.full.scaled_dual(dual)) if np.abs(W).max() > 0.0 else None
 
-    def _point_of(self, found: MarginSolution) -> _Point | None:
-        """Weights of another norm with their multipliers, if there are any."""
-        if not found.has_weights or not np.abs(found.W).max() > 0.0:
+    def _iterate_of(self, solution: MarginSolution) -> Iterate | None:
+        """Weights and multipliers of a solution in another norm, if it has weights."""
+        if not solution.has_weights or not np.abs(solution.W).max() > 0.0:
             return None
-        W = self.reduction.coordinates(np.ldexp(found.W, -self.full.weight_exponent))
-        return _Point(W, self.full.scaled_dual(found.dual))
+        return Iterate(self._coordinates(solution.W), self.full.scaled_dual(solution.dual))
 
-    def _frobenius(self) -> MarginSolution:
-        """Weights to start from, or why there are none: the solution in the Frobenius norm, to a
-        few digits where all digits take several systems of many unknowns.
+    def _coordinates(self, W: FloatArray) -> FloatArray:
+        """Weights of the caller's programme in coordinates."""
+        return self.reduction.coordinates(np.ldexp(W, -self.full.weight_exponent))
+
+    def _frobenius_solution(self) -> MarginSolution:
+        """The solution in the Frobenius norm: to a few digits where all digits take several systems
+        of many unknowns.
         """
         p = self.full
         precise = replace(self.request, tol=1e-9, rough=False, warm_start=None, warm_weights=None)
-        if p.m * p.dof > _SMALL and p.hard and bool((p.b > 0.0).all()):
-            rough = replace(precise, tol=_ROUGH_START, rough=True)
+        if p.m * p.dof > self.options.written_out and p.hard and bool((p.b > 0.0).all()):
+            rough = replace(precise, tol=self.options.rough_start, rough=True)
             start = frobenius.solve(self.margins, Frobenius(), rough)
             if start.status in ("optimal", "infeasible"):
                 return start
         return frobenius.solve(self.margins, Frobenius(), precise)
 
-    def _compiled(self, start: _Point | None, most: int) -> _Point | None:
-        """Up to so many iterations in compiled code; None where there are no weights yet."""
-        p = self.reduction.programme
+    def _iterate_compiled(self, start: Iterate | None) -> Iterate | None:
+        """The iterate of the compiled iterations; ``None`` where they reach no weights."""
+        p, options = self.reduction.programme, self.options
         shape = p.D.shape[1], p.Z.shape[1]
-        free = np.zeros(p.m, np.uint8)
-        rows = native.ProgrammeRows(p.D, p.Z, p.b, p.cap, p.offsets, free)
+        rows = native.ProgrammeRows(p.D, p.Z, p.b, p.cap, p.offsets, np.zeros(p.m, np.uint8))
         order, side = np.empty(p.m, np.int64), np.zeros(p.m, np.uint8)
         W, dual = np.zeros(shape), np.zeros(p.m)
-        room = _room(library.splitting_room(p.m, len(p.Z), *shape))
-        state = native.Iterate(
-            *(W, dual, room),
+        state = native.SplittingState(
+            *(W, dual, _scratch(library.splitting_room(p.m, len(p.Z), *shape))),
             target=self.aim,
             enough=0.5 * self.request.tol,
-            easy=self.energy.easy,
+            easy=self.energy.is_easy,
         )
         if start is not None:
             W[:], dual[:], state.warm = start.W, start.dual, 1
-        places = address(order, np.int64, p.m), address(side, np.uint8, p.m)
-        while most > 0:
-            state.most = min(most, _AT_ONCE)
-            outcome = library.splitting(rows, self.energy.gauge, *places, state)
+        sides = address(order, np.int64, p.m), address(side, np.uint8, p.m)
+        left = options.compiled
+        if self.is_spectral:
+            left = options.compiled_spectra
+        elif self.is_curved or self.is_conic:
+            left = options.compiled_brief
+        while left > 0:
+            state.most = min(left, options.compiled_per_look)
+            outcome = library.splitting(rows, self.energy.gauge, *sides, state)
             self.iterations += state.iterations
-            most -= _AT_ONCE
+            left -= options.compiled_per_look
             if not state.error < math.inf:
                 return None
-            if outcome == native.SOLVED or self._late():
+            if outcome == native.SOLVED or self.request.late:
                 break
             state.warm = 1
         self._consider(W, dual, "splitting")
-        return _Point(W, dual)
+        return Iterate(W, dual)
 
-    def _pointed(self, dual: FloatArray) -> None:
-        """Of soft margins, the weights that the multipliers point to: exact where these are."""
-        pulled = self.full.restored(np.zeros((1, 1)), self.full.cancelled(dual))[1]
-        pulled = self.margins.adjoint(np.minimum(pulled, self.request.slack or 0.0))
-        W = float(self.norm.dual_value(pulled)) * np.asarray(self.norm.steepest(pulled))
-        W = self.reduction.coordinates(np.ldexp(W, -self.full.weight_exponent))
-        self._consider(W, dual, "splitting", _ROUNDED)
-
-    def _attempt(self, start: _Point, attempt: int, most: int) -> _Point:
-        """Up to so many iterations of splitting, until the error is what is aimed at, or on the
-        first attempt no longer falls.
+    def _consider_steepest(self, dual: FloatArray) -> None:
+        """Consider the weights of a soft margin that its multipliers point to, which are exact
+        where these are: the steepest direction of what they pull.
         """
-        p, W, dual = self._normalised(start)
-        exact = p.m <= FEW_ROWS or (
-            attempt > 0 and p.m <= _EXACT_ROWS and time_for(_exact_work(p), self.request.deadline)
+        dual_all = self.full.restored(np.zeros((1, 1)), self.full.cancelled(dual))[1]
+        pull = self.margins.adjoint(np.minimum(dual_all, self.request.slack or 0.0))
+        W = float(self.norm.dual_value(pull)) * np.asarray(self.norm.steepest(pull))
+        self._consider(self._coordinates(W), dual, "splitting", _ROUNDED)
+
+    def _attempt(self, start: Iterate, attempt: int, most: int) -> Iterate:
+        """The iterate after up to ``most`` iterations of splitting, until the error is what is
+        aimed at, or on the first attempt of spectra no longer falls.
+        """
+        options, scaled = self.options, self._scaled(start)
+        p = scaled.programme
+        is_exact = p.m <= options.few_rows or (
+            attempt > 0
+            and p.m <= options.exact_rows
+            and time_for(ActiveSetProjection.work(p), self.request.deadline)
         )
-        epochs = 0 if exact else _EPOCHS[attempt > 0]
-        state = Splitting(p, self.energy, W, dual, epochs)
-        met: list[float] = []
-        while state.iterations < most and not self._late():
-            state.run(_CHECK_EVERY, self.request.deadline)
-            met.append(self._error(p, state.V, state.dual))
-            if exact and met[-1] > self.aim:
-                met[-1] = min(met[-1], self._error(p, state.W, state.dual))
-            if met[-1] <= self.aim:
+        epochs = 0 if is_exact else options.epochs[attempt > 0]
+        state = Splitting(p, self.energy, scaled.W, scaled.dual, epochs, options=options)
+        errors: list[float] = []
+        while state.iterations < most and not self.request.late:
+            state.run(options.per_check, self.request.deadline)
+            errors.append(self._error(p, state.V, state.dual))
+            if is_exact and errors[-1] > self.aim:
+                errors[-1] = min(errors[-1], self._error(p, state.W, state.dual))
+            if errors[-1] <= self.aim:
                 break
-            stalled = min(met[-_STALL:]) > 0.5 * min(met[:-_STALL], default=math.inf)
-            if attempt == 0 and self.spectra and stalled:
+            recent, before = errors[-options.stall :], errors[: -options.stall]
+            has_stalled = min(recent) > 0.5 * min(before, default=math.inf)
+            if attempt == 0 and self.is_spectral and has_stalled:
                 break
         self.iterations += state.iterations
-        found = self._restored(state.V, state.dual)
-        self._consider(*found, "splitting")
-        if exact and not self._done():
-            self._consider(*self._restored(state.W, state.dual), "splitting")
-        return found
+        iterate = self._unscaled(scaled.scale, state.V, state.dual)
+        self._consider(*iterate, "splitting")
+        if is_exact and not self._is_done():
+            self._consider(*self._unscaled(scaled.scale, state.W, state.dual), "splitting")
+        return iterate
 
-    def _uneven(self, size: IntArray) -> bool:
+    def _split_capped_columns(self, sizes: IntArray) -> bool:
         """Splitting around the Frobenius solution where columns are of very different sizes;
         whether that comes near enough.
         """
-        p = self.full
-        start = columns.solve_uneven(p, size, self.request.deadline, pivot_or_active_set)
+        p, deadline = self.full, self.request.deadline
+        start = columns.solve_uneven(p, sizes, deadline, pivot_or_active_set)
         if start is None or start.contradiction:
             return False
-        start = columns.shorten(p, size, start, self.request.deadline, pivot_or_active_set)
+        start = columns.shorten(p, sizes, start, deadline, pivot_or_active_set)
         with np.errstate(all="ignore"):
-            for attempt, most in enumerate(_ITERATIONS):
-                found = self._around(start, most, attempt % 2 == 0)
-                if found is None:
+            for attempt, most in enumerate(self.options.attempts):
+                best = self._attempt_capped(start, most, attempt % 2 == 0)
+                if best is None:
                     break
-                start = columns.sharpen(p, found)
+                start = columns.sharpen(p, best)
                 for dual in columns.rounded_multipliers(p, start, self.request.deadline):
                     self._certify(start.W.reshape(p.shape), dual, "splitting")
-                    if self._good() or self._late():
+                    if self._is_within_tolerance() or self.request.late:
                         break
-                if self._done() or self._late() or found.error <= self.aim:
+                if self._is_done() or self.request.late or best.error <= self.aim:
                     break
-        return self._good()
+        return self._is_within_tolerance()
 
-    def _around(self, start: UnevenSolution, most: int, balanced: bool) -> UnevenSolution | None:
-        """The best of so many iterations in capped columns; ``None`` where there is none."""
-        at, p, slack = start.capped, self.full, self.request.slack
-        W = (at.rho * start.w).reshape(p.shape)
+    def _attempt_capped(
+        self, start: UnevenSolution, most: int, is_balanced: bool
+    ) -> UnevenSolution | None:
+        """The best of so many iterations in capped columns, in which the step changes only where
+        they are balanced; ``None`` where there is none.
+        """
+        capped, p, slack, options = start.capped, self.full, self.request.slack, self.options
+        W = (capped.rho * start.w).reshape(p.shape)
         length = self.energy.size(W)
-        pull = self.energy.size((start.pull / at.rho).reshape(p.shape), dual=True)
-        share = pull if slack is None else length
-        if not (0.0 < length < math.inf and 0.0 < share < math.inf):
+        pull = self.energy.size((start.pull / capped.rho).reshape(p.shape), dual=True)
+        # multipliers of half the square are as large as the weights; those of a norm pull by one
+        dual_scale = pull if slack is None else length
+        if not (0.0 < length < math.inf and 0.0 < dual_scale < math.inf):
             return None
-        unit = replace(at.programme, b=at.programme.b / length, cap=at.programme.cap / length)
+        unit = replace(
+            capped.programme, b=capped.programme.b / length, cap=capped.programme.cap / length
+        )
+        scaled_start = start._replace(w=start.w / length, pull=start.pull / dual_scale)
         state = Splitting(
             unit,
             self.energy,
             W / length,
-            start.dual.high / share,
-            0,
-            start._replace(w=start.w / length, pull=start.pull / share),
+            start.dual.high / dual_scale,
+            start=scaled_start,
+            options=options if is_balanced else replace(options, last_balance=0),
         )
-        if not balanced:
-            state.balanced = 0
+        assert isinstance(state.projection, CappedProjection)
         best: UnevenSolution | None = None
-        while state.iterations < most and not self._late():
-            state.run(_CHECK_EVERY, self.request.deadline)
-            error, scale = self._apart(unit, state, at)
+        while state.iterations < most and not self.request.late:
+            state.run(options.per_check, self.request.deadline)
+            error, scale = self._capped_error(unit, state, state.projection.w, capped)
             if not math.isfinite(scale):
                 break
             if best is None or error < best.error:
                 scale *= length
                 dual = DoubleDouble(state.dual * scale, np.zeros(p.m))
-                pulled = at.rho * state.pull.reshape(-1) * scale
-                assert state.margins.own is not None
-                best = UnevenSolution(at, state.margins.own * length, dual, pulled, error=error)
+                pulled = capped.rho * state.pull.reshape(-1) * scale
+                w = state.projection.w * length
+                best = UnevenSolution(capped, w, dual, pulled, error=error)
             if error <= self.aim:
                 break
         self.iterations += state.iterations
         return best
 
-    def _apart(self, unit: Programme, state: Splitting, at: Capped) -> tuple[float, float]:
-        """The error of the projection where columns are of very different sizes, and the scale of
-        its multipliers.
+    def _capped_error(
+        self, unit: Programme, state: Splitting, w: FloatArray, capped: Capped
+    ) -> tuple[float, float]:
+        """The error of the weights ``w`` and the multipliers of a splitting in capped columns, and
+        the scale of these; infinite and not a number where they are of no use.
         """
-        dual, w = state.dual, state.margins.own
-        assert w is not None
+        dual = state.dual
         # in capped columns exact multipliers pull as the proximal map asks for
-        pulled = np.where(at.is_capped, state.pull.reshape(-1), dual @ unit.D).reshape(
-            state.W.shape
-        )
-        pull, size = self.energy.size(pulled, dual=True), self.energy.size(state.W)
+        pulled = np.where(capped.is_capped, state.pull.reshape(-1), dual @ unit.D)
+        pull = self.energy.size(pulled.reshape(state.W.shape), dual=True)
+        size = self.energy.size(state.W)
         if not (pull > 0.0 and size > 0.0 and np.isfinite(dual).all()):
             return math.inf, math.nan
-        error = self._figure(unit, unit.D @ w, dual, pull, size)
+        error = self._error_of(unit, unit.D @ w, dual, pull, size)
         return error, 1.0 if self.request.slack is not None else float(unit.b @ dual) / pull**2
 
-    def _newton(self, point: _Point) -> _Point:
-        """Newton's method from a point, as far as it goes."""
-        p, W, dual = self._normalised(point)
+    def _finish_by_newton(self, iterate: Iterate) -> Iterate:
+        """The iterate of Newton's method for singular values, as far as it goes."""
+        p, W, dual, scale = self._scaled(iterate)
         t = float(np.linalg.norm(W) / np.linalg.norm(p.adjoint(dual)))
         if not (0.0 < t < math.inf and np.isfinite(p.b).all()):
-            return point
+            return iterate
 
         def consider(W: FloatArray, dual: FloatArray) -> float:
-            self._consider(*self._restored(W, dual), "splitting + Newton")
+            """The least error so far."""
+            self._consider(*self._unscaled(scale, W, dual), "splitting + Newton")
             assert self.best is not None
             return self.best.error
 
-        W, dual = newton.finish(
-            p,
-            self.norm == Schatten(math.inf),
-            (W, dual, t),
-            lambda W, dual: self._error(p, W, dual),
-            consider,
-            (self.aim, self.request.tol, self.request.deadline),
+        lagrangian = newton.AugmentedLagrangian(p, self.norm == Schatten(math.inf), W, dual, t)
+        end = newton.finish(
+            lagrangian, lambda W, dual: self._error(p, W, dual), consider, self._stop()
         )
-        return self._restored(W, dual)
+        return self._unscaled(scale, *end)
 
-    def _second_order(self, point: _Point) -> None:
-        """Newton's method or interior points from weights that meet the margins."""
-        norm, stop = self.norm, (self.aim, self.request.deadline)
+    def _finish_by_second_order(self, iterate: Iterate) -> None:
+        """Consider what Newton's method or interior points make of weights that meet the
+        margins.
+        """
+        norm = self.norm
         assert isinstance(norm, Lifted)
-        p, W, dual = self._normalised(point)
+        p, W, dual, scale = self._scaled(iterate)
         if not np.isfinite(p.b).all():
             return
         if isinstance(norm, RowLengths):
-            found = conic.finish(p, norm, W, lambda W, dual: self._error(p, W, dual), stop)
-            self._consider(*self._restored(*found), "interior points")
+            end = conic.finish(p, norm, W, lambda W, dual: self._error(p, W, dual), self._stop())
+            self._consider(*self._unscaled(scale, *end), "interior points")
             return
 
         def error(norm: Norm, W: FloatArray, dual: FloatArray) -> float:
             return self._error(p, W, dual, Energy(norm, self.energy.soft))
 
         def consider(W: FloatArray, dual: FloatArray) -> float:
-            return self._consider(*self._restored(W, dual), "reweighted Newton")
+            return self._consider(*self._unscaled(scale, W, dual), "reweighted Newton")
 
-        reweighted.finish(p, norm, (W, dual), error, consider, stop)
+        reweighted.finish(p, norm, Iterate(W, dual), error, consider, self._stop())
 
-    def _restored(self, W: FloatArray, dual: FloatArray) -> _Point:
-        """The inverse of :meth:`_normalised`, with multipliers of half the squared norm."""
-        unit = self.scale
-        if self.request.slack is None:
-            p = self.reduction.programme
-            pull = self.energy.size(p.adjoint(dual), dual=True)
-            unit = float(p.b @ dual) / pull**2 if pull > 0.0 else 1.0
-        return _Point(self.scale * W, unit * dual)
+    def _stop(self) -> Stop:
+        """The error and the time at which a method that goes on from here ends."""
+        return Stop(self.aim, self.request.deadline, self.request.tol)
 
-    def _normalised(self, point: _Point) -> tuple[Programme, FloatArray, FloatArray]:
+    def _scaled(self, iterate: Iterate) -> _Scaled:
         """The programme scaled so that its solution has norm about one, with multipliers of the
-        energy; :attr:`scale` is that of the weights.
+        energy.
         """
-        p, (W, dual) = self.reduction.programme, point
+        p, (W, dual) = self.reduction.programme, iterate
         size, pull = self.energy.size(W), self.energy.size(p.adjoint(dual), dual=True)
-        self.scale = scale = size if size > 0.0 else 1.0
+        scale = size if size > 0.0 else 1.0
         if self.request.slack is not None:
             dual = dual / scale
         elif pull > 0.0:
             dual = dual / pull
-        return replace(p, b=p.b / scale, cap=p.cap / scale), W / scale, dual
+        scaled = replace(p, b=p.b / scale, cap=p.cap / scale)
+        return _Scaled(scaled, W / scale, dual, scale)
+
+    def _unscaled(self, scale: float, W: FloatArray, dual: FloatArray) -> Iterate:
+        """The iterate of which :meth:`_scaled` made weights and multipliers, with multipliers of
+        half the squared norm.
+        """
+        dual_scale = scale
+        if self.request.slack is None:
+            p = self.reduction.programme
+            pull = self.energy.size(p.adjoint(dual), dual=True)
+            dual_scale = float(p.b @ dual) / pull**2 if pull > 0.0 else 1.0
+        return Iterate(scale * W, dual_scale * dual)
 
     def _error(
         self, p: Programme, W: FloatArray, dual: FloatArray, energy: Energy | None = None
@@ -512,59 +568,66 @@ class _Search:
         """The larger of the relative gap and the relative violation, in floating point."""
         energy = self.energy if energy is None else energy
         pull, size = energy.size(p.adjoint(dual), dual=True), energy.size(W)
-        return self._figure(p, p.values(W), dual, pull, size)
+        return self._error_of(p, p.values(W), dual, pull, size)
 
-    def _figure(
+    def _error_of(
         self, p: Programme, values: FloatArray, dual: FloatArray, pull: float, size: float
     ) -> float:
-        """The same of margins, dual norm and norm."""
-        top = float(p.b @ dual)
+        """The larger of the relative gap and the relative violation, from the margins, the dual
+        norm of what the multipliers pull and the norm of the weights.
+        """
+        bound = float(p.b @ dual)
         if self.request.slack is not None:
             primal = 0.5 * size * size + float(p.cap @ np.maximum(p.b - values, 0.0))
-            return (primal - top + 0.5 * pull * pull) / primal if primal > 0.0 else math.inf
+            return (primal - bound + 0.5 * pull * pull) / primal if primal > 0.0 else math.inf
         ratio = length_ratio(values, p.b)
         if not (ratio > 0.0 and pull > 0.0 and size > 0.0):
             return math.inf
-        missed = float((p.b - values / ratio).max()) / float(p.b.max())
-        return max(0.0, missed, 1.0 - top * ratio / (pull * size))
+        violation = float((p.b - values / ratio).max()) / float(p.b.max())
+        return max(0.0, violation, 1.0 - bound * ratio / (pull * size))
 
     def _consider(self, W: FloatArray, dual: FloatArray, solver: str, worse: float = 0.0) -> float:
-        """Keep weights and multipliers if they are better certified than what is there, or less
-        than so much ``worse``; the error of these.
+        """Keep weights, in coordinates, and multipliers if they are better certified than the best
+        so far, or less than so much ``worse``.
+
+        Returns:
+            Their certified error; infinite where they are not finite.
         """
         if not (np.isfinite(W).all() and np.isfinite(dual).all()):
             return math.inf
         return self._certify(self.reduction.lifted(W), dual, solver, worse)
 
     def _certify(self, W: FloatArray, dual: FloatArray, solver: str, worse: float = 0.0) -> float:
-        """The same with weights that are not in coordinates."""
+        """Certify and keep like :meth:`_consider`, of weights that are not in coordinates."""
         slack, margins, began = self.request.slack, self.margins, time.monotonic()
-        lifted, dual = self.full.restored(W, self.full.cancelled(dual))
+        W, dual = self.full.restored(W, self.full.cancelled(dual))
         if slack is None:
-            found = certify_hard(margins, self.norm, lifted, dual)
+            certificate = certify_hard(margins, self.norm, W, dual)
         else:
-            found = certify_soft(margins, self.norm, lifted, np.minimum(dual, slack), slack)
-        if self.best is None or found.error < self.best.error + worse:
-            self.best, self.solver = found, solver
+            certificate = certify_soft(margins, self.norm, W, np.minimum(dual, slack), slack)
+        if self.best is None or certificate.error < self.best.error + worse:
+            self.best, self.solver = certificate, solver
         self.request = self.request.after_certificate(began)
-        return found.error
+        return certificate.error
 
-    def _answer(self) -> MarginSolution:
+    def _solution(self) -> MarginSolution:
+        """The solution of the best certificate."""
         assert self.best is not None
-        solution = solved(self.margins, self.best, self.request, self.solver, self.iterations)
-        return _with_facts(solution, self.norm, self.best)
+        solution = certified_solution(
+            self.margins, self.best, self.request, self.solver, self.iterations
+        )
+        return _with_rank_and_uniqueness(solution, self.norm, self.best)
 
-    def _good(self) -> bool:
+    def _is_within_tolerance(self) -> bool:
         return self.best is not None and self.best.error <= self.request.tol
 
-    def _done(self) -> bool:
+    def _is_done(self) -> bool:
         return self.best is not None and self.best.error <= self.aim
 
-    def _late(self) -> bool:
-        return self.request.late
 
-
-def _with_facts(solution: MarginSolution, norm: Norm, found: Certificate) -> MarginSolution:
+def _with_rank_and_uniqueness(
+    solution: MarginSolution, norm: Norm, certificate: Certificate
+) -> MarginSolution:
     """The solution with its rank and whether it is the only one, as far as the norm tells."""
     if solution.status != "optimal" or not solution.norm > 0.0:
         return solution
@@ -573,13 +636,24 @@ def _with_facts(solution: MarginSolution, norm: Norm, found: Certificate) -> Mar
     if not isinstance(norm, Schatten):
         return replace(solution, unique=True if norm.strictly_convex else None)
     if solution.slack is None:
-        return replace(solution, **facts.facts(solution.margins, found, norm.p)._asdict())
+        spectrum = optimality_checks.check_rank_and_uniqueness(
+            solution.margins, certificate, norm.p
+        )
+        return replace(solution, **spectrum._asdict())
     unique = True if norm.strictly_convex else None
-    return replace(solution, rank=facts.numerical_rank(solution.W), unique=unique)
+    return replace(solution, rank=optimality_checks.numerical_rank(solution.W), unique=unique)
 
 
 class Splitting:
-    r"""The iterate; :meth:`run` improves it in place.
+    r"""The iterate of the splitting; :meth:`run` improves it in place.
+
+    An iteration takes these steps:
+
+    1. the proximal map of the energy, :math:`V=\operatorname{prox}_{tf}(z)`;
+    2. the projection :math:`W=P(2V-z)`;
+    3. now and then a new step :math:`t`, which keeps what :math:`z` says of the multipliers;
+    4. else the next point from :math:`z+(W-V)` and the points before, together with what the
+       projection iterates itself.
 
     Attributes:
         V: weights after the proximal map: low rank (nuclear) or capped (spectral), margins met only
@@ -587,9 +661,8 @@ class Splitting:
         W: weights after the projection.
         t: step of the proximal map.
         iterations: iterations so far.
-        balanced: up to how many of them the step may change.
         pull: what exact multipliers of the energy's programme pull, by the last proximal map.
-        margins: the projection.
+        projection: the projection.
     """
 
     def __init__(
@@ -598,283 +671,98 @@ class Splitting:
         energy: Energy,
         W: FloatArray,
         dual: FloatArray,
-        epochs: int,
+        epochs: int = 0,
         start: UnevenSolution | None = None,
+        options: SplittingOptions = SPLITTING,
     ) -> None:
-        """Start from weights, ``(d_x, d_z)``, and multipliers of the energy's programme, ``(m,)``.
+        """Begin from weights, ``(d_x, d_z)``, and multipliers of the energy's programme, ``(m,)``.
 
-        Projections take so many epochs of block ascent; none stands for the exact ones of the
+        Projections take so many ``epochs`` of block ascent; none stands for the exact ones of the
         method of active sets. Where columns are of very different sizes, ``p`` is a programme of
         capped columns, and a ``start`` in it has what these pull.
         """
-        self.energy = energy
-        pulled = (
+        self.energy, self._options = energy, options
+        self.pull = (
             p.adjoint(dual) if start is None else (start.pull / start.capped.rho).reshape(W.shape)
         )
-        self.pull = pulled
-        self.t = float(np.linalg.norm(W) / np.linalg.norm(pulled))
+        self.t = float(np.linalg.norm(W) / np.linalg.norm(self.pull))
         self.V = self.W = W
-        self.iterations, self.balanced = 0, _LAST_BALANCE
-        self._z = W + self.t * pulled
-        scaled = replace(p, cap=p.cap * self.t)
-        dual = dual * self.t
-        self.margins: _Ascent | _ActiveSet | _Uneven
+        self.iterations = 0
+        self._z = W + self.t * self.pull
+        scaled, dual = replace(p, cap=p.cap * self.t), dual * self.t
+        self.projection: Projection
         if start is not None:
-            self.margins = _Uneven(scaled, dual, start)
+            self.projection = CappedProjection(scaled, dual, start)
+        elif epochs:
+            self.projection = AscentProjection(scaled, dual, epochs)
         else:
-            self.margins = _Ascent(scaled, dual, epochs) if epochs else _ActiveSet(scaled, dual)
-        self._extrapolation = _Extrapolation(_EASY if energy.easy else _MEMORY)
+            self.projection = ActiveSetProjection(scaled, dual)
+        anderson = options.anderson
+        count = anderson.easy_columns if energy.is_easy else anderson.columns
+        self._extrapolation = Extrapolation(count, anderson)
 
     @property
     def dual(self) -> FloatArray:
         """``(m,)`` multipliers of the energy's programme."""
-        scaled: FloatArray = self.margins.dual / self.t
-        return scaled
+        dual: FloatArray = self.projection.dual / self.t
+        return dual
 
     def run(self, iterations: int, deadline: float = math.inf) -> None:
         """That many more iterations, or fewer where the clock passes ``deadline``."""
+        every, last = self._options.balance_every, self._options.last_balance
         for _ in range(iterations):
             if time.monotonic() > deadline:
                 break
-            before, self.V = self.V, self.energy.nearest(self._z, self.t)
+            # 1. The proximal map.
+            V_before, self.V = self.V, self.energy.nearest(self._z, self.t)
             self.pull = (self._z - self.V) / self.t
-            own = self.margins.own
-            self.W = self.margins.nearest(2.0 * self.V - self._z, deadline)
+            # 2. The projection.
+            w_before = self.projection.w if isinstance(self.projection, CappedProjection) else None
+            self.W = self.projection.nearest(2.0 * self.V - self._z, deadline)
             residual = self.W - self.V
             self.iterations += 1
+            # 3. A new step t.
             factor = 1.0
-            if self.iterations % _BALANCE_EVERY == 0 and self.iterations <= self.balanced:
-                factor = self._balance(residual, before)
-            if factor == 1.0:
-                if own is None:
-                    self._z = self._extrapolation.advanced(self._z, residual)
-                else:
-                    self._z = self._advanced(own, residual)
-                continue
-            self._z = self.V + (self._z + residual - self.V) * factor
-            self.t *= factor
-            self.margins.rescale(factor)
-            self._extrapolation.forget()
+            if self.iterations % every == 0 and self.iterations <= last:
+                factor = self._balance(residual, V_before)
+            if factor != 1.0:
+                self._z = self.V + (self._z + residual - self.V) * factor
+                self.t *= factor
+                self.projection.rescale(factor)
+                self._extrapolation.forget()
+            # 4. The next point.
+            elif w_before is None:
+                self._z = self._extrapolation.advance(self._z, residual)
+            else:
+                self._advance_with_projection(w_before, residual)
 
-    def _advanced(self, own: FloatArray, residual: FloatArray) -> FloatArray:
-        """The next point, of this iteration and of that of the projection, together."""
-        assert self.margins.own is not None
+    def _advance_with_projection(self, w_before: FloatArray, residual: FloatArray) -> None:
+        """Extrapolate this iteration and that of the projection together, as one point."""
+        assert isinstance(self.projection, CappedProjection)
         z = self._z
-        point = np.append(z, own)
-        moved = np.append(residual, self.margins.own - own)
-        found = self._extrapolation.advanced(point, moved)
-        self.margins.own = found[z.size :]
-        return found[: z.size].reshape(z.shape)
+        point = np.append(z, w_before)
+        change = np.append(residual, self.projection.w - w_before)
+        following = self._extrapolation.advance(point, change)
+        self.projection.w = following[z.size :]
+        self._z = following[: z.size].reshape(z.shape)
 
-    def _balance(self, residual: FloatArray, before: FloatArray) -> float:
-        """By which the step must change to bring the relative distance of the copies and the
-        relative change of the multipliers towards each other.
+    def _balance(self, residual: FloatArray, V_before: FloatArray) -> float:
+        """The factor of the step that brings the relative distance of ``V`` and ``W`` and the
+        relative change of ``V`` towards each other; 1 where they are near.
         """
         # A large distance asks for a smaller t, which lets the weights keep closer to the margins.
-        apart = _relative(residual, self.V)
-        moved = _relative(self.V - before, self._z - self.V)
-        if not (apart > 0.0 and moved > 0.0):
+        distance = _relative(residual, self.V)
+        change = _relative(self.V - V_before, self._z - self.V)
+        if not (distance > 0.0 and change > 0.0):
             return 1.0
-        factor = math.sqrt(moved / apart)
-        if 1.0 / _LEAST_FACTOR < factor < _LEAST_FACTOR:
+        factor = math.sqrt(change / distance)
+        least, largest = self._options.least_factor, self._options.largest_factor
+        if 1.0 / least < factor < least:
             return 1.0
-        return min(max(factor, 1.0 / _LARGEST_FACTOR), _LARGEST_FACTOR)
+        return min(max(factor, 1.0 / largest), largest)
 
 
-def _relative(change: FloatArray, size: FloatArray) -> float:
-    """Ratio of norms; 0 where there is nothing to compare with."""
-    whole = float(np.linalg.norm(size))
-    return float(np.linalg.norm(change)) / whole if whole > 0.0 else 0.0
-
-
-def _exact_work(p: Programme) -> float:
-    """Multiply-adds in the time that it takes to begin exact projections: a Gram matrix, which
-    waits for memory, and a factor of the rows that may be free.
-    """
-    return 300.0 * p.m**2 + 2.0 * cholesky_work(min(p.m, p.dof))
-
-
-class _Extrapolation:
-    """Anderson's: the combination of the last points whose residual is least. Where a residual
-    grows after it, the plain step is taken instead; where none falls for long, plain steps go on
-    for a while.
-    """
-
-    def __init__(self, memory: int) -> None:
-        self._memory = memory
-        self._before = self._least = self._window = math.inf
-        self._seen = self._plain = 0
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin again with the next point."""
-        self._last: tuple[FloatArray, FloatArray] | None = None
-        self._next: FloatArray | None = None
-        self._count = 0
-
-    def advanced(self, z: FloatArray, residual: FloatArray) -> FloatArray:
-        """The next point."""
-        size = float(np.linalg.norm(residual))
-        if self._next is not None and size > 2.0 * self._before:
-            found, self._before = self._next, math.inf
-            self.forget()
-            return found
-        self._before, self._window = size, min(self._window, size)
-        self._seen += 1
-        if self._seen % _WINDOW == 0:
-            stuck = self._window > _FALLEN * self._least
-            self._least = math.inf if stuck else min(self._least, self._window)
-            self._window = math.inf
-            if stuck:
-                self.forget()
-                self._plain = _PLAIN
-        self._remember(z, residual)
-        plain: FloatArray = z + residual
-        self._next = None
-        self._plain -= 1
-        held = min(self._count, self._memory)
-        if held < 2 or self._plain >= 0:
-            return plain
-        normal = self._normal[:held, :held].copy()
-        normal[np.diag_indices(held)] += _RIDGE * np.trace(normal) + 1e-300
-        shares = np.linalg.solve(normal, self._changes[:held] @ residual.reshape(-1))
-        self._next = plain
-        extrapolated: FloatArray = plain - (shares @ self._moves[:held]).reshape(z.shape)
-        return extrapolated
-
-    def _remember(self, z: FloatArray, residual: FloatArray) -> None:
-        """The change since the last point, in place of the oldest."""
-        if self._last is not None:
-            if self._count == 0:
-                self._changes = np.empty((self._memory, z.size))
-                self._moves = np.empty((self._memory, z.size))
-                self._normal = np.empty((self._memory, self._memory))
-            at = self._count % self._memory
-            self._count += 1
-            held = min(self._count, self._memory)
-            np.subtract(residual, self._last[1], out=self._changes[at].reshape(z.shape))
-            np.subtract(z, self._last[0], out=self._moves[at].reshape(z.shape))
-            self._moves[at] += self._changes[at]
-            products = self._changes[:held] @ self._changes[at]
-            self._normal[at, :held] = self._normal[:held, at] = products
-        self._last = z, residual
-
-
-class _Ascent:
-    """Projections by epochs of block ascent from the multipliers of the last one."""
-
-    own: FloatArray | None = None  # what the projection iterates itself
-
-    def __init__(self, p: Programme, dual: FloatArray, epochs: int) -> None:
-        self.programme, self._ascent, self._epochs = p, BlockAscent(p, dual), epochs
-
-    @property
-    def dual(self) -> FloatArray:
-        return self._ascent.dual
-
-    def nearest(self, centre: FloatArray, deadline: float = math.inf) -> FloatArray:
-        W: FloatArray = centre + self.programme.adjoint(self.dual)
-        for _ in range(self._epochs):
-            if time.monotonic() > deadline:
-                break
-            self._ascent.sweep(self.dual, W, _SWEEPS)
-        return W
-
-    def rescale(self, factor: float) -> None:
-        self._ascent.dual *= factor
-        self.programme.cap[:] *= factor
-
-
-class _ActiveSet:
-    """Exact projections, with the factor of the free rows kept between them; of rows of length
-    one.
-    """
-
-    own: FloatArray | None = None
-
-    def __init__(self, p: Programme, dual: FloatArray) -> None:
-        length = np.sqrt(p.diagonal)
-        self._length = np.where(length > 0.0, length, 1.0)
-        every = np.arange(p.m)
-        G = np.ascontiguousarray(p.gram(every))
-        G /= self._length[:, None]
-        G /= self._length
-        # of two opposite rows the first stands for both, with a multiplier of any sign
-        other = -np.ones(p.m, np.int64) if p.opposite is None else p.opposite
-        self._first = np.flatnonzero(every < other)
-        self._second = other[self._first]
-        G[self._second] = G[:, self._second] = 0.0
-        self._G, self._cap = G, p.cap * self._length
-        self._free, self._slope = np.zeros(p.m, np.uint8), np.empty(p.m)
-        self._free[self._first] = 1
-        self.programme, self._multipliers = p, dual * self._length
-        self._multipliers[self._first] -= self._multipliers[self._second]
-        self._multipliers[self._second] = 0.0
-        self._set, self._steps = native.ActiveSet(p.m, p.dof), ctypes.c_int64()
-        self._places = address(G, np.float64, p.m, p.m)
-        library.active_set_begin(self._places, *self._box(), self._at(self._multipliers))
-
-    @property
-    def dual(self) -> FloatArray:
-        unit: FloatArray = self._multipliers / self._length
-        unit[self._second] = np.maximum(-unit[self._first], 0.0)
-        unit[self._first] = np.maximum(unit[self._first], 0.0)
-        return unit
-
-    def nearest(self, centre: FloatArray, deadline: float = math.inf) -> FloatArray:
-        p = self.programme
-        sides = np.ascontiguousarray((p.b - p.values(centre)) / self._length)
-        size = max(1.0, float(np.abs(centre).max()))
-        left = most = 4 * p.m + 100
-        per_look = steps_per_look(p.m, deadline, most)
-        while left > 0:
-            outcome = library.active_set(
-                self._places,
-                self._at(sides),
-                *self._box(),
-                _ROUNDING * size,
-                min(per_look, left),
-                self._at(self._multipliers),
-                self._at(self._slope),
-                self._steps,
-            )
-            left -= per_look
-            if outcome != native.STOPPED or time.monotonic() > deadline:
-                break
-        W: FloatArray = centre + p.adjoint(self.dual)
-        return W
-
-    def rescale(self, factor: float) -> None:
-        self._multipliers *= factor
-        self._cap *= factor
-
-    def _box(self) -> tuple[int, int, native.ActiveSet]:
-        return self._at(self._cap), address(self._free, np.uint8, len(self._free)), self._set
-
-    def _at(self, numbers: FloatArray) -> int:
-        return address(numbers, np.float64, len(numbers))
-
-
-class _Uneven:
-    r"""Exact projections where columns are of very different sizes: one proximal step of
-    :mod:`attsvm.solvers.columns` each, which converges together with the splitting.
-    """
-
-    def __init__(self, p: Programme, dual: FloatArray, start: UnevenSolution) -> None:
-        self._rho = start.capped.rho
-        self._away = 1.0 - self._rho**2
-        self.own: FloatArray | None = start.w
-        self._projection = _ActiveSet(p, dual)
-
-    @property
-    def dual(self) -> FloatArray:
-        return self._projection.dual
-
-    def nearest(self, centre: FloatArray, deadline: float = math.inf) -> FloatArray:
-        assert self.own is not None
-        around = self._rho * centre.reshape(-1) + self._away * self.own
-        self.own = w = self._projection.nearest(around[:, None], deadline)[:, 0]
-        return (self._rho * w).reshape(centre.shape)
-
-    def rescale(self, factor: float) -> None:
-        self._projection.rescale(factor)
+def _relative(change: FloatArray, reference: FloatArray) -> float:
+    """Ratio of Frobenius norms; 0 where there is nothing to compare with."""
+    size = float(np.linalg.norm(reference))
+    return float(np.linalg.norm(change)) / size if size > 0.0 else 0.0

@@ -28,7 +28,7 @@ class Start(NamedTuple):
     W: FloatArray | None = None
 
 
-def carried(margins: Margins, earlier: MarginSolution, slack: float | None) -> Start | None:
+def start_from(margins: Margins, earlier: MarginSolution, slack: float | None) -> Start | None:
     """The start that an earlier solution gives for ``margins``; ``None`` when it has no weights to
     give.
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
-from attsvm.solvers.lattice import integers, nearest, shifted
+from attsvm.solvers.lattice import nearest_combination, shift_bits, to_scaled_integers
 from attsvm.solvers.programme import Programme
 from attsvm.solvers.proofs import sharp_adjoint
 
@@ -177,8 +177,8 @@ def with_digits(
     basis = np.hstack([np.diag(last / room), _written(p, rows, some) * last[:, None] / unit])
     better = dual.copy()
     target = np.concatenate([np.zeros(len(rows)), left / unit])
-    basis, target = (shifted(*integers(values, _POINT)) for values in (basis, target))
-    better[rows] += last * nearest(basis, target).astype(np.float64)
+    basis, target = (shift_bits(*to_scaled_integers(values, _POINT)) for values in (basis, target))
+    better[rows] += last * nearest_combination(basis, target).astype(np.float64)
     reached = np.abs(residual(p, better, aim, some) / unit).max()
     nearer = reached < np.abs(left / unit).max() and bool((better * dual >= 0.0).all())
     return better if nearer else dual

@@ -6,8 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from attsvm.base.files import save_arrays, write_file
-from attsvm.base.store import write_json
+from attsvm.base.files import save_arrays, write_file, write_json
 from attsvm.norms import as_norm
 from attsvm.report.page import document
 from attsvm.report.style import Picture, canvas, inline, render

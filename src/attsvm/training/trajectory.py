@@ -1,4 +1,4 @@
-"""The recorded course of a training, and how far its direction is from a solution."""
+"""The recorded trajectory of a training, and how far its direction is from a solution."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attsvm.base.errors import InputError
+from attsvm.base.files import flatten, gather
 from attsvm.base.presentation import plot
 from attsvm.base.printable import Compact
-from attsvm.base.store import flatten, gather
 from attsvm.datasets.attention_data import FloatArray, IntArray, floats
 from attsvm.norms import Frobenius, PowerPotential
 
@@ -43,6 +43,7 @@ class LogSpaced:
         """Sorted distinct steps from 0 to ``last``, both included."""
         if last == 0:
             return np.zeros(1, dtype=np.int64)
+        # 0, evenly on a log scale, and the last
         spaced = np.rint(np.geomspace(1.0, last, self.count)).astype(np.int64)
         return np.unique(np.concatenate([[0], spaced, [last]]))
 
@@ -79,7 +80,7 @@ class AtSteps:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Record(Compact):
-    """One look at all runs, before the step of that number is taken. Shapes as in
+    """Everything recorded of all runs before the step of that number is taken. Shapes as in
     :class:`~attsvm.training.Trajectory`, without ``R``.
 
     Example:
@@ -87,9 +88,9 @@ class Record(Compact):
         >>> data, head = attsvm.datasets.unit_sphere(4, 5, 6, seed=0)
         >>> model = attsvm.attention.Attention.cross(data, head)
         >>> step = attsvm.optim.SteepestDescent(model.parameters(), lr=0.1)
-        >>> seen = []
-        >>> run = attsvm.train(model, data, step, steps=20, stop=lambda record: seen.append(record))
-        >>> seen[-1].step, seen[-1].W.shape, seen[-1].selected.shape
+        >>> records = []
+        >>> run = attsvm.train(model, data, step, 20, stop=lambda record: records.append(record))
+        >>> records[-1].step, records[-1].W.shape, records[-1].selected.shape
         (20, (6, 6), (4,))
     """
 
@@ -177,11 +178,13 @@ class TrainState(Compact):
             "seconds": np.array(self.seconds),
             "fingerprint": np.frombuffer(bytes.fromhex(self.fingerprint), dtype=np.uint8).copy(),
         }
+        # records become columns, so that a file has few entries however many records there are
         flat |= flatten("state", self.arrays)
         if self.records:
             columns = [record.to_arrays() for record in self.records]
             flat |= flatten(
-                "record", {name: np.stack([each[name] for each in columns]) for name in columns[0]}
+                "record",
+                {name: np.stack([column[name] for column in columns]) for name in columns[0]},
             )
         return flat
 
@@ -198,6 +201,7 @@ class TrainState(Compact):
                 f"the checkpoint has no {', '.join(sorted(missing))}; it was not written by"
                 " TrainState.to_arrays"
             )
+        # back from columns to records
         columns = gather("record", arrays)
         count = len(columns["step"]) if columns else 0
         return cls(
@@ -214,8 +218,8 @@ class TrainState(Compact):
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    r"""What :func:`~attsvm.training.train` recorded. ``R`` records; the ``runs`` axis is there when
-    the model has one.
+    r"""Weights, losses and selections along a training, as :func:`~attsvm.training.train` recorded
+    them: ``R`` records; the ``runs`` axis is there when the model has one.
 
     Attributes:
         steps: ``(R,)``, steps taken when the record was made; the first is 0.
@@ -278,24 +282,27 @@ class Trajectory:
         head_snapshots: bool,
     ) -> Trajectory:
         """Stack records along a first axis."""
+        # without snapshots only the last weights are kept, with an axis of length one
         weights = records if snapshots else records[-1:]
         heads = records if head_snapshots else records[-1:]
-        looks = {"W": weights, "head": heads, "intercept": heads}
-        kept: dict[str, Any] = {
-            name: np.stack([np.asarray(getattr(each, name)) for each in looks.get(name, records)])
+        records_of = {"W": weights, "head": heads, "intercept": heads}
+        columns: dict[str, Any] = {
+            name: np.stack(
+                [np.asarray(getattr(record, name)) for record in records_of.get(name, records)]
+            )
             for name in RECORD_FIELDS
         }
         observed = {
-            name: np.stack([np.asarray(each.observed[name]) for each in records])
+            name: np.stack([np.asarray(record.observed[name]) for record in records])
             for name in records[0].observed
         }
         parameters = {
-            name: np.stack([np.asarray(each.parameters[name]) for each in weights])
+            name: np.stack([np.asarray(record.parameters[name]) for record in weights])
             for name in records[0].parameters
         }
         return cls(
-            steps=kept.pop("step"),
-            **kept,
+            steps=columns.pop("step"),
+            **columns,
             stopped_at=stopped_at,
             backend=backend,
             parameters=parameters,
@@ -304,6 +311,7 @@ class Trajectory:
 
     def __repr__(self) -> str:
         runs = "" if self.runs is None else f", {self.runs} runs"
+        # runs that stopped are rare, and said only then
         stopped = int(np.count_nonzero(np.asarray(self.stopped_at) >= 0))
         ended = f", {stopped} stopped early" if stopped else ""
         return (
@@ -360,6 +368,7 @@ class Trajectory:
         Raises:
             InputError: the shapes do not match, or there is no potential of that exponent.
         """
+        # the solution comes first: the divergence is not symmetric
         goal = _target_of(self.W, target)
         return PowerPotential(p).direction_divergence(np.broadcast_to(goal, self.W.shape), self.W)
 
@@ -367,6 +376,7 @@ class Trajectory:
         """``(R[, runs])``: share of queries whose selected token has at least this softmax
         probability.
         """
+        # over queries, which are the axes behind those of records and runs
         return np.mean(
             self.softmax_probability >= threshold,
             axis=tuple(range(self.loss.ndim, self.softmax_probability.ndim)),
@@ -385,6 +395,7 @@ class Trajectory:
         Raises:
             InputError: an array is missing.
         """
+        # a file that lacks an array is refused by name
         missing = [name for name in (*_ARRAYS, "backend") if name not in arrays]
         if missing:
             raise InputError(
@@ -441,19 +452,25 @@ class DirectionWithin:
         """Upper bounds ``(...)`` on the direction gaps of weights ``(..., d_x, d_z)`` to the exact
         solutions.
         """
-        several = self.target if isinstance(self.target, Sequence) else [self.target]
-        solutions = [each for each in several if hasattr(each, "gap")]
+        # only Frobenius's hard margins bound the angle by the gap
+        targets = self.target if isinstance(self.target, Sequence) else [self.target]
+        solutions = [target for target in targets if hasattr(target, "gap")]
         if any(
-            each.slack is not None or each.geometry != Frobenius() or not each.has_weights
-            for each in solutions
+            solution.slack is not None
+            or solution.geometry != Frobenius()
+            or not solution.has_weights
+            for solution in solutions
         ):
             raise InputError(
                 "a certified direction gap needs hard-margin solutions of the Frobenius norm that"
                 " exist; pass other weights as arrays"
             )
-        own = np.array([solution.gap for solution in solutions])
-        own = np.zeros(()) if not solutions else own if self.target is several else own[0]
-        return np.asarray((np.sqrt(direction_gap(W, self.target)) + np.sqrt(own)) ** 2)
+        gaps = np.zeros(())  # arrays are taken as exact
+        if solutions:
+            gaps = np.array([solution.gap for solution in solutions])
+            gaps = gaps if self.target is targets else gaps[0]
+        # chords on the sphere add up
+        return np.asarray((np.sqrt(direction_gap(W, self.target)) + np.sqrt(gaps)) ** 2)
 
 
 def direction_gap(
@@ -479,15 +496,17 @@ def direction_gap(
         >>> direction_gap(2 * np.eye(2), np.eye(2)).item(), direction_gap([[1, 0]], [[0, 1]]).item()
         (0.0, 1.0)
     """
+    # unit matrices are subtracted, not inner products from one: no digits cancel
     weights = floats("W", W)
     goal = _target_of(weights, target)
     gap: FloatArray = Frobenius().direction_divergence(goal, weights)
-    none = ~np.any(weights, axis=(-2, -1)) | ~np.any(goal, axis=(-2, -1))
-    return np.where(none, 1.0, gap)
+    has_no_direction = ~np.any(weights, axis=(-2, -1)) | ~np.any(goal, axis=(-2, -1))
+    return np.where(has_no_direction, 1.0, gap)
 
 
 def _target_of(weights: FloatArray, target: Any) -> FloatArray:
     """The weights of a target, or of one target per run."""
+    # trailing axes must agree; a run axis may be there or not
     goal = _target_weights(target)
     if weights.shape[-goal.ndim :] != goal.shape:
         raise InputError(
@@ -498,8 +517,13 @@ def _target_of(weights: FloatArray, target: Any) -> FloatArray:
 
 
 def _target_weights(target: Any) -> FloatArray:
-    if isinstance(target, Sequence) and target and all(hasattr(item, "W") for item in target):
-        return np.stack([_target_weights(item) for item in target])
+    """The weights of a solution or an array, or of several stacked."""
+    if (
+        isinstance(target, Sequence)
+        and target
+        and all(hasattr(solution, "W") for solution in target)
+    ):
+        return np.stack([_target_weights(solution) for solution in target])
     goal = floats("target", getattr(target, "W", target))
     if goal.ndim < 2:
         raise InputError(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.base.store import Stages
+from attsvm.base.store import RunFolder
 from attsvm.transformers.audit import Audit
 from attsvm.transformers.capture import Recording
 from attsvm.transformers.drawing import Drawing
@@ -27,7 +27,7 @@ class AuditCheckpoint:
     again.
 
     Args:
-        stages: of the run.
+        run_folder: of the run.
         model: its number in the run.
 
     Attributes:
@@ -35,8 +35,8 @@ class AuditCheckpoint:
             before the model has run.
     """
 
-    def __init__(self, stages: Stages, model: int) -> None:
-        self._stages, self._name = stages, f"model-{model}"
+    def __init__(self, run_folder: RunFolder, model: int) -> None:
+        self._run_folder, self._name = run_folder, f"model-{model}"
         self.saved: tuple[Audit, TextCoverage] | None = None
         if (content := self._load(self._name)) is None:
             return
@@ -73,10 +73,10 @@ class AuditCheckpoint:
     def _save(self, stage: str, content: Any) -> None:
         # stages hold arrays: the JSON is one of bytes
         text = json.dumps(content).encode()
-        self._stages.save(stage, {"json": np.frombuffer(text, dtype=np.uint8)}, done=True)
+        self._run_folder.save_stage(stage, {"json": np.frombuffer(text, dtype=np.uint8)}, done=True)
 
     def _load(self, stage: str) -> Any:
-        arrays, _ = self._stages.load(stage)
+        arrays, _ = self._run_folder.load_stage(stage)
         return None if arrays is None else json.loads(arrays["json"].tobytes())
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attsvm.base.files import write_file
+from attsvm.base.files import digest, write_file
 from attsvm.base.store import RunFolder, environment, finished_run
-from attsvm.base.store.folder import FORMAT
+from attsvm.base.store.run_folder import FORMAT
 from attsvm.transformers.audit_page import (
     AuditOrCheckpoints,
     detail,
@@ -30,8 +28,7 @@ def save_audit(
     audit: AuditOrCheckpoints, table: Table, folder: Path, title: str, overwrite: bool
 ) -> Path:
     """Write an audit, whose table this is, into a folder of its own; return the page."""
-    digest = hashlib.sha256(json.dumps(_without_nan(table), sort_keys=True).encode()).hexdigest()
-    request = {"command": "probe", "title": title, "sha256": digest}
+    request = {"command": "probe", "title": title, "sha256": digest(_without_nan(table))}
     if not finished_run(folder, request):
         with RunFolder(folder, request, files=[PAGE], overwrite=overwrite) as run:
             write_audit(run, audit, table, request, title or folder.name, "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import math
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from attsvm.base.files import digest
 from attsvm.base.printable import visible
 from attsvm.norms import parse_norm
 from attsvm.report.page import POLICY, document
@@ -74,12 +74,12 @@ def render_audit_page(
     heads = sorted(last.heads, key=lambda head: (-head.sure[0], -head.top))
     # the page's policy admits this very script by its digest, and no other
     script = _SCRIPT.read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    script_hash = base64.b64encode(bytes.fromhex(digest(script))).decode()
     measures = [key for key in MEASURES if any(math.isfinite(_measure(h, key)) for h in heads)]
     pending = sum(head.uncompared == PENDING for head in heads)
     return document(
         "probe.html.j2",
-        policy=f"{POLICY}; script-src 'sha256-{digest}'",
+        policy=f"{POLICY}; script-src 'sha256-{script_hash}'",
         script=Markup(script),
         drawings=Markup(_drawings_json(last.drawings)),
         title=title,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,12 +14,9 @@ from typing import Any
 import torch
 
 from attsvm.base.errors import InputError
-from attsvm.base.files import file_digest
+from attsvm.base.files import digest
 from attsvm.base.pretrained import check_folder, told_of_model
-from attsvm.base.store import RunFolder, Stages, fingerprint, finished_run, versions
-from attsvm.base.store.code import code_fingerprint
-from attsvm.base.store.ledger import json_object
-from attsvm.base.store.stages import stage_environments
+from attsvm.base.store import RunFolder, code_digest, finished_run, holds_request, versions
 from attsvm.norms import parse_norm
 from attsvm.transformers.audit import (
     Audit,
@@ -134,23 +131,22 @@ def probe(
         "sha256": texts.sha256,
         "contents": {f"the content of {name}": _model_digest(name) for name in models.values()},
         "versions": versions() | versions("attsvm", "transformers", "tokenizers"),
-        "code": code_fingerprint(probe),
+        "code": code_digest(probe),
     }
     if done := finished_run(folder, identity):
         return done
     recorded: RecordedTexts | None = None
-    if (json_object(folder / "request.json") or {}).get("key") != fingerprint(identity):
+    if not holds_request(folder, identity):
         recorded = record_model(request, next(iter(models.values())), texts)
     settings = request.settings
     with RunFolder(folder, identity, files=[PAGE], overwrite=overwrite) as run:
-        stages = Stages(run.checkpoint, run.key)
         audits: dict[int, Audit] = {}
         coverages: list[TextCoverage] = []
         title = ", ".join(request.models)
         page = _GrowingPage(run.path / PAGE, title, command, on_first_page)
         for index, (step, name) in enumerate(models.items()):
             # 2. statistics of all heads
-            checkpoint = AuditCheckpoint(stages, step)
+            checkpoint = AuditCheckpoint(run, step)
             selections: SelectionsByLayer | None = None
             if checkpoint.saved is None:
                 recording, coverage = recorded or record_model(request, name, texts)
@@ -181,7 +177,7 @@ def probe(
                 page.rewrite(_audit_or_checkpoints(audits), notes, page_interval, page_share)
             audit.recording = Recording(words=audit.recording.words)  # frees keys and queries
         # 4.
-        environments = stage_environments(run.checkpoint)
+        environments = run.environments
         entries = {
             "texts": coverage_record(texts, coverages[-1]),
             **({"environments": environments} if len(environments) > 1 else {}),
@@ -259,11 +255,9 @@ def _model_digest(name: str) -> str | None:
     """A digest of the model in a folder; ``None`` where it is no folder."""
     if name == DEMO or not Path(name).is_dir():
         return None
-    digest = hashlib.sha256()
-    for path in sorted(Path(name).iterdir()):
-        if path.suffix in _MODEL_FILES and path.is_file():
-            digest.update(f"{path.name}\0{file_digest(path)}\0".encode(errors="surrogateescape"))
-    return digest.hexdigest()[:16]
+    files = [path for path in sorted(Path(name).iterdir()) if path.suffix in _MODEL_FILES]
+    lines = [f"{path.name}\0{digest(path)}\0" for path in files if path.is_file()]
+    return digest(*map(os.fsencode, lines))[:16]
 
 
 def _models_by_step(models: Sequence[str]) -> tuple[dict[int, str], list[str]]:

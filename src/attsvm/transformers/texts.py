@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.base.errors import InputError
-from attsvm.base.files import opened
+from attsvm.base.files import digest, opened
 from attsvm.base.printable import escaped
 
 
@@ -82,7 +81,7 @@ def read_probe_texts(file: Path, most: int) -> ProbeTexts:
         numbers[most:],
         len(rows) - len(texts),
         most,
-        hashlib.sha256(raw).hexdigest(),
+        digest(raw),
     )
 
 

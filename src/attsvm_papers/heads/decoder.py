@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from attsvm.base.errors import UnavailableError
-from attsvm.base.files import file_digest
+from attsvm.base.files import digest
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent
 
 OPTIMISERS = ("adamw", "sgd", "muon", "signum", "mirror")
@@ -131,7 +131,7 @@ def text_digest(text: str) -> str:
     Raises:
         UnavailableError: it is not there.
     """
-    return "" if text == MADE else file_digest(_text_path(text))
+    return "" if text == MADE else digest(_text_path(text))
 
 
 def _text_path(text: str) -> Path:

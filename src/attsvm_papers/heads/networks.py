@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attsvm.base.store import code_fingerprint, entry_path, load_entry, save_entry
+from attsvm.base.store import code_digest, entry_path, load_entry, save_entry
 from attsvm.base.thread_limits import at_most_threads
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.transformers import capture
@@ -94,9 +94,7 @@ def trained_decoder(text: str, sizes: Mapping[str, Any], name: str, seed: int) -
     settings |= {"name": name, "rate": RATES[name], "seed": seed}
     folder = os.environ.get("ATTSVM_TRAINED")
     path = (
-        entry_path(Path(folder), settings, code_fingerprint(_train_with_checkpoints))
-        if folder
-        else None
+        entry_path(Path(folder), settings, code_digest(_train_with_checkpoints)) if folder else None
     )
     if path is None or not path.exists():
         arrays = _train_with_checkpoints(text, DecoderSizes(**sizes), name, RATES[name], seed)

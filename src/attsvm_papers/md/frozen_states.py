@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attsvm.base.errors import UnavailableError
-from attsvm.base.files import file_digest
+from attsvm.base.files import digest
 from attsvm.datasets import encoder_text
 from attsvm.datasets.attention_data import IntArray
 from attsvm_papers.networks.published_data import published
@@ -112,7 +112,7 @@ def digest_of_states(data: str) -> str:
     folder = data_folder(data)
     paths = (path for name in (ENCODER, data) for path in sorted((folder / name).glob("*")))
     files = (path for path in paths if path.suffix in (".xz", ".safetensors", ".json"))
-    return file_digest(*files)
+    return digest(*files)
 
 
 def _encoded_texts(data: str) -> FrozenSequences:

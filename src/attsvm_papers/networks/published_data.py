@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.base.errors import InputError, UnavailableError
-from attsvm.base.files import brief, file_digest
+from attsvm.base.files import brief, digest
 from attsvm.datasets.attention_data import IntArray
 
 VARIABLE = "ATTSVM_DATA"
@@ -94,7 +94,7 @@ def published_files_digest(name: str) -> str:
     Raises:
         UnavailableError: they are not here.
     """
-    return file_digest(
+    return digest(
         *(
             file
             for path in published_files(name)

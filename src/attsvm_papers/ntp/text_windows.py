@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from attsvm import InputError
+from attsvm.base.files import digest
 from attsvm.datasets.attention_data import IntArray
 from attsvm.theory.sentences import NextTokenData
 
@@ -61,7 +61,7 @@ def digest_of_windows(path: str, K: int) -> str:
     if not path:
         return ""
     names, sentences, labels = text_windows(path, K)
-    return sha256(repr((names, sentences, labels.tolist())).encode()).hexdigest()[:12]
+    return digest(repr((names, sentences, labels.tolist())))[:12]
 
 
 def _read_text(path: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.base.errors import AttsvmError
-from attsvm.base.store import code_fingerprint, entry_path, load_entry, save_entry
+from attsvm.base.store import code_digest, entry_path, load_entry, save_entry
 from attsvm.base.store.entries import Arrays, alone
 from attsvm.base.thread_limits import at_most_threads, thread_pools
 from attsvm_papers.kit.experiment import Experiment
@@ -58,7 +58,7 @@ def tasks_of(chosen: Experiment, cells: Sequence[Mapping[str, Any]], folder: Pat
     """
     folder = folder / chosen.run.__module__.rpartition(".")[2].replace("_", "-")
     folder.mkdir(parents=True, exist_ok=True)
-    code = code_fingerprint(chosen.run)
+    code = code_digest(chosen.run)
     return [(chosen.request, dict(cell), entry_path(folder, cell, code)) for cell in cells]
 
 

@@ -14,8 +14,6 @@ from attsvm.base.extras import imported
 from attsvm.cli.arguments import add_output, positive_int
 from attsvm.cli.output import show, show_json, tell
 
-_ANSWER = "20s"  # how long a scheduler is waited for
-
 
 def names() -> dict[str, dict[str, str]]:
     """The names that ``attsvm list`` shows of this command."""
@@ -201,7 +199,7 @@ def _dask(address: str | None) -> Iterator[Any]:
     distributed = imported("distributed", "--dask", "distributed", "dask")
     url = address if "://" in address else f"tcp://{address}"
     try:
-        client = distributed.Client(url, timeout=_ANSWER, set_as_default=False)
+        client = distributed.Client(url, set_as_default=False)
     except (OSError, ValueError) as error:
         raise UnavailableError(
             f"no Dask scheduler answers at {address} ({error}); start one with dask scheduler, and"

@@ -11,9 +11,9 @@ from typing import Any
 
 import attsvm
 from attsvm.base.errors import AttsvmError, InputError
-from attsvm.base.files import save_arrays
+from attsvm.base.files import read_json, save_arrays, write_json
 from attsvm.base.interruption import work_is_kept
-from attsvm.base.store import RunFolder, read_json, write_json
+from attsvm.base.store import RunFolder
 from attsvm.base.store.entries import tidy
 from attsvm.base.workers import wait_for_any, workers
 from attsvm.claims import Evidence

@@ -1,5 +1,5 @@
-"""The fingerprint of code: an edit of the library, of a figure's own folder or of what that imports
-changes it, and one elsewhere does not.
+"""The digest of code: an edit of the library, or anywhere in the package that a function is from,
+changes it.
 """
 
 import importlib
@@ -8,81 +8,51 @@ from types import SimpleNamespace
 
 import pytest
 
-from attsvm.base.store import code
-from attsvm.base.store.code import code_fingerprint
-from attsvm_papers.kit import experiment, identifiers
+from attsvm.base.store import code_digest
+from attsvm_papers.kit import experiment
 
 NUMBER = itertools.count()
-FILES = {
-    "__init__.py": "",
-    "paper/__init__.py": "",
-    "paper/figure.py": (
-        "from {0}.paper import data\n\ndef run():\n    from {0}.networks import tables\n"
-    ),
-    "paper/data.py": "from {0} import (\n    kit,\n)\n",
-    "kit/__init__.py": "from {0}.kit.grid import SIZE\nfrom ..shared import sizes\n",
-    "kit/grid.py": "SIZE = 3\n",
-    "shared/__init__.py": "",
-    "shared/sizes.py": "LARGE = 9\n",
-    "networks/__init__.py": "",
-    "networks/tables.py": "import math\n",
-    "other/__init__.py": "",
-    "other/figure.py": "from {0}.networks import tables\n",
-    "other.txt": "words",
-}
 
 
-def laboratory(folder, monkeypatch):
-    """A package of papers: its folder and the run of a figure."""
+def written(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("file", "counts"),
+    [
+        ("paper/figure.py", True),
+        ("paper/__init__.py", True),
+        ("kit/grid.py", True),
+        ("words.txt", False),
+    ],
+)
+def test_an_edit_anywhere_in_the_package_counts(tmp_path, monkeypatch, file, counts):
     name = f"laboratory{next(NUMBER)}"
-    for file, text in FILES.items():
-        (folder / name / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name / file).write_text(text.format(name))
-    monkeypatch.syspath_prepend(str(folder))
-    return folder / name, importlib.import_module(f"{name}.paper.figure").run
+    files = ("__init__.py", "paper/__init__.py", "paper/figure.py", "kit/grid.py", "words.txt")
+    written(tmp_path / name, dict.fromkeys(files, "def run(): ...\n"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = importlib.import_module(f"{name}.paper.figure").run
+    before = code_digest(run)
+    (tmp_path / name / file).write_text("def run(): return 1\n")
+    assert (code_digest(run) != before) == counts
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_an_edit_counts_where_the_figure_imports(tmp_path, monkeypatch, file):
-    folder, run = laboratory(tmp_path, monkeypatch)
-    before = code_fingerprint(run)
-    (folder / file).write_text((folder / file).read_text() + "\nEDITED = 1\n")
-    assert (code_fingerprint(run) != before) == (not file.startswith("other"))
-
-
-def test_a_script_counts_with_what_it_imports_that_is_not_installed(tmp_path, monkeypatch):
-    """Beside it, through links, relative to itself or from elsewhere on the path."""
-    name, helper, tools, local, library, other = (
-        f"{word}{next(NUMBER)}"
-        for word in ("script", "helper", "tools", "local", "library", "other")
-    )
-    here, elsewhere, installed = (tmp_path / word for word in ("here", "elsewhere", "installed"))
-    files = {
-        name: here / f"{name}.py",
-        helper: here / f"{helper}.py",
-        tools: here / tools / "__init__.py",
-        "inner": here / tools / "inner.py",
-        local: elsewhere / local / "__init__.py",
-        library: installed / library / "__init__.py",
-        other: here / f"{other}.py",
-    }
-    for file in files.values():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-    files[name].write_text(f"import os\nimport {helper}, {tools}\nimport {library}, {local}\n")
-    files[tools].write_text("from .inner import *\n")
-    (installed / library / "compiled.py").write_bytes(b"\xf8")
-    (installed / f"{library}-1.0.dist-info").mkdir()
-    (tmp_path / "link").symlink_to(here)
-    for folder in (tmp_path / "link", elsewhere, installed):
-        monkeypatch.syspath_prepend(str(folder))
+def test_a_script_counts_with_the_modules_and_packages_beside_it(tmp_path, monkeypatch):
+    name = f"script{next(NUMBER)}"
+    beside = ("helper.py", "tools/__init__.py", "tools/inner.py")
+    others = ("data/table.py", "notes.txt")
+    written(tmp_path, dict.fromkeys((f"{name}.py", *beside, *others), "a = 1\n"))
+    monkeypatch.syspath_prepend(str(tmp_path))
     importlib.import_module(name)
     run = SimpleNamespace(__module__=name)
-    found = [code_fingerprint(run)]
-    for module in (other, library, local, helper, "inner", tools, name):
-        files[module].write_text(files[module].read_text() + "a = 1\n")
-        found.append(code_fingerprint(run))
-    assert [a == b for a, b in itertools.pairwise(found)] == [True] * 2 + [False] * 5
+    digests = [code_digest(run)]
+    for file in (*others, *beside, f"{name}.py"):
+        (tmp_path / file).write_text("a = 2\n")
+        digests.append(code_digest(run))
+    assert [a == b for a, b in itertools.pairwise(digests)] == [True] * 2 + [False] * 4
 
 
 @pytest.mark.parametrize(
@@ -95,21 +65,15 @@ def test_a_script_counts_with_what_it_imports_that_is_not_installed(tmp_path, mo
         ("report/templates/page.html.j2", False),
     ],
 )
-def test_an_edit_of_the_library_counts_but_for_what_prints_and_draws(
-    tmp_path, monkeypatch, file, counts
-):
-    monkeypatch.setattr(code, "_LIBRARY", tmp_path / "attsvm")
-    (tmp_path / "attsvm" / file).parent.mkdir(parents=True)
-    found = []
-    for text in ("a = 1\n", "a = 2\n"):
-        (tmp_path / "attsvm" / file).write_text(text)
-        code._library.cache_clear()
-        found.append(code_fingerprint())
-    code._library.cache_clear()
-    assert (found[0] != found[1]) == counts
+def test_an_edit_of_the_library_counts_but_for_what_prints_and_draws(tmp_path, file, counts):
+    for version in ("1", "2"):
+        written(tmp_path / version, {file: f"a = {version}\n"})
+    one, two = (code_digest(library=tmp_path / version) for version in ("1", "2"))
+    assert (one != two) == counts
 
 
-def test_papers_have_fingerprints_of_their_own():
-    papers = {name.partition("-")[0]: name for name in identifiers()}
-    found = {code_fingerprint(experiment(name).run) for name in papers.values()}
-    assert len(found) == len(papers)
+def test_the_library_is_in_the_digest_of_every_function(tmp_path):
+    run = experiment("tfsvm-1").run
+    written(tmp_path, {"solvers/ascent.py": "a = 1\n"})
+    assert code_digest(run) != code_digest(run, library=tmp_path)
+    assert code_digest(code_digest) == code_digest()

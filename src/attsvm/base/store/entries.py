@@ -15,10 +15,9 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import ArrayLike
 
-from attsvm.base.files import load_arrays, save_arrays
+from attsvm.base.files import digest, load_arrays, save_arrays
 from attsvm.base.interruption import removed_when_interrupted, work_is_kept
 from attsvm.base.store.environment import environment, versions
-from attsvm.base.store.json_files import fingerprint
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -28,18 +27,17 @@ _NAME = re.compile(r"\.?([0-9a-f]{32})(\.safetensors\.lock|\.[0-9a-f]{8}\.partia
 
 
 def entry_path(folder: Path, parameters: Mapping[str, Any], code: str) -> Path:
-    """Where the entry of these parameters lies, computed by code of this fingerprint with the
-    versions that are installed.
+    """The file of the entry of these parameters, computed by code of this digest with the versions
+    that are installed.
     """
-    decided = {"parameters": dict(parameters), "code": code, "versions": versions()}
-    return folder / f"{fingerprint(decided)[:32]}.safetensors"
+    decisive = {"parameters": dict(parameters), "code": code, "versions": versions()}
+    return folder / f"{digest(decisive)[:32]}.safetensors"
 
 
 def save_entry(path: Path, arrays: Mapping[str, ArrayLike], **about: Any) -> None:
     """Keep arrays, and with them today's environment and what else there is to say about them."""
     text = json.dumps({**about, "environment": environment()})
-    told = np.frombuffer(text.encode(), dtype=np.uint8)
-    save_arrays({**arrays, _ABOUT: told}, path)
+    save_arrays({**arrays, _ABOUT: np.frombuffer(text.encode(), dtype=np.uint8)}, path)
     work_is_kept()
 
 
@@ -52,8 +50,8 @@ def load_entry(path: Path) -> tuple[Arrays, dict[str, Any]]:
 
 @contextlib.contextmanager
 def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Nobody else is at work on this entry inside. No lock stays behind: whoever makes a new one
-    finds the entry.
+    """A block in which nobody else is at work on this entry. No lock stays behind: whoever makes a
+    new one finds the entry.
 
     Raises:
         Timeout: somebody is, and is not waited for.
@@ -73,11 +71,11 @@ def tidy(folder: Path) -> None:
     """
     if not folder.is_dir() or folder.is_symlink():
         return
-    left: dict[Path, list[Path]] = {}
+    leftovers: dict[Path, list[Path]] = {}
     for path in folder.iterdir():
-        if found := _NAME.fullmatch(path.name):
-            left.setdefault(folder / f"{found[1]}.safetensors", []).append(path)
-    for entry, paths in left.items():
+        if match := _NAME.fullmatch(path.name):
+            leftovers.setdefault(folder / f"{match[1]}.safetensors", []).append(path)
+    for entry, paths in leftovers.items():
         with contextlib.suppress(Timeout), alone(entry, wait=False):
             for path in paths:
                 if path.is_file() and not path.is_symlink():

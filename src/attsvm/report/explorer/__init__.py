@@ -12,7 +12,6 @@ with it).
 from __future__ import annotations
 
 import base64
-import hashlib
 import html
 import json
 import re
@@ -20,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from attsvm.base.files import digest
 from attsvm.report.explorer.states import Own, Preset, presets, state_of
 
 _HERE = Path(__file__).parent
@@ -45,7 +45,7 @@ def script_hash() -> str:
     """``sha256-...``: the name of the module in a Content-Security-Policy, between single
     quotes.
     """
-    return "sha256-" + base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
+    return "sha256-" + base64.b64encode(bytes.fromhex(digest(script()))).decode()
 
 
 def content(shown: Own | Preset | None = None) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Explorer:
 
     def __repr__(self) -> str:
         sequences = self.state["sequences"]
-        tokens = sum(len(each["tokens"]) for each in sequences)
+        tokens = sum(len(sequence["tokens"]) for sequence in sequences)
         return (
             f"Explorer({len(sequences)} sequences, {tokens} tokens, p={self.state['p']});"
             " .save('explorer.html') writes a page"

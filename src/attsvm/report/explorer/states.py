@@ -145,7 +145,7 @@ def presets() -> list[Preset]:
 
 def preset(key: str) -> Preset:
     """The example of this key."""
-    return next(each for each in presets() if each.key == key)
+    return next(entry for entry in presets() if entry.key == key)
 
 
 def _sequence(
@@ -285,12 +285,12 @@ def state_of(
     for i, row in enumerate(visible):
         if chosen[i] not in row:
             raise InputError(f"tokens[{i}] is {chosen[i]}, which is no token of sequence {i}")
-        place = int(np.flatnonzero(row == chosen[i])[0])
+        token = int(np.flatnonzero(row == chosen[i])[0])
         sequences.append(
             _sequence(
                 data.tokens[i, row],
                 None if values is None else values[i, row],
-                [place],
+                [token],
                 float(data.labels[i]),
                 float(weights[i]),
             )

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from attsvm import native
 from attsvm.base.errors import InputError
-from attsvm.datasets.attention_data import FloatArray, IntArray, spread
+from attsvm.datasets.attention_data import FloatArray, IntArray, broadcast
 from attsvm.norms import Norm, as_norm
 from attsvm.theory.next_token import compiled_runs
 from attsvm.theory.next_token.compiled_runs import LOSSES, RuleNumber
@@ -89,7 +89,7 @@ class StepRule:
 
     def rates(self, runs: int) -> FloatArray:
         """Step lengths ``(runs,)``."""
-        return spread("lr", self.lr, (runs,), 0)
+        return broadcast("lr", self.lr, (runs,), 0)
 
     def settings(self, watch: bool = False) -> dict[str, Any]:
         """Fields of the compiled struct that all runs share."""
@@ -103,7 +103,10 @@ class StepRule:
 
     def arrays_per_run(self, runs: int) -> dict[str, FloatArray]:
         """Arrays ``(runs,)`` of the compiled struct: step lengths and floors of the loss."""
-        return {"lr": self.rates(runs), "floor": spread("loss_floor", self.loss_floor, (runs,), 0)}
+        return {
+            "lr": self.rates(runs),
+            "floor": broadcast("loss_floor", self.loss_floor, (runs,), 0),
+        }
 
 
 class TwoStages(NamedTuple):
@@ -419,7 +422,7 @@ def joint_stage(
 
 def _initial_weights(name: str, init: ArrayLike | None, shape: tuple[int, int, int]) -> FloatArray:
     """Start of every run, of this shape; zero for None."""
-    return np.zeros(shape) if init is None else spread(name, init, shape, 2)
+    return np.zeros(shape) if init is None else broadcast(name, init, shape, 2)
 
 
 def _sentences_of_one_token(run: int, data: NextTokenData) -> NextTokenData:

@@ -4,9 +4,9 @@ from sklearn.linear_model import LogisticRegression
 
 from attsvm import AttentionData
 from attsvm.datasets.attention_data import mean_tokens
-from attsvm.sklearn import layers
-from attsvm.sklearn.pooling import logistic_loss, mean_pooling
+from attsvm.pipeline.attention_model import logistic_loss, mean_pooling
 from attsvm.sklearn.preparation import split
+from attsvm.sklearn.stage import Weights, probabilities, selected_tokens
 
 
 def ragged(seed=0, n=80, d=4):
@@ -19,8 +19,8 @@ def ragged(seed=0, n=80, d=4):
 def test_zero_weights_are_mean_pooling():
     data, _ = ragged()
     head = mean_pooling(data, ragged(seed=1)[0])
-    soft = layers.soft_values(data, np.zeros((data.d_x, data.d_z)), head.coef, head.intercept)
-    np.testing.assert_allclose(soft, head.decision(data), rtol=1e-12, atol=1e-12)
+    weights = Weights(np.zeros((data.d_x, data.d_z)), head.coef, head.intercept)
+    np.testing.assert_allclose(weights.values(data), head.values(data), rtol=1e-12, atol=1e-12)
 
 
 def test_the_penalty_has_the_smallest_validation_loss_of_all_tried():
@@ -54,7 +54,7 @@ def test_masked_tokens_are_never_selected():
     data, _ = ragged()
     for sign in (-1e3, 1e3):  # with one of them the padding would be ahead
         W = np.full((data.d_x, data.d_z), sign)
-        assert (layers.selected_tokens(data, W) < data.lengths).all()
-        weights = layers.probabilities(data, W)
+        assert (selected_tokens(data, W) < data.lengths).all()
+        weights = probabilities(data, W)
         assert (weights[~data.mask] == 0).all()
         np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)

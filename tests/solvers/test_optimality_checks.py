@@ -15,7 +15,7 @@ from attsvm.datasets.attention_data import AttentionData
 from attsvm.margins import Margins, relax, selection_margins
 from attsvm.norms import parse_norm
 from attsvm.solvers import max_margin
-from attsvm.solvers.facts import facts, numerical_rank, rank_bound
+from attsvm.solvers.optimality_checks import check_rank_and_uniqueness, numerical_rank, rank_bound
 from attsvm.solvers.proofs import certify_hard
 
 NORMS = [
@@ -174,12 +174,16 @@ def test_facts_do_not_depend_on_the_unit_of_multipliers(factor: float) -> None:
     for gap in (1e-12, 1e-9, 1e-7, 1e-5):
         wider = proof._replace(gap=gap)
         moved = wider._replace(dual=factor * wider.dual)
-        assert facts(margins, moved, 1.0) == facts(margins, wider, 1.0)
+        assert check_rank_and_uniqueness(margins, moved, 1.0) == check_rank_and_uniqueness(
+            margins, wider, 1.0
+        )
     tight = proof._replace(gap=1e-12)
-    assert facts(margins, tight, 1.0).rank_bound == 1
+    assert check_rank_and_uniqueness(margins, tight, 1.0).rank_bound == 1
     sizes = np.array([2.0**-10, 1.0, 2.0])  # and of the rows, each with its right-hand side
     rows = replace(margins, differences=sizes[:, None] * V, rhs=sizes * margins.rhs)
-    assert facts(rows, tight._replace(dual=tight.dual / sizes), 1.0) == facts(margins, tight, 1.0)
+    assert check_rank_and_uniqueness(
+        rows, tight._replace(dual=tight.dual / sizes), 1.0
+    ) == check_rank_and_uniqueness(margins, tight, 1.0)
 
 
 @pytest.mark.parametrize("name", ["lp:1.0001", "lp:1.5", "lp:2", "lp:3"])

@@ -10,33 +10,23 @@ import numpy as np
 import pytest
 
 from attsvm.base.errors import InputError
-from attsvm.base.files import atomic_write
+from attsvm.base.files import atomic_write, read_json, write_json
 from attsvm.base.store import (
     RunFolder,
-    Stages,
     announce,
-    fingerprint,
+    environment,
     finished_run,
-    read_json,
     read_run,
-    write_json,
 )
 
 REQUEST = {"command": "fit", "parameters": {"lr": 0.1, "steps": 10}}
-
-
-def test_a_fingerprint_ignores_key_order_and_sees_values():
-    assert fingerprint({"a": 1, "b": [1.5]}) == fingerprint({"b": [1.5], "a": 1})
-    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        fingerprint({"gap": float("nan")})  # which is not equal to itself
 
 
 def test_a_finished_run_is_read_back_and_its_checkpoint_is_gone(tmp_path):
     assert finished_run(tmp_path / "run", REQUEST) is None
     with RunFolder(tmp_path / "run", REQUEST) as folder:
         assert finished_run(folder.path, REQUEST) is None
-        folder.checkpoint.mkdir()
+        folder.save_stage("s", {"W": np.ones(2)}, done=False)
         run = folder.finish({"format": "attsvm-run/1", "answer": 42})
     assert run["answer"] == 42
     assert finished_run(tmp_path / "run", REQUEST) == run == read_run(tmp_path / "run")
@@ -49,7 +39,7 @@ def test_a_finished_run_is_read_back_and_its_checkpoint_is_gone(tmp_path):
     write_json(tmp_path / "run" / "run.json", run)
     (tmp_path / "run" / "request.json").unlink()  # nothing says whose run it is
     assert finished_run(tmp_path / "run", REQUEST) is None
-    assert not folder.checkpoint.exists()
+    assert not (tmp_path / "run" / "checkpoint").exists()
 
 
 OTHER = {"command": "fit", "parameters": {"lr": 0.2}}
@@ -58,7 +48,7 @@ OTHER = {"command": "fit", "parameters": {"lr": 0.2}}
 def finish(folder, request, files=("W.bin", "figures/a.svg"), **options):
     """A run that leaves these files, and a checkpoint while it goes on."""
     with RunFolder(folder, request, files=files[:1], **options) as run:
-        Stages(run.checkpoint, run.key).save("s", {"W": np.ones(2)}, done=False)
+        run.save_stage("s", {"W": np.ones(2)}, done=False)
         run.announce(files)
         for name in files:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -99,11 +89,11 @@ def test_another_request_is_refused_with_what_differs_and_nothing_changes(tmp_pa
 
 def test_the_checkpoint_of_an_overwritten_run_goes_with_it(tmp_path):
     with RunFolder(tmp_path, REQUEST) as run:  # and is not finished
-        Stages(run.checkpoint, run.key).save("s", {"W": np.ones(2)}, done=True)
+        run.save_stage("s", {"W": np.ones(2)}, done=True)
     with RunFolder(tmp_path, REQUEST) as run:
-        assert Stages(run.checkpoint, run.key).load("s")[1]
+        assert run.load_stage("s")[1]
     with RunFolder(tmp_path, OTHER, overwrite=True) as run:
-        assert Stages(run.checkpoint, run.key).load("s") == (None, False)
+        assert run.load_stage("s") == (None, False)
 
 
 def test_a_thread_of_the_run_may_say_what_it_writes(tmp_path):
@@ -190,10 +180,12 @@ def test_links_in_a_run_folder_are_not_followed(tmp_path):
 
 
 def test_a_checkpoint_elsewhere_is_not_cleared_through_a_link(tmp_path):
-    Stages(tmp_path / "home", "key").save("s", {"W": np.ones(2)}, done=True)
-    before = tree(tmp_path / "home")
-    finish(tmp_path / "run", REQUEST)
-    (tmp_path / "run" / "checkpoint").symlink_to(tmp_path / "home")
+    with RunFolder(tmp_path / "run", REQUEST) as run:
+        run.save_stage("s", {"W": np.ones(2)}, done=True)
+        (tmp_path / "run" / "checkpoint").rename(tmp_path / "home")
+        (tmp_path / "run" / "checkpoint").symlink_to(tmp_path / "home")
+        before = tree(tmp_path / "home")
+        run.finish({"format": "attsvm-run/1"})
     assert finished_run(tmp_path / "run", REQUEST) is not None
     assert tree(tmp_path / "home") == before
 
@@ -397,3 +389,45 @@ def test_json_refuses_what_json_does_not_have(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "x.json", {"gap": float("nan")})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stage_goes_from_absent_to_partial_to_done_bit_for_bit(tmp_path):
+    array = np.random.default_rng(0).normal(size=(3, 4)) * 1e-300
+    with RunFolder(tmp_path, REQUEST) as run:
+        assert run.load_stage("joint") == (None, False)
+    for step, done in ((3, False), (9, True)):
+        with RunFolder(tmp_path, REQUEST) as run:
+            run.save_stage("joint", {"step": np.array(step), "W": array}, done=done)
+        with RunFolder(tmp_path, REQUEST) as run:
+            arrays, ended = run.load_stage("joint")
+        assert (int(arrays["step"]), ended) == (step, done)
+        assert arrays["W"].tobytes() == array.tobytes()
+    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["joint.done.safetensors"]
+
+
+def test_a_run_knows_in_which_environments_its_stages_were_computed(tmp_path, monkeypatch):
+    here = environment()
+    moon = {**here, "platform": "moon"}
+    with RunFolder(tmp_path, REQUEST) as run:
+        assert run.environments == []
+        run.save_stage("s", {"W": np.ones(2)}, done=True)
+        run.save_stage("t", {"W": np.ones(2)}, done=False)
+        assert run.environments == [here]
+    monkeypatch.setattr("attsvm.base.store.run_folder.environment", lambda: moon)
+    with RunFolder(tmp_path, REQUEST) as run:
+        run.load_stage("t")
+        assert run.environments == [here, moon]
+
+
+def test_files_of_others_among_the_stages_stay(tmp_path):
+    theirs = ("notes.txt", ".s.mine.partial.safetensors", "t.done.safetensors")
+    with RunFolder(tmp_path / "run", REQUEST) as run:
+        (tmp_path / "run" / "checkpoint").mkdir()
+        for name in theirs:
+            (tmp_path / "run" / "checkpoint" / name).write_text("years of work")
+        run.save_stage("s", {"W": np.ones(2)}, done=False)
+        run.save_stage("s", {"W": np.ones(2)}, done=True)
+        with pytest.raises(InputError, match="is in the way"):
+            run.save_stage("t", {"W": np.ones(2)}, done=True)
+        run.finish({"format": "attsvm-run/1"})
+    assert {path.name for path in (tmp_path / "run" / "checkpoint").iterdir()} == set(theirs)

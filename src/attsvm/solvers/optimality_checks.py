@@ -128,7 +128,7 @@ def _stationarity(V: FloatArray, W: FloatArray, norm: Norm, *, soft: bool) -> fl
     return max(0.0, 1.0 - float(np.sum(V / size * W))) if size > 0.0 else 1.0
 
 
-class Facts(NamedTuple):
+class RankAndUniqueness(NamedTuple):
     """The fields of :class:`attsvm.solvers.MarginSolution` of the same names."""
 
     rank: int
@@ -136,29 +136,29 @@ class Facts(NamedTuple):
     unique: bool | None
 
 
-def facts(margins: Margins, found: Certificate, p: float) -> Facts:
+def check_rank_and_uniqueness(margins: Margins, found: Certificate, p: float) -> RankAndUniqueness:
     """Numerical rank, its certified bound (nuclear) and uniqueness of a certified solution in the
     Schatten norm of exponent ``p``.
     """
     values = singular_values(_unit(found.W))
     rank = int((values > RELATIVE * values[0]).sum())
     if p != 1.0:
-        return Facts(rank, None, True if p < math.inf else None)
+        return RankAndUniqueness(rank, None, True if p < math.inf else None)
     pulled = margins.adjoint(found.dual / found.dual.max(initial=0.0))
     left, mu, right = svd(_unit(pulled))
     pull, mu = float(mu[0] * np.abs(pulled).max()), mu / mu[0]
     k = rank_bound(mu, found.error)
     if k is None:
-        return Facts(rank, None, None)
+        return RankAndUniqueness(rank, None, None)
     rows = np.flatnonzero(found.dual > _CLEAR * found.dual.max())
     least = _determined(margins, rows, left[:, :k], right[:k])
     if least <= _INJECTIVE:
-        return Facts(rank, k, None)
+        return RankAndUniqueness(rank, k, None)
     shares = found.dual[rows] / found.dual.max() * margins.lengths[rows]
     off, on = _distance(max(found.error, _ROUNDING), mu, k, pull / shares)
     distance = (off + (on + len(rows) ** 0.5 * off) / least) * values.sum()
     most = int((values + distance > RELATIVE * max(values[0] - distance, 0.0)).sum())
-    return Facts(rank, min(k, most), True)
+    return RankAndUniqueness(rank, min(k, most), True)
 
 
 def numerical_rank(W: FloatArray) -> int:
