@@ -21,7 +21,7 @@ def did_you_mean(name: str, names: Iterable[object]) -> str:
 
 
 def file_meant(path: Path) -> str:
-    """The same for a file or folder that is not there, among those beside it."""
+    """:func:`did_you_mean` for a file or folder that is not there, among those beside it."""
     try:
         beside = [name_of(entry) for entry in os.listdir(path.parent)]  # noqa: PTH208 - names
     except OSError:

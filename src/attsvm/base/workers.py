@@ -61,7 +61,7 @@ class _Here:
 
 @contextlib.contextmanager
 def workers(jobs: int | None = None, executor: Any = None) -> Iterator[Any]:
-    """Who makes calls: a :class:`concurrent.futures.Executor`, or what has its ``submit``.
+    """An executor for calls: a :class:`concurrent.futures.Executor`, or what has its ``submit``.
 
     Args:
         jobs: processes of our own, with one thread each; one per core when left out. A single one
@@ -94,7 +94,7 @@ def workers(jobs: int | None = None, executor: Any = None) -> Iterator[Any]:
 def results(
     executor: Any, function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]
 ) -> Iterator[Any]:
-    """What the function returns for each of these arguments, as it comes.
+    """Results of the function for each of these arguments, in the order in which they come.
 
     Calls are taken from their iterator a few ahead of those that run. Those that have not begun
     when nobody asks any more are cancelled.
@@ -119,7 +119,7 @@ def _done(waiting: list[Any]) -> Iterator[Any]:
 
 
 def wait_for_any(calls: Sequence[Any]) -> list[Any]:
-    """Those of the calls that are done, as soon as there is one."""
+    """The calls that are done, as soon as there is one."""
     if all(isinstance(call, Future) for call in calls):
         return list(wait(calls, return_when=FIRST_COMPLETED).done)
     while not (done := [call for call in calls if call.done()]):
@@ -128,7 +128,7 @@ def wait_for_any(calls: Sequence[Any]) -> list[Any]:
 
 
 def slots(executor: Any) -> int:
-    """How many calls an executor can run at a time; the number of cores when it does not tell."""
+    """Number of calls that an executor can run at a time; of cores when it does not tell."""
     client = getattr(executor, "_client", None)  # of Dask, whose workers come and go
     if client is not None:
         return max(1, sum(map(int, client.ncores().values())))

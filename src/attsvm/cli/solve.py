@@ -79,7 +79,7 @@ _ELSEWHERE = ("message", "selected", "support")
 
 
 def _refuse_files_of_others(path: Path) -> None:
-    """What solve has written may be written again; nothing else, the data least of all."""
+    """Refuse to write over anything but an earlier solution."""
     from attsvm.base.files import load_arrays
 
     if not path.is_file():

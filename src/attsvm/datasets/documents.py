@@ -372,8 +372,8 @@ def word_vectors(
     vectors: FloatArray = TruncatedSVD(dim, n_iter=5, random_state=0).fit_transform(information)
     # a word that no other word tells anything about has no direction
     informed = np.flatnonzero(information.sum(axis=1) > 0)
-    kept = set(informed.tolist())
-    words = [word for word, number in numbers.items() if number in kept]
+    informed_numbers = set(informed.tolist())
+    words = [word for word, number in numbers.items() if number in informed_numbers]
     return {word: number for number, word in enumerate(words)}, unit_rows(
         fixed_signs(vectors[informed])
     )

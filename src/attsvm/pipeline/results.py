@@ -35,14 +35,14 @@ Measure = Literal["cosine", "divergence", "margin"]
 
 
 def measure_of(norm: Norm) -> Measure:
-    """What is compared with the solution."""
+    """The measure by which trained weights are compared with the solution."""
     if norm == Frobenius():
         return "cosine"
     return "divergence" if norm.strictly_convex else "margin"
 
 
 def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:
-    """How far weights ``(..., d_x, d_z)`` are from the solution in its measure; 1 where weights or
+    """Distance of weights ``(..., d_x, d_z)`` from the solution in its measure; 1 where weights or
     solution are zero and point nowhere.
 
     Rounding adds some 1e-16 to shortfalls of margins and to divergences of singular values, and
@@ -71,7 +71,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 def selection_results(
     model: AttentionModel, train: AttentionData, saturation: float
 ) -> dict[str, Any]:
-    """How many sequences select one token, which of them the best one."""
+    """Numbers of sequences that select one token, and of those that select the best one."""
     several, steps = train.lengths >= 2, model.trajectory.steps
     probability = model.trajectory.softmax_probability[-1]
     half = int(np.searchsorted(steps, steps[-1] / 2))
@@ -142,8 +142,8 @@ def solution_results(solution: MarginSolution, hard_status: Status) -> dict[str,
 
 
 def direction_results(model: AttentionModel) -> tuple[dict[str, Any], Arrays]:
-    """How the trained weights compare with the max-margin weights, and the same at every record
-    ``(R,)``.
+    """The ``direction`` of ``run.json``, trained weights beside max-margin weights, and the curves
+    ``(R,)`` of gap and distance over the records.
     """
     # The trajectory is in internal units, which differ from the data's by one positive factor:
     # directions and ratios are the same.

@@ -46,7 +46,7 @@ GROUPS = {
 
 
 class Explanation(Protocol):
-    """What the page reads of a model's ``explain``: see :class:`attsvm.sklearn.Explanation`."""
+    """The results of a model's ``explain`` on the page; see :class:`attsvm.sklearn.Explanation`."""
 
     @property
     def selected(self) -> IntArray:
@@ -447,7 +447,7 @@ def _pictures(instances: Any, bags: Bags) -> tuple[str, Any]:
 
 
 def _certificate(estimator: Any, solution: MarginSolution | None) -> dict[str, Any]:
-    """What was proved of the fit."""
+    """Status and errors of the convex steps and of the margin."""
     steps = estimator.convex_steps_
     return {
         "steps": len(steps),

@@ -49,7 +49,7 @@ class Example:
 
     Attributes:
         kind: ``text``, ``image`` or ``array``.
-        place: part and position in the original data, ``training 17``.
+        origin: part and position in the original data, ``training 17``.
         label: name of its class.
         predicted: name of the predicted class, None when unknown.
         correct: whether they agree.
@@ -67,7 +67,7 @@ class Example:
     """
 
     kind: str
-    place: str
+    origin: str
     label: str
     predicted: str | None
     correct: bool
@@ -134,7 +134,7 @@ def show(run: Run, example: dict[str, Any], scale: tuple[float, float]) -> Examp
     selected, rival = example["selected"], example["rival"]
     label, predicted = example["label"], example["predicted"]
     common: dict[str, Any] = {
-        "place": f"{'training' if example['part'] == 'train' else example['part']}"
+        "origin": f"{'training' if example['part'] == 'train' else example['part']}"
         f" {example['sequence']}",
         "label": _class(run, label),
         "predicted": None if predicted is None else _class(run, predicted),
