@@ -8,15 +8,16 @@ from pathlib import Path
 
 from attsvm.base.printable import name_of
 
-_CLOSE = 0.7  # of difflib's ratio: a letter or two of a short name
 
+def did_you_mean(name: str, names: Iterable[object], cutoff: float = 0.7) -> str:
+    """``"; did you mean NAME?"`` with the nearest of some names, empty where none is near.
 
-def did_you_mean(name: str, names: Iterable[object]) -> str:
-    """``"; did you mean NAME?"`` with the nearest of some names, empty where none is near."""
+    The least ``cutoff`` of difflib's ratio allows for a letter or two of a short name.
+    """
     from difflib import get_close_matches
 
     known = {str(known_name).casefold(): str(known_name) for known_name in names}
-    close = get_close_matches(name.casefold(), known, n=1, cutoff=_CLOSE)
+    close = get_close_matches(name.casefold(), known, n=1, cutoff=cutoff)
     return f"; did you mean {known[close[0]]}?" if close else ""
 
 

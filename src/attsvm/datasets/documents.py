@@ -31,7 +31,6 @@ from attsvm.datasets.queries import bag_queries
 from attsvm.datasets.readers import LabelledTexts, read_texts
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 
-_SMOOTHING = 0.75
 Vocabulary = dict[str, int]
 Span = tuple[int, int]
 # Letters and digits of any script, with apostrophes and hyphens inside ("don't", "well-made"). A
@@ -323,13 +322,15 @@ def cooccurrence(
     return (total + total.T).tocsr()
 
 
-def positive_information(counts: Any) -> Any:
-    r"""Sparse :math:`\max(0, \log N_{wc} - \log N_w - \log p_c)` of a sparse count matrix."""
+def positive_information(counts: Any, smoothing: float = 0.75) -> Any:
+    r"""Sparse :math:`\max(0, \log N_{wc} - \log N_w - \log p_c)` of a sparse count matrix, with
+    :math:`p_c` proportional to :math:`N_c` to the power of ``smoothing``.
+    """
     from scipy.sparse import csr_array
 
     pairs = counts.tocoo()
     words = np.asarray(counts.sum(axis=1)).ravel()
-    contexts = words**_SMOOTHING
+    contexts = words**smoothing
     contexts /= contexts.sum()
     information = np.log(pairs.data) - np.log(words[pairs.row]) - np.log(contexts[pairs.col])
     positive = information > 0

@@ -20,7 +20,6 @@ from attsvm.base.files import require_memory
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 
 Drawn = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
-_BYTES = 4 + 8 + 8  # of a number: as it is drawn, in double precision, and in the data
 
 
 def unit_sphere(
@@ -57,7 +56,8 @@ def unit_sphere(
         (100,)
     """
     runs = 1 if isinstance(seed, (int, np.integer)) else len(seed)
-    require_memory(_BYTES * runs * n * (T + 1) * d, f"n={n}, T={T}, d={d}")
+    bytes_per_number = 4 + 8 + 8  # as it is drawn, in double precision, and in the data
+    require_memory(bytes_per_number * runs * n * (T + 1) * d, f"n={n}, T={T}, d={d}")
 
     def draw(draws: Draws) -> Drawn:
         head, labels, tokens, queries = (
