@@ -609,7 +609,7 @@ def _(b):
 def _(b):
     from attsvm.training import native_loop
 
-    b.around(native_loop._step_length, lambda right, *arguments: 1.1 * right(*arguments))
+    b.around(native_loop._rate_of_run, lambda right, *arguments: 1.1 * right(*arguments))
 
 
 @fault(
@@ -639,7 +639,7 @@ def _(b):
     def wrong(right, group, scales, name, r):
         return right(group, scales, name, r) * (name != "head.readout")
 
-    b.around(native_loop._step_length, wrong)
+    b.around(native_loop._rate_of_run, wrong)
 
 
 @fault(

@@ -125,7 +125,12 @@ def _sequences(**changed: Any) -> native.SequenceArrays:
         (lambda: _descent(K=np.ones((2, 3)), Q=np.ones((4, 3))), "DescentRun.Q"),
         (lambda: _descent(head_width=4), "4 trained entries"),
         (lambda: _descent().fix_scores(np.ones(4), np.ones(2)), "DescentRun.token_score"),
-        (lambda: native.Iterate(np.ones((2, 2)).T[:1], np.ones(3), np.ones(9), target=1.0), "W is"),
+        (
+            lambda: native.SplittingState(
+                np.ones((2, 2)).T[:1], np.ones(3), np.ones(9), target=1.0
+            ),
+            "W is",
+        ),
     ],
 )
 def test_structs_refuse_arrays_that_do_not_fit(build: Any, field: str) -> None:
@@ -144,3 +149,7 @@ def test_structs_keep_their_arrays_alive() -> None:
     assert run.arrays["W"][3, 2] == 7.0
     assert run.arrays["W"].ctypes.data == run.W
     assert run.sequences.arrays["labels"].ctypes.data == run.data.contents.labels
+
+
+def _splitting_state(W: np.ndarray) -> native.SplittingState:
+    return native.SplittingState(W, np.ones(3), np.ones(9), target=1.0)

@@ -23,7 +23,7 @@ def _solved(name, D, Z, offsets, b, cap=math.inf, most=400):
     size = native.library.splitting_room(m, len(Z), dx, dz)
     room = np.full(size + GUARD, 7.0)
     gauge = Energy(parse_norm(name), math.isfinite(cap)).gauge
-    state = native.Iterate(W, dual, room, target=1e-11, most=most)
+    state = native.SplittingState(W, dual, room, target=1e-11, most=most)
     addresses = [native.address(x, x.dtype.type, *x.shape) for x in (order, side)]
     outcome = native.library.splitting(rows, gauge, *addresses, state)
     assert (room[size:] == 7.0).all()

@@ -72,7 +72,8 @@ def next_tokens() -> Any:
 
 def explained(model: Any) -> Callable[[Any], Any]:
     rng = np.random.default_rng(0)
-    bags, labels = rng.normal(size=(16, 3, 2)), np.arange(16) % 2
+    labels = np.arange(16) % 2
+    bags = rng.normal(size=(16, 3, 2)) + labels[:, None, None]
     model.fit(bags, labels)
     return lambda norm: model.explain(bags, labels, norm=norm, limits=Limits(steps=3)).solution
 
@@ -98,6 +99,12 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "attsvm.theory.regularization_path": lambda norm: (
         theory.regularization_path(data, head, norm, [2.0], starts=1).W
     ),
+    "attsvm.theory.implicit_bias": lambda norm: theory.implicit_bias(
+        lambda parameters: optim.SteepestDescent(parameters, lr=0.1),
+        seeds=2,
+        steps=300,
+        norms=[norm],
+    ).share[-1],
     "attsvm.theory.next_token.steepest_stage": lambda norm: (
         next_token.steepest_stage(
             next_tokens(), norm, next_token.StepRule(0.1), 3, init=np.eye(8), records=ONCE

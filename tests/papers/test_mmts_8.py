@@ -2,7 +2,6 @@
 
 import gzip
 import struct
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,9 @@ from attsvm_papers.kit import experiment
 from attsvm_papers.mmts import e8_vision_transformer as mmts_8
 from attsvm_papers.networks.published_data import VARIABLE
 
-TINY = replace(experiment("mmts-8").quick, epochs=(4, 4), records=4, seeds=1, observed=100)
+TINY = experiment("mmts-8").quick.changed(
+    {"epochs": (4, 4), "records": 4, "seeds": 1, "observed": 100}
+)
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_sets_of_images_are_those_whose_files_are_there(monkeypatch):
 
 
 def test_a_set_of_files_is_a_panel_of_its_own(folder, evidence):
-    cell, *others = mmts_8.run.cells(replace(TINY, images=("mnist",), seeds=5))
+    cell, *others = mmts_8.run.cells(TINY.changed({"images": ("mnist",), "seeds": 5}))
     assert (cell["images"], len(cell["digest"]), len(others)) == ("mnist", 64, 1)
     mnist = mmts_8.run(**cell) | {"images": np.array(["mnist"])}
     both = Evidence.concatenate([evidence, mnist])

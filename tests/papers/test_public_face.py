@@ -12,6 +12,7 @@ INNER = {
     "attsvm.datasets.attention_data",
     "attsvm.datasets.bags",
     "attsvm.datasets.queries",
+    "attsvm.optim.polyak",
     "attsvm.theory.sentences",
     "attsvm.theory.scale_free_descent",
     "attsvm.theory.next_token",

@@ -152,8 +152,9 @@ def test_an_estimator_is_shown_as_scikit_learn_shows_its_own() -> None:
     from attsvm.sklearn import AttentionSVC
 
     model = AttentionSVC(heads=2, penalty=0.125)
-    rng = np.random.default_rng(0)
-    for shown in (model, model.fit(rng.normal(size=(16, 3, 2)), np.arange(16) % 2)):
+    labels = np.arange(16) % 2
+    bags = np.random.default_rng(0).normal(size=(16, 3, 2)) + 2.0 * labels[:, None, None]
+    for shown in (model, model.fit(bags, labels)):
         bundle = shown._repr_mimebundle_()
         assert bundle["text/plain"] == repr(shown)
         assert len(repr(shown)) <= 300

@@ -449,7 +449,9 @@ def _at(values: NDArray[Any] | None, positions: IntArray) -> NDArray[Any] | None
 
 def _is_record(bag: Any) -> bool:
     """Whether this is a dictionary or a TensorDict with instances under ``X``."""
-    return not _is_frame(bag) and hasattr(bag, "keys") and hasattr(bag, "get") and "X" in bag.keys()  # noqa: SIM118
+    if _is_frame(bag) or not (hasattr(bag, "keys") and hasattr(bag, "get")):
+        return False
+    return "X" in bag.keys()  # noqa: SIM118 - a TensorDict is asked for its keys
 
 
 def _is_missing(value: Any) -> bool:

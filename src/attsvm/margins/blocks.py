@@ -61,9 +61,9 @@ class MarginBlocks:
         return (
             partial(self._blocks, k)
             if callable(self._blocks)
-            else partial(_identity, self._blocks[k])
+            else partial(_return_block, self._blocks[k])
         )
 
 
-def _identity(block: Any) -> Any:
+def _return_block(block: Any) -> Any:
     return block

@@ -23,11 +23,11 @@ from attsvm.native.structs import (
     DescentRun,
     GaugeFunction,
     Interior,
-    Iterate,
     ParameterRule,
     ProgrammeRows,
     SentenceDescent,
     SequenceArrays,
+    SplittingState,
     blas,
     check_offsets,
     pointers,
@@ -45,11 +45,11 @@ __all__ = [
     "DescentRun",
     "GaugeFunction",
     "Interior",
-    "Iterate",
     "ParameterRule",
     "ProgrammeRows",
     "SentenceDescent",
     "SequenceArrays",
+    "SplittingState",
     "address",
     "blas",
     "check_offsets",
@@ -59,7 +59,8 @@ __all__ = [
     "products_by_row",
 ]
 
-SOLVED, CONTRADICTION, STOPPED = 0, 1, 2  # how the method of active sets ends
+# How the method of active sets and the splitting end.
+SOLVED, CONTRADICTION, STOPPED = 0, 1, 2
 
 library, LEVEL = fastest_library()
 
@@ -68,6 +69,7 @@ def products_by_row(rows: NDArray[np.float64], basis: NDArray[np.float64]) -> ND
     """``rows @ basis.T``, ``(count, k)``, row by row, so that equal rows have equal bits."""
     (count, d), k = rows.shape, len(basis)
     out = np.empty((count, k))
+    # the names hold the copies while the library reads them
     rows, basis = np.ascontiguousarray(rows), np.ascontiguousarray(basis)
     library.products(
         *(address(rows, np.float64, count, d), count, d),

@@ -21,7 +21,7 @@ Batch, Interior, Blas = (
     POINTER(structs.Interior),
     POINTER(structs.Blas),
 )
-Gauge, Iterate = POINTER(structs.GaugeFunction), POINTER(structs.Iterate)
+Gauge, Iterate = POINTER(structs.GaugeFunction), POINTER(structs.SplittingState)
 Run, Runs = POINTER(structs.DescentRun), Memory
 Corpus, Training = POINTER(structs.Corpus), POINTER(structs.SentenceDescent)
 
@@ -100,6 +100,7 @@ def open_library(level: str) -> ctypes.CDLL:
     path = _FOLDER / f"attsvm.{level}{_SUFFIX}"
     try:
         library = ctypes.CDLL(str(path))
+        # a function that is missing is one that an older library does not have
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
@@ -118,6 +119,7 @@ def fastest_library() -> tuple[ctypes.CDLL, str]:
     requested = os.environ.get("ATTSVM_PROCESSOR")
     if requested not in (None, "", "baseline", "avx2"):
         raise ImportError(f"ATTSVM_PROCESSOR is {requested!r}; it must be baseline or avx2")
+    # the baseline runs everywhere, and says whether this processor has AVX2 and FMA
     library = open_library("baseline")
     is_fast = (_FOLDER / f"attsvm.avx2{_SUFFIX}").exists() and library.fast_processor()
     if requested == "avx2" and not is_fast:

@@ -22,6 +22,7 @@ def address(array: NDArray[Any], dtype: type, *shape: int) -> int:
             f"an array of {array.dtype} {array.shape} with strides {array.strides}, where the"
             f" compiled core takes {np.dtype(dtype)} {shape} in C order"
         )
+    # half the time of array.ctypes.data, which small programmes would notice
     numbers: Any = array
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(numbers))
@@ -35,6 +36,7 @@ def lapack_address(routine: str) -> int:
     """The address of a routine of SciPy's BLAS or LAPACK, ``dgemm`` for instance."""
     from scipy.linalg import cython_blas, cython_lapack
 
+    # SciPy publishes its routines as capsules: a pointer beside the text of its C type
     python = ctypes.pythonapi
     name_of = ctypes.PYFUNCTYPE(c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))
     pointer_of = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, c_char_p)(

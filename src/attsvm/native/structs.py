@@ -24,7 +24,7 @@ Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 
-def _fields(kind: Any, *names: str) -> tuple[tuple[str, Any], ...]:
+def _consecutive(kind: Any, *names: str) -> tuple[tuple[str, Any], ...]:
     """Consecutive fields of one type."""
     return tuple((name, kind) for name in names)
 
@@ -83,13 +83,14 @@ class ProgrammeRows(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "m", "n", "dx", "dz"),
-        *_fields(c_void_p, "D", "Z", "b", "cap", "offsets", "free_sign"),
+        *_consecutive(c_int64, "m", "n", "dx", "dz"),
+        *_consecutive(c_void_p, "D", "Z", "b", "cap", "offsets", "free_sign"),
     )
 
     def __init__(
         self, D: Floats, Z: Floats, b: Floats, cap: Floats, offsets: Integers, free_sign: Bytes
     ) -> None:
+        # sizes are read off the two matrices; all other arrays must agree with them
         (m, d_x), (n, d_z) = D.shape, Z.shape
         super().__init__(m, n, d_x, d_z)
         self.arrays = {}
@@ -111,13 +112,14 @@ class ActiveSet(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "m", "rank", "count"),
-        *_fields(c_void_p, "factor", "work", "rows", "side"),
+        *_consecutive(c_int64, "m", "rank", "count"),
+        *_consecutive(c_void_p, "factor", "work", "rows", "side"),
     )
 
     def __init__(self, m: int, rank: int) -> None:
         super().__init__(m, rank, 0)
         self.arrays = {}
+        # no row is free, so the factor has no entry that anybody reads
         self.point("factor", np.empty((m, m)), np.float64, m, m)
         self.point("work", np.empty(4 * m), np.float64, 4 * m)
         self.point("rows", np.empty(m, np.int64), np.int64, m)
@@ -147,10 +149,10 @@ class Batch(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "dx", "dz"),
-        *_fields(c_void_p, "D", "Z", "b", "offsets", "instances", "start"),
+        *_consecutive(c_int64, "dx", "dz"),
+        *_consecutive(c_void_p, "D", "Z", "b", "offsets", "instances", "start"),
         ("slack", c_double),
-        *_fields(c_void_p, "W", "dual", "values", "figures", "outcome", "steps"),
+        *_consecutive(c_void_p, "W", "dual", "values", "figures", "outcome", "steps"),
     )
     inputs: tuple[NDArray[Any] | None, ...]
     solutions: dict[str, NDArray[Any]]
@@ -189,6 +191,7 @@ class Batch(Struct):
             first_integer,
             first_integer + 8 * count,
         )
+        # pointers own nothing: the arrays live as long as the struct
         self.inputs = D, Z, b, offsets, instances, start
         self.solutions = {
             "W": numbers[:dual].reshape(count, d_x, d_z),
@@ -211,15 +214,16 @@ class Interior(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "box", "systems", "idle", "pattern", "tried", "patience"),
-        *_fields(c_double, "tau", "gap", "seconds"),
+        *_consecutive(c_int64, "box", "systems", "idle", "pattern", "tried", "patience"),
+        *_consecutive(c_double, "tau", "gap", "seconds"),
         ("cost", c_void_p),
-        *_fields(c_void_p, "lam", "s", "best_lam"),
-        *_fields(c_void_p, "w", "u", "v", "zu", "zv", "best_w"),
+        *_consecutive(c_void_p, "lam", "s", "best_lam"),
+        *_consecutive(c_void_p, "w", "u", "v", "zu", "zv", "best_w"),
     )
 
     def __init__(self, m: int, cost: Floats, box: bool, patience: int) -> None:
         k = len(cost)
+        # a gap of infinity: no point was met yet; a clock of infinity: none runs
         super().__init__(box=box, patience=patience, tau=-1.0, gap=math.inf, seconds=math.inf)
         self.arrays = {}
         self.point("cost", cost, np.float64, k)
@@ -232,7 +236,7 @@ class Interior(Struct):
 class Blas(Struct):
     """``Blas``: SciPy's matrix product and factorisations, for kernels on large matrices."""
 
-    _fields_ = _fields(c_void_p, "gemm", "potrf", "syrk", "trsm", "getrf", "getrs")
+    _fields_ = _consecutive(c_void_p, "gemm", "potrf", "syrk", "trsm", "getrf", "getrs")
 
     def __init__(self) -> None:
         super().__init__(*(lapack_address(f"d{routine}") for routine, _ in self._fields_))
@@ -261,7 +265,7 @@ class GaugeFunction(Struct):
         self.arrays = {}
 
 
-class Iterate(Struct):
+class SplittingState(Struct):
     """``Iterate``: the iterate of a splitting, and how far to go.
 
     Args:
@@ -275,9 +279,9 @@ class Iterate(Struct):
     """
 
     _fields_ = (
-        *_fields(c_void_p, "W", "lam", "room"),
-        *_fields(c_double, "t", "target", "enough", "error"),
-        *_fields(c_int64, "most", "warm", "easy", "iterations", "exchanges"),
+        *_consecutive(c_void_p, "W", "lam", "room"),
+        *_consecutive(c_double, "t", "target", "enough", "error"),
+        *_consecutive(c_int64, "most", "warm", "easy", "iterations", "exchanges"),
     )
 
     def __init__(
@@ -292,6 +296,7 @@ class Iterate(Struct):
         easy: bool = False,
     ) -> None:
         super().__init__(target=target, enough=enough, most=most, easy=easy)
+        # W and lam agree with the programme that the caller passes beside the iterate
         self.arrays = {}
         self.point("W", W, np.float64, *W.shape)
         self.point("lam", lam, np.float64, len(lam))
@@ -313,9 +318,9 @@ class SequenceArrays(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "n", "N", "d_k", "d_x", "d_z", "chunks", "longest"),
-        *_fields(c_void_p, "keys", "queries", "labels", "values", "means", "is_zero"),
-        *_fields(c_void_p, "start", "chunk_start"),
+        *_consecutive(c_int64, "n", "N", "d_k", "d_x", "d_z", "chunks", "longest"),
+        *_consecutive(c_void_p, "keys", "queries", "labels", "values", "means", "is_zero"),
+        *_consecutive(c_void_p, "start", "chunk_start"),
     )
 
     def __init__(
@@ -344,6 +349,7 @@ class SequenceArrays(Struct):
         self.point("labels", labels, np.float64, n)
         self.point("start", start, np.int64, n + 1)
         self.point("chunk_start", chunk_start, np.int64, count + 1)
+        # a fixed head reads scores in place of values
         if values is not None:
             tokens, means, is_zero = values
             self.d_x = d_x = tokens.shape[1]
@@ -369,9 +375,9 @@ class ParameterRule(ctypes.Structure):
     """
 
     _fields_ = (
-        *_fields(c_int64, "kind", "normalize", "keeps_dual"),
-        *_fields(c_double, "lr", "eps", "inverse_whole", "inverse_rest"),
-        *_fields(c_double, "forward_whole", "forward_rest"),
+        *_consecutive(c_int64, "kind", "normalize", "keeps_dual"),
+        *_consecutive(c_double, "lr", "eps", "inverse_whole", "inverse_rest"),
+        *_consecutive(c_double, "forward_whole", "forward_rest"),
     )
 
 
@@ -408,13 +414,13 @@ class DescentRun(Struct):
 
     _fields_ = (
         ("data", POINTER(SequenceArrays)),
-        *_fields(c_int64, "loss", "head_width", "inner", "stacked", "stopped_at"),
-        *_fields(c_double, "penalty", "best_loss_excess", "polyak_factor"),
+        *_consecutive(c_int64, "loss", "head_width", "inner", "stacked", "stopped_at"),
+        *_consecutive(c_double, "penalty", "best_loss_excess", "polyak_factor"),
         ("rules", ParameterRule * 2),
-        *_fields(c_void_p, "W", "moved_queries", "K", "Q", "dual", "head_dual", "head"),
-        *_fields(c_void_p, "token_score", "intercept_score", "best_score"),
-        *_fields(c_void_p, "winner", "margin", "softmax_sum"),
-        *_fields(c_double, "log_gradient_norm", "mean_loss"),
+        *_consecutive(c_void_p, "W", "moved_queries", "K", "Q", "dual", "head_dual", "head"),
+        *_consecutive(c_void_p, "token_score", "intercept_score", "best_score"),
+        *_consecutive(c_void_p, "winner", "margin", "softmax_sum"),
+        *_consecutive(c_double, "log_gradient_norm", "mean_loss"),
         ("workspace", c_void_p),
     )
     sequences: SequenceArrays
@@ -448,6 +454,7 @@ class DescentRun(Struct):
             penalty=penalty,
         )
         self.arrays, self.sequences = {}, sequences
+        # sizes are those of the sequences, checked when they were laid out
         n, d_k, d_z = sequences.n, sequences.d_k, sequences.d_z
         for name, array in (("W", W), ("dual", dual)):
             if array is not None:
@@ -466,6 +473,7 @@ class DescentRun(Struct):
         self.point("softmax_sum", softmax_sum, np.float64, n)
         if head_width not in (0, sequences.d_x, sequences.d_x + 1) or head_width > len(head):
             raise TypeError(f"{head_width} trained entries of a head of {len(head)}")
+        # rules are numbers, copied into the struct
         for k, rule in enumerate(rules or ()):
             self.rules[k] = rule
 
@@ -503,9 +511,9 @@ class Corpus(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "K", "classes", "tokens", "sentences"),
-        *_fields(c_void_p, "token", "log_count", "start", "run_start", "query"),
-        *_fields(c_void_p, "winner", "label", "log_weight", "gram", "orthonormal"),
+        *_consecutive(c_int64, "K", "classes", "tokens", "sentences"),
+        *_consecutive(c_void_p, "token", "log_count", "start", "run_start", "query"),
+        *_consecutive(c_void_p, "winner", "label", "log_weight", "gram", "orthonormal"),
     )
 
     def __init__(
@@ -538,6 +546,7 @@ class Corpus(Struct):
         self.point("label", label, np.int64, sentences)
         self.point("log_weight", log_weight, np.float64, sentences)
         self.point("gram", gram, np.float64, runs, K, K)
+        # orthonormal embeddings need no products with the Gram matrix
         orthonormal = (gram == np.eye(K)).all(axis=(-2, -1))
         self.point("orthonormal", orthonormal, np.bool_, runs)
 
@@ -566,12 +575,12 @@ class SentenceDescent(Struct):
     """
 
     _fields_ = (
-        *_fields(c_int64, "rule", "loss", "textbook", "counts_rises", "joint_norm"),
-        *_fields(c_double, "decay", "polyak_factor"),
-        *_fields(c_void_p, "lr", "lr_output", "floor"),
+        *_consecutive(c_int64, "rule", "loss", "textbook", "counts_rises", "joint_norm"),
+        *_consecutive(c_double, "decay", "polyak_factor"),
+        *_consecutive(c_void_p, "lr", "lr_output", "floor"),
         ("count", c_int64),
-        *_fields(c_void_p, "record_steps", "A", "scores", "B", "values"),
-        *_fields(c_void_p, "A_records", "B_records", "ends"),
+        *_consecutive(c_void_p, "record_steps", "A", "scores", "B", "values"),
+        *_consecutive(c_void_p, "A_records", "B_records", "ends"),
     )
 
     def __init__(
@@ -589,12 +598,9 @@ class SentenceDescent(Struct):
         polyak_factor: float = 1.0,
     ) -> None:
         super().__init__(rule, loss, textbook, counts_rises, joint_norm, decay, polyak_factor)
-        runs, K, classes, count = (
-            len(corpus.arrays["gram"]),
-            corpus.K,
-            corpus.classes,
-            len(record_steps),
-        )
+        runs, count = len(corpus.arrays["gram"]), len(record_steps)
+        K, classes = corpus.K, corpus.classes
+        # a method has some of these arrays; each has one shape
         shapes = {
             **dict.fromkeys(("lr", "lr_output", "floor"), (runs,)),
             **dict.fromkeys(("A", "scores"), (runs, K, K)),
@@ -612,6 +618,6 @@ class SentenceDescent(Struct):
 
 
 STRUCTS: tuple[type[ctypes.Structure], ...] = (
-    *(ProgrammeRows, ActiveSet, Batch, Interior, Blas, GaugeFunction, Iterate),
+    *(ProgrammeRows, ActiveSet, Batch, Interior, Blas, GaugeFunction, SplittingState),
     *(SequenceArrays, ParameterRule, DescentRun, Corpus, SentenceDescent),
 )

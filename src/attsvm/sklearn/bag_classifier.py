@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from attsvm.base.errors import InputError
 from attsvm.base.progress import reporter
+from attsvm.base.softmax import softmax_rows
 from attsvm.base.thread_limits import one_thread
 from attsvm.datasets.attention_data import (
     AttentionData,
@@ -286,8 +287,7 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         values = self.calibration_ * self._read(X, bag_ids)[1].values
         if values.shape[1] == 1:
             values = np.hstack([np.zeros_like(values), values])
-        powers = np.exp(values - values.max(axis=1, keepdims=True))
-        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+        return softmax_rows(values)
 
     def score(
         self,

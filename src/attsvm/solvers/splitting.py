@@ -341,7 +341,7 @@ class _Search:
         rows = native.ProgrammeRows(p.D, p.Z, p.b, p.cap, p.offsets, np.zeros(p.m, np.uint8))
         order, side = np.empty(p.m, np.int64), np.zeros(p.m, np.uint8)
         W, dual = np.zeros(shape), np.zeros(p.m)
-        state = native.Iterate(
+        state = native.SplittingState(
             *(W, dual, _scratch(library.splitting_room(p.m, len(p.Z), *shape))),
             target=self.aim,
             enough=0.5 * self.request.tol,

@@ -20,6 +20,7 @@ from scipy.special import expit, log_expit
 
 from attsvm.attention import Exponential, Linear, Logistic, Loss
 from attsvm.base.errors import InputError
+from attsvm.base.softmax import softmax_rows
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, centred_tokens
 from attsvm.margins import token_scores
 from attsvm.margins.checks import reals
@@ -332,8 +333,7 @@ class Pair:
             v, W, pull = self.split(x, r, R)
             logits = (self.keys @ (self.queries @ W.T)[:, :, None])[:, :, 0]
             logits = np.where(data.mask, logits, -np.inf)
-            s = np.exp(logits - logits.max(axis=1, keepdims=True))
-            s /= s.sum(axis=1, keepdims=True)
+            s = softmax_rows(logits)
             outputs = (s[:, None, :] @ data.tokens)[:, 0]
             scores = data.labels[:, None] * (data.tokens @ v)
             u = data.labels * (outputs @ v)

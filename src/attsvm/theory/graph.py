@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
+from attsvm.base.softmax import softmax_rows
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import equality_basis
 from attsvm.solvers import max_margin_batch
@@ -243,8 +244,7 @@ def token_masses(data: NextTokenData, W: ArrayLike) -> FloatArray:
     scores = E @ weights @ E.T  # (..., K, K), token by query
     logits = scores[..., tokens, data.queries[:, None]]
     logits = np.where(count > 0, logits, -np.inf)
-    masses = count * np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return masses / masses.sum(axis=-1, keepdims=True)
+    return softmax_rows(logits, count)
 
 
 def leading_tokens(orders: PartialOrders, data: NextTokenData) -> BoolArray:

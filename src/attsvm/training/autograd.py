@@ -77,6 +77,7 @@ class AutogradEngine:
         self._scale = LogScale() if scale_free and self._rescales else None
         self._rates = [group["lr"] for group in groups]
         weight = next(iter(model.weights.values()))
+        # a run's own step length is a share of the step that the optimiser takes for all
         self._shares = StepShares(model, optimizer, step_scale) if step_scale else None
         self._parameters = list(model.parameters())
         trained = [parameter for group in groups for parameter in group["params"]]
@@ -204,6 +205,7 @@ class AutogradEngine:
         self._clear_gradients()
         with torch.no_grad():
             selection, combined = model.selection(self._sequences), model.combined()
+        # probability of the winner, out of its logarithm
         probability = torch.exp(
             selection.log_probability.gather(-1, selection.winner[..., None])[..., 0]
         )
@@ -249,6 +251,7 @@ class AutogradEngine:
             f"model.{name}": value.detach().cpu().numpy().copy()
             for name, value in self._model.state_dict().items()
         }
+        # the optimiser's tensors, by the number of their parameter
         for index, entries in self._optimizer.state_dict()["state"].items():
             for key, value in entries.items():
                 if not isinstance(value, (Tensor, int, float)):
@@ -289,6 +292,7 @@ class AutogradEngine:
             if name.startswith(prefix)
         }
         self._model.load_state_dict(values)
+        # hyper-parameters stay those of the call; the digest has compared them
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in arrays.items():
             if name.startswith("optimizer."):
@@ -375,6 +379,7 @@ class StepShares:
         self._mirror = optimizer if isinstance(optimizer, MirrorDescent) else None
         self._groups: dict[int, dict[str, Any]] = {}
         for group in optimizer.param_groups if self._mirror else ():
+            # weights that decay between two mirror maps are no point of a line in the dual
             if group["weight_decay"] and group["decay_mode"] == "primal" and group["p"] != 2:
                 raise InputError(
                     "step_scale scales steps of the dual, and decay_mode='primal' with p other"

@@ -73,7 +73,7 @@ class NativeLoop:
         instances = read_instances(data, model.inputs, _READOUT in self._groups, reducible)
         self._instances = instances * (runs // len(instances))  # one per run
         self._stacked = "KQ" in model.weights
-        self._start, self._head = _start_weights(model, runs), _head_rows(model, runs)
+        self._start, self._head = _start_weights(model, runs), _heads_of_runs(model, runs)
         self._head_width = 0
         if _READOUT in self._groups:
             self._head_width = self._head.shape[1] - (not model.head.has_intercept)
@@ -93,6 +93,7 @@ class NativeLoop:
         """The arrays that move, ``(runs, ...)`` each: weights transposed, in coordinates of what
         keys and queries span.
         """
+        # transposed, so that rows of W meet rows of keys in memory
         state = {"head": self._head}
         pairs = list(enumerate(self._instances))
         if len(self._start) == 2:
@@ -115,7 +116,7 @@ class NativeLoop:
         if "K" in state:  # memory for the product of the factors
             state["W"] = np.zeros((int(sequences.d_z), int(sequences.d_k)))
         first, second = (
-            _step_rule(self._groups[name], _step_length(self._groups[name], scales, name, r))
+            _step_rule(self._groups[name], _rate_of_run(self._groups[name], scales, name, r))
             for name in (self._first, self._second)
         )
         run = native.DescentRun(
@@ -132,6 +133,7 @@ class NativeLoop:
         )
         if self._head_width:
             return run
+        # scores of a fixed head are computed once
         score, intercept_score = instance.scores(head[:-1]), instance.labels * head[-1]
         best = np.maximum.reduceat(score, instance.start[:-1]) + intercept_score
         run.fix_scores(score, intercept_score, best)
@@ -207,6 +209,7 @@ class NativeLoop:
         """Loss, selection and norms at the present weights."""
         native.library.evaluate_runs(self._pointers, 0, len(self._runs), self._room.ctypes.data)
         parameters = self._full_parameters()
+        # the core knows the loss of the margins; the penalty is added here
         loss = np.array([run.mean_loss for run in self._runs])
         if self._penalty.any():
             squares = sum(np.einsum("rij,rij->r", array, array) for array in parameters)
@@ -309,7 +312,7 @@ def _start_weights(model: Attention, runs: int) -> list[FloatArray]:
     ]
 
 
-def _head_rows(model: Attention, runs: int) -> FloatArray:
+def _heads_of_runs(model: Attention, runs: int) -> FloatArray:
     """The head of every run, ``(runs, d_x + 1)``, the intercept last."""
     readout = model.head.readout.detach()[..., 0].expand(runs, -1).numpy()
     no_intercept = np.zeros((runs, 0 if model.head.has_intercept else 1))
@@ -343,7 +346,7 @@ def _mirror_image(weights: FloatArray, group: dict[str, Any]) -> FloatArray:
     return image
 
 
-def _step_length(
+def _rate_of_run(
     group: dict[str, Any], scales: Mapping[str, FloatArray], name: str, r: int
 ) -> float:
     """The step length of parameter ``name`` in run ``r``."""
@@ -353,6 +356,7 @@ def _step_length(
 def _step_rule(group: dict[str, Any], lr: float) -> native.ParameterRule:
     """The rule by which a parameter of this group moves."""
     if "p" in group:
+        # at p = 2 the mirror map is the identity, and the weights are their own dual
         forward, inverse = mirror_exponents(float(group["p"]))
         keeps_dual = group["p"] != 2
         powers = inverse.integer, inverse.fraction, forward.integer, forward.fraction
@@ -371,6 +375,7 @@ def _loss_above_floor(best: FloatArray, loss: int, floor: float) -> float:
         loss: 0 logistic, 1 exponential, 2 linear.
         floor: the infimum that Polyak's step aims at.
     """
+    # the three losses of Attention, in the order of their codes
     losses = np.logaddexp(0.0, -best), np.exp(-best), -best
     excess = float(np.mean(losses[loss])) - floor
     # 1e-13: the rounding of a mean that was summed in another order
@@ -412,6 +417,7 @@ def unsupported(
         >>> unsupported(model, torch.optim.RMSprop(model.parameters()))
         'the optimizer is RMSprop, neither SteepestDescent nor MirrorDescent'
     """
+    # the model first, then its loss, the schedule and the steps, last the tensors
     groups = optimizer.param_groups
     trained = {id(parameter): parameter for group in groups for parameter in group["params"]}
     readout = getattr(model.head, "readout", None)

@@ -128,6 +128,7 @@ def train(
         >>> run.backend, bool(run.direction_gap(best)[-1] < run.direction_gap(best)[1])
         ('compiled', True)
     """
+    # what is refused is refused before anything is computed
     if not isinstance(model, Attention):
         raise InputError(
             f"model is {kind(model)}; give an attsvm.attention.Attention, as in"
@@ -158,6 +159,7 @@ def train(
     engine_class = _choose_engine(model, optimizer, backend, schedule)
     engine: Engine = engine_class(model, data, optimizer, scales, schedule)
     record_steps = (LogSpaced() if record is None else record).steps(int(steps))
+    # the digest reads all data, so it is computed only where a state is written or read
     fingerprint = (
         ""
         if checkpoint is None and resume is None
@@ -167,6 +169,7 @@ def train(
     def is_last(latest: Record) -> bool:
         return stop is not None and stop(latest)
 
+    # a resumed run goes on from the very numbers of the state
     step, seconds, records = 0, 0.0, list[Record]()
     ended = False
     if resume is not None:
@@ -191,10 +194,12 @@ def train(
                 report(step, int(steps), _progress_figures(records, seconds))
             continue
         # 2. steps up to the next record, as many as one block holds
+        # ``checkpoint_seconds=0`` asks for a state after every single step
         count = min(
             int(record_steps[len(records)]) - step,
             block if checkpoint is None or checkpoint_seconds > 0 else 1,
         )
+        # the clock is that of training alone: records and checkpoints do not count
         started = time.perf_counter()
         engine.advance(step, count)
         spent = time.perf_counter() - started
@@ -236,6 +241,7 @@ def _choose_engine(
                 "the optimizer holds a parameter that the model does not have; build it from this"
                 " model's parameters()"
             )
+    # the compiled loop wherever nothing speaks against it
     reason = None if backend == "autograd" else unsupported(model, optimizer, schedule)
     if reason is not None and backend == "compiled":
         raise InputError(
@@ -276,6 +282,7 @@ def _make_record(
         "loss": evaluation.loss,
         "selected": evaluation.selected,
         "softmax_probability": evaluation.softmax_probability,
+        # Frobenius's norm of every run, without a copy of W
         "norm": np.sqrt(np.einsum("rij,rij->r", evaluation.W, evaluation.W)),
         "log_gradient_norm": evaluation.log_gradient_norm,
         "W": evaluation.W,
@@ -283,6 +290,7 @@ def _make_record(
         "intercept": evaluation.intercept,
     }
     parameters = dict(evaluation.parameters)
+    # a model without run axis is one run to the loops
     if model.runs is None:
         fields = {name: value[0] for name, value in fields.items()}
         parameters = {name: value[0] for name, value in parameters.items()}
@@ -306,6 +314,7 @@ def _progress_figures(records: list[Record], seconds: float) -> dict[str, float]
 
 def _write_back(model: Attention, last: Record, trained_head: bool) -> None:
     """Copy the weights of a record, and its head if that was trained, into the model."""
+    # factors are recorded by name beside W, their product
     for name, weight in model.weights.items():
         weight.copy_(torch.as_tensor(last.parameters.get(name, last.W)))
     if trained_head:
@@ -326,6 +335,7 @@ def _step_scales(
     """
     if step_scale is None:
         return {}
+    # factors without names scale every parameter
     names = [name for name, _ in model.named_parameters()]
     by_name = (
         dict(step_scale) if isinstance(step_scale, Mapping) else dict.fromkeys(names, step_scale)
@@ -368,6 +378,7 @@ def _fingerprint(
     state.
     """
     digest = hashlib.blake2b(digest_size=16)
+    # what moves is in the state; what does not is in the digest
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     fixed = [
         value.detach().cpu().numpy()
@@ -381,6 +392,7 @@ def _fingerprint(
         if callable(schedule)
         else []
     )
+    # a function has no bytes: its values at all steps stand for it
     rates = [
         np.array([float(function(step)) for step in range(int(record_steps[-1]))])
         for function in functions
@@ -398,6 +410,7 @@ def _fingerprint(
     ]:
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).data)
+    # hyper-parameters, with all digits, and which parameters they are for
     groups = [
         {key: _setting_text(value) for key, value in group.items() if key != "params"}
         for group in optimizer.param_groups

@@ -178,6 +178,7 @@ class TrainState(Compact):
             "seconds": np.array(self.seconds),
             "fingerprint": np.frombuffer(bytes.fromhex(self.fingerprint), dtype=np.uint8).copy(),
         }
+        # records become columns, so that a file has few entries however many records there are
         flat |= flatten("state", self.arrays)
         if self.records:
             columns = [record.to_arrays() for record in self.records]
@@ -200,6 +201,7 @@ class TrainState(Compact):
                 f"the checkpoint has no {', '.join(sorted(missing))}; it was not written by"
                 " TrainState.to_arrays"
             )
+        # back from columns to records
         columns = gather("record", arrays)
         count = len(columns["step"]) if columns else 0
         return cls(
@@ -280,6 +282,7 @@ class Trajectory:
         head_snapshots: bool,
     ) -> Trajectory:
         """Stack records along a first axis."""
+        # without snapshots only the last weights are kept, with an axis of length one
         weights = records if snapshots else records[-1:]
         heads = records if head_snapshots else records[-1:]
         records_of = {"W": weights, "head": heads, "intercept": heads}
@@ -308,6 +311,7 @@ class Trajectory:
 
     def __repr__(self) -> str:
         runs = "" if self.runs is None else f", {self.runs} runs"
+        # runs that stopped are rare, and said only then
         stopped = int(np.count_nonzero(np.asarray(self.stopped_at) >= 0))
         ended = f", {stopped} stopped early" if stopped else ""
         return (
@@ -364,6 +368,7 @@ class Trajectory:
         Raises:
             InputError: the shapes do not match, or there is no potential of that exponent.
         """
+        # the solution comes first: the divergence is not symmetric
         goal = _target_of(self.W, target)
         return PowerPotential(p).direction_divergence(np.broadcast_to(goal, self.W.shape), self.W)
 
@@ -371,6 +376,7 @@ class Trajectory:
         """``(R[, runs])``: share of queries whose selected token has at least this softmax
         probability.
         """
+        # over queries, which are the axes behind those of records and runs
         return np.mean(
             self.softmax_probability >= threshold,
             axis=tuple(range(self.loss.ndim, self.softmax_probability.ndim)),
@@ -389,6 +395,7 @@ class Trajectory:
         Raises:
             InputError: an array is missing.
         """
+        # a file that lacks an array is refused by name
         missing = [name for name in (*_ARRAYS, "backend") if name not in arrays]
         if missing:
             raise InputError(
@@ -445,6 +452,7 @@ class DirectionWithin:
         """Upper bounds ``(...)`` on the direction gaps of weights ``(..., d_x, d_z)`` to the exact
         solutions.
         """
+        # only Frobenius's hard margins bound the angle by the gap
         targets = self.target if isinstance(self.target, Sequence) else [self.target]
         solutions = [target for target in targets if hasattr(target, "gap")]
         if any(
@@ -488,6 +496,7 @@ def direction_gap(
         >>> direction_gap(2 * np.eye(2), np.eye(2)).item(), direction_gap([[1, 0]], [[0, 1]]).item()
         (0.0, 1.0)
     """
+    # unit matrices are subtracted, not inner products from one: no digits cancel
     weights = floats("W", W)
     goal = _target_of(weights, target)
     gap: FloatArray = Frobenius().direction_divergence(goal, weights)
@@ -497,6 +506,7 @@ def direction_gap(
 
 def _target_of(weights: FloatArray, target: Any) -> FloatArray:
     """The weights of a target, or of one target per run."""
+    # trailing axes must agree; a run axis may be there or not
     goal = _target_weights(target)
     if weights.shape[-goal.ndim :] != goal.shape:
         raise InputError(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attsvm import AttentionData
+from attsvm.base.softmax import softmax_rows
 from attsvm.datasets.attention_data import FloatArray
 
 EPSILON = 2.0**-52
@@ -63,8 +64,7 @@ def _loss_gradients(
     """Gradients of the mean logistic loss of every run, for the weights and the head."""
     images = np.einsum("rjk,rik->rij", W, Z)
     logits, score = np.einsum("ritj,rij->rit", X, images), np.einsum("ritj,rj->rit", X, v)
-    s = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    s /= s.sum(axis=-1, keepdims=True)
+    s = softmax_rows(logits)
     output = (s * score).sum(axis=-1)
     slope = (-y / (1.0 + np.exp(y * output)) / y.shape[1])[..., None]
     pulls = np.einsum("rit,ritj->rij", slope * (s * (score - output[..., None])), X)

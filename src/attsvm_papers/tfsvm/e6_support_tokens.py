@@ -14,6 +14,7 @@ import numpy as np
 
 from attsvm import AttentionData, max_margin_batch, optimal_tokens, token_scores, train
 from attsvm.attention import Attention
+from attsvm.base.softmax import softmax_rows
 from attsvm.datasets import unit_sphere
 from attsvm.margins import selection_batch
 from attsvm.optim import SteepestDescent
@@ -109,8 +110,7 @@ def _alignment(data: Any, scores: Any, solution: Any, seed: int) -> float:
     sizes = 10.0 ** generator.uniform(-1, 1.5, POINTS) * solution.norm
     W *= (sizes / np.linalg.norm(W, axis=(1, 2)))[:, None, None]
     logits = np.einsum("ntd,pnd->pnt", tokens, queries @ W.mT, optimize=True)
-    s = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    s /= s.sum(axis=-1, keepdims=True)
+    s = softmax_rows(logits)
     # Everything relative to the token of largest probability: where it has nearly all, scores minus
     # their mean would be rounding alone.
     first = s.argmax(axis=-1)[..., None]

@@ -17,6 +17,7 @@ from attsvm import (
     selection_margins,
     token_scores,
 )
+from attsvm.base.softmax import softmax_rows
 from attsvm.datasets import orthonormal, unit_sphere
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import split
@@ -188,8 +189,7 @@ def log_mean_excess(
 
     def value(W: FloatArray) -> tuple[float, FloatArray]:
         logits = np.einsum("ntd,nd->nt", data.tokens, data.queries @ W.T)
-        s = np.exp(logits - logits.max(axis=1, keepdims=True))
-        s /= s.sum(axis=1, keepdims=True)
+        s = softmax_rows(logits)
         excesses, slope = excess(s)
         pull = s * (slope - np.sum(s * slope, axis=1, keepdims=True))
         total = float(excesses.mean())
