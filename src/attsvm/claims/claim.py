@@ -329,9 +329,10 @@ def true(because: str, share: float = 1.0) -> Expectation:
 
 Source = Literal["paper", "authors' code", "recalled", "ours"]
 Outcome = Literal["holds", "fails", "not shown", "not applicable"]
-Failure = Literal["", "ours is stronger", "scale", "not reproduced"]
+Failure = Literal["", "ours is stronger", "scale", "refuted", "not reproduced"]
 """What a failing verdict says of the statement: it asks for more than the theorem beside it; it
-lacks steps, sizes or trials; or neither, so that it is not reproduced.
+lacks steps, sizes or trials; it is a hypothesis of this project that the evidence refutes; or none
+of these, so that it is not reproduced.
 """
 
 Measure = Callable[[Evidence], ArrayLike | Mapping[str, ArrayLike]]
