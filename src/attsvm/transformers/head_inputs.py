@@ -89,7 +89,7 @@ class HeadInputs:
         K, Q = self._factors(self._h)
         left, upper = np.linalg.qr(K.T)
         right, lower = np.linalg.qr(Q.T)
-        U, s, Vt = np.linalg.svd(upper @ lower.T)
+        U, s, Vt = np.linalg.svd(upper @ lower.T, full_matrices=False)
         is_nonzero = s > 1e-10 * s[0]
         return left @ U[:, is_nonzero], s[is_nonzero], Vt[is_nonzero] @ right.T
 
