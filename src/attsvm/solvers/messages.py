@@ -81,13 +81,13 @@ def _describe_status(solution: Any) -> str:
 
 
 def _count_support(solution: Any) -> str:
-    """How many constraints support the solution, of how many."""
+    """Numbers of supporting and of all constraints, in words."""
     count = solution.constraints or solution.margins.m
     return f"{len(solution.support)} of {count} constraints"
 
 
 def _count_equalities(margins: Margins) -> str:
-    """How many constraints are equalities, where some are."""
+    """Number of equalities in words; empty without any."""
     count = int(margins.equalities.sum())
     return f", {count} of them equalities" if count else ""
 
@@ -137,7 +137,7 @@ def _describe_demands(margins: Margins, rows: IntArray) -> list[str]:
 
 
 def _describe_demand(margins: Margins, i: int) -> str:
-    """What sequence ``i`` asks for, in the words of its programme."""
+    """Demand of sequence ``i`` in the words of its programme."""
     token = int(margins.selected[i])
     number = _sequence_number(margins, i)
     if margins.kind == "label":
