@@ -272,8 +272,8 @@ def equilibrate(
             are float64 numbers.
     """
     # 1. Rows.
-    D, d_exponent = unit_rows(margins.differences, options)
-    Z, z_exponent = unit_rows(margins.queries, options)
+    D, d_exponent = equilibrate_rows(margins.differences, options)
+    Z, z_exponent = equilibrate_rows(margins.queries, options)
     sequence = margins.sequence
     row_exponent = -(d_exponent + z_exponent[sequence])
     # 2. Right-hand sides.
@@ -327,7 +327,9 @@ def _merge_queries(
     return np.ascontiguousarray(Z[first]), np.append(offsets[first], offsets[-1])
 
 
-def unit_rows(rows: FloatArray, options: ProgrammeOptions = OPTIONS) -> tuple[FloatArray, IntArray]:
+def equilibrate_rows(
+    rows: FloatArray, options: ProgrammeOptions = OPTIONS
+) -> tuple[FloatArray, IntArray]:
     """Rows divided by a power of two of their size, and the exponents."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     unit, exponent = np.empty_like(rows), np.empty(len(rows), dtype=np.int64)

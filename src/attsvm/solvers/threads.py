@@ -33,7 +33,7 @@ class ThreadOptions:
 
 
 class _OfThisThread(threading.local):
-    """What is known of the programme that a thread solves."""
+    """Size and options of the programme that a thread solves."""
 
     is_large = False
     options = ThreadOptions()

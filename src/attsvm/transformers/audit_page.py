@@ -16,7 +16,6 @@ from attsvm.base.files import digest
 from attsvm.base.printable import visible
 from attsvm.norms import parse_norm
 from attsvm.report.page import POLICY, document
-from attsvm.transformers.capture import Recording
 from attsvm.transformers.drawing import Drawing
 from attsvm.transformers.head_descriptions import (
     KIND_PHRASES,
@@ -27,6 +26,7 @@ from attsvm.transformers.head_descriptions import (
     strip_marks,
 )
 from attsvm.transformers.head_findings import PENDING, Comparison, Head, Support
+from attsvm.transformers.recording import Recording
 
 NAN = float("nan")
 _SCRIPT = Path(__file__).parents[1] / "report" / "templates" / "probe.js"

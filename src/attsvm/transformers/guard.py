@@ -29,7 +29,6 @@ from torch.optim import Optimizer
 
 from attsvm.base.errors import InputError
 from attsvm.transformers.attention_calls import AttentionCall, CallObserver
-from attsvm.transformers.capture import force_fused_attention
 from attsvm.transformers.growth import (
     DEFAULT_GROWTH,
     GrowthOptions,
@@ -45,6 +44,7 @@ from attsvm.transformers.head_weights import (
     weight_inner_products,
 )
 from attsvm.transformers.logit_statistics import logit_statistics, query_blocks
+from attsvm.transformers.registered_attention import observed_registry
 
 _NORMALISING_MODULES = ("q_norm", "k_norm", "query_norm", "key_norm", "q_layernorm", "k_layernorm")
 
@@ -250,7 +250,7 @@ class LogitGuard:
         if self._observer.running or self.steps < self._next_measurement:
             return
         self._started = True
-        self._measuring.enter_context(force_fused_attention(self._model))
+        self._measuring.enter_context(observed_registry(self._model, self._observer))
         try:
             self._measuring.enter_context(torch.compiler.set_stance("force_eager"))
         except RuntimeError as error:
@@ -476,34 +476,48 @@ def _join_passes(layers: list[list[tuple[Tensor, Tensor]]]) -> list[list[float]]
     return statistics
 
 
+def _pressure(products: Tensor, logits: Tensor, softcap: float | None, tau: float) -> Tensor:
+    r"""The size ``s'`` of products that asks for the factor :math:`\tau/s'` on them.
+
+    A factor :math:`g` acts on products :math:`s` before the soft cap :math:`c` and the bias
+    :math:`b`. Without a cap, :math:`g s+b\le\tau` asks for :math:`g\le\tau/(s/(1-b/\tau))`. With
+    one, :math:`c\tanh(g s/c)\le\tau-b` asks for :math:`g\le c\,\mathrm{artanh}((\tau-b)/c)/s`,
+    and for nothing where :math:`\tau-b\ge c`.
+    """
+    capped = products if softcap is None else softcap * torch.tanh(products / softcap)
+    room = tau - (logits - capped)
+    if softcap is None:
+        return torch.where(room > 0, products * tau / room, products)
+    reach = softcap * torch.atanh((room / softcap).clamp(1e-6, 1 - 1e-6))
+    return torch.where(room >= softcap, -torch.inf, products * tau / reach)
+
+
 def _measure_call(call: AttentionCall, tau: float) -> tuple[Tensor, Tensor]:
     r"""Per head of one call, ``(2, heads)``: the largest logit and the largest that a factor on
     keys and queries has to bring to tau; and the means of margin and entropy over queries.
 
-    The two largest differ where the model adds a bias :math:`b` to products :math:`s`: a factor
-    :math:`g` acts on the products alone, and :math:`g s+b\le\tau` asks for
-    :math:`g\le\tau/(s/(1-b/\tau))`.
+    The two largest differ where the model caps products, or adds a bias: see :func:`_pressure`.
     """
     B, H, Tq, _ = call.q.shape
     q, k = call.q.float(), call.k.float()  # sixteen bits are what the pass has, not what we add
     k = k.repeat_interleave(H // k.shape[1], dim=1)
-    has_bias = call.mask is not None and call.mask.dtype != torch.bool
+    has_bias = call.softcap is not None or (call.mask is not None and call.mask.dtype != torch.bool)
     largest = torch.full((2, H), -torch.inf, device=q.device)
     sums, counts = torch.zeros((2, H), device=q.device), torch.zeros((2, H), device=q.device)
     # a block of queries at a time, so that no T x T matrix is held
     for block in query_blocks(Tq, B * H * k.shape[2]):
         rows = torch.arange(block.start, block.stop, device=q.device)
         products = call.scale * (q[:, :, block] @ k.mT)
-        logits = call.masked(products, rows)
+        logits = call.logits(products, rows)
         pressure = None
         if has_bias:
             # masks of some models are finite: what is this low counts as hidden
             hidden = logits <= 0.5 * torch.finfo(torch.float32).min
             logits = logits.masked_fill(hidden, -torch.inf)
-            room = 1.0 - (logits - products) / tau
-            pressure = torch.where(room > 0, products / room, products)
+            pressure = _pressure(products, logits, call.softcap, tau)
             pressure = pressure.masked_fill(hidden, -torch.inf)
-        queries = logit_statistics(logits)  # of queries that see no key: not a number
+        # of queries that see no key: not a number
+        queries = logit_statistics(logits, sinks=call.sinks)
         peaks = [queries.peak, queries.peak if pressure is None else pressure.amax(dim=-1)]
         largest = torch.maximum(largest, torch.stack([peak.amax(dim=(0, 2)) for peak in peaks]))
         has_key = queries.peak != -torch.inf

@@ -14,8 +14,8 @@ import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import PairMargins, pair_margins
-from attsvm.transformers.capture import Layer
 from attsvm.transformers.null_weights import reflection
+from attsvm.transformers.recording import Layer
 from attsvm.transformers.selections import Classes, token_classes
 
 
