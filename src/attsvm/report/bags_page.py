@@ -321,7 +321,7 @@ class _ModelOfBags:
         evidence = self.evidence
         return {
             "bags": self.bags.n,
-            "instances": len(self.bags.rows),
+            "instances": int(self.bags.offsets[-1]),
             "correct": int(self.correct.sum()),
             "accuracy": float(self.correct.mean()),
             "sufficient": float(np.mean(evidence.sufficient)),

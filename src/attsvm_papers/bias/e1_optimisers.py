@@ -20,8 +20,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from attsvm.theory import BiasOptions, implicit_bias
-from attsvm.theory.optimiser_per_run import named_optimizer
+from attsvm.theory import BiasOptions, implicit_bias, named_optimizer
 from attsvm_papers import kit
 
 NORMS = ("fro", "linf", "spec", "nuc", "lp:1.2", "lp:1.5", "lp:3")
