@@ -64,8 +64,10 @@ class AttentionCall:
     def logits(self, products: Tensor, rows: Tensor) -> Tensor:
         """Logits ``(B, heads, rows, T)`` of these queries from their scaled products with keys."""
         logits = products
+        # the cap acts on products alone, before anything is added or hidden
         if self.softcap is not None:
             logits = self.softcap * torch.tanh(products / self.softcap)
+        # the fused function counts both from the first row and column
         if self.causal:
             later = torch.arange(logits.shape[-1], device=logits.device) > rows[:, None]
             logits = logits.masked_fill(later, -torch.inf)
@@ -108,6 +110,7 @@ class CallObserver:
     def __enter__(self) -> CallObserver:
         self._modules, self._previous, self._suspended, self.running = [], None, 0, True
         self._numbers = set()
+        # which module is running: calls themselves do not say who makes them
         for name, module in self._model.named_modules():
             self._hooks.append(module.register_forward_pre_hook(self._enter_module(name)))
             self._hooks.append(module.register_forward_hook(self._leave_module, always_call=True))
@@ -176,6 +179,7 @@ class CallObserver:
     def _number(self, name: str) -> int:
         """The number of the layer whose attention is this module."""
         stack, block = _block_of(name)
+        # the first attention names the stack whose numbers count
         if self._first_stack is None:
             self._first_stack = stack
         if stack != self._first_stack or block is None or block in self._numbers:
@@ -193,6 +197,7 @@ class CallObserver:
         return hook
 
     def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
+        # the module that is left now is the one in which the softmax was
         if self.tracer.has_unknown:
             self.unknown.append(self._modules[-1][0] if self._modules else "")
             self.tracer.has_unknown = False
@@ -233,6 +238,7 @@ class _InterceptingMode(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = {} if kwargs is None else kwargs
+        # inside an attention that has been reported, its parts are no calls of their own
         if not self._observer.observes:
             return func(*args, **kwargs)
         if func is _FUSED_ATTENTION:
@@ -240,6 +246,7 @@ class _InterceptingMode(TorchFunctionMode):
             return func(*args, **kwargs)
         if func is nn.functional.multi_head_attention_forward:
             return self._run_multi_head(*args, **kwargs)
+        # anything else may be a step of an attention by hand
         self._observer.tracer.before(func, args, kwargs)
         result = func(*args, **kwargs)
         self._observer.tracer.after(func, args, kwargs, result)
@@ -289,6 +296,7 @@ def _bind_fused(
 
 def _multi_head_maps(arguments: Mapping[str, Any]) -> tuple[LinearMap, LinearMap]:
     """The maps to queries and keys of a call of ``multi_head_attention_forward``."""
+    # one matrix for queries, keys and values, or one for each where widths differ
     E = arguments["embed_dim_to_check"]
     weight, bias = arguments["in_proj_weight"], arguments["in_proj_bias"]
     if arguments["use_separate_proj_weight"]:

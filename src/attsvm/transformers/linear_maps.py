@@ -42,6 +42,7 @@ def find_linear_map(heads: Tensor, calls: list[LinearCall]) -> LinearMap | None:
         if match is None:
             continue
         block_of_head, factor = match
+        # the factor moves into the map, so that it gives the heads as they are
         weight, bias = _weight_and_bias(module)
         rows = (block_of_head[:, None] * d + torch.arange(d, device=heads.device)).flatten()
         weight = factor * weight[rows]
@@ -94,6 +95,7 @@ def projection_of_heads(
     W_Q = queries[0].double().cpu().numpy().reshape(H, d, -1)[heads]
     b_Q = np.zeros((H, d)) if queries[1] is None else queries[1].double().cpu().numpy()
     W_K = keys[0].double().cpu().numpy().reshape(groups, d, -1)
+    # a head has the keys of its group
     W_K = W_K[[h * groups // H for h in heads]]
     rows = len(heads) * d
     b_Q = b_Q.reshape(H, d)[heads].ravel()

@@ -114,6 +114,7 @@ class ScoreTracer:
             for x in arguments
             if isinstance(x, Tensor) and id(x) in self._scores
         ]
+        # content comes first in a sum; a result of another size is no longer the scores
         if sources and sources[0].tensor.numel() == result.numel():
             scale = sources[0].scale * _factor(name, args)
             self._scores[id(result)] = replace(sources[0], tensor=result, scale=scale)
@@ -121,6 +122,7 @@ class ScoreTracer:
     def _report_softmax(self, logits: Tensor, scores: _Scores) -> None:
         """Report an attention with these logits ``(B, heads, q, T)`` or ``(B heads, q, T)``."""
         q, k, scores_by_head = (self._with_heads(x.detach()) for x in (scores.q, scores.k, logits))
+        # heads that do not divide into groups: the axes are not what they seem
         if q is None or k is None or scores_by_head is None or q.shape[1] % k.shape[1]:
             return
         if len(k) != len(q):  # keys that all texts share
@@ -131,6 +133,7 @@ class ScoreTracer:
         """The tensor with an axis of heads; ``None`` where their number is not known."""
         if x.dim() == 4:
             return x
+        # three axes are texts times heads: some module around knows how many heads
         for module in reversed(self.modules):
             for attribute in _HEAD_COUNTS:
                 heads = getattr(module, attribute, None)
@@ -144,12 +147,14 @@ def _product(
 ) -> _Scores | None:
     """A product as scores; ``None`` where it is none of two stacks of matrices."""
     scale = 1.0
+    # the left factor has a row per query, the right one a column per key
     if name == "einsum":
         factors = _einsum_factors(*args)
         if factors is None:
             return None
         q, k = factors
     elif name == "baddbmm":
+        # a bias, and alpha times a product: the bias is found at the softmax
         operands = [*args[1:3], kwargs.get("batch1"), kwargs.get("batch2")]
         left, right, *_ = (x for x in operands if isinstance(x, Tensor))
         q, k, scale = left, right.mT, float(kwargs.get("alpha", 1.0))
@@ -157,6 +162,7 @@ def _product(
         left, right = (*args, *kwargs.values())[:2]
         if not (isinstance(left, Tensor) and isinstance(right, Tensor)):
             return None
+        # a weight has two axes: that is a linear map, not an attention
         if min(left.dim(), right.dim()) < 3 or left.dim() != right.dim():
             return None
         q, k = left, right.mT
@@ -178,6 +184,7 @@ def _einsum_factors(equation: Any, *operands: Any) -> tuple[Tensor, Tensor] | No
     contracted = (set(left) & set(right)) - set(output)
     if len(contracted) != 1 or len(output) < 3 or "." in equation:
         return None
+    # texts and heads first, then queries or keys, then the feature that is summed over
     feature, *batch = *contracted, *output[:-2]
     orders = ["".join([*batch, output[-2], feature]), "".join([*batch, output[-1], feature])]
     if sorted(orders[0]) != sorted(left) or sorted(orders[1]) != sorted(right):
@@ -215,6 +222,7 @@ def _mask_of(
         scale: factor of their products.
         lowest: term from which a key counts as hidden: models by hand add ``-1e4`` or less.
     """
+    # what the model has added to its scaled products, whatever it was
     keys = k.float().repeat_interleave(logits.shape[1] // k.shape[1], dim=1)
     products = scale * (q.float() @ keys.mT)
     bias = logits.float() - products
