@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from attsvm.base.printable import Compact
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins.blocks import MarginBlocks
-from attsvm.margins.consistency import check_arrays
+from attsvm.margins.checks import check_arrays
 from attsvm.margins.mapped import MappedSelections
 
 
