@@ -246,7 +246,9 @@ def _are_small(
         )
         return has_few_rows & (queries <= FEW_ROWS)
     sizes = zip(np.diff(rows).tolist(), shapes, strict=True)
-    return has_few_rows & np.array([polyhedral.fits(*size) for size in sizes], dtype=np.bool_)
+    return has_few_rows & np.array(
+        [polyhedral.fits_polyhedral(*size) for size in sizes], dtype=np.bool_
+    )
 
 
 def _stack_by_shape(

@@ -23,7 +23,7 @@ from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import MarginBlocks
 from attsvm.margins.block_rows import block_rows
 from attsvm.norms import Frobenius, Norm
-from attsvm.solvers.active_set import JOINING
+from attsvm.solvers.active_set import ACTIVE_SETS
 from attsvm.solvers.outcomes import Request, certified_solution
 from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.rows import OPTIONS as WORKING_SETS
@@ -37,10 +37,6 @@ from attsvm.solvers.rows import (
     scan_rows,
 )
 from attsvm.solvers.solution import MarginSolution
-
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
-_BYTES = 8  # of a float64
 
 
 @dataclass(frozen=True)
@@ -67,13 +63,15 @@ def parse_memory(memory: str | int | None, options: MemoryOptions = OPTIONS) -> 
     Raises:
         InputError: neither.
     """
+    units = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+    units |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
     memory = options.default if memory is None else memory
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
         return memory
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(memory))
     unit = match[2].casefold() if match else None
-    if isinstance(memory, str) and match and unit in _UNITS and float(match[1]) > 0:
-        return int(float(match[1]) * _UNITS[unit])
+    if isinstance(memory, str) and match and unit in units and float(match[1]) > 0:
+        return int(float(match[1]) * units[unit])
     raise InputError(f"memory is {kind(memory)}; give a number of bytes or a text such as '2GiB'")
 
 
@@ -165,14 +163,14 @@ class RowsInBlocks:
         2. Count the bytes of one row; queries once for all sequences, or else once per row.
         3. Solve ``square_matrices * m^2 + row * m = bytes`` for the number of rows ``m``.
         """
-        options, (dx, dz) = self.options, self.shape
+        options, (dx, dz), number = self.options, self.shape, np.dtype(np.float64).itemsize
         # 1. Blocks.
         largest_block = max(summary.nbytes for summary in self.summaries)
         scanned = 1 if self.executor is None else slots(self.executor)
         left = self.memory - options.block_copies * scanned * largest_block
         # 2. Rows.
-        row = _BYTES * options.row_copies * (dx + options.row_numbers)
-        query = _BYTES * options.row_copies * dz
+        row = number * options.row_copies * (dx + options.row_numbers)
+        query = number * options.row_copies * dz
         if query * self.sequences < left / 2:
             left -= query * self.sequences
         else:
@@ -180,8 +178,8 @@ class RowsInBlocks:
         # 3. Matrices. In the Frobenius norm few more rows than unknowns are in one system.
         system = options.largest_system
         if self.norm == Frobenius():
-            system = min(system, dx * dz + JOINING)
-        square = _BYTES * options.square_matrices
+            system = min(system, dx * dz + ACTIVE_SETS.joining)
+        square = number * options.square_matrices
         capacity = (left - square * system**2) // row
         if capacity < system:  # the matrices have a row for each row then
             root = math.sqrt(row**2 + 4.0 * square * max(left, 0))

@@ -65,13 +65,13 @@ class ConicOptions:
 CONIC = ConicOptions()
 
 
-def fits(p: Programme, options: ConicOptions = CONIC) -> bool:
+def fits_conic(p: Programme, options: ConicOptions = CONIC) -> bool:
     """Whether a programme is small enough for this method."""
     height = p.D.shape[1]
     return p.m * p.dof <= options.entries and p.dof + height <= options.unknowns
 
 
-def finish(
+def finish_by_cones(
     p: Programme,
     norm: RowLengths,
     W: FloatArray,
@@ -97,7 +97,7 @@ def finish(
         options: numbers of the method.
     """
     # 1. Rows that say nothing, and equalities that follow from others.
-    rows = _Rows.of(p, options)
+    rows = _ConicRows.of(p, options)
     # 2. Start.
     point = _start(p, rows, norm.p == 1.0, W, options)
     best, least, idle = Iterate(W, rows.multipliers(point)), math.inf, 0
@@ -117,7 +117,7 @@ def finish(
     return best
 
 
-class _Rows(NamedTuple):
+class _ConicRows(NamedTuple):
     """The rows of a programme written out: inequalities ``A x + xi - s = b`` with multipliers up to
     ``cap``, and equalities ``E x = f``.
 
@@ -142,7 +142,7 @@ class _Rows(NamedTuple):
     p: Programme
 
     @staticmethod
-    def of(p: Programme, options: ConicOptions) -> _Rows:
+    def of(p: Programme, options: ConicOptions) -> _ConicRows:
         """The rows that say something."""
         positions, has_entries = np.arange(p.m), p.diagonal > 0.0
         opposite = -np.ones(p.m, np.int64) if p.opposite is None else p.opposite
@@ -159,9 +159,9 @@ class _Rows(NamedTuple):
             independent = np.sort(order[:count])
             equal, E = equal[independent], E[independent]
         A, b, cap = explicit_rows(p, unequal), p.b[unequal], p.cap[unequal]
-        return _Rows(A, b, cap, E, p.b[equal], unequal, equal, p)
+        return _ConicRows(A, b, cap, E, p.b[equal], unequal, equal, p)
 
-    def multipliers(self, point: _Point) -> FloatArray:
+    def multipliers(self, point: _ConePoint) -> FloatArray:
         """``(m,)``: multipliers of all rows of the programme; of a pair of opposite rows on the one
         that the sign says. Rows of zeros are missed whatever the weights are.
         """
@@ -174,7 +174,7 @@ class _Rows(NamedTuple):
         return dual
 
 
-class _Point(NamedTuple):
+class _ConePoint(NamedTuple):
     """An interior point: weights and heights ``x``, slacks, multipliers, and the duals of cones.
 
     Attributes:
@@ -198,7 +198,9 @@ class _Point(NamedTuple):
     z: FloatArray
 
 
-def _start(p: Programme, rows: _Rows, total: bool, W: FloatArray, options: ConicOptions) -> _Point:
+def _start(
+    p: Programme, rows: _ConicRows, total: bool, W: FloatArray, options: ConicOptions
+) -> _ConePoint:
     """The interior point of weights ``W``, with heights, slacks and multipliers at the same
     complementarity.
     """
@@ -219,19 +221,21 @@ def _start(p: Programme, rows: _Rows, total: bool, W: FloatArray, options: Conic
     mu = size * (1.0 if p.hard else size) / (len(s) + int(soft.sum()) + d)
     lam = np.minimum(mu / s, 0.5 * rows.cap)
     cones = x[index]
-    z = mu * _mirrored(cones) / _square(cones)[:, None]
-    return _Point(index, cost, x, s, xi, lam, np.zeros(len(rows.f)), z)
+    z = mu * _mirrored(cones) / _cone_squares(cones)[:, None]
+    return _ConePoint(index, cost, x, s, xi, lam, np.zeros(len(rows.f)), z)
 
 
-def _work(rows: _Rows, point: _Point) -> float:
+def _work(rows: _ConicRows, point: _ConePoint) -> float:
     """Multiply-adds of the factorisation of a step."""
     unknowns = len(point.x)
     size = unknowns + len(rows.E) + min(len(rows.A), unknowns) + len(point.cones)
     return float(size**3) / 3.0
 
 
-def _step(rows: _Rows, point: _Point, options: ConicOptions) -> _Point | None:
-    """The next point; ``None`` where rounding leaves none. Steps 3 to 6 of :func:`finish`."""
+def _step(rows: _ConicRows, point: _ConePoint, options: ConicOptions) -> _ConePoint | None:
+    """The next point, by steps 3 to 6 of :func:`finish_by_cones`; ``None`` where rounding leaves
+    none.
+    """
     A, E, is_soft = rows.A, rows.E, np.isfinite(rows.cap)
     count, n, x_cones = A.shape[1], len(point.x), point.x[point.cones]
     room = np.where(is_soft, rows.cap - point.lam, 1.0)
@@ -267,10 +271,10 @@ def _step(rows: _Rows, point: _Point, options: ConicOptions) -> _Point | None:
     def length(by: _Direction) -> float:
         """How far a direction goes, up to one, before it leaves a cone."""
         ends = [
-            _reach(point.s, by.s),
-            _reach(point.lam, by.lam),
-            _reach(room[is_soft], -by.lam[is_soft]),
-            _reach(point.xi[is_soft], by.xi[is_soft]),
+            _reach_of_numbers(point.s, by.s),
+            _reach_of_numbers(point.lam, by.lam),
+            _reach_of_numbers(room[is_soft], -by.lam[is_soft]),
+            _reach_of_numbers(point.xi[is_soft], by.xi[is_soft]),
             _cone_reach(x_cones, by.x[point.cones]),
             _cone_reach(point.z, by.z),
         ]
@@ -318,8 +322,8 @@ class _System(NamedTuple):
         factor: of it.
     """
 
-    point: _Point
-    rows: _Rows
+    point: _ConePoint
+    rows: _ConicRows
     give: FloatArray
     tight: BoolArray
     q: FloatArray
@@ -328,7 +332,9 @@ class _System(NamedTuple):
     factor: tuple[FloatArray, IntArray]
 
     @staticmethod
-    def of(point: _Point, rows: _Rows, scaling: _Scaling, give: FloatArray) -> _System | None:
+    def of(
+        point: _ConePoint, rows: _ConicRows, scaling: _Scaling, give: FloatArray
+    ) -> _System | None:
         """The system; ``None`` where it leaves float64."""
         n, cones, count = len(point.x), len(point.cones), rows.A.shape[1]
         tight = np.zeros(len(give), np.bool_)
@@ -402,7 +408,7 @@ class _Scaling(NamedTuple):
     @staticmethod
     def of(x: FloatArray, z: FloatArray) -> _Scaling | None:
         """The map of these points; ``None`` where one is on the boundary but for rounding."""
-        x_size, z_size = _square(x), _square(z)
+        x_size, z_size = _cone_squares(x), _cone_squares(z)
         if not (x_size.min() > 0.0 and z_size.min() > 0.0):
             return None
         x_size, z_size = np.sqrt(x_size), np.sqrt(z_size)
@@ -431,11 +437,11 @@ class _Scaling(NamedTuple):
         """``r`` of ``dz = r - S^{-2} dx`` with which the product becomes ``mu``, less that of the
         changes ``x`` and ``z``.
         """
-        short = -_jordan(self.both, self.both)
+        short = -_jordan_product(self.both, self.both)
         short[:, 0] += mu
         if x is not None and z is not None:
-            short -= _jordan(self.back(x), self.forth(z))
-        return self.back(_divided(self.both, short))
+            short -= _jordan_product(self.back(x), self.forth(z))
+        return self.back(_jordan_quotient(self.both, short))
 
 
 def _sum_by_position(index: IntArray, values: FloatArray, n: int) -> FloatArray:
@@ -456,30 +462,30 @@ def _mirrored(a: FloatArray) -> FloatArray:
     return turned
 
 
-def _square(a: FloatArray) -> FloatArray:
+def _cone_squares(a: FloatArray) -> FloatArray:
     r""":math:`a^\top Ja`, which is positive inside the cone."""
     length = np.linalg.norm(a[:, 1:], axis=1)
     square: FloatArray = (a[:, 0] - length) * (a[:, 0] + length)
     return square
 
 
-def _jordan(a: FloatArray, b: FloatArray) -> FloatArray:
+def _jordan_product(a: FloatArray, b: FloatArray) -> FloatArray:
     """The product of the algebra of the cone."""
     product: FloatArray = a[:, :1] * b + b[:, :1] * a
     product[:, 0] = _products(a, b)
     return product
 
 
-def _divided(a: FloatArray, b: FloatArray) -> FloatArray:
+def _jordan_quotient(a: FloatArray, b: FloatArray) -> FloatArray:
     """The vector whose product with ``a`` is ``b``."""
-    square, along = _square(a), _products(a[:, 1:], b[:, 1:])
+    square, along = _cone_squares(a), _products(a[:, 1:], b[:, 1:])
     quotient = np.empty_like(b)
     quotient[:, 0] = (a[:, 0] * b[:, 0] - along) / square
     quotient[:, 1:] = (b[:, 1:] - quotient[:, :1] * a[:, 1:]) / a[:, :1]
     return quotient
 
 
-def _reach(a: FloatArray, by: FloatArray) -> float:
+def _reach_of_numbers(a: FloatArray, by: FloatArray) -> float:
     """The largest multiple of a change that keeps numbers from becoming negative."""
     falls = by < 0.0
     return float((-a[falls] / by[falls]).min(initial=math.inf))
@@ -490,7 +496,7 @@ def _cone_reach(a: FloatArray, by: FloatArray) -> float:
     of a quadratic function that is positive at zero.
     """
     # the function is size + 2 along t + square t^2
-    square, size = _products(by, _mirrored(by)), _square(a)
+    square, size = _products(by, _mirrored(by)), _cone_squares(a)
     along = _products(a, _mirrored(by))
     root = np.sqrt(np.maximum(along * along - square * size, 0.0))
     has_end = (along * along >= square * size) & (root > along)

@@ -40,7 +40,7 @@ from attsvm.solvers.active_set import active_set, pivot_or_active_set
 from attsvm.solvers.ascent import ASCENT, AscentOptions, BlockAscent
 from attsvm.solvers.hinges import smoothed
 from attsvm.solvers.outcomes import (
-    HOPELESS,
+    STATUS,
     Request,
     certified_solution,
     infeasible_solution,
@@ -50,11 +50,6 @@ from attsvm.solvers.pivoting import PIVOTING, PivotOptions, pivot
 from attsvm.solvers.programme import DualPoint, Programme, empty_rows, equilibrate
 from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft
 from attsvm.solvers.solution import MarginSolution
-
-_POLISHED = 1e-13  # the error that is aimed at whatever the tolerance: it costs little more
-_IDLE = 1e-12  # share of the largest multiplier of a contradiction that is rounding
-_TINY_UNIT = -16  # exponent of a margin's unit below which rounding of the weights hides it, and
-_RAISED = 1e-13  # what is asked for in addition of such a row
 
 
 @dataclass(frozen=True)
@@ -74,6 +69,10 @@ class FrobeniusOptions:
             factorisation.
         looser: errors of weights that are rounded together in integers, in units of the tolerance;
             untuned.
+        polished: error that is aimed at whatever the tolerance: it costs little more.
+        idle: share of the largest multiplier of a contradiction below which one is rounding.
+        tiny_unit: exponent of a margin's unit below which rounding of the weights hides it, and
+        raised: what is asked for in addition of such a row.
         pivoting: limits of pivoting.
         ascent: of block ascent.
     """
@@ -87,6 +86,10 @@ class FrobeniusOptions:
     epochs_per_certificate: int = 200
     streaming_cost: float = 4.0
     looser: tuple[float, ...] = (1.0, 1e2, 1e4)
+    polished: float = 1e-13
+    idle: float = 1e-12
+    tiny_unit: int = -16
+    raised: float = 1e-13
     pivoting: PivotOptions = PIVOTING
     ascent: AscentOptions = ASCENT
 
@@ -111,10 +114,10 @@ def solve(
             dual[np.flatnonzero(impossible)[0]] = 1.0
             return infeasible_solution(margins, dual, request, "inspection", 0)
     with np.errstate(over="ignore"):  # what leaves float64 on the way is certified all the same
-        return _Search(margins, norm, request, options).run()
+        return _FrobeniusSolve(margins, norm, request, options).run()
 
 
-class _Search:
+class _FrobeniusSolve:
     """One solve: the stages, the best certificate so far, and the clock.
 
     Attributes:
@@ -130,7 +133,7 @@ class _Search:
     ) -> None:
         self.margins, self.norm, self.request, self.options = margins, norm, request, options
         self.exact = equilibrate(margins, request.slack, request.opposite)
-        self.programme = _raise_tiny_rows(self.exact)
+        self.programme = _raise_tiny_rows(self.exact, options)
         self.best: Certificate | None = None
         self.solver = ""
         self.settled = False
@@ -163,7 +166,7 @@ class _Search:
         proved = self._solve_in_integers(ascent.epochs)
         if proved is not None:
             return proved
-        if verdict is not None and (self.best is None or self.best.error > HOPELESS):
+        if verdict is not None and (self.best is None or self.best.error > STATUS.hopeless):
             return verdict
         # 6. Nothing is left but to ascend.
         if verdict is None and not self._is_done():
@@ -215,12 +218,12 @@ class _Search:
         for _ in range(2):
             free = self._free_rows(ascent.dual)
             # epochs to the last digit at the rate of the last ones, against one factorisation
-            digits = max(0.0, math.log(max(ascent.residual, 1e-300) / (0.01 * _POLISHED)))
+            digits = max(0.0, math.log(max(ascent.residual, 1e-300) / (0.01 * options.polished)))
             epochs = digits / -math.log(min(max(ascent.rate, 1e-6), 0.999999))
             streaming = options.streaming_cost * epochs * ascent.epoch_cost
             if min(free, p.dof) > largest or streaming < self._factorisation_cost(ascent):
                 most = min(math.ceil(1.5 * epochs) + 5, options.most_epochs)
-                ascent.run(most, 0.01 * _POLISHED, self.request.deadline)
+                ascent.run(most, 0.01 * options.polished, self.request.deadline)
                 self._consider(ascent.dual, "block ascent")
                 if self._is_done() or self._is_late():
                     return self._is_done()
@@ -257,7 +260,7 @@ class _Search:
                     dual[np.argpartition(-dual, most)[most:]] = 0.0
                     self._pivot(dual)
                 return is_large
-            ascent.run(options.rough_epochs, 0.01 * _POLISHED, self.request.deadline)
+            ascent.run(options.rough_epochs, 0.01 * options.polished, self.request.deadline)
             spent += options.streaming_cost * options.rough_epochs * ascent.epoch_cost
 
     def _ascend_long(self, ascent: BlockAscent) -> None:
@@ -265,7 +268,9 @@ class _Search:
         options = self.options
         for _ in range(options.most_epochs // options.epochs_per_certificate):
             before = ascent.residual
-            ascent.run(options.epochs_per_certificate, 0.01 * _POLISHED, self.request.deadline)
+            ascent.run(
+                options.epochs_per_certificate, 0.01 * options.polished, self.request.deadline
+            )
             self._consider(ascent.dual, "block ascent")
             if self._is_done() or self._is_late() or not ascent.residual < 0.9 * before:
                 return
@@ -316,7 +321,9 @@ class _Search:
         p = self.programme
         if not point.contradiction:
             return None
-        dual = p.cancelled(np.where(point.dual > _IDLE * point.dual.max(), point.dual, 0.0))
+        dual = p.cancelled(
+            np.where(point.dual > self.options.idle * point.dual.max(), point.dual, 0.0)
+        )
         if not dual.any():
             return None  # rows that cancel to nothing contradict nobody
         return compiled.contradiction(self.margins, p.lifted(dual), self.request, epochs)
@@ -341,14 +348,16 @@ class _Search:
         if not p.hard or p.opposite is not None:
             return None
         for looser in self.options.looser:
-            if self._is_within_tolerance() or self._is_late():
-                break
             share = looser * self.request.tol
+            has_reached = self.best is not None and self.best.error <= share
+            if self._is_within_tolerance() or has_reached or self._is_late():
+                break
+            # No weights in float64 are nearer than their own rounding.
+            if share < float(np.finfo(np.float64).eps):
+                continue
             W = integers.round_weights(p, point, share, self.request.deadline)
             if W is not None:
                 self._consider(point.dual, "integers", W)
-            if self.best is not None and self.best.error <= share:
-                break
         return None
 
     def _consider(self, dual: FloatArray, solver: str, weights: FloatArray | None = None) -> None:
@@ -376,8 +385,8 @@ class _Search:
         """
         if self.best is None:
             return False
-        enough = self.settled or self.request.rough
-        return self.best.error <= (self.request.tol if enough else min(self.request.tol, _POLISHED))
+        tol, enough = self.request.tol, self.settled or self.request.rough
+        return self.best.error <= (tol if enough else min(tol, self.options.polished))
 
     def _is_within_tolerance(self) -> bool:
         return self.best is not None and self.best.error <= self.request.tol
@@ -386,11 +395,11 @@ class _Search:
         return self.request.late
 
 
-def _raise_tiny_rows(p: Programme) -> Programme:
+def _raise_tiny_rows(p: Programme, options: FrobeniusOptions) -> Programme:
     """The programme with a little more asked of rows so much larger than others that the rounding
     of weights hides their margins.
     """
-    tiny = p.dual_exponent - 2 * p.weight_exponent < _TINY_UNIT
+    tiny = p.dual_exponent - 2 * p.weight_exponent < options.tiny_unit
     if not p.hard or p.opposite is not None or not tiny.any():
         return p
-    return replace(p, b=p.b + _RAISED * tiny)
+    return replace(p, b=p.b + options.raised * tiny)

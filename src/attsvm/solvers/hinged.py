@@ -30,7 +30,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     assert slack is not None
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
-    if not interior.fits(margins.m, math.prod(margins.shape)):
+    if not interior.fits_interior(margins.m, math.prod(margins.shape)):
         return splitting.solve(margins, norm, request)
     best: Certificate | None = None
 

@@ -26,8 +26,6 @@ from attsvm.datasets.attention_data import BoolArray, FloatArray
 from attsvm.solvers import lattice
 from attsvm.solvers.programme import DualPoint, Programme
 
-_HEADROOM = 16  # bits of the largest entries of the lattice beyond what rounding may take
-
 
 @dataclass(frozen=True)
 class IntegerOptions:
@@ -37,6 +35,7 @@ class IntegerOptions:
     work: float = 2e8  # products of all steps times bits of their factors: half a second at most
     weights: int = 16  # entries of weights that are rounded together, at most; untuned
     bits: int = 52  # of these
+    headroom: int = 16  # bits of large entries beyond what rounding may take; untuned
     negligible: float = 2.0**-20  # entries below this share of the largest may as well be zero
 
 
@@ -129,11 +128,12 @@ def round_weights(
     missed = [math.floor(x) - int(y) for x, y in zip(sides, moves @ start, strict=True)]
     # 3. Lattice.
     bits = [
-        _HEADROOM - (math.floor(side * Fraction(0.25 * share)) or 1).bit_length() for side in sides
+        options.headroom - (math.floor(side * Fraction(0.25 * share)) or 1).bit_length()
+        for side in sides
     ]
     shift = max(0, -min(bits))
     scale = np.array([1 << count + shift for count in bits], dtype=object)
-    along = Fraction(1 << _HEADROOM + shift) / Fraction(0.25 * math.sqrt(share) * top)
+    along = Fraction(1 << options.headroom + shift) / Fraction(0.25 * math.sqrt(share) * top)
     across = np.diag([math.ceil(along * Fraction(2) ** int(e)) for e in exponent])
     basis = np.concatenate([(moves * scale[:, None]).T, across.astype(object)], axis=1)
     target = np.concatenate([np.array(missed, dtype=object) * scale, np.zeros(p.dof, object)])

@@ -33,7 +33,6 @@ SOLVER = "interior points"
 
 _EPS = float(np.finfo(np.float64).eps)
 _RANK = 1e-14  # share of the largest singular value that is rounding
-_REFINEMENTS = 3  # of the exact system, which none needs more of
 
 _SaddleSolver = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
@@ -50,6 +49,7 @@ class InteriorOptions:
         careful: equations up to which systems are solved by orthogonal factors, which keep the
             digits of small rows beside large ones.
         vertex_equations: equations of the exact system, at most: it takes singular values.
+        refinements: of the exact system, which none needs more of.
         ridge: of equalities in the systems of a step, as a share of what inequalities have.
         iterations: at most; thirty are usual.
         patience: iterations without half the gap that end it.
@@ -71,6 +71,7 @@ class InteriorOptions:
     equations: int = 1600
     careful: int = 160
     vertex_equations: int = 400
+    refinements: int = 3
     ridge: float = 1e-12
     iterations: int = 200
     patience: int = 15
@@ -88,12 +89,12 @@ class InteriorOptions:
 INTERIOR = InteriorOptions()
 
 
-def fits(rows: int, entries: int, options: InteriorOptions = INTERIOR) -> bool:
+def fits_interior(rows: int, entries: int, options: InteriorOptions = INTERIOR) -> bool:
     """Whether a programme of so many rows and entries of the weights is small enough."""
     return rows * entries <= options.entries and min(rows, entries) <= options.equations
 
 
-class _Point(NamedTuple):
+class _InteriorPoint(NamedTuple):
     """A point inside all bounds.
 
     Attributes:
@@ -129,10 +130,10 @@ class _Point(NamedTuple):
         """The mean of these products."""
         return float(np.mean(np.concatenate([a * b for a, b in self.pairs(unequal)])))
 
-    def plus(self, direction: _Point, share: float) -> _Point:
+    def plus(self, direction: _InteriorPoint, share: float) -> _InteriorPoint:
         """The point a share of the way along a direction."""
         pairs: Any = zip(self, direction, strict=True)
-        return _Point(*(a + share * d for a, d in pairs))
+        return _InteriorPoint(*(a + share * d for a, d in pairs))
 
 
 class InteriorPoints:
@@ -234,12 +235,12 @@ class InteriorPoints:
         if self.even.uneven and self.error > tol:
             self._add_digits(point.w, point.lam, np.zeros(len(self.b), dtype=np.bool_))
 
-    def _missing(self, at: _Point) -> FloatArray:
+    def _missing(self, at: _InteriorPoint) -> FloatArray:
         """``(m,)``: what rows miss to their right-hand sides, slacks included."""
         missing = self.b - self.A @ at.w + at.s
         return missing - at.xi if self.soft else missing
 
-    def _begin(self) -> _Point:
+    def _begin(self) -> _InteriorPoint:
         """The point to begin with, its products of one size: hard margins at twice the weights that
         are known to meet them, soft ones at a norm that is of the size of the solution's, that of
         all multipliers at their bound, or what the rows together ask for at least.
@@ -271,7 +272,7 @@ class InteriorPoints:
         xi = mu / zeta
         if self.soft and self.start is not None:
             xi = np.maximum(b - A @ w, 0.1 * float(b.max()))
-        return _Point(w, u, v, zu, zv, s, lam, xi, zeta, t)
+        return _InteriorPoint(w, u, v, zu, zv, s, lam, xi, zeta, t)
 
     def _size(self, w: FloatArray) -> float:
         """The norm."""
@@ -283,7 +284,7 @@ class InteriorPoints:
         sizes = np.abs(x) / self.g
         return float(sizes.sum() if self.box else sizes.max())
 
-    def _step(self, at: _Point) -> _Point | None:
+    def _step(self, at: _InteriorPoint) -> _InteriorPoint | None:
         """The next point by one predictor and corrector; ``None`` where the matrix has no factor.
 
         1. Eliminate all unknowns but weights, multipliers and the norm, and factorise.
@@ -311,7 +312,7 @@ class InteriorPoints:
             return None
         h, mu = 1.0 / g, at.mean(unequal)
         products = [-a * b for a, b in at.pairs(unequal)]
-        direction: _Point | None = None
+        direction: _InteriorPoint | None = None
         share = 1.0
         for is_corrector in (False, True):
             # 2. and 3. The right-hand sides of the rows, of the entries and of the norm.
@@ -355,9 +356,9 @@ class InteriorPoints:
             ds[unequal] = (rs - at.s[unequal] * dlam[unequal]) / at.lam[unequal]
             dzeta = dual_residual - dlam if self.soft else at.zeta
             dxi = (rx - at.xi * dzeta) / at.zeta
-            direction = _Point(dw, du, dv, dzu, dzv, ds, dlam, dxi, dzeta, dt)
+            direction = _InteriorPoint(dw, du, dv, dzu, dzv, ds, dlam, dxi, dzeta, dt)
             share = min(  # the norm is in both, so both take the same step
-                _reach(a, da)
+                _step_within(a, da)
                 for pair, change in zip(at.pairs(unequal), direction.pairs(unequal), strict=True)
                 for a, da in zip(pair, change, strict=True)
             )
@@ -393,8 +394,8 @@ class InteriorPoints:
         if m + k <= self.options.careful:
             # each unknown by least squares of its own, so that neither is a small difference
             root, rest = np.sqrt(inverse), np.sqrt(E)
-            rows = _least_squares(np.vstack([A.T / root[:, None], np.diag(rest)]))
-            entries = _least_squares(np.vstack([A / rest[:, None], np.diag(root)]))
+            rows = _orthogonal_solver(np.vstack([A.T / root[:, None], np.diag(rest)]))
+            entries = _orthogonal_solver(np.vstack([A / rest[:, None], np.diag(root)]))
             if rows is None or entries is None:
                 return None
 
@@ -426,7 +427,7 @@ class InteriorPoints:
         except LinAlgError:
             return None
 
-    def _solve_exactly(self, at: _Point) -> None:
+    def _solve_exactly(self, at: _InteriorPoint) -> None:
         """Consider the solution of the rows and entries that the point says: of rows between their
         bounds the margin is met, and of entries that move the reduced cost is zero.
 
@@ -480,7 +481,7 @@ class InteriorPoints:
         columns[columns == 0.0] = 1.0
         inverse = np.linalg.pinv(S / columns, rcond=_RANK)
         y = np.concatenate([at.w[moving], [at.t], at.lam[tight]])
-        for _ in range(_REFINEMENTS):
+        for _ in range(self.options.refinements):
             y = y + (inverse @ (r - S @ y)) / columns
         # 4. Certify.
         w = fixed_w * y[m]
@@ -566,7 +567,7 @@ class InteriorPoints:
             self.error = min(self.error, self.consider(W, dual))
 
 
-def _least_squares(M: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
+def _orthogonal_solver(M: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
     """A function that solves least squares by orthogonal factors, of rows in falling order and
     columns that are exchanged: small rows keep their digits beside large ones (A. J. Cox and N. J.
     Higham, *Stability of Householder QR factorization for weighted least squares problems*, 1998).
@@ -587,6 +588,6 @@ def _least_squares(M: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
     return solve
 
 
-def _reach(numbers: FloatArray, change: FloatArray) -> float:
+def _step_within(numbers: FloatArray, change: FloatArray) -> float:
     """The step, at most 1, that leaves positive numbers positive."""
     return 1.0 / max(float((-change / numbers).max(initial=0.0)), 1.0)

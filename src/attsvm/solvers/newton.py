@@ -53,7 +53,6 @@ from attsvm.solvers.singular_values import (
 
 _NOISE = 1e-15  # rounding of a margin, relative to the argument of the proximal map
 _ZERO = 1e-14  # share of a multiplier below which it is rounding
-_TINY = 1e-300  # for the smallest divisor
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class NewtonOptions:
 NEWTON = NewtonOptions()
 
 
-class _Point(NamedTuple):
+class _NewtonPoint(NamedTuple):
     """Multipliers with everything that follows from them.
 
     Attributes:
@@ -139,7 +138,7 @@ class _Point(NamedTuple):
 class _OuterStep(NamedTuple):
     """An outer step that ended: its last point, the weights around which it was, its ``sigma``."""
 
-    end: _Point
+    end: _NewtonPoint
     centre: FloatArray
     sigma: float
 
@@ -254,16 +253,16 @@ class AugmentedLagrangian:
         along = derivative(end.left, end.s, end.right, end.prox, end.W - centre)
         return float(np.abs(self.programme.values(along)).max(initial=0.0))
 
-    def _point(self, dual: FloatArray) -> _Point:
+    def _point(self, dual: FloatArray) -> _NewtonPoint:
         """The point of these multipliers."""
         p = self.programme
         left, s, right = svd(self.W + self.sigma * p.adjoint(dual))
         prox = proximal(s, self.sigma, self.spectral)
         W = (left * prox.values) @ right
         gradient = p.values(W) - p.b + self._nu * (dual - self.dual)
-        return _Point(dual, left, s, right, prox, W, gradient)
+        return _NewtonPoint(dual, left, s, right, prox, W, gradient)
 
-    def _point_ahead(self, point: _Point) -> _Point:
+    def _point_ahead(self, point: _NewtonPoint) -> _NewtonPoint:
         """The point from which the first Newton step is made: that to which the last outer step
         leads to first order, with the ``sigma`` of today; ``point`` where there was none, or rows
         are few.
@@ -278,8 +277,8 @@ class AugmentedLagrangian:
         return end._replace(dual=point.dual, s=s, prox=prox, W=W, gradient=p.values(W) - p.b)
 
     def _newton_step(
-        self, point: _Point, ahead: _Point, residual: float, deadline: float
-    ) -> _Point | None:
+        self, point: _NewtonPoint, ahead: _NewtonPoint, residual: float, deadline: float
+    ) -> _NewtonPoint | None:
         """The next point: by the model that is there, or by one made ``ahead`` in 32 bits, or by
         one made at the point in 64 bits; ``None`` where none leads down, or is too large.
         """
@@ -322,14 +321,14 @@ class AugmentedLagrangian:
             if ridge > options.most_ridge:
                 return self._search(point, rows, -point.gradient[rows] / self._scale[rows])
 
-    def _step_to_minimum(self, point: _Point, gradient: FloatArray) -> _Point | None:
+    def _step_to_minimum(self, point: _NewtonPoint, gradient: FloatArray) -> _NewtonPoint | None:
         """The point of a step to the least value of the model with this gradient."""
         assert self._model is not None
         rows = self._rows
         dual = self._model.minimise(gradient[rows], point.dual[rows])
         return None if dual is None else self._search(point, rows, dual - point.dual[rows])
 
-    def _form(self, point: _Point, rows: IntArray) -> FloatArray | None:
+    def _form(self, point: _NewtonPoint, rows: IntArray) -> FloatArray | None:
         """The upper triangle of the Newton matrix without its proximal term."""
         products = self._products_of_differences(rows, self._kind)
         form = curvature(
@@ -360,7 +359,9 @@ class AugmentedLagrangian:
             self._products[kind] = D @ D.T
         return self._products[kind]
 
-    def _search(self, point: _Point, rows: IntArray, direction: FloatArray) -> _Point | None:
+    def _search(
+        self, point: _NewtonPoint, rows: IntArray, direction: FloatArray
+    ) -> _NewtonPoint | None:
         """The end of a step along the projection of the ray onto non-negative multipliers; ``None``
         where no step leads down.
 
@@ -371,7 +372,7 @@ class AugmentedLagrangian:
             return None
         options, dual = self.options, point.dual[rows]
         longest = options.longest * (float(point.dual.max()) + 1.0 / self.sigma)
-        t = min(1.0, longest / max(float(np.abs(direction).max()), _TINY))
+        t = min(1.0, longest / max(float(np.abs(direction).max()), 1e-300))
         falling = (direction < 0.0) & (dual > 0.0)
         # the first multiplier reaches zero here
         block = float((dual[falling] / -direction[falling]).min(initial=np.inf))
@@ -391,7 +392,7 @@ class AugmentedLagrangian:
         return None
 
 
-def finish(
+def finish_by_newton(
     lagrangian: AugmentedLagrangian,
     error: Callable[[FloatArray, FloatArray], float],
     consider: Callable[[FloatArray, FloatArray], float],

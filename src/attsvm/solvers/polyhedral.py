@@ -37,7 +37,7 @@ from attsvm.solvers import compiled, frobenius, interior
 from attsvm.solvers.interior import InteriorPoints
 from attsvm.solvers.optimality_checks import unique_weights
 from attsvm.solvers.outcomes import (
-    HOPELESS,
+    STATUS,
     Request,
     certified_solution,
     is_within_tolerance,
@@ -54,10 +54,6 @@ SOLVER = "interior points"
 
 _PAIRS = (("lam", "s"), ("u", "zu"), ("v", "zv"))  # arrays whose products go to zero
 _ROUNDING = 1e-14  # of the square of the norm and the bound, relative
-# Multipliers whose bound is off by less than `_NEARLY_BALANCED` are not scaled where their gap
-# would grow by more than this factor.
-_WORSE_GAP, _NEARLY_BALANCED = 1.01, 1e-6
-_RANGES_PER_THREAD = 8  # of a batch, so that no thread waits long for another
 
 
 class RoughStage(NamedTuple):
@@ -92,6 +88,10 @@ class PolyhedralOptions:
         patience: iterations without progress that end them, and
         uneven_patience: where entries cost differently.
         lapack_rows: rows from which LAPACK factorises.
+        nearly_balanced: relative distance of the bound to the norm's square below which multipliers
+            are not scaled where that
+        worse_gap: multiplies their gap by more than this.
+        ranges_per_thread: of a batch, so that no thread waits long for another; untuned.
     """
 
     aim: float = 1e-13
@@ -111,6 +111,9 @@ class PolyhedralOptions:
     patience: int = 5
     uneven_patience: int = 20
     lapack_rows: int = 100
+    nearly_balanced: float = 1e-6
+    worse_gap: float = 1.01
+    ranges_per_thread: int = 8
 
 
 POLYHEDRAL = PolyhedralOptions()
@@ -124,10 +127,10 @@ def solve(
     assert isinstance(norm, Lp)
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
-    return _Search(margins, norm, request, options).run()
+    return _PolyhedralSolve(margins, norm, request, options).run()
 
 
-class _Search:
+class _PolyhedralSolve:
     """One solve: the stages of this module, and the best certificate so far.
 
     Attributes:
@@ -163,7 +166,9 @@ class _Search:
         if request.warm_start is not None and request.warm_weights is not None:
             self._consider(request.warm_weights, request.warm_start)
         # 2. A small programme whole.
-        if not self._is_within_tolerance() and fits(folded.m, folded.shape, self.options):
+        if not self._is_within_tolerance() and fits_polyhedral(
+            folded.m, folded.shape, self.options
+        ):
             batch = compiled_points(folded, self.box, self.has_any_sign, self.options)
             self.systems += int(batch.systems[0])
             if batch.gap[0] < 1.0:
@@ -176,9 +181,11 @@ class _Search:
             if not start.has_weights:
                 return replace(start, margins=self.margins)
             self._consider(even.restored(start.W), start.dual)
-            if not (start.status == "almost infeasible" and start.gap > HOPELESS):
+            if not (start.status == "almost infeasible" and start.gap > STATUS.hopeless):
                 # 4. All rows, or 5. working sets.
-                if even.uneven and interior.fits(len(self.rows), math.prod(self.margins.shape)):
+                if even.uneven and interior.fits_interior(
+                    len(self.rows), math.prod(self.margins.shape)
+                ):
                     self._solve_all_rows(even, start.W)
                 else:
                     self._solve_working_sets(even, start)
@@ -441,7 +448,7 @@ def compiled_points(
     if count == 1:
         solve_range((0, 1))
     else:
-        cuts = np.linspace(0, count, _RANGES_PER_THREAD * threads() + 1).astype(int)
+        cuts = np.linspace(0, count, options.ranges_per_thread * threads() + 1).astype(int)
         shared_out(solve_range, list(itertools.pairwise(np.unique(cuts).tolist())))
     return points
 
@@ -453,7 +460,9 @@ class CertifiedBatch(NamedTuple):
     certificates: dict[int, Certificate]
 
 
-def fits(rows: int, shape: tuple[int, int], options: PolyhedralOptions = POLYHEDRAL) -> bool:
+def fits_polyhedral(
+    rows: int, shape: tuple[int, int], options: PolyhedralOptions = POLYHEDRAL
+) -> bool:
     """Whether a programme is small enough for compiled code from end to end."""
     return rows <= options.few_rows and rows * shape[0] * shape[1] <= options.few_entries
 
@@ -479,7 +488,12 @@ def certify_batch(batch: MarginsBatch, norm: Norm, request: Request) -> Certifie
     return CertifiedBatch(solutions, certificates)
 
 
-def balance(margins: Margins, norm: Norm, certificate: Certificate) -> Certificate:
+def balance(
+    margins: Margins,
+    norm: Norm,
+    certificate: Certificate,
+    options: PolyhedralOptions = POLYHEDRAL,
+) -> Certificate:
     """The certificate with multipliers such that ``b @ dual`` is the square of the norm."""
     total = float(margins.rhs @ certificate.dual)
     if not (total > 0.0 and certificate.gap < 1.0):
@@ -490,8 +504,10 @@ def balance(margins: Margins, norm: Norm, certificate: Certificate) -> Certifica
     dual = certificate.dual * (certificate.norm / total) * certificate.norm
     # the gap once more, since the multipliers are rounded once more
     gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / certificate.norm)
-    if gap > _WORSE_GAP * certificate.gap + POLYHEDRAL.aim and imbalance < _NEARLY_BALANCED:
-        return certificate  # small multipliers cancel what others leave over, to their last digits
+    # Small multipliers cancel what others leave over, to their last digits: scaling loses these.
+    is_worse = gap > options.worse_gap * certificate.gap + options.aim
+    if is_worse and imbalance < options.nearly_balanced:
+        return certificate
     return certificate._replace(dual=dual, gap=gap)
 
 

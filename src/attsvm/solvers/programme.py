@@ -29,8 +29,6 @@ from attsvm.native import address, library
 from attsvm.solvers.scaling import OutOfRangeError
 from attsvm.solvers.threads import all_threads
 
-_LARGEST_EXPONENT = 480  # weights within 2**480; their multipliers then stay within 2**960
-
 
 @dataclass(frozen=True)
 class ProgrammeOptions:
@@ -39,6 +37,7 @@ class ProgrammeOptions:
     shared_entries: int = 1 << 22  # of the differences, from which a second core pays
     shares: int = 8  # of loops over rows, so that none waits long for another; untuned
     query_rows: int = 256  # up to which sequences of one query are treated together; untuned
+    largest_exponent: int = 480  # of weights; twice that of their multipliers is in float64, too
     sequence_rows: int = 4  # on average, from which products of queries are made once a sequence
 
 
@@ -283,8 +282,8 @@ def equilibrate(
     weight_exponent = int(exponent[positive].max())
     dual_exponent = row_exponent + weight_exponent
     if (
-        abs(weight_exponent) > _LARGEST_EXPONENT
-        or (np.abs(dual_exponent[positive]) > 2 * _LARGEST_EXPONENT).any()
+        abs(weight_exponent) > options.largest_exponent
+        or (np.abs(dual_exponent[positive]) > 2 * options.largest_exponent).any()
     ):
         sizes = -row_exponent[positive]
         raise OutOfRangeError(
@@ -380,12 +379,12 @@ def reduce(p: Programme, differences: bool = True, queries: bool = True) -> Redu
     """The programme in the smaller of the given coordinates and those of the spans, side by side,
     on the sides that the norm allows (:attr:`attsvm.norms.Norm.invariant`).
     """
-    left, D = _coordinates(p.D) if differences else (None, p.D)
-    right, Z = _coordinates(p.Z) if queries else (None, p.Z)
+    left, D = _basis_and_coordinates(p.D) if differences else (None, p.D)
+    right, Z = _basis_and_coordinates(p.Z) if queries else (None, p.Z)
     return Reduction(p if left is None and right is None else replace(p, D=D, Z=Z), left, right)
 
 
-def _coordinates(rows: FloatArray) -> tuple[FloatArray | None, FloatArray]:
+def _basis_and_coordinates(rows: FloatArray) -> tuple[FloatArray | None, FloatArray]:
     """Basis and coordinates of fewer rows than columns; the rows as they are otherwise."""
     count, width = rows.shape
     if count >= width:

@@ -89,12 +89,12 @@ def is_curved(norm: Norm) -> bool:
     return isinstance(norm, Entrywise | SingularValues) and norm.strictly_convex
 
 
-def fits(p: Programme, options: ReweightedOptions = REWEIGHTED) -> bool:
+def fits_reweighted(p: Programme, options: ReweightedOptions = REWEIGHTED) -> bool:
     """Whether the rows of a programme may be written out."""
     return p.m * p.dof <= options.entries
 
 
-def finish(
+def finish_by_reweighting(
     p: Programme,
     norm: Lifted,
     start: Iterate,

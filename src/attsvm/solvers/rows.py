@@ -41,8 +41,6 @@ from attsvm.solvers.outcomes import Request, certified_solution
 from attsvm.solvers.proofs import certify_hard, certify_soft, lower_bound
 from attsvm.solvers.solution import MarginSolution
 
-_UNIT = 2.0**-53  # rounding of one operation in float64
-
 
 @dataclass(frozen=True)
 class WorkingSetOptions:
@@ -371,7 +369,8 @@ def scan_rows(block: BlockRows, sequences: int, request: ScanRequest, size: floa
     values, rhs = block.values(W, request.exact), block.rhs
     moved: FloatArray = np.abs(block.queries) @ np.abs(W).T
     longest = float(np.sqrt(np.einsum("nd,nd->n", moved, moved).max(initial=0.0)))
-    rounding = (sum(block.shape) + 4) * _UNIT * size * longest
+    unit = 2.0**-53  # rounding of one operation in float64
+    rounding = (sum(block.shape) + 4) * unit * size * longest
     # 2. Summary.
     positive = rhs > 0.0
     ratios = (values - rounding)[positive] / rhs[positive]

@@ -60,7 +60,7 @@ from attsvm.solvers.deadline import time_for
 from attsvm.solvers.energy import Energy
 from attsvm.solvers.iterate import Iterate, Stop
 from attsvm.solvers.optimality_checks import unique_weights
-from attsvm.solvers.outcomes import HOPELESS, Request, certified_solution, zero_solution
+from attsvm.solvers.outcomes import STATUS, Request, certified_solution, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate, reduce
 from attsvm.solvers.projections import (
     ActiveSetProjection,
@@ -139,7 +139,7 @@ def solve(
     """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
-    return _Search(margins, norm, request, options).run()
+    return _SplittingSolve(margins, norm, request, options).run()
 
 
 _thread = threading.local()
@@ -172,7 +172,7 @@ class _Scaled(NamedTuple):
     scale: float
 
 
-class _Search:
+class _SplittingSolve:
     """One solve: the stages of this module, and the best certificate so far.
 
     Attributes:
@@ -204,8 +204,10 @@ class _Search:
         exponent = norm.p if isinstance(norm, Schatten) else 0.0
         self.is_spectral = request.slack is None and exponent in (1.0, math.inf)
         p = self.reduction.programme
-        self.is_curved = reweighted.is_curved(norm) and reweighted.fits(p)
-        self.is_conic = isinstance(norm, RowLengths) and norm.p in (1.0, math.inf) and conic.fits(p)
+        self.is_curved = reweighted.is_curved(norm) and reweighted.fits_reweighted(p)
+        self.is_conic = (
+            isinstance(norm, RowLengths) and norm.p in (1.0, math.inf) and conic.fits_conic(p)
+        )
 
     def run(self) -> MarginSolution:
         """The best certified solution that the stages of this module reach."""
@@ -239,7 +241,7 @@ class _Search:
             if iterate is None:
                 return start
             self._consider(*iterate, start.solver)
-            if start.status == "almost infeasible" and start.gap > HOPELESS:
+            if start.status == "almost infeasible" and start.gap > STATUS.hopeless:
                 return self._solution()
         assert iterate is not None
         # 5. Attempts. A method that loses its way leaves float64, and then nothing is kept of it.
@@ -506,7 +508,7 @@ class _Search:
             return self.best.error
 
         lagrangian = newton.AugmentedLagrangian(p, self.norm == Schatten(math.inf), W, dual, t)
-        end = newton.finish(
+        end = newton.finish_by_newton(
             lagrangian, lambda W, dual: self._error(p, W, dual), consider, self._stop()
         )
         return self._unscaled(scale, *end)
@@ -521,7 +523,9 @@ class _Search:
         if not np.isfinite(p.b).all():
             return
         if isinstance(norm, RowLengths):
-            end = conic.finish(p, norm, W, lambda W, dual: self._error(p, W, dual), self._stop())
+            end = conic.finish_by_cones(
+                p, norm, W, lambda W, dual: self._error(p, W, dual), self._stop()
+            )
             self._consider(*self._unscaled(scale, *end), "interior points")
             return
 
@@ -531,7 +535,7 @@ class _Search:
         def consider(W: FloatArray, dual: FloatArray) -> float:
             return self._consider(*self._unscaled(scale, W, dual), "reweighted Newton")
 
-        reweighted.finish(p, norm, Iterate(W, dual), error, consider, self._stop())
+        reweighted.finish_by_reweighting(p, norm, Iterate(W, dual), error, consider, self._stop())
 
     def _stop(self) -> Stop:
         """The error and the time at which a method that goes on from here ends."""
