@@ -151,6 +151,7 @@ class RowsInBlocks:
         rows = self.scan(ScanRequest(None, math.inf, 1, most, False)).rows
         self.capacity = self._capacity()
         if len(rows.ids) > self.capacity:
+            # How many rows fit is known only now that the sizes of all blocks are.
             worst = np.argsort(-rows.shortfall, kind="stable")[: self.capacity]
             rows = rows.take(np.sort(worst))
         return rows
@@ -171,6 +172,7 @@ class RowsInBlocks:
         # 2. Rows.
         row = number * options.row_copies * (dx + options.row_numbers)
         query = number * options.row_copies * dz
+        # Where all queries take less than half, rows share them.
         if query * self.sequences < left / 2:
             left -= query * self.sequences
         else:
@@ -231,6 +233,7 @@ class RowsInBlocks:
                 zero_violation = max(zero_violation, result.zero_violation)
                 rounding = max(rounding, result.rounding)
                 rows_of_block[k] = result.rows
+                # Some more than are asked for are held, so that not every block sorts them all.
                 if _count_rows(rows_of_block) > 1.25 * request.rows:
                     rows_of_block = _worst_rows(rows_of_block, request.rows)
         self.passes += 1
@@ -267,6 +270,7 @@ class RowsInBlocks:
             if origin is not None and margins.kind == "position":
                 origin = origin + np.array([texts] + [0] * (origin.shape[1] - 1))
             assert margins.numbers is not None
+            # Blocks number from zero; the programme numbers through.
             margins = replace(margins, numbers=margins.numbers + sequences, origin=origin)
             subsets.append(RowSubset(subset.ids + rows, subset.shortfall, margins))
         return merge_rows(subsets)

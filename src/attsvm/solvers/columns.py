@@ -177,6 +177,7 @@ def cap_columns(p: Programme, size: IntArray, unit: int, cap: int) -> Capped:
         cap: how far columns may reach.
     """
     s = size.reshape(-1) - unit
+    # Columns larger than the cap are shrunk to it, and rho says by how much.
     tilde = np.minimum(s, cap)
     with np.errstate(under="ignore"):
         written = np.ldexp(explicit_rows(p, np.arange(p.m)), tilde - s - unit)
@@ -387,6 +388,7 @@ def with_spare_rows(p: Programme, least: UnevenSolution, share: float) -> Uneven
     be.
     """
     high, low = least.dual
+    # More multipliers make the lattice of their roundings finer.
     spare = np.flatnonzero((high == 0.0) & (least.capped.programme.diagonal > 0.0))
     if len(spare) == 0:
         return None
@@ -409,6 +411,7 @@ def _with_gap(p: Programme, least: UnevenSolution) -> UnevenSolution:
     with np.errstate(all="ignore"):
         W, pulled = (np.ldexp(array, scale) for array in (least.W, _pull_of_digits(p, dual)))
         length = float(np.linalg.norm(W))
+        # At the scale at which weights have norm one, nothing leaves float64.
         lam = np.ldexp(dual.high, 2 * scale)
         top = math.fsum((p.b * lam).tolist())
         high, low = sharp_values(p.D, p.Z, p.offsets, least.W.reshape(*p.shape))
@@ -477,6 +480,7 @@ def _cancel(
     rounds: int,
 ) -> DoubleDouble:
     """Multipliers that pull on these entries by ``target``, with changes in these rows."""
+    # Changes are relative, so that small multipliers keep their signs.
     share = np.maximum(dual.high[rows], _NOISE * dual.high.max())
     matrix = capped.programme.D[np.ix_(rows, entries)].T * share
     power = capped.pull_exponents[entries]
@@ -540,6 +544,7 @@ def _proximal(
     w, before = np.zeros(p.D.shape[1]), math.inf
     for _ in range(options.steps):
         # 1. The centre, and right-hand sides less its margins.
+        # At the fixed point w = centre + rho^2 w, the capped columns have their own size again.
         centre = shrink * w
         sides = p.b - p.D @ centre if any_capped else p.b
         unit = max(1.0, float(np.abs(sides).max(initial=0.0)))

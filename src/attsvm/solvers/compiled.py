@@ -42,7 +42,7 @@ BATCH = BatchOptions()
 
 
 class CompiledSolution(NamedTuple):
-    """What the compiled core computed of one programme.
+    """Solution of one programme, as the compiled core computed it.
 
     Attributes:
         W: ``(d_x, d_z)`` weights.
@@ -89,7 +89,7 @@ def contradiction(
 
 
 class CompiledSolutions(NamedTuple):
-    """What the compiled core computed of ``B`` programmes that lie end to end.
+    """Solutions of ``B`` programmes that lie end to end, as the compiled core computed them.
 
     Attributes:
         W: ``(B, d_x, d_z)`` weights.
@@ -122,6 +122,7 @@ def solve_one(margins: Margins, request: Request) -> MarginSolution | None:
         D, Z, b, offsets, instances, request.slack, request.warm_start
     )
     _run(batch, 0, 1)
+    # The stages of the ordinary solver begin from nothing: they are other methods.
     if solutions.outcome[0] == UNSETTLED:
         return None
     norm, gap, violation, rounding = solutions.figures[0].tolist()
@@ -214,6 +215,7 @@ def balanced_ranges(first_rows: IntArray, options: BatchOptions = BATCH) -> list
         first_rows: ``(B + 1,)`` where the rows of each programme begin.
         options: how many for each thread.
     """
+    # By rows, since the time of a programme grows with them.
     cuts = np.linspace(0, first_rows[-1], options.ranges_per_thread * threads() + 1)[1:-1]
     ends = np.unique([0, *np.searchsorted(first_rows, cuts), len(first_rows) - 1]).tolist()
     return list(itertools.pairwise(ends))

@@ -104,6 +104,7 @@ def finish_by_cones(
     for _ in range(options.steps):
         iterate = Iterate(point.x[: p.dof].reshape(W.shape), rows.multipliers(point))
         size = error(*iterate)
+        # Far from the end the error may rise on the way.
         idle = 0 if size < least or least > options.near else idle + 1
         if size < least:
             best, least = iterate, size
@@ -146,6 +147,7 @@ class _ConicRows(NamedTuple):
         """The rows that say something."""
         positions, has_entries = np.arange(p.m), p.diagonal > 0.0
         opposite = -np.ones(p.m, np.int64) if p.opposite is None else p.opposite
+        # Of a pair the row with the positive right-hand side, or the first, stays.
         stands_for_pair = (p.b > 0.0) | ((p.b == 0.0) & (positions < opposite))
         unequal = np.flatnonzero(has_entries & (opposite < 0))
         equal = np.flatnonzero(has_entries & (opposite >= 0) & stands_for_pair)
@@ -169,6 +171,7 @@ class _ConicRows(NamedTuple):
         dual = np.zeros(p.m) if p.hard else np.where(p.b > 0.0, p.cap, 0.0)
         dual[self.unequal] = point.lam
         if p.opposite is not None:
+            # The sign of a multiplier says which row of the pair has it.
             dual[self.equal] = np.maximum(point.free, 0.0)
             dual[p.opposite[self.equal]] = np.maximum(-point.free, 0.0)
         return dual
@@ -209,6 +212,7 @@ def _start(
     index = np.column_stack([count + heights, np.arange(count).reshape(d, e)])
     length = np.linalg.norm(W, axis=1)
     top = float(length.max()) or 1.0
+    # Heights well above the lengths of rows.
     x = np.concatenate([W.reshape(-1), length + top if total else [2.0 * top]])
     cost = np.zeros(len(x))
     cost[count:] = 1.0
@@ -218,9 +222,11 @@ def _start(
     xi = np.where(soft, np.maximum(far, -values), 0.0)
     s = np.maximum(values + xi, far)
     size = float(cost @ x)
+    # A gap of the size of the objective, shared out equally.
     mu = size * (1.0 if p.hard else size) / (len(s) + int(soft.sum()) + d)
     lam = np.minimum(mu / s, 0.5 * rows.cap)
     cones = x[index]
+    # x o z = mu e is solved by z = mu J x / (x^T J x).
     z = mu * _mirrored(cones) / _cone_squares(cones)[:, None]
     return _ConePoint(index, cost, x, s, xi, lam, np.zeros(len(rows.f)), z)
 
@@ -239,6 +245,7 @@ def _step(rows: _ConicRows, point: _ConePoint, options: ConicOptions) -> _ConePo
     A, E, is_soft = rows.A, rows.E, np.isfinite(rows.cap)
     count, n, x_cones = A.shape[1], len(point.x), point.x[point.cones]
     room = np.where(is_soft, rows.cap - point.lam, 1.0)
+    # The half square has the norm times the gradient of the norm.
     norm = 1.0 if not is_soft.any() else float(point.cost @ point.x)
     mu = float(point.s @ point.lam) + float(point.xi @ (room * is_soft))
     mu += float(np.vdot(x_cones, point.z))
@@ -253,6 +260,7 @@ def _step(rows: _ConicRows, point: _ConePoint, options: ConicOptions) -> _ConePo
     scaling = _Scaling.of(x_cones, point.z)
     if scaling is None:
         return None
+    # Slacks are eliminated: what a margin gives way to a unit of its multiplier.
     give = point.s / point.lam + np.where(is_soft, point.xi / room, 0.0)
     system = _System.of(point, rows, scaling, give)
     if system is None:
@@ -262,6 +270,7 @@ def _step(rows: _ConicRows, point: _ConePoint, options: ConicOptions) -> _ConePo
         """The direction in which the products change by these: ``dz = cone - S^-2 dx``,
         ``s dlam + lam ds = row`` and ``room dxi - xi dlam = over``.
         """
+        # What the eliminated slacks leave on the side of their rows.
         fixed = residual + np.where(is_soft, over / room, 0.0) - row / point.lam
         sides = _sum_by_position(point.cones, cone, n) - gradient
         x, lam, free, pull = system.solve(sides, -fixed, -equality_residual)
@@ -284,6 +293,7 @@ def _step(rows: _ConicRows, point: _ConePoint, options: ConicOptions) -> _ConePo
     predicted = direction(scaling.towards(0.0), -point.s * point.lam, -point.xi * room)
     share = 1.0 - length(predicted)
     # 5. Correct.
+    # Mehrotra's rule: the further the prediction goes, the lower the aim.
     aim = share**3 * mu
     by = direction(
         scaling.towards(aim, predicted.x[point.cones], predicted.z),
@@ -338,6 +348,7 @@ class _System(NamedTuple):
         """The system; ``None`` where it leaves float64."""
         n, cones, count = len(point.x), len(point.cones), rows.A.shape[1]
         tight = np.zeros(len(give), np.bool_)
+        # Rows that hardly give way would swamp the entries of those that do.
         tight[np.argsort(give)[:n]] = True
         A, loose, equalities = rows.A[tight], rows.A[~tight], len(rows.E)
         q = math.sqrt(2.0) * _mirrored(scaling.middle) / scaling.eta[:, None]
@@ -348,11 +359,14 @@ class _System(NamedTuple):
         np.add.at(M, (point.cones, point.cones), flat)
         if not rows.p.hard:
             M[:n, :n] += np.multiply.outer(point.cost, point.cost)
+        # Loose rows are eliminated,
         M[:count, :count] += loose.T @ (loose / give[~tight][:, None])
         M[n:first, :count], M[:count, n:first] = rows.E, -rows.E.T
+        # tight ones keep their multipliers,
         M[first:second, :count], M[:count, first:second] = A, -A.T
         M[range(first, second), range(first, second)] = give[tight]
         y = second + np.arange(cones)[:, None]
+        # and each cone has y = q^T dx.
         M[y, point.cones], M[point.cones, y], M[y, y] = q, q, -1.0
         if not np.isfinite(M).all():
             return None
@@ -369,6 +383,7 @@ class _System(NamedTuple):
         sides[:count] += A[loose].T @ (row[loose] / give[loose])
         sides = np.concatenate([sides, equal, row[tight], np.zeros(len(cones))])
         solution = lu_solve(self.factor, sides, check_finite=False)
+        # One refinement: near the end the factor has lost half of its digits.
         solution += lu_solve(self.factor, sides - self.matrix @ solution, check_finite=False)
         ends = np.cumsum([n, len(equal), int(tight.sum())])
         x, free, multipliers, y = np.split(solution, ends)
@@ -413,6 +428,7 @@ class _Scaling(NamedTuple):
             return None
         x_size, z_size = np.sqrt(x_size), np.sqrt(z_size)
         x, z = x / x_size[:, None], z / z_size[:, None]
+        # The Nesterov-Todd point of x and z, both brought to x^T J x = 1.
         middle = (x + _mirrored(z)) / np.sqrt(2.0 + 2.0 * _products(x, z))[:, None]
         v = middle.copy()
         v[:, 0] += 1.0
@@ -437,6 +453,7 @@ class _Scaling(NamedTuple):
         """``r`` of ``dz = r - S^{-2} dx`` with which the product becomes ``mu``, less that of the
         changes ``x`` and ``z``.
         """
+        # mu e - both o both, less the product of the changes in the scaled coordinates.
         short = -_jordan_product(self.both, self.both)
         short[:, 0] += mu
         if x is not None and z is not None:

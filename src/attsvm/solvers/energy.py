@@ -78,6 +78,7 @@ class Energy:
             self._scratch_address(X),
             address(V, np.float64, *X.shape),
         )
+        # A matrix that is not finite has no proximal point.
         return V if size >= 0.0 else X
 
     def size(self, X: FloatArray, dual: bool = False) -> float:
@@ -100,6 +101,7 @@ class Energy:
         """The proximal point of ``t`` times the half square: that of the norm with the threshold
         ``s`` at which ``s = t * ||V||``, by secants inside a bracket.
         """
+        # The norm falls with the threshold, so this bracket holds it.
         low, high = 0.0, t * float(self.norm.value(X))
         below, above = -high, high - t * float(self.norm.value(self.norm.prox(X, high)))
         V = X

@@ -235,6 +235,7 @@ class _FrobeniusSolve:
                 return self._is_done()
             if p.hard and p.m <= options.few_rows:
                 break
+            # Signs that pivoting did not settle are often those of a few more epochs.
             ascent.run(4 * options.first_epochs, 0.03 * ascent.residual, self.request.deadline)
         self._consider(ascent.dual, "block ascent")
         return self._is_done()
@@ -301,6 +302,7 @@ class _FrobeniusSolve:
         p = self.programme
         if p.hard or p.opposite is not None:
             return False
+        # One width after the other, until the rows that it frees make the exact system.
         for smoothed_dual in smoothed(p, dual, self.request.deadline):
             if self._free_rows(smoothed_dual) <= p.dof:
                 self._pivot(smoothed_dual, "smoothed hinges + pivoting")
@@ -343,6 +345,7 @@ class _FrobeniusSolve:
             return infeasible_solution(
                 self.margins, dual, self.request, "integers", epochs, exact=True
             )
+        # Integers have all signs right.
         self.settled = True
         self._consider(point.dual, "integers", point.W)
         if not p.hard or p.opposite is not None:

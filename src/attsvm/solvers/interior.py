@@ -248,17 +248,23 @@ class InteriorPoints:
         A, g, b, C = self.A, self.g, self.b, self.C
         w, s = np.zeros(len(g)), np.full(len(b), max(float(b.max()), 1.0))
         if self.start is not None:
+            # Twice weights that meet the margins meet them with room.
             w = 2.0 * self.start
             s = np.maximum(A @ w - b, 0.1 * float(b.max()))
             t = 2.0 * self._size(w)
         else:
+            # By Hoelder's inequality, no weights are shorter than b^T 1 over the dual norm of A^T
+            # 1.
             sum_of_rows = (b > 0.0).astype(float) @ A
             least = float(b[b > 0.0].sum()) / max(self._dual_size(sum_of_rows), 1e-300)
             t = min(least, self._dual_size(C @ A))
         t = t if 0.0 < t < np.inf else 1.0
         s[self.is_equality] = 0.0
+        # At the solution b^T lam is the square of the norm.
         lam = np.where(self.is_equality, 0.0, np.minimum(0.5 * C, t * t / float(np.abs(b).sum())))
+        # Empty without a penalty.
         zeta = (C - lam)[: len(b) * self.soft]
+        # Products of one size are what the path is made of.
         mu = float(np.mean(lam * s)) or 1.0
         lam[~self.is_equality] = np.minimum(mu / s[~self.is_equality], 0.5 * C[~self.is_equality])
         if self.box:
@@ -298,6 +304,7 @@ class InteriorPoints:
         x = at.lam @ A
         alpha, beta = at.zu / at.u, at.zv / at.v
         if self.box:
+            # In linf u and v move by h dt -+ dw, in l1 their difference moves by dw.
             inverse, sign = alpha + beta, -1.0
         else:
             inverse, sign = 1.0 / (1.0 / alpha + 1.0 / beta), 1.0
@@ -306,17 +313,20 @@ class InteriorPoints:
         dual_residual = self.C - at.lam - at.zeta if self.soft else at.zeta
         if self.soft:
             E = E + at.xi / at.zeta
+        # Equalities have no slack to give way, and may depend on each other.
         E[self.is_equality] = self.options.ridge * float(np.mean(E)) + 1e-300
         saddle = self._saddle(inverse, E)
         if saddle is None:
             return None
         h, mu = 1.0 / g, at.mean(unequal)
+        # The prediction takes all products to zero; the correction replaces this list.
         products = [-a * b for a, b in at.pairs(unequal)]
         direction: _InteriorPoint | None = None
         share = 1.0
         for is_corrector in (False, True):
             # 2. and 3. The right-hand sides of the rows, of the entries and of the norm.
             ru, rv, rs, rx = products
+            # Slacks, and what soft rows miss, leave the equation of their row.
             p = missing.copy()
             p[unequal] += rs / at.lam[unequal]
             if self.soft:
@@ -365,6 +375,7 @@ class InteriorPoints:
             if not np.isfinite(dt) or is_corrector:
                 break
             mean_ahead = at.plus(direction, share).mean(unequal)
+            # Mehrotra's rule: what the prediction reaches, to the third power.
             target = mu * max(mean_ahead / mu, 0.0) ** 3
             products = [
                 target - a * b - da * db
@@ -378,6 +389,7 @@ class InteriorPoints:
         # 4. The step.
         following = at.plus(direction, min(1.0, self.options.boundary * share))
         if not self.box:
+            # Rounding would let w and u - v drift apart.
             following = following._replace(w=following.u - following.v)
         return following
 
@@ -393,6 +405,7 @@ class InteriorPoints:
             return None
         if m + k <= self.options.careful:
             # each unknown by least squares of its own, so that neither is a small difference
+            # |root dw|^2 + |A dw|^2 / E, and its mirror image in the multipliers.
             root, rest = np.sqrt(inverse), np.sqrt(E)
             rows = _orthogonal_solver(np.vstack([A.T / root[:, None], np.diag(rest)]))
             entries = _orthogonal_solver(np.vstack([A / rest[:, None], np.diag(root)]))
@@ -406,6 +419,8 @@ class InteriorPoints:
             return careful
         try:
             if m <= k:
+                # The smaller of both Schur complements; one refinement each returns the digits it
+                # loses.
                 factor = cho_factor((A / inverse) @ A.T + np.diag(E), check_finite=False)
 
                 def by_rows(q: FloatArray, p: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -439,6 +454,7 @@ class InteriorPoints:
         A, g, C = self.A, self.g, self.C
         # 1. The guess.
         if self.box:
+            # In units of the norm: an entry moves where it is off both of its bounds.
             is_moving = np.minimum(at.u, at.v) * g * at.t > np.maximum(at.zu, at.zv) / g
         else:
             is_moving = np.maximum(at.u, at.v) * g * g > np.minimum(at.zu, at.zv)
@@ -448,6 +464,7 @@ class InteriorPoints:
             is_capped = (at.lam > 0.5 * C) & (at.xi / largest > at.zeta / np.minimum(C, most))
             most = np.minimum(C, most)
         is_tight = self.is_equality | (~is_capped & (at.lam / most > at.s / largest))
+        # The same rows and entries have the same solution.
         guess = is_moving.tobytes() + is_capped.tobytes() + is_tight.tobytes()
         if guess in self._tried:
             return
@@ -465,21 +482,27 @@ class InteriorPoints:
         S = np.zeros((size, size))
         r = np.zeros(size)
         rows, count, m = A[tight], len(tight), len(moving)  # column m is the norm
+        # Tight rows meet their right-hand sides;
         S[:count, :m], S[:count, m] = rows[:, moving], rows @ fixed_w
         r[:count] = self.b[tight]
+        # entries that move have no reduced cost;
         S[count:-1, m + 1 :], S[count:-1, m] = rows[:, moving].T, -cost
         r[count:-1] = -pulled[moving]
         if self.box:
+            # and t is the dual norm of what multipliers pull,
             S[-1, m], S[-1, m + 1 :], r[-1] = 1.0, -(rows @ fixed_w), float(pulled @ fixed_w)
         else:
+            # or the norm of the weights.
             S[-1, m], S[-1, :m] = 1.0, -cost
         # 3. Its solution.
+        # Small rows must count in the singular values as large ones do.
         scale = np.abs(S).max(axis=1)
         scale[scale == 0.0] = 1.0
         S, r = S / scale[:, None], r / scale
         columns = np.abs(S).max(axis=0)
         columns[columns == 0.0] = 1.0
         inverse = np.linalg.pinv(S / columns, rcond=_RANK)
+        # From the point on: where solutions are many, the least change of it is the one.
         y = np.concatenate([at.w[moving], [at.t], at.lam[tight]])
         for _ in range(self.options.refinements):
             y = y + (inverse @ (r - S @ y)) / columns
@@ -556,6 +579,7 @@ class InteriorPoints:
         """Have a point certified; remember the shortest weights that meet hard margins."""
         if not self.soft and np.isfinite(w).all():
             positive = self.b > 0.0
+            # Scaled to its margins a point has a norm that second attempts can rely on.
             ratio = float(((self.A @ w)[positive] / self.b[positive]).min())
             sizes = self.cost * np.abs(w)
             norm = float(sizes.max() if self.box else sizes.sum()) / ratio if ratio > 0.0 else 0.0
@@ -575,6 +599,7 @@ def _orthogonal_solver(M: FloatArray) -> Callable[[FloatArray], FloatArray] | No
     """
     from scipy.linalg import qr, solve_triangular
 
+    # Large rows first: else their rounding would cover the small ones.
     order = np.argsort(-np.abs(M).max(axis=1), kind="stable")
     Q, R, columns = qr(M[order], mode="economic", pivoting=True, check_finite=False)
     if not (np.diag(R) != 0.0).all():

@@ -117,6 +117,7 @@ def residuals_of(
     cap = np.inf if slack is None else slack
     room = margins(W) - margins.rhs + slacks
     equalities = margins.equalities
+    # An equality is missed on both sides.
     room[equalities] = -np.abs(room[equalities])
     largest = float(np.abs(dual).max(initial=0.0))
     outside = max(float(-dual[~equalities].min(initial=0.0)), float((dual - cap).max(initial=0.0)))
@@ -161,22 +162,26 @@ def check_rank_and_uniqueness(
     """Numerical rank, its certified bound (nuclear) and uniqueness of a certified solution in the
     Schatten norm of exponent ``p``.
     """
+    # Divided by the largest entry, since squares of tiny weights underflow.
     values = singular_values(_unit(certificate.W))
     rank = int((values > options.relative * values[0]).sum())
     if p != 1.0:
         return RankAndUniqueness(rank, None, True if p < math.inf else None)
+    # The face on which all solutions lie: the first k singular vectors of the pull.
     pulled = margins.adjoint(certificate.dual / certificate.dual.max(initial=0.0))
     left, mu, right = svd(_unit(pulled))
     pull, mu = float(mu[0] * np.abs(pulled).max()), mu / mu[0]
     k = rank_bound(mu, certificate.error, options)
     if k is None:
         return RankAndUniqueness(rank, None, None)
+    # Rows with a clear multiplier are tight in every solution, and fix B if they are injective.
     rows = np.flatnonzero(certificate.dual > options.clear * certificate.dual.max())
     least_singular = _determined(margins, rows, left[:, :k], right[:k], options)
     if least_singular <= options.injective:
         return RankAndUniqueness(rank, k, None)
     shares = certificate.dual[rows] / certificate.dual.max() * margins.lengths[rows]
     off_face, on_face = _distance(max(certificate.error, options.least_gap), mu, k, pull / shares)
+    # How far another solution can be moves its singular values by no more (Weyl).
     distance = (off_face + (on_face + len(rows) ** 0.5 * off_face) / least_singular) * values.sum()
     most_values = int((values + distance > options.relative * max(values[0] - distance, 0.0)).sum())
     return RankAndUniqueness(rank, min(k, most_values), True)
@@ -193,6 +198,7 @@ def rank_bound(mu: FloatArray, gap: float, options: CheckOptions = CHECKS) -> in
     ``None`` when it proves none.
     """
     for k in range(1, len(mu) + 1):
+        # tau_k of the module's docstring.
         rest = float(mu[k]) if k < len(mu) else -np.inf
         tail = max(gap, options.least_gap) / (1.0 - rest) if rest < 1.0 else np.inf
         if k == len(mu) or tail <= options.relative * (1.0 - tail) / k:
@@ -207,10 +213,12 @@ def _determined(
     matrices, for rows of length one; 0 where it is too large to tell.
     """
     i, j = np.triu_indices(left.shape[1])
+    # Fewer rows than coordinates of B cannot determine it.
     if not len(i) <= len(rows) <= options.entries // len(i):
         return 0.0
     D = _unit_rows(margins.differences[rows]) @ left
     Z = _unit_rows(margins.queries[margins.sequence[rows]]) @ right.T
+    # Coordinates of symmetric matrices, orthonormal by the factors below.
     written = D[:, i] * Z[:, j] + D[:, j] * Z[:, i]
     return float(singular_values(written * np.where(i == j, 0.5, math.sqrt(0.5)))[-1])
 
@@ -281,13 +289,16 @@ def unique_weights(solution: Any, p: float, options: CheckOptions = CHECKS) -> b
     size = np.abs(W)
     pull = np.abs(margins.adjoint(dual))
     if p == 1.0:
+        # Entries that are zero in every solution.
         still = pull < (1.0 - options.clear) * pull.max()
         movable = size > options.clear * size.max()
     else:
+        # Entries that are at their bound in every solution.
         still = pull > options.clear * pull.max()
         movable = size < (1.0 - options.clear) * size.max()
     room = margins(W) - margins.rhs
     scale = max(float(margins.rhs.max()), 1e-300)
+    # Rows that are tight in every solution, and those that are tight in this one.
     bound = dual > options.clear * dual.max()
     tight = room <= options.clear * scale
     if solution.slack is not None:
@@ -305,6 +316,7 @@ def unique_weights(solution: Any, p: float, options: CheckOptions = CHECKS) -> b
         signs = np.sign(W)
         held = np.vstack([held, np.sign(margins.adjoint(dual))[~still]])
         moved = np.vstack([moved, signs[movable]])
+    # Held rows that are injective leave one solution; a null vector of all tight ones, several.
     if _are_independent(held, options):
         return True
     return False if movable.any() and not _are_independent(moved, options) else None

@@ -20,7 +20,7 @@ from attsvm.solvers.solution import MarginSolution, Status
 
 @dataclass(frozen=True)
 class StatusOptions:
-    """What decides about supports and statuses; untuned.
+    """Limits that decide about supports and statuses; untuned.
 
     Attributes:
         support: relative distance to equality at which a constraint counts as supporting.

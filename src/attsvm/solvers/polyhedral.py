@@ -151,6 +151,7 @@ class _PolyhedralSolve:
         self.rows, self.folded = np.arange(margins.m), margins
         self.has_any_sign = np.zeros(margins.m, np.uint8)
         if request.opposite is not None:
+            # One row stands for a pair, with a multiplier of any sign.
             is_paired, rhs = request.opposite >= 0, margins.rhs
             stands_for_pair = (rhs > 0.0) | ((rhs == 0.0) & (self.rows < request.opposite))
             self.rows = np.flatnonzero(~is_paired | stands_for_pair)
@@ -175,6 +176,7 @@ class _PolyhedralSolve:
                 self._consider(batch.W[0], self._unfold(batch.dual))
         if not self._is_within_tolerance():
             # 3. The Frobenius solution.
+            # Columns of one size, because whether weights exist does not depend on them.
             even = evened(self.margins)
             cold = replace(request, warm_start=None, warm_weights=None)
             start = frobenius.solve(even.margins, Frobenius(), cold)
@@ -257,6 +259,7 @@ class _PolyhedralSolve:
             # 2. Interior points.
             is_exact = len(rough_points) >= len(options.rough)
             target, reach = (options.aim, 0.0) if is_exact else options.rough[len(rough_points)]
+            # Points that are not exact are inside; from a vertex there is no way on.
             before = rough_points[-1] if rough_points else None
             rows = np.flatnonzero(is_working)
             working = _WorkingSet(p, cost, rows, self.has_any_sign, self.box, before, options)
@@ -265,8 +268,10 @@ class _PolyhedralSolve:
             # 3. What is missed.
             W, multipliers = working.best()
             values = p.values(W)
+            # Weights scaled to the working set, so that its own rows miss nothing.
             ratio = working.least_ratio(values)
             missed = p.b - values / ratio if ratio > 0.0 else np.where(is_working, 0.0, largest_rhs)
+            # A tenth of the tolerance leaves room for the scaling of the weights.
             is_missed = (missed > 0.1 * tol * p.b) & ~is_working
             misses_some = bool(is_missed.any())
             if is_exact or not misses_some or self.request.late:
@@ -289,6 +294,7 @@ class _PolyhedralSolve:
                 rough_points.pop()
             # 5. The next working set.
             if rough_points and rough_points[-1] is working:
+                # A row that has left once and is back would go round in circles.
                 stays = (missed > -options.stays * reach * largest_rhs) | is_pair | has_left
                 has_left |= is_working & ~stays
                 is_working &= stays
@@ -353,6 +359,7 @@ class _WorkingSet:
         for name in ("w", "u", "v", "zu", "zv"):
             arrays[name][:] = arrays_before[name]
         self.points.tau = before.points.tau
+        # The mean complementarity of the point, which new rows get too.
         products = sum(float(arrays_before[a] @ arrays_before[b]) for a, b in _PAIRS)
         mu = products / (len(before.rows) + 2 * p.dof)
         # all rows first as if they were new
@@ -374,6 +381,7 @@ class _WorkingSet:
             native.library.interior(self._programme, points, blas, enough, options.iterations)
             return
         for _ in range(options.iterations):
+            # One iteration at a time, to look at the clock between them.
             points.seconds = request.left
             native.library.interior(self._programme, points, blas, enough, 1)
             if points.gap <= enough or points.idle > points.patience or request.late:
@@ -479,8 +487,9 @@ def certify_batch(batch: MarginsBatch, norm: Norm, request: Request) -> Certifie
         margins, rows = batch[k], slice(batch.rows[k], batch.rows[k + 1])
         certificate = certify_hard(margins, norm, points.W[k], points.dual[rows])
         certificate = balance(margins, norm, certificate)
-        is_kept = is_within_tolerance(certificate.error, certificate.rounding, request.tol)
-        if is_kept and scaled(margins).margins is margins:
+        is_optimal = is_within_tolerance(certificate.error, certificate.rounding, request.tol)
+        # Programmes far from one are scaled first, by the ordinary solver.
+        if is_optimal and scaled(margins).margins is margins:
             figures = certificate.norm, certificate.gap, certificate.violation
             solutions.figures[k] = *figures, certificate.rounding
             points.W[k], points.dual[rows] = certificate.W, certificate.dual

@@ -125,6 +125,7 @@ class Programme:
             rows, offsets = self.rows_of(first, last)
             return pull_rows(self.D[rows], offsets, dual[rows])
 
+        # First rows by their sequences, then the product with queries by columns.
         columns = np.array_split(self._run_shares(pull_share).T, self.options.shares)
         return np.concatenate(shared_out(lambda block: block @ self.Z, columns))
 
@@ -143,6 +144,7 @@ class Programme:
     def gram(self, rows: IntArray) -> FloatArray:
         """Gram matrix of these rows, in Fortran order for LAPACK."""
         D, sequence = self.D[rows], self.sequence[rows]
+        # Rows of one sequence are neighbours and share a query.
         first = np.flatnonzero(np.diff(sequence, prepend=-1))
         Z = self.Z[sequence[first]]
         with all_threads(len(D)):
@@ -335,6 +337,7 @@ def equilibrate_rows(
 
     def scale_share(share: slice) -> None:
         exponent[share] = powers = _exponents(rows[share])
+        # A product with a power of two is quicker than `ldexp`, while that is a number.
         if (np.abs(powers) < 1000).all():
             np.multiply(rows[share], np.ldexp(1.0, -powers)[:, None], out=unit[share])
         else:
@@ -387,6 +390,7 @@ def reduce(p: Programme, differences: bool = True, queries: bool = True) -> Redu
 def _basis_and_coordinates(rows: FloatArray) -> tuple[FloatArray | None, FloatArray]:
     """Basis and coordinates of fewer rows than columns; the rows as they are otherwise."""
     count, width = rows.shape
+    # Rows that may span the space are coordinates already.
     if count >= width:
         return None, rows
     basis, R = np.linalg.qr(rows.T)

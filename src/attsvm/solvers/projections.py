@@ -93,6 +93,7 @@ class ActiveSetProjection:
         opposite = -np.ones(p.m, np.int64) if p.opposite is None else p.opposite
         self._first = np.flatnonzero(rows < opposite)
         self._second = opposite[self._first]
+        # An empty row never becomes active.
         G[self._second] = G[:, self._second] = 0.0
         self._G, self._cap = G, p.cap * self._length
         self._has_any_sign, self._slope = np.zeros(p.m, np.uint8), np.empty(p.m)
@@ -125,6 +126,7 @@ class ActiveSetProjection:
         p = self._programme
         rhs = np.ascontiguousarray((p.b - p.values(centre)) / self._length)
         size = max(1.0, float(np.abs(centre).max()))
+        # Each row enters and leaves a few times; more is a circle of rounding.
         left = most = 4 * p.m + 100
         per_look = steps_per_look(p.m, deadline, most)
         while left > 0:
@@ -179,6 +181,7 @@ class CappedProjection:
 
     def nearest(self, centre: FloatArray, deadline: float = math.inf) -> FloatArray:
         """``(d_x, d_z)``: one step towards the projection."""
+        # A proximal step, around a mixture of the centre and the last weights.
         around = self._rho * centre.reshape(-1) + self._rest * self.w
         self.w = w = self._projection.nearest(around[:, None], deadline)[:, 0]
         return (self._rho * w).reshape(centre.shape)

@@ -127,6 +127,7 @@ def scaled(margins: Margins) -> Scaling:
     largest = float(np.maximum.reduce(np.abs(rhs), initial=0.0))
     if not math.isfinite(squares[0] + squares[1] + largest):
         refuse_infinite(margins)
+    # Margins at a usual scale stay the caller's object.
     a, b = _exponent_where_far(D, squares[0]), _exponent_where_far(Z, squares[1])
     c = _floor_exponent(largest)
     if a == b == c == 0:

@@ -197,10 +197,12 @@ class _SplittingSolve:
         self.energy = Energy(norm, request.slack is not None)
         least, largest = options.sharp_exponents
         is_sharp = isinstance(norm, Lifted) and least <= norm.p <= largest
+        # Iterations in moderate gauges converge linearly, so more digits are cheap.
         aim = options.sharp_aim if is_sharp else options.aim
         self.aim = min(options.enough * request.tol, aim)
         self.best: Certificate | None = None
         self.solver, self.iterations = "splitting", 0
+        # Newton's method knows hard margins of the nuclear and the spectral norm only.
         exponent = norm.p if isinstance(norm, Schatten) else 0.0
         self.is_spectral = request.slack is None and exponent in (1.0, math.inf)
         p = self.reduction.programme
@@ -241,6 +243,7 @@ class _SplittingSolve:
             if iterate is None:
                 return start
             self._consider(*iterate, start.solver)
+            # Whether weights exist does not depend on the norm.
             if start.status == "almost infeasible" and start.gap > STATUS.hopeless:
                 return self._solution()
         assert iterate is not None
@@ -271,6 +274,8 @@ class _SplittingSolve:
                 iterate = self._attempt(iterate, attempt, most)
             if self._is_done() or self.request.late:
                 break
+            # Splitting and the second-order method take turns: each leads where the other begins
+            # well.
             if self.is_spectral and iterate.is_usable():
                 iterate = self._finish_by_newton(iterate)
             elif (self.is_curved or self.is_conic) and attempt == ended:
@@ -329,6 +334,7 @@ class _SplittingSolve:
         """
         p = self.full
         precise = replace(self.request, tol=1e-9, rough=False, warm_start=None, warm_weights=None)
+        # Rough weights can be scaled to their margins where all right-hand sides are positive.
         if p.m * p.dof > self.options.written_out and p.hard and bool((p.b > 0.0).all()):
             rough = replace(precise, tol=self.options.rough_start, rough=True)
             start = frobenius.solve(self.margins, Frobenius(), rough)
@@ -358,6 +364,7 @@ class _SplittingSolve:
         elif self.is_curved or self.is_conic:
             left = options.compiled_brief
         while left > 0:
+            # Compiled code does not look at the clock, so it gets so many iterations at a time.
             state.most = min(left, options.compiled_per_look)
             outcome = library.splitting(rows, self.energy.gauge, *sides, state)
             self.iterations += state.iterations
@@ -395,11 +402,13 @@ class _SplittingSolve:
         errors: list[float] = []
         while state.iterations < most and not self.request.late:
             state.run(options.per_check, self.request.deadline)
+            # V is exact in rank and zeros, W in margins: the better of both is the iterate's error.
             errors.append(self._error(p, state.V, state.dual))
             if is_exact and errors[-1] > self.aim:
                 errors[-1] = min(errors[-1], self._error(p, state.W, state.dual))
             if errors[-1] <= self.aim:
                 break
+            # Spectra that crawl are left to Newton's method, which ends them in a few steps.
             recent, before = errors[-options.stall :], errors[: -options.stall]
             has_stalled = min(recent) > 0.5 * min(before, default=math.inf)
             if attempt == 0 and self.is_spectral and has_stalled:
@@ -422,6 +431,8 @@ class _SplittingSolve:
         start = columns.shorten(p, sizes, start, deadline, pivot_or_active_set)
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(self.options.attempts):
+                # A step that is balanced helps most programmes and hinders some, so attempts take
+                # turns.
                 best = self._attempt_capped(start, most, attempt % 2 == 0)
                 if best is None:
                     break
@@ -498,6 +509,7 @@ class _SplittingSolve:
         """The iterate of Newton's method for singular values, as far as it goes."""
         p, W, dual, scale = self._scaled(iterate)
         t = float(np.linalg.norm(W) / np.linalg.norm(p.adjoint(dual)))
+        # The step is the ratio of weights to what multipliers pull, so both must be there.
         if not (0.0 < t < math.inf and np.isfinite(p.b).all()):
             return iterate
 
@@ -559,6 +571,7 @@ class _SplittingSolve:
         """The iterate of which :meth:`_scaled` made weights and multipliers, with multipliers of
         half the squared norm.
         """
+        # Soft multipliers scale with the weights; of hard ones it is the multiple of largest bound.
         dual_scale = scale
         if self.request.slack is None:
             p = self.reduction.programme
@@ -585,8 +598,10 @@ class _SplittingSolve:
             primal = 0.5 * size * size + float(p.cap @ np.maximum(p.b - values, 0.0))
             return (primal - bound + 0.5 * pull * pull) / primal if primal > 0.0 else math.inf
         ratio = length_ratio(values, p.b)
+        # Without a positive ratio no multiple of the weights meets the margins.
         if not (ratio > 0.0 and pull > 0.0 and size > 0.0):
             return math.inf
+        # Weights are compared once they are scaled to their margins, as certificates do.
         violation = float((p.b - values / ratio).max()) / float(p.b.max())
         return max(0.0, violation, 1.0 - bound * ratio / (pull * size))
 
@@ -692,6 +707,7 @@ class Splitting:
         self.t = float(np.linalg.norm(W) / np.linalg.norm(self.pull))
         self.V = self.W = W
         self.iterations = 0
+        # The fixed point z = V + t G, with a subgradient G of the energy at V.
         self._z = W + self.t * self.pull
         scaled, dual = replace(p, cap=p.cap * self.t), dual * self.t
         self.projection: Projection
@@ -730,6 +746,7 @@ class Splitting:
             if self.iterations % every == 0 and self.iterations <= last:
                 factor = self._balance(residual, V_before)
             if factor != 1.0:
+                # z - V is t times what multipliers pull, so it grows with t, and they stay.
                 self._z = self.V + (self._z + residual - self.V) * factor
                 self.t *= factor
                 self.projection.rescale(factor)
@@ -744,6 +761,7 @@ class Splitting:
         """Extrapolate this iteration and that of the projection together, as one point."""
         assert isinstance(self.projection, CappedProjection)
         z = self._z
+        # The projection converges too: one combination for both keeps them in step.
         point = np.append(z, w_before)
         change = np.append(residual, self.projection.w - w_before)
         following = self._extrapolation.advance(point, change)
@@ -759,6 +777,7 @@ class Splitting:
         change = _relative(self.V - V_before, self._z - self.V)
         if not (distance > 0.0 and change > 0.0):
             return 1.0
+        # The root, because a new step moves both, in opposite directions.
         factor = math.sqrt(change / distance)
         least, largest = self._options.least_factor, self._options.largest_factor
         if 1.0 / least < factor < least:
