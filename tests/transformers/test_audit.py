@@ -250,6 +250,14 @@ def test_a_head_on_one_text_is_a_table_a_drawing_and_a_plot() -> None:
         empty.selections(text=0, layer=1, head=3)
 
 
+def test_a_head_may_be_wider_than_its_inputs() -> None:
+    layer = recorded(random_heads(0, heads=2, width=5, d=8), normal(0, 2, 6, 5)).layers[0]
+    inputs = HeadInputs(layer, 1)
+    U, s, Vt = inputs.singular
+    np.testing.assert_allclose((U * s) @ Vt, inputs.weights(), atol=1e-12)
+    assert len(s) == 5
+
+
 def test_refusals() -> None:
     recording = recorded(family("bert"), "bert")
     found = audit(recording, norms=())

@@ -64,8 +64,10 @@ class AttentionCall:
     def logits(self, products: Tensor, rows: Tensor) -> Tensor:
         """Logits ``(B, heads, rows, T)`` of these queries from their scaled products with keys."""
         logits = products
+        # the cap acts on products alone, before anything is added or hidden
         if self.softcap is not None:
             logits = self.softcap * torch.tanh(products / self.softcap)
+        # the fused function counts both from the first row and column
         if self.causal:
             later = torch.arange(logits.shape[-1], device=logits.device) > rows[:, None]
             logits = logits.masked_fill(later, -torch.inf)
@@ -94,10 +96,10 @@ class CallObserver:
 
     def __init__(self, model: nn.Module, on_call: Callable[[AttentionCall], None]) -> None:
         self._model, self._on_call = model, on_call
-        self.tracer = ScoreTracer(self._report_traced)
+        self._modules: list[tuple[str, nn.Module]] = []  # those that are running
+        self.tracer = ScoreTracer(self._report_traced, self._modules)
         self._mode = _InterceptingMode(self)
         self._hooks: list[Any] = []
-        self._modules: list[tuple[str, nn.Module]] = []
         self._first_stack: str | None = None
         self._numbers: set[int] = set()
         self._previous: tuple[str, Tensor, Tensor] | None = None
@@ -106,8 +108,10 @@ class CallObserver:
         self.running = False
 
     def __enter__(self) -> CallObserver:
-        self._modules, self._previous, self._suspended, self.running = [], None, 0, True
+        self._previous, self._suspended, self.running = None, 0, True
+        self._modules.clear()
         self._numbers = set()
+        # which module is running: calls themselves do not say who makes them
         for name, module in self._model.named_modules():
             self._hooks.append(module.register_forward_pre_hook(self._enter_module(name)))
             self._hooks.append(module.register_forward_hook(self._leave_module, always_call=True))
@@ -167,7 +171,8 @@ class CallObserver:
             softcap,
             None if sinks is None else sinks.detach(),
         )
-        with torch.no_grad():
+        # what is done with a call are no calls of the model: the mode is off meanwhile
+        with torch.no_grad(), torch._C.DisableTorchFunction():
             self._on_call(call)
 
     def _report_traced(self, q: Tensor, k: Tensor, mask: Tensor | None, scale: float) -> None:
@@ -176,6 +181,7 @@ class CallObserver:
     def _number(self, name: str) -> int:
         """The number of the layer whose attention is this module."""
         stack, block = _block_of(name)
+        # the first attention names the stack whose numbers count
         if self._first_stack is None:
             self._first_stack = stack
         if stack != self._first_stack or block is None or block in self._numbers:
@@ -188,17 +194,16 @@ class CallObserver:
             if not name:  # the model itself: a new forward pass
                 self._numbers, self._previous = set(), None
             self._modules.append((name, module))
-            self.tracer.modules = [module for _, module in self._modules]
 
         return hook
 
     def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
+        # the module that is left now is the one in which the softmax was
         if self.tracer.has_unknown:
             self.unknown.append(self._modules[-1][0] if self._modules else "")
             self.tracer.has_unknown = False
         if self._modules:
             self._modules.pop()
-        self.tracer.modules = [module for _, module in self._modules]
         self.tracer.leave_module()
 
 
@@ -233,6 +238,7 @@ class _InterceptingMode(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = {} if kwargs is None else kwargs
+        # inside an attention that has been reported, its parts are no calls of their own
         if not self._observer.observes:
             return func(*args, **kwargs)
         if func is _FUSED_ATTENTION:
@@ -240,6 +246,7 @@ class _InterceptingMode(TorchFunctionMode):
             return func(*args, **kwargs)
         if func is nn.functional.multi_head_attention_forward:
             return self._run_multi_head(*args, **kwargs)
+        # anything else may be a step of an attention by hand
         self._observer.tracer.before(func, args, kwargs)
         result = func(*args, **kwargs)
         self._observer.tracer.after(func, args, kwargs, result)
@@ -289,6 +296,7 @@ def _bind_fused(
 
 def _multi_head_maps(arguments: Mapping[str, Any]) -> tuple[LinearMap, LinearMap]:
     """The maps to queries and keys of a call of ``multi_head_attention_forward``."""
+    # one matrix for queries, keys and values, or one for each where widths differ
     E = arguments["embed_dim_to_check"]
     weight, bias = arguments["in_proj_weight"], arguments["in_proj_bias"]
     if arguments["use_separate_proj_weight"]:

@@ -57,6 +57,7 @@ class Audit(Compact):
     @property
     def pending(self) -> list[Head]:
         """Heads whose programmes are still to be solved, the most selective first."""
+        # sure heads first: their page fills with what readers look for
         pending = [head for head in self.heads if head.uncompared == PENDING]
         return sorted(pending, key=lambda head: (-head.sure[0], -head.top))
 
@@ -209,6 +210,7 @@ def audit_statistics(
             f"recording is {kind(recording)}; give the one of"
             " `with attsvm.transformers.capture(model)`"
         )
+    # names are checked before anything is computed
     unknown = [null for null in settings.nulls if null not in NULLS]
     if unknown:
         raise InputError(f"unknown null {unknown[0]!r}; nulls are: {', '.join(NULLS)}")
@@ -266,6 +268,7 @@ def _why_uncompared(layer: Layer, sure: int, settings: AuditSettings) -> str:
     """The reason why a head is not compared, or not yet; empty where no norm was asked for."""
     if not settings.norms:
         return ""
+    # a bias is no function of the weights, so their solution says nothing about it
     if any(text.bias is not None for text in layer.texts):
         return "something is added to their logits"
     if sure < settings.fewest:
@@ -282,10 +285,12 @@ def _support_rows(
     """The constraints with a positive multiplier, largest first, with their tokens by name."""
     margins, inputs = solution.margins, comparison.inputs
     texts = np.unique(inputs.text[comparison.members])
+    # constraints with a positive multiplier, by falling multiplier
     rows = np.flatnonzero(solution.dual > 0)
     rows = rows[np.argsort(-solution.dual[rows], kind="stable")]
     supports = []
     for c in rows.tolist():
+        # from the constraint to its query, and from there to the text that was recorded
         i = int(margins.sequence[c])
         assert margins.origin is not None
         text = inputs.layer.texts[int(texts[margins.origin[i, 0]])].text
@@ -302,6 +307,7 @@ def _support_rows(
 def _head_statistics(
     recording: Recording, layer: Layer, selections: Selections, h: int, settings: AuditSettings
 ) -> Head:
+    # a query that sees one key has no choice, and says nothing about the head
     top, has_rival = selections.top[h], np.isfinite(selections.margin[h])
     confident = has_rival & (top > 0.8)
     sure = int(selections.sure(h, settings.threshold).sum())

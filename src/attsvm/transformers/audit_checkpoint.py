@@ -38,6 +38,7 @@ class AuditCheckpoint:
     def __init__(self, run_folder: RunFolder, model: int) -> None:
         self._run_folder, self._name = run_folder, f"model-{model}"
         self.saved: tuple[Audit, TextCoverage] | None = None
+        # no statistics yet: the model has to run
         if (content := self._load(self._name)) is None:
             return
         heads = [_read_head(row) for row in content["heads"]]
@@ -45,6 +46,7 @@ class AuditCheckpoint:
         audit = Audit(heads, Recording(words=content["words"]), content["threshold"], drawings)
         coverage = {**content["coverage"], "cut": dict(content["coverage"]["cut"])}
         self.saved = audit, TextCoverage(**coverage)
+        # heads that were compared take the place of the pending ones
         for head in heads:
             if compared := self._load(self._stage(head)):
                 audit.replace_head(_read_head(compared))

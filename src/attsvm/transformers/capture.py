@@ -80,6 +80,7 @@ def capture(
         raise InputError(
             f"model is {kind(model)}; give a module or a function that calls attention"
         )
+    # a function has no modules to hook: its calls alone are seen
     module = model if isinstance(model, nn.Module) else nn.Module()
     recorder = _Recorder(
         module,
@@ -160,6 +161,7 @@ class _Recorder:
                 f"no attention of {self._name} was seen: inside the block it has computed no"
                 " softmax of products of queries and keys"
             )
+        # a layer that was asked for and never called is a slip of the caller
         missing = sorted((self._layers or set()) - self._called_layers)
         if missing:
             raise InputError(
@@ -167,6 +169,7 @@ class _Recorder:
                 f" {_name_numbers(self._called_layers)}"
             )
         for layer in self.recording.layers.values():
+            # each pass was sampled alone, so a text of many passes may hold more
             for i, text in enumerate(layer.texts):
                 sample = evenly_spaced(len(text.positions), self._most_queries)
                 if len(sample) < len(text.positions):
@@ -225,6 +228,7 @@ class _Recorder:
 
     def _unpadded_rows(self, ids: Tensor) -> list[IntArray]:
         """The tokens of a pass, text by text, without padding."""
+        # with a cache the mask covers the whole text, and the ids its end
         mask = self._padding_masks.get("attention_mask")
         if mask is None or mask.shape[1] < ids.shape[1]:
             mask = torch.ones_like(ids, dtype=torch.bool)
@@ -275,6 +279,7 @@ class _Recorder:
             layer.projection = None
         # 4.
         self._texts_of_pass = max(self._texts_of_pass, B)
+        # keys of cross attention are another text's, with a mask of its own
         length = call.k.shape[2] if layer.cross else end
         query_masks, key_masks = self._unpadded(end, call.name), self._unpadded(length, "")
         if not layer.cross:
@@ -305,7 +310,8 @@ class _Recorder:
         """
         H, groups = call.q.shape[1], call.k.shape[1]
         q, k = call.q[b], call.k[b]
-        if layer.heads < H:  # of some heads, each with its keys
+        # some heads alone, each with the keys of its group
+        if layer.heads < H:
             k = k[[h * groups // H for h in layer.head_numbers]]
             q = q[layer.head_numbers]
         # 1.
@@ -399,6 +405,7 @@ class _Recorder:
     def _unpadded(self, length: int, module: str) -> Tensor | None:
         """Whether a position of a text of this length is no padding, ``(B, length)``."""
         masks = [mask for mask in self._padding_masks.values() if mask.shape[1] == length]
+        # texts and their decoders' may have the same length: the module tells whose it is
         decoder = self._padding_masks.get("decoder_attention_mask")
         if decoder is not None and "decoder" in module and decoder.shape[1] == length:
             return decoder
@@ -447,6 +454,7 @@ def _cached_tokens(cache: Any) -> int:
     """Number of tokens whose keys a cache of Hugging Face holds."""
     if cache is None:
         return 0
+    # caches are objects today and were tuples once
     if hasattr(cache, "get_seq_length"):
         return int(cache.get_seq_length())
     try:
@@ -485,10 +493,12 @@ def _visible_keys_and_bias(
     ``(H, q, T)``.
     """
     visible = torch.ones(len(rows), len(columns), dtype=torch.bool)
+    # rows and columns are those of the call, in which the fused function counts
     if call.causal:
         visible &= columns <= rows[:, None]
     if call.mask is None:
         return visible.numpy(), None
+    # axes of size one are shared by texts, heads, queries or keys
     mask = call.mask[text if len(call.mask) > 1 else 0]
     mask = mask[:, rows if mask.shape[1] > 1 else torch.zeros_like(rows)]
     mask = mask[:, :, columns if mask.shape[2] > 1 else torch.zeros_like(columns)].cpu()
@@ -536,6 +546,7 @@ def _uses_flex_attention(module: nn.Module) -> bool:
     flex_attention = getattr(torch_code, "flex_attention", None)
     if flex_attention is None or code is None:
         return False
+    # it may be imported under any name
     values = list(vars(code).values())
     # torch.compile keeps the function that it wraps under this name
     values += [getattr(value, "_torchdynamo_orig_callable", None) for value in values]

@@ -52,6 +52,7 @@ def drawings(recording: Recording, limits: DrawingLimits = DrawingLimits()) -> l
     """Drawings of the first texts, as many as fit into the budget, one at least; without layers in
     which keys come from another text, and none where tokens have no names.
     """
+    # lines go from a text to itself
     layers = [layer for layer in recording.layers.values() if not layer.cross]
     heads, budget = sum(layer.heads for layer in layers), limits.budget
     drawn_texts: list[Drawing] = []
@@ -75,6 +76,7 @@ def _lines_of_heads(text: TextAttention, tokens: int, limits: DrawingLimits) -> 
     """Per head the lines of the first tokens, none for queries that were not recorded."""
     queries = int(np.searchsorted(text.positions, tokens))
     weights = text.weights(0, queries)
+    # the selected key comes first
     top = torch.topk(weights, min(limits.keys, weights.shape[-1]), dim=-1)
     percents = (100 * top.values).round().long()
     pairs = torch.stack([top.indices, percents], dim=-1).flatten(2).tolist()

@@ -93,8 +93,8 @@ class LogitGuard:
     It keeps one copy of the query and key weights, to see their direction move.
 
     Args:
-        model: any module whose attention is torch's fused one; a Hugging Face model with another
-            implementation runs measured passes with ``sdpa``.
+        model: any module that attends, as for :func:`~attsvm.transformers.capture`; it computes in
+            a measured pass what it computes without one.
         tau: the logit that no head should reach.
         action: ``"warn"``, ``"clip"`` or a function of the metrics of the heads in trouble.
         every: steps between two measurements, while logits do not grow fast; 1 with ``"clip"``
@@ -228,6 +228,7 @@ class LogitGuard:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state_dict`; directions are compared anew from the next record on."""
+        # weights are not part of the state, so directions begin anew
         self.steps, self.measured = int(state["steps"]), int(state.get("measured", -1))
         self._next_measurement = int(state.get("next", 0))  # not in states of older versions
         self._warned = {(layer, head) for layer, head in state["warned"]}
@@ -247,6 +248,7 @@ class LogitGuard:
         """Measure until :meth:`stop` if this step is one that is measured; the hook of the model
         calls both around every pass in training.
         """
+        # nested calls of the model, and steps on which nothing is measured
         if self._observer.running or self.steps < self._next_measurement:
             return
         self._started = True
@@ -270,6 +272,7 @@ class LogitGuard:
             self.start()
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
+        # passes for evaluation, and those that failed, are no steps
         counted = module.training and torch.is_grad_enabled()
         self.stop()
         if counted and output is not None and self._ends_with_pass:  # None: the pass failed
@@ -295,7 +298,7 @@ class LogitGuard:
         if started and not self._measurements:
             raise InputError(
                 f"no attention of {type(self._model).__name__} was seen in a training pass; guard a"
-                " model whose attention is torch's scaled_dot_product_attention"
+                " model that computes a softmax of products of queries and keys"
             )
         if self._measurements:
             first = next(iter(self._measurements.values()))
@@ -363,6 +366,7 @@ class LogitGuard:
         turned = [math.nan] * shape.heads
         if previous is not None:
             old_queries, old_keys, old_square = previous
+            # the cosine of W and the old W, from products of the heads' size
             product = weight_inner_products(queries, keys, old_queries, old_keys)
             turned = (1.0 - product / (square * old_square).sqrt()).tolist()
         return list(zip(square.sqrt().tolist(), turned, strict=True))
@@ -387,6 +391,7 @@ class LogitGuard:
             return
         if callable(self.action):
             self.action(trouble)
+        # of several processes one speaks
         elif not _several_processes() or torch.distributed.get_rank() == 0:
             text = _warning_text(trouble, self.tau, self._options.fast)
             warnings.warn(text, LogitWarning, _caller_stack_level())
@@ -446,6 +451,7 @@ def _check_arguments(
         return
     if optimizer is None:
         raise InputError("action='clip' rescales weights after a step; pass optimizer=")
+    # behind a norm, logits do not follow the weights
     for name, module in model.named_modules():
         if name.rpartition(".")[2] in _NORMALISING_MODULES and not isinstance(module, nn.Identity):
             raise InputError(
@@ -530,6 +536,7 @@ def _measure_call(call: AttentionCall, tau: float) -> tuple[Tensor, Tensor]:
 
 def _warning_text(trouble: list[HeadMetrics], tau: float, fast: float) -> str:
     """The warning: the head that reaches tau first, how it grows, and what to do."""
+    # the one that reaches tau first speaks for all
     worst = max(trouble, key=lambda head: -head.steps_to_tau)
     when = (
         f"is beyond tau = {tau:g}"

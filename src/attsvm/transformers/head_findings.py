@@ -51,6 +51,7 @@ class Comparison:
     @property
     def strictest(self) -> str | None:
         """The null with the largest mean; ``None`` without nulls."""
+        # a null without draws is no null of this head
         means = {name: np.mean(draws) for name, draws in self.nulls.items() if draws}
         return max(means, key=lambda name: means[name], default=None)
 

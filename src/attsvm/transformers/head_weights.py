@@ -175,6 +175,7 @@ def _locate_in_fused_matrix(
         key_starts = list(range(query_length, query_length + key_length, d))
     else:
         # group by group: the queries of its heads, its keys, its values
+        # (heads + 2 groups) d rows: one key head and one value head for each group
         length = matrix.parameter.shape[matrix.axis]
         groups = (length // d - heads) // 2
         if groups < 1 or heads % groups or (heads + 2 * groups) * d != length:
@@ -233,6 +234,7 @@ class LogitClip:
         ):
             if name is None:
                 continue
+            # several layers may share a parameter: the smallest factor counts, once
             parameter = self._model.get_parameter(name)
             axis = rows.axis if parameter.ndim > 1 else 0
             if name not in self._requests:
@@ -241,6 +243,7 @@ class LogitClip:
 
     def apply(self) -> None:
         """Multiply; rows of other heads keep their bits."""
+        # of a sharded parameter each process multiplies its own share
         for name, factors in self._requests.items():
             weights, shares = self._on_this_process(name, factors)
             weights.mul_(shares)

@@ -78,6 +78,7 @@ def logit_statistics(
         same_class = classes[selected][..., None] == classes
         top = (weights * same_class).sum(dim=-1) / total
         rivals = logits.masked_fill(same_class, -torch.inf)
+    # without a rival the largest of nothing is minus infinity, and the margin infinite
     second, rival = rivals.max(dim=-1)
     rival = rival.masked_fill(second == -torch.inf, -1)
     return LogitStatistics(selected, rival, peak - second, top, entropy, peak)

@@ -49,6 +49,7 @@ def load_model(name: str) -> nn.Module:
     """
     loader = import_transformers().AutoModel.from_pretrained
     model: nn.Module = load_or_refuse(loader, name).eval()
+    # one weight that is not finite makes every logit behind it so
     for key, value in model.named_parameters():
         if not torch.isfinite(value).all():
             raise InputError(f"the weights {key} of {name} hold NaN or infinity; save them again")
@@ -62,6 +63,7 @@ def load_tokenizer(name: str) -> Any:
         InputError: there is none, or it cannot be loaded.
     """
     folder = Path(name)
+    # without these files transformers makes an empty tokenizer, to which every text is unknown
     if folder.is_dir() and (folder / "config.json").is_file() and not _has_tokenizer(folder):
         if not (folder.name.startswith("checkpoint-") and _has_tokenizer(folder.parent)):
             raise InputError(
@@ -74,7 +76,7 @@ def load_tokenizer(name: str) -> Any:
 
 
 def load_image_processor(name: str) -> Any:
-    """What turns pictures into the pixels of this model.
+    """The processor that turns pictures into the pixels of this model.
 
     Raises:
         InputError: there is none, or it cannot be loaded.
@@ -101,18 +103,19 @@ def part_for(model: nn.Module, name: str, input_name: str) -> nn.Module:
     """
     tower = {"input_ids": "text_model", "pixel_values": "vision_model"}[input_name]
     inputs = inspect.signature(model.forward).parameters
+    # of two towers, each reads one of the two inputs
     if {"input_ids", "pixel_values"} <= set(inputs) and hasattr(model, tower):
-        part: nn.Module = getattr(model, tower)
-        return part
+        reader: nn.Module = getattr(model, tower)
+        return reader
     if input_name in inputs:
         return model
-    wanted = str(getattr(model, "main_input_name", "something else"))
-    if wanted == "pixel_values":
+    main_input = str(getattr(model, "main_input_name", "something else"))
+    if main_input == "pixel_values":
         raise InputError(f"{escaped(name)} is a model of images; give --images, a folder of them")
-    if wanted == "input_ids":
+    if main_input == "input_ids":
         raise InputError(f"{escaped(name)} is a model of texts; give --text, a text per line")
     raise InputError(
-        f"{escaped(name)} ({type(model).__name__}) reads {wanted}, and a probe gives texts or"
+        f"{escaped(name)} ({type(model).__name__}) reads {main_input}, and a probe gives texts or"
         " images"
     )
 
@@ -126,22 +129,22 @@ def run_model(model: nn.Module, name: str, batch: dict[str, Any]) -> None:
     """
     parameters = inspect.signature(model.forward).parameters
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    given = {key: value for key, value in batch.items() if takes_all or key in parameters}
+    # a tokenizer may make more than the model takes, such as the type of each token
+    arguments = {key: value for key, value in batch.items() if takes_all or key in parameters}
     config = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in parameters:
-        ids = given["input_ids"]
-        first = _decoder_start(config)
-        start = ids.new_full((len(ids), 1), first)
-        given["decoder_input_ids"] = torch.cat([start, ids], dim=1)
+        ids = arguments["input_ids"]
+        start = ids.new_full((len(ids), 1), _decoder_start(config))
+        arguments["decoder_input_ids"] = torch.cat([start, ids], dim=1)
     try:
-        model(**given)
+        model(**arguments)
     except InputError:
         raise
     except Exception as error:  # a model may raise anything
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
             f"{escaped(name)} ({type(model).__name__}) cannot be run on"
-            f" {' and '.join(given)} alone ({escaped(lines[0])[:160].rstrip(' :.')})"
+            f" {' and '.join(arguments)} alone ({escaped(lines[0])[:160].rstrip(' :.')})"
         ) from error
 
 

@@ -301,6 +301,7 @@ def _models_by_step(models: Sequence[str]) -> tuple[dict[int, str], list[str]]:
         raise InputError("'demo' is one model; give it alone, or give checkpoints in folders")
     if None in steps or len(set(steps)) < len(steps):
         return dict(enumerate(names, start=1)), notes
+    # names that all are steps, and different ones, are put in their order
     by_step = {step: name for step, name in zip(steps, names, strict=True) if step is not None}
     return dict(sorted(by_step.items())), notes
 
@@ -323,11 +324,13 @@ def record_model(
         return _record_pictures(name, texts, layers)
     model = load_model(name)
     reader, tokenizer = part_for(model, name, "input_ids"), load_tokenizer(name)
+    # tokenizers without a limit say so with a very large number
     limits = {
         f"--tokens is {request.tokens:,}": request.tokens,
         "the model takes no more": getattr(model.config, "max_position_embeddings", None),
         "its tokenizer allows no more": getattr(tokenizer, "model_max_length", None),
     }
+    # the smallest limit that there is decides, and is named
     known = {why: limit for why, limit in limits.items() if isinstance(limit, int) and limit > 0}
     why = min(known, key=lambda reason: known[reason])
     coverage = TextCoverage(known[why], why)
@@ -362,6 +365,7 @@ def _record_pictures(
         for file in pictures.used.values():
             batch = processor(read_picture(Path(file)), return_tensors="pt")
             run_model(reader, name, {"pixel_values": batch["pixel_values"]})
+    # the first layer sees all patches
     first = next(iter(recording.layers.values()))
     coverage.tokens = sum(text.queries_of_text for text in first.texts)
     return recording, coverage

@@ -45,6 +45,7 @@ class TextAttention:
     def logits(self, start: int = 0, stop: int | None = None) -> Tensor:
         """Logits of these queries, ``(heads, q, T)`` in float32, minus infinity on hidden keys."""
         q = self.queries[:, start:stop].float()
+        # heads of a group share their keys
         k = self.keys.float().repeat_interleave(len(q) // len(self.keys), dim=0)
         logits = self.scale * (q @ k.mT)
         if self.softcap is not None:
@@ -58,6 +59,7 @@ class TextAttention:
         logits = self.logits(start, stop)
         if self.sinks is None:
             return logits.softmax(dim=-1)
+        # a sink is one more column of the softmax, which no value belongs to
         sinks = self.sinks.float()[:, None, None].expand(*logits.shape[:2], 1)
         return torch.cat([logits, sinks], dim=-1).softmax(dim=-1)[..., :-1]
 
@@ -68,10 +70,12 @@ class TextAttention:
             later: the queries and keys of the new tokens alone; ``visible`` and ``bias`` are over
                 the keys of both.
         """
+        # queries of before see none of the new keys
         T_new = later.keys.shape[1]
         hidden = np.zeros((len(self.visible), T_new), dtype=np.bool_)
         visible = np.concatenate([self.visible, hidden], axis=1)
         bias = None
+        # a text may get its first bias late, where its queries come from a cache
         if self.bias is not None or later.bias is not None:
             old, new = (
                 torch.zeros(len(self.queries), *text.visible.shape)
@@ -168,6 +172,7 @@ class Recording(Compact):
         return this recording.
         """
         self.words = [list(tokenizer.convert_ids_to_tokens(ids.tolist())) for ids in self.tokens]
+        # a tokenizer says which tokens are special; others may have none
         special = frozenset(getattr(tokenizer, "all_special_ids", ()))
         self.separators = self.separators | special
         return self

@@ -38,6 +38,7 @@ def observed_registry(model: nn.Module, observer: CallObserver) -> Iterator[None
     # 2.
     before = [(config, config._attn_implementation_internal) for config in configs]
     for config, implementation in before:
+        # of two observed models inside each other, the inner one finds our name
         name = "eager" if str(implementation).removeprefix(_PREFIX) == "eager" else "sdpa"
         config._attn_implementation_internal = _PREFIX + name
     _observers.append(observer)
@@ -101,6 +102,7 @@ def _observed_attention(
     **kwargs: Any,
 ) -> Any:
     """Report an attention, then compute it as the model does without us."""
+    # the innermost block: the others have been told of the whole pass
     observer = _observers[-1]
     function = _own_function(implementation, module, kwargs)
     if observer.observes:
@@ -136,6 +138,7 @@ def _is_causal(
     """Whether the fused function hides later keys; eager ones know nothing but the mask."""
     if implementation == "eager" or mask is not None or query.shape[2] == 1:
         return False
+    # a call may say it; else its module does, and decoders are the default
     causal = kwargs.get("is_causal")
     return bool(getattr(module, "is_causal", True) if causal is None else causal)
 
@@ -144,17 +147,20 @@ def _full_mask(
     mask: Tensor | None, query: Tensor, key: Tensor, position_bias: Tensor | None
 ) -> Tensor | None:
     """The mask with the bias of relative positions, and cut to the keys that there are."""
+    # masks of some models reach over room that a cache has left
     if mask is not None and mask.dim() == 4:
         mask = mask[..., : key.shape[2]]
     if position_bias is None:
         return mask
     if mask is None:
         return position_bias
+    # a bias is added, so keys that a boolean mask hides get the lowest one
     if mask.dtype == torch.bool:
         return position_bias.masked_fill(~mask, -torch.inf)
     return position_bias + mask
 
 
 def _sinks(module: nn.Module, kwargs: dict[str, Any]) -> Tensor | None:
+    # handed over as s_aux by newer versions; older ones read the module
     sinks = kwargs.get("s_aux", getattr(module, "sinks", None))
     return sinks if isinstance(sinks, Tensor) else None

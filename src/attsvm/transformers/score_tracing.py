@@ -53,16 +53,15 @@ class ScoreTracer:
 
     Args:
         report: called with queries, keys, mask and scale before the softmax is computed.
+        modules: those that are running, by name, outermost first; the observer keeps them.
 
     Attributes:
-        modules: those that are running, outermost first.
         has_unknown: whether there was a softmax over heads, queries and something else.
     """
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
+    def __init__(self, report: Report, modules: list[tuple[str, nn.Module]]) -> None:
+        self._report, self._modules = report, modules
         self._scores: dict[int, _Scores] = {}
-        self.modules: list[nn.Module] = []
         self.has_unknown = False
 
     def clear(self) -> None:
@@ -73,7 +72,9 @@ class ScoreTracer:
         """Forget products that were made two modules deeper: a module that multiplies may hand its
         product to the one around it, no further.
         """
-        deepest = len(self.modules) + 1
+        if not self._scores:
+            return
+        deepest = len(self._modules) + 1
         self._scores = {
             key: scores for key, scores in self._scores.items() if scores.depth <= deepest
         }
@@ -96,24 +97,26 @@ class ScoreTracer:
 
     def after(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """See a call that was made."""
+        name = getattr(func, "__name__", "")
+        # most calls of most models are neither products nor made from one
+        if name not in _PRODUCTS and not self._scores:
+            return
         if not isinstance(result, Tensor) or result.dim() < 3:
             return
-        name = getattr(func, "__name__", "")
         # 1.
         if name in _PRODUCTS:
             scores = _product(name, args, kwargs, result)
             if scores is not None:
-                self._scores[id(result)] = replace(scores, depth=len(self.modules))
+                self._scores[id(result)] = replace(scores, depth=len(self._modules))
             return
         # 2.
-        if not self._scores:
-            return
         arguments = (*args, *kwargs.values())
         sources = [
             self._scores[id(x)]
             for x in arguments
             if isinstance(x, Tensor) and id(x) in self._scores
         ]
+        # content comes first in a sum; a result of another size is no longer the scores
         if sources and sources[0].tensor.numel() == result.numel():
             scale = sources[0].scale * _factor(name, args)
             self._scores[id(result)] = replace(sources[0], tensor=result, scale=scale)
@@ -121,6 +124,7 @@ class ScoreTracer:
     def _report_softmax(self, logits: Tensor, scores: _Scores) -> None:
         """Report an attention with these logits ``(B, heads, q, T)`` or ``(B heads, q, T)``."""
         q, k, scores_by_head = (self._with_heads(x.detach()) for x in (scores.q, scores.k, logits))
+        # heads that do not divide into groups: the axes are not what they seem
         if q is None or k is None or scores_by_head is None or q.shape[1] % k.shape[1]:
             return
         if len(k) != len(q):  # keys that all texts share
@@ -131,7 +135,8 @@ class ScoreTracer:
         """The tensor with an axis of heads; ``None`` where their number is not known."""
         if x.dim() == 4:
             return x
-        for module in reversed(self.modules):
+        # three axes are texts times heads: some module around knows how many heads
+        for _, module in reversed(self._modules):
             for attribute in _HEAD_COUNTS:
                 heads = getattr(module, attribute, None)
                 if x.dim() == 3 and isinstance(heads, int) and heads > 0 and len(x) % heads == 0:
@@ -144,12 +149,14 @@ def _product(
 ) -> _Scores | None:
     """A product as scores; ``None`` where it is none of two stacks of matrices."""
     scale = 1.0
+    # the left factor has a row per query, the right one a column per key
     if name == "einsum":
         factors = _einsum_factors(*args)
         if factors is None:
             return None
         q, k = factors
     elif name == "baddbmm":
+        # a bias, and alpha times a product: the bias is found at the softmax
         operands = [*args[1:3], kwargs.get("batch1"), kwargs.get("batch2")]
         left, right, *_ = (x for x in operands if isinstance(x, Tensor))
         q, k, scale = left, right.mT, float(kwargs.get("alpha", 1.0))
@@ -157,6 +164,7 @@ def _product(
         left, right = (*args, *kwargs.values())[:2]
         if not (isinstance(left, Tensor) and isinstance(right, Tensor)):
             return None
+        # a weight has two axes: that is a linear map, not an attention
         if min(left.dim(), right.dim()) < 3 or left.dim() != right.dim():
             return None
         q, k = left, right.mT
@@ -178,6 +186,7 @@ def _einsum_factors(equation: Any, *operands: Any) -> tuple[Tensor, Tensor] | No
     contracted = (set(left) & set(right)) - set(output)
     if len(contracted) != 1 or len(output) < 3 or "." in equation:
         return None
+    # texts and heads first, then queries or keys, then the feature that is summed over
     feature, *batch = *contracted, *output[:-2]
     orders = ["".join([*batch, output[-2], feature]), "".join([*batch, output[-1], feature])]
     if sorted(orders[0]) != sorted(left) or sorted(orders[1]) != sorted(right):
@@ -215,6 +224,7 @@ def _mask_of(
         scale: factor of their products.
         lowest: term from which a key counts as hidden: models by hand add ``-1e4`` or less.
     """
+    # what the model has added to its scaled products, whatever it was
     keys = k.float().repeat_interleave(logits.shape[1] // k.shape[1], dim=1)
     products = scale * (q.float() @ keys.mT)
     bias = logits.float() - products

@@ -162,9 +162,11 @@ def selection_table(recording: Recording, layer: Layer, h: int, text: int) -> Se
         texts = f"{min(by_number)} to {max(by_number)}" if by_number else "none"
         raise InputError(f"layer {layer.number} has no text {text}; it has texts {texts}")
     entry = by_number[text]
+    # computed anew from keys and queries: an audit keeps no table
     logits = entry.logits()[h]
     sinks = None if entry.sinks is None else entry.sinks[h : h + 1]
     statistics = logit_statistics(logits[None], sinks=sinks)
+    # names where the text has them all; else positions
     T = logits.shape[1]
     names = recording.words[text] if text < len(recording.words) else []
     words = [strip_marks(visible(word)) for word in names]

@@ -164,6 +164,7 @@ def token_classes(classes: Classes | None, text: int, T: int) -> IntArray:
 
 def _typical_logits(layer: Layer) -> FloatArray:
     r"""The typical size of a logit per head, :math:`s\,\mathrm{rms}(k)\,\mathrm{rms}(q)`."""
+    # over all texts, so that a head has one size
     keys = torch.cat([text.keys.float() for text in layer.texts], dim=1)
     queries = torch.cat([text.queries.float() for text in layer.texts], dim=1)
     rms_k, rms_q = (vectors.square().sum(dim=-1).mean(dim=1).sqrt() for vectors in (keys, queries))
@@ -208,6 +209,7 @@ def favourite_token(
     """The word that head ``h`` of ``layer`` selects most often; ``None`` where tokens have no
     names.
     """
+    # the other text of a decoder has no names, and cross attention none to select
     texts = [
         text
         for text in layer.texts

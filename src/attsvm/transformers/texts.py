@@ -74,7 +74,8 @@ def read_probe_texts(file: Path, most: int) -> ProbeTexts:
         content = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not UTF-8 ({error}); convert it first") from None
-    rows = re.split(r"\r\n|\r|\n", content)  # as editors count lines
+    # lines as editors count them: str.splitlines would break at more characters
+    rows = re.split(r"\r\n|\r|\n", content)
     rows = rows if rows[-1] else rows[:-1]
     texts = {number: text for number, row in enumerate(rows, start=1) if (text := row.strip())}
     if not texts:
