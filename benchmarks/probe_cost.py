@@ -83,7 +83,7 @@ def long() -> None:
     levels.append(largest())
     audit(recording, norms=())
     levels.append(largest())
-    (text,) = recording.layers[0].texts
+    (text,) = next(iter(recording.layers.values())).texts
     kept = text.queries.nbytes + text.keys.nbytes + text.visible.nbytes
     print(f"{LONG} tokens, 9 heads: kept {kept / 2**20:.0f} MB; the largest memory", end=" ")
     print(f"{levels[0]:.0f} MB, with the block {levels[1]:.0f}, with statistics {levels[2]:.0f}")
@@ -116,7 +116,7 @@ def band(copies: int = 5) -> None:
         with torch.no_grad(), capture(model) as recording:
             model(**batch)
         generator = torch.Generator().manual_seed(copy)
-        for layer in recording.layers:
+        for layer in recording.layers.values():
             for text in layer.texts:
                 for head in text.queries:
                     turn = torch.linalg.qr(torch.randn(8, 8, generator=generator)).Q

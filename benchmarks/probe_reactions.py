@@ -231,7 +231,7 @@ def main() -> None:
         ids = torch.tensor([[number.get(token, unknown) for token in reaction["tokens"]]])
         with torch.no_grad(), capture(model, [LAYER], [HEAD], projections=False) as recording:
             model(ids)
-        logits = recording.layers[0].texts[0].logits()[0]
+        logits = next(iter(recording.layers.values())).texts[0].logits()[0]
         one = judged(reaction, logits, options.factor)
         if len(one["right"]):
             found.append(one)

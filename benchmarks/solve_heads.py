@@ -43,7 +43,7 @@ def programmes(model: str, texts: list[str], heads: list[int]) -> Iterator[tuple
     with capture(network) as recording, torch.no_grad():
         for text in texts:
             network(**tokens(text, return_tensors="pt"))
-    for layer in recording.layers:
+    for layer in recording.layers.values():
         seen = compute_selections(recording, layer, None)
         for h in heads:
             sure = np.flatnonzero((seen.top[h] > 0.5) & (seen.rival[h] >= 0))

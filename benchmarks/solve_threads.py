@@ -17,7 +17,8 @@ from unittest import mock
 
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
-from attsvm.solvers import max_margin, threads
+from attsvm.solvers import max_margin
+from attsvm.solvers.threads import ThreadOptions, thread_options
 from programmes import SIZES, random_instance
 
 WAYS = ("default", "one", "all")
@@ -50,7 +51,7 @@ def main() -> None:
                             stack.enter_context(threadpool_limits(1, user_api="blas"))
                             stack.enter_context(mock.patch.dict(os.environ, ATTSVM_THREADS="1"))
                         if way == "all":
-                            stack.enter_context(mock.patch.object(threads, "_LARGE", 0))
+                            stack.enter_context(thread_options(ThreadOptions(large_programme=0)))
                         wall, cpu = time.perf_counter(), time.process_time()
                         max_margin(programme if repeat else warm, norm)
                         spent = time.perf_counter() - wall, time.process_time() - cpu

@@ -106,7 +106,9 @@ def make(what: str, name: str, seed: int, data: Path) -> Task:
         train, test = (
             image_bags(images, 500, int(name), seed, part=part) for part in ("train", "test")
         )
-        train, test = (replace(bags, rows=gradients(bags.rows)) for bags in (train, test))
+        train, test = (
+            replace(bags, rows=gradients(np.asarray(bags.rows))) for bags in (train, test)
+        )
         return Task(f"{name} digits", train, test)
     return _mixed(seed, data) if name == "mixed" else _imdb(seed, data)
 

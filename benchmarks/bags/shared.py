@@ -57,11 +57,12 @@ class Scale:
 
     @classmethod
     def of(cls, rows: Array) -> Scale:
+        rows = np.asarray(rows)
         deviation = rows.std(axis=0)
         return cls(rows.mean(axis=0), np.where(deviation > 0, deviation, 1.0))
 
     def __call__(self, bags: Bags) -> Bags:
-        return replace(bags, rows=(bags.rows - self.mean) / self.deviation)
+        return replace(bags, rows=(np.asarray(bags.rows) - self.mean) / self.deviation)
 
 
 class Scaled:

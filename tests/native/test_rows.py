@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm.solvers.programme import pulled, row_values, unit_rows
+from attsvm.solvers.programme import equilibrate_rows, pull_rows, row_values
 
 SIZES = st.floats(-1e300, 1e300) | st.floats(-1e-300, 1e-300) | st.floats(-2.0, 2.0)
 
@@ -27,12 +27,12 @@ def test_operators_agree_with_numpy(width):
     np.testing.assert_allclose(row_values(D, offsets, moved), expected, rtol=0, atol=1e-14)
     expected = np.zeros((6, width))
     np.add.at(expected, sequence, dual[:, None] * D)
-    np.testing.assert_allclose(pulled(D, offsets, dual), expected, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(pull_rows(D, offsets, dual), expected, rtol=0, atol=1e-14)
 
 
 @given(st.lists(SIZES, min_size=1, max_size=12))
 def test_rows_come_to_norms_between_a_quarter_and_one(row):
-    unit, exponent = unit_rows(np.array([row]))
+    unit, exponent = equilibrate_rows(np.array([row]))
     square = sum(Fraction(x) ** 2 for x in unit[0])
     if not any(row):
         assert exponent[0] == 0

@@ -224,7 +224,7 @@ def test_lifted_weights_give_the_logits_of_a_rotary_head() -> None:
         model(ids)
     inputs, factors = model.layer_inputs(ids, 2).double().numpy(), rotary.rotary_weights(model, 2)
     for text in (0, 1):
-        expected = recording.layers[0].texts[text].logits().double().numpy()
+        expected = recording.layers[2].texts[text].logits().double().numpy()
         for head in (0, 5):
             W = rotary.stack_cosines_and_sines(*factors[head])
             for z, keys, place in rotary.queries_of(inputs[text : text + 1], 8):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.datasets.attention_data import AttentionData
-from attsvm.pipeline.results import SEQUENCES, plane_arrays
+from attsvm.pipeline.results import SIZES, plane_arrays
 
 
 def ragged(lengths: list[int], d: int = 2) -> AttentionData:
@@ -25,7 +25,7 @@ def test_support_sequences_come_first() -> None:
     data = ragged([3] * 9)
     arrays = kept(data, [(7, 1), (2, 2), (7, 2)])
     assert arrays["plane_sequence"].tolist() == [7, 2, 0, 1, 3]
-    assert len(arrays["plane_sequence"]) == SEQUENCES
+    assert len(arrays["plane_sequence"]) == SIZES.plane_sequences
     assert np.array_equal(arrays["plane_tokens"], data.tokens[[7, 2, 0, 1, 3]])
     assert np.array_equal(arrays["plane_scores"][0], np.arange(21.0, 24.0))
 

@@ -38,7 +38,7 @@ def test_page_names_its_script_and_nothing_outside() -> None:
 
 def test_words_of_the_data_cannot_end_the_script() -> None:
     hostile = "</script><script>alert(1)</script>"
-    page = explorer.page(explorer.Own(explorer.state_of(data()), hostile, hostile))
+    page = explorer.page(explorer.DataExample(explorer.state_of(data()), hostile, hostile))
     assert hostile not in page
     assert embedded(page)["own"] == embedded(page)["sentence"] == hostile
 

@@ -220,7 +220,8 @@ def test_a_frame_takes_less_than_16_milliseconds(browser: Any, tmp_path: Path) -
     data = attsvm.AttentionData(tokens, np.ones(5), np.ones((5, 1)))
     file = tmp_path / "five.html"
     file.write_text(
-        explorer.page(explorer.Own(explorer.state_of(data), "five", "Drag.")), encoding="utf-8"
+        explorer.page(explorer.DataExample(explorer.state_of(data), "five", "Drag.")),
+        encoding="utf-8",
     )
     with opened(browser, file, WIDE) as page:
         x, y = centre(token(page, 0, 0))

@@ -424,3 +424,60 @@ def test_deciding_sets_are_of_two_classes_and_one_head():
     model = AttentionSVC(heads=2, penalty=1e-2).fit(bags, labels)
     with pytest.raises(InputError, match="deciding_set needs two classes and one head"):
         model.deciding_set(bags)
+
+
+def slides(count=16, length=90, d=16):
+    """Bags of different length in single precision, a few instances of the positive ones tumour."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(count) % 2
+    bags = [generator.normal(size=(length + 7 * k, d)).astype(np.float32) for k in range(count)]
+    for bag, label in zip(bags, labels, strict=True):
+        bag[: 6 * label, 0] += 5.0
+    return bags, labels
+
+
+def test_the_fit_is_the_same_wherever_instances_are(tmp_path):
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    bags, labels = slides()
+    table, lengths = np.concatenate(bags), [len(bag) for bag in bags]
+    ids = np.repeat(np.arange(len(bags)), lengths)
+    table.tofile(tmp_path / "rows")
+    with h5py.File(tmp_path / "bags.h5", "w") as file:
+        forms = {
+            "list": (bags, None),
+            "memmap": (np.memmap(tmp_path / "rows", np.float32, "r").reshape(-1, 16), ids),
+            "h5py": ([file.create_dataset(str(k), data=bag) for k, bag in enumerate(bags)], None),
+            "zarr": (zarr.array(table, store=tmp_path / "rows.zarr"), ids),
+        }
+        models = {
+            name: WitnessSVC(penalty=1e-3).fit(X, labels, bag_ids=bag_ids)
+            for name, (X, bag_ids) in forms.items()
+        }
+        values = {
+            name: models[name].decision_function(X, bag_ids=bag_ids)
+            for name, (X, bag_ids) in forms.items()
+        }
+    for name, model in models.items():
+        np.testing.assert_array_equal(model.predictor_.layer.w, models["list"].predictor_.layer.w)
+        np.testing.assert_allclose(values[name], values["list"], rtol=1e-9)
+    half = WitnessSVC(penalty=1e-3).fit([bag.astype(np.float16) for bag in bags], labels)
+    np.testing.assert_allclose(
+        half.decision_function(bags), values["list"], atol=0.02 * np.abs(values["list"]).max()
+    )
+
+
+def test_a_fit_of_long_bags_needs_a_fraction_of_their_memory():
+    import tracemalloc
+
+    bags, labels = slides(count=40, length=900, d=32)
+    model = WitnessSVC(penalty=1e-3)
+    tracemalloc.start()
+    try:
+        model.fit(bags, labels)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 0.8 * sum(bag.nbytes for bag in bags)
+    assert model.convex_steps_[-1].status == "optimal"
+    assert model.score(bags, labels) == 1.0

@@ -30,7 +30,7 @@ def proper(rng: np.random.Generator) -> dict[str, Arguments]:
     instances = np.array([0, 1, 3])
     return {
         "proofs.sharp_adjoint": [D, Z, offsets, dual],
-        "proofs._sharp_dot": [b, dual],
+        "proofs.sharp_dot": [b, dual],
         "compiled.solve_many": [D, Z, offsets, instances, b],
         "margins": [D, Z, offsets, b, np.zeros(m, dtype=int), np.zeros(n, dtype=int)],
     }

@@ -7,8 +7,7 @@ import pytest
 from instances import sphere
 
 from attsvm.margins.operator import Margins, SweepOptions
-from attsvm.solvers import programme
-from attsvm.solvers.programme import equilibrate
+from attsvm.solvers.programme import ProgrammeOptions, equilibrate
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -17,17 +16,14 @@ def test_values_and_adjoint_of_shares(threads: int, monkeypatch: pytest.MonkeyPa
     W, dual = rng.standard_normal(margins.shape), rng.random(margins.m)
     plain = equilibrate(margins, None, None)
     monkeypatch.setenv("ATTSVM_THREADS", str(threads))
-    monkeypatch.setattr(programme, "_LARGE", 0)
-    shared = equilibrate(margins, None, None)
+    shared = equilibrate(margins, None, None, ProgrammeOptions(shared_entries=0))
     np.testing.assert_array_equal(shared.D, plain.D)
     np.testing.assert_array_equal(shared.Z, plain.Z)
     np.testing.assert_array_equal(shared.dual_exponent, plain.dual_exponent)
     found = shared.values(W), shared.adjoint(dual)
-    monkeypatch.setattr(programme, "_LARGE", 1 << 60)
     # products of other shapes round otherwise
     np.testing.assert_allclose(found[0], plain.values(W), rtol=0, atol=1e-13)
     np.testing.assert_allclose(found[1], plain.adjoint(dual), rtol=0, atol=1e-13)
-    monkeypatch.setattr(programme, "_LARGE", 0)
     monkeypatch.setenv("ATTSVM_THREADS", "2")
     np.testing.assert_array_equal(shared.values(W), found[0])
     np.testing.assert_array_equal(shared.adjoint(dual), found[1])

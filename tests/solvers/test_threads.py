@@ -18,8 +18,14 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from attsvm.base.errors import InputError
 from attsvm.base.thread_limits import one_thread
 from attsvm.margins import Margins
-from attsvm.solvers import front, max_margin, threads
-from attsvm.solvers.threads import all_threads, threads_that_pay
+from attsvm.norms import Lp
+from attsvm.solvers import max_margin
+from attsvm.solvers.threads import (
+    ThreadOptions,
+    all_threads,
+    thread_options,
+    threads_that_pay,
+)
 
 importlib.import_module("scipy.linalg.lapack")  # brings a BLAS of its own
 
@@ -72,13 +78,11 @@ def test_one_inside_and_as_before_after() -> None:
     assert set(counts()) == {2}
 
 
-def test_large_factorisations_of_large_programmes_take_the_threads_of_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_large_factorisations_of_large_programmes_take_the_threads_of_the_process() -> None:
     with paid(sphere(8, 10, 12, 0)), all_threads(10**6):
         assert set(counts()) == {1}  # the programme is not large
-    monkeypatch.setattr(threads, "_LARGE", 72 * 72)
-    with paid(sphere(8, 10, 12, 0)):
+    large = ThreadOptions(large_programme=72 * 72)
+    with thread_options(large), paid(sphere(8, 10, 12, 0)):
         with all_threads(2):
             assert set(counts()) == {1}
         with all_threads(10**6):
@@ -87,6 +91,7 @@ def test_large_factorisations_of_large_programmes_take_the_threads_of_the_proces
                 assert set(counts()) == {2}
         assert set(counts()) == {1}
     with (
+        thread_options(large),
         threadpool_limits(1, user_api="blas"),
         paid(sphere(8, 10, 12, 0)),
         all_threads(10**6),
@@ -107,28 +112,33 @@ def test_the_smallest_programmes_do_not_ask_and_have_the_bits_of_one_thread(norm
 
 
 @pytest.mark.parametrize("norm", ["fro", "nuc"])
-def test_solves_of_large_programmes_give_back(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_solves_of_large_programmes_give_back(norm: str) -> None:
     alone = max_margin(sphere(20, 16, 32, 0), norm)
-    monkeypatch.setattr(threads, "_LARGE", 0)
-    monkeypatch.setattr(threads, "_MANY", 0)
-    found = max_margin(sphere(20, 16, 32, 0), norm)
+    with thread_options(ThreadOptions(large_programme=0, large_factorisation=0)):
+        found = max_margin(sphere(20, 16, 32, 0), norm)
     assert found.norm == pytest.approx(alone.norm, rel=1e-9)
     assert (found.rank, found.rank_bound) == (alone.rank, alone.rank_bound)
     assert set(counts()) == {2}
 
 
-@pytest.mark.parametrize("norm", ["fro", "lp:1.75", "nuc"])
-def test_solves_take_one_and_give_back(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    solve = front.solve_all_rows
+class CountsThreads(Lp):
+    """A norm that notes how many threads BLAS has when a certificate asks for its value."""
 
-    def watched(*arguments: object) -> object:
-        seen.extend(counts())
-        return solve(*arguments)  # type: ignore[arg-type]
+    def __init__(self, p: float) -> None:
+        super().__init__(p)
+        self.threads: list[int] = []
 
-    monkeypatch.setattr(front, "solve_all_rows", watched)
+    def value(self, W: np.ndarray) -> np.ndarray:
+        if len(self.threads) < 10:
+            self.threads.extend(counts())
+        return super().value(W)
+
+
+@pytest.mark.parametrize("p", [1.0, 1.75, 3.0])
+def test_solves_take_one_and_give_back(p: float) -> None:
+    norm = CountsThreads(p)
     assert max_margin(sphere(8, 10, 12, 0), norm).status == "optimal"
-    assert set(seen) == {1}
+    assert set(norm.threads) == {1}
     assert set(counts()) == {2}
 
 

@@ -80,5 +80,5 @@ def test_a_small_programme_is_handed_to_few_functions() -> None:
     max_margin(margins)
     deepest, handed = walked(lambda: max_margin(margins))
     assert "solvers/frobenius.py" in {file for file, _ in deepest}
-    assert ("solvers/outcomes.py", "solved") in handed
+    assert ("solvers/outcomes.py", "certified_solution") in handed
     assert few(handed), sorted(handed)

@@ -144,7 +144,7 @@ def recorded(model: nn.Module, *inputs: Any, **options: Any) -> Recording:
 
 def sharpened(recording: Recording, factor: float) -> Recording:
     """The recording with queries so many times as long, compared by keys and queries alone."""
-    for layer in recording.layers:
+    for layer in recording.layers.values():
         layer.projection = None
         for text in layer.texts:
             text.queries.mul_(factor)

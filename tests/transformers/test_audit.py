@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from attsvm import Frobenius, InputError, Nuclear, max_margin, pair_margins
-from attsvm.transformers import Recording, audit
+from attsvm.transformers import Recording, audit, demo_model
 from attsvm.transformers.audit import audit_statistics, compare_pending_heads
-from attsvm.transformers.capture import Layer, TextAttention
 from attsvm.transformers.comparison import AuditSettings, resample_texts, solve_or_soften
 from attsvm.transformers.head_inputs import HeadInputs
+from attsvm.transformers.recording import Layer, TextAttention
 from attsvm.transformers.selections import KINDS, compute_selections, favourite_token
 
 from .conftest import Attention, family, one_head, recorded, sharpened
@@ -164,12 +164,12 @@ def test_heads_are_compared_the_most_selective_first() -> None:
     assert not any(head.fits for head in found.heads)
     assert [head.head for head in found.pending] == [1, 3, 0, 2]
     heads = list(compare_pending_heads(recording, found, seen, settings))
-    assert [head.head for head, _ in heads] == [1, 3, 0, 2]
-    for one in heads:
-        found.replace_head(*one)
+    assert [head.head for head in heads] == [1, 3, 0, 2]
+    for head in heads:
+        found.replace_head(head)
     assert not found.pending
-    (layer,) = recording.layers
-    alone = dataclasses.replace(recording, layers=[layer])
+    (layer,) = recording.layers.values()
+    alone = dataclasses.replace(recording, layers={0: layer})
     whole = audit(alone, draws=1, threshold=0.2, most=20)
     assert str(whole.heads) == str(found.heads)
     some = recorded(model, x, heads=[1, 3])
@@ -184,7 +184,7 @@ def test_shares_by_chance_are_those_of_uniform_selection() -> None:
     queries, keys = torch.zeros(1, 4, 2), torch.zeros(1, 4, 2)
     text = TextAttention(queries, keys, np.arange(4), visible, None, 1.0, 0, 4)
     layer = Layer(0, "", [0], False, True, [text])
-    recording = Recording([layer], [np.array([5, 7, 5, 7])], [["a", "b", "a", "b"]])
+    recording = Recording({0: layer}, [np.array([5, 7, 5, 7])], [["a", "b", "a", "b"]])
     found = compute_selections(recording, layer)
     chance = dict(zip(KINDS, found.chance, strict=True))
     own = 1 + 1 / 2 + 1 / 3 + 1 / 4
@@ -215,6 +215,47 @@ def test_texts_are_drawn_with_replacement_and_one_is_left_out() -> None:
     np.testing.assert_array_equal(drawn[:, ::2], drawn[:, 1::2])  # whole texts
     assert not drawn.all(axis=1).any()
     assert drawn.mean() == pytest.approx(1 - (19 / 20) ** 20, abs=0.02)
+
+
+def test_a_head_on_one_text_is_a_table_a_drawing_and_a_plot() -> None:
+    """Selected token, probability, margin and rival of every query, as its logits have them."""
+    model, tokenizer, batch = demo_model(tokens=30)
+    recording = recorded(model, batch["input_ids"]).name_tokens(tokenizer)
+    result = audit(recording, nulls=["permuted"], draws=1, threshold=0.3)
+    table = result.selections(text=0, layer=1, head=3)
+    logits = recording.layers[1].texts[0].logits()[3].double()
+    weights = logits.softmax(dim=-1)
+    order = logits.sort(dim=-1, descending=True)
+    assert [row.query for row in table] == list(range(30))
+    for row in table.rows[1:]:
+        assert (row.selected, row.rival) == tuple(order.indices[row.query, :2].tolist())
+        assert row.probability == pytest.approx(float(weights[row.query, row.selected]), rel=1e-4)
+        gap = float(order.values[row.query, 0] - order.values[row.query, 1])
+        assert row.margin == pytest.approx(gap, abs=1e-5)
+        assert row.token == table.words[row.query]
+    assert (table[0].rival, table[0].rival_token) == (-1, "")
+    assert "Lily" in repr(table)
+    assert table._repr_html_().count("<line") == 30
+    assert len(table.plot().lines) == 30
+    assert set(table.table()[0]) == {field.name for field in dataclasses.fields(table[0])}
+    compared = next(head for head in result.heads if head.support)
+    pair = compared.support[0]
+    assert f"{pair.words[0]} ({pair.query}) selects {pair.words[1]} ({pair.selected})" in str(
+        compared
+    )
+    with pytest.raises(InputError, match="layer 1 has no text 3; it has texts 0 to 0"):
+        result.selections(text=3, layer=1, head=3)
+    empty = dataclasses.replace(result, recording=Recording())
+    with pytest.raises(InputError, match="holds no keys and queries"):
+        empty.selections(text=0, layer=1, head=3)
+
+
+def test_a_head_may_be_wider_than_its_inputs() -> None:
+    layer = recorded(random_heads(0, heads=2, width=5, d=8), normal(0, 2, 6, 5)).layers[0]
+    inputs = HeadInputs(layer, 1)
+    U, s, Vt = inputs.singular
+    np.testing.assert_allclose((U * s) @ Vt, inputs.weights(), atol=1e-12)
+    assert len(s) == 5
 
 
 def test_refusals() -> None:

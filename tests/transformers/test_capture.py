@@ -44,7 +44,7 @@ def test_the_attention_that_eager_models_compute(name: str) -> None:
     assert recording.texts == 4
     matrices = eager(name, model)
     assert len(recording.layers) == len(matrices)
-    for layer, matrix in zip(recording.layers, matrices, strict=True):
+    for layer, matrix in zip(recording.layers.values(), matrices, strict=True):
         assert [text.text for text in layer.texts] == [0, 1, 2, 3]
         for b, text in enumerate(layer.texts):
             found = torch.softmax(text.logits(), dim=-1)
@@ -53,7 +53,8 @@ def test_the_attention_that_eager_models_compute(name: str) -> None:
             assert (found - wanted[:, : found.shape[1]]).abs().max() < 1e-5
     if name != "vit":
         assert [len(ids) for ids in recording.tokens] == [12, 9, 12, 9]
-    assert all((layer.projection is None) == (name == "llama") for layer in recording.layers)
+    layers = recording.layers.values()
+    assert all((layer.projection is None) == (name == "llama") for layer in layers)
 
 
 @pytest.mark.parametrize("name", ["bert", "albert", "gpt2", "vit"])
@@ -62,7 +63,7 @@ def test_weights_on_inputs_give_the_logits(name: str) -> None:
     model = family(name)
     for parameter in model.parameters():  # biases that are not zero
         nn.init.normal_(parameter, std=0.2)
-    for layer, h in itertools.product(recorded(model, name).layers, range(4)):
+    for layer, h in itertools.product(recorded(model, name).layers.values(), range(4)):
         assert layer.projection is not None
         for center in (True, False):
             inputs = HeadInputs(layer, h, center)
@@ -79,7 +80,9 @@ def test_torch_layers_and_attention_weights_that_are_asked_for() -> None:
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
     x = torch.randn(2, 6, 16)
     layers = recorded(encoder.eval(), x).layers
-    assert [(layer.heads, layer.projection is not None) for layer in layers] == [(2, True)] * 2
+    assert [(layer.heads, layer.projection is not None) for layer in layers.values()] == [
+        (2, True)
+    ] * 2
     attention = nn.MultiheadAttention(16, 2, batch_first=True)
     with torch.no_grad(), capture(attention) as recording:
         _, weights = attention(x, x, x, average_attn_weights=False)
@@ -104,7 +107,7 @@ def test_inputs_whose_first_axis_is_the_position() -> None:
     model, x = PositionsFirst(), torch.randn(5, 3, 8)
     plain = model.forward
     model.forward = functools.wraps(plain)(lambda x, note: plain(x))
-    (layer,) = recorded(model, {"x": x, "note": "more"}).layers
+    (layer,) = recorded(model, {"x": x, "note": "more"}).layers.values()
     assert not layer.cross
     for i, inputs in enumerate(layer.projection.query_inputs):
         np.testing.assert_array_equal(inputs, x[:, i].double().numpy())
@@ -121,7 +124,7 @@ def test_queries_are_spread_over_a_long_text() -> None:
 def test_chosen_heads_are_those_of_a_whole_capture(name: str) -> None:
     model = family(name)
     whole, some = recorded(model, name), recorded(model, name, layers=[1], heads=[3, 1])
-    (layer,) = some.layers
+    (layer,) = some.layers.values()
     assert (layer.number, layer.head_numbers, layer.heads) == (1, [1, 3], 2)
     for one, all_heads in zip(layer.texts, whole.layers[1].texts, strict=True):
         torch.testing.assert_close(one.logits(), all_heads.logits()[[1, 3]])
@@ -142,13 +145,13 @@ def twice(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
 def test_a_function_that_calls_attention() -> None:
     q, k = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4)
     layers = recorded(twice, q, k).layers
-    assert [(each.number, each.cross, each.causal) for each in layers] == [
+    assert [(each.number, each.cross, each.causal) for each in layers.values()] == [
         (0, True, False),
         (1, False, True),
     ]
     torch.testing.assert_close(layers[0].texts[1].logits(), q[1] @ k[1].mT / 2)
     attend, seen = nn.functional.scaled_dot_product_attention, torch.arange(7)[None] % 3 > 0
-    (layer,) = recorded(lambda q, k: attend(q, k, k, seen), q, k).layers
+    (layer,) = recorded(lambda q, k: attend(q, k, k, seen), q, k).layers.values()
     np.testing.assert_array_equal(layer.texts[1].visible, seen.expand(5, 7))
 
 

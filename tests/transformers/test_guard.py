@@ -117,7 +117,7 @@ def test_the_largest_logit_of_every_head(name: str) -> None:
     guard.remove()
     assert not model._forward_pre_hooks
     layers = recorded(model.eval(), given(name)).layers
-    heads = [[text.logits().amax(dim=(1, 2)) for text in layer.texts] for layer in layers]
+    heads = [[text.logits().amax(dim=(1, 2)) for text in layer.texts] for layer in layers.values()]
     wanted = torch.cat([torch.stack(texts).amax(dim=0) for texts in heads])
     torch.testing.assert_close(peaks(guard), wanted, rtol=1e-4, atol=1e-5)
 

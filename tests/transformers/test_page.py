@@ -12,9 +12,9 @@ import torch
 
 from attsvm.transformers import Audit, Recording, audit, demo_model
 from attsvm.transformers.audit_page import render_audit_page
-from attsvm.transformers.capture import Layer, TextAttention
 from attsvm.transformers.drawing import DrawingLimits, drawings
 from attsvm.transformers.head_descriptions import describe_excess, describe_selection, format_signed
+from attsvm.transformers.recording import Layer, TextAttention
 from attsvm.transformers.selections import KINDS
 
 from .conftest import family, recorded
@@ -61,11 +61,12 @@ def test_a_decoder_of_another_text() -> None:
     recording = recorded(family("t5"), "t5")
     recording.words = [[f"w{i}" for i in ids] for ids in recording.tokens]
     seen = audit(recording, norms=())
-    cross = [layer.number for layer in recording.layers if layer.cross]
+    cross = [layer.number for layer in recording.layers.values() if layer.cross]
     assert cross
     assert render_audit_page(seen, "t5").count("other tokens alone") >= 4 * len(cross)
     drawn = {name.partition(".")[0] for each in seen.drawings for name in each.heads}
-    assert drawn == {str(layer.number) for layer in recording.layers if "encoder" in layer.name}
+    layers = recording.layers.values()
+    assert drawn == {str(layer.number) for layer in layers if "encoder" in layer.name}
 
 
 def test_nearer_is_said_only_where_the_whole_interval_is_above_zero(found: Audit) -> None:
@@ -101,7 +102,7 @@ def test_a_token_is_drawn_of_every_query() -> None:
     keys[0, 7] = 0.01
     seen = np.ones((30, 30), dtype=bool)
     text = TextAttention(torch.ones(1, 30, 2), keys, np.arange(30), seen, None, 1.0, 0, 30)
-    recording = Recording([Layer(0, "", [0], False, False, [text])], words=[["w"] * 30])
+    recording = Recording({0: Layer(0, "", [0], False, False, [text])}, words=[["w"] * 30])
     assert drawings(recording)[0].heads == {"0.0": [[7, 3]] * 30}
 
 

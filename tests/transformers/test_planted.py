@@ -76,7 +76,7 @@ def test_random_weights_on_real_keys_are_inside_the_null_band(layers, copies: in
     for copy in range(copies):
         recording = recorded(model, batch["input_ids"], layers=layers)
         generator = torch.Generator().manual_seed(copy)
-        for layer in recording.layers:
+        for layer in recording.layers.values():
             for text in layer.texts:
                 for head in text.queries:
                     turn = torch.linalg.qr(torch.randn(8, 8, generator=generator)).Q

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from attsvm.cli import main
 from attsvm.transformers import audit, demo_model
@@ -74,7 +75,13 @@ def words_of(folder: Path) -> None:
         ("words --text latin", "is not UTF-8"),
         ("words --text missing", "does not exist"),
         ("words --text pipe", "pipe is"),
-        ("words --text text", "line 4 of text has fewer than two tokens"),
+        ("words --text short", "line 1 of short has fewer than two tokens, and so has every other"),
+        ("bare --text text", "bare holds no tokenizer; save it into the same folder"),
+        ("words --text text --images words", "give option --text or option --images, not both"),
+        ("words --images pictures", "words is a model of texts; give --text"),
+        ("words --images words", "words holds no pictures"),
+        ("pixels --text text", "pixels is a model of images; give --images"),
+        ("pixels --images pictures", "pixels holds no preprocessor_config.json"),
         ("nan --text text", "hold NaN or infinity"),
         ("words", "give option --text, a UTF-8 file"),
         ("empty --text text", "empty holds no config.json; give a folder"),
@@ -104,6 +111,11 @@ def test_bad_input_is_one_sentence(
         Path(name).mkdir()
     Path("broken/config.json").write_text('{"model_type": "bert"}', "utf-8")
     Path("void").touch()
+    Path("short").write_text("w1\n~\n", "utf-8")
+    family("bert").save_pretrained("bare")
+    family("vit").save_pretrained("pixels")
+    Path("pictures").mkdir()
+    Image.new("RGB", (16, 16)).save("pictures/one.png")
     Path("latin").write_bytes(b"\xff\xfe\x00")
     Path("text").write_text("w1\u2028w1\n\n\n~\n", "utf-8")
     os.mkfifo("pipe")

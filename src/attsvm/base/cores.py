@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-Part = TypeVar("Part")
+Share = TypeVar("Share")
 Result = TypeVar("Result")
 
 VARIABLE = "ATTSVM_THREADS"
@@ -24,9 +24,9 @@ _here = threading.local()
 
 
 def threads() -> int:
-    """How many threads work is shared out among: what the environment variable ``ATTSVM_THREADS``
-    says, all processors otherwise; less inside :func:`at_most`, one in work that is shared out
-    already.
+    """Number of threads that work is shared out among: the environment variable
+    ``ATTSVM_THREADS``, all processors otherwise; less inside :func:`at_most`, one in work that is
+    shared out already.
     """
     if getattr(_here, "at_work", False):
         return 1
@@ -36,7 +36,7 @@ def threads() -> int:
 
 @contextmanager
 def at_most(count: int) -> Iterator[None]:
-    """No more than so many threads for what this thread shares out inside."""
+    """A block in which this thread shares work out among no more than so many threads."""
     before = getattr(_here, "most", sys.maxsize)
     _here.most = min(count, before)
     try:
@@ -46,7 +46,7 @@ def at_most(count: int) -> Iterator[None]:
 
 
 def _processors() -> int:
-    """Those that this process may run on."""
+    """Number of processors that this process may run on."""
     allowed = getattr(os, "sched_getaffinity", None)
     return (os.cpu_count() or 1) if allowed is None else len(allowed(0))
 
@@ -69,31 +69,35 @@ def even_shares(count: int, most: int) -> list[tuple[int, int]]:
 
 
 def shared_out(
-    work: Callable[[Part], Result], parts: Sequence[Part], most: int | None = None
+    work: Callable[[Share], Result], shares: Sequence[Share], most: int | None = None
 ) -> list[Result]:
-    """``work`` on every part, on all cores or on as many as ``most``.
+    """Results of ``work`` on every share, on all cores or on as many as ``most``.
 
     Compiled functions run without the GIL. The caller is one of the threads; the others wait
     between calls.
 
     Raises:
-        Exception: that of the first part, in their order, which has one.
+        Exception: that of the first share, in their order, which has one.
     """
-    count = len(parts)
+    count = len(shares)
     if count > 1:
         count = min(threads() if most is None else most, count)
     if count < 2 or getattr(_here, "at_work", False):
-        return [work(part) for part in parts]
-    left = deque(enumerate(parts))
+        return [work(share) for share in shares]
+    left = deque(enumerate(shares))
     results, errors = dict[int, Result](), dict[int, BaseException]()
 
     def take() -> None:
         _here.at_work = True
-        while (part := _next(left)) is not None:
+        while left:
             try:
-                results[part[0]] = work(part[1])
+                k, share = left.popleft()
+            except IndexError:  # another thread was faster
+                break
+            try:
+                results[k] = work(share)
             except BaseException as error:
-                errors[part[0]] = error
+                errors[k] = error
                 left.clear()
         _here.at_work = False
 
@@ -108,18 +112,12 @@ def shared_out(
         left.clear()
     if errors:
         raise errors[min(errors)]
-    return [results[k] for k in range(len(parts))]
-
-
-def _next(left: deque[tuple[int, Part]]) -> tuple[int, Part] | None:
-    try:
-        return left.popleft()
-    except IndexError:
-        return None
+    return [results[k] for k in range(len(shares))]
 
 
 @functools.cache
 def _helpers(process: int, count: int) -> ThreadPoolExecutor:
+    """Threads that wait for work, as long as this process runs."""
     from concurrent.futures import ThreadPoolExecutor  # where it is needed
 
     return ThreadPoolExecutor(count, "attsvm")

@@ -39,8 +39,7 @@ class InputError(AttsvmError, ValueError):
 
 
 class UnavailableError(InputError):
-    """What was asked for needs data or a device that is not here; other work can go on without
-    it.
+    """Data or a device is needed that is not here; other work can go on without it.
 
     Example:
         >>> from attsvm.base.errors import InputError, UnavailableError

@@ -86,11 +86,11 @@ def opened(path: str | Path) -> Iterator[BufferedReader]:
         ) from None
 
 
-def digest(*parts: Any) -> str:
-    """SHA-256, in hexadecimal, of the bytes of all parts, one after the other.
+def digest(*contents: Any) -> str:
+    """SHA-256, in hexadecimal, of the bytes of all contents, one after the other.
 
     Args:
-        parts: bytes; text, in UTF-8; the path of a file, for its bytes; an array, for its shape,
+        contents: bytes; text, in UTF-8; the path of a file, for its bytes; an array, for its shape,
             type and numbers; any other value as JSON, whatever the order of its keys.
 
     Raises:
@@ -98,20 +98,20 @@ def digest(*parts: Any) -> str:
         ValueError: a value with NaN or infinity, which JSON does not have.
     """
     total = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, bytes):
-            total.update(part)
-        elif isinstance(part, str):
-            total.update(part.encode("utf-8", "surrogatepass"))
-        elif isinstance(part, Path):
-            with opened(part) as file:
+    for content in contents:
+        if isinstance(content, bytes):
+            total.update(content)
+        elif isinstance(content, str):
+            total.update(content.encode("utf-8", "surrogatepass"))
+        elif isinstance(content, Path):
+            with opened(content) as file:
                 while block := file.read(2**20):
                     total.update(block)
-        elif isinstance(part, np.ndarray):
-            total.update(f"{part.shape}{part.dtype}".encode())
-            total.update(np.ascontiguousarray(part).data)
+        elif isinstance(content, np.ndarray):
+            total.update(f"{content.shape}{content.dtype}".encode())
+            total.update(np.ascontiguousarray(content).data)
         else:
-            total.update(json.dumps(part, sort_keys=True, allow_nan=False).encode())
+            total.update(json.dumps(content, sort_keys=True, allow_nan=False).encode())
     return total.hexdigest()
 
 

@@ -31,7 +31,7 @@ _EXIT_CODE = 128  # and the number of the signal, as shells say it: 130 for SIGI
 
 
 class _Interruption:
-    """What there is to do when a signal comes, and whether one has come.
+    """The state of a process that ends on signals: its duties then, and the signal that came.
 
     Attributes:
         unfinished: files to remove.
@@ -150,7 +150,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def begin_command() -> None:
-    """Nothing is kept yet."""
+    """Forget that work was kept: a new command begins."""
     _STATE.kept = False
 
 
@@ -185,7 +185,7 @@ def end_processes(processes: Iterable[BaseProcess]) -> None:
 
 
 def _children() -> Iterable[BaseProcess]:
-    """What :mod:`multiprocessing` has started here, where it has been imported at all."""
+    """The processes that :mod:`multiprocessing` has started here; empty before it is imported."""
     parallel = sys.modules.get("multiprocessing")
     return () if parallel is None else parallel.active_children()
 

@@ -35,8 +35,8 @@ def check_folder(model: str) -> None:
 
 @contextmanager
 def told_of_model(model: str, others: Iterable[str] = ()) -> Iterator[None]:
-    """What goes wrong while a pretrained model is loaded, in a sentence, in which ``others`` are
-    names that may be meant.
+    """A block that loads a pretrained model: its errors become one sentence, in which ``others``
+    are names that may be meant.
 
     Raises:
         InputError: anything went wrong: transformers, the hub client and the network raise without

@@ -15,13 +15,13 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 
 def escaped(text: str) -> str:
-    r"""The same text on one line of a terminal: what steers it is written out, as ``\x1b``."""
+    r"""Text for one line of a terminal: characters that steer it are written out, as ``\x1b``."""
     return _HIDDEN.sub(lambda match: _code(match[0]), text)
 
 
 def visible(text: str) -> str:
-    """The same text, character for character, with a sign for each character that steers a page or
-    cannot be in one; tabs and line ends stay.
+    """Text for a page, character for character, with a sign for each one that steers a page or
+    cannot be in it; tabs and line ends stay.
     """
     return _HIDDEN.sub(lambda match: match[0] if match[0] in "\t\n\r" else _sign(match[0]), text)
 
@@ -51,7 +51,7 @@ def _sign(character: str) -> str:
 
 
 def kind(value: object) -> str:
-    """What a value is, fit for one sentence: a short one itself, others by type and shape."""
+    """A value for one sentence: a short one itself, others by type and shape."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if value is None or isinstance(value, str | float | int):
@@ -69,10 +69,10 @@ class Compact:
     def __repr__(self) -> str:
         from dataclasses import fields  # a fifth of the start of a command
 
-        own: Any = self
-        shown = [each.name for each in fields(own) if each.repr]
-        parts = ", ".join(f"{name}={_value(getattr(own, name))}" for name in shown)
-        text = f"{type(self).__name__}({parts})"
+        record: Any = self
+        names = [field.name for field in fields(record) if field.repr]
+        values = ", ".join(f"{name}={_value(getattr(record, name))}" for name in names)
+        text = f"{type(self).__name__}({values})"
         return text if len(text) <= 300 else f"{text[:296]}...)"
 
 

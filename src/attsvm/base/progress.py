@@ -144,8 +144,8 @@ class _Lines:
 
 
 def reporter(progress: Any) -> Any:
-    """Who is told of progress: bars for True, nobody for False or None, and whoever else was
-    given.
+    """The function that progress is reported to: bars for True, None for False or None, and any
+    other function itself.
     """
     if isinstance(progress, bool):
         return ProgressBars() if progress else None

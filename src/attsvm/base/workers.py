@@ -28,9 +28,6 @@ _THREADS = (
     "ATTSVM_THREADS",
     "RAYON_NUM_THREADS",
 )
-_PR_SET_PDEATHSIG = 1
-_POLL = 0.2  # seconds between looks at calls that cannot be waited for
-_AHEAD = 2  # calls that wait or run for each that can run at a time
 
 PROCESS_ENDED = (
     "a process ended before its run did (killed, out of memory, or a script without the line if"
@@ -61,7 +58,7 @@ class _Here:
 
 @contextlib.contextmanager
 def workers(jobs: int | None = None, executor: Any = None) -> Iterator[Any]:
-    """Who makes calls: a :class:`concurrent.futures.Executor`, or what has its ``submit``.
+    """An executor for calls: a :class:`concurrent.futures.Executor`, or what has its ``submit``.
 
     Args:
         jobs: processes of our own, with one thread each; one per core when left out. A single one
@@ -92,18 +89,18 @@ def workers(jobs: int | None = None, executor: Any = None) -> Iterator[Any]:
 
 
 def results(
-    executor: Any, function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]
+    executor: Any, function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], ahead: int = 2
 ) -> Iterator[Any]:
-    """What the function returns for each of these arguments, as it comes.
+    """Results of the function for each of these arguments, in the order in which they come.
 
-    Calls are taken from their iterator a few ahead of those that run. Those that have not begun
-    when nobody asks any more are cancelled.
+    Of the calls ``ahead`` are taken from their iterator for each that can run at a time. Those that
+    have not begun when the iterator is closed are cancelled.
     """
     waiting: list[Any] = []
     try:
         for arguments in calls:
             waiting.append(executor.submit(function, *arguments))
-            while len(waiting) >= _AHEAD * slots(executor):
+            while len(waiting) >= ahead * slots(executor):
                 yield from _done(waiting)
         while waiting:
             yield from _done(waiting)
@@ -118,17 +115,19 @@ def _done(waiting: list[Any]) -> Iterator[Any]:
         yield call.result()
 
 
-def wait_for_any(calls: Sequence[Any]) -> list[Any]:
-    """Those of the calls that are done, as soon as there is one."""
+def wait_for_any(calls: Sequence[Any], seconds: float = 0.2) -> list[Any]:
+    """The calls that are done, as soon as there is one; those that cannot be waited for are looked
+    at every ``seconds``.
+    """
     if all(isinstance(call, Future) for call in calls):
         return list(wait(calls, return_when=FIRST_COMPLETED).done)
     while not (done := [call for call in calls if call.done()]):
-        time.sleep(_POLL)
+        time.sleep(seconds)
     return done
 
 
 def slots(executor: Any) -> int:
-    """How many calls an executor can run at a time; the number of cores when it does not tell."""
+    """Number of calls that an executor can run at a time; of cores when it does not tell."""
     client = getattr(executor, "_client", None)  # of Dask, whose workers come and go
     if client is not None:
         return max(1, sum(map(int, client.ncores().values())))
@@ -148,7 +147,8 @@ def _begin() -> None:
     end_on_signals(quiet=True)
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            pr_set_pdeathsig = 1  # of <sys/prctl.h>
+            ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
     if (parent := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
     from threadpoolctl import threadpool_limits

@@ -109,12 +109,12 @@ class Evidence(Mapping[str, NDArray[Any]]):
         return Evidence({name: column[index] for name, column in self._columns.items()}, self.used)
 
     def but(self, columns: Mapping[str, ArrayLike]) -> Evidence:
-        """The same trials with these columns, in place of those of the same names."""
+        """Evidence of these trials with other columns, in place of those of the same names."""
         return Evidence({**self._columns, **columns})
 
     def levels(self, name: str) -> list[Any]:
         """The distinct values of a column, sorted; rows that lack one do not count."""
-        return np.unique(self[name][_told(self[name])]).tolist()
+        return np.unique(self[name][_has_value(self[name])]).tolist()
 
     def by(self, names: str) -> list[Evidence]:
         """The rows of every value of a column, in order, or of some columns, between spaces; all
@@ -124,7 +124,7 @@ class Evidence(Mapping[str, NDArray[Any]]):
             return [self]
         columns = [self[name] for name in names.split()]
         keys = np.stack([np.unique(column, return_inverse=True)[1] for column in columns], axis=1)
-        complete = np.all([_told(column) for column in columns], axis=0)
+        complete = np.all([_has_value(column) for column in columns], axis=0)
         return [self.take((keys == key).all(axis=1)) for key in np.unique(keys[complete], axis=0)]
 
     def at(self, name: str, step: float, records: str = "step") -> NDArray[Any]:
@@ -211,7 +211,7 @@ class Expectation:
             raise InputError("a threshold needs its reason; say in `because` why it is this one")
 
     def of(self, share: float) -> Expectation:
-        """The same bounds, asked of this share of the values."""
+        """An expectation with these bounds, for another share of the values."""
         return replace(self, share=share)
 
     def passes(self, values: ArrayLike) -> NDArray[np.bool_]:
@@ -329,9 +329,10 @@ def true(because: str, share: float = 1.0) -> Expectation:
 
 Source = Literal["paper", "authors' code", "recalled", "ours"]
 Outcome = Literal["holds", "fails", "not shown", "not applicable"]
-Failure = Literal["", "ours is stronger", "scale", "not reproduced"]
+Failure = Literal["", "ours is stronger", "scale", "refuted", "not reproduced"]
 """What a failing verdict says of the statement: it asks for more than the theorem beside it; it
-lacks steps, sizes or trials; or neither, so that it is not reproduced.
+lacks steps, sizes or trials; it is a hypothesis of this project that the evidence refutes; or none
+of these, so that it is not reproduced.
 """
 
 Measure = Callable[[Evidence], ArrayLike | Mapping[str, ArrayLike]]
@@ -362,7 +363,7 @@ class Null:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim.
+    """The result of checking a claim.
 
     Attributes:
         claim: the claim.
@@ -419,7 +420,7 @@ class Verdict:
 
     @property
     def failure(self) -> Failure:
-        """What a failing verdict says of the statement; empty for the others."""
+        """The meaning of a failing verdict for the statement; empty for the others."""
         return self.claim.failure if self.verdict == "fails" else ""
 
     def to_json(self) -> dict[str, Any]:
@@ -584,7 +585,7 @@ class Claim:
             return self._not_applicable(table, *(self.assumes or ("any part",)))
         counted = values[applies]
         passes = self.expect.passes(counted)
-        values_by_name = _parts(counted, names[applies])
+        values_by_name = _values_by_name(counted, names[applies])
         decisive = {
             name: self.expect.worst(named_values) for name, named_values in values_by_name.items()
         }
@@ -626,7 +627,7 @@ class Claim:
             )
         counted = values[applies]
         missing = np.isnan(counted)  # what is missing breaks nothing
-        values_by_name = _parts(counted, names[applies]).values()
+        values_by_name = _values_by_name(counted, names[applies]).values()
         outcome: Outcome = (
             "holds"
             if any(self._holds(named_values, missing=True) for named_values in values_by_name)
@@ -672,13 +673,15 @@ class Claim:
         return len(np.unique(complete, axis=0)) or None
 
 
-def _parts(values: NDArray[np.float64], names: NDArray[np.str_]) -> dict[str, NDArray[np.float64]]:
+def _values_by_name(
+    values: NDArray[np.float64], names: NDArray[np.str_]
+) -> dict[str, NDArray[np.float64]]:
     """The values of every part, in their order."""
     return {name: values[names == name] for name in dict.fromkeys(names.tolist())}
 
 
-def _told(column: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where a column that some parts lack has a value."""
+def _has_value(column: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each row of a column has a value."""
     missing = column == "" if column.dtype.kind == "U" else column != column
     return np.asarray(~missing, dtype=np.bool_)
 

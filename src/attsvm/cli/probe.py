@@ -56,6 +56,12 @@ def add_parser(commands: Any) -> None:
         ),
     )
     parser.add_argument("--text", type=Path, metavar="FILE", help="a UTF-8 file, a text per line")
+    parser.add_argument(
+        "--images",
+        type=Path,
+        metavar="FOLDER",
+        help="a folder of pictures, for models of images; their tokens are patches",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="default runs/probe-NAME")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
     parser.add_argument(
@@ -101,6 +107,7 @@ def run(options: argparse.Namespace) -> int:
     request = ProbeRequest(
         models=tuple(options.models),
         text=options.text,
+        images=options.images,
         norms=() if options.statistics else tuple(options.norm or ("fro",)),
         nulls=tuple(options.null or ("heads", "permuted")),
         **{name: getattr(options, name) for name in _NUMBERS},

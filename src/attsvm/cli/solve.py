@@ -73,13 +73,12 @@ def add_parser(commands: Any) -> None:
 _WRITTEN = ("W", "dual", "sequence", "token", "selected", "margins")
 _NUMBERS = "numbers"  # of the sequences, where the rows are those of a working set
 _PROGRAMMES = ("selection", "prompt", "decoder", "sequence", "causal")
-_SUPPORT_SHOWN = 5
 # summary entries that have lines of their own
 _ELSEWHERE = ("message", "selected", "support")
 
 
 def _refuse_files_of_others(path: Path) -> None:
-    """What solve has written may be written again; nothing else, the data least of all."""
+    """Refuse to write over anything but an earlier solution."""
     from attsvm.base.files import load_arrays
 
     if not path.is_file():
@@ -150,7 +149,7 @@ def run(options: argparse.Namespace) -> int:
         if options.programme in ("selection", "prompt"):
             numbers = range(margins.n) if margins.numbers is None else margins.numbers.tolist()
             selected = dict(zip(numbers, margins.selected.tolist(), strict=True))
-            for sequence, token in summary["support"][:_SUPPORT_SHOWN]:
+            for sequence, token in summary["support"][:5]:
                 show(f"  sequence {sequence}: token {selected[sequence]} must beat token {token}")
     return 3 if solution.status in ("inaccurate", "almost infeasible") else 0
 

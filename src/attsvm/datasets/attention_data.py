@@ -362,9 +362,7 @@ class AttentionData:
         return duplicate
 
     def without_duplicates(self) -> AttentionData:
-        """The same data with every repeated token of a sequence masked, its first occurrence
-        kept.
-        """
+        """Data with every repeated token of a sequence masked, but for its first occurrence."""
         return AttentionData(
             self.tokens, self.labels, self.queries, self.mask & ~self.duplicate_tokens()
         )

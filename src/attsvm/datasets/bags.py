@@ -8,7 +8,7 @@ thousand instances costs its neighbours nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, overload
 
@@ -18,9 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, as_array, axes
+from attsvm.datasets.rows import ListedRows, RowReader, is_stored, tables_of
 
 Names = NDArray[Any]
 """``(n,)`` or ``(d,)`` names of bags, of groups or of features."""
+
+_FLOATS = (np.float16, np.float32, np.float64)  # which stay as they are
+_SMALL = 1_000_000  # numbers up to which one array is quicker than a list of arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +32,9 @@ class Bags:
     """Checked instances, bag by bag: a sequence of ``(T_i, d)`` arrays.
 
     Attributes:
-        rows: ``(N, d)``, the instances of all bags, those of a bag next to each other.
+        rows: ``(N, d)``, the instances of all bags, those of a bag next to each other: an array of
+            any float type, which may be the caller's, :class:`~attsvm.datasets.rows.ListedRows`, or
+            a table on disk of h5py or zarr. ``np.asarray(bags.rows)`` is always an array.
         offsets: ``(n + 1,)``: bag ``i`` is ``rows[offsets[i]:offsets[i + 1]]``.
         labels: ``(n,)`` labels that came with the bags; None when there were none.
         source: ``(N,)``: the row of the caller's table that each row was; counted through the bags
@@ -49,7 +55,7 @@ class Bags:
         AttentionData(1 sequences of 2 tokens, d_x=2, d_z=2, 1 of 1 labels +1)
     """
 
-    rows: FloatArray
+    rows: Any
     offsets: IntArray
     labels: NDArray[Any] | None
     source: IntArray
@@ -97,10 +103,31 @@ class Bags:
         if not -self.n <= i < self.n:
             raise IndexError(f"bag {i} of {self.n}")
         i %= self.n
-        return self.rows[self.offsets[i] : self.offsets[i + 1]]
+        return np.asarray(self.rows[int(self.offsets[i]) : int(self.offsets[i + 1])])
 
     def __iter__(self) -> Iterator[FloatArray]:
         return (self[i] for i in range(self.n))
+
+    def blocks(self) -> Iterator[tuple[IntArray, Bags]]:
+        """Positions of a few bags, and these bags with instances in memory and float64; all bags in
+        turn, each of them once.
+        """
+        for block in RowReader(self.rows, self.offsets, np.float64).blocks():
+            bags, rows = block.bags, slice(*self.offsets[[block.bags[0], block.bags[-1] + 1]])
+            check_finite(block.rows, self.offsets, rows.start)
+            yield (
+                bags,
+                replace(
+                    self,
+                    rows=block.rows,
+                    offsets=block.cuts,
+                    labels=_at(self.labels, bags),
+                    source=self.source[rows],
+                    instance_labels=_at(self.instance_labels, rows),
+                    names=_at(self.names, bags),
+                    groups=_at(self.groups, bags),
+                ),
+            )
 
     def take(self, bags: ArrayLike | slice) -> Bags:
         """The bags at these positions (a slice, integers or booleans), in this order."""
@@ -109,8 +136,14 @@ class Bags:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         start = np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
         rows = start + np.arange(offsets[-1])
+        stays = not isinstance(self.rows, np.ndarray) or self.rows.size > _SMALL
+        tables = [
+            table
+            for i in (chosen if stays else [])
+            for table in tables_of(self.rows, int(self.offsets[i]), int(self.offsets[i + 1]))
+        ]
         return Bags(
-            self.rows[rows],
+            ListedRows(tables) if stays else self.rows[rows],
             offsets,
             _at(self.labels, chosen),
             self.source[rows],
@@ -126,7 +159,7 @@ class Bags:
         """
         mask = np.arange(int(self.lengths.max())) < self.lengths[:, None]
         tokens = np.zeros((*mask.shape, self.d))
-        tokens[mask] = self.rows
+        tokens[mask] = np.asarray(self.rows)
         return AttentionData(tokens, labels, mask=mask)  # type: ignore[arg-type]
 
 
@@ -219,7 +252,7 @@ def per_bag(name: str, values: Any, bags: Bags, noun: str) -> NDArray[Any]:
         [1, 0]
     """
     array = np.asarray(_plain(values))
-    if array.shape == (len(bags.rows),) and len(bags.rows) != bags.n:
+    if array.shape == (bags.rows.shape[0],) and bags.rows.shape[0] != bags.n:
         raise InputError(
             f"{name} has {len(array)} {noun}s, one per instance; give one per bag, of which there"
             f" are {bags.n}, in the order in which they first appear"
@@ -258,8 +291,9 @@ def _order_of_names(name: str, index: Any, names: Names) -> IntArray:
     return np.array([position[bag] for bag in bag_of], dtype=np.int64)
 
 
-def instances(name: str, value: Any) -> tuple[NDArray[Any], Names | None]:
-    """An array of real numbers or booleans, and the names of its columns where it is a frame.
+def instances(name: str, value: Any) -> tuple[Any, Names | None]:
+    """An array of floats, or a table on disk as it is; and the names of its columns where it is a
+    frame.
 
     Raises:
         InputError: sparse or masked values, rows of different lengths, or anything that is no real
@@ -282,11 +316,13 @@ def instances(name: str, value: Any) -> tuple[NDArray[Any], Names | None]:
             table[:, j] = column
         texts = all(isinstance(column, str) for column in value.columns)
         return table, np.array(value.columns, dtype=object) if texts and columns else None
+    if is_stored(value):
+        return (value if np.dtype(value.dtype).kind == "f" else _real(name, value[:])), None
     return _real(name, as_array(name, value)), None
 
 
 def _real(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """The array, in float64 where it holds Python's numbers as objects."""
+    """The array, in float64 where it holds integers, booleans or Python's numbers as objects."""
     if array.dtype.kind == "O" and all(
         isinstance(value, Real | np.bool_) or _is_missing(value) for value in array.flat
     ):
@@ -294,7 +330,7 @@ def _real(name: str, array: NDArray[Any]) -> NDArray[Any]:
         return np.array(numbers, dtype=np.float64).reshape(array.shape)
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} has dtype {array.dtype}; give real numbers")
-    return array
+    return array if array.dtype in _FLOATS else array.astype(np.float64)
 
 
 def _column(frame: Any, name: Any) -> NDArray[Any]:
@@ -325,12 +361,12 @@ def _from_list(bags: Sequence[Any]) -> Bags:
     tables, labels, columns = zip(*map(_one_bag, bags, range(len(bags))), strict=True)
     width, names = tables[0].shape[-1], columns[0]
     for i, (table, others) in enumerate(zip(tables, columns, strict=True)):
-        if table.ndim != 2:
+        if len(table.shape) != 2:
             raise InputError(
                 f"bag {i} has shape {table.shape}; a bag is a table of instances (rows) and"
                 " features"
             )
-        if len(table) == 0:
+        if table.shape[0] == 0:
             raise InputError(f"bag {i} has no instances; drop it or give it one")
         if table.shape[1] != width:
             raise InputError(
@@ -341,9 +377,11 @@ def _from_list(bags: Sequence[Any]) -> Bags:
             raise InputError(
                 f"bag {i} and bag 0 have different columns, or in another order; give the same"
             )
-    rows = np.concatenate([np.asarray(table, dtype=np.float64) for table in tables])
+    small = sum(table.shape[0] for table in tables) * width <= _SMALL
+    in_memory = all(isinstance(table, np.ndarray) for table in tables)
+    rows = np.concatenate(tables) if small and in_memory else ListedRows(tables)
     known = None if any(label is None for label in labels) else np.asarray(labels)
-    lengths = np.array([len(table) for table in tables])
+    lengths = np.array([table.shape[0] for table in tables])
     return _checked(rows, lengths, known, feature_names=names)
 
 
@@ -370,21 +408,33 @@ def _from_table(X: Any, bag_ids: ArrayLike) -> Bags:
     """The table of scattered rows, bags in the order in which they first appear."""
     rows, columns = instances("X", X)
     ids = np.asarray(_plain(bag_ids))
-    if rows.ndim != 2:
+    if len(rows.shape) != 2:
         raise InputError(f"X has shape {rows.shape}; with bag_ids it must be a table of instances")
-    if ids.shape != (len(rows),):
+    if ids.shape != (rows.shape[0],):
         raise InputError(
-            f"bag_ids has shape {ids.shape}; it must be ({len(rows)},), the bag of each row of X"
+            f"bag_ids has shape {ids.shape}; it must be ({rows.shape[0]},), the bag of each"
+            " row of X"
         )
-    if len(rows) == 0:
+    if rows.shape[0] == 0:
         raise InputError("X holds no instances; give at least one")
     if (missing := _missing(ids)).any():
         raise InputError(f"bag_ids has no bag for row {int(np.argmax(missing))}; drop the row")
     names, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))[inverse]
     source = np.argsort(rank, kind="stable")
+    scattered = (np.diff(rank) < 0).any()
+    if scattered and not isinstance(rows, np.ndarray):
+        raise InputError(
+            "X is on disk and the rows of a bag are scattered over it; store those of a bag next to"
+            " each other, or give a list with a data set for each bag"
+        )
     return _checked(
-        rows[source], np.bincount(rank), None, source, names[np.argsort(first)], columns
+        rows[source] if scattered else rows,
+        np.bincount(rank),
+        None,
+        source,
+        names[np.argsort(first)],
+        columns,
     )
 
 
@@ -404,7 +454,7 @@ def _from_cube(X: Any) -> Bags:
         raise _no_bag_ids(len(array))
     if array.ndim != 3 or len(array) == 0:
         raise InputError(f"X has shape {array.shape}; it must be bags x instances x features")
-    rows = np.array(array, dtype=np.float64).reshape(-1, array.shape[2])
+    rows = array.reshape(-1, array.shape[2])
     return _checked(rows, np.full(len(array), array.shape[1]), None)
 
 
@@ -424,26 +474,37 @@ def _checked(
     names: Names | None = None,
     feature_names: Names | None = None,
 ) -> Bags:
-    """The table, which keeps ``rows``: an array that nobody else writes to."""
-    rows = np.ascontiguousarray(rows, dtype=np.float64)
+    """The table, which keeps ``rows`` where they are and never writes to them."""
+    if isinstance(rows, np.ndarray):
+        rows = rows.view()
+        rows.setflags(write=False)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     if not lengths.all():
         raise InputError(f"bag {int(np.argmin(lengths))} has no instances; drop it or give it one")
     if rows.shape[1] == 0:
         raise InputError("X has instances without features; give at least one")
-    if not np.isfinite(rows).all():
-        row, column = np.argwhere(~np.isfinite(rows))[0]
-        bag = int(np.searchsorted(offsets, row, side="right")) - 1
-        raise InputError(
-            f"bag {bag} holds {rows[row, column]} in instance {row - offsets[bag]}, feature"
-            f" {column}; every value must be finite"
-        )
-    rows.setflags(write=False)
-    source = np.arange(len(rows)) if source is None else source
+    tables = rows.tables if isinstance(rows, ListedRows) else [rows]
+    if all(isinstance(table, np.ndarray) for table in tables):  # those on disk as they are read
+        for block in RowReader(rows, offsets, rows.dtype).blocks():
+            check_finite(block.rows, offsets, int(offsets[block.bags[0]]))
+    source = np.arange(rows.shape[0]) if source is None else source
     return Bags(rows, offsets, labels, source, None, names, None, feature_names)
 
 
-def _at(values: NDArray[Any] | None, positions: IntArray) -> NDArray[Any] | None:
+def check_finite(rows: NDArray[Any], offsets: IntArray, begin: int) -> None:
+    """Refuse rows, of which the first is row ``begin`` of the table, that hold no numbers."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        if np.isfinite(rows.sum(dtype=np.float64)) or np.isfinite(rows).all():
+            return
+    row, column = np.argwhere(~np.isfinite(rows))[0]
+    bag = int(np.searchsorted(offsets, begin + row, side="right")) - 1
+    raise InputError(
+        f"bag {bag} holds {rows[row, column]} in instance {begin + row - offsets[bag]}, feature"
+        f" {column}; every value must be finite"
+    )
+
+
+def _at(values: NDArray[Any] | None, positions: IntArray | slice) -> NDArray[Any] | None:
     return None if values is None else values[positions]
 
 

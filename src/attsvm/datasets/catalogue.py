@@ -28,7 +28,6 @@ _TAKERS = {
     "an encoder": _ENCODER_OPTIONS,
     "digits": _IMAGE_OPTIONS,
 }
-_DIGITS = 19  # of a number of 64 bits
 _GENERATED = {
     "digits": (
         "Handwritten digits of scikit-learn, 3 against 8, as 2 x 2 patches; digits:4-9 for another"
@@ -187,9 +186,10 @@ def _generated(
 
 
 def _integers(arguments: str, separator: str, example: str, count: int) -> list[int]:
+    """So many whole numbers, of at most 19 digits: 64 bits."""
     numbers = arguments.split(separator)
     if len(numbers) != count or not all(
-        number.strip().isdecimal() and len(number) <= _DIGITS for number in numbers
+        number.strip().isdecimal() and len(number) <= 19 for number in numbers
     ):
         raise InputError(
             f"{arguments!r} makes no sense in a data set's name; write it like {example}"

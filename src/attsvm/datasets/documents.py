@@ -31,7 +31,6 @@ from attsvm.datasets.queries import bag_queries
 from attsvm.datasets.readers import LabelledTexts, read_texts
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 
-_SMOOTHING = 0.75
 Vocabulary = dict[str, int]
 Span = tuple[int, int]
 # Letters and digits of any script, with apostrophes and hyphens inside ("don't", "well-made"). A
@@ -323,13 +322,15 @@ def cooccurrence(
     return (total + total.T).tocsr()
 
 
-def positive_information(counts: Any) -> Any:
-    r"""Sparse :math:`\max(0, \log N_{wc} - \log N_w - \log p_c)` of a sparse count matrix."""
+def positive_information(counts: Any, smoothing: float = 0.75) -> Any:
+    r"""Sparse :math:`\max(0, \log N_{wc} - \log N_w - \log p_c)` of a sparse count matrix, with
+    :math:`p_c` proportional to :math:`N_c` to the power of ``smoothing``.
+    """
     from scipy.sparse import csr_array
 
     pairs = counts.tocoo()
     words = np.asarray(counts.sum(axis=1)).ravel()
-    contexts = words**_SMOOTHING
+    contexts = words**smoothing
     contexts /= contexts.sum()
     information = np.log(pairs.data) - np.log(words[pairs.row]) - np.log(contexts[pairs.col])
     positive = information > 0
@@ -372,8 +373,8 @@ def word_vectors(
     vectors: FloatArray = TruncatedSVD(dim, n_iter=5, random_state=0).fit_transform(information)
     # a word that no other word tells anything about has no direction
     informed = np.flatnonzero(information.sum(axis=1) > 0)
-    kept = set(informed.tolist())
-    words = [word for word, number in numbers.items() if number in kept]
+    informed_numbers = set(informed.tolist())
+    words = [word for word, number in numbers.items() if number in informed_numbers]
     return {word: number for number, word in enumerate(words)}, unit_rows(
         fixed_signs(vectors[informed])
     )

@@ -20,7 +20,6 @@ from attsvm.base.files import require_memory
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 
 Drawn = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
-_BYTES = 4 + 8 + 8  # of a number: as it is drawn, in double precision, and in the data
 
 
 def unit_sphere(
@@ -57,7 +56,8 @@ def unit_sphere(
         (100,)
     """
     runs = 1 if isinstance(seed, (int, np.integer)) else len(seed)
-    require_memory(_BYTES * runs * n * (T + 1) * d, f"n={n}, T={T}, d={d}")
+    bytes_per_number = 4 + 8 + 8  # as it is drawn, in double precision, and in the data
+    require_memory(bytes_per_number * runs * n * (T + 1) * d, f"n={n}, T={T}, d={d}")
 
     def draw(draws: Draws) -> Drawn:
         head, labels, tokens, queries = (
@@ -224,7 +224,7 @@ def orth(
         return (
             tokens,
             labels,
-            *_seen(tokens, optimal, lambda best: np.einsum("i,id->d", labels, best)),
+            *_queries_and_head(tokens, optimal, lambda best: np.einsum("i,id->d", labels, best)),
         )
 
     return _instances((n, T, d), seed, np.random.default_rng, draw, 2)
@@ -272,12 +272,16 @@ def gauss(
         tokens[np.arange(n), optimal] = (
             centres[np.where(labels > 0, 0, 1)] + 0.3 * tokens[np.arange(n), optimal]
         )
-        return tokens, labels, *_seen(tokens, optimal, lambda _: centres[0] - centres[1])
+        return (
+            tokens,
+            labels,
+            *_queries_and_head(tokens, optimal, lambda _: centres[0] - centres[1]),
+        )
 
     return _instances((n, T, d), seed, np.random.default_rng, draw, 2)
 
 
-def _seen(
+def _queries_and_head(
     tokens: FloatArray, optimal: IntArray, head: Callable[[FloatArray], FloatArray]
 ) -> tuple[FloatArray, FloatArray]:
     """Queries, one place after the optimal token, and the head."""
@@ -292,8 +296,8 @@ def _instances(
     draw: Callable[[Any], Drawn],
     least: int = 1,
 ) -> tuple[AttentionData, FloatArray]:
-    """What ``draw`` makes of the generator of each seed, with a leading axis where there are
-    several; at least ``least`` tokens.
+    """The data that ``draw`` makes of the generator of each seed, with a leading axis where there
+    are several, and the head; sequences have at least ``least`` tokens.
     """
     for name, size in zip("nTd", sizes, strict=True):
         if size < (least if name == "T" else 1):
@@ -305,6 +309,6 @@ def _instances(
     elif not len(seed):
         raise InputError("seed is an empty list; give at least one integer")
     else:
-        columns = zip(*(draw(generator(one)) for one in seed), strict=True)
+        columns = zip(*(draw(generator(number)) for number in seed), strict=True)
         tokens, labels, queries, head = (np.stack(arrays) for arrays in columns)
     return AttentionData(tokens, labels, queries), head

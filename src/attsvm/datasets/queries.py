@@ -14,8 +14,6 @@ from attsvm.datasets.attention_data import (
     real_array,
 )
 
-_FAR = 500  # binary exponents beyond which squares leave float64
-
 
 def bag_queries(tokens: FloatArray, mask: BoolArray, kind: str) -> FloatArray:
     """:func:`table_queries` of padded sequences ``(n, T, d)`` with their ``(n, T)`` mask."""
@@ -51,12 +49,12 @@ def table_queries(rows: FloatArray, offsets: IntArray, kind: str) -> FloatArray:
     raise InputError(f"query is {kind!r}; choose 'mean', 'constant' or 'first'")
 
 
-def _ordinary(rows: FloatArray, offsets: IntArray) -> FloatArray:
+def _ordinary(rows: FloatArray, offsets: IntArray, largest: int = 500) -> FloatArray:
     """Bags whose numbers lie near the ends of float64, scaled by a power of two so that sums and
-    squares are numbers; all others as they are.
+    squares are numbers; all others, of binary exponents up to ``largest``, as they are.
     """
     _, exponent = np.frexp(np.maximum.reduceat(np.abs(rows).max(axis=1), offsets[:-1]))
-    far = np.abs(exponent) > _FAR
+    far = np.abs(exponent) > largest
     if not far.any():
         return rows
     power = np.repeat(np.where(far, -exponent, 0), np.diff(offsets))

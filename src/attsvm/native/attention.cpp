@@ -85,7 +85,7 @@ double log_excess(double b, double log_fall, int64_t loss) {
     return std::log(x > 37.0 ? x : std::log1p(std::exp(x)));
 }
 
-// The output of attention without its factor, whose logarithm joins own: zero tokens give nothing
+// The output of attention without its factor, whose logarithm joins log_output: zero tokens give nothing
 // where one of them wins and the head has no intercept.
 void attend(const DescentRun &run, const Room &room, int64_t i, const double *e, double *S) {
     const SequenceArrays &s = *run.data;
@@ -193,15 +193,20 @@ inline double coefficients(const double *RESTRICT S, const double *RESTRICT Q, i
     return sum;
 }
 
-// All that the sequences from i0 to before i1 need, in one pass over their tokens.
+// All that the sequences from i0 to before i1 need, in one pass over their tokens:
+// 1. logits, winners and scores, relative to the winner's;
+// 2. exponentials, in one loop over the block;
+// 3. margins; under Polyak's rule the loss above that of the best tokens;
+// 4. slopes of the loss, coefficients b of the keys, and p_i.
 void read_block(const DescentRun &run, const Room &room, int64_t i0, int64_t i1,
                 double *RESTRICT here) {
     const SequenceArrays &s = *run.data;
     const int64_t base = s.start[i0], N = s.start[i1] - base, n = i1 - i0;
     double *a = here, *e = a + N, *below = e + N, *g = below + N, *S = g + N, *Q = S + N,
            *scores = Q + N;
-    double *moved = scores + N, *top = moved + s.d_k, *rise = top + MEMBERS, *part = rise + MEMBERS,
-           *ratio = part + MEMBERS, *near = ratio + MEMBERS;
+    double *moved = scores + N, *top = moved + s.d_k, *rise = top + MEMBERS, *minus_size = rise + MEMBERS,
+           *ratio = minus_size + MEMBERS, *near = ratio + MEMBERS;
+    // 1. logits, winners, scores
     for (int64_t k = 0; k < n; ++k) {
         const int64_t i = i0 + k, lo = s.start[i] - base, hi = s.start[i + 1] - base;
         const double *of_query = moved;
@@ -229,9 +234,11 @@ void read_block(const DescentRun &run, const Room &room, int64_t i0, int64_t i1,
                                                run.head[s.d_x])) +
             e[w];  // 0, or NaN where a logit is not finite
     }
+    // 2. exponentials
     exp_into(e, S, N);
     exp_into(below, Q, N);
     exp_into(top, rise, n);
+    // 3. margins
     for (int64_t k = 0; k < n; ++k) {
         const int64_t i = i0 + k;
         const int64_t lo = s.start[i] - base;
@@ -240,7 +247,7 @@ void read_block(const DescentRun &run, const Room &room, int64_t i0, int64_t i1,
         ratio[k] = total / run.softmax_sum[i];
         near[k] = run.margin[i];
         run.margin[i] -= rise[k] * ratio[k];
-        part[k] = -std::fabs(run.margin[i]);
+        minus_size[k] = -std::fabs(run.margin[i]);
     }
     if (run.rules[0].kind == POLYAK) {
         for (int64_t k = 0; k < n; ++k) {
@@ -255,8 +262,9 @@ void read_block(const DescentRun &run, const Room &room, int64_t i0, int64_t i1,
             room.excess[i] = log_fall > -INF ? log_excess(run.best_score[i], log_fall, run.loss) : -INF;
         }
     }
+    // 4. slopes, coefficients, p_i
     if (run.loss == LOGISTIC)
-        exp_into(part, rise, n);
+        exp_into(minus_size, rise, n);
     else
         std::fill(rise, rise + n, 0.0);
     for (int64_t k = 0; k < n; ++k) {
@@ -286,9 +294,9 @@ void read_chunk(const DescentRun &run, const Room &room, int64_t chunk) {
 }
 
 double largest(const double *log, int64_t n) {
-    double found = -INF;
-    for (int64_t i = 0; i < n; ++i) found = std::max(found, log[i]);
-    return found;
+    double most = -INF;
+    for (int64_t i = 0; i < n; ++i) most = std::max(most, log[i]);
+    return most;
 }
 
 inline double base_of(double log) { return log > -INF ? log : 0.0; }
@@ -338,9 +346,9 @@ void form(const DescentRun &run) {
     }
 }
 
-// up = share up - 2 own w, at the scale of the larger of a gradient and its penalty
-void pull_back(double *up, const double *w, int64_t n, double share, double own) {
-    for (int64_t j = 0; j < n; ++j) up[j] = share * up[j] - own * w[j];
+// up = share up - penalty w, at the scale of the larger of a gradient and its penalty
+void pull_back(double *up, const double *w, int64_t n, double share, double penalty) {
+    for (int64_t j = 0; j < n; ++j) up[j] = share * up[j] - penalty * w[j];
 }
 
 // Logarithms of the factors that make directions of descent minus the gradients.
@@ -368,9 +376,9 @@ Ascent gather(const DescentRun &run, const Room &room) {
     const double log_head = run.head_width ? base_of(largest(room.log_output, s.n)) - log_n : 0.0;
     double total = base_of(loudest);
     if (run.penalty > 0.0) {
-        const double own = std::log(run.penalty);
-        total = std::max(loudest, own);
-        const double share = std::exp(loudest - total), twice = 2.0 * std::exp(own - total);
+        const double log_penalty = std::log(run.penalty);
+        total = std::max(loudest, log_penalty);
+        const double share = std::exp(loudest - total), twice = 2.0 * std::exp(log_penalty - total);
         if (run.inner) {
             pull_back(room.up_K, run.K, run.inner * s.d_k, share, twice);
             pull_back(room.up_Q, run.Q, run.inner * s.d_z, share, twice);
@@ -380,34 +388,34 @@ Ascent gather(const DescentRun &run, const Room &room) {
     return {total, log_head};
 }
 
-// sign(y) |y|^(whole + rest) of n numbers
-void signed_power(const double *RESTRICT y, double *RESTRICT out, int64_t n, double whole,
-                  double rest) {
-    if (rest == 0.5) {
+// sign(y) |y|^(integer + fraction) of n numbers
+void signed_power(const double *RESTRICT y, double *RESTRICT out, int64_t n, double integer,
+                  double fraction) {
+    if (fraction == 0.5) {
 #pragma omp simd
         for (int64_t j = 0; j < n; ++j) out[j] = std::sqrt(std::fabs(y[j]));
-    } else if (rest == 0.25) {
+    } else if (fraction == 0.25) {
 #pragma omp simd
         for (int64_t j = 0; j < n; ++j) out[j] = std::sqrt(std::sqrt(std::fabs(y[j])));
-    } else if (rest == 0.75) {
+    } else if (fraction == 0.75) {
 #pragma omp simd
         for (int64_t j = 0; j < n; ++j) {
             const double root = std::sqrt(std::fabs(y[j]));
             out[j] = root * std::sqrt(root);
         }
-    } else if (rest != 0.0) {
+    } else if (fraction != 0.0) {
 #if defined(__AVX2__)
 #pragma omp simd
-        for (int64_t j = 0; j < n; ++j) out[j] = root_one(std::fabs(y[j]), rest);
+        for (int64_t j = 0; j < n; ++j) out[j] = root_one(std::fabs(y[j]), fraction);
 #else
-        for (int64_t j = 0; j < n; ++j) out[j] = std::pow(std::fabs(y[j]), rest);
+        for (int64_t j = 0; j < n; ++j) out[j] = std::pow(std::fabs(y[j]), fraction);
 #endif
     } else
         std::fill(out, out + n, 1.0);
-    if (whole > 4.0) {
-        for (int64_t j = 0; j < n; ++j) out[j] *= std::pow(std::fabs(y[j]), whole);
+    if (integer > 4.0) {
+        for (int64_t j = 0; j < n; ++j) out[j] *= std::pow(std::fabs(y[j]), integer);
     } else
-        for (int power = 0; power < (int)whole; ++power)
+        for (int power = 0; power < (int)integer; ++power)
 #pragma omp simd
             for (int64_t j = 0; j < n; ++j) out[j] *= std::fabs(y[j]);
 #pragma omp simd
@@ -426,18 +434,18 @@ bool mirror_step(double *w, double *y, double *g, double *powers, int64_t n, dou
     log_factor += std::log(peak);
     double length = lr * std::exp(log_factor);
     if (rule.normalize) {
-        signed_power(g, powers, n, rule.inverse_whole, rule.inverse_rest);
+        signed_power(g, powers, n, rule.inverse_integer, rule.inverse_fraction);
         // sum |g|^q = <sp(g, q - 1), g>, and q - 1 is the exponent from the dual to the weights
         const double norm = std::pow(dot(powers, g, n),
-                                     1.0 / (1.0 + rule.inverse_whole + rule.inverse_rest));
+                                     1.0 / (1.0 + rule.inverse_integer + rule.inverse_fraction));
         // eps relative to the true norm: past the smallest number it is infinite, the step zero
         length = lr / norm;
         if (rule.eps > 0.0)
             length /= 1.0 + rule.eps * std::exp(std::min(-log_factor, 709.0)) / norm;
     }
-    if (!rule.keeps_dual) signed_power(w, y, n, rule.forward_whole, rule.forward_rest);
+    if (!rule.keeps_dual) signed_power(w, y, n, rule.forward_integer, rule.forward_fraction);
     axpy(y, length, g, n);
-    signed_power(y, w, n, rule.inverse_whole, rule.inverse_rest);
+    signed_power(y, w, n, rule.inverse_integer, rule.inverse_fraction);
     return true;
 }
 
@@ -580,10 +588,10 @@ PUBLIC void evaluate_runs(DescentRun *const *runs, int64_t begin, int64_t end, d
 // Losses and gradients of the runs from `begin` to before `end`, of `count` in all:
 // (count, d_z, d_k) in the weights or (count, n, d_k) in the moved queries, and (count, width) in
 // the head. With
-// `rescale` they are divided by the factors whose logarithms are written: found is (4, count), the
+// `rescale` they are divided by the factors whose logarithms are written: figures is (4, count), the
 // loss, the logarithm of the largest slope, that of the weights' factor over it, and the head's.
 PUBLIC void loss_gradients(DescentRun *const *runs, int64_t begin, int64_t end, int64_t count, int64_t rescale,
-                   double *gradients, double *columns, double *found, double *room_of_run) {
+                   double *gradients, double *columns, double *figures, double *room_of_run) {
     for (int64_t r = begin; r < end; ++r) {
         DescentRun &run = *runs[r];
         const SequenceArrays &s = *run.data;
@@ -597,10 +605,10 @@ PUBLIC void loss_gradients(DescentRun *const *runs, int64_t begin, int64_t end, 
         }
         const double log_W = largest(room.log, s.n);
         const double log_head = run.head_width ? largest(room.log_output, s.n) : steepest;
-        found[r] = value / (double)s.n;
-        found[count + r] = steepest;
-        found[2 * count + r] = log_W - base_of(steepest);
-        found[3 * count + r] = log_head;
+        figures[r] = value / (double)s.n;
+        figures[count + r] = steepest;
+        figures[2 * count + r] = log_W - base_of(steepest);
+        figures[3 * count + r] = log_head;
         sum_chunk(run, room, 0, base_of(log_W), base_of(log_head));
         const double scale = (rescale ? -1.0 : -std::exp(base_of(log_W))) / (double)s.n;
         const double head_scale = (rescale ? -1.0 : -std::exp(base_of(log_head))) / (double)s.n;
@@ -618,8 +626,8 @@ PUBLIC void loss_gradients(DescentRun *const *runs, int64_t begin, int64_t end, 
     }
 }
 
-PUBLIC void signed_powers(const double *y, double *out, int64_t n, double whole, double rest) {
-    signed_power(y, out, n, whole, rest);
+PUBLIC void signed_powers(const double *y, double *out, int64_t n, double integer, double fraction) {
+    signed_power(y, out, n, integer, fraction);
 }
 
 PUBLIC void exponentials(const double *x, double *out, int64_t n) { exp_into(x, out, n); }

@@ -117,12 +117,12 @@ struct SequenceArrays {
 };
 
 // How a parameter moves along its gradient: a step of Frobenius's norm, or of mirror descent in the
-// powers |y|^(whole + rest).
+// powers |y|^(integer + fraction).
 enum StepKind : int64_t { STEEPEST = 0, POLYAK = 1, MIRROR = 2 };
 struct ParameterRule {
     int64_t kind, normalize, keeps_dual;  // keeps_dual: it is not taken anew from the weights
     double lr, eps;
-    double inverse_whole, inverse_rest, forward_whole, forward_rest;
+    double inverse_integer, inverse_fraction, forward_integer, forward_fraction;
 };
 
 // One run of descent: its iterate, its step rules, and the selection in every sequence.

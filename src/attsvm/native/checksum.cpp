@@ -12,9 +12,9 @@ inline uint64_t mixed(uint64_t h, uint64_t word) {
 
 }  // namespace
 
-// Of `count` words, beginning at `found`; `name` stands for what else is known of the array.
-PUBLIC uint64_t checksum(const uint64_t *words, int64_t count, uint64_t found, uint64_t name) {
-    uint64_t a = found, b = found ^ P, c = name, d = name ^ Q;
+// The checksum of `count` words behind the checksum `start`; `name` stands for type and shape.
+PUBLIC uint64_t checksum(const uint64_t *words, int64_t count, uint64_t start, uint64_t name) {
+    uint64_t a = start, b = start ^ P, c = name, d = name ^ Q;
     int64_t i = 0;
     for (; i + 4 <= count; i += 4) {
         a = mixed(a, words[i]), b = mixed(b, words[i + 1]);

@@ -105,15 +105,15 @@ inline double shrink(double *s, int64_t k, double p, double degree, double t, do
         for (int64_t i = 0; i < k; ++i) s[i] = s[i] > 0.0 ? shrunk(s[i], t, p, roots[i]).x : 0.0;
         return length(s, k, p);
     }
-    const double q = p / (p - 1.0), whole = length(s, k, p);
-    if (!(whole > 0.0) || (degree == 1.0 && length(s, k, q) <= t)) {
+    const double q = p / (p - 1.0), norm = length(s, k, p);
+    if (!(norm > 0.0) || (degree == 1.0 && length(s, k, q) <= t)) {
         std::memset(s, 0, sizeof(double) * k);
         return 0.0;
     }
     // In units of the length nu of the point, y + t nu^(degree - 2) y^(p-1) = s / nu with
     // ||y|| = 1: Newton's method for log nu between bounds.
     const double tight = 1e-15 * (10.0 + std::min(p, 1000.0));
-    double low = -INF, high = std::log(whole), size = whole;
+    double low = -INF, high = std::log(norm), size = norm;
     double log_nu = *guess > 0.0 && std::log(*guess) < high ? std::log(*guess) : high;
     for (int step = 0; step < 200; ++step) {
         const double nu = std::exp(log_nu), mu = t * std::pow(nu, degree - 2.0);
@@ -121,11 +121,11 @@ inline double shrink(double *s, int64_t k, double p, double degree, double t, do
         for (int64_t i = 0; i < k; ++i) {
             x[i] = 0.0;
             if (!(s[i] > 0.0)) continue;
-            const Root found = shrunk(s[i] / nu, mu, p, roots[i]);
-            const double weight = found.x * found.z, pull = mu * found.z;
-            x[i] = nu * found.x;
+            const Root root = shrunk(s[i] / nu, mu, p, roots[i]);
+            const double weight = root.x * root.z, pull = mu * root.z;
+            x[i] = nu * root.x;
             sum += weight;
-            bend += weight * pull / (found.x + (p - 1.0) * pull);
+            bend += weight * pull / (root.x + (p - 1.0) * pull);
         }
         size = nu;
         const double off = std::log(sum) / p;

@@ -5,11 +5,20 @@
 //   linf:  max tau         s.t.  A w - s = tau b, u = 1/g - w, v = 1/g + w,
 //                                zu - zv = x, b^T lam = 1
 //
-// with x = A^T lam, and g what an entry counts in the norm: sum_e g_e |w_e| or max_e g_e |w_e|. Every Newton system is reduced to the multipliers,
+// with x = A^T lam, and g what an entry counts in the norm: sum_e g_e |w_e| or max_e g_e |w_e|.
+// Every Newton system is reduced to the multipliers,
 //
 //   (A Theta A^T + diag(s / lam)) dlam = ...,
 //
-// and its matrix needs the rows in factors only. Rows of free sign have s = 0.
+// and its matrix needs the rows in factors only. Rows of free sign have s = 0. An iteration
+//
+//   1. keeps the point if its gap is the least so far;
+//   2. near the end solves for the vertex of the rows and entries that the point says, if these are
+//      what they were an iteration ago;
+//   3. makes and factorises the matrix of the step;
+//   4. predicts: the direction in which all products go to zero;
+//   5. corrects: the direction to the products that the prediction can reach, with what it
+//      neglects, and steps almost to the boundary.
 #include "attsvm.h"
 #include "dense.hpp"
 
@@ -84,10 +93,10 @@ struct Method {
     Method(const Programme &p, Interior &at, const Blas *blas, double *memory)
         : p(p), at(at), blas(blas), m(p.m), k(p.dx * p.dz) {
         K = take(memory, m * m);
-        for (double **each : {&diagonal, &side, &val, &missed, &rs, &dlam, &ds, &edge, &left})
-            *each = take(memory, m);
-        for (double **each : {&x, &theta, &shift, &ru, &rv, &du, &dv, &dzu, &dzv, &weighted})
-            *each = take(memory, k);
+        for (double **array : {&diagonal, &side, &val, &missed, &rs, &dlam, &ds, &edge, &left})
+            *array = take(memory, m);
+        for (double **array : {&x, &theta, &shift, &ru, &rv, &du, &dv, &dzu, &dzv, &weighted})
+            *array = take(memory, k);
         moved = take(memory, p.dx);
         mixed = take(memory, p.n * p.dx);
         rows = take(memory, m * p.dx);
@@ -291,6 +300,7 @@ struct Method {
         for (int64_t e = 0; e < k; ++e)
             theta[e] = at.box ? 1.0 / (at.zu[e] / at.u[e] + at.zv[e] / at.v[e])
                               : at.u[e] / at.zu[e] + at.v[e] / at.zv[e];
+        // 3. The matrix and its factor.
         if (!gram() || !factorise() || late()) return false;
         ++at.systems;
         const double target_b = at.box ? at.tau : 1.0;
@@ -313,6 +323,7 @@ struct Method {
         const double mu = complementarity() / count;
         double dtau = 0.0, one = 1.0, two = 1.0;
         for (int corrected = 0; corrected < 2; ++corrected) {
+            // 4. and 5. A direction, and how far primal and dual numbers may go along it.
             if (late()) return false;
             dtau = direction(short_of);
             if (corrected) meet(dtau);
@@ -320,6 +331,7 @@ struct Method {
             for (int64_t c = 0; c < m; ++c) left[c] = p.free_sign[c] ? 0.0 : dlam[c];
             two = std::min({reach(at.lam, left, m), reach(at.zu, dzu, k), reach(at.zv, dzv, k)});
             if (corrected) break;
+            // The products that the prediction reaches say which the correction aims at.
             const double then = ahead(at.lam, dlam, two, at.s, ds, one, m) +
                                 ahead(at.u, du, one, at.zu, dzu, two, k) +
                                 ahead(at.v, dv, one, at.zv, dzv, two, k);
@@ -413,15 +425,18 @@ struct Method {
 
     void run(double enough, int64_t most) {
         for (;;) {
+            // 1. The gap of the point.
             const double before = at.gap, now = consider(at.w, at.lam);
             const bool coming = now < (before > ROUGH ? 1.0 : 0.5) * before ||
                                 (before >= 1.0 && at.systems < blind);
             at.idle = coming ? 0 : at.idle + 1;
+            // 2. The vertex.
             if (at.gap < CLEAR && at.gap > enough && settled() &&
                 !late((double)count * count * count)) {
                 vertex();
                 gap(at.w, at.lam);  // what a step needs to know of the point
             }
+            // 3. to 5. The step.
             if (at.gap <= enough || at.idle > at.patience || most-- <= 0 || !step()) return;
         }
     }
@@ -429,6 +444,7 @@ struct Method {
     // Which rows are tight and which entries move, into `tight` and `moving`, and whether that is
     // what it was before and yet to be tried.
     bool settled() {
+        // Entries that move: their distance to the bound is larger than their reduced cost.
         double scale = 0.0;
         for (int64_t e = 0; e < k; ++e)
             scale = at.box ? scale + (at.zu[e] + at.zv[e]) / at.cost[e] / k
@@ -444,6 +460,7 @@ struct Method {
         entries = count;
         count += at.box;  // and the entries at their bound, together
         if (count == 0 || count > m) return false;
+        // As many rows, those whose multiplier is largest beside their slack.
         for (int64_t c = 0; c < m; ++c) {
             tight[c] = c;
             left[c] = p.free_sign[c] ? INF : at.lam[c] / at.s[c];
@@ -453,6 +470,7 @@ struct Method {
         });
         // with an order of its own, else it is a symbol of the C++ library (libc++)
         std::sort(tight, tight + count, [](int64_t one, int64_t other) { return one < other; });
+        // The hash FNV-1a of both stands for them.
         uint64_t pattern = 14695981039346656037u;
         for (int64_t i = 0; i < count; ++i) pattern = (pattern ^ tight[i]) * 1099511628211u;
         for (int64_t i = 0; i < entries; ++i)
@@ -469,20 +487,21 @@ struct Method {
         double *B = (double *)std::malloc(sizeof(double) * (count + 1) * count);
         if (!B) return;
         int *order = (int *)(B + count * count);
-        double *held = ru, *w = rv, *sign = edge, *y = missed, *r = rs, *lam = ds;
+        double *bound = ru, *w = rv, *sign = edge, *y = missed, *r = rs, *lam = ds;
         for (int64_t e = 0; e < k; ++e)
-            held[e] = at.box ? std::copysign(1.0 / at.cost[e], at.w[e]) : 0.0;
+            bound[e] = at.box ? std::copysign(1.0 / at.cost[e], at.w[e]) : 0.0;
         for (int64_t j = 0; j < entries; ++j) {
             sign[j] = at.box ? 0.0 : std::copysign(at.cost[moving[j]], at.w[moving[j]]);
-            held[moving[j]] = 0.0;
+            bound[moving[j]] = 0.0;
         }
         if (at.box) sign[entries] = 1.0;
-        basis(B, held);
+        basis(B, bound);
         if (lu(B, order)) {
             std::memset(y, 0, sizeof(double) * count);
             std::memset(lam, 0, sizeof(double) * m);
+            // Two passes: the second takes up what the first leaves by rounding.
             for (int pass = 0;; ++pass) {
-                for (int64_t e = 0; e < k; ++e) w[e] = at.box ? held[e] * y[entries] : 0.0;
+                for (int64_t e = 0; e < k; ++e) w[e] = at.box ? bound[e] * y[entries] : 0.0;
                 for (int64_t j = 0; j < entries; ++j) w[moving[j]] = y[j];
                 if (pass == 2) break;
                 values(w, val);
@@ -491,7 +510,7 @@ struct Method {
                 axpy(y, 1.0, r, count);
                 adjoint(lam, x);
                 for (int64_t j = 0; j < entries; ++j) r[j] = sign[j] - x[moving[j]];
-                if (at.box) r[entries] = sign[entries] - dot(held, x, k);
+                if (at.box) r[entries] = sign[entries] - dot(bound, x, k);
                 lu_solve_transposed(B, order, r);
                 for (int64_t i = 0; i < count; ++i) lam[tight[i]] += r[i];
             }
@@ -503,8 +522,8 @@ struct Method {
     }
 
     // The rows on the entries that move, and in linf on those that are held at their bound.
-    void basis(double *B, const double *held) {
-        if (at.box) values(held, val);
+    void basis(double *B, const double *bound) {
+        if (at.box) values(bound, val);
         int64_t sequence = 0;
         for (int64_t i = 0; i < count; ++i) {
             const int64_t c = tight[i];
@@ -660,7 +679,8 @@ bool near_one(const Programme &all, Programme &p, int64_t *exponent, int64_t *of
 // The numbers that a state takes, which begin at `memory`.
 void place(Interior &at, double *memory, int64_t m, int64_t k) {
     at.lam = take(memory, m), at.s = take(memory, m), at.best_lam = take(memory, m);
-    for (double **each : {&at.w, &at.u, &at.v, &at.zu, &at.zv, &at.best_w}) *each = take(memory, k);
+    for (double **array : {&at.w, &at.u, &at.v, &at.zu, &at.zv, &at.best_w})
+        *array = take(memory, k);
 }
 
 }  // namespace
@@ -708,24 +728,25 @@ PUBLIC int64_t interior_many(const Programme *all, const int64_t *instances, int
         std::free(integers);
         return 0;
     }
-    double *own = memory + Method::room(largest), *state = own;
-    own += 3 * m + 6 * k;
-    double *D = take(own, m * dx), *Z = take(own, n * dz), *b = take(own, m), *cost = take(own, k);
+    double *next = memory + Method::room(largest), *state = next;
+    next += 3 * m + 6 * k;
+    double *D = take(next, m * dx), *Z = take(next, n * dz), *b = take(next, m);
+    double *cost = take(next, k);
     std::fill(cost, cost + k, 1.0);
     int64_t *exponent = integers, *of_query = exponent + m, *offsets = of_query + n;
     for (int64_t g = first; g < last; ++g) {
         const int64_t begins = instances[g], row = all->offsets[begins];
-        Programme given = *all, p = *all;
+        Programme callers = *all, p = *all;
         p.n = instances[g + 1] - begins;
         for (int64_t i = 0; i <= p.n; ++i) offsets[i] = all->offsets[begins + i] - row;
         p.m = offsets[p.n];
         p.offsets = offsets;
         p.free_sign = all->free_sign + row;
-        given.D += row * dx, given.Z += begins * dz, given.b += row;
+        callers.D += row * dx, callers.Z += begins * dz, callers.b += row;
         gap[g] = INF;
         systems[g] = 0;
         int64_t weights = 0;
-        if (!near_one(given, p, exponent, of_query, D, Z, b, weights)) continue;
+        if (!near_one(callers, p, exponent, of_query, D, Z, b, weights)) continue;
         Interior at = {};
         at.box = box;
         at.patience = IDLE;

@@ -11,9 +11,9 @@ constexpr double INF = std::numeric_limits<double>::infinity();
 
 // The next numbers of a room that the caller hands over.
 inline double *take(double *&room, int64_t count) {
-    double *found = room;
+    double *numbers = room;
     room += count;
-    return found;
+    return numbers;
 }
 
 #if defined(__AVX__)

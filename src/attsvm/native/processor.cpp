@@ -61,8 +61,8 @@ PUBLIC int64_t layout(int64_t *out) {
     FIELD(SequenceArrays, chunk_start);
     out[count++] = sizeof(ParameterRule);
     FIELD(ParameterRule, kind), FIELD(ParameterRule, normalize), FIELD(ParameterRule, keeps_dual);
-    FIELD(ParameterRule, lr), FIELD(ParameterRule, eps), FIELD(ParameterRule, inverse_whole);
-    FIELD(ParameterRule, inverse_rest), FIELD(ParameterRule, forward_whole), FIELD(ParameterRule, forward_rest);
+    FIELD(ParameterRule, lr), FIELD(ParameterRule, eps), FIELD(ParameterRule, inverse_integer);
+    FIELD(ParameterRule, inverse_fraction), FIELD(ParameterRule, forward_integer), FIELD(ParameterRule, forward_fraction);
     out[count++] = sizeof(DescentRun);
     FIELD(DescentRun, data), FIELD(DescentRun, loss), FIELD(DescentRun, head_width);
     FIELD(DescentRun, inner), FIELD(DescentRun, stacked), FIELD(DescentRun, stopped_at);

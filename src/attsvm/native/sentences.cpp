@@ -393,8 +393,8 @@ double sentence_gap(const Run &run, const double *s, const double *values, int64
             const double step = factor * delta[v];
             total += q[v] * delta[v] * (1.0 + 0.5 * step + step * step / 6.0);
         }
-        const double whole = factor * total;
-        gap = total * (1.0 - 0.5 * whole + whole * whole / 3.0);
+        const double growth = factor * total;
+        gap = total * (1.0 - 0.5 * growth + growth * growth / 3.0);
         scale = log_factor;
     } else {
         for (int64_t v = 0; v < classes; ++v) total += grown(log_q[v], q[v], factor * delta[v]);
@@ -405,10 +405,10 @@ double sentence_gap(const Run &run, const double *s, const double *values, int64
         double rest = 0.0;
         for (int64_t v = 0; v < classes; ++v)
             if (v != y) rest += q[v];
-        const double whole = gap * std::exp(scale);
+        const double full = gap * std::exp(scale);  // the gap with its factor
         const double shrink =
-            std::fabs(whole) > SMALL ? -std::expm1(-whole) : whole - 0.5 * whole * whole;
-        gap *= (whole != 0.0 ? shrink / whole : 1.0) * q[y] * (2.0 * rest + q[y] * shrink);
+            std::fabs(full) > SMALL ? -std::expm1(-full) : full - 0.5 * full * full;
+        gap *= (full != 0.0 ? shrink / full : 1.0) * q[y] * (2.0 * rest + q[y] * shrink);
     }
     sign = gap >= 0.0 ? 1.0 : -1.0;
     return scale + log_size(gap);
@@ -594,9 +594,9 @@ void joint_run(const Corpus &corpus, const SentenceDescent &c, int64_t r, double
                                                              : -INF);
             step = norm > 0.0 ? std::exp(top - larger) : 0.0;
             step_output = norm_output > 0.0 ? std::exp(top_output - larger) : 0.0;
-            const double whole = std::hypot(step * norm, step_output * norm_output);
-            step /= whole;
-            step_output /= whole;
+            const double both = std::hypot(step * norm, step_output * norm_output);
+            step /= both;
+            step_output /= both;
         }
         const double fade = std::pow((double)t + 1.0, -c.decay);
         if (norm > 0.0) descend_by(A, s, run.C, run.M, step * c.lr[r] * fade, size);

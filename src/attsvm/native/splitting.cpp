@@ -1,5 +1,12 @@
 // Douglas-Rachford splitting of a small programme: the proximal map of a norm against the exact
 // projection onto the margins, with Anderson acceleration.
+//
+//   1. V = prox of t f at z
+//   2. W = the projection of 2 V - z onto the margins
+//   3. now and then: certify V and W, keep the better
+//   4. now and then: another step t, else the next z from z + (W - V) and the points before
+//
+// Rows have length one here, and the solution norm one; see solvers/splitting.py.
 #include "active_set.hpp"
 #include "gauges.hpp"
 
@@ -19,28 +26,33 @@ constexpr double ROUNDING = 4e-15;     // of a margin of a unit row, beside weig
 constexpr int64_t SWEEPS = 8;          // of coordinates, before rows are exchanged one by one
 constexpr double RIDGE = 1e-12;        // of the least squares of the acceleration
 
-// Anderson's extrapolation of the fixed point of z -> z + r(z). Where a residual grows after it,
-// the plain step is taken instead; where none falls for long, plain steps go on for a while.
+// Anderson's extrapolation of the fixed point of z -> z + r(z), as in solvers/anderson.py. Where a
+// residual grows after it, the plain step is taken instead; where none falls for long, plain steps
+// go on for a while.
 struct Anderson {
-    int64_t d, memory, held, at, seen, plain;
-    double *dz, *dr, *z, *r, *next;          // (MEMORY, d) differences; (d) the last point
-    double H[MEMORY * MEMORY], L[MEMORY * MEMORY], gamma[MEMORY];
-    double before, least, window;
+    int64_t d, memory;                 // numbers of a point; columns of differences, at most,
+    int64_t columns, column;           // how many there are, and which one is written next
+    int64_t points, plain;             // points so far; plain steps that are left
+    double *dz, *dr;                   // (MEMORY, d) differences of points and residuals
+    double *z, *r, *next;              // (d) the last point, its residual, its plain step
+    double H[MEMORY * MEMORY], L[MEMORY * MEMORY], gamma[MEMORY];  // normal equations
+    double before, least, window;      // residuals: the last, the least of all, of this window
     bool fresh, extrapolated;
 
     void forget() {
-        held = at = 0;
+        columns = column = 0;
         fresh = true;
         extrapolated = false;
     }
     void start() {
         forget();
-        seen = plain = 0;
+        points = plain = 0;
         before = least = window = INF;
     }
 
     // Advances `point` by its residual.
     void advance(double *point, const double *residual, double size) {
+        // An extrapolation that has led away is undone.
         if (extrapolated && size > 2.0 * before) {
             std::memcpy(point, next, sizeof(double) * d);
             before = INF;
@@ -48,8 +60,9 @@ struct Anderson {
             return;
         }
         before = size;
+        // A window without progress is followed by plain steps.
         window = std::min(window, size);
-        if (++seen % WINDOW == 0) {
+        if (++points % WINDOW == 0) {
             const bool stuck = window > FALLEN * least;
             least = stuck ? INF : std::min(least, window);
             window = INF;
@@ -58,27 +71,30 @@ struct Anderson {
                 plain = PLAIN;
             }
         }
+        // The change since the last point replaces the oldest.
         if (!fresh) {
-            double *a = dz + at * d, *b = dr + at * d;
+            double *a = dz + column * d, *b = dr + column * d;
             for (int64_t i = 0; i < d; ++i) a[i] = point[i] - z[i];
             for (int64_t i = 0; i < d; ++i) b[i] = residual[i] - r[i];
-            held = std::min(held + 1, memory);
-            for (int64_t i = 0; i < held; ++i)
-                H[at * MEMORY + i] = H[i * MEMORY + at] = dot(dr + i * d, b, d);
-            at = (at + 1) % memory;
+            columns = std::min(columns + 1, memory);
+            for (int64_t i = 0; i < columns; ++i)
+                H[column * MEMORY + i] = H[i * MEMORY + column] = dot(dr + i * d, b, d);
+            column = (column + 1) % memory;
         }
         std::memcpy(z, point, sizeof(double) * d);
         std::memcpy(r, residual, sizeof(double) * d);
         fresh = false;
+        // The plain step, less what the combination of least residual takes from it.
         axpy(point, 1.0, residual, d);
-        extrapolated = plain == 0 && held > 1 && coefficients();
+        extrapolated = plain == 0 && columns > 1 && coefficients();
         plain = std::max<int64_t>(plain - 1, 0);
         if (!extrapolated) return;
         std::memcpy(next, point, sizeof(double) * d);
-        for (int64_t i = 0; i < held; ++i) {
+        for (int64_t i = 0; i < columns; ++i) {
             axpy(point, -gamma[i], dz + i * d, d);
             axpy(point, -gamma[i], dr + i * d, d);
         }
+        // Steps far longer than the residual come from rounding.
         double far = 0.0;
         for (int64_t i = 0; i < d; ++i) far += (point[i] - z[i]) * (point[i] - z[i]);
         if (std::sqrt(far) <= FARTHEST * size) return;
@@ -89,9 +105,10 @@ struct Anderson {
     // The combination of differences that leaves the least residual.
     bool coefficients() {
         double trace = 0.0;
-        for (int64_t i = 0; i < held; ++i) trace += H[i * MEMORY + i];
-        for (int64_t i = 0; i < held; ++i) gamma[i] = dot(dr + i * d, r, d);
-        for (int64_t i = 0; i < held; ++i) {
+        for (int64_t i = 0; i < columns; ++i) trace += H[i * MEMORY + i];
+        for (int64_t i = 0; i < columns; ++i) gamma[i] = dot(dr + i * d, r, d);
+        // Cholesky's factor of the normal equations, and substitution as it is made.
+        for (int64_t i = 0; i < columns; ++i) {
             for (int64_t j = 0; j <= i; ++j) {
                 double left = H[i * MEMORY + j] + (i == j ? RIDGE * trace + 1e-300 : 0.0);
                 for (int64_t q = 0; q < j; ++q) left -= L[i * MEMORY + q] * L[j * MEMORY + q];
@@ -101,7 +118,7 @@ struct Anderson {
             for (int64_t q = 0; q < i; ++q) gamma[i] -= L[i * MEMORY + q] * gamma[q];
             gamma[i] /= L[i * MEMORY + i];
         }
-        for (int64_t i = held - 1; i >= 0; --i) {
+        for (int64_t i = columns - 1; i >= 0; --i) {
             gamma[i] /= L[i * MEMORY + i];
             for (int64_t q = 0; q < i; ++q) gamma[q] -= L[i * MEMORY + q] * gamma[i];
         }
@@ -141,12 +158,12 @@ struct Splitting {
             silent();
             since = 0;
         }
-        const Outcome found = solve(quadratic, set, ROUNDING * size, 4 * m + 100, steps);
+        const Outcome outcome = solve(quadratic, set, ROUNDING * size, 4 * m + 100, steps);
         out.exchanges += steps;
         since += steps;
         std::memcpy(W, centre, sizeof(double) * d);
-        if (found != CONTRADICTION) pull(quadratic.lam, W);
-        return found;
+        if (outcome != CONTRADICTION) pull(quadratic.lam, W);
+        return outcome;
     }
 
     // One step of refinement of the projection: the free rows met to rounding.
@@ -205,24 +222,26 @@ struct Splitting {
         pull(quadratic.lam, pulled);
         const double bottom = norm.dual_value(pulled);
         keep(V, error_of(V, size, top, bottom), top, bottom);
-        // for p < 2 small entries of V are powers of multipliers to the last digit, unlike those of W
+        // for p < 2 small entries of V, unlike those of W, are powers of multipliers to the last
+        // digit
         const bool fine = norm.gauge.p > 1.0 && norm.gauge.p < 2.0;
         if (out.error <= (fine ? out.enough : out.target)) return;
         if (!soft()) refine();
         keep(W, error_of(W, norm.value(W), top, bottom), top, bottom);
     }
 
-    // The step at which distance of the copies and change of the multipliers are alike.
+    // The step at which the relative distance of V and W and the relative change of V are alike;
+    // false where they are already.
     bool balance() {
-        double apart = 0.0, length = 0.0, change_of = 0.0, left = 0.0;
+        double distance = 0.0, length = 0.0, change_of = 0.0, dual = 0.0;
         for (int64_t i = 0; i < d; ++i) {
-            apart += r[i] * r[i];
+            distance += r[i] * r[i];
             length += V[i] * V[i];
             change_of += (V[i] - before[i]) * (V[i] - before[i]);
-            left += (point[i] - V[i]) * (point[i] - V[i]);
+            dual += (point[i] - V[i]) * (point[i] - V[i]);
         }
-        if (!(apart > 0.0 && change_of > 0.0 && length > 0.0 && left > 0.0)) return false;
-        double factor = std::sqrt(std::sqrt(change_of / left) / std::sqrt(apart / length));
+        if (!(distance > 0.0 && change_of > 0.0 && length > 0.0 && dual > 0.0)) return false;
+        double factor = std::sqrt(std::sqrt(change_of / dual) / std::sqrt(distance / length));
         if (factor < 1.7320508 && factor > 1.0 / 1.7320508) return false;
         factor = std::min(std::max(factor, 0.25), 4.0);
         for (int64_t i = 0; i < d; ++i) {
@@ -287,8 +306,8 @@ struct Splitting {
         scale = size;
         if (soft()) {
             share = out.warm ? 1.0 : std::min(1.0, std::max(top / (pulled * pulled), 1e-3));
-            const double own = share * pulled;
-            scale = own > 0.1 * size && own < 10.0 * size ? own : size;
+            const double bound = share * pulled;
+            scale = bound > 0.1 * size && bound < 10.0 * size ? bound : size;
         }
         for (int64_t c = 0; c < m; ++c) {
             sides[c] /= scale;
@@ -308,9 +327,11 @@ struct Splitting {
         return true;
     }
 
+    // The steps at the top of this file.
     Outcome run() {
         out.iterations = out.exchanges = 0;
         out.error = INF;
+        // Begin from the iterate, or from the Frobenius solution.
         if (out.warm) {
             for (int64_t i = 0; i < d; ++i) W[i] = out.W[i];
             for (int64_t c = 0; c < rows.m; ++c) quadratic.lam[c] = out.lam[c] * lengths[c];
@@ -322,17 +343,19 @@ struct Splitting {
             begin(quadratic, set);
             if (!silent()) return STOPPED;
             std::memset(centre, 0, sizeof(double) * d);
-            const Outcome found = project();
-            if (found == CONTRADICTION)
+            const Outcome outcome = project();
+            if (outcome == CONTRADICTION)
                 for (int64_t c = 0; c < rows.m; ++c) out.lam[c] = quadratic.lam[c] / lengths[c];
-            if (found != SOLVED) return found;
+            if (outcome != SOLVED) return outcome;
         }
         if (!begin_at()) return STOPPED;
         int64_t gained = 0;
         anderson.start();
         while (out.iterations < out.most) {
+            // 1. The proximal map.
             const double size = norm.proximal(point, out.t, V);
             if (!(size >= 0.0 && size < INF)) return STOPPED;
+            // 2. The projection.
             for (int64_t i = 0; i < d; ++i) centre[i] = 2.0 * V[i] - point[i];
             if (project() == CONTRADICTION) return STOPPED;
             for (int64_t i = 0; i < d; ++i) r[i] = W[i] - V[i];
@@ -340,6 +363,7 @@ struct Splitting {
                 anderson.memory = MEMORY;
                 anderson.forget();
             }
+            // 3. Certificates.
             if (out.iterations % CHECKED == 0) {
                 const double before_check = out.error;
                 check(size);
@@ -347,6 +371,7 @@ struct Splitting {
                 if (out.error < 0.5 * before_check) gained = out.iterations;
                 if (out.error <= out.enough && out.iterations - gained >= PATIENT) return SOLVED;
             }
+            // 4. Another step, or the next point.
             if (out.iterations % BALANCED == 0 && out.iterations <= LAST_BALANCED && balance())
                 anderson.forget();
             else
@@ -372,19 +397,19 @@ PUBLIC int64_t measure_room(int64_t dx, int64_t dz) { return 2 + Measure::size(d
 PUBLIC double proximal(const Gauge *gauge, int64_t dx, int64_t dz, const double *X, double t,
                        double *room, double *V) {
     Measure norm{*gauge, dx, dz, room + 2, room[0], int64_t(room[1])};
-    const double found = norm.proximal(X, t, V);
+    const double size = norm.proximal(X, t, V);
     room[0] = norm.guess;
     room[1] = double(norm.kept);
-    return found;
+    return size;
 }
 
 // The norm of X, or its dual norm.
 PUBLIC double measure(const Gauge *gauge, int64_t dx, int64_t dz, const double *X, int64_t dual,
                       double *room) {
     Measure norm{*gauge, dx, dz, room + 2, room[0], int64_t(room[1])};
-    const double found = dual ? norm.dual_value(X) : norm.value(X);
+    const double size = dual ? norm.dual_value(X) : norm.value(X);
     room[1] = double(norm.kept);
-    return found;
+    return size;
 }
 
 // Minimise f over the margins, from the start that the iterate holds or from the Frobenius
@@ -400,19 +425,23 @@ PUBLIC int64_t splitting(const Programme *p, const Gauge *gauge, int64_t *rows_o
     double *margins = take(room, m), *change = take(room, m), *work = take(room, 4 * m);
     double *moved = take(room, p->dx), *vectors = take(room, 9 * d);
     double *differences = take(room, 2 * MEMORY * d);
+    // Rows and queries of length one, and their right-hand sides and boxes.
     for (int64_t i = 0; i < n; ++i) {
         const double *z = p->Z + i * p->dz;
         const double query = std::sqrt(dot(z, z, p->dz));
         for (int64_t k = 0; k < p->dz; ++k) Z[i * p->dz + k] = query > 0.0 ? z[k] / query : 0.0;
         for (int64_t c = p->offsets[i]; c < p->offsets[i + 1]; ++c) {
             const double *row = p->D + c * p->dx;
-            const double own = std::sqrt(dot(row, row, p->dx)), whole = own * query;
-            lengths[c] = whole > 0.0 ? whole : 1.0;
-            for (int64_t k = 0; k < p->dx; ++k) D[c * p->dx + k] = whole > 0.0 ? row[k] / own : 0.0;
+            const double difference = std::sqrt(dot(row, row, p->dx));
+            const double length = difference * query;
+            lengths[c] = length > 0.0 ? length : 1.0;
+            for (int64_t k = 0; k < p->dx; ++k)
+                D[c * p->dx + k] = length > 0.0 ? row[k] / difference : 0.0;
             sides[c] = p->b[c] / lengths[c];
             caps[c] = cap[c] = p->cap[c] * lengths[c];
         }
     }
+    // Their Gram matrix: products of queries times products of differences.
     for (int64_t i = 0; i < n; ++i)
         for (int64_t j = 0; j <= i; ++j)
             between[i * n + j] = dot(Z + i * p->dz, Z + j * p->dz, p->dz);

@@ -1,12 +1,13 @@
 // Steps of optimisers on tensors: the mirror step y <- keep y - lr g, w = sp(y, r), the normalised
-// step w <- keep w - lr m / |m|, and the step along signs w <- keep w - lr sign(m). A power sp(y, r) = sign(y) |y|^r has its exponent as a
-// whole number and a rest in [0, 1), so that neither loses digits to the other.
+// step w <- keep w - lr m / |m|, and the step along signs w <- keep w - lr sign(m). A power
+// sp(y, r) = sign(y) |y|^r has its exponent as an integer and a fraction in [0, 1), so that neither
+// loses digits to the other.
 #include <algorithm>
 
 #include "attsvm.h"
 #include "vector_math.hpp"
 
-PUBLIC void signed_powers(const double *y, double *out, int64_t n, double whole, double rest);
+PUBLIC void signed_powers(const double *y, double *out, int64_t n, double integer, double fraction);
 
 namespace {
 
@@ -72,10 +73,10 @@ inline float cube_root(float size) {
     return root - (root * (root * root) - size) * (THIRD * square);
 }
 
-// out *= size^whole by repeated squaring; `size` is used up
-inline void raise(double *RESTRICT size, double *RESTRICT out, int64_t n, int64_t whole) {
-    for (; whole > 0; whole >>= 1) {
-        if (whole & 1)
+// out *= size^integer by repeated squaring; `size` is used up
+inline void raise(double *RESTRICT size, double *RESTRICT out, int64_t n, int64_t integer) {
+    for (; integer > 0; integer >>= 1) {
+        if (integer & 1)
 #pragma omp simd
             for (int64_t i = 0; i < n; ++i) out[i] *= size[i];
 #pragma omp simd
@@ -84,17 +85,17 @@ inline void raise(double *RESTRICT size, double *RESTRICT out, int64_t n, int64_
 }
 
 // Any block, by way of doubles.
-void wide_powers(const float *RESTRICT y, float *RESTRICT w, int64_t n, int64_t whole,
-                 double rest) {
+void wide_powers(const float *RESTRICT y, float *RESTRICT w, int64_t n, int64_t integer,
+                 double fraction) {
     double size[BLOCK], power[BLOCK];
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) size[i] = std::fabs((double)y[i]);
-    if (rest > 0.0)
+    if (fraction > 0.0)
 #pragma omp simd
-        for (int64_t i = 0; i < n; ++i) power[i] = ::root_one(size[i], rest);
+        for (int64_t i = 0; i < n; ++i) power[i] = ::root_one(size[i], fraction);
     else
         std::fill(power, power + n, 1.0);
-    raise(size, power, n, whole);
+    raise(size, power, n, integer);
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) w[i] = std::copysign((float)power[i], y[i]);
 }
@@ -114,20 +115,20 @@ inline int32_t sweep(const float *RESTRICT g, float *RESTRICT y, float *RESTRICT
     return special;
 }
 
-// y <- y - step g and w = sp(y, whole + rest) of a block, within two units in the last place.
+// y <- y - step g and w = sp(y, integer + fraction) of a block, within two units in the last place.
 void move_block(const float *RESTRICT g, float *RESTRICT y, float *RESTRICT w, int64_t n,
-                float step, int64_t whole, double rest) {
+                float step, int64_t integer, double fraction) {
 #define PLAIN(value)                                          \
     {                                                         \
         sweep(g, y, w, n, step, [](float x) { return value; }); \
         return;                                               \
     }
-    if (rest == 0.0) {
-        if (whole == 1) PLAIN(x);
-        if (whole == 2) PLAIN(x * std::fabs(x));
-        if (whole == 3) PLAIN(x * x * x);
-        if (whole == 4) PLAIN(std::copysign((x * x) * (x * x), x));
-        if (whole == 10) {
+    if (fraction == 0.0) {
+        if (integer == 1) PLAIN(x);
+        if (integer == 2) PLAIN(x * std::fabs(x));
+        if (integer == 3) PLAIN(x * x * x);
+        if (integer == 4) PLAIN(std::copysign((x * x) * (x * x), x));
+        if (integer == 10) {
             sweep(g, y, w, n, step, [](float x) {
                 const double square = (double)x * x, fifth = square * square * x;
                 return (float)(fifth * std::fabs(fifth));
@@ -135,20 +136,20 @@ void move_block(const float *RESTRICT g, float *RESTRICT y, float *RESTRICT w, i
             return;
         }
         sweep(g, y, w, n, step, [](float x) { return x; });
-        return wide_powers(y, w, n, whole, rest);
+        return wide_powers(y, w, n, integer, fraction);
     }
-    if (whole == 0) {
-        if (rest == 0.5) PLAIN(std::copysign(std::sqrt(std::fabs(x)), x));
-        if (rest == 0.25) PLAIN(std::copysign(std::sqrt(std::sqrt(std::fabs(x))), x));
+    if (integer == 0) {
+        if (fraction == 0.5) PLAIN(std::copysign(std::sqrt(std::fabs(x)), x));
+        if (fraction == 0.25) PLAIN(std::copysign(std::sqrt(std::sqrt(std::fabs(x))), x));
     }
 #undef PLAIN
-    const bool cube = std::fabs(rest - 1.0 / 3.0) < 1e-15;
-    const double leading = std::floor(rest * 4096.0 + 0.5) / 4096.0;
-    const float r = (float)rest, high = (float)leading, low = (float)(rest - leading);
+    const bool cube = std::fabs(fraction - 1.0 / 3.0) < 1e-15;
+    const double leading = std::floor(fraction * 4096.0 + 0.5) / 4096.0;
+    const float r = (float)fraction, high = (float)leading, low = (float)(fraction - leading);
     const auto root = [=](float x) { return root_one(std::fabs(x), r, high, low); };
     const auto third = [](float x) { return cube_root(std::fabs(x)); };
     int32_t special = 0;
-    if (whole == 1) {
+    if (integer == 1) {
         special = cube ? sweep(g, y, w, n, step, [=](float x) { return third(x) * x; })
                        : sweep(g, y, w, n, step, [=](float x) { return root(x) * x; });
     } else {
@@ -157,8 +158,8 @@ void move_block(const float *RESTRICT g, float *RESTRICT y, float *RESTRICT w, i
         special = cube ? sweep(g, y, w, n, step, signed_third)
                        : sweep(g, y, w, n, step, signed_root);
     }
-    if (special > 0) return wide_powers(y, w, n, whole, rest);
-    if (whole <= 1) return;
+    if (special > 0) return wide_powers(y, w, n, integer, fraction);
+    if (integer <= 1) return;
     // in doubles, so that only the last rounding is one of floats
     double size[BLOCK], power[BLOCK];
 #pragma omp simd
@@ -166,7 +167,7 @@ void move_block(const float *RESTRICT g, float *RESTRICT y, float *RESTRICT w, i
         size[i] = std::fabs((double)y[i]);
         power[i] = w[i];
     }
-    raise(size, power, n, whole);
+    raise(size, power, n, integer);
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) w[i] = (float)power[i];
 }
@@ -227,21 +228,21 @@ void sign_step(T *RESTRICT w, const T *RESTRICT m, int64_t n, T keep, T lr) {
 
 }  // namespace
 
-// y <- keep y - lr g and w = sp(y, whole + rest), n numbers each
+// y <- keep y - lr g and w = sp(y, integer + fraction), n numbers each
 PUBLIC void mirror_step_f32(const float *RESTRICT g, float *RESTRICT y, float *RESTRICT w,
-                            int64_t n, double keep, double lr, double whole, double rest) {
+                            int64_t n, double keep, double lr, double integer, double fraction) {
     const float factor = (float)keep, step = (float)lr;
     for (int64_t first = 0; first < n; first += BLOCK, g += BLOCK, y += BLOCK, w += BLOCK) {
         const int64_t count = std::min(BLOCK, n - first);
         if (factor != 1.0f)  // a loop of its own, so that the product rounds as in torch
 #pragma omp simd
             for (int64_t i = 0; i < count; ++i) y[i] *= factor;
-        move_block(g, y, w, count, step, (int64_t)whole, rest);
+        move_block(g, y, w, count, step, (int64_t)integer, fraction);
     }
 }
 
 PUBLIC void mirror_step_f64(const double *RESTRICT g, double *RESTRICT y, double *RESTRICT w,
-                            int64_t n, double keep, double lr, double whole, double rest) {
+                            int64_t n, double keep, double lr, double integer, double fraction) {
     for (int64_t first = 0; first < n; first += BLOCK, g += BLOCK, y += BLOCK, w += BLOCK) {
         const int64_t count = std::min(BLOCK, n - first);
         if (keep != 1.0)
@@ -249,7 +250,7 @@ PUBLIC void mirror_step_f64(const double *RESTRICT g, double *RESTRICT y, double
             for (int64_t i = 0; i < count; ++i) y[i] *= keep;
 #pragma omp simd
         for (int64_t i = 0; i < count; ++i) y[i] -= lr * g[i];
-        signed_powers(y, w, count, whole, rest);
+        signed_powers(y, w, count, integer, fraction);
     }
 }
 

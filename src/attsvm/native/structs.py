@@ -368,16 +368,16 @@ class ParameterRule(ctypes.Structure):
         keeps_dual: whether the dual iterate is not taken anew from the weights at every step.
         lr: step length.
         eps: what is added to the norm of a mirror step.
-        inverse_whole: whole part of the exponent from the dual to the weights.
-        inverse_rest: rest of it, in [0, 1).
-        forward_whole: whole part of the exponent from the weights to the dual.
-        forward_rest: rest of it, in [0, 1).
+        inverse_integer: integer part of the exponent from the dual to the weights.
+        inverse_fraction: its fraction, in [0, 1).
+        forward_integer: integer part of the exponent from the weights to the dual.
+        forward_fraction: its fraction, in [0, 1).
     """
 
     _fields_ = (
         *_consecutive(c_int64, "kind", "normalize", "keeps_dual"),
-        *_consecutive(c_double, "lr", "eps", "inverse_whole", "inverse_rest"),
-        *_consecutive(c_double, "forward_whole", "forward_rest"),
+        *_consecutive(c_double, "lr", "eps", "inverse_integer", "inverse_fraction"),
+        *_consecutive(c_double, "forward_integer", "forward_fraction"),
     )
 
 

@@ -103,8 +103,8 @@ inline double root_one(double size, double r) {
     const bool low = k < -1000.0;  // where 2^k may be no normal number
     const int64_t scale = bits_of(shifted + (low ? 54.0 : 0.0)) + 1023;
     const double power = of_bits((int64_t)((uint64_t)scale << 52)) * exp_near(g * LN2);
-    const double found = power * (low ? 5.551115123125783e-17 : 1.0);
-    return size > 0.0 && size < INFINITY ? found : size;
+    const double root = power * (low ? 5.551115123125783e-17 : 1.0);
+    return size > 0.0 && size < INFINITY ? root : size;
 }
 
 }  // namespace

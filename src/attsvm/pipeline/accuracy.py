@@ -17,8 +17,6 @@ from attsvm.sklearn.stage import selected_tokens
 Predictor = tuple[str, str, str, FloatArray]
 """Name, title and sentence, and its values ``(n,)`` of all sequences; of a control in each draw."""
 
-CONTROL_DRAWS = 20
-
 
 def accuracy_table(
     encoded: Encoded,
@@ -27,6 +25,7 @@ def accuracy_table(
     predictors: list[Predictor],
     pooled_values: FloatArray,
     token_values: FloatArray,
+    control_draws: int = 20,
 ) -> list[dict[str, Any]]:
     """The ``accuracy`` list of ``run.json``: one entry per predictor, the same rows for all of
     them.
@@ -38,10 +37,11 @@ def accuracy_table(
         predictors: those of the fit.
         pooled_values: ``(n,)``, of mean pooling.
         token_values: ``(n, T)``, of each token alone.
+        control_draws: of random tokens.
     """
     data = encoded.data
     generator, rows = np.random.default_rng([seed, 1]), np.arange(data.n)
-    draws = [token_values[rows, _random_tokens(data, generator)] for _ in range(CONTROL_DRAWS)]
+    draws = [token_values[rows, _random_tokens(data, generator)] for _ in range(control_draws)]
     predictors = [
         *predictors,
         (
@@ -58,7 +58,7 @@ def accuracy_table(
             "random token",
             (
                 "control: the same head applied to a random token of the sequence, mean over"
-                f" {CONTROL_DRAWS} draws"
+                f" {control_draws} draws"
             ),
             np.array(draws),
         ),

@@ -12,6 +12,7 @@ what the theory promises of every one of them is the margin: the comparison is
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -27,22 +28,39 @@ from attsvm.sklearn.stage import logits, probabilities, selected_tokens
 from attsvm.solvers import MarginSolution, Status, locally_optimal
 from attsvm.training import direction_gap
 
-PER_GROUP = 8
-SUPPORT_CONSTRAINTS = 12  # the report lists so many, and shows their words or patches
-SEQUENCES, TOKENS = 5, 8
-"""The most that a reader can follow."""
+
+@dataclass(frozen=True)
+class ReportSizes:
+    """How much of a fit its report shows: what a reader can follow.
+
+    Attributes:
+        per_group: sequences of a group of examples.
+        support: support constraints that are listed with their words or patches.
+        words: chosen words of a class.
+        plane_sequences: sequences in the plane.
+        plane_tokens: tokens of each of them.
+    """
+
+    per_group: int = 8
+    support: int = 12
+    words: int = 15
+    plane_sequences: int = 5
+    plane_tokens: int = 8
+
+
+SIZES = ReportSizes()
 Measure = Literal["cosine", "divergence", "margin"]
 
 
 def measure_of(norm: Norm) -> Measure:
-    """What is compared with the solution."""
+    """The measure by which trained weights are compared with the solution."""
     if norm == Frobenius():
         return "cosine"
     return "divergence" if norm.strictly_convex else "margin"
 
 
 def distances(W: FloatArray, solution: MarginSolution) -> FloatArray:
-    """How far weights ``(..., d_x, d_z)`` are from the solution in its measure; 1 where weights or
+    """Distance of weights ``(..., d_x, d_z)`` from the solution in its measure; 1 where weights or
     solution are zero and point nowhere.
 
     Rounding adds some 1e-16 to shortfalls of margins and to divergences of singular values, and
@@ -71,7 +89,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 def selection_results(
     model: AttentionModel, train: AttentionData, saturation: float
 ) -> dict[str, Any]:
-    """How many sequences select one token, which of them the best one."""
+    """Numbers of sequences that select one token, and of those that select the best one."""
     several, steps = train.lengths >= 2, model.trajectory.steps
     probability = model.trajectory.softmax_probability[-1]
     half = int(np.searchsorted(steps, steps[-1] / 2))
@@ -142,8 +160,8 @@ def solution_results(solution: MarginSolution, hard_status: Status) -> dict[str,
 
 
 def direction_results(model: AttentionModel) -> tuple[dict[str, Any], Arrays]:
-    """How the trained weights compare with the max-margin weights, and the same at every record
-    ``(R,)``.
+    """The ``direction`` of ``run.json``, trained weights beside max-margin weights, and the curves
+    ``(R,)`` of gap and distance over the records.
     """
     # The trajectory is in internal units, which differ from the data's by one positive factor:
     # directions and ratios are the same.
@@ -232,9 +250,6 @@ def run_arrays(
     }
 
 
-WORDS = 15
-
-
 def chosen_words(
     encoded: Encoded, tokens: IntArray, values: FloatArray, names: tuple[str, str], test: IntArray
 ) -> list[dict[str, Any]]:
@@ -262,7 +277,7 @@ def chosen_words(
         for i in np.flatnonzero((values > 0) == sign):
             if chosen[i]:
                 rows.setdefault(chosen[i], []).append(int(i))
-        frequent = sorted(rows, key=lambda word: (-len(rows[word]), word))[:WORDS]
+        frequent = sorted(rows, key=lambda word: (-len(rows[word]), word))[: SIZES.words]
         words = []
         for word in frequent:
             held_out = [i for i in rows[word] if is_test[i]]
@@ -296,7 +311,7 @@ def plane_arrays(
         return {}
     order = dict.fromkeys([*support[:, 0].tolist(), *range(train.n)])
     counts = train.mask.sum(axis=1)
-    rows = [i for i in order if 2 <= counts[i] <= TOKENS][:SEQUENCES]
+    rows = [i for i in order if 2 <= counts[i] <= SIZES.plane_tokens][: SIZES.plane_sequences]
     if not rows:
         return {}
     return {
@@ -321,11 +336,11 @@ def choose_examples(
     values = weights.token_values(data, tokens)
     right = (values > 0) == (data.labels > 0)
     # support tokens count within the training part
-    support_rows = dict.fromkeys(model.solution.support_tokens()[:SUPPORT_CONSTRAINTS, 0].tolist())
+    support_rows = dict.fromkeys(model.solution.support_tokens()[: SIZES.support, 0].tolist())
     support = splits["train"][list(support_rows)]
     by_confidence = test[np.argsort(-np.abs(values[test]), kind="stable")]
     confident = _both_labels(by_confidence[right[by_confidence]], data)
-    wrong = by_confidence[~right[by_confidence]][:PER_GROUP]
+    wrong = by_confidence[~right[by_confidence]][: SIZES.per_group]
     others = np.setdiff1d(test[right[test]], confident)
     typical = _both_labels(np.random.default_rng([seed, 2]).permutation(others), data)
     groups = [
@@ -348,13 +363,14 @@ def choose_examples(
 def _both_labels(rows: IntArray, data: AttentionData) -> IntArray:
     """The first rows of both labels in turn, half of each where there are enough."""
     positive, negative = rows[data.labels[rows] > 0], rows[data.labels[rows] < 0]
-    half = PER_GROUP // 2
+    most = SIZES.per_group
+    half = most // 2
     return np.concatenate(
         [
-            negative[: max(half, PER_GROUP - len(positive))],
-            positive[: max(half, PER_GROUP - len(negative))],
+            negative[: max(half, most - len(positive))],
+            positive[: max(half, most - len(negative))],
         ]
-    )[:PER_GROUP]
+    )[: SIZES.per_group]
 
 
 def _view(encoded: Encoded, i: int) -> dict[str, Any]:

@@ -28,10 +28,28 @@ from attsvm.solvers import MarginSolution
 
 CONTENT = "page.json"
 """What the page of a fit is drawn from, beside ``run.json``."""
-SHOWN = 8  # bags of a group
-_INSTANCES = {"text": 40, "image": 24, "array": 8}  # of a bag; the selected ones are among them
-_WORD = 25  # characters up to which instances are words, which stand beside one another
-_SUPPORT = 20  # rows of the table of support instances
+
+
+@dataclass(frozen=True)
+class PageSizes:
+    """How much a page of bags shows: what a reader can follow.
+
+    Attributes:
+        bags: of a group.
+        texts, images, arrays: instances of a bag, by their kind; the selected ones are among them.
+        word: characters up to which instances are words, which stand beside one another.
+        support: rows of the table of support instances.
+    """
+
+    bags: int = 8
+    texts: int = 40
+    images: int = 24
+    arrays: int = 8
+    word: int = 25
+    support: int = 20
+
+
+_SIZES = PageSizes()
 
 GROUPS = {
     "wrong": ("Wrong", "Bags that are classified wrongly, the most confident first."),
@@ -46,7 +64,7 @@ GROUPS = {
 
 
 class Explanation(Protocol):
-    """What the page reads of a model's ``explain``: see :class:`attsvm.sklearn.Explanation`."""
+    """The results of a model's ``explain`` on the page; see :class:`attsvm.sklearn.Explanation`."""
 
     @property
     def selected(self) -> IntArray:
@@ -230,7 +248,7 @@ def _content(
         "title": title,
         "totals": bags.totals(),
         "groups": [
-            [*GROUPS[name], [asdict(bags.card(i)) for i in rows[:SHOWN]], len(rows)]
+            [*GROUPS[name], [asdict(bags.card(i)) for i in rows[: _SIZES.bags]], len(rows)]
             for name, rows in bags.groups().items()
             if len(rows)
         ],
@@ -303,7 +321,7 @@ class _ModelOfBags:
         evidence = self.evidence
         return {
             "bags": self.bags.n,
-            "instances": len(self.bags.rows),
+            "instances": int(self.bags.offsets[-1]),
             "correct": int(self.correct.sum()),
             "accuracy": float(self.correct.mean()),
             "sufficient": float(np.mean(evidence.sufficient)),
@@ -337,7 +355,7 @@ class _ModelOfBags:
         """One bag."""
         contributions, values, evidence = self.contributions[i], self.values[i], self.evidence
         selected = evidence.instances[i]
-        limit = _INSTANCES[self.kind]
+        limit = {"text": _SIZES.texts, "image": _SIZES.images}.get(self.kind, _SIZES.arrays)
         largest_first = np.argsort(-np.abs(contributions), kind="stable")
         tokens = np.union1d(largest_first[:limit], selected)
         if self.kind != "text":  # sentences stay in their order
@@ -366,7 +384,7 @@ class _ModelOfBags:
             bool(evidence.sufficient[i]),
             bool(evidence.necessary[i]),
             self.kind,
-            all(len(instance.text) < _WORD for instance in instances),
+            all(len(instance.text) < _SIZES.word for instance in instances),
             instances,
             int(self.bags.lengths[i]) - len(instances),
         )
@@ -399,8 +417,8 @@ class _ModelOfBags:
         solution, positive = explained.solution, self.estimator.classes_[-1]
         rows = []
         for (i, rival), dual in zip(
-            explained.support[:_SUPPORT],
-            np.sort(solution.dual[solution.support])[::-1][:_SUPPORT],
+            explained.support[: _SIZES.support],
+            np.sort(solution.dual[solution.support])[::-1][: _SIZES.support],
             strict=True,
         ):
             chosen = int(explained.selected[i])
@@ -447,7 +465,7 @@ def _pictures(instances: Any, bags: Bags) -> tuple[str, Any]:
 
 
 def _certificate(estimator: Any, solution: MarginSolution | None) -> dict[str, Any]:
-    """What was proved of the fit."""
+    """Status and errors of the convex steps and of the margin."""
     steps = estimator.convex_steps_
     return {
         "steps": len(steps),

@@ -162,7 +162,7 @@ def joint(run: Run) -> Picture | None:
         label_ends(
             axes, [(training[-1], "training", TRAINED), (validation[-1], "validation", ATTENTION)]
         )
-        kept = (
+        choice = (
             ""
             if best is None
             else (
@@ -178,7 +178,7 @@ def joint(run: Run) -> Picture | None:
             figure,
             "joint",
             "Joint training",
-            "Head and attention are trained together on the training part." + kept,
+            "Head and attention are trained together on the training part." + choice,
             alt,
         )
 

@@ -20,7 +20,7 @@ from attsvm.norms import Lp, parse_norm
 from attsvm.report import pixels, printing, token_sequences
 from attsvm.report.endings import ENDS
 from attsvm.report.explorer import fragment, script_hash, style
-from attsvm.report.explorer.states import Own, state_of
+from attsvm.report.explorer.states import DataExample, state_of
 from attsvm.report.figures import accuracy_rows, draw
 from attsvm.report.printing import NONE, count, degrees, finite, number, percent, threshold
 from attsvm.report.run_contents import Run, read
@@ -190,8 +190,8 @@ def tally(claims: list[dict[str, Any]]) -> str:
 
 
 def commands(run: Run) -> list[str]:
-    """What to type to compute the run again and to draw this page again, both in the folder where
-    the first was typed.
+    """Commands that compute the run again and draw this page again, both in the folder where the
+    first was typed.
     """
     recorded = run.at("command_line") or ""
     options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -422,8 +422,8 @@ def constraints(run: Run) -> list[Constraint]:
 
 
 def explorer(run: Run) -> dict[str, str] | None:
-    """What the template needs: the fragment, its style, and what the Content-Security-Policy has to
-    allow. None where the run holds no tokens in the plane.
+    """The explorer for the template: its fragment, its style, and the source for the
+    Content-Security-Policy. None where the run holds no tokens in the plane.
     """
     arrays = [run.arrays.get(f"plane_{name}") for name in _ARRAYS]
     if any(array is None for array in arrays):
@@ -447,7 +447,7 @@ def explorer(run: Run) -> dict[str, str] | None:
         f" The green arrow is {prompt}, and training (blue) turns towards it. Drag any token."
     )
     return {
-        "html": fragment(Own(state_of(data, selected, scores, p), "this run", sentence)),
+        "html": fragment(DataExample(state_of(data, selected, scores, p), "this run", sentence)),
         "css": style(),
         "source": f"script-src '{script_hash()}'",
     }

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 SEQUENCES = ("#b84a00", "#7a3fa0", "#6b6300", "#b0235f", "#4a5a78")
 """Colours of sequences, the explorer's."""
 
-BINS = 36
-
 
 def axes_of(ax: Axes | None) -> Axes:
     """These axes, or new ones of pyplot."""
@@ -63,10 +61,10 @@ def course(
 
 
 def histogram(
-    axes: Axes, values: NDArray[Any], low: float, high: float, colour: str = BEST
+    axes: Axes, values: NDArray[Any], low: float, high: float, colour: str = BEST, bins: int = 36
 ) -> None:
     """Counts of values between ``low`` and ``high``; those above stand in the last bar."""
-    edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
+    edges = np.linspace(low, high if high > low else low + 1.0, bins + 1)
     heights, _ = np.histogram(np.minimum(values, edges[-1]), edges)
     axes.stairs(heights, edges, fill=True, color=colour, linewidth=0)
     axes.set_ylim(0, max(1.0, 1.3 * heights.max()))

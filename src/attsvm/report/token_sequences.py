@@ -16,8 +16,6 @@ import numpy as np
 from attsvm.report import pixels
 from attsvm.report.run_contents import Run
 
-_WHOLE = 420  # texts up to this many characters are shown whole
-_AROUND = 110  # characters kept on either side of a word that matters
 GROUPS = {
     "support": (
         "Support sequences",
@@ -31,7 +29,6 @@ GROUPS = {
     "typical": ("Typical", "Test sequences predicted correctly, drawn at random from the rest."),
 }
 SHOWN = {"text": 8, "image": 12, "array": 8}  # examples of a group that are open; the others unfold
-_BARS = 6  # tokens listed of a sequence that has neither a text nor an image
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Example:
 
     Attributes:
         kind: ``text``, ``image`` or ``array``.
-        place: part and position in the original data, ``training 17``.
+        origin: part and position in the original data, ``training 17``.
         label: name of its class.
         predicted: name of the predicted class, None when unknown.
         correct: whether they agree.
@@ -67,7 +64,7 @@ class Example:
     """
 
     kind: str
-    place: str
+    origin: str
     label: str
     predicted: str | None
     correct: bool
@@ -134,7 +131,7 @@ def show(run: Run, example: dict[str, Any], scale: tuple[float, float]) -> Examp
     selected, rival = example["selected"], example["rival"]
     label, predicted = example["label"], example["predicted"]
     common: dict[str, Any] = {
-        "place": f"{'training' if example['part'] == 'train' else example['part']}"
+        "origin": f"{'training' if example['part'] == 'train' else example['part']}"
         f" {example['sequence']}",
         "label": _class(run, label),
         "predicted": None if predicted is None else _class(run, predicted),
@@ -166,13 +163,16 @@ def _bars(
     probability: list[float],
     selected: int,
     rival: int | None,
+    most: int = 6,
 ) -> tuple[list[Bar], int]:
-    """The tokens with the most attention, the selected one and the rival among them."""
+    """The ``most`` tokens with the most attention, the selected one and the rival among them, and
+    the number of the others.
+    """
     order = sorted(
         range(len(probability)),
         key=lambda token: (token != selected, token != rival, -probability[token]),
     )
-    chosen = sorted(order[:_BARS], key=lambda token: -probability[token])
+    chosen = sorted(order[:most], key=lambda token: -probability[token])
     bars = [
         Bar(
             token_name(view, token),
@@ -242,16 +242,21 @@ def segments(
     return out
 
 
-def excerpt(segments: list[Segment]) -> list[Segment] | None:
+def excerpt(segments: list[Segment], longest: int = 420, around: int = 110) -> list[Segment] | None:
     """The surroundings of what matters; None when the text is short enough to be shown whole.
 
     1. Mark the first occurrences of the selected token, of the rival and of tokens with attention,
        with what stands around them.
     2. Move each cut to the next blank.
     3. Keep what is marked.
+
+    Args:
+        segments: the text.
+        longest: characters up to which a text is shown whole.
+        around: characters that stay on either side of a word that matters.
     """
     length = sum(len(segment.text) for segment in segments)
-    if length <= _WHOLE:
+    if length <= longest:
         return None
     # 1: at most so many occurrences of each role
     most = {"selected": 2, "rival": 1, "token": 2}
@@ -266,10 +271,10 @@ def excerpt(segments: list[Segment]) -> list[Segment] | None:
             and (segment.role != "token" or segment.probability >= 0.05)
         ):
             counts[segment.role] += 1
-            keep[max(0, start - _AROUND) : end + _AROUND] = True
+            keep[max(0, start - around) : end + around] = True
         start = end
     if not keep.any():
-        keep[:_WHOLE] = True
+        keep[:longest] = True
     # 2: into what is kept, at most 24 characters far
     text = "".join(segment.text for segment in segments)
     for edge in np.flatnonzero(np.diff(keep.astype(np.int8))):

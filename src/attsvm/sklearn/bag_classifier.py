@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -14,6 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted
 
 from attsvm.base.errors import InputError
 from attsvm.base.progress import reporter
@@ -38,11 +40,11 @@ from attsvm.sklearn.choosing import (
     margin_values,
 )
 from attsvm.sklearn.deciding import deciding_sets
-from attsvm.sklearn.evidence import Evidence, predicted, selected, weigh
+from attsvm.sklearn.evidence import Evidence, joined_evidence, predicted, selected, weigh
 from attsvm.sklearn.explaining import Explanation, Limits
 from attsvm.sklearn.features import TakesBags
 from attsvm.sklearn.layers import Layer, Reading
-from attsvm.sklearn.preparation import check_units
+from attsvm.sklearn.moments import check_sizes
 from attsvm.sklearn.stage import Progress
 
 SEEDS = Interval(Integral, 0, 2**32 - 1, closed="both")
@@ -232,8 +234,10 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         """For each bag ``(T_i,)`` values of its instances, each as a bag of its own; of three
         classes or more, ``(T_i, K)``.
         """
-        bags, _ = self._unlabelled(X, bag_ids)
-        return np.split(_one_column(self._layer().alone(bags.rows)), bags.offsets[1:-1])
+        layer, values = self._layer(), []
+        for _, bags, _ in self._blocks(X, bag_ids):
+            values += np.split(_one_column(layer.alone(bags.rows)), bags.offsets[1:-1])
+        return values
 
     def attention(self, X: Any, *, bag_ids: ArrayLike | None = None) -> list[FloatArray]:
         """For each bag the attention ``(T_i,)`` of its instances, summing to one; of several heads
@@ -265,15 +269,19 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         Raises:
             InputError: three classes or more, or other than one head.
         """
-        bags, queries = self._unlabelled(X, bag_ids)
+        check_is_fitted(self)
         if len(self.classes_) != 2 or self.heads > 1:
             raise InputError(
                 f"deciding_set needs two classes and one head; there are {len(self.classes_)}"
                 f" classes and {self.heads} heads"
             )
-        chosen = deciding_sets(self._layer(), bags, queries)
-        at = places(X, bags)
-        return [at[start + rows] for start, rows in zip(bags.offsets[:-1], chosen, strict=True)]
+        layer, sets = self._layer(), []
+        for _, bags, queries in self._blocks(X, bag_ids):
+            sets += deciding_sets(layer, bags, queries)
+        if not isinstance(X, AttentionData):
+            return sets
+        visible = [np.flatnonzero(mask) for mask in X.mask]
+        return [at[chosen] for at, chosen in zip(visible, sets, strict=True)]
 
     def predict(self, X: Any, *, bag_ids: ArrayLike | None = None) -> np.ndarray[Any, Any]:
         """``(n,)`` labels out of ``classes_``."""
@@ -328,13 +336,23 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         """
         if instances < 1:
             raise InputError(f"instances is {instances}; give at least 1")
-        bags, all_queries = self._unlabelled(X, bag_ids)
-        brings_queries = isinstance(X, AttentionData)
+        layer, pieces = self._layer(), []
+        for positions, bags, all_queries in self._blocks(X, bag_ids):
+            data = X.take(positions) if isinstance(X, AttentionData) else bags
 
-        def queries(rows: FloatArray, offsets: IntArray, chosen: BoolArray) -> FloatArray:
-            return all_queries[chosen] if brings_queries else self._table_queries(rows, offsets)
+            def queries(
+                rows: FloatArray,
+                offsets: IntArray,
+                chosen: BoolArray,
+                known: FloatArray | None = all_queries if data is not bags else None,
+            ) -> FloatArray:
+                if known is not None:
+                    return known[chosen]
+                return table_queries(rows, offsets, self.query)
 
-        return weigh(self._layer(), bags, queries, places(X, bags), instances, self.reject)
+            at = places(data, bags)
+            pieces.append(weigh(layer, bags, queries, at, instances, self.reject))
+        return joined_evidence(pieces)
 
     def training_bags(
         self,
@@ -364,16 +382,14 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         self._remember_features(bags)
         weights = _weights(sample_weight, bags)
         weights = weights * class_weights(self.class_weight, self.classes_, labels, weights)[labels]
-        queries, used = self._queries(X, bags), weights > 0
-        some = bags if used.all() else bags.take(used)
-        check_units(some.rows, queries[used])
+        queries = self._queries(X, bags)
         progress = reporter(self.progress)
 
         def tick(done: int, total: int) -> None:
             if progress is not None:
                 progress("predictor", done, total)
 
-        return TrainingBags(
+        training = TrainingBags(
             bags,
             queries,
             np.asarray(labels, np.int64),
@@ -384,6 +400,8 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
             int(self.random_state),
             tick,
         )
+        check_sizes(training.moments, queries[weights > 0])
+        return training
 
     def _positions(self, labels: np.ndarray[Any, Any]) -> IntArray:
         """``(n,)`` positions of labels in ``classes_``."""
@@ -400,34 +418,59 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         bags = self._new_bags(X, bag_ids)
         return bags, self._queries(X, bags)
 
+    def _blocks(
+        self, X: Any, bag_ids: ArrayLike | None
+    ) -> Iterator[tuple[IntArray, Bags, FloatArray]]:
+        """Positions of a few bags, these bags in memory, and their queries."""
+        for positions, bags in self._new_bags(X, bag_ids).blocks():
+            brings_queries = isinstance(X, AttentionData)
+            yield (
+                positions,
+                bags,
+                X.queries[positions]
+                if brings_queries
+                else table_queries(bags.rows, bags.offsets, self.query),
+            )
+
     def _queries(self, X: Any, bags: Bags) -> FloatArray:
         if isinstance(X, AttentionData):
             return X.queries
-        return self._table_queries(bags.rows, bags.offsets)
-
-    def _table_queries(self, rows: FloatArray, offsets: IntArray) -> FloatArray:
-        return table_queries(rows, offsets, self.query)
+        if self.query == "constant":
+            return np.ones((bags.n, 1))
+        blocks = bags.blocks()
+        return np.concatenate([table_queries(b.rows, b.offsets, self.query) for _, b in blocks])
 
     def _reading(self, bags: Bags, queries: FloatArray) -> Reading:
-        return self._layer().read(bags.rows, bags.offsets, queries)
+        layer = self._layer()
+        return joined_readings(
+            [layer.read(b.rows, b.offsets, queries[at]) for at, b in bags.blocks()]
+        )
 
     def _read(self, X: Any, bag_ids: ArrayLike | None) -> tuple[Bags, Reading]:
         bags, queries = self._unlabelled(X, bag_ids)
         return bags, self._reading(bags, queries)
 
 
+def joined_readings(readings: list[Reading]) -> Reading:
+    """The reading of bags from those of some at a time."""
+    names = [field.name for field in fields(Reading)]
+    return Reading(
+        *(np.concatenate([getattr(reading, name) for reading in readings]) for name in names)
+    )
+
+
 def places(X: Any, bags: Bags) -> IntArray:
     """``(N,)``: the position of each instance in its bag, as the caller counts."""
     if isinstance(X, AttentionData):
         return np.nonzero(X.mask)[1]
-    return np.arange(len(bags.rows)) - np.repeat(bags.offsets[:-1], bags.lengths)
+    return np.arange(bags.offsets[-1]) - np.repeat(bags.offsets[:-1], bags.lengths)
 
 
 def padded(bags: Bags, at: IntArray, labels: ArrayLike, queries: FloatArray) -> AttentionData:
     """Sequences with each instance in its place; labels above zero are +1."""
     tokens = np.zeros((bags.n, int(at.max()) + 1, bags.d))
     mask = np.zeros(tokens.shape[:2], dtype=np.bool_)
-    tokens[bags.bag, at], mask[bags.bag, at] = bags.rows, True
+    tokens[bags.bag, at], mask[bags.bag, at] = np.asarray(bags.rows), True
     signs = np.where(np.asarray(labels) > 0, 1.0, -1.0)
     return AttentionData(given_away(tokens), signs, queries, mask)
 
@@ -486,7 +529,7 @@ def _groups(groups: Any, bags: Bags) -> np.ndarray[Any, Any]:
     try:
         return per_bag("groups", groups, bags, "group")
     except InputError as error:
-        if np.shape(groups) != (len(bags.rows),):
+        if np.shape(groups) != (bags.offsets[-1],):
             raise
         raise InputError(f"{error}; the bag of each row is bag_ids") from None
 

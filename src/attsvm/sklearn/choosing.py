@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.bags import Bags, Names
 from attsvm.sklearn.layers import Layer
 from attsvm.sklearn.minimise import ConvexStep, cross_entropy
-from attsvm.sklearn.segments import sums
+from attsvm.sklearn.moments import Moments, moments
 
 CONSTANT = 4.0
 """The constant feature beside instances of root-mean-square norm one: it makes the penalty on the
@@ -157,6 +158,11 @@ class TrainingBags:
     seed: int = 0
     progress: Callable[[int, int], None] = lambda done, total: None
 
+    @cached_property
+    def moments(self) -> Moments:
+        """Size and spread of the instances."""
+        return moments(self.bags, self.weights)
+
     @property
     def shares(self) -> FloatArray:
         """``(n,)``: share of each bag in the loss; they sum to one."""
@@ -165,14 +171,18 @@ class TrainingBags:
     @property
     def is_coarse(self) -> bool:
         """Whether descents take long."""
-        return self.bags.rows.size > _COARSE
+        return self.bags.rows.shape[0] * self.bags.d > _COARSE
 
     @property
     def folds(self) -> list[Fold]:
-        """Bags to fit to and to leave out, in turn; one fold of many bags in a large table."""
-        folds = left_out_folds(self.labels, self.groups, self.cv, self.seed)
+        """Bags to fit to and to leave out, in turn."""
+        return left_out_folds(self.labels, self.groups, self.cv, self.seed)
+
+    @property
+    def few_folds(self) -> list[Fold]:
+        """The folds, but only the first of many bags in a large table."""
         single = self.cv is None and self.is_coarse and len(self.labels) >= _MANY
-        return folds[:1] if single else folds
+        return self.folds[:1] if single else self.folds
 
     def fold_shares(self, fold: Fold) -> FloatArray:
         """``(n,)`` shares of sum one, zero for the bags that a fold does not fit to."""
@@ -187,8 +197,7 @@ class TrainingBags:
 
     def scaled(self) -> tuple[FloatArray, float]:
         """Instances of root-mean-square norm one with the constant feature, and their unit."""
-        rows = self.bags.rows
-        unit = weighted_unit(rows, self.bags.offsets, self.weights)
+        rows, unit = np.asarray(self.bags.rows), self.moments.unit
         scaled = np.empty((len(rows), rows.shape[1] + 1))
         np.divide(rows, unit, out=scaled[:, :-1])
         scaled[:, -1] = CONSTANT
@@ -198,14 +207,6 @@ class TrainingBags:
     def penalties(self) -> FloatArray:
         """Candidates, falling."""
         return PENALTIES[1:8:2] if self.is_coarse else PENALTIES
-
-
-def weighted_unit(rows: FloatArray, offsets: IntArray, weights: FloatArray) -> float:
-    """Root-mean-square norm of the rows of bags, each as often as its bag counts; 1 where all are
-    zero.
-    """
-    squares = sums(np.einsum("nd,nd->n", rows, rows), offsets)
-    return float(np.sqrt((weights @ squares) / (weights @ np.diff(offsets)))) or 1.0
 
 
 def left_out_folds(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -97,6 +97,16 @@ def weigh(
         against_rest(best, column),
         margin < reject,
     )
+
+
+def joined_evidence(pieces: list[Evidence]) -> Evidence:
+    """The evidence of bags from that of some at a time."""
+    arrays = {
+        field.name: np.concatenate([getattr(piece, field.name) for piece in pieces])
+        for field in fields(Evidence)
+        if field.name != "instances"
+    }
+    return Evidence([bag for piece in pieces for bag in piece.instances], **arrays)
 
 
 def predicted(values: FloatArray) -> IntArray:

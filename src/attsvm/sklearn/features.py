@@ -133,7 +133,7 @@ class BagFeatures(BagTransformer):
         self._remember_features(bags)
         scaled = not (self.instances is None or isinstance(self.instances, str))
         with config_context(transform_output="default"):
-            self.instances_ = clone(self.instances).fit(bags.rows) if scaled else None
+            self.instances_ = clone(self.instances).fit(np.asarray(bags.rows)) if scaled else None
             self.context_ = (
                 None if self.context is None else clone(self.context).fit(_statistics(bags))
             )
@@ -150,7 +150,9 @@ class BagFeatures(BagTransformer):
         with config_context(transform_output="default"):
             if not isinstance(self.instances, str):
                 blocks.append(
-                    bags.rows if self.instances_ is None else _rows(self.instances_, bags)
+                    np.asarray(bags.rows)
+                    if self.instances_ is None
+                    else _rows(self.instances_, bags)
                 )
             if self.context_ is not None:
                 context = _dense(self.context_.transform(_statistics(bags)))
@@ -237,19 +239,19 @@ def _divided(rows: FloatArray, by: float) -> FloatArray:
 
 def _statistics(bags: Bags) -> FloatArray:
     """``(n, 3 d)``: mean, smallest and largest value of each feature."""
-    starts = bags.offsets[:-1]
+    starts, rows = bags.offsets[:-1], np.asarray(bags.rows, np.float64)
     return np.hstack(
         [
-            np.add.reduceat(bags.rows, starts, axis=0) / bags.lengths[:, None],
-            np.minimum.reduceat(bags.rows, starts, axis=0),
-            np.maximum.reduceat(bags.rows, starts, axis=0),
+            np.add.reduceat(rows, starts, axis=0) / bags.lengths[:, None],
+            np.minimum.reduceat(rows, starts, axis=0),
+            np.maximum.reduceat(rows, starts, axis=0),
         ]
     )
 
 
 def _rows(transformer: Any, bags: Bags) -> FloatArray:
-    rows = _dense(transformer.transform(bags.rows))
-    if rows.ndim != 2 or len(rows) != len(bags.rows):
+    rows = _dense(transformer.transform(np.asarray(bags.rows)))
+    if rows.ndim != 2 or len(rows) != bags.offsets[-1]:
         raise InputError(
             f"the transformer made {rows.shape} of {bags.rows.shape}; it must keep the instances"
         )

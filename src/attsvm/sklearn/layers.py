@@ -93,7 +93,7 @@ class WitnessLayer:
         scores = rows @ self.w.T + self.intercept
         attention = _attention(scores, offsets, self.hard)
         reduced = segments.largest if self.hard else segments.log_sums
-        values = self._joined(reduced(scores, offsets))
+        values = self.joined(reduced(scores, offsets))
         shares = attention.mean(axis=1, keepdims=True) if self.null else attention
         contributions = self._contributions(scores, offsets, values)
         return Reading(values, attention, contributions, _largest(shares, offsets))
@@ -107,7 +107,7 @@ class WitnessLayer:
         lengths = np.diff(offsets)
         reduced = segments.largest_others if self.hard else segments.log_sums_of_others
         before = np.repeat(values, lengths, axis=0)
-        falls = before - self._joined(reduced(scores, offsets))
+        falls = before - self.joined(reduced(scores, offsets))
         falls[np.repeat(lengths == 1, lengths)] = 0.0  # a bag of nothing has no value
         rest = (values - segments.sums(falls, offsets)) / lengths[:, None]
         return falls + np.repeat(rest, lengths, axis=0)
@@ -123,7 +123,7 @@ class WitnessLayer:
         chances = np.exp(-np.logaddexp(0.0, -sums)) if self.null else softmax(sums, axis=1)
         return np.asarray(attention * np.repeat(chances, np.diff(offsets), axis=0))
 
-    def _joined(self, columns: FloatArray) -> FloatArray:
+    def joined(self, columns: FloatArray) -> FloatArray:
         """The value of a bag from those of its heads: the logarithm of the odds that all are found;
         the least of them when hard.
         """
@@ -139,7 +139,7 @@ class WitnessLayer:
 
     def alone(self, rows: FloatArray) -> FloatArray:
         """See :class:`PooledLayer`."""
-        return self._joined(rows @ self.w.T + self.intercept)
+        return self.joined(rows @ self.w.T + self.intercept)
 
 
 Layer = PooledLayer | WitnessLayer

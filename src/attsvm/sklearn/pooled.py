@@ -74,7 +74,7 @@ class _Search:
         self, problem: Pooled, table: TrainingBags, heads: int, penalties: list[float]
     ) -> None:
         self.problem, self.table, self.heads, self.penalties = problem, table, heads, penalties
-        self.parts: list[Fold] = table.folds
+        self.parts: list[Fold] = table.few_folds
         self.seen = np.unique(np.concatenate([fold.test for fold in self.parts]))
         self.folds = [_Fit(problem, table.fold_shares(fold)) for fold in self.parts]
         self.tested = [problem.take(fold.test) for fold in self.parts]

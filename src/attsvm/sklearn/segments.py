@@ -23,19 +23,25 @@ def softmax(logits: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArr
     r"""Probabilities ``(N, ...)`` that sum to one in each bag, and ``(n, ...)`` the logarithm of
     what they were divided by, :math:`\log\sum_te^{a_t}`.
     """
-    lengths = offsets[1:] - offsets[:-1]
+    terms, total, top = powers(logits, offsets)
+    terms /= np.repeat(total, np.diff(offsets), axis=0)
+    return terms, top + np.log(total)
+
+
+def powers(logits: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Exponentials ``(N, ...)`` of logits less the largest of their bag, their sums ``(n, ...)``
+    and these largest ones ``(n, ...)``.
+    """
     top = largest(logits, offsets)
-    powers = np.exp(logits - np.repeat(top, lengths, axis=0))
-    total = sums(powers, offsets)
-    powers /= np.repeat(total, lengths, axis=0)
-    return powers, top + np.log(total)
+    terms = logits - np.repeat(top, np.diff(offsets), axis=0)
+    np.exp(terms, out=terms)
+    return terms, sums(terms, offsets), top
 
 
 def log_sums(logits: FloatArray, offsets: IntArray) -> FloatArray:
     r"""``(n, ...)``: :math:`\log\sum_te^{a_t}` of each bag."""
-    top = largest(logits, offsets)
-    powers = np.exp(logits - np.repeat(top, np.diff(offsets), axis=0))
-    return np.asarray(top + np.log(sums(powers, offsets)))
+    _, total, top = powers(logits, offsets)
+    return np.asarray(top + np.log(total))
 
 
 def log_sums_of_others(logits: FloatArray, offsets: IntArray) -> FloatArray:
@@ -43,14 +49,14 @@ def log_sums_of_others(logits: FloatArray, offsets: IntArray) -> FloatArray:
     ``-inf`` where there are none.
     """
     lengths = np.diff(offsets)
-    powers, total = softmax(logits, offsets)
+    attention, total = softmax(logits, offsets)
     # one row may hold nearly all of a sum, whose rest is then no difference but a sum of its own
-    dominant = powers > 0.5
+    dominant = attention > 0.5
     others = np.where(dominant, -np.inf, logits)
     top = np.maximum(largest(others, offsets), np.finfo(np.float64).min)
     with np.errstate(divide="ignore"):
         rest = top + np.log(sums(np.exp(others - np.repeat(top, lengths, axis=0)), offsets))
-    subtracted = np.repeat(total, lengths, axis=0) + np.log1p(-np.minimum(powers, 0.5))
+    subtracted = np.repeat(total, lengths, axis=0) + np.log1p(-np.minimum(attention, 0.5))
     return np.where(dominant, np.repeat(rest, lengths, axis=0), subtracted)
 
 
@@ -88,10 +94,10 @@ def columns(rows: FloatArray, factor: FloatArray) -> FloatArray:
     """``rows @ factor``, one column at a time, which is faster where they are few."""
     if factor.shape[1] > _FEW:
         return np.asarray(rows @ factor)
-    found = np.empty((len(rows), factor.shape[1]))
-    for column, of in zip(found.T, factor.T, strict=True):
-        column[...] = rows @ np.ascontiguousarray(of)
-    return found
+    products = np.empty((len(rows), factor.shape[1]), np.result_type(rows, factor))
+    for column, weights in zip(products.T, factor.T, strict=True):
+        column[...] = rows @ np.ascontiguousarray(weights)
+    return products
 
 
 def products(rows: FloatArray, moved: FloatArray, offsets: IntArray) -> FloatArray:
@@ -111,4 +117,4 @@ def outer_sum(
     return np.asarray(sums(shares[:, None] * rows, offsets).T @ queries)
 
 
-_FEW = 4  # columns
+_FEW = 6  # columns

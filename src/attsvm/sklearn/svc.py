@@ -128,7 +128,8 @@ class AttentionSVC(BagClassifier):
         check_explained(data, norm, limits)
         layer = cast(PooledLayer, self._layer())
         joint = Weights(layer.W[0], layer.V[0, :, 0], float(layer.intercept[0]))
-        tokens, z = root_mean_square(bags.rows), root_mean_square(queries)
+        tokens = root_mean_square(np.asarray(bags.rows, np.float64))
+        z = root_mean_square(queries)
         scaled = AttentionData(
             given_away(data.tokens / tokens), data.labels, data.queries / z, data.mask
         )
@@ -145,8 +146,9 @@ class WitnessSVC(BagClassifier):
     r"""A classifier of bags that are positive because of a witness: a negative bag holds none.
 
     Attention includes a null token, so that no instance can speak against a witness beside it
-    (:mod:`attsvm.sklearn.witness`). Selection and certified convex steps alternate; the end is a
-    local optimum. The penalty is chosen by bags left out in turn. Nothing depends on units.
+    (:mod:`attsvm.sklearn.witness`). The end is a local optimum, at which the convex step with the
+    selection of the weights is certified. The penalty is chosen by bags left out in turn. Nothing
+    depends on units. Instances are read in blocks and never copied.
 
     Where all instances have a say see :class:`AttentionSVC`.
 
@@ -198,24 +200,27 @@ class WitnessSVC(BagClassifier):
         :meth:`predict_proba`. Of several heads ``(T_i, heads)``; of three classes or more
         ``(T_i, K)``, which sum to one over instances and classes.
         """
-        bags, _ = self._unlabelled(X, bag_ids)
-        shares = cast(WitnessLayer, self._layer()).shares(bags.rows, bags.offsets)
-        return np.split(shares[:, 0] if shares.shape[1] == 1 else shares, bags.offsets[1:-1])
+        probabilities: list[FloatArray] = []
+        for _, bags, _ in self._blocks(X, bag_ids):
+            shares = cast(WitnessLayer, self._layer()).shares(bags.rows, bags.offsets)
+            shares = shares[:, 0] if shares.shape[1] == 1 else shares
+            probabilities += np.split(shares, bags.offsets[1:-1])
+        return probabilities
 
     def _explained(
         self, X: Any, bags: Bags, queries: FloatArray, labels: IntArray, norm: Norm, limits: Limits
     ) -> Explanation:
         """The margin programme of witnesses and null tokens."""
-        at = places(X, bags)
+        at, rows = places(X, bags), np.asarray(bags.rows, np.float64)
         check_selectable(padded(bags, at, labels, queries).without_duplicates())
-        constant = np.full((len(bags.rows), 1), CONSTANT * root_mean_square(bags.rows))
+        constant = np.full((len(rows), 1), CONSTANT * root_mean_square(rows))
         ends, nulls = bags.offsets[1:], at[bags.offsets[1:] - 1] + 1
-        tokens = np.insert(np.hstack([bags.rows, constant]), ends, 0.0, axis=0)
+        tokens = np.insert(np.hstack([rows, constant]), ends, 0.0, axis=0)
         wide = Bags(tokens, bags.offsets + np.arange(bags.n + 1), None, np.arange(len(tokens)))
         ones = np.ones((bags.n, 1))
         data = padded(wide, np.insert(at, ends, nulls), labels, ones).without_duplicates()
-        read = self._layer().read(bags.rows, bags.offsets, queries)
-        witness = at[bags.offsets[:-1] + read.selected[:, 0]]
+        reading = self._reading(bags, queries)
+        witness = at[bags.offsets[:-1] + reading.selected[:, 0]]
         selected = np.where(labels > 0, witness, nulls)
         certified = certify(data, selected, norm, limits, reporter(self.progress))
         return explanation(witness, certified, None, None)

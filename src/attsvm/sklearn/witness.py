@@ -16,19 +16,19 @@ of its rivals. A positive bag of several ``heads`` needs a witness of each,
 own scores, and the attention over all pairs of instance and class sums to one.
 
 The penalised loss :math:`\sum_ic_i\,(-\log P(y_i))+\frac\lambda2\|w\|^2` is not convex, because the
-witness is unknown. Its path starts at a large penalty, where weights are small and attention is
-nearly uniform, and ends at the penalty asked for; other paths start from guesses of the witnesses
-(instances that positive bags have something near to and negative bags do not), and the smallest
-loss counts. Then two steps alternate: *select* (which
-instance is the witness: the softmax over the bag, or its largest score) and a *convex step* with
-the selection fixed,
+witness is unknown. For a fixed selection :math:`\tau` (which instance is the witness) it is:
 
 .. math:: \min_w\ \sum_ic_i\Big(\log\big(1+\textstyle\sum_te^{g_{it}}\big)-\sum_t\tau_{it}g_{it}
-          \Big)+\tfrac\lambda2\|w\|^2 .
+          \Big)+\tfrac\lambda2\|w\|^2 ,
 
-Each pair of steps lowers the loss; the end is a local optimum. Every convex step is certified: the
-probabilities of the step are feasible for its dual, and by Fenchel and Young the gap between primal
-and dual value is exactly :math:`\|\nabla\|^2/2\lambda`.
+and where :math:`\tau` is the softmax of the weights themselves both have the same gradient. So at a
+stationary point of the loss the convex step is solved, and it certifies: the probabilities are
+feasible for its dual, and by Fenchel and Young the gap between primal and dual value is exactly
+:math:`\|\nabla\|^2/2\lambda`. Where pooling is hard, selection (the largest score) and convex step
+alternate until the selection stands.
+
+Arrays of many candidates are columns: scores of ``C`` candidates with ``G`` columns each (heads of
+two classes, or classes) are ``(N, C * G)``, the ``G`` of a candidate next to each other.
 
 Sources: Dietterich, Lathrop and Lozano-Perez (1997) for the assumption; Andrews, Tsochantaridis and
 Hofmann (2003) for the alternation; Raff and Holt (2023) for why the form matters.
@@ -36,22 +36,20 @@ Hofmann (2003) for the alternation; Raff and Holt (2023) for why the form matter
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.bags import Bags
+from attsvm.datasets.rows import Block, RowReader
 from attsvm.sklearn import segments
 from attsvm.sklearn.choosing import CONSTANT
-from attsvm.sklearn.minimise import ConvexStep, certified, cross_entropy, descend, log_sum
 
-FROM = 0.001
-"""The penalty at which guesses of the witnesses enter."""
-_MOST_ALTERNATIONS = 20
-_TRIED, _TRIED_WORK = 400, 2e9
-_RANDOM_SIZE = 0.1  # of the first weights of further heads, which must differ from one another
+BagLoss = Callable[[FloatArray, IntArray], tuple[FloatArray, FloatArray]]
+"""From ``(n, C, G)`` logarithms of sums over bags and their ``(n,)`` labels to ``(n, C)`` losses
+and ``(n, C, G)`` slopes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,167 +57,114 @@ class Witnesses:
     """Bags with classes, as the standard assumption reads them.
 
     Attributes:
-        rows: ``(N, d + 1)``: instances with the constant feature.
-        offsets: ``(n + 1,)``.
+        bags: where their instances are.
         labels: ``(n,)``: 0 and 1 of two classes, or 0 to K - 1.
-        columns: scores of an instance: heads of two classes, or classes.
+        unit: of the instances: weights are of rows divided by it.
+        columns: G, scores of an instance: heads of two classes, or classes.
         null: whether there is a null token (two classes).
     """
 
-    rows: FloatArray
-    offsets: IntArray
+    bags: Bags
     labels: IntArray
+    unit: float
     columns: int
     null: bool
 
-    def scores(self, theta: FloatArray) -> FloatArray:
-        """``(N, columns)``."""
-        return self.rows @ theta.T
+    def blocks(self, dtype: type) -> Iterator[Block]:
+        """The bags with instances of this type, a few at a time."""
+        return RowReader(self.bags.rows, self.bags.offsets, dtype).blocks()
 
-    def loss(self, theta: FloatArray, shares: FloatArray) -> tuple[float, FloatArray]:
-        """The loss without penalty, and its gradient ``(columns, d + 1)``."""
-        p, s = segments.softmax(self.scores(theta), self.offsets)
-        losses, slope = self._losses(s)
-        slope *= shares[:, None]
-        p *= np.repeat(slope, np.diff(self.offsets), axis=0)
-        return float(shares @ losses), p.T @ self.rows
+    def scores(self, rows: FloatArray, weights: FloatArray) -> FloatArray:
+        """``(R, C * G)`` in the type of ``(R, d)`` rows, of weights ``(d + 1, C * G)``."""
+        scores = segments.columns(rows, (weights[:-1] / self.unit).astype(rows.dtype))
+        scores += (CONSTANT * weights[-1]).astype(rows.dtype)
+        return scores
 
-    def _losses(self, s: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """``(n,)`` losses and ``(n, columns)`` slopes in the logarithms of the sums."""
+    def log_sums(self, weights: FloatArray, largest: bool = False) -> FloatArray:
+        r"""``(n, C, G)``: :math:`\log\sum_te^{g_t}` of each bag, or its largest score, in one pass
+        in single precision.
+        """
+        reduced = segments.largest if largest else segments.log_sums
+        sums = np.empty((self.bags.n, weights.shape[1]))
+        for block in self.blocks(np.float32):
+            sums[block.bags] = reduced(self.scores(block.rows, weights), block.cuts)
+        return sums.reshape(self.bags.n, -1, self.columns)
+
+    def losses(self, sums: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The loss of bags; see :data:`BagLoss`."""
         if not self.null:
-            return cross_entropy(s, self.labels)
-        found, missed = -np.logaddexp(0.0, -s), np.exp(-np.logaddexp(0.0, s))
-        all_found = found.sum(axis=1)
+            return _cross_entropy(sums, labels)
+        positive = labels[:, None] > 0
+        if self.columns == 1:
+            sign = np.where(positive, -1.0, 1.0)
+            signed = sign * sums[..., 0]
+            return np.logaddexp(0.0, signed), (sign * _sigmoid(signed))[..., None]
+        found, missed = -np.logaddexp(0.0, -sums), _sigmoid(-sums)
+        all_found = found.sum(axis=-1)
         none = _log_one_minus_exp(all_found)
-        positive = self.labels > 0
         odds = np.exp(np.minimum(all_found - none, 700.0))
-        slope = np.where(positive[:, None], -missed, odds[:, None] * missed)
-        return np.where(positive, -all_found, -none), slope
+        slopes = np.where(positive[..., None], -missed, odds[..., None] * missed)
+        return np.where(positive, -all_found, -none), slopes
 
-    def targets(self, theta: FloatArray, hard: bool) -> FloatArray:
-        """``(N, columns)``: the share of each instance in being the witness, under ``theta``."""
-        scores = self.scores(theta)
-        p, s = segments.softmax(scores, self.offsets)
-        if hard:
-            p = segments.hardmax(scores, self.offsets)
-        if not self.null:
-            share = (self.labels[:, None] == np.arange(self.columns)).astype(np.float64)
-        elif self.columns == 1:
-            share = (self.labels > 0).astype(np.float64)[:, None]
-        else:  # in a negative bag, how likely each head has found one although not all have
-            found = -np.logaddexp(0.0, -s)
-            every = found.sum(axis=1, keepdims=True)
-            share = np.exp(found) * -np.expm1(every - found) / -np.expm1(every)
-            share = np.where(self.labels[:, None] > 0, 1.0, share)
-        return np.asarray(p * np.repeat(share, np.diff(self.offsets), axis=0))
-
-    def surrogate(
-        self, theta: FloatArray, shares: FloatArray, targets: FloatArray
-    ) -> tuple[float, FloatArray]:
-        """The loss of the convex step and its gradient."""
-        scores = self.scores(theta)
-        p, s = segments.softmax(scores, self.offsets)
-        total = np.logaddexp(0.0, s).sum(axis=1) if self.null else log_sum(s)
-        slope = np.exp(-np.logaddexp(0.0, -s)) if self.null else np.exp(s - total[:, None])
-        lengths = np.diff(self.offsets)
-        each = np.repeat(shares, lengths)[:, None]
-        pulled = each * (p * np.repeat(slope, lengths, axis=0) - targets)
-        value = float(shares @ total - np.sum(each * targets * scores))
-        return value, pulled.T @ self.rows
-
-    def start(self, seed: int, shares: FloatArray | None = None) -> FloatArray:
-        """Small weights: attention is nearly uniform, and no bag is called positive or negative."""
-        theta = np.zeros((self.columns, self.rows.shape[1]))
+    def convex_losses(self, sums: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The part of the convex step that does not know the selection; see :data:`BagLoss`."""
         if self.null:
-            theta[:, -1] = -np.log(np.average(np.diff(self.offsets), weights=shares)) / CONSTANT
-            if self.columns > 1:
-                generator = np.random.default_rng([seed, self.columns])
-                theta[:, :-1] = _RANDOM_SIZE * generator.normal(size=theta[:, :-1].shape)
-        return theta
+            return np.logaddexp(0.0, sums).sum(axis=-1), _sigmoid(sums)
+        total = _log_sum(sums)
+        return total, np.exp(sums - total[..., None])
+
+    def chances(self, sums: FloatArray, labels: IntArray) -> FloatArray:
+        """``(n, C, G)``: how likely each column has a witness in each bag, given its label."""
+        if not self.null:
+            of_class = labels[:, None] == np.arange(self.columns)
+            return np.broadcast_to(of_class[:, None, :].astype(np.float64), sums.shape)
+        positive = labels[:, None, None] > 0
+        if self.columns == 1:
+            return np.where(positive, 1.0, 0.0) * np.ones_like(sums)
+        # in a negative bag a head may have found its witness, although not all have
+        found = -np.logaddexp(0.0, -sums)
+        every = found.sum(axis=-1, keepdims=True)
+        some = np.exp(found) * -np.expm1(every - found) / -np.expm1(every)
+        return np.where(positive, 1.0, some)
+
+    def selection_gain(
+        self, weights: FloatArray, shares: FloatArray
+    ) -> tuple[IntArray, FloatArray]:
+        r"""The selection of largest scores under ``(d + 1, C * G)`` weights: the row of each bag,
+        ``(n, C * G)``, and :math:`\sum_{it}c_i\tau_{it}x_{it}`, ``(d + 1, C * G)``, for ``(n, C)``
+        shares.
+        """
+        selected = np.empty((self.bags.n, weights.shape[1]), dtype=np.int64)
+        gain = np.zeros_like(weights)
+        wide = np.repeat(shares, self.columns, axis=1)
+        for block in self.blocks(np.float64):
+            scores, at = self.scores(block.rows, weights), block.bags
+            sums = segments.log_sums(scores, block.cuts).reshape(len(at), -1, self.columns)
+            chances = self.chances(sums, self.labels[at]).reshape(len(at), -1) * wide[at]
+            for k in range(weights.shape[1]):
+                first = segments.first_largest(np.ascontiguousarray(scores[:, k]), block.cuts)
+                selected[at, k] = first
+                gain[:-1, k] += chances[:, k] @ block.rows[block.cuts[:-1] + first] / self.unit
+            gain[-1] += CONSTANT * chances.sum(axis=0)
+        return selected, gain
 
 
-def best_paths(
-    problem: Witnesses,
-    shares: FloatArray,
-    penalties: FloatArray,
-    starts: list[FloatArray],
-    iterations: int,
-) -> Iterator[FloatArray]:
-    """At each of the falling ``penalties`` the weights of smallest loss and penalty among those
-    that the starts lead to, each from those before. The first start begins at the largest penalty,
-    the others, which are no small weights, at :data:`FROM`.
-    """
-    found: list[FloatArray | None] = [starts[0], *[None for _ in starts[1:]]]
-    for penalty in penalties:
-        best, least = starts[0], np.inf
-        for k, start in enumerate(starts):
-            if k == 0 or penalty <= FROM or penalty == penalties[-1]:
-                before = found[k]
-                theta = descend(
-                    lambda at: problem.loss(at, shares),
-                    start if before is None else before,
-                    float(penalty),
-                    iterations,
-                )
-                found[k] = theta
-                size = problem.loss(theta, shares)[0] + 0.5 * penalty * float(np.sum(theta**2))
-                if size < least:
-                    best, least = theta, size
-        yield best
+def _cross_entropy(sums: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:
+    total = _log_sum(sums)
+    slopes = np.exp(sums - total[..., None])
+    bag = np.arange(len(labels))
+    slopes[bag, :, labels] -= 1.0
+    return total - sums[bag, :, labels], slopes
 
 
-def prototypes(problem: Witnesses, shares: FloatArray, count: int, seed: int) -> list[IntArray]:
-    r"""Guesses of the witnesses: in each positive bag the row nearest to one instance of a positive
-    bag, for the instances whose distance from bags separates the classes best.
-
-    At most 400 instances are tried, fewer for large tables.
-
-    Source: the starts of Maron and Lozano-Perez, *A Framework for Multiple-Instance Learning*
-    (1998).
-    """
-    from scipy.stats import rankdata
-
-    used = shares > 0
-    positive = np.flatnonzero(used & (problem.labels > 0))
-    starts = problem.offsets
-    rows = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in positive])
-    tried = min(_TRIED, int(_TRIED_WORK / problem.rows.size), len(rows))
-    rows = np.sort(np.random.default_rng([seed, 7]).choice(rows, tried, replace=False))
-    X = problem.rows[:, :-1]
-    near = X @ X[rows].T - 0.5 * np.einsum("nd,nd->n", X, X)[:, None]
-    nearest = segments.largest(near, starts)[used]
-    ranks = rankdata(nearest, axis=0)[problem.labels[used] > 0].sum(axis=0)
-    chosen = np.argsort(-ranks, kind="stable")[:count]
-    return [segments.first_largest(np.ascontiguousarray(near[:, k]), starts) for k in chosen]
+def _log_sum(values: FloatArray) -> FloatArray:
+    """The logarithm of the sum of exponentials over the last axis."""
+    top = values.max(axis=-1)
+    return np.asarray(top + np.log(np.exp(values - top[..., None]).sum(axis=-1)))
 
 
-def guessed_start(
-    problem: Witnesses, shares: FloatArray, guess: IntArray, penalty: float, iterations: int
-) -> FloatArray:
-    """The weights of the convex step for these ``(n,)`` witnesses."""
-    targets = np.zeros((len(problem.rows), 1))
-    targets[(problem.offsets[:-1] + guess)[problem.labels > 0]] = 1.0
-    start = problem.start(0, shares)
-    return descend(lambda at: problem.surrogate(at, shares, targets), start, penalty, iterations)
-
-
-def alternate(
-    problem: Witnesses, shares: FloatArray, penalty: float, theta: FloatArray, hard: bool
-) -> tuple[FloatArray, list[ConvexStep]]:
-    """Selection and convex step in turn until the selection stands, or twenty times."""
-    steps: list[ConvexStep] = []
-    before = None
-    for _ in range(_MOST_ALTERNATIONS):
-        targets = problem.targets(theta, hard)
-        moved = np.inf if before is None else float(np.abs(targets - before).max())
-        if moved <= (0.0 if hard else 1e-3):
-            break
-        theta, step = certified(
-            partial(problem.surrogate, shares=shares, targets=targets), theta, penalty
-        )
-        steps.append(step)
-        before = targets
-    return theta, steps
+def _sigmoid(values: FloatArray) -> FloatArray:
+    return np.exp(-np.logaddexp(0.0, -values))
 
 
 def _log_one_minus_exp(x: FloatArray) -> FloatArray:

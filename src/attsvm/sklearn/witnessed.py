@@ -1,68 +1,279 @@
-"""Fits of the standard assumption: the penalty is chosen by bags left out, then selection and
-convex steps alternate.
+"""Fits of the standard assumption: penalties are chosen by bags left out, and the end is certified.
+
+1. One pass gives unit, mean and deviation of the features.
+2. All folds, penalties and starts go through the same batches of bags
+   (:mod:`attsvm.sklearn.stochastic`).
+3. One pass gives their objectives, by which the better start of each goes on, and the values of the
+   bags that they left out. Several heads or classes, among which noise finds optima that fit a few
+   bags by chance, follow a path instead: all folds together, finished at each of the falling
+   penalties from where they were at the one before.
+4. The penalty is chosen by the loss of bags left out. Unfinished weak penalties look better than
+   they are, so the folds of the best one are finished (:mod:`attsvm.sklearn.compressed`) before it
+   is believed, until the best is a finished one.
+5. The candidate that was fitted to all bags is finished and certified; where pooling is hard, its
+   selection and convex steps alternate.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray
-from attsvm.sklearn.choosing import CONSTANT, PENALTIES, Predictor, TrainingBags, calibration
+from attsvm.sklearn.choosing import CONSTANT, PENALTIES, Fold, Predictor, TrainingBags, calibration
+from attsvm.sklearn.compressed import Objective, Polished, PolishOptions, polish
 from attsvm.sklearn.layers import WitnessLayer
-from attsvm.sklearn.penalised import losses
-from attsvm.sklearn.witness import FROM, Witnesses, alternate, best_paths, guessed_start, prototypes
+from attsvm.sklearn.lockstep import DescentOptions
+from attsvm.sklearn.minimise import TOLERANCE, ConvexStep
+from attsvm.sklearn.stochastic import (
+    AdamOptions,
+    Candidates,
+    start_weights,
+    stochastic_descent,
+)
+from attsvm.sklearn.witness import Witnesses
 
-GUESSES = 3
-"""Guesses of the witnesses that a path starts from, besides small weights."""
 
+@dataclass(frozen=True)
+class WitnessOptions:
+    """How a fit of the standard assumption goes.
 
-def fit_witnesses(table: TrainingBags, heads: int, hard: bool, asked: float | None) -> Predictor:
-    """The standard assumption; see :mod:`attsvm.sklearn.witness`.
-
-    A path leads down to a penalty that was asked for, which is then the only candidate.
+    Attributes:
+        adam: of the candidates.
+        folds: where the folds of a candidate are finished.
+        path: where they are at each penalty of a path of several heads or classes.
+        spread: of the random first weights of several heads, which must differ; of 0.1, 0.3 and 1
+            the one with which most of eight sets of two concepts were told apart.
+        end: where the final weights are.
+        alternations: most convex steps of hard pooling.
     """
-    rows, unit = table.scaled()
-    null = table.classes == 2
-    columns = heads if null else table.classes
-    problem = Witnesses(rows, table.bags.offsets, table.labels, columns, null)
-    first, parts, penalties = problem.start(table.seed, table.shares), table.folds, table.penalties
-    if asked is not None:
-        penalties = np.append(PENALTIES[asked < PENALTIES], asked)
-    tried = range(len(penalties))[0 if asked is None else -1 :]
 
-    def layer(theta: FloatArray) -> WitnessLayer:
-        return WitnessLayer(theta[:, :-1] / unit, CONSTANT * theta[:, -1], null, hard)
+    adam: AdamOptions
+    folds: PolishOptions
+    path: PolishOptions
+    end: PolishOptions
+    spread: float = 1.0
+    alternations: int = 20
 
-    def paths(shares: FloatArray, penalties: FloatArray) -> list[FloatArray]:
-        starts = [first]
-        if columns == 1:
-            starts += [
-                guessed_start(problem, shares, guess, FROM, table.iterations)
-                for guess in prototypes(problem, shares, GUESSES, table.seed)
+
+DEFAULT = WitnessOptions(
+    AdamOptions(),
+    PolishOptions(gap=1e-2, passes=8, descent=DescentOptions(100, 1e-6, noise=2e-7), heavy=32),
+    PolishOptions(gap=1e-5, passes=20),
+    PolishOptions(),
+)
+
+
+def fit_witnesses(
+    training: TrainingBags,
+    heads: int,
+    hard: bool,
+    penalty: float | None,
+    options: WitnessOptions = DEFAULT,
+) -> Predictor:
+    """The predictor of the standard assumption; see :mod:`attsvm.sklearn.witness`.
+
+    Args:
+        training: the bags.
+        heads: witnesses that a positive bag of two classes needs.
+        hard: whether the value of a bag is that of its best instance.
+        penalty: the only candidate; None for those of the bags.
+        options: of the descents.
+    """
+    search = _Search(training, heads, penalty, options)
+    if search.problem.columns == 1:
+        search.descend()
+    else:
+        search.follow_path()
+    place = search.choose()
+    theta, steps = search.finish(place, hard)
+    problem, fold_weights = search.problem, search.weights[place]
+    layer = WitnessLayer(
+        theta[:-1].T / problem.unit, CONSTANT * theta[-1], problem.null, hard, threshold=0.0
+    )
+    left_out = layer.joined(search.left_out[place])
+    if hard:
+        largest = problem.log_sums(fold_weights, largest=True)
+        left_out = layer.joined(_left_out(largest, search.folds))
+    if hard and problem.null:  # the largest score is less than the sum that the loss knows
+        judged = np.flatnonzero(~np.isnan(left_out[:, 0]))
+        values, labels = left_out[judged], training.labels[judged]
+        line = calibration(values, labels, shift=True, weights=training.weights[judged])
+        layer = replace(layer, threshold=-line.offset / line.slope)
+        left_out = left_out - layer.threshold
+    search.tick(search.total)
+    chosen = float(search.penalties[place])
+    return Predictor(layer, chosen, None, search.losses, left_out, steps, convex=False)
+
+
+class _Search:
+    """Candidates of all penalties, their folds beside each other.
+
+    Attributes:
+        weights: for each penalty ``(d + 1, F * G)``, of which the last fold leaves nothing out.
+        left_out: for each penalty ``(n, G)`` of bags by the folds that left them out.
+        losses: ``(P,)``: by which penalties were compared at last.
+    """
+
+    def __init__(
+        self, training: TrainingBags, heads: int, penalty: float | None, options: WitnessOptions
+    ) -> None:
+        null = training.classes == 2
+        columns = heads if null else training.classes
+        unit = training.moments.unit
+        self.problem = Witnesses(training.bags, training.labels, unit, columns, null)
+        self.training, self.options, self.folds = training, options, training.folds
+        self.penalties = training.penalties if penalty is None else np.array([penalty])
+        shares = [*map(training.fold_shares, self.folds), training.shares]
+        self.shares = np.column_stack(shares)
+        self.losses = np.zeros(len(self.penalties))
+        self.is_finished = np.zeros(len(self.penalties), dtype=np.bool_)
+        self.weights: list[FloatArray] = []
+        self.left_out: list[FloatArray] = []
+        self.total = options.adam.steps + len(self.penalties) + 1
+
+    def tick(self, done: int) -> None:
+        """Tell the progress."""
+        self.training.progress(done, self.total)
+
+    def descend(self) -> None:
+        """Steps 2 and 3: the better start of every penalty and fold."""
+        adam, problem = self.options.adam, self.problem
+        starts, penalties, folds = len(adam.rates), len(self.penalties), self.shares.shape[1]
+        each = penalties * folds
+        candidates = Candidates(
+            np.tile(self.shares, (1, starts * penalties)),
+            np.tile(np.repeat(self.penalties, folds), starts),
+            np.repeat(adam.rates, each),
+            np.repeat(adam.falls, each),
+        )
+
+        def tick(step: int) -> None:
+            if step % 50 == 0:
+                self.tick(step)
+
+        moments, seed = self.training.moments, self.training.seed
+        weights = stochastic_descent(problem, candidates, moments, seed, adam, tick)
+        sums = problem.log_sums(weights)
+        losses, _ = problem.losses(sums, self.training.labels)
+        squares = (weights * weights).sum(axis=0).reshape(starts * each, -1).sum(axis=1)
+        objective = np.einsum("nc,nc->c", candidates.shares, losses)
+        objective += 0.5 * candidates.penalty * squares
+        best = np.argmin(objective.reshape(starts, each), axis=0) * each + np.arange(each)
+        size, groups = len(weights), problem.columns
+        weights = weights.reshape(size, -1, groups)[:, best].reshape(size, penalties, -1)
+        sums = sums[:, best].reshape(len(sums), penalties, folds, groups)
+        self.weights = [np.ascontiguousarray(weights[:, p]) for p in range(penalties)]
+        self.left_out = [_left_out(sums[:, p], self.folds) for p in range(penalties)]
+
+    def follow_path(self) -> None:
+        """Step 3 of several heads or classes."""
+        path = self.penalties
+        if len(path) == 1:
+            path = np.append(PENALTIES[path[0] < PENALTIES], path)
+        weights = start_weights(self.problem, self.shares, self.training.seed, self.options.spread)
+        for k, penalty in enumerate(path):
+            self.tick(self.options.adam.steps * k // len(path))
+            polished = self._finished_folds(float(penalty), weights, self.options.path)
+            weights = polished.weights
+            if penalty in self.penalties:
+                self.weights.append(weights)
+                self.left_out.append(_left_out(polished.sums, self.folds))
+        self.is_finished[:] = True
+
+    def choose(self) -> int:
+        """Step 4: the place of the penalty with the least loss of bags left out."""
+        while True:
+            self.losses = self._compared()
+            place = int(np.argmin(self.losses))
+            if self.is_finished[place]:
+                return place
+            penalty = float(self.penalties[place])
+            polished = self._finished_folds(penalty, self.weights[place], self.options.folds)
+            self.weights[place] = polished.weights
+            self.left_out[place] = _left_out(polished.sums, self.folds)
+            self.is_finished[place] = True
+            self.tick(self.options.adam.steps + int(self.is_finished.sum()))
+
+    def _compared(self) -> FloatArray:
+        """``(P,)``: the losses of bags left out; after the slope of probabilities where even the
+        least is above that of knowing nothing, so that a penalty is not charged for values that are
+        too large.
+        """
+        judged = np.flatnonzero(~np.isnan(self.left_out[0][:, 0]))
+        labels, weights = self.training.labels[judged], self.training.weights[judged]
+        values = [left_out[judged] for left_out in self.left_out]
+        raw = np.array(
+            [
+                np.average(self.problem.losses(sums[:, None], labels)[0][:, 0], weights=weights)
+                for sums in values
             ]
-        return list(best_paths(problem, shares, penalties, starts, table.iterations))
+        )
+        layer = WitnessLayer(np.empty((0, 0)), np.empty(0), self.problem.null, hard=False)
+        lines = [calibration(layer.joined(sums), labels, False, weights) for sums in values]
+        if raw.min() <= lines[0].chance:
+            return raw
+        return np.array([line.loss for line in lines])
 
-    values = np.full((len(tried), len(table.labels), 1 if null else columns), np.nan)
-    for done, part in enumerate(parts):
-        table.progress(done, len(parts) + 1)
-        for k, theta in enumerate(paths(table.fold_shares(part), penalties)[tried.start :]):
-            read = layer(theta).read(table.bags.rows, table.bags.offsets, table.queries)
-            values[k, part.test] = read.values[part.test]
-    seen = np.unique(np.concatenate([fold.test for fold in parts]))
-    told = [
-        np.average(losses(found[seen], table.labels[seen])[0], weights=table.shares[seen])
-        for found in values
-    ]
-    best = int(np.argmin(told))
-    penalty = float(penalties[tried[best]])
-    start = paths(table.shares, penalties[: tried[best] + 1])[-1]
-    theta, steps = alternate(problem, table.shares, penalty, start, hard)
-    table.progress(len(parts) + 1, len(parts) + 1)
-    fitted = layer(theta)
-    if hard and null:  # the largest score is less than the sum that the loss knows
-        moved = calibration(values[best, seen], table.labels[seen], True, table.weights[seen])
-        fitted = replace(fitted, threshold=-moved.offset / moved.slope)
-    left_out = values[best] - fitted.threshold
-    return Predictor(fitted, penalty, None, np.array(told), left_out, steps, False)
+    def finish(self, place: int, hard: bool) -> tuple[FloatArray, list[ConvexStep]]:
+        """Step 5: weights ``(d + 1, G)`` fitted to all bags, and their certified convex steps."""
+        penalty, shares = float(self.penalties[place]), self.shares[:, -1:]
+        weights = self.weights[place][:, -self.problem.columns :]
+        if not hard:
+            polished = self._finished(penalty, weights, None)
+            return polished.weights, [_certified(polished)]
+        steps, before = [], None
+        for _ in range(self.options.alternations):
+            selected, gain = self.problem.selection_gain(weights, shares)
+            if before is not None and np.array_equal(selected, before):
+                break
+            polished = self._finished(penalty, weights, gain)
+            weights, before = polished.weights, selected
+            steps.append(_certified(polished))
+        return weights, steps
+
+    def _finished_folds(
+        self, penalty: float, weights: FloatArray, options: PolishOptions
+    ) -> Polished:
+        """All folds of a penalty, near their optima."""
+        penalties = np.full(self.shares.shape[1], penalty)
+        objective = Objective(self.problem, self.problem.losses, self.shares, penalties)
+        return polish(objective, weights, np.float32, self._fewer_rows(options))
+
+    def _finished(self, penalty: float, weights: FloatArray, gain: FloatArray | None) -> Polished:
+        """The last fold of a penalty at its optimum; or its convex step, whose selection has this
+        gain.
+        """
+        loss = self.problem.losses if gain is None else self.problem.convex_losses
+        objective = Objective(self.problem, loss, self.shares[:, -1:], np.array([penalty]), gain)
+        return polish(objective, weights, np.float64, self._fewer_rows(self.options.end))
+
+    def _fewer_rows(self, options: PolishOptions) -> PolishOptions:
+        """A pass keeps fewer heavy rows of shorter bags."""
+        quarter = self.problem.bags.offsets[-1] / self.problem.bags.n / 4
+        return replace(options, heavy=int(np.clip(quarter, 16, options.heavy)))
+
+
+def _left_out(sums: FloatArray, folds: list[Fold]) -> FloatArray:
+    """``(n, G)`` of ``(n, F, G)``: what each bag has in the folds that left it out, the mean where
+    they are several, ``nan`` where there is none.
+    """
+    total, count = np.zeros((len(sums), sums.shape[2])), np.zeros(len(sums))
+    for k, fold in enumerate(folds):
+        total[fold.test] += sums[fold.test, k]
+        count[fold.test] += 1.0
+    with np.errstate(invalid="ignore"):
+        return total / count[:, None]
+
+
+def _certified(polished: Polished) -> ConvexStep:
+    """The certificate of the only column."""
+    gap = float(polished.gap[0])
+    return ConvexStep(
+        "optimal" if gap <= TOLERANCE else "inaccurate",
+        float(polished.objective[0]),
+        gap,
+        float(polished.violation[0]),
+        polished.iterations,
+    )

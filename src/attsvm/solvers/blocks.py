@@ -45,8 +45,8 @@ _BYTES = 8  # of a float64
 
 @dataclass(frozen=True)
 class MemoryOptions:
-    """What :class:`RowsInBlocks` counts with. Copies and matrices are counted in the code of the
-    solvers; ``benchmarks/blocks.py`` compares them to measured memory.
+    """Sizes with which :class:`RowsInBlocks` counts memory. Copies and matrices are those of the
+    solvers' code; ``benchmarks/blocks.py`` compares them to measured memory.
     """
 
     default: str = "2GiB"

@@ -480,16 +480,37 @@ def _cancel(
     matrix = capped.programme.D[np.ix_(rows, entries)].T * share
     power = capped.pull_exponents[entries]
     for _ in range(rounds):
-        shape = p.D, p.Z, p.offsets
-        high, low, _ = sharp_adjoint(*shape, np.ldexp(dual.high, capped.dual_exponents))
-        second, second_low, _ = sharp_adjoint(*shape, np.ldexp(dual.low, capped.dual_exponents))
-        missed = target.copy()
-        for digits in (high, second, low, second_low):  # the larger ones first
-            missed -= np.ldexp(digits.reshape(-1)[entries], power)
+        multipliers = tuple(np.ldexp(digits, capped.dual_exponents) for digits in dual)
+        missed = adjoint_residual(p, multipliers, target, entries, power)
         change = np.zeros(p.m)
         change[rows] = share * _least_squares(matrix, missed)
         dual = dual.plus(change)
     return dual
+
+
+def adjoint_residual(
+    p: Programme,
+    dual: tuple[FloatArray, ...],
+    target: FloatArray,
+    entries: IntArray,
+    exponents: IntArray | int = 0,
+) -> FloatArray:
+    """``(k,)``: what the adjoint of multipliers lacks to a target on some entries, computed to
+    twice the digits.
+
+    Args:
+        p: the programme.
+        dual: multipliers ``(m,)``, or numbers that add up to them.
+        target: ``(k,)``.
+        entries: ``(k,)`` positions in the flat weights.
+        exponents: powers of two by which the adjoint is multiplied.
+    """
+    pulls = [sharp_adjoint(p.D, p.Z, p.offsets, digits) for digits in dual]
+    residual = target.copy()
+    for order in (0, 1):  # the larger digits first
+        for pull in pulls:
+            residual -= np.ldexp(pull[order].reshape(-1)[entries], exponents)
+    return residual
 
 
 def _least_squares(matrix: FloatArray, sides: FloatArray) -> FloatArray:

@@ -91,7 +91,7 @@ def max_margin(
     norm = as_norm(norm)
     _check_positive(slack=slack, tol=tol, max_seconds=max_seconds)
     if not isinstance(margins, PairMargins):
-        margins = _checked(margins)
+        margins = _check_margins(margins)
     elif not rows.needs_working_sets(margins):
         margins = margins.restricted(np.arange(margins.m))
     tol = norm.tolerance if tol is None else tol
@@ -310,24 +310,31 @@ def solve_all_rows(
     max_seconds: float | None,
     rough: bool = False,
 ) -> MarginSolution:
-    """The solution of one programme with all of its rows, at a scale near one, by the solver of its
-    norm.
+    """The solution of one programme with all of its rows.
+
+    1. Bring the programme to a scale near one.
+    2. Carry a warm start over to it.
+    3. Solve it by the solver of its norm; with equalities, as pairs of inequalities.
+    4. Bring the solution back to the scale of the caller.
     """
+    # 1. Scale.
     near = scaled(margins)
     penalty = None if slack is None else near.penalty(slack)
     request = Request(tol, penalty, None, max_seconds, rough=rough)
+    # 2. Warm start.
     if warm_start is not None:
         start = (
             start_from(margins, warm_start, slack)
             if isinstance(warm_start, MarginSolution)
-            else Start(_multipliers(margins, warm_start))
+            else Start(_check_multipliers(margins, warm_start))
         )
         dual = None if start is None else near.start(start.dual)
         if start is not None and dual is not None:
             unchanged = near.margins is margins  # at another scale the multipliers are start enough
             request = replace(request, warm_start=dual, warm_weights=start.W if unchanged else None)
-    near_norm = _simplest(norm, near.margins.shape)
-    solve = _solver_of(near_norm, slack is not None)
+    # 3. Solve.
+    near_norm = _simplest_norm(norm, near.margins.shape)
+    solve = _choose_solver(near_norm, slack is not None)
     solution = (
         equalities.solve(near.margins, near_norm, request, solve)
         if margins.equality is not None and margins.equalities.any()
@@ -335,12 +342,13 @@ def solve_all_rows(
     )
     if solution.geometry is not norm and solution.geometry != norm:
         solution = replace(solution, geometry=norm)
+    # 4. Restore.
     if near.margins is not margins:
         solution = restore_scale(solution, margins, near)
     return solution
 
 
-def _simplest(norm: Norm, shape: tuple[int, int]) -> Norm:
+def _simplest_norm(norm: Norm, shape: tuple[int, int]) -> Norm:
     """The norm of entries that a norm of rows is on weights of one row or one column; else the norm
     itself.
     """
@@ -354,7 +362,7 @@ def _is_polyhedral(norm: Norm) -> bool:
     return isinstance(norm, Lp) and norm.p in (1.0, math.inf)
 
 
-def _solver_of(norm: Norm, soft: bool) -> Solver:
+def _choose_solver(norm: Norm, soft: bool) -> Solver:
     """The solver of this norm, for soft or for hard margins."""
     if norm == Frobenius():
         return frobenius.solve
@@ -370,8 +378,8 @@ def _solver_of(norm: Norm, soft: bool) -> Solver:
     return splitting.solve
 
 
-def _checked(margins: Margins) -> Margins:
-    """The programme in float64, its arrays as they were when it was made."""
+def _check_margins(margins: Margins) -> Margins:
+    """The programme in float64, with arrays that fit and right-hand sides that are not negative."""
     check_arrays(margins)
     D, Z, rhs = margins.differences, margins.queries, margins.rhs
     if not D.dtype == Z.dtype == rhs.dtype == np.float64:
@@ -392,7 +400,8 @@ def _checked(margins: Margins) -> Margins:
     return margins
 
 
-def _multipliers(margins: Margins, start: ArrayLike) -> FloatArray:
+def _check_multipliers(margins: Margins, start: ArrayLike) -> FloatArray:
+    """``(m,)`` multipliers to start from, in float64 and not negative on inequalities."""
     dual = np.asarray(start, dtype=np.float64)
     if dual.shape != (margins.m,):
         raise InputError(

@@ -12,9 +12,9 @@ from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.solvers.proofs import farkas_residual
 
-_NAMED = 3  # demands spelled out in a message
+_NAMED = 3  # demands that a message spells out: more do not fit one line
 
-_NOBODY = {
+_VERDICT_OF_KIND = {
     "selection": "no weights select",
     "set": "no weights select",
     "ratio": "no weights split attention as asked over",
@@ -26,14 +26,14 @@ _NOBODY = {
 }
 
 # what a demand belongs to, where that is not a sequence
-_OWNER = {"position": "position", "class": "input", "support": "context", "order": ""}
+_OWNER_OF_KIND = {"position": "position", "class": "input", "support": "context", "order": ""}
 
 
-def sentence(solution: Any) -> str:
+def describe_solution(solution: Any) -> str:
     """The message of a :class:`attsvm.solvers.MarginSolution`: its status, and the numbers that it
     stands for.
     """
-    message = f"{solution.status}: {_about(solution)}"
+    message = f"{solution.status}: {_describe_status(solution)}"
     if solution.constraints is None:
         return message
     proof = "these rows prove it for all" if "infeasible" in solution.status else "proved for all"
@@ -42,9 +42,9 @@ def sentence(solution: Any) -> str:
     return f"{message}; {proof} {over}"
 
 
-def _about(solution: Any) -> str:
-    """What there is to say of a status."""
-    figures = (
+def _describe_status(solution: Any) -> str:
+    """The sentence for the status of a solution."""
+    numbers = (
         f"norm {solution.norm:.6g}, gap {solution.gap:.1e}, violation {solution.violation:.1e}"
     )
     margins = solution.margins
@@ -56,15 +56,15 @@ def _about(solution: Any) -> str:
                 else "no right-hand side is positive"
             )
             return f"{reason}, so the zero weights are the solution"
-        return f"{figures} ({_support(solution)} support it{_equal(margins)})"
+        return f"{numbers} ({_count_support(solution)} support it{_count_equalities(margins)})"
     if solution.status == "infeasible":
-        return contradiction(margins, solution.dual)
+        return describe_conflict(margins, solution.dual)
     if solution.status == "almost infeasible":
-        best = "no weights were found" if solution.gap == 1.0 else f"the best have {figures}"
+        weights = "no weights were found" if solution.gap == 1.0 else f"the best have {numbers}"
         terms = 1.0 / max(solution.farkas_residual(), 1e-300)
         return (
-            f"{contradiction(margins, solution.dual)}; weights that meet all margins hold terms"
-            f" {terms:.0e} times as large as a margin, and {best}"
+            f"{describe_conflict(margins, solution.dual)}; weights that meet all margins hold terms"
+            f" {terms:.0e} times as large as a margin, and {weights}"
         )
     if solution.reason is not None:
         return solution.reason
@@ -73,28 +73,33 @@ def _about(solution: Any) -> str:
             "neither weights that meet every margin nor a contradiction was found (violation"
             f" {solution.violation:.1e})"
         )
-    time = "more time or " if solution.out_of_time else ""
-    return f"the tolerance {solution.tol:.1e} was not reached ({figures}); allow {time}a larger tol"
+    more_time = "more time or " if solution.out_of_time else ""
+    return (
+        f"the tolerance {solution.tol:.1e} was not reached ({numbers}); allow {more_time}a larger"
+        " tol"
+    )
 
 
-def _support(solution: Any) -> str:
+def _count_support(solution: Any) -> str:
+    """Numbers of supporting and of all constraints, in words."""
     count = solution.constraints or solution.margins.m
     return f"{len(solution.support)} of {count} constraints"
 
 
-def _equal(margins: Margins) -> str:
+def _count_equalities(margins: Margins) -> str:
+    """Number of equalities in words; empty without any."""
     count = int(margins.equalities.sum())
     return f", {count} of them equalities" if count else ""
 
 
-def contradiction(margins: Margins, dual: FloatArray) -> str:
+def describe_conflict(margins: Margins, dual: FloatArray) -> str:
     """The sentence for a certificate ``dual``: what cannot be met, and the numbers of the proof."""
     rows = np.flatnonzero(dual)
     if len(rows) == 1:
-        return _impossible(margins, int(rows[0]))
-    demands = _demands(margins, rows)
+        return _describe_zero_row(margins, int(rows[0]))
+    demands = _describe_demands(margins, rows)
     unnamed = len(demands) - _NAMED
-    owner = _OWNER.get(margins.kind, "sequence")
+    owner = _OWNER_OF_KIND.get(margins.kind, "sequence")
     others = (
         f"those of {unnamed} more {owner}{'s' if unnamed > 1 else ''}"
         if owner
@@ -109,11 +114,11 @@ def contradiction(margins: Margins, dual: FloatArray) -> str:
     proof = (
         f"certificate over {len(rows)} constraints, residual {farkas_residual(margins, dual):.0e}"
     )
-    return f"{_NOBODY[margins.kind]} {what}{more}{together} ({proof})"
+    return f"{_VERDICT_OF_KIND[margins.kind]} {what}{more}{together} ({proof})"
 
 
-def _demands(margins: Margins, rows: IntArray) -> list[str]:
-    """What the rows ask for, each demand once: one per sequence, and one per row where rows are
+def _describe_demands(margins: Margins, rows: IntArray) -> list[str]:
+    """One description for each demand of the rows: one per sequence, and one per row where rows are
     arcs of an order, equalities last.
     """
     if margins.kind == "order":
@@ -125,15 +130,16 @@ def _demands(margins: Margins, rows: IntArray) -> list[str]:
             relation = "level with" if equal[c] else relation
             words.append(
                 f"token {int(margins.selected[i])} {relation} token"
-                f" {int(margins.token[c])}{_query(margins, i)}"
+                f" {int(margins.token[c])}{_name_query(margins, i)}"
             )
         return list(dict.fromkeys(words))
-    return [_demand(margins, int(i)) for i in np.unique(margins.sequence[rows])]
+    return [_describe_demand(margins, int(i)) for i in np.unique(margins.sequence[rows])]
 
 
-def _demand(margins: Margins, i: int) -> str:
+def _describe_demand(margins: Margins, i: int) -> str:
+    """Demand of sequence ``i`` in the words of its programme."""
     token = int(margins.selected[i])
-    number = _number(margins, i)
+    number = _sequence_number(margins, i)
     if margins.kind == "label":
         return f"token {token} of sequence {number}"
     if margins.kind in ("set", "ratio"):
@@ -148,19 +154,21 @@ def _demand(margins: Margins, i: int) -> str:
     return f"token {token} of sequence {number}"
 
 
-def _number(margins: Margins, i: int) -> int:
+def _sequence_number(margins: Margins, i: int) -> int:
+    """The number of sequence ``i`` in the programme of the caller."""
     return i if margins.numbers is None else int(margins.numbers[i])
 
 
-def _query(margins: Margins, i: int) -> str:
+def _name_query(margins: Margins, i: int) -> str:
+    """The query of sequence ``i``, where sequences come from a list of queries."""
     return "" if margins.origin is None else f" for query {int(margins.origin[i, 0])}"
 
 
-def _impossible(margins: Margins, c: int) -> str:
-    """One row that is zero and yet asks for a margin."""
+def _describe_zero_row(margins: Margins, c: int) -> str:
+    """The sentence for one row that is zero and yet asks for a margin."""
     i = int(margins.sequence[c])
     selected, rival = int(margins.selected[i]), int(margins.token[c])
-    silent, number = not margins.queries[i].any(), _number(margins, i)
+    silent, number = not margins.queries[i].any(), _sequence_number(margins, i)
     if margins.kind == "label":
         return f"token {selected} of sequence {number} is zero, so no head can give it its label"
     if margins.kind == "class" and silent:
@@ -168,7 +176,7 @@ def _impossible(margins: Margins, c: int) -> str:
     if margins.kind == "support" and silent:
         return f"the embedding of context {number} is zero, so its logits are all equal"
     if margins.kind == "order":
-        where = _query(margins, i)
+        where = _name_query(margins, i)
         if silent:
             return (
                 f"{where.removeprefix(' for ') or 'the query'} is zero, so no weights can put token"

@@ -1,4 +1,4 @@
-r"""What is known of certified weights: the residuals of their optimality conditions, their rank,
+r"""Checks of certified weights: the residuals of their optimality conditions, their rank,
 and whether they are the only ones.
 
 *Rank, nuclear norm.* Let :math:`M=A^\top\lambda/\|A^\top\lambda\|` have singular values
@@ -98,10 +98,10 @@ def residuals_of(
     """
     cap = np.inf if slack is None else slack
     room = margins(W) - margins.rhs + slacks
-    equal = margins.equalities
-    room[equal] = -np.abs(room[equal])
-    top = float(np.abs(dual).max(initial=0.0))
-    outside = max(float(-dual[~equal].min(initial=0.0)), float((dual - cap).max(initial=0.0)))
+    equalities = margins.equalities
+    room[equalities] = -np.abs(room[equalities])
+    largest = float(np.abs(dual).max(initial=0.0))
+    outside = max(float(-dual[~equalities].min(initial=0.0)), float((dual - cap).max(initial=0.0)))
     products = float((np.abs(dual) * np.abs(room)).max(initial=0.0))
     if slack is not None:
         products = max(products, float(((slack - dual) * slacks).max(initial=0.0)))
@@ -109,21 +109,22 @@ def residuals_of(
     return Residuals(
         stationarity=_stationarity(margins.adjoint(dual), W, norm, soft=slack is not None),
         primal=max(0.0, float((-room).max(initial=0.0))),
-        dual=outside / top if top > 0 else outside,
+        dual=outside / largest if largest > 0 else outside,
         complementarity=products / total if total > 0 else products,
     )
 
 
 def _stationarity(V: FloatArray, W: FloatArray, norm: Norm, *, soft: bool) -> float:
-    length = float(norm.value(W))
-    if length == 0.0:
+    """Distance from stationarity, see :class:`Residuals`; the size of ``V`` where ``W`` is zero."""
+    norm_of_W = float(norm.value(W))
+    if norm_of_W == 0.0:
         return float(np.abs(V).max(initial=0.0))
-    W = W / length  # divided before anything is squared
+    W = W / norm_of_W  # divided before anything is squared
     if norm == Frobenius():
-        return float(np.linalg.norm(W - V / length))
+        return float(np.linalg.norm(W - V / norm_of_W))
     size = float(norm.dual_value(V))
     if soft:
-        V, share = V / length, size / length
+        V, share = V / norm_of_W, size / norm_of_W
         return max(0.0, 0.5 + 0.5 * share * share - float(np.sum(V * W)))
     return max(0.0, 1.0 - float(np.sum(V / size * W))) if size > 0.0 else 1.0
 
@@ -136,33 +137,35 @@ class RankAndUniqueness(NamedTuple):
     unique: bool | None
 
 
-def check_rank_and_uniqueness(margins: Margins, found: Certificate, p: float) -> RankAndUniqueness:
+def check_rank_and_uniqueness(
+    margins: Margins, certificate: Certificate, p: float
+) -> RankAndUniqueness:
     """Numerical rank, its certified bound (nuclear) and uniqueness of a certified solution in the
     Schatten norm of exponent ``p``.
     """
-    values = singular_values(_unit(found.W))
+    values = singular_values(_unit(certificate.W))
     rank = int((values > RELATIVE * values[0]).sum())
     if p != 1.0:
         return RankAndUniqueness(rank, None, True if p < math.inf else None)
-    pulled = margins.adjoint(found.dual / found.dual.max(initial=0.0))
+    pulled = margins.adjoint(certificate.dual / certificate.dual.max(initial=0.0))
     left, mu, right = svd(_unit(pulled))
     pull, mu = float(mu[0] * np.abs(pulled).max()), mu / mu[0]
-    k = rank_bound(mu, found.error)
+    k = rank_bound(mu, certificate.error)
     if k is None:
         return RankAndUniqueness(rank, None, None)
-    rows = np.flatnonzero(found.dual > _CLEAR * found.dual.max())
-    least = _determined(margins, rows, left[:, :k], right[:k])
-    if least <= _INJECTIVE:
+    rows = np.flatnonzero(certificate.dual > _CLEAR * certificate.dual.max())
+    least_singular = _determined(margins, rows, left[:, :k], right[:k])
+    if least_singular <= _INJECTIVE:
         return RankAndUniqueness(rank, k, None)
-    shares = found.dual[rows] / found.dual.max() * margins.lengths[rows]
-    off, on = _distance(max(found.error, _ROUNDING), mu, k, pull / shares)
-    distance = (off + (on + len(rows) ** 0.5 * off) / least) * values.sum()
-    most = int((values + distance > RELATIVE * max(values[0] - distance, 0.0)).sum())
-    return RankAndUniqueness(rank, min(k, most), True)
+    shares = certificate.dual[rows] / certificate.dual.max() * margins.lengths[rows]
+    off_face, on_face = _distance(max(certificate.error, _ROUNDING), mu, k, pull / shares)
+    distance = (off_face + (on_face + len(rows) ** 0.5 * off_face) / least_singular) * values.sum()
+    most_values = int((values + distance > RELATIVE * max(values[0] - distance, 0.0)).sum())
+    return RankAndUniqueness(rank, min(k, most_values), True)
 
 
 def numerical_rank(W: FloatArray) -> int:
-    """How many singular values exceed ``RELATIVE`` of the largest."""
+    """Number of singular values that exceed ``RELATIVE`` of the largest."""
     values = singular_values(_unit(W))
     return int((values > RELATIVE * values[0]).sum())
 
@@ -192,7 +195,7 @@ def _determined(margins: Margins, rows: IntArray, left: FloatArray, right: Float
     return float(singular_values(written * np.where(i == j, 0.5, math.sqrt(0.5)))[-1])
 
 
-def _distance(gap: float, mu: FloatArray, k: int, held: FloatArray) -> tuple[float, float]:
+def _distance(gap: float, mu: FloatArray, k: int, pull_shares: FloatArray) -> tuple[float, float]:
     r"""How far two points with this gap can be apart, as shares of their norm: off the face, and on
     it beside what follows from that.
 
@@ -205,12 +208,12 @@ def _distance(gap: float, mu: FloatArray, k: int, held: FloatArray) -> tuple[flo
     tail = gap / (1.0 - float(mu[k])) if k < len(mu) else 0.0
     rest = gap + tail + 1.0 - float(mu[k - 1])
     return 2.0 * (2.0 * math.sqrt(2.0 * tail) + math.sqrt(2.0 * rest)), gap * float(
-        np.linalg.norm(held)
+        np.linalg.norm(pull_shares)
     )
 
 
 def singular_values(W: FloatArray) -> FloatArray:
-    """``(q,)``, falling."""
+    """Singular values of the weights, ``(q,)``, falling."""
     try:
         return np.asarray(np.linalg.svd(W, compute_uv=False), dtype=np.float64)
     except np.linalg.LinAlgError:
@@ -231,11 +234,13 @@ def svd(W: FloatArray, full_matrices: bool = False) -> tuple[FloatArray, FloatAr
 
 
 def _unit(W: FloatArray) -> FloatArray:
+    """The matrix divided by its largest entry."""
     top = float(np.abs(W).max(initial=0.0))
     return W / top if top > 0.0 else W
 
 
 def _unit_rows(rows: FloatArray) -> FloatArray:
+    """The rows divided by their lengths."""
     length = np.linalg.norm(_unit(rows), axis=1, keepdims=True)
     return _unit(rows) / np.where(length > 0.0, length, 1.0)
 
@@ -280,9 +285,9 @@ def unique_weights(solution: Any, p: float) -> bool | None:
         signs = np.sign(W)
         held = np.vstack([held, np.sign(margins.adjoint(dual))[~still]])
         moved = np.vstack([moved, signs[movable]])
-    if _independent(held):
+    if _are_independent(held):
         return True
-    return False if movable.any() and not _independent(moved) else None
+    return False if movable.any() and not _are_independent(moved) else None
 
 
 def _columns(solution: Any, rows: BoolArray, entries: BoolArray) -> FloatArray:
@@ -296,7 +301,8 @@ def _columns(solution: Any, rows: BoolArray, entries: BoolArray) -> FloatArray:
     return columns
 
 
-def _independent(columns: FloatArray) -> bool:
+def _are_independent(columns: FloatArray) -> bool:
+    """Whether the columns are linearly independent."""
     if columns.shape[1] == 0:
         return True
     if columns.shape[0] < columns.shape[1]:

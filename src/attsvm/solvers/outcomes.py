@@ -1,4 +1,4 @@
-"""What a solver is asked, and the solutions that it makes of what it finds."""
+"""Requests to a solver, and the solutions that are made of its certificates."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from attsvm.solvers.scaling import Scaling
 from attsvm.solvers.solution import MarginSolution, Status
 
 _SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as supporting
-# weights in which terms cancel to this many roundings over the tolerance may be beyond float64
-_BEYOND = 4.0
-_SMALL = 1e-6  # and the residual of a certificate is small whatever the tolerance
+# Weights in which terms cancel to this many roundings over the tolerance may be beyond float64.
+_CANCELLED_ROUNDINGS = 4.0
+_SMALL_RESIDUAL = 1e-6  # of a certificate of "almost infeasible", whatever the tolerance
 HOPELESS = 1e-3
 """Gap of ``almost infeasible`` Frobenius weights from which on no other norm is tried."""
 
@@ -31,7 +31,7 @@ def _now() -> float:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What the caller asked a solver for, after checking.
+    """A checked request to a solver.
 
     Attributes:
         tol: largest gap and violation of an ``optimal`` solution.
@@ -82,7 +82,7 @@ class Request:
 
 
 class Solver(Protocol):
-    """What a solver module offers as ``solve``."""
+    """The protocol of ``solve`` in a solver's module."""
 
     def __call__(self, margins: Margins, norm: Norm, request: Request) -> MarginSolution:
         """The solution in ``norm``, certified from ``margins``."""
@@ -90,37 +90,47 @@ class Solver(Protocol):
 
 def certified_solution(
     margins: Margins,
-    found: Certificate,
+    certificate: Certificate,
     request: Request,
     solver: str,
     iterations: int,
     constraints: int | None = None,
 ) -> MarginSolution:
-    """The solution of a certificate in the Frobenius norm, whose solutions are unique: ``optimal``
-    when gap and violation are within the tolerance, else ``inaccurate``. Of so many ``constraints``
-    in all ``margins`` may be a part.
+    """The solution of a certificate in the Frobenius norm, whose solutions are unique.
+
+    ``optimal`` when gap and violation are within the tolerance; ``almost infeasible`` when the
+    multipliers are near a contradiction, so that weights may be beyond float64; else
+    ``inaccurate``. ``constraints`` is the number of all rows where ``margins`` are a working set.
     """
     rhs = margins.rhs
-    slacks = np.zeros(margins.m) if request.slack is None else np.maximum(rhs - found.values, 0.0)
-    near = found.values <= np.where(rhs > 0, (1.0 + _SUPPORT) * rhs, _SUPPORT)
-    close: IntArray = (near if margins.equality is None else near | margins.equalities).nonzero()[0]
+    slacks = (
+        np.zeros(margins.m) if request.slack is None else np.maximum(rhs - certificate.values, 0.0)
+    )
+    is_met = certificate.values <= np.where(rhs > 0, (1.0 + _SUPPORT) * rhs, _SUPPORT)
+    supporting: IntArray = (
+        is_met if margins.equality is None else is_met | margins.equalities
+    ).nonzero()[0]
     status: Status = (
-        "optimal" if is_within_tolerance(found.error, found.rounding, request.tol) else "inaccurate"
+        "optimal"
+        if is_within_tolerance(certificate.error, certificate.rounding, request.tol)
+        else "inaccurate"
     )
     residual = math.inf
-    if status != "optimal" and request.slack is None and found.dual.any():
-        residual = farkas_residual(margins, found.dual)
-        if residual <= min(_BEYOND * float(np.finfo(np.float64).eps) / request.tol, _SMALL):
+    if status != "optimal" and request.slack is None and certificate.dual.any():
+        residual = farkas_residual(margins, certificate.dual)
+        if residual <= min(
+            _CANCELLED_ROUNDINGS * float(np.finfo(np.float64).eps) / request.tol, _SMALL_RESIDUAL
+        ):
             status = "almost infeasible"
     return MarginSolution(  # by position: names take as long again
         margins,
         status,
-        found.W,
-        found.norm,
-        found.dual,
-        found.gap,
-        found.violation,
-        close,
+        certificate.W,
+        certificate.norm,
+        certificate.dual,
+        certificate.gap,
+        certificate.violation,
+        supporting,
         request.tol,
         request.slack,
         slacks,
@@ -132,28 +142,28 @@ def certified_solution(
     )
 
 
-def restore_scale(found: MarginSolution, margins: Margins, near: Scaling) -> MarginSolution:
+def restore_scale(solution: MarginSolution, margins: Margins, scaling: Scaling) -> MarginSolution:
     """The solution of ``near.margins`` as the solution of ``margins``: gap and status are those of
     both.
 
     Raises:
         InputError: weights or multipliers that are not float64 numbers at the scale of ``margins``.
     """
-    slack = None if found.slack is None else math.ldexp(found.slack, near.multipliers)
-    if not found.has_weights:  # a certificate has no scale
+    slack = None if solution.slack is None else math.ldexp(solution.slack, scaling.multipliers)
+    if not solution.has_weights:  # a certificate has no scale
         return replace(
-            found, margins=margins, slack=slack, violation=float(np.abs(margins.rhs).max())
+            solution, margins=margins, slack=slack, violation=float(np.abs(margins.rhs).max())
         )
-    W, dual = near.restored(found.W, found.dual)
+    W, dual = scaling.restored(solution.W, solution.dual)
     return replace(
-        found,
+        solution,
         margins=margins,
         W=W,
-        norm=math.ldexp(found.norm, near.weights),
+        norm=math.ldexp(solution.norm, scaling.weights),
         dual=dual,
-        violation=math.ldexp(found.violation, near.sides),
+        violation=math.ldexp(solution.violation, scaling.sides),
         slack=slack,
-        slacks=np.ldexp(found.slacks, near.sides),
+        slacks=np.ldexp(solution.slacks, scaling.sides),
     )
 
 
@@ -177,7 +187,7 @@ def is_within_tolerance(
 def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     """Zero weights, optimal because no right-hand side is positive."""
     W = np.zeros(margins.shape)
-    close = np.flatnonzero(margins.rhs <= _SUPPORT)
+    supporting = np.flatnonzero(margins.rhs <= _SUPPORT)
     return MarginSolution(
         margins=margins,
         status="optimal",
@@ -186,7 +196,7 @@ def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolut
         dual=np.zeros(margins.m),
         gap=0.0,
         violation=0.0,
-        support=close,
+        support=supporting,
         tol=request.tol,
         slack=request.slack,
         slacks=np.zeros(margins.m),
@@ -217,7 +227,7 @@ def infeasible_solution(
     if proof is not None:
         dual = proof / np.abs(proof).max()
     else:
-        small = farkas_residual(margins, dual) <= _SMALL
+        small = farkas_residual(margins, dual) <= _SMALL_RESIDUAL
         status = "almost infeasible" if small else "inaccurate"
     return MarginSolution(
         margins=margins,

@@ -61,7 +61,7 @@ def margin_path(
             " selection_margins(data, tokens), or a list of them"
         )
     programmes = None if isinstance(margins, Margins) else list(margins)
-    norms = None if isinstance(norm, Norm | str) else [as_norm(each) for each in norm]
+    norms = None if isinstance(norm, Norm | str) else [as_norm(name) for name in norm]
     if programmes is None and norms is None:
         raise InputError(
             "margin_path was given one programme and one norm; give a list of one of them, or call"
@@ -73,15 +73,18 @@ def margin_path(
             " many of one as of the other"
         )
     steps = len(programmes if programmes is not None else norms or [])
-    found: list[MarginSolution] = []
+    solutions: list[MarginSolution] = []
     last: MarginSolution | None = None
     for k in range(steps):
-        here = margins if isinstance(margins, Margins) else margins[k]
-        by = norm if isinstance(norm, Norm | str) else norm[k]
         solution = max_margin(
-            here, by, slack=slack, tol=tol, warm_start=last, max_seconds=max_seconds
+            margins if isinstance(margins, Margins) else margins[k],
+            norm if isinstance(norm, Norm | str) else norm[k],
+            slack=slack,
+            tol=tol,
+            warm_start=last,
+            max_seconds=max_seconds,
         )
-        found.append(solution)
+        solutions.append(solution)
         if solution.status != "infeasible" and solution.gap < 1.0:
             last = solution
-    return found
+    return solutions

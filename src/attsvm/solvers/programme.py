@@ -29,10 +29,20 @@ from attsvm.native import address, library
 from attsvm.solvers.scaling import OutOfRangeError
 from attsvm.solvers.threads import all_threads
 
-_BLOCK = 256  # rows up to which sequences of one query are treated together
-_LARGE, _SHARES = 1 << 22, 8  # numbers in the differences from which a second core pays
-_RUNS = 4  # rows of a sequence from which its products of queries are not made for each
 _LARGEST_EXPONENT = 480  # weights within 2**480; their multipliers then stay within 2**960
+
+
+@dataclass(frozen=True)
+class ProgrammeOptions:
+    """How the rows of a programme are cut for loops over them."""
+
+    shared_entries: int = 1 << 22  # of the differences, from which a second core pays
+    shares: int = 8  # of loops over rows, so that none waits long for another; untuned
+    query_rows: int = 256  # up to which sequences of one query are treated together; untuned
+    sequence_rows: int = 4  # on average, from which products of queries are made once a sequence
+
+
+OPTIONS = ProgrammeOptions()
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +63,7 @@ class Programme:
         dual_exponent: ``(m,)``, ``dual = 2**dual_exponent * dual_hat``.
         opposite: ``(m,)`` the row :math:`-\hat a_c` with which row ``c`` makes an equality, -1 for
             none; ``None`` without equalities.
+        options: how the rows are cut for loops.
     """
 
     D: FloatArray
@@ -64,6 +75,7 @@ class Programme:
     weight_exponent: int
     dual_exponent: IntArray
     opposite: IntArray | None = None
+    options: ProgrammeOptions = OPTIONS
 
     @property
     def m(self) -> int:
@@ -87,7 +99,7 @@ class Programme:
 
     @cached_property
     def diagonal(self) -> FloatArray:
-        r""":math:`\|\hat a_c\|^2`."""
+        r"""Squared lengths :math:`\|\hat a_c\|^2`, ``(m,)``."""
         squares: FloatArray = (
             np.einsum("cd,cd->c", self.D, self.D)
             * np.einsum("nd,nd->n", self.Z, self.Z)[self.sequence]
@@ -95,27 +107,27 @@ class Programme:
         return squares
 
     def values(self, W: FloatArray) -> FloatArray:
-        r""":math:`(\langle\hat a_c, W\rangle)_c`."""
-        if self.D.size < _LARGE:
+        r"""Margins :math:`(\langle\hat a_c, W\rangle)_c` of the weights, ``(m,)``."""
+        if self.D.size < self.options.shared_entries:
             return row_values(self.D, self.offsets, self.Z @ W.T)
 
-        def part(first: int, last: int) -> FloatArray:
+        def values_of_share(first: int, last: int) -> FloatArray:
             rows, offsets = self.rows_of(first, last)
             return row_values(self.D[rows], offsets, self.Z[first:last] @ W.T)
 
-        return self._shared(part)
+        return self._run_shares(values_of_share)
 
     def adjoint(self, dual: FloatArray) -> FloatArray:
-        r""":math:`\sum_c\lambda_c\hat a_c`."""
-        if self.D.size < _LARGE:
-            return pulled(self.D, self.offsets, dual).T @ self.Z
+        r"""The sum :math:`\sum_c\lambda_c\hat a_c`, in the shape of weights."""
+        if self.D.size < self.options.shared_entries:
+            return pull_rows(self.D, self.offsets, dual).T @ self.Z
 
-        def part(first: int, last: int) -> FloatArray:
+        def pull_share(first: int, last: int) -> FloatArray:
             rows, offsets = self.rows_of(first, last)
-            return pulled(self.D[rows], offsets, dual[rows])
+            return pull_rows(self.D[rows], offsets, dual[rows])
 
-        columns = np.array_split(self._shared(part).T, _SHARES)
-        return np.concatenate(shared_out(lambda some: some @ self.Z, columns))
+        columns = np.array_split(self._run_shares(pull_share).T, self.options.shares)
+        return np.concatenate(shared_out(lambda block: block @ self.Z, columns))
 
     def rows_of(self, first: int, last: int) -> tuple[slice, IntArray]:
         """The rows of the blocks from ``first`` to before ``last``, and where those of each begin
@@ -124,10 +136,10 @@ class Programme:
         start = self.offsets[first]
         return slice(start, self.offsets[last]), self.offsets[first : last + 1] - start
 
-    def _shared(self, run: Callable[[int, int], FloatArray]) -> FloatArray:
+    def _run_shares(self, run: Callable[[int, int], FloatArray]) -> FloatArray:
         """``run(first, last)`` over shares of the blocks, on all cores."""
-        ends = np.linspace(0, len(self.Z), _SHARES + 1).astype(int).tolist()
-        return np.concatenate(shared_out(lambda part: run(*part), list(itertools.pairwise(ends))))
+        ends = np.linspace(0, len(self.Z), self.options.shares + 1).astype(int).tolist()
+        return np.concatenate(shared_out(lambda share: run(*share), list(itertools.pairwise(ends))))
 
     def gram(self, rows: IntArray) -> FloatArray:
         """Gram matrix of these rows, in Fortran order for LAPACK."""
@@ -136,7 +148,7 @@ class Programme:
         Z = self.Z[sequence[first]]
         with all_threads(len(D)):
             G = D @ D.T
-            if _RUNS * len(first) > len(rows):
+            if self.options.sequence_rows * len(first) > len(rows):
                 Z = self.Z[sequence]
                 G *= Z @ Z.T
             else:  # a sequence at a time: rows of one share their products of queries
@@ -165,7 +177,9 @@ class Programme:
         return clipped
 
     def cancelled(self, dual: FloatArray) -> FloatArray:
-        """The same ``adjoint`` with at most one of two opposite multipliers positive."""
+        """``(m,)`` multipliers with the same ``adjoint``, at most one of two opposite ones
+        positive.
+        """
         if self.opposite is None:
             return dual
         return dual - np.where(self.opposite >= 0, np.minimum(dual, dual[self.opposite]), 0.0)
@@ -186,7 +200,7 @@ class DualPoint(NamedTuple):
 
 
 def row_values(D: FloatArray, offsets: IntArray, moved: FloatArray) -> FloatArray:
-    """``(m,)``: ``D[c] . moved[i]`` for every row ``c`` of every sequence ``i``."""
+    """Products ``D[c] . moved[i]`` for every row ``c`` of every sequence ``i``, ``(m,)``."""
     count, of = len(offsets) - 1, address
     moved, values = np.ascontiguousarray(moved), np.empty(len(D))
     library.row_values(
@@ -199,8 +213,8 @@ def row_values(D: FloatArray, offsets: IntArray, moved: FloatArray) -> FloatArra
     return values
 
 
-def pulled(D: FloatArray, offsets: IntArray, dual: FloatArray) -> FloatArray:
-    """``(k, d_x)``: ``sum_c dual[c] D[c]`` over the rows of each sequence."""
+def pull_rows(D: FloatArray, offsets: IntArray, dual: FloatArray) -> FloatArray:
+    """Sums ``sum_c dual[c] D[c]`` over the rows of each sequence, ``(k, d_x)``."""
     count, of = len(offsets) - 1, address
     dual, sums = np.ascontiguousarray(dual), np.empty((count, D.shape[1]))
     library.pull_rows(
@@ -214,7 +228,7 @@ def pulled(D: FloatArray, offsets: IntArray, dual: FloatArray) -> FloatArray:
 
 
 def _exponents(rows: FloatArray) -> IntArray:
-    """``(m,)``: of the power of two that brings the norm of each row near one."""
+    """``(m,)`` exponents of the powers of two that bring the norm of each row near one."""
     exponents = np.empty(len(rows), dtype=np.int64)
     library.row_exponents(
         address(rows, np.float64, *rows.shape),
@@ -225,15 +239,15 @@ def _exponents(rows: FloatArray) -> IntArray:
 
 
 def explicit_rows(p: Programme, rows: IntArray) -> FloatArray:
-    """``(k, dof)``: the rows written out, for systems small enough to hold them."""
+    """The rows written out, ``(k, dof)``, for systems small enough to hold them."""
     D, Z = p.D[rows], p.Z[p.sequence[rows]]
     written: FloatArray = (D[:, :, None] * Z[:, None, :]).reshape(len(rows), p.dof)
     return written
 
 
 def empty_rows(margins: Margins) -> BoolArray:
-    """Rows whose difference or query is exactly zero: their margin is 0 whatever the weights
-    are.
+    """``(m,)``: whether the difference or the query of a row is exactly zero, so that its margin is
+    0 whatever the weights are.
     """
     silent: BoolArray = np.logical_not(np.any(margins.queries, axis=1))
     equal: BoolArray = np.logical_not(np.any(margins.differences, axis=1))
@@ -241,18 +255,28 @@ def empty_rows(margins: Margins) -> BoolArray:
 
 
 def equilibrate(
-    margins: Margins, slack: float | None, opposite: IntArray | None = None
+    margins: Margins,
+    slack: float | None,
+    opposite: IntArray | None = None,
+    options: ProgrammeOptions = OPTIONS,
 ) -> Programme:
     """The programme with rows of one size.
+
+    1. Divide differences and queries by powers of two of their sizes.
+    2. Divide right-hand sides by those of their rows, then all by one more.
+    3. Scale the caps of multipliers to match.
+    4. Merge neighbouring sequences of one query.
 
     Raises:
         OutOfRangeError: differences times queries leave the range in which weights and multipliers
             are float64 numbers.
     """
-    D, d_exponent = unit_rows(margins.differences)
-    Z, z_exponent = unit_rows(margins.queries)
+    # 1. Rows.
+    D, d_exponent = equilibrate_rows(margins.differences, options)
+    Z, z_exponent = equilibrate_rows(margins.queries, options)
     sequence = margins.sequence
     row_exponent = -(d_exponent + z_exponent[sequence])
+    # 2. Right-hand sides.
     mantissa, exponent = np.frexp(margins.rhs)
     exponent = exponent.astype(np.int64) + row_exponent
     positive = margins.rhs > 0
@@ -269,50 +293,61 @@ def equilibrate(
             " tokens or the query of each sequence by their own size"
         )
     b = np.where(margins.rhs != 0, np.ldexp(mantissa, exponent - weight_exponent), 0.0)
+    # 3. Caps.
     cap = (
         np.full(margins.m, np.inf)
         if slack is None
         else np.ldexp(np.full(margins.m, slack), -dual_exponent)
     )
-    Z, offsets = _blocks(Z, np.array(margins.offsets, dtype=np.int64), z_exponent)
+    # 4. Queries.
+    offsets = np.array(margins.offsets, dtype=np.int64)
+    Z, offsets = _merge_queries(Z, offsets, z_exponent, options.query_rows)
     sequence = np.repeat(np.arange(len(Z)), np.diff(offsets))
-    return Programme(D, Z, offsets, sequence, b, cap, weight_exponent, dual_exponent, opposite)
+    return Programme(
+        D, Z, offsets, sequence, b, cap, weight_exponent, dual_exponent, opposite, options
+    )
 
 
-def _blocks(Z: FloatArray, offsets: IntArray, exponent: IntArray) -> tuple[FloatArray, IntArray]:
+def _merge_queries(
+    Z: FloatArray, offsets: IntArray, exponent: IntArray, query_rows: int
+) -> tuple[FloatArray, IntArray]:
     """Queries and offsets with neighbours of equal queries made one block, up to a size.
 
     Token-priority graphs have a sequence per query and winner, but only as many queries as tokens.
     """
-    new = np.ones(len(Z), dtype=np.bool_)
-    new[1:] = (
+    is_first = np.ones(len(Z), dtype=np.bool_)
+    is_first[1:] = (
         (Z[1:] != Z[:-1]).any(axis=1)
         | (exponent[1:] != exponent[:-1])
-        | (offsets[2:] // _BLOCK != offsets[1:-1] // _BLOCK)
+        | (offsets[2:] // query_rows != offsets[1:-1] // query_rows)
     )
-    first = np.flatnonzero(new)
+    first = np.flatnonzero(is_first)
     if len(first) == len(Z):
         return Z, offsets
     return np.ascontiguousarray(Z[first]), np.append(offsets[first], offsets[-1])
 
 
-def unit_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+def equilibrate_rows(
+    rows: FloatArray, options: ProgrammeOptions = OPTIONS
+) -> tuple[FloatArray, IntArray]:
     """Rows divided by a power of two of their size, and the exponents."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     unit, exponent = np.empty_like(rows), np.empty(len(rows), dtype=np.int64)
 
-    def part(some: slice) -> None:
-        exponent[some] = powers = _exponents(rows[some])
+    def scale_share(share: slice) -> None:
+        exponent[share] = powers = _exponents(rows[share])
         if (np.abs(powers) < 1000).all():
-            np.multiply(rows[some], np.ldexp(1.0, -powers)[:, None], out=unit[some])
+            np.multiply(rows[share], np.ldexp(1.0, -powers)[:, None], out=unit[share])
         else:
-            np.ldexp(rows[some], -powers[:, None], out=unit[some])
+            np.ldexp(rows[share], -powers[:, None], out=unit[share])
 
-    if rows.size < _LARGE:
-        part(slice(None))
+    if rows.size < options.shared_entries:
+        scale_share(slice(None))
     else:
-        ends = np.linspace(0, len(rows), _SHARES + 1).astype(int).tolist()
-        shared_out(part, [slice(*each) for each in itertools.pairwise(ends)])
+        ends = np.linspace(0, len(rows), options.shares + 1).astype(int).tolist()
+        shared_out(
+            scale_share, [slice(*ends_of_share) for ends_of_share in itertools.pairwise(ends)]
+        )
     return unit, exponent
 
 

@@ -77,7 +77,7 @@ SubsetSolver = Callable[[Margins, float, FloatArray | None, float | None], Margi
 
 
 class ScanRequest(NamedTuple):
-    """What one pass over all rows is to compute, and which rows it hands over.
+    """Instructions for one pass over all rows: weights, and which rows to hand over.
 
     Attributes:
         W: ``(d_x, d_z)`` weights; ``None`` for the sum of the rows themselves.
@@ -128,7 +128,7 @@ class RowSubset:
 
 
 class ScanResult(NamedTuple):
-    """What one pass over all rows has computed of the weights.
+    """Result of one pass over all rows.
 
     Attributes:
         least_ratio: smallest ratio of a margin to its right-hand side, where that is positive;

@@ -27,7 +27,7 @@ _RECORD = "record"
 
 
 def save(solution: Any, path: str | Path) -> None:
-    """See :meth:`attsvm.MarginSolution.save`."""
+    """Write a solution; see :meth:`attsvm.MarginSolution.save`."""
     arrays: dict[str, Any] = {}
     record: dict[str, Any] = {"format": FORMAT, "geometry": solution.geometry.name}
     if parse_norm(solution.geometry.name) != solution.geometry:
@@ -35,9 +35,10 @@ def save(solution: Any, path: str | Path) -> None:
             f"the norm {solution.geometry!r} has no name that gives it back, so the solution cannot"
             " be saved"
         )
-    for prefix, part in (("", solution), ("margins.", solution.margins)):
-        for field in fields(part):
-            value = getattr(part, field.name)
+    # Arrays under their names, everything else in one record of JSON.
+    for prefix, holder in (("", solution), ("margins.", solution.margins)):
+        for field in fields(holder):
+            value = getattr(holder, field.name)
             if field.name in ("geometry", "margins"):
                 continue
             if isinstance(value, np.ndarray):
@@ -49,7 +50,7 @@ def save(solution: Any, path: str | Path) -> None:
 
 
 def load(path: str | Path, solution: Callable[..., Solution]) -> Solution:
-    """See :meth:`attsvm.MarginSolution.load`; ``solution`` is its class."""
+    """Read a solution; see :meth:`attsvm.MarginSolution.load`. ``solution`` is its class."""
     arrays = load_arrays(path)
     try:
         record = json.loads(np.asarray(arrays.pop(_RECORD), dtype=np.uint8).tobytes())
@@ -58,15 +59,15 @@ def load(path: str | Path, solution: Callable[..., Solution]) -> Solution:
         message = record.pop("message", "")  # of older files: now the fields make it
         if message and record["solver"] == "none":
             record["reason"] = message.partition(": ")[2]
-        parts: dict[str, Any] = {**record, **arrays}
+        values: dict[str, Any] = {**record, **arrays}
         programme = {
-            name.removeprefix("margins."): parts.pop(name)
-            for name in [name for name in parts if name.startswith("margins.")]
+            name.removeprefix("margins."): values.pop(name)
+            for name in [name for name in values if name.startswith("margins.")]
         }
         return solution(
             margins=Margins(**programme),
-            geometry=parse_norm(parts.pop("geometry")),
-            **parts,
+            geometry=parse_norm(values.pop("geometry")),
+            **values,
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
@@ -76,5 +77,5 @@ def load(path: str | Path, solution: Callable[..., Solution]) -> Solution:
 
 
 def _plain(value: Any) -> Any:
-    """The same number as Python's own."""
+    """The value as a number of Python where it is one of NumPy."""
     return value.item() if isinstance(value, np.generic) else value

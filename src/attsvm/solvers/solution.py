@@ -13,7 +13,7 @@ from attsvm.base.presentation import cell, plot
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.norms import Frobenius, Norm
-from attsvm.solvers.messages import sentence
+from attsvm.solvers.messages import describe_solution
 from attsvm.solvers.optimality_checks import Residuals, residuals_of
 from attsvm.solvers.proofs import farkas_residual, lower_bound
 from attsvm.solvers.saving import load, save
@@ -156,7 +156,7 @@ class MarginSolution:
         """One sentence for a person: status, norm, gap, violation and support, or what contradicts
         what, as the other fields have it.
         """
-        return sentence(self)
+        return describe_solution(self)
 
     @property
     def has_weights(self) -> bool:
@@ -173,7 +173,7 @@ class MarginSolution:
         return 0.0 if self.norm == np.inf or self.norm == 0.0 else 1.0 / self.norm
 
     def support_tokens(self) -> IntArray:
-        """``(k, 2)``: sequence and token of each constraint in :attr:`support`, by falling
+        """Sequence and token of each constraint in :attr:`support`, ``(k, 2)``, by falling
         multiplier.
         """
         order = self.support[np.argsort(-np.abs(self.dual[self.support]), kind="stable")]
@@ -182,6 +182,7 @@ class MarginSolution:
 
     @property
     def _numbers(self) -> IntArray:
+        """Numbers of the sequences, ``(n,)``."""
         numbers = self.margins.numbers
         return np.arange(self.margins.n) if numbers is None else numbers
 
@@ -230,7 +231,7 @@ class MarginSolution:
         return residuals_of(near.margins, near.geometry, near.W, near.dual, near.slack, near.slacks)
 
     def near(self) -> MarginSolution:
-        """The same solution at a scale near one, where squares and products stay within float64;
+        """The solution at a scale near one, where squares and products stay within float64;
         see :mod:`attsvm.solvers.scaling`.
         """
         near = scaled(self.margins)
@@ -251,14 +252,14 @@ class MarginSolution:
         )
 
     def farkas_residual(self) -> float:
-        """See :func:`attsvm.solvers.proofs.farkas_residual`: how far ``dual`` is from
-        a contradiction, relative to its own terms; at rounding level when ``infeasible``.
+        """How far ``dual`` is from a contradiction, relative to its own terms; at rounding level
+        when ``infeasible``. See :func:`attsvm.solvers.proofs.farkas_residual`.
         """
         return farkas_residual(self.margins, self.dual)
 
     def conflict(self) -> IntArray:
-        """``(k, 3)``: sequence, its selected token and the rival token of every constraint in the
-        contradiction, by falling multiplier.
+        """Sequence, its selected token and the rival token of every constraint in the
+        contradiction, ``(k, 3)``, by falling multiplier.
 
         At most ``d_x d_z + 1`` rows. Empty when the status is neither ``infeasible`` nor ``almost
         infeasible``.

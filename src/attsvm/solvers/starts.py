@@ -17,7 +17,7 @@ from attsvm.solvers.solution import MarginSolution
 
 
 class Start(NamedTuple):
-    """Where a solver starts: multipliers, and what else is known.
+    """Multipliers, and weights if known, that a solver starts from.
 
     Attributes:
         dual: ``(m,)`` multipliers of the new programme.
@@ -32,48 +32,53 @@ def start_from(margins: Margins, earlier: MarginSolution, slack: float | None) -
     """The start that an earlier solution gives for ``margins``; ``None`` when it has no weights to
     give.
 
-    The multipliers of hard margins, which mean the same at any scale, get the scale that is best
-    for the Frobenius norm.
+    1. Match the rows, and give each the multiplier that it had.
+    2. Make the multipliers of inequalities positive.
+    3. Scale those of hard margins, which mean the same at any scale, as is best for the Frobenius
+       norm.
 
     Raises:
         InputError: another number of sequences, or weights of another shape.
     """
-    old = earlier.margins
-    if old.n != margins.n or old.shape != margins.shape:
+    earlier_margins = earlier.margins
+    if earlier_margins.n != margins.n or earlier_margins.shape != margins.shape:
         raise InputError(
-            f"warm_start solves {old.n} sequences with weights {old.shape}; the programme has"
-            f" {margins.n} sequences with weights {margins.shape}; start from a solution of the"
-            " same sequences"
+            f"warm_start solves {earlier_margins.n} sequences with weights"
+            f" {earlier_margins.shape}; the programme has {margins.n} sequences with weights"
+            f" {margins.shape}; start from a solution of the same sequences"
         )
     if earlier.status == "infeasible" or not earlier.norm > 0.0:
         return None
-    same = (
-        old.m == margins.m
-        and np.array_equal(old.offsets, margins.offsets)
-        and np.array_equal(old.token, margins.token)
-        and np.array_equal(old.selected, margins.selected)
+    # 1. Rows.
+    same_rows = (
+        earlier_margins.m == margins.m
+        and np.array_equal(earlier_margins.offsets, margins.offsets)
+        and np.array_equal(earlier_margins.token, margins.token)
+        and np.array_equal(earlier_margins.selected, margins.selected)
     )
-    dual = earlier.dual if same else _matched(margins, old, earlier.dual)
-    # An equality of one programme may be an inequality of the other.
+    dual = earlier.dual if same_rows else _match_rows(margins, earlier_margins, earlier.dual)
+    # 2. An equality of one programme may be an inequality of the other.
     dual = np.where(margins.equalities, dual, np.maximum(dual, 0.0))
+    # 3. Scale.
     pull = margins.adjoint(dual)
-    top, bottom = float(margins.rhs @ dual), float(np.sum(pull * pull))
-    if slack is None and top > 0.0 and 0.0 < bottom < np.inf:
-        dual = dual * (top / bottom)
+    linear, square = float(margins.rhs @ dual), float(np.sum(pull * pull))
+    if slack is None and linear > 0.0 and 0.0 < square < np.inf:
+        dual = dual * (linear / square)
     return Start(dual, earlier.W) if dual.any() else None
 
 
-def _matched(margins: Margins, old: Margins, dual: FloatArray) -> FloatArray:
+def _match_rows(margins: Margins, old: Margins, dual: FloatArray) -> FloatArray:
     """Multipliers of the rows that both programmes have, zero for others."""
-    keys, rows = np.unique(_keys(old), axis=0, return_index=True)
-    wanted = _keys(margins)
-    both, position = np.unique(np.concatenate([keys, wanted]), axis=0, return_inverse=True)
-    of_key = np.zeros(len(both))
-    of_key[position.reshape(-1)[: len(keys)]] = dual[rows]
-    matched: FloatArray = of_key[position.reshape(-1)[len(keys) :]]
+    keys, rows = np.unique(_row_keys(old), axis=0, return_index=True)
+    new_keys = _row_keys(margins)
+    all_keys, position = np.unique(np.concatenate([keys, new_keys]), axis=0, return_inverse=True)
+    dual_of_key = np.zeros(len(all_keys))
+    dual_of_key[position.reshape(-1)[: len(keys)]] = dual[rows]
+    matched: FloatArray = dual_of_key[position.reshape(-1)[len(keys) :]]
     return matched
 
 
-def _keys(margins: Margins) -> IntArray:
+def _row_keys(margins: Margins) -> IntArray:
+    """``(m, 3)``: sequence, selected token and rival token of each row."""
     sequence = margins.sequence
     return np.stack([sequence, margins.selected[sequence], margins.token], axis=1).astype(np.int64)

@@ -13,42 +13,74 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 
 from attsvm.base.thread_limits import lifted, one_thread, thread_pools
 
-_FEW = 320  # rows of programmes that one compiled call takes whole
-_LARGE = 1 << 30  # rows times the rows that can be active from which factorisations may be large
-_MANY = 1500  # rows from which one pays
-# OpenBLAS takes one thread for products of matrices with so few multiplications, and for products
-# with a vector of matrices with so few numbers
-_MULTIPLICATIONS, _NUMBERS = 1 << 18, 9000
-_here = threading.local()
+
+@dataclass(frozen=True)
+class ThreadOptions:
+    """Sizes from which threads pay, on machines of two to sixteen cores
+    (``benchmarks/solve_threads.py``).
+    """
+
+    # OpenBLAS takes one thread below these, as its sources say
+    matrix_multiplications: int = 1 << 18  # in a product of matrices
+    matrix_numbers: int = 9000  # of a matrix that is multiplied with a vector
+    compiled_rows: int = 320  # of programmes that one compiled call solves, without SciPy's BLAS
+    large_programme: int = 1 << 30  # rows times the rows that can be active
+    large_factorisation: int = 1500  # rows, in a large programme
+
+
+class _OfThisThread(threading.local):
+    """Size and options of the programme that a thread solves."""
+
+    is_large = False
+    options = ThreadOptions()
+
+
+_this_thread = _OfThisThread()
+
+
+@contextmanager
+def thread_options(options: ThreadOptions) -> Iterator[None]:
+    """Other sizes for the programmes that this thread solves inside the block."""
+    before, _this_thread.options = _this_thread.options, options
+    try:
+        yield
+    finally:
+        _this_thread.options = before
 
 
 def threads_that_pay(rows: int, unknowns: int) -> AbstractContextManager[None]:
     """One thread of BLAS in this block, but for :func:`all_threads` where the programme of so many
     rows and unknowns is large; as before after it.
     """
-    if rows * unknowns <= _NUMBERS and rows**2 * unknowns <= _MULTIPLICATIONS:
+    options = _this_thread.options
+    if (
+        rows * unknowns <= options.matrix_numbers
+        and rows**2 * unknowns <= options.matrix_multiplications
+    ):
         return nullcontext()
-    return _one_but_for_large(rows, unknowns)
+    return _limit_threads(rows, unknowns, options)
 
 
 @contextmanager
-def _one_but_for_large(rows: int, unknowns: int) -> Iterator[None]:
-    before = getattr(_here, "large", False)
-    _here.large = rows * min(rows, unknowns) >= _LARGE
+def _limit_threads(rows: int, unknowns: int, options: ThreadOptions) -> Iterator[None]:
+    """One thread of BLAS, and a note whether the programme is large."""
+    before = _this_thread.is_large
+    _this_thread.is_large = rows * min(rows, unknowns) >= options.large_programme
     try:
-        with one_thread(scipy=rows > _FEW):  # smaller ones may do without SciPy's
+        with one_thread(scipy=rows > options.compiled_rows):
             yield
     finally:
-        _here.large = before
+        _this_thread.is_large = before
 
 
 def all_threads(rows: int) -> AbstractContextManager[None]:
     """The threads of BLAS that the process has, for a factorisation of so many rows, where the
     programme that this thread solves is large.
     """
-    if rows < _MANY or not getattr(_here, "large", False):
+    if rows < _this_thread.options.large_factorisation or not _this_thread.is_large:
         return nullcontext()
     return lifted(*thread_pools("blas", scipy=False))

@@ -13,26 +13,44 @@ need none, whose last digits are small, too (:func:`cancelled`).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins
+from attsvm.solvers.columns import adjoint_residual
 from attsvm.solvers.lattice import nearest_combination, shift_bits, to_scaled_integers
 from attsvm.solvers.programme import Programme
-from attsvm.solvers.proofs import sharp_adjoint
 
-_APART = 7  # exponents by which columns may differ, and nothing is done
-_ROUNDS = 3  # in which rows and columns are brought to one size in turn
-_EPS = float(np.finfo(np.float64).eps)
-_HEAVY = 1e-6  # share of the largest multiplier from which one has no digits for what is left over
-_DIGITS = 40  # rows whose last digits are chosen together
-_ROOM = 0.2  # share by which a small multiplier may change, so that its sign is safe
-_BITS = 36  # of a multiplier that are looked at together
-_POINT = 64  # binary digits behind the point with which a lattice is written in integers
-_PASSES = 3  # of cancelling what is left over
+
+@dataclass(frozen=True)
+class UnitOptions:
+    """Numbers of this module; chosen on random programmes with features in units up to 1e12 apart.
+
+    Attributes:
+        near: exponents by which columns may differ, and nothing is done.
+        rounds: in which rows and columns are brought to one size in turn.
+        heavy: share of the largest multiplier from which one has no digits for what is left over.
+        passes: of cancelling what is left over.
+        together: multipliers whose last digits are chosen together, at most.
+        room: share by which a small multiplier may change, so that its sign is safe.
+        bits: of a multiplier that are looked at together.
+        point: binary digits behind the point with which a lattice is written in integers.
+    """
+
+    near: int = 7
+    rounds: int = 3
+    heavy: float = 1e-6
+    passes: int = 3
+    together: int = 40
+    room: float = 0.2
+    bits: int = 36
+    point: int = 64
+
+
+UNITS = UnitOptions()
 
 
 class Even(NamedTuple):
@@ -61,48 +79,50 @@ class Even(NamedTuple):
         return np.ldexp(W, -self.powers) if self.uneven else W
 
 
-def evened(margins: Margins) -> Even:
+def evened(margins: Margins, options: UnitOptions = UNITS) -> Even:
     """The programme with columns of one size, if they are far apart."""
-    D, left = _even(margins.differences)
-    Z, right = _even(margins.queries)
+    D, left = _even_columns(margins.differences, options)
+    Z, right = _even_columns(margins.queries, options)
     powers = left[:, None] + right
     if not (left.any() or right.any()):
         return Even(margins, np.zeros_like(powers))
     return Even(replace(margins, differences=D, queries=Z), powers)
 
 
-def _even(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+def _even_columns(rows: FloatArray, options: UnitOptions) -> tuple[FloatArray, IntArray]:
     """Rows divided column by column by powers of two, and the exponents; as they are where these
     are near each other.
     """
-    none = np.zeros(rows.shape[1], dtype=np.int64)
     largest = np.maximum(rows.max(axis=0, initial=0.0), -rows.min(axis=0, initial=0.0))
-    some = largest > 0.0
-    if not some.any() or largest[some].max() <= 2.0**_APART * largest[some].min():
-        return rows, none
-    sizes, total = np.abs(rows), none.copy()
-    for _ in range(_ROUNDS):
-        sizes = np.ldexp(sizes, -_exponents(sizes.max(axis=1))[:, None])
-        columns = _exponents(sizes.max(axis=0))
+    is_used = largest > 0.0
+    exponents = np.zeros(rows.shape[1], dtype=np.int64)
+    if not is_used.any() or largest[is_used].max() <= 2.0**options.near * largest[is_used].min():
+        return rows, exponents
+    sizes = np.abs(rows)
+    for _ in range(options.rounds):
+        sizes = np.ldexp(sizes, -_exponents_of(sizes.max(axis=1))[:, None])
+        columns = _exponents_of(sizes.max(axis=0))
         sizes = np.ldexp(sizes, -columns)
-        total += columns
-    total = np.where(some, total - total[some].min(), 0)
-    return np.ldexp(rows, -total), total
+        exponents += columns
+    exponents = np.where(is_used, exponents - exponents[is_used].min(), 0)
+    return np.ldexp(rows, -exponents), exponents
 
 
-def _exponents(sizes: FloatArray) -> IntArray:
-    found: IntArray = np.where(sizes > 0.0, np.frexp(sizes)[1], 0).astype(np.int64)
-    return found
+def _exponents_of(sizes: FloatArray) -> IntArray:
+    """Exponents of the powers of two above sizes; 0 for zero."""
+    exponents: IntArray = np.where(sizes > 0.0, np.frexp(sizes)[1], 0).astype(np.int64)
+    return exponents
 
 
 def cancelled(
     p: Programme,
     dual: FloatArray,
     aim: FloatArray,
-    entries: BoolArray,
-    fine: BoolArray,
+    matters: BoolArray,
+    is_fine: BoolArray,
     least: FloatArray,
-    held: BoolArray,
+    is_held: BoolArray,
+    options: UnitOptions = UNITS,
 ) -> FloatArray:
     """Multipliers near ``dual`` whose adjoint on some entries is ``aim`` to more digits than large
     multipliers have.
@@ -116,32 +136,36 @@ def cancelled(
         p: the programme, with columns of one size.
         dual: ``(m,)``, of any sign where ``least`` is zero.
         aim: ``(d_x, d_z)``.
-        entries: ``(d_x, d_z)`` where the aim matters.
-        fine: ``(d_x, d_z)`` those of them that ask for more digits.
+        matters: ``(d_x, d_z)`` entries where the aim matters.
+        is_fine: ``(d_x, d_z)`` those of them that ask for more digits.
         least: ``(m,)`` size of multipliers that cost nothing.
-        held: ``(m,)`` multipliers that stay.
+        is_held: ``(m,)`` multipliers that stay.
+        options: numbers of this module.
     """
 
-    def improved(dual: FloatArray, rows: IntArray, sizes: FloatArray, some: IntArray) -> FloatArray:
-        left = residual(p, dual, aim, some)
-        moves = (_written(p, rows, some) * sizes[:, None]).T
-        change = np.linalg.lstsq(moves, left, rcond=None)[0]
+    def corrected(
+        dual: FloatArray, rows: IntArray, sizes: FloatArray, entries: IntArray
+    ) -> FloatArray:
+        """Multipliers changed in these rows, relative to ``sizes``, towards the aim."""
+        residual = adjoint_residual(p, (dual,), aim.reshape(-1)[entries], entries)
+        moves = (_entries_of_rows(p, rows, entries) * sizes[:, None]).T
+        change = np.linalg.lstsq(moves, residual, rcond=None)[0]
         if not np.abs(change).max(initial=0.0) < 1.0:
             return dual
         better = dual.copy()
         better[rows] += change * sizes
         return better
 
-    # Step 1.
-    large = heavy(dual)
-    dual = np.where(large, dual, np.maximum(dual, least))
-    # Step 2.
-    rows = np.flatnonzero(large & ~held)
-    dual = improved(dual, rows, np.abs(dual[rows]), np.flatnonzero(entries))
-    # Step 3.
-    rows = np.flatnonzero(~large & (dual > 0.0) & ~held)
-    for _ in range(_PASSES if len(rows) else 0):
-        dual = improved(dual, rows, dual[rows], np.flatnonzero(fine))
+    # 1. Small multipliers.
+    is_heavy = _is_heavy(dual, options)
+    dual = np.where(is_heavy, dual, np.maximum(dual, least))
+    # 2. Large ones.
+    rows = np.flatnonzero(is_heavy & ~is_held)
+    dual = corrected(dual, rows, np.abs(dual[rows]), np.flatnonzero(matters))
+    # 3. What is left over.
+    rows = np.flatnonzero(~is_heavy & (dual > 0.0) & ~is_held)
+    for _ in range(options.passes if len(rows) else 0):
+        dual = corrected(dual, rows, dual[rows], np.flatnonzero(is_fine))
     return dual
 
 
@@ -149,55 +173,66 @@ def with_digits(
     p: Programme,
     dual: FloatArray,
     aim: FloatArray,
-    fine: BoolArray,
+    is_fine: BoolArray,
     tolerance: FloatArray,
     share: float,
-    held: BoolArray,
+    is_held: BoolArray,
+    options: UnitOptions = UNITS,
 ) -> FloatArray:
     """Multipliers that differ from ``dual`` by whole units of their last digits, such that their
     adjoint is nearer to ``aim``: the point of a lattice that is near what is left over.
+
+    1. The rows whose digits are chosen, the largest multipliers first, and by how much they may
+       change.
+    2. The lattice: changes in units of what they may be, beside what they pull in units of the
+       tolerance.
+    3. Its point near what is left over, if that is nearer than before and changes no sign.
 
     Args:
         p: the programme, with columns of one size.
         dual: ``(m,)``.
         aim: ``(d_x, d_z)``.
-        fine: ``(d_x, d_z)`` the entries that matter.
+        is_fine: ``(d_x, d_z)`` the entries that matter.
         tolerance: ``(d_x, d_z)`` how far from the aim is near enough.
         share: by which large multipliers may change at no cost.
-        held: ``(m,)`` multipliers that stay.
+        is_held: ``(m,)`` multipliers that stay.
+        options: numbers of this module.
     """
-    some = np.flatnonzero(fine)
-    unit, left = tolerance.reshape(-1)[some], residual(p, dual, aim, some)
-    if np.abs(left / unit).max(initial=0.0) <= 1.0 or len(some) > _DIGITS:
+    entries = np.flatnonzero(is_fine)
+    unit, target = tolerance.reshape(-1)[entries], aim.reshape(-1)[entries]
+    residual = adjoint_residual(p, (dual,), target, entries)
+    error = np.abs(residual / unit).max(initial=0.0)
+    if error <= 1.0 or len(entries) > options.together:
         return dual
-    rows = np.flatnonzero((dual != 0.0) & ~held)
-    rows = rows[np.argsort(-np.abs(dual[rows]), kind="stable")[:_DIGITS]]
-    room = np.where(heavy(dual)[rows], share, _ROOM) * np.abs(dual[rows])
-    last = np.maximum(np.spacing(np.abs(dual[rows])), 2.0 ** np.floor(np.log2(room) - _BITS))
-    basis = np.hstack([np.diag(last / room), _written(p, rows, some) * last[:, None] / unit])
+    # 1. The rows.
+    rows = np.flatnonzero((dual != 0.0) & ~is_held)
+    rows = rows[np.argsort(-np.abs(dual[rows]), kind="stable")[: options.together]]
+    size = np.abs(dual[rows])
+    room = np.where(_is_heavy(dual, options)[rows], share, options.room) * size
+    # 2. The lattice.
+    quantum = np.maximum(np.spacing(size), 2.0 ** np.floor(np.log2(room) - options.bits))
+    pulls = _entries_of_rows(p, rows, entries) * quantum[:, None] / unit
+    basis = np.hstack([np.diag(quantum / room), pulls])
+    target_point = np.concatenate([np.zeros(len(rows)), residual / unit])
+    basis, point = (
+        shift_bits(*to_scaled_integers(values, options.point)) for values in (basis, target_point)
+    )
+    # 3. Its point.
     better = dual.copy()
-    target = np.concatenate([np.zeros(len(rows)), left / unit])
-    basis, target = (shift_bits(*to_scaled_integers(values, _POINT)) for values in (basis, target))
-    better[rows] += last * nearest_combination(basis, target).astype(np.float64)
-    reached = np.abs(residual(p, better, aim, some) / unit).max()
-    nearer = reached < np.abs(left / unit).max() and bool((better * dual >= 0.0).all())
-    return better if nearer else dual
+    better[rows] += quantum * nearest_combination(basis, point).astype(np.float64)
+    better_error = np.abs(adjoint_residual(p, (better,), target, entries) / unit).max()
+    is_better = better_error < error and bool((better * dual >= 0.0).all())
+    return better if is_better else dual
 
 
-def heavy(dual: FloatArray) -> BoolArray:
-    """The multipliers that have no digits for what is left over."""
-    large: BoolArray = np.abs(dual) > _HEAVY * np.abs(dual).max(initial=0.0)
-    return large
+def _is_heavy(dual: FloatArray, options: UnitOptions) -> BoolArray:
+    """Whether multipliers have no digits for what is left over."""
+    is_heavy: BoolArray = np.abs(dual) > options.heavy * np.abs(dual).max(initial=0.0)
+    return is_heavy
 
 
-def residual(p: Programme, dual: FloatArray, aim: FloatArray, some: IntArray) -> FloatArray:
-    """What is missing to the aim on some entries."""
-    high, low, _ = sharp_adjoint(p.D, p.Z, p.offsets, dual)
-    left: FloatArray = ((aim - high) - low).reshape(-1)[some]
-    return left
-
-
-def _written(p: Programme, rows: IntArray, some: IntArray) -> FloatArray:
-    a, e = np.divmod(some, p.Z.shape[1])
-    found: FloatArray = p.D[np.ix_(rows, a)] * p.Z[np.ix_(p.sequence[rows], e)]
-    return found
+def _entries_of_rows(p: Programme, rows: IntArray, entries: IntArray) -> FloatArray:
+    """``(k, l)``: these entries of these rows, written out."""
+    a, e = np.divmod(entries, p.Z.shape[1])
+    written: FloatArray = p.D[np.ix_(rows, a)] * p.Z[np.ix_(p.sequence[rows], e)]
+    return written

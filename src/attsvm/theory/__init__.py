@@ -39,6 +39,7 @@ _HOME = {
     "log_odds_margins": "soft_label_constraints",
     "margin_drop": "drop",
     "margin_drop_bound": "drop",
+    "named_optimizer": "optimiser_per_run",
     "order_arcs": "sentence_margins",
     "order_margins": "sentence_margins",
     "output_margins": "sentence_margins",
@@ -84,6 +85,7 @@ __all__ = [
     "log_odds_margins",
     "margin_drop",
     "margin_drop_bound",
+    "named_optimizer",
     "next_token",
     "order_arcs",
     "order_margins",
@@ -123,6 +125,7 @@ if TYPE_CHECKING:
         sparsemax_selection,
     )
     from attsvm.theory.optimiser_bias import BiasOptions, ImplicitBias, implicit_bias
+    from attsvm.theory.optimiser_per_run import named_optimizer
     from attsvm.theory.parts import PartsReport, SplitWeights, TwoParts
     from attsvm.theory.radius_path import Cone, RegularizationPath, regularization_path
     from attsvm.theory.sentence_margins import (

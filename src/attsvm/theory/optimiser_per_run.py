@@ -175,7 +175,7 @@ def named_optimizer(name: str, lr: float, **options: Any) -> tuple[str, MakeOpti
             the class does not take.
 
     Example:
-        >>> from attsvm.theory.optimiser_per_run import named_optimizer
+        >>> from attsvm.theory import named_optimizer
         >>> named_optimizer("torch.optim:Adagrad", lr=0.1)[0]
         'Adagrad'
     """

@@ -17,12 +17,13 @@ from attsvm.datasets.attention_data import BoolArray, FloatArray
 from attsvm.norms import Norm, as_norm
 from attsvm.solvers import MarginSolution
 from attsvm.transformers.audit_folder import save_audit
-from attsvm.transformers.capture import Layer, Recording
 from attsvm.transformers.comparison import AuditSettings, HeadComparison
 from attsvm.transformers.drawing import Drawing, drawings
 from attsvm.transformers.head_findings import PENDING, Head, Support, data_frame
 from attsvm.transformers.head_inputs import HeadInputs
 from attsvm.transformers.null_weights import NULLS, Null
+from attsvm.transformers.recording import Layer, Recording
+from attsvm.transformers.selection_table import SelectionTable, selection_table
 from attsvm.transformers.selections import (
     KINDS,
     Classes,
@@ -32,9 +33,6 @@ from attsvm.transformers.selections import (
 )
 
 NAN = float("nan")
-
-HeadWithSupports = tuple[Head, list[Support]]
-"""A head, and the rows that hold up its margin."""
 
 SelectionsByLayer = dict[int, Selections]
 """Selections of the heads of every layer, by the layer's number."""
@@ -55,18 +53,17 @@ class Audit(Compact):
     recording: Recording
     threshold: float
     drawings: list[Drawing] = field(default_factory=list)
-    _supports: dict[tuple[int, int], list[Support]] = field(repr=False, default_factory=dict)
 
     @property
     def pending(self) -> list[Head]:
         """Heads whose programmes are still to be solved, the most selective first."""
+        # sure heads first: their page fills with what readers look for
         pending = [head for head in self.heads if head.uncompared == PENDING]
         return sorted(pending, key=lambda head: (-head.sure[0], -head.top))
 
-    def replace_head(self, head: Head, supports: list[Support]) -> None:
+    def replace_head(self, head: Head) -> None:
         """Put a head that has been compared in the place of the pending one."""
         self.heads[self.heads.index(self.head(head.layer, head.head))] = head
-        self._supports[head.layer, head.head] = supports
 
     def head(self, layer: int, head: int) -> Head:
         """One head.
@@ -84,11 +81,35 @@ class Audit(Compact):
         )
 
     def support(self, layer: int, head: int) -> list[Support]:
-        """The rows that hold up the margin of this head, by falling multiplier: those of its
-        solution in the first norm that was asked for.
+        """The rows that hold up the margin of this head, see :attr:`Head.support`."""
+        return list(self.head(layer, head).support)
+
+    def selections(self, text: int, layer: int, head: int) -> SelectionTable:
+        """The tokens that a head selects in a text, query by query: with which probability, by
+        which margin, and over which rival.
+
+        Raises:
+            InputError: a head or a text that is not there, or an audit of a folder, which holds no
+                keys and queries.
+
+        Example:
+            >>> import torch
+            >>> from attsvm.transformers import audit, capture, demo_model
+            >>> model, tokenizer, batch = demo_model(tokens=40)
+            >>> with torch.no_grad(), capture(model) as recording:
+            ...     _ = model(**batch)
+            >>> result = audit(recording.name_tokens(tokenizer), norms=[])
+            >>> row = result.selections(text=0, layer=1, head=3)[8]
+            >>> row.token, row.selected_token
+            ('a', 'was')
         """
         self.head(layer, head)
-        return self._supports.get((layer, head), [])
+        if layer not in self.recording.layers:
+            raise InputError(
+                "this audit holds no keys and queries; make one with capture and audit in Python"
+            )
+        recorded = self.recording.layers[layer]
+        return selection_table(self.recording, recorded, recorded.head_numbers.index(head), text)
 
     def table(self) -> list[dict[str, Any]]:
         """One flat row per head, for a data frame or a file."""
@@ -169,8 +190,8 @@ def audit(
     result, selections = audit_statistics(recording, settings, classes)
     total, pending = len(result.heads), len(result.pending)
     comparisons = compare_pending_heads(recording, result, selections, settings, classes)
-    for done, (head, supports) in enumerate(comparisons, start=total - pending + 1):
-        result.replace_head(head, supports)
+    for done, head in enumerate(comparisons, start=total - pending + 1):
+        result.replace_head(head)
         if progress is not None:
             progress(done, total)
     return result
@@ -189,6 +210,7 @@ def audit_statistics(
             f"recording is {kind(recording)}; give the one of"
             " `with attsvm.transformers.capture(model)`"
         )
+    # names are checked before anything is computed
     unknown = [null for null in settings.nulls if null not in NULLS]
     if unknown:
         raise InputError(f"unknown null {unknown[0]!r}; nulls are: {', '.join(NULLS)}")
@@ -199,7 +221,7 @@ def audit_statistics(
     selections = selections_by_layer(recording, classes)
     heads = [
         _head_statistics(recording, layer, selections[layer.number], h, settings)
-        for layer in recording.layers
+        for layer in recording.layers.values()
         for h in range(layer.heads)
     ]
     heads.sort(key=lambda head: (head.layer, head.head))
@@ -209,7 +231,8 @@ def audit_statistics(
 def selections_by_layer(recording: Recording, classes: Classes | None = None) -> SelectionsByLayer:
     """Selections of every head of a recording, by the layer's number."""
     return {
-        layer.number: compute_selections(recording, layer, classes) for layer in recording.layers
+        number: compute_selections(recording, layer, classes)
+        for number, layer in recording.layers.items()
     }
 
 
@@ -219,13 +242,12 @@ def compare_pending_heads(
     selections: SelectionsByLayer,
     settings: AuditSettings,
     classes: Classes | None = None,
-) -> Iterator[HeadWithSupports]:
+) -> Iterator[Head]:
     """Yield the pending heads of an audit beside their max-margin solutions, as soon as each is
     solved, the most selective first; with what holds up its margin in the first norm.
     """
-    layers = {layer.number: layer for layer in recording.layers}
     for head in result.pending:
-        layer = layers[head.layer]
+        layer = recording.layers[head.layer]
         h = layer.head_numbers.index(head.head)
         # draws of a head depend on no other head, so that a resumed audit is the same
         rng = np.random.default_rng([settings.seed, head.layer, head.head])
@@ -233,15 +255,20 @@ def compare_pending_heads(
         comparison = HeadComparison(inputs, selections[head.layer], h, settings, rng)
         pairs = [comparison.compare(as_norm(norm)) for norm in settings.norms]
         fits = tuple(fit for fit, _ in pairs)
-        supports = _support_rows(recording, comparison, pairs[0][1])
-        members = len(comparison.members)
-        yield replace(head, fits=fits, programme_queries=members, uncompared=""), supports
+        yield replace(
+            head,
+            fits=fits,
+            programme_queries=len(comparison.members),
+            uncompared="",
+            support=_support_rows(recording, comparison, pairs[0][1]),
+        )
 
 
 def _why_uncompared(layer: Layer, sure: int, settings: AuditSettings) -> str:
     """The reason why a head is not compared, or not yet; empty where no norm was asked for."""
     if not settings.norms:
         return ""
+    # a bias is no function of the weights, so their solution says nothing about it
     if any(text.bias is not None for text in layer.texts):
         return "something is added to their logits"
     if sure < settings.fewest:
@@ -254,14 +281,16 @@ def _why_uncompared(layer: Layer, sure: int, settings: AuditSettings) -> str:
 
 def _support_rows(
     recording: Recording, comparison: HeadComparison, solution: MarginSolution
-) -> list[Support]:
+) -> tuple[Support, ...]:
     """The constraints with a positive multiplier, largest first, with their tokens by name."""
     margins, inputs = solution.margins, comparison.inputs
     texts = np.unique(inputs.text[comparison.members])
+    # constraints with a positive multiplier, by falling multiplier
     rows = np.flatnonzero(solution.dual > 0)
     rows = rows[np.argsort(-solution.dual[rows], kind="stable")]
     supports = []
     for c in rows.tolist():
+        # from the constraint to its query, and from there to the text that was recorded
         i = int(margins.sequence[c])
         assert margins.origin is not None
         text = inputs.layer.texts[int(texts[margins.origin[i, 0]])].text
@@ -272,12 +301,13 @@ def _support_rows(
             line = recording.words[text]
             words = (line[query], line[selected], line[rival])
         supports.append(Support(text, query, selected, rival, float(solution.dual[c]), words))
-    return supports
+    return tuple(supports)
 
 
 def _head_statistics(
     recording: Recording, layer: Layer, selections: Selections, h: int, settings: AuditSettings
 ) -> Head:
+    # a query that sees one key has no choice, and says nothing about the head
     top, has_rival = selections.top[h], np.isfinite(selections.margin[h])
     confident = has_rival & (top > 0.8)
     sure = int(selections.sure(h, settings.threshold).sum())

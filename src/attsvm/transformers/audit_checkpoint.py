@@ -5,7 +5,7 @@ with the heads that are left.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from attsvm.base.store import RunFolder
 from attsvm.transformers.audit import Audit
-from attsvm.transformers.capture import Recording
 from attsvm.transformers.drawing import Drawing
 from attsvm.transformers.head_findings import Comparison, Head, Support
+from attsvm.transformers.recording import Recording
 from attsvm.transformers.texts import TextCoverage
 
 
@@ -38,6 +38,7 @@ class AuditCheckpoint:
     def __init__(self, run_folder: RunFolder, model: int) -> None:
         self._run_folder, self._name = run_folder, f"model-{model}"
         self.saved: tuple[Audit, TextCoverage] | None = None
+        # no statistics yet: the model has to run
         if (content := self._load(self._name)) is None:
             return
         heads = [_read_head(row) for row in content["heads"]]
@@ -45,12 +46,10 @@ class AuditCheckpoint:
         audit = Audit(heads, Recording(words=content["words"]), content["threshold"], drawings)
         coverage = {**content["coverage"], "cut": dict(content["coverage"]["cut"])}
         self.saved = audit, TextCoverage(**coverage)
+        # heads that were compared take the place of the pending ones
         for head in heads:
             if compared := self._load(self._stage(head)):
-                row, supports = compared
-                audit.replace_head(
-                    _read_head(row), [Support(**_with_tuples(support)) for support in supports]
-                )
+                audit.replace_head(_read_head(compared))
 
     def save_statistics(self, audit: Audit, coverage: TextCoverage) -> None:
         """Save the statistics of all heads, once the model has run."""
@@ -63,9 +62,9 @@ class AuditCheckpoint:
         }
         self._save(self._name, content)
 
-    def save_comparison(self, head: Head, supports: Sequence[Support]) -> None:
+    def save_comparison(self, head: Head) -> None:
         """Save a head that was compared."""
-        self._save(self._stage(head), [asdict(head), list(map(asdict, supports))])
+        self._save(self._stage(head), asdict(head))
 
     def _stage(self, head: Head) -> str:
         return f"{self._name}-layer-{head.layer}-head-{head.head}"
@@ -85,7 +84,8 @@ def _read_head(row: Mapping[str, Any]) -> Head:
         Comparison(**_with_tuples({**fit, "nulls": _with_tuples(fit["nulls"])}))
         for fit in row["fits"]
     ]
-    return Head(**{**_with_tuples(row), "fits": tuple(fits)})
+    support = tuple(Support(**_with_tuples(pair)) for pair in row["support"])
+    return Head(**{**_with_tuples(row), "fits": tuple(fits), "support": support})
 
 
 def _with_tuples(row: Mapping[str, Any]) -> dict[str, Any]:

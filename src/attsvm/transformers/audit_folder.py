@@ -29,6 +29,7 @@ def save_audit(
 ) -> Path:
     """Write an audit, whose table this is, into a folder of its own; return the page."""
     request = {"command": "probe", "title": title, "sha256": digest(_without_nan(table))}
+    # the same table in the same folder is written once
     if not finished_run(folder, request):
         with RunFolder(folder, request, files=[PAGE], overwrite=overwrite) as run:
             write_audit(run, audit, table, request, title or folder.name, "")

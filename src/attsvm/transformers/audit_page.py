@@ -16,7 +16,6 @@ from attsvm.base.files import digest
 from attsvm.base.printable import visible
 from attsvm.norms import parse_norm
 from attsvm.report.page import POLICY, document
-from attsvm.transformers.capture import Recording
 from attsvm.transformers.drawing import Drawing
 from attsvm.transformers.head_descriptions import (
     KIND_PHRASES,
@@ -27,6 +26,7 @@ from attsvm.transformers.head_descriptions import (
     strip_marks,
 )
 from attsvm.transformers.head_findings import PENDING, Comparison, Head, Support
+from attsvm.transformers.recording import Recording
 
 NAN = float("nan")
 _SCRIPT = Path(__file__).parents[1] / "report" / "templates" / "probe.js"
@@ -71,6 +71,7 @@ def render_audit_page(
     from markupsafe import Markup
 
     last = _last_audit(audit)
+    # the most selective heads first
     heads = sorted(last.heads, key=lambda head: (-head.sure[0], -head.top))
     # the page's policy admits this very script by its digest, and no other
     script = _SCRIPT.read_text(encoding="utf-8")
@@ -157,6 +158,7 @@ def headline(audit: AuditOrCheckpoints) -> str:
             f" {len(_last_audit(audit).heads)}, and those that select the first token of the text"
             f" most of the time from {before[1]} to {after[1]}."
         )
+    # "none" reads better than 0
     counts = [f"{number}" if number else "none" for number in _counts(audit)]
     return (
         f"Of {len(audit.heads)} heads, {counts[0]} attend mostly to one token at more than half of"
@@ -202,6 +204,7 @@ def notes(audit: AuditOrCheckpoints) -> list[str]:
             f"Of long texts some queries were looked at, spread evenly: {head.queries:,} of"
             f" {head.queries_of_texts:,} in a layer."
         )
+    # one sentence for each reason, with the number of its heads
     for why, count in Counter(head.uncompared for head in audit.heads if head.uncompared).items():
         sentences.append(f"{_heads_were(count)} not compared with a max-margin solution: {why}.")
     compared = [head for head in audit.heads if head.fits]
@@ -211,6 +214,7 @@ def notes(audit: AuditOrCheckpoints) -> list[str]:
             f" {thinned[0].programme_queries:,} of up to"
             f" {max(head.sure_queries for head in thinned):,} sure queries, drawn at random."
         )
+    # a null may be missing for two reasons, which the rank tells apart
     missing = Counter(
         (null, math.isnan(head.rank))
         for head in audit.heads

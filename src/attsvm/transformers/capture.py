@@ -1,11 +1,10 @@
 r"""Records keys and queries of every head while a model runs, without T x T matrices.
 
-Every fused attention of torch is one call, ``scaled_dot_product_attention(q, k, v, mask)``, and so
-is that of Hugging Face's models, of ``torch.nn.MultiheadAttention`` and of most layers that people
-write. :func:`capture` observes these calls and copies post-rotary keys and queries. The model's own
-fused kernel computes as without it, and nothing of size :math:`T^2` is kept. The copies are
-in the model's precision; statistics are computed from them later, see
-:mod:`attsvm.transformers.audit`.
+A :class:`~attsvm.transformers.attention_calls.CallObserver` sees every attention that the model
+computes. The recorder copies post-rotary keys and queries, and what the model adds to their
+products or hides. The model computes as without it, and nothing of size :math:`T^2` is kept but
+masks and, where there is one, a bias. The copies are in the model's precision; statistics are
+computed from them later, see :mod:`attsvm.transformers.audit`.
 """
 
 from __future__ import annotations
@@ -14,128 +13,25 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attsvm.base.errors import InputError
-from attsvm.base.printable import Compact, kind
+from attsvm.base.printable import kind
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.transformers.attention_calls import AttentionCall, CallObserver, LinearMap
-
-
-@dataclass(frozen=True, eq=False)
-class TextAttention:
-    """Keys and queries of one text in one attention layer.
-
-    Attributes:
-        queries: ``(heads, q, d)``, in the model's precision, after any rotation of positions.
-        keys: ``(key heads, T, d)``; query heads share them in groups of equal size.
-        positions: ``(q,)``, where the recorded queries stand in the text.
-        visible: ``(q, T)``, whether a query sees a key.
-        bias: ``(heads, q, T)``, the term that the model adds to the logits; ``None`` when nothing.
-        scale: factor of the products of keys and queries.
-        text: number of the text in the recording.
-        queries_of_text: number of queries of the text; more than ``q`` where some were not
-            recorded.
-    """
-
-    queries: Tensor
-    keys: Tensor
-    positions: IntArray
-    visible: BoolArray
-    bias: Tensor | None
-    scale: float
-    text: int
-    queries_of_text: int
-
-    def logits(self, start: int = 0, stop: int | None = None) -> Tensor:
-        """Logits of these queries, ``(heads, q, T)`` in float32, minus infinity on hidden keys."""
-        q = self.queries[:, start:stop].float()
-        k = self.keys.float().repeat_interleave(len(q) // len(self.keys), dim=0)
-        logits = self.scale * (q @ k.mT)
-        if self.bias is not None:
-            logits = logits + self.bias[:, start:stop].float()
-        return logits.masked_fill(~torch.from_numpy(self.visible[start:stop]), -torch.inf)
-
-
-@dataclass(frozen=True, eq=False)
-class Projection:
-    r"""The linear maps from a layer's inputs to its keys and queries, where it has them.
-
-    Attributes:
-        W_K, W_Q: ``(heads * d, width)``; for grouped heads ``W_K`` is repeated for its group.
-        b_Q: ``(heads * d,)``, zero where there is none. A bias of the keys moves all logits of a
-            query alike and plays no part.
-        key_inputs: per text ``(T, width)``.
-        query_inputs: per text ``(q, width)``, those of the recorded queries.
-    """
-
-    W_K: FloatArray
-    W_Q: FloatArray
-    b_Q: FloatArray
-    key_inputs: list[FloatArray]
-    query_inputs: list[FloatArray]
-
-
-@dataclass(eq=False)
-class Layer:
-    """One attention layer of the model, in the order of the forward pass.
-
-    Attributes:
-        number: in the order of the forward pass; a module that runs several times (ALBERT) is as
-            many layers.
-        name: the module that called attention.
-        head_numbers: of the recorded query heads, in the model's counting.
-        cross: True where keys come from another text than queries.
-        causal: True where no query sees a later key.
-        texts: keys and queries of each text.
-        projection: ``None`` where keys and queries are no linear maps of the inputs (rotary
-            positions, normalised keys).
-    """
-
-    number: int
-    name: str
-    head_numbers: list[int]
-    cross: bool
-    causal: bool
-    texts: list[TextAttention] = field(default_factory=list)
-    projection: Projection | None = None
-
-    @property
-    def heads(self) -> int:
-        """Number of recorded query heads."""
-        return len(self.head_numbers)
-
-
-@dataclass(eq=False, repr=False)
-class Recording(Compact):
-    """Keys, queries and tokens of all texts, as :func:`capture` records them.
-
-    Attributes:
-        layers: in the order of the forward pass.
-        tokens: per text the numbers of its tokens, padding left out; empty where the model was not
-            called with ``input_ids``.
-        words: per text its tokens as strings; empty until :meth:`name_tokens`.
-    """
-
-    layers: list[Layer] = field(default_factory=list)
-    tokens: list[IntArray] = field(default_factory=list)
-    words: list[list[str]] = field(default_factory=list)
-
-    @property
-    def texts(self) -> int:
-        """Number of texts."""
-        return max((len(layer.texts) for layer in self.layers), default=0)
-
-    def name_tokens(self, tokenizer: Any) -> Recording:
-        """Write every token as ``tokenizer`` does; return this recording."""
-        self.words = [list(tokenizer.convert_ids_to_tokens(ids.tolist())) for ids in self.tokens]
-        return self
+from attsvm.transformers.linear_maps import (
+    LinearCall,
+    find_linear_map,
+    is_linear_map,
+    projection_of_heads,
+)
+from attsvm.transformers.recording import Layer, Recording, TextAttention
+from attsvm.transformers.registered_attention import observed_registry
 
 
 @contextmanager
@@ -149,11 +45,17 @@ def capture(
 ) -> Iterator[Recording]:
     """Record keys and queries of every attention call of ``model`` while the block runs.
 
+    A model computes in the block what it computes outside. Passes that go on from a cache of keys
+    and values (``generate``) go on with the texts of the pass before. Attention weights that
+    ``output_attentions=True`` asks for are those of the model's implementation: load it with
+    ``attn_implementation="eager"`` to have some.
+
     Args:
-        model: any module whose attention is torch's fused one; a Hugging Face model with another
-            implementation runs with ``sdpa`` inside the block. Or a function that calls torch's
-            attention: of the block, every call of attention is then a layer of its own.
-        layers: numbers of the layers to record; all when left out.
+        model: any module that attends: a Hugging Face model, torch's layers, a layer that calls
+            ``scaled_dot_product_attention`` or multiplies queries and keys by hand before a
+            softmax. Or a function that does: of the block, every call of attention is then a layer
+            of its own.
+        layers: numbers of the layers to record, see :class:`Layer`; all when left out.
         heads: numbers of the heads to record in each layer; all when left out.
         most_queries: queries to record per text and layer, spread evenly over it; ``None`` for
             all.
@@ -162,7 +64,8 @@ def capture(
 
     Raises:
         InputError: what is no module and no function, layers or heads that the model does not have,
-            a model whose attention was never seen, keys or queries that are not finite.
+            a model whose attention was never seen, keys or queries that are not finite, a cache
+            that changes between passes (beam search).
 
     Example:
         >>> import torch
@@ -177,6 +80,7 @@ def capture(
         raise InputError(
             f"model is {kind(model)}; give a module or a function that calls attention"
         )
+    # a function has no modules to hook: its calls alone are seen
     module = model if isinstance(model, nn.Module) else nn.Module()
     recorder = _Recorder(
         module,
@@ -186,7 +90,7 @@ def capture(
         most_queries,
         projections,
     )
-    with force_fused_attention(module), recorder, recorder.observer:
+    with observed_registry(module, recorder.observer), recorder, recorder.observer:
         yield recorder.recording
     recorder.finish()
 
@@ -216,15 +120,17 @@ class _Recorder:
         self._model, self._name, self._layers, self._heads = model, name, layers, heads
         self._most_queries, self._projections = most_queries, projections
         self._hooks: list[Any] = []
-        self._linear_calls: list[tuple[nn.Module, Tensor, Tensor]] = []
+        self._linear_calls: list[LinearCall] = []
         self._padding_masks: dict[str, Tensor] = {}
         self._first_text = 0
         self._texts_of_pass = 0
+        self._batch: int | None = None
+        self._cached = 0
         self._called_layers: set[int] = set()
 
     def __enter__(self) -> _Recorder:
         for module in self._model.modules():
-            if self._projections and _is_linear_map(module):
+            if self._projections and is_linear_map(module):
                 self._hooks.append(module.register_forward_hook(self._record_linear_call))
         self._hooks.append(
             self._model.register_forward_pre_hook(self._begin_pass, with_kwargs=True, prepend=True)
@@ -236,23 +142,41 @@ class _Recorder:
             hook.remove()
 
     def finish(self) -> None:
-        """Refuse an empty recording in a sentence that says why it is empty."""
+        """Refuse an empty recording in a sentence that says why it is empty; put layers in order,
+        and leave out queries beyond the limit of a text that was recorded in several passes.
+        """
         if not self._called_layers and any(map(_uses_flex_attention, self._model.modules())):
             raise InputError(
                 f"{self._name} calls flex_attention; flex_attention is compiled as a whole, so its"
                 " keys and queries are not seen; run the model with scaled_dot_product_attention"
             )
+        if self.observer.unknown and self._layers is None:
+            raise InputError(
+                f"{self.observer.unknown[0]} of {self._name} attends inside windows or to samples"
+                " of a text, not by products of all queries and keys, which is what a recording"
+                " holds"
+            )
         if not self._called_layers:
             raise InputError(
-                f"no attention of {self._name} was seen; call the model inside the"
-                " block, and use a model whose attention is torch's scaled_dot_product_attention"
+                f"no attention of {self._name} was seen: inside the block it has computed no"
+                " softmax of products of queries and keys"
             )
+        # a layer that was asked for and never called is a slip of the caller
         missing = sorted((self._layers or set()) - self._called_layers)
         if missing:
             raise InputError(
-                f"layer {missing[0]} does not exist; the model has layers 0 to"
-                f" {max(self._called_layers)}"
+                f"layer {missing[0]} does not exist; the model has layers"
+                f" {_name_numbers(self._called_layers)}"
             )
+        for layer in self.recording.layers.values():
+            # each pass was sampled alone, so a text of many passes may hold more
+            for i, text in enumerate(layer.texts):
+                sample = evenly_spaced(len(text.positions), self._most_queries)
+                if len(sample) < len(text.positions):
+                    layer.texts[i] = _with_queries(text, sample)
+                    if layer.projection is not None:
+                        inputs = layer.projection.query_inputs
+                        inputs[i] = inputs[i][sample]
 
     def _record_linear_call(self, module: nn.Module, args: Any, output: Any) -> None:
         if isinstance(output, Tensor) and args and isinstance(args[0], Tensor):
@@ -261,28 +185,55 @@ class _Recorder:
             del self._linear_calls[:-6]
 
     def _begin_pass(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Begin a forward pass of the whole model: layers are counted anew, texts go on."""
+        """Begin a forward pass of the whole model.
+
+        1. Read its arguments by name.
+        2. A pass that goes on from a cache goes on with the texts of the pass before.
+        3. Any other begins new texts.
+        """
+        # 1.
         try:
-            arguments = inspect.signature(self._model.forward).bind_partial(*args, **kwargs)
-            given_arguments = dict(arguments.arguments)
+            bound = inspect.signature(self._model.forward).bind_partial(*args, **kwargs)
+            arguments = dict(bound.arguments)
         except TypeError:  # a decorator may take more than the signature that it shows
-            given_arguments = dict(kwargs)
-        given_arguments |= given_arguments.get("kwargs", {})
-        self._first_text += self._texts_of_pass
-        self._texts_of_pass, self._linear_calls = 0, []
+            arguments = dict(kwargs)
+        arguments |= arguments.get("kwargs", {})
+        self._linear_calls = []
         self._padding_masks = {
             name: mask.detach().bool().cpu()
             for name in ("attention_mask", "decoder_attention_mask")
-            if isinstance(mask := given_arguments.get(name), Tensor) and mask.dim() == 2
+            if isinstance(mask := arguments.get(name), Tensor) and mask.dim() == 2
         }
-        ids = given_arguments.get("input_ids")
-        if isinstance(ids, Tensor) and ids.dim() == 2:
-            everything = torch.ones_like(ids, dtype=torch.bool).cpu()
-            masks = self._padding_masks.get("attention_mask", everything)
-            self.recording.tokens += [
-                row[mask].numpy().astype(np.int64)
-                for row, mask in zip(ids.detach().cpu(), masks, strict=True)
-            ]
+        self._cached = _cached_tokens(arguments.get("past_key_values"))
+        ids = arguments.get("input_ids")
+        ids = ids.detach().cpu() if isinstance(ids, Tensor) and ids.dim() == 2 else None
+        self._batch = None if ids is None else len(ids)
+        tokens = [] if ids is None else self._unpadded_rows(ids)
+        # 2.
+        if self._cached:
+            if not self.recording.layers and not self._called_layers:
+                raise InputError(
+                    "the first pass in the block goes on from a cache, whose texts are not known;"
+                    " begin the texts inside the block"
+                )
+            first = self._first_text
+            for b, new in enumerate(tokens if self.recording.tokens else []):
+                text = self.recording.tokens[first + b]
+                self.recording.tokens[first + b] = np.concatenate([text, new])
+            return
+        # 3.
+        self._first_text += self._texts_of_pass
+        self._texts_of_pass = 0
+        self.recording.tokens += tokens
+
+    def _unpadded_rows(self, ids: Tensor) -> list[IntArray]:
+        """The tokens of a pass, text by text, without padding."""
+        # with a cache the mask covers the whole text, and the ids its end
+        mask = self._padding_masks.get("attention_mask")
+        if mask is None or mask.shape[1] < ids.shape[1]:
+            mask = torch.ones_like(ids, dtype=torch.bool)
+        mask = mask[:, mask.shape[1] - ids.shape[1] :]
+        return [row[keep].numpy().astype(np.int64) for row, keep in zip(ids, mask, strict=True)]
 
     def _record_call(self, call: AttentionCall) -> None:
         self._called_layers.add(call.number)
@@ -292,36 +243,55 @@ class _Recorder:
     def _store(self, call: AttentionCall) -> None:
         """Add the texts of a call to its layer.
 
-        1. Find the linear maps that made queries and keys, if there are any.
-        2. Begin a layer at its first call.
-        3. Leave out heads and padding, and add text by text.
+        1. Tell the keys of the new tokens from those that the cache holds.
+        2. Find the linear maps that made queries and keys, if there are any.
+        3. Begin a layer at its first call.
+        4. Leave out heads and padding, and add text by text.
         """
-        _, H, Tq, d = call.q.shape
-        T = call.k.shape[2]
-        # 1.
+        B, H, Tq, d = call.q.shape
+        self._check_batch(call, B)
+        layer = self.recording.layers.get(call.number)
+        # 1. a cache of fixed size has room behind the text, a sliding window none before it
+        end = self._cached + Tq
+        is_self = not layer.cross if layer else call.k.shape[2] in _self_lengths(self._cached, Tq)
+        if not is_self and self._cached == 0 and _is_room_hidden(call, Tq):
+            is_self = True
+        if is_self and call.k.shape[2] > end:
+            mask = None if call.mask is None else call.mask[..., :end]
+            call = replace(call, k=call.k[:, :, :end], mask=mask)
+        new_keys = call.k[:, :, -Tq:] if is_self else call.k
+        # 2.
         maps = call.maps
         if maps is None:
-            query_map, key_map = self._find_linear_map(call.q), self._find_linear_map(call.k)
+            query_map = find_linear_map(call.q, self._linear_calls)
+            key_map = find_linear_map(new_keys, self._linear_calls)
             maps = (query_map, key_map) if query_map and key_map else None
-        # 2.
-        layers = (layer for layer in self.recording.layers if layer.number == call.number)
-        layer = next(layers, None)
+        # 3.
         if layer is None:
             other_inputs = maps is not None and maps[0][2].data_ptr() != maps[1][2].data_ptr()
-            cross = Tq != T or other_inputs
-            layer = Layer(call.number, call.name, self._select_heads(H), cross, True)
-            self.recording.layers.append(layer)
+            cross = not is_self or other_inputs
+            layer = Layer(call.number, call.name, self._select_heads(H), cross, not cross)
+            self.recording.layers[call.number] = layer
             if maps is not None:
-                layer.projection = _projection(*maps, layer.head_numbers, H, call.k.shape[1], d)
+                heads, groups = layer.head_numbers, call.k.shape[1]
+                layer.projection = projection_of_heads(*maps, heads, H, groups, d)
         if maps is None:
             layer.projection = None
-        # 3.
-        self._texts_of_pass = max(self._texts_of_pass, len(call.q))
-        query_masks, key_masks = self._unpadded(Tq, call.name), self._unpadded(T, "")
-        for b in range(len(call.q)):
-            queries = _unmasked_positions(query_masks, b, Tq)
-            keys = _unmasked_positions(key_masks, b, T)
-            self._store_text(call, layer, maps, b, queries, keys)
+        # 4.
+        self._texts_of_pass = max(self._texts_of_pass, B)
+        # keys of cross attention are another text's, with a mask of its own
+        length = call.k.shape[2] if layer.cross else end
+        query_masks, key_masks = self._unpadded(end, call.name), self._unpadded(length, "")
+        if not layer.cross:
+            key_masks = query_masks
+        for b in range(B):
+            span = _Span(
+                _keep_row(query_masks, b, end),
+                _keep_row(key_masks, b, length),
+                0 if layer.cross else length - call.k.shape[2],
+                self._cached,
+            )
+            self._store_text(call, layer, maps, b, span)
 
     def _store_text(
         self,
@@ -329,46 +299,98 @@ class _Recorder:
         layer: Layer,
         maps: tuple[LinearMap, LinearMap] | None,
         b: int,
-        unpadded_queries: IntArray,
-        unpadded_keys: IntArray,
+        span: _Span,
     ) -> None:
-        """Add text ``b`` of a call to its layer, of whose positions these are no padding."""
-        # where queries stand among the keys, once padding is left out
-        position_of_key = {int(t): i for i, t in enumerate(unpadded_keys)}
-        positions = np.array(
-            [position_of_key.get(int(t), int(t)) for t in unpadded_queries], dtype=np.int64
-        )
-        sample = evenly_spaced(len(unpadded_queries), self._most_queries)
-        positions = positions[sample]
-        rows, columns = torch.from_numpy(unpadded_queries[sample]), torch.from_numpy(unpadded_keys)
+        """Add text ``b`` of a call to its layer.
+
+        1. Sample queries, and leave out padding.
+        2. Read what each query sees, over all keys of the text.
+        3. Add the text, or go on with the one that the cache holds.
+        4. Add the inputs of queries and keys.
+        """
         H, groups = call.q.shape[1], call.k.shape[1]
         q, k = call.q[b], call.k[b]
-        if layer.heads < H:  # of some heads, each with its keys
+        # some heads alone, each with the keys of its group
+        if layer.heads < H:
             k = k[[h * groups // H for h in layer.head_numbers]]
             q = q[layer.head_numbers]
-        visible, bias = _visible_keys_and_bias(call, b, H, rows, columns)
-        if bias is not None:
-            bias = bias[layer.head_numbers]
+        # 1.
+        sample = evenly_spaced(len(span.query_rows), self._most_queries)
+        rows = torch.from_numpy(span.query_rows[sample])
+        positions = span.query_positions[sample]
+        columns = torch.from_numpy(span.key_columns)
         queries, keys = q[:, rows].cpu(), k[:, columns].cpu()
         if not (queries.isfinite().all() and keys.isfinite().all()):
             raise InputError(
                 f"queries or keys of layer {call.number} ({call.name or self._name}) hold NaN or"
                 " infinity; look for it in the weights and inputs of the model"
             )
-        text = self._first_text + b
-        layer.texts.append(
-            TextAttention(
-                queries, keys, positions, visible, bias, call.scale, text, len(unpadded_queries)
-            )
+        # 2.
+        visible, bias = _visible_keys_and_bias(call, b, H, rows, columns)
+        if bias is not None:
+            bias = bias[layer.head_numbers]
+        if span.keys > len(span.key_columns):  # keys that a sliding window has dropped
+            visible, bias = span.over_all_keys(visible, bias)
+        # 3.
+        number = self._first_text + b
+        is_later = np.arange(span.keys) > positions[:, None]
+        layer.causal = layer.causal and not (visible & is_later).any()
+        text = TextAttention(
+            queries,
+            keys,
+            positions,
+            visible,
+            bias,
+            call.scale,
+            number,
+            len(span.query_rows),
+            call.softcap,
+            None if call.sinks is None else call.sinks[layer.head_numbers].cpu(),
         )
-        is_later = np.arange(len(unpadded_keys)) > positions[:, None]
-        layer.causal = layer.causal and not layer.cross and not (visible & is_later).any()
-        if layer.projection is not None and maps is not None:
-            inputs = _input_rows(maps[1][2], b, columns)
-            shared = not layer.cross and torch.equal(rows, columns)
-            layer.projection.key_inputs.append(inputs)
-            layer.projection.query_inputs.append(
-                inputs if shared else _input_rows(maps[0][2], b, rows)
+        index = next((i for i, old in enumerate(layer.texts) if old.text == number), None)
+        new_columns = columns if index is None else columns[: 0 if layer.cross else None]
+        if index is None:
+            layer.texts.append(text)
+        else:
+            known = layer.texts[index].keys.shape[1]
+            if not layer.cross:
+                self._check_cache(layer.texts[index], span, keys)
+                new_columns = columns[span.key_positions >= known]
+            new_keys = keys[:, len(columns) - len(new_columns) :]
+            layer.texts[index] = layer.texts[index].continued_by(replace(text, keys=new_keys))
+        # 4.
+        if layer.projection is None or maps is None:
+            return
+        # the inputs of a pass begin at its first new token
+        first = 0 if layer.cross else call.k.shape[2] - call.q.shape[2]
+        key_inputs = _input_rows(maps[1][2], b, new_columns - first)
+        shared = not layer.cross and torch.equal(rows, new_columns - first)
+        query_inputs = key_inputs if shared else _input_rows(maps[0][2], b, rows)
+        for inputs, new in (
+            (layer.projection.key_inputs, key_inputs),
+            (layer.projection.query_inputs, query_inputs),
+        ):
+            if index is None:
+                inputs.append(new)
+            else:
+                inputs[index] = np.concatenate([inputs[index], new])
+
+    def _check_batch(self, call: AttentionCall, B: int) -> None:
+        """Refuse attention inside windows of a text: its queries and keys are not a text's."""
+        if self._batch is not None and self._batch != B:
+            raise InputError(
+                f"{call.name or self._name} attends within windows or blocks (it is called with"
+                f" {B} sequences for {self._batch} texts), so its selections are not those of texts"
+            )
+
+    def _check_cache(self, text: TextAttention, span: _Span, keys: Tensor) -> None:
+        """Refuse a cache whose keys are not those of the passes before."""
+        known = span.key_positions < text.keys.shape[1]
+        old = text.keys[:, torch.from_numpy(span.key_positions[known])]
+        if not torch.equal(old, keys[:, torch.from_numpy(np.flatnonzero(known))]):
+            raise InputError(
+                "the cache of keys was changed between two passes, as beam search does; record with"
+                " num_beams=1"
             )
 
     def _select_heads(self, H: int) -> list[int]:
@@ -383,37 +405,85 @@ class _Recorder:
     def _unpadded(self, length: int, module: str) -> Tensor | None:
         """Whether a position of a text of this length is no padding, ``(B, length)``."""
         masks = [mask for mask in self._padding_masks.values() if mask.shape[1] == length]
+        # texts and their decoders' may have the same length: the module tells whose it is
         decoder = self._padding_masks.get("decoder_attention_mask")
         if decoder is not None and "decoder" in module and decoder.shape[1] == length:
             return decoder
         return masks[0] if masks else None
 
-    def _find_linear_map(self, heads: Tensor) -> LinearMap | None:
-        """The weight, bias and input of the linear map whose output these heads are."""
-        B, H, T, d = heads.shape
-        flat = heads.transpose(1, 2).reshape(B, T, H * d)
 
-        def by_text(x: Tensor) -> Tensor:
-            return x.transpose(0, 1) if x.shape[:2] == (T, B) != (B, T) else x.reshape(B, T, -1)
+class _Span:
+    """The queries and keys of a call in one text, from which padding is left out.
 
-        for module, inputs, output in reversed(self._linear_calls):
-            if output.shape[:-1] not in ((B, T), (T, B), (B * T,)) or output.shape[-1] % (H * d):
-                continue
-            # one map may make queries, keys and values: each is a block of its output
-            blocks = by_text(output)
-            for block in range(output.shape[-1] // (H * d)):
-                span = slice(block * H * d, (block + 1) * H * d)
-                if torch.equal(blocks[..., span], flat):
-                    weight, bias = _weight_and_bias(module)
-                    return weight[span], None if bias is None else bias[span], by_text(inputs)
-        return None
+    Args:
+        query_mask: ``(end,)``, whether a position is no padding, from the beginning of the text.
+        key_mask: ``(length,)``, the same of the text of the keys.
+        first_key: position of the first key of the call, in the padded text.
+        cached: position of its first query.
+
+    Attributes:
+        query_rows: rows of the call that hold queries.
+        query_positions: where these stand in the text.
+        key_columns, key_positions: the same of keys.
+        keys: number of keys of the whole text.
+    """
+
+    def __init__(
+        self, query_mask: BoolArray, key_mask: BoolArray, first_key: int, cached: int
+    ) -> None:
+        self.query_rows = np.flatnonzero(query_mask[cached:])
+        self.query_positions = (np.cumsum(query_mask) - 1)[cached:][self.query_rows]
+        self.key_columns = np.flatnonzero(key_mask[first_key:])
+        self.key_positions = (np.cumsum(key_mask) - 1)[first_key:][self.key_columns]
+        self.keys = int(key_mask.sum())
+
+    def over_all_keys(
+        self, visible: BoolArray, bias: Tensor | None
+    ) -> tuple[BoolArray, Tensor | None]:
+        """Visible keys and bias of a call, over all keys of the text."""
+        wide = np.zeros((len(visible), self.keys), dtype=np.bool_)
+        wide[:, self.key_positions] = visible
+        if bias is None:
+            return wide, None
+        wide_bias = torch.zeros(*bias.shape[:2], self.keys)
+        wide_bias[:, :, torch.from_numpy(self.key_positions)] = bias.float()
+        return wide, wide_bias
 
 
-def _unmasked_positions(masks: Tensor | None, text: int, length: int) -> IntArray:
-    """The positions of a text that are no padding; all where there is no mask."""
+def _cached_tokens(cache: Any) -> int:
+    """Number of tokens whose keys a cache of Hugging Face holds."""
+    if cache is None:
+        return 0
+    # caches are objects today and were tuples once
+    if hasattr(cache, "get_seq_length"):
+        return int(cache.get_seq_length())
+    try:
+        return int(cache[0][0].shape[-2])  # a tuple of keys and values per layer
+    except (IndexError, TypeError, AttributeError):
+        return 0
+
+
+def _self_lengths(cached: int, Tq: int) -> tuple[int, ...]:
+    """Numbers of keys with which a text that is new attends to itself."""
+    return (cached + Tq,)
+
+
+def _is_room_hidden(call: AttentionCall, Tq: int) -> bool:
+    """Whether all keys behind the text are hidden: room of a cache of fixed size."""
+    T = call.k.shape[2]
+    if Tq >= T or call.mask is None:
+        return False
+    rest = call.mask[..., Tq:]
+    hidden = ~rest if rest.dtype == torch.bool else rest <= 0.5 * torch.finfo(rest.dtype).min
+    return bool(hidden.all()) and not bool(call.k[:, :, Tq:].any())
+
+
+def _keep_row(masks: Tensor | None, text: int, length: int) -> BoolArray:
+    """Whether a position of a text is no padding, ``(length,)``."""
     if masks is None:
-        return np.arange(length)
-    return np.flatnonzero(masks[text % len(masks)].numpy())
+        return np.ones(length, dtype=np.bool_)
+    keep: BoolArray = masks[text % len(masks)].numpy()
+    return keep
 
 
 def _visible_keys_and_bias(
@@ -423,19 +493,35 @@ def _visible_keys_and_bias(
     ``(H, q, T)``.
     """
     visible = torch.ones(len(rows), len(columns), dtype=torch.bool)
+    # rows and columns are those of the call, in which the fused function counts
     if call.causal:
         visible &= columns <= rows[:, None]
     if call.mask is None:
         return visible.numpy(), None
+    # axes of size one are shared by texts, heads, queries or keys
     mask = call.mask[text if len(call.mask) > 1 else 0]
-    mask = mask[:, rows if mask.shape[1] > 1 else torch.zeros_like(rows)][:, :, columns].cpu()
+    mask = mask[:, rows if mask.shape[1] > 1 else torch.zeros_like(rows)]
+    mask = mask[:, :, columns if mask.shape[2] > 1 else torch.zeros_like(columns)].cpu()
     if mask.dtype == torch.bool:
         return (visible & mask.any(dim=0)).numpy(), None
     # models hide a key with the lowest number of their precision, or half of it
     hidden = mask <= 0.5 * torch.finfo(mask.dtype).min
-    bias = mask.masked_fill(hidden, 0.0)
     visible &= ~hidden.all(dim=0)
+    # hidden from some heads alone: that is a bias
+    bias = mask.masked_fill(hidden & visible, -torch.inf).masked_fill(~visible, 0.0)
     return visible.numpy(), bias.expand(H, -1, -1).clone() if bool(bias.any()) else None
+
+
+def _with_queries(text: TextAttention, sample: IntArray) -> TextAttention:
+    """The text with some of its queries."""
+    rows = torch.from_numpy(sample)
+    return replace(
+        text,
+        queries=text.queries[:, rows],
+        positions=text.positions[sample],
+        visible=text.visible[sample],
+        bias=None if text.bias is None else text.bias[:, rows],
+    )
 
 
 def evenly_spaced(n: int, most: int | None) -> IntArray:
@@ -445,6 +531,14 @@ def evenly_spaced(n: int, most: int | None) -> IntArray:
     return np.unique(np.linspace(0, n - 1, most).round().astype(np.int64))
 
 
+def _name_numbers(numbers: Collection[int]) -> str:
+    """Numbers in words: ``0 to 5``, or ``2, 5 and 8`` where some between are missing."""
+    ordered = sorted(numbers)
+    if ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"{ordered[0]} to {ordered[-1]}"
+    return f"{', '.join(map(str, ordered[:-1]))} and {ordered[-1]}"
+
+
 def _uses_flex_attention(module: nn.Module) -> bool:
     """Whether the code of this module has torch's ``flex_attention`` by some name."""
     code = sys.modules.get(type(module).__module__)
@@ -452,56 +546,13 @@ def _uses_flex_attention(module: nn.Module) -> bool:
     flex_attention = getattr(torch_code, "flex_attention", None)
     if flex_attention is None or code is None:
         return False
-    return any(
-        value is flex_attention
-        or getattr(value, "_torchdynamo_orig_callable", None) is flex_attention
-        for value in vars(code).values()
-    )
+    # it may be imported under any name
+    values = list(vars(code).values())
+    # torch.compile keeps the function that it wraps under this name
+    values += [getattr(value, "_torchdynamo_orig_callable", None) for value in values]
+    return any(value is flex_attention for value in values)
 
 
-def _is_linear_map(module: nn.Module) -> bool:
-    """True of ``nn.Linear``, and of GPT-2's ``Conv1D``, which keeps the transpose."""
-    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
-
-
-def _weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:
-    weight = getattr(module, "weight").detach()  # noqa: B009 - typed as Module or Tensor
-    bias = getattr(module, "bias", None)
-    weight = weight if isinstance(module, nn.Linear) else weight.T
-    return weight, None if bias is None else bias.detach()
-
-
-def _projection(
-    queries: LinearMap, keys: LinearMap, heads: list[int], H: int, groups: int, d: int
-) -> Projection:
-    """The maps of these heads, of ``H`` that share keys in groups."""
-    W_Q = queries[0].double().cpu().numpy().reshape(H, d, -1)[heads]
-    b_Q = np.zeros((H, d)) if queries[1] is None else queries[1].double().cpu().numpy()
-    W_K = keys[0].double().cpu().numpy().reshape(groups, d, -1)
-    W_K = W_K[[h * groups // H for h in heads]]
-    rows = len(heads) * d
-    b_Q = b_Q.reshape(H, d)[heads].ravel()
-    return Projection(W_K.reshape(rows, -1), W_Q.reshape(rows, -1), b_Q, [], [])
-
-
-def _input_rows(inputs: Tensor, text: int, rows: Tensor) -> NDArray[np.float64]:
-    return inputs[text].double().cpu()[rows].numpy()
-
-
-@contextmanager
-def force_fused_attention(model: nn.Module) -> Iterator[None]:
-    """Make every attention one fused call: no encoder fast path, ``sdpa`` for Hugging Face
-    models.
-    """
-    fast = torch.backends.mha.get_fastpath_enabled()
-    before = getattr(getattr(model, "config", None), "_attn_implementation", None)
-    change = before is not None and before != "sdpa" and hasattr(model, "set_attn_implementation")
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        if change:
-            model.set_attn_implementation("sdpa")  # type: ignore[operator]
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-        if change:
-            model.set_attn_implementation(before)  # type: ignore[operator]
+def _input_rows(inputs: Tensor, text: int, rows: Tensor) -> FloatArray:
+    values: FloatArray = inputs[text].double().cpu()[rows].numpy()
+    return values

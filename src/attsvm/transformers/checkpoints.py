@@ -30,6 +30,7 @@ class Checkpoints:
         if not self.audits:
             raise InputError("there are no checkpoints; give a dictionary of audits by step")
         self.audits = dict(sorted(self.audits.items()))
+        # curves join heads by layer and number
         first, *others = self.audits
         for step in others:
             if _head_keys(self.audits[step]) != _head_keys(self.audits[first]):

@@ -123,6 +123,7 @@ class HeadComparison:
             return ()
         if null != "heads":
             return tuple(self._cosine_of_draw(null, norm) for _ in range(self._settings.draws))
+        # without linear maps all heads of a layer are s I: there is nothing to compare
         layer = self.inputs.layer
         others = [k for k in range(layer.heads if layer.projection else 0) if k != self._h]
         return tuple(cosine(self.inputs.weights(k), solution.W) for k in others)
@@ -133,6 +134,7 @@ class HeadComparison:
             W = self.inputs.reflected(self._rng)
         else:
             W = null_variant(self.inputs.singular, null, self._rng)
+        # their own selections, at the scale at which they are sure of as many queries
         logits = self.inputs.logits(W)
         sure = equally_sure_queries(
             logits, self.inputs.classes, len(self.sure), self._settings.threshold
@@ -183,6 +185,7 @@ def resample_texts(texts: IntArray, rng: np.random.Generator) -> BoolArray:
     """
     if texts.min() == texts.max():
         texts = np.arange(len(texts))
+    # drawn again until a text is left out, on which a solution can be tried
     numbers = np.unique(texts)
     drawn_numbers = numbers
     while len(np.unique(drawn_numbers)) == len(numbers):
@@ -206,6 +209,7 @@ def solve_or_soften(
 
 def cosine(A: FloatArray, B: FloatArray) -> float:
     """The cosine of the angle between two matrices; NaN where one of them is zero."""
+    # a zero matrix has no direction
     size = float(np.linalg.norm(A) * np.linalg.norm(B))
     return float((A * B).sum() / size) if size > 0 else float("nan")
 
@@ -214,6 +218,7 @@ def _margin_share(
     programme: PairMargins, W: FloatArray, solution: MarginSolution, norm: Norm
 ) -> float:
     """The smallest margin of ``W`` over the best, both at norm one; NaN for a soft margin."""
+    # a soft solution misses margins, so its smallest one is no measure
     if solution.slack is not None or solution.norm == 0.0:
         return float("nan")
     return float(programme(W).min()) / float(norm.value(W)) * solution.norm

@@ -82,6 +82,7 @@ class _Block(nn.Module):
             .transpose(1, 2)
             for name in ("wq", "wk", "wv")
         )
+        # rotations turn products of queries and keys by their distance
         outputs = nn.functional.scaled_dot_product_attention(
             rotated(q), rotated(k), v, is_causal=True, enable_gqa=True
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from attsvm.transformers.capture import Recording, TextAttention
+from attsvm.transformers.recording import Recording, TextAttention
 
 Lines = list[list[int]]
 """Per query its keys and their attention in percent, in turn: the selected key, then others. Keys
@@ -52,7 +52,8 @@ def drawings(recording: Recording, limits: DrawingLimits = DrawingLimits()) -> l
     """Drawings of the first texts, as many as fit into the budget, one at least; without layers in
     which keys come from another text, and none where tokens have no names.
     """
-    layers = [layer for layer in recording.layers if not layer.cross]
+    # lines go from a text to itself
+    layers = [layer for layer in recording.layers.values() if not layer.cross]
     heads, budget = sum(layer.heads for layer in layers), limits.budget
     drawn_texts: list[Drawing] = []
     for number, words in enumerate(recording.words if layers else ()):
@@ -74,7 +75,8 @@ def drawings(recording: Recording, limits: DrawingLimits = DrawingLimits()) -> l
 def _lines_of_heads(text: TextAttention, tokens: int, limits: DrawingLimits) -> list[Lines]:
     """Per head the lines of the first tokens, none for queries that were not recorded."""
     queries = int(np.searchsorted(text.positions, tokens))
-    weights = text.logits(0, queries).softmax(dim=-1)
+    weights = text.weights(0, queries)
+    # the selected key comes first
     top = torch.topk(weights, min(limits.keys, weights.shape[-1]), dim=-1)
     percents = (100 * top.values).round().long()
     pairs = torch.stack([top.indices, percents], dim=-1).flatten(2).tolist()

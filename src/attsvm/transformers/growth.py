@@ -175,6 +175,7 @@ class HeadGrowth:
         if len(self.records) < 2:
             return 0.0
         before, last = self.records[-2], self.records[-1]
+        # falling, or no numbers: measured as usual
         if not 0.0 < before.largest < last.largest < math.inf:
             return math.inf
         doublings = max(math.log(2.0), math.log(self._options.low * tau / last.largest))
@@ -182,6 +183,7 @@ class HeadGrowth:
 
     def _pace(self, exponent: float) -> float:
         """Nats per step that growth of the norm adds to the largest logit."""
+        # the last interval alone: a pace is what the next steps will see
         before, last = self.records[max(len(self.records) - 2, 0)], self.records[-1]
         if last is before or not math.isfinite(last.largest):
             return math.nan
@@ -193,6 +195,7 @@ class HeadGrowth:
         """The exponent, its standard error, and the e-folds of growth that it makes of all
         records.
         """
+        # log of step 0 is none; a record of a step that was measured twice counts once
         points = {math.log(r.step): r.largest for r in self.records if r.step > 0}
         x, y = np.array(list(points)), np.array(list(points.values()))
         if len(x) < 3 or not (np.isfinite(y).all() and y.min() > 0):
@@ -213,9 +216,11 @@ def steps_to_next_measurement(heads: Iterable[HeadGrowth], tau: float, every: in
 
 def _steps_to(tau: float, last: LogitRecord, exponent: float) -> float:
     """Steps until the largest logit reaches tau along its power of the step."""
+    # not a number counts as beyond tau
     if not last.largest < tau:
         return 0.0
     if not (exponent > 0 and last.largest > 0):
         return math.inf
+    # S (t'/t)^a = tau, solved for t' - t; the limit keeps expm1 finite
     folds = math.log(tau / last.largest) / exponent
     return last.step * math.expm1(folds) if folds < 50 else math.inf

@@ -29,7 +29,6 @@ from torch.optim import Optimizer
 
 from attsvm.base.errors import InputError
 from attsvm.transformers.attention_calls import AttentionCall, CallObserver
-from attsvm.transformers.capture import force_fused_attention
 from attsvm.transformers.growth import (
     DEFAULT_GROWTH,
     GrowthOptions,
@@ -46,6 +45,7 @@ from attsvm.transformers.head_weights import (
     weight_inner_products,
 )
 from attsvm.transformers.logit_statistics import logit_statistics, query_blocks
+from attsvm.transformers.registered_attention import observed_registry
 
 _NORMALISING_MODULES = ("q_norm", "k_norm", "query_norm", "key_norm", "q_layernorm", "k_layernorm")
 
@@ -100,8 +100,8 @@ class LogitGuard:
     It keeps one copy of the query and key weights, to see their direction move.
 
     Args:
-        model: any module whose attention is torch's fused one; a Hugging Face model with another
-            implementation runs measured passes with ``sdpa``.
+        model: any module that attends, as for :func:`~attsvm.transformers.capture`; it computes in
+            a measured pass what it computes without one.
         tau: the logit that no head should reach.
         action: ``"warn"``, ``"clip"`` or a function of the metrics of the heads in trouble.
         every: steps between two measurements, while logits do not grow fast; 1 with ``"clip"``
@@ -239,6 +239,7 @@ class LogitGuard:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state_dict`; directions are compared anew from the next record on."""
+        # weights are not part of the state, so directions begin anew
         self.steps, self.measured = int(state["steps"]), int(state.get("measured", -1))
         self._next_measurement = int(state.get("next", 0))  # not in states of older versions
         self._warned = {(layer, head) for layer, head in state["warned"]}
@@ -258,10 +259,11 @@ class LogitGuard:
         """Measure until :meth:`stop` if this step is one that is measured; the hook of the model
         calls both around every pass in training.
         """
+        # nested calls of the model, and steps on which nothing is measured
         if self._observer.running or self.steps < self._next_measurement:
             return
         self._started = True
-        self._measuring.enter_context(force_fused_attention(self._model))
+        self._measuring.enter_context(observed_registry(self._model, self._observer))
         try:
             self._measuring.enter_context(torch.compiler.set_stance("force_eager"))
         except RuntimeError as error:
@@ -283,6 +285,7 @@ class LogitGuard:
             self.start()
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
+        # passes for evaluation, and those that failed, are no steps
         counted = module.training and torch.is_grad_enabled()
         self.stop()
         if counted and output is not None and self._ends_with_pass:  # None: the pass failed
@@ -340,7 +343,7 @@ class LogitGuard:
         if started and not self._measurements:
             raise InputError(
                 f"no attention of {type(self._model).__name__} was seen in a training pass; guard a"
-                " model whose attention is torch's scaled_dot_product_attention"
+                " model that computes a softmax of products of queries and keys"
             )
         if self._measurements:
             first = next(iter(self._measurements.values()))
@@ -434,6 +437,7 @@ class LogitGuard:
         turned = [math.nan] * shape.heads
         if previous is not None:
             old_queries, old_keys, old_square = previous
+            # the cosine of W and the old W, from products of the heads' size
             product = weight_inner_products(queries, keys, old_queries, old_keys)
             turned = (1.0 - product / (square * old_square).sqrt()).tolist()
         return list(zip(square.sqrt().tolist(), turned, strict=True))
@@ -458,6 +462,7 @@ class LogitGuard:
             return
         if callable(self.action):
             self.action(trouble)
+        # of several processes one speaks
         elif not _several_processes() or torch.distributed.get_rank() == 0:
             text = _warning_text(trouble, self.tau, self._options.fast)
             warnings.warn(text, LogitWarning, _caller_stack_level())
@@ -520,6 +525,7 @@ def _check_arguments(
         return
     if optimizer is None:
         raise InputError("action='clip' rescales weights after a step; pass optimizer=")
+    # behind a norm, logits do not follow the weights
     for name, module in model.named_modules():
         if name.rpartition(".")[2] in _NORMALISING_MODULES and not isinstance(module, nn.Identity):
             raise InputError(
@@ -550,34 +556,48 @@ def _join_passes(layers: list[list[tuple[Tensor, Tensor]]]) -> list[list[float]]
     return statistics
 
 
+def _pressure(products: Tensor, logits: Tensor, softcap: float | None, tau: float) -> Tensor:
+    r"""The size ``s'`` of products that asks for the factor :math:`\tau/s'` on them.
+
+    A factor :math:`g` acts on products :math:`s` before the soft cap :math:`c` and the bias
+    :math:`b`. Without a cap, :math:`g s+b\le\tau` asks for :math:`g\le\tau/(s/(1-b/\tau))`. With
+    one, :math:`c\tanh(g s/c)\le\tau-b` asks for :math:`g\le c\,\mathrm{artanh}((\tau-b)/c)/s`,
+    and for nothing where :math:`\tau-b\ge c`.
+    """
+    capped = products if softcap is None else softcap * torch.tanh(products / softcap)
+    room = tau - (logits - capped)
+    if softcap is None:
+        return torch.where(room > 0, products * tau / room, products)
+    reach = softcap * torch.atanh((room / softcap).clamp(1e-6, 1 - 1e-6))
+    return torch.where(room >= softcap, -torch.inf, products * tau / reach)
+
+
 def _measure_call(call: AttentionCall, tau: float) -> tuple[Tensor, Tensor]:
     r"""Per head of one call, ``(2, heads)``: the largest logit and the largest that a factor on
     keys and queries has to bring to tau; and the means of margin and entropy over queries.
 
-    The two largest differ where the model adds a bias :math:`b` to products :math:`s`: a factor
-    :math:`g` acts on the products alone, and :math:`g s+b\le\tau` asks for
-    :math:`g\le\tau/(s/(1-b/\tau))`.
+    The two largest differ where the model caps products, or adds a bias: see :func:`_pressure`.
     """
     B, H, Tq, _ = call.q.shape
     q, k = call.q.float(), call.k.float()  # sixteen bits are what the pass has, not what we add
     k = k.repeat_interleave(H // k.shape[1], dim=1)
-    has_bias = call.mask is not None and call.mask.dtype != torch.bool
+    has_bias = call.softcap is not None or (call.mask is not None and call.mask.dtype != torch.bool)
     largest = torch.full((2, H), -torch.inf, device=q.device)
     sums, counts = torch.zeros((2, H), device=q.device), torch.zeros((2, H), device=q.device)
     # a block of queries at a time, so that no T x T matrix is held
     for block in query_blocks(Tq, B * H * k.shape[2]):
         rows = torch.arange(block.start, block.stop, device=q.device)
         products = call.scale * (q[:, :, block] @ k.mT)
-        logits = call.masked(products, rows)
+        logits = call.logits(products, rows)
         pressure = None
         if has_bias:
             # masks of some models are finite: what is this low counts as hidden
             hidden = logits <= 0.5 * torch.finfo(torch.float32).min
             logits = logits.masked_fill(hidden, -torch.inf)
-            room = 1.0 - (logits - products) / tau
-            pressure = torch.where(room > 0, products / room, products)
+            pressure = _pressure(products, logits, call.softcap, tau)
             pressure = pressure.masked_fill(hidden, -torch.inf)
-        queries = logit_statistics(logits)  # of queries that see no key: not a number
+        # of queries that see no key: not a number
+        queries = logit_statistics(logits, sinks=call.sinks)
         peaks = [queries.peak, queries.peak if pressure is None else pressure.amax(dim=-1)]
         largest = torch.maximum(largest, torch.stack([peak.amax(dim=(0, 2)) for peak in peaks]))
         has_key = queries.peak != -torch.inf
@@ -590,6 +610,7 @@ def _measure_call(call: AttentionCall, tau: float) -> tuple[Tensor, Tensor]:
 
 def _warning_text(trouble: list[HeadMetrics], tau: float, fast: float) -> str:
     """The warning: the head that reaches tau first, how it grows, and what to do."""
+    # the one that reaches tau first speaks for all
     worst = max(trouble, key=lambda head: -head.steps_to_tau)
     when = (
         f"is beyond tau = {tau:g}"

@@ -30,6 +30,7 @@ class _GuardCallback:
 
     def summary(self) -> dict[str, float]:
         """The guard's summary, if a step has ended since the last call, and was measured."""
+        # once for each step that was measured
         before, self.steps = self.steps, self.guard.steps
         return self.guard.summary() if before < self.steps == self.guard.measured + 1 else {}
 
@@ -56,7 +57,8 @@ def guard_trainer(trainer: Any, **settings: Any) -> Any:
         def on_train_begin(
             self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any
         ) -> None:
-            model = trainer.model_wrapped  # compiled, parallel, as it is called
+            # compiled or parallel: the model as the trainer calls it
+            model = trainer.model_wrapped
             self.guard = LogitGuard(model, optimizer=_unwrap_optimizer(optimizer), **settings)
             callbacks = state.stateful_callbacks or {}
             exported = callbacks.setdefault(type(self).__name__, self.state())

@@ -30,8 +30,10 @@ def describe_selection(head: Head, mostly: float = 0.5, partly: float = 0.25) ->
     if share >= mostly:
         sink = "a sink: " if first in SINKS else ""
         return f"{sink}{_phrase(head, first)}, {format_percent(share)}", chance
+    # all kinds but "other" are at zero
     if share == 0:
         return "other tokens alone", head.chance["other"]
+    # no kind is common: is one word?
     word, often, at_random = head.favourite or ("", 0.0, 0.0)
     if often >= max(partly, share):
         return f"often “{strip_marks(word)}”, {format_percent(often)}", at_random

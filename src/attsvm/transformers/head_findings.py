@@ -51,6 +51,7 @@ class Comparison:
     @property
     def strictest(self) -> str | None:
         """The null with the largest mean; ``None`` without nulls."""
+        # a null without draws is no null of this head
         means = {name: np.mean(draws) for name, draws in self.nulls.items() if draws}
         return max(means, key=lambda name: means[name], default=None)
 
@@ -101,7 +102,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Support:
-    """One row that holds the margin up: a query, what it selects, and the rival that is nearest."""
+    """One row that holds the margin up: a query, what it selects, and the rival that is nearest.
+
+    Attributes:
+        text: number of the text.
+        query, selected, rival: positions of the tokens.
+        multiplier: of the constraint, positive.
+        words: the three tokens by name; ``None`` where they have none.
+    """
 
     text: int
     query: int
@@ -109,6 +117,13 @@ class Support:
     rival: int
     multiplier: float
     words: tuple[str, str, str] | None
+
+    def __str__(self) -> str:
+        positions = (self.query, self.selected, self.rival)
+        names = [f"{position}" for position in positions]
+        if self.words is not None:
+            names = [f"{word} ({p})" for word, p in zip(self.words, positions, strict=True)]
+        return f"{names[0]} selects {names[1]} over {names[2]}, multiplier {self.multiplier:.3g}"
 
 
 @dataclass(frozen=True)
@@ -140,6 +155,8 @@ class Head:
         fits: one comparison per norm.
         uncompared: reason why there is no comparison though a norm was asked for; else empty.
             :data:`PENDING` where its programmes are still to be solved.
+        support: the rows that hold up the margin, by falling multiplier: those of the solution in
+            the first norm.
     """
 
     layer: int
@@ -164,6 +181,17 @@ class Head:
     nuclear_ratio: float
     fits: tuple[Comparison, ...] = ()
     uncompared: str = ""
+    support: tuple[Support, ...] = ()
+
+    def __str__(self) -> str:
+        """The head in a line, and the rows that hold up its margin."""
+        kind = max(self.selects, key=lambda kind: self.selects[kind])
+        first = (
+            f"layer {self.layer}, head {self.head}: selects {kind} at"
+            f" {100 * self.selects[kind]:.0f} % of {self.queries:,} queries, median margin"
+            f" {self.margin[1]:.2f} nats"
+        )
+        return "\n".join([first, *(f"  {pair}" for pair in self.support)])
 
     def fit(self, norm: str | Norm) -> Comparison:
         """The comparison in this norm.

@@ -14,8 +14,8 @@ import numpy as np
 
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import PairMargins, pair_margins
-from attsvm.transformers.capture import Layer
 from attsvm.transformers.null_weights import reflection
+from attsvm.transformers.recording import Layer
 from attsvm.transformers.selections import Classes, token_classes
 
 
@@ -44,6 +44,7 @@ class HeadInputs:
         self.classes = [token_classes(classes, t.text, t.keys.shape[1]) for t in texts]
         self.text = np.concatenate([np.full(len(t.positions), i) for i, t in enumerate(texts)])
         self.row = np.concatenate([np.arange(len(t.positions)) for t in texts])
+        # without linear maps the weights are s I on keys and queries themselves
         P = layer.projection
         if P is None:
             g = h * len(texts[0].keys) // layer.heads
@@ -51,6 +52,7 @@ class HeadInputs:
             self.queries = [t.queries[h].double().numpy() for t in texts]
         else:
             width = P.W_Q.shape[1]
+            # the mean query says nothing about any one of them; its share is the constant's
             stacked = np.concatenate(P.query_inputs)
             self._mean = stacked.mean(axis=0) if center else np.zeros(width)
             self.keys = P.key_inputs
@@ -73,6 +75,7 @@ class HeadInputs:
         """
         P = self.layer.projection
         assert P is not None
+        # keys and queries of one text are the same inputs, so they are reflected alike
         left = right = reflection(np.concatenate(self.keys), rng)
         if self.layer.cross:
             right = reflection(np.concatenate(P.query_inputs), rng)
@@ -86,7 +89,7 @@ class HeadInputs:
         K, Q = self._factors(self._h)
         left, upper = np.linalg.qr(K.T)
         right, lower = np.linalg.qr(Q.T)
-        U, s, Vt = np.linalg.svd(upper @ lower.T)
+        U, s, Vt = np.linalg.svd(upper @ lower.T, full_matrices=False)
         is_nonzero = s > 1e-10 * s[0]
         return left @ U[:, is_nonzero], s[is_nonzero], Vt[is_nonzero] @ right.T
 
@@ -136,6 +139,7 @@ class HeadInputs:
 
     def _factors(self, h: int) -> tuple[FloatArray, FloatArray]:
         """Two matrices of the head's size whose product ``K.T @ Q`` are its weights."""
+        # logits are s k.q: the scale goes to the keys
         text, P = self.layer.texts[0], self.layer.projection
         d = text.queries.shape[2]
         if P is None:

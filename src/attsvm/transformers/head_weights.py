@@ -182,6 +182,7 @@ def _locate_in_fused_matrix(
         key_starts = list(range(query_length, query_length + key_length, d))
     else:
         # group by group: the queries of its heads, its keys, its values
+        # (heads + 2 groups) d rows: one key head and one value head for each group
         length = matrix.parameter.shape[matrix.axis]
         groups = (length // d - heads) // 2
         if groups < 1 or heads % groups or (heads + 2 * groups) * d != length:
@@ -245,6 +246,7 @@ class LogitClip:
         share = factor if len(clipped) == 1 else math.sqrt(factor)
         for rows in clipped:
             for name, start, axis in rows.first_entries(head):
+                # several layers may share a parameter: the smallest factor counts, once
                 if name not in self._requests:
                     length = self._model.get_parameter(name).shape[axis]
                     self._requests[name] = torch.ones(length, dtype=torch.float64)
@@ -254,6 +256,7 @@ class LogitClip:
 
     def apply(self) -> None:
         """Multiply; rows of other heads keep their bits."""
+        # of a sharded parameter each process multiplies its own share
         for name, factors in self._requests.items():
             weights, shares = self._on_this_process(name, factors)
             earlier = self.row_factors.get(name, torch.ones_like(factors))

@@ -48,12 +48,16 @@ def query_blocks(queries: int, logits: int, size: int = 1 << 22) -> Iterator[sli
         yield slice(start, min(start + step, queries))
 
 
-def logit_statistics(logits: Tensor, classes: Tensor | None = None) -> LogitStatistics:
+def logit_statistics(
+    logits: Tensor, classes: Tensor | None = None, sinks: Tensor | None = None
+) -> LogitStatistics:
     """The statistics of logits ``(..., q, T)``, hidden keys at minus infinity.
 
     Args:
         logits: at least one key of every query is not hidden.
         classes: ``(T,)`` integers, equal for equivalent tokens; a class for each when left out.
+        sinks: ``(heads,)`` logits that take attention beside the keys; they are no tokens, so they
+            are neither selected nor rivals.
     """
     peak, selected = logits.max(dim=-1)
     # relative to the peak, so that nothing cancels in saturated heads
@@ -61,15 +65,20 @@ def logit_statistics(logits: Tensor, classes: Tensor | None = None) -> LogitStat
     weights = below.exp()
     total = weights.sum(dim=-1)
     # - sum p log p with p = exp(below) / total; the clamp makes 0 of a hidden key's 0 * inf
-    entropy = total.log() - (weights * below.clamp(min=-1e30)).sum(dim=-1) / total
+    energy = (weights * below.clamp(min=-1e30)).sum(dim=-1)
+    if sinks is not None:
+        sink = sinks.to(logits)[:, None] - peak
+        total, energy = total + sink.exp(), energy + sink.exp() * sink
+    entropy = total.log() - energy / total
     if classes is None:
-        top = total.reciprocal()
+        top = total.reciprocal()  # exp(0) of the selected token
         rivals = logits.scatter(-1, selected[..., None], -torch.inf)
     else:
         # tokens of one class add their weights, and are no rivals of each other
         same_class = classes[selected][..., None] == classes
         top = (weights * same_class).sum(dim=-1) / total
         rivals = logits.masked_fill(same_class, -torch.inf)
+    # without a rival the largest of nothing is minus infinity, and the margin infinite
     second, rival = rivals.max(dim=-1)
     rival = rival.masked_fill(second == -torch.inf, -1)
     return LogitStatistics(selected, rival, peak - second, top, entropy, peak)

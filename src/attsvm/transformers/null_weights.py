@@ -18,6 +18,7 @@ def null_variant(
     """Weights with these singular values: random singular vectors, the same ones ``rotated`` in
     their two subspaces, or left ones ``permuted`` against right ones.
     """
+    # all of them keep the spectrum, and lose how left and right vectors belong together
     U, s, Vt = singular
     k = len(s)
     if null == "permuted":
@@ -93,6 +94,7 @@ def equally_sure_queries(
 
 def _derangement(n: int, rng: np.random.Generator) -> IntArray:
     """A random order without fixed points (by a shift where there are two or three)."""
+    # one cycle through all in random order moves every one of them
     order = rng.permutation(n)
     shifted = np.empty(n, dtype=np.int64)
     shifted[order] = np.roll(order, 1)
@@ -101,5 +103,6 @@ def _derangement(n: int, rng: np.random.Generator) -> IntArray:
 
 def _orthogonal(n: int, k: int, rng: np.random.Generator) -> FloatArray:
     """Random orthonormal columns ``(n, k)``, by QR with positive diagonal."""
+    # signs of R make the distribution uniform (Haar)
     Q, R = np.linalg.qr(rng.normal(size=(n, k)))
     return Q * np.sign(np.diag(R))

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 
 from attsvm.base.errors import InputError
 from attsvm.base.files import digest
-from attsvm.base.pretrained import check_folder, told_of_model
+from attsvm.base.pretrained import check_folder
 from attsvm.base.store import RunFolder, code_digest, finished_run, holds_request, versions
 from attsvm.norms import parse_norm
 from attsvm.transformers.audit import (
@@ -27,16 +26,27 @@ from attsvm.transformers.audit import (
 )
 from attsvm.transformers.audit_checkpoint import AuditCheckpoint
 from attsvm.transformers.audit_folder import PAGE, write_audit, write_audit_page
-from attsvm.transformers.capture import Recording, capture
+from attsvm.transformers.capture import capture
 from attsvm.transformers.checkpoints import Checkpoints
 from attsvm.transformers.comparison import AuditSettings
 from attsvm.transformers.demo import demo_model
+from attsvm.transformers.model_inputs import (
+    load_config,
+    load_image_processor,
+    load_model,
+    load_tokenizer,
+    part_for,
+    run_model,
+)
 from attsvm.transformers.null_weights import Null
+from attsvm.transformers.recording import Recording
 from attsvm.transformers.texts import (
     ProbeTexts,
     TextCoverage,
     coverage_record,
     coverage_sentences,
+    find_pictures,
+    read_picture,
     read_probe_texts,
 )
 
@@ -54,6 +64,7 @@ class ProbeRequest:
     Attributes:
         models: folders, hub names, or ``demo``; several are checkpoints of one training, by step.
         text: a file with a text per line; ``None`` for the demo, which tells a story of its own.
+        images: a folder of pictures, for models of images.
         norms, nulls, threshold, queries, draws, seed: see :func:`~attsvm.transformers.audit`.
         texts: largest number of texts to read from the file, from its beginning.
         tokens: largest number of tokens to read from a text, from its beginning.
@@ -61,6 +72,7 @@ class ProbeRequest:
 
     models: tuple[str, ...]
     text: Path | None = None
+    images: Path | None = None
     norms: tuple[str, ...] = ("fro",)
     nulls: tuple[Null, ...] = ("heads", "permuted")
     texts: int = 64
@@ -128,6 +140,7 @@ def probe(
         "command": "probe",
         **asdict(request),
         "text": None if request.text is None else str(request.text),
+        "images": None if request.images is None else str(request.images),
         "sha256": texts.sha256,
         "contents": {f"the content of {name}": _model_digest(name) for name in models.values()},
         "versions": versions() | versions("attsvm", "transformers", "tokenizers"),
@@ -168,11 +181,9 @@ def probe(
                     layers = {head.layer for head in audit.pending}
                     recording, _ = record_model(request, name, texts, layers)
                     selections = selections_by_layer(recording)
-            for head, supports in compare_pending_heads(
-                recording, audit, selections or {}, settings
-            ):
-                audit.replace_head(head, supports)
-                checkpoint.save_comparison(head, supports)
+            for head in compare_pending_heads(recording, audit, selections or {}, settings):
+                audit.replace_head(head)
+                checkpoint.save_comparison(head)
                 progress(end - len(audit.pending), total)
                 page.rewrite(_audit_or_checkpoints(audits), notes, page_interval, page_share)
             audit.recording = Recording(words=audit.recording.words)  # frees keys and queries
@@ -190,18 +201,22 @@ def probe(
 def _read_texts_of(request: ProbeRequest, models: Collection[str]) -> ProbeTexts:
     """The texts; where there are none, a model that is not there either is told first."""
     if request.models == (DEMO,):
-        if request.text is not None:
+        if request.text is not None or request.images is not None:
             raise InputError("'demo' tells a story of its own; leave text out, or name a model")
         return ProbeTexts()
     for name in models:
         check_folder(name)
     try:
+        if request.text is not None and request.images is not None:
+            raise InputError("give option text or option images, not both")
+        if request.images is not None:
+            return find_pictures(request.images, request.texts)
         if request.text is None:
             raise InputError("give option text, a UTF-8 file with a text per line")
         return read_probe_texts(request.text, request.texts)
     except InputError:
         for name in models:
-            _load_or_refuse(_import_transformers().AutoConfig.from_pretrained, name)
+            load_config(name)
         raise
 
 
@@ -286,6 +301,7 @@ def _models_by_step(models: Sequence[str]) -> tuple[dict[int, str], list[str]]:
         raise InputError("'demo' is one model; give it alone, or give checkpoints in folders")
     if None in steps or len(set(steps)) < len(steps):
         return dict(enumerate(names, start=1)), notes
+    # names that all are steps, and different ones, are put in their order
     by_step = {step: name for step, name in zip(steps, names, strict=True) if step is not None}
     return dict(sorted(by_step.items())), notes
 
@@ -304,29 +320,55 @@ def record_model(
     """
     if name == DEMO:
         return _record_demo(request, layers)
-    model, tokenizer = _load(name)
+    if texts.are_pictures:
+        return _record_pictures(name, texts, layers)
+    model = load_model(name)
+    reader, tokenizer = part_for(model, name, "input_ids"), load_tokenizer(name)
+    # tokenizers without a limit say so with a very large number
     limits = {
         f"--tokens is {request.tokens:,}": request.tokens,
         "the model takes no more": getattr(model.config, "max_position_embeddings", None),
         "its tokenizer allows no more": getattr(tokenizer, "model_max_length", None),
     }
-    known = {why: limit for why, limit in limits.items() if limit is not None and limit > 0}
+    # the smallest limit that there is decides, and is named
+    known = {why: limit for why, limit in limits.items() if isinstance(limit, int) and limit > 0}
     why = min(known, key=lambda reason: known[reason])
     coverage = TextCoverage(known[why], why)
-    with torch.no_grad(), capture(model, layers) as recording:
+    with torch.no_grad(), capture(reader, layers) as recording:
         for number, text in texts.used.items():
             batch = tokenizer(text, return_tensors="pt", truncation=True, max_length=coverage.limit)
             tokens = batch["input_ids"].shape[1]
+            # a query of one token has nothing to select
             if tokens < 2:
-                raise InputError(
-                    f"line {number} of {request.text} has fewer than two tokens; give texts in"
-                    " which a query has something to select"
-                )
+                coverage.short.append(number)
+                continue
             is_cut = tokens >= coverage.limit
             length = len(tokenizer(text)["input_ids"]) if is_cut else tokens
             coverage.add(number, length, tokens)
-            model(**batch)
+            run_model(reader, name, batch)
+        if len(coverage.short) == len(texts.used):
+            raise InputError(
+                f"line {coverage.short[0]} of {request.text} has fewer than two tokens, and so has"
+                " every other; give texts in which a query has something to select"
+            )
     return recording.name_tokens(tokenizer), coverage
+
+
+def _record_pictures(
+    name: str, pictures: ProbeTexts, layers: Collection[int] | None
+) -> RecordedTexts:
+    """The attention of a model of images on these pictures, whose tokens are patches."""
+    reader = part_for(load_model(name), name, "pixel_values")
+    processor = load_image_processor(name)
+    coverage = TextCoverage(0, "")
+    with torch.no_grad(), capture(reader, layers) as recording:
+        for file in pictures.used.values():
+            batch = processor(read_picture(Path(file)), return_tensors="pt")
+            run_model(reader, name, {"pixel_values": batch["pixel_values"]})
+    # the first layer sees all patches
+    first = next(iter(recording.layers.values()))
+    coverage.tokens = sum(text.queries_of_text for text in first.texts)
+    return recording, coverage
 
 
 def _record_demo(request: ProbeRequest, layers: Collection[int] | None) -> RecordedTexts:
@@ -336,45 +378,3 @@ def _record_demo(request: ProbeRequest, layers: Collection[int] | None) -> Recor
     with torch.no_grad(), capture(model, layers) as recording:
         model(**batch)
     return recording.name_tokens(word_pieces), TextCoverage(tokens, "", tokens)
-
-
-def _load(name: str) -> tuple[Any, Any]:
-    transformers = _import_transformers()
-    tokenizer = _load_or_refuse(partial(_load_tokenizer, transformers.AutoTokenizer), name)
-    model = _load_or_refuse(transformers.AutoModel.from_pretrained, name).eval()
-    for key, value in model.named_parameters():
-        if not torch.isfinite(value).all():
-            raise InputError(f"the weights {key} of {name} hold NaN or infinity; save them again")
-    return model, tokenizer
-
-
-def _import_transformers() -> Any:
-    """The package, silent."""
-    try:
-        import transformers
-    except ImportError:
-        raise InputError(
-            "probing a Hugging Face model needs transformers: pip install 'attsvm[hub]'; or probe"
-            " the model that comes with attsvm: attsvm probe demo"
-        ) from None
-    quiet: Any = transformers.utils.logging
-    quiet.set_verbosity_error()
-    quiet.disable_progress_bar()
-    return transformers
-
-
-def _load_or_refuse(load: Callable[[str], Any], name: str) -> Any:
-    """The result of a loader of transformers; all that it raises in one sentence."""
-    with told_of_model(name, [DEMO]):
-        return load(name)
-
-
-def _load_tokenizer(auto: Any, name: str) -> Any:
-    """The tokenizer of the folder, or of the one around a checkpoint, which often has none."""
-    parent = Path(name).parent
-    try:
-        return auto.from_pretrained(name)
-    except (OSError, ValueError):
-        if _checkpoint_step(Path(name)) is None or not (parent / "tokenizer_config.json").is_file():
-            raise
-        return auto.from_pretrained(str(parent))

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
-from attsvm.transformers.capture import Layer, Recording, TextAttention
 from attsvm.transformers.logit_statistics import LogitStatistics, logit_statistics, query_blocks
+from attsvm.transformers.recording import Layer, Recording, TextAttention
 
 Classes = Callable[[int], ArrayLike] | Sequence[ArrayLike]
 """Per text ``(T,)`` integers, equal for equivalent tokens; a list, or a function of its number."""
@@ -29,8 +29,6 @@ KINDS = ("itself", "previous", "next", "first", "same token", "special", "other"
 
 FavouriteToken = tuple[str, float, float]
 """A word, the share of queries that select it, and that share under selection at random."""
-
-_SEPARATORS = {"[CLS]", "[SEP]", "<s>", "</s>", "<|endoftext|>", "<bos>", "<eos>", ".", ","}
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +133,7 @@ def _statistics_of_text(text: TextAttention, classes: IntArray | None) -> LogitS
     # a block of queries at a time, so that no T x T matrix is held
     return _concatenated(
         [
-            logit_statistics(text.logits(block.start, block.stop), class_of_key)
+            logit_statistics(text.logits(block.start, block.stop), class_of_key, text.sinks)
             for block in query_blocks(len(text.positions), heads * T)
         ]
     )
@@ -166,6 +164,7 @@ def token_classes(classes: Classes | None, text: int, T: int) -> IntArray:
 
 def _typical_logits(layer: Layer) -> FloatArray:
     r"""The typical size of a logit per head, :math:`s\,\mathrm{rms}(k)\,\mathrm{rms}(q)`."""
+    # over all texts, so that a head has one size
     keys = torch.cat([text.keys.float() for text in layer.texts], dim=1)
     queries = torch.cat([text.queries.float() for text in layer.texts], dim=1)
     rms_k, rms_q = (vectors.square().sum(dim=-1).mean(dim=1).sqrt() for vectors in (keys, queries))
@@ -181,14 +180,22 @@ def _kinds_of_keys(recording: Recording, layer: Layer, text: TextAttention) -> N
     if layer.cross:
         return kind
     # from the last kind to the first, so that the first one that holds stays
-    if len(words := _entry_of_text(recording.words, text)) == T:
-        kind[:, [word in _SEPARATORS for word in words]] = KINDS.index("special")
+    is_separator = np.zeros(T, dtype=np.bool_)
+    for names in (_entry_of_text(recording.words, text), _entry_of_text(recording.tokens, text)):
+        if len(names) == T:
+            is_separator |= [_bare(name) in recording.separators for name in names]
+    kind[:, is_separator] = KINDS.index("special")
     if len(ids := _entry_of_text(recording.tokens, text)) == T:
         kind[ids == ids[text.positions][:, None]] = KINDS.index("same token")
     kind[:, 0] = KINDS.index("first")
     for name, offset in (("next", 1), ("previous", -1), ("itself", 0)):
         kind[np.arange(T) == positions + offset] = KINDS.index(name)
     return kind
+
+
+def _bare(token: str | int) -> str | int:
+    """A token without the mark that its tokenizer puts before words; its number as it is."""
+    return token.lstrip("Ġ▁") if isinstance(token, str) else int(token)
 
 
 def _entry_of_text(entries: Sequence[Any], text: TextAttention) -> Any:
@@ -202,6 +209,7 @@ def favourite_token(
     """The word that head ``h`` of ``layer`` selects most often; ``None`` where tokens have no
     names.
     """
+    # the other text of a decoder has no names, and cross attention none to select
     texts = [
         text
         for text in layer.texts

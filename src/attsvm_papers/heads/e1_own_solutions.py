@@ -124,7 +124,7 @@ def H2(e):
     assumes=REAL,
     interval=True,
     null=kit.exchanged("gradient descent in Muon's place", "optimiser", "muon", "sgd"),
-    failure="not reproduced",
+    failure="refuted",
 )
 def H3(e):
     """Muon's heads have a higher stable rank: seed by seed, its mean over the largest of the
@@ -139,7 +139,7 @@ def H3(e):
     where=AT_END,
     **EACH,
     null=AGAIN,
-    failure="not reproduced",
+    failure="refuted",
 )
 def H4(e):
     """W is nearer to the nuclear max-margin solution than to the plain average of its selections,

@@ -101,7 +101,7 @@ SGD = kit.exchanged("gradient descent in its place", "optimiser", "muon", "sgd")
     kit.at_most(0.0, "upper end of the 95% interval over seeds, one optimiser each"),
     assumes=REAL,
     null=nuclear_as_norm_of_steps,
-    failure="not reproduced",
+    failure="refuted",
 )
 def H6(e):
     """Under AdamW, sign and mirror descent the norm of the largest excess is not the one of the
@@ -119,7 +119,7 @@ def H6(e):
     kit.at_least(0.0, "lower end of the 95% interval over seeds"),
     assumes=REAL,
     null=SGD,
-    failure="not reproduced",
+    failure="refuted",
 )
 def H6b(e):
     """Under Muon the norm of the largest excess is the spectral one, that of its steps."""

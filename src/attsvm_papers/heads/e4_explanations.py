@@ -311,7 +311,7 @@ def H9a(e):
     where=rows_of_table("inputs"),
     assumes=WRITTEN,
     null=scrambled("surrogate"),
-    failure="not reproduced",
+    failure="refuted",
 )
 def H9b(e):
     """The layer norm's geometry does not explain the excess of heads over their strictest null: on
@@ -334,7 +334,7 @@ LOWEST = kit.at_least(
 MATCHED: dict[str, Any] = {"where": rows_of_table("matched"), "by": "optimiser", "assumes": REAL}
 
 
-@kit.claim(LOWEST, **MATCHED, null=draw_as_head("apart"), failure="not reproduced")
+@kit.claim(LOWEST, **MATCHED, null=draw_as_head("apart"), failure="refuted")
 def H11(e):
     """A head is nearer to its own nuclear solution than weights whose singular vectors lie as its
     own do among the main directions of the inputs.
@@ -342,7 +342,7 @@ def H11(e):
     return kit.interval(excess_over_draws(e, "apart")).low
 
 
-@kit.claim(LOWEST, **MATCHED, null=draw_as_head("reflected"), failure="not reproduced")
+@kit.claim(LOWEST, **MATCHED, null=draw_as_head("reflected"), failure="refuted")
 def H11a(e):
     """A head is nearer to its own nuclear solution than weights that Gaussian inputs of the same
     moments do not tell from its own.

@@ -200,7 +200,7 @@ REAL = {"a real model": lambda e: bool(np.all(e["model"] != MADE))}
         null=null,
         nulls=nulls,
         explanation=ONE_OF_THREE,
-        failure="ours is stronger",
+        failure="refuted",
     )
     for letter, nulls, null, why, statement in (
         ("", NULLS, ROTATED, "median over heads, one model each",
@@ -221,7 +221,7 @@ def medians(e, nulls):
     assumes=REAL,
     null=ROTATED,
     explanation="in each of three models about half to two thirds of the heads are",
-    failure="ours is stronger",
+    failure="refuted",
 )
 def H10a(e):
     """Most heads of other models are above every null."""
@@ -246,7 +246,7 @@ def explain_rotary_heads(e):
     assumes={"all forty heads": lambda e: np.sum((e["model"] == ROTARY) & (e["norm"] == 1)) == 40},
     explanation=explain_rotary_heads,
     null=ROTATED,
-    failure="ours is stronger",
+    failure="refuted",
 )
 def H13(e):
     """Rotary heads are nearer to their own Frobenius solutions than the strictest null."""

@@ -169,7 +169,7 @@ def attention_layers(
     with torch.no_grad(), capture(model) as recording:
         model(texts, positions)
     layers = []
-    for layer in recording.layers:
+    for layer in recording.layers.values():
         maps = layer.projection
         assert maps is not None
         K, Q = (

@@ -69,8 +69,8 @@ def claim(
         assumes: conditions, or a column of booleans; instances that miss one are not counted.
         explanation: why it fails, where it is known to, or a function from the evidence to that:
             numbers in it are those of the run.
-        failure: what a failing verdict says of the statement: ``ours is stronger``, ``scale`` or
-            ``not reproduced``. The pages print it beside the verdict.
+        failure: what a failing verdict says of the statement: ``ours is stronger``, ``scale``,
+            ``refuted`` or ``not reproduced``. The pages print it beside the verdict.
         interval: whether the verdict gives the confidence interval of the mean.
         null: the broken variant on which the claim must fail: one of :mod:`attsvm_papers.kit.nulls`
             or a function from the evidence to that of the variant, whose docstring says what is

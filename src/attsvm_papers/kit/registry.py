@@ -29,6 +29,7 @@ PAPERS = {
     "heads": "The support vector machine inside trained heads (a study of this project)",
     "multihead": "Several heads and layers, starts and noise (a study of this project)",
     "pruning": "Attention that survives pruning (a study of this project)",
+    "bias": "Which margin an optimiser maximises (a study of this project)",
 }
 """Key of each paper on the command line, and its title."""
 

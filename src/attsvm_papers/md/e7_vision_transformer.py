@@ -228,7 +228,7 @@ def E7c(e):
     explanation=lambda e: (
         f"p = 1.1 minus Adam is {with_interval(difference(e, 'cifar10', 'l1.1', 'adam'))} points."
     ),
-    failure="scale",
+    failure="ours is stronger",
     null=by_chance,
 )
 def E7d(e):

@@ -182,7 +182,7 @@ def share_of_copies(model: Decoder, texts: Tensor) -> float:
     with capture(model, projections=False) as recording:
         model(texts)
     shares: list[FloatArray] = []
-    for layer in recording.layers:
+    for layer in recording.layers.values():
         for text in layer.texts:
             ids, positions = texts[text.text].numpy(), text.positions
             top = text.logits().argmax(dim=-1).numpy()

@@ -169,7 +169,7 @@ WHY = "set by this project; lower end of the 95% interval"
             "c",
             0.0,
             "norm",
-            "not reproduced",
+            "refuted",
             f"{TOP}, with AdamW's heads at the norm of Muon's.",
         ),
     )
@@ -201,7 +201,7 @@ def S2(e):
         "heads of Muon that all copy",
         copies=lambda e: np.where(e["optimiser"] == "muon", 1.0, e["copies"]),
     ),
-    failure="not reproduced",
+    failure="refuted",
 )
 def S3(e):
     """Muon's heads do not survive because they copy: the share of queries that attend most to

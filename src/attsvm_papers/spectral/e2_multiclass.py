@@ -163,7 +163,7 @@ def C7_3(e):
 @kit.several_claims(
     kit.claim(
         kit.at_most(bound, why, share=kit.MOST),
-        "paper",
+        "ours" if failure == "ours is stronger" else "paper",
         f"spectral, {reference}",
         id=f"C7.{number}",
         statement=f"{words}: slope of the log of the own margin gap from step 100 on.",

@@ -8,8 +8,8 @@ Beside them the W of least loss of a thousand solution norms, for causal attenti
 
 Source: Transformers as Support Vector Machines, appendix on sequence outputs, Theorem 11
 
-Notes: The theorem is seen in the paper's text; the experiment and its numbers are this
-project's.
+Notes: The theorem is read in a press article on the paper's first version, not in the paper; the
+experiment and its numbers are this project's.
 """
 
 from typing import Any

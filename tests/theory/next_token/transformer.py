@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attsvm.datasets.attention_data import spread
+from attsvm.datasets.attention_data import broadcast
 from attsvm.theory.sentences import NextTokenBatch
 
 
@@ -29,7 +29,7 @@ class NextTokenTransformer(nn.Module):
         runs, K, d = batch.embeddings.shape
         self.batch = batch
         for name, value, shape in (("W_kq", W_kq, (runs, d, d)), ("W_ov", W_ov, (runs, K, d))):
-            start = np.zeros(shape) if value is None else spread(name, value, shape, 2)
+            start = np.zeros(shape) if value is None else broadcast(name, value, shape, 2)
             setattr(self, name, nn.Parameter(torch.tensor(start)))
 
     def loss(self, kind: str = "cross_entropy") -> Tensor:

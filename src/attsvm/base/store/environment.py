@@ -80,15 +80,12 @@ def _library_digest(library: Path) -> str:
 
 def _sources_digest(folder: Path, idle: tuple[str, ...] = ()) -> str:
     """SHA-256 of names and contents of the source files below a folder, but for some folders."""
-    names = {path.relative_to(folder): path for path in folder.rglob("*")}
-    return digest(
-        *(
-            part
-            for name, path in sorted(names.items())
-            if path.suffix in _SOURCES and name.parts[0] not in idle
-            for part in (f"{name.as_posix()}\0", path)
-        )
-    )
+    named_contents: list[str | Path] = []
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.suffix in _SOURCES and name.parts[0] not in idle:
+            named_contents += (f"{name.as_posix()}\0", path)
+    return digest(*named_contents)
 
 
 def _beside(script: Path) -> Iterator[str | Path]:

@@ -419,8 +419,9 @@ def _misplaced(folder: Path, inner: PurePosixPath) -> Path | None:
 def _inner_names(names: Any) -> frozenset[str]:
     """Names as a ledger lists them; refuses those that lead out of the folder."""
     for name in names:
-        parts = PurePosixPath(name).parts
-        if not parts or ".." in parts or parts[0] == "/" or "\\" in name or ":" in parts[0]:
+        folders = PurePosixPath(name).parts
+        is_relative = folders and folders[0] != "/" and ":" not in folders[0]
+        if not is_relative or ".." in folders or "\\" in name:
             raise ValueError(name)
     return frozenset(names)
 

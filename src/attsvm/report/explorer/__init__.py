@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.base.files import digest
-from attsvm.report.explorer.states import Own, Preset, presets, state_of
+from attsvm.report.explorer.states import DataExample, Preset, presets, state_of
 
 _HERE = Path(__file__).parent
 _FILES = ("margin", "descent", "state", "words", "shapes", "explorer")
@@ -48,27 +48,27 @@ def script_hash() -> str:
     return "sha256-" + base64.b64encode(bytes.fromhex(digest(script()))).decode()
 
 
-def content(shown: Own | Preset | None = None) -> dict[str, Any]:
-    """What the module is handed: what it shows first (the first preset when left out), and all
-    presets.
+def content(example: DataExample | Preset | None = None) -> dict[str, Any]:
+    """The data of the module: the example that it begins with, the first preset when left out, and
+    all presets.
     """
     examples = presets()
-    first = examples[0] if shown is None else shown
+    first = examples[0] if example is None else example
     return {
         "state": first.state,
-        "own": first.name if isinstance(first, Own) else "",
+        "own": first.name if isinstance(first, DataExample) else "",
         "key": first.key if isinstance(first, Preset) else "",
         "sentence": first.say,
-        "presets": [example.to_json() for example in examples],
+        "presets": [preset.to_json() for preset in examples],
     }
 
 
-def fragment(shown: Own | Preset | None = None) -> str:
+def fragment(example: DataExample | Preset | None = None) -> str:
     """The HTML of an explorer inside a page: an element with its data, and the module. The page
     holds :func:`style` in its head.
     """
     # "<" could end the script element that the data stand in.
-    data = json.dumps(content(shown), separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(content(example), separators=(",", ":")).replace("<", "\\u003c")
     return (
         f'<div data-attsvm-explorer><script type="application/json">{data}</script></div>\n'
         f'<script type="module">{script()}</script>'
@@ -76,7 +76,7 @@ def fragment(shown: Own | Preset | None = None) -> str:
 
 
 def page(
-    shown: Own | Preset | None = None, title: str = "Which token does attention choose?"
+    example: DataExample | Preset | None = None, title: str = "Which token does attention choose?"
 ) -> str:
     """A page of its own, complete in one file."""
     policy = (
@@ -91,7 +91,7 @@ def page(
         f"<title>{html.escape(title)} · attsvm</title>\n"
         '<link rel="icon" href="data:,">\n'
         f"<style>\n{_PAGE}{style()}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{html.escape(title)}</h1>\n{fragment(shown)}\n</main>\n</body>\n"
+        f"<h1>{html.escape(title)}</h1>\n{fragment(example)}\n</main>\n</body>\n"
         "</html>\n"
     )
 
@@ -104,7 +104,7 @@ h1 { font-size: clamp(1.3rem, 1rem + 1.6vw, 1.8rem); line-height: 1.2; margin: .
 """
 
 __all__ = [
-    "Own",
+    "DataExample",
     "Preset",
     "content",
     "fragment",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attsvm.report.explorer as pages
 from attsvm.base.files import write_file
-from attsvm.report.explorer.states import Own, State
+from attsvm.report.explorer.states import DataExample, State
 
 _SENTENCE = (
     "Each colour is one of your sequences, and attention should choose the filled token: the green"
@@ -29,7 +29,7 @@ class Explorer:
 
     def html(self) -> str:
         """A page, complete in one file."""
-        return pages.page(Own(self.state, "your data", _SENTENCE))
+        return pages.page(DataExample(self.state, "your data", _SENTENCE))
 
     def save(self, path: str | Path) -> Path:
         """Write the page to a file.

@@ -53,7 +53,7 @@ class Preset:
 
 
 @dataclass(frozen=True)
-class Own:
+class DataExample:
     """A state made of data.
 
     Attributes:

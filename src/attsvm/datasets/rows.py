@@ -1,0 +1,215 @@
+"""Rows of bags that stay where they are: an array of any float type, a list of arrays, a data set
+on disk. They are read in blocks of a few thousand, so that nothing of their size is ever made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from attsvm.datasets.attention_data import IntArray
+
+BLOCK = 4096
+"""Rows that are read together: products of so many run at full speed, and they fit into a cache."""
+
+
+class ListedRows:
+    """The rows ``(N, d)`` of arrays, one after the other, without a copy.
+
+    Args:
+        tables: ``(T_i, d)`` arrays, or data sets of h5py or zarr.
+
+    >>> import numpy as np
+    >>> from attsvm.datasets.rows import ListedRows
+    >>> rows = ListedRows([np.zeros((2, 3)), np.ones((1, 3))])
+    >>> rows.shape, rows[1:3].tolist()
+    ((3, 3), [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+    """
+
+    ndim = 2
+
+    def __init__(self, tables: Sequence[Any]) -> None:
+        self.tables = list(tables)
+        self.offsets = np.concatenate([[0], np.cumsum([table.shape[0] for table in tables])])
+        self.shape = (int(self.offsets[-1]), int(tables[0].shape[1]))
+        self.dtype = np.result_type(*{np.dtype(table.dtype) for table in tables})
+        self.size = self.shape[0] * self.shape[1]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, chosen: Any) -> NDArray[Any]:
+        """The rows of a slice, without a copy where they lie in one array; of positions or a mask a
+        copy.
+        """
+        if isinstance(chosen, slice):
+            start, stop, step = chosen.indices(len(self))
+            if step == 1:
+                return self._between(start, max(stop, start))
+        at = np.arange(len(self))[chosen]
+        if at.ndim == 0:
+            return self._between(int(at), int(at) + 1)[0]
+        table = np.searchsorted(self.offsets, at, side="right") - 1
+        rows = np.empty((len(at), self.shape[1]), self.dtype)
+        for k, (t, row) in enumerate(zip(table, at - self.offsets[table], strict=True)):
+            rows[k] = self.tables[t][int(row)]
+        return rows
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self._between(0, len(self)), dtype)
+
+    def _between(self, start: int, stop: int) -> NDArray[Any]:
+        first = int(np.searchsorted(self.offsets, start, side="right")) - 1
+        if stop <= self.offsets[min(first + 1, len(self.tables))]:
+            within = start - int(self.offsets[first])
+            return np.asarray(self.tables[first][within : within + stop - start])
+        rows = np.empty((stop - start, self.shape[1]), self.dtype)
+        self.read_into(rows, start)
+        return rows
+
+    def read_into(self, rows: NDArray[Any], start: int) -> None:
+        """Fill ``rows`` with those from ``start`` on."""
+        table, filled = int(np.searchsorted(self.offsets, start, side="right")) - 1, 0
+        while filled < len(rows):
+            within = start + filled - int(self.offsets[table])
+            count = min(len(rows) - filled, int(self.offsets[table + 1] - start) - filled)
+            rows[filled : filled + count] = self.tables[table][within : within + count]
+            filled, table = filled + count, table + 1
+
+
+class StoredRows:
+    """Neighbouring rows of a table on disk, which are read when they are asked for.
+
+    Args:
+        table: ``(N, d)``, of h5py or zarr.
+        start, stop: rows.
+
+    >>> import numpy as np
+    >>> from attsvm.datasets.rows import StoredRows
+    >>> StoredRows(np.arange(8.0).reshape(4, 2), 1, 3)[1:].tolist()
+    [[4.0, 5.0]]
+    """
+
+    def __init__(self, table: Any, start: int, stop: int) -> None:
+        self.table, self.start, self.dtype = table, start, np.dtype(table.dtype)
+        self.shape = (stop - start, int(table.shape[1]))
+
+    def __getitem__(self, chosen: Any) -> NDArray[Any]:
+        if isinstance(chosen, slice):
+            start, stop, step = chosen.indices(self.shape[0])
+            return np.asarray(self.table[self.start + start : self.start + max(stop, start)])[
+                ::step
+            ]
+        return np.asarray(self[:])[chosen]
+
+
+def tables_of(rows: Any, start: int, stop: int) -> list[Any]:
+    """Tables of the rows from ``start`` to ``stop``, views of arrays and nothing read from disk."""
+    if isinstance(rows, np.ndarray):
+        return [rows[start:stop]]
+    if not isinstance(rows, ListedRows):
+        return [StoredRows(rows, start, stop)]
+    tables, t = [], int(np.searchsorted(rows.offsets, start, side="right")) - 1
+    while start < stop:
+        end, first = min(stop, int(rows.offsets[t + 1])), int(rows.offsets[t])
+        whole = start == first and end == rows.offsets[t + 1]
+        table = rows.tables[t]
+        tables += [table] if whole else tables_of(table, start - first, end - first)
+        start, t = end, t + 1
+    return tables
+
+
+def is_stored(value: Any) -> bool:
+    """Whether this is a table on disk, of h5py or zarr or what answers like them: its rows are read
+    by slices, and it is no array of NumPy or of a framework.
+    """
+    return (
+        hasattr(value, "shape")
+        and hasattr(value, "dtype")
+        and hasattr(value, "__getitem__")
+        and not isinstance(value, np.ndarray | np.generic)
+        and not hasattr(value, "detach")
+        and not hasattr(value, "__array_interface__")
+        and not hasattr(value, "__dlpack__")
+        and not hasattr(value, "columns")
+        and not hasattr(value, "index")
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Rows that were read together; the next block may overwrite them.
+
+    Attributes:
+        bags: positions of the bags.
+        rows: ``(R, d)``.
+        cuts: ``(bags + 1,)``: where the rows of each bag begin among ``rows``.
+    """
+
+    bags: IntArray
+    rows: NDArray[Any]
+    cuts: IntArray
+
+
+class RowReader:
+    """Reads the rows of bags in one float type, into one buffer where they are of another.
+
+    Args:
+        rows: ``(N, d)``: an array, :class:`ListedRows` or a table on disk.
+        offsets: ``(n + 1,)``: where each bag begins.
+        dtype: that blocks have.
+        size: most rows of a block of several bags.
+    """
+
+    def __init__(
+        self, rows: Any, offsets: IntArray, dtype: DTypeLike = np.float32, size: int = BLOCK
+    ) -> None:
+        self.rows, self.offsets, self.dtype, self.size = rows, offsets, np.dtype(dtype), size
+        self._buffer = np.empty((0, rows.shape[1]), self.dtype)
+
+    def blocks(self) -> Iterator[Block]:
+        """All bags in turn: as many as fit into a block, and alone those that are longer."""
+        first, n = 0, len(self.offsets) - 1
+        while first < n:
+            end = int(self.offsets[first]) + self.size
+            last = max(int(np.searchsorted(self.offsets, end, side="right")) - 1, first + 1)
+            bags = np.arange(first, last)
+            rows, cuts = self.take(bags)
+            yield Block(bags, rows, cuts)
+            first = last
+
+    def take(self, bags: IntArray) -> tuple[NDArray[Any], IntArray]:
+        """The rows of these bags and where each bag begins among them; a view where the bags are
+        neighbours in an array of the wanted type.
+        """
+        lengths = self.offsets[bags + 1] - self.offsets[bags]
+        cuts = np.concatenate([[0], np.cumsum(lengths)])
+        if len(bags) == 1 or (np.diff(bags) == 1).all():
+            return self.between(int(self.offsets[bags[0]]), int(self.offsets[bags[-1] + 1])), cuts
+        rows = self._space(int(cuts[-1]))
+        for bag, start, stop in zip(bags, cuts, cuts[1:], strict=False):
+            self._fill(rows[start:stop], int(self.offsets[bag]))
+        return rows, cuts
+
+    def between(self, start: int, stop: int) -> NDArray[Any]:
+        """The rows from ``start`` to ``stop``."""
+        if isinstance(self.rows, np.ndarray) and self.rows.dtype == self.dtype:
+            return self.rows[start:stop]
+        rows = self._space(stop - start)
+        self._fill(rows, start)
+        return rows
+
+    def _space(self, count: int) -> NDArray[Any]:
+        if len(self._buffer) < count:
+            self._buffer = np.empty((count, self.rows.shape[1]), self.dtype)
+        return self._buffer[:count]
+
+    def _fill(self, rows: NDArray[Any], start: int) -> None:
+        if isinstance(self.rows, ListedRows):
+            self.rows.read_into(rows, start)
+        else:
+            rows[...] = self.rows[start : start + len(rows)]

@@ -1,0 +1,72 @@
+"""The size and the spread of instances, read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.base.errors import InputError
+from attsvm.datasets.attention_data import FloatArray
+from attsvm.datasets.bags import Bags, check_finite
+from attsvm.datasets.rows import RowReader
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Instances, each as often as its bag counts.
+
+    Attributes:
+        unit: root-mean-square norm; 1 where all instances are zero.
+        mean: ``(d,)``.
+        deviation: ``(d,)``, positive: of a feature that does not vary a millionth of its share of
+            the unit.
+        largest: size of the largest number.
+    """
+
+    unit: float
+    mean: FloatArray
+    deviation: FloatArray
+    largest: float
+
+
+def moments(bags: Bags, weights: FloatArray) -> Moments:
+    """The moments of bags with ``(n,)`` weights, in one pass; bags of weight 0 play no part.
+
+    Raises:
+        InputError: a number that is not finite, in a table on disk.
+    """
+    total, squares = np.zeros(bags.d), np.zeros(bags.d)
+    count, largest = 0.0, 0.0
+    for block in RowReader(bags.rows, bags.offsets, np.float64).blocks():
+        check_finite(block.rows, bags.offsets, int(bags.offsets[block.bags[0]]))
+        weight = np.repeat(weights[block.bags], np.diff(block.cuts))
+        rows = block.rows if weight.all() else block.rows[weight > 0]
+        weight = weight[weight > 0]
+        if len(rows) == 0:
+            continue
+        largest = max(largest, float(rows.max()), -float(rows.min()))
+        with np.errstate(over="ignore"):  # which the caller refuses by the largest number
+            total += weight @ rows
+            squares += weight @ (rows * rows)
+        count += float(weight.sum())
+    mean, square = total / count, squares / count
+    unit = float(np.sqrt(square.sum())) or 1.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        variance = np.maximum(square - mean * mean, 1e-12 * unit**2 / bags.d)
+    return Moments(unit, mean, np.sqrt(variance), largest)
+
+
+def check_sizes(moments: Moments, queries: FloatArray) -> None:
+    """Refuse instances and ``(n, d_z)`` queries whose squares or products are no ordinary numbers.
+
+    Raises:
+        InputError: their size, or the product of both, is below 1e-145 or above 1e145.
+    """
+    tokens, z = moments.largest, float(np.abs(queries).max())
+    for name, size in (("instances", tokens), ("queries", z), ("both together", tokens * z)):
+        if size and not 1e-145 <= size <= 1e145:
+            raise InputError(
+                f"{name} have a size of about {size:.1e}, too close to the ends of float64 for"
+                " training; divide them by a constant first"
+            )

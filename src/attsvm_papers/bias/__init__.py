@@ -1,0 +1,1 @@
+"""Which margin an optimiser maximises (a study of this project)."""
