@@ -64,6 +64,13 @@ def test_two_processes_share_the_decompositions(folder):
     assert counts.min() > 0
 
 
+def test_a_decomposition_that_fails_in_one_process_is_refused_in_both(folder):
+    """Here it failed in the other one, and nothing has moved."""
+    results = torch.load(folder / "results.pt", weights_only=True)
+    assert "could not decompose" in results["refused"]
+    assert not any(results["moved"])
+
+
 # what this test is about
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
 def test_a_checkpoint_of_two_processes_resumes_on_one(folder):

@@ -248,3 +248,17 @@ def test_a_kernel_may_be_one_matrix(norm: str, blocks: Any) -> None:
     for p, flatten in ((kernel, True), (matrix, False)):
         SteepestDescent([p], lr=0.1, norm=norm, blocks=blocks, flatten=flatten).step()
     torch.testing.assert_close(kernel.detach().flatten(1), matrix.detach(), rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("polar", ["newton-schulz", "polar-express"])
+def test_a_step_by_products_reads_nothing_on_the_host(polar: Any) -> None:
+    """As a CUDA graph asks for: a tensor on the meta device has no values to read."""
+    p = torch.nn.Parameter(torch.empty(8, 4, device="meta"))
+    optimizer = SteepestDescent(
+        [p], norm="spectral", momentum=0.9, polar=polar, adjust_lr_fn="match_rms_adamw"
+    )
+    optimizer.param_groups[0]["lr"] = torch.empty((), device="meta")
+    p.grad = torch.empty_like(p)
+    optimizer.step()
+    with pytest.raises(RuntimeError):
+        p.sum().item()

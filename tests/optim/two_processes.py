@@ -7,10 +7,12 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import nn
 
+from attsvm.base.errors import InputError
 from attsvm.norms import Frobenius, Lp, Norm, Schatten, Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent, split_params
 
@@ -52,7 +54,10 @@ class Counted(Norm):
     """The spectral norm, which counts the matrices whose directions it finds in this process."""
 
     name = "counted"
+    spellings: ClassVar = {}  # on no command line
+    acts_on = "singular values"
     directions = 0
+    fails = False
 
     def value(self, W):
         return Spectral().value(W)
@@ -61,7 +66,12 @@ class Counted(Norm):
     def dual(self):
         return Spectral().dual
 
+    def project(self, W, radius=1.0):
+        return Spectral().project(W, radius)
+
     def steepest(self, G):
+        if Counted.fails:
+            raise torch.linalg.LinAlgError("it did not converge")
         Counted.directions += len(G)
         return Spectral().steepest(G)
 
@@ -210,6 +220,22 @@ def main(rank, folder):
     counts = [torch.zeros((), dtype=torch.long) for _ in range(2)]
     dist.all_gather(counts, torch.tensor(Counted.directions))
     results["directions"] = torch.stack(counts)
+    # one of the two cannot decompose its share
+    net, optimizer = next(
+        (net, optimizer)
+        for name, net, optimizer in zip(names, fleet.nets, optimizers, strict=True)
+        if name == "steepest spectral, counted"
+    )
+    before = [p.full_tensor().detach().clone() for p in net.parameters()]
+    Counted.fails = rank == 1
+    try:
+        optimizer.step()
+    except InputError as error:
+        results["refused"] = str(error)
+    Counted.fails = False
+    results["moved"] = [
+        not torch.equal(p.full_tensor(), q) for p, q in zip(net.parameters(), before, strict=True)
+    ]
     if rank == 0:
         torch.save(results, folder / "results.pt")
     dist.barrier()

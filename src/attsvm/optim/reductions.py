@@ -210,8 +210,9 @@ def _compute_share(
     message = tensors[0].new_zeros(length)
     failure: Exception | None = None
     # 2. this share; a process that raised at once would leave the others waiting
+    mine = tensors[rank::processes]
     try:
-        share = [result.reshape(-1) for result in compute(tensors[rank::processes])]
+        share = [result.reshape(-1) for result in (compute(mine) if mine else [])]
     except Exception as error:
         failure = error
         message[-1] = 1
