@@ -14,7 +14,8 @@ import pytest
 from hypothesis import strategies as st
 
 from attsvm.base.errors import InputError, MissingExtraError
-from attsvm.datasets.readers import ReadLimits, read_texts
+from attsvm.datasets.readers import read_texts
+from attsvm.datasets.tables import ReadLimits
 
 
 def table(rows, delimiter, header=("text", "label")):
@@ -59,7 +60,7 @@ def test_parquet(tmp_path, texts, monkeypatch):
     with pytest.raises(InputError, match=r"cut\.parquet is truncated or corrupt"):
         read_texts(cut)
     parquet.write_table(pyarrow.table({"text": ["a", None], "label": [0, 1]}), null)
-    with pytest.raises(InputError, match=r"null\.parquet, row 2 has no text"):
+    with pytest.raises(InputError, match=r"null\.parquet: row 2 has no text"):
         read_texts(null)
     with pytest.raises(InputError, match=r"a\.parquet holds more than 100 bytes"):
         read_texts(path, limits=ReadLimits(bytes=100))
@@ -143,11 +144,15 @@ def classes(names):
         ("a.jsonl", lines(OK, OK), "has only the label 1; two classes are needed"),
         ("a.jsonl", classes("abc"), r"3 different labels \(a, b, c\); keep the rows of two"),
         ("a.jsonl", classes("abcdefg"), r"has 7 different labels \(a, b, c, d, e, \.\.\.\)"),
-        ("a.jsonl", lines(OK, {"text": " ", "label": 0}), "line 2: text is empty; remove the row"),
-        ("a.csv", table([("a", 1), ("", 0)], ","), "row 2: text is empty"),
+        (
+            "a.jsonl",
+            lines(OK, {"text": " ", "label": 0}),
+            "line 2 has no text; fill them in, or leave",
+        ),
+        ("a.csv", table([("a", 1), ("", 0)], ","), "row 2 has no text"),
         ("a.jsonl", lines(OK, {"text": "b"}), "line 2 has no label"),
         ("a.jsonl", lines(OK, {"text": None, "label": 0}), "line 2 has no text"),
-        ("a.csv", table([("a", 1), ("b", "")], ","), "label is ''; every row needs one of two"),
+        ("a.csv", table([("a", 1), ("b", "")], ","), "row 2 has no label"),
         ("a.jsonl", lines({"text": 5, "label": 0}), "line 1: text is 5; choose the column"),
         ("a.jsonl", lines({"text": "a", "label": [1]}), r"line 1: label is \[1\]"),
         ("a.jsonl", '{"text": "\\ud800", "label": 1}\n', "line 1 holds half of a surrogate pair"),
@@ -249,3 +254,90 @@ def test_what_a_file_may_hold(write, name, content, texts):
     csv.field_size_limit(131_072)
     assert read_texts(write(name, content)).texts == texts
     assert csv.field_size_limit() == 131_072
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("a.csv", "text;label\na, b;0\nc;1\n", {}),
+        ("a.csv", "text\tlabel\na, b\t0\nc\t1\n", {}),
+        ("a.csv", "sep=;\ntext;label\na, b;0\nc;1\n", {}),
+        ("a.csv", 'text,label\r"a, b",0\rc,1\r', {}),
+        ("a.csv", 'text,label,,\n"a, b",0,,\nc,1,,\n,,,\n', {}),
+        ("a.csv", "\ufefftext;label\na, b;0\nc;1\n".encode("utf-16-le"), {}),
+        ("a.csv.gz", 'text,label\n"a, b",0\nc,1\n'.encode("utf-16"), {}),
+        ("a.csv", "text:label\na, b:0\nc:1\n", {"delimiter": ":"}),
+        ("a.jsonl", '{"text": "a, b", "label": 0},\n{"text": "c", "label": 1}\n', {}),
+        ("a.jsonl", '{"text": "a, b", "label": 0}\n{"text": "c", "label": 1.0}\n', {}),
+        ("a.csv", 'text,label\n"a, b",0.0\nc,1\nc,1.0\nc,1\n', {"skip_empty": True}),
+    ],
+    ids=[
+        *("semicolons", "tabs", "declared", "CR", "empty columns", "UTF-16", "compressed UTF-16"),
+        *("named delimiter", "trailing comma", "1.0", "1 and 1.0"),
+    ],
+)
+def test_what_spreadsheets_and_programs_write(write, name, content, options):
+    found = read_texts(write(name, content), **options)
+    assert found.texts[:2] == ["a, b", "c"]
+    assert found.labels.tolist()[:2] == [-1.0, 1.0]
+    assert set(found.labels) == {-1.0, 1.0}
+
+
+def test_an_encoding_is_named(write):
+    path = write("a.csv", "text,label\ncafé,0\nthé,1\n".encode("cp1252"))
+    assert read_texts(path, encoding="cp1252").texts == ["café", "thé"]
+    with pytest.raises(InputError, match=r"not UTF-8 at byte 14 .* or name its encoding"):
+        read_texts(path)
+    with pytest.raises(InputError, match="is not ascii"):
+        read_texts(path, encoding="ascii")
+    with pytest.raises(InputError, match="encoding is 'klingon', which is none that Python knows"):
+        read_texts(path, encoding="klingon")
+    with pytest.raises(InputError, match="delimiter is ';;'; give one character"):
+        read_texts(path, delimiter=";;")
+
+
+@pytest.mark.parametrize("word", ["", "NA", "NaN", "NULL", "None", "null", "#N/A"])
+def test_a_missing_label_is_no_class(write, word):
+    path = write("a.csv", f"text,label\na,x\nb,{word}\nc,y\n")
+    with pytest.raises(InputError, match="row 2 has no label"):
+        read_texts(path)
+    assert read_texts(path, skip_empty=True).class_names == ("x", "y")
+
+
+def test_numbers_that_are_none_are_no_labels_and_words_of_json_are(write, tmp_path):
+    path = write("a.jsonl", '{"text": "a", "label": NaN}\n{"text": "b", "label": 1}\n')
+    with pytest.raises(InputError, match="line 1 has no label"):
+        read_texts(path)
+    words = write("b.jsonl", lines({"text": "a", "label": "NA"}, {"text": "b", "label": "EU"}))
+    assert read_texts(words).class_names == ("EU", "NA")
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"text": ["a", "b", "c"], "label": [0.0, float("nan"), 1.0]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "c.parquet")
+    with pytest.raises(InputError, match="row 2 has no label"):
+        read_texts(tmp_path / "c.parquet")
+
+
+def test_all_rows_that_lack_something_are_told_at_once(write):
+    rows = [("", k % 2) for k in range(38)] + [("text", "") for _ in range(11)]
+    path = write("a.csv", table([*rows, ("a", 0), ("b", 1), ("", "")], ","))
+    places = (
+        r"38 rows \(1, 2, 3, 4, 5, \.\.\.\) have no text and 11 rows \(39, 40, .*\) have no label"
+    )
+    with pytest.raises(InputError, match=places):
+        read_texts(path)
+    found = read_texts(path, skip_empty=True)
+    assert (found.texts, found.skipped) == (["a", "b"], 49)
+
+
+def test_the_positive_class_is_named(write, tmp_path):
+    path = write("a.csv", "text,label\na,healthy\nb,cancer\n")
+    assert read_texts(path).class_names == ("cancer", "healthy")
+    found = read_texts(path, positive="cancer")
+    assert (found.class_names, found.labels.tolist()) == (("healthy", "cancer"), [-1.0, 1.0])
+    with pytest.raises(InputError, match=r"positive is canser, .*; did you mean cancer"):
+        read_texts(path, positive="canser")
+    for name in ("pos", "neg"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.txt").write_text(name, encoding="utf-8")
+    folder = read_texts(tmp_path, positive="neg")
+    assert (folder.class_names, folder.labels.tolist()) == (("pos", "neg"), [1.0, -1.0])

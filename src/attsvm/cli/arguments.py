@@ -68,6 +68,27 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         help="more texts of the same form, which are held out instead of a part of DATA",
     )
     group.add_argument(
+        "--positive",
+        metavar="LABEL",
+        help="label of the positive class (default: the one that sorts last)",
+    )
+    group.add_argument(
+        "--delimiter",
+        metavar="CHAR",
+        help="between the fields of a .csv file (default: the one that its header has)",
+    )
+    group.add_argument(
+        "--encoding",
+        metavar="NAME",
+        help="of the characters of a file (default: UTF-8, or UTF-16 where it begins so)",
+    )
+    group.add_argument(
+        "--skip-empty",
+        action="store_true",
+        default=None,
+        help="leave out rows without a text or a label instead of refusing the file",
+    )
+    group.add_argument(
         "--encoder",
         metavar="MODEL",
         help=(
@@ -104,7 +125,10 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 def data_options(options: argparse.Namespace) -> dict[str, str | int]:
     """The reading options that the user gave."""
-    names = ("text", "label", "test", "encoder", "layer", "model", "dim", "max_tokens")
+    names = (
+        *("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty"),
+        *("encoder", "layer", "model", "dim", "max_tokens"),
+    )
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 

@@ -11,14 +11,15 @@ from attsvm.base.files import SUFFIXES, is_folder
 from attsvm.base.nearest import did_you_mean, file_meant
 from attsvm.datasets.arrays import array, from_data
 from attsvm.datasets.attention_data import AttentionData, FloatArray
-from attsvm.datasets.readers import TEXT_SUFFIXES, kind_of
 from attsvm.datasets.source import Dataset
+from attsvm.datasets.tables import TABLE_SUFFIXES, kind_of
 from attsvm.datasets.toys import PUBLISHED, TITLES, toy
 
-_MODEL_OPTIONS = ("text", "label", "model", "dim", "max_tokens", "query", "test")
+_READING_OPTIONS = (*("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty"),)
+_MODEL_OPTIONS = (*_READING_OPTIONS, "model", "dim", "max_tokens", "query")
 _ENCODER_OPTIONS = (
-    *("text", "label", "test", "encoder", "layer", "dim", "max_tokens", "query"),
-    *("cache", "progress"),
+    *_READING_OPTIONS,
+    *("encoder", "layer", "dim", "max_tokens", "query", "cache", "progress"),
 )
 _TEXT_OPTIONS = (*_MODEL_OPTIONS, "min_count", "window")
 _IMAGE_OPTIONS = ("patch", "stride")
@@ -60,9 +61,10 @@ def load(spec: str | Path, **options: Any) -> Dataset:
             or ``.xz``; ``.parquet``), a folder of texts (``pos/``, ``neg/``, or both inside
             ``train/``), or one of :func:`names`, with its arguments after a colon. A file in the
             way of a name is meant when the name is written ``./name``.
-        **options: ``text`` and ``label`` (columns), ``model`` (a Hugging Face model whose input
-            embeddings are the word vectors), ``encoder`` (one whose hidden states are), and what
-            :func:`attsvm.datasets.text`, :func:`attsvm.datasets.huggingface_text` and
+        **options: ``text``, ``label`` (columns) and all else that
+            :func:`attsvm.datasets.readers.read_texts` takes, ``model`` (a Hugging Face model whose
+            input embeddings are the word vectors), ``encoder`` (one whose hidden states are), and
+            what :func:`attsvm.datasets.text`, :func:`attsvm.datasets.huggingface_text` and
             :func:`attsvm.datasets.encoder_text` take, for texts; ``patch`` and ``stride`` for
             ``digits``. None means the default.
 
@@ -84,13 +86,13 @@ def load(spec: str | Path, **options: Any) -> Dataset:
         return _named(name, arguments, chosen)
     path = Path(spec)
     suffix, compression = kind_of(path)
-    if is_folder(path) or suffix in TEXT_SUFFIXES:
+    if is_folder(path) or suffix in TABLE_SUFFIXES:
         return _texts(path, chosen)
     if suffix in SUFFIXES and not compression:
         _refuse(chosen, "a file of arrays")
         return array(path)
     if os.path.exists(path):  # noqa: PTH110 - False for a name that cannot be one
-        kinds = ", ".join((*SUFFIXES, *TEXT_SUFFIXES))
+        kinds = ", ".join((*SUFFIXES, *TABLE_SUFFIXES))
         raise InputError(
             f"{path} is of no known kind; give a file of kind {kinds}, or a folder with pos and neg"
         )

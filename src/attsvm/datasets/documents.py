@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from attsvm.base.errors import InputError
 from attsvm.base.printable import name_of
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
 from attsvm.datasets.queries import bag_queries
-from attsvm.datasets.readers import LabelledTexts, read_texts
+from attsvm.datasets.readers import LabelledTexts, Reading, provenance_of, read_texts
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 
 Vocabulary = dict[str, int]
@@ -46,14 +46,12 @@ _GAP = " … "
 def text(
     path: str | Path,
     *,
-    text: str | None = None,
-    label: str | None = None,
     dim: int = 64,
     min_count: int = 2,
     window: int = 10,
     max_tokens: int = 128,
     query: Query = "mean",
-    test: str | Path | None = None,
+    **reading: Unpack[Reading],
 ) -> Dataset:
     r"""Labelled texts as sequences of word vectors that are learned from the training texts.
 
@@ -66,15 +64,13 @@ def text(
 
     Args:
         path: a file or folder, see :func:`attsvm.datasets.readers.read_texts`.
-        text: column of the texts.
-        label: column of the labels.
         dim: length of a word vector.
         min_count: words seen less often in the training texts have no vector.
         window: how many places apart two words may stand to inform about each other.
         max_tokens: only the first distinct words of a text, this many.
         query: ``"mean"`` as above, or ``"constant"`` for the query 1 of length one (attention then
             is a prompt).
-        test: more texts of the same form, held out for evaluation.
+        **reading: columns, labels and format, see :func:`attsvm.datasets.readers.read_texts`.
 
     Raises:
         InputError: what the reader refuses, a size below one, or another query.
@@ -86,7 +82,7 @@ def text(
         max_tokens=max_tokens,
         query=query,
     )
-    source = read_texts(path, text=text, label=label, test=test)
+    source = read_texts(path, **reading)
 
     def encode(train: IntArray) -> Encoded:
         tokenised = [words(content) for content in source.texts]
@@ -118,7 +114,7 @@ def text(
             "window": window,
             "max_tokens": max_tokens,
             "query": query,
-            "columns": [text, label],
+            **provenance_of(reading),
         },
     )
 
@@ -138,6 +134,8 @@ def text_dataset(
         **vectors,
     }
     name, notes = name_of(path.name), [token]
+    if source.skipped:
+        notes.append(f"{source.skipped} rows without a text or a label are left out.")
     if source.held is not None and source.repeated:
         share = f"{source.repeated} of the {len(source.held)} texts held out"
         notes.append(f"{share} are among the others too.")

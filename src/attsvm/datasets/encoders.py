@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from attsvm.datasets.documents import (
     unit_rows,
 )
 from attsvm.datasets.queries import bag_queries
-from attsvm.datasets.readers import read_texts, texts_digest
+from attsvm.datasets.readers import Reading, provenance_of, read_texts, texts_digest
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 
 States = NDArray[np.float16]
@@ -73,15 +73,13 @@ def encoder_text(
     encoder: str | Path,
     *,
     layer: int | None = None,
-    text: str | None = None,
-    label: str | None = None,
-    test: str | Path | None = None,
     dim: int = 96,
     max_tokens: int = 128,
     query: Query = "mean",
     cache: Path | None = None,
     progress: Ticks | None = None,
     options: EncoderOptions = _OPTIONS,
+    **reading: Unpack[Reading],
 ) -> Dataset:
     """Labelled texts as sequences of words, each its state in a layer of a pretrained encoder.
 
@@ -91,15 +89,13 @@ def encoder_text(
         layer: whose states, 0 for the embeddings, 1 for the first layer. By default the one of
             :func:`candidates` that tells a part of the training texts best by the mean of their
             words.
-        text: column of the texts.
-        label: column of the labels.
-        test: more texts of the same form, held out for evaluation.
         dim: numbers of a state that are kept at most.
         max_tokens: only the first words of a text, this many.
         query: see :func:`attsvm.datasets.text`.
         cache: a folder in which states are kept; made when missing. None: nowhere.
         progress: called with what is done, texts done, texts in all.
         options: see :class:`EncoderOptions`.
+        **reading: columns, labels and format, see :func:`attsvm.datasets.readers.read_texts`.
 
     Raises:
         InputError: what the reader refuses, a model that cannot be loaded, a layer that it does not
@@ -107,7 +103,7 @@ def encoder_text(
         MissingExtraError: transformers is not installed.
     """
     check_options(dim=dim, max_tokens=max_tokens, query=query)
-    source = read_texts(path, text=text, label=label, test=test)
+    source = read_texts(path, **reading)
     network = _Network(str(encoder))
     if layer is not None and not 0 <= layer <= network.layers:
         raise InputError(
@@ -148,7 +144,7 @@ def encoder_text(
         "dim": dim,
         "max_tokens": max_tokens,
         "query": query,
-        "columns": [text, label],
+        **provenance_of(reading),
     }
     return text_dataset(
         Path(path),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from attsvm.datasets.documents import (
     text_dataset,
     unit_rows,
 )
-from attsvm.datasets.readers import read_texts
+from attsvm.datasets.readers import Reading, provenance_of, read_texts
 from attsvm.datasets.source import Dataset, Encoded
 
 
@@ -28,12 +28,10 @@ def huggingface_text(
     path: str | Path,
     model: str | Path,
     *,
-    text: str | None = None,
-    label: str | None = None,
     dim: int = 128,
     max_tokens: int = 128,
     query: Query = "mean",
-    test: str | Path | None = None,
+    **reading: Unpack[Reading],
 ) -> Dataset:
     """Labelled texts as sequences of a model's sub-words (WordPiece, BPE, ...), each the unit
     vector along its input embedding.
@@ -47,12 +45,10 @@ def huggingface_text(
     Args:
         path: a file or folder, see :func:`attsvm.datasets.readers.read_texts`.
         model: a folder with a saved model and tokeniser, or a name on the Hugging Face hub.
-        text: column of the texts.
-        label: column of the labels.
         dim: numbers of a vector that are kept at most.
         max_tokens: only the first distinct sub-words of a text, this many.
         query: see :func:`attsvm.datasets.text`.
-        test: more texts of the same form, held out for evaluation.
+        **reading: columns, labels and format, see :func:`attsvm.datasets.readers.read_texts`.
 
     Raises:
         InputError: what the reader refuses, a model that cannot be loaded, or a tokeniser that does
@@ -60,7 +56,7 @@ def huggingface_text(
         MissingExtraError: transformers is not installed.
     """
     check_options(dim=dim, max_tokens=max_tokens, query=query)
-    source = read_texts(path, text=text, label=label, test=test)
+    source = read_texts(path, **reading)
     tokenizer, table = _pretrained(str(model))
 
     def spans(content: str) -> list[list[Span]]:
@@ -94,7 +90,7 @@ def huggingface_text(
         "dim": min(dim, table.shape[1]),
         "max_tokens": max_tokens,
         "query": query,
-        "columns": [text, label],
+        **provenance_of(reading),
     }
     return text_dataset(Path(path), source, encode, vectors)
 

@@ -1,54 +1,46 @@
-"""Labelled texts out of files: ``.csv``, ``.tsv``, ``.jsonl`` (also ``.gz`` and ``.xz``),
-``.parquet``, and folders ``pos``/``neg``.
-"""
+"""Labelled texts out of tables (:mod:`attsvm.datasets.tables`) and folders ``pos``/``neg``."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import itertools
-import lzma
 import math
 import os
-import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from attsvm.base.errors import InputError
-from attsvm.base.extras import imported
-from attsvm.base.files import digest, is_folder, opened, read_object
+from attsvm.base.files import digest, is_folder, opened
 from attsvm.base.nearest import did_you_mean
 from attsvm.base.printable import has_halves
 from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.tables import LIMITS, ReadLimits, Row, check_size, kind_of, read_rows
 
-TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _COLUMN_NAMES = {
     "text": ("text", "sentence", "review", "content"),
     "label": ("label", "y", "class", "target", "sentiment"),
 }
-
-Row = tuple[str, dict[str, Any]]  # where it is ("row 3"), and its fields
-
-
-@dataclass(frozen=True)
-class ReadLimits:
-    """How much is read.
-
-    Attributes:
-        bytes: of decompressed texts, which are held in memory.
-        line: bytes of one record: a longer one is no text.
-    """
-
-    bytes: int = 4 << 30
-    line: int = 1 << 26
+# What pandas counts as missing in a file of characters; numbers that are none count everywhere.
+_MISSING = frozenset(
+    (
+        *("#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "n/a", "NULL", "null", "None"),
+        *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+    )
+)
 
 
-_LIMITS = ReadLimits()
+class Reading(TypedDict, total=False):
+    """How a file of texts is read: the keywords of :func:`read_texts`."""
+
+    text: str | None
+    label: str | None
+    test: str | Path | None
+    positive: str | None
+    delimiter: str | None
+    encoding: str | None
+    skip_empty: bool | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +54,7 @@ class LabelledTexts:
         sha256: of the file; of a folder, of its files' names and digests.
         held: positions of the texts of a second file, to be held out; None without one.
         repeated: how many of them are texts of the first file, too.
+        skipped: rows without a text or a label that are left out.
     """
 
     texts: list[str]
@@ -70,6 +63,7 @@ class LabelledTexts:
     sha256: str
     held: IntArray | None = None
     repeated: int = 0
+    skipped: int = 0
 
 
 def read_texts(
@@ -78,34 +72,67 @@ def read_texts(
     text: str | None = None,
     label: str | None = None,
     test: str | Path | None = None,
-    limits: ReadLimits = _LIMITS,
+    positive: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    skip_empty: bool | None = None,
+    limits: ReadLimits = LIMITS,
 ) -> LabelledTexts:
     """Read every row of a file, or every ``.txt`` of a folder in IMDb layout.
+
+    Missing is what pandas counts as missing: nothing, numbers that are not a number, and in
+    ``.csv`` and ``.tsv`` files words such as ``NA`` and ``null`` where a label should be. Labels
+    that are one number are one class (``1`` and ``1.0``).
 
     Args:
         path: a file, or a folder with ``pos`` and ``neg`` (or ``train/pos`` and ``train/neg``).
         text: column of the texts; default the column called text, sentence, review or content.
         label: column of the labels; default the one called label, y, class, target or sentiment.
         test: a second file or folder, whose texts come behind those of the first.
+        positive: the label of the positive class; by default the one that sorts last.
+        delimiter: between the fields of a ``.csv`` file; by default as its header has it.
+        encoding: of the characters; by default UTF-8, or UTF-16 where the file says so.
+        skip_empty: leave out rows without a text or a label.
         limits: how much is read.
 
     Raises:
         InputError: what cannot be read, with its row, line or byte; not exactly two classes, or
-            others in the second file; an empty text.
+            others in the second file; rows without a text or a label.
         MissingExtraError: a ``.parquet`` file without pyarrow.
     """
     path = Path(path)
     if test is not None:
-        first = read_texts(path, text=text, label=label, limits=limits)
-        second = read_texts(test, text=text, label=label, limits=limits)
+        first, second = (
+            read_texts(
+                file,
+                text=text,
+                label=label,
+                positive=positive,
+                delimiter=delimiter,
+                encoding=encoding,
+                skip_empty=skip_empty,
+                limits=limits,
+            )
+            for file in (path, test)
+        )
         return _behind(first, second, path, test)
     if is_folder(path):
-        return _read_folder(path, limits)
-    rows = list(_rows(path, text, label, limits))
-    if not rows:
+        return _read_folder(path, positive, limits)
+    rows = read_rows(path, delimiter=delimiter, encoding=encoding, limits=limits)
+    texts, values, skipped = _texts_and_labels(rows, path, text, label, bool(skip_empty))
+    if not texts:
         raise InputError(f"{path} holds no rows; give a file with texts and labels")
-    labels, class_names = _signs([row[1] for row in rows], path)
-    return LabelledTexts([row[0] for row in rows], labels, class_names, digest(path))
+    labels, class_names = _signs(_one_spelling(values), path, positive)
+    return LabelledTexts(texts, labels, class_names, digest(path), skipped=skipped)
+
+
+def provenance_of(reading: Reading) -> dict[str, Any]:
+    """How the texts of a data set were read, as its provenance says it."""
+    columns = {"text", "label", "test"}
+    chosen = {
+        name: value for name, value in reading.items() if name not in columns and value is not None
+    }
+    return {"columns": [reading.get("text"), reading.get("label")], **chosen}
 
 
 def _behind(
@@ -129,6 +156,7 @@ def _behind(
         digest(f"{first.sha256} {second.sha256}"),
         np.arange(len(first.texts), len(texts)),
         repeated,
+        first.skipped + second.skipped,
     )
 
 
@@ -138,179 +166,79 @@ def texts_digest(texts: Iterable[str]) -> str:
     return digest(*(len(content).to_bytes(8, "little") + content for content in contents))
 
 
-def _check_size(path: Path, size: int, limits: ReadLimits) -> None:
-    """Refuse more bytes than are read."""
-    if size > limits.bytes:
-        raise InputError(f"{path} holds more than {limits.bytes} bytes of text; give fewer texts")
-
-
-def kind_of(path: Path) -> tuple[str, str]:
-    """Format suffix and compression suffix: ``("jsonl", ".xz")``; the latter is empty for plain
-    files.
-    """
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    compression = suffixes.pop() if suffixes and suffixes[-1] in (".gz", ".xz") else ""
-    return (suffixes[-1] if suffixes else ""), compression
-
-
-def _rows(
-    path: Path, text: str | None, label: str | None, limits: ReadLimits
-) -> Iterator[tuple[str, str]]:
-    """Text and label of each row, checked."""
-    suffix, compression = kind_of(path)
+def _texts_and_labels(
+    rows: Iterable[Row], path: Path, text: str | None, label: str | None, skip_empty: bool
+) -> tuple[list[str], list[str], int]:
+    """Texts and labels of all rows, checked, and how many rows without them are left out."""
+    texts: list[str] = []
+    labels: list[str] = []
+    without_text: list[str] = []
+    without_label: list[str] = []
     columns: tuple[str, str] | None = None
-    for where, fields in _records(path, suffix, compression, limits):
+    words = _MISSING if kind_of(path)[0] in (".csv", ".tsv") else frozenset()
+    for where, fields in rows:
         if columns is None:
             columns = _column("text", text, fields, path), _column("label", label, fields, path)
-        for column in columns:
-            if fields.get(column) is None:
-                raise InputError(
-                    f"{path}, {where} has no {column}; every row needs a text and a label"
-                )
-        content, value = fields[columns[0]], fields[columns[1]]
-        if not isinstance(content, str):
+        content, value = fields.get(columns[0]), fields.get(columns[1])
+        # numbers, lists and the like are no texts, and no labels
+        if not (content is None or isinstance(content, str) or content != content):
             raise InputError(
                 f"{path}, {where}: {columns[0]} is {content!r:.40}; choose the column of the texts"
                 " with text="
             )
-        if not content.strip():
-            raise InputError(f"{path}, {where}: {columns[0]} is empty; remove the row")
-        if has_halves(content) or has_halves(str(value)):
+        if isinstance(value, (dict, list)):
+            raise InputError(
+                f"{path}, {where}: {columns[1]} is {value!r:.40}; every row needs one of two labels"
+            )
+        if has_halves(str(content)) or has_halves(str(value)):
             raise InputError(
                 f"{path}, {where} holds half of a surrogate pair, which is no character; write the"
                 " text in UTF-8"
             )
-        if isinstance(value, (dict, list)) or str(value).strip() == "":
-            raise InputError(
-                f"{path}, {where}: {columns[1]} is {value!r:.40}; every row needs one of two labels"
-            )
-        yield content, str(value).strip()
-
-
-def _records(path: Path, suffix: str, compression: str, limits: ReadLimits) -> Iterator[Row]:
-    """The rows of a file, by its format."""
-    if suffix == ".parquet" and not compression:
-        return _parquet_records(path, limits)
-    if suffix not in (".csv", ".tsv", ".jsonl"):
+        has_text = isinstance(content, str) and bool(content.strip())
+        name = "" if value is None or value != value else str(value).strip()
+        if not has_text:
+            without_text.append(where)
+        if not name or name in words:
+            without_label.append(where)
+        elif has_text:
+            texts.append(str(content))
+            labels.append(name)
+    skipped = len({*without_text, *without_label})
+    if skipped and not skip_empty:
+        assert columns is not None
+        problems = [
+            f"{_listed(places)} no {column}"
+            for places, column in ((without_text, columns[0]), (without_label, columns[1]))
+            if places
+        ]
         raise InputError(
-            f"{path} is of no known kind; texts come from {', '.join(TEXT_SUFFIXES)} files"
-            " (.parquet aside also as .gz or .xz)"
+            f"{path}: {' and '.join(problems)}; fill them in, or leave these rows out with"
+            " skip_empty (--skip-empty)"
         )
-    lines = _lines(path, compression, limits)
-    return (
-        _json_records(lines, path)
-        if suffix == ".jsonl"
-        else _csv_records(lines, path, "," if suffix == ".csv" else "\t", limits)
-    )
+    return texts, labels, skipped
 
 
-def _lines(path: Path, compression: str, limits: ReadLimits) -> Iterator[str]:
-    """Decoded lines of a UTF-8 file, streamed, each with its line end."""
-    unpack: Any = {"": nullcontext, ".gz": gzip.open, ".xz": lzma.open}[compression]
-    position = 0
-    with opened(path) as content, unpack(content) as file:
-        for number in itertools.count(1):
-            try:
-                raw = file.readline(min(limits.line, limits.bytes - position) + 1)
-            except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-                raise InputError(
-                    f"{path} cannot be decompressed ({error}); copy or download it again"
-                ) from None
-            if not raw:
-                return
-            _check_size(path, position + len(raw), limits)
-            if len(raw) > limits.line:
-                raise InputError(
-                    f"{path}, line {number} is longer than {limits.line} bytes; give one text"
-                    " per row"
-                )
-            try:
-                yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                at = position + error.start
-                raise InputError(
-                    f"{path}, line {number} is not UTF-8 at byte {at} of the text; convert the file"
-                    " to UTF-8"
-                ) from None
-            position += len(raw)
+def _listed(places: list[str]) -> str:
+    """How many rows or lines there are, and the first of them."""
+    kind = places[0].split()[0]
+    numbers = [place.split()[1] for place in places]
+    if len(places) == 1:
+        return f"{kind} {numbers[0]} has"
+    more = ", ..." if len(numbers) > 5 else ""
+    return f"{len(places)} {kind}s ({', '.join(numbers[:5])}{more}) have"
 
 
-def _json_records(lines: Iterable[str], path: Path) -> Iterator[Row]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            fields = read_object(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"{path}, line {number} is not JSON ({error}); write one object per line"
-            ) from None
-        if not isinstance(fields, dict):
-            raise InputError(
-                f"{path}, line {number} is a {type(fields).__name__}; write one object with text"
-                " and label per line"
-            )
-        yield f"line {number}", fields
-
-
-def _csv_records(
-    lines: Iterable[str], path: Path, delimiter: str, limits: ReadLimits
-) -> Iterator[Row]:
-    limit = csv.field_size_limit(limits.line)
+def _one_spelling(labels: list[str]) -> list[str]:
+    """The labels, numbers that are equal spelled alike: as the shortest of them is."""
     try:
-        # In .tsv files quotes are ordinary characters; a quoted field may span lines in .csv files.
-        reader = csv.reader(
-            lines,
-            delimiter=delimiter,
-            strict=True,
-            quoting=csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE,
-        )
-        header = next(reader, None)
-        if header is None:
-            return
-        if len(set(header)) < len(header):
-            raise InputError(
-                f"{path} names a column twice ({', '.join(header):.200}); give every column its own"
-                " name"
-            )
-        for row, values in enumerate(reader, start=1):
-            if not values:
-                continue
-            if len(values) != len(header):
-                raise InputError(
-                    f"{path}, row {row} has {len(values)} fields, the header has {len(header)};"
-                    " quote texts that hold separators"
-                )
-            yield f"row {row}", dict(zip(header, values, strict=True))
-    except csv.Error as error:
-        raise InputError(
-            f"{path}, line {reader.line_num} is not well-formed ({error}); check its quotes"
-        ) from None
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _parquet_records(path: Path, limits: ReadLimits) -> Iterator[Row]:
-    parquet = imported("pyarrow.parquet", "reading .parquet files", "pyarrow", "parquet")
-    from pyarrow import ArrowException
-
-    try:
-        with opened(path) as content, parquet.ParquetFile(content) as file:
-            groups = (file.metadata.row_group(k) for k in range(file.metadata.num_row_groups))
-            _check_size(path, sum(group.total_byte_size for group in groups), limits)
-            row = 0
-            for batch in file.iter_batches(batch_size=4096):
-                for fields in batch.to_pylist():
-                    row += 1
-                    yield f"row {row}", fields
-    except (
-        ArrowException,
-        OSError,
-        UnicodeDecodeError,
-    ) as error:  # pyarrow finds damage in several ways
-        raise InputError(
-            f"{path} is truncated or corrupt ({str(error).splitlines()[0]}); copy or write it again"
-        ) from None
+        numbers = {name: float(name) for name in set(labels)}
+    except ValueError:
+        return labels
+    shortest: dict[float, str] = {}
+    for name, number in sorted(numbers.items(), key=lambda pair: (-len(pair[0]), pair[0])):
+        shortest[number] = name
+    return [shortest[numbers[name]] for name in labels]
 
 
 def _column(role: str, requested: str | None, fields: dict[str, Any], path: Path) -> str:
@@ -332,7 +260,9 @@ def _column(role: str, requested: str | None, fields: dict[str, Any], path: Path
     )
 
 
-def _signs(values: list[str], path: Path) -> tuple[FloatArray, tuple[str, str]]:
+def _signs(
+    values: list[str], path: Path, positive: str | None
+) -> tuple[FloatArray, tuple[str, str]]:
     """Labels -1 and +1 of two classes, and the names of these."""
     distinct = sorted(set(values))
     if len(distinct) == 1:
@@ -342,7 +272,16 @@ def _signs(values: list[str], path: Path) -> tuple[FloatArray, tuple[str, str]]:
         raise InputError(
             f"{path} has {len(distinct)} different labels ({listing}); keep the rows of two classes"
         )
-    negative, positive = sorted(distinct, key=_numbers_first)
+    negative, default = sorted(distinct, key=_numbers_first)
+    if positive is None:
+        positive = default
+    elif positive not in distinct:
+        raise InputError(
+            f"positive is {positive}, {path} has the labels {' and '.join(distinct)}"
+            f"{did_you_mean(positive, distinct)}"
+        )
+    elif positive == negative:
+        negative = default
     return np.where(np.array(values) == positive, 1.0, -1.0), (negative, positive)
 
 
@@ -355,7 +294,7 @@ def _numbers_first(value: str) -> tuple[float, str]:
     return (math.inf if math.isnan(number) else number), value
 
 
-def _read_folder(path: Path, limits: ReadLimits) -> LabelledTexts:
+def _read_folder(path: Path, positive: str | None, limits: ReadLimits) -> LabelledTexts:
     """The texts of a folder in IMDb layout."""
     root = path / "train" if (path / "train" / "pos").is_dir() else path
     texts, signs, lines, total = [], [], [], 0
@@ -373,7 +312,7 @@ def _read_folder(path: Path, limits: ReadLimits) -> LabelledTexts:
             with opened(file) as content_file:
                 raw = content_file.read(limits.bytes - total + 1)
             total += len(raw)
-            _check_size(path, total, limits)
+            check_size(path, total, limits)
             try:
                 content = raw.decode("utf-8-sig")
             except UnicodeDecodeError as error:
@@ -386,4 +325,5 @@ def _read_folder(path: Path, limits: ReadLimits) -> LabelledTexts:
             lines.append(os.fsencode(line))  # a name need not be UTF-8
             texts.append(content)
             signs.append(sign)
-    return LabelledTexts(texts, np.array(signs), ("neg", "pos"), digest(*lines))
+    labels, class_names = _signs(["pos" if sign > 0 else "neg" for sign in signs], path, positive)
+    return LabelledTexts(texts, labels, class_names, digest(*lines))

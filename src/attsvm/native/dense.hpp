@@ -11,13 +11,14 @@ namespace {
 // What is left of a row's square below which it is taken to depend on the rows before it.
 constexpr double DEPENDENT = 1e-13;
 
-// x <- (L L^T)^-1 x
+// x <- L^-1 x
 inline void forward(const double *factor, int64_t stride, int64_t count, double *RESTRICT x) {
     for (int64_t i = 0; i < count; ++i) {
         const double *row = factor + i * stride;
         x[i] = (x[i] - dot(row, x, i)) * row[i];
     }
 }
+// x <- L^-T x
 inline void backward(const double *factor, int64_t stride, int64_t count, double *RESTRICT x) {
     for (int64_t i = count - 1; i >= 0; --i) {
         const double *row = factor + i * stride;
@@ -25,6 +26,7 @@ inline void backward(const double *factor, int64_t stride, int64_t count, double
         axpy(x, -x[i], row, i);
     }
 }
+// x <- (L L^T)^-1 x
 inline void substitute(const double *factor, int64_t stride, int64_t count, double *RESTRICT x) {
     forward(factor, stride, count, x);
     backward(factor, stride, count, x);

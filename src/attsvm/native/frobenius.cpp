@@ -14,7 +14,7 @@
 
 namespace {
 
-enum Verdict : int64_t { UNSETTLED = 0, WEIGHTS = 1, CONTRADICTS = 2 };
+enum Verdict : int64_t { UNSETTLED = 0, WEIGHTS = 1, PROVED_INFEASIBLE = 2 };
 
 constexpr int64_t LARGEST_EXPONENT = 100;  // data within 2^+-100: no square leaves float64
 constexpr int64_t BLOCK = 4 * WIDE;        // columns of the Gram matrix that are made at a time
@@ -26,30 +26,40 @@ constexpr double ROUNDING = 4e-16;    // a ratio of margins this near to one is 
 constexpr double MISSED = 1e-14;      // slopes of the quadratic programme that count as zero
 constexpr double IDLE = 1e-12;        // share of the largest multiplier that is rounding
 constexpr double VANISHED = 1e-14;    // residual of a contradiction, relative to its gain
-// Margins of rows so much larger than others are lost in the rounding of weights of size one, and
-// are asked for a little more.
-constexpr double TINY_UNIT = 1.52587890625e-05, RAISED = 1e-13;
+// Rows so much larger than others that the rounding of weights of size one hides their margins:
+// their factor of the right-hand side, and what is asked for in addition.
+constexpr double TINY_FACTOR = 1.52587890625e-05, RAISED = 1e-13;
 
 inline int64_t padded(int64_t m) { return (m + 15) / 16 * 16; }
 
-// One programme of a batch and room to work in.
+// One programme of a batch, its solution, and arrays to work in.
 struct Case {
-    int64_t m, n, dx, dz, width;
-    const double *D, *Z, *rhs, *start;  // the caller's rows; multipliers to begin with, or none
-    double slack;
-    double *W, *dual, *values, *figures;
-    // rows near one, and powers of two: of rows and queries, of sides, of multipliers
-    double *near, *turned, *queries, *size, *scale, *unit, *stretch, *b, *sides, *cap;
-    double *products, *G, *spread, *inverse, *slope, *lam, *moved, *step, *other;
-    int64_t *begin;  // where the rows of each sequence begin
-    uint8_t *signs;  // no row is free of sign
+    int64_t m, n, dx, dz, width;        // rows, sequences, sizes; m rounded up to whole registers
+    const double *D, *Z, *rhs, *start;  // the caller's rows; multipliers to begin with, or null
+    double slack;                       // penalty of soft margins, infinite for hard ones
+    double *W, *dual, *values, *figures;  // of the caller's programme
+
+    // The scaled programme: rows near one, right-hand sides at most one. All factors are powers of
+    // two, so that scaling rounds nothing.
+    double *rows, *rows_T, *queries;    // (m, dx), (dx, width), (n, dz)
+    double *row_factor, *query_factor;  // rows = row_factor * D, queries = query_factor * Z
+    double *factor;                     // (m) product of the two: of a_c = d_c z^T
+    double *rhs_factor, *dual_factor;   // b = rhs_factor * rhs, dual = dual_factor * lam
+    double weight_factor;               // W = weight_factor * weights of the scaled programme
+    double *b, *cap;                    // (m) right-hand sides, upper bounds of the multipliers
+    double *corrected;                  // (m) right-hand sides less what the Gram matrix rounds
+    double *query_grams, *G;            // (n, n) products of queries, (m, m) Gram matrix
+    double *query_products;             // (n, width) of a query with those of all rows
+    double *inverse, *slope, *lam;      // (m) 1 / G_cc, G lam - b, multipliers
+    double *step, *moved, *adjoint;     // (m), (dx) W z, (dx, dz)
+    int64_t *begin;                     // (n + 1) where the rows of each sequence begin
+    uint8_t *free_sign;                 // (m) zeros: no row is free of sign
     ActiveSet set;
-    double lift;  // W = lift * weights of the rows near one
 
     // how many doubles all these take
     static int64_t doubles(int64_t m, int64_t n, int64_t dx, int64_t dz) {
         const int64_t w = padded(m);
-        return m * dx + dx * w + n * dz + n * n + 2 * (m * m + 16) + (n + 18) * (w + 16)
+        return m * dx + dx * w + n * dz + n * n + 2 * (m * m + 16) + (n + 19) * (w + 16)
                + 2 * n + 2 + dx + dx * dz;
     }
 
@@ -57,17 +67,17 @@ struct Case {
     void assign(double *at) {
         width = padded(m);
         auto take = [&](double *&p, int64_t count) { p = at, at += count; };
-        take(near, m * dx), take(turned, dx * width), take(queries, n * dz);
-        take(products, n * n), take(G, m * m + 16), take(set.factor, m * m + 16);
-        for (double **array : {&size, &unit, &stretch, &b, &sides, &cap, &inverse, &slope,
-                              &lam, &step})
+        take(rows, m * dx), take(rows_T, dx * width), take(queries, n * dz);
+        take(query_grams, n * n), take(G, m * m + 16), take(set.factor, m * m + 16);
+        for (double **array : {&row_factor, &factor, &rhs_factor, &dual_factor, &b, &corrected,
+                               &cap, &inverse, &slope, &lam, &step})
             take(*array, width + 16);
-        take(set.work, 4 * (width + 16)), take(scale, n), take(spread, n * width);
-        take(moved, dx), take(other, dx * dz);
+        take(set.work, 4 * (width + 16)), take(query_factor, n), take(query_products, n * width);
+        take(moved, dx), take(adjoint, dx * dz);
         begin = (int64_t *)at, at += n + 1;
         set.rows = (int64_t *)at, at += m;
-        set.side = (uint8_t *)at, signs = set.side + m;
-        std::memset(signs, 0, m);
+        set.side = (uint8_t *)at, free_sign = set.side + m;
+        std::memset(free_sign, 0, m);
         set.m = m, set.rank = dx * dz;
     }
 };
@@ -95,40 +105,41 @@ inline int64_t exponent_of(double x) {
     return e;
 }
 
-// Rows, sides and caps near one; false where a size is out of range, or a row is zero and asks for
-// a margin.
+// The scaled programme; false where a size is out of range, or a row is zero and asks for a margin.
 bool prepare(Case &p) {
     const int64_t m = p.m, dx = p.dx, dz = p.dz, w = p.width;
-    if (!scales(p.D, m, dx, p.size) || !scales(p.Z, p.n, dz, p.scale)) return false;
+    if (!scales(p.D, m, dx, p.row_factor) || !scales(p.Z, p.n, dz, p.query_factor)) return false;
     for (int64_t i = 0; i < p.n; ++i)
-        for (int64_t k = 0; k < dz; ++k) p.queries[i * dz + k] = p.Z[i * dz + k] * p.scale[i];
+        for (int64_t k = 0; k < dz; ++k)
+            p.queries[i * dz + k] = p.Z[i * dz + k] * p.query_factor[i];
     for (int64_t i = 0; i < p.n; ++i)
         for (int64_t j = 0; j <= i; ++j)
-            p.products[i * p.n + j] = p.products[j * p.n + i] =
+            p.query_grams[i * p.n + j] = p.query_grams[j * p.n + i] =
                 dot(p.queries + i * dz, p.queries + j * dz, dz);
+    // `top`: exponent of the largest right-hand side of a row near one
     int64_t top = -100000, exponent = 0;
     double known = 0.0;
     for (int64_t i = 0; i < p.n; ++i)
         for (int64_t c = p.begin[i]; c < p.begin[i + 1]; ++c) {
             for (int64_t k = 0; k < dx; ++k)
-                p.turned[k * w + c] = p.near[c * dx + k] = p.D[c * dx + k] * p.size[c];
-            p.size[c] *= p.scale[i];
+                p.rows_T[k * w + c] = p.rows[c * dx + k] = p.D[c * dx + k] * p.row_factor[c];
+            p.factor[c] = p.row_factor[c] * p.query_factor[i];
             if (!(p.rhs[c] > 0.0)) continue;
             if (p.rhs[c] != known) known = p.rhs[c], exponent = exponent_of(known);
             if (std::abs(exponent) > LARGEST_EXPONENT) return false;
-            top = std::max(top, exponent + exponent_of(p.size[c]) - 1);
+            top = std::max(top, exponent + exponent_of(p.factor[c]) - 1);
         }
     if (top == -100000) return false;
     for (int64_t k = 0; k < dx; ++k)
-        for (int64_t c = m; c < w; ++c) p.turned[k * w + c] = 0.0;
+        for (int64_t c = m; c < w; ++c) p.rows_T[k * w + c] = 0.0;
     const double down = std::ldexp(1.0, -top);
-    p.lift = std::ldexp(1.0, top);
+    p.weight_factor = std::ldexp(1.0, top);
     for (int64_t c = 0; c < m; ++c) {
-        p.unit[c] = p.size[c] * down;
-        p.stretch[c] = p.size[c] * p.lift;
-        p.b[c] = p.rhs[c] * p.unit[c];
-        if (p.unit[c] < TINY_UNIT && p.slack == INF) p.b[c] += RAISED;
-        p.cap[c] = p.slack / p.stretch[c];
+        p.rhs_factor[c] = p.factor[c] * down;
+        p.dual_factor[c] = p.factor[c] * p.weight_factor;
+        p.b[c] = p.rhs[c] * p.rhs_factor[c];
+        if (p.rhs_factor[c] < TINY_FACTOR && p.slack == INF) p.b[c] += RAISED;
+        p.cap[c] = p.slack / p.dual_factor[c];
     }
     return true;
 }
@@ -149,17 +160,17 @@ void gram(Case &p) {
     for (int64_t i = 0; i < p.n; ++i)
         for (int64_t j = 0; j < p.n; ++j)
             for (int64_t q = p.begin[j]; q < p.begin[j + 1]; ++q)
-                p.spread[i * w + q] = p.products[i * p.n + j];
+                p.query_products[i * w + q] = p.query_grams[i * p.n + j];
     int64_t i = 0;
     for (int64_t c = 0; c < m; c += 2) {
         const bool pair = c + 1 < m;
-        const double *a = p.near + c * dx, *b = pair ? a + dx : a;
+        const double *a = p.rows + c * dx, *b = pair ? a + dx : a;
         while (p.begin[i + 1] <= c) ++i;
-        const double *mine = p.spread + i * w;
+        const double *mine = p.query_products + i * w;
         while (pair && p.begin[i + 1] <= c + 1) ++i;
-        const double *next = p.spread + i * w;
+        const double *next = p.query_products + i * w;
         for (int64_t q = 0; q < m; q += BLOCK) {
-            const double *other = p.turned + q;
+            const double *other = p.rows_T + q;
             Lane s0 = a[0] * at(other), s1 = a[0] * at(other + WIDE);
             Lane s2 = a[0] * at(other + 2 * WIDE), s3 = a[0] * at(other + 3 * WIDE);
             Lane t0 = b[0] * at(other), t1 = b[0] * at(other + WIDE);
@@ -277,11 +288,11 @@ inline double length(const Case &p, const double *W) {
 // are still the sum over the multipliers.
 bool refine(Case &p, double &noise, bool &plain) {
     const int64_t m = p.m, k = p.set.count, size = p.dx * p.dz;
-    pull(p, p.near, p.queries, p.lam, p.W);
+    pull(p, p.rows, p.queries, p.lam, p.W);
     plain = true;
     double before = INF;
     for (int count = 0; count <= REFINEMENTS; ++count) {
-        margins(p, p.near, p.queries, p.W, p.values);
+        margins(p, p.rows, p.queries, p.W, p.values);
         noise = 8.0 * EPS * std::max(1.0, length(p, p.W));
         double missed = 0.0;
         for (int64_t i = 0; i < k; ++i) {
@@ -298,8 +309,8 @@ bool refine(Case &p, double &noise, bool &plain) {
             p.step[p.set.rows[i]] = p.set.work[i];
             p.lam[p.set.rows[i]] -= p.set.work[i];
         }
-        pull(p, p.near, p.queries, p.step, p.other);
-        axpy(p.W, -1.0, p.other, size);
+        pull(p, p.rows, p.queries, p.step, p.adjoint);
+        axpy(p.W, -1.0, p.adjoint, size);
         plain = false;
     }
     return false;
@@ -332,24 +343,24 @@ bool contradiction(Case &p) {
         if (p.lam[c] < IDLE * largest) p.lam[c] = 0.0;
     std::memcpy(p.step, p.lam, sizeof(double) * m);
     if (added >= 0) p.lam[added] = 0.0;
-    begin(Quadratic{p.G, p.sides, p.cap, p.signs, p.lam, p.slope}, p.set);
+    begin(Quadratic{p.G, p.corrected, p.cap, p.free_sign, p.lam, p.slope}, p.set);
     std::memcpy(p.lam, p.step, sizeof(double) * m);
     for (int64_t c = 0; c < m; ++c)
         if (p.lam[c] > 0.0) {
-            widest = std::max(widest, std::sqrt(p.G[c * m + c]) / p.size[c]);
+            widest = std::max(widest, std::sqrt(p.G[c * m + c]) / p.factor[c]);
             highest = std::max(highest, p.rhs[c]);
         }
     for (int count = 0; count < REFINEMENTS; ++count) {
         double gain = 0.0;
         for (int64_t c = 0; c < m; ++c) {
             if (p.lam[c] < 0.0) return false;
-            p.dual[c] = p.lam[c] * p.stretch[c];
+            p.dual[c] = p.lam[c] * p.dual_factor[c];
             gain += p.rhs[c] * p.dual[c];
         }
-        pull(p, p.D, p.Z, p.dual, p.other);
-        if (gain > 0.0 && length(p, p.other) * highest <= VANISHED * gain * widest) return true;
-        pull(p, p.near, p.queries, p.lam, p.W);
-        margins(p, p.near, p.queries, p.W, p.values);
+        pull(p, p.D, p.Z, p.dual, p.adjoint);
+        if (gain > 0.0 && length(p, p.adjoint) * highest <= VANISHED * gain * widest) return true;
+        pull(p, p.rows, p.queries, p.lam, p.W);
+        margins(p, p.rows, p.queries, p.W, p.values);
         for (int64_t i = 0; i < p.set.count; ++i) p.set.work[i] = p.values[p.set.rows[i]];
         substitute(p.set.factor, m, p.set.count, p.set.work);
         for (int64_t i = 0; i < p.set.count; ++i) p.lam[p.set.rows[i]] -= p.set.work[i];
@@ -363,21 +374,21 @@ bool certify(Case &p, bool plain) {
     const int64_t m = p.m, size = p.dx * p.dz;
     double ratio = INF, top = 0.0, reach = 0.0, longest = 0.0, least = 1.0;
     for (int64_t c = 0; c < m; ++c) {
-        p.dual[c] = p.lam[c] * p.stretch[c];
+        p.dual[c] = p.lam[c] * p.dual_factor[c];
         if (p.rhs[c] > 0.0) {
             ratio = std::min(ratio, p.values[c] / p.b[c]);
             least = std::min(least, p.rhs[c]);
         }
-        p.values[c] /= p.unit[c];
-        const double row = std::sqrt(p.G[c * m + c]) / p.size[c];
+        p.values[c] /= p.rhs_factor[c];
+        const double row = std::sqrt(p.G[c * m + c]) / p.factor[c];
         longest = std::max(longest, row);
         reach += row * p.dual[c];
         top += p.rhs[c] * p.dual[c];
     }
-    for (int64_t k = 0; k < size; ++k) p.W[k] *= p.lift;
+    for (int64_t k = 0; k < size; ++k) p.W[k] *= p.weight_factor;
     if (p.slack < INF) return true;
-    if (!plain) pull(p, p.D, p.Z, p.dual, p.other);
-    const double combined = length(p, plain ? p.W : p.other);
+    if (!plain) pull(p, p.D, p.Z, p.dual, p.adjoint);
+    const double combined = length(p, plain ? p.W : p.adjoint);
     for (int count = 0; count < RESCALINGS; ++count) {
         if (!(ratio > 0.0 && ratio < INF)) return false;
         if (std::abs(ratio - 1.0) <= ROUNDING) break;
@@ -408,11 +419,11 @@ Verdict solve_case(Case &p, int64_t &steps) {
     for (int64_t c = 0; c < m; ++c)
         if (!soft && p.G[c * m + c] == 0.0 && p.rhs[c] > 0.0) return UNSETTLED;
     if (p.start)
-        for (int64_t c = 0; c < m; ++c) p.lam[c] = clipped(p.start[c] / p.stretch[c], p.cap[c]);
+        for (int64_t c = 0; c < m; ++c) p.lam[c] = clipped(p.start[c] / p.dual_factor[c], p.cap[c]);
     else
         sweep(p);  // 3
-    std::memcpy(p.sides, p.b, sizeof(double) * m);
-    const Quadratic q{p.G, p.sides, p.cap, p.signs, p.lam, p.slope};
+    std::memcpy(p.corrected, p.b, sizeof(double) * m);
+    const Quadratic q{p.G, p.corrected, p.cap, p.free_sign, p.lam, p.slope};
     begin_at_once(q, p.set);
     for (int64_t c = 0; soft && c < m; ++c)  // margins of rows of zeros are missed
         if (p.G[c * m + c] == 0.0 && p.rhs[c] > 0.0) p.set.side[c] = CAPPED;
@@ -426,13 +437,13 @@ Verdict solve_case(Case &p, int64_t &steps) {
             p.figures[0] = INF, p.figures[1] = 1.0, p.figures[3] = 0.0;
             p.figures[2] = *std::max_element(p.rhs, p.rhs + m);
             std::memset(p.W, 0, sizeof(double) * p.dx * p.dz);
-            return CONTRADICTS;
+            return PROVED_INFEASIBLE;
         }
         if (!refine(p, noise, plain)) return UNSETTLED;  // 5
         if (!has_wrong_sign(p, noise)) return certify(p, plain) ? WEIGHTS : UNSETTLED;  // 7
         // 6: what the Gram matrix takes for the slopes becomes what they are in the weights
         slopes(q, p.set);
-        for (int64_t c = 0; c < m; ++c) p.sides[c] += p.slope[c] - (p.values[c] - p.b[c]);
+        for (int64_t c = 0; c < m; ++c) p.corrected[c] += p.slope[c] - (p.values[c] - p.b[c]);
     }
     return UNSETTLED;
 }

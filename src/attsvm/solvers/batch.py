@@ -24,7 +24,7 @@ from attsvm.margins import Margins, MarginsBatch
 from attsvm.norms import Frobenius, Norm
 from attsvm.solvers import compiled, polyhedral
 from attsvm.solvers.compiled import FEW_ROWS, CompiledSolution
-from attsvm.solvers.outcomes import Request, is_within_tolerance
+from attsvm.solvers.outcomes import Request, infeasible_solution, is_within_tolerance
 from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.solution import MarginSolution
 
@@ -194,8 +194,12 @@ def solve_all(
             # 2. Contradictions.
             for k in positions[answers.outcome == compiled.CONTRADICTION].tolist():
                 of_programme = slice(rows[k], rows[k + 1])
-                verdict = compiled.contradiction(
-                    programmes[k], dual[of_programme], compiled_request, int(iterations[k])
+                verdict = infeasible_solution(
+                    programmes[k],
+                    dual[of_programme],
+                    compiled_request,
+                    "active set",
+                    int(iterations[k]),
                 )
                 if verdict.status == "infeasible":
                     solutions[k] = replace(verdict, geometry=norm)

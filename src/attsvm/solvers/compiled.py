@@ -59,7 +59,7 @@ class CompiledSolution(NamedTuple):
         """
         W, dual = self.W, self.dual
         if self.norm == np.inf:
-            return contradiction(margins, dual, request, iterations)
+            return infeasible_solution(margins, dual, request, "active set", iterations)
         if request.slack is not None:
             dual = np.minimum(dual, request.slack)
             certificate = certify_soft(margins, Frobenius(), W, dual, request.slack)
@@ -67,16 +67,10 @@ class CompiledSolution(NamedTuple):
             certificate = certify_hard(margins, Frobenius(), W, dual)
         else:
             values = margins(W) if self.values is None else self.values
-            figures = self.norm, self.gap, self.violation, self.rounding
-            certificate = Certificate(W, dual, values, *figures)
+            certificate = Certificate(
+                W, dual, values, self.norm, self.gap, self.violation, self.rounding
+            )
         return certified_solution(margins, certificate, request, "active set", iterations)
-
-
-def contradiction(
-    margins: Margins, dual: FloatArray, request: Request, iterations: int
-) -> MarginSolution:
-    """The verdict on multipliers of active sets, whose rows but one are independent."""
-    return infeasible_solution(margins, dual, request, "active set", iterations)
 
 
 class CompiledSolutions(NamedTuple):
@@ -85,7 +79,8 @@ class CompiledSolutions(NamedTuple):
     Attributes:
         W: ``(B, d_x, d_z)`` weights.
         dual: ``(M,)`` multipliers.
-        figures: ``(B, 4)`` norm, gap, violation and rounding of hard margins.
+        figures: ``(B, 4)`` norm, gap, violation and rounding of hard margins; zeros of soft ones,
+            which are certified in Python.
         outcome: ``(B,)`` ``UNSETTLED``, ``WEIGHTS`` or ``CONTRADICTION``.
         systems: ``(B,)`` steps of active sets.
         values: ``(M,)`` margins of the weights.

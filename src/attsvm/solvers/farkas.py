@@ -335,7 +335,7 @@ def _prove_in_integers(
     point = integers.solve_in_integers(p, math.inf)
     if point is None or not point.contradiction:
         return None
-    proof, lifted = np.zeros(len(dual)), p.lifted(point.dual)
+    proof, lifted = np.zeros(len(dual)), p.unscaled_certificate(point.dual)
     proof[rows] = sign * (lifted / lifted.max()) * np.abs(dual[rows]).max()
     return proof
 

@@ -53,8 +53,9 @@ from attsvm.solvers.solution import MarginSolution
 
 _POLISHED = 1e-13  # the error that is aimed at whatever the tolerance: it costs little more
 _IDLE = 1e-12  # share of the largest multiplier of a contradiction that is rounding
-_TINY_UNIT = -16  # exponent of a margin's unit below which rounding of the weights hides it, and
-_RAISED = 1e-13  # what is asked for in addition of such a row
+# A row whose scaled right-hand side is below 2^-16 of its own is so large that the rounding of the
+# weights hides its margin: it is asked for a little more.
+_TINY_FACTOR, _RAISED = -16, 1e-13
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,10 @@ class FrobeniusOptions:
         rough_epochs: epochs between certificates where a rough answer is asked for, and
         most_rough_epochs: how many of them are worth while no factorisation is possible.
         epochs_per_certificate: of the long ascent; a certificate costs about one epoch.
+        target: residual that ascent is run to, a hundredth of the error that is aimed at.
+        patience: epochs that a run to the target may take, in units of those expected.
+        more_epochs: epochs after pivoting that did not settle, until the residual is
+        nearer: of what it was.
         streaming_cost: time of a multiply-add in an epoch, which waits for memory, over one in a
             factorisation.
         looser: errors of weights that are rounded together in integers, in units of the tolerance;
@@ -85,6 +90,10 @@ class FrobeniusOptions:
     rough_epochs: int = 10
     most_rough_epochs: int = 200
     epochs_per_certificate: int = 200
+    target: float = 1e-15
+    patience: float = 1.5
+    more_epochs: int = 160
+    nearer: float = 0.03
     streaming_cost: float = 4.0
     looser: tuple[float, ...] = (1.0, 1e2, 1e4)
     pivoting: PivotOptions = PIVOTING
@@ -119,18 +128,19 @@ class _Search:
 
     Attributes:
         margins: the caller's programme.
-        exact: the same with rows of one size.
-        programme: the one that is solved, whose tiny rows ask for a little more.
+        equilibrated: the same with rows of one size.
+        programme: the one that is solved: ``equilibrated``, with a little more asked of rows whose
+            margins rounding would hide.
         best: the best certificate so far, made by the stage ``solver``.
-        settled: whether all signs of its linear system are right.
+        settled: whether all signs of the linear system of ``best`` are right.
     """
 
     def __init__(
         self, margins: Margins, norm: Norm, request: Request, options: FrobeniusOptions
     ) -> None:
         self.margins, self.norm, self.request, self.options = margins, norm, request, options
-        self.exact = equilibrate(margins, request.slack, request.opposite)
-        self.programme = _raise_tiny_rows(self.exact)
+        self.equilibrated = equilibrate(margins, request.slack, request.opposite)
+        self.programme = _raise_tiny_rows(self.equilibrated)
         self.best: Certificate | None = None
         self.solver = ""
         self.settled = False
@@ -138,7 +148,7 @@ class _Search:
     def run(self) -> MarginSolution:
         """The stages of this module, by number."""
         p = self.programme
-        sizes = columns.uneven_columns(self.exact, columns.OPTIONS.bits)
+        sizes = columns.uneven_columns(self.equilibrated, columns.OPTIONS.bits)
         # 1. Columns of very different sizes.
         if sizes is not None:
             solution = self._solve_capped_columns(sizes)
@@ -186,7 +196,7 @@ class _Search:
 
     def _solve_capped_columns(self, sizes: IntArray) -> MarginSolution | None:
         """The solution where columns are of very different sizes, if that is reached."""
-        p = self.exact
+        p = self.equilibrated
         least = columns.solve_uneven(p, sizes, self.request.deadline, pivot_or_active_set)
         if least is None:
             return None
@@ -214,13 +224,12 @@ class _Search:
             return True
         for _ in range(2):
             free = self._free_rows(ascent.dual)
-            # epochs to the last digit at the rate of the last ones, against one factorisation
-            digits = max(0.0, math.log(max(ascent.residual, 1e-300) / (0.01 * _POLISHED)))
-            epochs = digits / -math.log(min(max(ascent.rate, 1e-6), 0.999999))
+            # Epochs to the last digit at the rate of the last ones, against one factorisation.
+            epochs = self._epochs_to_target(ascent)
             streaming = options.streaming_cost * epochs * ascent.epoch_cost
             if min(free, p.dof) > largest or streaming < self._factorisation_cost(ascent):
-                most = min(math.ceil(1.5 * epochs) + 5, options.most_epochs)
-                ascent.run(most, 0.01 * _POLISHED, self.request.deadline)
+                most = min(math.ceil(options.patience * epochs) + 5, options.most_epochs)
+                ascent.run(most, options.target, self.request.deadline)
                 self._consider(ascent.dual, "block ascent")
                 if self._is_done() or self._is_late():
                     return self._is_done()
@@ -232,7 +241,9 @@ class _Search:
                 return self._is_done()
             if p.hard and p.m <= options.few_rows:
                 break
-            ascent.run(4 * options.first_epochs, 0.03 * ascent.residual, self.request.deadline)
+            # Pivoting failed: the active rows were not yet guessed well enough.
+            nearer = options.nearer * ascent.residual
+            ascent.run(options.more_epochs, nearer, self.request.deadline)
         self._consider(ascent.dual, "block ascent")
         return self._is_done()
 
@@ -257,7 +268,7 @@ class _Search:
                     dual[np.argpartition(-dual, most)[most:]] = 0.0
                     self._pivot(dual)
                 return is_large
-            ascent.run(options.rough_epochs, 0.01 * _POLISHED, self.request.deadline)
+            ascent.run(options.rough_epochs, options.target, self.request.deadline)
             spent += options.streaming_cost * options.rough_epochs * ascent.epoch_cost
 
     def _ascend_long(self, ascent: BlockAscent) -> None:
@@ -265,10 +276,15 @@ class _Search:
         options = self.options
         for _ in range(options.most_epochs // options.epochs_per_certificate):
             before = ascent.residual
-            ascent.run(options.epochs_per_certificate, 0.01 * _POLISHED, self.request.deadline)
+            ascent.run(options.epochs_per_certificate, options.target, self.request.deadline)
             self._consider(ascent.dual, "block ascent")
             if self._is_done() or self._is_late() or not ascent.residual < 0.9 * before:
                 return
+
+    def _epochs_to_target(self, ascent: BlockAscent) -> float:
+        """Epochs until the residual is at the target, at the rate of the last ones."""
+        log_reduction = max(0.0, math.log(max(ascent.residual, 1e-300) / self.options.target))
+        return log_reduction / -math.log(min(max(ascent.rate, 1e-6), 0.999999))
 
     def _free_rows(self, dual: FloatArray) -> int:
         """Number of multipliers strictly inside their box."""
@@ -286,8 +302,7 @@ class _Search:
     def _pivot(self, dual: FloatArray, solver: str = "block ascent + pivoting") -> None:
         """Consider what pivoting makes of these multipliers."""
         point = pivot(self.programme, dual, self.request.deadline, self.options.pivoting)
-        self._consider(point.dual, solver, point.W)
-        self.settled = point.settled
+        self._consider(point.dual, solver, point.W, settled=point.settled)
 
     def _pivot_from_smoothed_hinges(self, dual: FloatArray) -> bool:
         """Pivoting from where soft margins with smoothed hinges come to rest; whether that is the
@@ -307,8 +322,7 @@ class _Search:
         """The end of the method of active sets, considered where it is no contradiction."""
         point = active_set(self.programme, dual, self.request.deadline)
         if not point.contradiction:
-            self.settled = point.settled
-            self._consider(point.dual, "active set", point.W)
+            self._consider(point.dual, "active set", point.W, settled=point.settled)
         return point
 
     def _contradiction(self, point: DualPoint, epochs: int) -> MarginSolution | None:
@@ -319,7 +333,9 @@ class _Search:
         dual = p.cancelled(np.where(point.dual > _IDLE * point.dual.max(), point.dual, 0.0))
         if not dual.any():
             return None  # rows that cancel to nothing contradict nobody
-        return compiled.contradiction(self.margins, p.lifted(dual), self.request, epochs)
+        return infeasible_solution(
+            self.margins, p.unscaled_certificate(dual), self.request, "active set", epochs
+        )
 
     def _solve_in_integers(self, epochs: int) -> MarginSolution | None:
         """Consider what integers say where float64 does not: better weights; the verdict on a
@@ -327,17 +343,16 @@ class _Search:
         """
         if self._is_within_tolerance() or self._is_late():
             return None
-        p = self.exact  # of raised rows no contradiction says anything
+        p = self.equilibrated  # of raised rows no contradiction says anything
         point = integers.solve_in_integers(p, self.request.deadline)
         if point is None:
             return None
         if point.contradiction:
-            dual = p.lifted(point.dual)
+            dual = p.unscaled_certificate(point.dual)
             return infeasible_solution(
                 self.margins, dual, self.request, "integers", epochs, exact=True
             )
-        self.settled = True
-        self._consider(point.dual, "integers", point.W)
+        self._consider(point.dual, "integers", point.W, settled=True)
         if not p.hard or p.opposite is not None:
             return None
         for looser in self.options.looser:
@@ -346,12 +361,18 @@ class _Search:
             share = looser * self.request.tol
             W = integers.round_weights(p, point, share, self.request.deadline)
             if W is not None:
-                self._consider(point.dual, "integers", W)
+                self._consider(point.dual, "integers", W, settled=True)
             if self.best is not None and self.best.error <= share:
                 break
         return None
 
-    def _consider(self, dual: FloatArray, solver: str, weights: FloatArray | None = None) -> None:
+    def _consider(
+        self,
+        dual: FloatArray,
+        solver: str,
+        weights: FloatArray | None = None,
+        settled: bool = False,
+    ) -> None:
         """Keep ``dual`` and ``weights`` (the adjoint of ``dual`` when left out) if they are better
         certified than the best so far.
         """
@@ -367,7 +388,7 @@ class _Search:
                 self.margins, self.norm, W, np.minimum(lam, self.request.slack), self.request.slack
             )
         if self.best is None or certificate.error < self.best.error:
-            self.best, self.solver = certificate, solver
+            self.best, self.solver, self.settled = certificate, solver, settled
         self.request = self.request.after_certificate(began)
 
     def _is_done(self) -> bool:
@@ -390,7 +411,10 @@ def _raise_tiny_rows(p: Programme) -> Programme:
     """The programme with a little more asked of rows so much larger than others that the rounding
     of weights hides their margins.
     """
-    tiny = p.dual_exponent - 2 * p.weight_exponent < _TINY_UNIT
+    # b = 2^rhs_exponent * (the caller's right-hand side), and dual_exponent = row exponent +
+    # weight_exponent
+    rhs_exponent = p.dual_exponent - 2 * p.weight_exponent
+    tiny = rhs_exponent < _TINY_FACTOR
     if not p.hard or p.opposite is not None or not tiny.any():
         return p
     return replace(p, b=p.b + _RAISED * tiny)

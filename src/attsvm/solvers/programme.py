@@ -162,7 +162,7 @@ class Programme:
         """Weights and multipliers of the caller's programme."""
         return np.ldexp(W, self.weight_exponent), np.ldexp(dual, self.dual_exponent)
 
-    def lifted(self, dual: FloatArray) -> FloatArray:
+    def unscaled_certificate(self, dual: FloatArray) -> FloatArray:
         """Multipliers of a contradiction, which have no scale, in the caller's rows; the largest is
         near one.
         """

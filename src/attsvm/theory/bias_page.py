@@ -16,7 +16,7 @@ FILES = ("arrays.safetensors", "report.html")
 _TEMPLATE = Path(__file__).resolve().parent / "templates" / "bias.html.j2"
 
 
-def draw_shares(bias: ImplicitBias) -> Picture:
+def draw_bias_curves(bias: ImplicitBias) -> Picture:
     """The picture of the shares by step, a line per norm."""
     with canvas(3.0) as (figure, axes):
         bias.plot(axes[0])
@@ -41,7 +41,7 @@ def render_bias(bias: ImplicitBias, command: str) -> str:
     """
     from markupsafe import Markup
 
-    picture = draw_shares(bias)
+    picture = draw_bias_curves(bias)
     return document(
         _TEMPLATE,
         title=f"Which margin does {bias.optimizer} maximise?",

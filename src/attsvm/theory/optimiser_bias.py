@@ -136,7 +136,7 @@ class ImplicitBias(Compact):
 
     @property
     def verdict(self) -> str:
-        """What was measured, in a sentence or two for a reader."""
+        """Sentences for a reader: shares, the leading norm, and which runs count."""
         runs, counted = len(self.selects), int(self.selects.sum())
         if not counted:
             return (
@@ -210,16 +210,16 @@ class ImplicitBias(Compact):
         or new ones of pyplot.
         """
         axes, ranking = axes_of(ax), self._ranking()
-        shown = self.steps > 0
-        for place, norm in enumerate(ranking):
+        is_positive = self.steps > 0
+        for rank, norm in enumerate(ranking):
             share = self.share[:, self.selects, self._position(norm)]
             means = [_mean(row) for row in share]
             mean, low, high = np.array(means).T
-            colour = TRAINED if place == 0 else BEST if place == 1 else FAINT
-            steps = self.steps[shown]
-            axes.plot(steps, mean[shown], color=colour, label=norm)
+            colour = TRAINED if rank == 0 else BEST if rank == 1 else FAINT
+            steps = self.steps[is_positive]
+            axes.plot(steps, mean[is_positive], color=colour, label=norm)
             axes.fill_between(
-                steps, np.clip(low, -1, 1)[shown], np.clip(high, -1, 1)[shown], color=colour,
+                steps, *(np.clip(end, -1, 1)[is_positive] for end in (low, high)), color=colour,
                 alpha=0.15, linewidth=0,
             )  # fmt: skip
             axes.annotate(
@@ -231,7 +231,7 @@ class ImplicitBias(Compact):
                 color=colour,
             )
         axes.axhline(1.0, color=INK, linewidth=0.7)
-        logarithmic(axes.xaxis, self.steps[shown])
+        logarithmic(axes.xaxis, self.steps[is_positive])
         axes.set(ylim=(0.0, 1.05), xlabel="step", ylabel="share of the largest margin")
         return axes
 
@@ -446,11 +446,11 @@ def _null_shares(
     options: BiasOptions,
 ) -> FloatArray:
     """Shares ``(runs, k)`` of the shortest weights with random margins."""
-    drawn = [
+    random_programmes = [
         replace(margins, rhs=np.random.default_rng([54, 3, seed]).exponential(size=margins.m))
         for margins, seed in zip(programmes, runs, strict=True)
     ]
-    weights = [solution.W for solution in _solve(drawn, as_norm(None), options)]
+    weights = [solution.W for solution in _solve(random_programmes, as_norm(None), options)]
     return _shares(programmes, norms, np.stack(weights)[None], options)[0][0]
 
 

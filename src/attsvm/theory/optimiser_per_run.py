@@ -118,8 +118,12 @@ def optimizer_of_runs(make_optimizer: MakeOptimizer, model: nn.Module) -> tuple[
             " as torch.optim.Adam(parameters, lr=0.01)"
         )
     name = type(trial).__name__
-    own = (SteepestDescent, MirrorDescent, Lion)  # they take leading axes as separate matrices
-    if type(trial) in (*_ENTRY_BY_ENTRY, *own):
+    separable = (
+        SteepestDescent,
+        MirrorDescent,
+        Lion,
+    )  # they take leading axes as separate matrices
+    if type(trial) in (*_ENTRY_BY_ENTRY, *separable):
         return make_optimizer(stacked), name
     return OptimizerPerRun(stacked, make_optimizer), name
 

@@ -96,10 +96,10 @@ class CallObserver:
 
     def __init__(self, model: nn.Module, on_call: Callable[[AttentionCall], None]) -> None:
         self._model, self._on_call = model, on_call
-        self.tracer = ScoreTracer(self._report_traced)
+        self._modules: list[tuple[str, nn.Module]] = []  # those that are running
+        self.tracer = ScoreTracer(self._report_traced, self._modules)
         self._mode = _InterceptingMode(self)
         self._hooks: list[Any] = []
-        self._modules: list[tuple[str, nn.Module]] = []
         self._first_stack: str | None = None
         self._numbers: set[int] = set()
         self._previous: tuple[str, Tensor, Tensor] | None = None
@@ -108,7 +108,8 @@ class CallObserver:
         self.running = False
 
     def __enter__(self) -> CallObserver:
-        self._modules, self._previous, self._suspended, self.running = [], None, 0, True
+        self._previous, self._suspended, self.running = None, 0, True
+        self._modules.clear()
         self._numbers = set()
         # which module is running: calls themselves do not say who makes them
         for name, module in self._model.named_modules():
@@ -170,7 +171,8 @@ class CallObserver:
             softcap,
             None if sinks is None else sinks.detach(),
         )
-        with torch.no_grad():
+        # what is done with a call are no calls of the model: the mode is off meanwhile
+        with torch.no_grad(), torch._C.DisableTorchFunction():
             self._on_call(call)
 
     def _report_traced(self, q: Tensor, k: Tensor, mask: Tensor | None, scale: float) -> None:
@@ -192,7 +194,6 @@ class CallObserver:
             if not name:  # the model itself: a new forward pass
                 self._numbers, self._previous = set(), None
             self._modules.append((name, module))
-            self.tracer.modules = [module for _, module in self._modules]
 
         return hook
 
@@ -203,7 +204,6 @@ class CallObserver:
             self.tracer.has_unknown = False
         if self._modules:
             self._modules.pop()
-        self.tracer.modules = [module for _, module in self._modules]
         self.tracer.leave_module()
 
 

@@ -44,28 +44,36 @@ def find_linear_map(heads: Tensor, calls: list[LinearCall]) -> LinearMap | None:
         block_of_head, factor = match
         # the factor moves into the map, so that it gives the heads as they are
         weight, bias = _weight_and_bias(module)
-        rows = (block_of_head[:, None] * d + torch.arange(d, device=heads.device)).flatten()
-        weight = factor * weight[rows]
-        return weight, None if bias is None else factor * bias[rows], by_text(inputs)
+        rows: Tensor | slice
+        if isinstance(block_of_head, slice):
+            rows = slice(block_of_head.start * d, block_of_head.stop * d)
+        else:
+            rows = (block_of_head[:, None] * d + torch.arange(d, device=heads.device)).flatten()
+        weight, bias = weight[rows], None if bias is None else bias[rows]
+        if factor != 1.0:
+            weight, bias = factor * weight, None if bias is None else factor * bias
+        return weight, bias, by_text(inputs)
     return None
 
 
-def _match_heads(heads: Tensor, blocks: Tensor) -> tuple[Tensor, float] | None:
-    """The block ``(H,)`` that each head is, and the factor of all of them; ``None`` without.
+def _match_heads(heads: Tensor, blocks: Tensor) -> tuple[Tensor | slice, float] | None:
+    """The block that each head is, ``(H,)`` or a slice of them, and the factor of all heads;
+    ``None`` where they are no blocks.
 
     Args:
         heads: ``(B, H, T, d)``.
         blocks: ``(B, T, blocks, d)``.
     """
-    # one token: the block with the same direction
     wide = torch.promote_types(heads.dtype, torch.float32)
-    head, candidates = heads[0, :, -1].to(wide), blocks[0, -1].to(wide)
-    unit_head, unit_candidates = (
-        x / x.norm(dim=-1, keepdim=True).clamp(min=1e-30) for x in (head, candidates)
-    )
-    cosines = unit_head @ unit_candidates.T
-    block_of_head = cosines.argmax(dim=1)
     precision = 64 * torch.finfo(heads.dtype).eps
+    # one token: the block with the same direction; the first head alone rejects most maps
+    head, candidates = heads[0, :, -1].to(wide), blocks[0, -1].to(wide)
+    candidates_unit = nn.functional.normalize(candidates, dim=-1)
+    first = candidates_unit @ nn.functional.normalize(head[0], dim=0)
+    if float(first.amax()) < 1 - precision:
+        return None
+    cosines = nn.functional.normalize(head, dim=-1) @ candidates_unit.T
+    block_of_head = cosines.argmax(dim=1)
     if not bool((cosines.amax(dim=1) >= 1 - precision).all()):
         return None
     # the factor is that of the whole layer: the largest entry has the smallest rounding
@@ -75,10 +83,18 @@ def _match_heads(heads: Tensor, blocks: Tensor) -> tuple[Tensor, float] | None:
     if abs(factor - 1) < precision:
         factor = 1.0
     # all tokens
-    outputs = factor * blocks[:, :, block_of_head].transpose(1, 2).to(wide)
+    first_block = int(block_of_head[0])
+    in_order = torch.arange(len(head), device=heads.device) + first_block
+    chosen: Tensor | slice = block_of_head
+    if torch.equal(block_of_head, in_order):  # a slice copies nothing
+        chosen = slice(first_block, first_block + len(head))
+    outputs = blocks[:, :, chosen].transpose(1, 2)
+    if factor == 1.0 and torch.equal(outputs, heads):
+        return chosen, factor
+    outputs = factor * outputs.to(wide)
     size = outputs.abs().amax()
     equal = bool(((outputs - heads.to(wide)).abs() <= precision * size).all())
-    return (block_of_head, factor) if equal else None
+    return (chosen, factor) if equal else None
 
 
 def _weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor | None]:

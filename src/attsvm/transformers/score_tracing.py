@@ -53,16 +53,15 @@ class ScoreTracer:
 
     Args:
         report: called with queries, keys, mask and scale before the softmax is computed.
+        modules: those that are running, by name, outermost first; the observer keeps them.
 
     Attributes:
-        modules: those that are running, outermost first.
         has_unknown: whether there was a softmax over heads, queries and something else.
     """
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
+    def __init__(self, report: Report, modules: list[tuple[str, nn.Module]]) -> None:
+        self._report, self._modules = report, modules
         self._scores: dict[int, _Scores] = {}
-        self.modules: list[nn.Module] = []
         self.has_unknown = False
 
     def clear(self) -> None:
@@ -73,7 +72,9 @@ class ScoreTracer:
         """Forget products that were made two modules deeper: a module that multiplies may hand its
         product to the one around it, no further.
         """
-        deepest = len(self.modules) + 1
+        if not self._scores:
+            return
+        deepest = len(self._modules) + 1
         self._scores = {
             key: scores for key, scores in self._scores.items() if scores.depth <= deepest
         }
@@ -96,18 +97,19 @@ class ScoreTracer:
 
     def after(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """See a call that was made."""
+        name = getattr(func, "__name__", "")
+        # most calls of most models are neither products nor made from one
+        if name not in _PRODUCTS and not self._scores:
+            return
         if not isinstance(result, Tensor) or result.dim() < 3:
             return
-        name = getattr(func, "__name__", "")
         # 1.
         if name in _PRODUCTS:
             scores = _product(name, args, kwargs, result)
             if scores is not None:
-                self._scores[id(result)] = replace(scores, depth=len(self.modules))
+                self._scores[id(result)] = replace(scores, depth=len(self._modules))
             return
         # 2.
-        if not self._scores:
-            return
         arguments = (*args, *kwargs.values())
         sources = [
             self._scores[id(x)]
@@ -134,7 +136,7 @@ class ScoreTracer:
         if x.dim() == 4:
             return x
         # three axes are texts times heads: some module around knows how many heads
-        for module in reversed(self.modules):
+        for _, module in reversed(self._modules):
             for attribute in _HEAD_COUNTS:
                 heads = getattr(module, attribute, None)
                 if x.dim() == 3 and isinstance(heads, int) and heads > 0 and len(x) % heads == 0:

@@ -29,7 +29,7 @@ RECORDS = 19  # the last ones of a run; the first steps of a log scale coincide
 SHORT = (0.9, 0.95)  # weights of the past of an Adam that forgets in twenty steps
 
 
-class Setting(NamedTuple):
+class OptimiserSetting(NamedTuple):
     """An optimiser by its name on the command line, its step size and further arguments."""
 
     title: str
@@ -41,24 +41,28 @@ class Setting(NamedTuple):
 
 
 SETTINGS = {
-    "gd": Setting("gradient descent", "gd", 10.0, compiled=True),
-    "ngd": Setting("normalised gradient descent", "ngd", 0.1, compiled=True),
-    "momentum": Setting("momentum", "momentum", 10.0),
-    "sign": Setting("sign descent", "sign", 0.03),
-    "muon": Setting("Muon", "muon", 0.01),
-    "lion": Setting("Lion", "lion", 0.003),
-    "adam": Setting("Adam", "adam", 0.01),
-    "adam-eps0": Setting("Adam, ε = 0", "adam-eps0", 0.01),
-    "adam-short": Setting("Adam, β₂ = .95", "adam", 0.01, {"betas": SHORT}),
-    "adam-eps0-short": Setting("Adam, ε = 0, β₂ = .95", "adam-eps0", 0.01, {"betas": SHORT}),
-    "adamw": Setting("AdamW, decay .1", "adamw", 0.01, {"weight_decay": 0.1}),
-    "mirror:1.2": Setting("mirror descent, p = 1.2", "mirror:1.2", 0.1, compiled=True),
-    "mirror:1.5": Setting("mirror descent, p = 1.5", "mirror:1.5", 0.1, compiled=True),
-    "mirror:3": Setting("mirror descent, p = 3", "mirror:3", 0.5, compiled=True),
-    "ngd-KQ": Setting("normalised descent of K and Q", "ngd", 0.1, {}, "KQ", True),
-    "adam-KQ": Setting("Adam on K and Q", "adam", 0.01, {}, "KQ"),
-    "ngd-head": Setting("normalised descent beside a head", "ngd", 0.1, {}, "W and head", True),
-    "adam-head": Setting("Adam beside a head", "adam", 0.01, {}, "W and head"),
+    "gd": OptimiserSetting("gradient descent", "gd", 10.0, compiled=True),
+    "ngd": OptimiserSetting("normalised gradient descent", "ngd", 0.1, compiled=True),
+    "momentum": OptimiserSetting("momentum", "momentum", 10.0),
+    "sign": OptimiserSetting("sign descent", "sign", 0.03),
+    "muon": OptimiserSetting("Muon", "muon", 0.01),
+    "lion": OptimiserSetting("Lion", "lion", 0.003),
+    "adam": OptimiserSetting("Adam", "adam", 0.01),
+    "adam-eps0": OptimiserSetting("Adam, ε = 0", "adam-eps0", 0.01),
+    "adam-short": OptimiserSetting("Adam, β₂ = .95", "adam", 0.01, {"betas": SHORT}),
+    "adam-eps0-short": OptimiserSetting(
+        "Adam, ε = 0, β₂ = .95", "adam-eps0", 0.01, {"betas": SHORT}
+    ),
+    "adamw": OptimiserSetting("AdamW, decay .1", "adamw", 0.01, {"weight_decay": 0.1}),
+    "mirror:1.2": OptimiserSetting("mirror descent, p = 1.2", "mirror:1.2", 0.1, compiled=True),
+    "mirror:1.5": OptimiserSetting("mirror descent, p = 1.5", "mirror:1.5", 0.1, compiled=True),
+    "mirror:3": OptimiserSetting("mirror descent, p = 3", "mirror:3", 0.5, compiled=True),
+    "ngd-KQ": OptimiserSetting("normalised descent of K and Q", "ngd", 0.1, {}, "KQ", True),
+    "adam-KQ": OptimiserSetting("Adam on K and Q", "adam", 0.01, {}, "KQ"),
+    "ngd-head": OptimiserSetting(
+        "normalised descent beside a head", "ngd", 0.1, {}, "W and head", True
+    ),
+    "adam-head": OptimiserSetting("Adam beside a head", "adam", 0.01, {}, "W and head"),
 }
 
 
@@ -89,7 +93,7 @@ def run(optimiser, seeds, steps=20_000):
     }
 
 
-def last_shares(e, optimiser):
+def shares_at_end(e, optimiser):
     """Shares ``(runs, norms)`` at the last record."""
     return e.where(optimiser=optimiser)["share"][:, -1]
 
@@ -140,7 +144,7 @@ def title_of(norm):
     for k, (name, (norm, least, _)) in enumerate(OWN.items())
 )
 def reached(e, optimiser, norm):
-    return last_shares(e, optimiser)[:, NORMS.index(norm)]
+    return shares_at_end(e, optimiser)[:, NORMS.index(norm)]
 
 
 LEADS = {name: (norm, other) for name, (norm, _, other) in OWN.items()} | {
@@ -171,8 +175,8 @@ LEADS = {name: (norm, other) for name, (norm, _, other) in OWN.items()} | {
     for k, (name, (norm, other)) in enumerate(LEADS.items())
 )
 def leads(e, optimiser, norm):
-    shares, own = last_shares(e, optimiser), NORMS.index(norm)
-    return shares[:, own] - np.delete(shares, own, axis=1).max(axis=1)
+    shares, position = shares_at_end(e, optimiser), NORMS.index(norm)
+    return shares[:, position] - np.delete(shares, position, axis=1).max(axis=1)
 
 
 @kit.claim(
@@ -185,7 +189,7 @@ def long_memory(e):
     """Adam without its constant, with a memory of a thousand steps: at these steps the share in ℓ3
     is larger than that in ℓ∞; by how much.
     """
-    shares = last_shares(e, "adam-eps0")
+    shares = shares_at_end(e, "adam-eps0")
     return shares[:, NORMS.index("lp:3")] - shares[:, NORMS.index("linf")]
 
 
@@ -197,7 +201,7 @@ def long_memory(e):
 )
 def as_it_is_used(e):
     """Adam as torch has it: share of the largest ℓ∞ margin."""
-    return last_shares(e, "adam")[:, NORMS.index("linf")]
+    return shares_at_end(e, "adam")[:, NORMS.index("linf")]
 
 
 @kit.picture(
@@ -214,7 +218,7 @@ def shares(evidence, axes):
     (ax,) = axes
     table = np.array(
         [
-            np.nanmean(last_shares(evidence, name)[evidence.where(optimiser=name)["selects"]], 0)
+            np.nanmean(shares_at_end(evidence, name)[evidence.where(optimiser=name)["selects"]], 0)
             for name in SETTINGS
         ]
     )

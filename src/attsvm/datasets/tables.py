@@ -1,0 +1,277 @@
+"""Rows of tables: ``.csv`` and ``.tsv`` as people and spreadsheets write them, ``.jsonl`` (all of
+these also as ``.gz`` and ``.xz``) and ``.parquet``.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import itertools
+import lzma
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attsvm.base.errors import InputError
+from attsvm.base.extras import imported
+from attsvm.base.files import opened, read_object
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+
+Row = tuple[str, dict[str, Any]]  # where it is ("row 3"), and its fields
+_DELIMITERS = ",;\t|"
+_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@dataclass(frozen=True)
+class ReadLimits:
+    """How much is read.
+
+    Attributes:
+        bytes: of decompressed texts, which are held in memory.
+        line: bytes of one record: a longer one is no text.
+    """
+
+    bytes: int = 4 << 30
+    line: int = 1 << 26
+
+
+LIMITS = ReadLimits()
+
+
+def check_size(path: Path, size: int, limits: ReadLimits) -> None:
+    """Refuse more bytes than are read."""
+    if size > limits.bytes:
+        raise InputError(f"{path} holds more than {limits.bytes} bytes of text; give fewer texts")
+
+
+def kind_of(path: Path) -> tuple[str, str]:
+    """Format suffix and compression suffix: ``("jsonl", ".xz")``; the latter is empty for plain
+    files.
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compression = suffixes.pop() if suffixes and suffixes[-1] in (".gz", ".xz") else ""
+    return (suffixes[-1] if suffixes else ""), compression
+
+
+def read_rows(
+    path: Path,
+    *,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    limits: ReadLimits = LIMITS,
+) -> Iterator[Row]:
+    """The rows of a file, by its format: where each is, and its fields by column.
+
+    A ``.csv`` file may have commas, semicolons, tabs or bars between its fields, say so in a first
+    line ``sep=;``, and have empty columns at its end; a line of ``.jsonl`` may end in a comma.
+    Lines may end as on any system.
+
+    Args:
+        path: the file.
+        delimiter: between the fields; by default the one that the header of a ``.csv`` file has
+            most of, and a tab in ``.tsv`` files.
+        encoding: of the characters; by default UTF-8, or UTF-16 where the file's first bytes say
+            so.
+        limits: how much is read.
+
+    Raises:
+        InputError: another format, what cannot be read, with its row, line or byte.
+        MissingExtraError: a ``.parquet`` file without pyarrow.
+    """
+    suffix, compression = kind_of(path)
+    if suffix == ".parquet" and not compression:
+        return _parquet_records(path, limits)
+    if suffix not in TABLE_SUFFIXES or suffix == ".parquet":
+        raise InputError(
+            f"{path} is of no known kind; texts come from {', '.join(TABLE_SUFFIXES)} files"
+            " (.parquet aside also as .gz or .xz)"
+        )
+    if delimiter is not None and len(delimiter) != 1:
+        raise InputError(f"delimiter is {delimiter!r}; give one character, such as ';'")
+    lines = _lines(path, compression, encoding, limits)
+    if suffix == ".jsonl":
+        return _json_records(lines, path)
+    return _csv_records(lines, path, delimiter or ("\t" if suffix == ".tsv" else None), limits)
+
+
+def _lines(path: Path, compression: str, encoding: str | None, limits: ReadLimits) -> Iterator[str]:
+    """Decoded lines of a file, streamed, each with its line end."""
+    if encoding is not None:
+        try:
+            codecs.lookup(encoding)
+        except LookupError:
+            raise InputError(
+                f"encoding is {encoding!r}, which is none that Python knows; try 'utf-8', 'cp1252'"
+                " or 'utf-16'"
+            ) from None
+    unpack: Any = {"": nullcontext, ".gz": gzip.open, ".xz": lzma.open}[compression]
+    with opened(path) as content, unpack(content) as file:
+        try:
+            beginning = file.peek(2)[:2]
+        except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+            raise _damaged(path, error) from None
+        if encoding is None and beginning not in _MARKS:
+            yield from _utf8_lines(file, path, limits)
+        else:
+            yield from _encoded_lines(file, path, encoding or "utf-16", limits)
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    return InputError(f"{path} cannot be decompressed ({error}); copy or download it again")
+
+
+def _utf8_lines(file: Any, path: Path, limits: ReadLimits) -> Iterator[str]:
+    """Lines of UTF-8, of which a wrong byte has a position."""
+    position = 0
+    for number in itertools.count(1):
+        try:
+            raw = file.readline(min(limits.line, limits.bytes - position) + 1)
+        except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+            raise _damaged(path, error) from None
+        if not raw:
+            return
+        check_size(path, position + len(raw), limits)
+        if len(raw) > limits.line:
+            raise _too_long(path, number, limits)
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            at = position + error.start
+            raise InputError(
+                f"{path}, line {number} is not UTF-8 at byte {at} of the text; convert the file to"
+                " UTF-8, or name its encoding"
+            ) from None
+        position += len(raw)
+        # old Macintosh files end lines in a carriage return alone
+        yield from re.split(r"(?<=\r)(?!\n)", line) if "\r" in line else (line,)
+
+
+def _encoded_lines(file: Any, path: Path, encoding: str, limits: ReadLimits) -> Iterator[str]:
+    """Lines in another encoding."""
+    size = 0
+    with io.TextIOWrapper(file, encoding, newline="") as text:
+        for number in itertools.count(1):
+            try:
+                line = text.readline(limits.line + 1)
+            except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+                raise _damaged(path, error) from None
+            except UnicodeError as error:
+                raise InputError(
+                    f"{path}, line {number} is not {encoding} ({error}); name its encoding"
+                ) from None
+            if not line:
+                return
+            size += len(line)
+            check_size(path, size, limits)
+            if len(line) > limits.line:
+                raise _too_long(path, number, limits)
+            yield line.removeprefix("\ufeff") if number == 1 else line
+
+
+def _too_long(path: Path, number: int, limits: ReadLimits) -> InputError:
+    return InputError(
+        f"{path}, line {number} is longer than {limits.line} bytes; give one text per row"
+    )
+
+
+def _json_records(lines: Iterable[str], path: Path) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
+        content = line.strip().removesuffix(",")
+        if not content:
+            continue
+        try:
+            fields = read_object(content)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"{path}, line {number} is not JSON ({error}); write one object per line"
+            ) from None
+        if not isinstance(fields, dict):
+            raise InputError(
+                f"{path}, line {number} is a {type(fields).__name__}; write one object with text"
+                " and label per line"
+            )
+        yield f"line {number}", fields
+
+
+def _csv_records(
+    lines: Iterator[str], path: Path, delimiter: str | None, limits: ReadLimits
+) -> Iterator[Row]:
+    limit = csv.field_size_limit(limits.line)
+    first = next(lines, None)
+    if first is None:
+        return
+    # What a spreadsheet writes for another one.
+    if declared := re.fullmatch(r"sep=(.)[\r\n]*", first):
+        delimiter = delimiter or declared.group(1)
+        first = next(lines, "")
+    delimiter = delimiter or _most_frequent(first)
+    try:
+        # In .tsv files quotes are ordinary characters; a quoted field may span lines elsewhere.
+        is_plain = kind_of(path)[0] == ".tsv"
+        reader = csv.reader(
+            itertools.chain([first], lines),
+            delimiter=delimiter,
+            strict=True,
+            quoting=csv.QUOTE_NONE if is_plain else csv.QUOTE_MINIMAL,
+        )
+        header = next(reader, [])
+        while header and not header[-1].strip():  # columns that a spreadsheet has emptied
+            header.pop()
+        if len(set(header)) < len(header):
+            raise InputError(
+                f"{path} names a column twice ({', '.join(header):.200}); give every column its own"
+                " name"
+            )
+        for row, values in enumerate(reader, start=1):
+            if not any(values):
+                continue
+            while len(values) > len(header) and not values[-1].strip():
+                values.pop()
+            if len(values) != len(header):
+                raise InputError(
+                    f"{path}, row {row} has {len(values)} fields, the header has {len(header)};"
+                    f" quote texts that hold {delimiter!r}, or name another delimiter"
+                )
+            yield f"row {row}", dict(zip(header, values, strict=True))
+    except csv.Error as error:
+        raise InputError(
+            f"{path}, line {reader.line_num} is not well-formed ({error}); check its quotes"
+        ) from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _most_frequent(header: str) -> str:
+    """The separator that a header has most of, outside quotes; a comma where it has none."""
+    unquoted = re.sub(r'"[^"]*"', "", header)
+    return max(_DELIMITERS, key=unquoted.count)
+
+
+def _parquet_records(path: Path, limits: ReadLimits) -> Iterator[Row]:
+    parquet = imported("pyarrow.parquet", "reading .parquet files", "pyarrow", "parquet")
+    from pyarrow import ArrowException
+
+    try:
+        with opened(path) as content, parquet.ParquetFile(content) as file:
+            groups = (file.metadata.row_group(k) for k in range(file.metadata.num_row_groups))
+            check_size(path, sum(group.total_byte_size for group in groups), limits)
+            row = 0
+            for batch in file.iter_batches(batch_size=4096):
+                for fields in batch.to_pylist():
+                    row += 1
+                    yield f"row {row}", fields
+    except (
+        ArrowException,
+        OSError,
+        UnicodeDecodeError,
+    ) as error:  # pyarrow finds damage in several ways
+        raise InputError(
+            f"{path} is truncated or corrupt ({str(error).splitlines()[0]}); copy or write it again"
+        ) from None
