@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import warnings
 
@@ -85,6 +86,13 @@ def test_a_functional_norm_is_refused_after_the_first_clip(normalised: str, ever
     for p, q in zip(net.parameters(), alone.parameters(), strict=True):
         assert torch.equal(p, q)
     assert guard.steps == 4
+    # nor after a checkpoint
+    saved = json.loads(json.dumps(guard.state_dict()))
+    guard.remove()
+    LogitGuard(net, 0.5, "clip", every=1, optimizer=optimizer).load_state_dict(saved)
+    for model, mover in ((net, optimizer), (alone, other)):
+        step(model, mover, 5)
+    assert torch.equal(net.qkv.weight, alone.qkv.weight)
 
 
 def test_hunyuan_is_refused_after_the_first_clip() -> None:

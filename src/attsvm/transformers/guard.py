@@ -231,6 +231,7 @@ class LogitGuard:
             "next": self._next_measurement,
             "warned": sorted(list(key) for key in self._warned),
             "shrunk": {name: factors.tolist() for name, factors in self._clip.row_factors.items()},
+            "response": {} if self._response is None else self._response.state_dict(),
             "heads": [
                 [*key, growth.name, [list(record) for record in growth.records]]
                 for key, growth in self._heads.items()
@@ -247,6 +248,8 @@ class LogitGuard:
             name: torch.tensor(factors, dtype=torch.float64)
             for name, factors in state["shrunk"].items()
         }
+        if self._response is not None:
+            self._response.load_state_dict(state.get("response", {}))
         self._heads = {
             (layer, head): HeadGrowth(
                 name, [LogitRecord(*record) for record in records], self._options

@@ -76,6 +76,21 @@ class ClipResponse:
         """Whether a clip waits for its check."""
         return bool(self._trials)
 
+    def state_dict(self) -> dict[str, list[list[int]]]:
+        """Return the heads that have been checked, as lists of layer and head."""
+        return {
+            "following": sorted(list(key) for key in self._following),
+            "refused": sorted(list(key) for key in self.refused),
+        }
+
+    def load_state_dict(self, state: dict[str, list[list[int]]]) -> None:
+        """Go on from :meth:`state_dict`; a head on trial is tried again, since the weights from
+        before its clip are no part of it.
+        """
+        self._following = {(layer, head) for layer, head in state.get("following", ())}
+        self.refused = {(layer, head) for layer, head in state.get("refused", ())}
+        self._trials = {}
+
     def measure(self, call: AttentionCall, weights: HeadWeights | None) -> Tensor:
         """Return the :data:`HeadSizes` of every head of a call, ``(4, heads)``."""
         heads = call.q.shape[1]
