@@ -12,10 +12,9 @@ from numpy.typing import ArrayLike
 from attsvm.base.errors import InputError
 from attsvm.base.printable import Compact
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, require_data
-from attsvm.margins.checks import integers
-from attsvm.margins.consistency import check_batch
+from attsvm.margins.checks import check_batch, integers
 from attsvm.margins.operator import Margins
-from attsvm.margins.rivals import against_rivals
+from attsvm.margins.selection import against_rivals
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,7 +13,7 @@ rows like the others, marked in one array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from attsvm.base.printable import Compact
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins.blocks import MarginBlocks
-from attsvm.margins.consistency import check_arrays
+from attsvm.margins.checks import check_arrays
 from attsvm.margins.mapped import MappedSelections
 
 
@@ -163,7 +163,7 @@ class Margins(Compact):
     @cached_property
     def sequence(self) -> IntArray:
         """The sequence ``(m,)`` that each constraint belongs to."""
-        return np.repeat(np.arange(self.n), np.diff(self.offsets))
+        return np.repeat(np.arange(len(self.queries)), np.diff(self.offsets))
 
     @cached_property
     def equalities(self) -> BoolArray:
@@ -179,11 +179,15 @@ class Margins(Compact):
         r"""Norms ``(m,)`` of the constraints, :math:`\|A_c\|_F=\|\delta_c\|\,\|z_{i(c)}\|`."""
         sizes = np.empty(self.m)
 
-        def squares(first: int, last: int, rows: slice) -> None:
-            D = self._rows(rows)
+        def square(first: int, last: int, rows: slice, D: FloatArray) -> None:
             np.einsum("cd,cd->c", D, D, out=sizes[rows])
 
-        self._sweep(squares)
+        runs = self._runs(self.shape[0])
+        if self._threaded:
+            self._share_out(square, runs)
+        else:
+            for first, last, rows in runs:
+                square(first, last, rows, self._rows(rows))
         np.sqrt(sizes, out=sizes)
         sizes *= np.sqrt(np.einsum("nd,nd->n", self.queries, self.queries))[self.sequence]
         return sizes
@@ -192,7 +196,8 @@ class Margins(Compact):
     def _uniform(self) -> int:
         """Constraints per sequence when all sequences have the same number, else 0."""
         counts = np.diff(self.offsets)
-        return int(counts[0]) if self.n and counts[0] > 0 and (counts == counts[0]).all() else 0
+        is_uniform = len(counts) > 0 and counts[0] > 0 and (counts == counts[0]).all()
+        return int(counts[0]) if is_uniform else 0
 
     def __call__(self, W: ArrayLike) -> FloatArray:
         r""":math:`(\langle A_c, W\rangle)_c`, shape ``(m,)``: one product ``Z W^T`` and one
@@ -201,33 +206,36 @@ class Margins(Compact):
         moved: FloatArray = self.queries @ np.asarray(W, dtype=np.float64).T
         return self.along(moved)
 
-    def along(self, moved: FloatArray) -> FloatArray:
-        """Margins from the moved queries ``(n, d_x)``, row ``i`` being :math:`W z_i`."""
-        return self._along(moved, self._rows)
-
-    def along_sizes(self, moved: FloatArray) -> FloatArray:
-        r"""Products ``(m,)`` of :math:`|\delta_c|` with rows ``(n, d_x)``: of :math:`|W||z_i|`,
-        bounds of the rounding of each margin.
+    def along(self, moved: FloatArray, *, sizes: bool = False) -> FloatArray:
+        """Margins from the moved queries ``(n, d_x)``, row ``i`` being :math:`W z_i`; with
+        ``sizes`` see :meth:`along_sizes`.
         """
-        return self._along(moved, lambda rows: np.abs(self._rows(rows)), 8)
-
-    def _along(
-        self, moved: FloatArray, read_rows: Callable[[slice], FloatArray], finer: int = 1
-    ) -> FloatArray:
-        """Products ``(m,)`` of the rows that ``read_rows`` returns with the moved queries."""
         out = np.empty(self.m)
+        per_sequence, d_x = self._uniform, moved.shape[1]
 
-        def products(first: int, last: int, rows: slice) -> None:
-            D = read_rows(rows)
-            if self._uniform:  # one product per sequence, without copies of queries
-                blocks = D.reshape(last - first, self._uniform, -1)
+        def multiply(first: int, last: int, rows: slice, D: FloatArray) -> None:
+            if sizes:
+                D = np.abs(D)
+            if per_sequence:  # one product per sequence, without copies of queries
+                blocks = D.reshape(last - first, per_sequence, -1)
                 stacked = out[rows].reshape(*blocks.shape[:2], 1)
                 np.matmul(blocks, moved[first:last, :, None], out=stacked)
             else:
                 np.einsum("cd,cd->c", D, moved[self.sequence[rows]], out=out[rows])
 
-        self._sweep(products, finer)
+        runs = self._runs(8 * d_x if sizes else d_x)  # what np.abs copies stays in the cache too
+        if self._threaded:
+            self._share_out(multiply, runs)
+        else:
+            for first, last, rows in runs:
+                multiply(first, last, rows, self._rows(rows))
         return out
+
+    def along_sizes(self, moved: FloatArray) -> FloatArray:
+        r"""Products ``(m,)`` of :math:`|\delta_c|` with rows ``(n, d_x)``: of :math:`|W||z_i|`,
+        bounds of the rounding of each margin.
+        """
+        return self.along(moved, sizes=True)
 
     def adjoint(self, dual: ArrayLike) -> FloatArray:
         r""":math:`\sum_c \lambda_c A_c`, shape ``(d_x, d_z)``: one segmented sum of the differences
@@ -235,13 +243,11 @@ class Margins(Compact):
         """
         lam = np.asarray(dual, dtype=np.float64)
         pulled = np.zeros((self.n, self.shape[0]))
+        per_sequence = self._uniform
 
-        def sums(first: int, last: int, rows: slice) -> None:
-            if not lam[rows].any():
-                return
-            D = self._rows(rows)
-            if self._uniform:
-                blocks = D.reshape(last - first, self._uniform, -1)
+        def add_up(first: int, last: int, rows: slice, D: FloatArray) -> None:
+            if per_sequence:
+                blocks = D.reshape(last - first, per_sequence, -1)
                 weights = lam[rows].reshape(last - first, 1, -1)
                 np.matmul(weights, blocks, out=pulled[first:last, None])
             else:
@@ -250,7 +256,12 @@ class Margins(Compact):
                 starts = self.offsets[filled] - rows.start
                 pulled[filled] = np.add.reduceat(lam[rows, None] * D, starts)
 
-        self._sweep(sums)
+        runs = (run for run in self._runs(self.shape[0]) if lam[run[2]].any())
+        if self._threaded:
+            self._share_out(add_up, runs)
+        else:
+            for first, last, rows in runs:
+                add_up(first, last, rows, self._rows(rows))
         return pulled.T @ self.queries
 
     def _rows(self, index: Any) -> FloatArray:
@@ -262,23 +273,23 @@ class Margins(Compact):
         """Whether a second core pays."""
         return self.differences.size >= self.sweep.threaded_numbers
 
-    def _sweep(self, run: Callable[[int, int, slice], None], finer: int = 1) -> None:
-        """``run(first, last, rows)`` for all rows, a few sequences at a time."""
-        runs = self._runs(finer)
-        if not self._threaded:
-            for sequences in runs:
-                run(*sequences)
-            return
+    def _share_out(
+        self,
+        work: Callable[[int, int, slice, FloatArray], None],
+        runs: Iterable[tuple[int, int, slice]],
+    ) -> None:
+        """``work(first, last, rows, differences)`` of all runs, among threads."""
         from attsvm.base.cores import shared_out  # compiled code is imported where it is needed
 
-        shared_out(lambda sequences: run(*sequences), list(runs))
+        shared_out(lambda run: work(*run, self._rows(run[2])), list(runs))
 
-    def _runs(self, finer: int = 1) -> Iterator[tuple[int, int, slice]]:
-        """Runs of whole sequences whose differences fill a block, or one ``finer``-th of it:
-        the first, one past the last, and their rows.
+    def _runs(self, row_numbers: int) -> Iterator[tuple[int, int, slice]]:
+        """Runs of whole sequences whose rows, of so many numbers each, fill a block: the first
+        sequence, one past the last, and their rows.
         """
-        first, most = 0, max(1, self.sweep.block_numbers // (finer * max(1, self.shape[0])))
-        while first < self.n:
+        first, n = 0, len(self.queries)
+        most = max(1, self.sweep.block_numbers // max(1, row_numbers))
+        while first < n:
             start = int(self.offsets[first])
             last = int(np.searchsorted(self.offsets, start + most, side="right")) - 1
             last = max(first + 1, last)

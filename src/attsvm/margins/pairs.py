@@ -96,7 +96,7 @@ class PairMargins(Margins):
         out = np.empty(self.m)
         moved = self.queries @ W.T
         lows, highs = self._windows
-        for first, last, rows in self._runs():
+        for first, last, rows in self._runs(self.shape[0]):
             # keys of one text lie together: only those between the first and the last are read
             low, high = int(lows[first:last].min()), int(highs[first:last].max())
             logits = moved[first:last] @ self.keys[low:high].T

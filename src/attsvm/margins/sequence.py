@@ -11,7 +11,7 @@ from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData, BoolArray, IntArray
 from attsvm.margins.checks import integers, one_instance
 from attsvm.margins.operator import Margins
-from attsvm.margins.rivals import against_rivals
+from attsvm.margins.selection import against_rivals
 
 
 def sequence_margins(data: AttentionData, tokens: ArrayLike, causal: bool = False) -> Margins:

@@ -13,7 +13,7 @@ from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData, BoolArray, FloatArray, IntArray
 from attsvm.margins.checks import reals, token_sets
 from attsvm.margins.operator import Kind, Margins
-from attsvm.margins.rivals import against_rivals
+from attsvm.margins.selection import against_rivals
 
 
 def multi_token_margins(data: AttentionData, sets: ArrayLike) -> Margins:

@@ -15,7 +15,7 @@ from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
 from attsvm.datasets.attention_data import AttentionData, FloatArray
 from attsvm.margins import MarginBlocks, Margins, MarginsBatch, PairMargins
-from attsvm.margins.consistency import check_arrays, check_batch
+from attsvm.margins.checks import check_arrays, check_batch
 from attsvm.norms import Frobenius, Lp, MaxRow, Norm, Rows, as_norm
 from attsvm.solvers import equalities, frobenius, polyhedral, rows
 from attsvm.solvers.batch import SolutionBatch, solve_all, solve_with_executor

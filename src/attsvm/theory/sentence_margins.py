@@ -19,7 +19,7 @@ from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins.checks import integers, reals
 from attsvm.margins.operator import Margins
-from attsvm.margins.rivals import against_rivals, one_hot
+from attsvm.margins.selection import against_rivals, one_hot
 
 if TYPE_CHECKING:
     from attsvm.theory.sentences import NextTokenData

@@ -16,7 +16,7 @@ from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import BoolArray, FloatArray
 from attsvm.margins.checks import reals
 from attsvm.margins.operator import Margins
-from attsvm.margins.rivals import against_rivals, one_hot
+from attsvm.margins.selection import against_rivals, one_hot
 from attsvm.margins.sets import with_odds, with_ties
 
 
