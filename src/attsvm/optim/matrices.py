@@ -43,14 +43,8 @@ def join_matrices(batches: list[Tensor], shape: torch.Size, axis: int = -2) -> T
     return (batches[0] if len(batches) == 1 else torch.cat(batches, dim=axis)).reshape(shape)
 
 
-def check_blocks(blocks: Blocks, axis: int, parameter: Tensor) -> None:
+def check_blocks(blocks: int | Sequence[int], axis: int, parameter: Tensor) -> None:
     """Raise :class:`~attsvm.InputError` unless the blocks make up the parameter."""
-    if axis not in (-2, -1):
-        raise InputError(
-            f"blocks_axis is {axis!r}; give -2 for blocks of rows or -1 for blocks of columns"
-        )
-    if blocks is None:
-        return
     sizes = [blocks] if isinstance(blocks, int) else list(blocks)
     if not sizes or any(
         isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes
