@@ -3,6 +3,7 @@
     python benchmarks/bags RESULTS --data DATA benchmarks   # MUSK1, MUSK2, Elephant: 5 x 10 folds
     python benchmarks/bags RESULTS --data DATA assumption   # unit tests of the assumption
     python benchmarks/bags RESULTS --data DATA witnesses    # planted witnesses
+    python benchmarks/bags RESULTS --data DATA slides       # simulated slides of patches
     python benchmarks/bags RESULTS --data DATA images       # bags of MNIST digits
     python benchmarks/bags RESULTS --data DATA texts        # sentences of reviews
     python benchmarks/bags RESULTS --data DATA speed        # fits, as ratios

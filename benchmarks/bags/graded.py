@@ -20,6 +20,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from slides import SIZES, slides
 
 from attsvm import datasets
 from attsvm.datasets.bag_generators import TESTS, WITNESSES
@@ -27,7 +28,7 @@ from attsvm.datasets.bags import Bags, as_bags
 from attsvm_papers.networks.published_data import published
 
 SEEDS = (10_000, 10_001, 10_002)
-TASKS = ("assumption", "witnesses", "images", "texts")
+TASKS = ("assumption", "witnesses", "slides", "images", "texts")
 VECTORS = 128  # of a sentence
 
 
@@ -86,6 +87,8 @@ def names(what: str) -> list[str]:
         return list(TESTS)
     if what == "witnesses":
         return [f"{kind}/{k}" for kind, k in itertools.product(WITNESSES, (10, 50))]
+    if what == "slides":
+        return list(SIZES)
     return ["10", "50", "200"] if what == "images" else ["mixed", "imdb"]
 
 
@@ -101,6 +104,10 @@ def make(what: str, name: str, seed: int, data: Path) -> Task:
         kind, instances = name.split("/")
         bags = datasets.planted_witnesses(kind, 400, int(instances), seed)
         return Task(name, bags.take(np.arange(200)), bags.take(np.arange(200, 400)))
+    if what == "slides":
+        n, patches, d = SIZES[name]
+        test = slides(100, patches, d, seed + 1000)
+        return Task(name, slides(n, patches, d, seed), test)
     if what == "images":
         images = published("mnist")
         train, test = (

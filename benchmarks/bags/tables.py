@@ -21,6 +21,13 @@ def show(head: list[str], rows: list[list[str]]) -> None:
 COLUMNS = {
     "assumption": {"train_auc": "training AUC", "auc": "test AUC"},
     "witnesses": {"accuracy": "accuracy", "precision": "precision at 1"},
+    "slides": {
+        "accuracy": "accuracy",
+        "auc": "AUC",
+        "precision": "precision at 1",
+        "instance_auc": "AUC of patches",
+        "cpu_seconds": "CPU s",
+    },
     "images": {
         "accuracy": "accuracy",
         "instance_auc": "AUC of instances",
@@ -32,6 +39,7 @@ EVIDENCE = {"sufficiency": "sufficiency", "necessity": "necessity", "chance": "c
 ASKED = {
     "assumption": "test AUC at least .95 with `standard`",
     "witnesses": "precision at 1 at least .98, shell/10 at least .90",
+    "slides": "accuracy at least .95, AUC of patches .99",
     "images": "AUC of instances at least .98 at 50",
     "texts": "shown beside TF-IDF with logistic regression",
     "benchmarks": "best mean on two of three, within one standard error on the third",

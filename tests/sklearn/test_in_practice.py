@@ -436,7 +436,8 @@ def slides(count=16, length=90, d=16):
     return bags, labels
 
 
-def test_the_fit_is_the_same_wherever_instances_are(tmp_path):
+@BOTH
+def test_the_fit_is_the_same_wherever_instances_are(tmp_path, kind):
     h5py = pytest.importorskip("h5py", reason="h5py is not installed")
     zarr = pytest.importorskip("zarr", reason="zarr is not installed")
     bags, labels = slides()
@@ -451,7 +452,7 @@ def test_the_fit_is_the_same_wherever_instances_are(tmp_path):
             "zarr": (zarr.array(table, store=tmp_path / "rows.zarr"), ids),
         }
         models = {
-            name: WitnessSVC(penalty=1e-3).fit(X, labels, bag_ids=bag_ids)
+            name: kind(penalty=1e-3, cv=2).fit(X, labels, bag_ids=bag_ids)
             for name, (X, bag_ids) in forms.items()
         }
         values = {
@@ -459,19 +460,28 @@ def test_the_fit_is_the_same_wherever_instances_are(tmp_path):
             for name, (X, bag_ids) in forms.items()
         }
     for name, model in models.items():
-        np.testing.assert_array_equal(model.predictor_.layer.w, models["list"].predictor_.layer.w)
+        assert model.convex_steps_ == models["list"].convex_steps_
         np.testing.assert_allclose(values[name], values["list"], rtol=1e-9)
-    half = WitnessSVC(penalty=1e-3).fit([bag.astype(np.float16) for bag in bags], labels)
+    half = kind(penalty=1e-3, cv=2).fit([bag.astype(np.float16) for bag in bags], labels)
     np.testing.assert_allclose(
         half.decision_function(bags), values["list"], atol=0.02 * np.abs(values["list"]).max()
     )
 
 
-def test_a_fit_of_long_bags_needs_a_fraction_of_their_memory():
+@pytest.mark.parametrize(
+    "model",
+    [
+        WitnessSVC(penalty=1e-3),
+        AttentionSVC(penalty=1e-2, cv=2),
+        AttentionSVC(heads=0),
+    ],
+)
+def test_a_fit_of_long_bags_needs_a_fraction_of_their_memory(model):
     import tracemalloc
 
     bags, labels = slides(count=40, length=900, d=32)
-    model = WitnessSVC(penalty=1e-3)
+    for bag, label in zip(bags, labels, strict=True):
+        bag[:, 1] += label  # so that the mean tells the classes apart, too
     tracemalloc.start()
     try:
         model.fit(bags, labels)
@@ -480,4 +490,4 @@ def test_a_fit_of_long_bags_needs_a_fraction_of_their_memory():
         tracemalloc.stop()
     assert peak <= 0.8 * sum(bag.nbytes for bag in bags)
     assert model.convex_steps_[-1].status == "optimal"
-    assert model.score(bags, labels) == 1.0
+    assert model.score(bags, labels) >= 0.9

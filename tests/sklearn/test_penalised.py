@@ -7,17 +7,17 @@ import pytest
 from scipy.optimize import approx_fprime
 from sklearn.linear_model import LogisticRegression
 
+from attsvm.datasets.bags import as_bags
 from attsvm.sklearn.penalised import Pooled, attention_heads, losses, mean_head
 
 
 def problem(columns=1, equal=False, n=12, seed=0):
     generator = np.random.default_rng(seed)
     lengths = np.full(n, 3) if equal else generator.integers(1, 5, size=n)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    rows = np.hstack([generator.normal(size=(offsets[-1], 3)), np.full((offsets[-1], 1), 4.0)])
+    bags = as_bags([generator.normal(size=(length, 3)) for length in lengths])
     labels = np.arange(n) % max(columns, 2)
     queries = generator.normal(size=(n, 2))
-    return Pooled(rows, offsets, queries, labels, columns), np.full(n, 1 / n)
+    return Pooled(bags, 2.0, queries, labels, columns), np.full(n, 1 / n)
 
 
 @pytest.mark.parametrize("columns", [1, 3])
@@ -82,11 +82,25 @@ def test_attention_gains_where_one_instance_carries_the_label():
     rows = generator.normal(size=(80, 6, 3))
     rows[:, 0, 0] += 4.0 * (2 * labels - 1)
     rows[:, 0, 1] += 6.0
-    flat = np.hstack([rows.reshape(-1, 3), np.full((480, 1), 4.0)])
-    given = Pooled(flat, np.arange(81) * 6, np.ones((80, 1)), labels, 1)
+    given = Pooled(as_bags(rows), 1.0, np.ones((80, 1)), labels, 1)
     shares, penalty = np.full(80, 1 / 80), 1e-3
     head, step = mean_head(given, given.means(), shares, penalty, None)
     W, V = attention_heads(given, shares, penalty, 0.1, head, 1, 0, 200)
     size = given.loss(W, V, shares)[0] + penalty / 2 * (np.sum(V**2) + 0.1 * np.sum(W**2))
     assert size < 0.7 * step.objective
     assert W[0, 1, 0] > abs(W[0, 2, 0])
+
+
+def test_products_in_single_precision_are_those_of_long_bags_too():
+    generator = np.random.default_rng(0)
+    bags = as_bags([generator.normal(size=(length, 3)) for length in (5000, 3, 700)])
+    queries, labels = generator.normal(size=(3, 2)), np.array([0, 1, 0])
+    W, V = generator.normal(size=(2, 3, 2)), generator.normal(size=(2, 4, 1))
+    exact = Pooled(bags, 1.0, queries, labels, 1)
+    single = replace(exact, dtype=np.float32)
+    for one, other in zip(
+        exact.loss(W, V, np.full(3, 1 / 3)), single.loss(W, V, np.full(3, 1 / 3)), strict=True
+    ):
+        np.testing.assert_allclose(other, one, atol=2e-5)
+    np.testing.assert_allclose(exact.means()[2, :3], bags[2].mean(axis=0), rtol=1e-12)
+    assert (exact.means()[:, 3] == 4.0).all()

@@ -195,14 +195,6 @@ class TrainingBags:
         """Steps of one descent."""
         return _FEW if self.is_coarse else _ITERATIONS
 
-    def scaled(self) -> tuple[FloatArray, float]:
-        """Instances of root-mean-square norm one with the constant feature, and their unit."""
-        rows, unit = np.asarray(self.bags.rows), self.moments.unit
-        scaled = np.empty((len(rows), rows.shape[1] + 1))
-        np.divide(rows, unit, out=scaled[:, :-1])
-        scaled[:, -1] = CONSTANT
-        return scaled, unit
-
     @property
     def penalties(self) -> FloatArray:
         """Candidates, falling."""

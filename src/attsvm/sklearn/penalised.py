@@ -10,12 +10,16 @@ infinite where attention does not pay.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.bags import Bags
+from attsvm.datasets.rows import Block, RowReader
 from attsvm.sklearn import segments
+from attsvm.sklearn.choosing import CONSTANT
 from attsvm.sklearn.minimise import ConvexStep, certified, cross_entropy, descend
 
 _RANDOM_SIZE = 0.1  # of the first attention weights of further heads
@@ -24,74 +28,88 @@ _PRECISION = 1e-2  # a loss that falls by a millionth tells nothing of bags left
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
-    """Bags with classes, queries, and the constant feature at the end of each instance.
+    """Bags with classes and queries, whose instances stay where they are.
 
     Attributes:
-        rows: ``(N, d + 1)``.
-        offsets: ``(n + 1,)``.
-        queries: ``(n, d_z)``.
+        bags: where their instances are.
+        unit: of the instances: weights are of rows divided by it.
+        queries: ``(n, d_z)``, in units.
         labels: ``(n,)``: 0 and 1 of two classes, or 0 to K - 1.
         columns: values of a bag: one for two classes, else K.
+        dtype: of products; sums over blocks are in float64.
     """
 
-    rows: FloatArray
-    offsets: IntArray
+    bags: Bags
+    unit: float
     queries: FloatArray
     labels: IntArray
     columns: int
+    dtype: type = np.float64
 
-    def take(self, kept: IntArray) -> Pooled:
+    def take(self, positions: IntArray) -> Pooled:
         """The bags at these positions."""
-        lengths = np.diff(self.offsets)[kept]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        at = np.arange(offsets[-1]) + np.repeat(self.offsets[kept] - offsets[:-1], lengths)
+        if len(positions) == self.bags.n:
+            return self
         return replace(
             self,
-            rows=self.rows[at],
-            offsets=offsets,
-            queries=self.queries[kept],
-            labels=self.labels[kept],
+            bags=self.bags.take(positions),
+            queries=self.queries[positions],
+            labels=self.labels[positions],
         )
 
+    def blocks(self, dtype: type) -> Iterator[Block]:
+        """The bags with instances of this type, a few at a time."""
+        return RowReader(self.bags.rows, self.bags.offsets, dtype).blocks()
+
     def means(self) -> FloatArray:
-        """``(n, d + 1)``."""
-        return segments.sums(self.rows, self.offsets) / np.diff(self.offsets)[:, None]
+        """``(n, d + 1)``: means of the instances in units, with the constant feature at the end."""
+        means = np.full((self.bags.n, self.bags.d + 1), CONSTANT)
+        for block in self.blocks(np.float64):
+            lengths = np.diff(block.cuts)[:, None] * self.unit
+            means[block.bags, :-1] = segments.sums(block.rows, block.cuts) / lengths
+        return means
 
     def values(self, W: FloatArray, V: FloatArray) -> FloatArray:
         """``(n, columns)`` for ``(heads, d, d_z)`` and ``(heads, d + 1, columns)`` weights."""
-        total = np.zeros((len(self.labels), self.columns))
-        for w, v in zip(W, V, strict=True):
-            p, scores = self._read(w, v)
-            total += segments.sums(p[:, None] * scores, self.offsets)
+        total = np.zeros((self.bags.n, self.columns))
+        for block in self.blocks(self.dtype):
+            for w, v in zip(W, V, strict=True):
+                p, scores = self._attended(block, w, v)
+                total[block.bags] += segments.sums(p[:, None] * scores, block.cuts)
         return total
 
     def loss(
         self, W: FloatArray, V: FloatArray, shares: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
         """The loss of the weights (see :meth:`values`) without penalty, and both gradients."""
-        lengths = np.diff(self.offsets)
-        kept = []
-        for w, v in zip(W, V, strict=True):
-            p, scores = self._read(w, v)
-            kept.append((p, scores, segments.sums(p[:, None] * scores, self.offsets)))
-        values = np.sum([own for _, _, own in kept], axis=0)
-        found, slope = losses(values, self.labels)
-        slope *= shares[:, None]
-        each = np.repeat(slope, lengths, axis=0)
-        at_W, at_V = np.empty_like(W), np.empty_like(V)
-        for h, (p, scores, own) in enumerate(kept):
-            at_V[h] = segments.columns(self.rows.T, p[:, None] * each)
-            scores -= np.repeat(own, lengths, axis=0)
-            pulled = p * np.einsum("nc,nc->n", scores, each)
-            at_W[h] = segments.outer_sum(pulled, self.rows, self.queries, self.offsets)[:-1]
-        return float(shares @ found), at_W, at_V
+        total, at_W, at_V = 0.0, np.zeros_like(W), np.zeros_like(V)
+        for block in self.blocks(self.dtype):
+            bags, cuts, lengths = block.bags, block.cuts, np.diff(block.cuts)
+            heads = [self._attended(block, w, v) for w, v in zip(W, V, strict=True)]
+            outputs = [segments.sums(p[:, None] * scores, cuts) for p, scores in heads]
+            values = np.asarray(np.sum(outputs, axis=0, dtype=np.float64))
+            bag_losses, slope = losses(values, self.labels[bags])
+            slope *= shares[bags, None]
+            total += float(shares[bags] @ bag_losses)
+            slopes: FloatArray = np.repeat(slope.astype(self.dtype), lengths, axis=0)
+            for h, ((p, scores), output) in enumerate(zip(heads, outputs, strict=True)):
+                at_V[h, :-1] += segments.columns(block.rows.T, p[:, None] * slopes) / self.unit
+                at_V[h, -1] += CONSTANT * slope.sum(axis=0)
+                scores -= np.repeat(output, lengths, axis=0)
+                pulled = p * np.einsum("nc,nc->n", scores, slopes)
+                queries: FloatArray = self.queries[bags].astype(self.dtype)
+                at_W[h] += segments.outer_sum(pulled, block.rows, queries, cuts) / self.unit
+        return total, at_W, at_V
 
-    def _read(self, w: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Attention ``(N,)`` and scores ``(N, columns)`` of one head."""
-        moved = np.zeros((len(self.queries), len(w) + 1))
-        moved[:, :-1] = self.queries @ w.T
-        logits = segments.products(self.rows, moved, self.offsets)
-        return segments.softmax(logits, self.offsets)[0], segments.columns(self.rows, v)
+    def _attended(
+        self, block: Block, w: FloatArray, v: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Attention ``(R,)`` and scores ``(R, columns)`` of one head."""
+        moved: FloatArray = (self.queries[block.bags] @ w.T / self.unit).astype(self.dtype)
+        logits = segments.products(block.rows, moved, block.cuts)
+        scores = segments.columns(block.rows, (v[:-1] / self.unit).astype(self.dtype))
+        scores += (CONSTANT * v[-1]).astype(self.dtype)
+        return segments.softmax(logits, block.cuts)[0], scores
 
 
 def losses(values: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -101,8 +119,8 @@ def losses(values: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray
     if values.shape[1] > 1:
         return cross_entropy(values, labels)
     sign = np.where(labels > 0, 1.0, -1.0)[:, None]
-    found = np.logaddexp(0.0, -sign * values)
-    return found[:, 0], -sign * np.exp(-np.logaddexp(0.0, sign * values))
+    bag_losses = np.logaddexp(0.0, -sign * values)
+    return bag_losses[:, 0], -sign * np.exp(-np.logaddexp(0.0, sign * values))
 
 
 def mean_head(
@@ -111,8 +129,8 @@ def mean_head(
     """The head ``(k, columns)`` of mean pooling on ``(n, k)`` means, certified."""
 
     def loss(V: FloatArray) -> tuple[float, FloatArray]:
-        found, slope = losses(means @ V, problem.labels)
-        return float(shares @ found), means.T @ (shares[:, None] * slope)
+        bag_losses, slope = losses(means @ V, problem.labels)
+        return float(shares @ bag_losses), means.T @ (shares[:, None] * slope)
 
     first = np.zeros((means.shape[1], problem.columns)) if start is None else start
     return certified(loss, first, penalty)
@@ -131,7 +149,7 @@ def attention_heads(
     """Attention and head weights ``(heads, d, d_z)``, ``(heads, d + 1, columns)``, from the mean
     pooling ``head`` of ``(d + 1, columns)``.
     """
-    d, d_z = problem.rows.shape[1] - 1, problem.queries.shape[1]
+    d, d_z = problem.bags.d, problem.queries.shape[1]
     root = float(np.sqrt(ratio))
     first: FloatArray = np.zeros((heads, d, d_z))
     if heads > 1:
@@ -144,5 +162,5 @@ def attention_heads(
         value, at_W, at_V = problem.loss(W, V, shares)
         return value, np.concatenate([at_W.ravel() / root, at_V.ravel()])
 
-    found = descend(loss, start, penalty, iterations, _PRECISION)
-    return found[:cut].reshape(first.shape) / root, found[cut:].reshape(heads, d + 1, -1)
+    flat = descend(loss, start, penalty, iterations, _PRECISION)
+    return flat[:cut].reshape(first.shape) / root, flat[cut:].reshape(heads, d + 1, -1)

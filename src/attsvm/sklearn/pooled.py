@@ -24,44 +24,58 @@ RISES = 2
 """How often a loss may rise above its least before smaller penalties are left out."""
 
 
-def fit_pooled(table: TrainingBags, heads: int, hard: bool, asked: float | None) -> Predictor:
+def fit_pooled(training: TrainingBags, heads: int, hard: bool, penalty: float | None) -> Predictor:
     """Attention pooling with penalties; see :mod:`attsvm.sklearn.penalised`.
 
-    The mean and the first ratio go down the penalties until the loss of bags left out rises. Every
-    other ratio begins one penalty above the best one of the ratio before, for less is asked of its
-    attention, and goes where the loss falls. Ties go to the mean, then to the stronger penalty.
+    1. Mean pooling goes down the penalties until the loss of bags left out rises; it reads the
+       means of the bags alone.
+    2. Attention with the first ratio does.
+    3. Every other ratio begins one penalty above the best one of the ratio before, for less is
+       asked of its attention, and goes where the loss falls. Ties go to the mean, then to the
+       stronger penalty.
+    4. The best candidate is fitted to all bags.
+
+    Args:
+        training: the bags.
+        heads: of attention; 0 is mean pooling.
+        hard: whether a head looks at the instance with the largest logit alone.
+        penalty: the only one; None for those of the bags.
     """
-    rows, unit = table.scaled()
-    z = float(np.sqrt(table.shares @ np.sum(table.queries**2, axis=1))) or 1.0
-    columns = 1 if table.classes == 2 else table.classes
-    problem = Pooled(rows, table.bags.offsets, table.queries / z, table.labels, columns)
-    penalties = [asked] if asked is not None else table.penalties.tolist()
-    search = _Search(problem, table, heads, penalties)
+    unit = training.moments.unit
+    z = float(np.sqrt(training.shares @ np.sum(training.queries**2, axis=1))) or 1.0
+    columns = 1 if training.classes == 2 else training.classes
+    dtype = np.float32 if training.is_coarse else np.float64
+    problem = Pooled(training.bags, unit, training.queries / z, training.labels, columns, dtype)
+    penalties = [penalty] if penalty is not None else training.penalties.tolist()
+    search = _Search(problem, training, heads, penalties)
+    # 1. to 3.
     search.down(np.inf)
     if heads:
         place = search.down(RATIOS[0])
         for ratio in RATIOS[1:]:
             place = search.climb(ratio, max(place - 1, 0))
-    ratio, place = min(search.found, key=lambda at: search.found[at].loss)
-    chosen, penalty = search.found[ratio, place], penalties[place]
-    whole = _Fit(problem, table.shares)
-    step = whole.pool(penalty)
-    W, V = whole.weights(penalty, ratio, heads, table)
-    table.progress(search.total, search.total)
-    uniform = ratio == np.inf  # is the mean whatever `hard` says: there is no largest logit
+    candidates = search.candidates
+    ratio, place = min(candidates, key=lambda at: candidates[at].loss)
+    # 4.
+    fit = _Fit(problem, search.means, training.shares)
+    step = fit.pool(penalties[place])
+    W, V = fit.weights(penalties[place], ratio, heads, training)
+    training.progress(search.total, search.total)
+    is_mean = ratio == np.inf  # whatever `hard` says, for there is no largest logit
     layer = PooledLayer(
         W / (unit * z),
         V[:, :-1] / unit,
         CONSTANT * V[:, -1].sum(axis=0),
-        hard and not uniform,
+        hard and not is_mean,
     )
-    told = np.array([one.loss for one in search.found.values()])
-    return Predictor(layer, penalty, ratio, told, chosen.values, [step], uniform)
+    losses = np.array([candidate.loss for candidate in candidates.values()])
+    left_out = candidates[ratio, place].values
+    return Predictor(layer, penalties[place], ratio, losses, left_out, [step], is_mean)
 
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """The loss and the values of bags left out."""
+    """The loss and the ``(n, C)`` values of bags left out."""
 
     loss: float
     values: FloatArray
@@ -71,21 +85,23 @@ class _Search:
     """Candidates by ratio and place among the falling penalties, fitted when they are asked for."""
 
     def __init__(
-        self, problem: Pooled, table: TrainingBags, heads: int, penalties: list[float]
+        self, problem: Pooled, training: TrainingBags, heads: int, penalties: list[float]
     ) -> None:
-        self.problem, self.table, self.heads, self.penalties = problem, table, heads, penalties
-        self.parts: list[Fold] = table.few_folds
-        self.seen = np.unique(np.concatenate([fold.test for fold in self.parts]))
-        self.folds = [_Fit(problem, table.fold_shares(fold)) for fold in self.parts]
-        self.tested = [problem.take(fold.test) for fold in self.parts]
+        self.problem, self.training = problem, training
+        self.heads, self.penalties = heads, penalties
+        self.means = problem.means()
+        self.folds: list[Fold] = training.few_folds
+        self.fits = [_Fit(problem, self.means, training.fold_shares(fold)) for fold in self.folds]
+        self.tests = [problem.take(fold.test) for fold in self.folds]
         self.total = len(penalties) * (2 if heads else 1) + 6
-        self.found: dict[tuple[float, int], _Candidate] = {}
+        self.candidates: dict[tuple[float, int], _Candidate] = {}
 
     def down(self, ratio: float) -> int:
         """The place of the least loss, from the strongest penalty on, until the loss has risen once
         where attention pays, or else :data:`RISES` times.
         """
-        mean = min((one.loss for one in self.found.values()), default=-np.inf)
+        losses = [candidate.loss for candidate in self.candidates.values()]
+        mean = min(losses, default=-np.inf)
         best, rises = 0, 0
         for place in range(len(self.penalties)):
             loss, least = self.loss(ratio, place), self.loss(ratio, best)
@@ -108,29 +124,48 @@ class _Search:
 
     def loss(self, ratio: float, place: int) -> float:
         """The loss of a candidate."""
-        if (ratio, place) not in self.found:
-            self.table.progress(min(len(self.found), self.total - 1), self.total)
-            table, penalty = self.table, self.penalties[place]
-            values = np.full((len(table.labels), self.problem.columns), np.nan)
-            for part, fold, tested in zip(self.parts, self.folds, self.tested, strict=True):
-                fold.pool(penalty)
-                values[part.test] = tested.values(*fold.weights(penalty, ratio, self.heads, table))
-            known, weights = table.labels[self.seen], table.weights[self.seen]
-            loss = calibration(values[self.seen], known, False, weights).loss
-            self.found[ratio, place] = _Candidate(loss, values)
-        return self.found[ratio, place].loss
+        if (ratio, place) not in self.candidates:
+            training = self.training
+            training.progress(min(len(self.candidates), self.total - 1), self.total)
+            values = self._left_out(ratio, self.penalties[place])
+            judged = np.flatnonzero(~np.isnan(values[:, 0]))
+            labels, weights = training.labels[judged], training.weights[judged]
+            loss = calibration(values[judged], labels, False, weights).loss
+            self.candidates[ratio, place] = _Candidate(loss, values)
+        return self.candidates[ratio, place].loss
+
+    def _left_out(self, ratio: float, penalty: float) -> FloatArray:
+        """``(n, C)`` values of bags by the folds that left them out, their mean where they are
+        several, ``nan`` where there is none.
+        """
+        n = self.problem.bags.n
+        total, count = np.zeros((n, self.problem.columns)), np.zeros(n)
+        for fold, fit, test in zip(self.folds, self.fits, self.tests, strict=True):
+            fit.pool(penalty)
+            W, V = fit.weights(penalty, ratio, self.heads, self.training)
+            is_mean = ratio == np.inf
+            total[fold.test] += self.means[fold.test] @ V[0] if is_mean else test.values(W, V)
+            count[fold.test] += 1.0
+        with np.errstate(invalid="ignore"):
+            return total / count[:, None]
 
 
 class _Fit:
-    """Fits to the bags with a positive share, of one penalty after the other."""
+    """Fits to the bags with a positive share, of one penalty after the other.
 
-    def __init__(self, problem: Pooled, shares: FloatArray) -> None:
+    Args:
+        problem: all bags.
+        means: ``(n, d + 1)`` of them.
+        shares: ``(n,)``.
+    """
+
+    def __init__(self, problem: Pooled, means: FloatArray, shares: FloatArray) -> None:
         used = np.flatnonzero(shares > 0)
         self.problem = problem.take(used)
         self.shares = shares[used] / shares[used].sum()
-        U, S, back = np.linalg.svd(self.problem.means(), full_matrices=False)
-        kept = 1e-12 * S[0] < S  # means have no part beyond, and neither has a penalised head
-        self.means, self.back = U[:, kept] * S[kept], back[kept].T
+        U, S, back = np.linalg.svd(means[used], full_matrices=False)
+        spans = 1e-12 * S[0] < S  # means have no part beyond, and neither has a penalised head
+        self.means, self.back = U[:, spans] * S[spans], back[spans].T
         self.last: FloatArray | None = None
         self.heads: dict[float, tuple[FloatArray, ConvexStep]] = {}
 
@@ -144,12 +179,12 @@ class _Fit:
         return self.heads[penalty][1]
 
     def weights(
-        self, penalty: float, ratio: float, heads: int, table: TrainingBags
+        self, penalty: float, ratio: float, heads: int, training: TrainingBags
     ) -> tuple[FloatArray, FloatArray]:
         """Attention and head weights, from mean pooling of this penalty."""
         head = self.back @ self.heads[penalty][0]
         if ratio == np.inf:
             d, d_z = len(head) - 1, self.problem.queries.shape[1]
             return np.zeros((1, d, d_z)), head[None]
-        settings = heads, table.seed, table.iterations
+        settings = heads, training.seed, training.iterations
         return attention_heads(self.problem, self.shares, penalty, ratio, head, *settings)
