@@ -68,7 +68,7 @@ class _Interruption:
                 with contextlib.suppress(OSError):
                     path.unlink()
             if not self.quiet:
-                self._say(f"{sentence(signal.Signals(number).name)}\n")
+                self._say(f"{interruption_sentence(signal.Signals(number).name)}\n")
             _remove_semaphores()
         finally:
             os._exit(_EXIT_CODE + number)
@@ -159,7 +159,7 @@ def work_is_kept() -> None:
     _STATE.kept = True
 
 
-def sentence(name: str = "SIGINT") -> str:
+def interruption_sentence(name: str = "SIGINT") -> str:
     """How an interrupted command ends, and whether it can go on."""
     return _WORDS[name] + ("; the same command goes on from here" if _STATE.kept else "")
 

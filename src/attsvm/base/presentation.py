@@ -25,6 +25,6 @@ def plot(kind: str, of: Any, ax: Axes | None, **options: Any) -> Axes:
     return axes
 
 
-def cell(of: Any) -> str:
+def html_cell(of: Any) -> str:
     """The HTML of ``of`` in a notebook; see :mod:`attsvm.report.notebook_cells`."""
     return str(importlib.import_module(_CELLS).cell(of))

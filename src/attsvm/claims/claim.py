@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attsvm.base.errors import InputError
-from attsvm.base.presentation import cell
+from attsvm.base.presentation import html_cell
 from attsvm.claims.intervals import interval, share_interval
 
 
@@ -461,7 +461,7 @@ class Verdict:
         }
 
     def _repr_html_(self) -> str:
-        return cell(self)
+        return html_cell(self)
 
     def __str__(self) -> str:
         if self.verdict == "not applicable":
@@ -549,7 +549,7 @@ class Claim:
             )
 
     def _repr_html_(self) -> str:
-        return cell(self)
+        return html_cell(self)
 
     def check(self, evidence: Evidence | Mapping[str, ArrayLike]) -> Verdict:
         """The verdict on this evidence.

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import attsvm
 from attsvm.base.errors import AttsvmError, InputError
-from attsvm.base.interruption import begin_command, sentence
+from attsvm.base.interruption import begin_command, interruption_sentence
 from attsvm.base.nearest import did_you_mean
 from attsvm.base.printable import name_of
 from attsvm.cli import bias, fit, listing, output, probe, report, solve
@@ -67,7 +67,7 @@ class _Parser(argparse.ArgumentParser):
         return options, unknown
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        output.write(message)  # argparse is silent when that fails
+        output.write_out(message)  # argparse is silent when that fails
 
 
 def parser(command: str = "") -> argparse.ArgumentParser:
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         code = InputError.exit_code
     except KeyboardInterrupt:
-        output.tell(f"attsvm: {sentence()}")
+        output.tell(f"attsvm: {interruption_sentence()}")
         code = 130
     except output.ReaderLeft:  # as `attsvm list | head` does
         output.abandon()

@@ -28,10 +28,10 @@ def prepare() -> None:
 
 def show(text: object) -> None:
     """Print a line on standard output; control characters are written out."""
-    write(f"{escaped(str(text))}\n")
+    write_out(f"{escaped(str(text))}\n")
 
 
-def write(text: str) -> None:
+def write_out(text: str) -> None:
     """Print a text on standard output as it is: every command prints through here.
 
     Raises:
@@ -54,7 +54,7 @@ def show_json(value: Any) -> None:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
         text = json.dumps(value, indent=1)
-    write(f"{text}\n")
+    write_out(f"{text}\n")
 
 
 def tell(text: object) -> None:

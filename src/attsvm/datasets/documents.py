@@ -28,7 +28,7 @@ from attsvm.base.errors import InputError
 from attsvm.base.printable import name_of
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
 from attsvm.datasets.queries import bag_queries
-from attsvm.datasets.readers import LabelledTexts, Reading, provenance_of, read_texts
+from attsvm.datasets.readers import LabelledTexts, TextReading, provenance_of, read_texts
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 
 Vocabulary = dict[str, int]
@@ -51,7 +51,7 @@ def text(
     window: int = 10,
     max_tokens: int = 128,
     query: Query = "mean",
-    **reading: Unpack[Reading],
+    **reading: Unpack[TextReading],
 ) -> Dataset:
     r"""Labelled texts as sequences of word vectors that are learned from the training texts.
 

@@ -36,7 +36,7 @@ from attsvm.datasets.documents import (
     unit_rows,
 )
 from attsvm.datasets.queries import bag_queries
-from attsvm.datasets.readers import Reading, provenance_of, read_texts, texts_digest
+from attsvm.datasets.readers import TextReading, provenance_of, read_texts, texts_digest
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 
 States = NDArray[np.float16]
@@ -79,7 +79,7 @@ def encoder_text(
     cache: Path | None = None,
     progress: Ticks | None = None,
     options: EncoderOptions = _OPTIONS,
-    **reading: Unpack[Reading],
+    **reading: Unpack[TextReading],
 ) -> Dataset:
     """Labelled texts as sequences of words, each its state in a layer of a pretrained encoder.
 

@@ -20,7 +20,7 @@ from attsvm.datasets.documents import (
     text_dataset,
     unit_rows,
 )
-from attsvm.datasets.readers import Reading, provenance_of, read_texts
+from attsvm.datasets.readers import TextReading, provenance_of, read_texts
 from attsvm.datasets.source import Dataset, Encoded
 
 
@@ -31,7 +31,7 @@ def huggingface_text(
     dim: int = 128,
     max_tokens: int = 128,
     query: Query = "mean",
-    **reading: Unpack[Reading],
+    **reading: Unpack[TextReading],
 ) -> Dataset:
     """Labelled texts as sequences of a model's sub-words (WordPiece, BPE, ...), each the unit
     vector along its input embedding.

@@ -31,7 +31,7 @@ _MISSING = frozenset(
 )
 
 
-class Reading(TypedDict, total=False):
+class TextReading(TypedDict, total=False):
     """How a file of texts is read: the keywords of :func:`read_texts`."""
 
     text: str | None
@@ -126,7 +126,7 @@ def read_texts(
     return LabelledTexts(texts, labels, class_names, digest(path), skipped=skipped)
 
 
-def provenance_of(reading: Reading) -> dict[str, Any]:
+def provenance_of(reading: TextReading) -> dict[str, Any]:
     """How the texts of a data set were read, as its provenance says it."""
     columns = {"text", "label", "test"}
     chosen = {

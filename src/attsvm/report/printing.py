@@ -27,7 +27,7 @@ def _special(value: Any) -> str | None:
     return NONE if finite(value) is None else None
 
 
-def power(exponent: int) -> str:
+def power_of_ten(exponent: int) -> str:
     """``10⁻⁵``."""
     return "10" + str(exponent).translate(_SUPERSCRIPTS)
 
@@ -59,7 +59,7 @@ def number(value: Any, digits: int = 3) -> str:
     decimal_exponent = int(exponent)
     if not -3 <= decimal_exponent < 5:
         mantissa, _, exponent = f"{size:.1e}".partition("e")
-        return f"{sign}{mantissa}{THIN}×{THIN}{power(int(exponent))}"
+        return f"{sign}{mantissa}{THIN}×{THIN}{power_of_ten(int(exponent))}"
     if size >= 10_000:
         return sign + count(size)
     return sign + f"{float(f'{size:.{digits - 1}e}'):.{max(0, digits - 1 - decimal_exponent)}f}"

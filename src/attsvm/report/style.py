@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attsvm.base.printable import visible
-from attsvm.report.printing import count, power
+from attsvm.report.printing import count, power_of_ten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -226,7 +226,11 @@ def tick(value: float, _position: object = None) -> str:
     mantissa = value / 10.0**exponent
     if -2 <= exponent <= 4:
         return count(value) if exponent >= 0 else f"{value:.{-exponent}f}"
-    return power(exponent) if abs(mantissa - 1) < 1e-6 else f"{mantissa:.0f}·{power(exponent)}"
+    return (
+        power_of_ten(exponent)
+        if abs(mantissa - 1) < 1e-6
+        else f"{mantissa:.0f}·{power_of_ten(exponent)}"
+    )
 
 
 def logarithmic(axis: Axis, values: NDArray[Any]) -> None:

@@ -194,7 +194,7 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         norm: str | Norm = "fro",
         limits: Limits | None = None,
     ) -> Explanation:
-        """What bags select, and the certified max-margin solution of these selections.
+        """Selections of bags, and their certified max-margin solution.
 
         It costs minutes on thousands of bags. Repeated instances of a bag are left out, because
         equal instances can never be told apart.
@@ -326,7 +326,7 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         return places(X, bags)[bags.offsets[:-1] + selected(reading)]
 
     def evidence(self, X: Any, instances: int = 1, *, bag_ids: ArrayLike | None = None) -> Evidence:
-        """What speaks for each prediction, and whether it suffices.
+        """The instances that speak for each prediction, and whether they suffice.
 
         Args:
             X: bags.

@@ -74,7 +74,7 @@ class Polished:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What columns minimise: the loss of bags or a convex step, and penalties.
+    """The minimisation of columns: the loss of bags or a convex step, and penalties.
 
     Attributes:
         problem: the bags.
@@ -94,7 +94,7 @@ class Objective:
 
 @dataclass(frozen=True, eq=False)
 class _Pass:
-    """What one pass over the bags at some weights says.
+    """Values, gradients and the small problem of one pass over the bags at some weights.
 
     Attributes:
         values: ``(C,)``: loss and penalty.
@@ -202,7 +202,7 @@ def _pass(
     sums = np.empty((bags.n, count * groups))
     # what an uncertain bag of mean weight has in a column
     scale = np.repeat(0.25 / np.maximum(np.count_nonzero(shares, axis=0), 1), groups)
-    parts: list[FloatArray] = []
+    heavy_rows: list[FloatArray] = []
     chosen: list[IntArray] = []
     means: list[FloatArray] = []
     rests: list[FloatArray] = []
@@ -229,13 +229,13 @@ def _pass(
         known = earlier[np.searchsorted(earlier, begin) :]
         known = known[: np.searchsorted(known, begin + len(block.rows))] - begin
         heavy = _heavy_rows(attention, np.abs(slope) / scale, cuts, known, options)
-        parts.append((block.rows[heavy] / problem.unit).astype(np.float32))
+        heavy_rows.append((block.rows[heavy] / problem.unit).astype(np.float32))
         chosen.append(begin + heavy)
         for i in np.flatnonzero(lengths > options.short):
             others = np.arange(cuts[i], cuts[i + 1])
-            own = heavy[np.searchsorted(heavy, cuts[i]) : np.searchsorted(heavy, cuts[i + 1])]
+            kept_rows = heavy[np.searchsorted(heavy, cuts[i]) : np.searchsorted(heavy, cuts[i + 1])]
             share = attention[others]
-            share[own - cuts[i]] = 0.0
+            share[kept_rows - cuts[i]] = 0.0
             mass = share.sum(axis=0, dtype=np.float64)
             mean = segments.columns(block.rows[cuts[i] : cuts[i + 1]].T, share).T
             mean = mean / (np.maximum(mass, 1e-30) * problem.unit)[:, None]
@@ -257,7 +257,7 @@ def _pass(
         levels[k] = rest - np.einsum("gd,dg->g", mean, weights[:-1]) - CONSTANT * weights[-1]
     small = _SmallLoss(
         objective,
-        np.concatenate(parts),
+        np.concatenate(heavy_rows),
         np.searchsorted(rows, bags.offsets),
         long,
         tangents,
@@ -322,7 +322,7 @@ class _SmallLoss:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the problem itself, because every bag was kept whole."""
+        """True where it is the problem itself, because every bag was kept whole."""
         return len(self.long) == 0
 
     def __call__(self, points: FloatArray, columns: IntArray) -> tuple[FloatArray, FloatArray]:

@@ -51,15 +51,15 @@ def fit_pooled(training: TrainingBags, heads: int, hard: bool, penalty: float | 
     # 1. to 3.
     search.down(np.inf)
     if heads:
-        place = search.down(RATIOS[0])
+        position = search.down(RATIOS[0])
         for ratio in RATIOS[1:]:
-            place = search.climb(ratio, max(place - 1, 0))
+            position = search.climb(ratio, max(position - 1, 0))
     candidates = search.candidates
-    ratio, place = min(candidates, key=lambda at: candidates[at].loss)
+    ratio, position = min(candidates, key=lambda at: candidates[at].loss)
     # 4.
     fit = _Fit(problem, search.means, training.shares)
-    step = fit.pool(penalties[place])
-    W, V = fit.weights(penalties[place], ratio, heads, training)
+    step = fit.pool(penalties[position])
+    W, V = fit.weights(penalties[position], ratio, heads, training)
     training.progress(search.total, search.total)
     is_mean = ratio == np.inf  # whatever `hard` says, for there is no largest logit
     layer = PooledLayer(
@@ -69,8 +69,8 @@ def fit_pooled(training: TrainingBags, heads: int, hard: bool, penalty: float | 
         hard and not is_mean,
     )
     losses = np.array([candidate.loss for candidate in candidates.values()])
-    left_out = candidates[ratio, place].values
-    return Predictor(layer, penalties[place], ratio, losses, left_out, [step], is_mean)
+    left_out = candidates[ratio, position].values
+    return Predictor(layer, penalties[position], ratio, losses, left_out, [step], is_mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class _Candidate:
 
 
 class _Search:
-    """Candidates by ratio and place among the falling penalties, fitted when they are asked for."""
+    """Candidates by ratio and position among the falling penalties, fitted when they are needed."""
 
     def __init__(
         self, problem: Pooled, training: TrainingBags, heads: int, penalties: list[float]
@@ -97,42 +97,42 @@ class _Search:
         self.candidates: dict[tuple[float, int], _Candidate] = {}
 
     def down(self, ratio: float) -> int:
-        """The place of the least loss, from the strongest penalty on, until the loss has risen once
-        where attention pays, or else :data:`RISES` times.
+        """The position of the least loss, from the strongest penalty on, until the loss has risen
+        once where attention pays, or else :data:`RISES` times.
         """
         losses = [candidate.loss for candidate in self.candidates.values()]
         mean = min(losses, default=-np.inf)
         best, rises = 0, 0
-        for place in range(len(self.penalties)):
-            loss, least = self.loss(ratio, place), self.loss(ratio, best)
-            best, rises = (place, 0) if loss < least else (best, rises + (place > 0))
+        for position in range(len(self.penalties)):
+            loss, least = self.loss(ratio, position), self.loss(ratio, best)
+            best, rises = (position, 0) if loss < least else (best, rises + (position > 0))
             if rises >= RISES or (rises and least < mean):
                 break
         return best
 
-    def climb(self, ratio: float, place: int) -> int:
-        """The place of a least loss near ``place``."""
+    def climb(self, ratio: float, position: int) -> int:
+        """The position of a least loss near ``position``."""
         for way in (-1, 1):
             moved = False
-            while 0 <= place + way < len(self.penalties) and self.loss(
-                ratio, place + way
-            ) < self.loss(ratio, place):
-                place, moved = place + way, True
+            while 0 <= position + way < len(self.penalties) and self.loss(
+                ratio, position + way
+            ) < self.loss(ratio, position):
+                position, moved = position + way, True
             if moved:
                 break
-        return place
+        return position
 
-    def loss(self, ratio: float, place: int) -> float:
+    def loss(self, ratio: float, position: int) -> float:
         """The loss of a candidate."""
-        if (ratio, place) not in self.candidates:
+        if (ratio, position) not in self.candidates:
             training = self.training
             training.progress(min(len(self.candidates), self.total - 1), self.total)
-            values = self._left_out(ratio, self.penalties[place])
+            values = self._left_out(ratio, self.penalties[position])
             judged = np.flatnonzero(~np.isnan(values[:, 0]))
             labels, weights = training.labels[judged], training.weights[judged]
             loss = calibration(values[judged], labels, False, weights).loss
-            self.candidates[ratio, place] = _Candidate(loss, values)
-        return self.candidates[ratio, place].loss
+            self.candidates[ratio, position] = _Candidate(loss, values)
+        return self.candidates[ratio, position].loss
 
     def _left_out(self, ratio: float, penalty: float) -> FloatArray:
         """``(n, C)`` values of bags by the folds that left them out, their mean where they are

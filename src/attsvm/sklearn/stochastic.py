@@ -50,7 +50,7 @@ class AdamOptions:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """What each of ``C`` columns minimises, and how.
+    """The objective of each of ``C`` columns, and how it is descended.
 
     Attributes:
         shares: ``(n, C)`` of the bags in the loss.

@@ -99,8 +99,8 @@ class Witnesses:
             sign = np.where(positive, -1.0, 1.0)
             signed = sign * sums[..., 0]
             return np.logaddexp(0.0, signed), (sign * _sigmoid(signed))[..., None]
-        found, missed = -np.logaddexp(0.0, -sums), _sigmoid(-sums)
-        all_found = found.sum(axis=-1)
+        log_found, missed = -np.logaddexp(0.0, -sums), _sigmoid(-sums)
+        all_found = log_found.sum(axis=-1)
         none = _log_one_minus_exp(all_found)
         odds = np.exp(np.minimum(all_found - none, 700.0))
         slopes = np.where(positive[..., None], -missed, odds[..., None] * missed)
@@ -122,9 +122,9 @@ class Witnesses:
         if self.columns == 1:
             return np.where(positive, 1.0, 0.0) * np.ones_like(sums)
         # in a negative bag a head may have found its witness, although not all have
-        found = -np.logaddexp(0.0, -sums)
-        every = found.sum(axis=-1, keepdims=True)
-        some = np.exp(found) * -np.expm1(every - found) / -np.expm1(every)
+        log_found = -np.logaddexp(0.0, -sums)
+        every = log_found.sum(axis=-1, keepdims=True)
+        some = np.exp(log_found) * -np.expm1(every - log_found) / -np.expm1(every)
         return np.where(positive, 1.0, some)
 
     def selection_gain(

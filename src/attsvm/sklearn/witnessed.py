@@ -86,13 +86,13 @@ def fit_witnesses(
         search.descend()
     else:
         search.follow_path()
-    place = search.choose()
-    theta, steps = search.finish(place, hard)
-    problem, fold_weights = search.problem, search.weights[place]
+    chosen = search.choose()
+    theta, steps = search.finish(chosen, hard)
+    problem, fold_weights = search.problem, search.weights[chosen]
     layer = WitnessLayer(
         theta[:-1].T / problem.unit, CONSTANT * theta[-1], problem.null, hard, threshold=0.0
     )
-    left_out = layer.joined(search.left_out[place])
+    left_out = layer.joined(search.left_out[chosen])
     if hard:
         largest = problem.log_sums(fold_weights, largest=True)
         left_out = layer.joined(_left_out(largest, search.folds))
@@ -103,8 +103,8 @@ def fit_witnesses(
         layer = replace(layer, threshold=-line.offset / line.slope)
         left_out = left_out - layer.threshold
     search.tick(search.total)
-    chosen = float(search.penalties[place])
-    return Predictor(layer, chosen, None, search.losses, left_out, steps, convex=False)
+    best = float(search.penalties[chosen])
+    return Predictor(layer, best, None, search.losses, left_out, steps, convex=False)
 
 
 class _Search:
@@ -141,12 +141,12 @@ class _Search:
         """Steps 2 and 3: the better start of every penalty and fold."""
         adam, problem = self.options.adam, self.problem
         starts, penalties, folds = len(adam.rates), len(self.penalties), self.shares.shape[1]
-        each = penalties * folds
+        per_start = penalties * folds
         candidates = Candidates(
             np.tile(self.shares, (1, starts * penalties)),
             np.tile(np.repeat(self.penalties, folds), starts),
-            np.repeat(adam.rates, each),
-            np.repeat(adam.falls, each),
+            np.repeat(adam.rates, per_start),
+            np.repeat(adam.falls, per_start),
         )
 
         def tick(step: int) -> None:
@@ -157,10 +157,12 @@ class _Search:
         weights = stochastic_descent(problem, candidates, moments, seed, adam, tick)
         sums = problem.log_sums(weights)
         losses, _ = problem.losses(sums, self.training.labels)
-        squares = (weights * weights).sum(axis=0).reshape(starts * each, -1).sum(axis=1)
+        squares = (weights * weights).sum(axis=0).reshape(starts * per_start, -1).sum(axis=1)
         objective = np.einsum("nc,nc->c", candidates.shares, losses)
         objective += 0.5 * candidates.penalty * squares
-        best = np.argmin(objective.reshape(starts, each), axis=0) * each + np.arange(each)
+        best = np.argmin(objective.reshape(starts, per_start), axis=0) * per_start + np.arange(
+            per_start
+        )
         size, groups = len(weights), problem.columns
         weights = weights.reshape(size, -1, groups)[:, best].reshape(size, penalties, -1)
         sums = sums[:, best].reshape(len(sums), penalties, folds, groups)
@@ -183,17 +185,17 @@ class _Search:
         self.is_finished[:] = True
 
     def choose(self) -> int:
-        """Step 4: the place of the penalty with the least loss of bags left out."""
+        """Step 4: the position of the penalty with the least loss of bags left out."""
         while True:
             self.losses = self._compared()
-            place = int(np.argmin(self.losses))
-            if self.is_finished[place]:
-                return place
-            penalty = float(self.penalties[place])
-            polished = self._finished_folds(penalty, self.weights[place], self.options.folds)
-            self.weights[place] = polished.weights
-            self.left_out[place] = _left_out(polished.sums, self.folds)
-            self.is_finished[place] = True
+            chosen = int(np.argmin(self.losses))
+            if self.is_finished[chosen]:
+                return chosen
+            penalty = float(self.penalties[chosen])
+            polished = self._finished_folds(penalty, self.weights[chosen], self.options.folds)
+            self.weights[chosen] = polished.weights
+            self.left_out[chosen] = _left_out(polished.sums, self.folds)
+            self.is_finished[chosen] = True
             self.tick(self.options.adam.steps + int(self.is_finished.sum()))
 
     def _compared(self) -> FloatArray:
@@ -216,10 +218,10 @@ class _Search:
             return raw
         return np.array([line.loss for line in lines])
 
-    def finish(self, place: int, hard: bool) -> tuple[FloatArray, list[ConvexStep]]:
+    def finish(self, chosen: int, hard: bool) -> tuple[FloatArray, list[ConvexStep]]:
         """Step 5: weights ``(d + 1, G)`` fitted to all bags, and their certified convex steps."""
-        penalty, shares = float(self.penalties[place]), self.shares[:, -1:]
-        weights = self.weights[place][:, -self.problem.columns :]
+        penalty, shares = float(self.penalties[chosen]), self.shares[:, -1:]
+        weights = self.weights[chosen][:, -self.problem.columns :]
         if not hard:
             polished = self._finished(penalty, weights, None)
             return polished.weights, [_certified(polished)]

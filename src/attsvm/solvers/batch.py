@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from attsvm.base.cores import shared_out
 from attsvm.base.errors import InputError
-from attsvm.base.presentation import cell
+from attsvm.base.presentation import html_cell
 from attsvm.base.printable import Compact
 from attsvm.datasets.attention_data import BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins, MarginsBatch
@@ -87,7 +87,7 @@ class SolutionBatch(Compact, Sequence[MarginSolution]):
         return np.asarray(self.status == "optimal")
 
     def _repr_html_(self) -> str:
-        return cell(self)
+        return html_cell(self)
 
     def __len__(self) -> int:
         return len(self.margins)

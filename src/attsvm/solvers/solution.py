@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from attsvm.base.presentation import cell, plot
+from attsvm.base.presentation import html_cell, plot
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.norms import Frobenius, Norm
@@ -119,7 +119,7 @@ class MarginSolution:
         )
 
     def _repr_html_(self) -> str:
-        return cell(self)
+        return html_cell(self)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """A picture: the half-planes of a prompt in the plane, weights ``(2, 1)``; of other weights

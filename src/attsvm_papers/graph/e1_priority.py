@@ -32,7 +32,7 @@ from attsvm_papers.graph.priority import (
     draw_data_sets_of_setting,
     record_at_tenth,
     slopes_at_marks,
-    train_attention,
+    train_on_graphs,
 )
 
 ACYCLIC = (("a", SETTINGS[0], 0.01, 4000), ("b", SETTINGS[1], 0.1, 2000))
@@ -52,7 +52,7 @@ CHORDS = 50
 def train_on_acyclic(case, setting, lr, steps, seeds):
     data = draw_data_sets_of_setting(setting, False, seeds)
     svms = graph_svm_batch(data)
-    trajectory = train_attention(data, StepRule(lr), steps, seeds)
+    trajectory = train_on_graphs(data, StepRule(lr), steps, seeds)
     columns = compare_along(trajectory, svms) | certificates(svms)
     columns["error"], error_alike = (
         np.sqrt(np.maximum(2.0 - 2.0 * columns[name], 0.0)) for name in ("cosine", "cosine_alike")
@@ -105,7 +105,7 @@ UNSEEN = 200
 def train_on_cyclic(case, lr, decay, steps, seeds):
     data = draw_data_sets_of_setting(SETTINGS[1], True, seeds)
     svms = graph_svm_batch(data)
-    trajectory = train_attention(data, StepRule(lr, decay=decay), steps, seeds, TAIL)
+    trajectory = train_on_graphs(data, StepRule(lr, decay=decay), steps, seeds, TAIL)
     columns = compare_along(trajectory, svms)
     tail = columns.pop("finite")
     spaced = np.r_[0 : len(trajectory.steps) - TAIL - 1, len(trajectory.steps) - 1]

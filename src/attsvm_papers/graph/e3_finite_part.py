@@ -23,7 +23,7 @@ from attsvm_papers.graph.priority import (
     compare_along,
     draw_data_sets_of_setting,
     slopes_at_marks,
-    train_attention,
+    train_on_graphs,
 )
 
 RESOLVED = 1e-9
@@ -34,7 +34,7 @@ RESOLVED = 1e-9
 def run(seeds, setting=SETTINGS[1], lr=1.0, steps=20_000):
     data = draw_data_sets_of_setting(setting, True, seeds)
     svms = graph_svm_batch(data)
-    course = train_attention(data, StepRule(lr, normalize=False), steps, seeds)
+    course = train_on_graphs(data, StepRule(lr, normalize=False), steps, seeds)
     columns = compare_along(course, svms)
     excess = course.loss.T - np.array([svm.floor for svm in svms])[:, None]
     sizes = np.array([svm.solution.norm for svm in svms])

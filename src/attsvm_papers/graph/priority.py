@@ -52,7 +52,7 @@ def log_spaced_steps(steps: int) -> list[int]:
     return np.rint(np.geomspace(10, steps, 40)).astype(int).tolist()
 
 
-def train_attention(
+def train_on_graphs(
     data: Sequence[NextTokenData], rule: StepRule, steps: int, seeds: Sequence[int], tail: int = 0
 ) -> AttentionTrajectory:
     """The log loss by descent, recorded at the start, at :func:`log_spaced_steps`, at a tenth of
