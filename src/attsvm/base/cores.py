@@ -13,7 +13,6 @@ import functools
 import importlib
 import itertools
 import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -35,24 +34,11 @@ _here = threading.local()
 
 def threads() -> int:
     """Number of threads that work is shared out among: the environment variable
-    ``ATTSVM_THREADS``, all processors otherwise; less inside :func:`at_most`, one in work that is
-    shared out already.
+    ``ATTSVM_THREADS``, all processors otherwise; one in work that is shared out already.
     """
     if getattr(_here, "at_work", False):
         return 1
-    most = int(os.environ.get(VARIABLE) or _processors())
-    return max(1, min(most, getattr(_here, "most", most)))
-
-
-@contextmanager
-def at_most(count: int) -> Iterator[None]:
-    """A block in which this thread shares work out among no more than so many threads."""
-    before = getattr(_here, "most", sys.maxsize)
-    _here.most = min(count, before)
-    try:
-        yield
-    finally:
-        _here.most = before
+    return max(1, int(os.environ.get(VARIABLE) or _processors()))
 
 
 def _processors() -> int:
