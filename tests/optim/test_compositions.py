@@ -42,6 +42,9 @@ def mirror(parameters: list[nn.Parameter]) -> Optimizer:
 
 LEAVES: dict[str, Make] = {
     "spectral": spectral,
+    "rates of AdamW": lambda p: SteepestDescent(
+        p, lr=0.1, norm="spectral", adjust_lr_fn="match_rms_adamw", flatten=True
+    ),
     "normalised": lambda p: SteepestDescent(p, lr=0.1, weight_decay=0.1),
     "lp, momentum": lambda p: SteepestDescent(p, lr=0.1, norm="lp:3", momentum=0.9, dampening=0.5),
     "mirror": mirror,

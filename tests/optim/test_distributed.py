@@ -57,6 +57,20 @@ def test_two_processes_end_where_one_does(folder, alone, name, kind):
         torch.testing.assert_close(weight, expected, rtol=0, atol=1e-6)
 
 
+def test_two_processes_share_the_decompositions(folder):
+    """In each step three blocks of queries, keys and values and three more matrices, dealt out."""
+    counts = torch.load(folder / "results.pt", weights_only=True)["directions"]
+    assert int(counts.sum()) == 6 * two.STEPS
+    assert counts.min() > 0
+
+
+def test_a_decomposition_that_fails_in_one_process_is_refused_in_both(folder):
+    """Here it failed in the other one, and nothing has moved."""
+    results = torch.load(folder / "results.pt", weights_only=True)
+    assert "could not decompose" in results["refused"]
+    assert not any(results["moved"])
+
+
 # what this test is about
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
 def test_a_checkpoint_of_two_processes_resumes_on_one(folder):

@@ -157,6 +157,41 @@ def test_override_by_pattern_and_by_function():
     assert set(named(less.attention)) == {"1.self_attn.in_proj_weight"}
 
 
+class OwnLayer(nn.Module):
+    """Attention by hand, in a class that does not say so."""
+
+    def __init__(self, name="qkv", rows=24):
+        super().__init__()
+        self.add_module(name, nn.Linear(8, rows))
+        self.out = nn.Linear(8, 8)
+
+
+def test_a_fused_matrix_is_cut_whatever_its_class():
+    for select in (None, r"qkv.weight", "qkv"):
+        split = split_params(nn.Sequential(OwnLayer(), OwnLayer()), select=select)
+        assert [(g["param_names"], g["blocks"]) for g in split.attention] == [
+            (["0.qkv.weight", "1.qkv.weight"], 3)
+        ]
+        assert "0.qkv.bias" in named(split.rest)
+        assert "query, key, value; 3 equal blocks of rows" in repr(split)
+    # two thirds of it may be anything
+    with pytest.raises(InputError, match="no query or key matrix"):
+        split_params(OwnLayer(rows=16))
+
+
+def test_a_number_of_blocks_cuts_what_is_not_recognised():
+    split = split_params(OwnLayer("mix"), select="mix", blocks=3)
+    assert [g["blocks"] for g in split.attention] == [3]
+    assert repr(split).splitlines()[0] == (
+        "attention  mix.weight  (24, 8)  x 1  3 equal blocks of rows"
+    )
+    assert split_params(nn.MultiheadAttention(8, 2), blocks=6).attention[0]["blocks"] == 6
+    plain = nn.MultiheadAttention(8, 2, kdim=4)
+    assert all("blocks" not in group for group in split_params(plain, blocks=3).attention)
+    with pytest.raises(InputError, match=r"blocks is 5, .* the 24 outputs of mix.weight"):
+        split_params(OwnLayer("mix"), select="mix", blocks=5)
+
+
 def test_refusals_name_what_was_looked_for():
     mlp = nn.Sequential(nn.Linear(2, 2))
     with pytest.raises(

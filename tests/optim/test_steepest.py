@@ -199,3 +199,66 @@ def test_a_nan_is_seen_and_stays_in_its_run() -> None:
         SteepestDescent([p], lr=0.1, norm=norm).step()
         assert bool(p[0].isfinite().all())
         assert bool(p[1].isnan().any())
+
+
+@needs_muon
+@pytest.mark.parametrize("adjust", ["original", "match_rms_adamw"])
+@pytest.mark.parametrize("shape", [(48, 16), (16, 48), (32, 32)])
+def test_lengths_follow_shapes_as_those_of_muon_do(adjust: Any, shape: tuple[int, int]) -> None:
+    a, b = parameter(*shape, dtype=torch.float32), parameter(*shape, dtype=torch.float32)
+    ours = SteepestDescent([a], lr=0.02, norm=Spectral(), adjust_lr_fn=adjust, **MUON)
+    theirs = torch.optim.Muon([b], lr=0.02, adjust_lr_fn=adjust)
+    start, b.grad = b.detach().clone(), give_gradient(a)
+    ours.step()
+    theirs.step()
+    # their products are bfloat16
+    torch.testing.assert_close(a, b, rtol=0, atol=0.05 * float((b.detach() - start).abs().max()))
+
+
+@pytest.mark.parametrize("blocks", [None, 3])
+def test_steps_of_every_shape_have_a_fifth_of_the_rate_as_root_mean_square(blocks: Any) -> None:
+    matrices = [parameter(*shape) for shape in ((24, 8), (6, 40), (30, 30))]
+    before = [p.detach().clone() for p in matrices]
+    for p in matrices:
+        give_gradient(p)
+    SteepestDescent(
+        matrices, lr=0.1, norm="spectral", adjust_lr_fn="match_rms_adamw", blocks=blocks
+    ).step()
+    for p, old in zip(matrices, before, strict=True):
+        size = float((p.detach() - old).square().mean().sqrt())
+        assert size == pytest.approx(0.02, rel=1e-12)
+
+
+def test_lengths_by_shape_are_of_spectral_steps_alone() -> None:
+    for settings in ({"norm": "fro"}, {"norm": "spectral", "normalize": False}):
+        with pytest.raises(InputError, match="normalised steps in the spectral norm alone"):
+            SteepestDescent([parameter(3, 4)], adjust_lr_fn="original", **settings)
+    with pytest.raises(InputError, match="adjust_lr_fn is 'adam'; use 'original'"):
+        SteepestDescent([parameter(3, 4)], norm="spectral", adjust_lr_fn="adam")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="flatten is 1; give True"):
+        SteepestDescent([parameter(3, 4)], flatten=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("norm", ["spectral", "fro", "lp:3", "maxrow"])
+@pytest.mark.parametrize("blocks", [None, 2])
+def test_a_kernel_may_be_one_matrix(norm: str, blocks: Any) -> None:
+    kernel = parameter(4, 3, 2, 5)
+    matrix = torch.nn.Parameter(kernel.detach().clone().flatten(1))
+    matrix.grad = give_gradient(kernel).flatten(1)
+    for p, flatten in ((kernel, True), (matrix, False)):
+        SteepestDescent([p], lr=0.1, norm=norm, blocks=blocks, flatten=flatten).step()
+    torch.testing.assert_close(kernel.detach().flatten(1), matrix.detach(), rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("polar", ["newton-schulz", "polar-express"])
+def test_a_step_by_products_reads_nothing_on_the_host(polar: Any) -> None:
+    """As a CUDA graph asks for: a tensor on the meta device has no values to read."""
+    p = torch.nn.Parameter(torch.empty(8, 4, device="meta"))
+    optimizer = SteepestDescent(
+        [p], norm="spectral", momentum=0.9, polar=polar, adjust_lr_fn="match_rms_adamw"
+    )
+    optimizer.param_groups[0]["lr"] = torch.empty((), device="meta")
+    p.grad = torch.empty_like(p)
+    optimizer.step()
+    with pytest.raises(RuntimeError):
+        p.sum().item()

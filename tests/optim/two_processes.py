@@ -7,11 +7,13 @@ from __future__ import annotations
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import nn
 
-from attsvm.norms import Frobenius, Lp, Schatten, Spectral
+from attsvm.base.errors import InputError
+from attsvm.norms import Frobenius, Lp, Norm, Schatten, Spectral
 from attsvm.optim import CombinedOptimizer, MirrorDescent, SteepestDescent, split_params
 
 STEPS = 8
@@ -48,6 +50,32 @@ def matrices_only(net, kind=SteepestDescent, **settings):
     )
 
 
+class Counted(Norm):
+    """The spectral norm, which counts the matrices whose directions it finds in this process."""
+
+    name = "counted"
+    spellings: ClassVar = {}  # on no command line
+    acts_on = "singular values"
+    directions = 0
+    fails = False
+
+    def value(self, W):
+        return Spectral().value(W)
+
+    @property
+    def dual(self):
+        return Spectral().dual
+
+    def project(self, W, radius=1.0):
+        return Spectral().project(W, radius)
+
+    def steepest(self, G):
+        if Counted.fails:
+            raise torch.linalg.LinAlgError("it did not converge")
+        Counted.directions += len(G)
+        return Spectral().steepest(G)
+
+
 OPTIMIZERS = {
     **{
         f"mirror p={p} normalize={normalize}": lambda net, p=p, normalize=normalize: MirrorDescent(
@@ -80,6 +108,10 @@ OPTIMIZERS = {
     ),
     "steepest coordinate": lambda net: SteepestDescent(net.parameters(), lr=0.01, norm=Lp(1)),
     "steepest spectral": lambda net: matrices_only(net, lr=0.01, norm=Spectral(), momentum=0.9),
+    "steepest spectral, counted": lambda net: matrices_only(net, lr=0.01, norm=Counted()),
+    "steepest spectral, rates of AdamW": lambda net: matrices_only(
+        net, lr=0.01, norm=Spectral(), momentum=0.9, adjust_lr_fn="match_rms_adamw"
+    ),
     "steepest schatten": lambda net: matrices_only(net, lr=0.01, norm=Schatten(3)),
     "split": lambda net: combined(net),
 }
@@ -170,6 +202,7 @@ def main(rank, folder):
         train(DistributedDataParallel(fleet), optimizers, range(STEPS), mine)
         for name, net in zip(names, fleet.nets, strict=True):
             results[f"ddp, {name}"] = [p.detach().clone() for p in net.parameters()]
+    Counted.directions = 0
     for names, fleet, _ in fleets():
         fully_shard(fleet, mesh=mesh)
         optimizers = [OPTIMIZERS[name](net) for name, net in zip(names, fleet.nets, strict=True)]
@@ -184,6 +217,25 @@ def main(rank, folder):
         train(fleet, optimizers, range(STEPS // 2, STEPS), mine)
         for name, net in zip(names, fleet.nets, strict=True):
             results[f"fsdp, {name}"] = [p.full_tensor().detach() for p in net.parameters()]
+    counts = [torch.zeros((), dtype=torch.long) for _ in range(2)]
+    dist.all_gather(counts, torch.tensor(Counted.directions))
+    results["directions"] = torch.stack(counts)
+    # one of the two cannot decompose its share
+    net, optimizer = next(
+        (net, optimizer)
+        for name, net, optimizer in zip(names, fleet.nets, optimizers, strict=True)
+        if name == "steepest spectral, counted"
+    )
+    before = [p.full_tensor().detach().clone() for p in net.parameters()]
+    Counted.fails = rank == 1
+    try:
+        optimizer.step()
+    except InputError as error:
+        results["refused"] = str(error)
+    Counted.fails = False
+    results["moved"] = [
+        not torch.equal(p.full_tensor(), q) for p, q in zip(net.parameters(), before, strict=True)
+    ]
     if rank == 0:
         torch.save(results, folder / "results.pt")
     dist.barrier()

@@ -71,8 +71,8 @@ def test_noise_about_a_level_is_quiet() -> None:
     [
         ("fixed", "saturating"),
         ("converging", "saturating"),
-        ("rotating", "unstable"),
-        ("random", "unstable"),
+        ("rotating", "turning"),
+        ("random", "turning"),
     ],
 )
 def test_the_two_growths(kind: str, wanted: str) -> None:
@@ -100,7 +100,7 @@ def test_an_unstable_head_is_in_trouble_from_a_quarter_of_tau_on_within_the_hori
     assert in_trouble(head, tau, 1051)
     assert not in_trouble(head, tau, 1049)
     assert not in_trouble(head, 4 * 1901.0, 1051)
-    for harmless in ({"pace": 1.4}, {"state": "saturating"}):
+    for harmless in ({"pace": 1.4}, {"state": "saturating"}, {"state": "turning"}):
         assert not in_trouble(dataclasses.replace(head, **harmless), tau, 1051)
 
 
@@ -128,7 +128,10 @@ def test_what_is_not_known_is_not_called_settled() -> None:
     rising = lambda t: t + 1.0  # noqa: E731
     unknown = told(1e9, rising, lambda t: math.nan)
     assert math.isnan(unknown.turning)
-    assert unknown.state == "unstable"
+    assert unknown.state == "turning"
+    unread = told(2000.0, lambda t: t + 1e-300, lambda t: math.nan, norm=lambda t: math.nan)
+    assert unread.state == "unread"
+    assert in_trouble(dataclasses.replace(unread, pace=2.0), 2000.0, 1051)
     young = told(1e9, rising, steps=range(0, 101, 50))
     assert math.isnan(young.exponent)
     assert told(1e9, float, steps=range(0, 151, 50)).exponent == pytest.approx(1.0)

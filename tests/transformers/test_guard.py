@@ -239,6 +239,7 @@ class Twice(nn.Module):
         return x
 
 
+@pytest.mark.filterwarnings("ignore::attsvm.transformers.guard.UnreadWeightsWarning")
 @pytest.mark.parametrize("heads", [(2, 2), (4, 2), (2, 4)])
 def test_a_module_may_attend_several_times_with_other_heads(heads: tuple[int, int]) -> None:
     net = Twice(heads)
@@ -495,6 +496,7 @@ def test_a_model_without_attention_is_refused_at_its_first_pass() -> None:
         plain(torch.ones(1, 3))
 
 
+@pytest.mark.filterwarnings("ignore::attsvm.transformers.guard.UnreadWeightsWarning")
 def test_weights_that_cannot_be_clipped_are_named() -> None:
     """Frozen ones, vectors in place of matrices, names that say nothing."""
     frozen = Net()

@@ -13,6 +13,7 @@ import functools
 import importlib
 import itertools
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

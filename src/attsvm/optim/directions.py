@@ -10,7 +10,7 @@ say, and an optimiser takes them at every step. Tests hold them to the norms' ow
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from attsvm.norms.lifts import Entrywise, SingularValues
 from attsvm.optim.matrices import call_per_shape, join_matrices, split_matrices
 from attsvm.optim.polar import Polar, polar_factor, scaled_svd, squares_are_safe
 from attsvm.optim.reductions import (
+    compute_in_turns,
     distribute_like,
     full_tensor,
     is_sharded,
@@ -29,6 +30,10 @@ from attsvm.optim.reductions import (
 )
 
 TensorList = list[Tensor]
+AdjustLr = Literal["original", "match_rms_adamw"] | None
+"""How the length of a spectral step follows the shape of its matrix, by the names of
+``torch.optim.Muon``.
+"""
 
 _SPECTRAL = Spectral()  # compared with at every step
 
@@ -187,9 +192,27 @@ def step_directions(
     if isinstance(norm, Entrywise) and norm.p != 1 and group["blocks"] is None:
         return _sharded_entrywise_directions(group, vectors, distributed)
     # singular values, a largest entry and blocks need the whole gradient: every process gathers it,
-    # computes the same direction and takes its shard
-    directions = _directions(group, [full_tensor(vector) for vector in distributed])
+    # one computes the direction, and every one takes its shard
+    directions = compute_in_turns(
+        [full_tensor(vector) for vector in distributed],
+        parameters,
+        lambda share: _directions(group, share),
+        can_fail=group["polar"] == "exact" or norm != _SPECTRAL,
+    )
     return [shard_of(d, parameter) for d, parameter in zip(directions, parameters, strict=True)]
+
+
+def length_factor(adjust_lr_fn: AdjustLr, m: int, n: int) -> float:
+    r"""Return the length of a spectral step of an ``(m, n)`` matrix for ``lr = 1``.
+
+    ``original`` is :math:`\sqrt{\max(1,m/n)}`. ``match_rms_adamw`` is :math:`0.2\sqrt{\max(m,n)}`:
+    entries of :math:`UV^\top` have the root mean square :math:`1/\sqrt{\max(m,n)}`, so that those
+    of a step have 0.2 times ``lr`` in every shape, as steps of AdamW do (Liu et al., *Muon is
+    Scalable for LLM Training*, 2025). None is 1.
+    """
+    if adjust_lr_fn == "original":
+        return math.sqrt(max(1.0, m / n))
+    return 0.2 * math.sqrt(max(m, n)) if adjust_lr_fn == "match_rms_adamw" else 1.0
 
 
 def _directions(group: dict[str, Any], vectors: TensorList) -> TensorList:
@@ -197,12 +220,12 @@ def _directions(group: dict[str, Any], vectors: TensorList) -> TensorList:
 
     1. Cut every vector into batches of matrices.
     2. The steepest direction of every matrix.
-    3. Its length, if not ``normalize``.
+    3. Its length, if not ``normalize`` or as ``adjust_lr_fn`` says.
     4. Join the matrices again.
     """
-    axis = group["blocks_axis"]
+    axis, flatten = group["blocks_axis"], group["flatten"]
     # 1. matrices
-    batches_of = [split_matrices(vector, group["blocks"], axis) for vector in vectors]
+    batches_of = [split_matrices(vector, group["blocks"], axis, flatten) for vector in vectors]
     batches = [batch for batches in batches_of for batch in batches]
     # 2. directions of norm one
     directions = unit_directions(group, batches)
@@ -211,6 +234,11 @@ def _directions(group: dict[str, Any], vectors: TensorList) -> TensorList:
         directions = [
             aligned_length(batch, direction)[:, None, None] * direction
             for batch, direction in zip(batches, directions, strict=True)
+        ]
+    elif group["adjust_lr_fn"] is not None:
+        directions = [
+            length_factor(group["adjust_lr_fn"], *direction.shape[-2:]) * direction
+            for direction in directions
         ]
     # 4. the shapes of the parameters
     return join_directions(directions, batches_of, vectors, axis)
@@ -237,8 +265,9 @@ def _sharded_entrywise_directions(
     q = group["norm"].gauge.q
     directions: list[Tensor | None] = [None] * len(vectors)
     # one message per number of leading axes
-    for run_axes in {max(vector.ndim - 2, 0) for vector in vectors}:
-        members = [k for k, vector in enumerate(vectors) if max(vector.ndim - 2, 0) == run_axes]
+    axes = [0 if group["flatten"] else max(vector.ndim - 2, 0) for vector in vectors]
+    for run_axes in set(axes):
+        members = [k for k, count in enumerate(axes) if count == run_axes]
         lengths = replace_zeros_by_ones(norms([distributed[k] for k in members], q, run_axes))
         for k, length in zip(members, lengths, strict=True):
             unit = vectors[k] / length

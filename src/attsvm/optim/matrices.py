@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,18 @@ from attsvm.base.errors import InputError
 Blocks = int | Sequence[int] | None
 
 
-def split_matrices(tensor: Tensor, blocks: Blocks = None, axis: int = -2) -> list[Tensor]:
+def matrix_shape(parameter: Tensor, flatten: bool) -> tuple[int, ...]:
+    """Return the shape in which a parameter is read as matrices: its own, or with ``flatten`` the
+    first axis by all others, as for the kernels of a convolution.
+    """
+    if flatten and parameter.ndim > 2:
+        return (parameter.shape[0], math.prod(parameter.shape[1:]))
+    return tuple(parameter.shape)
+
+
+def split_matrices(
+    tensor: Tensor, blocks: Blocks = None, axis: int = -2, flatten: bool = False
+) -> list[Tensor]:
     """Return views of ``tensor`` as batches of matrices ``(k, m, n)``: every index of the leading
     axes is a run, every block a matrix. A vector or a scalar is one column.
 
@@ -23,7 +35,9 @@ def split_matrices(tensor: Tensor, blocks: Blocks = None, axis: int = -2) -> lis
         axis: -2 for blocks of rows, as in a fused query-key-value matrix
             ``(3 * heads * width, d)``; -1 for blocks of columns, as in an output projection
             ``(d, heads * width)``.
+        flatten: one matrix of every tensor, see :func:`matrix_shape`.
     """
+    tensor = tensor.reshape(matrix_shape(tensor, flatten))
     matrix = tensor if tensor.ndim >= 2 else tensor.reshape(-1, 1)
     m, n = matrix.shape[-2:]
     batch = matrix.reshape(-1, m, n)
@@ -43,8 +57,8 @@ def join_matrices(batches: list[Tensor], shape: torch.Size, axis: int = -2) -> T
     return (batches[0] if len(batches) == 1 else torch.cat(batches, dim=axis)).reshape(shape)
 
 
-def check_blocks(blocks: int | Sequence[int], axis: int, parameter: Tensor) -> None:
-    """Raise :class:`~attsvm.InputError` unless the blocks make up the parameter."""
+def check_blocks(blocks: int | Sequence[int], axis: int, shape: tuple[int, ...]) -> None:
+    """Raise :class:`~attsvm.InputError` unless the blocks make up a matrix of this shape."""
     sizes = [blocks] if isinstance(blocks, int) else list(blocks)
     if not sizes or any(
         isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes
@@ -52,7 +66,6 @@ def check_blocks(blocks: int | Sequence[int], axis: int, parameter: Tensor) -> N
         raise InputError(
             f"blocks is {blocks!r}; give a number of equal blocks or a list of their sizes"
         )
-    shape = tuple(parameter.shape)
     if len(shape) < 2:
         raise InputError(
             f"blocks is {blocks!r} for a parameter of shape {shape}; only matrices have blocks"
@@ -66,7 +79,10 @@ def check_blocks(blocks: int | Sequence[int], axis: int, parameter: Tensor) -> N
 
 
 def group_into_portions(
-    rows: list[tuple[Any, ...]], cpu_entries: int = 1 << 18, device_entries: int = 1 << 25
+    rows: list[tuple[Any, ...]],
+    cpu_entries: int = 1 << 18,
+    device_entries: int = 1 << 25,
+    processes: int = 1,
 ) -> list[list[tuple[Any, ...]]]:
     """Return the rows, equal shapes next to each other, in the portions that one call should take.
 
@@ -76,6 +92,8 @@ def group_into_portions(
             (one megabyte of float32; chosen by measurement).
         device_entries: entries of a portion on an accelerator, so many that its launches do not
             count (untuned).
+        processes: how many processes a portion is dealt to, each of which takes as many entries,
+            and a row at least.
     """
     if len(rows) == 1:
         return [rows]
@@ -84,9 +102,10 @@ def group_into_portions(
     space = 0
     for row in sorted(rows, key=lambda row: (str(row[0].dtype), tuple(row[0].shape))):
         size = row[0].numel()
-        if size > space:
+        if not portions or (size > space and len(portions[-1]) >= processes):
             portions.append([])
-            space = cpu_entries if row[0].device.type == "cpu" else device_entries
+            entries = cpu_entries if row[0].device.type == "cpu" else device_entries
+            space = entries * processes
         portions[-1].append(row)
         space -= size
     return portions

@@ -35,6 +35,7 @@ from attsvm.optim.base import (
 from attsvm.optim.native_steps import mirror_step
 from attsvm.optim.powers import Exponent, mirror_exponents, signed_powers
 from attsvm.optim.reductions import (
+    compute_in_turns,
     distribute_like,
     full_tensor,
     local_tensor,
@@ -392,8 +393,8 @@ def _move_dual(
 
 
 def _compute_schatten(tensors: GroupTensors, duals: StateList) -> SchattenUpdate:
-    """Return the steps 1 to 5 of the class on singular values. Every process takes the step of
-    whole matrices; nothing is changed.
+    """Return the steps 1 to 5 of the class on singular values. Every process has the step of
+    whole matrices, whose decompositions are dealt to the processes; nothing is changed.
     """
     group, parameters = tensors.group, tensors.parameters
     buffers = tensors.states[1]
@@ -405,7 +406,9 @@ def _compute_schatten(tensors: GroupTensors, duals: StateList) -> SchattenUpdate
     ]
     # 3: over their dual norms
     if group["normalize"]:
-        vectors = _divide_by_norms(group, vectors, vectors)
+        vectors = compute_in_turns(
+            vectors, parameters, lambda share: _divide_by_norms(group, share, share), can_fail=True
+        )
     # 4; at p = 2 the weights are their own dual
     lr, shrink, inverse = read_scalar(group, "lr"), _shrink_factor(group), _map_exponents(group)[1]
     points = [
@@ -415,7 +418,12 @@ def _compute_schatten(tensors: GroupTensors, duals: StateList) -> SchattenUpdate
     moved = [point * shrink - vector * lr for point, vector in zip(points, vectors, strict=True)]
     moved = keep_where_zero(lr, points, moved)
     # 5: the weights, powers of the singular values of the dual
-    weights = [_power(group, point, inverse) for point in moved]
+    weights = compute_in_turns(
+        moved,
+        parameters,
+        lambda share: [_power(group, point, inverse) for point in share],
+        can_fail=True,
+    )
     if isinstance(lr, Tensor):
         before = [full_tensor(parameter).detach() for parameter in parameters]
         weights = keep_where_zero(lr, before, weights)

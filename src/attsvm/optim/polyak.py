@@ -100,6 +100,8 @@ class PolyakDescent(SteepestDescent):
             "maximize": maximize,
             "foreach": foreach,
             "fused": None,
+            "adjust_lr_fn": None,
+            "flatten": False,
             "loss_floor": loss_floor,
             "polyak_factor": polyak_factor,
         }

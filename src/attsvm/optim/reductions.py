@@ -13,13 +13,15 @@ below entries of 1e-5.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from attsvm.base.errors import InputError
+
+TensorList = list[Tensor]
 
 
 def norms(
@@ -144,6 +146,92 @@ def shard_of(values: Tensor, parameter: Tensor) -> Tensor:
         run_check=False,
     )
     return local_tensor(replicated, parameter)
+
+
+def process_count(parameter: Tensor) -> int:
+    """Return over how many processes computations on whole parameters are dealt: those that share
+    the parameter, 1 for a plain tensor, and where a device mesh has several axes.
+    """
+    mesh: Any = getattr(parameter, "device_mesh", None)
+    return int(mesh.size()) if mesh is not None and mesh.ndim == 1 else 1
+
+
+def compute_in_turns(
+    tensors: TensorList,
+    parameters: TensorList,
+    compute: Callable[[TensorList], TensorList],
+    can_fail: bool,
+) -> TensorList:
+    """Return ``compute`` of whole tensors on every process, with each tensor computed by one of
+    the processes that share its parameter, and the others waiting for it.
+
+    1. Deal the tensors to the processes, one after the other.
+    2. Compute those of this process.
+    3. Gather all results, in one message, with a flag for a process that failed.
+
+    Args:
+        tensors: whole tensors, the same on every process.
+        parameters: the parameter of each, whose device mesh says which processes share it.
+        compute: returns one result of the same shape and dtype for each tensor.
+        can_fail: whether ``compute`` may raise; the flags are read on the host then.
+
+    Raises:
+        Exception: what ``compute`` raised; ``LinAlgError`` where it did so in another process.
+    """
+    results = list(tensors)
+    # 1. tensors that go into one message
+    batches: dict[Any, list[int]] = {}
+    for index, (tensor, parameter) in enumerate(zip(tensors, parameters, strict=True)):
+        is_dealt = process_count(parameter) > 1 and not torch.compiler.is_compiling()
+        mesh = parameter.device_mesh if is_dealt else None  # type: ignore[attr-defined]
+        batches.setdefault((mesh, tensor.dtype), []).append(index)
+    for (mesh, _), members in batches.items():
+        if mesh is None:
+            computed = compute([tensors[index] for index in members])
+        else:
+            computed = _compute_share(
+                [tensors[index] for index in members], mesh, compute, can_fail
+            )
+        for index, result in zip(members, computed, strict=True):
+            results[index] = result
+    return results
+
+
+def _compute_share(
+    tensors: TensorList, mesh: Any, compute: Callable[[TensorList], TensorList], can_fail: bool
+) -> TensorList:
+    """Return ``compute`` of all tensors, by all processes of a mesh with one axis: steps 2 and 3 of
+    :func:`compute_in_turns`.
+    """
+    processes, rank = mesh.size(), mesh.get_local_rank()
+    sizes = [tensor.numel() for tensor in tensors]
+    # the longest share, and the flag
+    length = max(sum(sizes[first::processes]) for first in range(processes)) + 1
+    message = tensors[0].new_zeros(length)
+    failure: Exception | None = None
+    # 2. this share; a process that raised at once would leave the others waiting
+    mine = tensors[rank::processes]
+    try:
+        share = [result.reshape(-1) for result in (compute(mine) if mine else [])]
+    except Exception as error:
+        failure = error
+        message[-1] = 1
+    else:
+        message = torch.cat([*share, message[sum(map(len, share)) :]])
+    # 3. every share
+    gathered = message.new_empty(processes * length)
+    torch.distributed.all_gather_into_tensor(gathered, message, group=mesh.get_group())
+    shares = gathered.view(processes, length)
+    if failure is not None:
+        raise failure
+    if can_fail and bool(shares[:, -1].any()):
+        raise torch.linalg.LinAlgError("in another process")  # type: ignore[attr-defined]
+    results: list[Tensor | None] = [None] * len(tensors)
+    for first in range(processes):
+        pieces = torch.split(shares[first, : sum(sizes[first::processes])], sizes[first::processes])
+        for index, piece in zip(range(first, len(tensors), processes), pieces, strict=True):
+            results[index] = piece.view(tensors[index].shape)
+    return [result for result in results if result is not None]
 
 
 def refuse_flattened(parameters: Sequence[Tensor], operation: str) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attsvm.base.errors import InputError
 
 Role = Literal["query", "key", "value", "output"]
+Blocks = Literal["roles", "heads"] | int | None
 Select = str | Callable[[str, Tensor], bool | None]
 
 # What the rows of a matrix of this name hold, in an attention layer of torch, Hugging Face, timm
@@ -74,6 +75,8 @@ _ROLES: dict[str, tuple[Role, ...]] = {
     ),
     "w": ("query", "key"),  # the combined matrix of attsvm.attention.Attention
 }
+# names that say attention by themselves, for a matrix three times as tall as wide
+_FUSED = ("c_attn", "query_key_value", "qkv_proj", "wqkv", "qkv", "to_qkv")
 # factors of low rank: their rows are not heads
 _LOW_RANK = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
 _ATTENTION = re.compile("att(ention|n)", re.IGNORECASE)
@@ -105,12 +108,14 @@ class Matrix:
     head_width: int | None
     sizes: tuple[int, ...] | None
 
-    def blocks(self, by: Literal["roles", "heads"] | None) -> int | tuple[int, ...] | None:
+    def blocks(self, by: Blocks) -> int | tuple[int, ...] | None:
         """The blocks that :class:`~attsvm.optim.SteepestDescent` treats as matrices of their own;
         None for the whole.
         """
-        if by is None or self.parameter.ndim != 2 or (by == "roles" and len(self.roles) == 1):
+        if by is None or self.parameter.ndim != 2 or (by != "heads" and len(self.roles) == 1):
             return None
+        if isinstance(by, int):
+            return by
         if by == "roles" and self.sizes is not None:
             return len(self.sizes) if len(set(self.sizes)) == 1 else self.sizes
         length = self.parameter.shape[self.axis]
@@ -143,7 +148,7 @@ class Split:
     matrices: tuple[Matrix, ...]
     others: tuple[tuple[str, Tensor], ...]
     frozen: tuple[str, ...] = ()
-    by: Literal["roles", "heads"] | None = field(default="roles")
+    by: Blocks = field(default="roles")
 
     @property
     def attention(self) -> list[dict[str, Any]]:
@@ -184,11 +189,12 @@ class Split:
     def __repr__(self) -> str:
         rows: dict[tuple[str, ...], int] = {}
         for matrix in self.matrices:
-            note = ", ".join(matrix.roles)
+            notes = [", ".join(matrix.roles)] if matrix.roles else []
             blocks = matrix.blocks(self.by)
             if blocks is not None:
                 kind = f"{blocks} equal" if isinstance(blocks, int) else f"{blocks}"
-                note += f"; {kind} blocks of {'rows' if matrix.axis == -2 else 'columns'}"
+                notes.append(f"{kind} blocks of {'rows' if matrix.axis == -2 else 'columns'}")
+            note = "; ".join(notes)
             _count_in_table(rows, "attention", matrix.name, matrix.parameter, note)
         for name, tensor in self.others:
             _count_in_table(rows, "rest", name, tensor, "")
@@ -216,7 +222,7 @@ def split_params(
     model: nn.Module,
     roles: Collection[Role] = ("query", "key"),
     select: Select | None = None,
-    blocks: Literal["roles", "heads"] | None = "roles",
+    blocks: Blocks = "roles",
 ) -> Split:
     """Return the attention matrices of ``model`` on one side, everything else that is trained on
     the other.
@@ -224,7 +230,9 @@ def split_params(
     Matrices are recognised by name inside a module whose name or class says attention:
     ``torch.nn.MultiheadAttention`` and what is built from it,
     :class:`attsvm.attention.Attention`, Hugging Face models (``query``, ``q_proj``, ``q_lin``,
-    ``c_attn``, ``query_key_value``, ...), timm. Convolution kernels stay in the rest unless
+    ``c_attn``, ``query_key_value``, ...), timm. A matrix that is called ``qkv``, or by another
+    usual name of fused ones, and is three times as tall as wide is recognised in any module.
+    Convolution kernels stay in the rest unless
     ``select`` names them: their last two axes are space, which no spectral norm means. A matrix in
     which queries or keys are fused with values goes to attention whole, with the blocks to treat
     apart. Biases and vectors stay in the rest, frozen parameters in neither, a tied parameter is
@@ -233,16 +241,17 @@ def split_params(
     Args:
         model: any module, before or after ``DistributedDataParallel`` or ``fully_shard``.
         roles: which matrices count as attention: "query", "key", "value", "output".
-        select: decides by name instead: a regular expression that is searched in every name, or a
-            function of name and tensor that returns True (attention), False (rest) or None (as
-            recognised).
+        select: decides by name instead: a regular expression that is searched in the name of every
+            parameter that is no vector, or a function of name and tensor that returns True
+            (attention), False (rest) or None (as recognised).
         blocks: "roles" cuts fused matrices into queries, keys and values (into heads, where they
-            are interleaved head by head); "heads" cuts every attention matrix into its heads; None
-            leaves matrices whole.
+            are interleaved head by head); "heads" cuts every attention matrix into its heads; a
+            number cuts what is fused, or selected and not recognised, into so many equal blocks;
+            None leaves matrices whole.
 
     Raises:
         InputError: nothing was found, an unknown role or kind of blocks, a ``select`` that is not a
-            regular expression.
+            regular expression, a number of blocks that does not divide a matrix.
 
     Example:
         >>> import torch
@@ -259,8 +268,11 @@ def split_params(
         raise InputError(
             f"roles is {list(roles)!r}; give some of 'query', 'key', 'value', 'output'"
         )
-    if blocks not in ("roles", "heads", None):
-        raise InputError(f"blocks is {blocks!r}; give 'roles', 'heads' or None")
+    is_number = isinstance(blocks, int) and not isinstance(blocks, bool) and blocks > 0
+    if not is_number and blocks not in ("roles", "heads", None):
+        raise InputError(
+            f"blocks is {blocks!r}; give 'roles', 'heads', a number of equal blocks, or None"
+        )
     choose = _as_choice(select)
     # a tied parameter has several names
     names: dict[Tensor, list[str]] = {}
@@ -284,6 +296,15 @@ def split_params(
             others.append((aliases[0], parameter))
     if not matrices:
         raise InputError(_describe_no_match(model, roles, select, others))
+    for matrix in matrices:
+        if isinstance(cut := matrix.blocks(blocks), int):
+            # one of these messages is enough: the name comes before it
+            length = matrix.parameter.shape[matrix.axis]
+            if length % cut:
+                raise InputError(
+                    f"blocks is {blocks!r}, which does not divide the {length} outputs of"
+                    f" {matrix.name}; select other matrices, or cut them in a group of their own"
+                )
     return Split(tuple(matrices), tuple(others), tuple(frozen), blocks)
 
 
@@ -302,7 +323,8 @@ def _as_choice(select: Select | None) -> Callable[[str, Tensor], bool | None]:
             f"select is {select!r}, which is no regular expression ({error}); give one, or a"
             " function of name and tensor"
         ) from error
-    return lambda name, tensor: pattern.search(name) is not None
+    # a pattern for a layer finds its bias too
+    return lambda name, tensor: tensor.ndim > 1 and pattern.search(name) is not None
 
 
 def _recognise(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None:
@@ -310,7 +332,7 @@ def _recognise(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None:
     inside a projection (``q_proj.lora_A.default.weight``) count as the projection.
 
     1. The last word of the path that is a name of projections, among the last five.
-    2. Whether the modules around it say attention.
+    2. Whether the modules around it say attention, or its shape that it is fused.
     3. The roles of its rows.
     4. The axis on which they lie, and their sizes.
     """
@@ -323,10 +345,16 @@ def _recognise(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None:
         roles = _ROLES.get(path[depth].lower())  # 1
         if roles is None:
             continue
+        # outputs are rows, except in Conv1D
+        is_transposed = depth < len(path) - 1 and type(
+            model.get_submodule(".".join(path[:-1]))
+        ).__name__.endswith("Conv1D")
+        outputs, inputs = parameter.shape[-2:][:: -1 if is_transposed else 1]
         # 2: words of the path, or classes of the modules above
+        is_fused = path[depth].lower() in _FUSED and outputs == 3 * inputs
         owner = model.get_submodule(".".join(path[:depth]))
         above = model.get_submodule(".".join(path[: max(depth - 1, 0)]))
-        if not any(
+        if not is_fused and not any(
             _ATTENTION.search(word)
             for word in (
                 *path[max(depth - 2, 0) : depth],
@@ -342,10 +370,7 @@ def _recognise(model: nn.Module, name: str, parameter: Tensor) -> Matrix | None:
             return Matrix(name, parameter, roles, -2, None, None)
         if path[depth].lower() == "w" or (depth < len(path) - 1 and path[-1] != "weight"):
             return None
-        # 4: outputs are rows, except in Conv1D; heads of an output projection are among its inputs
-        is_transposed = depth < len(path) - 1 and type(
-            model.get_submodule(".".join(path[:-1]))
-        ).__name__.endswith("Conv1D")
+        # 4: heads of an output projection are among its inputs
         axis = -1 if is_transposed != (roles == ("output",)) else -2
         width = None if path[depth] in _LOW_RANK else _head_width(owner)
         sizes = _role_sizes(owner, path[depth], roles, parameter.shape[axis], width)

@@ -25,11 +25,11 @@ from attsvm.optim.base import (
     read_scalar,
     refuse_fused,
 )
-from attsvm.optim.directions import step_directions, takes_singular_values
-from attsvm.optim.matrices import Blocks, check_blocks, group_into_portions
+from attsvm.optim.directions import AdjustLr, step_directions, takes_singular_values
+from attsvm.optim.matrices import Blocks, check_blocks, group_into_portions, matrix_shape
 from attsvm.optim.native_steps import normalized_step
 from attsvm.optim.polar import Polar
-from attsvm.optim.reductions import local_tensor, refuse_flattened
+from attsvm.optim.reductions import local_tensor, process_count, refuse_flattened
 
 _FROBENIUS, _SPECTRAL = Frobenius(), Spectral()  # compared with at every step
 _KERNELS: dict[Norm, str] = {_FROBENIUS: "normalized_step", Lp(math.inf): "sign_step"}
@@ -84,18 +84,18 @@ class SteepestDescent(DescentOptimizer):
     * ``Lp(inf)``: sign descent; with momentum Signum.
     * ``Lp(1)``: greedy coordinate descent, one entry a step.
     * ``Spectral()``: spectral descent; with momentum Muon, exact by default.
-      ``polar="newton-schulz"``, ``momentum=0.95, dampening=0.95, nesterov=True`` and
-      ``weight_decay=0.1`` is ``torch.optim.Muon`` on matrices with no more rows than columns (on
-      others Muon enlarges ``lr`` by the root of rows over columns; set it in their group).
+      ``polar="newton-schulz"``, ``momentum=0.95, dampening=0.95, nesterov=True``,
+      ``weight_decay=0.1`` and ``adjust_lr_fn="original"`` are the defaults of
+      ``torch.optim.Muon``.
     * ``Nuclear()``: rank-one steps (Frank-Wolfe's direction).
     * ``Lp(p)``, ``Schatten(p)``: all between.
 
     The last two axes of a parameter are one matrix and every axis in front counts independent runs,
     each with its own norm; a vector or a scalar is one column, and has no singular values. A
     convolution kernel ``(out, in, h, w)`` is therefore ``out * in`` matrices of ``(h, w)``, which
-    is seldom meant by a spectral norm: give such parameters an entrywise norm. ``blocks`` cuts a
-    matrix into several with a direction each, such as the heads of a fused query-key-value
-    projection.
+    is seldom meant by a spectral norm; with ``flatten`` it is one of ``(out, in * h * w)``.
+    ``blocks`` cuts a matrix into several with a direction each, such as the heads of a fused
+    query-key-value projection.
 
     Nothing is added to a divisor: a normalised step does not see a positive factor in its gradient,
     from 1e-30 to 1e30 in float32, and a zero gradient moves nothing. Half-precision parameters keep
@@ -120,6 +120,12 @@ class SteepestDescent(DescentOptimizer):
         ns_steps: the number of iterations of the last two.
         blocks: the number of equal blocks of a matrix, or a list of their sizes.
         blocks_axis: -2 for blocks of rows, -1 for blocks of columns.
+        adjust_lr_fn: for the spectral norm, by the names of ``torch.optim.Muon``: ``original``
+            multiplies the length of a step by the root of rows over columns where that is above
+            one, ``match_rms_adamw`` by 0.2 times the root of the longer side, so that a rate of
+            AdamW serves matrices of every shape; of blocks, it is the shape of the block. None
+            leaves steps of length ``lr``; the decay is by ``lr`` itself in any case.
+        flatten: a parameter of more than two axes is one matrix, its first axis by all others.
         maximize: ascend instead.
         foreach: update all parameters in one call and gather equal shapes into one batch; False
             goes one by one. None is True.
@@ -129,8 +135,8 @@ class SteepestDescent(DescentOptimizer):
 
     Raises:
         InputError: a hyper-parameter outside its range, a norm of singular values for a vector,
-            blocks that do not divide a matrix; at
-            :meth:`step`, a sparse gradient, a closure that returns None.
+            blocks that do not divide a matrix, ``adjust_lr_fn`` without normalised steps in the
+            spectral norm; at :meth:`step`, a sparse gradient, a closure that returns None.
 
     Source: Fan, Schmidt and Thrampoulidis, *Implicit Bias of Spectral Descent and Muon on
     Multiclass Separable Data* (NSD and NMD, every norm); Tarzanagh et al., *Transformers as Support
@@ -164,6 +170,8 @@ class SteepestDescent(DescentOptimizer):
         ns_steps: int = 5,
         blocks: Blocks = None,
         blocks_axis: int = -2,
+        adjust_lr_fn: AdjustLr = None,
+        flatten: bool = False,
         maximize: bool = False,
         foreach: bool | None = None,
         fused: bool | None = None,
@@ -180,6 +188,8 @@ class SteepestDescent(DescentOptimizer):
             "ns_steps": ns_steps,
             "blocks": blocks,
             "blocks_axis": blocks_axis,
+            "adjust_lr_fn": adjust_lr_fn,
+            "flatten": flatten,
             "maximize": maximize,
             "foreach": foreach,
             "fused": fused,
@@ -227,7 +237,8 @@ def _portions(tensors: GroupTensors) -> list[list[tuple[Any, ...]]]:
     rows = [row for row in zip(*columns, strict=True) if row[0].numel()]
     if tensors.group["foreach"] is False:
         return [[row] for row in rows]
-    return group_into_portions(rows)
+    processes = max((process_count(row[0]) for row in rows), default=1)
+    return group_into_portions(rows, processes=processes)
 
 
 def _compute_portion(
@@ -312,6 +323,21 @@ def check_settings(group: dict[str, Any]) -> None:
             f"blocks_axis is {group['blocks_axis']!r}; give -2 for blocks of rows or -1 for blocks"
             " of columns"
         )
+    if group["adjust_lr_fn"] not in (None, "original", "match_rms_adamw"):
+        raise InputError(
+            f"adjust_lr_fn is {group['adjust_lr_fn']!r}; use 'original', 'match_rms_adamw' or None"
+        )
+    if group["adjust_lr_fn"] and not (group["normalize"] and norm == _SPECTRAL):
+        raise InputError(
+            f"adjust_lr_fn is {group['adjust_lr_fn']!r} with norm={norm!r} and"
+            f" normalize={group['normalize']}; it sets the length of normalised steps in the"
+            " spectral norm alone: leave it out"
+        )
+    if not isinstance(group["flatten"], bool):
+        raise InputError(
+            f"flatten is {group['flatten']!r}; give True for one matrix of every parameter, or"
+            " False"
+        )
     if group["normalize"] or norm != _FROBENIUS:
         refuse_flattened(group["params"], f"the direction of {norm!r}")
     for parameter in group["params"]:
@@ -321,7 +347,8 @@ def check_settings(group: dict[str, Any]) -> None:
                 " singular values; put vectors into a group with Frobenius() or an Lp norm"
             )
         if group["blocks"] is not None:
-            check_blocks(group["blocks"], group["blocks_axis"], parameter)
+            shape = matrix_shape(parameter, group["flatten"])
+            check_blocks(group["blocks"], group["blocks_axis"], shape)
     if group["fused"]:
         _check_fused(group)
 
@@ -346,6 +373,8 @@ def _setting_without_kernel(group: dict[str, Any]) -> str | None:
         return f"norm={group['norm']!r}"
     if not group["normalize"]:
         return "normalize=False"
+    if group["flatten"]:
+        return "flatten=True"
     return None if group["blocks"] is None else f"blocks={group['blocks']!r}"
 
 

@@ -7,7 +7,7 @@ from attsvm.transformers.capture import capture
 from attsvm.transformers.checkpoints import Checkpoints
 from attsvm.transformers.demo import demo_model
 from attsvm.transformers.growth import GrowthOptions, HeadMetrics
-from attsvm.transformers.guard import LogitGuard, LogitWarning
+from attsvm.transformers.guard import LogitGuard, LogitWarning, UnreadWeightsWarning
 from attsvm.transformers.guard_callbacks import guard_lightning, guard_trainer
 from attsvm.transformers.head_findings import Comparison, Head, Support
 from attsvm.transformers.null_weights import reflection
@@ -27,6 +27,7 @@ __all__ = [
     "SelectionTable",
     "Support",
     "TokenSelection",
+    "UnreadWeightsWarning",
     "audit",
     "capture",
     "demo_model",

@@ -7,10 +7,10 @@ is the slope :math:`a` of :math:`\log S` against :math:`\log t` over the latest 
 :math:`W/\|W\|_F` has moved meanwhile, summed from record to record, per e-fold of :math:`S`. A head
 whose norm carries the growth turns less and less (saturation, what the theory of max-margin
 directions expects); a head that is driven to ever new directions while its logits grow turns by a
-radian or more (instability). The line between them is :attr:`GrowthOptions.settled`. The
-*pace* is what growth of the weights alone adds to :math:`S` in a step,
-:math:`S\,d\log\|W\|_F/dt`: beyond one nat, every step rewrites the softmax of some query instead
-of refining it.
+radian or more (turning, and instability where it is fast). The line between them is
+:attr:`GrowthOptions.settled`. The *pace* is what growth of the weights alone adds to :math:`S` in
+a step, :math:`S\,d\log\|W\|_F/dt`: beyond one nat, every step rewrites the softmax of some query
+instead of refining it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class GrowthOptions:
 
 DEFAULT_GROWTH = GrowthOptions()
 
-State = Literal["quiet", "saturating", "unstable"]
+State = Literal["quiet", "saturating", "turning", "unstable", "unread"]
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,9 @@ class HeadMetrics:
             records; by the exponent where the norm is not known, NaN where neither is.
         steps_to_tau: steps until ``largest`` reaches tau if it goes on like this; 0 beyond it,
             ``inf`` where it does not grow beyond its noise.
-        state: ``quiet``, ``saturating`` (grows, direction settled) or ``unstable`` (grows, and the
-            direction moves or is not known).
+        state: ``quiet``, ``saturating`` (grows, direction settled), ``turning`` (grows while the
+            direction moves, as in early training), ``unstable`` (the same, at a pace beyond
+            :attr:`GrowthOptions.fast`), or ``unread`` (the weights are not recognised).
     """
 
     layer: int
@@ -141,9 +142,14 @@ class HeadGrowth:
         if angles and not math.isnan(exponent):
             moved = sum(angles) / len(angles) * (len(self.records) - 1)
             turning = moved / folds if folds > 0 else math.inf
+        pace = self._pace(exponent)
         state: State = "quiet"
-        if grows:
-            state = "saturating" if turning <= self._options.settled else "unstable"
+        if math.isnan(last.norm) and math.isfinite(last.largest):
+            state = "unread"
+        elif grows and turning <= self._options.settled:
+            state = "saturating"
+        elif grows:
+            state = "turning" if pace <= self._options.fast else "unstable"
         return HeadMetrics(
             layer,
             head,
@@ -156,7 +162,7 @@ class HeadGrowth:
             exponent,
             last.turned,
             turning,
-            self._pace(exponent),
+            pace,
             _steps_to(tau, last, exponent if grows else 0.0),
             state,
         )

@@ -37,6 +37,7 @@ from attsvm.transformers.growth import (
     LogitRecord,
     steps_to_next_measurement,
 )
+from attsvm.transformers.guard_response import ClipResponse, HeadKey, HeadSizes, join_sizes
 from attsvm.transformers.head_weights import (
     HeadWeights,
     LogitClip,
@@ -64,6 +65,12 @@ class LogitWarning(UserWarning):
     """Attention logits of a head run away: they grow fast, and have reached tau or are about to."""
 
 
+class UnreadWeightsWarning(UserWarning):
+    """The guard cannot read the query and key weights of some heads, so it watches their logits
+    alone.
+    """
+
+
 def in_trouble(
     head: HeadMetrics, tau: float, horizon: int, options: GrowthOptions = DEFAULT_GROWTH
 ) -> bool:
@@ -72,7 +79,7 @@ def in_trouble(
     share ``low`` of tau, and reaches tau within the horizon.
     """
     soon = head.steps_to_tau <= horizon and head.largest >= options.low * tau
-    close = (soon and head.state == "unstable") or not head.largest <= tau
+    close = (soon and head.state in ("unstable", "unread")) or not head.largest <= tau
     return close and not head.pace <= options.fast
 
 
@@ -118,7 +125,8 @@ class LogitGuard:
         InputError: a tau or a count that is not positive, an unknown action, ``"clip"`` without an
             optimiser or for a model that normalises queries and keys (its logits do not follow
             their weights), an optimiser that holds no parameter of the model; at the first
-            measurement, a model without attention; at a clip, weights that were not found.
+            measurement, a model without attention; at a clip, weights that were not found; at the
+            step after it, logits that did not follow, once the weights are as they were.
 
     Example:
         >>> import torch
@@ -160,6 +168,9 @@ class LogitGuard:
         self._previous_weights: dict[_AttentionShape, tuple[Tensor, Tensor | None, Tensor]] = {}
         self._observer = CallObserver(model, self._record_call)
         self._clip = LogitClip(model)
+        self._shorten = shorten
+        self._response = ClipResponse(model) if action == "clip" else None
+        self._sizes: dict[HeadKey, HeadSizes] = {}
         self._measuring = ExitStack()
         self._started = False
         self._ends_with_pass = optimizer is None
@@ -170,7 +181,7 @@ class LogitGuard:
                 model.register_forward_hook(self._after_forward, always_call=True),
             ]
         if optimizer is not None:
-            if shorten and action == "clip":
+            if action == "clip":
                 self._hooks.append(optimizer.register_step_pre_hook(self._before_optimizer_step))
             self._hooks.append(optimizer.register_step_post_hook(self._after_optimizer_step))
 
@@ -220,6 +231,7 @@ class LogitGuard:
             "next": self._next_measurement,
             "warned": sorted(list(key) for key in self._warned),
             "shrunk": {name: factors.tolist() for name, factors in self._clip.row_factors.items()},
+            "response": {} if self._response is None else self._response.state_dict(),
             "heads": [
                 [*key, growth.name, [list(record) for record in growth.records]]
                 for key, growth in self._heads.items()
@@ -236,6 +248,8 @@ class LogitGuard:
             name: torch.tensor(factors, dtype=torch.float64)
             for name, factors in state["shrunk"].items()
         }
+        if self._response is not None:
+            self._response.load_state_dict(state.get("response", {}))
         self._heads = {
             (layer, head): HeadGrowth(
                 name, [LogitRecord(*record) for record in records], self._options
@@ -261,6 +275,8 @@ class LogitGuard:
                 f"{type(self._model).__name__} runs inside torch.compile, where nothing can be"
                 " measured; guard the compiled model, LogitGuard(torch.compile(model))"
             ) from error
+        if self._response is not None:
+            self._measuring.enter_context(self._response)
         self._measuring.enter_context(self._observer)
 
     def stop(self) -> None:
@@ -280,7 +296,37 @@ class LogitGuard:
 
     def _before_optimizer_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         with torch.no_grad():
-            self._clip.before_step()
+            if self._response is not None and self._measurements:
+                self._check_response(self._response)
+            if self._shorten:
+                self._clip.before_step()
+
+    def _check_response(self, response: ClipResponse) -> None:
+        """Take back the clips since the last measurement that logits did not follow, before the
+        weights move.
+
+        Raises:
+            InputError: there are such heads, which are not clipped again.
+        """
+        layers = dict(sorted(self._measurements.items()))
+        self._sizes = join_sizes(
+            {number: layer.sizes for number, layer in layers.items()}, _several_processes()
+        )
+        names = []
+        for number, head in response.check_trials(self._sizes):
+            shape = layers[number].shape
+            weights = self._find_weights(shape)
+            if weights is not None:
+                self._clip.restore(weights, head)
+            names.append(f"head {head} of layer {number} ({shape.name})")
+        self._clip.forget()
+        if names:
+            self._measurements, self._started = {}, False
+            raise InputError(
+                f"{', '.join(names)}: logits did not follow the clip, so queries or keys are"
+                " normalised after their projection; the weights are as before the clip, and these"
+                " heads are not clipped again: use action='warn'"
+            )
 
     def _after_optimizer_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         with torch.no_grad():
@@ -289,9 +335,11 @@ class LogitGuard:
 
     def _record_call(self, call: AttentionCall) -> None:
         shape = _AttentionShape(call.name, call.q.shape[1], call.q.shape[3])
-        measurement = self._measurements.setdefault(call.number, _LayerMeasurement(shape, []))
+        measurement = self._measurements.setdefault(call.number, _LayerMeasurement(shape, [], []))
         with torch.autocast(call.q.device.type, enabled=False):
             measurement.passes.append(_measure_call(call, self.tau))
+            if self._response is not None:
+                measurement.sizes.append(self._response.measure(call, self._find_weights(shape)))
 
     def _end_step(self) -> None:
         started, self._started = self._started, False
@@ -322,7 +370,7 @@ class LogitGuard:
         shapes = dict.fromkeys(layer.shape for layer in measurements.values())
         motion = {shape: self._weight_motion(shape) for shape in shapes}
         # 3. heads in the order in which their statistics were joined
-        for number, (shape, _) in measurements.items():
+        for number, (shape, *_) in measurements.items():
             for head, (norm, turned) in enumerate(motion[shape]):
                 peak, pressure, margin, entropy = next(statistics)
                 growth = self._heads.setdefault(
@@ -330,33 +378,59 @@ class LogitGuard:
                 )
                 growth.records.append(LogitRecord(self.steps, peak, margin, entropy, norm, turned))
                 if self.action == "clip" and self.tau < pressure < math.inf:
-                    self._request_clip(shape, head, self.tau / pressure)
+                    self._request_clip((number, head), shape, self.tau / pressure)
+        if self.measured < 0:
+            self._report_unread([shape for shape in shapes if self._head_weights[shape] is None])
         self.measured = self.steps
         self._next_measurement = self.steps + self._steps_to_next_measurement()
         # 4. after all requests, since layers may share weights
         self._clip.apply()
         self._act_on_trouble()
 
-    def _request_clip(self, shape: _AttentionShape, head: int, factor: float) -> None:
+    def _find_weights(self, shape: _AttentionShape) -> HeadWeights | None:
+        if shape not in self._head_weights:
+            self._head_weights[shape] = find_head_weights(self._model, *shape)
+        return self._head_weights[shape]
+
+    def _report_unread(self, shapes: list[_AttentionShape]) -> None:
+        """Warn once of modules whose query and key weights were not recognised."""
+        if not shapes or (_several_processes() and torch.distributed.get_rank() != 0):
+            return
+        names = ", ".join(shape.name or type(self._model).__name__ for shape in shapes[:3])
+        more = f" and {len(shapes) - 3} more" if len(shapes) > 3 else ""
+        warnings.warn(
+            f"the query and key weights of {names}{more} were not recognised: their heads are"
+            " 'unread', watched by their logits alone, and cannot be clipped; name the projections"
+            " q_proj and k_proj, or qkv, to have their directions measured",
+            UnreadWeightsWarning,
+            _caller_stack_level(),
+        )
+
+    def _request_clip(self, key: HeadKey, shape: _AttentionShape, factor: float) -> None:
         weights = self._head_weights[shape]
         if weights is None:
             raise InputError(
                 f"the query and key weights of {shape.name} were not found among the trained"
                 " matrices of the model, so its logits cannot be clipped; use action='warn'"
             )
-        self._clip.request(weights, head, factor)
+        if self._response is None or key in self._response.refused:
+            return
+        on_trial = key in self._sizes and self._response.put_on_trial(key, self._sizes[key])
+        self._clip.request(weights, key[1], factor, on_trial)
 
     def _steps_to_next_measurement(self) -> int:
-        """Steps to the next measurement; benchmarks/guard.py measures at equal distances."""
+        """Steps to the next measurement, 1 where a clip waits for its check; benchmarks/guard.py
+        measures at equal distances.
+        """
+        if self._response is not None and self._response.has_trials:
+            return 1
         return steps_to_next_measurement(self._heads.values(), self.tau, self.every)
 
     def _weight_motion(self, shape: _AttentionShape) -> list[tuple[float, float]]:
         """Per head the norm of the weights, and one minus the cosine to the last record's; NaN
         where they are not known.
         """
-        if shape not in self._head_weights:
-            self._head_weights[shape] = find_head_weights(self._model, *shape)
-        weights = self._head_weights[shape]
+        weights = self._find_weights(shape)
         if weights is None:
             return [(math.nan, math.nan)] * shape.heads
         queries, keys = weights.of(self._model)
@@ -417,10 +491,13 @@ class _AttentionShape(NamedTuple):
 
 
 class _LayerMeasurement(NamedTuple):
-    """Statistics of one layer in this step: per pass ``(2, heads)`` maxima and means."""
+    """Statistics of one layer in this step: per pass ``(2, heads)`` maxima and means, and for
+    clips the sizes of queries and keys, ``(4, heads)``.
+    """
 
     shape: _AttentionShape
     passes: list[tuple[Tensor, Tensor]]
+    sizes: list[Tensor]
 
 
 def _check_arguments(
@@ -556,7 +633,7 @@ def _warning_text(trouble: list[HeadMetrics], tau: float, fast: float) -> str:
             else f"its norm adds {worst.pace:.2g} nats a step, in healthy networks below {fast:g}"
         )
         kind = f"saturation: {turns}, which is settled; {pace}; {lower}"
-    elif worst.state == "unstable" and math.isnan(worst.turning):
+    elif worst.state == "unread":
         kind = f"its query and key weights were not found, so its direction is not known; {lower}"
     elif worst.state == "unstable":
         kind = f"instability: {turns}, so it has not settled; {lower}"

@@ -26,7 +26,7 @@ from attsvm.optim.split import Matrix, split_params
 
 
 @dataclass(frozen=True)
-class _HeadRows:
+class HeadRows:
     """The rows of a parameter that make queries, or keys.
 
     Attributes:
@@ -43,6 +43,13 @@ class _HeadRows:
     starts: tuple[int, ...]
     shift: int = 0
 
+    def first_entries(self, head: int) -> list[tuple[str, int, int]]:
+        """Return the parameters with rows of this head: name, first row, and the axis of rows."""
+        entries = [(self.weight, self.starts[head], self.axis)]
+        if self.bias is not None:
+            entries.append((self.bias, self.starts[head] + self.shift, 0))
+        return entries
+
 
 @dataclass(frozen=True)
 class HeadWeights:
@@ -54,8 +61,8 @@ class HeadWeights:
         d: width of a head.
     """
 
-    queries: _HeadRows
-    keys: _HeadRows | None
+    queries: HeadRows
+    keys: HeadRows | None
     d: int
 
     def of(self, model: nn.Module) -> tuple[Tensor, Tensor | None]:
@@ -68,7 +75,7 @@ class HeadWeights:
         keys = self._heads(model, self.keys)
         return queries, keys.repeat_interleave(len(queries) // len(keys), dim=0)
 
-    def _heads(self, model: nn.Module, rows: _HeadRows) -> Tensor:
+    def _heads(self, model: nn.Module, rows: HeadRows) -> Tensor:
         matrix = full_tensor(model.get_parameter(rows.weight).detach()).float()
         matrix = matrix if rows.axis == 0 else matrix.mT
         return torch.stack([matrix[start : start + self.d] for start in rows.starts])
@@ -190,14 +197,24 @@ def _locate_in_fused_matrix(
 
 def _head_rows(
     parameters: Mapping[str, Tensor], matrix: Matrix, starts: Iterable[int], shift: int = 0
-) -> _HeadRows:
+) -> HeadRows:
     """The rows at which heads of a matrix begin, and the bias that goes with it."""
     name = matrix.name
     bias = name[: -len("weight")] + "bias" if name.endswith("weight") else ""
     if name.endswith(("q_proj_weight", "k_proj_weight")):  # torch keeps their biases in one
         bias = name[: -len("q_proj_weight")] + "in_proj_bias"
     known_bias = bias if bias in parameters else None
-    return _HeadRows(name, known_bias, matrix.axis % 2, tuple(starts), shift)
+    return HeadRows(name, known_bias, matrix.axis % 2, tuple(starts), shift)
+
+
+def _clipped_rows(weights: HeadWeights) -> list[HeadRows]:
+    """Return what takes the factor of a head: its queries, and its keys where no other head has
+    them.
+    """
+    keys = weights.keys
+    if keys is None or len(keys.starts) < len(weights.queries.starts):
+        return [weights.queries]
+    return [weights.queries, keys]
 
 
 class LogitClip:
@@ -208,6 +225,8 @@ class LogitClip:
 
     Attributes:
         row_factors: per parameter, the product of all factors so far, one number for each row.
+
+    A clip that is *on trial* can be taken back, bit for bit, until :meth:`forget`.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -215,40 +234,54 @@ class LogitClip:
         self._requests: dict[str, Tensor] = {}
         self.row_factors: dict[str, Tensor] = {}
         self._before: dict[str, Tensor] = {}
+        self._on_trial: set[str] = set()
+        self._saved: dict[str, tuple[Tensor, Tensor]] = {}
 
-    def request(self, weights: HeadWeights, head: int, factor: float) -> None:
+    def request(
+        self, weights: HeadWeights, head: int, factor: float, on_trial: bool = False
+    ) -> None:
         """Ask for ``factor`` on the logits of this head; the smallest request counts."""
-        keys = weights.keys
-        if keys is None or len(keys.starts) < len(weights.queries.starts):
-            # the keys are not this head's alone, so its queries take the factor
-            self._request_rows(weights.queries, head, weights.d, factor)
-            return
-        # logits are products of both: a square root for each
-        for rows in (weights.queries, keys):
-            self._request_rows(rows, head, weights.d, math.sqrt(factor))
-
-    def _request_rows(self, rows: _HeadRows, head: int, d: int, factor: float) -> None:
-        for name, start in (
-            (rows.weight, rows.starts[head]),
-            (rows.bias, rows.starts[head] + rows.shift),
-        ):
-            if name is None:
-                continue
-            # several layers may share a parameter: the smallest factor counts, once
-            parameter = self._model.get_parameter(name)
-            axis = rows.axis if parameter.ndim > 1 else 0
-            if name not in self._requests:
-                self._requests[name] = torch.ones(parameter.shape[axis], dtype=torch.float64)
-            self._requests[name][start : start + d].clamp_(max=factor)
+        clipped = _clipped_rows(weights)
+        # logits are products of queries and keys: a square root for each where both are clipped
+        share = factor if len(clipped) == 1 else math.sqrt(factor)
+        for rows in clipped:
+            for name, start, axis in rows.first_entries(head):
+                # several layers may share a parameter: the smallest factor counts, once
+                if name not in self._requests:
+                    length = self._model.get_parameter(name).shape[axis]
+                    self._requests[name] = torch.ones(length, dtype=torch.float64)
+                self._requests[name][start : start + weights.d].clamp_(max=share)
+                if on_trial:
+                    self._on_trial.add(name)
 
     def apply(self) -> None:
         """Multiply; rows of other heads keep their bits."""
         # of a sharded parameter each process multiplies its own share
         for name, factors in self._requests.items():
             weights, shares = self._on_this_process(name, factors)
+            earlier = self.row_factors.get(name, torch.ones_like(factors))
+            if name in self._on_trial:
+                self._saved[name] = weights.clone(), earlier
             weights.mul_(shares)
-            self.row_factors[name] = factors * self.row_factors.get(name, 1.0)
-        self._requests = {}
+            self.row_factors[name] = factors * earlier
+        self._requests, self._on_trial = {}, set()
+
+    def restore(self, weights: HeadWeights, head: int) -> None:
+        """Take the latest clip of this head back: its rows have the bits from before it."""
+        for rows in _clipped_rows(weights):
+            for name, start, _ in rows.first_entries(head):
+                if name not in self._saved:
+                    continue
+                saved, earlier = self._saved[name]
+                restored = torch.zeros_like(earlier)
+                restored[start : start + weights.d] = 1.0
+                values, is_restored = self._on_this_process(name, restored)
+                values.copy_(torch.where(is_restored > 0, saved, values))
+                self.row_factors[name] = torch.where(restored > 0, earlier, self.row_factors[name])
+
+    def forget(self) -> None:
+        """Forget the weights from before the latest clip, which stays."""
+        self._saved = {}
 
     def before_step(self) -> None:
         """Remember the weights that have been clipped, to shorten the step that comes."""
