@@ -130,7 +130,7 @@ def descents(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> None
     loop.advance(0, 2)
     loop.restore({name: spoil(guarded(value)) for name, value in loop.state().items()})
     loop.advance(2, 2)
-    loop.look()
+    loop.evaluate()
 
 
 def sentences(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> None:

@@ -95,7 +95,7 @@ def test_interior_points_close_the_gap(margins: Margins, slack: float | None, no
         return errors[-1]
 
     start = np.random.default_rng(0).standard_normal(margins.shape)
-    W, dual = conic.finish(p, norm, start, error, Stop(1e-10, math.inf))
+    W, dual = conic.finish_by_cones(p, norm, start, error, Stop(1e-10, math.inf))
     assert gap(p, norm, W, dual) == min(errors) <= 1e-10
     assert len(errors) <= 40
     assert (dual >= 0.0).all()
@@ -109,7 +109,7 @@ def test_rows_of_zeros_are_missed_whatever_the_weights_are(norm, slack: float | 
     silent, rhs = margins.differences.copy(), margins.rhs.copy()
     silent[4], rhs[4] = 0.0, 0.0 if slack is None else 1.0
     p = equilibrate(replace(margins, differences=silent, rhs=rhs), slack)
-    W, dual = conic.finish(
+    W, dual = conic.finish_by_cones(
         p,
         norm,
         np.ones(margins.shape),
@@ -124,7 +124,7 @@ def test_rows_of_zeros_are_missed_whatever_the_weights_are(norm, slack: float | 
 def test_without_time_the_start_comes_back(norm) -> None:
     margins = sphere(6, 8, 10, 0)
     p, start = equilibrate(margins, None), np.ones(margins.shape)
-    W, _ = conic.finish(p, norm, start, lambda W, dual: 1.0, Stop(1e-10, -math.inf))
+    W, _ = conic.finish_by_cones(p, norm, start, lambda W, dual: 1.0, Stop(1e-10, -math.inf))
     np.testing.assert_array_equal(W, start)
     found = max_margin(lattice(108), norm, max_seconds=1e-9)
     assert found.status in ("optimal", "inaccurate")

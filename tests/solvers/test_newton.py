@@ -151,7 +151,7 @@ def test_outer_steps_finish_what_splitting_began(p: float) -> None:
         return min(best)
 
     lagrangian = AugmentedLagrangian(scaled, p != 1.0, state.V, state.dual, state.t)
-    newton.finish(lagrangian, error, consider, Stop(1e-12, np.inf, 1e-6))
+    newton.finish_by_newton(lagrangian, error, consider, Stop(1e-12, np.inf, 1e-6))
     assert min(best) <= 1e-9 < 1e-7 < error(state.V, state.dual)
 
 

@@ -142,7 +142,7 @@ def test_steps_converge_fast(name: str) -> None:
         np.ldexp(start.W, -p.weight_exponent) / size, p.scaled_dual(start.dual) / size
     )
     unit = replace(p, b=p.b / size)
-    reweighted.finish(unit, norm, iterate, error, consider, Stop(3e-10, math.inf))
+    reweighted.finish_by_reweighting(unit, norm, iterate, error, consider, Stop(3e-10, math.inf))
     assert len(errors) <= 16
     assert errors[-1] <= 3e-10
     near = [(a, b) for a, b in itertools.pairwise(errors) if 1e-5 < a < 1e-2]
@@ -189,7 +189,9 @@ def test_nothing_is_made_of_points_without_a_direction(norm: Any, slack: float |
     for W in (np.zeros((4, 4)), np.full((4, 4), np.inf)):
         start = W, np.full(p.m, W[0, 0])
         with np.errstate(all="ignore"):
-            reweighted.finish(p, norm, Iterate(*start), error, consider, Stop(1e-12, math.inf))
+            reweighted.finish_by_reweighting(
+                p, norm, Iterate(*start), error, consider, Stop(1e-12, math.inf)
+            )
 
 
 @pytest.mark.parametrize("norm", [Lp(1.5), Lp(3.0), Schatten(3.0)])
@@ -207,10 +209,12 @@ def test_steps_end_with_the_time_or_without_progress(norm: Any) -> None:
     def error(norm: Any, W: Any, dual: Any) -> float:
         raise AssertionError("an exponent of three is the first one tried")
 
-    reweighted.finish(p, norm, point, error, consider, Stop(1e-12, -math.inf))
+    reweighted.finish_by_reweighting(p, norm, point, error, consider, Stop(1e-12, -math.inf))
     assert len(considered) == 1
     options = reweighted.ReweightedOptions(idle=8, least_curvatures=(1e-6,), least_factor=4.0)
-    reweighted.finish(p, norm, point, error, consider, Stop(1e-12, math.inf), options)
+    reweighted.finish_by_reweighting(
+        p, norm, point, error, consider, Stop(1e-12, math.inf), options
+    )
     assert 1 < len(considered) <= 12
 
 

@@ -38,9 +38,6 @@ from attsvm.solvers.pivoting import (
 )
 from attsvm.solvers.programme import DualPoint, Programme
 
-JOINING = 400
-"""Rows that join a working set in one round, at most."""
-
 _EPS = float(np.finfo(np.float64).eps)
 _MISSED = 1e-14  # slopes that are zero in units of rows and right-hand sides at most one
 _DEPENDENT = 1e-13  # square of a pivot, of its row's square, below which the row depends on others
@@ -58,7 +55,7 @@ class ActiveSetOptions:
     """
 
     rounds: int = 60
-    joining: int = JOINING
+    joining: int = 400
     largest: int = PIVOTING.largest_system
     slice: int = 500
 

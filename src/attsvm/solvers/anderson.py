@@ -20,8 +20,6 @@ import numpy as np
 
 from attsvm.datasets.attention_data import FloatArray
 
-_TINY = 1e-300  # added to a diagonal that may be zero
-
 
 @dataclass(frozen=True)
 class AndersonOptions:
@@ -90,7 +88,8 @@ class Extrapolation:
         if columns < 2 or self._plain_steps >= 0:
             return plain
         normal = self._normal[:columns, :columns].copy()
-        normal[np.diag_indices(columns)] += self._options.ridge * np.trace(normal) + _TINY
+        # Changes that are all zero have no trace, and a system all the same.
+        normal[np.diag_indices(columns)] += self._options.ridge * np.trace(normal) + 1e-300
         weights = np.linalg.solve(normal, self._changes[:columns] @ residual.reshape(-1))
         self._plain_next = plain
         extrapolated: FloatArray = plain - (weights @ self._moves[:columns]).reshape(z.shape)

@@ -84,6 +84,7 @@ class _Segment:
             np.zeros(self.m, np.uint8),
         )
         rows = np.diff(offsets)
+        # Gram blocks lie end to end; small ones are made once.
         self._starts = np.concatenate([[0], np.cumsum(rows * rows)])
         self._diagonal = p.diagonal[self.rows]
         self.asleep = np.zeros(self.m, np.uint8)
@@ -145,6 +146,7 @@ class BlockAscent:
         counts = np.diff(programme.offsets)
         self._stored = int(counts @ counts) <= options.gram_entries
         ranges = [(0, len(counts))]
+        # Cut where rows are about equally many, at the end of a sequence.
         if programme.D.size >= options.numbers_worth_segments:
             ends = np.linspace(0, programme.m, options.segments + 1)
             cuts = np.unique(np.searchsorted(programme.offsets, ends))
@@ -175,15 +177,18 @@ class BlockAscent:
                 or residuals[-1] <= target
                 or len(residuals) == epochs - 1
             )
+            # Rows whose slope is above the last residual cannot become active soon.
             bar = residuals[-1] if residuals else np.inf
             residuals.append(self._epoch(self.dual, self.W, options.sweeps, over_all, bar))
             self.epochs += 1
+            # Rank-one updates add up their rounding.
             if self.epochs % options.epochs_per_refresh == 0:
                 self.W = p.adjoint(self.dual)
             # a residual of rows that are awake says nothing of those asleep
             if (residuals[-1] <= target and over_all) or time.monotonic() > deadline:
                 break
         self.residual = float(residuals[-1])
+        # The first half of a run still depends on where it began.
         middle = len(residuals) // 2
         if 0 < middle < len(residuals) - 1 and residuals[middle] > 0:
             shrunk = residuals[-1] / residuals[middle]

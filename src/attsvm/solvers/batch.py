@@ -180,9 +180,11 @@ def solve_all(
                 certificates |= {int(positions[j]): proof for j, proof in proofs.items()}
             error = np.maximum(answers.figures[:, 1], answers.figures[:, 2])
             optimal = answers.outcome == compiled.WEIGHTS
+            # What is not within the tolerance is unsettled, whatever the core says of it.
             optimal &= is_within_tolerance(error, answers.figures[:, 3], compiled_request.tol)
             figures[positions], iterations[positions] = answers.figures, answers.systems
             status[positions[optimal]] = "optimal"
+            # One stack of all programmes needs no copy.
             if len(positions) == count:
                 W, dual = answers.W, answers.dual
             else:
@@ -241,6 +243,7 @@ def _are_small(
     programmes: Sequence[Margins], norm: Norm, rows: IntArray, shapes: list[tuple[int, int]]
 ) -> BoolArray:
     """``(B,)``: whether each programme is small enough for compiled code."""
+    # Gram matrices of rows and of queries are written out there.
     has_few_rows: BoolArray = np.diff(rows) <= FEW_ROWS
     if norm == Frobenius():
         queries = (
@@ -250,7 +253,9 @@ def _are_small(
         )
         return has_few_rows & (queries <= FEW_ROWS)
     sizes = zip(np.diff(rows).tolist(), shapes, strict=True)
-    return has_few_rows & np.array([polyhedral.fits(*size) for size in sizes], dtype=np.bool_)
+    return has_few_rows & np.array(
+        [polyhedral.fits_polyhedral(*size) for size in sizes], dtype=np.bool_
+    )
 
 
 def _stack_by_shape(
@@ -262,6 +267,7 @@ def _stack_by_shape(
     if isinstance(programmes, MarginsBatch) and is_small.all():
         stacks = [(programmes, np.arange(len(programmes)))] if len(programmes) else []
     else:
+        # Compiled code takes one shape of weights at a time.
         of_shape: dict[tuple[int, int], list[int]] = {}
         for k in np.flatnonzero(is_small).tolist():
             if programmes[k].equality is None:
@@ -305,6 +311,7 @@ def solve_with_executor(
     from attsvm.base.workers import results, slots, workers  # pools of processes
 
     with workers(executor=executor) as pool:
+        # Rounded up, so that no share is empty.
         size = -(-len(programmes) // (shares_per_worker * slots(pool)))
         firsts = range(0, len(programmes), size)
         shares = [(solve, first, list(programmes[first : first + size])) for first in firsts]
@@ -328,6 +335,7 @@ def _join_batches(
     batches = [batch for _, batch in shares]
     weights: list[Any] = [batch.W for batch in batches]
     shapes = {W.shape[1:] if isinstance(W, np.ndarray) else None for W in weights}
+    # Rows of a share count from zero; those of the whole batch go on from the share before.
     starts = np.cumsum([0, *(batch.rows[-1] for batch in batches)])
     rows = [batch.rows[1:] + start for batch, start in zip(batches, starts, strict=False)]
     return SolutionBatch(

@@ -23,7 +23,7 @@ from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import MarginBlocks
 from attsvm.margins.block_rows import block_rows
 from attsvm.norms import Frobenius, Norm
-from attsvm.solvers.active_set import JOINING
+from attsvm.solvers.active_set import ACTIVE_SETS
 from attsvm.solvers.outcomes import Request, certified_solution
 from attsvm.solvers.proofs import Certificate
 from attsvm.solvers.rows import OPTIONS as WORKING_SETS
@@ -37,10 +37,6 @@ from attsvm.solvers.rows import (
     scan_rows,
 )
 from attsvm.solvers.solution import MarginSolution
-
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
-_BYTES = 8  # of a float64
 
 
 @dataclass(frozen=True)
@@ -67,13 +63,15 @@ def parse_memory(memory: str | int | None, options: MemoryOptions = OPTIONS) -> 
     Raises:
         InputError: neither.
     """
+    units = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+    units |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
     memory = options.default if memory is None else memory
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
         return memory
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(memory))
     unit = match[2].casefold() if match else None
-    if isinstance(memory, str) and match and unit in _UNITS and float(match[1]) > 0:
-        return int(float(match[1]) * _UNITS[unit])
+    if isinstance(memory, str) and match and unit in units and float(match[1]) > 0:
+        return int(float(match[1]) * units[unit])
     raise InputError(f"memory is {kind(memory)}; give a number of bytes or a text such as '2GiB'")
 
 
@@ -153,6 +151,7 @@ class RowsInBlocks:
         rows = self.scan(ScanRequest(None, math.inf, 1, most, False)).rows
         self.capacity = self._capacity()
         if len(rows.ids) > self.capacity:
+            # How many rows fit is known only now that the sizes of all blocks are.
             worst = np.argsort(-rows.shortfall, kind="stable")[: self.capacity]
             rows = rows.take(np.sort(worst))
         return rows
@@ -165,14 +164,15 @@ class RowsInBlocks:
         2. Count the bytes of one row; queries once for all sequences, or else once per row.
         3. Solve ``square_matrices * m^2 + row * m = bytes`` for the number of rows ``m``.
         """
-        options, (dx, dz) = self.options, self.shape
+        options, (dx, dz), number = self.options, self.shape, np.dtype(np.float64).itemsize
         # 1. Blocks.
         largest_block = max(summary.nbytes for summary in self.summaries)
         scanned = 1 if self.executor is None else slots(self.executor)
         left = self.memory - options.block_copies * scanned * largest_block
         # 2. Rows.
-        row = _BYTES * options.row_copies * (dx + options.row_numbers)
-        query = _BYTES * options.row_copies * dz
+        row = number * options.row_copies * (dx + options.row_numbers)
+        query = number * options.row_copies * dz
+        # Where all queries take less than half, rows share them.
         if query * self.sequences < left / 2:
             left -= query * self.sequences
         else:
@@ -180,8 +180,8 @@ class RowsInBlocks:
         # 3. Matrices. In the Frobenius norm few more rows than unknowns are in one system.
         system = options.largest_system
         if self.norm == Frobenius():
-            system = min(system, dx * dz + JOINING)
-        square = _BYTES * options.square_matrices
+            system = min(system, dx * dz + ACTIVE_SETS.joining)
+        square = number * options.square_matrices
         capacity = (left - square * system**2) // row
         if capacity < system:  # the matrices have a row for each row then
             root = math.sqrt(row**2 + 4.0 * square * max(left, 0))
@@ -233,6 +233,7 @@ class RowsInBlocks:
                 zero_violation = max(zero_violation, result.zero_violation)
                 rounding = max(rounding, result.rounding)
                 rows_of_block[k] = result.rows
+                # Some more than are asked for are held, so that not every block sorts them all.
                 if _count_rows(rows_of_block) > 1.25 * request.rows:
                     rows_of_block = _worst_rows(rows_of_block, request.rows)
         self.passes += 1
@@ -269,6 +270,7 @@ class RowsInBlocks:
             if origin is not None and margins.kind == "position":
                 origin = origin + np.array([texts] + [0] * (origin.shape[1] - 1))
             assert margins.numbers is not None
+            # Blocks number from zero; the programme numbers through.
             margins = replace(margins, numbers=margins.numbers + sequences, origin=origin)
             subsets.append(RowSubset(subset.ids + rows, subset.shortfall, margins))
         return merge_rows(subsets)

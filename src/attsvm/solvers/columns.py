@@ -40,8 +40,6 @@ from attsvm.solvers.lattice import nearest_combination, shift_bits, to_scaled_in
 from attsvm.solvers.programme import DualPoint, Programme, explicit_rows
 from attsvm.solvers.proofs import sharp_adjoint, sharp_values
 
-_FINITE = 1000  # powers of two up to this one are float64 numbers
-
 
 @dataclass(frozen=True)
 class ColumnOptions:
@@ -118,12 +116,13 @@ def _column_exponents(rows: FloatArray) -> IntArray:
     largest = size.max(axis=0, initial=0.0)
     is_used = largest > 0.0
     total = np.zeros(rows.shape[1], dtype=np.int64)
+    finite = 1000  # powers of two up to this one are float64 numbers
     for _ in range(3):
-        column = (np.frexp(largest)[1] * is_used).clip(-_FINITE, _FINITE)
+        column = (np.frexp(largest)[1] * is_used).clip(-finite, finite)
         total += column
         # products with powers of two are exact, and quicker than `ldexp` of the whole array
         size *= np.ldexp(1.0, -column)
-        size *= np.ldexp(1.0, -np.frexp(size.max(axis=1, initial=0.0))[1].clip(-_FINITE))[:, None]
+        size *= np.ldexp(1.0, -np.frexp(size.max(axis=1, initial=0.0))[1].clip(-finite))[:, None]
         largest = size.max(axis=0, initial=0.0)
         if (largest[is_used] >= 0.25).all():  # of size one as they are
             break
@@ -178,6 +177,7 @@ def cap_columns(p: Programme, size: IntArray, unit: int, cap: int) -> Capped:
         cap: how far columns may reach.
     """
     s = size.reshape(-1) - unit
+    # Columns larger than the cap are shrunk to it, and rho says by how much.
     tilde = np.minimum(s, cap)
     with np.errstate(under="ignore"):
         written = np.ldexp(explicit_rows(p, np.arange(p.m)), tilde - s - unit)
@@ -388,6 +388,7 @@ def with_spare_rows(p: Programme, least: UnevenSolution, share: float) -> Uneven
     be.
     """
     high, low = least.dual
+    # More multipliers make the lattice of their roundings finer.
     spare = np.flatnonzero((high == 0.0) & (least.capped.programme.diagonal > 0.0))
     if len(spare) == 0:
         return None
@@ -398,7 +399,7 @@ def with_spare_rows(p: Programme, least: UnevenSolution, share: float) -> Uneven
     return with_spare if gained else None
 
 
-def _sharp_pull(p: Programme, dual: DoubleDouble) -> FloatArray:
+def _pull_of_digits(p: Programme, dual: DoubleDouble) -> FloatArray:
     """``(d_x d_z,)``: the adjoint of multipliers with twice the digits, rounded."""
     high, low, _ = sharp_adjoint(p.D, p.Z, p.offsets, dual.high)
     return (high + (low + sharp_adjoint(p.D, p.Z, p.offsets, dual.low)[0])).reshape(-1)
@@ -408,8 +409,9 @@ def _with_gap(p: Programme, least: UnevenSolution) -> UnevenSolution:
     """The solution with the relative gap of its weights and multipliers, in floating point."""
     dual, scale = least.multipliers, least.capped.scale
     with np.errstate(all="ignore"):
-        W, pulled = (np.ldexp(array, scale) for array in (least.W, _sharp_pull(p, dual)))
+        W, pulled = (np.ldexp(array, scale) for array in (least.W, _pull_of_digits(p, dual)))
         length = float(np.linalg.norm(W))
+        # At the scale at which weights have norm one, nothing leaves float64.
         lam = np.ldexp(dual.high, 2 * scale)
         top = math.fsum((p.b * lam).tolist())
         high, low = sharp_values(p.D, p.Z, p.offsets, least.W.reshape(*p.shape))
@@ -448,7 +450,9 @@ def sharpen(p: Programme, least: UnevenSolution, rounds: int = 4) -> UnevenSolut
         high, low = sharp_values(
             p.D, p.Z, p.offsets, np.ldexp(w, capped.weight_exponents).reshape(*p.shape)
         )
-        w = w + _least_squares(matrix, np.ldexp((p.b - high) - low, capped.rhs_exponents)[rows])
+        w = w + _solve_least_squares(
+            matrix, np.ldexp((p.b - high) - low, capped.rhs_exponents)[rows]
+        )
     least = least._replace(w=w)
     if len(entries) == 0:
         return least
@@ -476,6 +480,7 @@ def _cancel(
     rounds: int,
 ) -> DoubleDouble:
     """Multipliers that pull on these entries by ``target``, with changes in these rows."""
+    # Changes are relative, so that small multipliers keep their signs.
     share = np.maximum(dual.high[rows], _NOISE * dual.high.max())
     matrix = capped.programme.D[np.ix_(rows, entries)].T * share
     power = capped.pull_exponents[entries]
@@ -483,7 +488,7 @@ def _cancel(
         multipliers = tuple(np.ldexp(digits, capped.dual_exponents) for digits in dual)
         missed = adjoint_residual(p, multipliers, target, entries, power)
         change = np.zeros(p.m)
-        change[rows] = share * _least_squares(matrix, missed)
+        change[rows] = share * _solve_least_squares(matrix, missed)
         dual = dual.plus(change)
     return dual
 
@@ -513,7 +518,7 @@ def adjoint_residual(
     return residual
 
 
-def _least_squares(matrix: FloatArray, sides: FloatArray) -> FloatArray:
+def _solve_least_squares(matrix: FloatArray, sides: FloatArray) -> FloatArray:
     from scipy.linalg import lstsq
 
     solution: FloatArray = lstsq(matrix, sides, cond=_RANK, lapack_driver="gelsy")[0]
@@ -539,6 +544,7 @@ def _proximal(
     w, before = np.zeros(p.D.shape[1]), math.inf
     for _ in range(options.steps):
         # 1. The centre, and right-hand sides less its margins.
+        # At the fixed point w = centre + rho^2 w, the capped columns have their own size again.
         centre = shrink * w
         sides = p.b - p.D @ centre if any_capped else p.b
         unit = max(1.0, float(np.abs(sides).max(initial=0.0)))
@@ -595,7 +601,7 @@ def round_together(
     vectors = shift_bits(written, power)
     small = np.diag([1 << max(0, int(power)) for power in quantum + options.digits]).astype(object)
     low_digits = DoubleDouble(np.ldexp(low, capped.dual_exponents), 0.0 * low)
-    pull = np.ldexp(_sharp_pull(p, low_digits), capped.scale)
+    pull = np.ldexp(_pull_of_digits(p, low_digits), capped.scale)
     target = shift_bits(*to_scaled_integers(pull, options.digits))
     basis = np.concatenate([vectors, small], axis=1)
     target = np.concatenate([target, 0 * small[0]])

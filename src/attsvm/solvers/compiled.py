@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -28,12 +29,20 @@ UNSETTLED, WEIGHTS, CONTRADICTION = 0, 1, 2  # outcomes of the compiled core
 FEW_ROWS = 320
 """Rows up to which one compiled call is quicker than stages of array operations."""
 
-_ROWS_WORTH_THREADS = 4000  # rows of a batch from which on threads save more than their start costs
-_RANGES_PER_THREAD = 8  # so that none waits long for another
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """How a batch is shared out among threads."""
+
+    rows_worth_threads: int = 4000  # from which threads save more than their start costs
+    ranges_per_thread: int = 8  # of programmes, so that no thread waits long for another; untuned
+
+
+BATCH = BatchOptions()
 
 
 class CompiledSolution(NamedTuple):
-    """What the compiled core computed of one programme.
+    """Solution of one programme, as the compiled core computed it.
 
     Attributes:
         W: ``(d_x, d_z)`` weights.
@@ -74,7 +83,7 @@ class CompiledSolution(NamedTuple):
 
 
 class CompiledSolutions(NamedTuple):
-    """What the compiled core computed of ``B`` programmes that lie end to end.
+    """Solutions of ``B`` programmes that lie end to end, as the compiled core computed them.
 
     Attributes:
         W: ``(B, d_x, d_z)`` weights.
@@ -104,8 +113,11 @@ def solve_one(margins: Margins, request: Request) -> MarginSolution | None:
         Z, offsets = Z[filled], np.append(offsets[filled], margins.m)
     D, Z, b = np.ascontiguousarray(D), np.ascontiguousarray(Z), np.ascontiguousarray(b)
     offsets, instances = np.ascontiguousarray(offsets, np.int64), np.array([0, len(Z)])
-    solutions, batch = _batch(D, Z, b, offsets, instances, request.slack, request.warm_start)
+    solutions, batch = _compiled_batch(
+        D, Z, b, offsets, instances, request.slack, request.warm_start
+    )
     _run(batch, 0, 1)
+    # The stages of the ordinary solver begin from nothing: they are other methods.
     if solutions.outcome[0] == UNSETTLED:
         return None
     norm, gap, violation, rounding = solutions.figures[0].tolist()
@@ -124,6 +136,7 @@ def solve_many(
     rhs: FloatArray,
     slack: float | None = None,
     start: FloatArray | None = None,
+    options: BatchOptions = BATCH,
 ) -> CompiledSolutions:
     """Solve programmes of few rows that lie end to end, on all cores when there is work for them.
 
@@ -139,6 +152,7 @@ def solve_many(
         rhs: ``(M,)`` right-hand sides, none negative.
         slack: the penalty C of soft margins.
         start: ``(M,)`` multipliers to begin with.
+        options: how they are shared out.
 
     Raises:
         TypeError: arrays that do not fit together.
@@ -148,15 +162,15 @@ def solve_many(
     # a wrong offset would be an address outside of the arrays
     native.check_offsets("offsets", offsets, len(D))
     native.check_offsets("instances", instances, len(Z))
-    solutions, batch = _batch(D, Z, b, offsets, instances, slack, start)
+    solutions, batch = _compiled_batch(D, Z, b, offsets, instances, slack, start)
     first_rows = offsets[instances]  # of each programme
-    alone = len(D) < _ROWS_WORTH_THREADS
-    ranges = [(0, len(instances) - 1)] if alone else balanced_ranges(first_rows)
+    alone = len(D) < options.rows_worth_threads
+    ranges = [(0, len(instances) - 1)] if alone else balanced_ranges(first_rows, options)
     shared_out(lambda programmes: _run(batch, *programmes), ranges)
     return solutions
 
 
-def _batch(
+def _compiled_batch(
     D: FloatArray,
     Z: FloatArray,
     b: FloatArray,
@@ -188,13 +202,15 @@ def unsolved(D: FloatArray, Z: FloatArray, instances: IntArray) -> CompiledSolut
     )
 
 
-def balanced_ranges(first_rows: IntArray) -> list[tuple[int, int]]:
+def balanced_ranges(first_rows: IntArray, options: BatchOptions = BATCH) -> list[tuple[int, int]]:
     """Ranges ``(first, last)`` of consecutive programmes with about the same number of rows,
     several for each thread.
 
     Args:
         first_rows: ``(B + 1,)`` where the rows of each programme begin.
+        options: how many for each thread.
     """
-    cuts = np.linspace(0, first_rows[-1], _RANGES_PER_THREAD * threads() + 1)[1:-1]
+    # By rows, since the time of a programme grows with them.
+    cuts = np.linspace(0, first_rows[-1], options.ranges_per_thread * threads() + 1)[1:-1]
     ends = np.unique([0, *np.searchsorted(first_rows, cuts), len(first_rows) - 1]).tolist()
     return list(itertools.pairwise(ends))

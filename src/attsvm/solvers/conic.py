@@ -65,13 +65,13 @@ class ConicOptions:
 CONIC = ConicOptions()
 
 
-def fits(p: Programme, options: ConicOptions = CONIC) -> bool:
+def fits_conic(p: Programme, options: ConicOptions = CONIC) -> bool:
     """Whether a programme is small enough for this method."""
     height = p.D.shape[1]
     return p.m * p.dof <= options.entries and p.dof + height <= options.unknowns
 
 
-def finish(
+def finish_by_cones(
     p: Programme,
     norm: RowLengths,
     W: FloatArray,
@@ -97,13 +97,14 @@ def finish(
         options: numbers of the method.
     """
     # 1. Rows that say nothing, and equalities that follow from others.
-    rows = _Rows.of(p, options)
+    rows = _ConicRows.of(p, options)
     # 2. Start.
     point = _start(p, rows, norm.p == 1.0, W, options)
     best, least, idle = Iterate(W, rows.multipliers(point)), math.inf, 0
     for _ in range(options.steps):
         iterate = Iterate(point.x[: p.dof].reshape(W.shape), rows.multipliers(point))
         size = error(*iterate)
+        # Far from the end the error may rise on the way.
         idle = 0 if size < least or least > options.near else idle + 1
         if size < least:
             best, least = iterate, size
@@ -117,7 +118,7 @@ def finish(
     return best
 
 
-class _Rows(NamedTuple):
+class _ConicRows(NamedTuple):
     """The rows of a programme written out: inequalities ``A x + xi - s = b`` with multipliers up to
     ``cap``, and equalities ``E x = f``.
 
@@ -142,10 +143,11 @@ class _Rows(NamedTuple):
     p: Programme
 
     @staticmethod
-    def of(p: Programme, options: ConicOptions) -> _Rows:
+    def of(p: Programme, options: ConicOptions) -> _ConicRows:
         """The rows that say something."""
         positions, has_entries = np.arange(p.m), p.diagonal > 0.0
         opposite = -np.ones(p.m, np.int64) if p.opposite is None else p.opposite
+        # Of a pair the row with the positive right-hand side, or the first, stays.
         stands_for_pair = (p.b > 0.0) | ((p.b == 0.0) & (positions < opposite))
         unequal = np.flatnonzero(has_entries & (opposite < 0))
         equal = np.flatnonzero(has_entries & (opposite >= 0) & stands_for_pair)
@@ -159,9 +161,9 @@ class _Rows(NamedTuple):
             independent = np.sort(order[:count])
             equal, E = equal[independent], E[independent]
         A, b, cap = explicit_rows(p, unequal), p.b[unequal], p.cap[unequal]
-        return _Rows(A, b, cap, E, p.b[equal], unequal, equal, p)
+        return _ConicRows(A, b, cap, E, p.b[equal], unequal, equal, p)
 
-    def multipliers(self, point: _Point) -> FloatArray:
+    def multipliers(self, point: _ConePoint) -> FloatArray:
         """``(m,)``: multipliers of all rows of the programme; of a pair of opposite rows on the one
         that the sign says. Rows of zeros are missed whatever the weights are.
         """
@@ -169,12 +171,13 @@ class _Rows(NamedTuple):
         dual = np.zeros(p.m) if p.hard else np.where(p.b > 0.0, p.cap, 0.0)
         dual[self.unequal] = point.lam
         if p.opposite is not None:
+            # The sign of a multiplier says which row of the pair has it.
             dual[self.equal] = np.maximum(point.free, 0.0)
             dual[p.opposite[self.equal]] = np.maximum(-point.free, 0.0)
         return dual
 
 
-class _Point(NamedTuple):
+class _ConePoint(NamedTuple):
     """An interior point: weights and heights ``x``, slacks, multipliers, and the duals of cones.
 
     Attributes:
@@ -198,7 +201,9 @@ class _Point(NamedTuple):
     z: FloatArray
 
 
-def _start(p: Programme, rows: _Rows, total: bool, W: FloatArray, options: ConicOptions) -> _Point:
+def _start(
+    p: Programme, rows: _ConicRows, total: bool, W: FloatArray, options: ConicOptions
+) -> _ConePoint:
     """The interior point of weights ``W``, with heights, slacks and multipliers at the same
     complementarity.
     """
@@ -207,6 +212,7 @@ def _start(p: Programme, rows: _Rows, total: bool, W: FloatArray, options: Conic
     index = np.column_stack([count + heights, np.arange(count).reshape(d, e)])
     length = np.linalg.norm(W, axis=1)
     top = float(length.max()) or 1.0
+    # Heights well above the lengths of rows.
     x = np.concatenate([W.reshape(-1), length + top if total else [2.0 * top]])
     cost = np.zeros(len(x))
     cost[count:] = 1.0
@@ -216,25 +222,30 @@ def _start(p: Programme, rows: _Rows, total: bool, W: FloatArray, options: Conic
     xi = np.where(soft, np.maximum(far, -values), 0.0)
     s = np.maximum(values + xi, far)
     size = float(cost @ x)
+    # A gap of the size of the objective, shared out equally.
     mu = size * (1.0 if p.hard else size) / (len(s) + int(soft.sum()) + d)
     lam = np.minimum(mu / s, 0.5 * rows.cap)
     cones = x[index]
-    z = mu * _mirrored(cones) / _square(cones)[:, None]
-    return _Point(index, cost, x, s, xi, lam, np.zeros(len(rows.f)), z)
+    # x o z = mu e is solved by z = mu J x / (x^T J x).
+    z = mu * _mirrored(cones) / _cone_squares(cones)[:, None]
+    return _ConePoint(index, cost, x, s, xi, lam, np.zeros(len(rows.f)), z)
 
 
-def _work(rows: _Rows, point: _Point) -> float:
+def _work(rows: _ConicRows, point: _ConePoint) -> float:
     """Multiply-adds of the factorisation of a step."""
     unknowns = len(point.x)
     size = unknowns + len(rows.E) + min(len(rows.A), unknowns) + len(point.cones)
     return float(size**3) / 3.0
 
 
-def _step(rows: _Rows, point: _Point, options: ConicOptions) -> _Point | None:
-    """The next point; ``None`` where rounding leaves none. Steps 3 to 6 of :func:`finish`."""
+def _step(rows: _ConicRows, point: _ConePoint, options: ConicOptions) -> _ConePoint | None:
+    """The next point, by steps 3 to 6 of :func:`finish_by_cones`; ``None`` where rounding leaves
+    none.
+    """
     A, E, is_soft = rows.A, rows.E, np.isfinite(rows.cap)
     count, n, x_cones = A.shape[1], len(point.x), point.x[point.cones]
     room = np.where(is_soft, rows.cap - point.lam, 1.0)
+    # The half square has the norm times the gradient of the norm.
     norm = 1.0 if not is_soft.any() else float(point.cost @ point.x)
     mu = float(point.s @ point.lam) + float(point.xi @ (room * is_soft))
     mu += float(np.vdot(x_cones, point.z))
@@ -249,6 +260,7 @@ def _step(rows: _Rows, point: _Point, options: ConicOptions) -> _Point | None:
     scaling = _Scaling.of(x_cones, point.z)
     if scaling is None:
         return None
+    # Slacks are eliminated: what a margin gives way to a unit of its multiplier.
     give = point.s / point.lam + np.where(is_soft, point.xi / room, 0.0)
     system = _System.of(point, rows, scaling, give)
     if system is None:
@@ -258,6 +270,7 @@ def _step(rows: _Rows, point: _Point, options: ConicOptions) -> _Point | None:
         """The direction in which the products change by these: ``dz = cone - S^-2 dx``,
         ``s dlam + lam ds = row`` and ``room dxi - xi dlam = over``.
         """
+        # What the eliminated slacks leave on the side of their rows.
         fixed = residual + np.where(is_soft, over / room, 0.0) - row / point.lam
         sides = _sum_by_position(point.cones, cone, n) - gradient
         x, lam, free, pull = system.solve(sides, -fixed, -equality_residual)
@@ -267,10 +280,10 @@ def _step(rows: _Rows, point: _Point, options: ConicOptions) -> _Point | None:
     def length(by: _Direction) -> float:
         """How far a direction goes, up to one, before it leaves a cone."""
         ends = [
-            _reach(point.s, by.s),
-            _reach(point.lam, by.lam),
-            _reach(room[is_soft], -by.lam[is_soft]),
-            _reach(point.xi[is_soft], by.xi[is_soft]),
+            _reach_of_numbers(point.s, by.s),
+            _reach_of_numbers(point.lam, by.lam),
+            _reach_of_numbers(room[is_soft], -by.lam[is_soft]),
+            _reach_of_numbers(point.xi[is_soft], by.xi[is_soft]),
             _cone_reach(x_cones, by.x[point.cones]),
             _cone_reach(point.z, by.z),
         ]
@@ -280,6 +293,7 @@ def _step(rows: _Rows, point: _Point, options: ConicOptions) -> _Point | None:
     predicted = direction(scaling.towards(0.0), -point.s * point.lam, -point.xi * room)
     share = 1.0 - length(predicted)
     # 5. Correct.
+    # Mehrotra's rule: the further the prediction goes, the lower the aim.
     aim = share**3 * mu
     by = direction(
         scaling.towards(aim, predicted.x[point.cones], predicted.z),
@@ -318,8 +332,8 @@ class _System(NamedTuple):
         factor: of it.
     """
 
-    point: _Point
-    rows: _Rows
+    point: _ConePoint
+    rows: _ConicRows
     give: FloatArray
     tight: BoolArray
     q: FloatArray
@@ -328,10 +342,13 @@ class _System(NamedTuple):
     factor: tuple[FloatArray, IntArray]
 
     @staticmethod
-    def of(point: _Point, rows: _Rows, scaling: _Scaling, give: FloatArray) -> _System | None:
+    def of(
+        point: _ConePoint, rows: _ConicRows, scaling: _Scaling, give: FloatArray
+    ) -> _System | None:
         """The system; ``None`` where it leaves float64."""
         n, cones, count = len(point.x), len(point.cones), rows.A.shape[1]
         tight = np.zeros(len(give), np.bool_)
+        # Rows that hardly give way would swamp the entries of those that do.
         tight[np.argsort(give)[:n]] = True
         A, loose, equalities = rows.A[tight], rows.A[~tight], len(rows.E)
         q = math.sqrt(2.0) * _mirrored(scaling.middle) / scaling.eta[:, None]
@@ -342,11 +359,14 @@ class _System(NamedTuple):
         np.add.at(M, (point.cones, point.cones), flat)
         if not rows.p.hard:
             M[:n, :n] += np.multiply.outer(point.cost, point.cost)
+        # Loose rows are eliminated,
         M[:count, :count] += loose.T @ (loose / give[~tight][:, None])
         M[n:first, :count], M[:count, n:first] = rows.E, -rows.E.T
+        # tight ones keep their multipliers,
         M[first:second, :count], M[:count, first:second] = A, -A.T
         M[range(first, second), range(first, second)] = give[tight]
         y = second + np.arange(cones)[:, None]
+        # and each cone has y = q^T dx.
         M[y, point.cones], M[point.cones, y], M[y, y] = q, q, -1.0
         if not np.isfinite(M).all():
             return None
@@ -363,6 +383,7 @@ class _System(NamedTuple):
         sides[:count] += A[loose].T @ (row[loose] / give[loose])
         sides = np.concatenate([sides, equal, row[tight], np.zeros(len(cones))])
         solution = lu_solve(self.factor, sides, check_finite=False)
+        # One refinement: near the end the factor has lost half of its digits.
         solution += lu_solve(self.factor, sides - self.matrix @ solution, check_finite=False)
         ends = np.cumsum([n, len(equal), int(tight.sum())])
         x, free, multipliers, y = np.split(solution, ends)
@@ -402,11 +423,12 @@ class _Scaling(NamedTuple):
     @staticmethod
     def of(x: FloatArray, z: FloatArray) -> _Scaling | None:
         """The map of these points; ``None`` where one is on the boundary but for rounding."""
-        x_size, z_size = _square(x), _square(z)
+        x_size, z_size = _cone_squares(x), _cone_squares(z)
         if not (x_size.min() > 0.0 and z_size.min() > 0.0):
             return None
         x_size, z_size = np.sqrt(x_size), np.sqrt(z_size)
         x, z = x / x_size[:, None], z / z_size[:, None]
+        # The Nesterov-Todd point of x and z, both brought to x^T J x = 1.
         middle = (x + _mirrored(z)) / np.sqrt(2.0 + 2.0 * _products(x, z))[:, None]
         v = middle.copy()
         v[:, 0] += 1.0
@@ -431,11 +453,12 @@ class _Scaling(NamedTuple):
         """``r`` of ``dz = r - S^{-2} dx`` with which the product becomes ``mu``, less that of the
         changes ``x`` and ``z``.
         """
-        short = -_jordan(self.both, self.both)
+        # mu e - both o both, less the product of the changes in the scaled coordinates.
+        short = -_jordan_product(self.both, self.both)
         short[:, 0] += mu
         if x is not None and z is not None:
-            short -= _jordan(self.back(x), self.forth(z))
-        return self.back(_divided(self.both, short))
+            short -= _jordan_product(self.back(x), self.forth(z))
+        return self.back(_jordan_quotient(self.both, short))
 
 
 def _sum_by_position(index: IntArray, values: FloatArray, n: int) -> FloatArray:
@@ -456,30 +479,30 @@ def _mirrored(a: FloatArray) -> FloatArray:
     return turned
 
 
-def _square(a: FloatArray) -> FloatArray:
+def _cone_squares(a: FloatArray) -> FloatArray:
     r""":math:`a^\top Ja`, which is positive inside the cone."""
     length = np.linalg.norm(a[:, 1:], axis=1)
     square: FloatArray = (a[:, 0] - length) * (a[:, 0] + length)
     return square
 
 
-def _jordan(a: FloatArray, b: FloatArray) -> FloatArray:
+def _jordan_product(a: FloatArray, b: FloatArray) -> FloatArray:
     """The product of the algebra of the cone."""
     product: FloatArray = a[:, :1] * b + b[:, :1] * a
     product[:, 0] = _products(a, b)
     return product
 
 
-def _divided(a: FloatArray, b: FloatArray) -> FloatArray:
+def _jordan_quotient(a: FloatArray, b: FloatArray) -> FloatArray:
     """The vector whose product with ``a`` is ``b``."""
-    square, along = _square(a), _products(a[:, 1:], b[:, 1:])
+    square, along = _cone_squares(a), _products(a[:, 1:], b[:, 1:])
     quotient = np.empty_like(b)
     quotient[:, 0] = (a[:, 0] * b[:, 0] - along) / square
     quotient[:, 1:] = (b[:, 1:] - quotient[:, :1] * a[:, 1:]) / a[:, :1]
     return quotient
 
 
-def _reach(a: FloatArray, by: FloatArray) -> float:
+def _reach_of_numbers(a: FloatArray, by: FloatArray) -> float:
     """The largest multiple of a change that keeps numbers from becoming negative."""
     falls = by < 0.0
     return float((-a[falls] / by[falls]).min(initial=math.inf))
@@ -490,7 +513,7 @@ def _cone_reach(a: FloatArray, by: FloatArray) -> float:
     of a quadratic function that is positive at zero.
     """
     # the function is size + 2 along t + square t^2
-    square, size = _products(by, _mirrored(by)), _square(a)
+    square, size = _products(by, _mirrored(by)), _cone_squares(a)
     along = _products(a, _mirrored(by))
     root = np.sqrt(np.maximum(along * along - square * size, 0.0))
     has_end = (along * along >= square * size) & (root > along)

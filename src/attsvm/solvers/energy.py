@@ -17,8 +17,6 @@ from attsvm.native import address, library
 from attsvm.norms import Norm
 from attsvm.norms.lifts import Entrywise, Lifted, RowLengths, SingularValues
 
-_LIFTS = {Entrywise: 0, SingularValues: 1, RowLengths: 2}  # numbers of the compiled core
-_SECANTS = 100  # halvings of the bracket would end sooner
 _ROUNDING = 1e-15  # of the threshold of a proximal map
 
 
@@ -31,10 +29,13 @@ class EnergyOptions:
             norm.
         easy_exponents: least and largest exponent of entries whose iterations need few columns of
             extrapolation; beyond them programmes are almost linear.
+        secants: to the threshold of the half square's proximal map, at most; halvings of the
+            bracket would end sooner.
     """
 
     largest_power: float = 6.0
     easy_exponents: tuple[float, float] = (1.05, 6.0)
+    secants: int = 100
 
 
 ENERGY = EnergyOptions()
@@ -51,13 +52,15 @@ class Energy:
     """
 
     def __init__(self, norm: Norm, soft: bool, options: EnergyOptions = ENERGY) -> None:
-        self.norm, self.soft = norm, soft
+        self.norm, self.soft, self._options = norm, soft, options
         self.gauge: native.GaugeFunction | None = None
         self._scratch: FloatArray | None = None
         least, largest = options.easy_exponents
         self.is_easy = not isinstance(norm, Entrywise) or least <= norm.p <= largest
         if isinstance(norm, Lifted):
-            lift = next(number for kind, number in _LIFTS.items() if isinstance(norm, kind))
+            # The compiled core numbers the lifts.
+            lifts = {Entrywise: 0, SingularValues: 1, RowLengths: 2}
+            lift = next(number for kind, number in lifts.items() if isinstance(norm, kind))
             degree = 2.0 if soft else norm.p if norm.p <= options.largest_power else 1.0
             self.gauge = native.GaugeFunction(lift, norm.p, degree)
 
@@ -75,6 +78,7 @@ class Energy:
             self._scratch_address(X),
             address(V, np.float64, *X.shape),
         )
+        # A matrix that is not finite has no proximal point.
         return V if size >= 0.0 else X
 
     def size(self, X: FloatArray, dual: bool = False) -> float:
@@ -97,10 +101,11 @@ class Energy:
         """The proximal point of ``t`` times the half square: that of the norm with the threshold
         ``s`` at which ``s = t * ||V||``, by secants inside a bracket.
         """
+        # The norm falls with the threshold, so this bracket holds it.
         low, high = 0.0, t * float(self.norm.value(X))
         below, above = -high, high - t * float(self.norm.value(self.norm.prox(X, high)))
         V = X
-        for _ in range(_SECANTS):
+        for _ in range(self._options.secants):
             if not high - low > _ROUNDING * high:
                 break
             s = (low * above - high * below) / (above - below)

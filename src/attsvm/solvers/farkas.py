@@ -167,6 +167,7 @@ def _scale_rows(
     nonzero = mantissa != 0.0
     power -= power[nonzero].max(initial=-10000) if nonzero.any() else 0
     rhs = np.ldexp(mantissa, np.clip(power, -2000, 0))
+    # Rows with next to no multiplier cost exact arithmetic many digits.
     counts = np.abs(scaled_dual) >= options.left_out
     if not counts.any() or not np.isfinite(D).all() or not np.isfinite(Z).all():
         return None
@@ -193,6 +194,7 @@ def _scale_to_one(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     exponents = np.zeros(len(rows), dtype=np.int64)
     if rows.shape[1] == 0:
         return rows, exponents
+    # Rows at size one take columns away from it, so both have two turns.
     for _ in range(2):
         of_columns = np.frexp(np.abs(rows).max(axis=0))[1]
         rows = np.ldexp(rows, -of_columns)

@@ -40,7 +40,7 @@ from attsvm.solvers.active_set import active_set, pivot_or_active_set
 from attsvm.solvers.ascent import ASCENT, AscentOptions, BlockAscent
 from attsvm.solvers.hinges import smoothed
 from attsvm.solvers.outcomes import (
-    HOPELESS,
+    STATUS,
     Request,
     certified_solution,
     infeasible_solution,
@@ -50,12 +50,6 @@ from attsvm.solvers.pivoting import PIVOTING, PivotOptions, pivot
 from attsvm.solvers.programme import DualPoint, Programme, empty_rows, equilibrate
 from attsvm.solvers.proofs import Certificate, certify_hard, certify_soft
 from attsvm.solvers.solution import MarginSolution
-
-_POLISHED = 1e-13  # the error that is aimed at whatever the tolerance: it costs little more
-_IDLE = 1e-12  # share of the largest multiplier of a contradiction that is rounding
-# A row whose scaled right-hand side is below 2^-16 of its own is so large that the rounding of the
-# weights hides its margin: it is asked for a little more.
-_TINY_FACTOR, _RAISED = -16, 1e-13
 
 
 @dataclass(frozen=True)
@@ -79,6 +73,11 @@ class FrobeniusOptions:
             factorisation.
         looser: errors of weights that are rounded together in integers, in units of the tolerance;
             untuned.
+        polished: error that is aimed at whatever the tolerance: it costs little more.
+        idle: share of the largest multiplier of a contradiction below which one is rounding.
+        tiny_factor: exponent of a row's scaled right-hand side over its own, below which the
+            rounding of the weights hides its margin, and
+        raised: what such a row is asked for in addition.
         pivoting: limits of pivoting.
         ascent: of block ascent.
     """
@@ -96,6 +95,10 @@ class FrobeniusOptions:
     nearer: float = 0.03
     streaming_cost: float = 4.0
     looser: tuple[float, ...] = (1.0, 1e2, 1e4)
+    polished: float = 1e-13
+    idle: float = 1e-12
+    tiny_factor: int = -16
+    raised: float = 1e-13
     pivoting: PivotOptions = PIVOTING
     ascent: AscentOptions = ASCENT
 
@@ -120,10 +123,10 @@ def solve(
             dual[np.flatnonzero(impossible)[0]] = 1.0
             return infeasible_solution(margins, dual, request, "inspection", 0)
     with np.errstate(over="ignore"):  # what leaves float64 on the way is certified all the same
-        return _Search(margins, norm, request, options).run()
+        return _FrobeniusSolve(margins, norm, request, options).run()
 
 
-class _Search:
+class _FrobeniusSolve:
     """One solve: the stages, the best certificate so far, and the clock.
 
     Attributes:
@@ -140,7 +143,7 @@ class _Search:
     ) -> None:
         self.margins, self.norm, self.request, self.options = margins, norm, request, options
         self.equilibrated = equilibrate(margins, request.slack, request.opposite)
-        self.programme = _raise_tiny_rows(self.equilibrated)
+        self.programme = _raise_tiny_rows(self.equilibrated, options)
         self.best: Certificate | None = None
         self.solver = ""
         self.settled = False
@@ -173,7 +176,7 @@ class _Search:
         proved = self._solve_in_integers(ascent.epochs)
         if proved is not None:
             return proved
-        if verdict is not None and (self.best is None or self.best.error > HOPELESS):
+        if verdict is not None and (self.best is None or self.best.error > STATUS.hopeless):
             return verdict
         # 6. Nothing is left but to ascend.
         if verdict is None and not self._is_done():
@@ -311,6 +314,7 @@ class _Search:
         p = self.programme
         if p.hard or p.opposite is not None:
             return False
+        # One width after the other, until the rows that it frees make the exact system.
         for smoothed_dual in smoothed(p, dual, self.request.deadline):
             if self._free_rows(smoothed_dual) <= p.dof:
                 self._pivot(smoothed_dual, "smoothed hinges + pivoting")
@@ -330,7 +334,9 @@ class _Search:
         p = self.programme
         if not point.contradiction:
             return None
-        dual = p.cancelled(np.where(point.dual > _IDLE * point.dual.max(), point.dual, 0.0))
+        dual = p.cancelled(
+            np.where(point.dual > self.options.idle * point.dual.max(), point.dual, 0.0)
+        )
         if not dual.any():
             return None  # rows that cancel to nothing contradict nobody
         return infeasible_solution(
@@ -356,14 +362,16 @@ class _Search:
         if not p.hard or p.opposite is not None:
             return None
         for looser in self.options.looser:
-            if self._is_within_tolerance() or self._is_late():
-                break
             share = looser * self.request.tol
+            has_reached = self.best is not None and self.best.error <= share
+            if self._is_within_tolerance() or has_reached or self._is_late():
+                break
+            # No weights in float64 are nearer than their own rounding.
+            if share < float(np.finfo(np.float64).eps):
+                continue
             W = integers.round_weights(p, point, share, self.request.deadline)
             if W is not None:
                 self._consider(point.dual, "integers", W, settled=True)
-            if self.best is not None and self.best.error <= share:
-                break
         return None
 
     def _consider(
@@ -397,8 +405,8 @@ class _Search:
         """
         if self.best is None:
             return False
-        enough = self.settled or self.request.rough
-        return self.best.error <= (self.request.tol if enough else min(self.request.tol, _POLISHED))
+        tol, enough = self.request.tol, self.settled or self.request.rough
+        return self.best.error <= (tol if enough else min(tol, self.options.polished))
 
     def _is_within_tolerance(self) -> bool:
         return self.best is not None and self.best.error <= self.request.tol
@@ -407,14 +415,14 @@ class _Search:
         return self.request.late
 
 
-def _raise_tiny_rows(p: Programme) -> Programme:
+def _raise_tiny_rows(p: Programme, options: FrobeniusOptions) -> Programme:
     """The programme with a little more asked of rows so much larger than others that the rounding
     of weights hides their margins.
     """
     # b = 2^rhs_exponent * (the caller's right-hand side), and dual_exponent = row exponent +
     # weight_exponent
     rhs_exponent = p.dual_exponent - 2 * p.weight_exponent
-    tiny = rhs_exponent < _TINY_FACTOR
+    tiny = rhs_exponent < options.tiny_factor
     if not p.hard or p.opposite is not None or not tiny.any():
         return p
-    return replace(p, b=p.b + _RAISED * tiny)
+    return replace(p, b=p.b + options.raised * tiny)

@@ -20,7 +20,7 @@ from attsvm.norms import Frobenius, Lp, MaxRow, Norm, Rows, as_norm
 from attsvm.solvers import equalities, frobenius, polyhedral, rows
 from attsvm.solvers.batch import SolutionBatch, solve_all, solve_with_executor
 from attsvm.solvers.outcomes import Request, Solver, out_of_range_solution, restore_scale
-from attsvm.solvers.scaling import OutOfRangeError, check_finite, scaled
+from attsvm.solvers.scaling import OutOfRangeError, refuse_infinite, scaled
 from attsvm.solvers.solution import MarginSolution
 from attsvm.solvers.starts import Start, start_from
 from attsvm.solvers.threads import threads_that_pay
@@ -110,7 +110,7 @@ def max_margin(
                 or (margins.equality is None and (margins.rhs > 0.0).all())
             )
         ):
-            check_finite(margins)
+            refuse_infinite(margins)
             source, request = (
                 rows.RowsInMemory(margins, norm),
                 Request(tol, slack, None, max_seconds),

@@ -30,7 +30,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
     assert slack is not None
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
-    if not interior.fits(margins.m, math.prod(margins.shape)):
+    if not interior.fits_interior(margins.m, math.prod(margins.shape)):
         return splitting.solve(margins, norm, request)
     best: Certificate | None = None
 
@@ -42,8 +42,10 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
             best = certificate
         return certificate.gap
 
+    # Soft margins take no equalities.
     no_equality = np.zeros(margins.m, dtype=np.bool_)
     even, iterations = evened(margins), 0
+    # Most end with the first start; the others cost a solve.
     for start in _starts(margins, norm, even, request):
         method = InteriorPoints(even, norm.p != 1.0, request, no_equality, consider, start=start)
         method.run()
@@ -56,6 +58,7 @@ def solve(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
             certified_solution(margins, best, request, SOLVER, iterations), geometry=norm
         )
         solution = replace(solution, unique=unique_weights(solution, norm.p))
+        # Splitting does no better where features have different units.
         if solution.status == "optimal" or request.late or even.uneven:
             return solution
     by_splitting = splitting.solve(margins, norm, request)

@@ -63,6 +63,7 @@ def smoothed(
     W = p.adjoint(dual)
     widths = options.first_width * options.narrowing ** -np.arange(float(options.widths))
     for width in widths.tolist():
+        # A narrower corner is steeper: multipliers reach their caps at its end.
         steepness, pieces_before, length = p.cap / width, np.zeros(p.m), 0.0
         for _ in range(options.steps):
             # 1. Pieces: 0 below the corner, 1 in it, 2 above.
@@ -70,6 +71,7 @@ def smoothed(
             pieces = np.sign(lam) + (lam >= p.cap)
             corner = np.flatnonzero(pieces == 1.0)
             # 2. No change of sides, or few in a wide corner.
+            # In a wide corner no single row matters, and the next width finds them anew.
             may_change = options.changing * len(corner) if len(corner) > 2 * p.dof else 0.0
             if length == 1.0 and np.count_nonzero(pieces != pieces_before) <= may_change:
                 break
@@ -98,6 +100,7 @@ def _newton_step(
 
     if len(rows) == 0:
         return -gradient
+    # The smaller of both systems.
     by_rows = len(rows) < p.dof
     if min(len(rows), p.dof) > options.equations:
         return None
@@ -115,6 +118,7 @@ def _newton_step(
                 multipliers = np.zeros(p.m)
                 multipliers[rows] = cho_solve(cho_factor(G, lower=True), along)
                 return p.adjoint(multipliers) - gradient
+            # Else the Hessian in the entries of the weights.
             A = explicit_rows(p, rows) * np.sqrt(steepness)[:, None]
             H = A.T @ A
             H[np.diag_indices(p.dof)] += 1.0
@@ -143,4 +147,5 @@ def _step_length(
     for _ in range(options.halvings):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if slope(middle) <= 0.0 else (low, middle)
+    # A step of zero would be none; and below the root the objective still falls.
     return high if low == 0.0 else low

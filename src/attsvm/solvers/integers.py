@@ -26,8 +26,6 @@ from attsvm.datasets.attention_data import BoolArray, FloatArray
 from attsvm.solvers import lattice
 from attsvm.solvers.programme import DualPoint, Programme
 
-_HEADROOM = 16  # bits of the largest entries of the lattice beyond what rounding may take
-
 
 @dataclass(frozen=True)
 class IntegerOptions:
@@ -37,6 +35,7 @@ class IntegerOptions:
     work: float = 2e8  # products of all steps times bits of their factors: half a second at most
     weights: int = 16  # entries of weights that are rounded together, at most; untuned
     bits: int = 52  # of these
+    headroom: int = 16  # bits of large entries beyond what rounding may take; untuned
     negligible: float = 2.0**-20  # entries below this share of the largest may as well be zero
 
 
@@ -63,6 +62,7 @@ def solve_in_integers(
     (D, D_power), (Z, Z_power) = to_integers(p.D[rows]), to_integers(p.Z)
     b, b_power = to_integers(p.b[rows])
     Z, power = Z[p.sequence[rows]], b_power - 2 * (D_power + Z_power)
+    # The Gram matrix of outer products is the product of theirs, entry by entry.
     G = (D @ D.T) * (Z @ Z.T)
     caps = [
         _shift_fraction(Fraction(cap), -power) if cap < math.inf else None
@@ -83,6 +83,7 @@ def solve_in_integers(
         W = to_floats((D * numerators[:, None]).T @ Z, denominator, power + D_power + Z_power)
     except OverflowError:
         return None
+    # A negative multiplier belongs to the opposite row.
     negative = np.flatnonzero(dual < 0.0)
     dual[opposite[negative]], dual[negative] = -dual[negative], 0.0
     return DualPoint(dual, W, not contradiction, contradiction)
@@ -115,6 +116,7 @@ def round_weights(
     top = float(np.abs(W).max())
     exponent = np.frexp(np.maximum(np.abs(W), options.negligible * top))[1] - options.bits
     lowest = int(exponent.min())
+    # Entries in common units, so that a margin is one integer sum.
     unit_of_entry = np.array([1 << int(e) - lowest for e in exponent], dtype=object)
     start = np.array([int(x) for x in np.rint(np.ldexp(W, -exponent))], dtype=object)
     # 2. What is missed.
@@ -129,11 +131,12 @@ def round_weights(
     missed = [math.floor(x) - int(y) for x, y in zip(sides, moves @ start, strict=True)]
     # 3. Lattice.
     bits = [
-        _HEADROOM - (math.floor(side * Fraction(0.25 * share)) or 1).bit_length() for side in sides
+        options.headroom - (math.floor(side * Fraction(0.25 * share)) or 1).bit_length()
+        for side in sides
     ]
     shift = max(0, -min(bits))
     scale = np.array([1 << count + shift for count in bits], dtype=object)
-    along = Fraction(1 << _HEADROOM + shift) / Fraction(0.25 * math.sqrt(share) * top)
+    along = Fraction(1 << options.headroom + shift) / Fraction(0.25 * math.sqrt(share) * top)
     across = np.diag([math.ceil(along * Fraction(2) ** int(e)) for e in exponent])
     basis = np.concatenate([(moves * scale[:, None]).T, across.astype(object)], axis=1)
     target = np.concatenate([np.array(missed, dtype=object) * scale, np.zeros(p.dof, object)])
@@ -182,6 +185,7 @@ class _IntegerActiveSet:
             shortfall = self._b * self.denominator - self._G @ self.numerators
             missed = np.where(self._capped, -shortfall, shortfall)
             missed = np.where(self._signed, np.abs(shortfall), missed)
+            # Free rows are tight by construction, and rows of zeros cannot be helped.
             missed[self._free] = 0
             missed[np.diag(self._G) == 0] = 0
             row = int(np.argmax(missed))
@@ -223,6 +227,7 @@ class _IntegerActiveSet:
         numerators = self.numerators * length.denominator
         numerators = numerators + direction * (length.numerator * self.denominator)
         denominator = self.denominator * length.denominator
+        # Without common factors numbers stay as short as they can.
         common = math.gcd(denominator, *numerators.tolist())
         self.numerators, self.denominator = numerators // common, denominator // common
         if end == -1:

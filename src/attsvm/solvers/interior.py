@@ -33,7 +33,6 @@ SOLVER = "interior points"
 
 _EPS = float(np.finfo(np.float64).eps)
 _RANK = 1e-14  # share of the largest singular value that is rounding
-_REFINEMENTS = 3  # of the exact system, which none needs more of
 
 _SaddleSolver = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
@@ -50,6 +49,7 @@ class InteriorOptions:
         careful: equations up to which systems are solved by orthogonal factors, which keep the
             digits of small rows beside large ones.
         vertex_equations: equations of the exact system, at most: it takes singular values.
+        refinements: of the exact system, which none needs more of.
         ridge: of equalities in the systems of a step, as a share of what inequalities have.
         iterations: at most; thirty are usual.
         patience: iterations without half the gap that end it.
@@ -71,6 +71,7 @@ class InteriorOptions:
     equations: int = 1600
     careful: int = 160
     vertex_equations: int = 400
+    refinements: int = 3
     ridge: float = 1e-12
     iterations: int = 200
     patience: int = 15
@@ -88,12 +89,12 @@ class InteriorOptions:
 INTERIOR = InteriorOptions()
 
 
-def fits(rows: int, entries: int, options: InteriorOptions = INTERIOR) -> bool:
+def fits_interior(rows: int, entries: int, options: InteriorOptions = INTERIOR) -> bool:
     """Whether a programme of so many rows and entries of the weights is small enough."""
     return rows * entries <= options.entries and min(rows, entries) <= options.equations
 
 
-class _Point(NamedTuple):
+class _InteriorPoint(NamedTuple):
     """A point inside all bounds.
 
     Attributes:
@@ -129,10 +130,10 @@ class _Point(NamedTuple):
         """The mean of these products."""
         return float(np.mean(np.concatenate([a * b for a, b in self.pairs(unequal)])))
 
-    def plus(self, direction: _Point, share: float) -> _Point:
+    def plus(self, direction: _InteriorPoint, share: float) -> _InteriorPoint:
         """The point a share of the way along a direction."""
         pairs: Any = zip(self, direction, strict=True)
-        return _Point(*(a + share * d for a, d in pairs))
+        return _InteriorPoint(*(a + share * d for a, d in pairs))
 
 
 class InteriorPoints:
@@ -234,12 +235,12 @@ class InteriorPoints:
         if self.even.uneven and self.error > tol:
             self._add_digits(point.w, point.lam, np.zeros(len(self.b), dtype=np.bool_))
 
-    def _missing(self, at: _Point) -> FloatArray:
+    def _missing(self, at: _InteriorPoint) -> FloatArray:
         """``(m,)``: what rows miss to their right-hand sides, slacks included."""
         missing = self.b - self.A @ at.w + at.s
         return missing - at.xi if self.soft else missing
 
-    def _begin(self) -> _Point:
+    def _begin(self) -> _InteriorPoint:
         """The point to begin with, its products of one size: hard margins at twice the weights that
         are known to meet them, soft ones at a norm that is of the size of the solution's, that of
         all multipliers at their bound, or what the rows together ask for at least.
@@ -247,17 +248,23 @@ class InteriorPoints:
         A, g, b, C = self.A, self.g, self.b, self.C
         w, s = np.zeros(len(g)), np.full(len(b), max(float(b.max()), 1.0))
         if self.start is not None:
+            # Twice weights that meet the margins meet them with room.
             w = 2.0 * self.start
             s = np.maximum(A @ w - b, 0.1 * float(b.max()))
             t = 2.0 * self._size(w)
         else:
+            # By Hoelder's inequality, no weights are shorter than b^T 1 over the dual norm of A^T
+            # 1.
             sum_of_rows = (b > 0.0).astype(float) @ A
             least = float(b[b > 0.0].sum()) / max(self._dual_size(sum_of_rows), 1e-300)
             t = min(least, self._dual_size(C @ A))
         t = t if 0.0 < t < np.inf else 1.0
         s[self.is_equality] = 0.0
+        # At the solution b^T lam is the square of the norm.
         lam = np.where(self.is_equality, 0.0, np.minimum(0.5 * C, t * t / float(np.abs(b).sum())))
+        # Empty without a penalty.
         zeta = (C - lam)[: len(b) * self.soft]
+        # Products of one size are what the path is made of.
         mu = float(np.mean(lam * s)) or 1.0
         lam[~self.is_equality] = np.minimum(mu / s[~self.is_equality], 0.5 * C[~self.is_equality])
         if self.box:
@@ -271,7 +278,7 @@ class InteriorPoints:
         xi = mu / zeta
         if self.soft and self.start is not None:
             xi = np.maximum(b - A @ w, 0.1 * float(b.max()))
-        return _Point(w, u, v, zu, zv, s, lam, xi, zeta, t)
+        return _InteriorPoint(w, u, v, zu, zv, s, lam, xi, zeta, t)
 
     def _size(self, w: FloatArray) -> float:
         """The norm."""
@@ -283,7 +290,7 @@ class InteriorPoints:
         sizes = np.abs(x) / self.g
         return float(sizes.sum() if self.box else sizes.max())
 
-    def _step(self, at: _Point) -> _Point | None:
+    def _step(self, at: _InteriorPoint) -> _InteriorPoint | None:
         """The next point by one predictor and corrector; ``None`` where the matrix has no factor.
 
         1. Eliminate all unknowns but weights, multipliers and the norm, and factorise.
@@ -297,6 +304,7 @@ class InteriorPoints:
         x = at.lam @ A
         alpha, beta = at.zu / at.u, at.zv / at.v
         if self.box:
+            # In linf u and v move by h dt -+ dw, in l1 their difference moves by dw.
             inverse, sign = alpha + beta, -1.0
         else:
             inverse, sign = 1.0 / (1.0 / alpha + 1.0 / beta), 1.0
@@ -305,17 +313,20 @@ class InteriorPoints:
         dual_residual = self.C - at.lam - at.zeta if self.soft else at.zeta
         if self.soft:
             E = E + at.xi / at.zeta
+        # Equalities have no slack to give way, and may depend on each other.
         E[self.is_equality] = self.options.ridge * float(np.mean(E)) + 1e-300
         saddle = self._saddle(inverse, E)
         if saddle is None:
             return None
         h, mu = 1.0 / g, at.mean(unequal)
+        # The prediction takes all products to zero; the correction replaces this list.
         products = [-a * b for a, b in at.pairs(unequal)]
-        direction: _Point | None = None
+        direction: _InteriorPoint | None = None
         share = 1.0
         for is_corrector in (False, True):
             # 2. and 3. The right-hand sides of the rows, of the entries and of the norm.
             ru, rv, rs, rx = products
+            # Slacks, and what soft rows miss, leave the equation of their row.
             p = missing.copy()
             p[unequal] += rs / at.lam[unequal]
             if self.soft:
@@ -355,15 +366,16 @@ class InteriorPoints:
             ds[unequal] = (rs - at.s[unequal] * dlam[unequal]) / at.lam[unequal]
             dzeta = dual_residual - dlam if self.soft else at.zeta
             dxi = (rx - at.xi * dzeta) / at.zeta
-            direction = _Point(dw, du, dv, dzu, dzv, ds, dlam, dxi, dzeta, dt)
+            direction = _InteriorPoint(dw, du, dv, dzu, dzv, ds, dlam, dxi, dzeta, dt)
             share = min(  # the norm is in both, so both take the same step
-                _reach(a, da)
+                _step_within(a, da)
                 for pair, change in zip(at.pairs(unequal), direction.pairs(unequal), strict=True)
                 for a, da in zip(pair, change, strict=True)
             )
             if not np.isfinite(dt) or is_corrector:
                 break
             mean_ahead = at.plus(direction, share).mean(unequal)
+            # Mehrotra's rule: what the prediction reaches, to the third power.
             target = mu * max(mean_ahead / mu, 0.0) ** 3
             products = [
                 target - a * b - da * db
@@ -377,6 +389,7 @@ class InteriorPoints:
         # 4. The step.
         following = at.plus(direction, min(1.0, self.options.boundary * share))
         if not self.box:
+            # Rounding would let w and u - v drift apart.
             following = following._replace(w=following.u - following.v)
         return following
 
@@ -392,9 +405,10 @@ class InteriorPoints:
             return None
         if m + k <= self.options.careful:
             # each unknown by least squares of its own, so that neither is a small difference
+            # |root dw|^2 + |A dw|^2 / E, and its mirror image in the multipliers.
             root, rest = np.sqrt(inverse), np.sqrt(E)
-            rows = _least_squares(np.vstack([A.T / root[:, None], np.diag(rest)]))
-            entries = _least_squares(np.vstack([A / rest[:, None], np.diag(root)]))
+            rows = _orthogonal_solver(np.vstack([A.T / root[:, None], np.diag(rest)]))
+            entries = _orthogonal_solver(np.vstack([A / rest[:, None], np.diag(root)]))
             if rows is None or entries is None:
                 return None
 
@@ -405,6 +419,8 @@ class InteriorPoints:
             return careful
         try:
             if m <= k:
+                # The smaller of both Schur complements; one refinement each returns the digits it
+                # loses.
                 factor = cho_factor((A / inverse) @ A.T + np.diag(E), check_finite=False)
 
                 def by_rows(q: FloatArray, p: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -426,7 +442,7 @@ class InteriorPoints:
         except LinAlgError:
             return None
 
-    def _solve_exactly(self, at: _Point) -> None:
+    def _solve_exactly(self, at: _InteriorPoint) -> None:
         """Consider the solution of the rows and entries that the point says: of rows between their
         bounds the margin is met, and of entries that move the reduced cost is zero.
 
@@ -438,6 +454,7 @@ class InteriorPoints:
         A, g, C = self.A, self.g, self.C
         # 1. The guess.
         if self.box:
+            # In units of the norm: an entry moves where it is off both of its bounds.
             is_moving = np.minimum(at.u, at.v) * g * at.t > np.maximum(at.zu, at.zv) / g
         else:
             is_moving = np.maximum(at.u, at.v) * g * g > np.minimum(at.zu, at.zv)
@@ -447,6 +464,7 @@ class InteriorPoints:
             is_capped = (at.lam > 0.5 * C) & (at.xi / largest > at.zeta / np.minimum(C, most))
             most = np.minimum(C, most)
         is_tight = self.is_equality | (~is_capped & (at.lam / most > at.s / largest))
+        # The same rows and entries have the same solution.
         guess = is_moving.tobytes() + is_capped.tobytes() + is_tight.tobytes()
         if guess in self._tried:
             return
@@ -464,23 +482,29 @@ class InteriorPoints:
         S = np.zeros((size, size))
         r = np.zeros(size)
         rows, count, m = A[tight], len(tight), len(moving)  # column m is the norm
+        # Tight rows meet their right-hand sides;
         S[:count, :m], S[:count, m] = rows[:, moving], rows @ fixed_w
         r[:count] = self.b[tight]
+        # entries that move have no reduced cost;
         S[count:-1, m + 1 :], S[count:-1, m] = rows[:, moving].T, -cost
         r[count:-1] = -pulled[moving]
         if self.box:
+            # and t is the dual norm of what multipliers pull,
             S[-1, m], S[-1, m + 1 :], r[-1] = 1.0, -(rows @ fixed_w), float(pulled @ fixed_w)
         else:
+            # or the norm of the weights.
             S[-1, m], S[-1, :m] = 1.0, -cost
         # 3. Its solution.
+        # Small rows must count in the singular values as large ones do.
         scale = np.abs(S).max(axis=1)
         scale[scale == 0.0] = 1.0
         S, r = S / scale[:, None], r / scale
         columns = np.abs(S).max(axis=0)
         columns[columns == 0.0] = 1.0
         inverse = np.linalg.pinv(S / columns, rcond=_RANK)
+        # From the point on: where solutions are many, the least change of it is the one.
         y = np.concatenate([at.w[moving], [at.t], at.lam[tight]])
-        for _ in range(_REFINEMENTS):
+        for _ in range(self.options.refinements):
             y = y + (inverse @ (r - S @ y)) / columns
         # 4. Certify.
         w = fixed_w * y[m]
@@ -555,6 +579,7 @@ class InteriorPoints:
         """Have a point certified; remember the shortest weights that meet hard margins."""
         if not self.soft and np.isfinite(w).all():
             positive = self.b > 0.0
+            # Scaled to its margins a point has a norm that second attempts can rely on.
             ratio = float(((self.A @ w)[positive] / self.b[positive]).min())
             sizes = self.cost * np.abs(w)
             norm = float(sizes.max() if self.box else sizes.sum()) / ratio if ratio > 0.0 else 0.0
@@ -566,7 +591,7 @@ class InteriorPoints:
             self.error = min(self.error, self.consider(W, dual))
 
 
-def _least_squares(M: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
+def _orthogonal_solver(M: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
     """A function that solves least squares by orthogonal factors, of rows in falling order and
     columns that are exchanged: small rows keep their digits beside large ones (A. J. Cox and N. J.
     Higham, *Stability of Householder QR factorization for weighted least squares problems*, 1998).
@@ -574,6 +599,7 @@ def _least_squares(M: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
     """
     from scipy.linalg import qr, solve_triangular
 
+    # Large rows first: else their rounding would cover the small ones.
     order = np.argsort(-np.abs(M).max(axis=1), kind="stable")
     Q, R, columns = qr(M[order], mode="economic", pivoting=True, check_finite=False)
     if not (np.diag(R) != 0.0).all():
@@ -587,6 +613,6 @@ def _least_squares(M: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
     return solve
 
 
-def _reach(numbers: FloatArray, change: FloatArray) -> float:
+def _step_within(numbers: FloatArray, change: FloatArray) -> float:
     """The step, at most 1, that leaves positive numbers positive."""
     return 1.0 / max(float((-change / numbers).max(initial=0.0)), 1.0)

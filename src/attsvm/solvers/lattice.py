@@ -62,6 +62,7 @@ def nearest_combination(
     highest = int(heavy.max(initial=0))
     stage = int(heavy.min(initial=0)) + options.stage_bits
     while True:
+        # Lighter coordinates count as they are; heavy ones up to this stage.
         weight = np.minimum(stage - heavy, 0)
         reduced = _reduce(combinations @ basis, combinations, weight, deadline, options)
         if reduced is None:
@@ -128,6 +129,7 @@ def _reduce(
             changed = False
             for j in range(i - 1, -1, -1):
                 times = int(np.rint(shares[j] / np.sqrt(squares[j])))
+                # Exact on integers; the shares follow in floating point.
                 if times:
                     vectors[i] -= times * vectors[j]
                     combinations[i] -= times * combinations[j]
@@ -138,6 +140,7 @@ def _reduce(
             floats[i] = _to_floats(vectors[i], weight)
         # 2. Exchange, or go on.
         if i > 0 and squares[i] + shares[i - 1] ** 2 < options.lovasz * squares[i - 1]:
+            # Exchanges are what the time goes into.
             if time.monotonic() > deadline:
                 return None
             for array in (vectors, combinations, floats):
@@ -153,6 +156,7 @@ def _round_coordinates(vectors: Any, target: Any) -> Any:
     rounded, the last first, along the orthogonal parts of the vectors.
     """
     weight = np.zeros(vectors.shape[1], dtype=np.int64)
+    # Reduced vectors are nearly orthogonal, so float64 tells their shares.
     Q, R = np.linalg.qr(_to_floats(vectors, weight).T)
     coordinates = np.zeros(len(vectors), dtype=object)
     rest = target.copy()

@@ -12,8 +12,6 @@ from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.margins import Margins
 from attsvm.solvers.proofs import farkas_residual
 
-_NAMED = 3  # demands that a message spells out: more do not fit one line
-
 _VERDICT_OF_KIND = {
     "selection": "no weights select",
     "set": "no weights select",
@@ -98,7 +96,8 @@ def describe_conflict(margins: Margins, dual: FloatArray) -> str:
     if len(rows) == 1:
         return _describe_zero_row(margins, int(rows[0]))
     demands = _describe_demands(margins, rows)
-    unnamed = len(demands) - _NAMED
+    named = demands[:3]  # more do not fit one line
+    unnamed = len(demands) - len(named)
     owner = _OWNER_OF_KIND.get(margins.kind, "sequence")
     others = (
         f"those of {unnamed} more {owner}{'s' if unnamed > 1 else ''}"
@@ -106,7 +105,6 @@ def describe_conflict(margins: Margins, dual: FloatArray) -> str:
         else f"{unnamed} more"
     )
     more = f" and {others}" if unnamed > 0 else ""
-    named = demands[:_NAMED]
     what = (
         ", ".join(named) if more or len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
     )

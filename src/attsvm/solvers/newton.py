@@ -53,7 +53,6 @@ from attsvm.solvers.singular_values import (
 
 _NOISE = 1e-15  # rounding of a margin, relative to the argument of the proximal map
 _ZERO = 1e-14  # share of a multiplier below which it is rounding
-_TINY = 1e-300  # for the smallest divisor
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class NewtonOptions:
 NEWTON = NewtonOptions()
 
 
-class _Point(NamedTuple):
+class _NewtonPoint(NamedTuple):
     """Multipliers with everything that follows from them.
 
     Attributes:
@@ -139,7 +138,7 @@ class _Point(NamedTuple):
 class _OuterStep(NamedTuple):
     """An outer step that ended: its last point, the weights around which it was, its ``sigma``."""
 
-    end: _Point
+    end: _NewtonPoint
     centre: FloatArray
     sigma: float
 
@@ -191,19 +190,23 @@ class AugmentedLagrangian:
         """
         options = self.options
         length = float(np.linalg.norm(self.dual))
+        # The proximal term of the multipliers is as strong as that of the weights, in their units.
         self._nu = (
             options.proximal * float(np.sum(self.W**2)) / (self.sigma * length * length)
             if length > 0.0
             else 1.0 / self.sigma
         )
+        # An upper bound of the diagonal of the Hessian scales the gradient to multipliers.
         self._scale = np.maximum(self.sigma * self.programme.diagonal, self._nu)
         # 1. The gradient.
         point, self._kind = self._point(self.dual), np.float32
         ahead, is_stationary, residual_before = self._point_ahead(point), False, np.inf
+        # A factor belongs to one sigma.
         if self._last is None or self._last.sigma != self.sigma:
             self._model = None
         for _ in range(options.newton_steps):
             # 2. The projected gradient, in units of margins.
+            # What a step in the scale of the Hessian moves is not stationary.
             pushed = np.maximum(point.dual - point.gradient / self._scale, 0.0)
             residual = float((np.abs(point.dual - pushed) * self._scale).max(initial=0.0))
             if residual <= tolerance + _NOISE * float(point.s[0]):
@@ -238,6 +241,7 @@ class AugmentedLagrangian:
             error_ratio: of the error after the last outer step to the one before it.
         """
         options = self.options
+        # The next step may move no margin by more than its own size.
         change = max(self._change_of_margins(), 1e-9)
         most = min(options.most_growth, max(options.largest_single / self.sigma, 1.0))
         growth = min(float(self.programme.b.max()) / change, most)
@@ -254,16 +258,16 @@ class AugmentedLagrangian:
         along = derivative(end.left, end.s, end.right, end.prox, end.W - centre)
         return float(np.abs(self.programme.values(along)).max(initial=0.0))
 
-    def _point(self, dual: FloatArray) -> _Point:
+    def _point(self, dual: FloatArray) -> _NewtonPoint:
         """The point of these multipliers."""
         p = self.programme
         left, s, right = svd(self.W + self.sigma * p.adjoint(dual))
         prox = proximal(s, self.sigma, self.spectral)
         W = (left * prox.values) @ right
         gradient = p.values(W) - p.b + self._nu * (dual - self.dual)
-        return _Point(dual, left, s, right, prox, W, gradient)
+        return _NewtonPoint(dual, left, s, right, prox, W, gradient)
 
-    def _point_ahead(self, point: _Point) -> _Point:
+    def _point_ahead(self, point: _NewtonPoint) -> _NewtonPoint:
         """The point from which the first Newton step is made: that to which the last outer step
         leads to first order, with the ``sigma`` of today; ``point`` where there was none, or rows
         are few.
@@ -271,6 +275,7 @@ class AugmentedLagrangian:
         if self._last is None or not self.has_many_rows(point.dual):
             return point
         p, (end, centre, sigma) = self.programme, self._last
+        # X~ = W + gamma (X - W) of the module's docstring, whose proximal point is W, too.
         growth, g = self.sigma / sigma, end.prox.values
         s = g + growth * (end.s - g)
         prox = proximal(s, self.sigma, self.spectral)
@@ -278,8 +283,8 @@ class AugmentedLagrangian:
         return end._replace(dual=point.dual, s=s, prox=prox, W=W, gradient=p.values(W) - p.b)
 
     def _newton_step(
-        self, point: _Point, ahead: _Point, residual: float, deadline: float
-    ) -> _Point | None:
+        self, point: _NewtonPoint, ahead: _NewtonPoint, residual: float, deadline: float
+    ) -> _NewtonPoint | None:
         """The next point: by the model that is there, or by one made ``ahead`` in 32 bits, or by
         one made at the point in 64 bits; ``None`` where none leads down, or is too large.
         """
@@ -288,6 +293,7 @@ class AugmentedLagrangian:
             return following
         options, near = self.options, 0.0
         if self.has_many_rows(point.dual):
+            # Rows that are close may join, which saves the systems in which they would one by one.
             near = min(residual, options.band * float(self.programme.b.max()))
         rows: IntArray = np.flatnonzero((point.dual > 0.0) | (ahead.gradient < near))
         if not time_for(cholesky_work(len(rows), sum(self.programme.shape)), deadline):
@@ -301,6 +307,7 @@ class AugmentedLagrangian:
             following = self._step_to_minimum(point, ahead.gradient)
             if following is not None:
                 return following
+        # Where 32 bits were tried they have failed, and the outer step goes on in 64.
         self._kind, self._model = np.float64, None
         rows = np.flatnonzero((point.dual > 0.0) | (point.gradient < 0.0))
         form = self._form(point, rows)
@@ -322,14 +329,14 @@ class AugmentedLagrangian:
             if ridge > options.most_ridge:
                 return self._search(point, rows, -point.gradient[rows] / self._scale[rows])
 
-    def _step_to_minimum(self, point: _Point, gradient: FloatArray) -> _Point | None:
+    def _step_to_minimum(self, point: _NewtonPoint, gradient: FloatArray) -> _NewtonPoint | None:
         """The point of a step to the least value of the model with this gradient."""
         assert self._model is not None
         rows = self._rows
         dual = self._model.minimise(gradient[rows], point.dual[rows])
         return None if dual is None else self._search(point, rows, dual - point.dual[rows])
 
-    def _form(self, point: _Point, rows: IntArray) -> FloatArray | None:
+    def _form(self, point: _NewtonPoint, rows: IntArray) -> FloatArray | None:
         """The upper triangle of the Newton matrix without its proximal term."""
         products = self._products_of_differences(rows, self._kind)
         form = curvature(
@@ -353,6 +360,7 @@ class AugmentedLagrangian:
         else ``None``.
         """
         p = self.programme
+        # Worth it where differences are the longer factor and most rows are in the model.
         if p.D.shape[1] <= p.Z.shape[1] or 2 * len(rows) < p.m or p.m**2 > LARGEST_MATRIX:
             return None
         if kind not in self._products:
@@ -360,7 +368,9 @@ class AugmentedLagrangian:
             self._products[kind] = D @ D.T
         return self._products[kind]
 
-    def _search(self, point: _Point, rows: IntArray, direction: FloatArray) -> _Point | None:
+    def _search(
+        self, point: _NewtonPoint, rows: IntArray, direction: FloatArray
+    ) -> _NewtonPoint | None:
         """The end of a step along the projection of the ray onto non-negative multipliers; ``None``
         where no step leads down.
 
@@ -370,13 +380,15 @@ class AugmentedLagrangian:
         if not np.isfinite(direction).all():
             return None
         options, dual = self.options, point.dual[rows]
+        # A nearly singular model sends multipliers far beyond any scale of theirs.
         longest = options.longest * (float(point.dual.max()) + 1.0 / self.sigma)
-        t = min(1.0, longest / max(float(np.abs(direction).max()), _TINY))
+        t = min(1.0, longest / max(float(np.abs(direction).max()), 1e-300))
         falling = (direction < 0.0) & (dual > 0.0)
         # the first multiplier reaches zero here
         block = float((dual[falling] / -direction[falling]).min(initial=np.inf))
         for _ in range(options.halvings):
             new_dual = np.zeros_like(point.dual)
+            # The path bends where a multiplier reaches zero.
             moved = dual + t * direction
             new_dual[rows] = np.where(moved > _ZERO * dual, moved, 0.0)
             change = new_dual - point.dual
@@ -386,12 +398,13 @@ class AugmentedLagrangian:
             end = self._point(new_dual)
             if float(end.gradient @ change) <= -options.climb * first_slope:
                 return end
+            # The kink of the path is tried once on the way, since the model holds up to there.
             shorter = t * (0.5 if t > 0.1 else 0.2)
             t = block if shorter < block < t else shorter
         return None
 
 
-def finish(
+def finish_by_newton(
     lagrangian: AugmentedLagrangian,
     error: Callable[[FloatArray, FloatArray], float],
     consider: Callable[[FloatArray, FloatArray], float],
@@ -436,8 +449,10 @@ def finish(
                 best_iterate = Iterate(lagrangian.W, lagrangian.dual)
                 idle_steps, least = 0, current
             else:
+                # No progress: the inner problem may have been solved too coarsely.
                 coarse /= 10.0
         else:
+            # A smaller sigma makes the inner problem easier, and keeps the weights near.
             lagrangian.sigma /= options.retreat
         is_done = best <= (stop.enough if is_large else stop.aim)
         if is_done or time.monotonic() > stop.deadline or idle_steps == options.idle_steps:

@@ -34,6 +34,7 @@ its singular values too.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,12 +44,29 @@ from attsvm.margins import Margins
 from attsvm.norms import Frobenius, Norm
 from attsvm.solvers.proofs import Certificate
 
-RELATIVE = 1e-3  # singular values below this share of the largest do not count
-_ROUNDING = 1e-13  # no gap is trusted below this
-_CLEAR = 1e-6  # relative size that counts as different from zero
-_LARGEST = 1 << 22  # entries of a matrix whose rank is decided
-_RANK = 1e-9  # singular values below this share of the largest may be rounding
-_INJECTIVE = 3e-5  # smallest singular value of unit rows that determine a face
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """From when on numbers count as different from zero, and matrices as too large; untuned.
+
+    Attributes:
+        relative: share of the largest singular value below which others do not count.
+        least_gap: no gap is trusted below this.
+        clear: relative size that counts as different from zero.
+        entries: of a matrix whose rank is decided, at most.
+        rounding: share of the largest singular value below which others may be rounding.
+        injective: smallest singular value of unit rows that determine a face.
+    """
+
+    relative: float = 1e-3
+    least_gap: float = 1e-13
+    clear: float = 1e-6
+    entries: int = 1 << 22
+    rounding: float = 1e-9
+    injective: float = 3e-5
+
+
+CHECKS = CheckOptions()
 
 
 class Residuals(NamedTuple):
@@ -99,6 +117,7 @@ def residuals_of(
     cap = np.inf if slack is None else slack
     room = margins(W) - margins.rhs + slacks
     equalities = margins.equalities
+    # An equality is missed on both sides.
     room[equalities] = -np.abs(room[equalities])
     largest = float(np.abs(dual).max(initial=0.0))
     outside = max(float(-dual[~equalities].min(initial=0.0)), float((dual - cap).max(initial=0.0)))
@@ -138,59 +157,68 @@ class RankAndUniqueness(NamedTuple):
 
 
 def check_rank_and_uniqueness(
-    margins: Margins, certificate: Certificate, p: float
+    margins: Margins, certificate: Certificate, p: float, options: CheckOptions = CHECKS
 ) -> RankAndUniqueness:
     """Numerical rank, its certified bound (nuclear) and uniqueness of a certified solution in the
     Schatten norm of exponent ``p``.
     """
+    # Divided by the largest entry, since squares of tiny weights underflow.
     values = singular_values(_unit(certificate.W))
-    rank = int((values > RELATIVE * values[0]).sum())
+    rank = int((values > options.relative * values[0]).sum())
     if p != 1.0:
         return RankAndUniqueness(rank, None, True if p < math.inf else None)
+    # The face on which all solutions lie: the first k singular vectors of the pull.
     pulled = margins.adjoint(certificate.dual / certificate.dual.max(initial=0.0))
     left, mu, right = svd(_unit(pulled))
     pull, mu = float(mu[0] * np.abs(pulled).max()), mu / mu[0]
-    k = rank_bound(mu, certificate.error)
+    k = rank_bound(mu, certificate.error, options)
     if k is None:
         return RankAndUniqueness(rank, None, None)
-    rows = np.flatnonzero(certificate.dual > _CLEAR * certificate.dual.max())
-    least_singular = _determined(margins, rows, left[:, :k], right[:k])
-    if least_singular <= _INJECTIVE:
+    # Rows with a clear multiplier are tight in every solution, and fix B if they are injective.
+    rows = np.flatnonzero(certificate.dual > options.clear * certificate.dual.max())
+    least_singular = _determined(margins, rows, left[:, :k], right[:k], options)
+    if least_singular <= options.injective:
         return RankAndUniqueness(rank, k, None)
     shares = certificate.dual[rows] / certificate.dual.max() * margins.lengths[rows]
-    off_face, on_face = _distance(max(certificate.error, _ROUNDING), mu, k, pull / shares)
+    off_face, on_face = _distance(max(certificate.error, options.least_gap), mu, k, pull / shares)
+    # How far another solution can be moves its singular values by no more (Weyl).
     distance = (off_face + (on_face + len(rows) ** 0.5 * off_face) / least_singular) * values.sum()
-    most_values = int((values + distance > RELATIVE * max(values[0] - distance, 0.0)).sum())
+    most_values = int((values + distance > options.relative * max(values[0] - distance, 0.0)).sum())
     return RankAndUniqueness(rank, min(k, most_values), True)
 
 
-def numerical_rank(W: FloatArray) -> int:
-    """Number of singular values that exceed ``RELATIVE`` of the largest."""
+def numerical_rank(W: FloatArray, options: CheckOptions = CHECKS) -> int:
+    """Number of singular values that exceed the share ``options.relative`` of the largest."""
     values = singular_values(_unit(W))
-    return int((values > RELATIVE * values[0]).sum())
+    return int((values > options.relative * values[0]).sum())
 
 
-def rank_bound(mu: FloatArray, gap: float) -> int | None:
+def rank_bound(mu: FloatArray, gap: float, options: CheckOptions = CHECKS) -> int | None:
     """The smallest ``k`` that the inequality of this module proves for ``mu`` (the first is 1),
     ``None`` when it proves none.
     """
     for k in range(1, len(mu) + 1):
+        # tau_k of the module's docstring.
         rest = float(mu[k]) if k < len(mu) else -np.inf
-        tail = max(gap, _ROUNDING) / (1.0 - rest) if rest < 1.0 else np.inf
-        if k == len(mu) or tail <= RELATIVE * (1.0 - tail) / k:
+        tail = max(gap, options.least_gap) / (1.0 - rest) if rest < 1.0 else np.inf
+        if k == len(mu) or tail <= options.relative * (1.0 - tail) / k:
             return k if k < len(mu) or gap < 1.0 else None
     return None
 
 
-def _determined(margins: Margins, rows: IntArray, left: FloatArray, right: FloatArray) -> float:
+def _determined(
+    margins: Margins, rows: IntArray, left: FloatArray, right: FloatArray, options: CheckOptions
+) -> float:
     r"""The smallest singular value of :math:`B\mapsto(\langle A_c,UBV^\top\rangle)_c` on symmetric
     matrices, for rows of length one; 0 where it is too large to tell.
     """
     i, j = np.triu_indices(left.shape[1])
-    if not len(i) <= len(rows) <= _LARGEST // len(i):
+    # Fewer rows than coordinates of B cannot determine it.
+    if not len(i) <= len(rows) <= options.entries // len(i):
         return 0.0
     D = _unit_rows(margins.differences[rows]) @ left
     Z = _unit_rows(margins.queries[margins.sequence[rows]]) @ right.T
+    # Coordinates of symmetric matrices, orthonormal by the factors below.
     written = D[:, i] * Z[:, j] + D[:, j] * Z[:, i]
     return float(singular_values(written * np.where(i == j, 0.5, math.sqrt(0.5)))[-1])
 
@@ -245,7 +273,7 @@ def _unit_rows(rows: FloatArray) -> FloatArray:
     return _unit(rows) / np.where(length > 0.0, length, 1.0)
 
 
-def unique_weights(solution: Any, p: float) -> bool | None:
+def unique_weights(solution: Any, p: float, options: CheckOptions = CHECKS) -> bool | None:
     """True or False where it is clear, ``None`` where it is not or the programme is too large.
 
     ``solution`` is a :class:`attsvm.solvers.MarginSolution` in the norm of the ``p``-th powers of
@@ -255,27 +283,30 @@ def unique_weights(solution: Any, p: float) -> bool | None:
         return None
     if 1.0 < p < math.inf:
         return True
-    if solution.gap > _CLEAR**1.5:
+    if solution.gap > options.clear**1.5:
         return None
     margins, W, dual = solution.margins, solution.W, solution.dual
     size = np.abs(W)
     pull = np.abs(margins.adjoint(dual))
     if p == 1.0:
-        still = pull < (1.0 - _CLEAR) * pull.max()
-        movable = size > _CLEAR * size.max()
+        # Entries that are zero in every solution.
+        still = pull < (1.0 - options.clear) * pull.max()
+        movable = size > options.clear * size.max()
     else:
-        still = pull > _CLEAR * pull.max()
-        movable = size < (1.0 - _CLEAR) * size.max()
+        # Entries that are at their bound in every solution.
+        still = pull > options.clear * pull.max()
+        movable = size < (1.0 - options.clear) * size.max()
     room = margins(W) - margins.rhs
     scale = max(float(margins.rhs.max()), 1e-300)
-    bound = dual > _CLEAR * dual.max()
-    tight = room <= _CLEAR * scale
+    # Rows that are tight in every solution, and those that are tight in this one.
+    bound = dual > options.clear * dual.max()
+    tight = room <= options.clear * scale
     if solution.slack is not None:
-        bound &= dual < (1.0 - _CLEAR) * solution.slack
-        tight &= room >= -_CLEAR * scale
+        bound &= dual < (1.0 - options.clear) * solution.slack
+        tight &= room >= -options.clear * scale
     if (
-        int(bound.sum()) * int((~still).sum()) > _LARGEST
-        or int(tight.sum()) * int(movable.sum()) > _LARGEST
+        int(bound.sum()) * int((~still).sum()) > options.entries
+        or int(tight.sum()) * int(movable.sum()) > options.entries
     ):
         return None
     held, moved = _columns(solution, bound, ~still), _columns(solution, tight, movable)
@@ -285,9 +316,10 @@ def unique_weights(solution: Any, p: float) -> bool | None:
         signs = np.sign(W)
         held = np.vstack([held, np.sign(margins.adjoint(dual))[~still]])
         moved = np.vstack([moved, signs[movable]])
-    if _are_independent(held):
+    # Held rows that are injective leave one solution; a null vector of all tight ones, several.
+    if _are_independent(held, options):
         return True
-    return False if movable.any() and not _are_independent(moved) else None
+    return False if movable.any() and not _are_independent(moved, options) else None
 
 
 def _columns(solution: Any, rows: BoolArray, entries: BoolArray) -> FloatArray:
@@ -301,11 +333,11 @@ def _columns(solution: Any, rows: BoolArray, entries: BoolArray) -> FloatArray:
     return columns
 
 
-def _are_independent(columns: FloatArray) -> bool:
+def _are_independent(columns: FloatArray, options: CheckOptions) -> bool:
     """Whether the columns are linearly independent."""
     if columns.shape[1] == 0:
         return True
     if columns.shape[0] < columns.shape[1]:
         return False
     values = np.linalg.svd(columns, compute_uv=False)
-    return bool(values[-1] > _RANK * values[0])
+    return bool(values[-1] > options.rounding * values[0])

@@ -17,12 +17,26 @@ from attsvm.solvers.proofs import NO_MATTER, Certificate, farkas_residual
 from attsvm.solvers.scaling import Scaling
 from attsvm.solvers.solution import MarginSolution, Status
 
-_SUPPORT = 1e-5  # relative distance to equality at which a constraint counts as supporting
-# Weights in which terms cancel to this many roundings over the tolerance may be beyond float64.
-_CANCELLED_ROUNDINGS = 4.0
-_SMALL_RESIDUAL = 1e-6  # of a certificate of "almost infeasible", whatever the tolerance
-HOPELESS = 1e-3
-"""Gap of ``almost infeasible`` Frobenius weights from which on no other norm is tried."""
+
+@dataclass(frozen=True)
+class StatusOptions:
+    """Limits that decide about supports and statuses; untuned.
+
+    Attributes:
+        support: relative distance to equality at which a constraint counts as supporting.
+        cancelled_roundings: roundings over the tolerance to which terms may cancel in weights that
+            float64 holds.
+        small_residual: of a certificate of ``almost infeasible``, whatever the tolerance.
+        hopeless: gap of ``almost infeasible`` Frobenius weights from which no other norm is tried.
+    """
+
+    support: float = 1e-5
+    cancelled_roundings: float = 4.0
+    small_residual: float = 1e-6
+    hopeless: float = 1e-3
+
+
+STATUS = StatusOptions()
 
 
 def _now() -> float:
@@ -95,6 +109,7 @@ def certified_solution(
     solver: str,
     iterations: int,
     constraints: int | None = None,
+    options: StatusOptions = STATUS,
 ) -> MarginSolution:
     """The solution of a certificate in the Frobenius norm, whose solutions are unique.
 
@@ -106,7 +121,7 @@ def certified_solution(
     slacks = (
         np.zeros(margins.m) if request.slack is None else np.maximum(rhs - certificate.values, 0.0)
     )
-    is_met = certificate.values <= np.where(rhs > 0, (1.0 + _SUPPORT) * rhs, _SUPPORT)
+    is_met = certificate.values <= np.where(rhs > 0, (1.0 + options.support) * rhs, options.support)
     supporting: IntArray = (
         is_met if margins.equality is None else is_met | margins.equalities
     ).nonzero()[0]
@@ -118,9 +133,9 @@ def certified_solution(
     residual = math.inf
     if status != "optimal" and request.slack is None and certificate.dual.any():
         residual = farkas_residual(margins, certificate.dual)
-        if residual <= min(
-            _CANCELLED_ROUNDINGS * float(np.finfo(np.float64).eps) / request.tol, _SMALL_RESIDUAL
-        ):
+        # Weights in which terms cancel to so few roundings over the tolerance leave float64.
+        cancelled = options.cancelled_roundings * float(np.finfo(np.float64).eps) / request.tol
+        if residual <= min(cancelled, options.small_residual):
             status = "almost infeasible"
     return MarginSolution(  # by position: names take as long again
         margins,
@@ -184,10 +199,12 @@ def is_within_tolerance(
     return (error <= tol) & (rounding <= NO_MATTER)
 
 
-def zero_solution(margins: Margins, norm: Norm, request: Request) -> MarginSolution:
+def zero_solution(
+    margins: Margins, norm: Norm, request: Request, options: StatusOptions = STATUS
+) -> MarginSolution:
     """Zero weights, optimal because no right-hand side is positive."""
     W = np.zeros(margins.shape)
-    supporting = np.flatnonzero(margins.rhs <= _SUPPORT)
+    supporting = np.flatnonzero(margins.rhs <= options.support)
     return MarginSolution(
         margins=margins,
         status="optimal",
@@ -214,6 +231,7 @@ def infeasible_solution(
     iterations: int,
     *,
     exact: bool = False,
+    options: StatusOptions = STATUS,
 ) -> MarginSolution:
     """The verdict that no weights meet the margins, with its certificate (scaled to a largest entry
     of one): ``infeasible`` where :func:`attsvm.solvers.farkas.prove_infeasible` proves it, ``almost
@@ -227,7 +245,7 @@ def infeasible_solution(
     if proof is not None:
         dual = proof / np.abs(proof).max()
     else:
-        small = farkas_residual(margins, dual) <= _SMALL_RESIDUAL
+        small = farkas_residual(margins, dual) <= options.small_residual
         status = "almost infeasible" if small else "inaccurate"
     return MarginSolution(
         margins=margins,

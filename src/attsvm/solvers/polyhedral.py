@@ -37,7 +37,7 @@ from attsvm.solvers import compiled, frobenius, interior
 from attsvm.solvers.interior import InteriorPoints
 from attsvm.solvers.optimality_checks import unique_weights
 from attsvm.solvers.outcomes import (
-    HOPELESS,
+    STATUS,
     Request,
     certified_solution,
     is_within_tolerance,
@@ -54,10 +54,6 @@ SOLVER = "interior points"
 
 _PAIRS = (("lam", "s"), ("u", "zu"), ("v", "zv"))  # arrays whose products go to zero
 _ROUNDING = 1e-14  # of the square of the norm and the bound, relative
-# Multipliers whose bound is off by less than `_NEARLY_BALANCED` are not scaled where their gap
-# would grow by more than this factor.
-_WORSE_GAP, _NEARLY_BALANCED = 1.01, 1e-6
-_RANGES_PER_THREAD = 8  # of a batch, so that no thread waits long for another
 
 
 class RoughStage(NamedTuple):
@@ -92,6 +88,10 @@ class PolyhedralOptions:
         patience: iterations without progress that end them, and
         uneven_patience: where entries cost differently.
         lapack_rows: rows from which LAPACK factorises.
+        nearly_balanced: relative distance of the bound to the norm's square below which multipliers
+            are not scaled where that
+        worse_gap: multiplies their gap by more than this.
+        ranges_per_thread: of a batch, so that no thread waits long for another; untuned.
     """
 
     aim: float = 1e-13
@@ -111,6 +111,9 @@ class PolyhedralOptions:
     patience: int = 5
     uneven_patience: int = 20
     lapack_rows: int = 100
+    nearly_balanced: float = 1e-6
+    worse_gap: float = 1.01
+    ranges_per_thread: int = 8
 
 
 POLYHEDRAL = PolyhedralOptions()
@@ -124,10 +127,10 @@ def solve(
     assert isinstance(norm, Lp)
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
-    return _Search(margins, norm, request, options).run()
+    return _PolyhedralSolve(margins, norm, request, options).run()
 
 
-class _Search:
+class _PolyhedralSolve:
     """One solve: the stages of this module, and the best certificate so far.
 
     Attributes:
@@ -148,6 +151,7 @@ class _Search:
         self.rows, self.folded = np.arange(margins.m), margins
         self.has_any_sign = np.zeros(margins.m, np.uint8)
         if request.opposite is not None:
+            # One row stands for a pair, with a multiplier of any sign.
             is_paired, rhs = request.opposite >= 0, margins.rhs
             stands_for_pair = (rhs > 0.0) | ((rhs == 0.0) & (self.rows < request.opposite))
             self.rows = np.flatnonzero(~is_paired | stands_for_pair)
@@ -163,22 +167,27 @@ class _Search:
         if request.warm_start is not None and request.warm_weights is not None:
             self._consider(request.warm_weights, request.warm_start)
         # 2. A small programme whole.
-        if not self._is_within_tolerance() and fits(folded.m, folded.shape, self.options):
+        if not self._is_within_tolerance() and fits_polyhedral(
+            folded.m, folded.shape, self.options
+        ):
             batch = compiled_points(folded, self.box, self.has_any_sign, self.options)
             self.systems += int(batch.systems[0])
             if batch.gap[0] < 1.0:
                 self._consider(batch.W[0], self._unfold(batch.dual))
         if not self._is_within_tolerance():
             # 3. The Frobenius solution.
+            # Columns of one size, because whether weights exist does not depend on them.
             even = evened(self.margins)
             cold = replace(request, warm_start=None, warm_weights=None)
             start = frobenius.solve(even.margins, Frobenius(), cold)
             if not start.has_weights:
                 return replace(start, margins=self.margins)
             self._consider(even.restored(start.W), start.dual)
-            if not (start.status == "almost infeasible" and start.gap > HOPELESS):
+            if not (start.status == "almost infeasible" and start.gap > STATUS.hopeless):
                 # 4. All rows, or 5. working sets.
-                if even.uneven and interior.fits(len(self.rows), math.prod(self.margins.shape)):
+                if even.uneven and interior.fits_interior(
+                    len(self.rows), math.prod(self.margins.shape)
+                ):
                     self._solve_all_rows(even, start.W)
                 else:
                     self._solve_working_sets(even, start)
@@ -250,6 +259,7 @@ class _Search:
             # 2. Interior points.
             is_exact = len(rough_points) >= len(options.rough)
             target, reach = (options.aim, 0.0) if is_exact else options.rough[len(rough_points)]
+            # Points that are not exact are inside; from a vertex there is no way on.
             before = rough_points[-1] if rough_points else None
             rows = np.flatnonzero(is_working)
             working = _WorkingSet(p, cost, rows, self.has_any_sign, self.box, before, options)
@@ -258,8 +268,10 @@ class _Search:
             # 3. What is missed.
             W, multipliers = working.best()
             values = p.values(W)
+            # Weights scaled to the working set, so that its own rows miss nothing.
             ratio = working.least_ratio(values)
             missed = p.b - values / ratio if ratio > 0.0 else np.where(is_working, 0.0, largest_rhs)
+            # A tenth of the tolerance leaves room for the scaling of the weights.
             is_missed = (missed > 0.1 * tol * p.b) & ~is_working
             misses_some = bool(is_missed.any())
             if is_exact or not misses_some or self.request.late:
@@ -282,6 +294,7 @@ class _Search:
                 rough_points.pop()
             # 5. The next working set.
             if rough_points and rough_points[-1] is working:
+                # A row that has left once and is back would go round in circles.
                 stays = (missed > -options.stays * reach * largest_rhs) | is_pair | has_left
                 has_left |= is_working & ~stays
                 is_working &= stays
@@ -346,6 +359,7 @@ class _WorkingSet:
         for name in ("w", "u", "v", "zu", "zv"):
             arrays[name][:] = arrays_before[name]
         self.points.tau = before.points.tau
+        # The mean complementarity of the point, which new rows get too.
         products = sum(float(arrays_before[a] @ arrays_before[b]) for a, b in _PAIRS)
         mu = products / (len(before.rows) + 2 * p.dof)
         # all rows first as if they were new
@@ -367,6 +381,7 @@ class _WorkingSet:
             native.library.interior(self._programme, points, blas, enough, options.iterations)
             return
         for _ in range(options.iterations):
+            # One iteration at a time, to look at the clock between them.
             points.seconds = request.left
             native.library.interior(self._programme, points, blas, enough, 1)
             if points.gap <= enough or points.idle > points.patience or request.late:
@@ -441,7 +456,7 @@ def compiled_points(
     if count == 1:
         solve_range((0, 1))
     else:
-        cuts = np.linspace(0, count, _RANGES_PER_THREAD * threads() + 1).astype(int)
+        cuts = np.linspace(0, count, options.ranges_per_thread * threads() + 1).astype(int)
         shared_out(solve_range, list(itertools.pairwise(np.unique(cuts).tolist())))
     return points
 
@@ -453,7 +468,9 @@ class CertifiedBatch(NamedTuple):
     certificates: dict[int, Certificate]
 
 
-def fits(rows: int, shape: tuple[int, int], options: PolyhedralOptions = POLYHEDRAL) -> bool:
+def fits_polyhedral(
+    rows: int, shape: tuple[int, int], options: PolyhedralOptions = POLYHEDRAL
+) -> bool:
     """Whether a programme is small enough for compiled code from end to end."""
     return rows <= options.few_rows and rows * shape[0] * shape[1] <= options.few_entries
 
@@ -470,8 +487,9 @@ def certify_batch(batch: MarginsBatch, norm: Norm, request: Request) -> Certifie
         margins, rows = batch[k], slice(batch.rows[k], batch.rows[k + 1])
         certificate = certify_hard(margins, norm, points.W[k], points.dual[rows])
         certificate = balance(margins, norm, certificate)
-        is_kept = is_within_tolerance(certificate.error, certificate.rounding, request.tol)
-        if is_kept and scaled(margins).margins is margins:
+        is_optimal = is_within_tolerance(certificate.error, certificate.rounding, request.tol)
+        # Programmes far from one are scaled first, by the ordinary solver.
+        if is_optimal and scaled(margins).margins is margins:
             figures = certificate.norm, certificate.gap, certificate.violation
             solutions.figures[k] = *figures, certificate.rounding
             points.W[k], points.dual[rows] = certificate.W, certificate.dual
@@ -479,7 +497,12 @@ def certify_batch(batch: MarginsBatch, norm: Norm, request: Request) -> Certifie
     return CertifiedBatch(solutions, certificates)
 
 
-def balance(margins: Margins, norm: Norm, certificate: Certificate) -> Certificate:
+def balance(
+    margins: Margins,
+    norm: Norm,
+    certificate: Certificate,
+    options: PolyhedralOptions = POLYHEDRAL,
+) -> Certificate:
     """The certificate with multipliers such that ``b @ dual`` is the square of the norm."""
     total = float(margins.rhs @ certificate.dual)
     if not (total > 0.0 and certificate.gap < 1.0):
@@ -490,8 +513,10 @@ def balance(margins: Margins, norm: Norm, certificate: Certificate) -> Certifica
     dual = certificate.dual * (certificate.norm / total) * certificate.norm
     # the gap once more, since the multipliers are rounded once more
     gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / certificate.norm)
-    if gap > _WORSE_GAP * certificate.gap + POLYHEDRAL.aim and imbalance < _NEARLY_BALANCED:
-        return certificate  # small multipliers cancel what others leave over, to their last digits
+    # Small multipliers cancel what others leave over, to their last digits: scaling loses these.
+    is_worse = gap > options.worse_gap * certificate.gap + options.aim
+    if is_worse and imbalance < options.nearly_balanced:
+        return certificate
     return certificate._replace(dual=dual, gap=gap)
 
 

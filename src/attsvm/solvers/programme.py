@@ -29,8 +29,6 @@ from attsvm.native import address, library
 from attsvm.solvers.scaling import OutOfRangeError
 from attsvm.solvers.threads import all_threads
 
-_LARGEST_EXPONENT = 480  # weights within 2**480; their multipliers then stay within 2**960
-
 
 @dataclass(frozen=True)
 class ProgrammeOptions:
@@ -39,6 +37,7 @@ class ProgrammeOptions:
     shared_entries: int = 1 << 22  # of the differences, from which a second core pays
     shares: int = 8  # of loops over rows, so that none waits long for another; untuned
     query_rows: int = 256  # up to which sequences of one query are treated together; untuned
+    largest_exponent: int = 480  # of weights; twice that of their multipliers is in float64, too
     sequence_rows: int = 4  # on average, from which products of queries are made once a sequence
 
 
@@ -126,6 +125,7 @@ class Programme:
             rows, offsets = self.rows_of(first, last)
             return pull_rows(self.D[rows], offsets, dual[rows])
 
+        # First rows by their sequences, then the product with queries by columns.
         columns = np.array_split(self._run_shares(pull_share).T, self.options.shares)
         return np.concatenate(shared_out(lambda block: block @ self.Z, columns))
 
@@ -144,6 +144,7 @@ class Programme:
     def gram(self, rows: IntArray) -> FloatArray:
         """Gram matrix of these rows, in Fortran order for LAPACK."""
         D, sequence = self.D[rows], self.sequence[rows]
+        # Rows of one sequence are neighbours and share a query.
         first = np.flatnonzero(np.diff(sequence, prepend=-1))
         Z = self.Z[sequence[first]]
         with all_threads(len(D)):
@@ -283,8 +284,8 @@ def equilibrate(
     weight_exponent = int(exponent[positive].max())
     dual_exponent = row_exponent + weight_exponent
     if (
-        abs(weight_exponent) > _LARGEST_EXPONENT
-        or (np.abs(dual_exponent[positive]) > 2 * _LARGEST_EXPONENT).any()
+        abs(weight_exponent) > options.largest_exponent
+        or (np.abs(dual_exponent[positive]) > 2 * options.largest_exponent).any()
     ):
         sizes = -row_exponent[positive]
         raise OutOfRangeError(
@@ -336,6 +337,7 @@ def equilibrate_rows(
 
     def scale_share(share: slice) -> None:
         exponent[share] = powers = _exponents(rows[share])
+        # A product with a power of two is quicker than `ldexp`, while that is a number.
         if (np.abs(powers) < 1000).all():
             np.multiply(rows[share], np.ldexp(1.0, -powers)[:, None], out=unit[share])
         else:
@@ -380,14 +382,15 @@ def reduce(p: Programme, differences: bool = True, queries: bool = True) -> Redu
     """The programme in the smaller of the given coordinates and those of the spans, side by side,
     on the sides that the norm allows (:attr:`attsvm.norms.Norm.invariant`).
     """
-    left, D = _coordinates(p.D) if differences else (None, p.D)
-    right, Z = _coordinates(p.Z) if queries else (None, p.Z)
+    left, D = _basis_and_coordinates(p.D) if differences else (None, p.D)
+    right, Z = _basis_and_coordinates(p.Z) if queries else (None, p.Z)
     return Reduction(p if left is None and right is None else replace(p, D=D, Z=Z), left, right)
 
 
-def _coordinates(rows: FloatArray) -> tuple[FloatArray | None, FloatArray]:
+def _basis_and_coordinates(rows: FloatArray) -> tuple[FloatArray | None, FloatArray]:
     """Basis and coordinates of fewer rows than columns; the rows as they are otherwise."""
     count, width = rows.shape
+    # Rows that may span the space are coordinates already.
     if count >= width:
         return None, rows
     basis, R = np.linalg.qr(rows.T)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import math
 import time
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,18 +25,37 @@ from attsvm.solvers.columns import UnevenSolution
 from attsvm.solvers.deadline import cholesky_work, steps_per_look
 from attsvm.solvers.programme import Programme
 
-_SWEEPS = 3  # over the rows of a block in one epoch; later ones gain little
 _ROUNDING = 4e-15  # of the margin of a unit row, beside weights of size one
-_GRAM_WORK = (
-    300.0  # multiply-adds in the time of one entry of a Gram matrix, which waits for memory
-)
+
+
+@dataclass(frozen=True)
+class ProjectionOptions:
+    """Numbers of the projections.
+
+    Attributes:
+        sweeps: over the rows of a block in one epoch of ascent; later ones gain little.
+        gram_work: multiply-adds in the time of one entry of a Gram matrix, which waits for memory.
+    """
+
+    sweeps: int = 3
+    gram_work: float = 300.0
+
+
+PROJECTIONS = ProjectionOptions()
 
 
 class AscentProjection:
     """Projections by epochs of block ascent from the multipliers of the last one."""
 
-    def __init__(self, p: Programme, dual: FloatArray, epochs: int) -> None:
+    def __init__(
+        self,
+        p: Programme,
+        dual: FloatArray,
+        epochs: int,
+        options: ProjectionOptions = PROJECTIONS,
+    ) -> None:
         self._programme, self._ascent, self._epochs = p, BlockAscent(p, dual), epochs
+        self._sweeps = options.sweeps
 
     @property
     def dual(self) -> FloatArray:
@@ -48,7 +68,7 @@ class AscentProjection:
         for _ in range(self._epochs):
             if time.monotonic() > deadline:
                 break
-            self._ascent.sweep(self.dual, W, _SWEEPS)
+            self._ascent.sweep(self.dual, W, self._sweeps)
         return W
 
     def rescale(self, factor: float) -> None:
@@ -73,6 +93,7 @@ class ActiveSetProjection:
         opposite = -np.ones(p.m, np.int64) if p.opposite is None else p.opposite
         self._first = np.flatnonzero(rows < opposite)
         self._second = opposite[self._first]
+        # An empty row never becomes active.
         G[self._second] = G[:, self._second] = 0.0
         self._G, self._cap = G, p.cap * self._length
         self._has_any_sign, self._slope = np.zeros(p.m, np.uint8), np.empty(p.m)
@@ -86,11 +107,11 @@ class ActiveSetProjection:
         )
 
     @staticmethod
-    def work(p: Programme) -> float:
+    def work(p: Programme, options: ProjectionOptions = PROJECTIONS) -> float:
         """Multiply-adds in the time that it takes to begin: a Gram matrix, and a factor of the rows
         that may be free.
         """
-        return _GRAM_WORK * p.m**2 + 2.0 * cholesky_work(min(p.m, p.dof))
+        return options.gram_work * p.m**2 + 2.0 * cholesky_work(min(p.m, p.dof))
 
     @property
     def dual(self) -> FloatArray:
@@ -105,6 +126,7 @@ class ActiveSetProjection:
         p = self._programme
         rhs = np.ascontiguousarray((p.b - p.values(centre)) / self._length)
         size = max(1.0, float(np.abs(centre).max()))
+        # Each row enters and leaves a few times; more is a circle of rounding.
         left = most = 4 * p.m + 100
         per_look = steps_per_look(p.m, deadline, most)
         while left > 0:
@@ -159,6 +181,7 @@ class CappedProjection:
 
     def nearest(self, centre: FloatArray, deadline: float = math.inf) -> FloatArray:
         """``(d_x, d_z)``: one step towards the projection."""
+        # A proximal step, around a mixture of the centre and the last weights.
         around = self._rho * centre.reshape(-1) + self._rest * self.w
         self.w = w = self._projection.nearest(around[:, None], deadline)[:, 0]
         return (self._rho * w).reshape(centre.shape)

@@ -259,6 +259,8 @@ def certify_soft(
     best = _certify_soft_weights(margins, norm, W, dual, slack)
     extra = _ROUNDING  # of weights that round once more when they are lengthened
     for _ in range(options.lengthenings):
+        # What rows miss is multiplied by the penalty; where that is not the gap, longer weights
+        # don't help.
         if best.gap <= NO_MATTER or (
             best.gap > options.wide_gap and not _would_gain(margins, best, slack, options)
         ):
@@ -271,6 +273,7 @@ def certify_soft(
         lengthened = _certify_soft_weights(
             margins, norm, best.W * (ratio * (1.0 + extra)), dual, slack
         )
+        # Rounding may take away what was added, so more is added each time.
         extra *= options.growth
         if lengthened.gap >= best.gap:
             break
@@ -314,6 +317,7 @@ def _certify_soft_weights(
         values, low = sharp_values(margins.differences, margins.queries, margins.offsets, W)
         short = (margins.rhs - values) - low
         primal = 0.5 * upper * upper + slack * math.fsum(np.maximum(short, 0.0).tolist())
+        # `rest` is added last, when the large numbers have cancelled.
         top, rest = sharp_dot(margins.rhs, dual)
         pulled = _sharp_pull(margins, dual)
     else:
@@ -330,6 +334,7 @@ def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
     norm; ``inf`` when none exist.
     """
     top, pulled = float(margins.rhs @ dual), margins.adjoint(dual)
+    # Rounding is bounded by the sizes of terms; where it matters, sums take twice the digits.
     size = np.abs(dual)
     length = math.sqrt(float(np.vdot(pulled, pulled)))  # multipliers on the way may be of any size
     terms = float(np.vdot(margins.lengths, size))
@@ -369,6 +374,7 @@ def _sharp_pull(margins: Margins, dual: FloatArray) -> FloatArray:
     pulled = high + low
     if not ROUNDING * float(np.linalg.norm(size)) > NO_MATTER * float(np.linalg.norm(pulled)):
         return pulled
+    # Integers cancel exactly.
     nonzero = np.flatnonzero(dual)
     (D, d), (lam, x), (Z, z) = (to_integers(array) for array in (D[nonzero], dual[nonzero], Z))
     try:
@@ -401,6 +407,7 @@ def farkas_residual(margins: Margins, dual: FloatArray) -> float:
     mantissa, power = np.frexp(dual[rows])
     rhs, rhs_power = np.frexp(subset.rhs)
     rhs_power = np.where(rhs != 0.0, rhs_power, -10000)
+    # b^T dual in a common power of two, so that no term overflows.
     gains = rhs_power + power
     gain = float(np.ldexp(rhs * mantissa, np.clip(gains - gains.max(), -1100, 0)).sum())
     if not gain > 0.0:
@@ -441,10 +448,12 @@ def _hidden_violation(
     """
     largest = float(margins.lengths.max(initial=0.0)) * math.sqrt(float(np.vdot(W, W)))
     least = float(margins.rhs.min(where=positive, initial=1.0))
+    # The cheap bound first.
     if _EPS * largest <= NO_MATTER * least:
         return _EPS * largest / least
     moved: FloatArray = np.abs(margins.queries) @ np.abs(W).T
     error = _EPS * margins.along_sizes(moved)
+    # Rounding hides no violation where there is room to spare; equalities have none.
     room = np.where(margins.equalities, 0.0, np.maximum(values - margins.rhs, 0.0))
     error = error - room
     error[positive] /= np.minimum(margins.rhs[positive], 1.0)

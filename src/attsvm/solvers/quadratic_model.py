@@ -104,6 +104,7 @@ class QuadraticModel:
         """Whether there is a factor of nearly the free rows; it is made where there was none."""
         rows = self._factor_rows
         changed = np.count_nonzero(free) - len(rows) + 2 * np.count_nonzero(~free[rows])
+        # A border is cheaper than a factor as long as it is narrow.
         if self._options.rows_per_border * changed <= len(rows):
             return True
         self._factor_rows = rows = np.flatnonzero(free)
@@ -125,6 +126,7 @@ class QuadraticModel:
         solution, is_inside = to_zero.copy(), np.zeros(len(rhs), dtype=np.bool_)
         is_inside[factor_rows] = True
         entering, leaving = np.flatnonzero(free & ~is_inside), factor_rows[~free[factor_rows]]
+        # Half of the solve is shared by the border and by the rest.
         half = trsv(self._factor, rhs[factor_rows], lower=1)
         count, rows = len(entering), np.append(entering, leaving)
         if len(rows) > 0:

@@ -89,12 +89,12 @@ def is_curved(norm: Norm) -> bool:
     return isinstance(norm, Entrywise | SingularValues) and norm.strictly_convex
 
 
-def fits(p: Programme, options: ReweightedOptions = REWEIGHTED) -> bool:
+def fits_reweighted(p: Programme, options: ReweightedOptions = REWEIGHTED) -> bool:
     """Whether the rows of a programme may be written out."""
     return p.m * p.dof <= options.entries
 
 
-def finish(
+def finish_by_reweighting(
     p: Programme,
     norm: Lifted,
     start: Iterate,
@@ -124,6 +124,7 @@ def finish(
     iterate = Iterate(start.W, np.asarray(np.where(p.diagonal > 0.0, start.dual, missed)))
     in_weights = norm.p >= 2.0
     last = norm.p if in_weights else norm.p / (norm.p - 1.0)
+    # The Frobenius norm has the exponent two.
     reached, factor = 2.0, options.first_factor
     while factor >= options.least_factor:
         # 1. Try an exponent.
@@ -133,6 +134,7 @@ def finish(
             p, rows, norm if is_last else _of_exponent(norm, exponent), in_weights, options
         )
         judge = consider if is_last else partial(error, descent.norm)
+        # On the way a start for the next exponent is enough.
         enough = stop.aim if is_last else options.near
         best, least = iterate, math.inf
         for least_curvature in options.least_curvatures:
@@ -145,6 +147,7 @@ def finish(
                 return
         # 2. Go on from its solution, or nearer to the exponent before.
         if not least <= options.near:
+            # Half of the way, as exponents multiply.
             factor = math.sqrt(factor)
         elif is_last:
             return
@@ -219,11 +222,14 @@ class _Descent(NamedTuple):
                 break
             # 4. The step.
             if self.in_weights:
+                # Multipliers of the model are those of the weights; no step between them is needed.
                 step, dual = minimum.W - W, minimum.dual
+                # Hard margins are convex: both ends meet them, and so does what lies between.
                 slope = _slope_of_losses(p, W, step)
                 W = W + self._step_length(norm, W, step, slope) * step
             else:
                 dual_step = minimum.dual - dual
+                # The dual energy is half the squared dual norm less b^T dual.
                 slope = partial(_constant, -float(p.b @ dual_step))
                 length = self._step_length(dual_norm, pulled, p.adjoint(dual_step), slope)
                 dual = np.asarray(dual + length * dual_step)
@@ -242,7 +248,9 @@ class _Descent(NamedTuple):
         """
         p = self.p
         # 1. The root.
+        # Entries near zero have none, and the model would not bound them.
         root = np.sqrt(np.maximum(hessian.curvature, least_curvature))
+        # H = R (I + share v v^T) R with R the root of the diagonal and v = a / R, here `along`.
         along = hessian.gradient / (root * hessian.size)
         square = float(along @ along)
         # positive but for rounding: the square is at most one where the share is near minus one
@@ -263,6 +271,7 @@ class _Descent(NamedTuple):
         weights, pull = hessian.point, hessian.gradient
         if not self.in_weights:
             weights, pull = pull, weights
+        # The least value of the model without margins, W_0.
         centre = weights - root_times(transposed_times(pull))
         turned = hessian.turn(self.rows)
         D = transposed_times(turned)
@@ -279,6 +288,7 @@ class _Descent(NamedTuple):
         )
         # 3. Its solution.
         pivoting = PivotOptions(systems=self.options.systems)
+        # From the last multipliers most signs are right; near-dependent rows need the others.
         solution = pivot(model, dual * length, deadline, pivoting)
         if not solution.settled:
             solution = active_set(model, solution.dual, deadline)
@@ -386,6 +396,7 @@ def _singular_frame(norm: Lifted, X: FloatArray) -> HessianFrame:
     point, gradient, curvature = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     np.fill_diagonal(point, s)
     np.fill_diagonal(gradient, size * slopes)
+    # Entries beyond the square meet no mirror image.
     curvature[:] = rates.alone if shape[0] > q else rates.alone[:, None]
     symmetric, skew = rates.same + rates.mirrored, rates.same - rates.mirrored
     curvature[:q, :q] = np.triu(symmetric) + np.tril(skew, -1)
@@ -394,6 +405,7 @@ def _singular_frame(norm: Lifted, X: FloatArray) -> HessianFrame:
         matrices = left.T @ matrices @ right.T
         inside = matrices[:, :q, :q]
         mirrored = inside.transpose(0, 2, 1)
+        # Times the root of one half these coordinates are orthonormal.
         halves = np.triu(inside + mirrored, 1) + np.tril(inside - mirrored, -1)
         inside[:] = inside * np.eye(q) + math.sqrt(0.5) * halves
         return matrices.reshape(len(matrices), -1)

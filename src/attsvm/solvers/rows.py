@@ -41,8 +41,6 @@ from attsvm.solvers.outcomes import Request, certified_solution
 from attsvm.solvers.proofs import certify_hard, certify_soft, lower_bound
 from attsvm.solvers.solution import MarginSolution
 
-_UNIT = 2.0**-53  # rounding of one operation in float64
-
 
 @dataclass(frozen=True)
 class WorkingSetOptions:
@@ -114,6 +112,7 @@ class RowSubset:
         index = np.arange(len(self.ids))[rows]
         if len(index) == len(self.ids):
             return self
+        # Sequences that have lost all rows would keep their queries in memory.
         subset = self.margins.restricted(index)
         sequences = np.flatnonzero(np.diff(subset.offsets))
         margins = replace(
@@ -259,6 +258,7 @@ def solve_on_working_sets(
         if best.error <= request.tol or _seconds_left(request) == 0.0:
             break
         # 4. The next working set.
+        # Rows may leave and come back; only one that was not there before is progress.
         earlier_ids = rows.ids
         rows, dual = _next_working_set(rows, subset_solution, scan.rows, source.capacity, options)
         rounding_matters = scan.rounding > options.rounding * request.tol
@@ -295,6 +295,7 @@ def _certify_over_all_rows(
     if request.slack is not None:
         primal = 0.5 * size**2 + request.slack * scan.slack
         bound = float(margins.rhs @ dual)
+        # The dual objective needs the working set only: other multipliers are zero.
         bound -= 0.5 * float(norm.dual_value(margins.adjoint(dual))) ** 2
         gap = max(0.0, primal - bound) / max(primal, np.finfo(np.float64).tiny)
         zero_violation = 0.0
@@ -307,6 +308,7 @@ def _certify_over_all_rows(
         gap = max(0.0, 1.0 - lower_bound(margins, norm, dual) / size)
     else:
         zero_violation = 1.0
+    # Rows that are far from tight say nothing of a solution; blocks forget them.
     supporting = (dual != 0.0) | (margins(W) <= margins.rhs + options.support_margin)
     return Candidate(
         rows.take(supporting), dual[supporting], subset_solution, W, size, gap, zero_violation
@@ -326,11 +328,13 @@ def _next_working_set(
     margins = rows.margins
     excess = margins(subset_solution.W) - margins.rhs
     idle = subset_solution.dual == 0.0
+    # A row without multiplier holds nothing, and leaves once it is far from tight.
     far = excess > options.leaving_margin * np.where(margins.rhs > 0.0, margins.rhs, 1.0)
     stays = ~(idle & far)
     joins = ~np.isin(scanned.ids, rows.ids)
     # The rows that would be too many are those with the largest margins.
     order = np.concatenate([np.where(idle, excess, -np.inf), -scanned.shortfall])
+    # Rows that leave, and those that are there already, are not counted.
     order[~np.concatenate([stays, joins])] = np.inf
     if np.isfinite(order).sum() + (~idle).sum() > capacity:
         largest = np.partition(order, capacity - 1)[capacity - 1]
@@ -338,6 +342,7 @@ def _next_working_set(
     staying = rows.take(stays)
     merged = merge_rows([replace(staying, shortfall=-excess[stays]), scanned.take(joins)])
     dual = np.zeros(len(merged.ids))
+    # New rows begin without multiplier.
     dual[np.isin(merged.ids, staying.ids)] = subset_solution.dual[stays]
     return merged, dual
 
@@ -364,14 +369,17 @@ def scan_rows(block: BlockRows, sequences: int, request: ScanRequest, size: floa
     """
     W, sequence_rows = request.W, request.sequence_rows
     if W is None:
+        # Without weights the sum of the rows stands for them: what it misses is hard to meet.
         W = block.mean()
         W = W / max(float(np.linalg.norm(W)), np.finfo(np.float64).tiny)
         sequence_rows = rows_per_sequence(block.shape, sequences)
     # 1. Margins and their rounding.
     values, rhs = block.values(W, request.exact), block.rhs
+    # The bound takes sizes, because terms that cancel in a margin do not cancel in its rounding.
     moved: FloatArray = np.abs(block.queries) @ np.abs(W).T
     longest = float(np.sqrt(np.einsum("nd,nd->n", moved, moved).max(initial=0.0)))
-    rounding = (sum(block.shape) + 4) * _UNIT * size * longest
+    unit = 2.0**-53  # rounding of one operation in float64
+    rounding = (sum(block.shape) + 4) * unit * size * longest
     # 2. Summary.
     positive = rhs > 0.0
     ratios = (values - rounding)[positive] / rhs[positive]
@@ -395,6 +403,7 @@ def _worst_per_sequence(
 ) -> IntArray:
     """The candidate rows that fall short most, at most ``count`` per sequence, sorted."""
     sequence = np.searchsorted(offsets, candidates, side="right") - 1
+    # Sorted by sequence, and in each by shortfall, the worst ones are the first of each run.
     order = np.lexsort((-shortfall[candidates], sequence))
     first = np.searchsorted(sequence, sequence)  # position of the first row of the same sequence
     worst: IntArray = np.sort(candidates[order[np.arange(len(candidates)) - first < count]])
@@ -418,6 +427,7 @@ def merge_rows(subsets: list[RowSubset]) -> RowSubset:
     margins = subsets[0].margins
     differences = np.empty((len(ids), margins.shape[0]))
     for subset, start, end in zip(subsets, ends, ends[1:], strict=False):  # no copy of all of them
+        # `index` counts through all subsets, so a range of it is one subset.
         rows = np.flatnonzero((index >= start) & (index < end))
         differences[rows] = subset.margins.differences[index[rows] - start]
 

@@ -26,7 +26,7 @@ FORMAT = "attsvm-solution/1"
 _RECORD = "record"
 
 
-def save(solution: Any, path: str | Path) -> None:
+def save_solution(solution: Any, path: str | Path) -> None:
     """Write a solution; see :meth:`attsvm.MarginSolution.save`."""
     arrays: dict[str, Any] = {}
     record: dict[str, Any] = {"format": FORMAT, "geometry": solution.geometry.name}
@@ -44,12 +44,12 @@ def save(solution: Any, path: str | Path) -> None:
             if isinstance(value, np.ndarray):
                 arrays[prefix + field.name] = value
             else:
-                record[prefix + field.name] = _plain(value)
+                record[prefix + field.name] = _python_number(value)
     text = json.dumps(record).encode()
     save_arrays(arrays | {_RECORD: np.frombuffer(text, dtype=np.uint8)}, path)
 
 
-def load(path: str | Path, solution: Callable[..., Solution]) -> Solution:
+def load_solution(path: str | Path, solution: Callable[..., Solution]) -> Solution:
     """Read a solution; see :meth:`attsvm.MarginSolution.load`. ``solution`` is its class."""
     arrays = load_arrays(path)
     try:
@@ -76,6 +76,6 @@ def load(path: str | Path, solution: Callable[..., Solution]) -> Solution:
         ) from None
 
 
-def _plain(value: Any) -> Any:
+def _python_number(value: Any) -> Any:
     """The value as a number of Python where it is one of NumPy."""
     return value.item() if isinstance(value, np.generic) else value

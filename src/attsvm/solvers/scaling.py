@@ -23,10 +23,7 @@ from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import Margins
 
-_NEAR = 64  # exponents up to this are harmless on the differences and queries, and cost no copy
-_COUNTED = 2.0**-40  # multipliers below this share of the largest may underflow
 _TINY = float(np.finfo(np.float64).tiny)
-_LARGEST_PENALTY = 2.0**480  # of which squares, times those of rows, are float64 numbers
 
 
 class OutOfRangeError(InputError):
@@ -73,7 +70,8 @@ class Scaling(NamedTuple):
         """
         with np.errstate(over="ignore", under="ignore"):
             scaled = float(np.ldexp(slack, -self.multipliers))
-        if not _TINY <= scaled <= _LARGEST_PENALTY:
+        largest = 2.0**480  # of which squares, times those of rows, are float64 numbers
+        if not _TINY <= scaled <= largest:
             advice = self.advice if self.multipliers else "give a smaller one, or none"
             raise OutOfRangeError(
                 f"slack {slack:g} leaves the range of float64 at the scale of these margins;"
@@ -106,7 +104,8 @@ class Scaling(NamedTuple):
         with np.errstate(over="ignore", under="ignore"):
             moved: FloatArray = np.ldexp(array, exponent)
         size = np.abs(array)
-        counted = size > _COUNTED * size.max(initial=0.0)
+        # What is smaller by so much may underflow: it moves no certificate.
+        counted = size > 2.0**-40 * size.max(initial=0.0)
         if not np.isfinite(moved).all() or (np.abs(moved[counted]) < _TINY).any():
             power = int(np.frexp(size.max())[1]) + exponent
             raise OutOfRangeError(
@@ -127,18 +126,22 @@ def scaled(margins: Margins) -> Scaling:
     squares = float(np.vdot(D, D)), float(np.vdot(Z, Z))
     largest = float(np.maximum.reduce(np.abs(rhs), initial=0.0))
     if not math.isfinite(squares[0] + squares[1] + largest):
-        check_finite(margins)
+        refuse_infinite(margins)
+    # Margins at a usual scale stay the caller's object.
     a, b = _exponent_where_far(D, squares[0]), _exponent_where_far(Z, squares[1])
-    c = _exponent(largest)
+    c = _floor_exponent(largest)
     if a == b == c == 0:
         return Scaling(margins)
     near = replace(
-        margins, differences=_divided(D, a), queries=_divided(Z, b), rhs=_divided(rhs, c)
+        margins,
+        differences=_divide_by_power(D, a),
+        queries=_divide_by_power(Z, b),
+        rhs=_divide_by_power(rhs, c),
     )
     return Scaling(near, a, b, c)
 
 
-def check_finite(margins: Margins) -> None:
+def refuse_infinite(margins: Margins) -> None:
     """Refuse values that are not finite.
 
     Raises:
@@ -160,18 +163,19 @@ def _exponent_where_far(array: FloatArray, squares: float) -> int:
     """The exponent of the largest entry, or 0 where it is harmless, as the sum of squares shows
     nearly always.
     """
-    if array.size * 2.0 ** (-2 * _NEAR) <= squares <= 2.0 ** (2 * _NEAR):
+    near = 64  # exponents up to this one are harmless, and cost no copy
+    if array.size * 2.0 ** (-2 * near) <= squares <= 2.0 ** (2 * near):
         return 0
-    exponent = _exponent(float(np.abs(array).max(initial=0.0)))
-    return 0 if abs(exponent) <= _NEAR else exponent
+    exponent = _floor_exponent(float(np.abs(array).max(initial=0.0)))
+    return 0 if abs(exponent) <= near else exponent
 
 
-def _exponent(largest: float) -> int:
+def _floor_exponent(largest: float) -> int:
     """The exponent of the power of two at or below a size; 0 for zero."""
     return math.frexp(largest)[1] - 1 if largest > 0.0 else 0
 
 
-def _divided(array: FloatArray, exponent: int) -> FloatArray:
+def _divide_by_power(array: FloatArray, exponent: int) -> FloatArray:
     """``array / 2**exponent``. What underflows is below 2**-1000 of the largest."""
     if exponent == 0:
         return array

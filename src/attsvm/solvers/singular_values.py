@@ -91,6 +91,7 @@ def pair_rates(s: FloatArray, prox: Proximal) -> PairRates:
     g, slopes = prox.values, prox.slopes
     difference, total = s[:, None] - s, s[:, None] + s
     is_close = np.abs(difference) <= _CLOSE * total
+    # Differences of values that nearly coincide are rounding; slopes are their limit.
     symmetric = np.where(
         is_close,
         0.5 * (slopes[:, None] + slopes),
@@ -173,6 +174,7 @@ def curvature(
         else:
             D = D.astype(kind, copy=False)
             D_products, positions = D @ D.T, np.arange(len(rows))
+    # What lies beyond both bases is multiplied by the factors of one index alone.
     if Z.shape[1] > len(s):
         Z_rest = Z - V @ right
         Z_products = Z_rest @ Z_rest.T
@@ -186,6 +188,7 @@ def curvature(
     # 3. Block by block.
     for a in range(len(V)):
         start, stop = bounds[a], bounds[a + 1]
+        # Blocks before this one are its mirror image.
         weights = (V[a] * V[a:]) @ same
         weights += np.outer(Z_products[a, a:], alone) - D_factors[a, a:, None]
         mixed = np.repeat(weights, counts[a:], axis=0)

@@ -16,7 +16,7 @@ from attsvm.norms import Frobenius, Norm
 from attsvm.solvers.messages import describe_solution
 from attsvm.solvers.optimality_checks import Residuals, residuals_of
 from attsvm.solvers.proofs import farkas_residual, lower_bound
-from attsvm.solvers.saving import load, save
+from attsvm.solvers.saving import load_solution, save_solution
 from attsvm.solvers.scaling import scaled
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class MarginSolution:
         Raises:
             InputError: another suffix, or a file that cannot be written.
         """
-        save(self, path)
+        save_solution(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> MarginSolution:
@@ -149,7 +149,7 @@ class MarginSolution:
         Raises:
             InputError: no such file, or one that holds no solution.
         """
-        return load(path, cls)
+        return load_solution(path, cls)
 
     @property
     def message(self) -> str:

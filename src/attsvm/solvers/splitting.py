@@ -60,7 +60,7 @@ from attsvm.solvers.deadline import time_for
 from attsvm.solvers.energy import Energy
 from attsvm.solvers.iterate import Iterate, Stop
 from attsvm.solvers.optimality_checks import unique_weights
-from attsvm.solvers.outcomes import HOPELESS, Request, certified_solution, zero_solution
+from attsvm.solvers.outcomes import STATUS, Request, certified_solution, zero_solution
 from attsvm.solvers.programme import Programme, equilibrate, reduce
 from attsvm.solvers.projections import (
     ActiveSetProjection,
@@ -139,7 +139,7 @@ def solve(
     """Solve the programme of this module; see :func:`attsvm.solvers.max_margin`."""
     if not (margins.rhs > 0).any():
         return zero_solution(margins, norm, request)
-    return _Search(margins, norm, request, options).run()
+    return _SplittingSolve(margins, norm, request, options).run()
 
 
 _thread = threading.local()
@@ -172,7 +172,7 @@ class _Scaled(NamedTuple):
     scale: float
 
 
-class _Search:
+class _SplittingSolve:
     """One solve: the stages of this module, and the best certificate so far.
 
     Attributes:
@@ -197,15 +197,19 @@ class _Search:
         self.energy = Energy(norm, request.slack is not None)
         least, largest = options.sharp_exponents
         is_sharp = isinstance(norm, Lifted) and least <= norm.p <= largest
+        # Iterations in moderate gauges converge linearly, so more digits are cheap.
         aim = options.sharp_aim if is_sharp else options.aim
         self.aim = min(options.enough * request.tol, aim)
         self.best: Certificate | None = None
         self.solver, self.iterations = "splitting", 0
+        # Newton's method knows hard margins of the nuclear and the spectral norm only.
         exponent = norm.p if isinstance(norm, Schatten) else 0.0
         self.is_spectral = request.slack is None and exponent in (1.0, math.inf)
         p = self.reduction.programme
-        self.is_curved = reweighted.is_curved(norm) and reweighted.fits(p)
-        self.is_conic = isinstance(norm, RowLengths) and norm.p in (1.0, math.inf) and conic.fits(p)
+        self.is_curved = reweighted.is_curved(norm) and reweighted.fits_reweighted(p)
+        self.is_conic = (
+            isinstance(norm, RowLengths) and norm.p in (1.0, math.inf) and conic.fits_conic(p)
+        )
 
     def run(self) -> MarginSolution:
         """The best certified solution that the stages of this module reach."""
@@ -239,7 +243,8 @@ class _Search:
             if iterate is None:
                 return start
             self._consider(*iterate, start.solver)
-            if start.status == "almost infeasible" and start.gap > HOPELESS:
+            # Whether weights exist does not depend on the norm.
+            if start.status == "almost infeasible" and start.gap > STATUS.hopeless:
                 return self._solution()
         assert iterate is not None
         # 5. Attempts. A method that loses its way leaves float64, and then nothing is kept of it.
@@ -269,6 +274,8 @@ class _Search:
                 iterate = self._attempt(iterate, attempt, most)
             if self._is_done() or self.request.late:
                 break
+            # Splitting and the second-order method take turns: each leads where the other begins
+            # well.
             if self.is_spectral and iterate.is_usable():
                 iterate = self._finish_by_newton(iterate)
             elif (self.is_curved or self.is_conic) and attempt == ended:
@@ -327,6 +334,7 @@ class _Search:
         """
         p = self.full
         precise = replace(self.request, tol=1e-9, rough=False, warm_start=None, warm_weights=None)
+        # Rough weights can be scaled to their margins where all right-hand sides are positive.
         if p.m * p.dof > self.options.written_out and p.hard and bool((p.b > 0.0).all()):
             rough = replace(precise, tol=self.options.rough_start, rough=True)
             start = frobenius.solve(self.margins, Frobenius(), rough)
@@ -356,6 +364,7 @@ class _Search:
         elif self.is_curved or self.is_conic:
             left = options.compiled_brief
         while left > 0:
+            # Compiled code does not look at the clock, so it gets so many iterations at a time.
             state.most = min(left, options.compiled_per_look)
             outcome = library.splitting(rows, self.energy.gauge, *sides, state)
             self.iterations += state.iterations
@@ -393,11 +402,13 @@ class _Search:
         errors: list[float] = []
         while state.iterations < most and not self.request.late:
             state.run(options.per_check, self.request.deadline)
+            # V is exact in rank and zeros, W in margins: the better of both is the iterate's error.
             errors.append(self._error(p, state.V, state.dual))
             if is_exact and errors[-1] > self.aim:
                 errors[-1] = min(errors[-1], self._error(p, state.W, state.dual))
             if errors[-1] <= self.aim:
                 break
+            # Spectra that crawl are left to Newton's method, which ends them in a few steps.
             recent, before = errors[-options.stall :], errors[: -options.stall]
             has_stalled = min(recent) > 0.5 * min(before, default=math.inf)
             if attempt == 0 and self.is_spectral and has_stalled:
@@ -420,6 +431,8 @@ class _Search:
         start = columns.shorten(p, sizes, start, deadline, pivot_or_active_set)
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(self.options.attempts):
+                # A step that is balanced helps most programmes and hinders some, so attempts take
+                # turns.
                 best = self._attempt_capped(start, most, attempt % 2 == 0)
                 if best is None:
                     break
@@ -496,6 +509,7 @@ class _Search:
         """The iterate of Newton's method for singular values, as far as it goes."""
         p, W, dual, scale = self._scaled(iterate)
         t = float(np.linalg.norm(W) / np.linalg.norm(p.adjoint(dual)))
+        # The step is the ratio of weights to what multipliers pull, so both must be there.
         if not (0.0 < t < math.inf and np.isfinite(p.b).all()):
             return iterate
 
@@ -506,7 +520,7 @@ class _Search:
             return self.best.error
 
         lagrangian = newton.AugmentedLagrangian(p, self.norm == Schatten(math.inf), W, dual, t)
-        end = newton.finish(
+        end = newton.finish_by_newton(
             lagrangian, lambda W, dual: self._error(p, W, dual), consider, self._stop()
         )
         return self._unscaled(scale, *end)
@@ -521,7 +535,9 @@ class _Search:
         if not np.isfinite(p.b).all():
             return
         if isinstance(norm, RowLengths):
-            end = conic.finish(p, norm, W, lambda W, dual: self._error(p, W, dual), self._stop())
+            end = conic.finish_by_cones(
+                p, norm, W, lambda W, dual: self._error(p, W, dual), self._stop()
+            )
             self._consider(*self._unscaled(scale, *end), "interior points")
             return
 
@@ -531,7 +547,7 @@ class _Search:
         def consider(W: FloatArray, dual: FloatArray) -> float:
             return self._consider(*self._unscaled(scale, W, dual), "reweighted Newton")
 
-        reweighted.finish(p, norm, Iterate(W, dual), error, consider, self._stop())
+        reweighted.finish_by_reweighting(p, norm, Iterate(W, dual), error, consider, self._stop())
 
     def _stop(self) -> Stop:
         """The error and the time at which a method that goes on from here ends."""
@@ -555,6 +571,7 @@ class _Search:
         """The iterate of which :meth:`_scaled` made weights and multipliers, with multipliers of
         half the squared norm.
         """
+        # Soft multipliers scale with the weights; of hard ones it is the multiple of largest bound.
         dual_scale = scale
         if self.request.slack is None:
             p = self.reduction.programme
@@ -581,8 +598,10 @@ class _Search:
             primal = 0.5 * size * size + float(p.cap @ np.maximum(p.b - values, 0.0))
             return (primal - bound + 0.5 * pull * pull) / primal if primal > 0.0 else math.inf
         ratio = length_ratio(values, p.b)
+        # Without a positive ratio no multiple of the weights meets the margins.
         if not (ratio > 0.0 and pull > 0.0 and size > 0.0):
             return math.inf
+        # Weights are compared once they are scaled to their margins, as certificates do.
         violation = float((p.b - values / ratio).max()) / float(p.b.max())
         return max(0.0, violation, 1.0 - bound * ratio / (pull * size))
 
@@ -688,6 +707,7 @@ class Splitting:
         self.t = float(np.linalg.norm(W) / np.linalg.norm(self.pull))
         self.V = self.W = W
         self.iterations = 0
+        # The fixed point z = V + t G, with a subgradient G of the energy at V.
         self._z = W + self.t * self.pull
         scaled, dual = replace(p, cap=p.cap * self.t), dual * self.t
         self.projection: Projection
@@ -726,6 +746,7 @@ class Splitting:
             if self.iterations % every == 0 and self.iterations <= last:
                 factor = self._balance(residual, V_before)
             if factor != 1.0:
+                # z - V is t times what multipliers pull, so it grows with t, and they stay.
                 self._z = self.V + (self._z + residual - self.V) * factor
                 self.t *= factor
                 self.projection.rescale(factor)
@@ -740,6 +761,7 @@ class Splitting:
         """Extrapolate this iteration and that of the projection together, as one point."""
         assert isinstance(self.projection, CappedProjection)
         z = self._z
+        # The projection converges too: one combination for both keeps them in step.
         point = np.append(z, w_before)
         change = np.append(residual, self.projection.w - w_before)
         following = self._extrapolation.advance(point, change)
@@ -755,6 +777,7 @@ class Splitting:
         change = _relative(self.V - V_before, self._z - self.V)
         if not (distance > 0.0 and change > 0.0):
             return 1.0
+        # The root, because a new step moves both, in opposite directions.
         factor = math.sqrt(change / distance)
         least, largest = self._options.least_factor, self._options.largest_factor
         if 1.0 / least < factor < least:

@@ -62,11 +62,11 @@ def threads_that_pay(rows: int, unknowns: int) -> AbstractContextManager[None]:
         and rows**2 * unknowns <= options.matrix_multiplications
     ):
         return nullcontext()
-    return _limit_threads(rows, unknowns, options)
+    return _one_thread_for(rows, unknowns, options)
 
 
 @contextmanager
-def _limit_threads(rows: int, unknowns: int, options: ThreadOptions) -> Iterator[None]:
+def _one_thread_for(rows: int, unknowns: int, options: ThreadOptions) -> Iterator[None]:
     """One thread of BLAS, and a note whether the programme is large."""
     before = _this_thread.is_large
     _this_thread.is_large = rows * min(rows, unknowns) >= options.large_programme
