@@ -253,8 +253,7 @@ class InteriorPoints:
             s = np.maximum(A @ w - b, 0.1 * float(b.max()))
             t = 2.0 * self._size(w)
         else:
-            # By Hoelder's inequality, no weights are shorter than b^T 1 over the dual norm of A^T
-            # 1.
+            # By Hoelder's inequality weights have at least the norm b^T 1 / |A^T 1|_*.
             sum_of_rows = (b > 0.0).astype(float) @ A
             least = float(b[b > 0.0].sum()) / max(self._dual_size(sum_of_rows), 1e-300)
             t = min(least, self._dual_size(C @ A))
@@ -419,8 +418,7 @@ class InteriorPoints:
             return careful
         try:
             if m <= k:
-                # The smaller of both Schur complements; one refinement each returns the digits it
-                # loses.
+                # The smaller Schur complement; one refinement returns the digits that it loses.
                 factor = cho_factor((A / inverse) @ A.T + np.diag(E), check_finite=False)
 
                 def by_rows(q: FloatArray, p: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -294,7 +294,7 @@ class _PolyhedralSolve:
                 rough_points.pop()
             # 5. The next working set.
             if rough_points and rough_points[-1] is working:
-                # A row that has left once and is back would go round in circles.
+                # A row that has come back stays, or it would go round in circles.
                 stays = (missed > -options.stays * reach * largest_rhs) | is_pair | has_left
                 has_left |= is_working & ~stays
                 is_working &= stays

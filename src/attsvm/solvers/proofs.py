@@ -259,8 +259,7 @@ def certify_soft(
     best = _certify_soft_weights(margins, norm, W, dual, slack)
     extra = _ROUNDING  # of weights that round once more when they are lengthened
     for _ in range(options.lengthenings):
-        # What rows miss is multiplied by the penalty; where that is not the gap, longer weights
-        # don't help.
+        # The penalty multiplies what rows miss; longer weights help only where that is the gap.
         if best.gap <= NO_MATTER or (
             best.gap > options.wide_gap and not _would_gain(margins, best, slack, options)
         ):

@@ -274,8 +274,7 @@ class _SplittingSolve:
                 iterate = self._attempt(iterate, attempt, most)
             if self._is_done() or self.request.late:
                 break
-            # Splitting and the second-order method take turns: each leads where the other begins
-            # well.
+            # Splitting and Newton's method take turns: each leads where the other begins well.
             if self.is_spectral and iterate.is_usable():
                 iterate = self._finish_by_newton(iterate)
             elif (self.is_curved or self.is_conic) and attempt == ended:
@@ -431,8 +430,7 @@ class _SplittingSolve:
         start = columns.shorten(p, sizes, start, deadline, pivot_or_active_set)
         with np.errstate(all="ignore"):
             for attempt, most in enumerate(self.options.attempts):
-                # A step that is balanced helps most programmes and hinders some, so attempts take
-                # turns.
+                # Balancing the step helps most programmes and hinders some: attempts take turns.
                 best = self._attempt_capped(start, most, attempt % 2 == 0)
                 if best is None:
                     break
