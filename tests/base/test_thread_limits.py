@@ -7,7 +7,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from attsvm.base.thread_limits import at_most_threads, lifted, thread_pools
+from attsvm.base.cores import at_most_threads, lifted, thread_pools
 
 
 class Pool:

@@ -595,9 +595,9 @@ def _(b):
     "rates-1 C5.2f",
 )
 def _(b):
-    from attsvm.training import engine
+    from attsvm.training import native_loop
 
-    b.around(engine.step_factors, lambda right, schedule, step, count: np.ones(count))
+    b.around(native_loop.step_factors, lambda right, schedule, step, count: np.ones(count))
 
 
 @fault(
@@ -781,9 +781,11 @@ def _(b):
     why="errors still fall within the bounds of rates-1 C5.2f",
 )
 def _(b):
-    from attsvm.training import engine
+    from attsvm.training import native_loop
 
-    b.around(engine.step_factors, lambda right, schedule, step, count: right(schedule, 0, count))
+    b.around(
+        native_loop.step_factors, lambda right, schedule, step, count: right(schedule, 0, count)
+    )
 
 
 @fault(

@@ -16,8 +16,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 
 from attsvm import AttentionData
+from attsvm.base.cores import thread_pools
 from attsvm.base.errors import InputError
-from attsvm.base.thread_limits import thread_pools
 from attsvm.datasets import planted_witnesses
 from attsvm.sklearn import AttentionSVC, BagFeatures, Limits, WitnessSVC
 

@@ -15,8 +15,8 @@ import pytest
 from instances import sphere
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
+from attsvm.base.cores import one_thread
 from attsvm.base.errors import InputError
-from attsvm.base.thread_limits import one_thread
 from attsvm.margins import Margins
 from attsvm.norms import Lp
 from attsvm.solvers import max_margin

@@ -1,5 +1,6 @@
-"""Which methods of a model its class, or somebody else, has replaced: compiled passes and closed
-formulas compute what the methods of this package compute, and nothing else.
+"""Which methods of a model its class, or somebody else, has replaced, and whether an optimiser has
+hooks: compiled passes and closed formulas compute what the methods of this package compute, and
+nothing else.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
 
 from attsvm.attention.decision_heads import LinearHead
 
@@ -48,6 +50,16 @@ def linear_head(model: Any) -> LinearHead | None:
     head = model.head
     is_plain = type(head) is LinearHead and not _replaced_on_instance(head, {"forward"})
     return head if is_plain else None
+
+
+def hooked(optimizer: Optimizer) -> bool:
+    """Whether a step or a gradient passes through functions of the caller."""
+    steps: Any = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+    return any(steps) or any(
+        parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    )
 
 
 @cache

@@ -151,7 +151,10 @@ def run(options: argparse.Namespace) -> int:
         merge_duplicates=options.merge_duplicates,
         **{name: getattr(options, name) for name in _NUMBERS},
     )
-    with contextlib.closing(ProgressBars(quiet=options.quiet)) as progress:
+    bars: contextlib.AbstractContextManager[ProgressBars | None] = (
+        contextlib.nullcontext() if options.quiet else contextlib.closing(ProgressBars())
+    )
+    with bars as progress:
         load_options: dict[str, Any] = data_options(options)
         if options.encoder is not None:
             load_options |= {"cache": folder.parent / ".encoded", "progress": progress}

@@ -20,14 +20,15 @@ from attsvm.margins.operator import Margins
 from attsvm.margins.pairs import PairMargins, pair_margins
 from attsvm.margins.selection import (
     decoder_margins,
+    optimal_tokens,
     prompt_margins,
     relax,
     relaxed_margins,
     selection_margins,
+    token_scores,
 )
 from attsvm.margins.sequence import sequence_margins
 from attsvm.margins.sets import multi_token_margins, ratio_margins
-from attsvm.margins.tokens import optimal_tokens, token_scores
 
 __all__ = [
     "LeastNorm",

@@ -57,14 +57,8 @@ def join_matrices(batches: list[Tensor], shape: torch.Size, axis: int = -2) -> T
     return (batches[0] if len(batches) == 1 else torch.cat(batches, dim=axis)).reshape(shape)
 
 
-def check_blocks(blocks: Blocks, axis: int, shape: tuple[int, ...]) -> None:
+def check_blocks(blocks: int | Sequence[int], axis: int, shape: tuple[int, ...]) -> None:
     """Raise :class:`~attsvm.InputError` unless the blocks make up a matrix of this shape."""
-    if axis not in (-2, -1):
-        raise InputError(
-            f"blocks_axis is {axis!r}; give -2 for blocks of rows or -1 for blocks of columns"
-        )
-    if blocks is None:
-        return
     sizes = [blocks] if isinstance(blocks, int) else list(blocks)
     if not sizes or any(
         isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes

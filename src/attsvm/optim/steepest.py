@@ -318,6 +318,11 @@ def check_settings(group: dict[str, Any]) -> None:
         raise InputError(f"norm is {norm!r}; give an attsvm.norms.Norm such as Frobenius()")
     if polar not in ("exact", "newton-schulz", "polar-express"):
         raise InputError(f"polar is {polar!r}; use 'exact', 'newton-schulz' or 'polar-express'")
+    if group["blocks_axis"] not in (-2, -1):
+        raise InputError(
+            f"blocks_axis is {group['blocks_axis']!r}; give -2 for blocks of rows or -1 for blocks"
+            " of columns"
+        )
     if group["adjust_lr_fn"] not in (None, "original", "match_rms_adamw"):
         raise InputError(
             f"adjust_lr_fn is {group['adjust_lr_fn']!r}; use 'original', 'match_rms_adamw' or None"
@@ -341,8 +346,9 @@ def check_settings(group: dict[str, Any]) -> None:
                 f"norm is {norm!r} for a parameter of shape {tuple(parameter.shape)}, which has no"
                 " singular values; put vectors into a group with Frobenius() or an Lp norm"
             )
-        shape = matrix_shape(parameter, group["flatten"])
-        check_blocks(group["blocks"], group["blocks_axis"], shape)
+        if group["blocks"] is not None:
+            shape = matrix_shape(parameter, group["flatten"])
+            check_blocks(group["blocks"], group["blocks_axis"], shape)
     if group["fused"]:
         _check_fused(group)
 

@@ -28,9 +28,8 @@ from attsvm.pipeline.attention_model import DecisionFunction
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import sentence, words_sentence
 from attsvm.pipeline.witness_fit import WitnessFit
-from attsvm.sklearn.descent_of_norm import descent_kind
 from attsvm.sklearn.preparation import check_selectable, split
-from attsvm.sklearn.stage import Progress, StageOptions
+from attsvm.sklearn.stage import Progress, StageOptions, descent_kind
 
 
 def fit_dataset(

@@ -22,8 +22,8 @@ from attsvm.base.printable import name_of
 from attsvm.base.store import announce, read_run
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.datasets.bags import Bags, as_bags, bag_labels
-from attsvm.report import pixels
 from attsvm.report.page import POLICY, document, end_paragraphs
+from attsvm.report.token_sequences import data_uri
 from attsvm.solvers import MarginSolution
 
 CONTENT = "page.json"
@@ -404,7 +404,7 @@ class _ModelOfBags:
         if self.kind == "text":
             return str(self.pictures[source]), ""
         if self.kind == "image":
-            return "", pixels.data_uri(self.pictures[source], *self._pixel_range)
+            return "", data_uri(self.pictures[source], *self._pixel_range)
         return "", ""
 
     @property

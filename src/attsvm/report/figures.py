@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.report.plots import course, histogram
 from attsvm.report.printing import MINUS, count, degrees, finite, number, percent, threshold
 from attsvm.report.run_contents import Run
 from attsvm.report.style import (
@@ -24,6 +23,8 @@ from attsvm.report.style import (
     TRAINED,
     Picture,
     canvas,
+    course,
+    histogram,
     label_ends,
     logarithmic,
     markers,

@@ -17,7 +17,7 @@ from attsvm.base.printable import name_of, visible
 from attsvm.base.store import announce
 from attsvm.datasets.attention_data import AttentionData
 from attsvm.norms import Lp, parse_norm
-from attsvm.report import pixels, printing, token_sequences
+from attsvm.report import printing, token_sequences
 from attsvm.report.endings import ENDS
 from attsvm.report.explorer import fragment, script_hash, style
 from attsvm.report.explorer.states import DataExample, state_of
@@ -378,8 +378,8 @@ class Constraint:
     sequence: int
     selected: str
     rival: str
-    selected_patch: pixels.Photo | None
-    rival_patch: pixels.Photo | None
+    selected_patch: token_sequences.Photo | None
+    rival_patch: token_sequences.Photo | None
     dual: float
     share: float
     margin: float
@@ -396,7 +396,7 @@ def constraints(run: Run) -> list[Constraint]:
     total = float(dual[dual > 0].sum())
     selected, train = run.arrays["selected"], run.arrays["train"]
     views = {e["sequence"]: view_of(e) for e in run.examples if e["part"] == "train"}
-    scale = pixels.value_range([view_of(example) for example in run.examples])
+    scale = token_sequences.value_range([view_of(example) for example in run.examples])
     rows = []
     for c in np.argsort(-dual, kind="stable")[:LISTED]:
         if dual[c] <= 0:
@@ -411,8 +411,8 @@ def constraints(run: Run) -> list[Constraint]:
                 sequence=sequence,
                 selected=token_name(view, token),
                 rival=token_name(view, rival),
-                selected_patch=pixels.crop(view, token, scale) if image else None,
-                rival_patch=pixels.crop(view, rival, scale) if image else None,
+                selected_patch=token_sequences.crop(view, token, scale) if image else None,
+                rival_patch=token_sequences.crop(view, rival, scale) if image else None,
                 dual=float(dual[c]),
                 share=float(dual[c]) / total,
                 margin=float(values[c]),

@@ -12,7 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData
-from attsvm.report.style import BEST, FAINT, INK, PAPER, RULE, TRAINED, logarithmic, markers
+from attsvm.report.style import (
+    BEST,
+    FAINT,
+    INK,
+    PAPER,
+    RULE,
+    TRAINED,
+    course,
+    histogram,
+)
 from attsvm.solvers import MarginSolution
 
 if TYPE_CHECKING:
@@ -29,46 +38,6 @@ def axes_of(ax: Axes | None) -> Axes:
     import matplotlib.pyplot as plt
 
     return plt.subplots()[1]
-
-
-def course(
-    axes: Axes,
-    steps: NDArray[Any],
-    values: NDArray[Any],
-    colour: str = TRAINED,
-    *,
-    logarithmic_values: bool = False,
-    **line: Any,
-) -> NDArray[np.bool_]:
-    """A quantity against the steps on a logarithmic axis; records that such an axis cannot show are
-    left out. Returns which records are shown.
-    """
-    is_drawn: NDArray[np.bool_] = np.isfinite(steps) & (steps > 0)
-    rows = values if values.ndim == 1 else values.max(axis=1)
-    is_drawn &= np.isfinite(rows) & ((rows > 0) if logarithmic_values else True)
-    if is_drawn.any():
-        axes.plot(
-            steps[is_drawn],
-            values[is_drawn],
-            color=colour,
-            marker=markers(int(is_drawn.sum())),
-            **line,
-        )
-        logarithmic(axes.xaxis, steps[is_drawn])
-        if logarithmic_values:
-            logarithmic(axes.yaxis, values[is_drawn])
-    return is_drawn
-
-
-def histogram(
-    axes: Axes, values: NDArray[Any], low: float, high: float, colour: str = BEST, bins: int = 36
-) -> None:
-    """Counts of values between ``low`` and ``high``; those above stand in the last bar."""
-    edges = np.linspace(low, high if high > low else low + 1.0, bins + 1)
-    heights, _ = np.histogram(np.minimum(values, edges[-1]), edges)
-    axes.stairs(heights, edges, fill=True, color=colour, linewidth=0)
-    axes.set_ylim(0, max(1.0, 1.3 * heights.max()))
-    axes.locator_params(axis="y", integer=True, nbins=3)
 
 
 def _planar(what: str, shape: tuple[int, ...]) -> None:

@@ -1,4 +1,5 @@
-"""One look for every figure: palette, axes, labels at the lines, and the way into a page.
+"""One look for every figure: palette, axes, labels at the lines, courses and histograms, and the
+way into a page.
 
 A figure is about as wide as a phone. It is drawn on white for its files; on the page every colour
 becomes a CSS variable, so that the same drawing follows a light or a dark screen.
@@ -288,3 +289,43 @@ def label_ends(axes: Axes, labels: Sequence[tuple[float, str, str]], spacing: fl
 def markers(records: int) -> str:
     """Dots at the records while they can be told apart."""
     return "o" if records <= 12 else ""
+
+
+def course(
+    axes: Axes,
+    steps: NDArray[Any],
+    values: NDArray[Any],
+    colour: str = TRAINED,
+    *,
+    logarithmic_values: bool = False,
+    **line: Any,
+) -> NDArray[np.bool_]:
+    """A quantity against the steps on a logarithmic axis; records that such an axis cannot show are
+    left out. Returns which records are shown.
+    """
+    is_drawn: NDArray[np.bool_] = np.isfinite(steps) & (steps > 0)
+    rows = values if values.ndim == 1 else values.max(axis=1)
+    is_drawn &= np.isfinite(rows) & ((rows > 0) if logarithmic_values else True)
+    if is_drawn.any():
+        axes.plot(
+            steps[is_drawn],
+            values[is_drawn],
+            color=colour,
+            marker=markers(int(is_drawn.sum())),
+            **line,
+        )
+        logarithmic(axes.xaxis, steps[is_drawn])
+        if logarithmic_values:
+            logarithmic(axes.yaxis, values[is_drawn])
+    return is_drawn
+
+
+def histogram(
+    axes: Axes, values: NDArray[Any], low: float, high: float, colour: str = BEST, bins: int = 36
+) -> None:
+    """Counts of values between ``low`` and ``high``; those above stand in the last bar."""
+    edges = np.linspace(low, high if high > low else low + 1.0, bins + 1)
+    heights, _ = np.histogram(np.minimum(values, edges[-1]), edges)
+    axes.stairs(heights, edges, fill=True, color=colour, linewidth=0)
+    axes.set_ylim(0, max(1.0, 1.3 * heights.max()))
+    axes.locator_params(axis="y", integer=True, nbins=3)

@@ -17,10 +17,10 @@ from sklearn.utils._param_validation import Interval, InvalidParameterError, Str
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
+from attsvm.base.cores import one_thread
 from attsvm.base.errors import InputError
 from attsvm.base.progress import reporter
 from attsvm.base.softmax import softmax_rows
-from attsvm.base.thread_limits import one_thread
 from attsvm.datasets.attention_data import (
     AttentionData,
     BoolArray,

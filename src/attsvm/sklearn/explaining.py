@@ -1,7 +1,7 @@
 """What a fitted model selects, and the max-margin programme of these selections.
 
 A layer that attends goes on alone, its head at unit norm, by the descent that belongs to a norm
-(:mod:`attsvm.sklearn.descent_of_norm`), until each bag selects one instance. A model of witnesses
+(:mod:`attsvm.sklearn.stage`), until each bag selects one instance. A model of witnesses
 has selected already. The max-margin programme of the selections is then solved in that norm, with a
 certificate.
 """
@@ -18,9 +18,17 @@ from attsvm.base.ranges import LONGEST_STEP
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.margins import Margins, selection_margins
 from attsvm.norms import Norm
-from attsvm.sklearn.descent_of_norm import check_step, descent_kind, selection_descent, step_length
 from attsvm.sklearn.preparation import check_selectable, selection_steps
-from attsvm.sklearn.stage import Progress, StageOptions, Weights, run_stage
+from attsvm.sklearn.stage import (
+    Progress,
+    StageOptions,
+    Weights,
+    check_step,
+    descent_kind,
+    run_stage,
+    selection_descent,
+    step_length,
+)
 from attsvm.solvers import MarginSolution, Status, max_margin
 
 if TYPE_CHECKING:
@@ -34,7 +42,7 @@ class Limits:
     Attributes:
         steps: of the selection stage; None for 100 to 20000, about ten seconds of one core.
         lr: length of such a step in the norm; None for
-            :func:`attsvm.sklearn.descent_of_norm.step_length`.
+            :func:`attsvm.sklearn.stage.step_length`.
         slack: penalty C of the soft margin, used only when the hard margin is infeasible.
         tol: relative duality gap asked of the solution; None for the default of
             :func:`~attsvm.max_margin`.

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.base.cores import one_thread
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
-from attsvm.base.thread_limits import one_thread
 from attsvm.base.workers import results, slots, workers
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.margins import MarginBlocks

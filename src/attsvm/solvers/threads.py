@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from attsvm.base.thread_limits import lifted, one_thread, thread_pools
+from attsvm.base.cores import lifted, one_thread, thread_pools
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from scipy.special import expit
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData, BoolArray, FloatArray, IntArray
 from attsvm.margins import Margins, selection_margins
-from attsvm.margins.tokens import optimal_tokens, token_scores
+from attsvm.margins.selection import optimal_tokens, token_scores
 from attsvm.solvers import max_margin, max_margin_batch
 
 LossName = Literal["logistic", "exponential", "linear"]

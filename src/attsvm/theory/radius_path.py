@@ -23,9 +23,9 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 
 from attsvm.attention import Logistic, Loss
+from attsvm.base.cores import one_thread
 from attsvm.base.errors import InputError
 from attsvm.base.printable import Compact
-from attsvm.base.thread_limits import one_thread
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, floats
 from attsvm.margins import optimal_tokens, prompt_margins, selection_margins
 from attsvm.margins.checks import one_instance

@@ -21,12 +21,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from attsvm.attention import Attention, LogScale
-from attsvm.attention.overriding import linear_head, overridden
+from attsvm.attention.overriding import hooked, linear_head, overridden
 from attsvm.base.errors import InputError
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.optim.polyak import PolyakDescent
-from attsvm.training.engine import Evaluation, hooked
+from attsvm.training.engine import Evaluation
 
 Schedule = Callable[[int], float] | Mapping[str, Callable[[int], float]] | LRScheduler
 _SETTINGS = (bool, int, float, tuple)  # types that a scheduler may write into a group

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
+from typing import Any, Protocol
 
 from attsvm.datasets.attention_data import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
-
-
-def step_factors(schedule: Callable[[int], float] | None, step: int, count: int) -> FloatArray:
-    """Factors ``(count,)`` of the step length from ``step`` on."""
-    if schedule is None:
-        return np.ones(count)
-    return np.array([float(schedule(k)) for k in range(step, step + count)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +50,3 @@ class Engine(Protocol):
 
     def restore(self, arrays: dict[str, Any]) -> None:
         """Continue from a :meth:`state`."""
-
-
-def hooked(optimizer: Optimizer) -> bool:
-    """Whether a step or a gradient passes through functions of the caller."""
-    steps: Any = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
-    return any(steps) or any(
-        parameter._backward_hooks or parameter._post_accumulate_grad_hooks
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-    )

@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from attsvm import native
 from attsvm.attention import Attention, FactoredAttention
-from attsvm.attention.overriding import linear_head, overridden
+from attsvm.attention.overriding import hooked, linear_head, overridden
 from attsvm.base.cores import WORTH_SHARING, even_shares, shared_out, shares, threads
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
@@ -25,7 +25,7 @@ from attsvm.norms import Frobenius
 from attsvm.optim import MirrorDescent, SteepestDescent
 from attsvm.optim.polyak import PolyakDescent
 from attsvm.optim.powers import mirror_exponents
-from attsvm.training.engine import Evaluation, hooked, step_factors
+from attsvm.training.engine import Evaluation
 from attsvm.training.instances import from_coordinates, read_instances, to_coordinates
 
 if TYPE_CHECKING:
@@ -392,6 +392,13 @@ def _schedule_of(schedule: Schedule | None, parameter: str) -> Callable[[int], f
     """The schedule of one parameter; None for torch schedulers, which write into groups."""
     function = schedule.get(parameter) if isinstance(schedule, Mapping) else schedule
     return None if isinstance(function, LRScheduler) else function
+
+
+def step_factors(schedule: Callable[[int], float] | None, step: int, count: int) -> FloatArray:
+    """Factors ``(count,)`` of the step length from ``step`` on."""
+    if schedule is None:
+        return np.ones(count)
+    return np.array([float(schedule(k)) for k in range(step, step + count)])
 
 
 def unsupported(

@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from attsvm.base.cores import at_most_threads
 from attsvm.base.errors import UnavailableError
-from attsvm.base.thread_limits import at_most_threads
 from attsvm.transformers import audit, capture
 from attsvm_papers import kit
 from attsvm_papers.heads.decoder import MADE

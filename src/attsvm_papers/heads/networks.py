@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attsvm.base.cores import at_most_threads
 from attsvm.base.store import code_digest, entry_path, load_entry, save_entry
-from attsvm.base.thread_limits import at_most_threads
 from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.transformers import capture
 from attsvm_papers.heads.decoder import (

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm import InputError
+from attsvm.base.cores import at_most_threads
 from attsvm.base.errors import UnavailableError
-from attsvm.base.thread_limits import at_most_threads
 from attsvm_papers import kit
 from attsvm_papers.networks.examples import Task, digest_of_data
 

@@ -21,7 +21,7 @@ from dataclasses import asdict
 import numpy as np
 import torch
 
-from attsvm.base.thread_limits import at_most_threads
+from attsvm.base.cores import at_most_threads
 from attsvm_papers import kit
 from attsvm_papers.heads.decoder import (
     MADE,

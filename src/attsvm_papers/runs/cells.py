@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.base.cores import at_most_threads, thread_pools
 from attsvm.base.errors import AttsvmError
 from attsvm.base.store import code_digest, entry_path, load_entry, save_entry
 from attsvm.base.store.entries import Arrays, alone
-from attsvm.base.thread_limits import at_most_threads, thread_pools
 from attsvm_papers.kit.experiment import Experiment
 from attsvm_papers.kit.registry import experiment
 

@@ -11,8 +11,14 @@ from attsvm.base.errors import InputError
 from attsvm.base.store import RunFolder
 from attsvm.norms import Frobenius, parse_norm
 from attsvm.pipeline.results import distances
-from attsvm.sklearn.descent_of_norm import descent_kind, selection_descent, step_length
-from attsvm.sklearn.stage import StageOptions, Weights, run_stage
+from attsvm.sklearn.stage import (
+    StageOptions,
+    Weights,
+    descent_kind,
+    run_stage,
+    selection_descent,
+    step_length,
+)
 
 NORMS = ("fro", "nuc", "spec", "l1", "linf", "lp:1.75", "lp:3", "schatten:1.5", "schatten:3")
 NORMS += ("rows", "maxrow")
