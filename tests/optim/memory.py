@@ -136,7 +136,7 @@ def descents(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> None
 def sentences(draw: np.random.Generator, spoil: Callable[[Array], Array]) -> None:
     data = [bipartite(10, 3, int(draw.integers(5))) for _ in range(2)]
     good = Problem.of(data)
-    names = ("values", "token", "count", "start", "run_start", "query", "label", "weight", "own")
+    names = ("values", "token", "count", "start", "run_start", "query", "label", "weight", "winner")
     wild = spoil(np.zeros(3)).shape != (3,)
     fields = {name: spoil(guarded(getattr(good, name))) for name in names}
     if wild:
