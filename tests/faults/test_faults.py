@@ -758,7 +758,7 @@ def _(b):
 def _(b):
     from attsvm.solvers import starts
 
-    b.around(starts.carried, lambda right, *a: None)
+    b.around(starts.start_from, lambda right, *a: None)
 
 
 @fault(

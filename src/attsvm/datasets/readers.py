@@ -214,7 +214,7 @@ def _texts_and_labels(
         ]
         raise InputError(
             f"{path}: {' and '.join(problems)}; fill them in, or leave these rows out with"
-            " skip_empty (--skip-empty)"
+            " skip_empty=True"
         )
     return texts, labels, skipped
 
