@@ -171,7 +171,8 @@ class _FrobeniusSolve:
             return verdict
         if verdict is not None and not self._is_late():
             # weights that nearly do not exist are made of the rows that nearly contradict
-            self._pivot(p.scaled_dual(verdict.dual))
+            dual = p.scaled_dual(verdict.dual)
+            self._consider_point(pivot(p, dual, self.request.deadline, self.options.pivoting))
         # 5. Integers, where the certificates so far do not decide.
         proved = self._solve_in_integers(ascent.epochs)
         if proved is not None:
@@ -239,7 +240,7 @@ class _FrobeniusSolve:
             # More free rows than unknowns are not independent: their system is singular.
             if free > p.dof or free > largest:
                 break
-            self._pivot(ascent.dual)
+            self._consider_point(pivot(p, ascent.dual, self.request.deadline, options.pivoting))
             if self._is_done() or self._is_late():
                 return self._is_done()
             if p.hard and p.m <= options.few_rows:
@@ -269,7 +270,7 @@ class _FrobeniusSolve:
                     most = 4 * largest // 5
                     dual = np.where(ascent.dual > 0.0, ascent.dual, 0.0)
                     dual[np.argpartition(-dual, most)[most:]] = 0.0
-                    self._pivot(dual)
+                    self._consider_point(pivot(p, dual, self.request.deadline, options.pivoting))
                 return is_large
             ascent.run(options.rough_epochs, options.target, self.request.deadline)
             spent += options.streaming_cost * options.rough_epochs * ascent.epoch_cost
@@ -302,9 +303,8 @@ class _FrobeniusSolve:
         size = min(self._free_rows(ascent.dual), p.dof)
         return float(size**3 / 3.0 + size**2 * sum(p.D.shape[1:] + p.Z.shape[1:]) / 2.0)
 
-    def _pivot(self, dual: FloatArray, solver: str = "block ascent + pivoting") -> None:
-        """Consider what pivoting makes of these multipliers."""
-        point = pivot(self.programme, dual, self.request.deadline, self.options.pivoting)
+    def _consider_point(self, point: DualPoint, solver: str = "block ascent + pivoting") -> None:
+        """:meth:`_consider` the multipliers and the weights of a stage, of pivoting by default."""
         self._consider(point.dual, solver, point.W, settled=point.settled)
 
     def _pivot_from_smoothed_hinges(self, dual: FloatArray) -> bool:
@@ -317,7 +317,8 @@ class _FrobeniusSolve:
         # One width after the other, until the rows that it frees make the exact system.
         for smoothed_dual in smoothed(p, dual, self.request.deadline):
             if self._free_rows(smoothed_dual) <= p.dof:
-                self._pivot(smoothed_dual, "smoothed hinges + pivoting")
+                point = pivot(p, smoothed_dual, self.request.deadline, self.options.pivoting)
+                self._consider_point(point, "smoothed hinges + pivoting")
                 if self._is_done():
                     return True
         return self._is_late()
@@ -326,7 +327,7 @@ class _FrobeniusSolve:
         """The end of the method of active sets, considered where it is no contradiction."""
         point = active_set(self.programme, dual, self.request.deadline)
         if not point.contradiction:
-            self._consider(point.dual, "active set", point.W, settled=point.settled)
+            self._consider_point(point, "active set")
         return point
 
     def _contradiction(self, point: DualPoint, epochs: int) -> MarginSolution | None:
