@@ -80,7 +80,7 @@ def words_of(folder: Path) -> None:
         ("words --text text --images words", "give option --text or option --images, not both"),
         ("words --images pictures", "words is a model of texts; give --text"),
         ("words --images words", "words holds no pictures"),
-        ("pixels --text text", "pixels is a model of images; give --images"),
+        ("pixels --text text", "pixels is a model of images; give them with --images"),
         ("pixels --images pictures", "pixels holds no preprocessor_config.json"),
         ("nan --text text", "hold NaN or infinity"),
         ("words", "give option --text, a UTF-8 file"),

@@ -111,9 +111,9 @@ def part_for(model: nn.Module, name: str, input_name: str) -> nn.Module:
         return model
     main_input = str(getattr(model, "main_input_name", "something else"))
     if main_input == "pixel_values":
-        raise InputError(f"{escaped(name)} is a model of images; give --images, a folder of them")
+        raise InputError(f"{escaped(name)} is a model of images; give them with option images")
     if main_input == "input_ids":
-        raise InputError(f"{escaped(name)} is a model of texts; give --text, a text per line")
+        raise InputError(f"{escaped(name)} is a model of texts; give them with option text")
     raise InputError(
         f"{escaped(name)} ({type(model).__name__}) reads {main_input}, and a probe gives texts or"
         " images"
