@@ -827,7 +827,7 @@ def _(b):
 @contextmanager
 def broken(by: Fault) -> Iterator[None]:
     """Inside, the library has the fault; afterwards nothing is left of it."""
-    for package in (attsvm.training, attsvm.optim, attsvm.solvers, attsvm.margins):
+    for package in (attsvm.training, attsvm.optim, attsvm.solvers, attsvm.margins, attsvm.theory):
         for found in pkgutil.iter_modules(package.__path__):  # all that would be imported under it
             importlib.import_module(f"{package.__name__}.{found.name}")
     if by.claim:

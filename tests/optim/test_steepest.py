@@ -234,7 +234,11 @@ def test_lengths_by_shape_are_of_spectral_steps_alone() -> None:
         with pytest.raises(InputError, match="normalised steps in the spectral norm alone"):
             SteepestDescent([parameter(3, 4)], adjust_lr_fn="original", **settings)
     with pytest.raises(InputError, match="adjust_lr_fn is 'adam'; use 'original'"):
-        SteepestDescent([parameter(3, 4)], norm="spectral", **{"adjust_lr_fn": "adam"})
+        SteepestDescent(
+            [parameter(3, 4)],
+            norm="spectral",
+            adjust_lr_fn="adam",  # type: ignore[arg-type]
+        )
     with pytest.raises(InputError, match="flatten is 1; give True"):
         SteepestDescent([parameter(3, 4)], flatten=1)  # type: ignore[arg-type]
 
