@@ -190,7 +190,11 @@ CHECKPOINTS = [
     ([adam, mirror], [mirror, adam], r"MirrorDescent \(member 0 of .*: it has the state exp_avg"),
     ([mirror, steepest], [steepest, mirror], r"SteepestDescent \(member 0 of .* the state dual"),
     ([steepest, mirror], [steepest, steepest], r"\(member 1 of CombinedOptimizer\): .* state dual"),
-    ([sgd, steepest], [steepest, sgd], r"SGD \(member 1 of .*: it has the settings blocks"),
+    (
+        [sgd, steepest],
+        [steepest, sgd],
+        r"SGD \(member 1 of .*: it has the settings adjust_lr_fn, blocks",
+    ),
     ([adam, sgd], [sgd, adam], r"SGD \(member 0 of .*: it has the settings amsgrad, betas"),
     (
         [adam],

@@ -133,7 +133,10 @@ def test_residuals_of_the_optimality_conditions() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "seed", "norm"),
-    [("feature-scales", 12001815, "spec"), ("soft-hostile", 12004334, "lp:10")],
+    [
+        pytest.param("feature-scales", 12001815, "spec", marks=pytest.mark.slow),
+        ("soft-hostile", 12004334, "lp:10"),
+    ],
 )
 def test_methods_that_leave_float64_on_the_way_raise_nothing(
     kind: str, seed: int, norm: str

@@ -237,7 +237,9 @@ def _portions(tensors: GroupTensors) -> list[list[tuple[Any, ...]]]:
     rows = [row for row in zip(*columns, strict=True) if row[0].numel()]
     if tensors.group["foreach"] is False:
         return [[row] for row in rows]
-    processes = max((process_count(row[0]) for row in rows), default=1)
+    processes = 1
+    for parameter, *_ in rows:  # a generator would break the graph of a compiled step
+        processes = max(processes, process_count(parameter))
     return group_into_portions(rows, processes=processes)
 
 
