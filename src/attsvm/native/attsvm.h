@@ -29,7 +29,7 @@ struct ActiveSet {
     double *factor;    // (m, m) lower triangle of the first `count` rows, the reciprocal diagonal
     double *work;      // (4 m)
     int64_t *rows;     // (m) the free rows, in the order of the factor
-    uint8_t *side;     // (m) where a multiplier is: ZERO, FREE, CAPPED
+    uint8_t *side;     // (m) where a multiplier is: see Side
 };
 
 // Programmes of few rows that lie end to end, and what is found of each.

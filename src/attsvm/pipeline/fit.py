@@ -75,12 +75,12 @@ def fit_dataset(
     if finished is not None:
         return finished
     started = time.perf_counter()
-    rest, test = _split_test(dataset, settings)
-    encoded = dataset.encode(rest)
+    fit_rows, test = _split_test(dataset, settings)
+    encoded = dataset.encode(fit_rows)
     if settings.merge_duplicates:
         encoded = replace(encoded, data=encoded.data.without_duplicates())
     check_selectable(encoded.data)
-    data = encoded.data.take(rest)
+    data = encoded.data.take(fit_rows)
     fit: Any = (WitnessFit if settings.assumption == "standard" else AttentionFit)(settings)
     fit.check(data)  # whatever is refused is refused here
     files = fit.files(dataset.kind)
@@ -91,17 +91,18 @@ def fit_dataset(
         def predictor_fitted(values: DecisionFunction) -> None:
             timing["predictor"] = time.perf_counter() - started
             if first is not None:
-                data = encoded.data.take(test)
-                first(float(np.mean((values(data) > 0) == (data.labels > 0))))
+                test_data = encoded.data.take(test)
+                first(float(np.mean((values(test_data) > 0) == (test_data.labels > 0))))
 
         options = StageOptions(run_folder, settings.records, checkpoint_seconds, progress)
         model = fit.train(data, settings, options, predictor_fitted)
         timing["fit"] = time.perf_counter() - started
-        # a model of witnesses is fitted to both; what is compared with it chooses on one
+        # The seed repeats the split that training made of these rows. A model of witnesses is
+        # fitted to both parts; the methods that it is compared with choose on the second.
         train, validation = split(
             data.labels, settings.validation_size, settings.seed, "validation_size"
         )
-        splits = {"train": rest[train], "validation": rest[validation], "test": test}
+        splits = {"train": fit_rows[train], "validation": fit_rows[validation], "test": test}
         started = time.perf_counter()
         timing |= fit.timing(model)
         results = fit.evaluate(model, run_folder.path, dataset, encoded, splits)

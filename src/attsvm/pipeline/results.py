@@ -166,28 +166,27 @@ def direction_results(model: AttentionModel) -> tuple[dict[str, Any], Arrays]:
     # The trajectory is in internal units, which differ from the data's by one positive factor:
     # directions and ratios are the same.
     W, solution, trajectory = model.selection_weights.W, model.solution, model.trajectory
-    curves = {
-        "trajectory_direction_gap": trajectory.direction_gap(solution.W),
-        "trajectory_distance": distances(trajectory.W, solution),
-    }
-    gaps, falls, steps = *curves.values(), trajectory.steps
+    gaps = trajectory.direction_gap(solution.W)
+    distance = distances(trajectory.W, solution)
+    steps = trajectory.steps
+    # Records at a tenth and at half of the training.
     tenth, half = (int(np.searchsorted(steps, steps[-1] / count)) for count in (10, 2))
     last = float(direction_gap(W, solution.W))
-    hard = solution.status == "optimal" and solution.slack is None
+    is_hard_margin = solution.status == "optimal" and solution.slack is None
     return {
         "cosine": 1.0 - last,
         "gap": last,
         "angle_degrees": float(np.degrees(2.0 * np.arcsin(min(np.sqrt(last / 2.0), 1.0)))),
         "certified_angle_degrees": float(np.degrees(solution.angle_bound()))
-        if hard and model.norm == Frobenius()
+        if is_hard_margin and model.norm == Frobenius()
         else None,
         "first_gap": float(gaps[tenth]),
         "measure": measure_of(model.norm),
         "distance": float(distances(W, solution)),
-        "first_distance": float(falls[tenth]),
-        "midway_distance": float(falls[half]),
-        "falling": bool(falls[-1] < min(0.9 * falls[tenth], falls[half])),
-    }, curves
+        "first_distance": float(distance[tenth]),
+        "midway_distance": float(distance[half]),
+        "falling": bool(distance[-1] < min(0.9 * distance[tenth], distance[half])),
+    }, {"trajectory_direction_gap": gaps, "trajectory_distance": distance}
 
 
 def run_arrays(

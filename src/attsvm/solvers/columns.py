@@ -21,7 +21,7 @@ distance by about :math:`\kappa^{-2}`. In :math:`\tilde w=x/\tilde s` and
 :math:`\rho=\tilde s/s\le1` its centre is :math:`(1-\rho^2)\tilde w^t`.
 
 Multipliers have to cancel in large columns to many more digits than a float64 number has. So they
-are computed to twice the digits (:func:`sharpened`), and rounded together (:func:`rounded`).
+are computed to twice the digits (:func:`sharpen`), and rounded together (:func:`round_together`).
 """
 
 from __future__ import annotations

@@ -137,7 +137,9 @@ def certified_solution(
         cancelled = options.cancelled_roundings * float(np.finfo(np.float64).eps) / request.tol
         if residual <= min(cancelled, options.small_residual):
             status = "almost infeasible"
-    return MarginSolution(  # by position: names take as long again
+    # By position, in the order of the fields: keywords take as long again. The norm is that of the
+    # Frobenius solver; callers of other norms replace it.
+    return MarginSolution(
         margins,
         status,
         certificate.W,

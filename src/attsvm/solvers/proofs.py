@@ -316,13 +316,13 @@ def _certify_soft_weights(
         values, low = sharp_values(margins.differences, margins.queries, margins.offsets, W)
         short = (margins.rhs - values) - low
         primal = 0.5 * upper * upper + slack * math.fsum(np.maximum(short, 0.0).tolist())
-        # `rest` is added last, when the large numbers have cancelled.
-        top, rest = sharp_dot(margins.rhs, dual)
-        pulled = _sharp_pull(margins, dual)
+        # `gain_low` is added last, when the large numbers have cancelled.
+        gain, gain_low = sharp_dot(margins.rhs, dual)
+        adjoint = _sharp_pull(margins, dual)
     else:
-        top, rest, pulled = float(margins.rhs @ dual), 0.0, margins.adjoint(dual)
-    size = float(norm.dual_value(pulled))
-    bound = (top - 0.5 * size * size) + rest  # infinite where a power would raise
+        gain, gain_low, adjoint = float(margins.rhs @ dual), 0.0, margins.adjoint(dual)
+    dual_norm = float(norm.dual_value(adjoint))
+    bound = (gain - 0.5 * dual_norm * dual_norm) + gain_low  # infinite where a power would raise
     gap = max(0.0, primal - bound) / max(primal, _TINY)
     gap = gap if math.isfinite(gap) else 1.0
     return Certificate(W, dual, values, upper, gap, 0.0, 0.0)
@@ -332,23 +332,25 @@ def lower_bound(margins: Margins, norm: Norm, dual: FloatArray) -> float:
     r""":math:`b^\top\lambda/\|A^\top\lambda\|_*`: no weights that meet the margins have a smaller
     norm; ``inf`` when none exist.
     """
-    top, pulled = float(margins.rhs @ dual), margins.adjoint(dual)
+    gain, adjoint = float(margins.rhs @ dual), margins.adjoint(dual)
     # Rounding is bounded by the sizes of terms; where it matters, sums take twice the digits.
-    size = np.abs(dual)
-    length = math.sqrt(float(np.vdot(pulled, pulled)))  # multipliers on the way may be of any size
-    terms = float(np.vdot(margins.lengths, size))
+    abs_dual = np.abs(dual)
+    length = math.sqrt(
+        float(np.vdot(adjoint, adjoint))
+    )  # multipliers on the way may be of any abs_dual
+    terms = float(np.vdot(margins.lengths, abs_dual))
     if (
-        _EPS * float(np.vdot(np.abs(margins.rhs), size)) > NO_MATTER * abs(top)
+        _EPS * float(np.vdot(np.abs(margins.rhs), abs_dual)) > NO_MATTER * abs(gain)
         or _EPS * terms > NO_MATTER * length
         or not math.isfinite(length)
     ):
-        top = sum(sharp_dot(margins.rhs, dual))
-        pulled = _sharp_pull(margins, dual)
-    if top <= 0.0:
+        gain = sum(sharp_dot(margins.rhs, dual))
+        adjoint = _sharp_pull(margins, dual)
+    if gain <= 0.0:
         return 0.0
     with np.errstate(over="ignore"):
-        bottom = float(norm.dual_value(pulled))
-    return top / bottom if bottom > 0.0 else np.inf
+        dual_norm = float(norm.dual_value(adjoint))
+    return gain / dual_norm if dual_norm > 0.0 else np.inf
 
 
 def sharp_dot(x: FloatArray, y: FloatArray) -> tuple[float, float]:

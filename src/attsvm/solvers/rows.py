@@ -478,10 +478,15 @@ class RowsInMemory:
 
     def first_rows(self) -> RowSubset:
         """As :class:`RowSource`."""
-        return self.scan(ScanRequest(None, math.inf, 1, self.margins.m, False)).rows
+        everything = ScanRequest(
+            W=None, joining_margin=math.inf, sequence_rows=1, rows=self.margins.m, exact=False
+        )
+        return self.scan(everything).rows
 
     def room(self, rows: RowSubset, supporting: int) -> int:
-        """As many rows as there are: of soft margins half of all rows may matter."""
+        """Up to as many rows as the working set has, which doubles it: of soft margins half of all
+        rows may matter.
+        """
         new = self.options.new_rows_per_unknown * math.prod(self.shape)
         return max(new, self.options.new_rows, rows.margins.m)
 
