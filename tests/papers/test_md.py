@@ -40,7 +40,7 @@ def test_the_published_descent_is_torch_on_a_plain_softmax(p: float, joint: bool
 
 
 def test_solutions_are_solved_once_and_in_order() -> None:
-    data, _ = mirror_runs.instances(range(1, 4))
+    data, _ = mirror_runs.mirror_instances(range(1, 4))
     solve = mirror_runs.Solutions(data)
     first = solve(np.full((3, 6), 2), 3.0)
     mixed = np.full((3, 6), 2)
@@ -53,7 +53,7 @@ def test_solutions_are_solved_once_and_in_order() -> None:
 
 
 def test_starts_lie_at_the_edge_of_the_cone() -> None:
-    data, heads = mirror_runs.instances(range(1, 9))
+    data, heads = mirror_runs.mirror_instances(range(1, 9))
     for p in (1.75, 3.0):
         solutions = narrow_cones.local_solutions(data, heads, p)
         scores = token_scores(data, heads)

@@ -14,7 +14,7 @@ import pytest
 
 from attsvm.base.errors import InputError, UnavailableError
 from attsvm_papers.networks.published_data import IDX, VARIABLE, published, published_files_digest
-from attsvm_papers.networks.word_pieces import WordPieces
+from attsvm_papers.networks.word_pieces import LearnedWordPieces
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (12, 28, 28), dtype=np.uint8)
@@ -146,7 +146,7 @@ TEXTS = ["The film was DULLER!", "a Café, warmth", "film " * 30, "warm"] * 5
 @pytest.fixture(scope="module")
 def tokens():
     pytest.importorskip("tokenizers")
-    return WordPieces(TEXTS, 60)
+    return LearnedWordPieces(TEXTS, 60)
 
 
 def test_ids_are_those_of_transformers(tokens):
@@ -172,10 +172,10 @@ def test_long_texts_keep_their_beginning_and_end(tokens):
 def test_every_process_learns_the_same_pieces():
     pytest.importorskip("tokenizers")
     code = (
-        "import random; from attsvm_papers.networks.word_pieces import WordPieces;"
+        "import random; from attsvm_papers.networks.word_pieces import LearnedWordPieces;"
         "r = random.Random(0); texts = [' '.join(''.join(r.choices('abcdefgh', k=4))"
         " for _ in range(20)) for _ in range(30)];"
-        "print(sorted(WordPieces(texts, 150).pieces.items()))"
+        "print(sorted(LearnedWordPieces(texts, 150).pieces.items()))"
     )
     run = [subprocess.run([sys.executable, "-c", code], capture_output=True) for _ in range(2)]
     assert run[0].stdout == run[1].stdout != b""

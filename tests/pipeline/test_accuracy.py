@@ -9,7 +9,7 @@ from attsvm.pipeline.attention_model import train_attention
 from attsvm.pipeline.fit import fit_dataset
 from attsvm.pipeline.settings import FitSettings
 from attsvm.sklearn import explaining
-from attsvm.sklearn.preparation import split
+from attsvm.sklearn.preparation import split_train_validation
 from attsvm.sklearn.stage import StageOptions
 
 SHORT = FitSettings(joint_steps=20, selection_steps=50, records=5)
@@ -52,7 +52,7 @@ def test_the_most_extreme_token_is_that_of_a_regression_on_single_tokens():
     tokens = 0.3 * generator.normal(size=(120, 5, 4))
     tokens[np.arange(120), generator.integers(5, size=120), 0] += 3.0 * labels
     data = AttentionData(tokens, labels, np.ones((120, 1)))
-    rest, test = split(labels, 0.25, 0, "test_size")
+    rest, test = split_train_validation(labels, 0.25, 0, "test_size")
     splits = {"train": rest[10:], "validation": rest[:10], "test": test}
     train = data.take(rest).without_duplicates()
     model = train_attention(train, SHORT, StageOptions(None, SHORT.records))

@@ -9,7 +9,7 @@ from attsvm.base.store import RunFolder
 from attsvm.datasets.attention_data import mean_tokens
 from attsvm.pipeline.attention_model import split_validation, train_attention, train_jointly
 from attsvm.pipeline.settings import FitSettings
-from attsvm.sklearn.preparation import split
+from attsvm.sklearn.preparation import split_train_validation
 from attsvm.sklearn.stage import StageOptions
 
 FAST = FitSettings(joint_steps=60, selection_steps=200, records=20)
@@ -30,7 +30,7 @@ def data():
 def test_it_ends_when_the_validation_loss_stops_falling(data):
     wrong = np.where(np.arange(60) % 5 == 0, -1.0, data.labels)  # a tenth of them are
     noisy = AttentionData(data.tokens, wrong, data.queries, data.mask)
-    train, validation = (noisy.take(rows) for rows in split(wrong, 0.15, 0, ""))
+    train, validation = (noisy.take(rows) for rows in split_train_validation(wrong, 0.15, 0, ""))
     short, long = (
         train_jointly(train, validation, n, 0.1, 0.1, StageOptions()) for n in (None, 300)
     )

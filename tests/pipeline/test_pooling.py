@@ -5,7 +5,7 @@ from sklearn.linear_model import LogisticRegression
 from attsvm import AttentionData
 from attsvm.datasets.attention_data import mean_tokens
 from attsvm.pipeline.attention_model import logistic_loss, mean_pooling
-from attsvm.sklearn.preparation import split
+from attsvm.sklearn.preparation import split_train_validation
 from attsvm.sklearn.stage import Weights, probabilities, selected_tokens
 
 
@@ -42,12 +42,12 @@ def test_logistic_loss_neither_overflows_nor_vanishes():
 
 def test_splits_are_stratified_sorted_and_disjoint():
     labels = np.array([1.0] * 30 + [-1.0] * 10)
-    rest, part = split(labels, 0.2, 0, "test_size")
+    rest, part = split_train_validation(labels, 0.2, 0, "test_size")
     assert np.array_equal(np.sort(np.concatenate([rest, part])), np.arange(40))
     assert (labels[part] > 0).sum() == 6
     assert (labels[part] < 0).sum() == 2
-    assert np.array_equal(split(labels, 0.2, 0, "test_size")[1], part)
-    assert not np.array_equal(split(labels, 0.2, 1, "test_size")[1], part)
+    assert np.array_equal(split_train_validation(labels, 0.2, 0, "test_size")[1], part)
+    assert not np.array_equal(split_train_validation(labels, 0.2, 1, "test_size")[1], part)
 
 
 def test_masked_tokens_are_never_selected():

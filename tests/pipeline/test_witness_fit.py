@@ -14,7 +14,7 @@ import pytest
 from attsvm.cli import main
 from attsvm.datasets import load, planted_witnesses
 from attsvm.sklearn import WitnessSVC
-from attsvm.sklearn.preparation import split
+from attsvm.sklearn.preparation import split_train_validation
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(run):
     data = load(run[0].parent / "bags.npz").encode([0]).data
-    rest, test = split(data.labels, 0.25, 0, "test_size")
+    rest, test = split_train_validation(data.labels, 0.25, 0, "test_size")
     fitted = WitnessSVC().fit(data.take(rest))
     return fitted, data, test, fitted.explain(data.take(rest))
 

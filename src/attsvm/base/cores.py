@@ -52,7 +52,7 @@ WORTH_SHARING = 1e6
 """Operations from which on threads save more than their start costs: about half a millisecond."""
 
 
-def shares(count: int, workers: int) -> list[tuple[int, int]]:
+def task_ranges(count: int, workers: int) -> list[tuple[int, int]]:
     """First and one past last of up to four consecutive shares of ``count`` for each of the
     workers, so that none waits long for another.
     """

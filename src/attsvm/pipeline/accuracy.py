@@ -12,7 +12,7 @@ from attsvm.datasets import Encoded
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
 from attsvm.pipeline.attention_model import AttentionModel, mean_pooling
 from attsvm.sklearn import WitnessSVC
-from attsvm.sklearn.stage import selected_tokens
+from attsvm.sklearn.stage import argmax_tokens
 
 Predictor = tuple[str, str, str, FloatArray]
 """Name, title and sentence, and its values ``(n,)`` of all sequences; of a control in each draw."""
@@ -141,13 +141,13 @@ def attention_predictors(
             "hard",
             "hard selection",
             "the head applied to the one token with the largest trained attention logit",
-            hard.token_values(data, selected_tokens(data, hard.W)),
+            hard.token_values(data, argmax_tokens(data, hard.W)),
         ),
         (
             "margin",
             "max-margin selection",
             "the head applied to the one token that the max-margin weights select",
-            hard.token_values(data, selected_tokens(data, model.solution.W)),
+            hard.token_values(data, argmax_tokens(data, model.solution.W)),
         ),
     ]
     return predictors, model.baseline.values(data), data.tokens @ hard.head + hard.intercept

@@ -35,7 +35,7 @@ from attsvm.report.bags_page import write_bags
 from attsvm.report.page import write_report
 from attsvm.sklearn.explaining import check_explained
 from attsvm.sklearn.preparation import check_units
-from attsvm.sklearn.stage import selected_tokens
+from attsvm.sklearn.stage import argmax_tokens
 
 
 class AttentionFit:
@@ -76,7 +76,7 @@ class AttentionFit:
         arrays = run_arrays(model, train, splits, curves, saturation)
         save_arrays(arrays, folder / "arrays.safetensors")
         write_json(folder / "examples.json", choose_examples(model, encoded, splits, seed))
-        tokens = selected_tokens(encoded.data, model.selection_weights.W)
+        tokens = argmax_tokens(encoded.data, model.selection_weights.W)
         values = model.selection_weights.token_values(encoded.data, tokens)
         return {
             "selection": selection_results(model, train, saturation),

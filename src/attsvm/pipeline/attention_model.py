@@ -28,9 +28,9 @@ from attsvm.datasets.attention_data import (
 from attsvm.norms import Norm, as_norm
 from attsvm.optim import SteepestDescent
 from attsvm.pipeline.settings import FitSettings
-from attsvm.sklearn.explaining import Limits, certify, select
-from attsvm.sklearn.preparation import root_mean_square, split, step_work
-from attsvm.sklearn.stage import StageOptions, Weights, run_stage, selected_tokens
+from attsvm.sklearn.explaining import Limits, certify, select_tokens
+from attsvm.sklearn.preparation import root_mean_square, split_train_validation, step_work
+from attsvm.sklearn.stage import StageOptions, Weights, argmax_tokens, run_stage
 from attsvm.solvers import MarginSolution, Status
 from attsvm.training import Trajectory
 
@@ -234,7 +234,9 @@ def limits_of(settings: FitSettings) -> Limits:
 
 def split_validation(data: AttentionData, settings: FitSettings) -> tuple[IntArray, IntArray]:
     """Positions of the sequences that are trained on, and of those that choose the step."""
-    return split(data.labels, settings.validation_size, settings.seed, "validation_size")
+    return split_train_validation(
+        data.labels, settings.validation_size, settings.seed, "validation_size"
+    )
 
 
 def train_attention(
@@ -274,11 +276,11 @@ def train_attention(
     if predictor_fitted is not None:
         predictor_fitted(predictor.values)
     # 3: selection
-    weights, trajectory, lr = select(train, joint.weights, norm, limits, options)
+    weights, trajectory, lr = select_tokens(train, joint.weights, norm, limits, options)
     selection_weights = weights.rescaled(token_scale, query_scale)
     # 4: margin
     train = data.take(train_rows)
-    tokens = selected_tokens(train, selection_weights.W)
+    tokens = argmax_tokens(train, selection_weights.W)
     solution, hard_status = certify(train, tokens, norm, limits, options.progress)
     return AttentionModel(
         norm=norm,

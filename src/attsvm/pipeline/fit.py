@@ -28,7 +28,7 @@ from attsvm.pipeline.attention_model import DecisionFunction
 from attsvm.pipeline.settings import FitSettings
 from attsvm.pipeline.verdict import sentence, words_sentence
 from attsvm.pipeline.witness_fit import WitnessFit
-from attsvm.sklearn.preparation import check_selectable, split
+from attsvm.sklearn.preparation import check_selectable, split_train_validation
 from attsvm.sklearn.stage import Progress, StageOptions, descent_kind
 
 
@@ -99,7 +99,7 @@ def fit_dataset(
         timing["fit"] = time.perf_counter() - started
         # The seed repeats the split that training made of these rows. A model of witnesses is
         # fitted to both parts; the methods that it is compared with choose on the second.
-        train, validation = split(
+        train, validation = split_train_validation(
             data.labels, settings.validation_size, settings.seed, "validation_size"
         )
         splits = {"train": fit_rows[train], "validation": fit_rows[validation], "test": test}
@@ -149,7 +149,9 @@ def _vectors_sentence(
 def _split_test(dataset: Dataset, settings: FitSettings) -> tuple[IntArray, IntArray]:
     """Rows to learn from and rows that are held out: as the data set says, else a share."""
     if dataset.held is None:
-        return split(dataset.labels, settings.test_size, settings.seed, "test_size")
+        return split_train_validation(
+            dataset.labels, settings.test_size, settings.seed, "test_size"
+        )
     return np.setdiff1d(np.arange(len(dataset)), dataset.held), dataset.held
 
 

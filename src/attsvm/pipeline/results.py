@@ -24,7 +24,7 @@ from attsvm.margins import optimal_tokens, token_scores
 from attsvm.norms import Frobenius, Norm
 from attsvm.pipeline.attention_model import AttentionModel
 from attsvm.sklearn.explaining import smallest_margins
-from attsvm.sklearn.stage import logits, probabilities, selected_tokens
+from attsvm.sklearn.stage import argmax_tokens, logits, probabilities
 from attsvm.solvers import MarginSolution, Status, locally_optimal
 from attsvm.training import direction_gap
 
@@ -331,7 +331,7 @@ def choose_examples(
     wrong and typical ones of the test part.
     """
     data, weights, test = encoded.data, model.selection_weights, splits["test"]
-    tokens = selected_tokens(data, weights.W)
+    tokens = argmax_tokens(data, weights.W)
     values = weights.token_values(data, tokens)
     right = (values > 0) == (data.labels > 0)
     # support tokens count within the training part

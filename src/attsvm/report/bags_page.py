@@ -63,7 +63,7 @@ GROUPS = {
 }
 
 
-class Explanation(Protocol):
+class PageExplanation(Protocol):
     """The results of a model's ``explain`` on the page; see :class:`attsvm.sklearn.Explanation`."""
 
     @property
@@ -132,7 +132,7 @@ def write_bags(
     bag_ids: ArrayLike | None = None,
     instances: Sequence[str] | ArrayLike | None = None,
     names: Sequence[str] | None = None,
-    explained: Explanation | None = None,
+    explained: PageExplanation | None = None,
     title: str = "Bags",
 ) -> Path:
     """Write one self-contained page about bags and the model that classifies them.
@@ -193,7 +193,7 @@ def write_joint_page(
     path: Path,
     model: Any,
     held_out: PageBags,
-    explained: tuple[PageBags, Explanation],
+    explained: tuple[PageBags, PageExplanation],
     run: dict[str, Any],
 ) -> Path:
     """Write the page of a fit: what it measured (``run``, the content of ``run.json``), the bags
@@ -234,7 +234,7 @@ def write_again(folder: Path) -> Path | None:
 
 
 def _content(
-    bags: _ModelOfBags, explained: tuple[_ModelOfBags, Explanation] | None, title: str
+    bags: _ModelOfBags, explained: tuple[_ModelOfBags, PageExplanation] | None, title: str
 ) -> dict[str, Any]:
     """The content of a page of bags, ready for JSON.
 
@@ -412,7 +412,7 @@ class _ModelOfBags:
         """The values of black and white pixels."""
         return 0.0, 255.0 if self.pictures.max() > 1.0 else 1.0
 
-    def support(self, explained: Explanation) -> list[dict[str, Any]]:
+    def support(self, explained: PageExplanation) -> list[dict[str, Any]]:
         """The instances whose constraints hold the margin up, by falling multiplier."""
         solution, positive = explained.solution, self.estimator.classes_[-1]
         rows = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attsvm.sklearn.bag_classifier import ChanceWarning
-from attsvm.sklearn.evidence import Evidence
+from attsvm.sklearn.evidence import BagEvidence
 from attsvm.sklearn.explaining import Explanation, Limits
 from attsvm.sklearn.features import BagContext, BagFeatures
 from attsvm.sklearn.svc import AttentionSVC, WitnessSVC
@@ -11,9 +11,9 @@ from attsvm.sklearn.svc import AttentionSVC, WitnessSVC
 __all__ = [
     "AttentionSVC",
     "BagContext",
+    "BagEvidence",
     "BagFeatures",
     "ChanceWarning",
-    "Evidence",
     "Explanation",
     "Limits",
     "WitnessSVC",

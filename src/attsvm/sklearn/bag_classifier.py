@@ -40,7 +40,7 @@ from attsvm.sklearn.choosing import (
     margin_values,
 )
 from attsvm.sklearn.deciding import deciding_sets
-from attsvm.sklearn.evidence import Evidence, joined_evidence, predicted, selected, weigh
+from attsvm.sklearn.evidence import BagEvidence, joined_evidence, predicted, selected, weigh
 from attsvm.sklearn.explaining import Explanation, Limits
 from attsvm.sklearn.features import TakesBags
 from attsvm.sklearn.layers import Layer, Reading
@@ -325,7 +325,9 @@ class BagClassifier(TakesBags, ClassifierMixin, BaseEstimator):  # type: ignore[
         bags, reading = self._read(X, bag_ids)
         return places(X, bags)[bags.offsets[:-1] + selected(reading)]
 
-    def evidence(self, X: Any, instances: int = 1, *, bag_ids: ArrayLike | None = None) -> Evidence:
+    def evidence(
+        self, X: Any, instances: int = 1, *, bag_ids: ArrayLike | None = None
+    ) -> BagEvidence:
         """The instances that speak for each prediction, and whether they suffice.
 
         Args:

@@ -18,7 +18,7 @@ queries."""
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class BagEvidence:
     """The evidence of predictions, bag by bag.
 
     Attributes:
@@ -54,7 +54,7 @@ class Evidence:
             f"{name} {np.mean(getattr(self, name)):.1%}"
             for name in ("sufficient", "necessary", "agrees", "rejected")
         )
-        return f"Evidence({len(self.margin)} bags: {shares})"
+        return f"BagEvidence({len(self.margin)} bags: {shares})"
 
 
 def weigh(
@@ -64,7 +64,7 @@ def weigh(
     positions: IntArray,
     instances: int,
     reject: float,
-) -> Evidence:
+) -> BagEvidence:
     """The evidence of a model's predictions.
 
     Args:
@@ -88,7 +88,7 @@ def weigh(
     margin = margin_values(reading.values, column)
     best = np.maximum.reduceat(_two_columns(layer.alone(bags.rows)), bags.offsets[:-1], axis=0)
     ranked = np.split(positions[order], bags.offsets[1:-1])
-    return Evidence(
+    return BagEvidence(
         [bag[:instances] for bag in ranked],
         margin,
         alone == column,
@@ -99,14 +99,14 @@ def weigh(
     )
 
 
-def joined_evidence(pieces: list[Evidence]) -> Evidence:
+def joined_evidence(pieces: list[BagEvidence]) -> BagEvidence:
     """The evidence of bags from that of some at a time."""
     arrays = {
         field.name: np.concatenate([getattr(piece, field.name) for piece in pieces])
-        for field in fields(Evidence)
+        for field in fields(BagEvidence)
         if field.name != "instances"
     }
-    return Evidence([bag for piece in pieces for bag in piece.instances], **arrays)
+    return BagEvidence([bag for piece in pieces for bag in piece.instances], **arrays)
 
 
 def predicted(values: FloatArray) -> IntArray:

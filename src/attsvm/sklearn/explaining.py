@@ -135,7 +135,7 @@ def check_explained(data: AttentionData, norm: Norm, limits: Limits) -> None:
         check_step(norm, limits.lr, limits.steps or selection_steps(data))
 
 
-def select(
+def select_tokens(
     data: AttentionData, start: Weights, norm: Norm, limits: Limits, options: StageOptions
 ) -> tuple[Weights, Trajectory, float]:
     """Weights at the end of the selection stage, its records, and the length of its steps; tokens

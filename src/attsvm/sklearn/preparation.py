@@ -68,7 +68,9 @@ def check_selectable(data: AttentionData) -> None:
         )
 
 
-def split(labels: FloatArray, share: float, seed: int, name: str) -> tuple[IntArray, IntArray]:
+def split_train_validation(
+    labels: FloatArray, share: float, seed: int, name: str
+) -> tuple[IntArray, IntArray]:
     """Sorted positions ``(rest, part)`` with about ``share`` of each label in ``part``, at least
     one of each in both.
 

@@ -62,7 +62,7 @@ def logits(data: AttentionData, W: FloatArray) -> FloatArray:
     return np.where(data.mask, unmasked, -np.inf)
 
 
-def selected_tokens(data: AttentionData, W: FloatArray) -> IntArray:
+def argmax_tokens(data: AttentionData, W: FloatArray) -> IntArray:
     """Positions ``(n,)`` of the visible tokens with the largest logit, the first one on ties."""
     return np.argmax(logits(data, W), axis=1)
 

@@ -21,12 +21,12 @@ from attsvm.sklearn.explaining import (
     certify,
     check_explained,
     explanation,
-    select,
+    select_tokens,
 )
 from attsvm.sklearn.layers import PooledLayer, WitnessLayer
 from attsvm.sklearn.pooled import fit_pooled
 from attsvm.sklearn.preparation import check_selectable, root_mean_square
-from attsvm.sklearn.stage import Progress, StageOptions, Weights, selected_tokens
+from attsvm.sklearn.stage import Progress, StageOptions, Weights, argmax_tokens
 from attsvm.sklearn.witnessed import fit_witnesses
 
 
@@ -135,9 +135,9 @@ class AttentionSVC(BagClassifier):
         )
         progress = reporter(self.progress)
         start, options = joint.rescaled(1 / tokens, 1 / z), StageOptions(progress=progress)
-        weights, trajectory, _ = select(scaled, start, norm, limits, options)
+        weights, trajectory, _ = select_tokens(scaled, start, norm, limits, options)
         weights = weights.rescaled(tokens, z)
-        selected = selected_tokens(data, weights.W)
+        selected = argmax_tokens(data, weights.W)
         certified = certify(data, selected, norm, limits, progress)
         return explanation(selected, certified, weights, trajectory)
 

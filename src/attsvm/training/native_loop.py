@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from attsvm import native
 from attsvm.attention import Attention, FactoredAttention
 from attsvm.attention.overriding import hooked, linear_head, overridden
-from attsvm.base.cores import WORTH_SHARING, even_shares, shared_out, shares, threads
+from attsvm.base.cores import WORTH_SHARING, even_shares, shared_out, task_ranges, threads
 from attsvm.base.errors import InputError
 from attsvm.base.printable import kind
 from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, broadcast
@@ -179,7 +179,7 @@ class NativeLoop:
             descend((0, runs), self._room)
             return
         # several shares per thread: runs that stop early leave some of them short
-        shared_out(descend, shares(runs, workers), workers)
+        shared_out(descend, task_ranges(runs, workers), workers)
 
     def _advance_large(
         self,

@@ -62,6 +62,7 @@ class ClipResponse:
         }
 
     def __enter__(self) -> ClipResponse:
+        # What a projection puts out is read where it is computed, before any norm after it.
         for name, module in self._projections.items():
             self._hooks.append(module.register_forward_hook(self._keep_output(name)))
         return self
@@ -95,6 +96,7 @@ class ClipResponse:
         """Return the :data:`HeadSizes` of every head of a call, ``(4, heads)``."""
         heads = call.q.shape[1]
         sizes = torch.full((4, heads), torch.nan, device=call.q.device)
+        # Heads whose projections are not known keep a size that is no number, and no trial.
         if weights is None:
             return sizes
         sizes[0] = call.q.float().square().mean(dim=(0, 2, 3))
@@ -114,6 +116,7 @@ class ClipResponse:
             key: the head.
             sizes: of the step before the clip.
         """
+        # One clip that the logits followed is enough: the model does not change between steps.
         if key in self._following or math.isnan(sizes[1] + sizes[0]):
             return False
         self._trials[key] = sizes
@@ -126,6 +129,7 @@ class ClipResponse:
             sizes_by_head: of the first measured step since the clip.
         """
         refused = []
+        # A head that was not measured since its clip is neither passed nor refused.
         for key, before in self._trials.items():
             follows = is_following(before, sizes_by_head[key]) if key in sizes_by_head else None
             if follows:

@@ -27,7 +27,7 @@ from attsvm_papers.md.mirror_runs import (
     Solutions,
     descend_from_seeds,
     divergences,
-    instances,
+    mirror_instances,
 )
 
 FIGURE = np.array([0.213, 0.183, 0.006])  # the row of p = 3, read off the authors' plot
@@ -38,7 +38,7 @@ COSINES = (0.9856, 0.831, 0.779, 0.9932, 0.9932)  # of p = 1.75 with all three, 
     seeds=kit.seeds(100, by=25, start=1, first=0), mode=[PUBLISHED, EXACT], quick={"seeds": 10}
 )
 def run(seeds, mode):
-    data, heads = instances(seeds)
+    data, heads = mirror_instances(seeds)
     runs = {p: descend_from_seeds(data, heads, seeds, p, mode) for p in POTENTIALS}
     solutions, scores = Solutions(data), token_scores(data, heads)
     own_solutions = {p: solutions(runs[p]["selected"], p) for p in POTENTIALS}

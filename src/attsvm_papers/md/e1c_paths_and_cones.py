@@ -26,7 +26,13 @@ from attsvm.attention import Attention
 from attsvm.datasets.attention_data import FloatArray
 from attsvm.optim import MirrorDescent
 from attsvm_papers import kit
-from attsvm_papers.md.mirror_runs import COLOURS, POTENTIALS, Solutions, divergences, instances
+from attsvm_papers.md.mirror_runs import (
+    COLOURS,
+    POTENTIALS,
+    Solutions,
+    divergences,
+    mirror_instances,
+)
 from attsvm_papers.md.narrow_cones import edge_of_cone, least_ascent, local_solutions
 
 PATH, CONE = "path", "cone"
@@ -39,7 +45,7 @@ SHARE = 5e-4  # length of a step against the dual iterate at the start
 )
 def divergences_along_path(p, seeds, starts=4):
     r"""Divergences of the path from the solution of the optimal tokens at all radii."""
-    data, heads = instances(seeds)
+    data, heads = mirror_instances(seeds)
     solutions = Solutions(data)(optimal_tokens(data, heads), p)
     path_weights = [
         regularization_path(data.instance(k), heads[k], Lp(p), RADII, starts=starts).W
@@ -64,7 +70,7 @@ def cone(p, seeds, steps=4000):
     labels turned round, for which other tokens score best; ``ascent_other`` is along the solution
     of another run.
     """
-    data, heads = instances(seeds)
+    data, heads = mirror_instances(seeds)
     solutions = local_solutions(data, heads, p)
     scores = token_scores(data, heads)
     starts = [

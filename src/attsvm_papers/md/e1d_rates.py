@@ -18,7 +18,7 @@ from attsvm.datasets.attention_data import FloatArray
 from attsvm.optim import MirrorDescent
 from attsvm.training import AtSteps
 from attsvm_papers import kit
-from attsvm_papers.md.mirror_runs import Solutions, instances
+from attsvm_papers.md.mirror_runs import Solutions, mirror_instances
 
 EXPONENTS = (1.5, 2.0, 3.0)
 MARKS = (1000, 10_000, 30_000)
@@ -38,7 +38,7 @@ def theorem_rate(steps: NDArray[Any], p: float) -> FloatArray:
 
 @kit.run(p=EXPONENTS, seeds=kit.seeds(100, by=50, start=1), quick={"steps": 3000, "seeds": 8})
 def run(seeds, p, steps=30_000):
-    data, heads = instances(seeds)
+    data, heads = mirror_instances(seeds)
     start = 0.1 * np.stack(
         [np.random.default_rng([seed, 10]).standard_normal((10, 10)) for seed in seeds]
     )

@@ -19,8 +19,8 @@ from attsvm_papers.md.mirror_runs import (
     Solutions,
     attended_tokens,
     divergences,
-    instances,
     mirror_descent,
+    mirror_instances,
 )
 
 ARROWS = {1.75: (140, 225, 310, 425), 2.0: (300, 500, 700, 900), 3.0: (1500, 4000, 8000, 13_000)}
@@ -35,7 +35,7 @@ PATHS = {
 
 @kit.run(p=POTENTIALS, mode=[PUBLISHED, EXACT], quick={"records": 100})
 def run(p, mode, records=200):
-    data, heads = instances([1])
+    data, heads = mirror_instances([1])
     steps = STEPS[p]
     at = np.linspace(0, steps, records + 1).astype(int).tolist()
     recorded = sorted({*at, *ARROWS[p]})

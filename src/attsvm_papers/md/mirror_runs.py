@@ -32,7 +32,7 @@ LR = 0.1
 PUBLISHED, EXACT = 0, 1
 
 
-def instances(seeds: Sequence[int]) -> tuple[AttentionData, FloatArray]:
+def mirror_instances(seeds: Sequence[int]) -> tuple[AttentionData, FloatArray]:
     return unit_sphere(6, 8, 10, seeds)
 
 

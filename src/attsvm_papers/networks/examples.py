@@ -17,7 +17,7 @@ from attsvm_papers.networks.image_batches import Pixels
 from attsvm_papers.networks.labelled import Examples
 from attsvm_papers.networks.published_data import published
 from attsvm_papers.networks.sentences import SENTENCES
-from attsvm_papers.networks.word_pieces import WordPieces
+from attsvm_papers.networks.word_pieces import LearnedWordPieces
 
 MADE = ("sentences", "digits")
 """Data that need no files: texts made of those of
@@ -150,7 +150,7 @@ def _text_data(task: Task) -> TaskData:
         held_out, held_out_labels = _made_texts(task.validation + task.test, 1)
     rows = _choose_rows(len(texts), task.train, 0)
     train_texts = [texts[row].replace("<br />", " ") for row in rows]
-    tokens = WordPieces(train_texts, task.vocabulary)
+    tokens = LearnedWordPieces(train_texts, task.vocabulary)
 
     def encode(contents: list[str], classes: NDArray[Any]) -> Examples:
         ids, mask = tokens.ids(contents, task.length, task.end)

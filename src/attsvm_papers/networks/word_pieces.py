@@ -15,7 +15,7 @@ from attsvm.datasets.attention_data import BoolArray
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
-class WordPieces:
+class LearnedWordPieces:
     """Token ids as an uncased BERT tokeniser gives them: [CLS], pieces in lower case, [SEP]; [PAD]
     is 0.
 
