@@ -6,7 +6,7 @@ from attsvm import AttentionData
 from attsvm.datasets.attention_data import mean_tokens
 from attsvm.pipeline.attention_model import logistic_loss, mean_pooling
 from attsvm.sklearn.preparation import split_train_validation
-from attsvm.sklearn.stage import Weights, probabilities, selected_tokens
+from attsvm.sklearn.stage import Weights, argmax_tokens, probabilities
 
 
 def ragged(seed=0, n=80, d=4):
@@ -54,7 +54,7 @@ def test_masked_tokens_are_never_selected():
     data, _ = ragged()
     for sign in (-1e3, 1e3):  # with one of them the padding would be ahead
         W = np.full((data.d_x, data.d_z), sign)
-        assert (selected_tokens(data, W) < data.lengths).all()
+        assert (argmax_tokens(data, W) < data.lengths).all()
         weights = probabilities(data, W)
         assert (weights[~data.mask] == 0).all()
         np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
