@@ -100,6 +100,9 @@ def test_tables_of_spreadsheets_are_read(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.ones((2, 3)))
     (tmp_path / "labels.csv").write_text("\ufeffslide_id;label\r\na;mitotic\r\n", encoding="utf-8")
     assert read_bags(tmp_path).labels.tolist() == ["mitotic"]
+    table = "sep=;\nslide_id;label;;\na;benign;;\n"
+    (tmp_path / "labels.csv").write_text(table, encoding="utf-16")
+    assert read_bags(tmp_path).labels.tolist() == ["benign"]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +111,7 @@ def test_tables_of_spreadsheets_are_read(tmp_path: Path) -> None:
         (["a,1,p", "x,0,p", "y,0,p"], {}, "no file for x, y of 3 rows"),
         (["a,1,p", "a,0,p"], {}, "names a more than once"),
         (["a,1,p", "b,,p", ",1,p"], {}, "rows 2, 3 lack an identifier, a label or a group"),
+        (["a,1,p", "b,NA,p"], {}, "rows 2 lack an identifier, a label or a group"),
         (["a,1,"], {"group": "case_id"}, "rows 1 lack"),
         (["a,1,p"], {"label": "lable"}, "no column lable .* did you mean label"),
         (["a,1,p"], {"group": "patient"}, "no column patient"),

@@ -5,7 +5,6 @@ Nothing is read but headers until instances are asked for, and then only the row
 
 from __future__ import annotations
 
-import csv
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,10 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from attsvm.base.errors import InputError
 from attsvm.base.extras import imported
-from attsvm.base.files import is_folder, opened
+from attsvm.base.files import is_folder
 from attsvm.base.nearest import did_you_mean
 from attsvm.base.printable import Compact
 from attsvm.datasets.attention_data import FloatArray
+from attsvm.datasets.tables import name_of_label, read_rows
 
 BAG_SUFFIXES = (".h5", ".hdf5", ".pt", ".npy", ".npz", ".safetensors", ".zarr")
 
@@ -129,8 +129,9 @@ def read_bags(
 
     Args:
         folder: where the files are.
-        labels: a ``.csv`` file with a row for each bag, looked for in the folder where it is no
-            path of its own; ``None`` takes every file of the folder, without labels.
+        labels: a table with a row for each bag (``.csv``, ``.jsonl``, ...), looked for in the
+            folder where it is no path of its own; ``None`` takes every file of the folder, without
+            labels.
         id: the column that names the file of a bag, with or without its ending.
         label: the column of labels.
         group: the column of what must not be torn apart between training and test, such as the
@@ -215,31 +216,22 @@ def _file_of(name: str, files: dict[str, list[Path]]) -> Path | None:
 
 def _read_labels(path: Path, id: str, label: str, group: str | None) -> dict[str, tuple[str, str]]:
     """Label and group of each bag, by its identifier."""
-    with opened(path) as file:
-        content = file.read()
-    try:
-        lines = content.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 at byte {error.start}; save it as UTF-8") from None
-    delimiter = max(",;\t", key=lines[0].count) if lines else ","
-    reader = csv.DictReader(lines, delimiter=delimiter)
-    columns = list(reader.fieldnames or ())
-    for role, column in (("id", id), ("label", label), ("group", group)):
-        if column is not None and column not in columns:
-            raise InputError(
-                f"{path} has no column {column} ({role}); its columns are"
-                f" {', '.join(columns) or 'none'}{did_you_mean(column, columns)}"
-            )
+    columns = {"id": id, "label": label} | ({} if group is None else {"group": group})
     table: dict[str, tuple[str, str]] = {}
     empty, repeated = [], []
-    for number, row in enumerate(reader, start=1):
-        needed = (id, label) if group is None else (id, label, group)
-        values = [(row[column] or "").strip() for column in needed]
-        if not all(values):
-            empty.append(number)
-        if values[0] in table:
-            repeated.append(values[0])
-        table[values[0]] = values[1], values[2] if group is not None else ""
+    for where, fields in read_rows(path):
+        for role, column in columns.items():
+            if column not in fields:
+                raise InputError(
+                    f"{path} has no column {column} ({role}); its columns are"
+                    f" {', '.join(fields) or 'none'}{did_you_mean(column, fields)}"
+                )
+        name, *values = (name_of_label(fields[column], path) for column in columns.values())
+        if not (name and all(values)):
+            empty.append(where.split()[-1])
+        if name in table:
+            repeated.append(name)
+        table[name] = values[0], values[1] if group is not None else ""
     if empty:
         raise InputError(
             f"{path}: rows {_listed(empty)} lack an identifier, a label or a group; fill or remove"

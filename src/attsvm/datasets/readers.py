@@ -16,19 +16,19 @@ from attsvm.base.files import digest, is_folder, opened
 from attsvm.base.nearest import did_you_mean
 from attsvm.base.printable import has_halves
 from attsvm.datasets.attention_data import FloatArray, IntArray
-from attsvm.datasets.tables import LIMITS, ReadLimits, Row, check_size, kind_of, read_rows
+from attsvm.datasets.tables import (
+    LIMITS,
+    ReadLimits,
+    Row,
+    check_size,
+    name_of_label,
+    read_rows,
+)
 
 _COLUMN_NAMES = {
     "text": ("text", "sentence", "review", "content"),
     "label": ("label", "y", "class", "target", "sentiment"),
 }
-# What pandas counts as missing in a file of characters; numbers that are none count everywhere.
-_MISSING = frozenset(
-    (
-        *("#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "n/a", "NULL", "null", "None"),
-        *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
-    )
-)
 
 
 class TextReading(TypedDict, total=False):
@@ -175,7 +175,6 @@ def _texts_and_labels(
     without_text: list[str] = []
     without_label: list[str] = []
     columns: tuple[str, str] | None = None
-    words = _MISSING if kind_of(path)[0] in (".csv", ".tsv") else frozenset()
     for where, fields in rows:
         if columns is None:
             columns = _column("text", text, fields, path), _column("label", label, fields, path)
@@ -196,10 +195,10 @@ def _texts_and_labels(
                 " text in UTF-8"
             )
         has_text = isinstance(content, str) and bool(content.strip())
-        name = "" if value is None or value != value else str(value).strip()
+        name = name_of_label(value, path)
         if not has_text:
             without_text.append(where)
-        if not name or name in words:
+        if not name:
             without_label.append(where)
         elif has_text:
             texts.append(str(content))

@@ -27,6 +27,13 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 Row = tuple[str, dict[str, Any]]  # where it is ("row 3"), and its fields
 _DELIMITERS = ",;\t|"
 _MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# What pandas counts as missing in a file of characters; numbers that are none count everywhere.
+_MISSING = frozenset(
+    (
+        *("#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "n/a", "NULL", "null", "None"),
+        *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,16 @@ def kind_of(path: Path) -> tuple[str, str]:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in (".gz", ".xz") else ""
     return (suffixes[-1] if suffixes else ""), compression
+
+
+def name_of_label(value: Any, path: Path) -> str:
+    """The label of a row as text, empty where it is missing: nothing, a number that is none, and in
+    files of characters what pandas counts as missing.
+    """
+    if value is None or value != value:
+        return ""
+    name = str(value).strip()
+    return "" if name in _MISSING and kind_of(path)[0] in (".csv", ".tsv") else name
 
 
 def read_rows(
