@@ -65,7 +65,6 @@ class FrobeniusOptions:
         rough_epochs: epochs between certificates where a rough answer is asked for, and
         most_rough_epochs: how many of them are worth while no factorisation is possible.
         epochs_per_certificate: of the long ascent; a certificate costs about one epoch.
-        target: residual that ascent is run to, a hundredth of the error that is aimed at.
         patience: epochs that a run to the target may take, in units of those expected.
         more_epochs: epochs after pivoting that did not settle, until the residual is
         nearer: of what it was.
@@ -89,7 +88,6 @@ class FrobeniusOptions:
     rough_epochs: int = 10
     most_rough_epochs: int = 200
     epochs_per_certificate: int = 200
-    target: float = 1e-15
     patience: float = 1.5
     more_epochs: int = 160
     nearer: float = 0.03
@@ -101,6 +99,11 @@ class FrobeniusOptions:
     raised: float = 1e-13
     pivoting: PivotOptions = PIVOTING
     ascent: AscentOptions = ASCENT
+
+    @property
+    def target(self) -> float:
+        """Residual that ascent is run to: a hundredth of the error that is aimed at."""
+        return 0.01 * self.polished
 
 
 FROBENIUS = FrobeniusOptions()
