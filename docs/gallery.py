@@ -20,7 +20,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 COMMAND = "attsvm reproduce --all --quick --out runs/reproduce"
-VERDICTS = ("holds", "fails", "not shown", "not applicable")
+VERDICTS = ("holds", "fails", "undecided", "not shown", "not applicable")
 
 
 def folder() -> Path:

@@ -93,7 +93,7 @@ def run(snr, seeds, n=40, T=8, d=8000, eta=0.1, weak=0.2, steps=6000):
         "gap": direction_gap(trajectory.W[-1], best.W),
         "gap_nearest": direction_gap(trajectory.W[-1], other.W),
         "certified": best.optimal,
-        "error_limit": fresh_errors(FAR * best.W[..., 0], rho, T, weak, rng),
+        "error_limit": fresh_errors(FAR * np.asarray(best.W)[..., 0], rho, T, weak, rng),
     }
 
 
