@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import attsvm
 from attsvm.base.errors import InputError
 from attsvm.base.files import (
     brief,
@@ -25,6 +24,7 @@ from attsvm.base.files import (
     save_arrays,
     write_json,
 )
+from attsvm.base.store import versions
 from attsvm.sklearn.bag_classifier import BagClassifier
 from attsvm.sklearn.choosing import Predictor
 from attsvm.sklearn.layers import Layer, PooledLayer, WitnessLayer
@@ -90,7 +90,7 @@ def save_model(model: BagClassifier, folder: str | Path) -> Path:
     names = getattr(model, "feature_names_in_", None)
     content = {
         "format": FORMAT,
-        "attsvm": attsvm.__version__,
+        "versions": versions("attsvm", "numpy", "scikit-learn"),
         "kind": kind,
         "parameters": _parameters(model),
         "classes": {"dtype": model.classes_.dtype.str, "labels": _labels(model.classes_)},
