@@ -64,6 +64,9 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         "--label", metavar="COLUMN", help="column that holds the label (two distinct values)"
     )
     group.add_argument(
+        "--id", metavar="COLUMN", help="column that identifies a row in predictions.csv"
+    )
+    group.add_argument(
         "--test",
         metavar="FILE",
         help="more texts of the same form, which are held out instead of a part of DATA",
@@ -124,10 +127,33 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_new_rows(parser: argparse.ArgumentParser) -> None:
+    """What new rows may have otherwise than those of a fit."""
+    group = parser.add_argument_group("text data, where it differs from that of the fit")
+    for name in ("text", "label", "id"):
+        group.add_argument(
+            f"--{name}", metavar="COLUMN", help=f"column that holds the {_HELD[name]}"
+        )
+    group.add_argument("--delimiter", metavar="CHAR", help="between the fields of a .csv file")
+    group.add_argument("--encoding", metavar="NAME", help="of the characters of a file")
+    group.add_argument(
+        "--skip-empty", action="store_true", default=None, help="leave out rows without a text"
+    )
+
+
+_HELD = {"text": "text", "label": "label, where there is one", "id": "identifier of a row"}
+
+
+def new_rows_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of :func:`add_new_rows` that the user gave."""
+    names = ("text", "label", "id", "delimiter", "encoding", "skip_empty")
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
 def data_options(options: argparse.Namespace) -> dict[str, str | int]:
     """The reading options that the user gave."""
     names = (
-        *("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty"),
+        *("text", "label", "id", "test", "positive", "delimiter", "encoding", "skip_empty"),
         *("encoder", "layer", "model", "dim", "max_tokens"),
     )
     return {name: value for name in names if (value := getattr(options, name)) is not None}

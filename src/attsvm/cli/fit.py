@@ -120,6 +120,12 @@ def add_parser(commands: Any) -> None:
     output = parser.add_argument_group("output")
     output.add_argument("--out", type=Path, metavar="DIR", help="run folder (default runs/NAME)")
     output.add_argument(
+        "--predictions-format",
+        choices=("csv", "parquet"),
+        default=defaults.predictions_format,
+        help="of the answers for each row, predictions.csv in the run folder (default csv)",
+    )
+    output.add_argument(
         "--overwrite", action="store_true", help="delete the files of another run in DIR"
     )
     output.add_argument(
@@ -149,6 +155,7 @@ def run(options: argparse.Namespace) -> int:
         assumption=options.assumption,
         norm=norm,
         merge_duplicates=options.merge_duplicates,
+        predictions_format=options.predictions_format,
         **{name: getattr(options, name) for name in _NUMBERS},
     )
     bars: contextlib.AbstractContextManager[ProgressBars | None] = (
