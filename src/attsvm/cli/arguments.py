@@ -126,6 +126,22 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         help="words kept of each text (distinct ones, without --encoder)",
     )
 
+    slides = parser.add_argument_group("slides, a folder with one file of patches for each")
+    slides.add_argument(
+        "--labels", metavar="FILE", help="table with a row for each slide (default: labels.csv)"
+    )
+    slides.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help="column of the patient, whose slides are never on both sides of a split",
+    )
+    slides.add_argument(
+        "--features", metavar="NAME", help="array of features in the files (default: features)"
+    )
+    slides.add_argument(
+        "--coords", metavar="NAME", help="array of coordinates in the files (default: coords)"
+    )
+
 
 def add_new_rows(parser: argparse.ArgumentParser) -> None:
     """What new rows may have otherwise than those of a fit."""
@@ -139,6 +155,9 @@ def add_new_rows(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--skip-empty", action="store_true", default=None, help="leave out rows without a text"
     )
+    group.add_argument(
+        "--labels", metavar="FILE", help="table with labels of new slides, where there is one"
+    )
 
 
 _HELD = {"text": "text", "label": "label, where there is one", "id": "identifier of a row"}
@@ -146,7 +165,7 @@ _HELD = {"text": "text", "label": "label, where there is one", "id": "identifier
 
 def new_rows_options(options: argparse.Namespace) -> dict[str, Any]:
     """The options of :func:`add_new_rows` that the user gave."""
-    names = ("text", "label", "id", "delimiter", "encoding", "skip_empty")
+    names = ("text", "label", "id", "delimiter", "encoding", "skip_empty", "labels")
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
@@ -155,6 +174,7 @@ def data_options(options: argparse.Namespace) -> dict[str, str | int]:
     names = (
         *("text", "label", "id", "test", "positive", "delimiter", "encoding", "skip_empty"),
         *("encoder", "layer", "model", "dim", "max_tokens"),
+        *("labels", "group", "features", "coords"),
     )
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from attsvm.base.errors import InputError
 from attsvm.cli.arguments import add_new_rows, new_rows_options
 from attsvm.cli.output import show, tell
 
@@ -33,6 +34,12 @@ def add_parser(commands: Any) -> None:
         required=True,
         help="the answers, .csv or .parquet by its name",
     )
+    parser.add_argument(
+        "--patches",
+        type=Path,
+        metavar="FILE",
+        help="of slides: every patch with its place and its probability, .csv or .parquet",
+    )
     add_new_rows(parser)
     parser.set_defaults(run=run)
 
@@ -40,11 +47,24 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Predict, write, and print what was predicted."""
     from attsvm.pipeline.fitted_run import load_run
-    from attsvm.pipeline.predictions import check_predictions_path, write_table
+    from attsvm.pipeline.predictions import (
+        PATCH_COLUMNS,
+        check_predictions_path,
+        patches,
+        write_table,
+    )
 
     check_predictions_path(options.out)
     fitted = load_run(options.run_folder)
-    columns, rows = fitted.answers(options.data, **new_rows_options(options))
+    if options.patches is not None:
+        check_predictions_path(options.patches)
+        if fitted.kind != "slide":
+            raise InputError(
+                f"{options.run_folder} was fitted to no slides, so there are no patches; leave out"
+                " --patches"
+            )
+    dataset, encoded = fitted.read(options.data, **new_rows_options(options))
+    columns, rows = fitted.answers(dataset, encoded)
     counts: Counter[str] = Counter()
     right: Counter[bool] = Counter()
 
@@ -61,4 +81,7 @@ def run(options: argparse.Namespace) -> int:
     if labelled := right.total():
         show(f"right on {right[True] / labelled:.1%} of the {labelled} rows with a label")
     tell(f"answers: {options.out}")
+    if options.patches is not None:
+        write_table(patches(fitted.model, dataset, encoded), PATCH_COLUMNS, options.patches)
+        tell(f"patches: {options.patches}")
     return 0

@@ -12,6 +12,7 @@ from attsvm.base.files import SUFFIXES, is_folder
 from attsvm.base.nearest import did_you_mean, file_meant
 from attsvm.datasets.arrays import array, from_data
 from attsvm.datasets.attention_data import AttentionData, FloatArray
+from attsvm.datasets.bag_files import holds_bags, slides
 from attsvm.datasets.source import Dataset, Kind
 from attsvm.datasets.tables import TABLE_SUFFIXES, kind_of
 from attsvm.datasets.toys import PUBLISHED, TITLES, toy
@@ -26,11 +27,13 @@ _ENCODER_OPTIONS = (
 )
 _TEXT_OPTIONS = (*_MODEL_OPTIONS, "min_count", "window")
 _IMAGE_OPTIONS = ("patch", "stride")
+_SLIDE_OPTIONS = (*("labels", "id", "label", "group", "features", "coords", "positive", "classes"),)
 _TAKERS = {
     "text": _TEXT_OPTIONS,
     "vectors of a model": _MODEL_OPTIONS,
     "an encoder": _ENCODER_OPTIONS,
     "digits": _IMAGE_OPTIONS,
+    "slides": _SLIDE_OPTIONS,
     "a file of arrays": ("classes",),
 }
 _GENERATED = {
@@ -63,8 +66,9 @@ def load(spec: str | Path, **options: Any) -> Dataset:
     Args:
         spec: a file (``.npz``, ``.safetensors``; ``.csv``, ``.tsv``, ``.jsonl``, these also ``.gz``
             or ``.xz``; ``.parquet``), a folder of texts (``pos/``, ``neg/``, or both inside
-            ``train/``), or one of :func:`names`, with its arguments after a colon. A file in the
-            way of a name is meant when the name is written ``./name``.
+            ``train/``) or of slides (see :func:`attsvm.datasets.read_bags`), or one of
+            :func:`names`, with its arguments after a colon. A file in the way of a name is meant
+            when the name is written ``./name``.
         **options: ``text``, ``label`` (columns) and all else that
             :func:`attsvm.datasets.readers.read_texts` takes, ``model`` (a Hugging Face model whose
             input embeddings are the word vectors), ``encoder`` (one whose hidden states are), and
@@ -98,6 +102,9 @@ def _load(spec: str | Path, chosen: dict[str, Any]) -> Dataset:
     path, kind = Path(spec), kind_of_data(spec)
     if kind == "text":
         return _texts(path, chosen)
+    if kind == "slide":
+        _refuse(chosen, "slides")
+        return slides(path, **chosen)
     if kind == "array":
         _refuse(chosen, "a file of arrays")
         return array(path, **chosen)
@@ -126,6 +133,8 @@ def kind_of_data(spec: str | Path) -> Kind | None:
         return "image" if name == "digits" else "array"
     path = Path(spec)
     suffix, compression = kind_of(path)
+    if holds_bags(path):
+        return "slide"
     if is_folder(path) or suffix in TABLE_SUFFIXES:
         return "text"
     return "array" if suffix in SUFFIXES and not compression else None

@@ -16,6 +16,7 @@ from attsvm.base.printable import name_of
 from attsvm.base.store import read_run
 from attsvm.datasets import Dataset, Encoded, load
 from attsvm.datasets.catalogue import kind_of_data
+from attsvm.datasets.source import Kind
 from attsvm.pipeline.predictions import (
     Prediction,
     prediction_columns,
@@ -30,7 +31,7 @@ ENCODING, LEARNED = "encoding.json", "encoding.safetensors"
 """How rows become vectors, and what was learned for it."""
 MODEL_FILES = (MODEL, WEIGHTS, ENCODING, LEARNED)
 
-_OF_THE_FIT = ("test", "positive", "skip_empty", "classes", "cache", "progress")
+_OF_THE_FIT = ("labels", "test", "positive", "skip_empty", "classes", "cache", "progress")
 
 
 def save_fitted(folder: Path, model: BagClassifier, dataset: Dataset, encoded: Encoded) -> None:
@@ -99,17 +100,22 @@ class FittedRun:
                 not the one of the fit, a label that the model does not know, or a file of another
                 kind.
         """
-        columns, rows = self.answers(data, **options)
+        columns, rows = self.answers(*self.read(data, **options))
         if out is None:
             return list(rows)
         write_table(rows, columns, Path(out))
         return []
 
+    @property
+    def kind(self) -> Kind:
+        """What a token of its data is; see :class:`attsvm.datasets.Dataset`."""
+        kind: Kind = self._content["kind"]
+        return kind
+
     def answers(
-        self, data: str | Path, **options: Any
+        self, dataset: Dataset, encoded: Encoded
     ) -> tuple[dict[str, type], Iterator[Prediction]]:
-        """The columns of :meth:`predict`, and the answers one by one."""
-        dataset, encoded = self.read(data, **options)
+        """The columns of :meth:`predict` and the answers one by one, of rows from :meth:`read`."""
         rows = predictions(self.model, dataset, encoded)
         first = next(rows)  # whatever is refused is refused here
         return prediction_columns(self.model, dataset), itertools.chain([first], rows)
@@ -137,7 +143,7 @@ class FittedRun:
         return dataset, encoded
 
 
-_PLURAL = {"array": "vectors", "image": "images", "text": "texts", "slides": "bags in files"}
+_PLURAL = {"array": "vectors", "image": "images", "text": "texts", "slide": "bags in files"}
 
 
 def load_run(folder: str | Path) -> FittedRun:

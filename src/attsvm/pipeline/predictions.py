@@ -32,6 +32,16 @@ PREDICTION_SUFFIXES = (".csv", ".parquet")
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _BATCH = 4096  # rows of a group of a parquet file
 
+PATCH_COLUMNS: dict[str, type] = {
+    "slide": str,
+    "patch": int,
+    "x": float,
+    "y": float,
+    "probability": float,
+}
+"""Columns of a table of patches: ``patch`` counts from 1, ``probability`` is that of being the
+witness, or attention."""
+
 Prediction = dict[str, Any]
 """The answer for a row, by column; see :func:`prediction_columns`."""
 
@@ -114,6 +124,29 @@ def predictions(
             yield {name: row[name] for name in columns}
 
 
+def patches(
+    model: BagClassifier, dataset: Dataset, encoded: Encoded, rows: IntArray | None = None
+) -> Iterator[dict[str, Any]]:
+    """The patches of slides, for a table; see :data:`PATCH_COLUMNS`.
+
+    Args:
+        model: a fitted classifier.
+        dataset: the slides.
+        encoded: their features.
+        rows: positions of slides; None for all.
+    """
+    positions = np.arange(len(dataset)) if rows is None else rows
+    for at, bags, layer, reading in model.readings(encoded.bags.take(positions)):
+        weights = _attention(layer, reading, bags, predicted(reading.values))
+        for k, i in enumerate(positions[at].tolist()):
+            view = encoded.views[i] if encoded.views is not None else {}
+            coordinates = view.get("coordinates")
+            for t, weight in enumerate(weights[bags.offsets[k] : bags.offsets[k + 1]].tolist()):
+                x, y = (None, None) if coordinates is None else map(float, coordinates[t])
+                name = str(i + 1) if dataset.ids is None else dataset.ids[i]
+                yield {"slide": name, "patch": t + 1, "x": x, "y": y, "probability": weight}
+
+
 def _attention(layer: Layer, reading: Reading, bags: Bags, column: IntArray) -> FloatArray:
     """``(N,)``: attention, of several heads their mean; of witnesses the probability that each
     instance is the one, of the predicted class where there are more than two.
@@ -134,6 +167,9 @@ def instance_name(view: View, t: int) -> str:
     if view["kind"] == "image":
         row, column, *_ = view["boxes"][t]
         return f"row {row}, column {column}"
+    if "coordinates" in view:
+        x, y = view["coordinates"][t]
+        return f"x {x:g}, y {y:g}"
     labels = view.get("labels", ())
     return str(labels[t]) if t < len(labels) else f"instance {t + 1}"
 
