@@ -174,3 +174,20 @@ def test_probe_reads_as_much_as_it_is_told_to(tmp_path, capsys):
 def test_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"attsvm {attsvm.__version__}"
+
+
+def test_without_a_command_there_is_help(capsys):
+    assert main([]) == 0
+    assert capsys.readouterr().out.startswith("usage: attsvm")
+
+
+def test_a_shell_completes_options(tmp_path):
+    """The protocol of argcomplete: the line in the environment, candidates on descriptor 8."""
+    pytest.importorskip("argcomplete")
+    line, candidates = "attsvm reproduce --sc", tmp_path / "candidates"
+    shell = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": " ", "_ARGCOMPLETE_SHELL": "bash"}
+    point = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": ""}
+    environment = {**os.environ, **shell, **point}
+    environment["_ARGCOMPLETE_STDOUT_FILENAME"] = str(candidates)
+    subprocess.run([sys.executable, "-m", "attsvm"], env=environment, check=False, timeout=60)
+    assert candidates.read_text().split() == ["--scale"]

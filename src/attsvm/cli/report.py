@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from attsvm.cli.arguments import add_format, further_formats
 from attsvm.cli.output import show
 
 
@@ -15,12 +16,15 @@ def add_parser(commands: Any) -> None:
         "report", help="draw the figures and the page of a finished run again"
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of a finished run")
+    add_format(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the path of the page."""
     from attsvm.report import write
+    from attsvm.report.style import PictureOptions, saved_with
 
-    show(write(options.folder))
+    with saved_with(PictureOptions(formats=further_formats(options))):
+        show(write(options.folder))
     return 0
