@@ -124,13 +124,13 @@ Source: nobody
 from attsvm_papers import kit
 
 
-@kit.run(quick={}, seeds=kit.seeds(3))
+@kit.run(seeds=kit.seeds(3, by=3))
 def numbers(seeds):
     return {"number": [1.0 for _ in seeds]}
 
 
-@kit.claim("O1", source="ours", expect=kit.at_least(2.0, "it is said"))
-def two(e):
+@kit.claim(kit.at_least(2.0, "as is said"))
+def O1(e):
     """One is two."""
     return e["number"]
 '''
