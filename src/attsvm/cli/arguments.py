@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.base.errors import UnavailableError
+from attsvm.base.pretrained import DTYPES
 from attsvm.base.ranges import LONGEST_STEP
 
 
@@ -132,6 +133,22 @@ def data_options(options: argparse.Namespace) -> dict[str, str | int]:
         *("encoder", "layer", "model", "dim", "max_tokens"),
     )
     return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+def add_device(parser: Any) -> None:
+    """``--device`` and ``--dtype`` of a pretrained model, None where the user leaves them out; what
+    they name is checked by :func:`attsvm.datasets.devices.check_device`.
+    """
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        help="where the pretrained model runs: cpu, cuda, cuda:1, mps (default cpu)",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        help="floating-point type in which it runs (default float32)",
+    )
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ word's state says of the label belongs beside what the chosen one says.
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,20 +25,20 @@ from attsvm.base.extras import imported
 from attsvm.base.files import digest
 from attsvm.base.pretrained import check_folder, check_tokeniser, told_of_model
 from attsvm.base.store import code_digest, entry_path, load_entry, save_entry
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
+from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.bags import Bags
 from attsvm.datasets.documents import (
     Query,
     Span,
     check_options,
-    fixed_signs,
     occurrences,
+    principal_directions,
     text_dataset,
     text_view,
     unit_rows,
 )
-from attsvm.datasets.queries import bag_queries
 from attsvm.datasets.readers import TextReading, provenance_of, read_texts, texts_digest
-from attsvm.datasets.source import Dataset, Encoded, View, Views
+from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
 
 States = NDArray[np.float16]
 Ticks = Callable[[str, int, int], None]
@@ -111,16 +112,26 @@ def encoder_text(
         )
     layers = [layer] if layer is not None else candidates(network.layers, options.depths)
 
-    def encode(train: IntArray) -> Encoded:
-        words = _encode(network, source.texts, layers, max_tokens, cache, progress, options)
-        losses = {}
+    @functools.lru_cache(maxsize=1)
+    def words_in(layers: tuple[int, ...]) -> _Words:
+        return _encode(network, source.texts, layers, max_tokens, cache, progress, options)
+
+    losses: dict[int, float] = {}
+
+    def learn(train: IntArray) -> Learned:
+        words = words_in(tuple(layers))
+        losses.clear()
         if len(layers) > 1:
-            losses = {
-                k: _validation_loss(words, k, train, source.labels, dim, options)
-                for k in words.states
-            }
+            for k in words.states:
+                losses[k] = _validation_loss(words, k, train, source.labels, dim, options)
         best = min(losses, key=lambda k: losses[k]) if losses else layers[0]
-        tokens, mask, width = _tokens(words, best, train, dim, options.block)
+        return {"layer": np.array(best), **_learned(words, best, train, dim, options.block)}
+
+    def apply(learned: Learned) -> Encoded:
+        best = int(learned["layer"])
+        words = words_in(tuple(layers) if best in layers else (best,))
+        rows, offsets = _tokens(words, best, learned, options.block)
+        width = words.states[best].shape[1]
         notes = [_layer_note(network, best, losses)]
         if width > dim:
             notes.append(f"Of their {width} directions the {dim} of largest variance are kept.")
@@ -133,9 +144,8 @@ def encoder_text(
             ranges: list[list[Span]] = [[spans[k]] for k in stateless.positions_of(i)]
             return text_view(source.texts[i], ranges or [[]])
 
-        queries = bag_queries(tokens, mask, query)
-        data = AttentionData(given_away(tokens), source.labels, queries, mask)
-        return Encoded(data, Views(len(source.texts), view), notes)
+        bags = Bags(rows, offsets, None, np.arange(len(rows)))
+        return Encoded(bags, Views(len(source.texts), view), notes, query)
 
     vectors = {
         "vectors": f"states of {encoder}",
@@ -149,7 +159,8 @@ def encoder_text(
     return text_dataset(
         Path(path),
         source,
-        encode,
+        learn,
+        apply,
         vectors,
         "A token is a word of a text, as its encoder reads it there; the same word twice is two"
         " tokens.",
@@ -420,31 +431,33 @@ def _states(
     return states
 
 
-def _project(words: _Words, layer: int, train: IntArray, dim: int, block_size: int) -> FloatArray:
-    """Centred states of unit length, ``(N, min(dim, d))``, in the directions in which those of the
-    training texts vary most.
+def _learned(words: _Words, layer: int, train: IntArray, dim: int, block_size: int) -> Learned:
+    """The ``mean`` ``(d,)`` of the states of the training texts, and the ``directions`` ``(d,
+    dim)`` in which they vary most about it where ``dim`` is below ``d``.
     """
     states, rows = words.states[layer], np.flatnonzero(words.rows(train))
-    if not len(rows):
-        return np.zeros((len(states), min(dim, states.shape[1])))
-    mean = sum(
-        block.sum(axis=0, dtype=np.float64) for block in _blocks(states, rows, block_size)
-    ) / len(rows)
-
-    def units(block: States) -> FloatArray:
-        return unit_rows(block.astype(np.float64) - mean)
-
-    if dim >= states.shape[1]:
-        return units(states)
-    covariance = np.zeros((states.shape[1], states.shape[1]))
+    d = states.shape[1]
+    mean = np.zeros(d)
     for block in _blocks(states, rows, block_size):
-        unit_block = units(block)
-        covariance += unit_block.T @ unit_block
-    directions = fixed_signs(np.linalg.eigh(covariance)[1][:, : -dim - 1 : -1])
-    every_row = np.arange(len(states))
-    return np.concatenate(
-        [units(block) @ directions for block in _blocks(states, every_row, block_size)]
-    )
+        mean += block.sum(axis=0, dtype=np.float64)
+    mean /= max(len(rows), 1)
+    if dim >= d:
+        return {"mean": mean}
+    spread = np.zeros((d, d))
+    for block in _blocks(states, rows, block_size):
+        units = unit_rows(block.astype(np.float64) - mean)
+        spread += units.T @ units
+    return {"mean": mean, "directions": principal_directions(spread, dim)}
+
+
+def _project(states: States, learned: Learned, block_size: int) -> FloatArray:
+    """Centred states of unit length ``(N, d)``, in the learned directions where there are any."""
+    width = learned.get("directions", learned["mean"]).shape[-1]
+    blocks = [np.zeros((0, width))]
+    for block in _blocks(states, np.arange(len(states)), block_size):
+        units = unit_rows(block.astype(np.float64) - learned["mean"])
+        blocks.append(units @ learned["directions"] if "directions" in learned else units)
+    return np.concatenate(blocks)
 
 
 def _blocks(states: States, rows: IntArray, size: int) -> list[States]:
@@ -453,24 +466,22 @@ def _blocks(states: States, rows: IntArray, size: int) -> list[States]:
 
 
 def _tokens(
-    words: _Words, layer: int, train: IntArray, dim: int, block_size: int
-) -> tuple[FloatArray, NDArray[np.bool_], int]:
-    """Padded tokens ``(n, T, d)`` with their mask, and the width of the states."""
+    words: _Words, layer: int, learned: Learned, block_size: int
+) -> tuple[FloatArray, IntArray]:
+    """Tokens ``(N, d)`` text after text, and where each text begins ``(n + 1,)``; a text without
+    any word keeps one zero token.
+    """
     lengths = np.diff(words.offsets)
-    has_word = np.arange(max(1, int(lengths.max()))) < lengths[:, None]
-    width = int(words.states[layer].shape[1])
-    tokens = np.zeros((*has_word.shape, min(dim, width)))
-    tokens[has_word] = _project(words, layer, train, dim, block_size)
-    mask = has_word.copy()
-    mask[:, 0] = True  # a text without any word keeps one zero token
-    return tokens, mask, width
+    tokens = _project(words.states[layer], learned, block_size)
+    tokens = np.insert(tokens, words.offsets[:-1][lengths == 0], 0.0, axis=0)
+    return tokens, np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))])
 
 
 def _validation_loss(
     words: _Words,
     layer: int,
     train: IntArray,
-    labels: FloatArray,
+    labels: IntArray,
     dim: int,
     options: EncoderOptions,
 ) -> float:
@@ -479,10 +490,15 @@ def _validation_loss(
     from sklearn.metrics import log_loss
     from sklearn.model_selection import train_test_split
 
-    tokens, mask, _ = _tokens(words, layer, train, dim, options.block)
-    means = tokens[train].sum(axis=1) / mask[train].sum(axis=1, keepdims=True)
+    learned = _learned(words, layer, train, dim, options.block)
+    tokens, offsets = _tokens(words, layer, learned, options.block)
+    means = np.add.reduceat(tokens, offsets[:-1], axis=0) / np.diff(offsets)[:, None]
     X_train, X_valid, y_train, y_valid = train_test_split(
-        means, labels[train], test_size=options.left_out, random_state=0, stratify=labels[train]
+        means[train],
+        labels[train],
+        test_size=options.left_out,
+        random_state=0,
+        stratify=labels[train],
     )
     heads = [
         LogisticRegression(C=C, max_iter=1000).fit(X_train, y_train) for C in options.penalties
