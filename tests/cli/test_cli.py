@@ -191,3 +191,20 @@ def test_a_shell_completes_options(tmp_path):
     environment["_ARGCOMPLETE_STDOUT_FILENAME"] = str(candidates)
     subprocess.run([sys.executable, "-m", "attsvm"], env=environment, check=False, timeout=60)
     assert candidates.read_text().split() == ["--scale"]
+
+
+def test_the_log_is_printed_on_request(toy_file, tmp_path, capsys, caplog):
+    """And reaches every handler of the user's own without one."""
+    folder = tmp_path / "o"
+    words = ["fit", str(toy_file), "--out", str(folder), "--test-size", ".5"]
+    assert main([*words, "-v"]) == 2
+    assert f"attsvm.datasets.catalogue: {toy_file}: 2 rows" in capsys.readouterr().err
+    assert main(["list", "--quiet"]) == 0
+    assert "attsvm.datasets.catalogue" in {record.name for record in caplog.records}
+
+
+def test_no_colour_is_printed(capsys):
+    """What NO_COLOR asks for is always so."""
+    for command in ("fit", "solve", "probe", "bias", "report", "list", "reproduce"):
+        assert main([command, "--help"]) == 0
+    assert "\x1b" not in "".join(capsys.readouterr())

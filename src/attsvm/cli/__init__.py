@@ -103,6 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output.prepare()
     try:
         options = _parse(words)
+        if getattr(options, "verbose", False):
+            output.show_log()
         code = 0 if options is None else options.run(options)
         output.finish()
     except AttsvmError as error:

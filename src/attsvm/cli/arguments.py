@@ -152,7 +152,15 @@ def add_device(parser: Any) -> None:
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """``--json``."""
+    """``--json``, ``--quiet`` and ``--verbose``."""
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("--quiet", action="store_true", help="no progress bar")
+    amount.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="what is read, trained and solved, as lines of the log `attsvm` on standard error",
+    )
     parser.add_argument(
         "--json",
         action="store_true",

@@ -73,7 +73,6 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="default runs/bias-NAME")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in --out")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_output(parser)
     parser.set_defaults(run=run)
 

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from attsvm.cli.arguments import add_format, further_formats
-from attsvm.cli.output import show
+from attsvm.cli.arguments import add_format, add_output, further_formats
+from attsvm.cli.output import show, show_json
 
 
 def add_parser(commands: Any) -> None:
@@ -17,6 +17,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of a finished run")
     add_format(parser)
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
@@ -26,5 +27,9 @@ def run(options: argparse.Namespace) -> int:
     from attsvm.report.style import PictureOptions, saved_with
 
     with saved_with(PictureOptions(formats=further_formats(options))):
-        show(write(options.folder))
+        page = write(options.folder)
+    if options.json:
+        show_json({"report": str(page)})
+    else:
+        show(page)
     return 0

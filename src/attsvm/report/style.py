@@ -197,7 +197,7 @@ def render(figure: Figure, name: str, title: str, caption: str, alt: str) -> Pic
 def _saved_as(figure: Figure, kind: str) -> bytes:
     """The figure in a format for papers, without its date."""
     content = io.BytesIO()
-    options = {"metadata": {"CreationDate": None}} if kind == "pdf" else {}
+    options: dict[str, Any] = {"metadata": {"CreationDate": None}} if kind == "pdf" else {}
     figure.savefig(content, format=kind, **options)
     return content.getvalue()
 

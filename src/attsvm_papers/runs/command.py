@@ -137,7 +137,6 @@ def add_parser(commands: Any) -> None:
         default=Path("runs/reproduce"),
         help="folder (default runs/reproduce)",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_format(parser)
     add_output(parser)
     parser.set_defaults(run=run)
