@@ -12,9 +12,8 @@ import numpy as np
 from attsvm.base.errors import InputError
 from attsvm.base.files import digest, load_arrays, opened
 from attsvm.base.printable import name_of
-from attsvm.datasets.attention_data import AttentionData, BoolArray, IntArray
+from attsvm.datasets.attention_data import AttentionData, IntArray
 from attsvm.datasets.bags import as_bags, bag_labels
-from attsvm.datasets.queries import bag_queries
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 
 
@@ -26,14 +25,14 @@ def array(path: str | Path) -> Dataset:
 
     Raises:
         InputError: what :meth:`attsvm.AttentionData.read` and :func:`attsvm.datasets.bags.as_bags`
-            refuse, a file with many instances, or labels of bags that are not two classes.
+            refuse, a file with many instances, or bags of one class.
 
     Example:
         >>> import numpy as np
         >>> import attsvm
         >>> np.savez("bags.npz", X=[[1.0], [2.0], [3.0]], groups=["a", "a", "b"], y=["no", "yes"])
         >>> dataset = attsvm.datasets.array("bags.npz")
-        >>> dataset.class_names, dataset.encode([0, 1]).data.lengths.tolist()
+        >>> dataset.class_names, dataset.encode([0, 1]).bags.lengths.tolist()
         (('no', 'yes'), [2, 1])
     """
     path = Path(path)
@@ -63,21 +62,21 @@ def from_data(
     notes: list[str] | None = None,
 ) -> Dataset:
     """A data set of one instance in memory, which needs no encoding."""
+    positions = [np.flatnonzero(mask) for mask in data.mask]
 
     def encode(train: IntArray) -> Encoded:
-        return Encoded(data, Views(data.n, lambda i: array_view(data.mask[i])))
+        bags = replace(as_bags(data), labels=None)
+        return Encoded(bags, Views(data.n, lambda i: array_view(positions[i])))
 
+    labels = np.where(data.labels > 0, 1, 0)
     return Dataset(
-        name, title, "array", data.labels, ("-1", "+1"), provenance, list(notes or []), encode
+        name, title, "array", labels, ("-1", "+1"), provenance, list(notes or []), encode
     )
 
 
-def array_view(mask: BoolArray) -> View:
-    """How a sequence of vectors is shown, by the ``(T,)`` mask of its tokens."""
-    return {
-        "kind": "array",
-        "labels": [f"token {t}" for t in range(int(np.flatnonzero(mask)[-1]) + 1)],
-    }
+def array_view(positions: IntArray) -> View:
+    """How a sequence of vectors is shown, by the positions of its visible tokens."""
+    return {"kind": "array", "labels": [f"token {t}" for t in positions]}
 
 
 def _has_groups(path: Path) -> bool:
@@ -101,13 +100,21 @@ def _grouped(path: Path) -> Dataset:
     except InputError as error:
         sentence = str(error).replace("bag_ids", "groups")  # as the file calls them
         raise InputError(f"{path}: {sentence}") from None
-    classes = np.unique(labels)
-    if len(classes) != 2:
-        raise InputError(f"{path}: y holds {len(classes)} classes; attsvm fit needs two")
-    data = bags.data(np.where(labels == classes[1], 1.0, -1.0))
-    queries = bag_queries(data.tokens, data.mask, "mean")
-    data = AttentionData(data.tokens, data.labels, queries, data.mask)
-    provenance = {"source": name_of(path), "sha256": digest(path), "rows": data.n}
+    classes, positions = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise InputError(f"{path}: y holds one class, {classes[0]}; give bags of two or more")
+
+    def encode(train: IntArray) -> Encoded:
+        return Encoded(bags, Views(bags.n, lambda i: array_view(np.arange(bags.lengths[i]))))
+
     name = name_of(path.name)
-    names = (str(classes[0]), str(classes[1]))
-    return replace(from_data(data, name, f"Bags of {name}", provenance), class_names=names)
+    return Dataset(
+        name,
+        f"Bags of {name}",
+        "array",
+        positions,
+        tuple(map(str, classes)),
+        {"source": name_of(path), "sha256": digest(path), "rows": bags.n},
+        [],
+        encode,
+    )

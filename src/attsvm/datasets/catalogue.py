@@ -77,8 +77,8 @@ def load(spec: str | Path, **options: Any) -> Dataset:
         >>> dataset = attsvm.datasets.load("digits:4-9", patch=4)
         >>> dataset.title, len(dataset)
         ('Handwritten digits, 4 against 9', 361)
-        >>> dataset.encode(train=range(300)).data
-        AttentionData(361 sequences of 4 tokens, d_x=64, d_z=65, 180 of 361 labels +1)
+        >>> dataset.encode(train=range(300)).bags.rows.shape
+        (1444, 64)
     """
     chosen = {name: value for name, value in options.items() if value is not None}
     name, arguments = _parse(spec)

@@ -26,8 +26,8 @@ import numpy as np
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import name_of
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
-from attsvm.datasets.queries import bag_queries
+from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.bags import Bags
 from attsvm.datasets.readers import LabelledTexts, TextReading, provenance_of, read_texts
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 
@@ -149,6 +149,7 @@ def text_dataset(
         notes,
         encode,
         source.held,
+        source.positive,
     )
 
 
@@ -193,22 +194,19 @@ def encode_bags(
             *notes,
             f"{empty} of {len(bags)} texts have no known word and keep one zero token.",
         ]
-    longest = max(1, min(max_tokens, max(map(len, bags))))
-    tokens = np.zeros((len(bags), longest, vectors.shape[1]))
-    mask = np.zeros((len(bags), longest), dtype=np.bool_)
-    mask[:, 0] = True
-    for i, bag in enumerate(bags):
-        words = bag[:max_tokens]
-        tokens[i, : len(words)] = vectors[words]
-        mask[i, : len(words)] = True
+    zero = len(vectors)  # the number of the token of a text without any
+    numbers = [bag[:max_tokens] or [zero] for bag in bags]
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in numbers])])
+    table = np.vstack([vectors, np.zeros((1, vectors.shape[1]))])
+    rows = table[np.concatenate([np.asarray(row, dtype=np.int64) for row in numbers])]
 
     def view(i: int) -> View:
         content = source.texts[i]
         ranges = spans(content)[:max_tokens] if bags[i] else [[]]
         return text_view(content, ranges)
 
-    data = AttentionData(given_away(tokens), source.labels, bag_queries(tokens, mask, query), mask)
-    return Encoded(data, Views(len(bags), view), notes)
+    sequences = Bags(rows, offsets, None, np.arange(len(rows)))
+    return Encoded(sequences, Views(len(bags), view), notes, query)
 
 
 def text_view(content: str, ranges: Sequence[Sequence[Span]]) -> View:

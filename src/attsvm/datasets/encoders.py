@@ -24,7 +24,8 @@ from attsvm.base.extras import imported
 from attsvm.base.files import digest
 from attsvm.base.pretrained import check_folder, check_tokeniser, told_of_model
 from attsvm.base.store import code_digest, entry_path, load_entry, save_entry
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray, given_away
+from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.bags import Bags
 from attsvm.datasets.documents import (
     Query,
     Span,
@@ -35,7 +36,6 @@ from attsvm.datasets.documents import (
     text_view,
     unit_rows,
 )
-from attsvm.datasets.queries import bag_queries
 from attsvm.datasets.readers import TextReading, provenance_of, read_texts, texts_digest
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 
@@ -120,7 +120,7 @@ def encoder_text(
                 for k in words.states
             }
         best = min(losses, key=lambda k: losses[k]) if losses else layers[0]
-        tokens, mask, width = _tokens(words, best, train, dim, options.block)
+        rows, offsets, width = _tokens(words, best, train, dim, options.block)
         notes = [_layer_note(network, best, losses)]
         if width > dim:
             notes.append(f"Of their {width} directions the {dim} of largest variance are kept.")
@@ -133,9 +133,8 @@ def encoder_text(
             ranges: list[list[Span]] = [[spans[k]] for k in stateless.positions_of(i)]
             return text_view(source.texts[i], ranges or [[]])
 
-        queries = bag_queries(tokens, mask, query)
-        data = AttentionData(given_away(tokens), source.labels, queries, mask)
-        return Encoded(data, Views(len(source.texts), view), notes)
+        bags = Bags(rows, offsets, None, np.arange(len(rows)))
+        return Encoded(bags, Views(len(source.texts), view), notes, query)
 
     vectors = {
         "vectors": f"states of {encoder}",
@@ -454,23 +453,21 @@ def _blocks(states: States, rows: IntArray, size: int) -> list[States]:
 
 def _tokens(
     words: _Words, layer: int, train: IntArray, dim: int, block_size: int
-) -> tuple[FloatArray, NDArray[np.bool_], int]:
-    """Padded tokens ``(n, T, d)`` with their mask, and the width of the states."""
-    lengths = np.diff(words.offsets)
-    has_word = np.arange(max(1, int(lengths.max()))) < lengths[:, None]
-    width = int(words.states[layer].shape[1])
-    tokens = np.zeros((*has_word.shape, min(dim, width)))
-    tokens[has_word] = _project(words, layer, train, dim, block_size)
-    mask = has_word.copy()
-    mask[:, 0] = True  # a text without any word keeps one zero token
-    return tokens, mask, width
+) -> tuple[FloatArray, IntArray, int]:
+    """Tokens ``(N, d)`` text after text, where each text begins ``(n + 1,)``, and the width of the
+    states; a text without any word keeps one zero token.
+    """
+    lengths, width = np.diff(words.offsets), int(words.states[layer].shape[1])
+    tokens = _project(words, layer, train, dim, block_size)
+    tokens = np.insert(tokens, words.offsets[:-1][lengths == 0], 0.0, axis=0)
+    return tokens, np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))]), width
 
 
 def _validation_loss(
     words: _Words,
     layer: int,
     train: IntArray,
-    labels: FloatArray,
+    labels: IntArray,
     dim: int,
     options: EncoderOptions,
 ) -> float:
@@ -479,10 +476,14 @@ def _validation_loss(
     from sklearn.metrics import log_loss
     from sklearn.model_selection import train_test_split
 
-    tokens, mask, _ = _tokens(words, layer, train, dim, options.block)
-    means = tokens[train].sum(axis=1) / mask[train].sum(axis=1, keepdims=True)
+    tokens, offsets, _ = _tokens(words, layer, train, dim, options.block)
+    means = np.add.reduceat(tokens, offsets[:-1], axis=0) / np.diff(offsets)[:, None]
     X_train, X_valid, y_train, y_valid = train_test_split(
-        means, labels[train], test_size=options.left_out, random_state=0, stratify=labels[train]
+        means[train],
+        labels[train],
+        test_size=options.left_out,
+        random_state=0,
+        stratify=labels[train],
     )
     heads = [
         LogisticRegression(C=C, max_iter=1000).fit(X_train, y_train) for C in options.penalties

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from attsvm.base.errors import InputError
 from attsvm.base.files import digest
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
+from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.bags import as_bags
 from attsvm.datasets.source import Dataset, Encoded, View, Views
 
 _SIDE = 8  # scikit-learn's digits are 8 x 8 pixels of 0 to 16
@@ -29,8 +32,8 @@ def digits(
     where to look.
 
     Args:
-        negative: digit of label -1.
-        positive: digit of label +1.
+        negative: digit of the negative class.
+        positive: digit of the positive class.
         patch: side of a patch in pixels: 1, 2 or 4, or any up to 8 that tiles the image with the
             stride.
         stride: pixels from one patch to the next; default ``patch`` (no overlap).
@@ -67,14 +70,12 @@ def digits(
         for row in range(0, _SIDE - patch + 1, stride)
         for column in range(0, _SIDE - patch + 1, stride)
     ]
-    labels = np.where(bunch.target[rows] == positive, 1.0, -1.0)
+    labels = bunch.target[rows] == positive
 
     def encode(train: IntArray) -> Encoded:
         images = pixels / (_INK / 2) - 1.0
-        data = AttentionData(
-            patch_tokens(images, corners, patch), labels, image_queries(images, train)
-        )
-        return Encoded(data, Views(len(rows), view))
+        bags = as_bags(patch_tokens(images, corners, patch))
+        return Encoded(replace(bags, queries=image_queries(images, train)), Views(len(rows), view))
 
     def view(i: int) -> View:
         boxes = [[row, column, patch, patch] for row, column in corners]

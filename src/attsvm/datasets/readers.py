@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -15,7 +15,7 @@ from attsvm.base.errors import InputError
 from attsvm.base.files import digest, is_folder, opened
 from attsvm.base.nearest import did_you_mean
 from attsvm.base.printable import has_halves
-from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.attention_data import IntArray
 from attsvm.datasets.tables import (
     LIMITS,
     ReadLimits,
@@ -45,25 +45,27 @@ class TextReading(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class LabelledTexts:
-    """Texts with two classes.
+    """Texts with their classes.
 
     Attributes:
         texts: one string per row, in file order.
-        labels: ``(n,)`` of -1.0 and +1.0.
-        class_names: the two label values, the one that sorts first is the negative class.
+        labels: ``(n,)`` positions in ``class_names``.
+        class_names: the label values in their order, the one named as positive behind the others.
         sha256: of the file; of a folder, of its files' names and digests.
         held: positions of the texts of a second file, to be held out; None without one.
         repeated: how many of them are texts of the first file, too.
         skipped: rows without a text or a label that are left out.
+        positive: the position of the class that was named as positive; None where none was.
     """
 
     texts: list[str]
-    labels: FloatArray
-    class_names: tuple[str, str]
+    labels: IntArray
+    class_names: tuple[str, ...]
     sha256: str
     held: IntArray | None = None
     repeated: int = 0
     skipped: int = 0
+    positive: int | None = None
 
 
 def read_texts(
@@ -89,15 +91,15 @@ def read_texts(
         text: column of the texts; default the column called text, sentence, review or content.
         label: column of the labels; default the one called label, y, class, target or sentiment.
         test: a second file or folder, whose texts come behind those of the first.
-        positive: the label of the positive class; by default the one that sorts last.
+        positive: the label of the positive class; of two it is by default the one that sorts last.
         delimiter: between the fields of a ``.csv`` file; by default as its header has it.
         encoding: of the characters; by default UTF-8, or UTF-16 where the file says so.
         skip_empty: leave out rows without a text or a label.
         limits: how much is read.
 
     Raises:
-        InputError: what cannot be read, with its row, line or byte; not exactly two classes, or
-            others in the second file; rows without a text or a label.
+        InputError: what cannot be read, with its row, line or byte; one class only, or nearly as
+            many as rows; another class in the second file; rows without a text or a label.
         MissingExtraError: a ``.parquet`` file without pyarrow.
     """
     path = Path(path)
@@ -122,8 +124,9 @@ def read_texts(
     texts, values, skipped = _texts_and_labels(rows, path, text, label, bool(skip_empty))
     if not texts:
         raise InputError(f"{path} holds no rows; give a file with texts and labels")
-    labels, class_names = _signs(_one_spelling(values), path, positive)
-    return LabelledTexts(texts, labels, class_names, digest(path), skipped=skipped)
+    labels, class_names = _classes(_one_spelling(values), path, positive)
+    named = None if positive is None else len(class_names) - 1
+    return LabelledTexts(texts, labels, class_names, digest(path), skipped=skipped, positive=named)
 
 
 def provenance_of(reading: TextReading) -> dict[str, Any]:
@@ -139,11 +142,13 @@ def _behind(
     first: LabelledTexts, second: LabelledTexts, path: Path, test: str | Path
 ) -> LabelledTexts:
     """The texts of two files, those of the second to be held out."""
-    if first.class_names != second.class_names:
+    position = {name: k for k, name in enumerate(first.class_names)}
+    if not position.keys() >= set(second.class_names):
         raise InputError(
-            f"{test} has the labels {' and '.join(second.class_names)}, {path} has"
-            f" {' and '.join(first.class_names)}; give texts of the same two classes"
+            f"{test} has the labels {_and(second.class_names)}, {path} has"
+            f" {_and(first.class_names)}; give texts of the same classes"
         )
+    second_labels = np.array([position[name] for name in second.class_names])[second.labels]
     known = set(first.texts)
     repeated = sum(text in known for text in second.texts)
     if repeated == len(second.texts):
@@ -151,12 +156,13 @@ def _behind(
     texts = first.texts + second.texts
     return LabelledTexts(
         texts,
-        np.concatenate([first.labels, second.labels]),
+        np.concatenate([first.labels, second_labels]),
         first.class_names,
         digest(f"{first.sha256} {second.sha256}"),
         np.arange(len(first.texts), len(texts)),
         repeated,
         first.skipped + second.skipped,
+        first.positive,
     )
 
 
@@ -187,7 +193,7 @@ def _texts_and_labels(
             )
         if isinstance(value, (dict, list)):
             raise InputError(
-                f"{path}, {where}: {columns[1]} is {value!r:.40}; every row needs one of two labels"
+                f"{path}, {where}: {columns[1]} is {value!r:.40}; every row needs a label"
             )
         if has_halves(str(content)) or has_halves(str(value)):
             raise InputError(
@@ -259,29 +265,33 @@ def _column(role: str, requested: str | None, fields: dict[str, Any], path: Path
     )
 
 
-def _signs(
+def _classes(
     values: list[str], path: Path, positive: str | None
-) -> tuple[FloatArray, tuple[str, str]]:
-    """Labels -1 and +1 of two classes, and the names of these."""
-    distinct = sorted(set(values))
+) -> tuple[IntArray, tuple[str, ...]]:
+    """Labels as positions among the names of the classes, and these names, a positive one last."""
+    distinct = sorted(set(values), key=_numbers_first)
     if len(distinct) == 1:
         raise InputError(f"{path} has only the label {distinct[0]}; two classes are needed")
-    if len(distinct) > 2:
-        listing = ", ".join(distinct[:5]) + (", ..." if len(distinct) > 5 else "")
+    if len(distinct) > max(len(values) / 2, 2):
         raise InputError(
-            f"{path} has {len(distinct)} different labels ({listing}); keep the rows of two classes"
+            f"{path} has {len(distinct)} different labels ({_and(distinct)}) in {len(values)} rows;"
+            " name the column of the classes with option label"
         )
-    negative, default = sorted(distinct, key=_numbers_first)
-    if positive is None:
-        positive = default
-    elif positive not in distinct:
+    if positive is not None and positive not in distinct:
         raise InputError(
-            f"positive is {positive}, {path} has the labels {' and '.join(distinct)}"
+            f"positive is {positive}, {path} has the labels {_and(distinct)}"
             f"{did_you_mean(positive, distinct)}"
         )
-    elif positive == negative:
-        negative = default
-    return np.where(np.array(values) == positive, 1.0, -1.0), (negative, positive)
+    names = sorted(distinct, key=lambda name: name == positive)  # stable
+    position = {name: k for k, name in enumerate(names)}
+    return np.array([position[value] for value in values]), tuple(names)
+
+
+def _and(names: Sequence[str], most: int = 5) -> str:
+    """Names in a sentence, the first few of many."""
+    if len(names) > most:
+        return ", ".join([*names[:most], "..."])
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _numbers_first(value: str) -> tuple[float, str]:
@@ -296,8 +306,8 @@ def _numbers_first(value: str) -> tuple[float, str]:
 def _read_folder(path: Path, positive: str | None, limits: ReadLimits) -> LabelledTexts:
     """The texts of a folder in IMDb layout."""
     root = path / "train" if (path / "train" / "pos").is_dir() else path
-    texts, signs, lines, total = [], [], [], 0
-    for name, sign in (("neg", -1.0), ("pos", 1.0)):
+    texts, values, lines, total = [], [], [], 0
+    for name in ("neg", "pos"):
         files = sorted(
             (root / name).glob("*.txt"),
             key=lambda file: (*_numbers_first(file.stem.split("_")[0]), file.name),
@@ -323,6 +333,7 @@ def _read_folder(path: Path, positive: str | None, limits: ReadLimits) -> Labell
             line = f"{name}/{file.name} {digest(raw)}\n"
             lines.append(os.fsencode(line))  # a name need not be UTF-8
             texts.append(content)
-            signs.append(sign)
-    labels, class_names = _signs(["pos" if sign > 0 else "neg" for sign in signs], path, positive)
-    return LabelledTexts(texts, labels, class_names, digest(*lines))
+            values.append(name)
+    labels, class_names = _classes(values, path, positive)
+    named = None if positive is None else len(class_names) - 1
+    return LabelledTexts(texts, labels, class_names, digest(*lines), positive=named)

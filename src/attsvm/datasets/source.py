@@ -5,7 +5,7 @@ rows only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -13,7 +13,9 @@ from numpy.typing import ArrayLike
 
 from attsvm.base.errors import InputError
 from attsvm.base.printable import Compact
-from attsvm.datasets.attention_data import AttentionData, FloatArray, IntArray
+from attsvm.datasets.attention_data import AttentionData, IntArray
+from attsvm.datasets.bags import Bags
+from attsvm.datasets.queries import table_queries
 
 Kind = Literal["array", "image", "text"]
 View = dict[str, Any]
@@ -42,18 +44,34 @@ class Views(Sequence[Item]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Encoded(Compact):
-    """A data set as vectors.
+    """A data set as vectors: one bag per sequence, one instance per token, without padding.
 
     Attributes:
-        data: one instance over all rows, in the order of :attr:`Dataset.labels`.
-        views: ``views[i]`` shows sequence ``i`` with its tokens in place; None when there is
-            nothing to show.
+        bags: all sequences, in the order of :attr:`Dataset.labels`, and without labels. The
+            ``rows`` are of any float type and may lie on disk: read them by ``bags.blocks()``,
+            ``bags[i]`` or ``bags.take(positions)``. ``queries`` is there where a source has its
+            own.
+        views: ``views[i]`` shows sequence ``i``, the ``t``-th of its tokens for row ``t`` of its
+            bag; None when there is nothing to show.
         notes: sentences about this encoding (words dropped, texts cut, ...).
+        query: how an estimator makes the query of a sequence whose source has none, see
+            :class:`attsvm.sklearn.AttentionSVC`.
     """
 
-    data: AttentionData
+    bags: Bags
     views: Sequence[View] | None
     notes: list[str] = field(default_factory=list)
+    query: Literal["mean", "constant", "first"] = "mean"
+
+    def data(self, labels: ArrayLike) -> AttentionData:
+        """Padded sequences of float64 with their queries and ``(n,)`` labels of -1 and +1, for
+        whatever takes :class:`~attsvm.AttentionData`; small data only.
+        """
+        bags = self.bags
+        if bags.queries is None:
+            queries = table_queries(np.asarray(bags.rows), bags.offsets, self.query)
+            bags = replace(bags, queries=queries)
+        return bags.data(labels)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,26 +82,30 @@ class Dataset(Compact):
         name: short name or file name.
         title: one line for a report.
         kind: what a token is: a row of numbers, a patch of an image, a word.
-        labels: ``(n,)`` of -1.0 and +1.0, read-only.
-        class_names: of the negative and the positive class.
+        labels: ``(n,)`` positions in ``class_names``, integers, read-only.
+        class_names: of two classes or more, as the user writes them; of two the second is the
+            positive one.
         provenance: JSON-ready: source, sha256, rows, licence or citation.
         notes: sentences about the source.
         encoder: turns the sorted training rows into vectors of all rows.
         held: positions of the rows that are there to be held out; None where any may be.
+        positive: the class that the user names as positive, a position in ``class_names``; None
+            where nobody did.
     """
 
     name: str
     title: str
     kind: Kind
-    labels: FloatArray
-    class_names: tuple[str, str]
+    labels: IntArray
+    class_names: tuple[str, ...]
     provenance: dict[str, Any]
     notes: list[str]
     encoder: Callable[[IntArray], Encoded] = field(repr=False)
     held: IntArray | None = field(default=None, repr=False)
+    positive: int | None = None
 
     def __post_init__(self) -> None:
-        labels = np.array(self.labels, dtype=np.float64)
+        labels = np.array(self.labels, dtype=np.int64)
         labels.setflags(write=False)
         object.__setattr__(self, "labels", labels)
 
