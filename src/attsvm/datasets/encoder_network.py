@@ -16,7 +16,7 @@ from attsvm.base.errors import InputError
 from attsvm.base.extras import imported
 from attsvm.base.files import digest
 from attsvm.base.pretrained import check_folder, check_tokeniser, told_of_model
-from attsvm.datasets.attention_data import FloatArray, IntArray
+from attsvm.datasets.attention_data import IntArray
 from attsvm.datasets.devices import check_device
 from attsvm.datasets.sentences import Span, occurrences, sentence_spans
 
@@ -239,7 +239,10 @@ class _Columns:
 
 
 def _shares(
-    pieces: Sequence[Span], words: Sequence[Span], sentences: Sequence[Span] | None, most: int | None
+    pieces: Sequence[Span],
+    words: Sequence[Span],
+    sentences: Sequence[Span] | None,
+    most: int | None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32], bool]:
     """Instance and weight of each sub-word, position of each instance, and whether there are more
     than ``most``, see :class:`SubWords`.

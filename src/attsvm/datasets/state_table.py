@@ -1,9 +1,10 @@
 """States of an encoder as one table on disk, which is written once and read by slices.
 
-The file is a safetensors file: ``done`` says how many batches are in it, ``unread`` of how many
-texts the end was not read, ``offsets`` where each text begins, ``positions`` which instance of its
-text a row is, and ``states`` has the rows, in float16. NumPy has no bfloat16, and float16 has three
-digits more, so that states computed in bfloat16 lose nothing.
+The file is a safetensors file: ``done`` says how many batches are in it, -1 once all are,
+``unread`` how many texts were not read to their end, ``offsets`` where each text begins,
+``positions`` which instance of its text a row is, and ``states`` has the rows, in float16. NumPy
+has no bfloat16, and float16 has three digits more, so that states computed in bfloat16 lose
+nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +29,11 @@ from attsvm.base.interruption import work_is_kept
 from attsvm.datasets.attention_data import IntArray
 
 States = NDArray[np.float16]
-_TYPES = {"I64": np.dtype("<i8"), "I32": np.dtype("<i4"), "F16": np.dtype("<f2")}
+_TYPES: dict[str, np.dtype[Any]] = {
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "F16": np.dtype("<f2"),
+}
 
 
 class StateTable:
@@ -42,18 +48,29 @@ class StateTable:
     """
 
     def __init__(self, file: BinaryIO, path: Path | None) -> None:
+        weakref.finalize(self, file.close)
         self._file, self._path = file, path
         self._folder = path.parent if path is not None else Path(tempfile.gettempdir())
         self._header, self._begin = _read_header(file)
         self.offsets: IntArray = self._array("offsets")
         self.positions: IntArray = self._array("positions").astype(np.int64)
-        self.unread = int(self._array("unread")[0])
+        self.unread: list[int] = self._array("unread").tolist()
         self.done = int(self._array("done")[0])
         self.shape: tuple[int, int] = tuple(self._header["states"]["shape"])
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether all batches are in the table."""
+        return self.done < 0
+
     @classmethod
     def create(
-        cls, path: Path | None, offsets: IntArray, positions: IntArray, unread: int, width: int
+        cls,
+        path: Path | None,
+        offsets: IntArray,
+        positions: NDArray[np.int32],
+        unread: IntArray,
+        width: int,
     ) -> StateTable:
         """A table without states, at a path or in a file that ends with the process.
 
@@ -61,7 +78,8 @@ class StateTable:
             path: of the table; None for a temporary file.
             offsets: ``(n + 1,)``: where the rows of each text begin.
             positions: ``(N,)``: which instance of its text each row is.
-            unread: texts of which the encoder does not read the end.
+            unread: ``(2,)``: texts of which the encoder does not read the end, and texts with more
+                instances than were to be kept.
             width: numbers of a state.
 
         Raises:
@@ -70,7 +88,7 @@ class StateTable:
         folder = path.parent if path is not None else Path(tempfile.gettempdir())
         small = {
             "done": np.zeros(1, "<i8"),
-            "unread": np.array([unread], "<i8"),
+            "unread": unread.astype("<i8"),
             "offsets": offsets.astype("<i8"),
             "positions": positions.astype("<i4"),
         }
@@ -95,10 +113,6 @@ class StateTable:
         with _writing(path.parent):
             mode = "r+b" if os.access(path, os.W_OK) else "rb"
             return cls(cast(BinaryIO, path.open(mode)), path)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._file.close()
 
     def rows(self, start: int, stop: int) -> States:
         """The states ``(stop - start, d)``, read from disk."""
@@ -130,6 +144,10 @@ class StateTable:
         self.done = done
         if self._path is not None:
             work_is_kept()
+
+    def finish(self) -> None:
+        """Say that all batches are in the table."""
+        self.save(-1)
 
     def _flush(self) -> None:
         self._file.flush()
