@@ -130,11 +130,11 @@ def test_states_are_saved_and_read_back(bert, jsonl, tmp_path):
 def test_rows_are_a_file_that_is_mapped_and_states_are_read_by_safetensors(bert, jsonl, tmp_path):
     from safetensors.numpy import load_file
 
-    dataset = load(jsonl, encoder=str(bert), layer=1, cache=tmp_path)
+    dataset = load(jsonl, encoder=str(bert), layer=1, cache=tmp_path / "cache")
     bags = dataset.encode(range(60)).bags
     assert isinstance(bags.rows, np.memmap)
     assert bags.rows.dtype == np.float16
-    arrays = load_file(next(tmp_path.iterdir()))
+    arrays = load_file(next((tmp_path / "cache").iterdir()))
     assert arrays["states"].dtype == np.float16
     assert arrays["states"].shape == (len(bags.rows), 8)
     assert np.array_equal(arrays["offsets"], bags.offsets)
@@ -168,10 +168,11 @@ def test_a_killed_encoding_goes_on_with_the_next_texts(bert, jsonl, tmp_path):
 
 @pytest.mark.parametrize("damage", [b"", b"torn", b"\xff" * 64])
 def test_a_damaged_table_is_written_anew(bert, jsonl, tmp_path, damage):
-    rows = load(jsonl, encoder=str(bert), layer=1, cache=tmp_path).encode(range(60)).bags.rows
-    path = next(tmp_path.iterdir())
+    cache = tmp_path / "cache"
+    rows = load(jsonl, encoder=str(bert), layer=1, cache=cache).encode(range(60)).bags.rows
+    path = next(cache.iterdir())
     path.write_bytes(damage)
-    again = load(jsonl, encoder=str(bert), layer=1, cache=tmp_path).encode(range(60)).bags.rows
+    again = load(jsonl, encoder=str(bert), layer=1, cache=cache).encode(range(60)).bags.rows
     assert np.array_equal(rows, again)
     assert path.stat().st_size > 1000
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from attsvm.datasets.source import Dataset
 from attsvm.datasets.tables import TABLE_SUFFIXES, kind_of
 from attsvm.datasets.toys import PUBLISHED, TITLES, toy
 
-_READING_OPTIONS = (*("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty"),)
+_READING_OPTIONS = (
+    *("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty", "id", "classes"),
+)
 _MODEL_OPTIONS = (*_READING_OPTIONS, "model", "dim", "max_tokens", "query")
 _ENCODER_OPTIONS = (
     *_READING_OPTIONS,
@@ -29,6 +32,7 @@ _TAKERS = {
     "vectors of a model": _MODEL_OPTIONS,
     "an encoder": _ENCODER_OPTIONS,
     "digits": _IMAGE_OPTIONS,
+    "a file of arrays": ("classes",),
 }
 _GENERATED = {
     "digits": (
@@ -67,7 +71,8 @@ def load(spec: str | Path, **options: Any) -> Dataset:
             input embeddings are the word vectors), ``encoder`` (one whose hidden states are), and
             what :func:`attsvm.datasets.text`, :func:`attsvm.datasets.huggingface_text` and
             :func:`attsvm.datasets.encoder_text` take, for texts; ``patch`` and ``stride`` for
-            ``digits``. None means the default.
+            ``digits``. ``classes``, the names of the classes of a fitted model, lets labels be
+            missing. None means the default.
 
     Raises:
         InputError: neither a file nor a name, arguments of a name that make no sense, an option of
@@ -82,16 +87,22 @@ def load(spec: str | Path, **options: Any) -> Dataset:
         (1444, 64)
     """
     chosen = {name: value for name, value in options.items() if value is not None}
+    return replace(_load(spec, chosen), options=chosen)
+
+
+def _load(spec: str | Path, chosen: dict[str, Any]) -> Dataset:
+    """See :func:`load`."""
     name, arguments = _parse(spec)
     if isinstance(spec, str) and name in names():
-        return _named(name, arguments, chosen)
+        options = {key: value for key, value in chosen.items() if key != "classes"}
+        return _named(name, arguments, options)  # named data have labels
     path = Path(spec)
     suffix, compression = kind_of(path)
     if is_folder(path) or suffix in TABLE_SUFFIXES:
         return _texts(path, chosen)
     if suffix in SUFFIXES and not compression:
         _refuse(chosen, "a file of arrays")
-        return array(path)
+        return array(path, **chosen)
     if os.path.exists(path):  # noqa: PTH110 - False for a name that cannot be one
         kinds = ", ".join((*SUFFIXES, *TABLE_SUFFIXES))
         raise InputError(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -29,7 +29,7 @@ from attsvm.datasets.attention_data import FloatArray, IntArray
 from attsvm.datasets.bags import Bags
 from attsvm.datasets.readers import LabelledTexts, TextReading, provenance_of, read_texts
 from attsvm.datasets.sentences import Span, occurrences, words
-from attsvm.datasets.source import Dataset, Encoded, View, Views
+from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
 
 Vocabulary = dict[str, int]
 Query = Literal["mean", "constant"]
@@ -80,11 +80,15 @@ def text(
     )
     source = read_texts(path, **reading)
 
-    def encode(train: IntArray) -> Encoded:
+    def learn(train: IntArray) -> Learned:
+        tokenised = [words(source.texts[i]) for i in train]
+        numbers, vectors = word_vectors(tokenised, dim=dim, min_count=min_count, window=window)
+        return {"words": np.frombuffer("\n".join(numbers).encode(), np.uint8), "vectors": vectors}
+
+    def apply(learned: Learned) -> Encoded:
         tokenised = [words(content) for content in source.texts]
-        numbers, vectors = word_vectors(
-            [tokenised[i] for i in train], dim=dim, min_count=min_count, window=window
-        )
+        vocabulary = learned["words"].tobytes().decode().split("\n")
+        numbers = {word: number for number, word in enumerate(vocabulary)}
         bags = [
             [numbers[word] for word in dict.fromkeys(text_words) if word in numbers]
             for text_words in tokenised
@@ -96,13 +100,20 @@ def text(
             " always alone, in the training texts."
         )
         return encode_bags(
-            bags, vectors, source, query, max_tokens, partial(_spans, numbers, max_tokens), [note]
+            bags,
+            learned["vectors"],
+            source,
+            query,
+            max_tokens,
+            partial(_spans, numbers, max_tokens),
+            [note],
         )
 
     return text_dataset(
         Path(path),
         source,
-        encode,
+        learn,
+        apply,
         {
             "vectors": "PPMI-SVD",
             "dim": dim,
@@ -118,7 +129,8 @@ def text(
 def text_dataset(
     path: Path,
     source: LabelledTexts,
-    encode: Any,
+    learn: Callable[[IntArray], Learned],
+    apply: Callable[[Learned], Encoded],
     vectors: dict[str, Any],
     token: str = "A token is a distinct word of a text; repeated words are one token.",
 ) -> Dataset:
@@ -143,9 +155,12 @@ def text_dataset(
         source.class_names,
         provenance,
         notes,
-        encode,
+        learn,
+        apply,
         source.held,
         source.positive,
+        source.ids,
+        source.numbers,
     )
 
 
@@ -356,16 +371,9 @@ def word_vectors(
     )
 
 
-def principal_part(vectors: FloatArray, counts: IntArray, dim: int) -> FloatArray:
-    """``(V, min(dim, d))``: rows of ``(V, d)`` in the directions in which they vary most, each row
-    counted ``(V,)`` times; as they are when ``dim`` is not below ``d``.
-    """
-    if dim >= vectors.shape[1]:
-        return vectors
-    occurs = counts > 0
-    spread = (vectors[occurs].T * counts[occurs]) @ vectors[occurs]
-    directions = np.linalg.eigh(spread)[1][:, : -dim - 1 : -1]
-    return vectors @ fixed_signs(directions)
+def principal_directions(spread: FloatArray, dim: int) -> FloatArray:
+    """``(d, dim)``: the directions of largest variance, of a ``(d, d)`` sum of products."""
+    return fixed_signs(np.linalg.eigh(spread)[1][:, : -dim - 1 : -1])
 
 
 def unit_rows(vectors: FloatArray) -> FloatArray:

@@ -30,18 +30,17 @@ from attsvm.datasets.bags import Bags
 from attsvm.datasets.documents import (
     Query,
     check_options,
-    fixed_signs,
+    principal_directions,
     text_dataset,
     text_view,
 )
 from attsvm.datasets.encoder_network import INSTANCES, EncoderNetwork, Instances, SubWords
 from attsvm.datasets.readers import TextReading, provenance_of, read_texts, texts_digest
 from attsvm.datasets.sentences import Span, occurrences, sentence_spans
-from attsvm.datasets.source import Dataset, Encoded, View, Views
+from attsvm.datasets.source import Dataset, Encoded, Learned, View, Views
 from attsvm.datasets.state_table import States, StateTable, temporary_rows
 
 Ticks = Callable[[str, int, int], None]
-Learned = dict[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True)
@@ -163,9 +162,6 @@ def encoder_text(
         bags = Bags(rows, offsets, None, np.arange(len(rows)))
         return Encoded(bags, Views(len(source.texts), view), notes, query)
 
-    def encode(train: IntArray) -> Encoded:
-        return apply(learn(train))
-
     vectors = {
         "vectors": f"states of {encoder}",
         "encoder": network.digest,
@@ -182,7 +178,7 @@ def encoder_text(
         " is two tokens.",
         "sentences": "A token is a sentence of a text, as its encoder reads it there.",
     }
-    return text_dataset(Path(path), source, encode, vectors, token[instances])
+    return text_dataset(Path(path), source, learn, apply, vectors, token[instances])
 
 
 def candidates(layers: int, depths: Sequence[float] = _OPTIONS.depths) -> list[int]:
@@ -409,7 +405,7 @@ def _learn(table: StateTable, train: IntArray, dim: int, options: EncoderOptions
     for i in texts:
         units = _units(table.rows(table.offsets[i], table.offsets[i + 1]), mean)
         spread += units.T @ units
-    return {"mean": mean, "directions": fixed_signs(np.linalg.eigh(spread)[1][:, : -dim - 1 : -1])}
+    return {"mean": mean, "directions": principal_directions(spread, dim)}
 
 
 def _units(states: States, mean: FloatArray) -> NDArray[np.float32]:
