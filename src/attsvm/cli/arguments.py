@@ -106,6 +106,15 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         help="layer of the encoder; by default the best of three on a validation part",
     )
     group.add_argument(
+        "--instances",
+        choices=("words", "sentences"),
+        help=(
+            "what --encoder makes of a text: words (default), or sentences, each the mean of its"
+            " words (extra sentences)"
+        ),
+    )
+    add_device(group)
+    group.add_argument(
         "--vectors",
         dest="model",
         metavar="MODEL",
@@ -122,7 +131,10 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         "--max-tokens",
         type=positive_int,
         metavar="T",
-        help="words kept of each text (distinct ones, without --encoder)",
+        help=(
+            "words or sentences kept of each text: all that --encoder reads by default, and without"
+            " it 128 distinct words"
+        ),
     )
 
 
@@ -130,7 +142,7 @@ def data_options(options: argparse.Namespace) -> dict[str, str | int]:
     """The reading options that the user gave."""
     names = (
         *("text", "label", "test", "positive", "delimiter", "encoding", "skip_empty"),
-        *("encoder", "layer", "model", "dim", "max_tokens"),
+        *("encoder", "layer", "instances", "device", "dtype", "model", "dim", "max_tokens"),
     )
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 

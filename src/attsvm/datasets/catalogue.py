@@ -25,7 +25,8 @@ _READING_OPTIONS = (
 _MODEL_OPTIONS = (*_READING_OPTIONS, "model", "dim", "max_tokens", "query")
 _ENCODER_OPTIONS = (
     *_READING_OPTIONS,
-    *("encoder", "layer", "dim", "max_tokens", "query", "cache", "progress"),
+    *("encoder", "layer", "dim", "max_tokens", "instances", "query"),
+    *("device", "dtype", "cache", "progress"),
 )
 _TEXT_OPTIONS = (*_MODEL_OPTIONS, "min_count", "window")
 _IMAGE_OPTIONS = ("patch", "stride")
