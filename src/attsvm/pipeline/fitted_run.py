@@ -31,7 +31,7 @@ ENCODING, LEARNED = "encoding.json", "encoding.safetensors"
 """How rows become vectors, and what was learned for it."""
 MODEL_FILES = (MODEL, WEIGHTS, ENCODING, LEARNED)
 
-_OF_THE_FIT = ("labels", "test", "positive", "skip_empty", "classes", "cache", "progress")
+_OF_THE_FIT = ("labels", "test", "positive", "skip_empty", "classes", "cache", "progress", "device")
 
 
 def save_fitted(folder: Path, model: BagClassifier, dataset: Dataset, encoded: Encoded) -> None:

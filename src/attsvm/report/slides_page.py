@@ -185,9 +185,10 @@ def heatmap(
     size = max(1, sizes.pixels // max(width, height))
     pixels = colours.repeat(size, axis=0).repeat(size, axis=1)
     if size > 3 and marked is not None:
+        edge = np.r_[: size // 6 + 1, -(size // 6) - 1 : 0]
         for x, y in np.unique(cells[marked], axis=0):
             block = pixels[y * size : (y + 1) * size, x * size : (x + 1) * size]
-            block[[0, -1]] = block[:, [0, -1]] = _EDGE
+            block[edge] = block[:, edge] = _EDGE
     return data_uri(pixels, 0.0, 1.0)
 
 
